@@ -4,7 +4,8 @@ set -euo pipefail
 
 case "${1:-}" in
 -h | --help)
-    echo "bench/snapshot.sh [MODEL_CONFIG] [STEPS] [BATCH]: a model by name or config.json (bert-base), steps (12), sequences (8)."
+    echo "bench/snapshot.sh [MODEL_CONFIG [STEPS [BATCH [FLAG...]]]]: a model by name or config.json (bert-base), steps (12),"
+    echo "sequences (8), flags of cairn glue."
     echo "Trains without and with snapshots at every step, in turns; kills a run and goes on; persists what a killed run left."
     echo "CAIRN_BINARY: the program (build/cairn)."
     exit 0
@@ -18,7 +19,7 @@ trap 'rm -rf -- "$work" "$memory"' EXIT
 cd "$work"
 "$cairn" vocab --input "$root/tasks/glue/sample/train.tsv" --size 600 --output vocab.txt 2>/dev/null
 run=("$cairn" glue --data-dir "$root/tasks/glue/sample" --model-config "$model" --vocab vocab.txt --do-train
-    --batch-size "$batch" --max-seq-length 128 --snapshot-dir "$memory" --save-every 1d)
+    --batch-size "$batch" --max-seq-length 128 --snapshot-dir "$memory" --save-every 1d "${@:4}")
 value() { sed -n "s/.*\"$2\": *\\([-+0-9.eE]*\\).*/\\1/p" "$1" | head -n 1; }
 # median FILE: seconds per step between the lines of metrics.jsonl, without the first three.
 median() { sed -n 's/.*"wall_s": \([0-9.]*\).*/\1/p' "$1/metrics.jsonl" | awk 'NR > 3 { print $1 - last } { last = $1 }' | sort -n | awk '{ a[NR] = $1 } END { print a[int((NR + 1) / 2)] }'; }

@@ -54,7 +54,6 @@ cairn_with(CUDA "The cuda backend")
 cairn_with(CUDNN "The cuda backend's attention by cuDNN")
 cairn_with(HDF5 "Pretraining shards in HDF5")
 cairn_with(EXPAT "Wikipedia's dumps: XML")
-cairn_with(BZ2 "Dumps and text packed by bzip2")
 cairn_with(ZLIB "Dumps and text packed by gzip")
 cairn_with(GLOO "Ranks over TCP")
 cairn_with(NCCL "Ranks over NCCL")
@@ -97,7 +96,7 @@ if(NOT cudnn_found AND WITH_CUDNN STREQUAL "AUTO")
 endif()
 cairn_decide(CUDNN ${cudnn_found} "cuDNN 9.18.1 or newer for developers (cudnn.h; ${cudnn_why})")
 
-# Libraries of `cairn wiki`, each behind one file (tasks/pretrain/wiki/with_*).
+# Libraries of C without files for CMake or pkg-config, each behind one file.
 function(cairn_plain_library name target header library hint)
   find_path(${name}_HEADER ${header})
   find_library(${name}_LIBRARY_FILE ${library})
@@ -109,7 +108,6 @@ function(cairn_plain_library name target header library hint)
   set(HAVE_${name} ${HAVE_${name}} PARENT_SCOPE)
 endfunction()
 cairn_plain_library(EXPAT expat expat.h expat libexpat1-dev)
-cairn_plain_library(BZ2 bz2 bzlib.h bz2 libbz2-dev)
 cairn_plain_library(ZLIB zlib zlib.h z zlib1g-dev)
 
 # Transports of ranks. Gloo's module is C++; its own CMake files name a target `gloo`.

@@ -57,9 +57,14 @@ while [ $# -gt 0 ]; do
     shift
 done
 folder=$cairn_root/tasks/pretrain/mlperf
-[ -n "$system" ] || die 2 "give --system: $(cd -- "$folder" && printf '%s\n' config_*.sh | sed 's/^config_//; s/\.sh$//' | paste -sd' '), or a file like those"
+known="$(cd -- "$folder" && printf '%s\n' config_*.sh | sed 's/^config_//; s/\.sh$//' | paste -sd' '), or a file like those in $folder"
+[ -n "$system" ] || die 2 "give --system: $known"
 [[ $system == */* || -e $system ]] || system=$folder/config_$system.sh
-[ -r "$system" ] || die 2 "--system: $system is missing or not readable"
+if [ ! -f "$system" ] || [ ! -r "$system" ]; then die 2 "--system: $system is no file that can be read; expected $known"; fi
+for name in nodes ranks_per_node sequences_per_rank; do
+    grep -qE "(^|[[:blank:];])$name=" "$system" || die 2 "--system: $system does not set $name; expected $known"
+done
+bash -n "$system" || die 2 "--system: $system is not bash; expected $known"
 [[ $experiments =~ ^[1-9][0-9]*$ ]] || die 2 "--experiments $experiments: expected a number above 0"
 [[ $seed =~ ^[0-9]*$ ]] || die 2 "--seed $seed: expected a number"
 nodes='' ranks_per_node='' sequences_per_rank='' flags=()

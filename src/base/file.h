@@ -43,6 +43,8 @@ typedef struct {
 
 Status file_writer_open(FileWriter *w, const char *path); /* on failure `w` is zeroed */
 Status file_writer_write(FileWriter *w, const void *data, size_t len);
+/* Makes the file `len` bytes longer, with zeros that others replace; only close or abandon may follow. */
+Status file_writer_extend(FileWriter *w, uint64_t len);
 /* fsync, rename over `path`, fsync its directory. `digest` and `size` may be NULL. Frees `w` in any case. On failure
    the temporary is removed, and an older file of that name is untouched unless only the last fsync failed. */
 Status file_writer_close(FileWriter *w, Digest *digest, uint64_t *size);

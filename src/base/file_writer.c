@@ -108,6 +108,14 @@ Status file_writer_write(FileWriter *w, const void *data, size_t len)
     return OK;
 }
 
+Status file_writer_extend(FileWriter *w, uint64_t len)
+{
+    TRY(flush_block(w));
+    if (ftruncate(w->fd, (off_t)(w->size + len)) != 0) return writing_failed(w, "extend", len);
+    w->size += len;
+    return OK;
+}
+
 static Status make_durable(FileWriter *w)
 {
     if (w->broken) return fail(E_IO, "%s: not put in place, since writing it failed", w->path);

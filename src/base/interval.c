@@ -16,6 +16,16 @@ void intervals_add(Intervals *list, int64_t begin, int64_t end)
     list->intervals[list->count++] = (Interval){begin, end};
 }
 
+int64_t intervals_before(const Intervals *list, int64_t element)
+{
+    int64_t before = 0;
+    for (int i = 0; i < list->count && list->intervals[i].begin < element; i++) {
+        int64_t end = list->intervals[i].end < element ? list->intervals[i].end : element;
+        before += end - list->intervals[i].begin;
+    }
+    return before;
+}
+
 void intervals_free(Intervals *list)
 {
     free(list->intervals);

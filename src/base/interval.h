@@ -16,6 +16,7 @@ typedef struct {
 
 /* Appends; an empty interval is left out, one that begins where the last ends makes that longer. */
 void intervals_add(Intervals *list, int64_t begin, int64_t end);
-void intervals_free(Intervals *list); /* takes a zeroed one */
+int64_t intervals_before(const Intervals *list, int64_t element); /* the number of its elements below `element` */
+void intervals_free(Intervals *list);                             /* takes a zeroed one */
 
 #endif

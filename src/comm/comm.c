@@ -82,6 +82,7 @@ static void group_free(CommGroup *g)
     if (!is_last(g, &g->holders)) return;
     for (int r = 0; g->names && r < g->size; r++) free(g->names[r]);
     free(g->names);
+    free(g->node_of);
     free(g->open);
     store_close(g->store);
     pthread_mutex_destroy(&g->lock);
@@ -200,6 +201,15 @@ const char *comm_peer_name(const Comm *c, int rank)
     return known ? c->group->names[comm_world_rank(c, rank)] : "rank 0";
 }
 
+int comm_lost(const Comm *c)
+{
+    Loss loss;
+    if (!c->group || !watch_verdict(c->group->watch, 0, &loss)) return -1;
+    return loss.reason == LOSS_BROKEN || loss.reason == LOSS_LATE ? -1 : loss.rank;
+}
+
+int comm_node(const Comm *c, int rank) { return c->group->node_of ? c->group->node_of[comm_world_rank(c, rank)] : 0; }
+
 /* ---- opening ---- */
 
 static Status check_options(const World *w, const CommOptions *o)
@@ -217,7 +227,7 @@ static Status check_options(const World *w, const CommOptions *o)
 /* Numbers hosts in the order of their first ranks, and finds this rank's place on its host. */
 static void fill_hosts(Comm *c, const PeerCard *cards)
 {
-    int *node_of = mem_array((size_t)c->size, sizeof *node_of);
+    int *node_of = c->group->node_of = mem_array((size_t)c->size, sizeof *node_of);
     c->nodes = c->local_size = c->local_rank = 0;
     for (int r = 0; r < c->size; r++) {
         int first = peers_first_of_host(cards, r);
@@ -229,7 +239,6 @@ static void fill_hosts(Comm *c, const PeerCard *cards)
         if (r < c->rank) c->local_rank++;
         c->local_size++;
     }
-    free(node_of);
 }
 
 static void fill_names(CommGroup *g, const PeerCard *cards)

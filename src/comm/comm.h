@@ -53,8 +53,12 @@ Status comm_dup(Comm *c, Comm **copy);
    and local_size stay those of `c`. A lost rank ends the waits of all groups. */
 Status comm_split(Comm *c, int color, int key, Comm **part);
 void comm_close(Comm *c); /* takes NULL; does not wait for other ranks, which still receive all that was sent */
+int comm_node(const Comm *c, int rank); /* the number of its host */
 /* "rank 3 on node07 (10.0.0.7)". Valid as long as the Comm. */
 const char *comm_peer_name(const Comm *c, int rank);
+
+/* The first rank that was lost, where its process has ended or is silent; -1: none. After E_PEER. */
+int comm_lost(const Comm *c);
 
 /* ---- collectives on bytes; all of them Collective ---- */
 

@@ -21,6 +21,7 @@ typedef struct {
 typedef struct CommGroup {
     int rank, size, references, holders; /* open Comms; Comms not yet freed */
     char **names;                        // (size)
+    int *node_of;                        // (size) the number of each rank's host
     Store *store;
     Watch *watch;
     char address[64]; /* this rank's, for its peers */

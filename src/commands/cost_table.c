@@ -108,6 +108,8 @@ static void print_rates(const CostTable *t, Buf *out)
         buf_printf(out, ", attention %.4g forward", forward);
         if (r->gpu) buf_printf(out, " (%.4g with dropout)", forward * r->gpu->attention_dropout);
         buf_printf(out, " and %.4g TFLOP/s backward", part * r->attention_flops[1] / 1e12);
+        if (r->gpu)
+            buf_printf(out, " (%.4g in one kernel)", part * r->attention_flops[1] * r->gpu->attention_whole / 1e12);
     }
     if (r->link_out > 0 && memchr(t->plan->levels, LEVEL_OFFLOAD, (size_t)t->plan->n_layers))
         buf_printf(out, ", link %.4g GB/s to the host and %.4g back", r->link_out / 1e9, r->link_in / 1e9);

@@ -300,6 +300,10 @@ static void put_disk(Sheet *s, const char *dir)
     uint64_t room;
     double rate;
     Buf text = {0};
+    if (!file_is_directory(dir)) {
+        put(s, "disk", "%s: there is no such folder; expected one to write to", dir);
+        return;
+    }
     if (file_free_bytes(dir, &room) == OK) put_bytes(&text, "free", room);
     if (time_disk(dir, &rate) == OK)
         put(s, "disk", "%s: %.0f MB/s written and durable (%d MiB), %s", dir, rate / 1e6, DISK_BYTES >> 20,

@@ -15,6 +15,7 @@
 #include "data/lengths.h"
 #include "state/import.h"
 #include "train/machine.h"
+#include "train/place.h"
 #include "train/planner.h"
 #include "train/setup.h"
 #include "train/snapshot_room.h"
@@ -247,6 +248,7 @@ static Status show_job(PlanRun *r, const RunPlan *plan)
 {
     const Config *c = r->c;
     Buf out = {0};
+    SnapshotSlices slices;
     int replicas;
     bool device = r->accounts.n > 1;
     JobNeeds needs = {.kind = c->pbs     ? JOB_PBS
@@ -261,7 +263,9 @@ static Status show_job(PlanRun *r, const RunPlan *plan)
     needs.cores = c->threads * needs.per_host;
     TRY(snapshots_replicas(c, (int)((needs.ranks + needs.per_host - 1) / needs.per_host), &replicas));
     needs.run = plan->accounts.row[plan->accounts.n - 1].peak;
-    needs.snapshots = snapshots_rank_bytes(&r->model.params, r->input.exchange, replicas, NULL);
+    snapshot_slices_of(&slices, &r->input);
+    needs.snapshots = snapshots_rank_bytes(&slices, replicas, NULL);
+    snapshot_slices_free(&slices);
     needs.seconds = (double)c->max_steps * plan->step_s;
     plan_job(&needs, &out);
     buf_print(&out);
@@ -317,15 +321,13 @@ done:
     return status;
 }
 
-/* Options of pipelines alone. */
-static Status check_kfac(const Config *c)
+static Status check_pipeline(const Config *c)
 {
-    if (pipelined(c)) return OK;
-    if (c->stages) return fail(E_USAGE, "--stages needs --pipeline: give a schedule, or all");
-    if (c->kfac_interval && c->ranks > 1)
+    TRY(place_check(c, true));
+    if (c->kfac_interval && c->ranks > 1 && !pipelined(c))
         return fail(E_USAGE, "--kfac-interval with --ranks %lld needs --pipeline: give a schedule, or all",
                     (long long)c->ranks);
-    if (c->kfac_interval && *c->device)
+    if (c->kfac_interval && *c->device && !pipelined(c))
         return fail(E_USAGE,
                     "--kfac-interval with --device %s needs --pipeline, because GPUs do not train with K-FAC: "
                     "give a schedule, or all",
@@ -342,7 +344,7 @@ Status command_plan(const Config *c)
     if (c->pbs + c->slurm + c->sge + (job && c->json) > 1)
         return fail(E_USAGE, "give one of --pbs, --slurm, --sge and --json: each prints another form");
     TRY(ranks_check_batch(c, pipelined(c) ? 1 : c->ranks));
-    TRY(check_kfac(c));
+    TRY(check_pipeline(c));
     if (*c->svg) TRY(file_try_place(c->svg));
     TRY_DONE(open_model(&r));
     TRY_DONE(find_input(&r));

@@ -45,6 +45,7 @@ static Status fill_row(const PlanRanks *r, const Network *network, int ranks, Ro
     CostRates rates = in->rates;
     PlanRequest q = run_plan_request(r->plan, true);
     double micros = r->plan->micros, beside = plan_input_beside(in);
+    SnapshotSlices slices;
     *row = (Row){.ranks = ranks};
     q.exchange = NULL;
     if (ranks > 1) {
@@ -61,8 +62,10 @@ static Status fill_row(const PlanRanks *r, const Network *network, int ranks, Ro
     free(each);
     row->optimizer = p.region_bytes[REGION_MOMENT];
     row->exchange = p.region_bytes[REGION_COMM];
-    row->snapshot = snapshots_rank_bytes(&q.model->params, q.exchange, 0, &row->snapshots);
-    row->copies = snapshots_rank_bytes(&q.model->params, q.exchange, r->replicas, NULL) - row->snapshot;
+    snapshot_slices_init(&slices, &q.model->params, q.exchange, NULL);
+    row->snapshot = snapshots_rank_bytes(&slices, 0, &row->snapshots);
+    row->copies = snapshots_rank_bytes(&slices, r->replicas, NULL) - row->snapshot;
+    snapshot_slices_free(&slices);
     row->network = reduce + share;
     row->waiting = last - micro + share;
     row->hidden = row->network - row->waiting;

@@ -161,8 +161,8 @@ void plan_table_json(const PlanTable *t, const PlanRow *rows, int n, Buf *out)
 
 /* A micro-batch of a plan over its predicted time: two points an instr, at its begin and its end. */
 typedef struct {
-    double *ms, *bytes; // (n)
-    int n, backward;    /* the point where backward begins, from 1 */
+    double *time, *bytes; // (n), seconds
+    int n, backward;      /* the point where backward begins, from 1 */
     double peak;
 } Curve;
 
@@ -173,15 +173,15 @@ static void curve_make(const RunPlan *plan, Curve *c)
     double *seconds = mem_array((size_t)count, sizeof *seconds), *live, at = 0;
     (void)plan_cost(p, p->micro, &p->capacity, plan_input_beside(&plan->input), &plan->input.rates, seconds);
     plan_memory_series(p, &live, &count);
-    *c = (Curve){.ms = mem_array(2 * (size_t)count, sizeof(double)),
+    *c = (Curve){.time = mem_array(2 * (size_t)count, sizeof(double)),
                  .bytes = mem_array(2 * (size_t)count, sizeof(double)),
                  .n = 2 * count};
     for (int i = 0; i < count; i++) {
         const Instr *instr = &p->instrs[p->micro.first + i];
         if (!c->backward && instr->phase != PHASE_FORWARD) c->backward = 2 * i + 1;
-        c->ms[2 * i] = 1e3 * at;
+        c->time[2 * i] = at;
         if (instr->lane == LANE_COMPUTE) at += seconds[i]; /* others go on beside it */
-        c->ms[2 * i + 1] = 1e3 * at;
+        c->time[2 * i + 1] = at;
         c->bytes[2 * i] = c->bytes[2 * i + 1] = live[i];
         c->peak = c->peak > live[i] ? c->peak : live[i];
     }
@@ -196,12 +196,19 @@ void plan_table_draw(const PlanTable *t, const PlanRow *rows, int n, Buf *out)
     ChartSeries *series = mem_array((size_t)n, sizeof *series);
     Curve *curves = mem_array((size_t)n, sizeof *curves);
     char **names = mem_array((size_t)n, sizeof *names); // (n)
+    double longest = 0;
     for (int i = 0; i < n; i++) {
         curve_make(&rows[i].plan, &curves[i]);
-        names[i] = mem_printf("%s: peak %.1f MiB, %.4g ms", rows[i].plan.policy, curves[i].peak / (1 << 20),
-                              curves[i].ms[curves[i].n - 1]);
+        double last = curves[i].time[curves[i].n - 1];
+        if (last > longest) longest = last;
+    }
+    const char *unit = longest < 10 ? "ms" : "s";
+    for (int i = 0; i < n; i++) {
+        for (int k = 0; k < curves[i].n && longest < 10; k++) curves[i].time[k] *= 1e3;
+        names[i] = mem_printf("%s: peak %.1f MiB, %.4g %s", rows[i].plan.policy, curves[i].peak / (1 << 20),
+                              curves[i].time[curves[i].n - 1], unit);
         series[i] = (ChartSeries){.name = names[i],
-                                  .x = curves[i].ms,
+                                  .x = curves[i].time,
                                   .y = curves[i].bytes,
                                   .n = curves[i].n,
                                   .scale = 1.0 / (1 << 20),
@@ -211,7 +218,7 @@ void plan_table_draw(const PlanTable *t, const PlanRow *rows, int n, Buf *out)
                              in->model->config.hidden, (long long)t->batch_size, (long long)in->max_length,
                              dtype_name(in->compute)),
          *note = mem_printf("micro-batch: %lld tokens", (long long)first->micro.tokens),
-         *label = mem_printf("ms of one micro-batch, predicted for %s; dots: backward begins", t->machine);
+         *label = mem_printf("%s of one micro-batch, predicted for %s; dots: backward begins", unit, t->machine);
     chart_svg(&(Chart){.title = title,
                        .x_label = label,
                        .y_label = "MiB of activations and scratch",
@@ -222,7 +229,7 @@ void plan_table_draw(const PlanTable *t, const PlanRow *rows, int n, Buf *out)
                        .fractions = true},
               out);
     for (int i = 0; i < n; i++) {
-        free(curves[i].ms);
+        free(curves[i].time);
         free(curves[i].bytes);
         free(names[i]);
     }

@@ -166,7 +166,7 @@ static Status persist_run(const Config *c, const char *output)
         TRY_DONE(fail(E_FAIL, "%s: the output folder of the run does not exist", run->first->output));
     TRY_DONE(lock_take(&lock, run->first->output));
     TRY_DONE(check_disk(run));
-    TRY_DONE(persist_write(&r.list, &run->set, run->first->output, 0));
+    TRY_DONE(persist_write(&r.list, &run->set, 0, run->first->output, 0, NULL, NULL));
     printf("%s/checkpoint-%" PRId64 "\n", run->first->output, run->set.step);
 done:
     lock_release(&lock);

@@ -37,7 +37,7 @@ static const struct {
     {OPTION_weight_decay, {NULL, "0.01", "0.01", ".1", "0.01", "0.01", NULL, NULL}},
     {OPTION_target_mlm_accuracy, {NULL, NULL, NULL, ".72", NULL, NULL, NULL, NULL}},
     {OPTION_eval_samples, {NULL, NULL, NULL, "mlperf", NULL, NULL, NULL, NULL}},
-    {OPTION_eval_count, {NULL, NULL, NULL, "10000", NULL, NULL, NULL, NULL}},
+    {OPTION_eval_count, {NULL, NULL, NULL, "10000", NULL, NULL, "1000", NULL}},
 };
 
 static const char *const sizes[] = {"bert-tiny", "bert-mini", "bert-small", "bert-medium", "bert-base", "bert-large"};

@@ -258,6 +258,15 @@ Status safetensors_writer_close(SafetensorsWriter *w, Digest *digest)
     return status;
 }
 
+Status safetensors_writer_leave(SafetensorsWriter *w)
+{
+    Status status = file_writer_extend(&w->out, w->left);
+    w->left = 0;
+    if (status == OK) return safetensors_writer_close(w, NULL);
+    safetensors_writer_abandon(w);
+    return status;
+}
+
 void safetensors_writer_abandon(SafetensorsWriter *w)
 {
     if (!w) return;

@@ -69,6 +69,8 @@ Status safetensors_writer_open(SafetensorsWriter **w, const char *path, const Te
 Status safetensors_writer_write(SafetensorsWriter *w, const void *data, size_t bytes); /* any chunking, in order */
 /* Fails, and leaves no file, if bytes are missing. Always frees `w`. `digest` may be NULL. */
 Status safetensors_writer_close(SafetensorsWriter *w, Digest *digest);
+/* Closes a file of full size, with zeros for all data that is missing: others write it. Always frees `w`. */
+Status safetensors_writer_leave(SafetensorsWriter *w);
 void safetensors_writer_abandon(SafetensorsWriter *w); /* takes NULL */
 
 #endif

@@ -1,5 +1,6 @@
 /* Stages of a pipeline: how layers are shared out, and the part of a model that some stages need. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,24 +75,42 @@ void stages_split(const double *layer, int layers, double embeddings, double hea
     free(before);
 }
 
+/* "4,3,3": as even as can be. */
+static void format_even(int layers, int n, Buf *out)
+{
+    for (int i = 0; i < n; i++) buf_printf(out, "%s%d", i ? "," : "", layers / n + (i < layers % n));
+}
+
+static Status refuse_layers(const char *option, const char *text, int layers, int n, const char *found)
+{
+    Buf even = {0};
+    format_even(layers, n, &even);
+    Status status = fail(E_USAGE,
+                         "%s '%s': expected the layers of %d stages, each 1 or more, %d in all, found %s: give "
+                         "%s %s, or %s auto",
+                         option, text, n, layers, found, option, even.data, option);
+    buf_free(&even);
+    return status;
+}
+
 Status stages_parse(const char *option, const char *text, int layers, int n, Stage *stages)
 {
+    enum { MOST = 1 << 20 };
     int count = 0, sum = 0;
+    char found[64];
     for (const char *p = text; *p;) {
         char *end;
         long value = strtol(p, &end, 10);
-        if (end == p || (*end && *end != ',') || value < 1 || value > layers)
-            return fail(E_USAGE, "%s '%s': expected %d numbers from 1 on with commas between, whose sum is %d", option,
-                        text, n, layers);
+        snprintf(found, sizeof found, "'%.*s'", (int)strcspn(p, ","), p);
+        if (end == p || (*end && *end != ',') || value < 1 || value > layers || sum > MOST)
+            return refuse_layers(option, text, layers, n, found);
         if (count < n) stages[count] = (Stage){sum, (int32_t)value};
         count++;
         sum += (int)value;
         p = *end ? end + 1 : end;
     }
-    if (count != n || sum != layers)
-        return fail(E_USAGE, "%s '%s' has %d stages of %d layers in all; the model's %d layers go on %d stages", option,
-                    text, count, sum, layers, n);
-    return OK;
+    snprintf(found, sizeof found, "%d stage%s of %d in all", count, count == 1 ? "" : "s", sum);
+    return count == n && sum == layers ? OK : refuse_layers(option, text, layers, n, found);
 }
 
 /* ---- a part of a model ---- */

@@ -9,12 +9,14 @@
 
 static bool is_attention(Op op) { return op == OP_ATTENTION || op == OP_ATTENTION_BWD; }
 
-static double rate_of(const OpCall *call, double seq_len, const CostRates *r)
+static double rate_of(const OpCall *call, const RowCounts *rows, double seq_len, const CostRates *r)
 {
     if (!is_attention(call->op) || r->attention_flops[0] == 0) return r->product_flops;
     double rate = r->attention_flops[call->op == OP_ATTENTION_BWD] * seq_len / (seq_len + r->half_length);
     bool dropped = call->op == OP_ATTENTION && call->attr.attention.dropout > 0;
-    return r->gpu && dropped ? rate * r->gpu->attention_dropout : rate;
+    if (!r->gpu) return rate;
+    if (call->op == OP_ATTENTION_BWD && r->gpu->kernels(call, rows) == 1) rate *= r->gpu->attention_whole;
+    return dropped ? rate * r->gpu->attention_dropout : rate;
 }
 
 /* Time of the waves in which an (m, n) output's tiles run, in `parts` along k, over that of as many full waves. */
@@ -47,7 +49,7 @@ static double weight_gradient(double m, double n, double seconds, const CostRate
 static double product_seconds(const OpCall *call, const RowCounts *rows, const OpCost *cost, double seq_len,
                               const CostRates *r)
 {
-    double seconds = cost->product_flops / rate_of(call, seq_len, r);
+    double seconds = cost->product_flops / rate_of(call, rows, seq_len, r);
     if (!r->gpu || seconds == 0) return seconds;
     double tokens = (double)rows_in(call->in[0].rows, rows), n = (double)call->attr.linear.n,
            k = (double)call->attr.linear.k;

@@ -165,6 +165,8 @@ static size_t estimate_scratch(const OpCall *call, const RowCounts *rows)
         return (size_t)4 << 20;
     case OP_ATTENTION_BWD:
         return 4 * n_rows * (size_t)call->attr.attention.heads + ((size_t)4 << 20);
+    case OP_GELU_BWD:
+        return operand_present(OUT(call, GELU_BWD, db)) ? (n_rows + 63) / 64 * cols * sizeof(float) : 0;
     case OP_ATTENTION:
         return (size_t)4 << 20;
     case OP_ADDNORM_BWD:

@@ -152,8 +152,9 @@ void plan_call(const Plan *p, const Instr *instr, OpCall *call);
 /* ---- passes, in order ---- */
 
 /* Appends backward instrs for all forward instrs, from the loss ops back; before plan_begin. Where a tensor has several
-   consumers its gradient is written by the first and accumulated in place by the others. */
-void plan_backward(Plan *p);
+   consumers its gradient is written by the first and accumulated in place by the others. `bias_sums`: a bias gradient
+   is made by the op that makes dy, where it can; else by LINEAR_WGRAD, in a pass over dy. */
+void plan_backward(Plan *p, bool bias_sums);
 
 /* Gives up activations by the layers' `levels` (n_layers): inserts RECOMPUTE instrs before the backward instr that
    first needs them and points backward at the new tensors. */
@@ -256,6 +257,7 @@ Status plan_verify_slots(const Plan *p);
 /* Corrections of a roofline for GPUs; the rows of commands/devices.c give the reasons. */
 typedef struct {
     double attention_dropout; /* attention's forward rate with dropout, as a share of that without */
+    double attention_whole;   /* its backward rate in one kernel, as a share of that in two */
     double norm_bytes;        /* memory traffic of LayerNorms, per second */
     double product_ramp;      /* seconds that a product's first and last tiles add */
     int multiprocessors;      /* tiles of a product run in waves of so many */

@@ -34,18 +34,25 @@
 
 /* ---- writing ---- */
 
-typedef struct {
+typedef struct TrainingState TrainingState;
+struct TrainingState {
     const ParamTable *params;
     int64_t step;
     const float *weights, *m, *v; // (params->size) each; may be in the saver's buffer already, in this order
     const ParamTable *kfac;       /* of K-FAC's sets; NULL: none */
-    const float *sets[2];         // (kfac->size) each: the one in use, the next one or NULL
+    const float *sets[2];         // (kfac->size) each: the one in use, the next one or NULL. Both NULL: from `fill`
     double stopped;               /* clock_monotonic when training stopped for this save; 0: now */
     const char *state;            /* JSON text for state.json */
     size_t state_size;
     const ModelFile *files;
     int n_files;
-} TrainingState;
+    /* NULL: the tensors come from weights, m and v. Else it is called once model.safetensors and optimizer.safetensors
+       have their size (kfac.safetensors too, with the tensors of `kfac`, where `sets` are NULL), and returns when other
+       processes and this one have written their parts. After its failure the tensors come from weights, m and v after
+       all, or, where these are NULL, the save fails. */
+    Status (*fill)(void *context, const TrainingState *t);
+    void *fill_context;
+};
 
 typedef struct {
     int saved, failed;      /* checkpoints */
@@ -89,6 +96,24 @@ uint64_t checkpoint_bytes(const ParamTable *params, const ParamTable *kfac, int 
 Status checkpoint_check_space(const char *directory, uint64_t bytes);
 /* Removes leftovers of killed processes in `out`: checkpoint-*.tmp. A missing `out` is fine. */
 Status checkpoint_remove_leftovers(const char *out);
+
+/* ---- parts of one checkpoint, from several processes ---- */
+
+/* Elements of the flat spaces of the model's tensors and of K-FAC's sets. */
+typedef struct {
+    const ParamTable *params[2]; /* the second: NULL, or without tensors, where the part has no sets */
+    const Intervals *part[2];
+} CheckpointPart;
+/* Elements [begin, end), of one tensor, of array 0 (weights), 1 (m), 2 (v) or 3 (the sets). */
+typedef Status (*CheckpointRead)(void *context, int array, int64_t begin, int64_t end, float *to);
+/* Writes the part to its places in the unfinished checkpoint of `step` in `out`, durably, while another process is in
+   its TrainingState.fill. `digest` is that of all these elements. */
+Status checkpoint_write_part(const char *out, int64_t step, const CheckpointPart *part, CheckpointRead read,
+                             void *context, Digest *digest);
+/* The same digest, of elements that are not written. */
+Status checkpoint_part_digest(const CheckpointPart *part, CheckpointRead read, void *context, Digest *digest);
+/* E_CORRUPT: the unfinished checkpoint holds other elements there. */
+Status checkpoint_check_part(const char *out, int64_t step, const CheckpointPart *part, Digest digest);
 
 /* ---- reading ---- */
 

@@ -39,6 +39,9 @@ typedef struct {
 Status export_tensors(const char *path, const ParamTable *params, const ExportArray *arrays, int n, bool by_name,
                       Digest *digest);
 
+/* The same file with zeros as data, in the table's order; `values` are not read. */
+Status export_reserve(const char *path, const ParamTable *params, const ExportArray *arrays, int n);
+
 /* Writes all files into `directory`, which it creates if needed; each file durably, the weights last. Other files stay.
  */
 Status export_model(const char *directory, const Model *m, const float *weights, const ExportText *text);

@@ -104,22 +104,33 @@ static uint64_t array_bytes(int64_t slice_size) { return snapshot_round((uint64_
 
 uint64_t snapshot_array_offset(const SnapshotHeader *h, int array)
 {
-    return SNAPSHOT_PAGE + SNAPSHOT_STATE + (uint64_t)array * array_bytes(h->slice_size);
+    uint64_t at = SNAPSHOT_PAGE + SNAPSHOT_STATE;
+    for (int a = 0; a < array; a++) at += array_bytes(snapshot_slice_size(h, a));
+    return at;
 }
 
-uint64_t snapshot_slot_size(int64_t slice_size)
-{
-    return SNAPSHOT_PAGE + SNAPSHOT_STATE + SNAPSHOT_ARRAYS * array_bytes(slice_size);
-}
+uint64_t snapshot_slot_size(const SnapshotHeader *h) { return snapshot_array_offset(h, SNAPSHOT_ARRAYS); }
 
-uint64_t snapshot_bytes(const ParamTable *params, const Intervals *part, uint64_t file_bytes)
+uint64_t snapshot_bytes(const ParamTable *const params[SNAPSHOT_SPACES], const Intervals *const part[SNAPSHOT_SPACES],
+                        uint64_t file_bytes)
 {
-    enum { TENSOR = 136, FILES = 32 * 136 + 24 }; /* as written by snapshot_fixed.c, for at most 32 files */
-    uint64_t fixed = FILES + (uint64_t)part->count * sizeof(Interval) + (uint64_t)params->count * TENSOR;
-    return 2 * SNAPSHOT_PAGE + snapshot_round(fixed + file_bytes) + SNAPSHOT_SLOTS * snapshot_slot_size(part->size);
+    enum { TENSOR = 136, FILES = 32 * 136 + 40 }; /* as written by snapshot_fixed.c, for at most 32 files */
+    uint64_t fixed = FILES;
+    const SnapshotHeader sizes = {.slice_size = part[0]->size, .sets_slice = part[1]->size};
+    for (int i = 0; i < SNAPSHOT_SPACES; i++)
+        fixed += (uint64_t)part[i]->count * sizeof(Interval) + (uint64_t)params[i]->count * TENSOR;
+    return 2 * SNAPSHOT_PAGE + snapshot_round(fixed + file_bytes) + SNAPSHOT_SLOTS * snapshot_slot_size(&sizes);
 }
 
 /* ---- Digests ---- */
+
+Digest snapshot_tables_digest(const ParamTable *const params[SNAPSHOT_SPACES])
+{
+    Digest both[SNAPSHOT_SPACES] = {params_digest(params[0])};
+    if (params[1]->count == 0) return both[0];
+    both[1] = params_digest(params[1]);
+    return digest_of(both, sizeof both);
+}
 
 Digest snapshot_header_digest(const SnapshotHeader *h) { return digest_of(h, offsetof(SnapshotHeader, digest)); }
 
@@ -144,7 +155,7 @@ bool snapshot_slot_whole(const uint8_t *data, const SnapshotHeader *h, int slot)
     DigestStream *stream = digest_new();
     digest_update(stream, at + SNAPSHOT_PAGE, m.state_bytes);
     for (int a = 0; a < SNAPSHOT_ARRAYS; a++)
-        digest_update(stream, at + snapshot_array_offset(h, a), (size_t)h->slice_size * sizeof(float));
+        digest_update(stream, at + snapshot_array_offset(h, a), (size_t)snapshot_slice_size(h, a) * sizeof(float));
     bool equal = digest_equal(digest_value(stream), m.payload);
     digest_free(stream);
     return equal;

@@ -1,8 +1,9 @@
 /* Snapshots: training state in host memory that outlives the process (docs/state.md; docs/contracts.md 7 and 8).
 
-   Each rank has one file in a memory-backed folder: its slice of weights, m and v in fp32, the small state (the text of
-   state.json), and the inputs for writing a checkpoint without the process that made it: the table of tensors and the
-   run's small files. Mode 0600; the name contains user, run, world size, the slice's rank and the holder's rank:
+   Each rank has one file in a memory-backed folder: its slice of weights, m and v in fp32, with K-FAC its slice of the
+   inverses, the small state (the text of state.json), and the inputs for writing a checkpoint without the process that
+   made it: the tables of tensors and the run's small files. Mode 0600; the name contains user, run, world size, the
+   slice's rank and the holder's rank:
 
        cairn-<uid>-<run>-<world>-<slice>-<holder>.snapshot
 
@@ -25,7 +26,10 @@
 #include "state/checkpoint.h"
 #include "state/slices.h"
 
-enum { SNAPSHOT_ARRAYS = 3, SNAPSHOT_SLOTS = 2 }; /* weights, m, v */
+enum { SNAPSHOT_KFAC = 3, SNAPSHOT_ARRAYS, SNAPSHOT_SLOTS = 2 }; /* weights, m, v; inverses */
+enum { SNAPSHOT_SPACES = 2 };
+/* The flat space of an array's elements: of the model's tensors, or of K-FAC's. */
+static inline int snapshot_space(int array) { return array == SNAPSHOT_KFAC; }
 
 /* ---- the run's number ---- */
 
@@ -45,9 +49,9 @@ typedef struct {
     const char *dir;    /* --snapshot-dir */
     const char *output; /* the output folder, canonical */
     Digest run;
-    int world, slice, holder; /* world size; the slice's rank; the rank that holds the file */
-    const ParamTable *params;
-    const Intervals *part; /* the slice's intervals */
+    int world, slice, holder;                  /* world size; the slice's rank; the rank that holds the file */
+    const ParamTable *params[SNAPSHOT_SPACES]; /* the second has no tensors without K-FAC */
+    const Intervals *part[SNAPSHOT_SPACES];    /* the slice's intervals */
     const ModelFile *files;
     int n_files;
 } SnapshotPlace;
@@ -55,7 +59,10 @@ typedef struct {
 typedef struct Snapshot Snapshot;
 
 /* Bytes of such a file; `n_files` files of `file_bytes` in all. */
-uint64_t snapshot_bytes(const ParamTable *params, const Intervals *part, uint64_t file_bytes);
+uint64_t snapshot_bytes(const ParamTable *const params[SNAPSHOT_SPACES], const Intervals *const part[SNAPSHOT_SPACES],
+                        uint64_t file_bytes);
+/* Of the tables of both spaces: files with another belong to another model. */
+Digest snapshot_tables_digest(const ParamTable *const params[SNAPSHOT_SPACES]);
 /* Bytes already allocated at this place: of a file that snapshot_open would reuse, or remove first. */
 uint64_t snapshot_held(const SnapshotPlace *place);
 /* Whether `dir` is memory (tmpfs, ramfs, hugetlbfs). E_IO if the folder is missing. */
@@ -67,8 +74,8 @@ Status snapshot_open(const SnapshotPlace *place, Snapshot **s);
 void snapshot_close(Snapshot *s);   /* waits for its thread; the file stays. Takes NULL */
 void snapshot_discard(Snapshot *s); /* closes, and removes the file. Takes NULL */
 
-/* The source of a copy: host memory, or `fetch`, which returns elements [begin, end) of an array and runs on the
-   calling thread. */
+/* The source of a copy: host memory, or, where an array is NULL, `fetch`, which returns elements [begin, end) of it and
+   runs on the calling thread. */
 typedef struct {
     const float *arrays[SNAPSHOT_ARRAYS]; /* each the flat space, or, where `own`, the slice alone */
     bool own[SNAPSHOT_ARRAYS];
@@ -116,8 +123,8 @@ typedef struct {
 
 /* The fixed part of a file. */
 typedef struct {
-    Intervals part; /* the slice's */
-    ParamTable params;
+    Intervals part[SNAPSHOT_SPACES]; /* the slice's */
+    ParamTable params[SNAPSHOT_SPACES];
     ModelFile *files; // (n_files) the run's small files
     int n_files;
 } SnapshotFixed;
@@ -174,16 +181,16 @@ void snapshot_choose_in(const SnapshotList *list, Digest run, SnapshotSet *set, 
 void snapshot_set_free(SnapshotSet *set); /* takes a zeroed one */
 
 /* Contents of a piece in this list. Valid as long as the list. */
-const float *snapshot_values(const SnapshotFile *f, int slot, int array); // (f->fixed.part.size)
+const float *snapshot_values(const SnapshotFile *f, int slot, int array); // (f->fixed.part[snapshot_space(array)].size)
 const char *snapshot_state(const SnapshotFile *f, int slot, size_t *size);
+/* Elements [begin, end) of the flat space, which must lie in one interval of the slice. E_CORRUPT: another process
+   shortened the file. */
+Status snapshot_read_range(const SnapshotFile *f, int slot, int array, int64_t begin, int64_t end, float *to);
 /* Copies a slice's values into the flat space. */
 void snapshot_scatter(const Intervals *part, const float *values, float *to);
 /* One piece of the list into the flat space (NULL: not that array). */
 Status snapshot_assemble_piece(const SnapshotList *list, const SnapshotPiece *piece,
                                float *const arrays[SNAPSHOT_ARRAYS]);
-/* Every slice of the set into the flat space (NULL: not that array); for one list that contains them all. */
-Status snapshot_assemble(const SnapshotList *list, const SnapshotSet *set, float *const arrays[SNAPSHOT_ARRAYS]);
-
 /* Removes the files of dead processes of the run in `output` (NULL: of every run), except those of world size
    `except_world` (0: no exception), and unfinished files. `removed`, `kept` (may be NULL) count. */
 Status snapshot_remove(const char *dir, const char *output, int except_world, int *removed, int *kept);

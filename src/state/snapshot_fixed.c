@@ -19,13 +19,14 @@ typedef struct {
     int64_t intervals, tensors, files;
 } FixedCounts;
 
-void snapshot_fixed_render(const SnapshotPlace *p, Buf *out)
+typedef struct {
+    int64_t intervals, tensors;
+} FixedSets; /* of K-FAC; not without it */
+
+static void render_tensors(const ParamTable *params, Buf *out)
 {
-    FixedCounts counts = {p->part->count, p->params->count, p->n_files};
-    buf_append(out, &counts, sizeof counts);
-    buf_append(out, p->part->intervals, (size_t)p->part->count * sizeof *p->part->intervals);
-    for (int i = 0; i < p->params->count; i++) {
-        const Param *from = &p->params->params[i];
+    for (int i = 0; i < params->count; i++) {
+        const Param *from = &params->params[i];
         FixedTensor t;
         memset(&t, 0, sizeof t);
         memcpy(t.name, from->name, strlen(from->name));
@@ -35,6 +36,18 @@ void snapshot_fixed_render(const SnapshotPlace *p, Buf *out)
         t.offset = from->offset;
         t.n_dims = from->n_dims;
         buf_append(out, &t, sizeof t);
+    }
+}
+
+void snapshot_fixed_render(const SnapshotPlace *p, Buf *out)
+{
+    FixedCounts counts = {p->part[0]->count, p->params[0]->count, p->n_files};
+    FixedSets sets = {p->part[1]->count, p->params[1]->count};
+    buf_append(out, &counts, sizeof counts);
+    if (p->params[1]->size > 0) buf_append(out, &sets, sizeof sets);
+    for (int i = 0; i < SNAPSHOT_SPACES; i++) {
+        buf_append(out, p->part[i]->intervals, (size_t)p->part[i]->count * sizeof *p->part[i]->intervals);
+        render_tensors(p->params[i], out);
     }
     for (int i = 0; i < p->n_files; i++) {
         FixedFile f;
@@ -99,7 +112,7 @@ static Status parse_tensors(Cursor *c, int64_t n, int64_t params_size, ParamTabl
 {
     int64_t end = 0;
     const FixedTensor *tensors = cursor_take(c, n, sizeof *tensors);
-    if (!tensors || n == 0) return cut_short("the tensors");
+    if (!tensors) return cut_short("the tensors");
     *params = (ParamTable){.params = mem_array((size_t)n, sizeof *params->params), .size = params_size};
     for (int64_t i = 0; i < n; i++) {
         const FixedTensor *t = &tensors[i];
@@ -135,16 +148,19 @@ static Status parse_files(Cursor *c, int64_t n, SnapshotFixed *f)
     return c->left ? fail(E_FORMAT, "its fixed part has %llu bytes too many", (unsigned long long)c->left) : OK;
 }
 
-Status snapshot_fixed_parse(const uint8_t *data, uint64_t size, int64_t params_size, int64_t slice_size,
-                            SnapshotFixed *f)
+Status snapshot_fixed_parse(const uint8_t *data, const SnapshotHeader *h, SnapshotFixed *f)
 {
     Status status = OK;
-    Cursor c = {data, size};
+    Cursor c = {data, h->fixed_bytes};
     const FixedCounts *counts = cursor_take(&c, 1, sizeof *counts);
+    const FixedSets none = {0}, *sets = h->sets_size > 0 ? cursor_take(&c, 1, sizeof *sets) : &none;
     *f = (SnapshotFixed){0};
-    if (!counts) return cut_short("its counts");
-    TRY_DONE(parse_intervals(&c, counts->intervals, params_size, slice_size, &f->part));
-    TRY_DONE(parse_tensors(&c, counts->tensors, params_size, &f->params));
+    if (!counts || !sets) return cut_short("its counts");
+    if (counts->tensors == 0) return cut_short("the tensors");
+    TRY_DONE(parse_intervals(&c, counts->intervals, h->params_size, h->slice_size, &f->part[0]));
+    TRY_DONE(parse_tensors(&c, counts->tensors, h->params_size, &f->params[0]));
+    TRY_DONE(parse_intervals(&c, sets->intervals, h->sets_size, h->sets_slice, &f->part[1]));
+    TRY_DONE(parse_tensors(&c, sets->tensors, h->sets_size, &f->params[1]));
     TRY_DONE(parse_files(&c, counts->files, f));
 done:
     if (status != OK) snapshot_fixed_free(f);
@@ -155,7 +171,9 @@ void snapshot_fixed_free(SnapshotFixed *f)
 {
     for (int i = 0; i < f->n_files; i++) free((void *)(uintptr_t)f->files[i].name);
     free(f->files);
-    intervals_free(&f->part);
-    free(f->params.params);
+    for (int i = 0; i < SNAPSHOT_SPACES; i++) {
+        intervals_free(&f->part[i]);
+        free(f->params[i].params);
+    }
     *f = (SnapshotFixed){0};
 }

@@ -3,7 +3,7 @@
        page 0    SnapshotHeader: never changes
        page 1    SnapshotOwner: the current holder; for people, without a digest
        page 2 …  the fixed part: intervals, tensors, small files (snapshot_fixed.c)
-       slot 0    SnapshotMark in a page; the state's text; weights, m, v; each begins on a page
+       slot 0    SnapshotMark in a page; the state's text; weights, m, v, inverses; each begins on a page
        slot 1    the same
 
    Numbers are in native byte order, because the file never leaves machines of one kind; `order` records it. */
@@ -16,7 +16,7 @@
 
 #define SNAPSHOT_PAGE    ((uint64_t)4096)
 #define SNAPSHOT_MAGIC   "CairnMem"
-#define SNAPSHOT_VERSION 1
+#define SNAPSHOT_VERSION 2 /* with K-FAC; without it 1, in which sets_size and sets_slice are 0 */
 #define SNAPSHOT_ORDER   0x01020304u
 #define SNAPSHOT_SUFFIX  ".snapshot"
 #define SNAPSHOT_STATE   ((uint64_t)64 << 10) /* room for the state's text */
@@ -30,8 +30,9 @@ typedef struct {
     int64_t params_size, slice_size; /* elements */
     uint64_t bytes, fixed_bytes, slot_offset[SNAPSHOT_SLOTS];
     Digest fixed;
-    char output[1024];
-    Digest digest; /* of everything before */
+    char output[1008];
+    int64_t sets_size, sets_slice; /* elements of K-FAC's sets */
+    Digest digest;                 /* of everything before */
 } SnapshotHeader;
 
 typedef struct {
@@ -53,14 +54,17 @@ uint64_t snapshot_round(uint64_t bytes); /* up to a page */
 Digest snapshot_header_digest(const SnapshotHeader *h);
 /* Of a slot: the same for all holders of a slice. */
 Digest snapshot_mark_digest(const SnapshotHeader *h, const SnapshotMark *m);
+static inline int64_t snapshot_slice_size(const SnapshotHeader *h, int array) // elements of an array
+{
+    return snapshot_space(array) ? h->sets_slice : h->slice_size;
+}
 uint64_t snapshot_array_offset(const SnapshotHeader *h, int array); /* from the slot's start */
-uint64_t snapshot_slot_size(int64_t slice_size);
+uint64_t snapshot_slot_size(const SnapshotHeader *h);
 bool snapshot_slot_whole(const uint8_t *data, const SnapshotHeader *h, int slot);
 
 void snapshot_fixed_render(const SnapshotPlace *place, Buf *out);
 /* E_FORMAT for any bytes that snapshot_fixed_render would not write. */
-Status snapshot_fixed_parse(const uint8_t *data, uint64_t size, int64_t params_size, int64_t slice_size,
-                            SnapshotFixed *fixed);
+Status snapshot_fixed_parse(const uint8_t *data, const SnapshotHeader *h, SnapshotFixed *fixed);
 void snapshot_fixed_free(SnapshotFixed *fixed); /* takes a zeroed one */
 
 /* Checks the bytes of a file, except its slots; E_FORMAT with the fault. `fixed` points into them. */

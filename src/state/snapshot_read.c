@@ -18,8 +18,8 @@ static Status check_header(const SnapshotHeader *h, size_t size)
 {
     if (memcmp(h->magic, SNAPSHOT_MAGIC, sizeof h->magic) != 0) return fail(E_FORMAT, "not a Cairn snapshot");
     if (h->order != SNAPSHOT_ORDER) return fail(E_FORMAT, "written on a machine of another byte order");
-    if (h->version != SNAPSHOT_VERSION)
-        return fail(E_FORMAT, "version %u; this program reads version %d", h->version, SNAPSHOT_VERSION);
+    if (h->version < 1 || h->version > SNAPSHOT_VERSION)
+        return fail(E_FORMAT, "version %u; this program reads versions 1 to %d", h->version, SNAPSHOT_VERSION);
     if (!digest_equal(h->digest, snapshot_header_digest(h))) return fail(E_FORMAT, "its header is damaged");
     if (h->world < 1 || h->world > SNAPSHOT_RANKS || h->slice < 0 || h->slice >= h->world || h->holder < 0 ||
         h->holder >= h->world)
@@ -27,12 +27,14 @@ static Status check_header(const SnapshotHeader *h, size_t size)
     if (h->bytes != size)
         return fail(E_FORMAT, "has %zu bytes, its header says %" PRIu64 ": cut short", size, h->bytes);
     if (h->params_size < 1 || h->slice_size < 0 || h->slice_size > h->params_size || h->params_size > INT64_MAX / 64 ||
-        memchr(h->output, '\0', sizeof h->output) == NULL)
+        h->sets_size < 0 || h->sets_slice < 0 || h->sets_slice > h->sets_size || h->sets_size > INT64_MAX / 64 ||
+        (h->version == 1 && h->sets_size != 0))
         return fail(E_FORMAT, "its header is not valid");
+    if (memchr(h->output, '\0', sizeof h->output) == NULL) return fail(E_FORMAT, "its header is not valid");
     uint64_t at = 2 * SNAPSHOT_PAGE;
     if (h->fixed_bytes > size || at + snapshot_round(h->fixed_bytes) != h->slot_offset[0] ||
-        h->slot_offset[1] != h->slot_offset[0] + snapshot_slot_size(h->slice_size) ||
-        h->bytes != h->slot_offset[1] + snapshot_slot_size(h->slice_size))
+        h->slot_offset[1] != h->slot_offset[0] + snapshot_slot_size(h) ||
+        h->bytes != h->slot_offset[1] + snapshot_slot_size(h))
         return fail(E_FORMAT, "the places of its parts are not valid");
     return OK;
 }
@@ -45,7 +47,7 @@ Status snapshot_check(const uint8_t *data, size_t size, SnapshotFixed *fixed)
     TRY(check_header(h, size));
     data += 2 * SNAPSHOT_PAGE;
     if (!digest_equal(h->fixed, digest_of(data, h->fixed_bytes))) return fail(E_FORMAT, "its fixed part is damaged");
-    return snapshot_fixed_parse(data, h->fixed_bytes, h->params_size, h->slice_size, fixed);
+    return snapshot_fixed_parse(data, h, fixed);
 }
 
 /* ---- One file ---- */
@@ -195,6 +197,14 @@ const char *snapshot_state(const SnapshotFile *f, int slot, size_t *size)
     return (const char *)at + SNAPSHOT_PAGE;
 }
 
+Status snapshot_read_range(const SnapshotFile *f, int slot, int array, int64_t begin, int64_t end, float *to)
+{
+    const float *from =
+        snapshot_values(f, slot, array) + intervals_before(&f->fixed.part[snapshot_space(array)], begin);
+    memcpy(to, from, (size_t)(end - begin) * sizeof *to);
+    return mapping_cut(f->data) ? fail(E_CORRUPT, "%s: another process shortened the file", f->path) : OK;
+}
+
 void snapshot_scatter(const Intervals *part, const float *values, float *to)
 {
     for (int i = 0; i < part->count; i++) {
@@ -209,14 +219,8 @@ Status snapshot_assemble_piece(const SnapshotList *list, const SnapshotPiece *p,
 {
     const SnapshotFile *f = &list->files[p->file];
     for (int a = 0; a < SNAPSHOT_ARRAYS; a++)
-        if (arrays[a]) snapshot_scatter(&f->fixed.part, snapshot_values(f, p->slot, a), arrays[a]);
+        if (arrays[a]) snapshot_scatter(&f->fixed.part[snapshot_space(a)], snapshot_values(f, p->slot, a), arrays[a]);
     return mapping_cut(f->data) ? fail(E_CORRUPT, "%s: another process shortened the file", f->path) : OK;
-}
-
-Status snapshot_assemble(const SnapshotList *list, const SnapshotSet *set, float *const arrays[SNAPSHOT_ARRAYS])
-{
-    for (int s = 0; s < set->world; s++) TRY(snapshot_assemble_piece(list, &set->pieces[s], arrays));
-    return OK;
 }
 
 /* ---- Removal ---- */

@@ -65,16 +65,17 @@ static bool copy_array(Snapshot *s, int array, DigestStream *digest)
 {
     enum { BLOCK = 1 << 15 }; /* elements */
     const SnapshotSource *from = &s->source;
+    const Intervals *slice = &s->part[snapshot_space(array)];
     float *to = slot_array(s, s->slot, array);
     bool finite = true;
-    for (int i = 0; i < s->part.count; i++) {
-        int64_t n = s->part.intervals[i].end - s->part.intervals[i].begin;
+    for (int i = 0; i < slice->count; i++) {
+        int64_t n = slice->intervals[i].end - slice->intervals[i].begin;
         const float *values = from->arrays[array];
-        if (values && !from->own[array]) values += s->part.intervals[i].begin;
+        if (values && !from->own[array]) values += slice->intervals[i].begin;
         if (values && from->own[array]) values += to - slot_array(s, s->slot, array);
         for (int64_t at = 0; at < n; at += BLOCK) {
             size_t part = (size_t)(n - at < BLOCK ? n - at : BLOCK);
-            if (!from->fetch) memcpy(to + at, values + at, part * sizeof *to);
+            if (values) memcpy(to + at, values + at, part * sizeof *to);
             if (array == 0) finite = all_finite(to + at, part) && finite;
             digest_update(digest, to + at, part * sizeof *to);
         }
@@ -150,10 +151,11 @@ void snapshot_set_after(Snapshot *s, SnapshotAfter after, void *context)
 static Status fetch_arrays(Snapshot *s)
 {
     const SnapshotSource *from = &s->source;
-    for (int a = 0; from->fetch && a < SNAPSHOT_ARRAYS; a++) {
+    for (int a = 0; a < SNAPSHOT_ARRAYS; a++) {
+        const Intervals *slice = &s->part[snapshot_space(a)];
         float *to = slot_array(s, s->slot, a);
-        for (int i = 0; i < s->part.count; i++) {
-            const Interval *x = &s->part.intervals[i];
+        for (int i = 0; i < slice->count && !from->arrays[a]; i++) {
+            const Interval *x = &slice->intervals[i];
             TRY(from->fetch(from->context, a, x->begin, x->end, to));
             to += x->end - x->begin;
         }
@@ -175,7 +177,8 @@ Status snapshot_begin(Snapshot *s, const SnapshotSource *source, int64_t keep)
     TRY(fetch_arrays(s));
     while (sem_trywait(&s->copy_ended) == 0) continue; /* of a generation for which no caller waited */
     s->begun = true;
-    s->copied = source->fetch != NULL;
+    s->copied = true;
+    for (int a = 0; a < SNAPSHOT_ARRAYS; a++) s->copied = s->copied && !source->arrays[a];
     s->started = thread_start(&s->thread, snapshot_thread, s) == 0;
     if (!s->started) take_snapshot(s);
     return OK;
@@ -220,7 +223,7 @@ int64_t snapshot_newest(const Snapshot *s) { return s->newest; }
 
 /* ---- slots received from other ranks ---- */
 
-uint64_t snapshot_slot_bytes(const Snapshot *s) { return snapshot_slot_size(s->header->slice_size); }
+uint64_t snapshot_slot_bytes(const Snapshot *s) { return snapshot_slot_size(s->header); }
 
 /* A received slot begins with its mark, whose digest matches only once the contents are complete. */
 uint8_t *snapshot_slot_data(const Snapshot *s, int slot) { return s->data + s->header->slot_offset[slot]; }

@@ -56,11 +56,6 @@ Status kfac_check(const Config *c)
     if (strcmp(c->shard, "optimizer") == 0)
         return fail(E_USAGE, "--kfac-interval with --shard optimizer: a slice cuts through the matrices that K-FAC "
                              "multiplies. Use --shard none");
-    if (strcmp(c->snapshot_steps, "auto") != 0 && strcmp(c->snapshot_steps, "0") != 0)
-        return fail(E_USAGE,
-                    "--kfac-interval with --snapshot-steps %s: snapshots do not hold K-FAC's inverses. Use "
-                    "--snapshot-steps 0; --save-steps and --save-every save them to disk",
-                    c->snapshot_steps);
     return OK;
 }
 
@@ -248,6 +243,22 @@ void kfac_free(Kfac *k)
 }
 
 /* ---- the saved form ---- */
+
+void kfac_saved_table(const Kfac *k, ParamTable *t)
+{
+    *t = (ParamTable){0};
+    for (int set = 0; set < kfac_sets(k); set++)
+        for (int i = 0; i < k->packed.count; i++) {
+            const Param *from = &k->packed.params[i];
+            MEM_GROW(t->params, t->count, t->cap);
+            Param *p = &t->params[t->count++];
+            *p = *from;
+            p->offset += set * k->packed.size;
+            int length = snprintf(p->name, sizeof p->name, "%s%s", set ? "next." : "", from->name);
+            CHECK(length < (int)sizeof p->name, "a tensor's name of %d characters", length);
+        }
+    t->size = kfac_sets(k) * k->packed.size;
+}
 
 void kfac_pack_tensor(const Param *p, const float *from, float *packed)
 {

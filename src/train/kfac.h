@@ -44,6 +44,10 @@ size_t kfac_scratch_bytes(const Kfac *k);                       /* of an exchang
 void kfac_free(Kfac *k);                                        /* takes a zeroed one */
 void kfac_pack(const Kfac *k, const float *set, float *packed); // (table.size), (packed.size)
 void kfac_unpack(const Kfac *k, const float *packed, float *set);
+/* All sets that are saved as one space, set after set; names of the second begin with "next.". The caller frees. */
+void kfac_saved_table(const Kfac *k, ParamTable *t);
+/* The layer of a tensor of `table`, `packed`, or the saved table. */
+static inline int kfac_layer(const Kfac *k, int tensor) { return k->plan.linears[tensor % k->table.count / 3].layer; }
 /* One tensor of `table`. */
 void kfac_pack_tensor(const Param *p, const float *from, float *packed);
 void kfac_unpack_tensor(const Param *p, const float *packed, float *to);

@@ -80,17 +80,22 @@ static Status end_excluded(Loop *l)
     return status;
 }
 
-/* A surviving rank saves a generation from memory (`set`), or its own state. */
-static Status persist_alone(void *loop, const SnapshotList *list, const SnapshotSet *set)
+/* A surviving rank saves a generation from memory, or its own state. */
+static Status save_surviving(void *loop, const SurviveFrom *from)
 {
     Loop *l = loop;
-    if (set) return persist_write(list, set, l->run->c->output_dir, (int)l->run->c->keep);
+    if (from->set)
+        return persist_write(from->list, from->set, from->rank, l->run->c->output_dir, (int)l->run->c->keep, from->fill,
+                             from->fill_context);
     if (!l->saving) TRY(saving_open(&l->saving, l->run));
     if (!ranks_first(l->ranks) && l->record.step == l->progress->step &&
         metrics_complete(l->run->c->output_dir, &l->record) != OK)
         log_warn("%s", status_message());
+    saving_fill_by(l->saving, from->fill, from->fill_context);
     TRY(loop_save_alone(l));
-    return saving_wait(l->saving);
+    Status status = saving_wait(l->saving);
+    saving_fill_by(l->saving, NULL, NULL);
+    return status;
 }
 
 /* Opens rank 0's files and display. */
@@ -203,7 +208,7 @@ done:
     if (l.excluded)
         status = end_excluded(&l);
     else if (status == E_PEER)
-        status = survive(run, l.snapshots, l.saving, persist_alone, &l, &l.persisted);
+        status = survive(run, l.snapshots, l.saving, save_surviving, &l, &l.persisted);
     progress->save_stall_s = l.saving ? saving_longest_stall(l.saving) : 0;
     progress->snapshots = snapshots_stats(l.snapshots);
     audit_close(l.audit);

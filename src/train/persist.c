@@ -2,9 +2,6 @@
 
 #include <stdlib.h>
 
-#include "base/machine_memory.h"
-#include "state/checkpoint.h"
-
 Status persist_find(const char *dir, const char *output, Digest run, Persist *p)
 {
     *p = (Persist){0};
@@ -21,31 +18,58 @@ void persist_free(Persist *p)
     *p = (Persist){0};
 }
 
-Status persist_write(const SnapshotList *list, const SnapshotSet *set, const char *folder, int keep)
+Status persist_read(void *piece, int array, int64_t begin, int64_t end, float *to)
 {
-    Status status = OK;
-    const SnapshotPiece *first = &set->pieces[0];
-    const SnapshotFile *file = &list->files[first->file];
-    const ParamTable *params = &file->fixed.params;
-    size_t bytes = SNAPSHOT_ARRAYS * (size_t)params->size * sizeof(float), room = machine_free_bytes();
-    float *arrays[SNAPSHOT_ARRAYS];
+    const PersistPiece *p = piece;
+    return snapshot_read_range(p->file, p->slot, array, begin, end, to);
+}
+
+CheckpointPart persist_part(const PersistPiece *p)
+{
+    const SnapshotFixed *f = &p->file->fixed;
+    return (CheckpointPart){.params = {&f->params[0], &f->params[1]}, .part = {&f->part[0], &f->part[1]}};
+}
+
+typedef struct {
+    const SnapshotList *list;
+    const SnapshotSet *set;
+    const char *folder;
+} Alone;
+
+static Status fill_alone(void *context, const TrainingState *t)
+{
+    const Alone *a = context;
+    for (int s = 0; s < a->set->world; s++) {
+        const SnapshotPiece *p = &a->set->pieces[s];
+        PersistPiece piece = {&a->list->files[p->file], p->slot};
+        Digest digest;
+        CheckpointPart part = persist_part(&piece);
+        TRY(checkpoint_write_part(a->folder, t->step, &part, persist_read, &piece, &digest));
+    }
+    return OK;
+}
+
+Status persist_write(const SnapshotList *list, const SnapshotSet *set, int rank, const char *folder, int keep,
+                     Status (*fill)(void *context, const TrainingState *t), void *context)
+{
     Saver saver = {0};
-    TrainingState state = {.params = params, .step = set->step};
-    if (room < bytes)
-        return fail(E_MEMORY, "assembling a checkpoint takes %.1f MiB of memory, %.1f MiB are free",
-                    (double)bytes / (1 << 20), (double)room / (1 << 20));
-    for (int a = 0; a < SNAPSHOT_ARRAYS; a++) arrays[a] = mem_array((size_t)params->size, sizeof(float));
-    TRY_DONE(snapshot_assemble(list, set, arrays));
-    state.weights = arrays[0];
-    state.m = arrays[1];
-    state.v = arrays[2];
+    const SnapshotPiece *first = NULL;
+    Alone alone = {list, set, folder};
+    for (int s = set->world - 1; s >= 0; s--)
+        if (set->pieces[s].rank == rank) first = &set->pieces[s];
+    if (!first) return fail(E_FAIL, "this rank has no slice of generation %lld", (long long)set->generation);
+    const SnapshotFile *file = &list->files[first->file];
+    const ParamTable *params = file->fixed.params;
+    TrainingState state = {.params = &params[0],
+                           .kfac = params[1].count ? &params[1] : NULL,
+                           .step = set->step,
+                           .files = file->fixed.files,
+                           .n_files = file->fixed.n_files,
+                           .fill = fill ? fill : fill_alone,
+                           .fill_context = fill ? context : &alone};
     state.state = snapshot_state(file, first->slot, &state.state_size);
-    state.files = file->fixed.files;
-    state.n_files = file->fixed.n_files;
-    TRY_DONE(saver_init(&saver, folder, keep, NULL));
-    TRY_DONE(saver_begin(&saver, &state));
-done:
+    Status status = saver_init(&saver, folder, keep, NULL);
+    if (status == OK) status = saver_begin(&saver, &state);
     saver_free(&saver);
-    for (int a = 0; a < SNAPSHOT_ARRAYS; a++) free(arrays[a]);
     return status;
 }

@@ -1,4 +1,5 @@
-/* A checkpoint made of slices in memory: for survivors of a sharded run, and for `cairn snapshot persist`. */
+/* A checkpoint made of slices in memory: for survivors of a run whose state is scattered, and for `cairn snapshot
+   persist`. */
 #ifndef CAIRN_TRAIN_PERSIST_H
 #define CAIRN_TRAIN_PERSIST_H
 
@@ -16,8 +17,18 @@ typedef struct {
 Status persist_find(const char *dir, const char *output, Digest run, Persist *p);
 void persist_free(Persist *p); /* takes a zeroed one */
 
-/* Writes the checkpoint into `folder`, whose lock the caller holds. Keeps `keep` checkpoints, all if 0. E_MEMORY: the
-   machine lacks 12 bytes a parameter for it. */
-Status persist_write(const SnapshotList *list, const SnapshotSet *set, const char *folder, int keep);
+/* A CheckpointRead of one piece. */
+typedef struct {
+    const SnapshotFile *file;
+    int slot;
+} PersistPiece;
+CheckpointPart persist_part(const PersistPiece *p);
+Status persist_read(void *piece, int array, int64_t begin, int64_t end, float *to);
+
+/* Writes the checkpoint of `set` into `folder`, whose lock the caller holds. Keeps `keep` checkpoints, all if 0. `list`
+   has the set's pieces of rank `rank`, of which there must be one. `fill` (TrainingState.fill) writes all of them with
+   other processes' help; NULL: all pieces are in `list`. */
+Status persist_write(const SnapshotList *list, const SnapshotSet *set, int rank, const char *folder, int keep,
+                     Status (*fill)(void *context, const TrainingState *t), void *context);
 
 #endif

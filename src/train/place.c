@@ -44,7 +44,6 @@ Status place_check(const Config *c, bool training)
         const char *option, *instead;
     } refused[] = {
         {!training, "without training", "evaluate and predict without --pipeline"},
-        {strcmp(c->pipeline, "all") == 0, "all", "it is for `cairn plan`; name one schedule"},
         {strcmp(c->shard, "none") != 0, "and --shard optimizer", "leave out --shard"},
         {c->virtual_ranks > 0, "and --virtual-ranks", "leave out --virtual-ranks"},
         {strcmp(c->comm, "nccl") == 0, "and --comm nccl", "use --comm gloo"},
@@ -280,27 +279,10 @@ size_t place_comm_bytes(const PipelinePlace *p)
     return (bytes + 63) / 64 * 64;
 }
 
-/* Of the largest slice, with its copies on other hosts. */
-static Status snapshot_need(const Config *c, const PipelinePlace *p, const Ranks *ranks, bool *automatic, size_t *bytes)
-{
-    SnapshotWish wish;
-    int copies, size = ranks_size(ranks);
-    TRY(snapshots_wish(c, size, &wish));
-    TRY(snapshots_replicas(c, ranks ? ranks_comm(ranks)->nodes : 1, &copies));
-    *automatic = wish.automatic;
-    if (!wish.wanted) return OK;
-    Intervals *slices = place_slices(p);
-    *bytes = (size_t)snapshots_slices_bytes(&p->whole->params, slices, size, copies, NULL);
-    for (int r = 0; r < size; r++) intervals_free(&slices[r]);
-    free(slices);
-    return OK;
-}
-
 Status place_plan(const Config *c, const PlanInput *in, const Accounts *accounts, const Ranks *ranks, RunPlan *plan)
 {
     const PipelinePlace *p = in->place;
-    bool automatic;
-    size_t snapshots = 0;
+    uint64_t snapshots;
     run_plan_init(plan, in);
     plan->accounts = *accounts;
     memcpy(plan->levels, p->levels, (size_t)p->whole->config.layers);
@@ -311,12 +293,12 @@ Status place_plan(const Config *c, const PlanInput *in, const Accounts *accounts
     plan->save_buffer = in->saves;
     if (in->evaluation) plan->eval_micro = planner_evaluation_capacity(c, in, p->tokens);
     TRY(run_plan_make(plan));
-    TRY(snapshot_need(c, p, ranks, &automatic, &snapshots));
+    TRY(snapshots_need(c, ranks, in, &snapshots));
     accounts_update(&plan->accounts);
-    planner_take_snapshots(c, ranks, snapshots, &plan->accounts);
+    planner_take_snapshots(c, ranks, (size_t)snapshots, &plan->accounts);
     plan->fits = accounts_set_peaks(&plan->accounts, plan->bytes) == NULL;
-    if (plan->fits || !snapshots || !automatic) return OK;
-    plan->snapshots_given_up = snapshots;
+    if (plan->fits || !snapshots || strcmp(c->snapshot_steps, "auto") != 0) return OK;
+    plan->snapshots_given_up = (size_t)snapshots;
     plan->accounts.row[plan->accounts.n - 1].snapshots = 0;
     plan->fits = accounts_set_peaks(&plan->accounts, plan->bytes) == NULL;
     return OK;

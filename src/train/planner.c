@@ -398,7 +398,7 @@ Status planner_choose(const Config *c, const PlanInput *in, const Accounts *acco
     if (in->virtual_ranks) p->grain = planner_capacity(in, in->grain_tokens, c->batch_size);
     if (in->evaluation && !in->training) TRY(plan_evaluation(&g, 0));
     if (in->training) {
-        TRY(snapshots_need(c, ranks, &in->model->params, in->exchange, &snapshots));
+        TRY(snapshots_need(c, ranks, in, &snapshots));
         TRY(choose_training(&g, ranks, snapshots));
     }
     if (!g.own_snapshots) take_snapshots(&g, ranks, snapshots);

@@ -32,14 +32,15 @@ static size_t one_copy_bytes(Dtype compute, int64_t n, int64_t k, bool transpose
 
 const Intervals *exchange_slice(const Exchange *x) { return x && x->shard ? &x->slices[x->rank] : NULL; }
 
+static bool for_device(const PlanRequest *r) { return r->one_copy || (r->backend && r->backend->device); }
+
 /* A device's gradients go through the host's memory. */
 static size_t exchange_bytes(const PlanRequest *r)
 {
     const Exchange *x = r->exchange;
-    bool device = r->one_copy || (r->backend && r->backend->device);
     if (x->by_comm_device) return 0;
     if (r->kfac && kfac_scratch_bytes(r->kfac) > x->buckets.scratch_bytes) return kfac_scratch_bytes(r->kfac);
-    return x->buckets.scratch_bytes + (device ? (size_t)x->buckets.largest * sizeof(float) : 0);
+    return x->buckets.scratch_bytes + (for_device(r) ? (size_t)x->buckets.largest * sizeof(float) : 0);
 }
 
 /* 0: all. */
@@ -90,7 +91,7 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
     t->audit = NONE;
     if (r->training) {
         uint8_t *none = mem_alloc((size_t)r->model->config.layers);
-        plan_backward(p);
+        plan_backward(p, for_device(r)); /* on a host, kernels would read dy once more all the same */
         plan_recompute(p, r->levels ? r->levels : none);
         if (r->audit) t->audit = plan_audit(p);
         plan_offload(p);

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/snapshot_room.h"
+
 /* ---- the snapshots of all ranks ---- */
 
 /* Whether this rank searches: the first of a host's ranks with the same folder does. */
@@ -134,17 +136,18 @@ Status recover_state(const Persist *m, Ranks *ranks, Buf *text)
 
 static Status send_slice(Ranks *ranks, const SnapshotFile *f, int slot)
 {
-    const Intervals *part = &f->fixed.part;
-    int64_t counts[2] = {part->count, part->size};
-    TRY(ranks_pass(ranks, 0, counts, sizeof counts, true));
-    TRY(ranks_pass(ranks, 0, part->intervals, (size_t)part->count * sizeof *part->intervals, true));
-    for (int a = 0; a < SNAPSHOT_ARRAYS; a++)
+    for (int a = 0; a < SNAPSHOT_ARRAYS; a++) {
+        const Intervals *part = &f->fixed.part[snapshot_space(a)];
+        int64_t counts[2] = {part->count, part->size};
+        TRY(ranks_pass(ranks, 0, counts, sizeof counts, true));
+        TRY(ranks_pass(ranks, 0, part->intervals, (size_t)part->count * sizeof *part->intervals, true));
         TRY(ranks_pass(ranks, 0, (void *)(uintptr_t)snapshot_values(f, slot, a), (size_t)part->size * sizeof(float),
                        true));
+    }
     return OK;
 }
 
-static Status receive_slice(Ranks *ranks, int from, float *const arrays[SNAPSHOT_ARRAYS])
+static Status receive_array(Ranks *ranks, int from, float *array)
 {
     Status status = OK;
     int64_t counts[2];
@@ -153,14 +156,18 @@ static Status receive_slice(Ranks *ranks, int from, float *const arrays[SNAPSHOT
     Intervals part = {.intervals = intervals, .count = (int)counts[0], .size = counts[1]};
     float *values = mem_array((size_t)counts[1], sizeof *values);
     TRY_DONE(ranks_pass(ranks, from, intervals, (size_t)counts[0] * sizeof *intervals, false));
-    for (int a = 0; a < SNAPSHOT_ARRAYS; a++) {
-        TRY_DONE(ranks_pass(ranks, from, values, (size_t)counts[1] * sizeof *values, false));
-        snapshot_scatter(&part, values, arrays[a]);
-    }
+    TRY_DONE(ranks_pass(ranks, from, values, (size_t)counts[1] * sizeof *values, false));
+    snapshot_scatter(&part, values, array);
 done:
     free(intervals);
     free(values);
     return status;
+}
+
+static Status receive_slice(Ranks *ranks, int from, float *const arrays[SNAPSHOT_ARRAYS])
+{
+    for (int a = 0; a < SNAPSHOT_ARRAYS; a++) TRY(receive_array(ranks, from, arrays[a]));
+    return OK;
 }
 
 static Status gather_slices(const Persist *m, Ranks *ranks, float *const arrays[SNAPSHOT_ARRAYS])
@@ -178,18 +185,21 @@ static Status gather_slices(const Persist *m, Ranks *ranks, float *const arrays[
     return OK;
 }
 
-Status recover_load(const Persist *m, Session *s)
+Status recover_load(const Persist *m, Session *s, float *packed)
 {
-    float *arrays[SNAPSHOT_ARRAYS] = {0};
-    const ParamTable *params = &s->whole->params;
-    if (!digest_equal(params_digest(params), m->set.pieces[0].params))
+    float *arrays[SNAPSHOT_ARRAYS] = {[SNAPSHOT_KFAC] = packed};
+    SnapshotSlices slices;
+    snapshot_slices_of(&slices, &s->plan.input);
+    bool same = digest_equal(snapshot_tables_digest(slices.params), m->set.pieces[0].params);
+    snapshot_slices_free(&slices);
+    if (!same)
         return fail(E_FORMAT,
-                    "the snapshot of step %lld belongs to a model with other tensors. Use another --output-dir, or "
-                    "--resume never",
+                    "the snapshot of step %lld belongs to a model with other tensors, or to other options of K-FAC. "
+                    "Use another --output-dir, or --resume never",
                     (long long)m->set.step);
     for (StateArray a = 0; ranks_first(s->options.ranks) && a < N_STATE_ARRAYS; a++) {
         arrays[a] = session_fill(s, a);
-        memset(arrays[a], 0, (size_t)params->size * sizeof(float));
+        memset(arrays[a], 0, (size_t)s->whole->params.size * sizeof(float));
     }
     TRY(ranks_meet(s->options.ranks));
     return ranks_all(s->options.ranks, gather_slices(m, s->options.ranks, arrays));

@@ -204,43 +204,38 @@ static Status load_alone(const TrainResume *r, Session *s)
     return status;
 }
 
-/* On rank 0. A checkpoint of a run without K-FAC, which --override allows, and a snapshot have none: zeros. */
+/* On rank 0. A checkpoint of a run without K-FAC, which --override allows, has none: zeros. */
 static Status read_kfac(const TrainResume *r, const Kfac *k, float *packed)
 {
     bool found = false;
     float *next = kfac_sets(k) > 1 ? packed + k->packed.size : NULL;
-    if (r->dir) TRY(checkpoint_load_kfac(r->dir, &k->packed, packed, next, &found));
+    TRY(checkpoint_load_kfac(r->dir, &k->packed, packed, next, &found));
     if (!found)
         log_warn("%s has no state of K-FAC: gradients are preconditioned after the next step that gathers statistics",
                  r->name);
     return OK;
 }
 
-/* Collective. */
-static Status load_kfac(const TrainResume *r, const Session *s)
-{
-    const Kfac *k = session_kfac_whole(s);
-    Ranks *ranks = s->options.ranks;
-    if (kfac_sets(k) == 0) return OK;
-    float *packed = ranks_first(ranks) ? mem_array((size_t)(kfac_sets(k) * k->packed.size), sizeof *packed) : NULL;
-    Status status = ranks_all(ranks, packed ? read_kfac(r, k, packed) : OK);
-    if (status == OK) status = session_spread_kfac(s, packed);
-    free(packed);
-    return status;
-}
-
 Status train_load(TrainResume *r, Session *s)
 {
     Ranks *ranks = s->options.ranks;
-    TRY(load_scaling(r->state, s));
-    TRY(load_kfac(r, s));
+    const Kfac *k = session_kfac_whole(s);
+    int64_t sets = kfac_sets(k) > 0 && ranks_first(ranks) ? kfac_sets(k) * k->packed.size : 0;
+    float *packed = sets ? mem_array((size_t)sets, sizeof *packed) : NULL;
+    Status status = OK;
+    TRY_DONE(load_scaling(r->state, s));
     if (r->memory.set.generation) {
-        TRY(recover_load(&r->memory, s));
+        TRY_DONE(recover_load(&r->memory, s, packed));
         persist_free(&r->memory); /* unmaps the snapshots as soon as possible */
     } else {
-        TRY(ranks_all(ranks, ranks_first(ranks) ? load_alone(r, s) : OK));
+        TRY_DONE(ranks_all(ranks, packed ? read_kfac(r, k, packed) : OK));
+        TRY_DONE(ranks_all(ranks, ranks_first(ranks) ? load_alone(r, s) : OK));
     }
-    return session_share(s, true);
+    if (kfac_sets(k) > 0) TRY_DONE(session_spread_kfac(s, packed));
+    status = session_share(s, true);
+done:
+    free(packed);
+    return status;
 }
 
 void train_resume_free(TrainResume *r)

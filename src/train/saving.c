@@ -5,14 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "state/checkpoint.h"
-
 struct Saving {
     const Run *run;
     Saver saver;
     const float *fetched[N_STATE_ARRAYS]; // (params.size) each
     bool own;                             /* copies from a device, freed here, if there is no save buffer */
     double stopped;                       /* when training stopped for the save */
+    Status (*fill)(void *context, const TrainingState *t);
+    void *fill_context;
 };
 
 void saving_state(const Run *run, Buf *out)
@@ -48,6 +48,12 @@ Status saving_open(Saving **saving, const Run *run)
 }
 
 void saving_keep_one_more(Saving *s) { s->saver.keep += s->saver.keep > 0; } /* 0: all */
+
+void saving_fill_by(Saving *s, Status (*fill)(void *context, const TrainingState *t), void *context)
+{
+    s->fill = fill;
+    s->fill_context = context;
+}
 
 void saving_wait_buffer(Saving *s)
 {
@@ -123,7 +129,9 @@ Status saving_begin(Saving *s)
                            .state = text.data,
                            .state_size = text.len,
                            .files = s->run->files,
-                           .n_files = s->run->n_files};
+                           .n_files = s->run->n_files,
+                           .fill = s->fill,
+                           .fill_context = s->fill_context};
     float *own = pack_sets(s, &state);
     Status status = saver_begin(&s->saver, &state); /* without a buffer it returns when the checkpoint is durable */
     free(own);

@@ -2,6 +2,7 @@
 #ifndef CAIRN_TRAIN_SAVING_H
 #define CAIRN_TRAIN_SAVING_H
 
+#include "state/checkpoint.h"
 #include "train/run.h"
 
 enum { SAVING_FORMAT = 1 }; /* of state.json */
@@ -24,6 +25,8 @@ Status saving_fetch(Saving *s, const float **weights);
 /* Starts saving the fetched state; returns when training may change the tensors again. A failed save is reported, and
    the previous checkpoint stays. */
 Status saving_begin(Saving *s);
+/* The saves from here on take their tensors from `fill` (TrainingState.fill; NULL: from this rank alone). */
+void saving_fill_by(Saving *s, Status (*fill)(void *context, const TrainingState *t), void *context);
 /* True once after a failed background save (already reported): its step is not on disk. Between steps. */
 bool saving_failed(Saving *s);
 /* From here on one checkpoint more than --keep stays. */

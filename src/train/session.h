@@ -92,6 +92,13 @@ const Kfac *session_kfac_whole(const Session *s);
 Status session_spread_kfac(const Session *s, const float *packed);
 /* Collective, in a pipeline. Brings all sets to rank 0's save buffer, packed. */
 Status session_collect_kfac(const Session *s);
+/* Collective. Completes the set of inverses that is pending. */
+Status session_settle_kfac(const Session *s);
+bool session_kfac_pending(const Session *s); /* the same on all ranks */
+/* A tensor of a set by its name; NULL: this rank does not hold it. */
+float *session_kfac_tensor(const Session *s, bool next, const char *name);
+/* Elements [begin, end) of the space of kfac_saved_table, whole tensors that this rank holds. */
+void session_read_kfac(const Session *s, int64_t begin, int64_t end, float *to);
 /* True with a sharded optimizer: each rank holds the moments of its slice alone, and rank 0 fills and reads moments in
    its save buffer. Collective: session_collect brings the moments of all ranks there. */
 bool session_sharded(const Session *s);

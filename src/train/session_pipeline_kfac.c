@@ -279,14 +279,6 @@ Status pipeline_kfac_settle(const Session *s)
 
 /* ---- saved sets ---- */
 
-static int layer_of(const Kfac *k, int tensor) { return k->plan.linears[tensor / 3].layer; }
-
-static float *own_tensor(const Session *s, bool next, const char *name)
-{
-    int at = params_find(&session_kfac(s)->table, name);
-    return at < 0 ? NULL : session_kfac_set(s, next) + session_kfac(s)->table.params[at].offset;
-}
-
 /* A matrix of rank 0, which every rank lacks that does not hold it. */
 static float *new_matrix(const Kfac *whole)
 {
@@ -303,9 +295,9 @@ static Status collect_tensor(const Session *s, int set, int tensor, float *packe
     const Kfac *whole = session_kfac_whole(s);
     const Param *p = &whole->table.params[tensor];
     Ranks *ranks = s->options.ranks;
-    int keeper = place_layer_keeper(s->plan.input.place, layer_of(whole, tensor)), rank = ranks_rank(ranks);
+    int keeper = place_layer_keeper(s->plan.input.place, kfac_layer(whole, tensor)), rank = ranks_rank(ranks);
     size_t bytes = (size_t)(p->rows * p->cols) * sizeof(float);
-    float *own = rank == keeper ? own_tensor(s, set == 1, p->name) : NULL;
+    float *own = rank == keeper ? session_kfac_tensor(s, set == 1, p->name) : NULL;
     if (rank > 0) return own ? ranks_pass(ranks, 0, own, bytes, true) : OK;
     if (!own) TRY(ranks_pass(ranks, keeper, matrix, bytes, false));
     kfac_pack_tensor(p, own ? own : matrix, packed + set * whole->packed.size + whole->packed.params[tensor].offset);
@@ -318,9 +310,9 @@ static Status spread_tensor(const Session *s, int set, int tensor, const float *
     const PipelinePlace *at = s->plan.input.place;
     const Param *p = &whole->table.params[tensor];
     Ranks *ranks = s->options.ranks;
-    int layer = layer_of(whole, tensor);
+    int layer = kfac_layer(whole, tensor);
     size_t bytes = (size_t)(p->rows * p->cols) * sizeof(float);
-    float *own = own_tensor(s, set == 1, p->name);
+    float *own = session_kfac_tensor(s, set == 1, p->name);
     if (ranks_rank(ranks) > 0) return own ? ranks_pass(ranks, 0, own, bytes, false) : OK;
     kfac_unpack_tensor(p, packed + set * whole->packed.size + whole->packed.params[tensor].offset, matrix);
     if (own) memcpy(own, matrix, bytes);

@@ -110,6 +110,32 @@ Status session_collect_kfac(const Session *s)
     return pipeline_kfac_collect(s, buffer ? buffer + 3 * s->whole->params.size : NULL);
 }
 
+Status session_settle_kfac(const Session *s) { return s->pipeline && session_kfac(s) ? pipeline_kfac_settle(s) : OK; }
+
+bool session_kfac_pending(const Session *s) { return s->pipeline && session_kfac(s) && s->pipeline->kfac.refresh; }
+
+float *session_kfac_tensor(const Session *s, bool next, const char *name)
+{
+    const ParamTable *t = &session_kfac(s)->table;
+    int at = params_find(t, name);
+    return at < 0 ? NULL : session_kfac_set(s, next) + t->params[at].offset;
+}
+
+void session_read_kfac(const Session *s, int64_t begin, int64_t end, float *to)
+{
+    const Kfac *k = session_kfac_whole(s);
+    memset(to, 0, (size_t)(end - begin) * sizeof *to); /* the gaps between tensors */
+    for (int set = 0; set < kfac_sets(k); set++)
+        for (int i = 0; i < k->packed.count; i++) {
+            const Param *p = &k->packed.params[i];
+            int64_t at = set * k->packed.size + p->offset;
+            if (at < begin || at >= end) continue;
+            const float *own = session_kfac_tensor(s, set == 1, p->name);
+            CHECK(own && at + p->rows <= end, "%s is not held, or cut", p->name);
+            kfac_pack_tensor(&k->table.params[i], own, to + (at - begin));
+        }
+}
+
 Status session_spread_kfac(const Session *s, const float *packed)
 {
     const Kfac *k = session_kfac(s);
@@ -203,17 +229,6 @@ const float *session_part(const Session *s, StateArray which, bool *own)
     return place_of(s, which);
 }
 
-/* The number of the slice's elements before `element`. */
-static int64_t place_in_slice(const Intervals *slice, int64_t element)
-{
-    int64_t before = 0;
-    for (int i = 0; i < slice->count && slice->intervals[i].begin < element; i++) {
-        int64_t end = slice->intervals[i].end < element ? slice->intervals[i].end : element;
-        before += end - slice->intervals[i].begin;
-    }
-    return before;
-}
-
 Status session_read_range(const Session *s, StateArray which, int64_t begin, int64_t end, float *to)
 {
     bool own;
@@ -222,7 +237,7 @@ Status session_read_range(const Session *s, StateArray which, int64_t begin, int
         return OK;
     }
     const float *from = session_part(s, which, &own);
-    from += own ? place_in_slice(&s->plan.input.exchange->slices[ranks_rank(s->options.ranks)], begin) : begin;
+    from += own ? intervals_before(&s->plan.input.exchange->slices[ranks_rank(s->options.ranks)], begin) : begin;
     return backend_download(s->options.backend, to, from, (size_t)(end - begin) * sizeof *to);
 }
 

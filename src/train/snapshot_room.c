@@ -6,8 +6,11 @@
 
 #include "base/machine_memory.h"
 #include "state/snapshot.h"
+#include "train/place.h"
 
 #define MIB(bytes) ((double)(bytes) / (1 << 20))
+
+enum { SMALL_FILES = 512 << 10 }; /* bytes for a run's small files, more than they take */
 
 /* ---- the need ---- */
 
@@ -16,7 +19,7 @@ Status snapshots_wish(const Config *c, int ranks, SnapshotWish *wish)
     const char *text = c->snapshot_steps, *launcher = getenv("CAIRN_RENDEZVOUS");
     *wish = (SnapshotWish){.automatic = strcmp(text, "auto") == 0};
     if (wish->automatic) {
-        wish->wanted = (ranks > 1 || (launcher && *launcher)) && c->kfac_interval == 0; /* whose inverses they lack */
+        wish->wanted = ranks > 1 || (launcher && *launcher);
         return OK;
     }
     size_t digits = strspn(text, "0123456789");
@@ -42,38 +45,111 @@ Status snapshots_replicas(const Config *c, int hosts, int *n)
     return OK;
 }
 
-uint64_t snapshots_slices_bytes(const ParamTable *params, const Intervals *slices, int n, int copies, uint64_t *all)
+/* ---- who holds what ---- */
+
+/* Tensor by tensor, each to one of the ranks that hold it: the one with the least so far. */
+static void share_sets(SnapshotSlices *s, const Kfac *k, const PipelinePlace *place)
 {
-    enum { SMALL_FILES = 512 << 10 };
-    uint64_t most = 0, sum = 0;
-    for (int r = 0; r < n; r++) {
-        uint64_t bytes = snapshot_bytes(params, &slices[r], SMALL_FILES);
-        if (bytes > most) most = bytes;
-        sum += bytes;
+    int64_t *load = mem_array((size_t)s->ranks, sizeof *load);
+    for (int i = 0; i < s->sets.count; i++) {
+        int first = place ? place_layer_keeper(place, kfac_layer(k, i)) : 0, least = first;
+        int64_t begin = s->sets.params[i].offset,
+                end = i + 1 < s->sets.count ? s->sets.params[i + 1].offset : s->sets.size;
+        for (int r = first; r < first + (place ? place->grid.replicas : s->ranks); r++)
+            if (load[r] < load[least]) least = r;
+        load[least] += end - begin;
+        intervals_add(&s->slices[1][least], begin, end);
     }
-    if (all) *all = (uint64_t)(1 + copies) * sum;
-    return (uint64_t)(1 + copies) * most;
+    free(load);
 }
 
-uint64_t snapshots_rank_bytes(const ParamTable *params, const Exchange *x, int copies, uint64_t *all)
+static void slices_init(SnapshotSlices *s, const ParamTable *params, Intervals *slices, int ranks, const Kfac *k,
+                        const PipelinePlace *place)
 {
-    int n = x ? x->buckets.ranks : 1;
-    Intervals *slices = exchange_slices(params, x);
-    uint64_t most = snapshots_slices_bytes(params, slices, n, copies, all);
-    for (int r = 0; r < n; r++) intervals_free(&slices[r]);
-    free(slices);
+    *s = (SnapshotSlices){.ranks = ranks, .params = {params, &s->sets}, .slices = {slices}};
+    s->slices[1] = mem_array((size_t)ranks, sizeof *s->slices[1]);
+    if (kfac_sets(k) == 0) return;
+    kfac_saved_table(k, &s->sets);
+    share_sets(s, k, place);
+}
+
+void snapshot_slices_init(SnapshotSlices *s, const ParamTable *params, const Exchange *x, const Kfac *k)
+{
+    slices_init(s, params, exchange_slices(params, x), x ? x->buckets.ranks : 1, k, NULL);
+}
+
+void snapshot_slices_of(SnapshotSlices *s, const PlanInput *in)
+{
+    const PipelinePlace *p = in->place;
+    if (p)
+        slices_init(s, &p->whole->params, place_slices(p), p->grid.shape.places * p->grid.replicas, p->whole_kfac, p);
+    else
+        snapshot_slices_init(s, &in->model->params, in->exchange, in->kfac);
+}
+
+void snapshot_slices_free(SnapshotSlices *s)
+{
+    for (int space = 0; space < SNAPSHOT_SPACES; space++) {
+        for (int r = 0; s->slices[space] && r < s->ranks; r++) intervals_free(&s->slices[space][r]);
+        free(s->slices[space]);
+    }
+    params_free(&s->sets);
+    *s = (SnapshotSlices){0};
+}
+
+static uint64_t slice_bytes(const SnapshotSlices *s, int r)
+{
+    return snapshot_bytes(s->params, (const Intervals *[]){&s->slices[0][r], &s->slices[1][r]}, SMALL_FILES);
+}
+
+uint64_t snapshots_most_bytes(const SnapshotSlices *s, const SnapshotCopies *placed)
+{
+    uint64_t most = 0;
+    for (int r = 0; r < s->ranks; r++) {
+        uint64_t sum = slice_bytes(s, r);
+        for (int i = 0; i < placed->count; i++)
+            if (placed->items[i].holder == r) sum += slice_bytes(s, placed->items[i].slice);
+        if (sum > most) most = sum;
+    }
     return most;
 }
 
-Status snapshots_need(const Config *c, const Ranks *ranks, const ParamTable *params, const Exchange *x, uint64_t *bytes)
+uint64_t snapshots_rank_bytes(const SnapshotSlices *s, int copies, uint64_t *all)
+{
+    uint64_t sum = 0;
+    for (int r = 0; r < s->ranks; r++) sum += slice_bytes(s, r);
+    if (all) *all = (uint64_t)(1 + copies) * sum;
+    return (uint64_t)(1 + copies) * snapshots_most_bytes(s, &(SnapshotCopies){0});
+}
+
+/* ---- where copies lie ---- */
+
+void snapshots_place(const Comm *comm, int replicas, SnapshotCopies *placed)
+{
+    *placed = (SnapshotCopies){0};
+    if (!comm || replicas == 0) return;
+    int *node = mem_array((size_t)comm->size, sizeof *node);
+    for (int r = 0; r < comm->size; r++) node[r] = comm_node(comm, r);
+    copies_place(placed, node, comm->size, comm->nodes, replicas);
+    free(node);
+}
+
+Status snapshots_need(const Config *c, const Ranks *ranks, const PlanInput *in, uint64_t *bytes)
 {
     const Comm *comm = ranks_comm(ranks);
     SnapshotWish wish;
+    SnapshotCopies placed;
+    SnapshotSlices slices;
     int copies;
     *bytes = 0;
     TRY(snapshots_wish(c, ranks_size(ranks), &wish));
     TRY(snapshots_replicas(c, comm ? comm->nodes : 1, &copies));
-    if (wish.wanted) *bytes = snapshots_rank_bytes(params, x, copies, NULL);
+    if (!wish.wanted) return OK;
+    snapshot_slices_of(&slices, in);
+    snapshots_place(comm, copies, &placed);
+    *bytes = snapshots_most_bytes(&slices, &placed);
+    copies_free(&placed);
+    snapshot_slices_free(&slices);
     return OK;
 }
 

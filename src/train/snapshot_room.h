@@ -4,8 +4,9 @@
 #define CAIRN_TRAIN_SNAPSHOT_ROOM_H
 
 #include "config/config.h"
-#include "train/exchange.h"
+#include "state/snapshot_copies.h"
 #include "train/ranks.h"
+#include "train/run_plan.h"
 
 /* --snapshot-steps. */
 typedef struct {
@@ -17,14 +18,29 @@ typedef struct {
 Status snapshots_wish(const Config *c, int ranks, SnapshotWish *wish);
 /* --snapshot-replicas on `hosts` hosts. E_USAGE: not a number, or more than the other hosts. */
 Status snapshots_replicas(const Config *c, int hosts, int *n);
-/* The machine's memory for the largest rank: its slice and `copies` of other hosts' slices × two generations, rounded
-   up. `x` NULL: one rank. `all` (may be NULL): the sum over all ranks. */
-uint64_t snapshots_rank_bytes(const ParamTable *params, const Exchange *x, int copies, uint64_t *all);
-/* The same for these slices (n). */
-uint64_t snapshots_slices_bytes(const ParamTable *params, const Intervals *slices, int n, int copies, uint64_t *all);
-/* Bytes that snapshots will take on this rank; 0: none are taken. */
-Status snapshots_need(const Config *c, const Ranks *ranks, const ParamTable *params, const Exchange *x,
-                      uint64_t *bytes);
+/* Which rank snapshots which elements of the model's space and of K-FAC's. */
+typedef struct {
+    int ranks;
+    const ParamTable *params[SNAPSHOT_SPACES]; /* the second: `sets` */
+    Intervals *slices[SNAPSHOT_SPACES];        // (ranks)
+    ParamTable sets;                           /* without K-FAC no tensors */
+} SnapshotSlices;
+/* Of ranks that hold the whole model each (`x` NULL: of one rank); `k` NULL: no K-FAC. `s` may not move until it is
+   freed. */
+void snapshot_slices_init(SnapshotSlices *s, const ParamTable *params, const Exchange *x, const Kfac *k);
+/* Of a run, or of one that is planned. */
+void snapshot_slices_of(SnapshotSlices *s, const PlanInput *in);
+void snapshot_slices_free(SnapshotSlices *s); /* takes a zeroed one */
+/* The machine's memory for the rank that takes most: its slice, and those that `placed` has it hold × two generations,
+   rounded up. */
+uint64_t snapshots_most_bytes(const SnapshotSlices *s, const SnapshotCopies *placed);
+/* The same before the hosts are known: as if all had equally many ranks, and so each rank `copies` of other slices.
+   `all` (may be NULL): the sum over all ranks. */
+uint64_t snapshots_rank_bytes(const SnapshotSlices *s, int copies, uint64_t *all);
+/* The holders of `replicas` copies of each slice; none where `comm` is NULL. copies_free frees them. */
+void snapshots_place(const Comm *comm, int replicas, SnapshotCopies *placed);
+/* Bytes that snapshots will take on the rank that takes most; 0: none are taken. */
+Status snapshots_need(const Config *c, const Ranks *ranks, const PlanInput *in, uint64_t *bytes);
 
 /* One rank's; bytes. */
 typedef struct {

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "state/snapshot_copies.h"
-#include "train/place.h"
 #include "train/saving.h"
 
 #define COST_MOST 0.01 /* of the time, with --snapshot-steps auto */
@@ -16,7 +15,7 @@ struct Snapshots {
     const Run *run;
     SnapshotWish wish;
     Ranks *ranks;
-    Intervals *slices; // (ranks)
+    SnapshotSlices slices;
     Snapshot *file;
     SnapshotCopies copies;    /* on other hosts; count 0: none */
     Digest key;               /* of the run, in snapshot files */
@@ -34,14 +33,15 @@ struct Snapshots {
 
 static SnapshotPlace place_of(const Snapshots *s, int slice)
 {
+    const SnapshotSlices *of = &s->slices;
     return (SnapshotPlace){.dir = s->run->c->snapshot_dir,
                            .output = s->output,
                            .run = s->key,
                            .world = ranks_size(s->ranks),
                            .slice = slice,
                            .holder = ranks_rank(s->ranks),
-                           .params = &s->run->session.whole->params,
-                           .part = &s->slices[slice],
+                           .params = {of->params[0], of->params[1]},
+                           .part = {&of->slices[0][slice], &of->slices[1][slice]},
                            .files = s->run->files,
                            .n_files = s->run->n_files};
 }
@@ -50,7 +50,6 @@ static SnapshotPlace place_of(const Snapshots *s, int slice)
 static Status find_claim(Snapshots *s, SnapshotClaim *mine)
 {
     const Run *run = s->run;
-    const ParamTable *params = &run->session.whole->params;
     const Comm *c = ranks_comm(s->ranks);
     const char *dir = run->c->snapshot_dir;
     int rank = ranks_rank(s->ranks);
@@ -64,7 +63,7 @@ static Status find_claim(Snapshots *s, SnapshotClaim *mine)
     for (int i = -1; i < s->copies.count; i++) { /* -1: the rank's own slice */
         if (i >= 0 && s->copies.items[i].holder != rank) continue;
         SnapshotPlace place = place_of(s, i < 0 ? rank : s->copies.items[i].slice);
-        mine->need += snapshot_bytes(params, place.part, small);
+        mine->need += snapshot_bytes(place.params, place.part, small);
         mine->held += snapshot_held(&place);
     }
     s->stats.bytes = mine->need;
@@ -114,17 +113,10 @@ static Status find_copies(Snapshots *s)
     Comm *c = ranks_comm(s->ranks);
     int replicas;
     if (!c) return OK;
-    Status status = OK;
-    int *node = mem_array((size_t)c->size, sizeof *node);
-    TRY_DONE(snapshots_replicas(s->run->c, c->nodes, &replicas));
-    TRY_DONE(ranks_meet(s->ranks));
-    TRY_DONE(comm_allgather(c, &c->node, sizeof *node, node));
-    if (replicas == 0) goto done;
-    copies_place(&s->copies, node, c->size, c->nodes, replicas);
-    TRY_DONE(ranks_connect(s->ranks, &s->copies.comm));
-done:
-    free(node);
-    return status;
+    TRY(snapshots_replicas(s->run->c, c->nodes, &replicas));
+    TRY(ranks_meet(s->ranks));
+    snapshots_place(c, replicas, &s->copies);
+    return replicas ? ranks_connect(s->ranks, &s->copies.comm) : OK;
 }
 
 /* The run's number and folder, from rank 0. --resume never and --resume FOLDER give the folder a new number, so
@@ -196,8 +188,7 @@ static void close_all(Snapshots *s, bool discard)
     for (int i = 0; i < s->copies.count; i++) close_file(s->copies.items[i].file, discard);
     comm_close(s->copies.comm);
     copies_free(&s->copies);
-    for (int r = 0; s->slices && r < ranks_size(s->ranks); r++) intervals_free(&s->slices[r]);
-    free(s->slices);
+    snapshot_slices_free(&s->slices);
     free(s->output);
     free(s);
 }
@@ -217,13 +208,9 @@ Status snapshots_open(Snapshots **out, Run *run)
     TRY_DONE(snapshots_wish(run->c, ranks_size(s->ranks), &s->wish));
     TRY_DONE(find_run(s, s->wish.wanted || s->ranks));
     progress->run = s->key;
-    if (!s->wish.wanted && s->ranks && ranks_first(s->ranks) && s->wish.automatic && session_kfac(&run->session))
-        log_info(
-            "no snapshots are taken: they do not hold K-FAC's inverses. --save-every and --save-steps save to disk");
     if (!s->wish.wanted) goto done;
     s->stats.every = s->wish.every;
-    const PlanInput *in = &run->session.plan.input;
-    s->slices = in->place ? place_slices(in->place) : exchange_slices(&run->session.model->params, in->exchange);
+    snapshot_slices_of(&s->slices, &run->session.plan.input);
     TRY_DONE(find_copies(s));
     TRY_DONE(open_everywhere(s, &room));
     if (room && s->copies.count) snapshot_set_after(s->file, copies_exchange, &s->copies);
@@ -279,8 +266,10 @@ static bool is_due_at(const Snapshots *s, int64_t step)
 
 static Status fetch_range(void *context, int array, int64_t begin, int64_t end, float *to)
 {
-    const Snapshots *s = context;
-    return session_read_range(&s->run->session, (StateArray)array, begin, end, to);
+    const Session *s = &((const Snapshots *)context)->run->session;
+    if (array != SNAPSHOT_KFAC) return session_read_range(s, (StateArray)array, begin, end, to);
+    session_read_kfac(s, begin, end, to);
+    return OK;
 }
 
 static Status begin_snapshot(Snapshots *s)
@@ -289,15 +278,14 @@ static Status begin_snapshot(Snapshots *s)
     Buf text = {0};
     Status status = OK;
     double start = clock_monotonic();
-    SnapshotSource source = {.generation = ++s->generation, .step = step, .context = s};
+    SnapshotSource source = {.generation = ++s->generation, .step = step, .fetch = fetch_range, .context = s};
+    TRY_DONE(session_settle_kfac(&s->run->session));
     saving_state(s->run, &text);
     source.state = text.data;
     source.state_size = text.len;
-    if (s->run->session.options.backend->device || s->run->session.pipeline)
-        source.fetch = fetch_range;
-    else
-        for (StateArray a = 0; a < N_STATE_ARRAYS; a++)
-            source.arrays[a] = session_part(&s->run->session, a, &source.own[a]);
+    bool fetched = s->run->session.options.backend->device || s->run->session.pipeline;
+    for (StateArray a = 0; !fetched && a < N_STATE_ARRAYS; a++)
+        source.arrays[a] = session_part(&s->run->session, a, &source.own[a]);
     s->begun = step;
     s->copies.generation = s->generation;
     s->copies.keep = s->keep;
@@ -365,12 +353,15 @@ static void finish_pending(Snapshots *s, double step_s)
     if (!failed) commit(s, step_s);
 }
 
+/* With auto a snapshot waits for K-FAC's pending set, whose work is to fill bubbles; rank 0 votes again. */
 static bool take_due(Snapshots *s, int64_t step)
 {
-    if (s->wish.every > 0 || !s->ranks) return is_due_at(s, step);
+    if (s->wish.every > 0) return is_due_at(s, step);
+    bool pending = session_kfac_pending(&s->run->session);
+    if (!s->ranks) return is_due_at(s, step) && !pending;
     bool agreed = ranks_agreed(s->ranks, VOTE_SNAPSHOT);
     ranks_clear(s->ranks, VOTE_SNAPSHOT);
-    return agreed;
+    return agreed && !pending;
 }
 
 Status snapshots_step(Snapshots *s, double step_s)

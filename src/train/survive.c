@@ -1,46 +1,16 @@
 #include "train/survive.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "state/checkpoint.h"
 #include "state/lock.h"
 #include "state/snapshot.h"
 #include "train/ranks.h"
+#include "train/team.h"
 
-#define SAVE_MOST 30.0 /* seconds that the others wait for the saving rank: a launcher may end all when one ends */
 #define WAIT_MOST 5.0  /* seconds for the others to announce themselves */
 #define LOCK_MOST 10.0 /* seconds for the folder's lock: if the store died with rank 0, all survivors try to save */
-
-#define SAVED "survivors-saved"
-
-/* The lowest rank that announces in time that it can save, and its step; `able`: this rank can. NONE: no rank can. If
-   the store is lost too (*deaf), each able rank elects itself. */
-static int find_saver(Comm *c, bool able, int64_t mine, double within, int64_t *step, bool *deaf)
-{
-    int most = able ? c->rank : c->size, last = able ? c->rank : NONE;
-    char name[64];
-    double until = clock_monotonic() + within;
-    *step = mine;
-    snprintf(name, sizeof name, "survivor-%d", c->rank);
-    *deaf = !c->store || (able && store_set(c->store, name, &mine, sizeof mine) != OK);
-    if (*deaf) return last;
-    for (int r = 0; r < most; r++) {
-        if (r == c->rank) continue;
-        void *data = NULL;
-        size_t size = 0;
-        double left = until - clock_monotonic();
-        snprintf(name, sizeof name, "survivor-%d", r);
-        Status status = store_get(c->store, name, left > 0.05 ? left : 0.05, &data, &size);
-        bool there = status == OK && size == sizeof *step;
-        if (there) memcpy(step, data, sizeof *step);
-        free(data);
-        if (there) return r;
-    }
-    return last;
-}
 
 /* Compares run numbers, because the same path may be another folder on another host. */
 static bool same_folder(const char *output_dir, Digest run)
@@ -49,20 +19,18 @@ static bool same_folder(const char *output_dir, Digest run)
     return snapshot_run(output_dir, false, false, &here) == OK && snapshot_run_known(here) && digest_equal(here, run);
 }
 
-/* Releases the ranks that wait for this one. */
-static void announce(Comm *c)
-{
-    if (c->store && store_set(c->store, SAVED, "1", 1) != OK) log_debug("%s", status_message());
-}
-
 typedef struct {
     const Run *run;
     Saving *saving;
+    bool here;      /* the run's folder is on this rank's host */
     bool scattered; /* no rank holds the whole state, so the save comes from memory */
-    Persist held;
-    int64_t step; /* that this rank can save */
+    Persist held;   /* in this host's memory */
+    Team team;
+    SnapshotSet set; /* the leader's choice among all members' pieces */
+    int64_t step;    /* that this rank can save */
     FolderLock lock;
-    Buf why; /* text for the user: the rank that saves, or the reason why none does */
+    Buf missing; /* the gaps of newer generations in all members' memory */
+    Buf why;     /* text for the user: the rank that saves, or the reason why none does */
 } Survivor;
 
 /* Explains why no surviving rank can save. */
@@ -71,15 +39,15 @@ static void explain_no_save(Survivor *s)
     if (!s->scattered)
         buf_printf(&s->why, "No surviving rank has the run's folder %s: the next run resumes from memory",
                    s->run->c->output_dir);
-    else if (s->held.set.generation)
+    else if (!s->here)
         buf_printf(&s->why,
                    "Nothing is saved, because the run's folder %s is not here: the next run resumes from memory",
                    s->run->c->output_dir);
-    else if (s->held.missing.len)
+    else if (s->missing.len)
         buf_printf(&s->why,
-                   "Nothing is saved, because no surviving host has a whole generation in memory (here %s): the next "
+                   "Nothing is saved, because the surviving hosts have no whole generation in memory (%s): the next "
                    "run resumes from the memory of all hosts together, or else from the newest checkpoint",
-                   s->held.missing.data);
+                   s->missing.data);
     else
         buf_puts(&s->why,
                  "Nothing is saved, because no rank has the whole state and no snapshot was taken: the next run "
@@ -102,38 +70,99 @@ static bool saved_already(Survivor *s)
     return saved;
 }
 
-/* Whether this rank saves; if so, it holds the folder's lock. */
-static bool claim_save(Survivor *s)
+/* Announces this rank, and finds the rank that leads the save. */
+static void meet(Survivor *s)
 {
-    Comm *c = ranks_comm(s->run->ranks);
-    double half = s->run->c->peer_timeout / 2;
-    int64_t step;
-    bool able = (!s->scattered || s->held.set.generation) && same_folder(s->run->c->output_dir, s->run->progress.run),
-         deaf;
-    int who = find_saver(c, able, s->step, half < WAIT_MOST ? half : WAIT_MOST, &step, &deaf);
-    if (who == NONE) {
+    const Run *run = s->run;
+    Comm *c = ranks_comm(run->ranks);
+    double half = run->c->peer_timeout / 2;
+    TeamMember mine = {.rank = c->rank, .step = s->step};
+    if (s->scattered) mine.pieces = snapshot_pieces(&s->held.list, run->progress.run, c->rank, &mine.count);
+    s->here = same_folder(run->c->output_dir, run->progress.run);
+    team_meet(&s->team, c, s->here && (!s->scattered || mine.count), mine, half < WAIT_MOST ? half : WAIT_MOST);
+}
+
+/* Of a scattered state: the newest generation that the members' memories hold together. */
+static bool choose_generation(Survivor *s)
+{
+    int count;
+    SnapshotPiece *pieces = team_pieces(&s->team, &count);
+    snapshot_choose(pieces, count, &s->set, &s->missing);
+    free(pieces);
+    s->step = s->set.step;
+    return s->set.generation != 0;
+}
+
+static Status read_own(void *session, int array, int64_t begin, int64_t end, float *to)
+{
+    return session_read_range(session, (StateArray)array, begin, end, to);
+}
+
+static TeamSource source_of(Survivor *s)
+{
+    const Session *session = &s->run->session;
+    return (TeamSource){.out = s->run->c->output_dir,
+                        .params = &session->whole->params,
+                        .read = read_own,
+                        .context = (void *)(uintptr_t)session,
+                        .list = &s->held.list,
+                        .plan = s->set.pieces,
+                        .n_plan = s->set.world};
+}
+
+static Status save_as_leader(Survivor *s, SurviveSave save, void *context)
+{
+    int rank = ranks_rank(s->run->ranks);
+    TeamFill fill = {&s->team, source_of(s), s->step};
+    SurviveFrom from = {.list = &s->held.list, .set = s->scattered ? &s->set : NULL, .rank = rank};
+    if (s->team.count > 1) {
+        from.fill = team_fill;
+        from.fill_context = &fill;
+    }
+    Status status = save(context, &from);
+    bool again = status != OK && from.fill && s->scattered && s->held.set.generation; /* this host has every slice */
+    if (!again) return status;
+    log_warn("%s; this rank saves what its host has", status_message());
+    s->step = s->held.set.step;
+    for (int i = 0; i < s->held.set.world; i++) s->held.set.pieces[i].rank = rank;
+    return save(context, &(SurviveFrom){.list = &s->held.list, .set = &s->held.set, .rank = rank});
+}
+
+/* Saves, if it holds the folder's lock and the folder lacks the step. *done: a save was made. */
+static void lead(Survivor *s, SurviveSave save, void *context, bool *done)
+{
+    const Run *run = s->run;
+    if (s->scattered && !choose_generation(s)) {
         explain_no_save(s);
-        return false;
+        return;
     }
-    if (who != c->rank) {
-        void *data = NULL;
-        size_t size;
-        (void)store_get(c->store, SAVED, SAVE_MOST, &data, &size);
-        free(data);
-        buf_printf(&s->why, "%s saves step %lld", comm_peer_name(c, who), (long long)step);
-        return false;
-    }
-    if (c->rank > 0 && lock_take_within(&s->lock, s->run->c->output_dir, deaf ? LOCK_MOST : 0) != OK) {
+    if (!ranks_first(run->ranks) &&
+        lock_take_within(&s->lock, run->c->output_dir, s->team.deaf ? LOCK_MOST : 0) != OK) {
         buf_printf(&s->why, "Nothing is saved: %s", status_message());
-        announce(c);
-        return false;
+        return;
     }
-    if ((c->rank > 0 || s->scattered) && saved_already(s)) {
-        announce(c);
-        lock_release(&s->lock);
-        return false;
-    }
-    return true;
+    if ((!ranks_first(run->ranks) || s->scattered) && saved_already(s)) return;
+    *done = save_as_leader(s, save, context) == OK;
+    if (*done)
+        buf_printf(&s->why, "Step %lld of %lld is saved in %s", (long long)s->step,
+                   (long long)run->schedule.total_steps, run->c->output_dir);
+    if (*done && s->team.writers > 1) buf_printf(&s->why, " by %d ranks", s->team.writers);
+    if (!*done) buf_printf(&s->why, "Step %lld could not be saved: %s", (long long)s->step, status_message());
+}
+
+static void follow(Survivor *s)
+{
+    TeamSource source = source_of(s);
+    const char *leader = comm_peer_name(ranks_comm(s->run->ranks), s->team.leader);
+    int64_t step;
+    Status status = team_follow(&s->team, &source, &step);
+    if (step < 0)
+        buf_printf(&s->why, "%s saves the state if it can", leader);
+    else
+        buf_printf(&s->why, "%s saves step %lld%s", leader, (long long)step,
+                   status == OK ? "" : ", without this rank's part");
+    if (step >= 0 && !s->scattered && step != s->step)
+        buf_printf(&s->why, " (this rank has step %lld)", (long long)s->step);
 }
 
 Status survive(const Run *run, Snapshots *snapshots, Saving *saving, SurviveSave save, void *context, bool *saved)
@@ -142,26 +171,27 @@ Status survive(const Run *run, Snapshots *snapshots, Saving *saving, SurviveSave
     Comm *c = ranks_comm(run->ranks);
     Survivor s = {
         .run = run, .saving = saving, .scattered = session_scattered(&run->session), .step = run->progress.step};
-    *saved = false;
+    bool done = false;
     log_warn("%s; saving the run's state if possible", lost);
     if (c->store) store_hurry(c->store, WAIT_MOST);
-    if (s.scattered) {
-        snapshots_gather(snapshots, &s.held);
-        s.step = s.held.set.step;
-    }
-    if (claim_save(&s)) {
-        bool good = (s.scattered ? save(context, &s.held.list, &s.held.set) : save(context, NULL, NULL)) == OK;
-        if (good)
-            buf_printf(&s.why, "Step %lld of %lld is saved in %s", (long long)s.step,
-                       (long long)run->schedule.total_steps, run->c->output_dir);
-        else
-            buf_printf(&s.why, "Step %lld could not be saved: %s", (long long)s.step, status_message());
-        *saved = good && !s.scattered;
-        announce(c);
+    if (s.scattered) snapshots_gather(snapshots, &s.held);
+    meet(&s);
+    if (s.team.leader < 0) {
+        if (s.scattered && s.held.missing.len && s.held.set.generation == 0) buf_puts(&s.missing, s.held.missing.data);
+        explain_no_save(&s);
+    } else if (s.team.leader != c->rank) {
+        follow(&s);
+    } else {
+        lead(&s, save, context, &done);
+        team_end(&s.team);
         lock_release(&s.lock);
     }
+    *saved = done && !s.scattered;
     (void)fail(E_PEER, "%s. %s; the same command resumes there", lost, s.why.data);
+    team_free(&s.team);
+    snapshot_set_free(&s.set);
     persist_free(&s.held);
+    buf_free(&s.missing);
     buf_free(&s.why);
     free(lost);
     return E_PEER;

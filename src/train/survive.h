@@ -1,5 +1,6 @@
-/* After a lost rank: one survivor saves. Unsharded each holds the whole state of its last update, so one checkpoint is
-   enough. Sharded, a survivor whose host's memory holds every slice of a generation writes that. */
+/* After a lost rank: the survivors save one checkpoint, each writing a part. Where all hold the whole state of their
+   last update, the parts are even shares of it; where it is scattered, they are slices of a generation in their hosts'
+   memories, which count together. */
 #ifndef CAIRN_TRAIN_SURVIVE_H
 #define CAIRN_TRAIN_SURVIVE_H
 
@@ -7,13 +8,22 @@
 #include "train/snapshots.h"
 #include "train/train.h"
 
-/* Saves `set` (of `list`) from memory; NULL: the survivor's own state. */
-typedef Status (*SurviveSave)(void *context, const SnapshotList *list, const SnapshotSet *set);
+/* How the leader saves: `set` from memory, of whose pieces rank `rank` has some in `list`; or, where `set` is NULL, its
+   own state. `fill` (TrainingState.fill; may be NULL) brings in the others. */
+typedef struct {
+    const SnapshotList *list;
+    const SnapshotSet *set;
+    int rank;
+    Status (*fill)(void *context, const TrainingState *t);
+    void *fill_context;
+} SurviveFrom;
+typedef Status (*SurviveSave)(void *context, const SurviveFrom *from);
 
-/* After E_PEER; continues its message. Each survivor that can save announces it through the rendezvous store. The
-   lowest that does so within a few seconds calls `save` under the output folder's lock, so two never write. The others
-   wait for it a while, because a launcher may end all when one ends. `saving`: rank 0's, whose last save ends before
-   memory is saved; may be NULL. `saved`: this rank saved its own state, so snapshots are not needed. Always E_PEER. */
+/* After E_PEER; continues its message. Each survivor announces through the rendezvous store what it can write. The
+   lowest that does so within a few seconds calls `save` under the output folder's lock, so two never lead. The others
+   write their parts and wait for its end, because a launcher may end all when one ends. `saving`: rank 0's, whose last
+   save ends before memory is saved; may be NULL. `saved`: this rank's own state is saved, so snapshots are not needed.
+   Always E_PEER. */
 Status survive(const Run *run, Snapshots *snapshots, Saving *saving, SurviveSave save, void *context, bool *saved);
 
 #endif

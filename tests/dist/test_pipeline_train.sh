@@ -84,6 +84,12 @@ calls=$(awk -F , 'NR > 1 { n += $4 } END { print n }' "$profile/kernels.csv")
 [ "$(grep -c '"instr": ' "$profile/trace.json")" -eq "$calls" ] || complain "$profile: kernels.csv has $calls calls, the trace others"
 grep -q '"pid": 1, .*"instr": ' "$profile/trace.json" || complain "$profile/trace.json has no instrs of rank 1"
 
+# a step of one sequence leaves nothing for the other replica
+this=("${glue[@]}" "${steps[@]}" --backend ref --batch-size 1)
+start 2 log "${this[@]}" --output-dir single
+ended 0
+piped 2 single chimera
+
 # fp16 skips the same updates
 if [ -n "${CAIRN_TEST_DEEP:-}" ]; then
     this=("${glue[@]}" "${steps[@]}" --backend ref --precision fp16 --init-loss-scale 4294967296)

@@ -42,8 +42,8 @@ static Snapshot *open_one(const Work *w, int holder, int slice, const ParamTable
                            .world = RANKS,
                            .slice = slice,
                            .holder = holder,
-                           .params = t,
-                           .part = &parts[slice]};
+                           .params = {t, &(ParamTable){0}},
+                           .part = {&parts[slice], &(Intervals){0}}};
     Snapshot *s;
     require(file_make_directories(dir) == OK);
     require(snapshot_open(&place, &s) == OK);

@@ -30,6 +30,16 @@ start_ranks 3 log "${run[@]}" --max-steps 120 --output-dir whole --snapshot-step
 end_ranks
 [ "${codes[*]}" = "0 0 0" ] || { complain "${codes[*]}" && cat log.0; }
 
+# Each survivor writes a part of the state that all of them have. A survivor that is a step ahead or behind writes none.
+lose shares 2 --snapshot-steps 0
+grep -q -e 'is saved in .* by 2 ranks;' -e 'saves step .* (this rank has step' log.0 log.1 ||
+    { complain "not written by both survivors" && tail -n 1 log.?; }
+start_ranks 3 log "${run[@]}" --max-steps 120 --output-dir shares --snapshot-steps 0
+end_ranks
+[ "${codes[*]}" = "0 0 0" ] || { complain "${codes[*]} after a save by two ranks" && tail -n 3 log.*; }
+grep -q '^resuming from .*checkpoint-' log.0 || { complain "it did not resume from disk" && cat log.0; }
+same_run whole shares 120
+
 # If the store is lost with rank 0, the survivors take the folder's lock in turn: one saves, the other finds it saved, or
 # saves too if it has made one step more.
 lose turns 0 --snapshot-steps 0 --rendezvous tcp://127.0.0.1

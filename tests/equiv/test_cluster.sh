@@ -121,6 +121,20 @@ run one 1 1 96 none none
 run two 1 1 step none none
 ! cmp -s one/model.safetensors two/model.safetensors || complain "micro-batches change no bit without --virtual-ranks"
 
+# A pipeline of two replicas has the bits of two virtual ranks where a share is one micro-batch and one grain, not where
+# it is several.
+same_as_replicas() { # same_as_replicas TOKENS: of a micro-batch and of a grain
+    rm -rf pipeline virtual
+    task=("${glue[@]}" --backend ref --threads 1 --output-dir pipeline --max-steps 2 --batch-size 8 --micro-batch-tokens "$1")
+    start 4 pipeline "${task[@]}" --pipeline gpipe --stages 2
+    ended 0
+    start 1 virtual "${task[@]}" --output-dir virtual --virtual-ranks 2 --grain-tokens "$1"
+    ended 0
+    cmp -s pipeline/model.safetensors virtual/model.safetensors
+}
+same_as_replicas 2048 || complain "two replicas of a pipeline and two virtual ranks have other bits"
+! same_as_replicas 48 || complain "grains of 48 tokens change no bit of a pipeline's replicas"
+
 # what is refused
 alone() { expect "$1" "$CAIRN_BINARY" "${glue[@]}" --output-dir refused --max-steps 1 "${@:2}"; }
 start 2 refused "${glue[@]}" --output-dir refused --virtual-ranks 6

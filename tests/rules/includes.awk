@@ -32,7 +32,6 @@ BEGIN {
     vendor["xxh"] = "src/base/digest.c"
     vendor["hdf5"] = "src/data/hdf5"
     vendor["expat"] = "tasks/pretrain/wiki/with_expat/"
-    vendor["bzlib"] = "tasks/pretrain/wiki/with_bz2/"
     vendor["zlib"] = "src/data/gz_zlib"
     vendor["gloo"] = "src/comm/gloo"
     vendor["nccl"] = "src/comm/nccl tests/cuda_host/nccl_twin"

@@ -46,10 +46,10 @@ yes|src/commands/commands.c:1:#include "tasks/glue/glue.h"
 no|src/train/loop.c:1:#include "commands/commands.h"
 yes|tasks/glue/task.c:1:#include "train/train.h"
 no|tasks/glue/task.c:1:#include "tasks/pretrain/pretrain.h"
-yes|tasks/pretrain/wiki/with_bz2/unpack_bz2.c:1:#include "tasks/pretrain/wiki/unpack.h"
-no|tasks/pretrain/wiki/with_bz2/unpack_bz2.c:1:#include "tasks/glue/glue.h"
-yes|tasks/pretrain/wiki/with_bz2/unpack_bz2.c:1:#include <bzlib.h>
-no|tasks/pretrain/wiki/wiki.c:1:#include <bzlib.h>
+yes|tasks/pretrain/wiki/with_expat/page_xml.c:1:#include "tasks/pretrain/wiki/page_xml.h"
+no|tasks/pretrain/wiki/with_expat/page_xml.c:1:#include "tasks/glue/glue.h"
+yes|tasks/pretrain/wiki/with_expat/page_xml.c:1:#include <expat.h>
+no|tasks/pretrain/wiki/wiki.c:1:#include <expat.h>
 no|tasks/pretrain/wiki/wiki.c:1:#include <expat.h>
 no|src/base/file.c:1:#include <zlib.h>
 yes|kernels/cpu/linear.c:1:#include "kernels/cpu/cpu.h"

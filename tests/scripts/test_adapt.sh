@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # `cairn adapt`: one command from own text to a model that fits it better, with the proof.
+# shellcheck source=tests/scripts/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 
 # A model of Hugging Face's form, made by a short pretraining on other text.
@@ -27,6 +28,7 @@ expect 0 "$CAIRN_BINARY" pretrain --model-config sizes.json --vocab vocab.txt --
 adapt=("$CAIRN_BINARY" adapt --model base --batch-size 16 --learning-rate 3e-3 "${small[@]}")
 expect 0 "${adapt[@]}" --input text.csv --text-columns body --output-dir adapted
 says "pieces per word" "before training: mlm_accuracy" "masked words of the held-out text: loss"
+! grep -q -- --eval-count <<<"$output" || complain "a default of --eval-count is spoken of: $output"
 has_file adapted/model.safetensors adapted/config.json adapted/vocab.txt adapted/tokenizer_config.json adapted/adapt.json
 grep -q BertForMaskedLM adapted/config.json || complain "the result has another head: $(cat adapted/config.json)"
 before=$(json_number adapted/adapt.json mlm_loss_before) after=$(json_number adapted/adapt.json mlm_loss_after)
@@ -43,6 +45,14 @@ expect 0 "${adapt[@]}" --input text.csv --text-columns body --output-dir adapted
 says "finished"
 expect 0 "$CAIRN_BINARY" launch --ranks 2 -- adapt --model base --batch-size 16 --input text.jsonl.gz --max-steps 4 "${small[@]}" --output-dir ranks
 says "masked words of the held-out text: loss"
+
+# A part of what is held out is evaluated where --eval-count says so. Text without an empty line is one document of many
+# parts, and no cut is complained of.
+expect 0 "${adapt[@]}" --input text.csv --text-columns body --eval-count 5 --max-steps 1 --output-dir few
+says "shards/eval: 5 sequences for evaluation"
+for _ in {1..8}; do grep . text.txt; done >long.txt
+expect 0 "$CAIRN_BINARY" shards --input long.txt --vocab vocab.txt --nsp off --max-seq-length 32 --output-dir long
+! grep -q 'were cut' <<<"$output" || complain "parts without pairs are called cut: $output"
 
 # Stopped and resumed, it knows the figure before.
 expect 75 "${adapt[@]}" --input text.csv --text-columns body --max-time 0.01s --output-dir stopped

@@ -21,7 +21,7 @@ done <<<"$output"
 mkdir empty
 expect 0 env CAIRN_BACKEND_DIR="$work/empty" CAIRN_JOB_TOKEN=hidden123 OMP_NUM_THREADS=3 PBS_JOBID=77.here "$CAIRN_BINARY" doctor \
     --output-dir nowhere
-says "nowhere: " "OMP_NUM_THREADS=3" "PBS (PBS_JOBID"
+says "nowhere: there is no such folder" "OMP_NUM_THREADS=3" "PBS (PBS_JOBID"
 grep -q hidden123 <<<"$output" && complain "the job's token is shown"
 
 expect 0 "$CAIRN_BINARY" doctor --json --output-dir place

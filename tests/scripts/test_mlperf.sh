@@ -35,6 +35,15 @@ for file in "$source_dir"/tasks/pretrain/mlperf/config_*.sh; do
     says "\"batch-size\": $sequences," '"target-mlm-accuracy": 0.72' '"eval-samples": "mlperf"' '"eval-count": 10000'
 done
 
+# What is no such file is told before it is run.
+printf 'touch ran\n' >other.sh
+printf 'nodes=1 ranks_per_node=1 sequences_per_rank=1 flags=(\n' >broken.sh
+for file in nosuch .. other.sh broken.sh; do
+    expect 2 "$scripts/run_mlperf.sh" --system "$file"
+    says "--system: " "expected A100_1x8x56"
+done
+[ ! -e ran ] || complain "a file that is no configuration was run"
+
 # ---- runs ----
 cat >model.json <<'END'
 {"vocab_size": 400, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64,
@@ -52,7 +61,7 @@ own=$RESULTS_DIR/mlperf/"Us & Co"
 expect 2 "$scripts/run_mlperf.sh" --data-dir data/train
 says "give --system: " "H100_1x8x96"
 expect 2 "$scripts/run_mlperf.sh" --system nosuch
-says "config_nosuch.sh is missing"
+says "config_nosuch.sh is no file that can be read"
 
 # Stopped at once, and resumed with the same seed.
 touch now

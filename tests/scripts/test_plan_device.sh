@@ -38,6 +38,9 @@ policies=$(grep -c ': peak .* MiB, .* ms' memory.svg)
 # Recompute takes longer: the curve of full ends behind that of none.
 took() { sed -n "s/.*>$1: peak [0-9.]* MiB, \([0-9.e+]*\) ms<.*/\1/p" memory.svg; }
 above "$(took full)" "$(took none)" "the time of full against none"
+# A long micro-batch is drawn in seconds.
+plan v100 --batch-size 8192 --max-seq-length 128 --memory-budget 1000GiB --svg long.svg
+grep -q 's of one micro-batch, predicted for v100' long.svg && ! grep -q ' ms<\|>ms of' long.svg || complain "a long micro-batch is not drawn in seconds"
 
 # The table and its JSON agree with the arithmetic.
 plan h200 "${full[@]}" --json

@@ -41,25 +41,40 @@ says "does not fit" "--recompute auto"
 plan 0 "${tight[@]}" --recompute auto
 
 # ---- what is given wrongly: 2, and a setting that works ----
+# What a refusal says after "give", if it names flags with values: each of the settings is taken.
 refused() { # TEXT FLAG...
+    local advice setting
     plan 2 "${@:2}"
     says "$1"
-    case $1 in
-    *"give --"*)
-        read -r flag value _ <<<"${1#*give }"
-        plan 0 "${@:2}" "$flag" "${value%%[,;.]*}" ;;
-    esac
+    advice=$(sed -n 's/.*: give \(--.*\)/\1/p' <<<"$output" | tail -n 1)
+    while read -r setting; do
+        # shellcheck disable=SC2086 # flags and values
+        [ -z "$setting" ] || plan 0 "${@:2}" $setting
+    done <<<"${advice//, or /$'\n'}"
+    [ "${1#give --}" = "$1" ] || [ -n "$advice" ] || complain "no settings are advised: $*"
 }
-refused "give --stages 12" --pipeline 1f1b --stages 16 --ranks 16 --ranks 12
-refused "give --ranks 8" --pipeline 1f1b --stages 4 --ranks 6
-refused "give --stages 4" --pipeline chimera --stages 3 --ranks 4
+refused "give --stages 8, or --stages 12 --ranks 12" --pipeline 1f1b --stages 16 --ranks 16
+refused "give --stages 3, or --stages 4 --ranks 8" --pipeline 1f1b --stages 4 --ranks 6
+refused "give --stages 4" --pipeline chimera --stages 5 --ranks 4
+refused "give --stages 2 --ranks 4" --pipeline chimera --stages 3 --ranks 3
 refused "give --stages 4" --pipeline interleaved --stages 3 --ranks 2
-refused "give --stages 8" --pipeline interleaved --stage-chunks 4 --stages 6 --ranks 2
-refused "at least 2 stages on a rank" --pipeline interleaved --stage-chunks 1 --ranks 4
+refused "give --stages 8" --pipeline interleaved --stage-chunks 4 --stages 5 --ranks 2
+refused "give --stages 8, or --stages 12 --ranks 6" --pipeline zb-v --ranks 8
+refused "at least 2 stages on a rank; give --pipeline 1f1b" --pipeline interleaved --stage-chunks 1 --ranks 4
 refused "give the number of stages" --pipeline gpipe
-refused "--stages 12 or fewer" --pipeline zb-v --ranks 8
-refused "4 stages of 12 layers in all" --pipeline 1f1b --ranks 3 --stage-layers 3,3,3,3
-refused "expected 4 numbers from 1 on" --pipeline 1f1b --ranks 4 --stage-layers 6,6,0,0
+refused "found 4 stages of 12 in all: give --stage-layers 4,4,4, or" --pipeline 1f1b --ranks 3 --stage-layers 3,3,3,3
+refused "found 4 stages of 13 in all: give --stage-layers 3,3,3,3" --pipeline 1f1b --ranks 4 --stage-layers 3,3,3,4
+refused "found '0': give --stage-layers 3,3,3,3" --pipeline 1f1b --ranks 4 --stage-layers 6,6,0,0
+refused "found 'x'" --pipeline 1f1b --ranks 4 --stage-layers 3,x,3,3
+for alone in "--stages 4" "--stage-chunks 3" "--stage-layers 6,6"; do
+    # shellcheck disable=SC2086 # a flag and its value
+    refused "${alone% *} needs --pipeline: give a schedule" $alone
+done
+kfac=(--pipeline 1f1b --ranks 4 --kfac-interval 10)
+refused "--kfac-interval with --precision fp16" "${kfac[@]}" --precision fp16
+refused "--kfac-interval with --padded" "${kfac[@]}" --padded
+refused "--kfac-lag needs --kfac-interval" --pipeline 1f1b --ranks 4 --kfac-lag 2
+refused "--pipeline 1f1b and --shard optimizer" --pipeline 1f1b --ranks 4 --shard optimizer
 refused "--kfac-lag '11': expected auto, or 0 to --kfac-interval" --pipeline 1f1b --ranks 4 --kfac-interval 10 --kfac-lag 11
 refused "needs --pipeline, because GPUs" --kfac-interval 10
 refused "--recompute offload with --pipeline" --pipeline 1f1b --ranks 4 --recompute offload

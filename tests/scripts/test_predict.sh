@@ -65,6 +65,9 @@ expect 1 "${predict[@]}"
 says "the standard input: the file is empty; expected rows of text"
 expect 2 "$CAIRN_BINARY" predict --model nowhere --input rows.csv
 says "--model nowhere: there is no such file or folder"
+mkdir bare
+expect 2 "$CAIRN_BINARY" predict --model bare --input rows.csv
+says "bare has no config.json"
 
 # A config.json of others: no label breaks a table, and millions of them are no classifier.
 cp -r one odd && sed -i 's/"0": "negative"/"0": "nega\\ttive"/; s/"negative": 0/"nega\\ttive": 0/' odd/config.json

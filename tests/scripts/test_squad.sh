@@ -112,6 +112,8 @@ expect 2 "${run[@]}" --data-dir data --do-train --max-seq-length 19
 says "--max-seq-length 19 leaves no room" "give at least 20"
 expect 2 "${run[@]}" --data-dir data --do-train --null-score-diff-threshold 1
 says --version-2
+expect 2 "${run[@]}" --data-dir data --do-train --doc-stride 46 --null-score-diff-threshold 1
+says "--doc-stride 46: a window has room for 45 tokens" --version-2
 mkdir old new
 cp data/train-v1.1.json old
 cp data/train-v2.0.json new

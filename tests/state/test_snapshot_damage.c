@@ -11,12 +11,12 @@ static bool covered(const SnapshotHeader *h, uint64_t at)
     if (at >= 2 * SNAPSHOT_PAGE && at < 2 * SNAPSHOT_PAGE + h->fixed_bytes) return true;
     for (int s = 0; s < SNAPSHOT_SLOTS; s++) {
         uint64_t in = at - h->slot_offset[s];
-        if (at < h->slot_offset[s] || in >= snapshot_slot_size(h->slice_size)) continue;
+        if (at < h->slot_offset[s] || in >= snapshot_slot_size(h)) continue;
         if (in < offsetof(SnapshotMark, committed)) return true;
         if (in >= SNAPSHOT_PAGE && in < SNAPSHOT_PAGE + 20) return true; /* every text here is longer */
         for (int a = 0; a < SNAPSHOT_ARRAYS; a++) {
             uint64_t begin = snapshot_array_offset(h, a);
-            if (in >= begin && in < begin + (uint64_t)h->slice_size * sizeof(float)) return true;
+            if (in >= begin && in < begin + (uint64_t)snapshot_slice_size(h, a) * sizeof(float)) return true;
         }
     }
     return false;
@@ -73,7 +73,7 @@ static void test_cut_while_in_use(void **state)
     SnapshotList list;
     SnapshotSet set;
     ParamTable t = sample_table();
-    float *arrays[3];
+    float *arrays[SNAPSHOT_ARRAYS] = {0};
     World *w = world_open(*state, 1);
     for (int a = 0; a < 3; a++) arrays[a] = mem_array((size_t)t.size, sizeof(float));
     write_all(w, 1, 1);
@@ -82,7 +82,7 @@ static void test_cut_while_in_use(void **state)
     snapshot_choose_in(&list, run_number, &set, NULL);
     assert_int_equal(set.generation, 1);
     assert_int_equal(truncate(path, (off_t)SNAPSHOT_PAGE), 0);
-    assert_status(snapshot_assemble(&list, &set, arrays), E_CORRUPT);
+    assert_status(assemble(&list, &set, arrays), E_CORRUPT);
     Sample *s = sample_of(2);
     for (int64_t generation = 2; generation < 4; generation++) {
         assert_int_equal(write_rank(w, 0, s, generation, generation - 1), SNAPSHOT_FAILED);

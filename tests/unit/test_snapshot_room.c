@@ -55,12 +55,37 @@ static void test_no_folder(void **state)
     assert_message("--snapshot-dir /no/such/folder");
 }
 
+/* The plan's memory is of the rank that takes most: of three ranks and one on two hosts, the last holds three copies.
+ */
+static void test_hosts_with_unequal_ranks(void **state)
+{
+    (void)state;
+    enum { RANKS = 4 };
+    static const int equal[RANKS] = {0, 0, 1, 1}, unequal[RANKS] = {0, 0, 0, 1};
+    Param info = {.name = "w", .rows = RANKS, .cols = 4096, .n_dims = 2, .padded = RANKS};
+    ParamTable params = {.params = &info, .count = 1, .size = (int64_t)RANKS * 4096};
+    Intervals parts[RANKS] = {0}, none[RANKS] = {0};
+    ParamTable no_sets = {0};
+    SnapshotSlices slices = {RANKS, {&params, &no_sets}, {parts, none}, no_sets};
+    SnapshotCopies placed = {0};
+    for (int r = 0; r < RANKS; r++) intervals_add(&parts[r], (int64_t)r * 4096, (int64_t)(r + 1) * 4096);
+    uint64_t own = snapshots_most_bytes(&slices, &placed);
+    copies_place(&placed, equal, RANKS, 2, 1);
+    assert_int_equal(snapshots_most_bytes(&slices, &placed), 2 * own);
+    copies_free(&placed);
+    copies_place(&placed, unequal, RANKS, 2, 1);
+    assert_int_equal(snapshots_most_bytes(&slices, &placed), 4 * own);
+    copies_free(&placed);
+    for (int r = 0; r < RANKS; r++) intervals_free(&parts[r]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranks_of_a_host_count_together),
         cmocka_unit_test(test_limits_of_each),
         cmocka_unit_test(test_no_folder),
+        cmocka_unit_test(test_hosts_with_unequal_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,175 @@
+/* One checkpoint that several processes write: a process makes the files with their full size, and each writes the
+   elements of its part of the flat space to their places in them. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "state/checkpoint_internal.h"
+
+enum { ARRAYS = 4, FILES = 3, BLOCK = 1 << 18 }; /* BLOCK: elements */
+
+/* Of weights, m, v, and K-FAC's sets: the file, the flat space, and the arrays of the same file before. */
+static const struct {
+    int file, space, before;
+} places[ARRAYS] = {{0, 0, 0}, {1, 0, 0}, {1, 0, 1}, {2, 1, 0}};
+
+typedef struct {
+    int n;
+    char *path[FILES];
+    int fd[FILES];
+    uint64_t start[FILES]; /* of the data */
+} Files;
+
+static bool has_sets(const CheckpointPart *p) { return p->params[1] && p->params[1]->count > 0; }
+
+static Status file_failed(const char *path, const char *what) { return fail(E_IO, "%s: cannot %s: %m", path, what); }
+
+static void files_close(Files *f)
+{
+    for (int i = 0; i < FILES; i++) {
+        if (f->fd[i] >= 0) close(f->fd[i]);
+        free(f->path[i]);
+    }
+}
+
+static Status files_open(Files *f, const char *out, int64_t step, const CheckpointPart *part, int flags)
+{
+    static const char *const names[] = {CHECKPOINT_MODEL, CHECKPOINT_OPTIMIZER, CHECKPOINT_KFAC};
+    Status status = OK;
+    char *dir = checkpoint_path(out, step, ".tmp");
+    *f = (Files){.n = has_sets(part) ? 3 : 2, .fd = {-1, -1, -1}};
+    for (int i = 0; i < f->n && status == OK; i++) {
+        uint8_t length[8];
+        f->path[i] = file_join(dir, names[i]);
+        do f->fd[i] = open(f->path[i], flags | O_CLOEXEC | O_NOFOLLOW);
+        while (f->fd[i] < 0 && errno == EINTR);
+        if (f->fd[i] < 0) {
+            status = file_failed(f->path[i], "open");
+        } else if (pread(f->fd[i], length, sizeof length, 0) != (ssize_t)sizeof length) {
+            status = fail(E_IO, "%s: it has no header", f->path[i]);
+        } else {
+            uint64_t header = 0;
+            for (int k = 7; k >= 0; k--) header = header << 8 | length[k];
+            f->start[i] = sizeof length + header;
+        }
+    }
+    free(dir);
+    if (status != OK) files_close(f);
+    return status;
+}
+
+static Status files_sync(const Files *f)
+{
+    for (int i = 0; i < f->n; i++) {
+        int result;
+        do result = fsync(f->fd[i]);
+        while (result != 0 && errno == EINTR);
+        if (result != 0) return file_failed(f->path[i], "flush to the disk");
+    }
+    return OK;
+}
+
+/* All of `bytes` at `at`, from or into `data`. */
+static Status pass_bytes(const Files *f, int file, bool write, uint8_t *data, size_t bytes, uint64_t at)
+{
+    while (bytes > 0) {
+        ssize_t n = write ? pwrite(f->fd[file], data, bytes, (off_t)at) : pread(f->fd[file], data, bytes, (off_t)at);
+        if (n == 0) errno = EIO; /* the file ends */
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return file_failed(f->path[file], write ? "write" : "read");
+        data += n;
+        bytes -= (size_t)n;
+        at += (uint64_t)n;
+    }
+    return OK;
+}
+
+/* Elements on their way: from `read` into the files (either may be NULL), or, without `read`, from the files. */
+typedef struct {
+    const Files *files;
+    CheckpointRead read;
+    void *context;
+    DigestStream *digest;
+    float *block; // (BLOCK)
+} Pass;
+
+/* Elements [begin, end) of an array, which are `place` elements into the data of their file. */
+static Status pass_run(const Pass *p, int array, int64_t begin, int64_t end, int64_t place)
+{
+    for (int64_t at = begin; at < end; at += BLOCK) {
+        int64_t n = end - at < BLOCK ? end - at : BLOCK;
+        size_t bytes = (size_t)n * sizeof(float);
+        int file = places[array].file;
+        uint64_t there = p->files ? p->files->start[file] + (uint64_t)(place + at - begin) * sizeof(float) : 0;
+        if (p->read) TRY(p->read(p->context, array, at, at + n, p->block));
+        if (p->files) TRY(pass_bytes(p->files, file, p->read != NULL, (uint8_t *)p->block, bytes, there));
+        digest_update(p->digest, p->block, bytes);
+    }
+    return OK;
+}
+
+/* The part's elements of one array; those between and behind tensors are in no file. */
+static Status pass_array(const Pass *p, const ParamTable *params, const Intervals *part, int array)
+{
+    int64_t all = 0;
+    for (int i = 0; i < params->count; i++) all += param_exported(&params->params[i]);
+    int64_t place = places[array].before * all; /* in the file, of parameter `k` */
+    int k = 0;
+    for (int i = 0; i < part->count; i++) {
+        const Interval *x = &part->intervals[i];
+        for (; k < params->count; k++) {
+            const Param *q = &params->params[k];
+            int64_t end = q->offset + param_exported(q), from = x->begin > q->offset ? x->begin : q->offset,
+                    to = x->end < end ? x->end : end;
+            if (from < to) TRY(pass_run(p, array, from, to, place + from - q->offset));
+            if (end > x->end) break; /* the next interval may have more of it */
+            place += param_exported(q);
+        }
+    }
+    return OK;
+}
+
+static Status pass_part(const Files *files, const CheckpointPart *part, CheckpointRead read, void *context,
+                        Digest *digest)
+{
+    Status status = OK;
+    Pass p = {files, read, context, digest_new(), mem_array(BLOCK, sizeof(float))};
+    for (int a = 0; a < ARRAYS && status == OK; a++) {
+        int space = places[a].space;
+        if (space == 0 || has_sets(part)) status = pass_array(&p, part->params[space], part->part[space], a);
+    }
+    *digest = digest_value(p.digest);
+    digest_free(p.digest);
+    free(p.block);
+    return status;
+}
+
+Status checkpoint_write_part(const char *out, int64_t step, const CheckpointPart *part, CheckpointRead read,
+                             void *context, Digest *digest)
+{
+    Files f;
+    TRY(files_open(&f, out, step, part, O_RDWR));
+    Status status = pass_part(&f, part, read, context, digest);
+    if (status == OK) status = files_sync(&f);
+    files_close(&f);
+    return status;
+}
+
+Status checkpoint_part_digest(const CheckpointPart *part, CheckpointRead read, void *context, Digest *digest)
+{
+    return pass_part(NULL, part, read, context, digest);
+}
+
+Status checkpoint_check_part(const char *out, int64_t step, const CheckpointPart *part, Digest digest)
+{
+    Files f;
+    Digest there;
+    TRY(files_open(&f, out, step, part, O_RDONLY));
+    Status status = pass_part(&f, part, NULL, NULL, &there);
+    if (status == OK && !digest_equal(there, digest))
+        status = fail(E_CORRUPT, "%s and %s: bytes differ from those that were written", f.path[0], f.path[1]);
+    files_close(&f);
+    return status;
+}

@@ -1,0 +1,167 @@
+/* One checkpoint that several processes write: its bytes are those of a plain save, a part that is not as it was
+   written is found, and a save that the others fail is made alone. */
+#include "checkpoint_sample.h"
+#include "place.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const float *arrays_of(const TrainingState *t, int array)
+{
+    return array == 0 ? t->weights : array == 1 ? t->m : t->v;
+}
+
+static Status read_state(void *state, int array, int64_t begin, int64_t end, float *to)
+{
+    memcpy(to, arrays_of(state, array) + begin, (size_t)(end - begin) * sizeof *to);
+    return OK;
+}
+
+enum { PARTS = 3 };
+
+/* The others: processes that write the parts, in any order; process `damaged` (-1: none) writes another batch. */
+typedef struct {
+    const char *out;
+    Sample *sample, *other;
+    int damaged;
+    bool fails;
+    int64_t cut; /* elements of a part before the next begins */
+} Others;
+
+/* Part `i`: every PARTS-th run of `cut` elements. */
+static Intervals part_of(const ParamTable *t, int i, int64_t cut)
+{
+    Intervals part = {0};
+    for (int64_t at = i * cut; at < t->size; at += PARTS * cut)
+        intervals_add(&part, at, at + cut < t->size ? at + cut : t->size);
+    return part;
+}
+
+static Status fill(void *context, const TrainingState *t)
+{
+    Others *o = context;
+    Status status = OK;
+    if (o->fails) return status_fail(E_PEER, "the others are gone");
+    for (int i = PARTS - 1; i >= 0; i--) {
+        pid_t child = fork();
+        if (child == 0) {
+            Intervals part = part_of(t->params, i, o->cut);
+            CheckpointPart its = {{t->params}, {&part}};
+            TrainingState *from = i == o->damaged ? &o->other->state : &o->sample->state;
+            Digest digest;
+            bool done = checkpoint_write_part(o->out, t->step, &its, read_state, from, &digest) == OK;
+            intervals_free(&part);
+            _exit(done ? 0 : 1);
+        }
+        int code = -1;
+        assert_int_equal(waitpid(child, &code, 0), child);
+        assert_int_equal(code, 0);
+    }
+    for (int i = 0; i < PARTS && status == OK; i++) {
+        Intervals part = part_of(t->params, i, o->cut);
+        Digest digest;
+        CheckpointPart its = {{t->params}, {&part}};
+        assert_ok(checkpoint_part_digest(&its, read_state, &o->sample->state, &digest));
+        status = checkpoint_check_part(o->out, t->step, &its, digest);
+        intervals_free(&part);
+    }
+    return status;
+}
+
+/* Saves step 4 of `s` into `out`, by `o` where that is given; `whole`: this process has the arrays. */
+static Status save(const char *out, const Sample *s, Others *o, bool whole)
+{
+    Saver saver;
+    TrainingState t = s->state;
+    if (o) {
+        o->out = out;
+        t.fill = fill;
+        t.fill_context = o;
+    }
+    if (!whole) t.weights = t.m = t.v = NULL;
+    assert_ok(saver_init(&saver, out, 1, NULL));
+    Status status = saver_begin(&saver, &t);
+    saver_free(&saver);
+    return status;
+}
+
+static void read_all(const char *out, const char *name, Buf *bytes)
+{
+    char *path = mem_printf("%s/checkpoint-4/%s", out, name);
+    assert_ok(file_read(path, 1 << 20, bytes));
+    free(path);
+}
+
+static void same_files(const char *a, const char *b)
+{
+    static const char *const names[] = {"model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        Buf x = {0}, y = {0};
+        read_all(a, names[i], &x);
+        read_all(b, names[i], &y);
+        assert_int_equal(x.len, y.len);
+        assert_memory_equal(x.data, y.data, x.len);
+        buf_free(&x);
+        buf_free(&y);
+    }
+}
+
+static void test_same_bytes(void **state)
+{
+    (void)state;
+    static const int64_t cuts[] = {1, 7, 64, 100000};
+    Others o = {.sample = sample_of(4), .other = sample_of(5), .damaged = -1};
+    char *plain = file_join(place, "plain");
+    assert_ok(save(plain, o.sample, NULL, true));
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+        char *together = mem_printf("%s/%d", place, (int)i);
+        o.cut = cuts[i];
+        assert_ok(save(together, o.sample, &o, i % 2 == 0));
+        char *path = mem_printf("%s/checkpoint-4", together);
+        assert_ok(checkpoint_verify(path, NULL, NULL));
+        free(path);
+        same_files(plain, together);
+        free(together);
+    }
+    free(plain);
+    sample_free(o.sample);
+    sample_free(o.other);
+}
+
+/* Another's wrong part is found. With the whole state at hand the save is made alone; else it fails, and leaves
+ * nothing. */
+static void test_wrong_part(void **state)
+{
+    (void)state;
+    char *plain = file_join(place, "plain"), *alone = file_join(place, "alone"), *none = file_join(place, "none"),
+         *gone = file_join(place, "gone");
+    Others o = {.sample = sample_of(4), .other = sample_of(5), .damaged = 1, .cut = 64};
+    FileList left;
+    assert_ok(save(plain, o.sample, NULL, true));
+    assert_ok(save(alone, o.sample, &o, true));
+    same_files(plain, alone);
+    assert_status(save(none, o.sample, &o, false), E_CORRUPT);
+    assert_non_null(strstr(status_message(), "bytes differ from those that were written"));
+    assert_ok(file_list(none, &left));
+    assert_int_equal(left.count, 0);
+    file_list_free(&left);
+    o.fails = true;
+    assert_ok(save(gone, o.sample, &o, true));
+    same_files(plain, gone);
+    assert_status(save(none, o.sample, &o, false), E_PEER);
+    sample_free(o.sample);
+    sample_free(o.other);
+    free(plain);
+    free(alone);
+    free(none);
+    free(gone);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_same_bytes, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(test_wrong_part, make_place, remove_place),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
