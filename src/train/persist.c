@@ -45,6 +45,7 @@ static Status fill_alone(void *context, const TrainingState *t)
         Digest digest;
         CheckpointPart part = persist_part(&piece);
         TRY(checkpoint_write_part(a->folder, t->step, &part, persist_read, &piece, &digest));
+        TRY(checkpoint_check_part(a->folder, t->step, &part, digest));
     }
     return OK;
 }

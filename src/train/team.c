@@ -176,7 +176,8 @@ Status team_follow(Team *t, const TeamSource *source, int64_t *step)
     }
     if (status != OK) log_warn("this rank's part of the save: %s", status_message());
     free(copy);
-    (void)put(t, "survivors-wrote", t->comm->rank, status == OK ? answer.data : "-", status == OK ? answer.len : 1);
+    if (status != OK) (void)put(t, "survivors-wrote", t->comm->rank, "-", 1);
+    else if (answer.len) (void)put(t, "survivors-wrote", t->comm->rank, answer.data, answer.len);
     (void)get(t, "survivors-saved", t->leader, PATIENCE_S, &end, &end_size);
 done:
     free(end);
@@ -269,6 +270,7 @@ Status team_fill(void *team_fill, const TrainingState *t)
     team->planned = true;
     TRY_DONE(put(team, "survivors-plan", me, text.data, text.len));
     TRY_DONE(write_mine(&mine, t->step, me, 0, writers, &own));
+    TRY_DONE(check_answer(f, t, own.data, own.len));
     double until = clock_monotonic() + PATIENCE_S;
     for (int i = 0; i < writers; i++) {
         void *data = NULL;

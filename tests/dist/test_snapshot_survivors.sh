@@ -21,7 +21,7 @@ lose() {
     for r in 0 1 2; do
         case " $lost " in
         *" $r "*) ;;
-        *) [ "${codes[r]}" -eq 77 ] || { complain "rank $r ended with ${codes[r]} after the loss of $lost" && tail -n 3 log.*; } ;;
+        *) [ "${codes[r]}" -eq 77 ] || { complain "rank $r ended with ${codes[r]} after the loss of $lost" && tail -n 20 log.*; } ;;
         esac
     done
 }
