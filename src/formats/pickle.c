@@ -9,10 +9,19 @@
 #define MAX_STACK  1000000u
 
 static const char *const kind_names[] = {
-    [PICKLE_NONE] = "None",       [PICKLE_BOOL] = "a bool",       [PICKLE_INT] = "an integer",
-    [PICKLE_LONG] = "an integer", [PICKLE_STRING] = "a string",   [PICKLE_OTHER] = "a float or bytes",
-    [PICKLE_TUPLE] = "a tuple",   [PICKLE_LIST] = "a list",       [PICKLE_DICT] = "a dict",
-    [PICKLE_GLOBAL] = "a global", [PICKLE_STORAGE] = "a storage", [PICKLE_TENSOR] = "a tensor",
+    [PICKLE_NONE] = "None",
+    [PICKLE_BOOL] = "a bool",
+    [PICKLE_INT] = "an integer",
+    [PICKLE_LONG] = "an integer",
+    [PICKLE_STRING] = "a string",
+    [PICKLE_OTHER] = "a float, bytes or a set",
+    [PICKLE_TUPLE] = "a tuple",
+    [PICKLE_LIST] = "a list",
+    [PICKLE_DICT] = "a dict",
+    [PICKLE_GLOBAL] = "a global",
+    [PICKLE_STORAGE] = "a storage",
+    [PICKLE_TENSOR] = "a tensor",
+    [PICKLE_OPAQUE] = "an object of an unknown class",
 };
 
 static Status take_bytes(Machine *m, uint64_t n, const uint8_t **bytes)
@@ -60,6 +69,11 @@ static Status pop_mark(Machine *m, uint32_t *from)
     if (m->n_marks == 0) return fail(E_FORMAT, "no mark where one is needed");
     *from = m->marks[--m->n_marks];
     return OK;
+}
+
+PickleKind pickle_top_kind(const Machine *m)
+{
+    return m->n_stack > stack_floor(m) ? pickle_value(m, m->stack[m->n_stack - 1])->kind : PICKLE_NONE;
 }
 
 Status pickle_pop_kind(Machine *m, PickleKind kind, PickleId *id)
@@ -127,18 +141,19 @@ static Status push_long(Machine *m, uint64_t len)
     return push_integer(m, PICKLE_INT, (int64_t)v);
 }
 
-/* Moves the items above the mark, or one pair or item, into the list or dict under them. */
+/* Moves the items above the mark, or one pair or item, into the list or dict under them. A set (PICKLE_OTHER) and an
+   opaque object drop them. */
 static Status append_items(Machine *m, PickleKind kind, uint32_t from)
 {
     uint32_t n = m->n_stack - from;
     if (from <= stack_floor(m) || from > m->n_stack)
         return fail(E_FORMAT, "%s is missing under the items", kind_names[kind]);
     PickleId target = m->stack[from - 1];
-    if (pickle_value(m, target)->kind != kind)
-        return fail(E_FORMAT, "expected %s under the items, found %s", kind_names[kind],
-                    kind_names[pickle_value(m, target)->kind]);
+    PickleKind found = pickle_value(m, target)->kind;
+    if (found != kind && found != PICKLE_OPAQUE)
+        return fail(E_FORMAT, "expected %s under the items, found %s", kind_names[kind], kind_names[found]);
     if (kind == PICKLE_DICT && n % 2 != 0) return fail(E_FORMAT, "a key without a value");
-    TRY(pickle_append(m, target, m->stack + from, n));
+    if (kind != PICKLE_OTHER && found == kind) TRY(pickle_append(m, target, m->stack + from, n));
     m->n_stack = from;
     return OK;
 }
@@ -166,16 +181,15 @@ static Status memo_get(Machine *m, uint64_t slot)
 
 /* --- the opcodes --- */
 
-/* The attributes of an OrderedDict (_metadata) and the state of an ignored object are parsed and dropped. */
+/* The attributes of an OrderedDict (_metadata) and the state of an opaque object are parsed and dropped. */
 static Status pop_state(Machine *m)
 {
     PickleId state = 0, target = 0;
     TRY(pop(m, &state));
     TRY(pop(m, &target));
     PickleKind is = pickle_value(m, target)->kind, has = pickle_value(m, state)->kind;
-    if (is != PICKLE_OTHER && is != PICKLE_DICT) return fail(E_FORMAT, "expected a dict, found %s", kind_names[is]);
-    if (has != PICKLE_DICT && (is != PICKLE_OTHER || has != PICKLE_TUPLE))
-        return fail(E_FORMAT, "expected a dict, found %s", kind_names[has]);
+    if (is != PICKLE_OPAQUE && (is != PICKLE_DICT || has != PICKLE_DICT))
+        return fail(E_FORMAT, "expected a dict, found %s", kind_names[is != PICKLE_DICT ? is : has]);
     return pickle_push(m, target);
 }
 
@@ -220,9 +234,15 @@ enum {
     LONG4 = 0x8b,
     SHORT_BINUNICODE = 0x8c,
     BINUNICODE8 = 0x8d,
+    BINBYTES8 = 0x8e,
+    EMPTY_SET = 0x8f,
+    ADDITEMS = 0x90,
+    FROZENSET = 0x91,
+    NEWOBJ_EX = 0x92,
     STACK_GLOBAL = 0x93,
     MEMOIZE = 0x94,
     FRAME = 0x95,
+    BYTEARRAY8 = 0x96,
 };
 
 /* Executes one opcode. `widths` has the argument's width of those with an argument. */
@@ -232,11 +252,10 @@ static Status execute(Machine *m, uint8_t op)
         [PROTO] = 1,       [FRAME] = 8,    [BININT] = 4,      [BININT1] = 1,          [BININT2] = 2,
         [LONG1] = 1,       [LONG4] = 4,    [BINUNICODE] = 4,  [SHORT_BINUNICODE] = 1, [BINUNICODE8] = 8,
         [BINSTRING] = 4,   [BINBYTES] = 4, [BINPUT] = 1,      [SHORT_BINSTRING] = 1,  [SHORT_BINBYTES] = 1,
-        [LONG_BINPUT] = 4, [BINGET] = 1,   [LONG_BINGET] = 4,
+        [LONG_BINPUT] = 4, [BINGET] = 1,   [LONG_BINGET] = 4, [BINBYTES8] = 8,        [BYTEARRAY8] = 8,
     };
     uint64_t n = 0;
     uint32_t from = 0;
-    const uint8_t *skipped;
     if (widths[op] > 0) TRY(take_number(m, widths[op], &n));
     switch (op) {
     case PROTO:
@@ -262,8 +281,7 @@ static Status execute(Machine *m, uint8_t op)
     case LONG4:
         return push_long(m, n);
     case BINFLOAT:
-        TRY(take_bytes(m, 8, &skipped));
-        return pickle_push_value(m, (PickleValue){.kind = PICKLE_OTHER});
+        return push_text(m, PICKLE_OTHER, 8);
     case BINUNICODE:
     case SHORT_BINUNICODE:
     case BINUNICODE8:
@@ -272,11 +290,19 @@ static Status execute(Machine *m, uint8_t op)
         return push_text(m, PICKLE_STRING, n);
     case BINBYTES:
     case SHORT_BINBYTES:
+    case BINBYTES8:
+    case BYTEARRAY8:
         return push_text(m, PICKLE_OTHER, n);
     case EMPTY_DICT:
         return pickle_push_value(m, (PickleValue){.kind = PICKLE_DICT});
     case EMPTY_LIST:
         return pickle_push_value(m, (PickleValue){.kind = PICKLE_LIST});
+    case EMPTY_SET:
+        return pickle_push_value(m, (PickleValue){.kind = PICKLE_OTHER});
+    case FROZENSET:
+        TRY(pop_mark(m, &from));
+        m->n_stack = from;
+        return pickle_push_value(m, (PickleValue){.kind = PICKLE_OTHER});
     case EMPTY_TUPLE:
         return push_tuple(m, 0);
     case TUPLE1:
@@ -292,8 +318,9 @@ static Status execute(Machine *m, uint8_t op)
         return append_items(m, PICKLE_DICT, m->n_stack - 2);
     case APPENDS:
     case SETITEMS:
+    case ADDITEMS:
         TRY(pop_mark(m, &from));
-        return append_items(m, op == APPENDS ? PICKLE_LIST : PICKLE_DICT, from);
+        return append_items(m, op == APPENDS ? PICKLE_LIST : op == SETITEMS ? PICKLE_DICT : PICKLE_OTHER, from);
     case GLOBAL:
         return pickle_read_global(m);
     case STACK_GLOBAL:
@@ -301,7 +328,8 @@ static Status execute(Machine *m, uint8_t op)
     case REDUCE:
         return pickle_reduce(m);
     case NEWOBJ:
-        return pickle_new_object(m);
+    case NEWOBJ_EX:
+        return pickle_new_object(m, op == NEWOBJ_EX);
     case BUILD:
         return pop_state(m);
     case BINPERSID:

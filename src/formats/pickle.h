@@ -1,6 +1,7 @@
 /* A reader of Python pickles, limited to the elements of a state_dict. It builds plain values from an allow-list of
-   opcodes and of globals; nothing is imported, called or executed. Source: Lib/pickletools.py of CPython (opcodes),
-   torch/serialization.py (persistent ids). Private to formats/.
+   opcodes and of globals; nothing is imported, called or executed. Any other class or function makes values that are
+   opaque: only their name is kept, for the message if the weights need one. Source: Lib/pickletools.py of CPython
+   (opcodes), torch/serialization.py (persistent ids). Private to formats/.
 
    Values are in one array and refer to each other by index, so cycles are harmless and nothing recurses. Texts point
    into the pickle's bytes, which must outlive the Pickle. */
@@ -15,7 +16,8 @@ typedef enum {
     PICKLE_INT,
     PICKLE_LONG, /* an integer beyond 64 bits: its bytes, little-endian two's complement */
     PICKLE_STRING,
-    PICKLE_OTHER, /* a float, bytes, an object of a harmless class: parsed and ignored */
+    PICKLE_OTHER,  /* a float, bytes, a set: parsed and ignored */
+    PICKLE_OPAQUE, /* a class or function that is not on the list, and whatever is made with it: ignored */
     PICKLE_TUPLE,
     PICKLE_LIST,
     PICKLE_DICT, /* an OrderedDict too */
@@ -38,6 +40,11 @@ typedef struct {
             const char *data;
             size_t len;
         } text; /* STRING, LONG */
+        struct {
+            const char *module, *name;
+            uint32_t module_len, name_len;
+            bool tensor; /* it stands for a tensor or a storage of a kind that is not read */
+        } opaque;
         struct {
             PickleId *items;
             uint32_t count, capacity;

@@ -1,11 +1,11 @@
-/* The globals that a state_dict needs, and the calls allowed on them. */
+/* The globals that a state_dict needs, and the calls allowed on them. All others give opaque values. */
 #include "formats/pickle_internal.h"
 
 #include <inttypes.h>
 
 #define MAX_GLOBAL 256 /* bytes of a module or a name */
 
-typedef enum { CALL_NOTHING, CALL_ORDERED_DICT, CALL_REBUILD_TENSOR, CALL_REBUILD_PARAMETER, CALL_IGNORED } Call;
+typedef enum { CALL_NOTHING, CALL_ORDERED_DICT, CALL_REBUILD_TENSOR, CALL_REBUILD_PARAMETER } Call;
 
 /* The names that a pickle may refer to. Storage types are valid only inside a persistent id. */
 static const struct {
@@ -16,12 +16,6 @@ static const struct {
     {"collections", "OrderedDict", CALL_ORDERED_DICT, 0},
     {"torch._utils", "_rebuild_tensor_v2", CALL_REBUILD_TENSOR, 0},
     {"torch._utils", "_rebuild_parameter", CALL_REBUILD_PARAMETER, 0},
-    /* what training programs keep beside a state_dict: options, and figures as scalars of numpy */
-    {"argparse", "Namespace", CALL_IGNORED, 0},
-    {"numpy", "dtype", CALL_IGNORED, 0},
-    {"numpy.core.multiarray", "scalar", CALL_IGNORED, 0},
-    {"numpy._core.multiarray", "scalar", CALL_IGNORED, 0},
-    {"_codecs", "encode", CALL_IGNORED, 0}, /* bytes, in protocol 2 */
     {"torch", "FloatStorage", CALL_NOTHING, F32},
     {"torch", "HalfStorage", CALL_NOTHING, F16},
     {"torch", "BFloat16Storage", CALL_NOTHING, BF16},
@@ -42,12 +36,24 @@ static Status push_global(Machine *m, const char *module, size_t module_len, con
         if (strlen(globals[i].name) != name_len || memcmp(globals[i].name, name, name_len) != 0) continue;
         return pickle_push_value(m, (PickleValue){.kind = PICKLE_GLOBAL, .dtype = globals[i].dtype, .global = i});
     }
-    char a[128], b[128];
-    return fail(
-        E_FORMAT,
-        "it asks for '%s.%s', which is not on the list of names that a state_dict needs (nothing was executed); "
-        "save only model.state_dict(), or convert the file to safetensors at its origin",
-        reader_quote(a, module, module_len), reader_quote(b, name, name_len));
+    if (module_len > MAX_GLOBAL || name_len > MAX_GLOBAL)
+        return fail(E_FORMAT, "a global's name does not end within %d bytes", MAX_GLOBAL);
+    PickleValue v = {.kind = PICKLE_OPAQUE};
+    v.opaque.module = module;
+    v.opaque.module_len = (uint32_t)module_len;
+    v.opaque.name = name;
+    v.opaque.name_len = (uint32_t)name_len;
+    /* PyTorch's functions that make tensors */
+    v.opaque.tensor = name_len > 8 && memcmp(name, "_rebuild", 8) == 0;
+    return pickle_push_value(m, v);
+}
+
+/* What an opaque class or function makes of its arguments; or a tensor that is made of an opaque storage. */
+static Status push_opaque(Machine *m, PickleId maker, bool tensor)
+{
+    PickleValue v = *pickle_value(m, maker);
+    v.opaque.tensor |= tensor;
+    return pickle_push_value(m, v);
 }
 
 static Status take_line(Machine *m, const char **text, size_t *len)
@@ -111,6 +117,7 @@ static Status call_ordered_dict(Machine *m, const PickleValue *args)
 /* _rebuild_tensor_v2(storage, offset, size, stride, requires_grad, backward_hooks[, metadata]) */
 static Status call_rebuild_tensor(Machine *m, const PickleValue *args)
 {
+    if (item_of_kind(m, args, 0, PICKLE_OPAQUE)) return push_opaque(m, args->list.items[0], true);
     const PickleValue *storage = item_of_kind(m, args, 0, PICKLE_STORAGE),
                       *offset = item_of_kind(m, args, 1, PICKLE_INT), *size = item_of_kind(m, args, 2, PICKLE_TUPLE),
                       *stride = item_of_kind(m, args, 3, PICKLE_TUPLE);
@@ -127,16 +134,25 @@ static Status call_rebuild_tensor(Machine *m, const PickleValue *args)
 /* _rebuild_parameter(tensor, requires_grad, backward_hooks) returns the tensor. */
 static Status call_rebuild_parameter(Machine *m, const PickleValue *args)
 {
+    if (item_of_kind(m, args, 0, PICKLE_OPAQUE)) return push_opaque(m, args->list.items[0], true);
     if (!item_of_kind(m, args, 0, PICKLE_TENSOR) || args->list.count != 3)
         return fail(E_FORMAT, "_rebuild_parameter: expected (tensor, requires_grad, hooks)");
     return pickle_push(m, args->list.items[0]);
 }
 
+/* A tuple of arguments, under it a global or an opaque value. */
+static Status pop_callable(Machine *m, PickleId *callable, PickleId *args)
+{
+    TRY(pickle_pop_kind(m, PICKLE_TUPLE, args));
+    if (pickle_top_kind(m) == PICKLE_OPAQUE) return pickle_pop_kind(m, PICKLE_OPAQUE, callable);
+    return pickle_pop_kind(m, PICKLE_GLOBAL, callable);
+}
+
 Status pickle_reduce(Machine *m)
 {
     PickleId function, args;
-    TRY(pickle_pop_kind(m, PICKLE_TUPLE, &args));
-    TRY(pickle_pop_kind(m, PICKLE_GLOBAL, &function));
+    TRY(pop_callable(m, &function, &args));
+    if (pickle_value(m, function)->kind == PICKLE_OPAQUE) return push_opaque(m, function, false);
     int g = pickle_value(m, function)->global;
     PickleValue tuple = *pickle_value(m, args); /* a copy: the array of values may move */
     switch (globals[g].call) {
@@ -146,8 +162,6 @@ Status pickle_reduce(Machine *m)
         return call_rebuild_tensor(m, &tuple);
     case CALL_REBUILD_PARAMETER:
         return call_rebuild_parameter(m, &tuple);
-    case CALL_IGNORED:
-        return pickle_push_value(m, (PickleValue){.kind = PICKLE_OTHER});
     case CALL_NOTHING:
         break;
     }
@@ -155,14 +169,14 @@ Status pickle_reduce(Machine *m)
                 globals[g].name);
 }
 
-Status pickle_new_object(Machine *m)
+Status pickle_new_object(Machine *m, bool keywords)
 {
     PickleId class, args;
-    TRY(pickle_pop_kind(m, PICKLE_TUPLE, &args));
-    TRY(pickle_pop_kind(m, PICKLE_GLOBAL, &class));
+    if (keywords) TRY(pickle_pop_kind(m, PICKLE_DICT, &args));
+    TRY(pop_callable(m, &class, &args));
+    if (pickle_value(m, class)->kind == PICKLE_OPAQUE) return push_opaque(m, class, false);
     int g = pickle_value(m, class)->global;
-    if (globals[g].call == CALL_IGNORED) return pickle_push_value(m, (PickleValue){.kind = PICKLE_OTHER});
-    return fail(E_FORMAT, "opcode 0x81 makes an object of '%s.%s', which a state_dict does not need", globals[g].module,
+    return fail(E_FORMAT, "it makes an object of '%s.%s', which a state_dict does not need", globals[g].module,
                 globals[g].name);
 }
 
@@ -172,6 +186,7 @@ Status pickle_persistent_id(Machine *m)
     PickleId id;
     TRY(pickle_pop_kind(m, PICKLE_TUPLE, &id));
     PickleValue t = *pickle_value(m, id);
+    if (item_of_kind(m, &t, 1, PICKLE_OPAQUE)) return push_opaque(m, t.list.items[1], true);
     const PickleValue *what = item_of_kind(m, &t, 0, PICKLE_STRING), *type = item_of_kind(m, &t, 1, PICKLE_GLOBAL),
                       *key = item_of_kind(m, &t, 2, PICKLE_STRING), *count = item_of_kind(m, &t, 4, PICKLE_INT);
     if (!what || !type || !key || !count || !pickle_is_text(m->p, t.list.items[0], "storage") || t.list.count > 6)

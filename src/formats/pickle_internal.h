@@ -24,15 +24,16 @@ static inline PickleValue *pickle_value(const Machine *m, PickleId id) { return 
 
 Status pickle_push(Machine *m, PickleId id);
 Status pickle_push_value(Machine *m, PickleValue v); /* a new value */
+PickleKind pickle_top_kind(const Machine *m);        /* of the value that is popped next; PICKLE_NONE without one */
 Status pickle_pop_kind(Machine *m, PickleKind kind, PickleId *id);
 Status pickle_append(Machine *m, PickleId list, const PickleId *items, uint32_t n);
 
 /* ---- pickle_calls.c: opcodes that concern globals ---- */
 
-Status pickle_read_global(Machine *m);       /* GLOBAL */
-Status pickle_read_stack_global(Machine *m); /* STACK_GLOBAL */
-Status pickle_new_object(Machine *m);        /* NEWOBJ: objects that are ignored, only */
-Status pickle_reduce(Machine *m);            /* REDUCE */
-Status pickle_persistent_id(Machine *m);     /* BINPERSID */
+Status pickle_read_global(Machine *m);               /* GLOBAL */
+Status pickle_read_stack_global(Machine *m);         /* STACK_GLOBAL */
+Status pickle_new_object(Machine *m, bool keywords); /* NEWOBJ, NEWOBJ_EX: opaque objects only */
+Status pickle_reduce(Machine *m);                    /* REDUCE */
+Status pickle_persistent_id(Machine *m);             /* BINPERSID */
 
 #endif

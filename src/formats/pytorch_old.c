@@ -107,7 +107,8 @@ static Status place_storages(Old *o, PickleId keys)
         const PickleValue *key = &p->values[list->list.items[i]];
         OldStorage *s = key->kind == PICKLE_STRING ? find_key(o, key) : NULL;
         if (!s || s->offset > 0)
-            return fail(E_FORMAT, "%s: storage key %u is %s", o->path, i, s ? "listed twice" : "unknown to the object");
+            return fail(E_FORMAT, "%s: storage key %u is %s", o->path, i,
+                        s ? "listed twice" : "unknown to the object, or of a type that is not read");
         reader_quote(quoted, s->key, s->key_len);
         uint64_t left = o->size - o->at, element = dtype_size(s->dtype);
         if (left < 8) return fail(E_FORMAT, "%s: storage '%s' is missing: the file is truncated", o->path, quoted);

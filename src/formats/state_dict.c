@@ -1,5 +1,6 @@
 /* From a pickle's values to tensors: finds the state_dict, and checks that every tensor is inside its storage. */
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "formats/pickle.h"
 
@@ -78,22 +79,48 @@ static PickleId choose_dict(const Pickle *p, PickleId root)
     return root;
 }
 
+/* `what` of the file is opaque. */
+static Status refuse_opaque(const char *path, const char *what, const PickleValue *v)
+{
+    char a[128], b[128];
+    return fail(E_FORMAT,
+                "%s: %s is made by '%s.%s', which is not on the list of names that a state_dict needs (nothing was "
+                "executed); save only model.state_dict(), or convert the file to safetensors at its origin",
+                path, what, reader_quote(a, v->opaque.module, v->opaque.module_len),
+                reader_quote(b, v->opaque.name, v->opaque.name_len));
+}
+
+static Status refuse_opaque_item(const char *path, const PickleValue *key, const PickleValue *v)
+{
+    char quoted[128], what[160];
+    reader_quote(quoted, key->kind == PICKLE_STRING ? key->text.data : "?",
+                 key->kind == PICKLE_STRING ? key->text.len : 1);
+    snprintf(what, sizeof what, "its value '%s'", quoted);
+    return refuse_opaque(path, what, v);
+}
+
 Status state_dict_read(TensorFile *f, int shard, const Pickle *p, PickleId root, StorageFind find, void *context)
 {
     const char *path = f->shards[shard].path;
     const PickleValue *dict = &p->values[choose_dict(p, root)];
+    PickleId opaque = PICKLE_ABSENT; /* the first among the items: its place in the list */
     int before = f->count;
+    if (dict->kind == PICKLE_OPAQUE) return refuse_opaque(path, "its top value", dict);
     if (dict->kind != PICKLE_DICT)
         return fail(E_FORMAT, "%s: the pickle's top value is not a dict; expected a state_dict (names to tensors)",
                     path);
     for (uint32_t i = 0; i + 1 < dict->list.count; i += 2) {
         const PickleValue *key = &p->values[dict->list.items[i]], *v = &p->values[dict->list.items[i + 1]];
+        if (v->kind == PICKLE_OPAQUE && v->opaque.tensor) return refuse_opaque_item(path, key, v);
+        if (v->kind == PICKLE_OPAQUE && opaque == PICKLE_ABSENT) opaque = i;
         if (v->kind != PICKLE_TENSOR) continue; /* epoch counters and the like */
         if (key->kind != PICKLE_STRING)
             return fail(E_FORMAT, "%s: a tensor's key in the state_dict is not a string", path);
         TRY(add_tensor(f, shard, p, key, v, find, context));
     }
     if (f->count > before) return OK;
+    if (opaque != PICKLE_ABSENT)
+        return refuse_opaque_item(path, &p->values[dict->list.items[opaque]], &p->values[dict->list.items[opaque + 1]]);
     return fail(
         E_FORMAT,
         "%s: found no named tensor at the top level or under 'model', 'state_dict', 'model_state_dict' or 'module'",

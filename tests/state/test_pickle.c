@@ -1,5 +1,6 @@
-/* Pickles other than a state_dict's: forbidden globals (each is named), misuse of allowed ones, invalid sequences of
-   opcodes, limits, tensors outside their storage. Each is tried in the zip form and in the old form. */
+/* Pickles other than a state_dict's: classes and functions that are not on the list (ignored beside the weights, named
+   in their place), misuse of those on it, invalid sequences of opcodes, limits, tensors outside their storage. Each is
+   tried in the zip form and in the old form. */
 #include "file_builders.h"
 #define HOSTILE_NAME "hostile.pt"
 #include "hostile_file.h"
@@ -26,29 +27,50 @@ static void expect_pickle_refused(const void *body, size_t len, const char *part
     buf_free(&pickle);
 }
 
+/* As that, for a value that takes no storage. */
+static void expect_opaque_refused(const void *body, size_t len, const char *part)
+{
+    Buf pickle = {0};
+    buf_puts(&pickle, "\x80\x02}");
+    pickle_string(&pickle, "t");
+    buf_append(&pickle, body, len);
+    buf_puts(&pickle, "s.");
+    Buf zip = pytorch_zip_of(pickle.data, pickle.len, 24), old = pytorch_old_start();
+    buf_append(&old, pickle.data, pickle.len);
+    buf_puts(&old, "\x80\x02].");
+    expect_refused(path, zip.data, zip.len, part);
+    assert_message("nothing was executed");
+    expect_refused(path, old.data, old.len, part);
+    assert_message("nothing was executed");
+    buf_free(&zip);
+    buf_free(&old);
+    buf_free(&pickle);
+}
+
+#define EXPECT_OPAQUE_REFUSED(body, part) expect_opaque_refused(body, sizeof(body) - 1, part)
 #define EXPECT_PICKLE_REFUSED(body, part) expect_pickle_refused(body, sizeof(body) - 1, part)
 
 static void test_forbidden_globals(void **state)
 {
     (void)state;
     /* os.system("true") in four spellings: by REDUCE, by STACK_GLOBAL, by INST and by OBJ. */
-    EXPECT_PICKLE_REFUSED("cposix\nsystem\nX\4\0\0\0true\x85R", "it asks for 'posix.system'");
-    EXPECT_PICKLE_REFUSED("\x8c\5posix\x8c\6system\x93\x8c\4true\x85R", "it asks for 'posix.system'");
+    EXPECT_OPAQUE_REFUSED("cposix\nsystem\nX\4\0\0\0true\x85R", "its value 't' is made by 'posix.system'");
+    EXPECT_OPAQUE_REFUSED("\x8c\5posix\x8c\6system\x93\x8c\4true\x85R", "'posix.system'");
     EXPECT_PICKLE_REFUSED("(X\4\0\0\0trueiposix\nsystem\n", "opcode 0x69");
-    EXPECT_PICKLE_REFUSED("(cposix\nsystem\nX\4\0\0\0trueo", "it asks for 'posix.system'");
-    EXPECT_PICKLE_REFUSED("c__builtin__\neval\nX\1\0\0\0001\x85R", "'__builtin__.eval'");
-    EXPECT_PICKLE_REFUSED("ctorch.storage\n_load_from_bytes\n", "'torch.storage._load_from_bytes'");
-    EXPECT_PICKLE_REFUSED("ctorch._utils\n_rebuild_tensor_v3\n", "'torch._utils._rebuild_tensor_v3'");
-    EXPECT_PICKLE_REFUSED("ctorch\nFloatStorage.__reduce__\n", "'torch.FloatStorage.__reduce__'");
-    EXPECT_PICKLE_REFUSED("ccollections\nOrderedDict.fromkeys\n", "'collections.OrderedDict.fromkeys'");
-    EXPECT_PICKLE_REFUSED("c\n\n", "it asks for '.'");
-    EXPECT_PICKLE_REFUSED("cevil\x1b[2J\nx\n", "'evil?[2J.x'"); /* no control characters */
+    EXPECT_PICKLE_REFUSED("(cposix\nsystem\nX\4\0\0\0trueo", "opcode 0x6f");
+    EXPECT_OPAQUE_REFUSED("c__builtin__\neval\nX\1\0\0\0001\x85R", "'__builtin__.eval'");
+    EXPECT_OPAQUE_REFUSED("ctorch.storage\n_load_from_bytes\n", "'torch.storage._load_from_bytes'");
+    EXPECT_OPAQUE_REFUSED("ctorch.FloatStorage\n__reduce__\n", "'torch.FloatStorage.__reduce__'");
+    EXPECT_OPAQUE_REFUSED("ccollections\nOrderedDict.fromkeys\n", "'collections.OrderedDict.fromkeys'");
+    EXPECT_OPAQUE_REFUSED("c\n\n", "is made by '.'");
+    EXPECT_OPAQUE_REFUSED("cevil\x1b[2J\nx\n", "'evil?[2J.x'"); /* no control characters */
     EXPECT_PICKLE_REFUSED("K\1K\2\x93", "expected a string, found an integer");
     EXPECT_PICKLE_REFUSED("cposix\nsystem", "a global's name does not end");
     /* Opcodes that import or call in other ways: EXT1, NEWOBJ, NEWOBJ_EX, PERSID, DUP, GET. */
     EXPECT_PICKLE_REFUSED("\x82\1", "opcode 0x82");
-    EXPECT_PICKLE_REFUSED("ccollections\nOrderedDict\n)\x81", "opcode 0x81");
-    EXPECT_PICKLE_REFUSED("ccollections\nOrderedDict\n)}\x92", "opcode 0x92");
+    EXPECT_PICKLE_REFUSED("ccollections\nOrderedDict\n)\x81", "it makes an object of 'collections.OrderedDict'");
+    EXPECT_PICKLE_REFUSED("ccollections\nOrderedDict\n)}\x92", "it makes an object of 'collections.OrderedDict'");
+    EXPECT_PICKLE_REFUSED("cposix\nsystem\n)N\x92", "expected a dict, found None");
     EXPECT_PICKLE_REFUSED("Pabc\n", "opcode 0x50");
     EXPECT_PICKLE_REFUSED("N2", "opcode 0x32");
     EXPECT_PICKLE_REFUSED("g0\n", "opcode 0x67");
@@ -149,44 +171,107 @@ static void test_cycle_and_ignored_values(void **state)
     buf_free(&pickle);
 }
 
-/* DeepSpeed's key, and what training programs keep beside the weights: argparse.Namespace and a numpy scalar, as
-   Python 3.11 writes them with protocols 2 and 4. */
-static void test_options_beside_the_model(void **state)
+/* A file with `beside` next to the weights under DeepSpeed's key, in both forms: the weights are found. */
+static void expect_ignored(const char *beside, size_t len)
 {
-    (void)state;
-    static const char namespace
-        [] = "cargparse\nNamespace\n)\x81}(X\2\0\0\0lrG?\xb9\x99\x99\x99\x99\x99\x9aX\4\0\0\0nameX\1\0\0"
-             "\0xX\1\0\0\0nNub",
-        scalar[] = "cnumpy.core.multiarray\nscalar\ncnumpy\ndtype\nX\2\0\0\0f8\x89\x88\x87R(K\3X\1\0\0\0<NNNJ\xff\xff"
-                   "\xff\xffJ\xff\xff\xff\xffK\0tbc_codecs\nencode\nX\2\0\0\0xyX\6\0\0\0latin1\x86R\x86R",
-        scalar4[] = "\x8c\x16numpy._core.multiarray\x8c\6scalar\x93\x8c\5numpy\x8c\5dtype\x93\x8c\2f8\x89\x88\x87R(K\3"
-                    "\x8c\1<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tbC\2xy\x86R";
     Buf pickle = {0};
     buf_puts(&pickle, "\x80\x02}(");
-    pickle_string(&pickle, "args");
-    buf_append(&pickle, namespace, sizeof namespace - 1);
-    pickle_string(&pickle, "loss");
-    buf_append(&pickle, scalar, sizeof scalar - 1);
-    pickle_string(&pickle, "best");
-    buf_append(&pickle, scalar4, sizeof scalar4 - 1);
+    pickle_string(&pickle, "beside");
+    buf_append(&pickle, beside, len);
     pickle_string(&pickle, "module");
     buf_puts(&pickle, "}");
     pickle_string(&pickle, "weight");
     pickle_tensor(&pickle, "FloatStorage", "0", 6, 0, 1, (int64_t[]){6}, (int64_t[]){1});
     buf_puts(&pickle, "su.");
-    Buf zip = pytorch_zip_of(pickle.data, pickle.len, 24);
-    TensorFile *f = open_hostile(path, path, zip.data, zip.len);
-    if (!f) fail_msg("refused: %s", status_message());
-    assert_int_equal(tensor_file_count(f), 1);
-    assert_int_equal(tensor_file_find(f, "weight"), 0);
-    tensor_file_close(f);
+    Buf zip = pytorch_zip_of(pickle.data, pickle.len, 24), old = pytorch_old_start();
+    buf_append(&old, pickle.data, pickle.len);
+    buf_puts(&old, "\x80\x02]");
+    pickle_string(&old, "0");
+    buf_puts(&old, "a.");
+    put_le(&old, 6, 8);
+    buf_append(&old, elements, 24);
+    const Buf *files[] = {&zip, &old};
+    for (int i = 0; i < 2; i++) {
+        TensorFile *f = open_hostile(path, path, files[i]->data, files[i]->len);
+        if (!f) fail_msg("refused: %s", status_message());
+        assert_int_equal(tensor_file_count(f), 1);
+        assert_int_equal(tensor_file_find(f, "weight"), 0);
+        tensor_file_close(f);
+    }
     buf_free(&zip);
+    buf_free(&old);
     buf_free(&pickle);
-    EXPECT_PICKLE_REFUSED("cargparse\nNamespace\n)\x81Nb", "expected a dict, found None");
-    EXPECT_PICKLE_REFUSED("cargparse\nArgumentParser\n)\x81", "it asks for 'argparse.ArgumentParser'");
-    EXPECT_PICKLE_REFUSED("(U\7storagecnumpy\ndtype\nU\1"
-                          "0U\3cpuK\6tQ",
-                          "is not a storage type");
+}
+
+#define EXPECT_IGNORED(body) expect_ignored(body, sizeof(body) - 1)
+
+/* What training programs keep beside the weights, as Python 3.11 writes it with protocols 2 and 4. */
+static void test_classes_beside_the_model(void **state)
+{
+    (void)state;
+    /* argparse.Namespace(lr=0.1, name="x", n=None) */
+    EXPECT_IGNORED("cargparse\nNamespace\n)\x81}(X\2\0\0\0lrG?\xb9\x99\x99\x99\x99\x99\x9aX\4\0\0\0nameX\1\0\0\0x"
+                   "X\1\0\0\0nNub");
+    /* numpy.float64 */
+    EXPECT_IGNORED("cnumpy.core.multiarray\nscalar\ncnumpy\ndtype\nX\2\0\0\0f8\x89\x88\x87R(K\3X\1\0\0\0<NNNJ\xff\xff"
+                   "\xff\xffJ\xff\xff\xff\xffK\0tbc_codecs\nencode\nX\2\0\0\0xyX\6\0\0\0latin1\x86R\x86R");
+    EXPECT_IGNORED("\x8c\x16numpy._core.multiarray\x8c\6scalar\x93\x8c\5numpy\x8c\5dtype\x93\x8c\2f8\x89\x88\x87R(K\3"
+                   "\x8c\1<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tbC\2xy\x86R");
+    /* defaultdict(dict, {"a": {}}), deque([1, 2]), {1, 2}, frozenset({1}), bytearray(b"x"), a namedtuple's class */
+    EXPECT_IGNORED("ccollections\ndefaultdict\nc__builtin__\ndict\n\x85RX\1\0\0\0a}s");
+    EXPECT_IGNORED("ccollections\ndeque\n)R(K\1K\2e");
+    EXPECT_IGNORED("\x8f(K\1K\2\x90");
+    EXPECT_IGNORED("(K\1\x91");
+    EXPECT_IGNORED("\x96\1\0\0\0\0\0\0\0x");
+    EXPECT_IGNORED("c__main__\nPoint\nK\1K\2\x86\x81");
+    /* an object whose __getnewargs_ex__ has keywords; a method that is looked up and called; a state that is a tuple */
+    EXPECT_IGNORED("cdeepspeed.x\nConfig\n)}X\1\0\0\0aK\1s\x92");
+    EXPECT_IGNORED("c__builtin__\ngetattr\ncenum\nE\nX\1\0\0\0a\x86RK\1\x85R");
+    EXPECT_IGNORED("cfunctools\npartial\nc__main__\nf\n\x85R(c__main__\nf\n)}Ntb");
+    EXPECT_IGNORED("ctorch\ndevice\nX\3\0\0\0cpu\x85R");
+    /* a tensor of a kind that Cairn does not read, */
+    EXPECT_IGNORED("ctorch._utils\n_rebuild_qtensor\n)R");
+}
+
+/* An opaque value in place of the weights is refused by its name. */
+static void test_classes_in_place_of_weights(void **state)
+{
+    (void)state;
+    static const char storage[] = "ctorch._utils\n_rebuild_tensor_v2\n((U\7storagectorch\nQInt8Storage\nU\1"
+                                  "0U\3cpuK\6tQK\0K\1\x85K\1\x85\x89"
+                                  "ccollections\nOrderedDict\n)RtR";
+    Buf body = {0};
+    EXPECT_OPAQUE_REFUSED("ctorch._utils\n_rebuild_tensor_v3\n)R", "'torch._utils._rebuild_tensor_v3'");
+    EXPECT_OPAQUE_REFUSED("cnumpy\nndarray\n)R", "its value 't' is made by 'numpy.ndarray'");
+    buf_puts(&body, "}");
+    pickle_string(&body, "model");
+    buf_puts(&body, "ccollections\ndefaultdict\n)Rs.");
+    Buf zip = pytorch_zip_of(body.data, body.len, 24);
+    expect_refused(path, zip.data, zip.len, "its value 'model' is made by 'collections.defaultdict'");
+    buf_free(&zip);
+    buf_free(&body);
+    buf_puts(&body, "ccollections\ndefaultdict\n)R.");
+    zip = pytorch_zip_of(body.data, body.len, 24);
+    expect_refused(path, zip.data, zip.len, "its top value is made by 'collections.defaultdict'");
+    buf_free(&zip);
+    /* One tensor of an unknown kind among others is not skipped. */
+    for (int parameter = 0; parameter < 2; parameter++) {
+        buf_free(&body);
+        buf_puts(&body, "}(");
+        pickle_string(&body, "a");
+        pickle_tensor(&body, "FloatStorage", "0", 6, 0, 1, (int64_t[]){6}, (int64_t[]){1});
+        pickle_string(&body, "b");
+        if (parameter) buf_puts(&body, "ctorch._utils\n_rebuild_parameter\n");
+        buf_append(&body, storage, sizeof storage - 1);
+        if (parameter)
+            buf_puts(&body, "\x89"
+                            "ccollections\nOrderedDict\n)R\x87R");
+        buf_puts(&body, "u.");
+        zip = pytorch_zip_of(body.data, body.len, 24);
+        expect_refused(path, zip.data, zip.len, "its value 'b' is made by 'torch.QInt8Storage'");
+        buf_free(&zip);
+    }
+    buf_free(&body);
 }
 
 static void test_python2_old_form(void **state)
@@ -300,7 +385,8 @@ int main(void)
         cmocka_unit_test(test_allowed_globals_misused),
         cmocka_unit_test(test_broken_machines),
         cmocka_unit_test(test_cycle_and_ignored_values),
-        cmocka_unit_test(test_options_beside_the_model),
+        cmocka_unit_test(test_classes_beside_the_model),
+        cmocka_unit_test(test_classes_in_place_of_weights),
         cmocka_unit_test(test_python2_old_form),
         cmocka_unit_test(test_tensors_outside_their_storage),
         cmocka_unit_test(test_names),

@@ -67,11 +67,11 @@ static void test_training_checkpoint(void **state)
 static void test_parameters(void **state)
 {
     (void)state;
-    static const char *const files[] = {GOLDEN "parameters.pt", GOLDEN "raw_parameter.pt"};
-    for (int i = 0; i < 2; i++) {
+    static const char *const files[] = {GOLDEN "parameters.pt", GOLDEN "raw_parameter.pt", GOLDEN "device.pt"};
+    for (int i = 0; i < 3; i++) {
         TensorFile *f;
         assert_ok(tensor_file_open(files[i], &f));
-        assert_int_equal(tensor_file_count(f), 1);
+        assert_int_equal(tensor_file_count(f), 1); /* a number and a torch.device beside it are ignored */
         check_values(f, "weight", "weight");
         tensor_file_close(f);
     }
@@ -82,10 +82,8 @@ static void test_real_files_refused(void **state)
     (void)state;
     TensorFile *f;
     assert_status(tensor_file_open(GOLDEN "module.pt", &f), E_FORMAT);
-    assert_message("module.pt: pickle, byte 2: it asks for '__main__.Net'");
+    assert_message("module.pt: its top value is made by '__main__.Net'");
     assert_message("nothing was executed");
-    assert_status(tensor_file_open(GOLDEN "device.pt", &f), E_FORMAT);
-    assert_message("'torch.device'");
     assert_status(tensor_file_open(GOLDEN "no_crc.pt", &f), E_FORMAT);
     assert_message("set_crc32_options(False)");
 }
