@@ -200,7 +200,7 @@ pbs_resubmission() {
         value=\'${value//\'/\'\\\'\'}\'
         RUN_FLAGS="${RUN_FLAGS:-} $value"
     done
-    for name in BERT_DIR GLUE_DIR RESULTS_DIR RUN_SCRIPT RUN_FLAGS RUN_FAULTS "$(array_variable)" "${!CAIRN_@}"; do
+    for name in BERT_DIR GLUE_DIR RESULTS_DIR RUN_SCRIPT RUN_FLAGS RUN_FOLDER RUN_FAULTS "$(array_variable)" "${!CAIRN_@}"; do
         if [ -z "$name" ] || [ -z "${!name:-}" ] || [ "$name" = CAIRN_JOB_TOKEN ]; then continue; fi # a secret
         settings+=("$name=$(quoted "${!name}")")
         names+=("$name")

@@ -10,11 +10,13 @@ case ${1:-} in
 sweep.sh --index N --vary FLAG=A,B [flag of `cairn sweep`]... -- COMMAND [FLAG]...
 
 Makes the N-th run of a sweep. `cairn sweep --pbs` (--slurm, --sge) prints the command that submits all runs of a sweep
-as one array of hpcai_scripts/job.*; each job of it calls this script. The same sweep without --index prints the table.
+as one array of hpcai_scripts/job.*; each job of it calls this script, which makes the run in the folder RUN_FOLDER. The
+same sweep without --index prints the table.
 Exit codes: as `cairn glue`; 76 where the run does not fit in memory.
 END
     exit 0
     ;;
 esac
 find_cairn
+cd -- "${RUN_FOLDER:-.}"
 exec "$cairn" sweep "$@"

@@ -4,30 +4,38 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "commands/commands.h"
 #include "commands/sweep.h"
+#include "launch/machine.h"
 #include "state/lock.h"
 #include "train/signals.h"
 
 /* ---- arrays of schedulers ---- */
 
-/* The word in quotes, as a shell and xargs (in RUN_FLAGS) read it back. */
-static void put_word(Buf *out, const char *word)
+/* A value in quotes, as a shell and xargs (in RUN_FLAGS) read it back. */
+static void put_value(Buf *out, const char *word)
 {
     bool plain = *word && strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:=,@+-") ==
                               strlen(word);
     if (plain) {
-        buf_printf(out, " %s", word);
+        buf_puts(out, word);
         return;
     }
-    buf_puts(out, " '");
+    buf_puts(out, "'");
     for (const char *p = word; *p; p++)
         if (*p == '\'')
             buf_puts(out, "'\"'\"'");
         else
             buf_append(out, p, 1);
     buf_puts(out, "'");
+}
+
+static void put_word(Buf *out, const char *word)
+{
+    buf_puts(out, " ");
+    put_value(out, word);
 }
 
 /* The words of this sweep with --index VARIABLE, without what prints them. */
@@ -47,31 +55,69 @@ static void put_sweep(const Sweep *s, const char *variable, Buf *out)
     free(vary);
 }
 
-/* Prints the command that submits all runs as one array of hpcai_scripts/job.*, with room for the largest plan. */
+/* The folder with hpcai_scripts/: the program is in its build folder, or the sweep was started there. The caller
+   frees. */
+static Status find_scripts(char **folder)
+{
+    char *program = machine_program(), *built = file_directory(program), *source = file_join(built, "..");
+    const char *const places[] = {source, "."};
+    *folder = NULL;
+    for (int i = 0; i < 2 && !*folder; i++) {
+        char *script = file_join(places[i], "hpcai_scripts/job.sh");
+        if (file_exists(script)) *folder = realpath(places[i], NULL);
+        free(script);
+    }
+    free(source);
+    free(built);
+    free(program);
+    if (*folder) return OK;
+    return fail(E_USAGE, "the job files in hpcai_scripts/ are neither in this folder nor beside the program's: start "
+                         "the sweep from Cairn's source folder");
+}
+
+/* Prints the command that submits all runs as one array of hpcai_scripts/job.*, with room for the largest plan. It runs
+   in any folder; the runs begin in this one, by this program. */
 static Status print_array(const Sweep *s)
 {
     const Config *c = s->c;
     Buf flags = {0}, out = {0};
     double most = 0;
+    char *scripts, *here, *program;
+    TRY(find_scripts(&scripts));
+    here = getcwd(NULL, 0);
+    program = machine_program();
     for (int i = 0; i < s->n_runs; i++) most = fmax(most, isfinite(s->runs[i].planned) ? s->runs[i].planned : 0);
     long mib = (long)(1.1 * most / (1 << 20)) + 1024; /* the launcher, scripts, file pages */
+    buf_puts(&out, "(cd");
+    put_word(&out, scripts);
+    buf_puts(&out, " && CAIRN_BINARY=");
+    put_value(&out, program);
+    buf_puts(&out, " RUN_FOLDER=");
+    put_value(&out, here ? here : ".");
+    buf_puts(&out, " RUN_SCRIPT=sweep.sh ");
     if (c->pbs) {
         put_sweep(s, "$PBS_ARRAY_INDEX", &flags);
-        buf_puts(&out, "RUN_SCRIPT=sweep.sh RUN_FLAGS=\"");
+        buf_puts(&out, "RUN_FLAGS=\"");
         for (const char *p = flags.data + 1; *p; p++) buf_printf(&out, strchr("\"$\\`", *p) ? "\\%c" : "%c", *p);
-        buf_printf(&out, "\" qsub -J 1-%d -l select=1:ncpus=4:mem=%ldmb hpcai_scripts/job.pbs\n", s->n_runs, mib);
+        buf_printf(&out, "\" qsub -J 1-%d -l select=1:ncpus=4:mem=%ldmb hpcai_scripts/job.pbs)\n", s->n_runs, mib);
     } else if (c->slurm) {
         put_sweep(s, "$SLURM_ARRAY_TASK_ID", &flags);
-        buf_printf(&out, "RUN_SCRIPT=sweep.sh sbatch --array=1-%d --nodes=1 --mem=%ldM hpcai_scripts/job.slurm%s\n",
-                   s->n_runs, mib, flags.data);
+        buf_printf(&out, "sbatch --array=1-%d --nodes=1 --mem=%ldM hpcai_scripts/job.slurm%s)\n", s->n_runs, mib,
+                   flags.data);
     } else {
         put_sweep(s, "$SGE_TASK_ID", &flags);
-        buf_printf(&out, "RUN_SCRIPT=sweep.sh qsub -t 1-%d -pe mpi 1 hpcai_scripts/job.sge%s\n", s->n_runs, flags.data);
+        buf_printf(&out, "qsub -t 1-%d -pe mpi 1 hpcai_scripts/job.sge%s)\n", s->n_runs, flags.data);
     }
     buf_free(&flags);
     buf_print(&out);
-    log_info("submit it from Cairn's source folder, with the cores, GPUs and time that a run needs; afterwards the "
-             "sweep without --index prints the table");
+    free(scripts);
+    free(program);
+    free(here);
+    log_info("submit it with the cores, GPUs and time that a run needs; afterwards the sweep without --%s prints the "
+             "table",
+             c->pbs     ? "pbs"
+             : c->slurm ? "slurm"
+                        : "sge");
     return OK;
 }
 

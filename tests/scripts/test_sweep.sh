@@ -69,26 +69,39 @@ says "1 of 2 runs failed" "1 done" "failed"
 expect 0 "$CAIRN_BINARY" sweep --output-dir one --index 2 --vary seed=1-3 -- "${run[@]}"
 has_file one/seed=2/run.json
 [ ! -e one/seed=1 ] || complain "--index 2 made the first run"
-expect 0 "$CAIRN_BINARY" sweep --output-dir one --slurm --vary seed=1-3 -- "${run[@]}"
-says "RUN_SCRIPT=sweep.sh sbatch --array=1-3 --nodes=1 --mem=" "--index '\$SLURM_ARRAY_TASK_ID' --output-dir one --vary seed=1-3 -- glue"
-expect 0 "$CAIRN_BINARY" sweep --output-dir one --pbs --vary seed=1-3 -- "${run[@]}"
-says "qsub -J 1-3 -l select=1:ncpus=" "hpcai_scripts/job.pbs"
-submitted=$(sed -n 's/ qsub .*//p' "$work/.stdout")
-# shellcheck disable=SC2016 # the job's shell expands it
-read_back=$(env -i bash -c "$submitted; "'xargs -r printf "%s|" <<<"$RUN_FLAGS"')
-[[ $read_back == "--index|\$PBS_ARRAY_INDEX|--output-dir|one|--vary|seed=1-3|--|glue|"*"|$sample|"* ]] || complain "RUN_FLAGS: $read_back"
-
-# Words of any kind reach the job as they are.
+# The printed command submits the runs from any folder, and words of any kind reach them as they are. This scheduler makes
+# the jobs of an array one after the other, each from a copy of the job file and in another folder.
+mkdir bin
+cat >bin/qsub <<'END'
+#!/usr/bin/env bash
+set -eu
+while [[ $1 == -* ]]; do
+    case $1 in
+    --array=*) array=${1#--array=} && shift ;;
+    -J | -t) array=$2 && shift 2 ;;
+    -l) shift 2 ;;
+    -pe) shift 3 ;;
+    *) shift ;;
+    esac
+done
+cp "$1" "$0.job"
+export SLURM_SUBMIT_DIR=$PWD SLURM_JOB_ID=1 PBS_O_WORKDIR=$PWD SGE_O_WORKDIR=$PWD
+case $1 in *.slurm) name=SLURM_ARRAY_TASK_ID ;; *.pbs) name=PBS_ARRAY_INDEX ;; *) name=SGE_TASK_ID ;; esac
+shift
+cd /
+for index in $(seq "${array%-*}" "${array#*-}"); do env "$name=$index" bash "$0.job" "$@"; done
+END
+printf '#!/bin/sh\ncase $* in *%%L*) echo 1:00:00 ;; *) echo RUNNING ;; esac\n' >bin/squeue
+cp bin/qsub bin/sbatch
+chmod +x bin/*
 odd="it's a \"q\" \$HOME"
-expect 0 "$CAIRN_BINARY" sweep --output-dir "$odd" --slurm --vary seed=1-3 -- "${run[@]}"
-# shellcheck disable=SC2016 # the second shell's
-read_back=$(bash -c 'sbatch() { printf "%s|" "$@"; }; '"$(cat "$work/.stdout")")
-[[ $read_back == *"|--output-dir|$odd|--vary|"* ]] || complain "the words of sbatch: $read_back"
-expect 0 "$CAIRN_BINARY" sweep --output-dir "$odd" --pbs --vary seed=1-3 -- "${run[@]}"
-submitted=$(sed -n 's/ qsub .*//p' "$work/.stdout")
-# shellcheck disable=SC2016
-read_back=$(env -i bash -c "$submitted; "'xargs -r printf "%s|" <<<"$RUN_FLAGS"')
-[[ $read_back == *"|--output-dir|$odd|--vary|"* ]] || complain "RUN_FLAGS: $read_back"
+for scheduler in slurm pbs sge; do
+    expect 0 "$CAIRN_BINARY" sweep --output-dir "$odd $scheduler" "--$scheduler" --vary seed=1-2 -- "${run[@]}"
+    says "RUN_SCRIPT=sweep.sh " "1-2 " "hpcai_scripts/job.$scheduler"
+    [ ! -e "$odd $scheduler/seed=1" ] || complain "--$scheduler made a run"
+    expect 0 env -u CAIRN_BINARY -C / "PATH=$work/bin:$PATH" bash -c "$(cat "$work/.stdout")"
+    has_file "$odd $scheduler"/seed={1,2}/run.json
+done
 
 # Flags of the launcher vary, too.
 if [ -e "$(dirname "$CAIRN_BINARY")/cairn_gloo.so" ]; then
