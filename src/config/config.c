@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
+#include "base/file.h"
 #include "config/table.h"
 
 #define X(field, kind, preset, least, most, list, u, eff, cmds, text)                                                  \
@@ -91,8 +93,36 @@ static Status set_named(Config *c, int option, const ForeignName *foreign, const
     return config_set_value(c, option, from, text, source);
 }
 
-/* One option of a file. */
-static Status apply_member(Config *c, const char *path, const char *key, const Json *v, bool seen[N_OPTIONS])
+/* Appends `path` as it is from here where it begins in `folder`. A size's name, as bert-tiny, is no path. */
+static void put_path(int option, const char *folder, const char *path, Buf *out)
+{
+    char *whole = file_join(folder, path);
+    bool stays = !*path || *path == '/' || (option == OPTION_model_config && !file_exists(whole)) ||
+                 (option == OPTION_input && strcmp(path, "-") == 0) ||
+                 (option == OPTION_resume && (strcmp(path, "auto") == 0 || strcmp(path, "never") == 0));
+    buf_puts(out, stays ? path : whole);
+    free(whole);
+}
+
+/* Paths in a run.json begin in the folder where its run was started. */
+static void resolve_paths(int option, const char *folder, Buf *text)
+{
+    const char *unit = config_table[option].unit;
+    bool many = option == OPTION_input; /* with commas between */
+    if (!many && option != OPTION_resume && strcmp(unit, "DIR") && strcmp(unit, "FILE") && strcmp(unit, "PATH")) return;
+    Buf out = {0};
+    buf_puts(&out, "");
+    for (char *rest = text->data, *path; (path = strsep(&rest, many ? "," : ""));) {
+        put_path(option, folder, path, &out);
+        if (rest) buf_puts(&out, ",");
+    }
+    buf_free(text);
+    *text = out;
+}
+
+/* One option of a file. `folder`: where its paths begin; "": here. */
+static Status apply_member(Config *c, const char *path, const char *folder, const char *key, const Json *v,
+                           bool seen[N_OPTIONS])
 {
     const ForeignName *foreign = config_foreign_name(key);
     int option = foreign ? foreign->option : config_option(key);
@@ -104,9 +134,10 @@ static Status apply_member(Config *c, const char *path, const char *key, const J
     if (option >= 0) seen[option] = true;
     Buf text = {0};
     buf_puts(&text, "");
-    Status status = config_json_text(v, &text)
-                        ? set_named(c, option, foreign, path, text.data, FROM_FILE)
-                        : fail(E_USAGE, "%s: '%s' must be a string, a number, true or false", path, key);
+    bool plain = config_json_text(v, &text);
+    if (plain && option >= 0 && *folder) resolve_paths(option, folder, &text);
+    Status status = plain ? set_named(c, option, foreign, path, text.data, FROM_FILE)
+                          : fail(E_USAGE, "%s: '%s' must be a string, a number, true or false", path, key);
     buf_free(&text);
     return status;
 }
@@ -125,8 +156,11 @@ static Status apply_file(Config *c, const char *path, Json **read)
         return fail(E_USAGE, "%s: expected a run.json of format %d, found format %lld: another version wrote it", path,
                     RUN_JSON_FORMAT, (long long)format);
     if (js_kind(options) != JSON_KIND_OBJECT) return fail(E_USAGE, "%s: expected a JSON object of options", path);
+    char here[4096];
+    const char *folder = options == record ? js_string(js_get(*read, "folder"), "") : "";
+    bool elsewhere = *folder && file_is_directory(folder) && !(getcwd(here, sizeof here) && strcmp(here, folder) == 0);
     for (void *it = js_first(options); it; it = js_next(options, it))
-        TRY(apply_member(c, path, js_key(it), js_value(it), seen));
+        TRY(apply_member(c, path, elsewhere ? folder : "", js_key(it), js_value(it), seen));
     return OK;
 }
 

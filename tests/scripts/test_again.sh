@@ -31,6 +31,17 @@ same() { # DIR DIR
 }
 expect 0 "$CAIRN_BINARY" glue --config "first one/run.json" --output-dir again
 same "first one" again
+# From another folder its paths are those of the folder where it was started; a name of a size stays one.
+mkdir elsewhere
+expect 0 env -C elsewhere "$CAIRN_BINARY" glue --config "../first one/run.json" --output-dir again
+same "first one" elsewhere/again
+expect 0 env -C elsewhere "$CAIRN_BINARY" glue --config "../first one/run.json"
+says "this run was finished before"
+sed 's|"model-config": "[^"]*"|"model-config": "bert-tiny"|' "first one/run.json" >elsewhere/sized.json
+config=$(env -C elsewhere "$CAIRN_BINARY" glue --config sized.json --print-config)
+[[ $config == *'"model-config": "bert-tiny"'* ]] || complain "a size became a path: $config"
+[[ $config == *"\"vocab\": \"$work/tiny/vocab.txt\""* && $config == *'"submission": ""'* && $config == *'"resume": "auto"'* ]] ||
+    complain "paths of run.json from elsewhere: $config"
 # In its own folder it is finished; a flag still comes first.
 expect 0 "$CAIRN_BINARY" glue --config "first one/run.json"
 says "this run was finished before"
@@ -51,6 +62,10 @@ dump=$source_dir/tasks/pretrain/sample/sample.xml
     --threads 1 --output-dir dumped >notes 2>&1 || { grep -q 'built without' notes && echo "skipped: pretraining" && finish; cat notes; complain "pretraining failed"; }
 expect 0 "$CAIRN_BINARY" pretrain --config dumped/run.json --output-dir "dumped again"
 same dumped "dumped again"
+cp "$dump" a.xml && cp "$dump" b.xml
+sed 's|"input": "[^"]*"|"input": "a.xml,b.xml"|' dumped/run.json >two.json
+config=$(env -C / "$CAIRN_BINARY" pretrain --config "$work/two.json" --print-config)
+[[ $config == *"\"input\": \"$work/a.xml,$work/b.xml\""* ]] || complain "inputs of run.json from elsewhere: $config"
 
 # Several ranks.
 if [ -e "$(dirname "$CAIRN_BINARY")/cairn_gloo.so" ]; then
