@@ -1,7 +1,9 @@
 #include "base/test_switch.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 
@@ -17,4 +19,13 @@ double test_seconds(const char *name, double seconds)
     const char *text = test_switch(name);
     double given;
     return text && clock_parse_duration(text, &given) == OK ? given : seconds;
+}
+
+void test_at(const char *place, int rank)
+{
+    char key[64];
+    const char *all = test_switch("AT");
+    int n = snprintf(key, sizeof key, "%s-%d=", place, rank);
+    const char *found = all ? strstr(all, key) : NULL;
+    if (found) raise(strncmp(found + n, "kill", 4) == 0 ? SIGKILL : SIGSTOP);
 }

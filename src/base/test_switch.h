@@ -4,5 +4,7 @@
 
 const char *test_switch(const char *name);             /* its text, or NULL */
 double test_seconds(const char *name, double seconds); /* its duration, or `seconds` */
+/* A place in the product where CAIRN_TEST_AT kills or freezes a rank: "plan-0=kill wrote-2=stop". */
+void test_at(const char *place, int rank);
 
 #endif

@@ -208,6 +208,8 @@ int comm_lost(const Comm *c)
     return loss.reason == LOSS_BROKEN || loss.reason == LOSS_LATE ? -1 : loss.rank;
 }
 
+bool comm_gone(const Comm *c, int rank) { return c->group && watch_gone(c->group->watch, comm_world_rank(c, rank)); }
+
 int comm_node(const Comm *c, int rank) { return c->group->node_of ? c->group->node_of[comm_world_rank(c, rank)] : 0; }
 
 /* ---- opening ---- */

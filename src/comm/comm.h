@@ -59,6 +59,8 @@ const char *comm_peer_name(const Comm *c, int rank);
 
 /* The first rank that was lost, where its process has ended or is silent; -1: none. After E_PEER. */
 int comm_lost(const Comm *c);
+/* Whether this rank's process has ended, or is silent for the peer timeout, now. Also after E_PEER, for every rank. */
+bool comm_gone(const Comm *c, int rank);
 
 /* ---- collectives on bytes; all of them Collective ---- */
 

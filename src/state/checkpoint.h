@@ -114,6 +114,8 @@ Status checkpoint_write_part(const char *out, int64_t step, const CheckpointPart
 Status checkpoint_part_digest(const CheckpointPart *part, CheckpointRead read, void *context, Digest *digest);
 /* E_CORRUPT: the unfinished checkpoint holds other elements there. */
 Status checkpoint_check_part(const char *out, int64_t step, const CheckpointPart *part, Digest digest);
+/* E_CORRUPT: elements of the tensors are in none of these parts (n), which may overlap. */
+Status checkpoint_check_whole(const ParamTable *params, const Intervals *parts, int n);
 
 /* ---- reading ---- */
 

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "state/checkpoint_internal.h"
@@ -171,5 +172,36 @@ Status checkpoint_check_part(const char *out, int64_t step, const CheckpointPart
     if (status == OK && !digest_equal(there, digest))
         status = fail(E_CORRUPT, "%s and %s: bytes differ from those that were written", f.path[0], f.path[1]);
     files_close(&f);
+    return status;
+}
+
+static int by_begin(const void *a, const void *b)
+{
+    const Interval *x = a, *y = b;
+    return x->begin < y->begin ? -1 : x->begin > y->begin;
+}
+
+Status checkpoint_check_whole(const ParamTable *params, const Intervals *parts, int n)
+{
+    Status status = OK;
+    int count = 0, k = 0;
+    for (int i = 0; i < n; i++) count += parts[i].count;
+    Interval *all = mem_array((size_t)count, sizeof *all);
+    for (int i = 0, at = 0; i < n; at += parts[i++].count)
+        if (parts[i].count) memcpy(all + at, parts[i].intervals, (size_t)parts[i].count * sizeof *all);
+    if (count > 0) qsort(all, (size_t)count, sizeof *all, by_begin);
+    for (int i = 0; i < params->count && status == OK; i++) {
+        const Param *p = &params->params[i];
+        int64_t at = p->offset, end = at + param_exported(p);
+        while (at < end && status == OK) {
+            while (k < count && all[k].end <= at) k++;
+            if (k == count || all[k].begin > at)
+                status =
+                    fail(E_CORRUPT, "no part of the checkpoint has element %" PRId64 " of %s", at - p->offset, p->name);
+            else
+                at = all[k].end;
+        }
+    }
+    free(all);
     return status;
 }

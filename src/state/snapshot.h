@@ -176,7 +176,9 @@ typedef struct {
 /* Chooses the newest generation with all slices: the latest step, and for one step the largest number. Adds the missing
    slices of each newer generation to `missing` (may be NULL). */
 void snapshot_choose(const SnapshotPiece *pieces, int count, SnapshotSet *set, Buf *missing);
-/* The same for the pieces of `run` in one list. */
+/* Shares the chosen slices out among all ranks that have them, evenly. Rank `first` gets one if it has any. */
+void snapshot_share(const SnapshotPiece *pieces, int count, int first, SnapshotSet *set);
+/* snapshot_choose for the pieces of `run` in one list. */
 void snapshot_choose_in(const SnapshotList *list, Digest run, SnapshotSet *set, Buf *missing);
 void snapshot_set_free(SnapshotSet *set); /* takes a zeroed one */
 

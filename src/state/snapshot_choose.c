@@ -97,6 +97,35 @@ void snapshot_choose(const SnapshotPiece *pieces, int count, SnapshotSet *set, B
     free(order);
 }
 
+/* Whether `a` is the better copy of a slice: at the rank with less to do, then at the rank that wrote it. */
+static bool is_better(const SnapshotPiece *a, const SnapshotPiece *b, const int *slices)
+{
+    if (slices[a->rank] != slices[b->rank]) return slices[a->rank] < slices[b->rank];
+    return a->rank == a->slice && b->rank != b->slice;
+}
+
+void snapshot_share(const SnapshotPiece *pieces, int count, int first, SnapshotSet *set)
+{
+    int ranks = first + 1, its = -1; /* its: the slice of rank `first` */
+    for (int i = 0; i < count; i++)
+        if (pieces[i].rank >= ranks) ranks = pieces[i].rank + 1;
+    int *slices = mem_array((size_t)ranks, sizeof *slices);
+    const SnapshotPiece as = set->pieces[0];
+    for (int s = -1; s < set->world; s++) {
+        const SnapshotPiece *best = NULL;
+        for (int i = 0; i < count; i++) {
+            const SnapshotPiece *p = &pieces[i];
+            bool fits = s < 0 ? p->rank == first && p->slice >= 0 && p->slice < set->world : p->slice == s;
+            if (fits && same_generation(p, &as) && (!best || is_better(p, best, slices))) best = p;
+        }
+        if (!best || (s >= 0 && s == its)) continue;
+        if (s < 0) its = best->slice;
+        set->pieces[best->slice] = *best;
+        slices[best->rank]++;
+    }
+    free(slices);
+}
+
 void snapshot_choose_in(const SnapshotList *list, Digest run, SnapshotSet *set, Buf *missing)
 {
     int count;

@@ -39,15 +39,24 @@ typedef struct {
 static Status fill_alone(void *context, const TrainingState *t)
 {
     const Alone *a = context;
-    for (int s = 0; s < a->set->world; s++) {
+    Status status = OK;
+    int world = a->set->world;
+    Intervals *parts[2]; /* of both spaces; the list owns them */
+    for (int space = 0; space < 2; space++) parts[space] = mem_array((size_t)world, sizeof **parts);
+    for (int s = 0; s < world; s++) {
         const SnapshotPiece *p = &a->set->pieces[s];
         PersistPiece piece = {&a->list->files[p->file], p->slot};
         Digest digest;
         CheckpointPart part = persist_part(&piece);
-        TRY(checkpoint_write_part(a->folder, t->step, &part, persist_read, &piece, &digest));
-        TRY(checkpoint_check_part(a->folder, t->step, &part, digest));
+        TRY_DONE(checkpoint_write_part(a->folder, t->step, &part, persist_read, &piece, &digest));
+        TRY_DONE(checkpoint_check_part(a->folder, t->step, &part, digest));
+        for (int space = 0; space < 2; space++) parts[space][s] = *part.part[space];
     }
-    return OK;
+    TRY_DONE(checkpoint_check_whole(t->params, parts[0], world));
+    if (t->kfac) TRY_DONE(checkpoint_check_whole(t->kfac, parts[1], world));
+done:
+    for (int space = 0; space < 2; space++) free(parts[space]);
+    return status;
 }
 
 Status persist_write(const SnapshotList *list, const SnapshotSet *set, int rank, const char *folder, int keep,

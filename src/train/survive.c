@@ -3,14 +3,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/test_switch.h"
 #include "state/checkpoint.h"
 #include "state/lock.h"
 #include "state/snapshot.h"
 #include "train/ranks.h"
 #include "train/team.h"
 
-#define WAIT_MOST 5.0  /* seconds for the others to announce themselves */
-#define LOCK_MOST 10.0 /* seconds for the folder's lock: if the store died with rank 0, all survivors try to save */
+#define WAIT_MOST 5.0 /* seconds for the others to announce themselves */
+/* Seconds for the folder's lock: of a rank 0 that was just killed; of a leader that was killed or is frozen; and of
+   others, if the store died with rank 0 and all survivors try to save. */
+#define LOCK_FIRST 1.0
+#define LOCK_AGAIN 5.0
+#define LOCK_MOST  10.0
 
 /* Compares run numbers, because the same path may be another folder on another host. */
 static bool same_folder(const char *output_dir, Digest run)
@@ -26,11 +31,12 @@ typedef struct {
     bool scattered; /* no rank holds the whole state, so the save comes from memory */
     Persist held;   /* in this host's memory */
     Team team;
-    SnapshotSet set; /* the leader's choice among all members' pieces */
-    int64_t step;    /* that this rank can save */
-    FolderLock lock;
-    Buf missing; /* the gaps of newer generations in all members' memory */
-    Buf why;     /* text for the user: the rank that saves, or the reason why none does */
+    SnapshotSet set;            /* the leader's choice among all members' pieces */
+    int64_t step;               /* that this rank can save */
+    FolderLock lock, *own_lock; /* own_lock: the run's, which rank 0 has */
+    bool saved;                 /* the leader's: the step is on disk */
+    Buf missing;                /* the gaps of newer generations in all members' memory */
+    Buf why;                    /* text for the user: the rank that saves, or the reason why none does */
 } Survivor;
 
 /* Explains why no surviving rank can save. */
@@ -64,6 +70,7 @@ static bool saved_already(Survivor *s)
     if (checkpoint_find(s->run->c->output_dir, &list) != OK) return false;
     for (int i = 0; i < list.count && list.items[i].step >= s->step && !saved; i++) {
         saved = checkpoint_verify(list.items[i].path, NULL, NULL) == OK;
+        s->saved = saved;
         if (saved) buf_printf(&s->why, "Step %lld is saved already", (long long)list.items[i].step);
     }
     checkpoint_list_free(&list);
@@ -71,7 +78,7 @@ static bool saved_already(Survivor *s)
 }
 
 /* Announces this rank, and finds the rank that leads the save. */
-static void meet(Survivor *s)
+static void meet(Survivor *s, int round)
 {
     const Run *run = s->run;
     Comm *c = ranks_comm(run->ranks);
@@ -79,18 +86,17 @@ static void meet(Survivor *s)
     TeamMember mine = {.rank = c->rank, .step = s->step};
     if (s->scattered) mine.pieces = snapshot_pieces(&s->held.list, run->progress.run, c->rank, &mine.count);
     s->here = same_folder(run->c->output_dir, run->progress.run);
-    team_meet(&s->team, c, s->here && (!s->scattered || mine.count), mine, half < WAIT_MOST ? half : WAIT_MOST);
+    team_meet(&s->team, c, round, s->here && (!s->scattered || mine.count), mine, half < WAIT_MOST ? half : WAIT_MOST);
 }
 
 /* Of a scattered state: the newest generation that the members' memories hold together. */
 static bool choose_generation(Survivor *s)
 {
-    int count;
-    SnapshotPiece *pieces = team_pieces(&s->team, &count);
-    snapshot_choose(pieces, count, &s->set, &s->missing);
-    free(pieces);
+    snapshot_set_free(&s->set);
+    buf_free(&s->missing);
+    bool found = team_choose(&s->team, &s->set, &s->missing);
     s->step = s->set.step;
-    return s->set.generation != 0;
+    return found;
 }
 
 static Status read_own(void *session, int array, int64_t begin, int64_t end, float *to)
@@ -110,39 +116,43 @@ static TeamSource source_of(Survivor *s)
                         .n_plan = s->set.world};
 }
 
-static Status save_as_leader(Survivor *s, SurviveSave save, void *context)
+static Status save_with_team(Survivor *s, SurviveSave save, void *context)
 {
-    int rank = ranks_rank(s->run->ranks);
     TeamFill fill = {&s->team, source_of(s), s->step};
-    SurviveFrom from = {.list = &s->held.list, .set = s->scattered ? &s->set : NULL, .rank = rank};
+    SurviveFrom from = {.list = &s->held.list, .set = s->scattered ? &s->set : NULL, .rank = ranks_rank(s->run->ranks)};
     if (s->team.count > 1) {
         from.fill = team_fill;
         from.fill_context = &fill;
     }
-    Status status = save(context, &from);
-    bool again = status != OK && from.fill && s->scattered && s->held.set.generation; /* this host has every slice */
-    if (!again) return status;
-    log_warn("%s; this rank saves what its host has", status_message());
-    s->step = s->held.set.step;
-    for (int i = 0; i < s->held.set.world; i++) s->held.set.pieces[i].rank = rank;
-    return save(context, &(SurviveFrom){.list = &s->held.list, .set = &s->held.set, .rank = rank});
+    return save(context, &from);
 }
 
-/* Saves, if it holds the folder's lock and the folder lacks the step. *done: a save was made. */
+/* Takes the folder's lock, and saves if the folder lacks the step. Members that fail are left out of the next attempt;
+   a leader with the whole state has written it alone then. */
 static void lead(Survivor *s, SurviveSave save, void *context, bool *done)
 {
     const Run *run = s->run;
-    if (s->scattered && !choose_generation(s)) {
-        explain_no_save(s);
-        return;
-    }
-    if (!ranks_first(run->ranks) &&
-        lock_take_within(&s->lock, run->c->output_dir, s->team.deaf ? LOCK_MOST : 0) != OK) {
+    bool first = ranks_first(run->ranks); /* has the lock */
+    double patience = s->team.deaf ? LOCK_MOST : s->team.round ? LOCK_AGAIN : LOCK_FIRST;
+    if (!first && lock_take_within(&s->lock, run->c->output_dir, patience) != OK) {
         buf_printf(&s->why, "Nothing is saved: %s", status_message());
         return;
     }
-    if ((!ranks_first(run->ranks) || s->scattered) && saved_already(s)) return;
-    *done = save_as_leader(s, save, context) == OK;
+    test_at("lead", ranks_rank(run->ranks));
+    team_hear_again(&s->team);
+    for (;;) {
+        int members = s->team.count;
+        if (s->scattered && !choose_generation(s)) {
+            explain_no_save(s);
+            return;
+        }
+        if ((!first || s->scattered) && saved_already(s)) return;
+        *done = save_with_team(s, save, context) == OK;
+        if (*done || !s->scattered || members == 1) break;
+        log_warn("%s; this rank tries again without them", status_message());
+        if (s->team.count == members) team_part(&s->team);
+    }
+    s->saved = *done;
     if (*done)
         buf_printf(&s->why, "Step %lld of %lld is saved in %s", (long long)s->step,
                    (long long)run->schedule.total_steps, run->c->output_dir);
@@ -150,42 +160,64 @@ static void lead(Survivor *s, SurviveSave save, void *context, bool *done)
     if (!*done) buf_printf(&s->why, "Step %lld could not be saved: %s", (long long)s->step, status_message());
 }
 
-static void follow(Survivor *s)
+/* False: the leader is gone, and its save may not have ended. */
+static bool follow(Survivor *s)
 {
     TeamSource source = source_of(s);
     const char *leader = comm_peer_name(ranks_comm(s->run->ranks), s->team.leader);
     int64_t step;
-    Status status = team_follow(&s->team, &source, &step);
+    Status part;
+    if (s->own_lock->open) { /* rank 0's, which does not lead */
+        if (s->saving) (void)saving_wait(s->saving);
+        lock_release(s->own_lock);
+    }
+    TeamEnd end = team_follow(&s->team, &source, &step, &part);
+    if (end == TEAM_LEFT) {
+        log_warn("%s leads the save no more: it has ended or is frozen", leader);
+        return false;
+    }
     if (step < 0)
-        buf_printf(&s->why, "%s saves the state if it can", leader);
+        buf_printf(&s->why, end == TEAM_FAILED ? "%s saved nothing" : "%s saves the state if it can", leader);
     else
-        buf_printf(&s->why, "%s saves step %lld%s", leader, (long long)step,
-                   status == OK ? "" : ", without this rank's part");
+        buf_printf(&s->why, "%s %s step %lld%s", leader,
+                   end == TEAM_SAVED    ? "saved"
+                   : end == TEAM_FAILED ? "could not save"
+                                        : "still saves",
+                   (long long)step, part == OK ? "" : ", without this rank's part");
     if (step >= 0 && !s->scattered && step != s->step)
         buf_printf(&s->why, " (this rank has step %lld)", (long long)s->step);
+    return true;
 }
 
-Status survive(const Run *run, Snapshots *snapshots, Saving *saving, SurviveSave save, void *context, bool *saved)
+Status survive(Run *run, Snapshots *snapshots, Saving *saving, SurviveSave save, void *context, bool *saved)
 {
     char *lost = mem_strdup(status_message());
     Comm *c = ranks_comm(run->ranks);
-    Survivor s = {
-        .run = run, .saving = saving, .scattered = session_scattered(&run->session), .step = run->progress.step};
+    Survivor s = {.run = run,
+                  .own_lock = &run->lock,
+                  .saving = saving,
+                  .scattered = session_scattered(&run->session),
+                  .step = run->progress.step};
     bool done = false;
     log_warn("%s; saving the run's state if possible", lost);
     if (c->store) store_hurry(c->store, WAIT_MOST);
     if (s.scattered) snapshots_gather(snapshots, &s.held);
-    meet(&s);
+    meet(&s, 0);
+    /* A round ends so only with another rank's end. */
+    while (s.team.leader >= 0 && s.team.leader != c->rank && !follow(&s)) {
+        int round = s.team.round + 1;
+        team_free(&s.team);
+        meet(&s, round);
+    }
     if (s.team.leader < 0) {
         if (s.scattered && s.held.missing.len && s.held.set.generation == 0) buf_puts(&s.missing, s.held.missing.data);
         explain_no_save(&s);
-    } else if (s.team.leader != c->rank) {
-        follow(&s);
-    } else {
+    } else if (s.team.leader == c->rank) {
         lead(&s, save, context, &done);
-        team_end(&s.team);
+        team_end(&s.team, s.saved);
         lock_release(&s.lock);
     }
+    team_leave(&s.team);
     *saved = done && !s.scattered;
     (void)fail(E_PEER, "%s. %s; the same command resumes there", lost, s.why.data);
     team_free(&s.team);

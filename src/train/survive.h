@@ -21,9 +21,10 @@ typedef Status (*SurviveSave)(void *context, const SurviveFrom *from);
 
 /* After E_PEER; continues its message. Each survivor announces through the rendezvous store what it can write. The
    lowest that does so within a few seconds calls `save` under the output folder's lock, so two never lead. The others
-   write their parts and wait for its end, because a launcher may end all when one ends. `saving`: rank 0's, whose last
-   save ends before memory is saved; may be NULL. `saved`: this rank's own state is saved, so snapshots are not needed.
-   Always E_PEER. */
-Status survive(const Run *run, Snapshots *snapshots, Saving *saving, SurviveSave save, void *context, bool *saved);
+   write their parts and wait for its end, because a launcher may end all when one ends. If the leader ends or freezes
+   meanwhile, they meet again. `save` is called again without the members that failed. Rank 0 gives its lock of the
+   folder back if it does not lead. `saving`: rank 0's, whose last save ends before; may be NULL. `saved`: this rank's
+   own state is saved, so snapshots are not needed. Always E_PEER. */
+Status survive(Run *run, Snapshots *snapshots, Saving *saving, SurviveSave save, void *context, bool *saved);
 
 #endif

@@ -1,6 +1,8 @@
 /* Survivors of a lost rank that write one checkpoint together. Their connection is dead, so they agree through the
    rendezvous store: each says what it can write, the lowest one that can leads, makes the files, and says who writes
-   what; the others write their parts and say their digests, which the leader compares with the files. */
+   what; the others write their parts and say their digests, which the leader compares with the files. Ranks that end or
+   freeze meanwhile are seen by the connection's watch (comm_gone): the leader goes on without such a member, and the
+   members of such a leader meet again. */
 #ifndef CAIRN_TRAIN_TEAM_H
 #define CAIRN_TRAIN_TEAM_H
 
@@ -18,11 +20,12 @@ typedef struct {
 typedef struct {
     Comm *comm;
     int leader; /* -1: no rank can write */
+    int round;  /* of meeting */
     bool deaf;  /* the store is lost too, so this rank leads itself alone */
     TeamMember *members;
     int count, cap; /* of the leader: all that can write, itself first */
-    bool planned;
-    int writers; /* of the checkpoint, after team_fill succeeded; else 0 */
+    int plans;      /* of the leader: made so far */
+    int writers;    /* of the checkpoint, after team_fill succeeded; else 0 */
 } Team;
 
 /* What the members write from. */
@@ -36,23 +39,43 @@ typedef struct {
     int n_plan;
 } TeamSource;
 
-/* Announces this rank, and waits up to `within_s` for the others. `able`: it can write what `mine` has, whose pieces
-   the team takes over. A lost rank that has ended is not waited for. */
-void team_meet(Team *t, Comm *c, bool able, TeamMember mine, double within_s);
-/* All pieces of all members; the caller frees. */
-SnapshotPiece *team_pieces(const Team *t, int *count);
-/* The leader's TrainingState.fill, with this context. E_PEER: another member did not write its part, or other bytes. */
+/* ---- team.c: who can write ---- */
+
+/* Announces this rank, and waits up to `within_s` for the others of the same round. `able`: it can write what `mine`
+   has, whose pieces the team takes over. A rank that is gone is not waited for. */
+void team_meet(Team *t, Comm *c, int round, bool able, TeamMember mine, double within_s);
+/* The leader's: hears the members again, and drops those that have left. */
+void team_hear_again(Team *t);
+/* The leader goes on alone. */
+void team_part(Team *t);
+/* Chooses the newest generation that the members' memories hold together, and shares its slices out among them.
+   False: there is none; `missing` then has the gaps. */
+bool team_choose(const Team *t, SnapshotSet *set, Buf *missing);
+/* This rank's save has ended: no leader counts it any more. */
+void team_leave(const Team *t);
+void team_free(Team *t); /* takes a zeroed one */
+
+/* ---- team_write.c: who writes what ---- */
+
+/* The leader's TrainingState.fill, with this context. E_PEER: members did not write their parts, or other bytes. They
+   are dropped, and the others can be asked again. */
 typedef struct {
     Team *team;
     TeamSource source;
     int64_t step;
 } TeamFill;
 Status team_fill(void *team_fill, const TrainingState *t);
+/* The leader's end: releases the others. `saved`: the state is on disk. */
+void team_end(const Team *t, bool saved);
+
+typedef enum {
+    TEAM_SAVED,   /* the state is on disk */
+    TEAM_FAILED,  /* the leader could not save it */
+    TEAM_LEFT,    /* the leader is gone, and has said neither */
+    TEAM_UNCLEAR, /* the leader lives, but has said neither in time */
+} TeamEnd;
 /* Another member's part: writes it when the leader asks for it, and waits for the end of the save. *step: of the
-   checkpoint; −1: the leader asked for nothing. */
-Status team_follow(Team *t, const TeamSource *source, int64_t *step);
-/* The leader's end: releases the others. */
-void team_end(Team *t);
-void team_free(Team *t); /* takes a zeroed one */
+   checkpoint; −1: the leader asked nobody. *part: the status of this rank's own part. */
+TeamEnd team_follow(Team *t, const TeamSource *source, int64_t *step, Status *part);
 
 #endif

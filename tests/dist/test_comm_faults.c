@@ -103,6 +103,56 @@ static void test_frozen(void **state)
     befall(*state, 2, &f, SIGSTOP, 2.5);
 }
 
+/* ---- further losses, after the first ---- */
+
+static void require_gone(const Comm *c, int rank)
+{
+    double begin = clock_monotonic();
+    while (!comm_gone(c, rank) && clock_monotonic() < begin + 20) usleep(10000);
+    require(comm_gone(c, rank));
+}
+
+/* Rank 3 is killed, then rank 2, and rank 1 freezes; rank 0 sees each. */
+static int one_by_one(Comm *c, void *arg)
+{
+    double v = 1;
+    ranks_tell_ready(arg, c->rank);
+    while (comm_sum(c, &v, 1) == OK) {}
+    require_gone(c, 3); /* another rank may have noticed it first */
+    require(!comm_gone(c, c->rank));
+    while (c->rank > 0) pause();
+    for (int r = 2; r > 0; r--) {
+        require(!comm_gone(c, r));
+        ranks_tell_ready(arg, 0);
+        require_gone(c, r);
+    }
+    require(comm_lost(c) == 3);
+    return 0;
+}
+
+static void test_one_by_one(void **state)
+{
+    char *where = mem_printf("file:%s", (char *)*state);
+    Ranks ranks = ranks_of(4, where);
+    pid_t children[4];
+    int status;
+    ranks.options.peer_timeout_s = 2;
+    ranks.arg = *state;
+    for (int r = 0; r < 4; r++) children[r] = ranks_start(&ranks, r, one_by_one);
+    ranks_wait_ready(*state, 4);
+    for (int r = 3; r > 0; r--) {
+        if (r < 3) ranks_wait_ready(*state, 1);
+        kill(children[r], r == 1 ? SIGSTOP : SIGKILL);
+    }
+    assert_int_equal(waitpid(children[0], &status, 0), children[0]);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    for (int r = 1; r < 4; r++) {
+        kill(children[r], SIGKILL);
+        assert_int_equal(waitpid(children[r], &status, 0), children[r]);
+    }
+    free(where);
+}
+
 /* ---- killed at any moment, also during the meeting ---- */
 
 static int open_and_go_on(const Ranks *ranks, int rank)
@@ -334,6 +384,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_killed, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_frozen, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_one_by_one, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_any_moment, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_away, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_missing, testing_set_up, testing_tear_down),

@@ -70,19 +70,29 @@ start_hosts log --output-dir left --snapshot-steps 3 --shard optimizer
 end_ranks
 grep -q "^resuming from .*checkpoint-$step: step $step of 60" log.0 || { complain "it did not resume from step $step" && cat log.0; }
 same_run whole left 60
-# No host has every slice, the survivors of both have: each writes those of its host.
+# No host has every slice, the survivors of both have: each writes some of those of its host.
 start_hosts log --output-dir joined --snapshot-steps 3 --shard optimizer --snapshot-replicas 0
 await reached joined 9
 kill -9 "${ranks[0]}"
 end_ranks
 [ "${codes[*]}" = "137 77 77 77" ] || { complain "${codes[*]} after rank 0 was lost" && tail -n 3 log.*; }
-step=$(sed -n 's/.*Step \([0-9]*\) of 60 is saved in .* by 2 ranks.*/\1/p' log.1)
+step=$(sed -n 's/.*Step \([0-9]*\) of 60 is saved in .* by 3 ranks.*/\1/p' log.1)
 { [ -n "$step" ] && [ -e "joined/checkpoint-$step/manifest.json" ]; } || { complain "two hosts saved nothing together" && tail -n 2 log.?; }
 rm -rf -- "$memory/h1" "$memory/h2"
 start_hosts log --output-dir joined --snapshot-steps 3 --shard optimizer
 end_ranks
 grep -q "^resuming from .*checkpoint-$step: step $step of 60" log.0 || { complain "it did not resume from step $step" && cat log.0; }
 same_run whole joined 60
+# Rank 0 has lost its host's memory, so it does not lead, and gives the folder back.
+start_hosts log --output-dir emptied --snapshot-steps 3 --shard optimizer
+await reached emptied 9
+rm -f "$memory/h1"/cairn-*
+kill -9 "${ranks[1]}"
+end_ranks
+[ "${codes[*]}" = "77 137 77 77" ] || { complain "${codes[*]} after the memory of host 1 was lost" && tail -n 3 log.*; }
+grep -q 'Step [0-9]* of 60 is saved in emptied by 2 ranks' log.2 || { complain "host 2 saved nothing" && tail -n 2 log.?; }
+grep -q 'rank 2 on .* saved step' log.0 || { complain "rank 0 does not follow" && tail -n 2 log.0; }
+rm -rf -- "$memory/h1" "$memory/h2"
 start_hosts log --output-dir single --snapshot-steps 3 --shard optimizer --snapshot-replicas 0
 await reached single 9
 kill -9 "${ranks[0]}" "${ranks[1]}"

@@ -32,7 +32,7 @@ end_ranks
 
 # Each survivor writes a part of the state that all of them have. A survivor that is a step ahead or behind writes none.
 lose shares 2 --snapshot-steps 0
-grep -q -e 'is saved in .* by 2 ranks;' -e 'saves step .* (this rank has step' log.0 log.1 ||
+grep -q -e 'is saved in .* by 2 ranks;' -e 'saved step .* (this rank has step' log.0 log.1 ||
     { complain "not written by both survivors" && tail -n 1 log.?; }
 start_ranks 3 log "${run[@]}" --max-steps 120 --output-dir shares --snapshot-steps 0
 end_ranks
@@ -58,6 +58,9 @@ for lost in 0 2 "0 1"; do
     step=$(sed -n 's/.*Step \([0-9]*\) of 120 is saved in .*/\1/p' log.? | head -n 1)
     { [ -n "$step" ] && [ "$step" -le "$made" ] && [ "$((made - step))" -le 6 ]; } ||
         { complain "step '$step' of $made was saved after the loss of $lost" && tail -n 2 log.*; }
+    # They share the slices of their host's memory out among them.
+    [ "$lost" = "0 1" ] || grep -q 'is saved in .* by 2 ranks;' log.? ||
+        { complain "the survivors of $lost did not write together" && tail -n 1 log.?; }
     [ "$(checkpoints "$out")" = "checkpoint-$step " ] || complain "$out has $(checkpoints "$out")instead of step $step"
     rm -f "$memory"/cairn-*
     start_ranks 3 log "${run[@]}" --max-steps 120 --output-dir "$out" --shard optimizer --snapshot-steps 3

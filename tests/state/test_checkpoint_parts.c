@@ -157,11 +157,44 @@ static void test_wrong_part(void **state)
     free(gone);
 }
 
+/* Each element that is in a file, missing in turn. Gaps, pad rows and overlaps do not matter. */
+static void test_whole(void **state)
+{
+    (void)state;
+    ParamTable t = sample_table();
+    for (int i = 0; i < t.count; i++)
+        for (int64_t k = -1; k < param_exported(&t.params[i]); k++) {
+            int64_t missing = k < 0 ? t.size : t.params[i].offset + k;
+            Intervals parts[3] = {{0}, {0}, {0}};
+            intervals_add(&parts[2], 0, missing / 2);
+            intervals_add(&parts[0], missing / 3, missing);
+            intervals_add(&parts[2], missing + 1, t.size);
+            intervals_add(&parts[1], 0, missing / 3);
+            if (k < 0) {
+                assert_ok(checkpoint_check_whole(&t, parts, 3));
+            } else {
+                assert_status(checkpoint_check_whole(&t, parts, 3), E_CORRUPT);
+                char *says = mem_printf("no part of the checkpoint has element %d of %s", (int)k, t.params[i].name);
+                assert_string_equal(status_message(), says);
+                free(says);
+            }
+            for (int p = 0; p < 3; p++) intervals_free(&parts[p]);
+        }
+    assert_status(checkpoint_check_whole(&t, NULL, 0), E_CORRUPT);
+    assert_ok(checkpoint_check_whole(&(ParamTable){0}, NULL, 0));
+    Intervals files = {0}; /* what the files have, and no more */
+    for (int i = 0; i < t.count; i++)
+        intervals_add(&files, t.params[i].offset, t.params[i].offset + param_exported(&t.params[i]));
+    assert_ok(checkpoint_check_whole(&t, &files, 1));
+    intervals_free(&files);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_same_bytes, make_place, remove_place),
         cmocka_unit_test_setup_teardown(test_wrong_part, make_place, remove_place),
+        cmocka_unit_test(test_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

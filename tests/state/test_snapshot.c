@@ -107,6 +107,51 @@ static void test_a_later_step_wins_over_a_higher_number(void **state)
     snapshot_set_free(&set);
 }
 
+/* Ranks 1 and 2 are left of a host of three, and rank 3 of another, with a copy of slice 1 there. */
+static void test_slices_are_shared_out(void **state)
+{
+    (void)state;
+    enum { WORLD = 4, MEMBERS = 3 };
+    static const int members[MEMBERS] = {1, 2, 3};
+    SnapshotPiece pieces[MEMBERS * 2 * WORLD];
+    SnapshotSet set;
+    int n = 0, has[WORLD] = {0};
+    for (int m = 0; m < MEMBERS; m++)
+        for (int slice = 0; slice < WORLD; slice++) {
+            bool there = members[m] == 3 ? slice == 3 || slice == 1 : slice < 3;
+            for (int step = 9; there && step > 0; step -= 6)
+                pieces[n++] = (SnapshotPiece){.generation = step / 3,
+                                              .step = step,
+                                              .world = WORLD,
+                                              .slice = slice,
+                                              .rank = members[m],
+                                              .file = m};
+        }
+    snapshot_choose(pieces, n, &set, NULL);
+    snapshot_share(pieces, n, 1, &set);
+    for (int s = 0; s < WORLD; s++) {
+        assert_int_equal(set.pieces[s].slice, s);
+        assert_int_equal(set.pieces[s].step, 9);
+        assert_int_equal(set.pieces[s].rank, members[set.pieces[s].file]);
+        has[set.pieces[s].rank]++;
+    }
+    assert_int_equal(set.pieces[2].rank, 2);
+    assert_int_equal(set.pieces[3].rank, 3);
+    assert_int_equal(has[1] + has[2], 3);
+    assert_true(has[1] > 0 && has[2] > 0);
+    snapshot_set_free(&set);
+    n = 0; /* rank 0 has a copy alone, and gets it */
+    for (int slice = 0; slice < 2; slice++)
+        pieces[n++] = (SnapshotPiece){.generation = 3, .step = 9, .world = 2, .slice = slice, .rank = 5};
+    pieces[n++] = (SnapshotPiece){.generation = 3, .step = 9, .world = 2, .slice = 1, .rank = 0, .copy = 1};
+    pieces[n++] = (SnapshotPiece){.generation = 3, .step = 9, .world = 2, .slice = 7, .rank = 0}; /* there is none */
+    snapshot_choose(pieces, n, &set, NULL);
+    snapshot_share(pieces, n, 0, &set);
+    assert_int_equal(set.pieces[0].rank, 5);
+    assert_int_equal(set.pieces[1].rank, 0);
+    snapshot_set_free(&set);
+}
+
 /* The choice of the slot to overwrite follows the same order. */
 static void test_the_slot_of_the_older_step_is_overwritten(void **state)
 {
@@ -342,6 +387,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_second_process_is_refused, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_run_numbers, testing_set_up, testing_tear_down),
         cmocka_unit_test(test_a_later_step_wins_over_a_higher_number),
+        cmocka_unit_test(test_slices_are_shared_out),
         cmocka_unit_test_setup_teardown(test_the_slot_of_the_older_step_is_overwritten, testing_set_up,
                                         testing_tear_down),
         cmocka_unit_test_setup_teardown(test_a_small_tmpfs, testing_set_up, testing_tear_down),

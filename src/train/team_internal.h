@@ -1,0 +1,17 @@
+/* Between team.c and team_write.c: the store's values. */
+#ifndef CAIRN_TRAIN_TEAM_INTERNAL_H
+#define CAIRN_TRAIN_TEAM_INTERNAL_H
+
+#include <stdio.h>
+
+#include "train/team.h"
+
+#define TEAM_POLL_S 0.1 /* between looks at a rank that is waited for */
+
+enum { TEAM_NAME_BYTES = 64 };
+
+Status team_put(const Team *t, const char *name, const void *data, size_t size);
+/* Waits up to `within_s`, also where the store fails at once; the caller frees *data. */
+Status team_get(const Team *t, const char *name, double within_s, void **data, size_t *size);
+
+#endif

@@ -1,0 +1,321 @@
+/* The writing of the survivors' checkpoint: the leader's plan, each member's part, and the answers. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/test_switch.h"
+#include "train/team_internal.h"
+
+#define ANSWER_S 30.0  /* for members that live, after the leader's own part */
+#define END_S    120.0 /* for news of a leader that lives: a launcher may end all when one ends */
+
+typedef struct {
+    int64_t step;
+    int32_t writers, pieces;
+} Plan; /* `writers` ranks (int32_t) and `pieces` pieces follow */
+
+/* One part in a member's answer; the intervals of both spaces follow. */
+typedef struct {
+    Digest digest;
+    int64_t count[2];
+} Written;
+
+/* A leader's plans are numbered, and so are the answers to them. */
+static void plan_name(char name[TEAM_NAME_BYTES], int leader, int plan)
+{
+    snprintf(name, TEAM_NAME_BYTES, "survivors-plan-%d-%d", leader, plan);
+}
+
+static void answer_name(char name[TEAM_NAME_BYTES], int leader, int plan, int rank)
+{
+    snprintf(name, TEAM_NAME_BYTES, "survivors-wrote-%d-%d-%d", leader, plan, rank);
+}
+
+static void end_name(char name[TEAM_NAME_BYTES], int leader)
+{
+    snprintf(name, TEAM_NAME_BYTES, "survivors-end-%d", leader);
+}
+
+/* ---- a part ---- */
+
+static Status write_part(const TeamSource *s, int64_t step, const CheckpointPart *part, CheckpointRead read,
+                         void *context, Buf *answer)
+{
+    Written w = {.count = {part->part[0]->count, part->params[1] ? part->part[1]->count : 0}};
+    TRY(checkpoint_write_part(s->out, step, part, read, context, &w.digest));
+    buf_append(answer, &w, sizeof w);
+    for (int space = 0; space < 2; space++)
+        if (w.count[space]) buf_append(answer, part->part[space]->intervals, (size_t)w.count[space] * sizeof(Interval));
+    return OK;
+}
+
+/* Writer i's even share of the space. */
+static Interval share_of(const ParamTable *params, int i, int writers)
+{
+    return (Interval){params->size * i / writers, params->size * (i + 1) / writers};
+}
+
+/* This rank's part: its pieces, or share number `i` of its own state. */
+static Status write_mine(const TeamSource *s, int64_t step, int rank, int i, int writers, Buf *answer)
+{
+    if (!s->plan) {
+        Interval x = share_of(s->params, i, writers);
+        CheckpointPart part = {{s->params}, {&(Intervals){&x, 1, 1, x.end - x.begin}}};
+        return write_part(s, step, &part, s->read, s->context, answer);
+    }
+    for (int k = 0; k < s->n_plan; k++) {
+        const SnapshotPiece *p = &s->plan[k];
+        if (p->rank != rank) continue;
+        if (p->file < 0 || p->file >= s->list->count) return fail(E_FAIL, "the plan of the save is not valid");
+        PersistPiece piece = {&s->list->files[p->file], p->slot};
+        CheckpointPart part = persist_part(&piece);
+        TRY(write_part(s, step, &part, persist_read, &piece, answer));
+    }
+    return OK;
+}
+
+/* ---- a member ---- */
+
+/* Writes this rank's part of plan number `n`, if it has one, and answers. */
+static Status follow_plan(const Team *t, const TeamSource *source, int n, const char *data, size_t size, int64_t *step)
+{
+    Status status = OK;
+    TeamSource mine = *source;
+    Buf answer = {0};
+    Plan plan = {0};
+    char name[TEAM_NAME_BYTES];
+    bool asked = false;
+    if (size >= sizeof plan) memcpy(&plan, data, sizeof plan);
+    size_t ranks = (size_t)plan.writers * sizeof(int32_t), pieces = (size_t)plan.pieces * sizeof(SnapshotPiece);
+    if (size < sizeof plan || size != sizeof plan + ranks + pieces) return fail(E_PEER, "the leader's plan is cut");
+    *step = plan.step;
+    SnapshotPiece *copy = mem_array((size_t)plan.pieces, sizeof *copy); /* aligned */
+    memcpy(copy, data + sizeof plan + ranks, pieces);
+    mine.plan = plan.pieces ? copy : NULL;
+    mine.n_plan = plan.pieces;
+    for (int i = 0; i < plan.writers && !asked; i++) {
+        int32_t rank;
+        memcpy(&rank, data + sizeof plan + (size_t)i * sizeof rank, sizeof rank);
+        asked = rank == t->comm->rank;
+        if (!asked) continue;
+        test_at("write", rank);
+        status = write_mine(&mine, plan.step, rank, i, plan.writers, &answer);
+        test_at("wrote", rank);
+    }
+    free(copy);
+    answer_name(name, t->leader, n, t->comm->rank);
+    if (status != OK) log_warn("this rank's part of the save: %s", status_message());
+    if (status != OK || (asked && answer.len == 0)) {
+        (void)team_put(t, name, "-", 1);
+    } else if (asked) {
+        (void)team_put(t, name, answer.data, answer.len);
+    }
+    buf_free(&answer);
+    return status;
+}
+
+TeamEnd team_follow(Team *t, const TeamSource *source, int64_t *step, Status *part)
+{
+    char plan[TEAM_NAME_BYTES], end[TEAM_NAME_BYTES];
+    double until = clock_monotonic() + END_S;
+    int plans = 0;
+    void *data = NULL;
+    size_t size = 0;
+    *step = -1;
+    *part = OK;
+    end_name(end, t->leader);
+    for (;;) {
+        plan_name(plan, t->leader, plans);
+        bool gone = comm_gone(t->comm, t->leader); /* before the last look at its end */
+        if (!gone && team_get(t, plan, TEAM_POLL_S, &data, &size) == OK) {
+            *part = follow_plan(t, source, plans, data, size, step);
+            plans++;
+            until = clock_monotonic() + END_S;
+        } else if (team_get(t, end, 0, &data, &size) == OK) {
+            TeamEnd how = size == 1 && *(const char *)data == '1' ? TEAM_SAVED : TEAM_FAILED;
+            free(data);
+            return how;
+        } else if (gone || clock_monotonic() > until) {
+            return gone ? TEAM_LEFT : TEAM_UNCLEAR;
+        }
+        free(data);
+        data = NULL;
+    }
+}
+
+/* ---- the leader ---- */
+
+static Status read_state(void *state, int array, int64_t begin, int64_t end, float *to)
+{
+    const TrainingState *t = state;
+    const float *from[] = {t->weights, t->m, t->v};
+    memcpy(to, from[array] + begin, (size_t)(end - begin) * sizeof *to);
+    return OK;
+}
+
+/* All parts that were written and checked, of both spaces. */
+typedef struct {
+    Intervals *parts[2]; // (count)
+    int count, cap[2];
+} Parts;
+
+static void parts_free(Parts *p)
+{
+    for (int space = 0; space < 2; space++) {
+        for (int i = 0; i < p->count; i++) intervals_free(&p->parts[space][i]);
+        free(p->parts[space]);
+    }
+}
+
+/* Adds an empty part, and returns its number. */
+static int parts_add(Parts *p)
+{
+    for (int space = 0; space < 2; space++) {
+        MEM_GROW(p->parts[space], p->count, p->cap[space]);
+        p->parts[space][p->count] = (Intervals){0};
+    }
+    return p->count++;
+}
+
+/* Takes the intervals of a part from an answer. False: it is cut. */
+static bool take_intervals(const char **data, size_t *size, int64_t count, Intervals *list)
+{
+    if (count < 0 || (uint64_t)count > *size / sizeof(Interval)) return false;
+    for (int64_t i = 0; i < count; i++) {
+        Interval x;
+        memcpy(&x, *data + (size_t)i * sizeof x, sizeof x);
+        intervals_add(list, x.begin, x.end);
+    }
+    *data += (size_t)count * sizeof(Interval);
+    *size -= (size_t)count * sizeof(Interval);
+    return true;
+}
+
+/* What a member says it wrote, against the files, and against the leader's own state where it has one. */
+static Status check_answer(const TeamFill *f, const TrainingState *t, const char *data, size_t size, Parts *parts)
+{
+    Status status = OK;
+    while (size > 0 && status == OK) {
+        Written w;
+        Digest own;
+        if (size < sizeof w) return fail(E_PEER, "its answer is cut");
+        memcpy(&w, data, sizeof w);
+        data += sizeof w;
+        size -= sizeof w;
+        int n = parts_add(parts);
+        CheckpointPart part = {{t->params, t->sets[0] ? NULL : t->kfac}, {&parts->parts[0][n], &parts->parts[1][n]}};
+        for (int space = 0; space < 2; space++)
+            if (!take_intervals(&data, &size, w.count[space], &parts->parts[space][n]))
+                return fail(E_PEER, "its answer is cut");
+        status = checkpoint_check_part(f->source.out, t->step, &part, w.digest);
+        if (status == OK && t->weights) {
+            status = checkpoint_part_digest(&part, read_state, (void *)(uintptr_t)t, &own);
+            if (status == OK && !digest_equal(own, w.digest)) status = fail(E_CORRUPT, "its state has other bits");
+        }
+    }
+    return status;
+}
+
+/* The members that write: all with a piece in the plan, or all whose own state is of this step. The leader is first. */
+static int choose_writers(const TeamFill *f, int32_t *ranks)
+{
+    int n = 0;
+    for (int i = 0; i < f->team->count; i++) {
+        const TeamMember *m = &f->team->members[i];
+        bool writes = !f->source.plan && m->step == f->step;
+        for (int k = 0; k < f->source.n_plan; k++) writes = writes || f->source.plan[k].rank == m->rank;
+        if (writes) ranks[n++] = m->rank;
+    }
+    return n;
+}
+
+static void drop_member(Team *t, int rank)
+{
+    int kept = 0;
+    for (int i = 0; i < t->count; i++)
+        if (t->members[i].rank == rank)
+            free(t->members[i].pieces);
+        else
+            t->members[kept++] = t->members[i];
+    t->count = kept;
+}
+
+static Status await_answer(const Team *t, int rank, double until, void **data, size_t *size)
+{
+    char name[TEAM_NAME_BYTES];
+    answer_name(name, t->comm->rank, t->plans - 1, rank);
+    for (;;) {
+        bool gone = comm_gone(t->comm, rank); /* before the last look */
+        if (team_get(t, name, gone ? 0 : TEAM_POLL_S, data, size) == OK) break;
+        if (gone) return fail(E_PEER, "it has ended or is frozen");
+        if (clock_monotonic() > until) return fail(E_PEER, "it lives, but wrote nothing within %.0f s", ANSWER_S);
+    }
+    return *size > 1 ? OK : fail(E_PEER, "see its message");
+}
+
+/* The parts of the others. Drops each member without one. */
+static Status gather_parts(const TeamFill *f, const TrainingState *t, const int32_t *ranks, int writers, Parts *parts)
+{
+    int missing = 0;
+    double until = clock_monotonic() + ANSWER_S;
+    for (int i = 0; i < writers; i++) {
+        void *data = NULL;
+        size_t size = 0;
+        if (ranks[i] == f->team->comm->rank) continue;
+        Status its = await_answer(f->team, ranks[i], until, &data, &size);
+        if (its == OK) its = check_answer(f, t, data, size, parts);
+        free(data);
+        if (its == OK) continue;
+        log_warn("%s did not write its part: %s", comm_peer_name(f->team->comm, ranks[i]), status_message());
+        drop_member(f->team, ranks[i]);
+        missing++;
+    }
+    return missing ? fail(E_PEER, "%d of %d ranks did not write their parts", missing, writers) : OK;
+}
+
+Status team_fill(void *team_fill, const TrainingState *t)
+{
+    TeamFill *f = team_fill;
+    Team *team = f->team;
+    const TeamSource *s = &f->source;
+    int me = team->comm->rank;
+    Status status = OK;
+    Buf text = {0}, own = {0};
+    Parts parts = {0};
+    TeamSource mine = *s;
+    char name[TEAM_NAME_BYTES];
+    if (t->weights) { /* a copy in the save buffer, perhaps; training has ended, so both are the same */
+        mine.read = read_state;
+        mine.context = (void *)(uintptr_t)t;
+    }
+    int32_t *ranks = mem_array((size_t)team->count, sizeof *ranks);
+    int writers = choose_writers(f, ranks);
+    Plan plan = {t->step, writers, s->n_plan};
+    buf_append(&text, &plan, sizeof plan);
+    buf_append(&text, ranks, (size_t)writers * sizeof *ranks);
+    if (s->n_plan) buf_append(&text, s->plan, (size_t)s->n_plan * sizeof *s->plan);
+    plan_name(name, me, team->plans++);
+    TRY_DONE(team_put(team, name, text.data, text.len));
+    test_at("planned", me);
+    TRY_DONE(write_mine(&mine, t->step, me, 0, writers, &own));
+    TRY_DONE(check_answer(f, t, own.data, own.len, &parts));
+    TRY_DONE(gather_parts(f, t, ranks, writers, &parts));
+    TRY_DONE(checkpoint_check_whole(t->params, parts.parts[0], parts.count));
+    if (t->kfac && !t->sets[0]) TRY_DONE(checkpoint_check_whole(t->kfac, parts.parts[1], parts.count));
+    team->writers = writers;
+    test_at("filled", me);
+done:
+    parts_free(&parts);
+    buf_free(&text);
+    buf_free(&own);
+    free(ranks);
+    return status;
+}
+
+void team_end(const Team *t, bool saved)
+{
+    char name[TEAM_NAME_BYTES];
+    if (t->deaf) return;
+    test_at("end", t->comm->rank);
+    end_name(name, t->comm->rank);
+    if (team_put(t, name, saved ? "1" : "0", 1) != OK) log_debug("%s", status_message());
+}

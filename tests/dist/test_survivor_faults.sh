@@ -1,0 +1,192 @@
+#!/usr/bin/env bash
+# While the survivors of a lost rank save together, another of them is killed or frozen, at a given point of the save.
+# Where the folder's lock is free, the others save at once; no survivor waits for one that is gone.
+# shellcheck source=tests/dist/snapshot_lib.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/snapshot_lib.sh"
+skip_without_gloo
+exec 2>/dev/null # the shell reports every killed process
+
+make_case
+steps=40
+run=("${task[@]}" --bucket-size 16KiB --peer-timeout 3 --connect-timeout 30 --schedule constant --warmup 0
+    --max-steps "$steps")
+checkpoints() { find "$1" -maxdepth 1 -name 'checkpoint-*' -printf '%f\n' | sort | tr '\n' ' '; }
+failed_before=0
+show() {
+    [ -z "${CAIRN_TEST_TIMES:-}" ] || echo "$name: $took ms"
+    [ "$failures" -eq "$failed_before" ] || { failed_before=$failures && tail -n 4 log.*; }
+}
+
+# shellcheck disable=SC2317 # by wait_until
+stopped() {
+    local stat
+    { read -r stat <"/proc/${ranks[$1]}/stat"; } && [[ ${stat##*) } == T* ]]
+}
+
+# fault N LOST AT FLAG...: N ranks, of which LOST is killed after step 9, and the others meet AT ("PLACE-RANK=kill …").
+# Ranks that are stopped AT a place stay so until all others have ended with 77; then they go on. `took`: seconds until
+# the others had ended.
+fault() {
+    local n=$1 lost=$2 at=$3 r began
+    shift 3
+    out=out$((++outs)) name="$* $at"
+    codes=()
+    CAIRN_TEST_AT=$at start_ranks "$n" log "${run[@]}" --output-dir "$out" "$@"
+    await reached "$out" 9
+    began=${EPOCHREALTIME/./}
+    kill -9 "${ranks[lost]}"
+    for ((r = 0; r < n; r++)); do
+        [[ $at == *-$r=stop* ]] && continue
+        wait_until 60 gone "${ranks[r]}" || complain "$name: rank $r hangs"
+        wait "${ranks[r]}"
+        codes[r]=$?
+    done
+    took=$(((${EPOCHREALTIME/./} - began) / 1000))
+    for ((r = 0; r < n; r++)); do
+        if [[ $at == *-$r=stop* ]]; then
+            wait_until 10 stopped "$r" || complain "$name: rank $r is not frozen"
+            kill -CONT "${ranks[r]}"
+            wait_until 20 gone "${ranks[r]}" || complain "$name: rank $r hangs after its stop"
+            wait "${ranks[r]}"
+            codes[r]=$?
+        fi
+        if [ "$r" = "$lost" ] || [[ $at == *-$r=kill* ]]; then continue; fi
+        [ "${codes[r]}" -eq 77 ] || complain "$name: rank $r ended with ${codes[r]}"
+    done
+    rm -rf meet*
+}
+outs=0
+
+# within MS: the others did not wait for a rank that is gone
+within() { [ "$took" -le "$1" ] || complain "$name: it took $took ms"; }
+# says RANK TEXT...
+tells() {
+    local r=$1 text
+    shift
+    for text in "$@"; do grep -q -e "$text" "log.$r" || complain "$name: rank $r does not say '$text'"; done
+}
+# saved PATTERN: the folder has one checkpoint alone, of the step that a log tells with PATTERN behind it
+saved() {
+    step=$(sed -n "s/.*Step \([0-9]*\) of $steps is saved in $out$1; the same.*/\1/p" log.? | head -n 1)
+    { [ -n "$step" ] && [ "$(checkpoints "$out")" = "checkpoint-$step " ]; } ||
+        complain "$name: step '$step' was saved$1, $out has $(checkpoints "$out")"
+}
+# resumes FLAG...: the run goes on from this checkpoint, with the bits of one that was never stopped
+resumes() {
+    rm -f "$memory"/*/cairn-* "$memory"/cairn-*
+    start_ranks "${#ranks[@]}" log "${run[@]}" --output-dir "$out" "$@"
+    end_ranks
+    [ "$(tr -d ' 0' <<<"${codes[*]}")" = '' ] || complain "$name: ${codes[*]} when it resumed"
+    grep -q "^resuming from .*checkpoint-$step: step $step of" log.0 || complain "$name: it did not resume from step $step"
+    same_run "whole${#ranks[@]}" "$out" "$steps"
+}
+
+for n in 3 4; do
+    start_ranks "$n" log "${run[@]}" --output-dir "whole$n" --snapshot-steps 0
+    end_ranks
+    [ "$(tr -d ' 0' <<<"${codes[*]}")" = '' ] || { complain "${codes[*]}" && tail -n 3 log.*; }
+done
+
+# The rank that leads is killed. The other one leads in its place; two write a part each.
+for place in meet lead planned filled; do
+    fault 3 2 "$place-0=kill" --snapshot-steps 0
+    within 8000
+    saved ''
+    tells 1 'is saved in'
+    [ "$place" = meet ] || tells 1 'rank 0 on .* leads the save no more'
+    show
+done
+resumes --snapshot-steps 0
+show
+fault 4 3 'planned-0=kill' --snapshot-steps 0
+within 8000
+saved ' by 2 ranks'
+tells 2 "rank 1 on .* saved step $step"
+resumes --snapshot-steps 0
+show
+fault 4 3 'planned-0=kill filled-1=kill' --snapshot-steps 0
+within 8000
+saved ''
+tells 2 'rank 1 on .* leads the save no more'
+show
+# After the checkpoint has its name: it is found.
+fault 3 2 'end-0=kill' --snapshot-steps 0
+within 8000
+tells 1 'Step [0-9]* is saved already'
+show
+# The store ends with the rank that leads.
+fault 3 2 'planned-0=kill' --snapshot-steps 0 --rendezvous tcp://127.0.0.1
+within 8000
+saved ''
+tells 1 'rank 0 on .* leads the save no more'
+show
+
+# The rank that leads freezes, and holds the lock: nobody else saves. When it goes on, rank 1 has written its part, and
+# has left.
+fault 3 2 'planned-0=stop' --snapshot-steps 0
+within 20000
+tells 1 'Nothing is saved: .* is in use by process'
+saved ' by 2 ranks'
+resumes --snapshot-steps 0
+show
+# It comes late: the others have left.
+fault 3 2 'meet-0=stop' --snapshot-steps 0
+within 12000
+saved ''
+if grep -q 'did not write its part' log.0; then complain "$name: rank 0 counted a rank that had left"; fi
+show
+
+# A writer is killed or frozen. Of a state that all have, the rank that leads writes its share too; of slices another
+# rank does that has them in its host's memory.
+for end in kill stop; do
+    fault 3 2 "write-1=$end" --snapshot-steps 0
+    within 12000
+    saved ''
+    tells 0 'rank 1 on .* did not write its part: it has ended or is frozen'
+    show
+done
+for place in write-1=kill write-1=stop wrote-1=kill; do
+    rm -f "$memory"/cairn-*
+    fault 4 3 "$place" --shard optimizer --snapshot-steps 3
+    within 12000
+    saved ' by 2 ranks'
+    tells 0 'rank 1 on .* did not write its part'
+    show
+done
+resumes --shard optimizer --snapshot-steps 3
+show
+
+# As two hosts: ranks 0 and 1 share a memory, and ranks 2 and 3. Rank 3 has the slices of rank 2.
+mkdir "$memory/0" "$memory/1"
+start_ranks() {
+    local n=$1 log=$2 r
+    shift 2
+    ranks=()
+    mkdir -p meet
+    for ((r = 0; r < n; r++)); do
+        RANK=$r WORLD_SIZE=$n LOCAL_RANK=$r LOCAL_WORLD_SIZE=$n CAIRN_RENDEZVOUS="file:$PWD/meet" MASTER_ADDR=127.0.0.1 \
+            MASTER_PORT=29400 "$CAIRN_BINARY" "$@" --snapshot-dir "$memory/$((r / 2))" >"$log.$r" 2>&1 </dev/null &
+        ranks[r]=$!
+    done
+}
+fault 4 0 'write-2=kill' --shard optimizer --snapshot-steps 3
+within 8000
+saved ' by 2 ranks'
+tells 1 'rank 2 on .* did not write its part: it has ended'
+tells 3 "rank 1 on .* saved step $step"
+resumes --shard optimizer --snapshot-steps 3
+show
+# The rank that leads is killed: those that are left lack its memory's slices unless one of them is there.
+fault 4 0 'planned-1=kill' --shard optimizer --snapshot-steps 3
+within 8000
+tells 2 'Nothing is saved, .* of 4 slices lacks number 0, 1'
+tells 3 'rank 2 on .* saved nothing\|Nothing is saved, .* lacks number 0, 1' # rank 2 may have left when it looks
+show
+rm -f "$memory"/*/cairn-*
+fault 4 3 'planned-0=kill' --shard optimizer --snapshot-steps 3
+within 8000
+saved ' by 2 ranks'
+tells 1 "is saved in $out by 2 ranks"
+resumes --shard optimizer --snapshot-steps 3
+show
+finish
