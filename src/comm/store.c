@@ -317,6 +317,11 @@ void store_forget(const World *w, const char *where, const char *token)
         store_file_forget(where, siphash(siphash_key(token), w->job, strlen(w->job)));
 }
 
+void store_tell_saved(Store *s)
+{
+    if (s->served && store_set(s, STORE_SAVED, "1", 1) != OK) log_debug("%s", status_message());
+}
+
 void store_close(Store *s)
 {
     if (!s) return;

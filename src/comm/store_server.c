@@ -201,14 +201,17 @@ Status store_serve(const World *world, bool loopback, int port, const char *toke
 
 int store_server_port(const StoreServer *s) { return socket_port(s->listener); }
 
-bool store_server_met(StoreServer *s)
+static bool has_value(StoreServer *s, const char *name)
 {
     size_t size;
     pthread_mutex_lock(&s->lock);
-    bool met = store_table_find(s->table, STORE_MET, &size) != NULL;
+    bool there = store_table_find(s->table, name, &size) != NULL;
     pthread_mutex_unlock(&s->lock);
-    return met;
+    return there;
 }
+
+bool store_server_met(StoreServer *s) { return has_value(s, STORE_MET); }
+bool store_server_saved(StoreServer *s) { return has_value(s, STORE_SAVED); }
 
 int store_server_lost(StoreServer *s, int rank, bool *silent)
 {

@@ -17,6 +17,7 @@
 extern char **environ;
 
 #define SAVE_GRACE_S    120.0 /* for survivors to save, after they noticed a loss */
+#define SAVED_GRACE_S   10.0  /* for ranks to end after survivors have saved */
 #define STOP_GRACE_S    600.0 /* from a signal to the last rank's end */
 #define FAIL_GRACE_S    2.0   /* from one rank's failure to the others' SIGTERM */
 #define LONGEST_PAUSE_S 60.0
@@ -24,6 +25,13 @@ extern char **environ;
 /* ---- signals ---- */
 
 static bool ends_run(const Launch *l, int number) { return !(number == SIGUSR1 && l->under_grid_engine); }
+
+/* All ranks are killed now. */
+static void note_kill(Launch *l)
+{
+    if (!l->killed) l->killed_at = clock_monotonic();
+    l->killed = true;
+}
 
 /* Ranks stop and continue with this process. After a SIGSTOP only ranks of the same session, or PBS's tasks, stop. */
 static void suspend(Launch *l, int number)
@@ -45,7 +53,7 @@ void launch_take_signals(Launch *l)
             l->stop_signal = number;
             l->stopped_at = clock_monotonic();
         }
-        if (number == SIGINT && ++l->interrupts > 1) l->killed = true;
+        if (number == SIGINT && ++l->interrupts > 1) note_kill(l);
         if (again && ends_run(l, number) && number != SIGINT) continue; /* ranks already have a signal */
         if (l->killed)
             fleet_send(&l->fleet, NULL, "kill");
@@ -92,6 +100,7 @@ static void end_failed_ranks(Launch *l)
     }
     for (int i = 0; i < f->n_remotes; i++)
         if (f->remotes[i].lost && f->remotes[i].n_ranks > 0) l->lost_at = fmin(l->lost_at, now);
+    if (l->saved_at > now && store_server_saved(l->store)) l->saved_at = now;
     double save = test_seconds("SAVE_GRACE", SAVE_GRACE_S), notice = l->peer_timeout;
     bool ask = early || now > l->failed_at + FAIL_GRACE_S || now > l->lost_at + notice + 5;
     if (ask && !l->terminated) {
@@ -99,11 +108,12 @@ static void end_failed_ranks(Launch *l)
         l->terminated = true;
     }
     bool frozen = l->lost_at <= now && last_end && now > last_end + FAIL_GRACE_S && only_frozen_left(l);
-    bool late = frozen || now > fmin(l->failed_at, l->lost_at) + notice + save ||
+    bool frozen_in_save = last_end && now > last_end + FAIL_GRACE_S && now > l->saved_at + SAVED_GRACE_S;
+    bool late = frozen || frozen_in_save || now > fmin(l->failed_at, l->lost_at) + notice + save ||
                 now > l->stopped_at + test_seconds("STOP_GRACE", STOP_GRACE_S);
     if ((late || *f->failure) && !l->killed) {
         if (late) log_warn("%d of %d ranks did not end in time, and are killed", f->running, f->n_ranks);
-        l->killed = true;
+        note_kill(l);
         fleet_send(f, NULL, "kill");
     }
 }

@@ -62,7 +62,7 @@ static void describe_end(const Launch *l, int rank, const char *host, Outcome *o
         snprintf(text, size, "rank %d on %s was frozen (silent for %g s), and was killed", rank, host, l->peer_timeout);
     } else if (r->signal) {
         snprintf(text, size, "rank %d on %s was killed by %s%s", rank, host, signal_name(r->signal),
-                 l->killed && r->signal == SIGKILL ? ", having not ended in time" : "");
+                 l->killed && r->when > l->killed_at && r->signal == SIGKILL ? ", having not ended in time" : "");
     } else
         snprintf(text, size, "rank %d on %s ended with %d (%s)", rank, host, r->code, code_text(r->code));
 }

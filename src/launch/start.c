@@ -123,7 +123,7 @@ Status launch_start(Launch *l)
     Fleet *f = &l->fleet;
     int node = 0, nodes = 0;
     *f = (Fleet){0};
-    l->stopped_at = l->failed_at = l->lost_at = INFINITY;
+    l->stopped_at = l->failed_at = l->lost_at = l->saved_at = INFINITY;
     l->terminated = l->killed = false;
     TRY(fleet_start(f, &l->sites, l->c->connect_timeout));
     TRY(meet_agents(l));

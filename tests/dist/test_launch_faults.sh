@@ -54,6 +54,15 @@ for lost in 0 2; do
         "frozen$lost/faults.jsonl" || complain "faults.jsonl does not name the frozen rank: $(cat "frozen$lost/faults.jsonl")"
 done
 
+# ---- a rank that freezes while it helps to save after another's death: once the state is saved, nobody waits for it ----
+CAIRN_TEST_AT='write-1=stop' begin -- "${glue[@]}" --max-steps 100000 --output-dir helper --peer-timeout 3
+wait_until 60 under_way helper || complain "the run does not begin: $(cat launch.out)"
+kill -KILL "$(cat pids/rank2)"
+ended 77 30
+says "rank 1 on " " did not write its part: it has ended or is frozen" "is saved in helper;" \
+    "1 of 3 ranks did not end in time" "error: rank 2 on localhost was killed by SIGKILL
+" "1 fault in " "s: rank 2 on localhost (1). Training that counts: "
+
 # ---- two ranks killed in turn, in other ways: each is named, and the summary counts both ----
 # shellcheck disable=SC2317 # by wait_until
 started() { [ -e "pids/rank$1" ] && [ "$(wc -l <"pids/rank$1")" -ge "$2" ]; } # started RANK TIMES
