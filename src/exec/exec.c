@@ -155,7 +155,7 @@ RowCounts exec_rows(const Exec *e, int64_t n_tokens, int64_t n_seqs, int64_t n_m
 
 /* ---- running ---- */
 
-Status exec_check_finite(const Exec *e, InstrId i, const RowCounts *rows, const int *slots)
+Status exec_check_finite(const Exec *e, InstrId i, const RowCounts *rows)
 {
     const Instr *instr = &e->plan->instrs[i];
     for (int k = 0; k < OP_MAX_OUT; k++) {
@@ -165,7 +165,7 @@ Status exec_check_finite(const Exec *e, InstrId i, const RowCounts *rows, const 
         if (t->region == REGION_HOST) continue; /* its source was checked */
         int64_t n = rows_in(t->rows, rows) * t->cols, bad = -1;
         void *host = mem_array((size_t)n, dtype_size(t->dtype));
-        Status status = backend_download(e->memory->backend, host, exec_place(e, instr->out[k], slots),
+        Status status = backend_download(e->memory->backend, host, exec_place(e, instr->out[k], e->slots),
                                          (size_t)n * dtype_size(t->dtype));
         for (int64_t j = 0; j < n && bad < 0 && status == OK; j++) {
             float x = t->dtype == F32    ? ((const float *)host)[j]
@@ -208,10 +208,10 @@ static Status flip_bit(const Exec *e, const RowCounts *rows)
 }
 
 /* Only `micro` may stop between two instrs, because its step is discarded. An update that stopped there would leave
-   weights of one step under the number of another. */
+   weights of one step under the number of another. Works do not stop. */
 static bool stopped(const Exec *e, Range range)
 {
-    return e->options.stop && *e->options.stop && range.first == e->plan->micro.first;
+    return e->options.stop && *e->options.stop && range.first == e->plan->micro.first && !e->slots;
 }
 
 /* Before an instr and after it: its lane, and the events of those it waits for and of itself. */
@@ -246,7 +246,7 @@ Status exec_run_plain(const Exec *e, Range range, const RowCounts *rows)
 
 static Status run_one(Exec *e, InstrId i, const RowCounts *rows) { return exec_run_op(e, i, rows); }
 
-static Status run_named(Exec *e, InstrId i, const RowCounts *rows)
+Status exec_run_named(Exec *e, InstrId i, const RowCounts *rows)
 {
     Device *d = e->memory->backend->device;
     bool named = d && d->range_begin && (e->tracing || d->ranges);
@@ -278,10 +278,10 @@ static Status run_watched(Exec *e, Range range, const RowCounts *rows)
     for (InstrId i = range.first; i < range.first + range.count; i++) {
         if (op_is_exchange(e->plan->instrs[i].op)) continue;
         if (stopped(e, range)) return fail(E_STOPPED, "stopped between two instrs");
-        TRY(run_named(e, i, rows));
+        TRY(exec_run_named(e, i, rows));
         if (e->flip && e->flip->instr == i) TRY(flip_bit(e, rows));
         if (e->options.check || e->options.poison) TRY(wait_for_lanes(e));
-        if (e->options.check) TRY(exec_check_finite(e, i, rows, NULL));
+        if (e->options.check) TRY(exec_check_finite(e, i, rows));
         if (e->options.poison) TRY(poison_dead(e, i));
         if (e->options.poison) TRY(wait_for_lanes(e));
     }
@@ -290,17 +290,22 @@ static Status run_watched(Exec *e, Range range, const RowCounts *rows)
 
 /* ---- graphs ---- */
 
-/* The replay of this range and bucket; NULL the first time, which adds it. */
+/* The replay of this range and bucket, in these slots; NULL the first time, which adds it. */
 static Replay *find_replay(Exec *e, Range range, const RowCounts *rows)
 {
+    static const int none[N_SLOTS] = {0};
+    const int *slots = e->slots ? e->slots : none;
     for (int i = 0; i < e->n_replays; i++) {
         Replay *r = &e->replays[i];
         if (r->range.first == range.first && r->range.count == range.count && r->rows.bucket == rows->bucket &&
-            memcmp(r->rows.count, rows->count, sizeof rows->count) == 0)
+            memcmp(r->rows.count, rows->count, sizeof rows->count) == 0 &&
+            memcmp(r->slots, slots, sizeof r->slots) == 0)
             return r;
     }
     MEM_GROW(e->replays, e->n_replays, e->cap_replays);
-    e->replays[e->n_replays++] = (Replay){.range = range, .rows = *rows};
+    Replay *r = &e->replays[e->n_replays++];
+    *r = (Replay){.range = range, .rows = *rows};
+    memcpy(r->slots, slots, sizeof r->slots);
     return NULL;
 }
 

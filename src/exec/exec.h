@@ -16,7 +16,8 @@ typedef struct Memory {
     Backend *backend;
     void *base[N_REGIONS];
     size_t bytes[N_REGIONS];
-    const struct Memory *first; /* of a further chunk: whose other regions it uses; NULL */
+    struct Memory *first; /* of a further chunk: whose other regions it uses; NULL */
+    int marks; /* pairs of the device's marks that traces of its Execs have set; of a further chunk the first's */
 } Memory;
 
 /* Allocates every region at the larger of the plans' sizes (NULL plans are skipped). E_MEMORY names the region, its
@@ -25,7 +26,7 @@ Status memory_init(Memory *m, Backend *backend, const Plan *const *plans, int n_
 /* The memory of a further chunk of a pipeline's place. It has regions of its own for what differs between chunks
    (memory_own_region) and shares those of the parameter space, the scratch and the buffers with `first`, which outlives
    it. */
-Status memory_init_beside(Memory *m, const Memory *first, const Plan *const *plans, int n_plans);
+Status memory_init_beside(Memory *m, Memory *first, const Plan *const *plans, int n_plans);
 bool memory_own_region(Region r);
 /* After planning again: activations and scratch that are too small are allocated again, without their content. */
 Status memory_grow(Memory *m, const Plan *const *plans, int n_plans);
@@ -148,7 +149,8 @@ typedef struct {
         returned; /* on the host: its function was called, and returned. The same as begin and end on a host */
 } ExecRecord;
 
-/* Discards earlier records and notes every instr from now on. Adds no waits and changes no result. */
+/* Discards earlier records and notes every instr from now on. Adds no waits and changes no result. Where several Execs
+   share memory, all that are traced start before the first instr runs, and none starts again before all have ended. */
 Status exec_trace_start(Exec *e);
 /* Ends the trace, waits for all instrs, and returns the records in the order of issue. They are valid until the next
    start. */

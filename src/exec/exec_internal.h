@@ -5,10 +5,11 @@
 #include "exec/comm_lane_internal.h"
 #include "exec/exec.h"
 
-/* A range in a row bucket, run before. */
+/* A range in a row bucket, in the slots of a micro-batch (0 without), run before. */
 typedef struct {
     Range range;
     RowCounts rows;
+    int slots[N_SLOTS];
     void *graph;
     bool plain; /* capture failed */
 } Replay;
@@ -46,10 +47,11 @@ struct Exec {
     ExecRecord *records; /* (n_records) */
     int n_records, cap_records;
     int *marks; /* (n_records): the first of a record's two marks; 0: the host knows its times */
-    int n_marks, cap_marks;
+    int cap_marks;
     CommLane *comm_lane; /* NULL: the plan has no REDUCE */
     bool copies;         /* the copy lane has work */
     bool reducing;       /* the micro-batch that runs is its step's last */
+    const int *slots;    /* (N_SLOTS) of the work that runs; NULL: none */
     double comm_busy, comm_waited;
     VirtualSums sums;
     RowKind *summed;   /* (n_instrs): exec_summed_rows */
@@ -68,8 +70,11 @@ void exec_virtual_add_losses(Exec *e);
 /* ---- grains.c ---- */
 RowKind exec_summed_rows(const Exec *e, InstrId i);
 Status exec_run_grains(const Exec *e, InstrId i, const RowCounts *rows);
+/* ---- works.c ---- */
+Status exec_run_in_slots(const Exec *e, InstrId i, const RowCounts *rows);
 static inline Status exec_run_op(const Exec *e, InstrId i, const RowCounts *rows)
 {
+    if (e->slots) return exec_run_in_slots(e, i, rows);
     if (e->n_grains > 0 && e->summed[i] != ROWS_FIXED) return exec_run_grains(e, i, rows);
     return e->ops[i]->run(&e->calls[i], rows);
 }
@@ -77,10 +82,12 @@ static inline Status exec_run_op(const Exec *e, InstrId i, const RowCounts *rows
 /* A range or a part of one, as the options ask: in graphs, or watched. */
 Status exec_run_range(Exec *e, Range range, const RowCounts *rows);
 Status exec_run_plain(const Exec *e, Range range, const RowCounts *rows);
-/* E_NUMERIC names the first value of the instr's outputs that is not finite. `slots` NULL: without slots. */
-Status exec_check_finite(const Exec *e, InstrId i, const RowCounts *rows, const int *slots);
+/* E_NUMERIC names the first value of the instr's outputs that is not finite. */
+Status exec_check_finite(const Exec *e, InstrId i, const RowCounts *rows);
 /* Where a tensor lies, in the slots of a micro-batch or (NULL) without. */
 void *exec_place(const Exec *e, TensorId t, const int *slots);
+/* One instr of exec_watched, on its lane, with its name and record. */
+Status exec_run_named(Exec *e, InstrId i, const RowCounts *rows);
 bool exec_watched(const Exec *e); /* instrs are run one by one: poison, check, a fault, a trace or names */
 
 /* ---- trace.c ---- */

@@ -95,7 +95,7 @@ static void follow(Memory *m)
     }
 }
 
-Status memory_init_beside(Memory *m, const Memory *first, const Plan *const *plans, int n_plans)
+Status memory_init_beside(Memory *m, Memory *first, const Plan *const *plans, int n_plans)
 {
     *m = (Memory){.backend = first->backend, .first = first};
     follow(m);

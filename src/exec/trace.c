@@ -12,17 +12,20 @@ void exec_add_record(Exec *e, ExecRecord record, int mark)
     e->records[e->n_records++] = record;
 }
 
+/* The device has one row of marks for all chunks of a place. */
+static int *marks_of(const Exec *e) { return e->memory->first ? &e->memory->first->marks : &e->memory->marks; }
+
 Status exec_run_noted(Exec *e, InstrId i, const RowCounts *rows, int lane, ExecStep run)
 {
     Device *d = e->memory->backend->device;
     if (!e->tracing) return run(e, i, rows);
-    int mark = d && d->mark ? 1 + 2 * e->n_marks : 0;
+    int *marks = marks_of(e), mark = d && d->mark ? 1 + 2 * *marks : 0;
     if (mark) TRY(d->mark(d, lane, mark));
     double issued = clock_monotonic();
     TRY(run(e, i, rows));
     double returned = clock_monotonic();
     if (mark) TRY(d->mark(d, lane, mark + 1));
-    e->n_marks += mark > 0; /* both are set */
+    *marks += mark > 0; /* both are set */
     exec_add_record(e, (ExecRecord){i, *rows, issued, returned, issued, returned}, mark);
     return OK;
 }
@@ -30,7 +33,7 @@ Status exec_run_noted(Exec *e, InstrId i, const RowCounts *rows, int lane, ExecS
 Status exec_trace_start(Exec *e)
 {
     Device *d = e->memory->backend->device;
-    e->n_records = e->n_marks = 0;
+    e->n_records = *marks_of(e) = 0;
     e->tracing = true;
     return d && d->mark ? d->mark(d, LANE_COMPUTE, 0) : OK;
 }
@@ -39,8 +42,8 @@ Status exec_trace_end(Exec *e, const ExecRecord **records, int *n)
 {
     Device *d = e->memory->backend->device;
     e->tracing = false;
-    if (e->n_marks > 0) {
-        int marks = 1 + 2 * e->n_marks;
+    if (*marks_of(e) > 0) {
+        int marks = 1 + 2 * *marks_of(e);
         double *times = mem_array((size_t)marks, sizeof *times);
         Status status = d->mark_times(d, times, marks);
         for (int r = 0; r < e->n_records && status == OK; r++) {

@@ -17,16 +17,17 @@ void *exec_place(const Exec *e, TensorId t, const int *slots)
     return o.data;
 }
 
-static Status run_bound(const Exec *e, InstrId i, const int slots[N_SLOTS], const RowCounts *rows)
+Status exec_run_in_slots(const Exec *e, InstrId i, const RowCounts *rows)
 {
     const Instr *instr = &e->plan->instrs[i];
     OpCall call = e->calls[i];
-    for (int k = 0; k < OP_MAX_IN; k++) move(e, &call.in[k], instr->in[k], slots);
-    for (int k = 0; k < OP_MAX_OUT; k++) move(e, &call.out[k], instr->out[k], slots);
+    for (int k = 0; k < OP_MAX_IN; k++) move(e, &call.in[k], instr->in[k], e->slots);
+    for (int k = 0; k < OP_MAX_OUT; k++) move(e, &call.out[k], instr->out[k], e->slots);
     return e->ops[i]->run(&call, rows);
 }
 
-static void check_slots(const Exec *e, WorkKind kind, const int slots[N_SLOTS])
+/* The slots of the classes that the work may touch; 0 in place of others, which may be anything. */
+static void take_slots(const Exec *e, WorkKind kind, const int slots[N_SLOTS], int own[N_SLOTS])
 {
     const int *of = e->plan->slots;
     bool curves = kind == WORK_CURVE_A || kind == WORK_CURVE_G;
@@ -35,46 +36,47 @@ static void check_slots(const Exec *e, WorkKind kind, const int slots[N_SLOTS])
                                 [SLOT_GRADIENT] = kind == WORK_INPUT || kind == WORK_WEIGHT,
                                 [SLOT_CURVE_A] = of[SLOT_CURVE_A] > 0,
                                 [SLOT_CURVE_G] = of[SLOT_CURVE_G] > 0 && kind != WORK_FORWARD && kind != WORK_CURVE_A};
-    for (int k = 0; k < N_SLOTS; k++)
+    for (int k = 0; k < N_SLOTS; k++) {
         CHECK(!uses[k] || (slots[k] >= 0 && slots[k] < of[k]), "slot %d of %d in class %d", slots[k], of[k], k);
+        own[k] = uses[k] || (k >= N_ORDER_SLOTS && of[k] > 0) ? slots[k] : 0;
+    }
 }
 
-static Status run_link(const Exec *e, const Instr *instr, const int slots[N_SLOTS], bool forward, const RowCounts *rows,
-                       const ExecLinks *links)
-{
-    bool send = instr->op == OP_SEND;
-    TensorId x = send ? instr->in[SEND_IN_x] : instr->out[RECEIVE_OUT_x];
-    return links->pass(links->self, send, forward, exec_place(e, x, slots), plan_tensor_bytes(e->plan, x, rows));
-}
-
-static Status run_instr(Exec *e, InstrId i, WorkKind kind, const int slots[N_SLOTS], const RowCounts *rows,
-                        const ExecLinks *links)
+static Status run_link(Exec *e, InstrId i, bool forward, const RowCounts *rows, const ExecLinks *links)
 {
     const Instr *instr = &e->plan->instrs[i];
-    double begin = e->tracing ? clock_monotonic() : 0;
-    TRY(op_is_link(instr->op) ? run_link(e, instr, slots, kind == WORK_FORWARD, rows, links)
-                              : run_bound(e, i, slots, rows));
-    if (!e->tracing) return OK;
+    bool send = instr->op == OP_SEND;
+    TensorId x = send ? instr->in[SEND_IN_x] : instr->out[RECEIVE_OUT_x];
+    double begin = clock_monotonic();
+    TRY(links->pass(links->self, send, forward, exec_place(e, x, e->slots), plan_tensor_bytes(e->plan, x, rows)));
     double end = clock_monotonic();
-    exec_add_record(e, (ExecRecord){i, *rows, begin, end, begin, end}, 0);
+    if (e->tracing) exec_add_record(e, (ExecRecord){i, *rows, begin, end, begin, end}, 0);
     return OK;
 }
 
-/* With checks a work goes on behind a value that is not finite, because other places wait for its boundary. */
-static Status run_instrs(Exec *e, WorkKind kind, int layer, const int slots[N_SLOTS], const RowCounts *rows,
-                         const ExecLinks *links)
+/* A boundary, a watched instr, or all instrs up to the next boundary; *next is the one after. */
+static Status run_from(Exec *e, InstrId i, InstrId end, WorkKind kind, const RowCounts *rows, const ExecLinks *links,
+                       InstrId *next)
 {
     const Plan *p = e->plan;
-    Range range = p->work[kind];
+    *next = i + 1;
+    if (op_is_link(p->instrs[i].op)) return run_link(e, i, kind == WORK_FORWARD, rows, links);
+    if (exec_watched(e)) return exec_run_named(e, i, rows);
+    while (*next < end && !op_is_link(p->instrs[*next].op)) ++*next;
+    for (InstrId k = i; k < *next; k++)
+        CHECK(!op_is_exchange(p->instrs[k].op) && p->instrs[k].lane == LANE_COMPUTE,
+              "works run on the compute lane alone");
+    return exec_run_range(e, (Range){i, *next - i}, rows);
+}
+
+/* With checks a work goes on behind a value that is not finite, because other places wait for its boundary. */
+static Status run_instrs(Exec *e, Range range, WorkKind kind, const RowCounts *rows, const ExecLinks *links)
+{
     char *bad = NULL;
     Status status = OK;
-    check_slots(e, kind, slots);
-    for (InstrId i = range.first; i < range.first + range.count; i++) {
-        const Instr *instr = &p->instrs[i];
-        if (layer != NONE && instr->layer != layer) continue;
-        CHECK(!op_is_exchange(instr->op) && instr->lane == LANE_COMPUTE, "works run on the compute lane alone");
-        TRY_DONE(run_instr(e, i, kind, slots, rows, links));
-        if (e->options.check && !bad && exec_check_finite(e, i, rows, slots) != OK) bad = mem_strdup(status_message());
+    for (InstrId i = range.first, next; i < range.first + range.count; i = next) {
+        TRY_DONE(run_from(e, i, range.first + range.count, kind, rows, links, &next));
+        if (e->options.check && !bad && exec_check_finite(e, i, rows) != OK) bad = mem_strdup(status_message());
     }
     if (bad) status = fail(E_NUMERIC, "%s", bad);
 done:
@@ -84,12 +86,25 @@ done:
 
 Status exec_run_work(Exec *e, WorkKind kind, const int slots[N_SLOTS], const RowCounts *rows, const ExecLinks *links)
 {
-    return run_instrs(e, kind, NONE, slots, rows, links);
+    int own[N_SLOTS];
+    take_slots(e, kind, slots, own);
+    e->slots = own;
+    Status status = run_instrs(e, e->plan->work[kind], kind, rows, links);
+    e->slots = NULL;
+    return status;
 }
 
 Status exec_run_curvature(Exec *e, WorkKind kind, int layer, const int slots[N_SLOTS], const RowCounts *rows)
 {
-    return run_instrs(e, kind, layer, slots, rows, NULL);
+    Range all = e->plan->work[kind];
+    int own[N_SLOTS];
+    Status status = OK;
+    take_slots(e, kind, slots, own);
+    e->slots = own;
+    for (InstrId i = all.first; i < all.first + all.count && status == OK; i++)
+        if (e->plan->instrs[i].layer == layer) status = run_instrs(e, (Range){i, 1}, kind, rows, NULL);
+    e->slots = NULL;
+    return status;
 }
 
 Status exec_upload_slot(const Exec *e, TensorId t, const int slots[N_SLOTS], const void *data, size_t bytes)
