@@ -92,6 +92,8 @@ Status cuda_host_wait();               /* until all submitted work has run */
    in graphs. */
 Status cuda_host_submit_when(int lane, std::function<bool()> ready);
 int cuda_host_lane_chosen();
+/* Called with true before each work runs, with false after it; they nest. NULL: nothing is called. */
+void cuda_host_set_reach(void (*reach)(bool));
 /* Runs the work that need not wait; true: the event is recorded. */
 Status cuda_host_event_done(int slot, bool *done);
 

@@ -35,6 +35,37 @@ static struct {
 } device;
 static Block *pinned; /* of the host */
 
+/* CAIRN_TEST_CUDA_HOST_FAR: only queued work and copies reach the device's memory; the host that touches it itself gets
+   a SIGSEGV. Not under AddressSanitizer, whose heap has other things in the same pages. */
+static bool far_away;
+static int reaching; /* nested */
+
+static void protect(const Block *b, bool open)
+{
+    size_t pages = (b->bytes + GUARD - 1) / GUARD * GUARD;
+    CHECK(mprotect(b->start, pages, open ? PROT_READ | PROT_WRITE : PROT_NONE) == 0, "mprotect failed");
+}
+
+static void reach(bool open)
+{
+    reaching += open ? 1 : -1;
+    for (const Block *b = device.blocks; b && reaching == (open ? 1 : 0); b = b->next) protect(b, open);
+}
+
+namespace
+{
+struct Reach {
+    Reach()
+    {
+        if (far_away) reach(true);
+    }
+    ~Reach()
+    {
+        if (far_away) reach(false);
+    }
+};
+} // namespace
+
 const DeviceInfo *device_info(void) { return &device.info; }
 
 /* Work that is queued from outside is dropped once nothing refers to it. */
@@ -72,6 +103,8 @@ Status device_open(int local_rank)
     const char *mib = getenv("CAIRN_TEST_CUDA_HOST_DEVICE");
     device.info.memory = device.info.free = mib ? (size_t)atoi(mib) << 20 : (size_t)1 << 40;
     device.info.driver = device.info.runtime = CUDART_VERSION;
+    far_away = getenv("CAIRN_TEST_CUDA_HOST_FAR") && !EXACT;
+    cuda_host_set_reach(far_away ? reach : nullptr);
     return OK;
 }
 
@@ -97,6 +130,7 @@ static bool guards_whole(const Block *b)
 
 static Status check_guards(void)
 {
+    Reach reached;
     for (const Block *list : {device.blocks, pinned})
         for (const Block *b = list; b; b = b->next)
             if (!guards_whole(b))
@@ -134,6 +168,7 @@ Status device_alloc(Device *d, size_t bytes, void **p)
     if (!start) return fail(E_MEMORY, "the host executor has no %zu bytes; it has %zu", bytes, available);
     memset(start, 0, EXACT ? bytes : 0); /* a mapping is zero */
     device.blocks = new Block{start, bytes, device.blocks};
+    if (far_away) protect(device.blocks, false);
     *p = start;
     return OK;
 }
@@ -141,6 +176,7 @@ Status device_alloc(Device *d, size_t bytes, void **p)
 static void release(Block **blocks, void *p)
 {
     CHECK(cuda_host_wait() == OK, "%s", status_message());
+    Reach reached;
     for (Block **at = blocks; p && *at; at = &(*at)->next) {
         Block *b = *at;
         if (b->start != p) continue;
@@ -172,6 +208,7 @@ Status device_download(Device *, void *to, const void *from, size_t bytes)
 {
     TRY(cuda_host_wait());
     TRY(check_guards());
+    Reach reached;
     memcpy(to, from, bytes);
     return OK;
 }

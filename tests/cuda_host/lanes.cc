@@ -41,7 +41,18 @@ static struct {
     std::vector<uint64_t> slot; /* the event recorded last; 0: none */
     CudaHostGraph *capturing;
     uint64_t runs;
+    void (*reach)(bool); /* NULL: work reaches the device's memory at all times */
 } queues;
+
+void cuda_host_set_reach(void (*reach)(bool)) { queues.reach = reach; }
+
+static Status run_work(const CudaHostWork &work)
+{
+    if (queues.reach) queues.reach(true);
+    Status status = work();
+    if (queues.reach) queues.reach(false);
+    return status;
+}
 
 /* ---- running ---- */
 
@@ -119,7 +130,7 @@ struct Runner {
             done[at] = true;
             n++;
             if (item.kind == RECORD) awaited.erase(item.event);
-            if (item.kind == WORK && item.work) TRY(item.work());
+            if (item.kind == WORK && item.work) TRY(run_work(item.work));
         }
         return OK;
     }
@@ -176,7 +187,7 @@ static Status submit(Item item)
     if (queues.lazy)
         queues.pending.push_back(std::move(item));
     else if (item.kind == WORK)
-        return item.work();
+        return run_work(item.work);
     return OK;
 }
 
