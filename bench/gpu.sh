@@ -15,7 +15,8 @@ gpu.sh [--part smoke|ours|peer|tests|report]... [flags]     (default: all parts,
           with several GPUs also sums between them, and a step of one rank each
   peer    PyTorch and Transformers with the same shapes, in the same minutes: plain for all shapes first, then compiled
   tests   ten steps against cpu and ref, fp16's overflows, offload, equal bits of all policies and of two runs, all op
-          tests, compute-sanitizer on the small ones; last, two ranks over NCCL (on one GPU if there is one alone)
+          tests, compute-sanitizer on the small ones; last, two ranks over NCCL (on one GPU if there is one alone), and
+          pipelines of two ranks over Gloo
   report  the results as tables, on the standard output; with --write also in bench/RESULTS.md
 
   --build DIR     a folder that holds the built program (default: build-gpu, which is built here)
@@ -277,19 +278,19 @@ run_test() { # NAME COMMAND...
     fi
 }
 
-# ---- ranks: one process each, here, over NCCL ----
+# ---- ranks: one process each, here ----
 
-# Sets gpus, and what the ranks need. False: this build cannot.
-find_ranks() {
-    local file
-    for file in bench_gpus cairn_nccl.so cairn_gloo.so; do
-        [ -e "$build/$file" ] || { record left_out case ranks why "no $file" && return 1; }
+# find_gpus CASE FILE...: sets gpus, and what ranks need. False: this build lacks a file.
+find_gpus() {
+    local case=$1 file
+    shift
+    for file in "$@"; do
+        [ -e "$build/$file" ] || { record left_out case "$case" why "no $file" && return 1; }
     done
     rank_flags=()
     if [ -n "$dry" ]; then
         gpus=2
-        [ -e "$build/tests/cuda_host/nccl/libnccl.so.2" ] || { record left_out case ranks why "no twin of NCCL" && return 1; }
-        rank_flags=(LD_LIBRARY_PATH="$build/tests/cuda_host/nccl" CAIRN_TEST_CUDA_HOST_DEVICE=256 CAIRN_TEST_CUDA_HOST_GPUS=2)
+        rank_flags=(CAIRN_TEST_CUDA_HOST_DEVICE=256 CAIRN_TEST_CUDA_HOST_GPUS=2)
     else
         gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)
         [ "$gpus" -gt 1 ] || rank_flags=(CAIRN_SHARED_GPU=1)
@@ -311,6 +312,13 @@ exit "$worst"
 END
 }
 
+# Over NCCL.
+find_ranks() {
+    local twin=tests/cuda_host/nccl/libnccl.so.2
+    find_gpus ranks bench_gpus cairn_nccl.so cairn_gloo.so ${dry:+"$twin"} || return 1
+    [ -z "$dry" ] || rank_flags+=(LD_LIBRARY_PATH="$build/${twin%/*}")
+}
+
 test_ranks() {
     local shard before=$failures
     find_ranks || return 0
@@ -319,6 +327,40 @@ test_ranks() {
             --precision fp32 --shard "$shard" --most 1 --steps "$(few 1 5)" "$work/tiny.json" "$(few 1 8)" 16
     done
     [ "$gpus" -gt 1 ] || failures=$before # NCCL does not support ranks that share a GPU: no verdict
+}
+
+# Two places over Gloo, on one GPU if there is one alone: the weights of one rank to the last bit.
+test_pipelines() {
+    local run schedule
+    find_gpus pipelines cairn cairn_gloo.so || return 0
+    if [ "$gpus" -lt 2 ] && [ "$(nvidia-smi --query-gpu=compute_mode --format=csv,noheader | head -n 1)" != Default ]; then
+        record left_out case pipelines why "one GPU, which two processes may not share"
+        return 0
+    fi
+    tiny_glue
+    run=("$build/cairn" glue --model-config "$work/glue.json" --vocab "$work/vocab.txt" --data-dir "$work/glue" --do-train
+        --max-steps 2 --batch-size "$(few 4 32)" --max-seq-length "$(few 8 64)" --micro-batch-tokens "$(few 16 256)"
+        --backend "$backend" --precision bf16 --save-every 0 --comm gloo)
+    cap=60 run_test pipelines-alone "${run[@]}" --output-dir "$work/alone"
+    for schedule in zb-v $(few '' '1f1b chimera'); do
+        cap=60 run_test "pipelines-$schedule" bash -c 'out=$1 && shift && "$@" --output-dir "$out" --pipeline "${out##*/}" &&
+            { [ "${out##*/}" = chimera ] || cmp "${out%/*}/alone/model.safetensors" "$out/model.safetensors"; }' \
+            - "$work/$schedule" env "${rank_flags[@]}" bash "$work/ranks" 2 "${run[@]}"
+    done
+}
+
+# Four layers, and data for them.
+tiny_glue() {
+    local name
+    mkdir -p "$work/glue"
+    for name in train dev_matched dev_mismatched; do
+        head -n "$(few 9 129)" "$cairn_root/tasks/glue/sample/$name.tsv" >"$work/glue/$name.tsv"
+    done
+    "$build/cairn" vocab --input "$work/glue/train.tsv" --size 400 --output "$work/vocab.txt" 2>/dev/null
+    cat >"$work/glue.json" <<END
+{"vocab_size": $(wc -l <"$work/vocab.txt"), "hidden_size": $(few 32 128), "num_hidden_layers": 4, "num_attention_heads": 2,
+ "intermediate_size": $(few 64 512), "max_position_embeddings": 128, "hidden_act": "gelu"}
+END
 }
 
 # Sums between all GPUs, and how a step of one rank on each compares with one alone.
@@ -398,7 +440,8 @@ part_tests() {
                 --kernel-name-exclude regex=cutlass --kernel-name-exclude regex=xmma "$build/tests/ops_$name"
         done
     done
-    test_ranks # last: several ranks on one GPU may hang, which NCCL does not support
+    test_ranks # late: several ranks on one GPU may hang, which NCCL does not support
+    test_pipelines
 }
 
 # ---- part: smoke ----

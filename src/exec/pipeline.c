@@ -35,6 +35,8 @@ static const Pipeline *shape(const ExecPipeline *p) { return &p->o.shape; }
 
 static int direction_of(const ExecPipeline *p, int chunk) { return shape(p)->kind == PIPELINE_CHIMERA ? chunk : 0; }
 
+static const Backend *backend_of(const ExecPipeline *p) { return p->o.chunks[0]->memory->backend; }
+
 static int micros_of(const ExecPipeline *p, int chunk) { return p->pass->micros[direction_of(p, chunk)]; }
 
 /* ---- life ---- */
@@ -209,7 +211,7 @@ static Channel *local_sender(ExecPipeline *p, const Channel *to, int way)
 static Status receive(ExecPipeline *p, int way, void *data, size_t bytes)
 {
     Channel *c = &p->in[way][p->chunk];
-    Backend *b = p->o.chunks[p->chunk]->memory->backend;
+    const Backend *b = backend_of(p);
     CHECK(bytes <= p->o.boundary, "a boundary of %zu bytes, at most %zu", bytes, p->o.boundary);
     CHECK(c->taken == p->micro, "boundaries arrive in ascending order");
     c->taken++;
@@ -229,7 +231,7 @@ static Status send(ExecPipeline *p, int way, void *data, size_t bytes)
     c->taken++;
     *ticket = NULL;
     TRY(await(p, former, c, way, p->micro, false));
-    TRY(backend_download(p->o.chunks[p->chunk]->memory->backend, buffer(p, c, p->micro), data, bytes));
+    TRY(backend_download(backend_of(p), buffer(p, c, p->micro), data, bytes));
     if (c->peer == p->o.place) return OK;
     return post(p, c, p->chunk, way, p->micro, false, bytes, ticket);
 }
@@ -285,10 +287,13 @@ static Status run_order_work(ExecPipeline *p, const Work *w)
     return exec_run_work(p->o.chunks[w->chunk], w->kind, w->slot, rows, &links);
 }
 
+/* A device ends a work before the next one begins, so that its time is its own and no wait for a boundary is counted
+   while it computes. */
 static Status run_work(ExecPipeline *p, const Work *w)
 {
     double start = clock_monotonic(), before = p->idle;
     Status status = w->kind < N_WORKS ? run_order_work(p, w) : p->o.item(p->o.self, w);
+    if (status == OK) status = backend_wait(backend_of(p));
     note_work(p, w, start, p->idle - before);
     if (p->o.ran) p->o.ran(p->o.self, w, clock_monotonic() - start - (p->idle - before));
     return status;

@@ -1,8 +1,9 @@
 /* A place of a pipeline: its chunks, and the boundaries that pass between places while works run.
 
    Boundaries go through staging buffers in the host's memory, AHEAD for each chunk, way and direction of travel: a send
-   copies into the next one and posts it, a receive waits for the next one and copies it out. Receives are posted as
-   soon as a buffer is free, so a boundary travels while both ends compute. Everything exists before the first step. */
+   copies into the next one and posts it, a receive waits for the next one and copies it out; on a device these are its
+   uploads and downloads. Receives are posted as soon as a buffer is free, so a boundary travels while both ends
+   compute. Everything exists before the first step. */
 #ifndef CAIRN_EXEC_PIPELINE_H
 #define CAIRN_EXEC_PIPELINE_H
 

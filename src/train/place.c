@@ -214,7 +214,7 @@ Status place_choose(const Config *c, const PlanInput *in, const Accounts *accoun
     p->wire = strcmp(c->wire, "bf16") == 0 ? BF16 : F32;
     p->bucket = c->bucket_size / (int64_t)sizeof(float);
     if (p->bucket > p->whole->params.size) p->bucket = p->whole->params.size;
-    if (p->bucket < NORM_BLOCK) p->bucket = NORM_BLOCK;
+    p->bucket = p->bucket < NORM_BLOCK ? NORM_BLOCK : p->bucket / NORM_BLOCK * NORM_BLOCK;
     take_number(p, ranks);
     take_levels(p, policies);
     take_models(p);
@@ -267,16 +267,31 @@ size_t place_staging(const PipelinePlace *p, const RunPlan *plan)
     return bytes;
 }
 
+static size_t norm_table_bytes(const PipelinePlace *p)
+{
+    return (size_t)optim_norm_blocks(&p->whole->params, p->whole->params.size) * sizeof(double);
+}
+
 /* Of the elements of a sum all parts and the terms of the own part; the table of norm blocks; the other use's part of
    the word embedding's gradient. */
-size_t place_comm_bytes(const PipelinePlace *p)
+size_t place_scratch_bytes(const PipelinePlace *p)
 {
-    size_t most = (size_t)p->bucket, holders = (size_t)place_replicas(p);
-    size_t table = (size_t)optim_norm_blocks(&p->whole->params, p->whole->params.size) * sizeof(double);
+    size_t most = (size_t)p->bucket, holders = (size_t)place_replicas(p), table = norm_table_bytes(p);
     size_t sum = (2 * most + holders * PARAM_ALIGN) * sizeof(float);
     size_t bytes = table > sum ? table : sum, factors = kfac_scratch_bytes(&p->kfac);
     if (factors > bytes) bytes = factors;
     return (bytes + 63) / 64 * 64;
+}
+
+size_t place_copy_bytes(const PipelinePlace *p)
+{
+    size_t bucket = (size_t)p->bucket * sizeof(float), table = norm_table_bytes(p);
+    return bucket > table ? bucket : table;
+}
+
+size_t place_comm_bytes(const PipelinePlace *p, const Backend *b)
+{
+    return place_scratch_bytes(p) + (b->device ? place_copy_bytes(p) : 0);
 }
 
 Status place_plan(const Config *c, const PlanInput *in, const Accounts *accounts, const Ranks *ranks, RunPlan *plan)
@@ -306,7 +321,15 @@ Status place_plan(const Config *c, const PlanInput *in, const Accounts *accounts
 
 Status place_refuse(const PipelinePlace *p, const RunPlan *plan)
 {
-    const Account *of = &plan->accounts.row[0];
+    const Accounts *all = &plan->accounts;
+    const Account *of = &all->row[0];
+    if (of->peak <= of->budget) of = &all->row[all->n - 1];
+    if (of != &all->row[0])
+        return fail(
+            E_MEMORY,
+            "place %d of the pipeline takes %.1f MiB beside its device, for boundaries, sums and the state that "
+            "is being saved, more than %s of %.1f MiB. Start fewer ranks on a host",
+            p->number, MIB(of->peak), of->limit, MIB(of->budget));
     return fail(E_MEMORY,
                 "place %d of the pipeline takes %.1f MiB with evaluation and the state that is being saved, more than "
                 "%s of %.1f MiB. Give --recompute auto, a larger --memory-budget, or fewer layers to this place by "

@@ -34,7 +34,7 @@ struct PipelinePlace {
     char policy[24];       /* of all stages, or "by stage" */
     int64_t tokens;        /* of a micro-batch */
     double step_s;         /* predicted */
-    int64_t bucket;        /* elements that travel at once in a sum */
+    int64_t bucket;        /* elements that travel at once in a sum: whole norm blocks */
     Dtype wire;
     PlaceFill fill;
     Kfac kfac;              /* of what this rank holds, a part for each chunk; interval 0: none */
@@ -84,8 +84,11 @@ Intervals *place_norm_parts(const PipelinePlace *p);
 /* Each rank's part of the whole space in snapshots: all slices together are the space, each element once. (ranks); the
    caller frees. A rank holds every tensor of its slice. */
 Intervals *place_slices(const PipelinePlace *p);
-/* Bytes of the region COMM, and of boundaries' staging for plans with such a capacity. */
-size_t place_comm_bytes(const PipelinePlace *p);
+/* Bytes of the region COMM: scratch of the sums, and behind it, with a device, a copy of what the host exchanges (at
+   most place_copy_bytes at once). Of boundaries' staging for plans with such a capacity. */
+size_t place_scratch_bytes(const PipelinePlace *p);
+size_t place_copy_bytes(const PipelinePlace *p);
+size_t place_comm_bytes(const PipelinePlace *p, const Backend *b);
 size_t place_boundary(const PipelinePlace *p, const Plan *plan);
 size_t place_staging(const PipelinePlace *p, const RunPlan *plan);
 /* The pipeline that evaluates: chimera's first direction alone. */

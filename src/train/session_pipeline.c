@@ -263,8 +263,12 @@ Status pipeline_share_norms(const Session *s)
 {
     const SessionPipeline *p = s->pipeline;
     if (!s->options.ranks) return OK;
-    float *table = exec_data(s->train, s->plan.train_tensors.norm_sums);
-    return comm_gather_parts(ranks_comm(s->options.ranks), table, p->norm_parts, F32, s->memory.base[REGION_COMM]);
+    TensorId t = s->plan.train_tensors.norm_sums;
+    int64_t n = (int64_t)(s->plan.train.tensors[t].bytes / sizeof(float));
+    float *there = exec_data(s->train, t), *table;
+    TRY(pipeline_take(s, there, n, &table));
+    TRY(comm_gather_parts(ranks_comm(s->options.ranks), table, p->norm_parts, F32, s->memory.base[REGION_COMM]));
+    return pipeline_put(s, there, n);
 }
 
 /* ---- evaluation ---- */

@@ -121,11 +121,16 @@ Status pipeline_longest(const SessionPipeline *p, double *seconds);
 int pipeline_last_chunk(const PipelinePlace *at, int direction);
 
 /* ---- state (session_pipeline_state.c) ---- */
+/* Where the host has an array of the backend's memory for exchanges: the array itself, or with a device a copy in the
+   region COMM, of at most place_copy_bytes, which the next call replaces. take fills the copy, put writes it back. */
+float *pipeline_copy(const Session *s, float *there);
+Status pipeline_take(const Session *s, const float *there, int64_t n, float **here);
+Status pipeline_put(const Session *s, float *there, int64_t n);
 /* Collective. Between rank 0's array of the whole space and what ranks hold, at `place` of this rank's. */
 Status pipeline_spread(const Session *s, const float *whole, float *place);
 Status pipeline_collect(const Session *s, float *whole, const float *place);
 /* Elements of the whole space, of tensors that are held here; gaps between tensors are 0. */
-void pipeline_read_range(const Session *s, const float *place, int64_t begin, int64_t end, float *to);
+Status pipeline_read_range(const Session *s, const float *place, int64_t begin, int64_t end, float *to);
 Status pipeline_check_same(const Session *s, const float *weights);
 /* Collective. params_sum of the whole space, of values that lie as the place's weights do. */
 Status pipeline_digest(const Session *s, const float *values, uint64_t *digest);

@@ -19,22 +19,27 @@ Comm *pipeline_group(const SessionPipeline *p, int stage)
 
 /* ---- sums between holders ---- */
 
-/* Each rank of the group adds an even part. The sum's bits do not depend on the parts. */
+/* Each rank of the group adds an even part. The sum's bits do not depend on the parts. `x`: in the backend's memory. */
 static Status sum_elements(const SessionPipeline *p, Comm *group, float *x, int64_t count)
 {
+    const Session *s = p->session;
     Status status = OK;
     int n = group->size;
     Interval *intervals = mem_array((size_t)n, sizeof *intervals);
     Intervals *parts = mem_array((size_t)n, sizeof *parts);
-    for (int64_t at = 0; at < count && status == OK; at += p->place->bucket) {
+    for (int64_t at = 0; at < count; at += p->place->bucket) {
         int64_t size = count - at < p->place->bucket ? count - at : p->place->bucket;
         for (int r = 0; r < n; r++) {
             intervals[r] = (Interval){size * r / n, size * (r + 1) / n};
             int64_t own = intervals[r].end - intervals[r].begin;
             parts[r] = (Intervals){.intervals = &intervals[r], .count = own > 0, .size = own};
         }
-        status = comm_allreduce(group, x + at, parts, p->place->wire, p->session->memory.base[REGION_COMM]);
+        float *here;
+        TRY_DONE(pipeline_take(s, x + at, size, &here));
+        TRY_DONE(comm_allreduce(group, here, parts, p->place->wire, s->memory.base[REGION_COMM]));
+        TRY_DONE(pipeline_put(s, x + at, size));
     }
+done:
     free(intervals);
     free(parts);
     return status;
@@ -86,26 +91,35 @@ Status pipeline_sum_stages(const SessionPipeline *p)
     return OK;
 }
 
-/* Two terms: their order does not matter. */
-static void add(float *x, const float *y, int64_t n)
+/* `own` goes to the place with the other use, whose gradient comes to `other`. */
+static Status swap_uses(const SessionPipeline *p, int peer, float *own, float *other, size_t bytes)
 {
-    for (int64_t i = 0; i < n; i++) x[i] += y[i];
+    CommTicket *in = NULL, *out = NULL;
+    Status status = comm_post(p->link, peer, TIE_TAG, false, other, bytes, &in);
+    if (status == OK) status = comm_post(p->link, peer, TIE_TAG, true, own, bytes, &out);
+    Status received = comm_wait(p->link, in, "the other gradient of the word embedding"),
+           sent = comm_wait(p->link, out, "the gradient of the word embedding");
+    TRY(status);
+    TRY(received);
+    return sent;
 }
 
-static Status add_other_use(const SessionPipeline *p, int peer, float *x, int64_t count)
+/* The other use's gradient `y` lies here too, or (NULL) at `peer`. Two terms: their order does not matter. */
+static Status add_other_use(const SessionPipeline *p, int peer, float *x, const float *y, int64_t count)
 {
-    float *other = p->session->memory.base[REGION_COMM];
+    const Session *s = p->session;
+    float *scratch = s->memory.base[REGION_COMM];
+    bool device = s->options.backend->device;
     for (int64_t at = 0; at < count; at += p->place->bucket) {
         int64_t n = count - at < p->place->bucket ? count - at : p->place->bucket;
-        CommTicket *in = NULL, *out = NULL;
-        Status status = comm_post(p->link, peer, TIE_TAG, false, other, (size_t)n * sizeof *x, &in);
-        if (status == OK) status = comm_post(p->link, peer, TIE_TAG, true, x + at, (size_t)n * sizeof *x, &out);
-        Status received = comm_wait(p->link, in, "the other gradient of the word embedding"),
-               sent = comm_wait(p->link, out, "the gradient of the word embedding");
-        TRY(status);
-        TRY(received);
-        TRY(sent);
-        add(x + at, other, n);
+        size_t bytes = (size_t)n * sizeof *x;
+        const float *other = y && !device ? y + at : scratch;
+        float *own;
+        TRY(pipeline_take(s, x + at, n, &own));
+        if (!y) TRY(swap_uses(p, peer, own, scratch, bytes));
+        if (y && device) TRY(backend_download(s->options.backend, scratch, y + at, bytes));
+        for (int64_t i = 0; i < n; i++) own[i] += other[i];
+        TRY(pipeline_put(s, x + at, n));
     }
     return OK;
 }
@@ -115,20 +129,13 @@ Status pipeline_tie(const SessionPipeline *p)
     const PipelinePlace *at = p->place;
     const Param *tied = model_tied(at->whole);
     int peer, chunk, i = tied ? params_find(&at->held.params, tied->name) : -1;
-    if (i < 0 || at->grid.stages == 1) {
-        if (at->both_uses)
-            add(gradients(p) + at->held.params.params[i].offset, gradients(p) + at->held.params.size, param_held(tied));
-        return OK;
-    }
+    if (i < 0 || (at->grid.stages == 1 && !at->both_uses)) return OK;
     float *x = gradients(p) + at->held.params.params[i].offset;
-    if (at->both_uses) {
-        add(x, gradients(p) + at->held.params.size, param_held(tied));
-        return OK;
-    }
+    if (at->both_uses) return add_other_use(p, 0, x, gradients(p) + at->held.params.size, param_held(tied));
     bool first = false;
     for (int k = 0; k < chunks_of(p); k++) first |= stage_is_first(place_stage(at, k));
     pipeline_home(shape(p), first ? at->grid.stages - 1 : 0, 0, &peer, &chunk);
-    return add_other_use(p, peer, x, param_held(tied));
+    return add_other_use(p, peer, x, NULL, param_held(tied));
 }
 
 /* ---- losses ---- */

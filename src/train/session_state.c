@@ -210,12 +210,14 @@ Status session_share(Session *s, bool moments)
     return session_ready(s);
 }
 
+static bool read_by_copy(const Session *s) { return s->options.backend->device && !s->pipeline; }
+
 Status session_read(const Session *s, StateArray which, float *room, const float **values)
 {
     const Backend *b = s->options.backend;
     CHECK(which == STATE_WEIGHTS || !session_sharded(s), "moments of a sharded optimizer are collected");
     *values = s->pipeline ? session_save_buffer(s) + which * s->whole->params.size : place_of(s, which);
-    if (!b->device) return OK;
+    if (!read_by_copy(s)) return OK;
     float *copy = room ? room : mem_alloc(array_bytes(s));
     Status status = backend_download(b, copy, *values, array_bytes(s));
     *values = status == OK ? copy : NULL;
@@ -232,10 +234,7 @@ const float *session_part(const Session *s, StateArray which, bool *own)
 Status session_read_range(const Session *s, StateArray which, int64_t begin, int64_t end, float *to)
 {
     bool own;
-    if (s->pipeline) {
-        pipeline_read_range(s, place_of(s, which), begin, end, to);
-        return OK;
-    }
+    if (s->pipeline) return pipeline_read_range(s, place_of(s, which), begin, end, to);
     const float *from = session_part(s, which, &own);
     from += own ? intervals_before(&s->plan.input.exchange->slices[ranks_rank(s->options.ranks)], begin) : begin;
     return backend_download(s->options.backend, to, from, (size_t)(end - begin) * sizeof *to);
@@ -243,7 +242,7 @@ Status session_read_range(const Session *s, StateArray which, int64_t begin, int
 
 void session_read_done(const Session *s, const float *values)
 {
-    if (s->options.backend->device) free((void *)(uintptr_t)values);
+    if (read_by_copy(s)) free((void *)(uintptr_t)values);
 }
 
 Status session_check_same(const Session *s)

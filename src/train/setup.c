@@ -195,13 +195,26 @@ static Status warn_shared_device(Ranks *ranks, const Device *d)
     return status;
 }
 
+/* All ranks have the same options by now; `auto` may have opened different backends. */
+static Status check_backends(Ranks *ranks, const Backend *b)
+{
+    TRY(ranks_meet(ranks));
+    return comm_agree(ranks_comm(ranks), &(CommFact){"the backend", b->name}, 1);
+}
+
+/* Boundaries and gradients of a pipeline go through the hosts' memory. */
+static Status check_places(Ranks *ranks, const Backend *b)
+{
+    if (!ranks) return OK;
+    TRY(check_backends(ranks, b));
+    return b->device ? warn_shared_device(ranks, b->device) : OK;
+}
+
 Status setup_comm_device(const Config *c, Ranks *ranks, Backend *backend, CommDevice **device)
 {
     *device = NULL;
     if (!ranks) return OK;
-    /* All ranks have the same options by now; `auto` may have opened different backends. */
-    TRY(ranks_meet(ranks));
-    TRY(comm_agree(ranks_comm(ranks), &(CommFact){"the backend", backend->name}, 1));
+    TRY(check_backends(ranks, backend));
     bool asked = strcmp(c->comm, "nccl") == 0;
     if (!asked && !backend->device) return OK;
     if (!asked && strcmp(c->comm, "auto") != 0) return warn_shared_device(ranks, backend->device);
@@ -245,8 +258,10 @@ static Status open_kfac(const Config *c, const Model *model, Setup *s)
 /* In place of planner_choose. */
 static Status plan_place(const Config *c, PlanInput *in, const Accounts *accounts, Setup *s)
 {
-    if (s->backend->device || !s->backend->op[OP_BLOCK_SUMS].run)
-        return fail(E_USAGE, "--pipeline trains on a host's processors, and the backend is '%s': use --backend cpu",
+    TRY(check_places(s->ranks, s->backend));
+    if (!s->backend->op[OP_BLOCK_SUMS].run)
+        return fail(E_USAGE,
+                    "--pipeline: the backend '%s' has no sums of norm blocks, so it cannot update a stage alone",
                     s->backend->name);
     TRY(place_choose(c, in, accounts, s->ranks, &s->place));
     in->place = s->place;

@@ -55,6 +55,11 @@ if [ ${#ranks[@]} -gt 0 ]; then # over NCCL's twin
     [ "$(count '"kind": "all_reduce", "case": "ranks-2-' "$ours")" -eq 3 ] || complain "not three sums between two ranks"
     [ "$(count '"kind": "ranks", "case": "ranks-2", "ranks": 2' "$ours")" -eq 1 ] || complain "no step of two ranks"
 fi
+if [ -e "$build/cairn_gloo.so" ]; then
+    tests=$((tests + 2))
+    [ "$(count '"kind": "test", "case": "pipelines-zb-v", "verdict": "passed"' res/gpu-dry-run-tests.jsonl)" -eq 1 ] ||
+        complain "no pipeline of two places"
+fi
 [ "$(count '"verdict": "passed"' res/gpu-dry-run-tests.jsonl)" -eq $tests ] || complain "not $tests tests"
 [ "$(count 'no compute-sanitizer' res/gpu-dry-run-tests.jsonl)" -eq 4 ] || complain "sanitizers are not left out"
 ! grep -q '"same_bits": false' "$ours" || complain "a policy ends with other weights"

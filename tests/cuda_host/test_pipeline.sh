@@ -1,0 +1,128 @@
+#!/usr/bin/env bash
+# Pipelines on devices with memory of their own, boundaries and sums through the hosts: every schedule has the losses,
+# weights and moments of as many devices without a pipeline as it has replicas, to the last bit; it saves, resumes,
+# evaluates, survives a lost rank and is profiled; the device's memory is the plan's.
+set -euo pipefail
+# shellcheck source=tests/dist/ranks.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/../dist/ranks.sh"
+export CAIRN_TEST_CUDA_HOST_DEVICE=64 CAIRN_TEST_CUDA_HOST_GPUS=4 CAIRN_TEST_CUDA_HOST_FAR=1
+
+make_tiny_bert tiny
+sed -i 's/"num_hidden_layers": 2/"num_hidden_layers": 4/; s/"hidden_size": 32/"hidden_size": 16/
+    s/"intermediate_size": 64/"intermediate_size": 32/' tiny/config.json
+mkdir data
+head -n 14 "$sample/train.tsv" >data/train.tsv
+for name in dev_matched dev_mismatched; do head -n 5 "$sample/$name.tsv" >"data/$name.tsv"; done
+glue=(glue --model-config tiny/config.json --vocab tiny/vocab.txt --data-dir data --do-train --backend cuda_host
+    --max-seq-length 8 --batch-size 9 --micro-batch-tokens 16 --bucket-size 20KiB --learning-rate 1e-3
+    --max-grad-norm 0.05 --comm gloo --snapshot-steps 0)
+this=("${glue[@]}" --precision fp32 --max-steps 2)
+
+# same DIR DIR STEP: losses, weights and moments to the last bit
+same() {
+    cmp <(losses "$1") <(losses "$2") || complain "$2 has other losses than $1"
+    cmp "$1/model.safetensors" "$2/model.safetensors" || complain "$2 has other weights than $1"
+    cmp "$1/checkpoint-$3/optimizer.safetensors" "$2/checkpoint-$3/optimizer.safetensors" ||
+        complain "$2 has other moments than $1"
+    [ "$(losses "$2" | wc -l)" -eq "$3" ] || complain "$2 has not $3 losses"
+}
+
+# piped RANKS REFERENCE SCHEDULE...: a run of "${this[@]}" by this pipeline, in $out, has the reference's bits and its planned memory
+piped() {
+    local n=$1 like=$2
+    shift 2
+    out="$n of $*"
+    start "$n" log "${this[@]}" --output-dir "$out" --pipeline "$@"
+    ended 0
+    same "$like" "$out" 2
+    [ "$(json_number "$out/run.json" measured_peak_bytes)" = "$(json_number "$out/run.json" planned_peak_bytes)" ] ||
+        complain "$out: $(grep peak_bytes "$out/run.json")"
+}
+
+# plain RANKS OPTION...
+plain() {
+    start "$1" log "${this[@]}" --output-dir "plain$1" "${@:2}"
+    ended 0
+}
+
+saves=(--save-steps 1 --keep 9 --digest-steps 1)
+plain 1 --do-eval "${saves[@]}"
+# steps of five micro-batches and of two
+for schedule in gpipe 1f1b interleaved zb-h1 zb-v; do
+    [ "$schedule" = zb-v ] || piped 2 plain1 "$schedule" --recompute none
+    piped 2 plain1 "$schedule" --recompute full --do-eval
+    cmp plain1/eval_results.txt "$out/eval_results.txt" || complain "$schedule: another evaluation"
+done
+piped 2 plain1 zb-v "${saves[@]}"
+digests_of() { grep -o '"grads_digest.*' "$1/metrics.jsonl"; }
+[ "$(digests_of plain1)" = "$(digests_of "$out")" ] || complain "zb-v has other digests"
+
+# it resumes by another pipeline, and without one
+staged=$out
+for next in "2 --pipeline 1f1b" "1"; do
+    read -r n schedule <<<"$next"
+    rm -r "$staged/checkpoint-2" "$staged/model.safetensors" "$staged/run.json"
+    # shellcheck disable=SC2086 # words
+    start "$n" staged "${this[@]}" --output-dir "$staged" "${saves[@]}" $schedule
+    ended 0
+    grep -q "resuming from .*checkpoint-1" staged.0 || complain "the run on $n ranks did not resume"
+    same plain1 "$staged" 2
+done
+
+# replicas, in bf16
+this=("${glue[@]}" --precision bf16 --max-steps 2 --optimizer lamb)
+plain 2
+piped 2 plain2 chimera --recompute full
+piped 4 plain2 zb-h1 --stages 2 --stage-layers 3,1 --recompute full
+piped 2 plain2 chimera --recompute none --profile 2
+profile=$out/profile
+awk -F , 'NR > 1 && ($10 < $9 || $9 < end[$2] - 1e-6) { print "overlap: " $0; bad = 1 } NR > 1 { end[$2] = $10 } END { exit bad || NR < 20 }' \
+    "$profile/work.csv" || complain "$profile/work.csv: works overlap, or are few"
+calls=$(awk -F , 'NR > 1 { n += $4; if (!($5 > 0)) bad = 1 } END { print bad ? "bad" : n }' "$profile/kernels.csv")
+sed -n 's/.*"pid": \([0-9]*\), "tid": 1, "ts": \([-0-9.]*\), "dur": \([0-9.]*\), .*"instr": .*/\1 \2 \3/p' "$profile/trace.json" |
+    sort -n -k 1,1 -k 2,2 | awk '$1 == rank && $2 < end - 0.01 { print "overlap: " $0; bad = 1 } { rank = $1; end = $2 + $3 }
+        END { exit bad || NR < 100 }' || complain "$profile/trace.json: instrs of one lane overlap, or are few"
+[ "$(grep -c '"instr": ' "$profile/trace.json")" = "$calls" ] || complain "$profile: kernels.csv has $calls calls, the trace others"
+
+# The state in memory is saved after a lost rank.
+peer_timeout=3
+long=("${glue[@]}" --precision fp32 --max-steps 100000 --schedule constant --warmup 0 --save-every 0 --snapshot-steps 1)
+start 2 lost "${long[@]}" --output-dir lost --pipeline 1f1b
+wait_until 30 reached lost 4 || complain "lost does not get to its fourth step"
+kill -KILL -- "$(pgrep -P "${ranks[1]}")"
+code=0
+wait "${ranks[0]}" 2>/dev/null || code=$?
+[ "$code" -eq 77 ] || complain "the other rank ended with $code instead of 77"
+wait "${ranks[1]}" 2>/dev/null || true
+if saved=$(compgen -G "lost/checkpoint-*"); then
+    start 1 alone "${long[@]}" --output-dir alone --max-steps "${saved#*checkpoint-}"
+    ended 0
+    cmp "$saved/optimizer.safetensors" "alone/${saved#*/}/optimizer.safetensors" || complain "$saved: other moments"
+else
+    complain "nothing is saved in lost: $(tail -n 1 lost.0)"
+fi
+
+# pretraining: the two gradients of the word embedding on two devices, and on one
+if "$CAIRN_BINARY" wiki --input "$source_dir/tasks/pretrain/sample/sample.xml" --output-dir text 2>/dev/null &&
+    "$CAIRN_BINARY" vocab --input text --size 300 --output vocab.txt 2>/dev/null &&
+    "$CAIRN_BINARY" shards --input text --vocab vocab.txt --output-dir shards --max-seq-length 32 2>/dev/null; then
+    this=(pretrain --data-dir shards --vocab vocab.txt --model-config tiny/config.json --batch-size 6 --max-seq-length 32
+        --micro-batch-tokens 64 --bucket-size 4KiB --max-steps 2 --backend cuda_host --precision fp32 --do-train --snapshot-steps 0)
+    sed -i "s/\"vocab_size\": [0-9]*/\"vocab_size\": $(wc -l <vocab.txt)/" tiny/config.json
+    start 1 log "${this[@]}" --output-dir stage1 --pipeline gpipe --stages 1
+    ended 0
+    for schedule in zb-v 1f1b; do piped 2 stage1 "$schedule"; done
+else
+    echo "without shards: pretraining is left out"
+fi
+
+# refused by name
+sed -i "s/\"vocab_size\": [0-9]*/\"vocab_size\": $(wc -l <tiny/vocab.txt)/" tiny/config.json
+refused() {
+    expect 2 "$CAIRN_BINARY" "${glue[@]}" --max-steps 1 --output-dir refused --pipeline gpipe --stages 1 "${@:2}"
+    says "$1"
+}
+refused "use --comm gloo" --comm nccl
+refused "has no K-FAC" --kfac-interval 2
+refused "--recompute offload" --recompute offload
+finish
