@@ -251,18 +251,18 @@ done:
     }
     free(place);
     free(file);
-    return status;
+    return status == E_IO ? E_USAGE : status;
 }
 
 Status file_try_place(const char *path)
 {
     struct stat st;
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) /* a device or a pipe */
-        return S_ISDIR(st.st_mode) ? fail(E_IO, "%s: is a folder; expected the name of a file", path) : OK;
+        return S_ISDIR(st.st_mode) ? fail(E_USAGE, "%s: is a folder; expected the name of a file", path) : OK;
     char *folder = file_directory(path);
     Status status = file_is_directory(folder)
                         ? file_try_directory(folder)
-                        : fail(E_IO, "%s: cannot be written: the folder %s does not exist", path, folder);
+                        : fail(E_USAGE, "%s: cannot be written: the folder %s does not exist", path, folder);
     free(folder);
     return status;
 }

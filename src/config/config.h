@@ -2,10 +2,10 @@
 
    A value comes from a flag, else from the environment (CAIRN_BATCH_SIZE), else from --config FILE.json, else from
    --preset, else from the default. FILE may be the run.json of a run: its configuration is taken, with
-   paths from the folder where that run was started. Flags are kebab-case; `_` is taken for `-`. Flags and keys of other trainers are taken where they mean the same (names.c). An unknown flag,
-   key or CAIRN_ variable is an error that names a similar one. Of a repeated flag the last counts; a repeated key or
-   variable is an error. After a "--" all words are positional. Config is read-only after config_parse. Kernels and exec
-   never see it. */
+   paths from the folder where that run was started. Flags are kebab-case; `_` is taken for `-`. Flags and keys of other
+   trainers are taken where they mean the same (names.c). An unknown flag, key or CAIRN_ variable is an error that names
+   a similar one. Of a repeated flag the last counts; a repeated key or variable is an error. After a "--" all words are
+   positional. Config is read-only after config_parse. Kernels and exec never see it. */
 #ifndef CAIRN_CONFIG_CONFIG_H
 #define CAIRN_CONFIG_CONFIG_H
 

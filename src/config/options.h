@@ -3,8 +3,8 @@
    X(field, type, default, low, high, words, unit, effect, commands, help): the flag is the field with `-` for `_`. low
    and high bound numbers; `words` are a Choice's. `commands` are letters: * every task, g glue, k squad, p plan, c
    convert, i inspect, v vocab, r report, t pretrain, w wiki, s shards, l launch, n snapshot, y verify, d predict, z
-   sweep, q variability, o doctor; R: each rank may have its own, D: a place, which all ranks have or none. The rows of
-   a group follow each other; OPTION_GROUP_LIST has its title. */
+   sweep, q variability, o doctor; R: each rank may have its own, D: a place, which all ranks have or none; T: only
+   training uses it, S: only several ranks. The rows of a group follow each other; OPTION_GROUP_LIST has its title. */
 #ifndef CAIRN_CONFIG_OPTIONS_H
 #define CAIRN_CONFIG_OPTIONS_H
 
@@ -62,31 +62,31 @@
     X(strip_accents, Choice, "auto", 0, 0, "auto yes no", "WHEN", RESULT, "*vs",                                       \
       "strip accents; auto: as --do-lower-case")                                                                       \
     /* training */                                                                                                     \
-    X(batch_size, Count, "32", 1, 1048576, "", "N", RESULT, "*p", "sequences per step")                                \
+    X(batch_size, Count, "32", 1, 1048576, "", "N", RESULT, "*pT", "sequences per step")                               \
     X(micro_batch_tokens, Text, "default", 0, 0, "", "N", BITS, "*p",                                                  \
       "tokens per forward and backward pass: a number, step (one pass per step), auto (the planner's choice); "        \
       "default: those of a step, at most 16384")                                                                       \
-    X(learning_rate, Real, "2e-5", 0, 100, "", "X", RESULT, "*", "peak learning rate")                                 \
-    X(epochs, Real, "3", 1e-6, 1e6, "", "X", RESULT, "*", "passes over the training data")                             \
-    X(max_steps, Count, "0", 0, 1e15, "", "N", RESULT, "*p", "number of steps; 0: from --epochs")                      \
-    X(warmup, Text, "0.1", 0, 0, "", "X", RESULT, "*", "a fraction (0.1, 10%) or a count of steps (1000)")             \
-    X(schedule, Text, "linear", 0, 0, "", "NAME", RESULT, "*",                                                         \
+    X(learning_rate, Real, "2e-5", 0, 100, "", "X", RESULT, "*T", "peak learning rate")                                \
+    X(epochs, Real, "3", 1e-6, 1e6, "", "X", RESULT, "*T", "passes over the training data")                            \
+    X(max_steps, Count, "0", 0, 1e15, "", "N", RESULT, "*pT", "number of steps; 0: from --epochs")                     \
+    X(warmup, Text, "0.1", 0, 0, "", "X", RESULT, "*T", "a fraction (0.1, 10%) or a count of steps (1000)")            \
+    X(schedule, Text, "linear", 0, 0, "", "NAME", RESULT, "*T",                                                        \
       "linear, poly:P, cosine or constant; with -nvidia: NVIDIA's form, which jumps at the end of warmup")             \
-    X(optimizer, Choice, "adamw", 0, 0, "adamw lamb nvlamb", "NAME", RESULT, "*p", "update rule")                      \
-    X(bias_correction, Switch, "false", 0, 0, "", "", RESULT, "*", "correct the moments' bias (BERT does not)")        \
-    X(adam_beta1, Real, "0.9", 0, 0.999999, "", "X", RESULT, "*", "decay of the first moment")                         \
-    X(adam_beta2, Real, "0.999", 0, 0.9999999, "", "X", RESULT, "*", "decay of the second moment")                     \
-    X(adam_eps, Real, "1e-6", 0, 1, "", "X", RESULT, "*", "added to the root of the second moment")                    \
-    X(weight_decay, Real, "0.01", 0, 10, "", "X", RESULT, "*", "decoupled decay; never of biases and LayerNorms")      \
-    X(kfac_interval, Count, "0", 0, 1000000, "", "K", RESULT, "*p",                                                    \
+    X(optimizer, Choice, "adamw", 0, 0, "adamw lamb nvlamb", "NAME", RESULT, "*pT", "update rule")                     \
+    X(bias_correction, Switch, "false", 0, 0, "", "", RESULT, "*T", "correct the moments' bias (BERT does not)")       \
+    X(adam_beta1, Real, "0.9", 0, 0.999999, "", "X", RESULT, "*T", "decay of the first moment")                        \
+    X(adam_beta2, Real, "0.999", 0, 0.9999999, "", "X", RESULT, "*T", "decay of the second moment")                    \
+    X(adam_eps, Real, "1e-6", 0, 1, "", "X", RESULT, "*T", "added to the root of the second moment")                   \
+    X(weight_decay, Real, "0.01", 0, 10, "", "X", RESULT, "*T", "decoupled decay; never of biases and LayerNorms")     \
+    X(kfac_interval, Count, "0", 0, 1000000, "", "K", RESULT, "*pT",                                                   \
       "precondition the encoder's gradients with K-FAC, its statistics gathered every K steps; 0: none. plan "         \
       "--pipeline: fill the bubbles with its work")                                                                    \
-    X(kfac_lag, Text, "auto", 0, 0, "", "L", RESULT, "*p",                                                             \
+    X(kfac_lag, Text, "auto", 0, 0, "", "L", RESULT, "*pT",                                                            \
       "steps from gathered statistics until their inverses are used, at most K; auto: 0, with a pipeline K")           \
-    X(kfac_damping, Real, "0.001", 1e-12, 1e6, "", "X", RESULT, "*p", "K-FAC's damping")                               \
-    X(max_grad_norm, Real, "1.0", 0, 1e9, "", "X", RESULT, "*", "clip the gradient's norm; 0: never")                  \
-    X(dropout, Real, "-1", -1, 0.999, "", "P", RESULT, "*p", "all dropout rates; -1: those of config.json")            \
-    X(label_smoothing, Real, "0", 0, 0.999, "", "X", RESULT, "g", "share of the target that all classes get evenly")   \
+    X(kfac_damping, Real, "0.001", 1e-12, 1e6, "", "X", RESULT, "*pT", "K-FAC's damping")                              \
+    X(max_grad_norm, Real, "1.0", 0, 1e9, "", "X", RESULT, "*T", "clip the gradient's norm; 0: never")                 \
+    X(dropout, Real, "-1", -1, 0.999, "", "P", RESULT, "*pT", "all dropout rates; -1: those of config.json")           \
+    X(label_smoothing, Real, "0", 0, 0.999, "", "X", RESULT, "gT", "share of the target that all classes get evenly")  \
     X(nsp, Choice, "on", 0, 0, "on off", "WHEN", RESULT, "ts",                                                         \
       "train next-sentence prediction too; shards: off makes sequences of one text, without pairs")                    \
     X(masking, Choice, "auto", 0, 0, "auto static dynamic", "HOW", RESULT, "ts",                                       \
@@ -95,9 +95,9 @@
     X(mask_fraction, Real, "0.15", 0.001, 0.9, "", "X", RESULT, "ts",                                                  \
       "fraction of the words that dynamic masking chooses")                                                            \
     X(whole_words, Switch, "false", 0, 0, "", "", RESULT, "ts", "dynamic masking chooses whole words")                 \
-    X(moments, Choice, "fresh", 0, 0, "fresh carried", "WHICH", RESULT, "t",                                           \
+    X(moments, Choice, "fresh", 0, 0, "fresh carried", "WHICH", RESULT, "tT",                                          \
       "with --model RUN: the optimizer's moments begin at 0 or come from that run's checkpoint")                       \
-    X(warmup_start, Count, "0", -1e12, 1e12, "", "N", RESULT, "t",                                                     \
+    X(warmup_start, Count, "0", -1e12, 1e12, "", "N", RESULT, "tT",                                                    \
       "step at which warmup begins; MLPerf's start_warmup_step, often negative")                                       \
     X(seed, Count, "42", 0, 9223372036854775807.0, "", "N", RESULT, "*s", "seed of weights, order and dropout")        \
     /* how */                                                                                                          \
@@ -105,16 +105,16 @@
       "compute type; auto: the backend's fastest (never fp16, tf32). tf32: fp32 with TF32 products, on a GPU")         \
     X(attention, Choice, "auto", 0, 0, "auto own cudnn", "KIND", BITS, "*p",                                           \
       "on a GPU: own kernels, or cudnn where dropout is 0 (bf16, fp16; untested on a GPU); auto: own")                 \
-    X(loss_scale, Text, "dynamic", 0, 0, "", "X", RESULT, "*",                                                         \
+    X(loss_scale, Text, "dynamic", 0, 0, "", "X", RESULT, "*T",                                                        \
       "fp16: dynamic (an overflow skips the update and halves it), or a fixed scale")                                  \
-    X(init_loss_scale, Real, "65536", 1, 4294967296.0, "", "X", RESULT, "*", "fp16: the dynamic scale at the start")   \
-    X(loss_scale_growth_interval, Count, "2000", 1, 2147483647, "", "N", RESULT, "*",                                  \
+    X(init_loss_scale, Real, "65536", 1, 4294967296.0, "", "X", RESULT, "*T", "fp16: the dynamic scale at the start")  \
+    X(loss_scale_growth_interval, Count, "2000", 1, 2147483647, "", "N", RESULT, "*T",                                 \
       "fp16: the dynamic scale doubles after N updates without an overflow")                                           \
     X(backend, Text, "auto", 0, 0, "", "NAME", BITS, "*pdR",                                                           \
       "auto (the first of the following that opens), cuda, cpu, or ref (plain loops)")                                 \
     X(threads, Count, "0", 0, 4096, "", "N", NONE, "*pwsdyR",                                                          \
       "number of threads, which changes no result; 0: one for each core that this process may use")                    \
-    X(recompute, Text, "none", 0, 0, "", "POLICY", NONE, "*p",                                                         \
+    X(recompute, Text, "none", 0, 0, "", "POLICY", NONE, "*pT",                                                        \
       "none, lean, ffn, selective, half-attention, full, offload (a GPU), every:K, auto; changes no bit of a result")  \
     X(memory_budget, Size, "auto", 0, 0, "", "SIZE", NONE, "*pdR",                                                     \
       "memory for the plan: 16GiB, 500MB, ...; auto: the free memory")                                                 \
@@ -127,20 +127,20 @@
     X(padded, Switch, "false", 0, 0, "", "", BITS, "*p", "pad every sequence to --max-seq-length (for comparison)")    \
     X(poison, Switch, "false", 0, 0, "", "", NONE, "*R", "fill every tensor with NaN at its last use (for tests)")     \
     /* state */                                                                                                        \
-    X(save_every, Duration, "20m", 0, 0, "", "TIME", NONE, "*",                                                        \
+    X(save_every, Duration, "20m", 0, 0, "", "TIME", NONE, "*T",                                                       \
       "time between saves of the training state; off: never by time")                                                  \
-    X(save_steps, Count, "0", 0, 1e15, "", "N", NONE, "*", "save every N steps too; 0: never by count")                \
-    X(keep, Count, "1", 1, 1000000, "", "N", NONE, "*R", "checkpoints to keep")                                        \
-    X(resume, Text, "auto", 0, 0, "", "WHAT", NONE, "*",                                                               \
+    X(save_steps, Count, "0", 0, 1e15, "", "N", NONE, "*T", "save every N steps too; 0: never by count")               \
+    X(keep, Count, "1", 1, 1000000, "", "N", NONE, "*RT", "checkpoints to keep")                                       \
+    X(resume, Text, "auto", 0, 0, "", "WHAT", NONE, "*T",                                                              \
       "auto (the newest checkpoint in --output-dir), never, or a checkpoint's folder")                                 \
     X(max_time, Duration, "off", 0, 0, "", "TIME", NONE, "*z",                                                         \
       "save and stop (exit code 75) before this much time has passed")                                                 \
-    X(stop_after, Duration, "off", 0, 0, "", "TIME", NONE, "*z",                                                       \
+    X(stop_after, Duration, "off", 0, 0, "", "TIME", NONE, "*zT",                                                      \
       "end training after this time in it, all processes of the run together, then evaluate; the schedule stays")      \
     X(override, Switch, "false", 0, 0, "", "", NONE, "*", "resume although flags that alter the run have changed")     \
     /* watching */                                                                                                     \
-    X(log_every, Count, "10", 1, 1e9, "", "N", NONE, "*R", "steps between log lines, without a terminal")              \
-    X(digest_steps, Count, "0", 0, 1e15, "", "N", NONE, "*",                                                           \
+    X(log_every, Count, "10", 1, 1e9, "", "N", NONE, "*RT", "steps between log lines, without a terminal")             \
+    X(digest_steps, Count, "0", 0, 1e15, "", "N", NONE, "*T",                                                          \
       "digests in metrics.jsonl: of the summed gradients at every step, of the weights every N steps; 0: none")        \
     X(eval_every, Count, "0", 0, 1e15, "", "N", NONE, "*", "evaluate every N steps and keep the best model in best/")  \
     X(n_best_size, Count, "20", 1, 10000, "", "N", NONE, "k",                                                          \
@@ -150,11 +150,11 @@
       "--version-2: no answer where its score exceeds the best answer's by more")                                      \
     X(patience, Count, "0", 0, 1000000, "", "N", NONE, "gk",                                                           \
       "end training after N evaluations of --eval-every without a better result; 0: never")                            \
-    X(eval_samples, Text, "", 0, 0, "", "N", NONE, "t",                                                                \
+    X(eval_samples, Text, "", 0, 0, "", "N", NONE, "tT",                                                               \
       "evaluate every N training sequences; mlperf: at the interval of MLPerf's rules")                                \
     X(eval_count, Count, "0", 0, 1e9, "", "N", NONE, "t",                                                              \
       "evaluate N sequences, at even distances among those of --eval-dir; 0: all")                                     \
-    X(target_mlm_accuracy, Real, "0", 0, 1, "", "X", NONE, "t", "stop when an evaluation reaches this; 0: never")      \
+    X(target_mlm_accuracy, Real, "0", 0, 1, "", "X", NONE, "tT", "stop when an evaluation reaches this; 0: never")     \
     X(log_format, Choice, "plain", 0, 0, "plain mlperf dllogger", "NAME", NONE, "tR",                                  \
       "write beside metrics.jsonl: mlperf.log (:::MLLOG lines), or dllogger.json")                                     \
     X(mlperf_org, Text, "reference_implementation", 0, 0, "", "NAME", NONE, "t",                                       \
@@ -166,7 +166,7 @@
     X(mlperf_cache_clear, Switch, "false", 0, 0, "", "", NONE, "t", "the hosts' page caches were emptied before")      \
     X(eval_batch_size, Count, "128", 1, 1048576, "", "N", NONE, "*pd",                                                 \
       "sequences per evaluation batch; changes no result")                                                             \
-    X(profile, Count, "0", 0, 10000, "", "N", NONE, "*",                                                               \
+    X(profile, Count, "0", 0, 10000, "", "N", NONE, "*T",                                                              \
       "time every instr of N steps, after 3 to warm up, into profile/ of --output-dir; changes no result")             \
     X(gpu_metrics, Duration, "off", 0, 0, "", "TIME", NONE, "*",                                                       \
       "each TIME (100ms) note the clocks, power, temperature, throttle reasons and ECC errors of each rank's GPU in "  \
@@ -176,19 +176,19 @@
     X(comm, Choice, "auto", 0, 0, "auto self gloo nccl", "NAME", NONE, "*dy",                                          \
       "how gradients are exchanged: gloo (from a GPU through the host's memory), nccl (from GPU to GPU), self (one "   \
       "rank alone); auto: nccl where each rank has a GPU of its own, else gloo")                                       \
-    X(rendezvous, Text, "auto", 0, 0, "", "WHERE", NONE, "*ldyR",                                                      \
+    X(rendezvous, Text, "auto", 0, 0, "", "WHERE", NONE, "*ldyRS",                                                     \
       "where ranks meet: file:DIR (shared by all hosts), tcp://HOST[:PORT] (rank 0 serves it); auto: from the "        \
       "launcher's environment")                                                                                        \
-    X(iface, Text, "", 0, 0, "", "LIST", NONE, "*ldyR",                                                                \
+    X(iface, Text, "", 0, 0, "", "LIST", NONE, "*ldyRS",                                                               \
       "network to use between hosts: names, prefixes, ^exclusions, CIDR, with commas between; default: the one on "    \
       "the route to the other hosts")                                                                                  \
-    X(connect_timeout, Duration, "5m", 0, 0, "", "TIME", NONE, "*ldyR",                                                \
+    X(connect_timeout, Duration, "5m", 0, 0, "", "TIME", NONE, "*ldyRS",                                               \
       "time that ranks wait for each other at the start")                                                              \
-    X(peer_timeout, Duration, "30s", 0, 0, "", "TIME", NONE, "*ldyR", "silence after which a rank counts as lost")     \
-    X(shard, Choice, "none", 0, 0, "none optimizer", "WHAT", NONE, "*p",                                               \
+    X(peer_timeout, Duration, "30s", 0, 0, "", "TIME", NONE, "*ldyRS", "silence after which a rank counts as lost")    \
+    X(shard, Choice, "none", 0, 0, "none optimizer", "WHAT", NONE, "*pTS",                                             \
       "optimizer: each rank keeps and updates its part of the moments alone (ZeRO-1)")                                 \
-    X(wire, Choice, "fp32", 0, 0, "fp32 bf16", "TYPE", BITS, "*p", "type of gradients between ranks")                  \
-    X(bucket_size, Size, "25MiB", 0, 0, "", "SIZE", BITS, "*p",                                                        \
+    X(wire, Choice, "fp32", 0, 0, "fp32 bf16", "TYPE", BITS, "*pTS", "type of gradients between ranks")                \
+    X(bucket_size, Size, "25MiB", 0, 0, "", "SIZE", BITS, "*pTS",                                                      \
       "approximate size of the pieces in which gradients are exchanged during backward")                               \
     X(pipeline, Choice, "none", 0, 0, "none gpipe 1f1b interleaved chimera zb-h1 zb-v all", "NAME", BITS, "*p",        \
       "train by a pipeline of --stages on the ranks, in this order; plan: predict time, bubble and memory, all: a "    \
@@ -197,16 +197,16 @@
     X(stage_chunks, Count, "2", 1, 64, "", "V", NONE, "*p", "interleaved: stages on a rank")                           \
     X(stage_layers, Text, "auto", 0, 0, "", "LIST", NONE, "*p",                                                        \
       "layers of each stage, with commas; auto: the slowest stage as fast as can be")                                  \
-    X(snapshot_steps, Text, "auto", 0, 0, "", "K", NONE, "*",                                                          \
+    X(snapshot_steps, Text, "auto", 0, 0, "", "K", NONE, "*T",                                                         \
       "copy the state to host memory every K steps; 0: never; auto: at a cost of 1 % of the time, with several ranks " \
       "or a launcher")                                                                                                 \
     X(snapshot_dir, Text, "/dev/shm", 0, 0, "", "DIR", NONE, "*lnR",                                                   \
       "memory-backed folder for snapshots, which outlive the process")                                                 \
-    X(snapshot_replicas, Text, "auto", 0, 0, "", "R", NONE, "*p",                                                      \
+    X(snapshot_replicas, Text, "auto", 0, 0, "", "R", NONE, "*pT",                                                     \
       "other hosts that hold a copy of each rank's part; auto: 1 with several hosts")                                  \
-    X(persist_file, Text, "", 0, 0, "", "FILE", NONE, "*R",                                                            \
+    X(persist_file, Text, "", 0, 0, "", "FILE", NONE, "*RT",                                                           \
       "when this file appears, the state is saved to disk and the run stops")                                          \
-    X(audit, Text, "off", 0, 0, "", "WHAT", NONE, "*p",                                                                \
+    X(audit, Text, "off", 0, 0, "", "WHAT", NONE, "*pT",                                                               \
       "catch a machine that computes wrongly: recompute (compare each recomputed tensor with its first value), P% "    \
       "(compute that share of the steps twice), recompute,P%, or off")                                                 \
     /* plan */                                                                                                         \

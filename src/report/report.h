@@ -139,6 +139,7 @@ typedef struct {
     const char *folder, *command;          /* where it was started, and its command line */
     const char *again;                     /* the command that makes the same run again; not in run.json */
     const char *waited_for;                /* the rank that the others waited for, and how long; NULL or "": none */
+    const char *best;                      /* the best evaluation while training, and its step; likewise */
     int ranks, threads;
     int64_t steps;
     double final_loss, seq_per_s, tokens_per_s, wall_s;

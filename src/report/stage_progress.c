@@ -27,7 +27,8 @@ void stage_progress_show(StageProgress *p, double done, const char *what)
     }
     double rate = p->last > p->started ? (done - p->first_done) / (p->last - p->started) : 0;
     if (rate > 0) clock_format_duration((1 - done) / rate, left, sizeof left);
-    snprintf(p->line, sizeof p->line, "%5.1f %%  %s  eta=%s", 100 * done, what, left);
+    bool known = rate > 0 || p->live; /* a line that stays says what is known */
+    snprintf(p->line, sizeof p->line, "%5.1f %%  %s%s%s", 100 * done, what, known ? "  eta=" : "", known ? left : "");
     if (p->live)
         live_line_draw();
     else

@@ -65,6 +65,13 @@ static const char *get_text(const Json *v) { return js_string(v, "?"); }
 static double get_real(const Json *v) { return js_real(v, NAN); }
 static int64_t get_count(const Json *v) { return js_int(v, 0); }
 
+static void put_if_any(Buf *out, const char *key, const char *value)
+{
+    if (!value || !*value) return;
+    buf_printf(out, ",\n \"%s\": ", key);
+    buf_json(out, value);
+}
+
 Status summary_remove(const char *output_dir)
 {
     char *path = file_join(output_dir, "run.json");
@@ -84,10 +91,8 @@ Status summary_write(const char *output_dir, const RunSummary *s)
     put_##kind(&out, s->member);
     MEMBER_LIST(X)
 #undef X
-    if (s->waited_for && *s->waited_for) {
-        buf_puts(&out, ",\n \"waited_for\": ");
-        buf_json(&out, s->waited_for);
-    }
+    put_if_any(&out, "waited_for", s->waited_for);
+    put_if_any(&out, "best", s->best);
     put_values(&out, "eval", s->evals, s->n_evals);
     put_values(&out, "plan_bytes", s->regions, s->n_regions);
     buf_puts(&out, ",\n \"memory_series\": [");

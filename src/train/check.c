@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/parallel.h"
+#include "config/table.h"
 #include "train/audit.h"
 #include "train/place.h"
 #include "train/planner.h"
@@ -121,30 +122,54 @@ static void doubt_grains(const Config *c)
         log_warn("--grain-tokens is without effect: only a run with --virtual-ranks has grains");
 }
 
-/* Options of several ranks. */
-static void doubt_alone(const Config *c)
+/* Appends the options that were given with another value than their default, whose letters in options.h have `letter`,
+   and none of `without`. Returns their number. */
+static int list_given(const Config *c, ConfigSource least, char letter, const char *without, Buf *list)
 {
-    static const int of_ranks[] = {OPTION_shard, OPTION_wire, OPTION_bucket_size, OPTION_snapshot_replicas,
-                                   OPTION_iface};
-    Buf list = {0};
     int n = 0;
-    for (size_t i = 0; i < sizeof of_ranks / sizeof *of_ranks; i++)
-        if (!config_is_default(c, of_ranks[i])) buf_printf(&list, "%s--%s", n++ ? ", " : "", config_flag(of_ranks[i]));
+    for (int i = 0; i < N_OPTIONS; i++) {
+        const char *letters = config_table[i].commands;
+        if (!strchr(letters, letter) || strpbrk(letters, without) || !config_option_of(i, c->command)) continue;
+        if (c->source[i] < least || config_is_default(c, i)) continue;
+        buf_printf(list, "%s--%s", n++ ? ", " : "", config_flag(i));
+    }
+    return n;
+}
+
+static void say_unused(int n, Buf *list, const char *why)
+{
+    if (n) log_warn("%s %s without effect: %s", list->data, n == 1 ? "is" : "are", why);
+    buf_free(list);
+}
+
+/* Options of several ranks. The launcher, where there is one, uses those of the meeting. */
+static void doubt_alone(const Config *c, bool training)
+{
+    Buf list = {0};
+    bool launched = c->source[OPTION_rendezvous] == FROM_ENVIRONMENT;
+    int n = list_given(c, FROM_FILE, 'S', launched && !training ? "TR" : launched ? "R" : training ? "" : "T", &list);
     if (strcmp(c->comm, "gloo") == 0 || strcmp(c->comm, "nccl") == 0) buf_printf(&list, "%s--comm", n++ ? ", " : "");
-    if (n)
-        log_warn("%s %s without effect: this run has one rank (`cairn launch`, mpirun and others start several)",
-                 list.data, n == 1 ? "is" : "are");
-    buf_free(&list);
+    say_unused(n, &list, "this run has one rank (`cairn launch`, mpirun and others start several)");
+}
+
+/* Options of training. A file of options may be that of a training run. */
+static void doubt_untrained(const Config *c)
+{
+    Buf list = {0};
+    say_unused(list_given(c, FROM_FLAG, 'T', "", &list), &list, "only training uses them, and this run does not train");
 }
 
 void check_doubts(const Config *c, const Ranks *ranks, bool training)
 {
     doubt_threads(c, ranks);
-    if (!training) return;
+    if (!ranks) doubt_alone(c, training);
+    if (!training) {
+        doubt_untrained(c);
+        return;
+    }
     doubt_rate(c);
     doubt_scale(c);
     doubt_grains(c);
-    if (!ranks) doubt_alone(c);
 }
 
 void check_batch(const Config *c, int64_t examples)

@@ -26,13 +26,15 @@ static void keep_rates(const char *output_dir, RunSummary *s)
 
 Status result_write(const Run *r)
 {
-    char folder[4096] = "";
+    char folder[4096] = "", best[64] = "";
     char *again = mem_printf("cairn %s --config %s/run.json --output-dir OTHER",
                              config_commands[r->given->command].name, r->c->output_dir);
     double *series = NULL;
     const RunPlan *plan = &r->session.plan;
     const Backend *b = r->setup.backend;
     const TrainProgress *progress = &r->progress;
+    if (progress->best_step > 0)
+        snprintf(best, sizeof best, "%.6g at step %lld", progress->best_metric, (long long)progress->best_step);
     RunSummary s = {.task = r->name,
                     .recompute = plan->policy,
                     .precision = backend_precision(b, plan->input.compute),
@@ -49,6 +51,7 @@ Status result_write(const Run *r)
                     .started = r->started_at,
                     .hosts = r->hosts.data,
                     .waited_for = r->waited_for.data,
+                    .best = best,
                     .folder = getcwd(folder, sizeof folder) ? folder : "",
                     .command = r->given->line.data,
                     .again = again,

@@ -281,6 +281,15 @@ static Status train(Run *r)
     return ranks_all(r->ranks, run_first(r) ? result_export(r, r->c->output_dir) : OK);
 }
 
+/* The results are those of the last weights; the best ones are kept beside them. */
+static void log_best(const Run *r)
+{
+    const TrainProgress *p = &r->progress;
+    if (p->best_step > 0)
+        log_info("the best evaluation was %.4f at step %lld; its model is in %s/best", p->best_metric,
+                 (long long)p->best_step, r->c->output_dir);
+}
+
 static void log_end(const Run *r)
 {
     const TrainProgress *p = &r->progress;
@@ -356,6 +365,7 @@ static Status live(Run *r)
     if (!r->train) return OK;
     TRY(on_first(r, finish));
     log_end(r);
+    log_best(r);
     return OK;
 }
 

@@ -123,9 +123,9 @@ says "thrown has no state before step $((last - 2))" "resuming from thrown/check
 expect 0 "${train[@]}" --data-dir data --model good --output-dir thrown --learning-rate 1e-5 --max-steps 3 --resume never
 
 # -- places and sizes
-expect 1 "${train[@]}" "${steps[@]}" --data-dir data --model good --output-dir /proc/nowhere
+expect 2 "${train[@]}" "${steps[@]}" --data-dir data --model good --output-dir /proc/nowhere
 says "/proc/nowhere" "cannot make the directory"
-expect 1 "${train[@]}" "${steps[@]}" --data-dir data --model good --output-dir good/vocab.txt/below
+expect 2 "${train[@]}" "${steps[@]}" --data-dir data --model good --output-dir good/vocab.txt/below
 says "good/vocab.txt" "Not a directory"
 if [ "$(id -u)" -ne 0 ]; then
     mkdir locked && chmod 555 locked
@@ -166,7 +166,7 @@ expect 2 "$CAIRN_BINARY" plan --model-config tiny/config.json --task Quora
 says "--task 'Quora' is unknown" QQP
 expect 1 "$CAIRN_BINARY" plan --model-config tiny/config.json --svg /dev/full
 says /dev/full
-expect 1 "$CAIRN_BINARY" plan --model-config tiny/config.json --svg nowhere/memory.svg
+expect 2 "$CAIRN_BINARY" plan --model-config tiny/config.json --svg nowhere/memory.svg
 says nowhere/memory.svg
 
 # A save that fails in the middle costs no training: limited by the size of a file, without a buffer to save from.

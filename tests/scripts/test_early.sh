@@ -36,7 +36,7 @@ refused 2 "--eval-dir nowhere" -- --eval-dir nowhere
 refused 2 "tiny/vocab.txt has" -- --model-config "$sample/config.json" --vocab tiny/vocab.txt --max-seq-length 64
 refused 76 "memory budget of 10.0 MiB" -- --memory-budget 10MiB
 refused 1 "nowhere.xml" -- --input nowhere.xml
-refused 1 "/proc/nowhere" -- --output-dir /proc/nowhere
+refused 2 "/proc/nowhere" -- --output-dir /proc/nowhere
 mkdir other && sed 's/"hidden_size": 32/"hidden_size": 64/' tiny/config.json >other/config.json
 cp tiny/vocab.txt other/
 expect 0 "$CAIRN_BINARY" glue --do-train --max-steps 1 --data-dir data --model-config tiny/config.json --vocab tiny/vocab.txt \
@@ -55,13 +55,13 @@ at_once() { # CODE TEXT -- FLAG...
     grep -q 'examples,' <<<"$output" && complain "$*: told only after the data was read"
     [ ! -e fresh ] || { complain "$*: refused, but something was written" && rm -r fresh; }
 }
-at_once 1 /proc/nowhere -- --submission /proc/nowhere
-at_once 1 /proc/nowhere -- --output-dir /proc/nowhere
+at_once 2 /proc/nowhere -- --submission /proc/nowhere
+at_once 2 /proc/nowhere -- --output-dir /proc/nowhere
 at_once 2 "--schedule 'zigzag'" -- --schedule zigzag
 at_once 2 "--recompute 'half'" -- --recompute half
 at_once 2 "no split 'dev_other'" -- --eval-splits dev_other
 at_once 2 "--task 'Quora' is unknown" -- --task Quora
-expect 1 "$CAIRN_BINARY" vocab --input "$dump" --output nowhere/vocab.txt
+expect 2 "$CAIRN_BINARY" vocab --input "$dump" --output nowhere/vocab.txt
 says "the folder nowhere does not exist"
 
 # -- doubts: warned of, and done all the same
@@ -69,6 +69,24 @@ expect 0 "${train[@]}" --output-dir doubts --threads 64 --learning-rate 50 --wir
     --max-steps 1 --max-seq-length 16
 says "--threads 64 on" "--learning-rate 50 is far above" "--wire, --bucket-size are without effect" \
     "there are 20 examples, so every step takes all of them"
+expect 0 "${train[@]}" --output-dir alone --max-steps 1 --peer-timeout 9s --connect-timeout 9s --rendezvous "file:$work" \
+    --iface lo --comm gloo --snapshot-replicas 0
+says "warning: --rendezvous, --iface, --connect-timeout, --peer-timeout, --comm are without effect: this run has one rank"
+grep -q -- --snapshot-replicas <<<"$output" && complain "one rank keeps its snapshots: $output"
+# Without training. A file of options may be that of a training run.
+evaluate=("$CAIRN_BINARY" glue --do-eval --data-dir data --model doubts --threads 1)
+expect 0 "${evaluate[@]}" --output-dir evaluated --wire bf16 --label-smoothing 0.1 --schedule constant --iface lo
+says "warning: --schedule, --label-smoothing, --wire are without effect: only training uses them" \
+    "warning: --iface is without effect: this run has one rank"
+expect 0 "${evaluate[@]}" --output-dir evaluated --config alone/run.json --no-do-train
+grep -q 'only training' <<<"$output" && complain "a training run's file warns where it evaluates: $output"
+printf 'text\nA fine day.\n' >texts.csv
+expect 0 "$CAIRN_BINARY" predict --model doubts --input texts.csv --text-columns text,text --comm gloo --iface lo --threads 1
+says "warning: --iface, --comm are without effect: this run has one rank"
+if [ -e "$(dirname "$CAIRN_BINARY")/cairn_gloo.so" ]; then # the launcher uses them
+    expect 0 "$CAIRN_BINARY" launch --ranks 1 -- "${train[@]:1}" --output-dir launched --batch-size 8 --peer-timeout 9s --connect-timeout 9s
+    grep -q '^warning' <<<"$output" && complain "one rank of a launcher warns: $output"
+fi
 expect 0 "${train[@]}" --output-dir plain --batch-size 8
 grep -q '^warning' <<<"$output" && complain "an ordinary run warns: $output"
 finish

@@ -232,6 +232,7 @@ static void assert_lines(const Run *run, const int64_t *steps, int n)
     }
     assert_string_equal(line, "");
     if (out.data) {
+        assert_null(strchr(out.data, '?')); /* an unknown rest is left out */
         assert_null(strchr(out.data, '\r'));
         assert_null(strchr(out.data, '\033'));
     }
@@ -247,6 +248,25 @@ static void test_plain_lines(void **state)
     assert_lines(&(Run){.total = 10, .first = 4, .last = 9, .every = 3}, (const int64_t[]){6, 9}, 2); /* resumed */
     assert_lines(&(Run){.total = 10, .last = 10, .every = 1000}, (const int64_t[]){10}, 1);
     assert_lines(&(Run){.total = 10, .first = 10, .last = 10, .every = 1}, NULL, 0);
+}
+
+static int show_stage(void *context)
+{
+    (void)context;
+    StageProgress p;
+    stage_progress_open(&p);
+    stage_progress_show(&p, 0.5, "evaluating");
+    stage_progress_close(&p);
+    return 0;
+}
+
+static void test_plain_stage(void **state)
+{
+    (void)state;
+    Buf out = {0};
+    assert_int_equal(testing_child(show_stage, NULL, &out), 0);
+    assert_string_equal(out.data, " 50.0 %  evaluating\n");
+    buf_free(&out);
 }
 
 static void test_plain_line(void **state)
@@ -302,6 +322,7 @@ int main(void)
         cmocka_unit_test(test_dumb_terminal),
         cmocka_unit_test(test_plain_lines),
         cmocka_unit_test(test_plain_line),
+        cmocka_unit_test(test_plain_stage),
         cmocka_unit_test(test_smoothed_loss),
     };
     progress_close(NULL);
