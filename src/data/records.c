@@ -178,8 +178,9 @@ static Status columns_by_position(Records *r)
     TRY(record_cells_count(r, &r->columns));
     for (int k = 0; k < r->o.n; k++)
         if (r->position[k] >= r->columns)
-            return fail(E_FORMAT, "%s:%lld: expected a column at position %d (counted from 0), found %lld columns",
-                        r->name, (long long)r->raw_line, r->position[k], (long long)r->columns);
+            return fail(E_FORMAT, "%s:%lld: expected a column at position %d (counted from 0), found %lld column%s%s",
+                        r->name, (long long)r->raw_line, r->position[k], (long long)r->columns,
+                        r->columns == 1 ? "" : "s", r->columns == 1 ? record_hint(r) : "");
     return OK;
 }
 
@@ -252,6 +253,10 @@ static Status check_count(const Records *r)
 {
     const Record *row = &r->current;
     if (row->count == r->columns || (row->count < r->columns && r->o.short_rows)) return OK;
+    const char *hint = row->count == 1 ? record_hint(r) : "";
+    if (*hint)
+        return fail(E_FORMAT, "%s:%lld: expected %lld columns, found 1%s", r->name, (long long)row->line,
+                    (long long)r->columns, hint);
     const char *look = r->form == RECORDS_TSV    ? (row->count < r->columns ? "a line break" : "a tab")
                        : row->count < r->columns ? "a missing comma"
                                                  : "a comma that is not within quotes";

@@ -135,20 +135,28 @@ done:
     return status;
 }
 
+const char *record_hint(const Records *r)
+{
+    bool named = r->o.form == RECORDS_BY_NAME; /* the file's name decides the form */
+    if (memchr(r->raw.p, r->form == RECORDS_CSV ? '\t' : ',', r->raw.len)) {
+        if (r->form == RECORDS_CSV) return "; that looks like columns with tabs between: name the file .tsv";
+        return named ? "; that looks like columns with commas between: name the file .csv"
+                     : "; that looks like columns with commas between: this task's files have tabs";
+    }
+    if (memchr(r->raw.p, ';', r->raw.len))
+        return "; that looks like columns with semicolons between: write commas or tabs instead";
+    return "";
+}
+
 static Status missing_column(const Records *r, char *const *names, int64_t n, const char *wanted)
 {
     Buf list = {0};
-    const char *hint = "", *line = memchr(r->raw.p, r->form == RECORDS_CSV ? '\t' : ',', r->raw.len);
     for (int64_t i = 0; i < n && i < 24; i++)
         buf_printf(&list, "%s'%s'", i ? ", " : "", record_shown((RecordText){names[i], strlen(names[i])}).text);
     if (n > 24) buf_puts(&list, ", …");
-    if (n == 1 && line)
-        hint = r->form == RECORDS_CSV ? "; that looks like columns with tabs between: name the file .tsv"
-                                      : "; that looks like columns with commas between: name the file .csv";
-    if (n == 1 && !line && memchr(r->raw.p, ';', r->raw.len))
-        hint = "; that looks like columns with semicolons between: write commas or tabs instead";
-    Status status = fail(E_FORMAT, "%s:%lld: expected a column named '%s' in the header, found %s%s", r->name,
-                         (long long)r->raw_line, wanted, list.data ? list.data : "nothing", hint);
+    Status status =
+        fail(E_FORMAT, "%s:%lld: expected a column named '%s' in the header, found %s%s", r->name,
+             (long long)r->raw_line, wanted, list.data ? list.data : "nothing", n == 1 ? record_hint(r) : "");
     buf_free(&list);
     return status;
 }

@@ -64,6 +64,8 @@ typedef struct {
 Status record_cells_next(RecordCells *c, Buf *texts, RecordText *cell, bool *there);
 /* Counts the columns of a record. */
 Status record_cells_count(const Records *r, int64_t *count);
+/* Of a record of one column, where more are expected: the advice if another character separates them, else "". */
+const char *record_hint(const Records *r);
 /* Fills r->current.texts from the record, by r->position; JSON by key. */
 Status record_cells_take(Records *r);
 /* Finds the wanted columns in the header, which is the record. */

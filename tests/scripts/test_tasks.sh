@@ -131,6 +131,10 @@ says "many/train.tsv: 1 row has an empty text; the first is line 3"
 tr '\t' ',' <many/train.tsv >csv && mv csv many/train.tsv
 expect 1 "${glue[@]}" --task custom --data-dir many --text-columns text --label-column label --do-train --output-dir "own wrong"
 says "many/train.tsv:1" "name the file .csv"
+# A task of GLUE has TSV files, with a header or (CoLA) without one.
+mkdir commas && printf 'gj04,1,,A fine day.\n' >commas/train.tsv
+expect 1 "${glue[@]}" --task CoLA --data-dir commas --do-train --output-dir "own wrong"
+says "commas/train.tsv:1: expected 4 columns, found 1; that looks like columns with commas between: this task's files have tabs"
 # Prediction needs no labels; names of splits may have - or _.
 cut -f3,4 own/dev.tsv >own/test.tsv
 expect 0 "$CAIRN_BINARY" glue --task custom --data-dir own --text-columns premise,hypo --labels X1,X0 --model "own out" \

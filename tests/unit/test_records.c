@@ -96,7 +96,15 @@ static void columns_by_position(void **state)
     (void)state;
     const RecordsOptions o = {.columns = {"1", "0"}, .n = 2, .without_header = RECORDS_AS_FIRST};
     assert_rows("f.csv", "1,\"a,b\"\n2,c\n", &o, "1:a,b|1 2:c|2");
-    assert_refused("f.csv", "1\n", &o, "f.csv:1: expected a column at position 1 (counted from 0), found 1 columns");
+    assert_refused("f.csv", "1\n", &o, "f.csv:1: expected a column at position 1 (counted from 0), found 1 column");
+    /* Another character separates the columns: the name decides, or, of a task's own files, does not. */
+    assert_refused("f.tsv", "1,b\n", &o,
+                   "found 1 column; that looks like columns with commas between: name the file .csv");
+    assert_refused("f.csv", "1\tb\n", &o, "name the file .tsv");
+    const RecordsOptions fixed = {.form = RECORDS_TSV, .columns = {"1", "0"}, .n = 2, .without_header = 4};
+    assert_refused("f.tsv", "1,b,c,d\n", &fixed,
+                   "f.tsv:1: expected 4 columns, found 1; that looks like columns with commas "
+                   "between: this task's files have tabs");
 }
 
 /* ---- JSON lines ---- */
