@@ -134,6 +134,8 @@ static Status check(const Config *c)
 {
     if (c->pbs + c->slurm + c->sge > 1) return fail(E_USAGE, "give one of --pbs, --slurm and --sge");
     if (c->index > 0 && c->jobs > 1) return fail(E_USAGE, "--index makes one run; leave --jobs out");
+    if (c->pbs + c->slurm + c->sge > 0 && c->jobs > 1)
+        return fail(E_USAGE, "the scheduler makes the runs of an array side by side; leave --jobs out");
     if (getenv("CAIRN_RENDEZVOUS"))
         return fail(E_USAGE, "a sweep cannot run on ranks of a launcher; give the launcher to the sweep: cairn sweep "
                              "--vary seed=1-5 -- launch --ranks 2 -- glue ...");

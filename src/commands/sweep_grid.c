@@ -181,12 +181,41 @@ static Status find_task(Sweep *s)
     return status;
 }
 
+/* A varied flag, or --output-dir, among the command's own would have no effect. */
+static Status check_words(const Sweep *s, int at)
+{
+    int n = s->n_words - at;
+    bool launch = at < s->task_at;
+    Config c;
+    char **words = mem_array((size_t)n + 2, sizeof *words);
+    words[0] = (char *)"cairn";
+    memcpy(words + 1, s->words + at, (size_t)n * sizeof *words);
+    Status status = config_parse(&c, n + 1, words, environ);
+    free(words);
+    TRY(status);
+    for (int a = 0; a < s->n_axes && status == OK; a++) {
+        int option = config_option(s->axes[a].flag);
+        if (option >= 0 && s->axes[a].of_launch == launch && c.source[option] == FROM_FLAG)
+            status = fail(E_USAGE, "--%s is varied, and the command has it, too; leave it out of one of the two",
+                          config_flag(option));
+    }
+    if (status == OK && !launch && s->c->command == COMMAND_SWEEP && c.source[OPTION_output_dir] == FROM_FLAG)
+        status = fail(E_USAGE,
+                      "the command has --output-dir %s, but each run has a folder of its own; give the folder "
+                      "of all before \"--\": cairn sweep --output-dir %s",
+                      c.output_dir, c.output_dir);
+    config_free(&c);
+    return status;
+}
+
 Status sweep_grid(Sweep *s)
 {
     double count = 1;
     s->seeds = -1;
     TRY(find_task(s));
     TRY(read_axes(s));
+    TRY(check_words(s, s->task_at));
+    if (s->task_at > 0) TRY(check_words(s, 0));
     for (int a = 0; a < s->n_axes; a++) count *= s->axes[a].n;
     if (count > SWEEP_MOST) return fail(E_USAGE, "--vary makes %.0f runs; expected at most %d", count, SWEEP_MOST);
     s->runs = mem_array((size_t)count, sizeof *s->runs);
