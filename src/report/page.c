@@ -13,17 +13,24 @@ static const char style[] =
     "td,th{border-bottom:1px solid #ddd;padding:.25em "
     "0;overflow-wrap:anywhere;vertical-align:top}td:first-child{overflow-wrap:normal}\n"
     "td+td,th+th{padding-left:1.5em;text-align:right;font-variant-numeric:tabular-nums}\n"
-    ".wide-table{overflow-x:auto}.wide-table table{width:auto;max-width:none}\n"
-    ".wide-table td,.wide-table th{white-space:nowrap}.left,td+td.left,th+th.left{text-align:left}\n"
+    /* As wide as the text, or as the window where it needs that; beyond, it scrolls below its first column. */
+    ".wide-table{overflow-x:auto;min-width:100%;width:max-content;max-width:calc(100vw - "
+    "2.5em);position:relative;left:50%;transform:translateX(-50%)}\n"
+    ".wide-table table{width:auto;max-width:none}.wide-table td{white-space:nowrap}\n"
+    ".wide-table th{vertical-align:bottom;overflow-wrap:break-word}.wide-table td+td,.wide-table "
+    "th+th{padding-left:1em}\n"
+    ".wide-table td:first-child,.wide-table th:first-child{position:sticky;left:0;background:#fff;padding-right:.5em}\n"
+    ".left,td+td.left,th+th.left{text-align:left}\n"
     "pre{background:#f6f6f6;padding:1em;overflow:auto;font-size:13px}\n"
     "svg{display:block;max-width:100%;height:auto;margin:1em 0}.small svg{margin:.5em auto}\n"
     ".small{display:none}\n"
     "@media (max-width:700px){body{padding:0 .6em;margin:1em auto}.large{display:none}.small{display:block}\n"
-    "td+td,th+th{padding-left:1em}}\n"
+    "td+td,th+th{padding-left:1em}.wide-table td:first-child{white-space:normal}}\n"
     "@media print{.small{display:none}.large{display:block}}\n"
     "@media screen and (prefers-color-scheme:dark){body{color:#ddd;background:#16181c}p{color:#a5a5a5}\n"
-    "td,th{border-color:#3a3d44}pre{background:#22252b}svg{fill:#ddd}.paper{fill:#16181c}.grid{stroke:#3a3d44}\n"
-    ".note{fill:#a5a5a5}.c0{stroke:#4da3e0}.f0{fill:#4da3e0}.c7{stroke:#eee}.f7{fill:#eee}}\n";
+    "td,th{border-color:#3a3d44}.wide-table td:first-child,.wide-table "
+    "th:first-child{background:#16181c}pre{background:#22252b}svg{fill:#ddd}.paper{fill:#16181c}.grid{stroke:#3a3d44}\n"
+    ".note{fill:#a5a5a5}.c0{stroke:#6a7dff}.f0{fill:#6a7dff}.c7{stroke:#eee}.f7{fill:#eee}}\n";
 
 void page_begin(Buf *out, const char *title, const char *subtitle)
 {

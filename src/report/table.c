@@ -132,6 +132,20 @@ void table_csv(const Table *t, bool turned, Buf *out)
     }
 }
 
+/* A name breaks behind its underscores. */
+static void put_name(const char *name, Buf *out)
+{
+    Buf part = {0};
+    for (const char *at = name; *at; at += part.len) {
+        size_t n = strcspn(at, "_");
+        part.len = 0;
+        buf_append(&part, at, n + (at[n] != '\0'));
+        markup_text(out, part.data);
+        if (at[part.len]) buf_puts(out, "<wbr/>");
+    }
+    buf_free(&part);
+}
+
 void table_html(const Table *t, Buf *out)
 {
     buf_puts(out, "<div class=\"wide-table\"><table>\n");
@@ -140,7 +154,10 @@ void table_html(const Table *t, Buf *out)
         buf_puts(out, "<tr>");
         for (int c = 0; c < t->columns; c++) {
             buf_printf(out, "<%s%s>", tag, c < t->left ? " class=\"left\"" : "");
-            markup_text(out, cell(t, r, c)->text);
+            if (r == 0)
+                put_name(cell(t, r, c)->text, out);
+            else
+                markup_text(out, cell(t, r, c)->text);
             buf_printf(out, "</%s>", tag);
         }
         buf_puts(out, "</tr>\n");

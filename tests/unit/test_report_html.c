@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "markup.h"
+#include "report/page.h"
 #include "report/record.h"
 
 static const double memory[] = {787968, 3179008, 50331648, 1e10, 12};
@@ -478,6 +479,55 @@ static void test_command_on_purpose(void **state)
     free(unfinished);
 }
 
+/* "#5b6" or "#5b6cff" as numbers. */
+static void read_colour(const char *hash, int rgb[3])
+{
+    size_t digits = strspn(hash + 1, "0123456789abcdefABCDEF");
+    assert_true(*hash == '#' && (digits == 3 || digits == 6));
+    for (size_t i = 0; i < 3; i++) {
+        char one[3] = {hash[1 + i * digits / 3], hash[i * digits / 3 + digits / 3], 0};
+        rgb[i] = (int)strtol(one, NULL, 16);
+    }
+}
+
+/* Series can be told apart, on a light page and on a dark one, which replaces the darkest. */
+static void test_colours_differ(void **state)
+{
+    (void)state;
+    enum { N = 9, LEAST = 40 };
+    static const double y[] = {1, 2};
+    ChartSeries series[N];
+    char name[N][2];
+    int rgb[N][3];
+    Buf page = {0}, chart = {0};
+    for (int i = 0; i < N; i++) {
+        name[i][0] = (char)('a' + i), name[i][1] = 0;
+        series[i] = (ChartSeries){.name = name[i], .y = y, .n = 2};
+    }
+    chart_svg(&(Chart){.title = "t", .x_label = "step", .y_label = "loss", .series = series, .n_series = N}, &chart);
+    page_begin(&page, "t", "");
+    const char *dark = strstr(page.data, "prefers-color-scheme:dark");
+    assert_non_null(dark);
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < N; i++) {
+            char own[32], rule[32];
+            snprintf(own, sizeof own, "class=\"c%d\" stroke=\"#", i);
+            snprintf(rule, sizeof rule, ".c%d{stroke:#", i);
+            const char *at = strstr(chart.data, own), *other = pass ? strstr(dark, rule) : NULL;
+            assert_non_null(at);
+            read_colour(other ? strchr(other, '#') : strchr(at, '#'), rgb[i]);
+        }
+        for (int i = 1; i < N; i++)
+            for (int k = 0; k < i; k++) {
+                double r = rgb[i][0] - rgb[k][0], g = rgb[i][1] - rgb[k][1], b = rgb[i][2] - rgb[k][2];
+                if (sqrt(r * r + g * g + b * b) < LEAST)
+                    fail_msg("series %d and %d have nearly one colour%s", k, i, pass ? " on a dark page" : "");
+            }
+    }
+    buf_free(&page);
+    buf_free(&chart);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -490,6 +540,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_report_escapes, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_command, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_command_on_purpose, testing_set_up, testing_tear_down),
+        cmocka_unit_test(test_colours_differ),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,6 +56,15 @@ static void test_csv(void **state)
     assert_int_equal(markup_count(&m, "th"), 4);
     assert_true(markup_find(&m, 0, "td", "x, \"y\" <z>") >= 0);
     markup_free(&m);
+    table_free(&t);
+    /* A name in the head breaks behind its underscores. */
+    out.len = 0;
+    table_init(&t, 1, 1);
+    table_text(&t, "a_<b_");
+    table_text(&t, "a_b");
+    table_html(&t, &out);
+    assert_non_null(strstr(out.data, ">a_<wbr/>&lt;b_</th>"));
+    assert_non_null(strstr(out.data, ">a_b</td>"));
     buf_free(&out);
     table_free(&t);
 }
