@@ -4,7 +4,7 @@
 
 /* Allocations after planning that are beside the plans: thread stacks, buffers of files, reports. tests/equiv/
    test_account.c checks this bound. */
-#define PROCESS_RESERVE ((size_t)12 << 20)
+#define PROCESS_RESERVE ((size_t)8 << 20)
 
 /* Address space of a thread's stack, which is never touched as a whole. */
 #define THREAD_ADDRESSES ((size_t)8 << 20)

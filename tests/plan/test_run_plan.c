@@ -109,12 +109,12 @@ static void draw(Words *w, uint64_t *seed, const char *dir)
         add(w, "--micro-batch-tokens=%s", micros[pick(seed, 0, 2)]);
     else
         add(w, "--micro-batch-tokens=%lld", (long long)pick(seed, length, 4 * length));
-    if (pick(seed, 0, 1)) add(w, "--memory-budget=%lldKiB", (long long)pick(seed, 63 << 10, 72 << 10));
+    if (pick(seed, 0, 1)) add(w, "--memory-budget=%lldKiB", (long long)pick(seed, 59 << 10, 68 << 10));
     if (pick(seed, 0, 3) == 0) add(w, "--padded");
     if (pick(seed, 0, 2) == 0) add(w, "--dropout=0");
     if (pick(seed, 0, 2) == 0) add(w, "--shard=optimizer");
     add(w, "--bucket-size=%lldKiB", (long long)pick(seed, 8, 200));
-    machine_free = (size_t)pick(seed, 13 << 20, 22 << 20);
+    machine_free = (size_t)pick(seed, 9 << 20, 18 << 20);
 }
 
 /* ---- data: one sequence of full length ---- */
