@@ -113,7 +113,7 @@ typedef struct {
     int stop_signal; /* the first signal that asked for the end; 0: none */
     int interrupts;
     double stopped_at, failed_at, lost_at, saved_at; /* INFINITY: not yet */
-    double killed_at; /* with `killed` */
+    double killed_at;                                /* with `killed` */
     bool terminated, killed, under_grid_engine;
     double peer_timeout;    /* the ranks' */
     char *output_dir;       /* the command's */
