@@ -13,7 +13,6 @@ run=("${task[@]}" --bucket-size 16KiB --peer-timeout 3 --connect-timeout 30 --sc
 checkpoints() { find "$1" -maxdepth 1 -name 'checkpoint-*' -printf '%f\n' | sort | tr '\n' ' '; }
 failed_before=0
 show() {
-    [ -z "${CAIRN_TEST_TIMES:-}" ] || echo "$name: $took ms"
     [ "$failures" -eq "$failed_before" ] || { failed_before=$failures && tail -n 4 log.*; }
 }
 
@@ -155,6 +154,44 @@ for place in write-1=kill write-1=stop wrote-1=kill; do
 done
 resumes --shard optimizer --snapshot-steps 3
 show
+
+# A second survivor is killed at any moment of the save. Every time the folder has its old checkpoint or a whole new one,
+# and the run goes on from it to the same bits.
+rounds=${CAIRN_TEST_FAULTS:-$(quick_or_deep 2 100)}
+during=0 new=0 joint=0 led=0
+for ((round = 1; round <= rounds; round++)); do
+    out=random$round lost=$((RANDOM % 4)) second=$(((lost + 1 + RANDOM % 3) % 4)) flags=(--snapshot-steps 0)
+    if [ $((round % 2)) -eq 0 ]; then flags=(--shard optimizer --snapshot-steps 3); fi
+    name="round $round: $lost, then $second, ${flags[*]}"
+    rm -f "$memory"/cairn-*
+    start_ranks 4 log "${run[@]}" --output-dir "$out" --save-steps 7 "${flags[@]}"
+    await reached "$out" 9
+    kill -9 "${ranks[lost]}"
+    pause 350
+    kill -9 "${ranks[second]}"
+    end_ranks
+    [ "${codes[second]}" -eq 77 ] || during=$((during + 1))
+    for r in 0 1 2 3; do
+        if [ "$r" -ne "$lost" ] && [ "$r" -ne "$second" ] && [ "${codes[r]}" -ne 77 ]; then
+            complain "$name: rank $r ended with ${codes[r]}"
+        fi
+    done
+    if grep -q "is saved in $out" log.?; then new=$((new + 1)); fi
+    if grep -q "is saved in $out by" log.?; then joint=$((joint + 1)); fi
+    if grep -q "rank $second .* leads the save no more" log.?; then led=$((led + 1)); fi
+    [ -n "$(compgen -G "$out/checkpoint-*/manifest.json")" ] || complain "$name: no checkpoint is left"
+    show
+    rm -f "$memory"/cairn-*
+    start_ranks 4 log "${run[@]}" --output-dir "$out" --save-steps 7 "${flags[@]}"
+    end_ranks
+    [ "${codes[*]}" = "0 0 0 0" ] || complain "$name: ${codes[*]} when it resumed"
+    grep -q "^resuming from .*checkpoint-" log.0 || complain "$name: it did not resume"
+    if grep -q "ignored\|damaged" log.0; then complain "$name: a checkpoint is damaged"; fi
+    same_run whole4 "$out" "$steps"
+    show
+    rm -rf "$out"
+done
+echo "$rounds kills of a second rank: $during while it saved, $led of them of the rank that led; $new saves by those that were left, $joint by several"
 
 # As two hosts: ranks 0 and 1 share a memory, and ranks 2 and 3. Rank 3 has the slices of rank 2.
 mkdir "$memory/0" "$memory/1"
