@@ -1,6 +1,7 @@
 /* The loop. One turn is one step, then the due work: metrics, evaluation, a save, the end. TrainProgress holds all
    state that changes, so a run can stop and resume at any turn. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -21,9 +22,18 @@ static void slow_down(const Loop *l, double own_s)
     free(name);
 }
 
+/* For tests: a rank's end before a given step, "step10-2=kill", so that all others have made the one before. */
+static void begin_step(const Loop *l)
+{
+    char place[32];
+    snprintf(place, sizeof place, "step%lld", (long long)l->progress->step + 1);
+    test_at(place, ranks_rank(l->ranks));
+}
+
 static Status turn(Loop *l)
 {
     Stats stats;
+    begin_step(l);
     TRY(profile_step_begin(l->profile));
     double start = clock_monotonic(), busy, before, waited;
     sampling_step(l->sampling, l->progress->step + 1);

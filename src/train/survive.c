@@ -83,7 +83,7 @@ static void meet(Survivor *s, int round)
     const Run *run = s->run;
     Comm *c = ranks_comm(run->ranks);
     double half = run->c->peer_timeout / 2;
-    TeamMember mine = {.rank = c->rank, .step = s->step};
+    TeamMember mine = {.rank = c->rank, .step = s->scattered ? s->held.set.step : s->step};
     if (s->scattered) mine.pieces = snapshot_pieces(&s->held.list, run->progress.run, c->rank, &mine.count);
     s->here = same_folder(run->c->output_dir, run->progress.run);
     team_meet(&s->team, c, round, s->here && (!s->scattered || mine.count), mine, half < WAIT_MOST ? half : WAIT_MOST);
@@ -132,9 +132,9 @@ static Status save_with_team(Survivor *s, SurviveSave save, void *context)
 static void lead(Survivor *s, SurviveSave save, void *context, bool *done)
 {
     const Run *run = s->run;
-    bool first = ranks_first(run->ranks); /* has the lock */
+    bool locked = s->own_lock->open;
     double patience = s->team.deaf ? LOCK_MOST : s->team.round ? LOCK_AGAIN : LOCK_FIRST;
-    if (!first && lock_take_within(&s->lock, run->c->output_dir, patience) != OK) {
+    if (!locked && lock_take_within(&s->lock, run->c->output_dir, patience) != OK) {
         buf_printf(&s->why, "Nothing is saved: %s", status_message());
         return;
     }
@@ -146,7 +146,7 @@ static void lead(Survivor *s, SurviveSave save, void *context, bool *done)
             explain_no_save(s);
             return;
         }
-        if ((!first || s->scattered) && saved_already(s)) return;
+        if ((!locked || s->scattered) && saved_already(s)) return;
         *done = save_with_team(s, save, context) == OK;
         if (*done || !s->scattered || members == 1) break;
         log_warn("%s; this rank tries again without them", status_message());
@@ -177,7 +177,10 @@ static bool follow(Survivor *s)
         return false;
     }
     if (step < 0)
-        buf_printf(&s->why, end == TEAM_FAILED ? "%s saved nothing" : "%s saves the state if it can", leader);
+        buf_printf(&s->why, "%s %s", leader,
+                   end == TEAM_SAVED    ? "has the state on disk"
+                   : end == TEAM_FAILED ? "saved nothing"
+                                        : "saves the state if it can");
     else
         buf_printf(&s->why, "%s %s step %lld%s", leader,
                    end == TEAM_SAVED    ? "saved"
@@ -217,7 +220,7 @@ Status survive(Run *run, Snapshots *snapshots, Saving *saving, SurviveSave save,
         team_end(&s.team, s.saved);
         lock_release(&s.lock);
     }
-    team_leave(&s.team);
+    team_leave(&s.team, s.saved ? s.step : -1);
     *saved = done && !s.scattered;
     (void)fail(E_PEER, "%s. %s; the same command resumes there", lost, s.why.data);
     team_free(&s.team);

@@ -32,8 +32,8 @@ Status team_get(const Team *t, const char *name, double within_s, void **data, s
 enum { LEFT = INT32_MAX }; /* the round of a rank whose save has ended */
 
 typedef struct {
-    int64_t step;
-    int32_t able, round, count, zero;
+    int64_t step; /* that it can write; of one that LEFT as the leader: that it saved */
+    int32_t able, round, count, saved;
 } Announcement; /* `count` pieces follow */
 
 static void announcement_name(char name[TEAM_NAME_BYTES], int rank)
@@ -45,7 +45,7 @@ static Status announce(const Team *t, int32_t round, bool able, const TeamMember
 {
     Buf text = {0};
     char name[TEAM_NAME_BYTES];
-    Announcement head = {.step = m->step, .able = able, .round = round, .count = m->count};
+    Announcement head = {.step = m->step, .able = able, .round = round, .count = m->count, .saved = m->saved};
     announcement_name(name, m->rank);
     buf_append(&text, &head, sizeof head);
     if (m->count) buf_append(&text, m->pieces, (size_t)m->count * sizeof *m->pieces);
@@ -68,6 +68,7 @@ static bool take_announcement(const Team *t, int rank, double within_s, Announce
     good = good && head->count >= 0 && size == sizeof *head + (size_t)head->count * sizeof *m->pieces;
     if (good) {
         m->step = head->step;
+        m->saved = head->saved;
         m->count = head->count;
         m->pieces = mem_array((size_t)m->count, sizeof *m->pieces);
         if (m->count) memcpy(m->pieces, (char *)data + sizeof *head, (size_t)m->count * sizeof *m->pieces);
@@ -77,18 +78,20 @@ static bool take_announcement(const Team *t, int rank, double within_s, Announce
     return good;
 }
 
-/* False: the rank is gone, does not come to this round by `until`, or cannot write. */
+/* True: the rank can write, or has saved what this rank could. False: it is gone, does not come to this round by
+   `until`, or cannot write. */
 static bool hear(const Team *t, int rank, double until, TeamMember *m)
 {
     for (;;) {
         Announcement head;
         double left = until - clock_monotonic();
-        if (comm_gone(t->comm, rank)) return false;
-        bool came = take_announcement(t, rank, left < TEAM_POLL_S ? left : TEAM_POLL_S, &head, m);
-        if (came && head.round >= t->round && head.able) return true;
+        bool gone = comm_gone(t->comm, rank); /* before the last look */
+        bool came = take_announcement(t, rank, gone ? 0 : left < TEAM_POLL_S ? left : TEAM_POLL_S, &head, m);
+        if (came && head.saved && head.step >= t->members[0].step) return true;
+        if (came && head.round >= t->round && head.able && !gone) return true;
         free(m->pieces);
         m->pieces = NULL;
-        if ((came && head.round >= t->round) || left <= 0) return false;
+        if (gone || (came && head.round >= t->round) || left <= 0) return false;
         if (came) usleep(20000); /* of an earlier round */
     }
 }
@@ -111,7 +114,7 @@ void team_meet(Team *t, Comm *c, int round, bool able, TeamMember mine, double w
     for (int r = 0; r < c->size && !t->deaf; r++) {
         if (r == c->rank) continue;
         if (!hear(t, r, r == lost ? 0 : until, &m)) continue;
-        if (t->leader != c->rank || r < c->rank) {
+        if (m.saved || t->leader != c->rank || r < c->rank) {
             t->leader = r;
             free(m.pieces);
             return;
@@ -127,7 +130,10 @@ void team_hear_again(Team *t)
         TeamMember m;
         bool there = hear(t, t->members[i].rank, 0, &m);
         free(t->members[i].pieces);
-        if (there) t->members[kept++] = m;
+        if (there && !m.saved)
+            t->members[kept++] = m;
+        else if (there)
+            free(m.pieces);
     }
     t->count = kept < t->count ? kept : t->count;
 }
@@ -137,9 +143,9 @@ void team_part(Team *t)
     while (t->count > 1) free(t->members[--t->count].pieces);
 }
 
-void team_leave(const Team *t)
+void team_leave(const Team *t, int64_t saved)
 {
-    TeamMember none = {.rank = t->comm->rank};
+    TeamMember none = {.rank = t->comm->rank, .step = saved, .saved = saved >= 0};
     if (!t->deaf && announce(t, LEFT, false, &none) != OK) log_debug("%s", status_message());
 }
 

@@ -15,6 +15,7 @@ typedef struct {
     int64_t step;
     SnapshotPiece *pieces; // (count)
     int count;
+    bool saved; /* it led a save of `step`, which has ended */
 } TeamMember;
 
 typedef struct {
@@ -51,8 +52,8 @@ void team_part(Team *t);
 /* Chooses the newest generation that the members' memories hold together, and shares its slices out among them.
    False: there is none; `missing` then has the gaps. */
 bool team_choose(const Team *t, SnapshotSet *set, Buf *missing);
-/* This rank's save has ended: no leader counts it any more. */
-void team_leave(const Team *t);
+/* This rank's save has ended: no leader counts it any more. `saved`: the step that it saved as the leader; −1: none. */
+void team_leave(const Team *t, int64_t saved);
 void team_free(Team *t); /* takes a zeroed one */
 
 /* ---- team_write.c: who writes what ---- */

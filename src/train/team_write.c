@@ -126,16 +126,16 @@ TeamEnd team_follow(Team *t, const TeamSource *source, int64_t *step, Status *pa
     for (;;) {
         plan_name(plan, t->leader, plans);
         bool gone = comm_gone(t->comm, t->leader); /* before the last look at its end */
-        if (!gone && team_get(t, plan, TEAM_POLL_S, &data, &size) == OK) {
-            *part = follow_plan(t, source, plans, data, size, step);
-            plans++;
-            until = clock_monotonic() + END_S;
-        } else if (team_get(t, end, 0, &data, &size) == OK) {
+        if (team_get(t, end, 0, &data, &size) == OK) {
             TeamEnd how = size == 1 && *(const char *)data == '1' ? TEAM_SAVED : TEAM_FAILED;
             free(data);
             return how;
-        } else if (gone || clock_monotonic() > until) {
-            return gone ? TEAM_LEFT : TEAM_UNCLEAR;
+        }
+        if (gone || clock_monotonic() > until) return gone ? TEAM_LEFT : TEAM_UNCLEAR;
+        if (team_get(t, plan, TEAM_POLL_S, &data, &size) == OK) {
+            *part = follow_plan(t, source, plans, data, size, step);
+            plans++;
+            until = clock_monotonic() + END_S;
         }
         free(data);
         data = NULL;

@@ -22,18 +22,17 @@ stopped() {
     { read -r stat <"/proc/${ranks[$1]}/stat"; } && [[ ${stat##*) } == T* ]]
 }
 
-# fault N LOST AT FLAG...: N ranks, of which LOST is killed after step 9, and the others meet AT ("PLACE-RANK=kill …").
-# Ranks that are stopped AT a place stay so until all others have ended with 77; then they go on. `took`: seconds until
+# fault N LOST AT FLAG...: N ranks, of which LOST dies after step 9, and the others meet AT ("PLACE-RANK=kill …"). Ranks
+# that are stopped AT a place stay so until all others have ended with 77; then they go on. `took`: milliseconds until
 # the others had ended.
 fault() {
     local n=$1 lost=$2 at=$3 r began
     shift 3
     out=out$((++outs)) name="$* $at"
     codes=()
-    CAIRN_TEST_AT=$at start_ranks "$n" log "${run[@]}" --output-dir "$out" "$@"
-    await reached "$out" 9
+    CAIRN_TEST_AT="step10-$lost=kill $at" start_ranks "$n" log "${run[@]}" --output-dir "$out" "$@"
+    await gone "${ranks[lost]}"
     began=${EPOCHREALTIME/./}
-    kill -9 "${ranks[lost]}"
     for ((r = 0; r < n; r++)); do
         [[ $at == *-$r=stop* ]] && continue
         wait_until 60 gone "${ranks[r]}" || complain "$name: rank $r hangs"
@@ -67,7 +66,7 @@ tells() {
 # saved PATTERN: the folder has one checkpoint alone, of the step that a log tells with PATTERN behind it
 saved() {
     step=$(sed -n "s/.*Step \([0-9]*\) of $steps is saved in $out$1; the same.*/\1/p" log.? | head -n 1)
-    { [ -n "$step" ] && [ "$(checkpoints "$out")" = "checkpoint-$step " ]; } ||
+    { [ "${step:-0}" -gt 0 ] && [ "$(checkpoints "$out")" = "checkpoint-$step " ]; } ||
         complain "$name: step '$step' was saved$1, $out has $(checkpoints "$out")"
 }
 # resumes FLAG...: the run goes on from this checkpoint, with the bits of one that was never stopped
@@ -153,6 +152,13 @@ for place in write-1=kill write-1=stop wrote-1=kill; do
     show
 done
 resumes --shard optimizer --snapshot-steps 3
+show
+
+# The disk is ahead of memory: nothing is written.
+fault 4 3 '' --shard optimizer --snapshot-steps 2 --save-steps 1
+within 8000
+tells 0 'Step [0-9]* is saved already'
+tells 1 'rank 0 on .* has the state on disk'
 show
 
 # A second survivor is killed at any moment of the save. Every time the folder has its old checkpoint or a whole new one,
