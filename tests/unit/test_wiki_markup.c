@@ -54,6 +54,15 @@ static const Case cases[] = {
     {"A {{chem|H|2|O}} and {{Nihongo|bayonet|x|y}} with {{key press|Ctrl}}.", "A H2O and bayonet with Ctrl.\n"},
     {"One is. Ions such as {{z|a}}, and b. Two by {{z}}{{y}}. It is {{z}} small.[[A]] c.",
      "One is.\nIt is small.A c.\n"},
+    {"It has {{formatnum:1234567}} seats and {{formatnum: {{z}}|R}}of it.", "It has 1234567 seats and of it.\n"},
+    {"At {{val|9.1|(28)|e=-31|ul=kg}} or {{val|5|u=km|up=h}}, so.{{val}}", "At 9.1\xc3\x97"
+                                                                            "10-31 kg or 5 km/h, so.\n"},
+    {"He is {{height|ft=6|in=1}}, {{Height|m=1.85|precision=0}} tall.", "He is 6 ft 1 in, 1.85 m tall.\n"},
+    {"Cairn ({{IPAc-en|lang|\xcb\x88|k|\xc9\x9b\xc9\x99r|n|,_|x|En-us-Cairn.ogg}}; {{IPAc-en|pron}}) is.",
+     "Cairn (/\xcb\x88k\xc9\x9b\xc9\x99rn, x/) is.\n"},
+    {"It opened on {{start date|1976|04|01|df=y}}, {{Start date|1976|4|1}}, {{end date|1976|5}}, {{film date|1976}}, "
+     "{{start-date|7 May 1976}}.",
+     "It opened on 1 April 1976, April 1, 1976, May 1976, 1976, 7 May 1976.\n"},
     {"Only such as {{z}}.", ""},
     {"The {{z}} end of {{convert}}, yes. Well {{citation needed}}.", "Well.\n"},
     {"[[L\xc3\xaa"

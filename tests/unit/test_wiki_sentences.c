@@ -19,6 +19,7 @@ static const char *const cases[] = {
     "It is by Vale et al. (1990) and others.",
     "He read Par. Lost and Wm. Blake, and Lieut. Vale.|He was under par.|The rest was not.",
     "It is Rom. 5 and Matt. 6 of it.",
+    "Nach § 3 Abs. 2 gilt dies, vgl. Kap. 4 und Abb. 5.|Sie, geb. Vale, kam bzw. Oss ging.",
     "Apples, pears, etc. are sold.",
     "Apples, pears, etc.|The rest is not.",
     /* initials and acronyms */

@@ -58,8 +58,8 @@ static void enter_frame(Wikitext *w, uint32_t at, uint32_t end, uint32_t jump)
 
 /* ---- templates ---- */
 
-/* The n-th unnamed parameter of a template, from 1. */
-static bool find_parameter(const Wikitext *w, const Token *t, int wanted, uint32_t *start, uint32_t *end)
+/* A parameter of a template: the one of that name, or, without a name, the n-th unnamed one, from 1. */
+static bool find_any(const Wikitext *w, const Token *t, const char *name, int wanted, uint32_t *start, uint32_t *end)
 {
     size_t k = w->next;
     uint32_t at = find_from(w, &k, t->body, t->body_end, '|');
@@ -69,19 +69,25 @@ static bool find_parameter(const Wikitext *w, const Token *t, int wanted, uint32
         at = find_from(w, &k, begin, t->body_end, '|');
         uint32_t equals = find_from(w, &before, begin, at, '=');
         if (equals < at) { /* named; "1=" is the name of a first parameter that contains an = */
-            char name[4];
-            if (!wikitext_lower_name(w, begin, equals, name, sizeof name) || name[0] != '0' + wanted || name[1])
-                continue;
+            char found[8];
+            if (!wikitext_lower_name(w, begin, equals, found, sizeof found)) continue;
+            if (name ? strcmp(found, name) != 0 : found[0] != '0' + wanted || found[1]) continue;
             begin = equals + 1;
-        } else if (++n != wanted) {
+        } else if (name || ++n != wanted) {
             continue;
         }
         while (begin < at && (w->text[begin] == ' ' || w->text[begin] == '\n')) begin++;
+        while (at > begin && (w->text[at - 1] == ' ' || w->text[at - 1] == '\n')) at--;
         *start = begin;
         *end = at;
         return true;
     }
     return false;
+}
+
+static bool find_parameter(const Wikitext *w, const Token *t, int wanted, uint32_t *start, uint32_t *end)
+{
+    return find_any(w, t, NULL, wanted, start, end);
 }
 
 /* Appends the words of a parameter, without what is markup in them. */
@@ -112,6 +118,97 @@ static bool append_quantity(Wikitext *w, const Token *t)
     return false;
 }
 
+/* Appends `before`, the named parameter and `after`, if the template has it. */
+static bool append_named(Wikitext *w, const Token *t, const char *name, const char *before, const char *after)
+{
+    uint32_t from = 0, to = 0;
+    if (!find_any(w, t, name, 0, &from, &to) || from == to) return false;
+    wikitext_append(w, before, strlen(before));
+    append_parameter(w, from, to);
+    wikitext_append(w, after, strlen(after));
+    return true;
+}
+
+/* {{val|9.1|e=-31|u=kg}}: "9.1×10−31 kg". */
+static bool append_value(Wikitext *w, const Token *t)
+{
+    uint32_t from = 0, to = 0;
+    if (find_parameter(w, t, 1, &from, &to))
+        append_parameter(w, from, to);
+    else if (!find_any(w, t, "e", 0, &from, &to))
+        return false;
+    append_named(w, t, "e",
+                 "\xc3\x97"
+                 "10",
+                 "");
+    (void)(append_named(w, t, "u", " ", "") || append_named(w, t, "ul", " ", ""));
+    (void)(append_named(w, t, "up", "/", "") || append_named(w, t, "upl", "/", ""));
+    return true;
+}
+
+/* {{height|ft=6|in=1}}: "6 ft 1 in". */
+static bool append_height(Wikitext *w, const Token *t)
+{
+    static const char *const units[] = {"m", "cm", "ft", "in"};
+    bool any = false;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        char unit[8] = " ";
+        strcat(unit, units[i]);
+        any |= append_named(w, t, units[i], any ? " " : "", unit);
+    }
+    return any;
+}
+
+/* {{IPAc-en|ˈ|k|ɛər|n}}: "/ˈkɛərn/". Words that the template says before, and sound files, are left out. */
+static bool append_phonemes(Wikitext *w, const Token *t)
+{
+    static const char *const said[] = {"lang", "pron",   "local",  "also",   "uk",
+                                       "us",   "ukalso", "usalso", "alsouk", "alsous"};
+    uint32_t from = 0, to = 0;
+    bool any = false;
+    for (int n = 1; n < 64 && find_parameter(w, t, n, &from, &to); n++) {
+        char word[8];
+        bool skip = memchr(w->text + from, '.', to - from) != NULL;
+        if (!skip && wikitext_lower_name(w, from, to, word, sizeof word))
+            for (size_t i = 0; i < sizeof said / sizeof *said; i++) skip |= strcmp(word, said[i]) == 0;
+        if (skip || from == to) continue;
+        if (!any) wikitext_append_char(w, '/');
+        any = true;
+        for (uint32_t i = from; i < to; i++) /* "_" is a blank between words */
+            if (w->text[i] == '_')
+                wikitext_append_char(w, ' ');
+            else
+                append_parameter(w, i, i + 1);
+    }
+    if (any) wikitext_append_char(w, '/');
+    return any;
+}
+
+/* {{start date|1976|4|1}}: "April 1, 1976", with df=y "1 April 1976". Parts may be missing from the end. */
+static bool append_date(Wikitext *w, const Token *t)
+{
+    static const char *const months[] = {"January", "February", "March",     "April",   "May",      "June",
+                                         "July",    "August",   "September", "October", "November", "December"};
+    uint32_t year = 0, year_end = 0, month = 0, month_end = 0, day = 0, day_end = 0, from, to;
+    if (!find_parameter(w, t, 1, &year, &year_end) || year == year_end) return false;
+    bool has_month = find_parameter(w, t, 2, &month, &month_end) && month < month_end;
+    bool has_day = has_month && find_parameter(w, t, 3, &day, &day_end) && day < day_end;
+    bool day_first = find_any(w, t, "df", 0, &from, &to) && from < to && strchr("yY1tT", w->text[from]);
+    while (has_day && day_end - day == 2 && w->text[day] == '0') day++;
+    if (has_day && day_first) append_parameter(w, day, day_end), wikitext_append_char(w, ' ');
+    int number = 0;
+    for (uint32_t i = month; has_month && i < month_end; i++)
+        number = w->text[i] >= '0' && w->text[i] <= '9' && number < 13 ? 10 * number + w->text[i] - '0' : 13;
+    if (has_month && number >= 1 && number <= 12)
+        wikitext_append(w, months[number - 1], strlen(months[number - 1]));
+    else if (has_month)
+        append_parameter(w, month, month_end);
+    if (has_month) wikitext_append_char(w, ' ');
+    if (has_day && !day_first) append_parameter(w, day, day_end), wikitext_append(w, ", ", 2);
+    append_parameter(w, year, year_end);
+    return true;
+}
+
 /* Appends the words of a template in its form, or enters its last parameter. False: a parameter is missing. */
 static bool append_form(Wikitext *w, const Token *t, const char *form)
 {
@@ -134,6 +231,18 @@ static bool append_form(Wikitext *w, const Token *t, const char *form)
         case '\4':
             for (int n = 1; n < 10 && find_parameter(w, t, n, &from, &to); n++) append_parameter(w, from, to);
             break;
+        case '\5':
+            if (!append_phonemes(w, t)) return false;
+            break;
+        case '\6':
+            if (!append_date(w, t)) return false;
+            break;
+        case '\7':
+            if (!append_height(w, t)) return false;
+            break;
+        case '\10':
+            if (!append_value(w, t)) return false;
+            break;
         default:
             wikitext_append_char(w, *form);
             continue;
@@ -141,6 +250,18 @@ static bool append_form(Wikitext *w, const Token *t, const char *form)
         w->fresh = false;
     }
     wikitext_move_to(w, t->end);
+    return true;
+}
+
+/* {{formatnum:12345}} is a function of the wiki: "12345". */
+static bool append_number(Wikitext *w, const Token *t)
+{
+    static const char name[] = "formatnum:";
+    uint32_t n = sizeof name - 1, at = t->body;
+    while (at < t->body_end && w->text[at] == ' ') at++;
+    if (t->body_end - at <= n || strncasecmp(w->text + at, name, n) != 0) return false;
+    w->fresh = false;
+    enter_frame(w, at + n, find_outside(w, at + n, t->body_end, '|'), t->end);
     return true;
 }
 
@@ -155,6 +276,7 @@ static void at_template(Wikitext *w, const Token *t)
         if (!form && strncmp(name, "lang-", 5) == 0) form = "\1";
     }
     if (form && append_form(w, t, form)) return;
+    if (!form && append_number(w, t)) return;
     if (wikitext_wants_word(&w->words)) wikitext_append_char(w, WIKITEXT_GAP);
     wikitext_move_to(w, t->end);
 }

@@ -173,7 +173,8 @@ typedef struct {
 } KeptTemplate;
 
 /* Templates that replace words of a sentence; all others are left out. Lower case. In a form, \1 and \2 are the unnamed
-   parameters; \3 is a quantity ("5 to 6 km"), \4 all parameters without a gap. */
+   parameters; \3 is a quantity ("5 to 6 km"), \4 all parameters without a gap, \5 sounds, \6 a date, \7 a height by
+   its named parameters, \10 a value with exponent and unit. */
 static const KeptTemplate kept[] = {
     {"'", "'"},
     {"'s", "'s"},
@@ -187,6 +188,9 @@ static const KeptTemplate kept[] = {
     {"as of", "As of \1"},
     {"as written", "\1"},
     {"big", "\1"},
+    {"birth date", "\6"},
+    {"birth date and age", "\6"},
+    {"birth date and year", "\6"},
     {"blockquote", "\1"},
     {"bold", "\1"},
     {"bquote", "\1"},
@@ -204,12 +208,17 @@ static const KeptTemplate kept[] = {
     {"cquote", "\1"},
     {"cvt", "\3"},
     {"dash", "–"},
+    {"death date", "\6"},
+    {"death date and age", "\6"},
     {"dot", " · "},
     {"em", "\1"},
     {"em dash", "—"},
     {"en dash", "–"},
+    {"end date", "\6"},
+    {"end-date", "\6"},
     {"eur", "€\1"},
     {"euro", "€\1"},
+    {"film date", "\6"},
     {"flag", "\1"},
     {"flagcountry", "\1"},
     {"flagu", "\1"},
@@ -219,6 +228,7 @@ static const KeptTemplate kept[] = {
     {"gbp", "£\1"},
     {"grapheme", "\1"},
     {"hebrew", "\1"},
+    {"height", "\7"},
     {"hmas", "HMAS \1"},
     {"hmcs", "HMCS \1"},
     {"hms", "HMS \1"},
@@ -227,6 +237,7 @@ static const KeptTemplate kept[] = {
     {"interlanguage link", "\1"},
     {"ipa", "\1"},
     {"ipablink", "\1"},
+    {"ipac-en", "\5"},
     {"ipalink", "\1"},
     {"ipaslink", "/\1/"},
     {"italic", "\1"},
@@ -290,6 +301,9 @@ static const KeptTemplate kept[] = {
     {"spaced ndash", " – "},
     {"spnd", " – "},
     {"ss", "SS \1"},
+    {"start date", "\6"},
+    {"start date and age", "\6"},
+    {"start-date", "\6"},
     {"strikethrough", "\1"},
     {"strong", "\1"},
     {"sub", "\1"},
@@ -304,7 +318,7 @@ static const KeptTemplate kept[] = {
     {"us$", "US$\1"},
     {"usd", "US$\1"},
     {"uss", "USS \1"},
-    {"val", "\1"},
+    {"val", "\10"},
     {"vanchor", "\1"},
     {"var", "\1"},
     {"visible anchor", "\1"},
