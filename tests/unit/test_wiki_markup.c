@@ -56,7 +56,7 @@ static const Case cases[] = {
      "One is.\nIt is small.A c.\n"},
     {"It has {{formatnum:1234567}} seats and {{formatnum: {{z}}|R}}of it.", "It has 1234567 seats and of it.\n"},
     {"At {{val|9.1|(28)|e=-31|ul=kg}} or {{val|5|u=km|up=h}}, so.{{val}}", "At 9.1\xc3\x97"
-                                                                            "10-31 kg or 5 km/h, so.\n"},
+                                                                           "10-31 kg or 5 km/h, so.\n"},
     {"He is {{height|ft=6|in=1}}, {{Height|m=1.85|precision=0}} tall.", "He is 6 ft 1 in, 1.85 m tall.\n"},
     {"Cairn ({{IPAc-en|lang|\xcb\x88|k|\xc9\x9b\xc9\x99r|n|,_|x|En-us-Cairn.ogg}}; {{IPAc-en|pron}}) is.",
      "Cairn (/\xcb\x88k\xc9\x9b\xc9\x99rn, x/) is.\n"},
