@@ -22,7 +22,7 @@ static void slow_down(const Loop *l, double own_s)
     free(name);
 }
 
-/* For tests: a rank's end before a given step, "step10-2=kill", so that all others have made the one before. */
+/* For tests: a place before each step, "step10-2=stop". */
 static void begin_step(const Loop *l)
 {
     char place[32];

@@ -22,17 +22,20 @@ stopped() {
     { read -r stat <"/proc/${ranks[$1]}/stat"; } && [[ ${stat##*) } == T* ]]
 }
 
-# fault N LOST AT FLAG...: N ranks, of which LOST dies after step 9, and the others meet AT ("PLACE-RANK=kill …"). Ranks
-# that are stopped AT a place stay so until all others have ended with 77; then they go on. `took`: milliseconds until
-# the others had ended.
+# fault N LOST AT FLAG...: N ranks, of which LOST is killed after step 9, and the others meet AT ("PLACE-RANK=kill …").
+# Ranks that are stopped AT a place stay so until all others have ended with 77; then they go on. `took`: milliseconds
+# until the others had ended.
 fault() {
     local n=$1 lost=$2 at=$3 r began
     shift 3
     out=out$((++outs)) name="$* $at"
     codes=()
-    CAIRN_TEST_AT="step10-$lost=kill $at" start_ranks "$n" log "${run[@]}" --output-dir "$out" "$@"
-    await gone "${ranks[lost]}"
+    CAIRN_TEST_AT="step10-$lost=stop $at" start_ranks "$n" log "${run[@]}" --output-dir "$out" "$@"
+    await stopped "$lost"
+    await reached "$out" 9
+    sleep 0.3 # so that all others have made step 9, too
     began=${EPOCHREALTIME/./}
+    kill -9 "${ranks[lost]}"
     for ((r = 0; r < n; r++)); do
         [[ $at == *-$r=stop* ]] && continue
         wait_until 60 gone "${ranks[r]}" || complain "$name: rank $r hangs"
