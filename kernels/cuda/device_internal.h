@@ -28,7 +28,8 @@ struct OpenDevice {
     std::vector<cudaEvent_t> events, marks;        /* by slot; marks have times */
     double mark_zero;                              /* mark 0 by the host's clock */
     Staging up, down;
-    std::map<void *, void *> blocks; /* address that device_alloc returned → cudaMalloc's */
+    std::map<void *, void *> blocks;       /* address that device_alloc returned → cudaMalloc's */
+    std::map<const char *, size_t> pinned; /* device_pin's: address → bytes */
     bool sync, capturing;
     const char *file; /* of the last launch */
     int line;

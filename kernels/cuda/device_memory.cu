@@ -1,6 +1,8 @@
 /* The device's memory: allocations, pinned host memory, copies. */
 #include "kernels/cuda/device_internal.h"
 
+#include <iterator>
+
 #define STAGING ((size_t)8 << 20) /* bytes of each half of a Staging */
 #define PAGE    ((size_t)4096)
 
@@ -48,6 +50,7 @@ Status device_pin(Device *, size_t bytes, void **p)
     }
     TRY(device_check(error, "an allocation of pinned host memory failed"));
     memset(*p, 0, bytes);
+    the_device.pinned[static_cast<const char *>(*p)] = bytes;
     return OK;
 }
 
@@ -55,6 +58,7 @@ void device_unpin(Device *, void *p, size_t)
 {
     if (!p) return;
     (void)device_lanes_wait();
+    the_device.pinned.erase(static_cast<const char *>(p));
     (void)cudaFreeHost(p);
 }
 
@@ -69,6 +73,23 @@ Status cuda_copy(void *to, const void *from, size_t bytes)
 Status cuda_clear(void *p, size_t bytes)
 {
     return bytes == 0 ? OK : device_queued(cudaMemsetAsync(p, 0, bytes, the_device.now), "clearing memory failed");
+}
+
+/* ---- copies of memory of device_pin: at once, and waited for ---- */
+
+static bool is_pinned(const void *p, size_t bytes)
+{
+    const char *at = static_cast<const char *>(p);
+    auto next = the_device.pinned.upper_bound(at);
+    if (next == the_device.pinned.begin()) return false;
+    auto block = std::prev(next);
+    return at + bytes <= block->first + block->second;
+}
+
+static cudaError_t copy_pinned(void *to, const void *from, size_t bytes, cudaMemcpyKind way)
+{
+    cudaError_t error = cudaMemcpyAsync(to, from, bytes, way, the_device.compute);
+    return error == cudaSuccess ? cudaStreamSynchronize(the_device.compute) : error;
 }
 
 /* ---- copies of the host's own memory: through pinned memory, so that the host need not wait for earlier work ---- */
@@ -112,6 +133,8 @@ Status device_upload(Device *, void *to, const void *from, size_t bytes)
 {
     const char *source = static_cast<const char *>(from);
     char *target = static_cast<char *>(to);
+    if (is_pinned(from, bytes))
+        return device_check(copy_pinned(to, from, bytes, cudaMemcpyHostToDevice), "a copy to the device failed");
     while (bytes > 0) {
         char *at = NULL;
         size_t n = 0;
@@ -131,6 +154,8 @@ Status device_upload(Device *, void *to, const void *from, size_t bytes)
 /* While one piece is copied out of pinned memory the device writes the next into the other half. */
 Status device_download(Device *, void *to, const void *from, size_t bytes)
 {
+    if (is_pinned(to, bytes))
+        return device_check(copy_pinned(to, from, bytes, cudaMemcpyDeviceToHost), "a copy from the device failed");
     Staging *s = &the_device.down;
     const char *source = static_cast<const char *>(from);
     char *target = static_cast<char *>(to);

@@ -21,11 +21,11 @@ static void host_release(Device *d, void *p, size_t bytes)
     pages_unmap(p, bytes);
 }
 
-/* On a device, the save buffer, offloaded tensors and exchanged gradients lie in the host's memory; offloaded tensors
-   are pinned. */
+/* On a device, the save buffer, offloaded tensors and exchanged gradients lie in the host's memory, the latter two
+   pinned. */
 static Allocator allocator(const Device *d, Region r)
 {
-    if (d && r == REGION_HOST && d->pin) return (Allocator){d->pin, d->unpin};
+    if (d && (r == REGION_HOST || r == REGION_COMM) && d->pin) return (Allocator){d->pin, d->unpin};
     if (d && r != REGION_SAVE && r != REGION_HOST && r != REGION_COMM) return (Allocator){d->alloc, d->release};
     return (Allocator){host_alloc, host_release};
 }

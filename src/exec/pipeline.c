@@ -64,34 +64,45 @@ int exec_pipeline_buffers(const Pipeline *s, int place)
     return buffers;
 }
 
-static void open_channel(ExecPipeline *p, Channel *c, int chunk, bool in, int way)
+static size_t channel_bytes(const ExecPipeline *p, const Channel *c) { return (size_t)c->buffers * p->o.boundary; }
+
+static Status open_channel(ExecPipeline *p, Channel *c, int chunk, bool in, int way)
 {
+    Device *d = backend_of(p)->device;
     *c = find_channel(shape(p), p->o.place, chunk, in, way);
-    if (!c->buffers) return;
-    c->memory = mem_alloc((size_t)c->buffers * p->o.boundary);
+    if (!c->buffers) return OK;
     c->tickets = mem_array((size_t)c->buffers, sizeof(CommTicket *));
+    if (d && d->pin) return d->pin(d, channel_bytes(p, c), (void **)&c->memory);
+    c->memory = mem_alloc(channel_bytes(p, c));
+    return OK;
 }
 
-void exec_pipeline_open(const ExecPipelineOptions *options, ExecPipeline **pipeline)
+Status exec_pipeline_open(const ExecPipelineOptions *options, ExecPipeline **pipeline)
 {
-    ExecPipeline *p = mem_alloc(sizeof *p);
+    ExecPipeline *p = *pipeline = mem_alloc(sizeof *p);
+    Status status = OK;
     p->o = *options;
     for (int way = 0; way < 2; way++) {
         p->in[way] = mem_array((size_t)shape(p)->chunks, sizeof(Channel));
         p->out[way] = mem_array((size_t)shape(p)->chunks, sizeof(Channel));
         for (int chunk = 0; chunk < shape(p)->chunks; chunk++) {
-            open_channel(p, &p->in[way][chunk], chunk, true, way);
-            open_channel(p, &p->out[way][chunk], chunk, false, way);
+            if (status == OK) status = open_channel(p, &p->in[way][chunk], chunk, true, way);
+            if (status == OK) status = open_channel(p, &p->out[way][chunk], chunk, false, way);
         }
     }
-    *pipeline = p;
+    return status;
 }
 
 static void close_channel(ExecPipeline *p, Channel *c)
 {
+    Device *d = backend_of(p)->device;
+    if (!c->tickets) return;
     for (int b = 0; b < c->buffers; b++) /* nothing may be moved into or out of the buffers any more */
         if (comm_wait(p->o.comm, c->tickets[b], "closing") != OK) log_debug("%s", status_message());
-    free(c->memory);
+    if (d && d->pin)
+        d->unpin(d, c->memory, channel_bytes(p, c));
+    else
+        free(c->memory);
     free(c->tickets);
 }
 

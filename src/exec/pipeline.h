@@ -1,9 +1,9 @@
 /* A place of a pipeline: its chunks, and the boundaries that pass between places while works run.
 
    Boundaries go through staging buffers in the host's memory, AHEAD for each chunk, way and direction of travel: a send
-   copies into the next one and posts it, a receive waits for the next one and copies it out; on a device these are its
-   uploads and downloads. Receives are posted as soon as a buffer is free, so a boundary travels while both ends
-   compute. Everything exists before the first step. */
+   copies into the next one and posts it, a receive waits for the next one and copies it out. A device's buffers are
+   pinned, and the copies are its downloads and uploads. Receives are posted as soon as a buffer is free, so a boundary
+   travels while both ends compute. Everything exists before the first step. */
 #ifndef CAIRN_EXEC_PIPELINE_H
 #define CAIRN_EXEC_PIPELINE_H
 
@@ -25,7 +25,8 @@ typedef struct {
     void *self;
 } ExecPipelineOptions;
 
-void exec_pipeline_open(const ExecPipelineOptions *options, ExecPipeline **pipeline);
+/* E_MEMORY: a device's buffers cannot be pinned. The caller closes *pipeline, also then. */
+Status exec_pipeline_open(const ExecPipelineOptions *options, ExecPipeline **pipeline);
 void exec_pipeline_close(ExecPipeline *p); /* takes NULL; after a failure too */
 /* Staging buffers of a place, in host memory, each of a boundary's bytes. */
 int exec_pipeline_buffers(const Pipeline *shape, int place);

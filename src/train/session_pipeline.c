@@ -84,7 +84,7 @@ static Status fill_eval(void *self, int chunk, int micro, const int slots[N_SLOT
                               p->eval_batch, slots, &rows);
 }
 
-static void open_links(SessionPipeline *p)
+static Status open_links(SessionPipeline *p)
 {
     const RunPlan *plan = &p->session->plan;
     ExecPipelineOptions o = {.comm = p->link,
@@ -96,14 +96,14 @@ static void open_links(SessionPipeline *p)
                              .item = pipeline_kfac_item,
                              .ran = session_kfac(p->session) ? pipeline_note : NULL,
                              .self = p};
-    if (plan->input.training) exec_pipeline_open(&o, &p->works);
-    if (!plan->input.evaluation) return;
+    if (plan->input.training) TRY(exec_pipeline_open(&o, &p->works));
+    if (!plan->input.evaluation) return OK;
     o.shape = p->one.shape;
     o.chunks = p->eval;
     o.boundary = place_boundary(p->place, &plan->eval);
     o.fill = fill_eval;
     o.ran = NULL;
-    exec_pipeline_open(&o, &p->evaluation);
+    return exec_pipeline_open(&o, &p->evaluation);
 }
 
 static Status upload_segments(const Session *s)
@@ -131,8 +131,7 @@ Status pipeline_bind(Session *s, const ExecOptions *options)
         if (plan->input.evaluation) TRY(exec_init(&p->eval[k], run_plan_of(plan, k, false), &p->more[k - 1], *options));
     }
     if (plan->input.training) TRY(upload_segments(s));
-    open_links(p);
-    return OK;
+    return open_links(p);
 }
 
 void pipeline_unbind(SessionPipeline *p)

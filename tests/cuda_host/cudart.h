@@ -18,6 +18,7 @@ struct FakeGpu {
     cudaError_t error;  /* with this */
     bool for_good;      /* every later call fails too */
     cudaError_t sticky; /* the error that all calls return by now */
+    int copies;         /* cudaMemcpyAsync */
     int live;           /* streams, events and allocations that were not released */
 };
 static FakeGpu fake;
@@ -175,6 +176,7 @@ cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t)
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t)
 {
     cudaError_t error = fake_call("cudaMemcpyAsync");
+    fake.copies++;
     if (error == cudaSuccess) memcpy(to, from, bytes);
     return error;
 }

@@ -131,6 +131,41 @@ static void test_memory_is_taken(void **state)
     assert_int_equal(fake.live, 0);
 }
 
+/* Memory of device_pin is copied as it is, in one piece; other memory through the halves of 8 MiB. */
+static void test_pinned_copies(void **state)
+{
+    (void)state;
+    enum : size_t { BYTES = size_t{20} << 20 };
+    void *p, *q, *there;
+    assert_ok(device_open(0));
+    assert_ok(device_pin(nullptr, BYTES, &p));
+    assert_ok(device_pin(nullptr, 4096, &q));
+    assert_ok(device_alloc(nullptr, BYTES, &there));
+    std::vector<char> own(BYTES, 7);
+    char *pinned = static_cast<char *>(p);
+    memset(pinned, 5, BYTES);
+    fake.copies = 0;
+    assert_ok(device_upload(nullptr, there, pinned, BYTES));
+    assert_int_equal(fake.copies, 1);
+    assert_ok(device_download(nullptr, own.data(), there, BYTES));
+    assert_int_equal(fake.copies, 4);
+    assert_memory_equal(own.data(), pinned, BYTES);
+    memset(pinned, 0, BYTES);
+    assert_ok(device_download(nullptr, pinned + 100, there, BYTES - 100));
+    assert_int_equal(fake.copies, 5);
+    assert_memory_equal(own.data(), pinned + 100, BYTES - 100);
+    device_unpin(nullptr, p, BYTES);
+    assert_ok(device_upload(nullptr, there, own.data(), BYTES)); /* may lie where it was */
+    assert_int_equal(fake.copies, 8);
+    fails("cudaStreamSynchronize", 0, cudaErrorIllegalAddress, true);
+    assert_status(device_download(nullptr, q, there, 4096), E_FAIL);
+    assert_message("a copy from the device failed");
+    device_unpin(nullptr, q, 4096);
+    device_release(nullptr, there, BYTES);
+    device_close();
+    assert_int_equal(fake.live, 0);
+}
+
 /* The GPU is lost in a step: the next call reports it and so does every later one; none waits forever. */
 static void test_gone(void **state)
 {
@@ -216,6 +251,7 @@ int main(void)
         cmocka_unit_test_setup(test_gpus, set_up),
         cmocka_unit_test_setup(test_no_code_for_it, set_up),
         cmocka_unit_test_setup(test_no_pinned_memory, set_up),
+        cmocka_unit_test_setup(test_pinned_copies, set_up),
         cmocka_unit_test_setup(test_memory_is_taken, set_up),
         cmocka_unit_test_setup(test_gone, set_up),
         cmocka_unit_test_setup(test_event_done, set_up),

@@ -29,7 +29,7 @@ same() {
 
 # piped RANKS REFERENCE SCHEDULE...: a run of "${this[@]}" by this pipeline, in $out, has the reference's bits and its planned memory
 piped() {
-    local n=$1 like=$2
+    local n=$1 like=$2 r
     shift 2
     out="$n of $*"
     start "$n" log "${this[@]}" --output-dir "$out" --pipeline "$@"
@@ -37,6 +37,9 @@ piped() {
     same "$like" "$out" 2
     [ "$(json_number "$out/run.json" measured_peak_bytes)" = "$(json_number "$out/run.json" planned_peak_bytes)" ] ||
         complain "$out: $(grep peak_bytes "$out/run.json")"
+    for ((r = 1; r < n; r++)); do
+        grep -q 'peak memory \([0-9.]*\) MiB (planned \1 MiB)' "log.$r" || complain "$out: $(grep 'peak memory' "log.$r")"
+    done
 }
 
 # plain RANKS OPTION...

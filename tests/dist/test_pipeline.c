@@ -74,14 +74,14 @@ static void run_shape(Comm *c, Bench *w, const Job *job, const Shape *s)
         for (int m = d, n = 0; m < s->shape.micros; m += directions(&s->shape), n++)
             rows[d][n] = exec_rows(chunks[0], w->micro[m].n_tokens, w->micro[m].n_seqs, w->micro[m].n_masked);
     }
-    exec_pipeline_open(&(ExecPipelineOptions){.comm = c,
-                                              .shape = s->shape,
-                                              .chunks = chunks,
-                                              .place = c->rank,
-                                              .boundary = TOKENS * 32 * sizeof(float),
-                                              .fill = fill_inputs,
-                                              .self = &place},
-                       &p);
+    require(exec_pipeline_open(&(ExecPipelineOptions){.comm = c,
+                                                      .shape = s->shape,
+                                                      .chunks = chunks,
+                                                      .place = c->rank,
+                                                      .boundary = TOKENS * 32 * sizeof(float),
+                                                      .fill = fill_inputs,
+                                                      .self = &place},
+                               &p) == OK);
     require(exec_pipeline_buffers(&s->shape, c->rank) > 0);
     const int half = s->shape.micros / 2;
     const ExecPass pass = {.schedule = &schedule,
