@@ -181,7 +181,7 @@ static Status find_task(Sweep *s)
     return status;
 }
 
-/* A varied flag, or --output-dir, among the command's own would have no effect. */
+/* A varied flag, or --output-dir, among the command's own has no effect. */
 static Status check_words(const Sweep *s, int at)
 {
     int n = s->n_words - at;
@@ -193,13 +193,12 @@ static Status check_words(const Sweep *s, int at)
     Status status = config_parse(&c, n + 1, words, environ);
     free(words);
     TRY(status);
-    for (int a = 0; a < s->n_axes && status == OK; a++) {
+    for (int a = 0; a < s->n_axes; a++) {
         int option = config_option(s->axes[a].flag);
         if (option >= 0 && s->axes[a].of_launch == launch && c.source[option] == FROM_FLAG)
-            status = fail(E_USAGE, "--%s is varied, and the command has it, too; leave it out of one of the two",
-                          config_flag(option));
+            log_warn("--%s of the command is without effect: the sweep varies it", config_flag(option));
     }
-    if (status == OK && !launch && s->c->command == COMMAND_SWEEP && c.source[OPTION_output_dir] == FROM_FLAG)
+    if (!launch && s->c->command == COMMAND_SWEEP && c.source[OPTION_output_dir] == FROM_FLAG)
         status = fail(E_USAGE,
                       "the command has --output-dir %s, but each run has a folder of its own; give the folder "
                       "of all before \"--\": cairn sweep --output-dir %s",

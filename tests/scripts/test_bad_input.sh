@@ -129,7 +129,7 @@ expect 2 "${train[@]}" "${steps[@]}" --data-dir data --model good --output-dir g
 says "good/vocab.txt" "Not a directory"
 if [ "$(id -u)" -ne 0 ]; then
     mkdir locked && chmod 555 locked
-    expect 1 "${train[@]}" "${steps[@]}" --data-dir data --model good --output-dir locked/out
+    expect 2 "${train[@]}" "${steps[@]}" --data-dir data --model good --output-dir locked/out
     says "locked/out" "Permission denied"
 fi
 for policy in auto full none; do

@@ -347,7 +347,7 @@ mkdir broken && cp masked/part-* broken/ && printf 'no shard' >broken/part-99999
 run 1 bad "${small[@]}" --data-dir broken
 says "broken/part-99999.hdf5"
 touch file
-run 1 file/bad "${small[@]}"
+run 2 file/bad "${small[@]}"
 says "file/bad"
 run 2 bad "${small[@]}" --target-mlm-accuracy 0.5
 says "give --eval-dir"

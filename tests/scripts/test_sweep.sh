@@ -114,8 +114,12 @@ fi
 expect 0 "$CAIRN_BINARY" "${run[@]}" --seeds 4,5 --output-dir seeds
 says "2 done" " ± "
 has_file seeds/seed=4/run.json seeds/seed=5/run.json
-expect 2 "$CAIRN_BINARY" "${run[@]}" --seeds 4,5 --seed 3 --output-dir seeds
-says "--seed is varied"
+# A varied flag takes the place of the command's own, which is said.
+expect 0 "$CAIRN_BINARY" "${run[@]}" --seeds 4,5 --seed 3 --output-dir seeds
+says "warning: --seed of the command is without effect: the sweep varies it" "0 to make, 2 finished before"
+expect 0 "$CAIRN_BINARY" sweep --output-dir said --dry-run --vary batch-size=8,16 --vary ranks=1,2 -- launch --ranks 2 -- \
+    "${run[@]}" --per_device_train_batch_size=4
+says "--batch-size of the command is without effect" "--ranks of the command is without effect"
 
 # Wrong use is found before anything is made.
 wrong() { # wrong TEXT FLAG...
@@ -134,9 +138,6 @@ wrong "a folder of its own" --vary output-dir=a,b -- "${run[@]}"
 wrong "unknown flag --no-such" --vary no-such=1,2 -- "${run[@]}"
 wrong "the run batch-size=0" --vary batch-size=8,0 -- "${run[@]}"
 wrong "runs of glue, squad, pretrain and adapt" --vary batch-size=8,16 -- plan --model-config bert-tiny
-wrong "--seed is varied, and the command has it, too" --vary seed=1-3 -- "${run[@]}" --seed 7
-wrong "--batch-size is varied" --vary batch-size=8,16 -- "${run[@]}" --per_device_train_batch_size=4
-wrong "--ranks is varied" --vary ranks=1,2 -- launch --ranks 2 -- "${run[@]}"
 wrong "the command has --output-dir mine" --vary seed=1-3 -- "${run[@]}" --output-dir mine
 wrong "leave --jobs out" --slurm --jobs 2 --vary seed=1-3 -- "${run[@]}"
 wrong "--index 4: the sweep has 3 runs" --index 4 --vary seed=1-3 -- "${run[@]}"
