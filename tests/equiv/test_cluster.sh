@@ -21,7 +21,7 @@ common=(--virtual-ranks 8 --grain-tokens 96 --bucket-size 64KiB --max-steps 4 --
 # all: a line for each combination of ranks, threads, micro-batch, policy and what is sharded; few of eight ranks
 all() {
     local n t m p s
-    for n in 1 2 4 8; do for t in 1 2; do for m in 96 200 step; do
+    for n in 1 2 4 8; do for t in 1 2 4; do for m in 96 200 step; do
         for p in none lean ffn selective half-attention full every:2 auto; do for s in none optimizer; do
             [ "$n $s" = "1 optimizer" ] || { [ "$n" = 8 ] && [ "$t $m" != "1 96" ]; } || echo "$n $t $m $p $s"
         done; done
@@ -31,7 +31,7 @@ some() {
     cat <<'END'
 2 1 96 full none
 4 2 200 lean optimizer
-1 2 96 every:2 none
+1 4 96 every:2 none
 END
 }
 
