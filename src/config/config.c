@@ -275,13 +275,14 @@ static bool is_foreign_switch(const Flag *f)
 }
 
 /* Whether a flag without "=" takes the next argument. A Switch never does, a choice of yes and no only one of its
-   words, another trainer's switch only a value of its own. */
+   words, another trainer's switch only a value of its own. Another trainer's flag of words takes it for a Switch too.
+ */
 static bool takes_next(const Flag *f, const char *next)
 {
     char value[4096];
     if (is_foreign_switch(f))
         return next && strncmp(next, "--", 2) != 0 && config_foreign_value(f->foreign, next, value, sizeof value);
-    if (f->option < 0) return true;
+    if (f->option < 0 || f->foreign) return true;
     const OptionInfo *o = &config_table[f->option];
     return o->type != TYPE_Switch && (!is_yes_or_no(o) || (next && config_accepts(f->option, next)));
 }

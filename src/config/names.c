@@ -25,6 +25,7 @@ const ForeignName config_foreign[] = {
     {"config_name", OPTION_model_config, "*", ""},
     {"vocab_file", OPTION_vocab, "*", ""},
     {"tokenizer_name", -1, "", "--vocab FILE names the vocabulary"},
+    {"tokenizer", -1, "", "--vocab FILE names the vocabulary"},
     {"input_dir", OPTION_data_dir, "*", ""},
     {"train_file", -1, "", "--data-dir DIR holds the files of all splits"},
     {"validation_file", -1, "", "--data-dir DIR holds the files of all splits"},
@@ -33,6 +34,10 @@ const ForeignName config_foreign[] = {
     {"version_2_with_negative", OPTION_version_2, "true=true false=false", "true or false"},
     {"dataset_name", -1, "", "nothing is fetched: --data-dir DIR holds the data"},
     {"dataset_config_name", -1, "", "nothing is fetched: --data-dir DIR holds the data"},
+    {"trust_remote_code", -1, "false=", "no code is fetched or executed"},
+    {"max_train_samples", -1, "", "--max-steps N ends training early; fewer examples are a shorter file"},
+    {"max_predict_samples", -1, "", "--do-predict takes the whole test split; `cairn predict` takes any texts"},
+    {"remove_unused_columns", -1, SWITCH(""), ""},
     {"cache_dir", -1, "", "nothing is fetched or cached"},
     {"overwrite_cache", -1, SWITCH(""), ""},
     {"overwrite_output_dir", -1, "false=", "--resume never starts again in a folder that has a checkpoint"},
@@ -45,6 +50,8 @@ const ForeignName config_foreign[] = {
     {"masked_lm_prob", OPTION_mask_fraction, "*", ""},
     {"do_whole_word_mask", OPTION_whole_words, "true=true false=false", "true or false"},
     {"random_seed", OPTION_seed, "*", ""},
+    {"data_seed", -1, "", "--seed N is the seed of the data's order too"},
+    {"line_by_line", -1, "false=", "sequences are filled with the sentences of a document; its lines are sentences"},
     {"group_by_length", -1, "false=", "sequences are packed, so that nothing is computed for padding"},
     {"text_column", OPTION_text_columns, "*", ""},
     {"text_column_name", OPTION_text_columns, "*", ""},
@@ -69,6 +76,7 @@ const ForeignName config_foreign[] = {
     {"num_warmup_steps", OPTION_warmup, "*", ""},
     {"warmup_ratio", OPTION_warmup, "*", ""},
     {"warmup_proportion", OPTION_warmup, "*", ""},
+    {"start_warmup_step", OPTION_warmup_start, "*", ""},
     {"lr_scheduler_type", OPTION_schedule, "linear=linear cosine=cosine constant_with_warmup=constant",
      "--schedule linear, cosine, constant or poly:P; --warmup 0 is without warmup"},
     {"label_smoothing_factor", OPTION_label_smoothing, "*", ""},
@@ -76,7 +84,14 @@ const ForeignName config_foreign[] = {
     {"optim", -1, "", "--optimizer adamw; --bias-correction as Hugging Face's has it, which BERT's lacks"},
     {"optimizer_type", OPTION_optimizer, "lamb=lamb adam=adamw", "--optimizer adamw, lamb or nvlamb"},
     {"adam_epsilon", OPTION_adam_eps, "*", ""},
+    {"opt_lamb_beta_1", OPTION_adam_beta1, "*", ""},
+    {"opt_lamb_beta_2", OPTION_adam_beta2, "*", ""},
+    {"distributed_lamb", -1, "false=", "--optimizer lamb or nvlamb; --shard optimizer divides its moments among ranks"},
+    {"disable_weight_decay", OPTION_weight_decay, SWITCH("0"), "true or false"},
+    {"gradient_clipping", OPTION_max_grad_norm, "*", ""},
     {"hidden_dropout_prob", -1, "", "--dropout sets all rates"},
+    {"phase2", -1, "false=", "--preset bert-large-phase2 has the recipe, --model RUN the weights of phase 1"},
+    {"phase1_end_step", -1, "", "--model RUN starts phase 2 with the weights of phase 1, at step 0"},
     /* computing and memory */
     {"fp16", OPTION_precision, SWITCH("fp16"), "true or false"},
     {"use_fp16", OPTION_precision, SWITCH("fp16"), "true or false"},
@@ -85,6 +100,9 @@ const ForeignName config_foreign[] = {
     {"amp", OPTION_precision, SWITCH("fp16"), "true or false"},
     {"mixed_precision", OPTION_precision, "no=fp32 fp16=fp16 bf16=bf16", "--precision fp32, bf16 or fp16"},
     {"fp16_opt_level", -1, "", "--precision fp16 keeps weights and moments in fp32"},
+    {"fp16_full_eval", -1, "false=", "--precision is the type of training and of evaluation"},
+    {"bf16_full_eval", -1, "false=", "--precision is the type of training and of evaluation"},
+    {"torch_dtype", -1, "auto= float32=", "--precision is the compute type; weights and moments are fp32"},
     {"gradient_checkpointing", OPTION_recompute, SWITCH("full"), "true or false; --recompute has more policies"},
     {"checkpoint_activations", OPTION_recompute, SWITCH("full"), "true or false; --recompute has more policies"},
     {"activation_checkpointing", OPTION_recompute, SWITCH("full"), "true or false; --recompute has more policies"},
@@ -95,15 +113,19 @@ const ForeignName config_foreign[] = {
     {"torch_compile", -1, SWITCH(""), ""},
     {"attn_implementation", -1, "", "--attention own or cudnn; no attention matrix is stored"},
     {"unpad", -1, SWITCH(""), ""},
+    {"unpad_fmha", -1, SWITCH(""), ""},
+    {"dense_seq_output", -1, SWITCH(""), ""},
     {"dataloader_num_workers", -1, "", "--threads counts all threads; data is read beside training"},
     {"preprocessing_num_workers", OPTION_threads, "*", ""},
     {"num_workers", -1, "", "--threads counts all threads; data is read beside training"},
+    {"dataloader_drop_last", -1, "false=", "the last batch of an epoch is trained with, too"},
     /* saving, watching */
     {"save_strategy", OPTION_save_every, "no=off steps=", "--save-steps N or --save-every TIME"},
     {"save_checkpoints_steps", OPTION_save_steps, "*", ""},
     {"num_steps_per_checkpoint", OPTION_save_steps, "*", ""},
     {"save_total_limit", OPTION_keep, "*", ""},
     {"resume_from_checkpoint", OPTION_resume, "true=auto false=never *", ""},
+    {"resume_step", -1, "-1=", "--resume auto takes the newest checkpoint, --resume DIR another"},
     {"skip_checkpoint", OPTION_save_every, SWITCH("off"), "true or false"},
     {"eval_strategy", -1, "no= steps=", "--eval-every N"},
     {"evaluation_strategy", -1, "no= steps=", "--eval-every N"},
@@ -119,6 +141,10 @@ const ForeignName config_foreign[] = {
     {"logging_steps", OPTION_log_every, "*", ""},
     {"log_freq", OPTION_log_every, "*", ""},
     {"logging_strategy", -1, "steps=", "--log-every N"},
+    {"logging_first_step", -1, SWITCH(""), ""},
+    {"log_level", OPTION_verbose,
+     "debug=true detail=true info= warning= error= critical= passive=", "--verbose logs more"},
+    {"verbose_logging", OPTION_verbose, "true=true false=false", "true or false"},
     {"logging_dir", -1, "", "curves are in --output-dir: metrics.jsonl and TensorBoard's events"},
     {"report_to", -1, "none= tensorboard=", "curves are in --output-dir: metrics.jsonl and TensorBoard's events"},
     {"run_name", -1, "", "--output-dir names the run"},
@@ -205,40 +231,59 @@ bool config_foreign_value(const ForeignName *f, const char *value, char *out, si
 
 static int min3(int a, int b, int c) { return a < b ? (a < c ? a : c) : (b < c ? b : c); }
 
-/* Levenshtein's distance; long texts are cut. */
+/* Wrong, missing, added and exchanged letters; long texts are cut. */
 static int distance(const char *a, const char *b)
 {
-    int n = (int)strnlen(b, 63), row[64];
-    for (int j = 0; j <= n; j++) row[j] = j;
+    int n = (int)strnlen(b, 63), rows[3][64];
+    int *before = rows[0], *above = rows[1], *row = rows[2];
+    for (int j = 0; j <= n; j++) above[j] = before[j] = j;
     for (int i = 1; a[i - 1] && i < 64; i++) {
-        int diagonal = row[0];
         row[0] = i;
         for (int j = 1; j <= n; j++) {
-            int above = row[j];
-            row[j] = min3(above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
-            diagonal = above;
+            row[j] = min3(above[j] + 1, row[j - 1] + 1, above[j - 1] + (a[i - 1] != b[j - 1]));
+            bool exchanged = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            if (exchanged && before[j - 2] + 1 < row[j]) row[j] = before[j - 2] + 1;
         }
+        int *oldest = before;
+        before = above;
+        above = row;
+        row = oldest;
     }
-    return row[n];
+    return above[n];
 }
 
-/* At most a third of the letters is wrong, or the name is a part of the other. */
-static bool near(const char *name, const char *other, int d)
+/* Whether the name is one or more whole parts of the other, as `steps` of `max-steps`. */
+static bool is_part(const char *name, const char *other)
 {
-    return d <= 1 + (int)strlen(name) / 3 || (strlen(name) >= 4 && strstr(other, name));
+    size_t len = strlen(name);
+    for (const char *p = other; *name && (p = strstr(p, name)); p++)
+        if ((p == other || p[-1] == '-') && (p[len] == '\0' || p[len] == '-')) return true;
+    return false;
+}
+
+/* How far the other name is from what was written; NOT_NEAR where a guess would mislead. One wrong letter is nearer
+   than a part, a part nearer than two wrong letters, which only longer names with the same first letter may have. */
+enum { NOT_NEAR = 4 };
+
+static int away(const char *name, const char *other)
+{
+    int d = distance(name, other);
+    if (d <= 1) return d;
+    if (is_part(name, other)) return 2;
+    return d == 2 && strlen(name) > 5 && *name == *other ? 3 : NOT_NEAR;
 }
 
 const char *config_nearest_flag(Command command, const char *name)
 {
-    int best = -1, least = 1 << 20;
+    int best = -1, least = NOT_NEAR;
     char wanted[64];
     snprintf(wanted, sizeof wanted, "%s", name);
     for (char *p = wanted; *p; p++) *p = *p == '_' ? '-' : (char)tolower((unsigned char)*p);
     if (strncmp(wanted, "no-", 3) == 0) memmove(wanted, wanted + 3, strlen(wanted) - 2);
     for (int i = 0; i < N_OPTIONS; i++) {
         if (command < N_COMMANDS && !config_option_of(i, command)) continue;
-        int d = distance(wanted, config_flag(i));
-        if (d >= least || !near(wanted, config_flag(i), d)) continue;
+        int d = away(wanted, config_flag(i));
+        if (d >= least) continue;
         least = d;
         best = i;
     }
@@ -247,10 +292,10 @@ const char *config_nearest_flag(Command command, const char *name)
 
 const char *config_nearest_command(const char *name)
 {
-    int best = -1, least = 1 << 20;
+    int best = -1, least = NOT_NEAR;
     for (int i = 0; i < N_COMMANDS; i++) {
-        int d = distance(name, config_commands[i].name);
-        if (d >= least || !near(name, config_commands[i].name, d)) continue;
+        int d = away(name, config_commands[i].name);
+        if (d >= least) continue;
         least = d;
         best = i;
     }

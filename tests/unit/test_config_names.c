@@ -45,6 +45,28 @@ static void test_taken_switches(void **state)
     config_free(&c);
 }
 
+/* Words that set a switch. */
+static void test_taken_words(void **state)
+{
+    (void)state;
+    Config c;
+    assert_ok(parse(&c, "glue", "--log-level", "debug", "--gradient_clipping", "0.5", "--opt_lamb_beta_1", "0.8",
+                    "--disable_weight_decay", "--remove_unused_columns", "False", "--problem_type",
+                    "multi_label_classification", NULL));
+    assert_true(c.verbose && c.multi_label);
+    assert_true(c.max_grad_norm == 0.5 && c.adam_beta1 == 0.8 && c.weight_decay == 0);
+    config_free(&c);
+    assert_ok(parse(&c, "pretrain", "--log_level=warning", "--start_warmup_step", "-76", "--unpad_fmha",
+                    "--dense_seq_output", "--resume_step", "-1", "--verbose_logging", "false", NULL));
+    assert_false(c.verbose);
+    assert_int_equal(c.warmup_start, -76);
+    config_free(&c);
+    assert_refused(parse(&c, "glue", "--log_level", "loud", NULL), "--log_level loud", "--verbose");
+    assert_refused(parse(&c, "glue", "--log_level", NULL), "--log_level needs a value");
+    assert_refused(parse(&c, "glue", "--data_seed", "3", NULL), "--data_seed is unknown", "--seed N");
+    assert_refused(parse(&c, "pretrain", "--phase2", NULL), "--preset bert-large-phase2");
+}
+
 static void test_keys_of_a_file(void **state)
 {
     (void)state;
@@ -89,10 +111,18 @@ static void test_similar(void **state)
     Config c;
     assert_refused(parse(&c, "glue", "--batch", "3", NULL), "nearest is --batch-size");
     assert_refused(parse(&c, "glue", "--recomput", "full", NULL), "nearest is --recompute");
-    assert_null(config_nearest_flag(COMMAND_GLUE, "zebra-crossing"));
+    assert_refused(parse(&c, "glue", "--steps", "3", NULL), "nearest is --max-steps"); /* a whole part */
+    assert_string_equal(config_nearest_flag(COMMAND_GLUE, "layers"), "stage-layers");
+    assert_string_equal(config_nearest_flag(COMMAND_GLUE, "grad_norm"), "max-grad-norm");
+    assert_string_equal(config_nearest_flag(COMMAND_GLUE, "label"), "labels"); /* not label-column */
+    assert_string_equal(config_nearest_flag(COMMAND_GLUE, "wramup"), "warmup");
+    static const char *const misled[] = {"data_seed", "trace", "peers", "xarmupp", "zebra-crossing"};
+    for (size_t i = 0; i < sizeof misled / sizeof *misled; i++)
+        assert_null(config_nearest_flag(COMMAND_GLUE, misled[i]));
     assert_null(config_nearest_flag(COMMAND_VOCAB, "wire-up"));
     assert_null(config_nearest_command("nonsense"));
     assert_string_equal(config_nearest_command("pretrian"), "pretrain");
+    assert_string_equal(config_nearest_command("gleu"), "glue"); /* two letters exchanged */
 }
 
 /* Every row is of use: its option takes its values, no name hides an option, and what is refused has an advice. */
@@ -121,9 +151,13 @@ static void test_rows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_taken),          cmocka_unit_test(test_taken_switches),
-        cmocka_unit_test(test_keys_of_a_file), cmocka_unit_test(test_refused_with_advice),
-        cmocka_unit_test(test_similar),        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_taken),
+        cmocka_unit_test(test_taken_switches),
+        cmocka_unit_test(test_taken_words),
+        cmocka_unit_test(test_keys_of_a_file),
+        cmocka_unit_test(test_refused_with_advice),
+        cmocka_unit_test(test_similar),
+        cmocka_unit_test(test_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
