@@ -163,6 +163,22 @@ void buf_json(Buf *b, const char *s)
     buf_puts(b, "\"");
 }
 
+void buf_word(Buf *b, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+./:,@%";
+    if (*word && strspn(word, plain) == strlen(word)) {
+        buf_puts(b, word);
+        return;
+    }
+    buf_puts(b, "'");
+    for (const char *p = word; *p; p++)
+        if (*p == '\'')
+            buf_puts(b, "'\"'\"'");
+        else
+            buf_append(b, p, 1);
+    buf_puts(b, "'");
+}
+
 static int reads_back(char *text, size_t size, int digits, double x)
 {
     snprintf(text, size, "%.*g", digits, x);

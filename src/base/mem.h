@@ -38,6 +38,8 @@ void buf_puts(Buf *b, const char *s);
 void buf_printf(Buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void buf_vprintf(Buf *b, const char *format, va_list args);
 void buf_json(Buf *b, const char *s); /* "s" with quotes, escaped for JSON; invalid UTF-8 becomes U+FFFD */
+/* A word of a command line, in quotes where a shell needs them; xargs reads it back too. */
+void buf_word(Buf *b, const char *word);
 /* A JSON number with the fewest digits that read back equal. NaN and infinities become null, since JSON lacks them. */
 void buf_double(Buf *b, double x);
 /* Writes it to standard output and frees it. main reports a failed write. */

@@ -38,6 +38,8 @@ static double per_second(const PlanTable *t, const RunPlan *p) { return (double)
 
 enum { NAME_COLUMNS = 14 }; /* a row has 80 */
 
+static const char *coloured(const char *colour) { return terminal_colours(STDOUT_FILENO) ? colour : ""; }
+
 /* A longer name has a line of its own. */
 static void put_name(const char *name, Buf *out)
 {
@@ -57,7 +59,7 @@ static void put_row(const PlanTable *t, const PlanRow *row, Buf *out)
     if (p->fits)
         buf_printf(out, " %8.4g %7.4g", p->step_s, per_second(t, p));
     else
-        buf_printf(out, " %16s", "does not fit");
+        buf_printf(out, " %s%16s%s", coloured(TERMINAL_RED), "does not fit", coloured(TERMINAL_PLAIN));
     buf_printf(out, " %7lld\n", (long long)row->max_batch);
 }
 
@@ -93,8 +95,8 @@ static void put_head(const PlanTable *t, const RunPlan *p, Buf *out)
 void plan_table_print(const PlanTable *t, const PlanRow *rows, int n, Buf *out)
 {
     put_head(t, &rows[0].plan, out);
-    buf_printf(out, "\n%-*s %9s %9s %9s %9s  %8s %7s %7s\n", NAME_COLUMNS, "MiB", "activat.", "scratch", "other",
-               "peak", "step (s)", "seq/s", "most");
+    buf_printf(out, "\n%s%-*s %9s %9s %9s %9s  %8s %7s %7s%s\n", coloured(TERMINAL_BOLD), NAME_COLUMNS, "MiB",
+               "activat.", "scratch", "other", "peak", "step (s)", "seq/s", "most", coloured(TERMINAL_PLAIN));
     for (int i = 0; i < n; i++) put_row(t, &rows[i], out);
     buf_puts(out, "\n");
     put_text("peak: all of it; other: input, output and the save buffer; most: sequences in one micro-batch within the "

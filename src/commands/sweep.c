@@ -14,28 +14,10 @@
 
 /* ---- arrays of schedulers ---- */
 
-/* A value in quotes, as a shell and xargs (in RUN_FLAGS) read it back. */
-static void put_value(Buf *out, const char *word)
-{
-    bool plain = *word && strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:=,@+-") ==
-                              strlen(word);
-    if (plain) {
-        buf_puts(out, word);
-        return;
-    }
-    buf_puts(out, "'");
-    for (const char *p = word; *p; p++)
-        if (*p == '\'')
-            buf_puts(out, "'\"'\"'");
-        else
-            buf_append(out, p, 1);
-    buf_puts(out, "'");
-}
-
 static void put_word(Buf *out, const char *word)
 {
     buf_puts(out, " ");
-    put_value(out, word);
+    buf_word(out, word);
 }
 
 /* The words of this sweep with --index VARIABLE, without what prints them. */
@@ -91,9 +73,9 @@ static Status print_array(const Sweep *s)
     buf_puts(&out, "(cd");
     put_word(&out, scripts);
     buf_puts(&out, " && CAIRN_BINARY=");
-    put_value(&out, program);
+    buf_word(&out, program);
     buf_puts(&out, " RUN_FOLDER=");
-    put_value(&out, here ? here : ".");
+    buf_word(&out, here ? here : ".");
     buf_puts(&out, " RUN_SCRIPT=sweep.sh ");
     if (c->pbs) {
         put_sweep(s, "$PBS_ARRAY_INDEX", &flags);

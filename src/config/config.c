@@ -403,29 +403,13 @@ done:
     return status;
 }
 
-static void quote(Buf *out, const char *word)
-{
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+./:,@%";
-    if (*word && strspn(word, plain) == strlen(word)) {
-        buf_puts(out, word);
-        return;
-    }
-    buf_puts(out, "'");
-    for (const char *p = word; *p; p++)
-        if (*p == '\'')
-            buf_puts(out, "'\\''");
-        else
-            buf_append(out, p, 1);
-    buf_puts(out, "'");
-}
-
 Status config_parse(Config *c, int argc, char **argv, char **environment)
 {
     *c = (Config){0};
     Status status = parse(c, argc, argv, environment);
     for (int i = 0; i < argc && status == OK; i++) {
         if (i) buf_puts(&c->line, " ");
-        quote(&c->line, argv[i]);
+        buf_word(&c->line, argv[i]);
     }
     if (argc > 1) c->words = argv + 1, c->n_words = argc - 1;
     if (status != OK) config_free(c);

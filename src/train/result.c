@@ -27,8 +27,11 @@ static void keep_rates(const char *output_dir, RunSummary *s)
 Status result_write(const Run *r)
 {
     char folder[4096] = "", best[64] = "";
-    char *again = mem_printf("cairn %s --config %s/run.json --output-dir OTHER",
-                             config_commands[r->given->command].name, r->c->output_dir);
+    Buf again = {0};
+    char *config = file_join(r->c->output_dir, "run.json");
+    buf_printf(&again, "cairn %s --config ", config_commands[r->given->command].name);
+    buf_word(&again, config);
+    buf_puts(&again, " --output-dir OTHER");
     double *series = NULL;
     const RunPlan *plan = &r->session.plan;
     const Backend *b = r->setup.backend;
@@ -54,7 +57,7 @@ Status result_write(const Run *r)
                     .best = best,
                     .folder = getcwd(folder, sizeof folder) ? folder : "",
                     .command = r->given->line.data,
-                    .again = again,
+                    .again = again.data,
                     .ranks = ranks_size(r->ranks),
                     .fingerprint = r->fingerprint.data};
     if (r->session.train) plan_memory_series(&plan->train, &series, &s.n_memory);
@@ -71,7 +74,8 @@ Status result_write(const Run *r)
     Status status = summary_write(r->c->output_dir, &s);
     if (status == OK) status = report_write(r->c->output_dir, &s);
     free(series);
-    free(again);
+    buf_free(&again);
+    free(config);
     return status;
 }
 

@@ -20,7 +20,7 @@ expect 0 "${run[@]}" --output-dir "first one"
 [ "$(text_of "first one" version)" = "$("$CAIRN_BINARY" --version | cut -d' ' -f2)" ] || complain "version: $(text_of "first one" version)"
 [[ $(text_of "first one" started) =~ ^20[0-9]{2}-[0-9-]+T[0-9:]+Z$ ]] || complain "started: $(text_of "first one" started)"
 [ "$(json_number "first one/run.json" ranks)" = 1 ] || complain "ranks: $(json_number "first one/run.json" ranks)"
-for text in "$(uname -n)" "--seed 7" "cairn glue --config first one/run.json --output-dir OTHER" "$(text_of "first one" started)"; do
+for text in "$(uname -n)" "--seed 7" "cairn glue --config 'first one/run.json' --output-dir OTHER" "$(text_of "first one" started)"; do
     grep -qF -- "$text" "first one/report.html" || complain "report.html lacks '$text'"
 done
 

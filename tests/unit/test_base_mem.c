@@ -170,6 +170,21 @@ static void test_json_strings(void **state)
     }
 }
 
+static void test_words_of_a_command_line(void **state)
+{
+    (void)state;
+    Buf b = {0};
+    buf_word(&b, "--seed=1,2");
+    buf_puts(&b, " ");
+    buf_word(&b, "a b");
+    buf_puts(&b, " ");
+    buf_word(&b, "it's");
+    buf_puts(&b, " ");
+    buf_word(&b, "");
+    assert_string_equal(b.data, "--seed=1,2 'a b' 'it'\"'\"'s' ''");
+    buf_free(&b);
+}
+
 static void test_json_strings_are_always_json(void **state)
 {
     (void)state;
@@ -249,6 +264,7 @@ int main(void)
         cmocka_unit_test(test_grows_arrays),
         cmocka_unit_test(test_buffers_grow),
         cmocka_unit_test(test_json_strings),
+        cmocka_unit_test(test_words_of_a_command_line),
         cmocka_unit_test(test_json_strings_are_always_json),
         cmocka_unit_test(test_doubles),
         cmocka_unit_test(test_doubles_read_back),
