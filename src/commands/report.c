@@ -27,6 +27,7 @@ static void read_state(const char *dir, ComparedRun *run)
 static Status read_run(const char *dir, ComparedRun *run)
 {
     TRY(run_record_read_any(dir, &run->r));
+    TRY(fault_record_read(dir, &run->faults));
     run->config = js_get(run->r.doc, "config");
     if (!run->config) read_state(dir, run);
     return OK;
@@ -36,6 +37,7 @@ static void runs_free(ComparedRun *runs, int n)
 {
     for (int i = 0; i < n; i++) {
         run_record_free(&runs[i].r);
+        fault_record_free(&runs[i].faults);
         js_free(runs[i].state);
         free(runs[i].name);
     }
@@ -160,6 +162,16 @@ static Status compare_losses(const ComparedRun *runs, int n, bool *equal, Buf *o
 
 /* ---- output ---- */
 
+static void put_faults(const ComparedRun *runs, int n, Buf *out)
+{
+    for (int i = 0; i < n; i++) {
+        Buf text = {0};
+        fault_record_text(&runs[i].faults, &text);
+        if (text.len) buf_printf(out, "faults of %s: %s\n", runs[i].name, text.data);
+        buf_free(&text);
+    }
+}
+
 typedef struct {
     const char *dir;
     Buf page, written;
@@ -193,7 +205,7 @@ static Status check_output(const Config *c)
 }
 
 static Status write_page(const Config *c, const ComparedRun *runs, int n, const Table *table, bool equal,
-                         const char *losses)
+                         const char *lines)
 {
     Output o = {.dir = c->output_dir};
     Status status = OK;
@@ -201,7 +213,7 @@ static Status write_page(const Config *c, const ComparedRun *runs, int n, const 
     page_begin(&o.page, title, "Cairn " CAIRN_VERSION);
     table_html(table, &o.page);
     buf_puts(&o.page, "<p class=\"lines\">");
-    markup_text(&o.page, losses);
+    markup_text(&o.page, lines);
     buf_puts(&o.page, "</p>\n<h2>Curves</h2>\n");
     TRY_DONE(compare_charts(runs, n, equal, draw, &o));
     page_end(&o.page);
@@ -230,7 +242,7 @@ Status command_report(const Config *c)
     int n = c->n_positional;
     Status status = OK;
     Table table = {0};
-    Buf text = {0}, losses = {0};
+    Buf text = {0}, losses = {0}, lines = {0};
     char *names[COMPARE_MOST];
     bool equal;
     if (n < 1) return fail(E_USAGE, "give the output folders of runs: cairn report DIR1 DIR2");
@@ -243,19 +255,22 @@ Status command_report(const Config *c)
     for (int i = 0; i < n; i++) TRY_DONE(read_run(c->positional[i], &runs[i]));
     compare_table(runs, n, &table);
     table_print(&table, table_terminal_width(), &text);
+    put_faults(runs, n, &lines);
     Status same = compare_losses(runs, n, &equal, &losses);
     char *message = same == OK ? NULL : mem_strdup(status_message()); /* later calls may replace it */
+    if (lines.len) buf_puts(&text, lines.data);
     if (losses.len) buf_puts(&text, losses.data);
     buf_print(&text);
+    buf_puts(&lines, message ? message : losses.len ? losses.data : "");
     status = file_make_directories(c->output_dir);
     if (status == OK) status = write_csv(c, &table);
-    if (status == OK)
-        status = write_page(c, runs, n, &table, equal && n > 1, message ? message : losses.data ? losses.data : "");
+    if (status == OK) status = write_page(c, runs, n, &table, equal && n > 1, lines.data);
     if (status == OK && same != OK) status = fail(same, "%s", message);
     free(message);
 done:
     table_free(&table);
     buf_free(&losses);
+    buf_free(&lines);
     runs_free(runs, n);
     return status;
 }

@@ -1,4 +1,5 @@
-/* The faults of a job: a line each in faults.jsonl of the output folder, and a summary at the job's end. */
+/* The faults of a job: a line each in faults.jsonl of the output folder, and a summary at the job's end, which is a
+   line of launches.jsonl. */
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
@@ -35,6 +36,16 @@ void faults_end_start(Launch *l)
 }
 
 /* Appends the line. A folder that cannot be written is reported by the ranks. */
+static void append(const Launch *l, const char *name, Buf *line)
+{
+    char *path = file_join(l->output_dir, name);
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (fd < 0 || file_write_all(fd, path, line->data, line->len) != OK) log_debug("%s: not written", path);
+    if (fd >= 0) close(fd);
+    buf_free(line);
+    free(path);
+}
+
 static void write_fault(const Launch *l, const Outcome *o, double ending)
 {
     Buf line = {0};
@@ -43,12 +54,22 @@ static void write_fault(const Launch *l, const Outcome *o, double ending)
     buf_puts(&line, ", \"what\": ");
     buf_json(&line, o->what);
     buf_printf(&line, ", \"code\": %d, \"ending_s\": %.3f}\n", o->code, ending);
+    append(l, "faults.jsonl", &line);
+}
+
+/* Sums up a run that has had faults, in this command or before. */
+static void write_launch(const Launch *l, double seconds, double useful)
+{
     char *path = file_join(l->output_dir, "faults.jsonl");
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (fd < 0 || file_write_all(fd, path, line.data, line.len) != OK) log_debug("%s: not written", path);
-    if (fd >= 0) close(fd);
-    buf_free(&line);
+    Buf line = {0};
+    bool any = file_exists(path);
     free(path);
+    if (!any) return;
+    buf_printf(&line,
+               "{\"time\": %.3f, \"faults\": %d, \"launch_s\": %.3f, \"trained_s\": %.3f, \"ending_s\": %.3f, "
+               "\"pause_s\": %.3f}\n",
+               clock_wall(), l->faults.count, seconds, useful, l->faults.ending_s, l->faults.pause_s);
+    append(l, "launches.jsonl", &line);
 }
 
 void faults_add(Launch *l, const Outcome *o)
@@ -75,19 +96,23 @@ void faults_add(Launch *l, const Outcome *o)
 void faults_end(Launch *l)
 {
     Faults *all = &l->faults;
-    double seconds = clock_monotonic() - l->begun, useful = trained(l->output_dir) - all->trained_before;
-    char whole[32], ending[32], pause[32];
+    double seconds = clock_monotonic() - l->begun, trained_s = trained(l->output_dir);
+    double useful = fmin(fmax(0, trained_s - all->trained_before), seconds);
+    char whole[32], ending[32], pause[32], rest[32];
     Buf blamed = {0};
+    write_launch(l, seconds, useful);
     if (all->count > 0) {
         clock_format_duration(seconds, whole, sizeof whole);
         clock_format_duration(all->ending_s, ending, sizeof ending);
         clock_format_duration(all->pause_s, pause, sizeof pause);
+        clock_format_duration(fmax(0, seconds - useful - all->ending_s - all->pause_s), rest, sizeof rest);
         for (int k = 0; k < all->n; k++)
             buf_printf(&blamed, "%s%s (%d)", k ? ", " : "", all->list[k].name, all->list[k].count);
-        log_info("%d fault%s in %s: %s. Training that counts: %.1f %% of the time; ends of ranks after faults: %s; "
-                 "pauses: %s. Each fault is a line in %s/faults.jsonl",
-                 all->count, all->count == 1 ? "" : "s", whole, blamed.data,
-                 useful > 0 && seconds > 0 ? fmin(100, 100 * useful / seconds) : 0, ending, pause, l->output_dir);
+        log_info("%d fault%s in %s: %s. Effective share of time (ETTR): %.1f %%. Lost: %s until all ranks had ended, "
+                 "%s in pauses, %s in starts, steps made again and work after the last step. Each fault is a line in "
+                 "%s/faults.jsonl",
+                 all->count, all->count == 1 ? "" : "s", whole, blamed.data, seconds > 0 ? 100 * useful / seconds : 0,
+                 ending, pause, rest, l->output_dir);
     }
     buf_free(&blamed);
     for (int k = 0; k < all->n; k++) free(all->list[k].name);

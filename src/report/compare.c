@@ -139,14 +139,23 @@ static void put_evaluations(const ComparedRun *runs, int n, Table *t)
 
 static double or_nan(double value) { return value > 0 ? value : NAN; }
 
+static void put_faults(const ComparedRun *runs, int n, Table *t)
+{
+    table_text(t, "faults");
+    for (int i = 0; i < n; i++) table_figure(t, "%.0f", runs[i].faults.count);
+    table_text(t, "share of time that counts (%%)");
+    for (int i = 0; i < n; i++) table_figure(t, "%.1f", 100 * fault_record_share(&runs[i].faults));
+}
+
 void compare_table(const ComparedRun *runs, int n, Table *t)
 {
-    bool finished = true, threads = false;
+    bool finished = true, threads = false, faults = false;
     table_init(t, n + 1, 1);
     table_text(t, "%s", "");
     for (int i = 0; i < n; i++) {
         table_text(t, "%s", runs[i].name);
         finished = finished && runs[i].r.finished;
+        faults = faults || runs[i].faults.count;
         threads = threads || (runs[i].r.finished && runs[i].r.s.threads != runs[0].r.s.threads);
     }
     if (!finished) {
@@ -166,6 +175,7 @@ void compare_table(const ComparedRun *runs, int n, Table *t)
     put_evaluations(runs, n, t);
     FIGURES("sequences/s", "%.1f", or_nan(s->seq_per_s));
     if (n > 1) FIGURES("speed, first = 1", "%.2f", or_nan(s->seq_per_s) / or_nan(runs[0].r.s.seq_per_s));
+    if (faults) put_faults(runs, n, t);
     FIGURES("planned peak memory (MiB)", "%.1f", or_nan((double)s->planned_peak_bytes / MIB));
     FIGURES("measured peak memory (MiB)", "%.1f", or_nan((double)s->measured_peak_bytes / MIB));
     FIGURES("activations (MiB)", "%.1f", value_of(s->regions, s->n_regions, "activations") / MIB);

@@ -2,6 +2,7 @@
 #ifndef CAIRN_REPORT_COMPARE_H
 #define CAIRN_REPORT_COMPARE_H
 
+#include "report/faults.h"
 #include "report/record.h"
 #include "report/table.h"
 
@@ -12,6 +13,7 @@ typedef struct {
     RunRecord r;
     const Json *config; /* its options, of run.json or of a checkpoint's state.json; NULL: unknown */
     Json *state;        /* owns `config` where run.json does not */
+    FaultRecord faults;
 } ComparedRun;
 
 /* The last parts of the paths that tell them apart. The caller frees names[0] … */

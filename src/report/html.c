@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "report/faults.h"
 #include "report/page.h"
 #include "report/record.h"
 #include "report/timeline.h"
@@ -129,6 +130,20 @@ static void put_results(const RunSummary *s, Buf *out)
     page_rows_end(out);
 }
 
+static void put_faults(const char *dir, Buf *out)
+{
+    FaultRecord f;
+    Buf text = {0};
+    if (fault_record_read(dir, &f) == OK) fault_record_text(&f, &text);
+    if (text.len) {
+        buf_puts(out, "<h2>Faults</h2>\n<p>");
+        markup_text(out, text.data);
+        buf_puts(out, "</p>\n");
+    }
+    buf_free(&text);
+    fault_record_free(&f);
+}
+
 static void put_bytes(const RunRecord *r, const RunSummary *s, Buf *out)
 {
     page_rows_begin(out, "Memory");
@@ -186,6 +201,7 @@ static void put_page(const char *dir, const RunRecord *r, const RunSummary *s, B
     page_begin(out, s->task, subtitle);
     free(subtitle);
     put_results(s, out);
+    put_faults(dir, out);
     buf_puts(out, "<h2>Curves</h2>\n");
     put_curves(r, s, out);
     put_bytes(r, s, out);

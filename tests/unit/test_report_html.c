@@ -479,6 +479,46 @@ static void test_command_on_purpose(void **state)
     free(unfinished);
 }
 
+/* Who had faults, what they cost; a run without faults beside it. */
+static void test_command_faults(void **state)
+{
+    const char *dir = *state, *text;
+    make_run(dir, "a", "none", LINE("1", "0.5"));
+    make_run(dir, "b", "none", LINE("1", "0.5"));
+    assert_null(strstr(said(dir, "a b", 0), "fault"));
+    char *run = file_join(dir, "a");
+    testing_write(run, "faults.jsonl",
+                  "{\"time\": 1, \"start\": 0, \"rank\": 1, \"host\": \"n<1>\", \"ending_s\": 2}\n"
+                  "{\"time\": 2, \"start\": 1, \"rank\": -1, \"host\": \"n2\", \"ending_s\": 3}\n");
+    text = said(dir, "a b", 0);
+    EXPECT_TEXT(text, "faults 2 0\nshare of time that counts (%) – –\n");
+    EXPECT_TEXT(text, "faults of a: 2 faults: rank 1 on n<1> (1), host n2 (1). No `cairn launch` has summed up yet");
+    assert_null(strstr(text, "faults of b"));
+    testing_write(run, "faults.jsonl",
+                  "{\"time\": 1, \"start\": 0, \"rank\": 1, \"host\": \"n<1>\", \"ending_s\": 2}\n"
+                  "[]\n"
+                  "{\"time\": 2, \"start\": 1, \"rank\": 1, \"host\": \"n<1>\", \"ending_s\": 3}\n"
+                  "{\"time\": 3, \"ran");
+    testing_write(
+        run, "launches.jsonl",
+        "{\"time\": 4, \"faults\": 2, \"launch_s\": 60, \"trained_s\": 45, \"ending_s\": 5, \"pause_s\": 1}\n"
+        "{\"time\": 5, \"faults\": 0, \"launch_s\": 40, \"trained_s\": 35, \"ending_s\": 0, \"pause_s\": 0}\n");
+    text = said(dir, "a b", 0);
+    EXPECT_TEXT(text, "faults 2 0\nshare of time that counts (%) 80.0 –\n");
+    EXPECT_TEXT(text, "faults of a: 2 faults: rank 1 on n<1> (2). Effective share of time (ETTR): 80.0 % of ");
+    EXPECT_TEXT(text, ". Lost: 5s until all ranks had ended, 1s in pauses, 14s in starts, steps made again and work "
+                      "after the last step. 2 damaged lines are left out\n");
+    RunSummary s = summary_of("none");
+    Buf page = {0};
+    assert_ok(report_write(run, &s));
+    char *html = file_join(run, "report.html");
+    assert_ok(file_read(html, 1 << 20, &page));
+    EXPECT_TEXT(page.data, "<h2>Faults</h2>\n<p>2 faults: rank 1 on n&lt;1&gt; (2). Effective share of time");
+    buf_free(&page);
+    free(html);
+    free(run);
+}
+
 /* "#5b6" or "#5b6cff" as numbers. */
 static void read_colour(const char *hash, int rgb[3])
 {
@@ -540,6 +580,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_report_escapes, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_command, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_command_on_purpose, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_command_faults, testing_set_up, testing_tear_down),
         cmocka_unit_test(test_colours_differ),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
