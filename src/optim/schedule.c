@@ -35,7 +35,7 @@ Status rate_schedule_parse(const char *text, RateSchedule *s)
     return status;
 }
 
-Status warmup_parse(const char *text, int64_t total_steps, int64_t *warmup_steps)
+Status warmup_parse(const char *text, int64_t total_steps, bool cut, int64_t *warmup_steps)
 {
     char *end;
     double x = strtod(text, &end);
@@ -49,6 +49,7 @@ Status warmup_parse(const char *text, int64_t total_steps, int64_t *warmup_steps
         return OK;
     }
     if (x != floor(x)) return fail(E_USAGE, "--warmup '%s': a count of steps must be whole", text);
+    if (x > (double)total_steps && cut) x = (double)total_steps;
     if (x > (double)total_steps)
         return fail(E_USAGE,
                     "--warmup '%s' is more than the %lld steps of this run: the learning rate would never be reached",

@@ -21,7 +21,7 @@ static Status check_schedule(const Config *c)
     RateSchedule s = {0};
     if (c->max_steps > 0) return setup_schedule(c, SOME_EXAMPLES, &s);
     TRY(rate_schedule_parse(c->schedule, &s));
-    return warmup_parse(c->warmup, INT64_MAX >> 11, &s.warmup_steps); /* exact as a double */
+    return warmup_parse(c->warmup, INT64_MAX >> 11, false, &s.warmup_steps); /* exact as a double */
 }
 
 Status check_evaluations(const Config *c)
@@ -177,4 +177,13 @@ void check_batch(const Config *c, int64_t examples)
     if (c->batch_size > examples)
         log_warn("--batch-size %lld: there are %lld examples, so every step takes all of them",
                  (long long)c->batch_size, (long long)examples);
+}
+
+void check_warmup(const Config *c, const RateSchedule *s)
+{
+    double steps = strtod(c->warmup, NULL);
+    if (!strchr(c->warmup, '%') && steps >= 1 && steps > (double)s->warmup_steps)
+        log_warn(
+            "--warmup %s is more than the %lld steps of this run by --epochs %g: the rate rises until the last step",
+            c->warmup, (long long)s->total_steps, c->epochs);
 }

@@ -3,6 +3,7 @@
 #define CAIRN_TRAIN_CHECK_H
 
 #include "config/config.h"
+#include "optim/optim.h"
 #include "train/ranks.h"
 #include "train/train.h"
 
@@ -21,5 +22,7 @@ Status check_places(const Config *c);
 void check_doubts(const Config *c, const Ranks *ranks, bool training);
 /* Rank 0. The same for the number of examples, once it is known. */
 void check_batch(const Config *c, int64_t examples);
+/* Rank 0. The same for a --warmup that setup_schedule cut. */
+void check_warmup(const Config *c, const RateSchedule *s);
 
 #endif

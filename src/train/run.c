@@ -123,7 +123,10 @@ Status run_make_plan(Run *r)
     if (r->train) {
         TRY(setup_optimizer(c, &r->setup.optimizer));
         TRY(setup_schedule(c, r->source.count, &r->schedule));
-        if (run_first(r)) check_batch(c, r->source.count);
+        if (run_first(r)) {
+            check_batch(c, r->source.count);
+            check_warmup(c, &r->schedule);
+        }
     }
     r->task->need(r, &need);
     return setup_plan(c, &need, &r->setup);

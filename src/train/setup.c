@@ -104,7 +104,8 @@ Status setup_schedule(const Config *c, int64_t n_examples, RateSchedule *s)
         return fail(E_USAGE,
                     "--warmup-start %lld is not before the end of training, step %lld: nothing would be learned",
                     (long long)s->warmup_start, (long long)s->total_steps);
-    return warmup_parse(c->warmup, s->total_steps - c->warmup_start, &s->warmup_steps);
+    /* The steps of --epochs are known only after the data, when a refusal would cost the work on it. */
+    return warmup_parse(c->warmup, s->total_steps - c->warmup_start, c->max_steps == 0, &s->warmup_steps);
 }
 
 /* "1, 2, 4 or 8" */

@@ -24,7 +24,7 @@ Dtype setup_compute(const Config *c, Dtype best);
 /* Opens --backend. --precision auto is the backend's best. */
 Status setup_backend(const Config *c, Setup *s);
 Status setup_optimizer(const Config *c, Optimizer *o);
-/* Total steps from --max-steps or --epochs, then warmup. */
+/* Total steps from --max-steps or --epochs, then warmup, which those of --epochs cut. */
 Status setup_schedule(const Config *c, int64_t n_examples, RateSchedule *schedule);
 /* --audit, as far as plans know it. E_USAGE. */
 Status setup_audit(const Config *c, PlanInput *in);

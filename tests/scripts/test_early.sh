@@ -73,6 +73,11 @@ expect 0 "${train[@]}" --output-dir alone --max-steps 1 --peer-timeout 9s --conn
     --iface lo --comm gloo --snapshot-replicas 0
 says "warning: --rendezvous, --iface, --connect-timeout, --peer-timeout, --comm are without effect: this run has one rank"
 grep -q -- --snapshot-replicas <<<"$output" && complain "one rank keeps its snapshots: $output"
+# The steps of --epochs are known only after the data: a longer warmup is cut.
+expect 0 "$CAIRN_BINARY" glue --do-train --data-dir data --model-config tiny/config.json --vocab tiny/vocab.txt --max-seq-length 16 \
+    --threads 1 --epochs 1 --batch-size 4 --output-dir cut --schedule cosine --warmup 10 --learning-rate 5e-5
+says "warning: --warmup 10 is more than the 5 steps of this run by --epochs 1"
+tail -n 1 cut/metrics.jsonl | grep -qE '"(learning_rate|lr)": ?5e-0?5[,}]' || complain "the rate's peak: $(tail -n 1 cut/metrics.jsonl)"
 # Without training. A file of options may be that of a training run.
 evaluate=("$CAIRN_BINARY" glue --do-eval --data-dir data --model doubts --threads 1)
 expect 0 "${evaluate[@]}" --output-dir evaluated --wire bf16 --label-smoothing 0.1 --schedule constant --iface lo

@@ -99,10 +99,13 @@ static void test_warmup(void **state)
     int64_t n;
     (void)state;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-        assert_ok(warmup_parse(good[i].text, 1000, &n));
+        assert_ok(warmup_parse(good[i].text, 1000, false, &n));
         assert_int_equal(n, good[i].steps);
     }
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_status(warmup_parse(bad[i], 1000, &n), E_USAGE);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_status(warmup_parse(bad[i], 1000, true, &n), E_USAGE);
+    assert_status(warmup_parse("1001", 1000, false, &n), E_USAGE);
+    assert_ok(warmup_parse("1001", 1000, true, &n));
+    assert_int_equal(n, 1000);
 }
 
 static void test_bias(void **state)
