@@ -76,7 +76,7 @@ diff <(sed 's/.*"loss": \([^,]*\),.*/\1/' virtual/metrics.jsonl) <(sed 's/.*"los
 expect 0 "$CAIRN_BINARY" verify full --steps 5-6
 says "all agree"
 expect 0 "$CAIRN_BINARY" squad --config whole/run.json --output-dir other --dry-run
-expect 0 "$CAIRN_BINARY" sweep --vary max-seq-length=48,64 --dry-run --output-dir swept -- "${short[@]:1}" --output-dir ignored
+expect 0 "$CAIRN_BINARY" sweep --vary max-seq-length=48,64 --dry-run --output-dir swept -- "${short[@]:1}"
 says "2 runs"
 expect 2 "$CAIRN_BINARY" sweep --vary seed=1,2 -- predict
 says "runs of glue, squad, pretrain and adapt" "found 'predict'"
