@@ -60,7 +60,7 @@ folder=$cairn_root/tasks/pretrain/mlperf
 known="$(cd -- "$folder" && printf '%s\n' config_*.sh | sed 's/^config_//; s/\.sh$//' | paste -sd' '), or a file like those in $folder"
 [ -n "$system" ] || die 2 "give --system: $known"
 [[ $system == */* || -e $system ]] || system=$folder/config_$system.sh
-if [ ! -f "$system" ] || [ ! -r "$system" ]; then die 2 "--system: $system is no file that can be read; expected $known"; fi
+if [ ! -f "$system" ] || [ ! -r "$system" ]; then die 2 "--system: $system is not a readable file; expected $known"; fi
 for name in nodes ranks_per_node sequences_per_rank; do
     grep -qE "(^|[[:blank:];])$name=" "$system" || die 2 "--system: $system does not set $name; expected $known"
 done

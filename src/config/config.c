@@ -275,8 +275,8 @@ static bool is_foreign_switch(const Flag *f)
 }
 
 /* Whether a flag without "=" takes the next argument. A Switch never does, a choice of yes and no only one of its
-   words, another trainer's switch only a value of its own. Another trainer's flag of words takes it for a Switch too.
- */
+   words, another trainer's switch only a value of its own. Any other flag of another trainer always does, even where
+   it stands for a Switch of Cairn's. */
 static bool takes_next(const Flag *f, const char *next)
 {
     char value[4096];

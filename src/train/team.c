@@ -135,7 +135,7 @@ void team_hear_again(Team *t)
         else if (there)
             free(m.pieces);
     }
-    t->count = kept < t->count ? kept : t->count;
+    t->count = kept;
 }
 
 void team_part(Team *t)

@@ -85,8 +85,9 @@ static Status follow_plan(const Team *t, const TeamSource *source, int n, const 
     char name[TEAM_NAME_BYTES];
     bool asked = false;
     if (size >= sizeof plan) memcpy(&plan, data, sizeof plan);
+    bool whole = size >= sizeof plan && plan.writers >= 0 && plan.pieces >= 0;
     size_t ranks = (size_t)plan.writers * sizeof(int32_t), pieces = (size_t)plan.pieces * sizeof(SnapshotPiece);
-    if (size < sizeof plan || size != sizeof plan + ranks + pieces) return fail(E_PEER, "the leader's plan is cut");
+    if (!whole || size != sizeof plan + ranks + pieces) return fail(E_PEER, "the leader's plan is cut");
     *step = plan.step;
     SnapshotPiece *copy = mem_array((size_t)plan.pieces, sizeof *copy); /* aligned */
     memcpy(copy, data + sizeof plan + ranks, pieces);

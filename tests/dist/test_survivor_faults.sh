@@ -72,7 +72,7 @@ saved() {
     { [ "${step:-0}" -gt 0 ] && [ "$(checkpoints "$out")" = "checkpoint-$step " ]; } ||
         complain "$name: step '$step' was saved$1, $out has $(checkpoints "$out")"
 }
-# resumes FLAG...: the run goes on from this checkpoint, with the bits of one that was never stopped
+# resumes FLAG...: resumes the run from this checkpoint, and compares it with a run that was never stopped.
 resumes() {
     rm -f "$memory"/*/cairn-* "$memory"/cairn-*
     start_ranks "${#ranks[@]}" log "${run[@]}" --output-dir "$out" "$@"
@@ -164,8 +164,8 @@ tells 0 'Step [0-9]* is saved already'
 tells 1 'rank 0 on .* has the state on disk'
 show
 
-# A second survivor is killed at any moment of the save. Every time the folder has its old checkpoint or a whole new one,
-# and the run goes on from it to the same bits.
+# A survivor is killed at a random moment of the save. Then the folder must have the old checkpoint or a complete new
+# one, and the resumed run must end with the bits of a run that was never stopped.
 rounds=${CAIRN_TEST_FAULTS:-$(quick_or_deep 2 100)}
 during=0 new=0 joint=0 led=0
 for ((round = 1; round <= rounds; round++)); do

@@ -61,7 +61,7 @@ own=$RESULTS_DIR/mlperf/"Us & Co"
 expect 2 "$scripts/run_mlperf.sh" --data-dir data/train
 says "give --system: " "H100_1x8x96"
 expect 2 "$scripts/run_mlperf.sh" --system nosuch
-says "config_nosuch.sh is no file that can be read"
+says "config_nosuch.sh is not a readable file"
 
 # Stopped at once, and resumed with the same seed.
 touch now

@@ -5,14 +5,21 @@
 #define HOSTILE_NAME "hostile.pt"
 #include "hostile_file.h"
 
-/* The pickle's body in both forms, each as the only value of {"t": body}. */
-static void expect_pickle_refused(const void *body, size_t len, const char *part)
+/* A pickle of {"t": body}. */
+static Buf dict_of(const void *body, size_t len)
 {
     Buf pickle = {0};
     buf_puts(&pickle, "\x80\x02}");
     pickle_string(&pickle, "t");
     buf_append(&pickle, body, len);
     buf_puts(&pickle, "s.");
+    return pickle;
+}
+
+/* The pickle's body in both forms, each as the only value of {"t": body}. */
+static void expect_pickle_refused(const void *body, size_t len, const char *part)
+{
+    Buf pickle = dict_of(body, len);
     Buf zip = pytorch_zip_of(pickle.data, pickle.len, 24), old = pytorch_old_start();
     expect_refused(path, zip.data, zip.len, part);
     buf_append(&old, pickle.data, pickle.len);
@@ -30,11 +37,7 @@ static void expect_pickle_refused(const void *body, size_t len, const char *part
 /* As that, for a value that takes no storage. */
 static void expect_opaque_refused(const void *body, size_t len, const char *part)
 {
-    Buf pickle = {0};
-    buf_puts(&pickle, "\x80\x02}");
-    pickle_string(&pickle, "t");
-    buf_append(&pickle, body, len);
-    buf_puts(&pickle, "s.");
+    Buf pickle = dict_of(body, len);
     Buf zip = pytorch_zip_of(pickle.data, pickle.len, 24), old = pytorch_old_start();
     buf_append(&old, pickle.data, pickle.len);
     buf_puts(&old, "\x80\x02].");
