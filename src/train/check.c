@@ -156,7 +156,7 @@ static void doubt_alone(const Config *c, bool training)
 static void doubt_untrained(const Config *c)
 {
     Buf list = {0};
-    say_unused(list_given(c, FROM_FLAG, 'T', "", &list), &list, "only training uses them, and this run does not train");
+    say_unused(list_given(c, FROM_FLAG, 'T', "", &list), &list, "this run does not train");
 }
 
 void check_doubts(const Config *c, const Ranks *ranks, bool training)

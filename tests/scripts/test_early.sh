@@ -81,7 +81,7 @@ tail -n 1 cut/metrics.jsonl | grep -qE '"(learning_rate|lr)": ?5e-0?5[,}]' || co
 # Without training. A file of options may be that of a training run.
 evaluate=("$CAIRN_BINARY" glue --do-eval --data-dir data --model doubts --threads 1)
 expect 0 "${evaluate[@]}" --output-dir evaluated --wire bf16 --label-smoothing 0.1 --schedule constant --iface lo
-says "warning: --schedule, --label-smoothing, --wire are without effect: only training uses them" \
+says "warning: --schedule, --label-smoothing, --wire are without effect: this run does not train" \
     "warning: --iface is without effect: this run has one rank"
 expect 0 "${evaluate[@]}" --output-dir evaluated --config alone/run.json --no-do-train
 grep -q 'only training' <<<"$output" && complain "a training run's file warns where it evaluates: $output"
