@@ -42,7 +42,7 @@ Status rig_open(Rig *r, const char *policy_name)
                            .capacity = capacity,
                            .levels = levels,
                            .audit = audited,
-                           .virtual_each = r->grains,
+                           .apart = r->grains,
                            .optimizer = r->optimizer};
     Status status = plan_make(&request, &r->plan, &r->t, segments);
     if (status == OK) status = place(r, segments);
@@ -109,7 +109,7 @@ Status rig_step(Rig *r, int step)
     TRY(feed(r, m, step));
     RowCounts rows = exec_rows(r->exec, m->b.n_tokens, m->b.n_seqs, m->n_masked);
     TRY(exec_run(r->exec, r->plan.begin, &r->plan.capacity));
-    exec_virtual_begin(r->exec);
+    exec_virtual_begin(r->exec, 0);
     TRY(exec_run(r->exec, r->plan.micro, &rows));
     exec_virtual_end(r->exec, true);
     return exec_run(r->exec, r->plan.update, &r->plan.capacity);

@@ -229,15 +229,24 @@ Status comm_prove(Comm *c, int copy)
 
 Status comm_sum(Comm *c, double *values, int count)
 {
-    double *all = mem_array((size_t)count * (size_t)c->size, sizeof *all);
-    Status status = comm_allgather(c, values, (size_t)count * sizeof *values, all);
-    for (int i = 0; i < count && status == OK; i++) {
-        for (int step = 1; c->in_tree && step < c->size; step *= 2)
-            for (int r = 0; r + step < c->size; r += 2 * step) all[r * count + i] += all[(r + step) * count + i];
-        double sum = all[i];
-        for (int r = 1; !c->in_tree && r < c->size; r++) sum += all[r * count + i];
-        values[i] = sum;
+    size_t n = (size_t)c->size, *bytes = mem_array(n, sizeof *bytes);
+    int total = 0, before = 0, own = comm_branches(c->tree.terms, c->size, c->rank), n_additions;
+    for (int r = 0; r < c->size; r++) {
+        if (r == c->rank) before = total;
+        int branches = comm_branches(c->tree.terms, c->size, r);
+        bytes[r] = (size_t)(branches * count) * sizeof *values;
+        total += branches;
     }
+    double *all = mem_array((size_t)(total * count), sizeof *all);
+    memcpy(all + (before + own - 1) * count, values, (size_t)count * sizeof *values);
+    memcpy(all + before * count, values + count, (size_t)((own - 1) * count) * sizeof *values);
+    Status status = comm_allgatherv(c, all, bytes);
+    CommAddition *additions = comm_tree_additions(c, &n_additions);
+    for (int k = 0; k < n_additions && status == OK; k++)
+        for (int i = 0; i < count; i++) all[additions[k].to * count + i] += all[additions[k].from * count + i];
+    if (status == OK) memcpy(values, all, (size_t)count * sizeof *values);
+    free(additions);
+    free(bytes);
     free(all);
     return status;
 }

@@ -30,6 +30,13 @@ typedef struct {
     const volatile sig_atomic_t *stop; /* not 0 after a signal: the wait for the other ranks ends; may be NULL */
 } CommOptions;
 
+/* How sums are added. `terms` 0: in rank order, a term of each rank. Else in the tree of base/sum_tree.h over so many,
+   each rank with as many consecutive ones. It has added what it can; of the branches that are left the last one lies
+   where the sum will be, and the others, in their order, from `behind` elements further on, `stride` apart. */
+typedef struct {
+    int64_t terms, behind, stride;
+} CommTree;
+
 typedef struct Comm {
     int rank, size, local_rank, local_size, node, nodes;
     struct GlooConnection *gloo; /* NULL: one rank */
@@ -37,8 +44,7 @@ typedef struct Comm {
     int *members;                /* (size) of a part of the ranks: their numbers among all; NULL: all ranks */
     Store *store;                /* NULL for one rank; closed with the last Comm of these ranks */
     double peer_timeout_s;
-    bool in_tree; /* sums are added in the tree of base/sum_tree.h; else in rank order. The owner sets it, on all ranks
-                   */
+    CommTree tree; /* the owner sets it, on all ranks; at first in rank order */
     bool dead;
 } Comm;
 
@@ -90,10 +96,11 @@ Status comm_wait(Comm *c, CommTicket *ticket, const char *what);
 
 /* ---- sums of all ranks' terms, added in rank order or as a tree: the same bits everywhere; Collective ---- */
 
+/* Of a tree the branches follow each other without gaps. */
 Status comm_sum(Comm *c, double *values, int count);
 
 /* `parts` (size): the elements of x that each rank owns. A rank's own elements become the sum over all ranks' x; its
-   other elements stay. Terms travel as `wire` (F32, or BF16 rounded to nearest even; in_tree: F32) and are added in
+   other elements stay. Terms travel as `wire` (F32, or BF16 rounded to nearest even; in a tree F32) and are added in
    fp32. The sum is then rounded to `wire`, so that its bits survive a later transfer. `scratch` has comm_reduce_bytes.
  */
 Status comm_reduce_scatter(Comm *c, float *x, const Intervals *parts, Dtype wire, void *scratch);
@@ -101,7 +108,10 @@ Status comm_reduce_scatter(Comm *c, float *x, const Intervals *parts, Dtype wire
 Status comm_gather_parts(Comm *c, float *x, const Intervals *parts, Dtype wire, void *scratch);
 /* Both: x becomes the sum on every rank, with the same bits. */
 Status comm_allreduce(Comm *c, float *x, const Intervals *parts, Dtype wire, void *scratch);
-size_t comm_reduce_bytes(const Intervals *parts, int size, Dtype wire);
+/* Terms that a rank sends of a tree of so many (0: no tree, one) over `size` ranks. */
+int comm_branches(int64_t terms, int size, int rank);
+/* `terms` of the tree; 0: in rank order. */
+size_t comm_reduce_bytes(const Intervals *parts, int size, Dtype wire, int64_t terms);
 
 /* ---- agreement ---- */
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sum_tree.h"
 #include "comm/comm_internal.h"
 
 static size_t wire_size(Dtype wire)
@@ -60,41 +61,72 @@ static void apply_to_part(void (*each)(float *x, void *packed, int64_t n, Dtype 
     }
 }
 
-size_t comm_reduce_bytes(const Intervals *parts, int size, Dtype wire)
+int comm_branches(int64_t terms, int size, int rank) { return terms ? sum_tree_own(terms, size, rank) : 1; }
+
+size_t comm_reduce_bytes(const Intervals *parts, int size, Dtype wire, int64_t terms)
 {
-    int64_t total = 0, largest = 0;
+    int64_t total = 0, largest = 0, most = 0, branches = 0;
     for (int r = 0; r < size; r++) {
+        int own = comm_branches(terms, size, r);
         total += parts[r].size;
+        branches += own;
+        if (own > most) most = own;
         if (parts[r].size > largest) largest = parts[r].size;
     }
-    return (size_t)(total + largest * size) * wire_size(wire);
+    return (size_t)(total * most + largest * branches) * wire_size(wire);
 }
 
-/* `terms` holds n terms of so many bytes of fp32; the first becomes their sum. */
-static void add_in_tree(char *terms, size_t bytes, int n)
+/* ---- the tree ---- */
+
+CommAddition *comm_tree_additions(const Comm *c, int *n)
 {
-    for (int step = 1; step < n; step *= 2)
-        for (int r = 0; r + step < n; r += 2 * step)
-            add_term((float *)(terms + (size_t)r * bytes), terms + (size_t)(r + step) * bytes,
-                     (int64_t)(bytes / sizeof(float)), F32);
+    int64_t terms = c->tree.terms ? c->tree.terms : c->size, each = terms / c->size;
+    int held[64], n_held = 0, branches = 0, cap = 0;
+    CommAddition *all = NULL;
+    *n = 0;
+    for (int64_t at = 0, end; at < terms; at = end) {
+        end = sum_tree_branch(terms, at, (at / each + 1) * each);
+        int added = c->tree.terms ? sum_tree_added(terms, 0, at, end) : at > 0;
+        held[n_held++] = branches++;
+        for (; added > 0; added--, n_held--) {
+            MEM_GROW(all, *n, cap);
+            all[(*n)++] = (CommAddition){held[n_held - 2], held[n_held - 1]};
+        }
+    }
+    return all;
 }
 
-/* Scratch holds all parts of x, packed, then every rank's term of the own part. */
+/* `terms` holds the branches, of so many bytes of fp32; the first becomes the sum. */
+static void add_in_tree(const Comm *c, char *terms, size_t bytes)
+{
+    int n;
+    CommAddition *additions = comm_tree_additions(c, &n);
+    for (int i = 0; i < n; i++)
+        add_term((float *)(terms + (size_t)additions[i].to * bytes), terms + (size_t)additions[i].from * bytes,
+                 (int64_t)(bytes / sizeof(float)), F32);
+    free(additions);
+}
+
+/* ---- sums ---- */
+
+/* Scratch holds all parts of this rank's terms, packed, then every rank's terms of the own part. */
 Status comm_reduce_scatter(Comm *c, float *x, const Intervals *parts, Dtype wire, void *scratch)
 {
     size_t w = wire_size(wire), n = (size_t)c->size, own = (size_t)parts[c->rank].size * w;
     size_t *send = mem_array(n, sizeof *send), *receive = mem_array(n, sizeof *receive);
+    int branches = comm_branches(c->tree.terms, c->size, c->rank);
     char *terms = scratch;
-    CHECK(!c->in_tree || wire == F32, "%s on the wire of a tree", dtype_name(wire));
+    CHECK(!c->tree.terms || wire == F32, "%s on the wire of a tree", dtype_name(wire));
     for (int r = 0; r < c->size; r++) {
-        apply_to_part(pack, x, &parts[r], terms, wire);
-        send[r] = (size_t)parts[r].size * w;
-        receive[r] = own;
-        terms += send[r];
+        size_t bytes = (size_t)parts[r].size * w;
+        for (int k = 0; k < branches; k++, terms += bytes)
+            apply_to_part(pack, k + 1 < branches ? x + c->tree.behind + k * c->tree.stride : x, &parts[r], terms, wire);
+        send[r] = bytes * (size_t)branches;
+        receive[r] = own * (size_t)comm_branches(c->tree.terms, c->size, r);
     }
     Status status = comm_alltoallv(c, scratch, send, terms, receive);
-    if (status == OK && c->in_tree) {
-        add_in_tree(terms, own, c->size);
+    if (status == OK && c->tree.terms) {
+        add_in_tree(c, terms, own);
         apply_to_part(unpack, x, &parts[c->rank], terms, wire);
     } else if (status == OK) {
         /* The first term is copied, not added to 0, so that -0 stays. */

@@ -119,9 +119,8 @@
     X(memory_budget, Size, "auto", 0, 0, "", "SIZE", NONE, "*pdR",                                                     \
       "memory for the plan: 16GiB, 500MB, ...; auto: the free memory")                                                 \
     X(virtual_ranks, Count, "0", 0, 1048576, "", "V", BITS, "*p",                                                      \
-      "compute as V ranks would: no bit depends on the number of ranks, nor on --micro-batch-tokens. V divided by "    \
-      "the "                                                                                                           \
-      "ranks is a power of two, or there is one rank; on a CPU. 0: sums of the ranks that there are")                  \
+      "compute as V ranks would: no bit depends on the number of ranks, which divides V, nor on "                      \
+      "--micro-batch-tokens; on a CPU. 0: sums of the ranks that there are")                                           \
     X(grain_tokens, Count, "2048", 1, 1e9, "", "N", BITS, "*p",                                                        \
       "--virtual-ranks: tokens whose gradients are summed at once; a micro-batch holds at least so many")              \
     X(padded, Switch, "false", 0, 0, "", "", BITS, "*p", "pad every sequence to --max-seq-length (for comparison)")    \

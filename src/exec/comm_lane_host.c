@@ -34,12 +34,22 @@ static HostLane *host_lane(CommLane *l) { return (HostLane *)l; }
 
 /* ---- one sum ---- */
 
+static void put_stats(const Stats *s, double x[4])
+{
+    for (int slot = 0; slot < 2; slot++) {
+        x[slot] = s->loss[slot];
+        x[2 + slot] = (double)s->correct[slot];
+    }
+}
+
 static Status sum_stats(const HostLane *l)
 {
     Stats stats;
+    double x[4 * 65]; /* (1 + waiting, 4) */
     exec_virtual_add_losses(l->exec);
     TRY(backend_download(l->backend, &stats, l->stats, sizeof stats));
-    double x[] = {stats.loss[0], stats.loss[1], (double)stats.correct[0], (double)stats.correct[1]};
+    put_stats(&stats, x);
+    for (int k = 0; k < exec_virtual_waiting(l->exec); k++) put_stats(exec_virtual_stats(l->exec, k), x + 4 * (k + 1));
     TRY(comm_sum(l->ranks->comm, x, 4));
     for (int slot = 0; slot < 2; slot++) {
         stats.loss[slot] = x[slot];
@@ -234,6 +244,9 @@ Status comm_lane_open_host(Exec *e, float *grads, Stats *stats, int most, CommLa
                     .posts = mem_array((size_t)most, sizeof(Post)),
                     .most = most,
                     .threaded = !e->memory->backend->device};
+    l->ranks->comm->tree = (CommTree){.terms = l->ranks->buckets->tree,
+                                      .behind = e->sums.waiting ? e->sums.waiting - grads : 0,
+                                      .stride = e->sums.size};
     thread_lock_init(&l->lock, &l->changed);
     if (l->threaded && thread_start(&l->thread, lane_thread, l) != 0) {
         l->threaded = false;

@@ -43,6 +43,7 @@ typedef struct {
     Intervals *sums; // (ranks): a sharded optimizer's parts of a table of block sums, a double being two elements; then
                      // each rank gets the sums of its own parts only. NULL: all get all
     Dtype wire;
+    int64_t tree;         /* terms of the tree (CommTree); 0: ranks are added in their order */
     int64_t largest;      /* elements of a bucket, or of that table */
     size_t scratch_bytes; /* of the region COMM: comm_reduce_bytes of the largest; a device's copy is behind it */
 } GradientBuckets;
@@ -71,6 +72,7 @@ typedef struct {
     const volatile sig_atomic_t *stop; /* may be NULL; looked at between the instrs of
                                           `micro`: not 0 → E_STOPPED, the step is lost */
     const ExecRanks *ranks;            /* NULL: one rank; else it must outlive the Exec */
+    int64_t virtual_ranks;             /* of all ranks; 0: none */
 } ExecOptions;
 
 /* The plan must be verified and outlive the Exec. A missing op is E_FAIL naming op and backend. */
@@ -100,12 +102,16 @@ Status exec_run_last(Exec *e, const RowCounts *rows);
 
 /* ---- virtual ranks (virtual.c): a rank computes several, one after another. On a host backend ---- */
 
-/* Before the first of a step. */
-void exec_virtual_begin(Exec *e);
+/* Before a step's first, and the first one's number: those that follow have the next numbers. */
+void exec_virtual_begin(Exec *e, int64_t first);
 /* After the last micro-batch of one. Its gradients and losses are added to those of others as the tree of
-   base/sum_tree.h has it. `last`: the sum of all of this rank's is in the gradients then; exec_run_last adds it by
-   itself, while backward runs. Else it waits behind them, and the caller clears them with `begin`. */
+   base/sum_tree.h has it. `last`: the sum is in the gradients then; exec_run_last adds it by itself, while backward
+   runs. Else it waits behind them, and the caller clears them with `begin`. */
 void exec_virtual_end(Exec *e, bool last);
+/* Branches of the tree that precede the one in the gradients, after `last`: other ranks have what they are added to. */
+int exec_virtual_waiting(const Exec *e);
+const float *exec_virtual_gradients(const Exec *e, int k);
+const Stats *exec_virtual_stats(const Exec *e, int k); /* losses and correct counts */
 
 /* ---- grains (grains.c): the micro-batch that runs is divided, and each sum over its rows goes grain by grain ---- */
 void exec_clear_grains(Exec *e); /* it is not divided */

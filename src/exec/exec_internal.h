@@ -14,16 +14,18 @@ typedef struct {
     bool plain; /* capture failed */
 } Replay;
 
-/* virtual.c; all zero on a device. */
+/* virtual.c; without memory on a device. */
 typedef struct {
     float *grads;           // (size)
-    float *waiting, *apart; // (levels, size), (word.end - word.begin); NULL: none
+    float *waiting, *apart; // (most, size), (word.end - word.begin); NULL: none
     int64_t size;
-    int levels;
-    Interval word;                   /* the place of the word embedding, to which `apart` is added */
-    uint64_t held;                   /* bit k: a sum of level k waits. As a number, the virtual ranks that have ended */
-    bool complete;                   /* grads is this rank's sum */
-    Stats *stats, stats_waiting[64]; /* of each level: losses and correct counts */
+    int most;
+    Interval word;            /* the place of the word embedding, to which `apart` is added */
+    int64_t terms, first, at; /* of the tree; the first virtual rank of those that are computed, and the next one */
+    int held;                 /* branches of terms first … at − 1 that wait */
+    bool complete;            /* the last one has ended, and is added */
+    Stats *stats;             /* of the one that runs */
+    Stats stats_waiting[64];  /* of each branch that waits: losses and correct counts */
 } VirtualSums;
 
 struct Exec {
@@ -63,9 +65,11 @@ typedef Status (*ExecStep)(Exec *e, InstrId i, const RowCounts *rows);
 
 /* ---- virtual.c ---- */
 void exec_open_virtual(Exec *e);
-/* What the last virtual rank's gradients of these elements, and its losses, lack until they are this rank's sum. */
+/* What the last virtual rank's gradients of these elements, and its losses, lack until they are this rank's last
+   branch. After both were called for all elements: exec_virtual_complete. */
 void exec_virtual_add(const Exec *e, int64_t begin, int64_t end);
 void exec_virtual_add_losses(Exec *e);
+void exec_virtual_complete(Exec *e);
 
 /* ---- grains.c ---- */
 RowKind exec_summed_rows(const Exec *e, InstrId i);

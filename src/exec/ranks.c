@@ -64,7 +64,7 @@ Status exec_run_last(Exec *e, const RowCounts *rows)
     Status status = rows || e->comm_lane ? exec_run(e, e->plan->micro, rows) : OK;
     e->reducing = false;
     if (e->comm_lane)
-        e->sums.complete = true; /* the lane added, bucket by bucket */
+        exec_virtual_complete(e); /* the lane added, bucket by bucket */
     else if (status == OK)
         exec_virtual_end(e, true);
     return status;

@@ -1,5 +1,6 @@
 /* Sums over the virtual ranks of one rank, in the tree of base/sum_tree.h: the gradients of the one that runs are in
-   `grads`; sums that wait for others lie behind them, one for each level of the tree. */
+   `grads`; branches that wait for others lie behind them, in the order of their terms. What this rank cannot add by
+   itself stays: the last branch in `grads`, those before it behind. */
 #include "base/parallel.h"
 #include "base/sum_tree.h"
 #include "exec/exec_internal.h"
@@ -12,12 +13,13 @@ void exec_open_virtual(Exec *e)
     VirtualSums *v = &e->sums;
     TensorId grads = plan_find(p, "grads"), waiting = plan_find(p, PLAN_WAITING), apart = plan_find(p, PLAN_APART),
              stats = plan_find(p, "stats");
+    v->terms = e->options.virtual_ranks ? e->options.virtual_ranks : 1;
     if (grads == NONE || e->memory->backend->device) return;
     v->grads = exec_data(e, grads);
     v->size = p->tensors[grads].rows.extra;
     if (stats != NONE) v->stats = exec_data(e, stats);
     if (waiting != NONE) v->waiting = exec_data(e, waiting);
-    v->levels = waiting == NONE ? 0 : (int)(p->tensors[waiting].rows.extra / v->size);
+    v->most = waiting == NONE ? 0 : (int)(p->tensors[waiting].rows.extra / v->size);
     if (apart == NONE) return;
     const Tensor *word = &p->tensors[plan_find(p, PLAN_WORD)];
     v->apart = exec_data(e, apart);
@@ -25,69 +27,65 @@ void exec_open_virtual(Exec *e)
     v->word.end = v->word.begin + word->rows.extra * word->cols;
 }
 
-void exec_virtual_begin(Exec *e)
+void exec_virtual_begin(Exec *e, int64_t first)
 {
+    e->sums.first = e->sums.at = first;
     e->sums.held = 0;
     e->sums.complete = false;
 }
 
-/* The first level at which none waits. */
-static int first_free(const VirtualSums *v)
-{
-    int level = 0;
-    while (v->held >> level & 1) level++;
-    return level;
-}
-
-/* Whether the sum of this level is added now: the last virtual rank takes all that wait, another one those below
-   first_free. */
-static bool takes(const VirtualSums *v, int level, bool last)
-{
-    return (v->held >> level & 1) && (last || level < first_free(v));
-}
+/* Branches that wait and are added to the virtual rank that runs. */
+static int added(const VirtualSums *v) { return sum_tree_added(v->terms, v->first, v->at, v->at + 1); }
 
 static void add(float *restrict x, const float *restrict y, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) x[i] += y[i];
 }
 
-static void add_range(const VirtualSums *v, int64_t begin, int64_t end, bool last)
+static void add_range(const VirtualSums *v, int64_t begin, int64_t end)
 {
     int64_t from = begin > v->word.begin ? begin : v->word.begin, to = end < v->word.end ? end : v->word.end;
     if (v->apart && from < to) add(v->grads + from, v->apart + (from - v->word.begin), to - from);
-    for (int level = 0; level < v->levels; level++)
-        if (takes(v, level, last)) add(v->grads + begin, v->waiting + level * v->size + begin, end - begin);
+    for (int k = v->held - 1, n = added(v); n > 0; k--, n--)
+        add(v->grads + begin, v->waiting + k * v->size + begin, end - begin);
 }
 
 void exec_virtual_add(const Exec *e, int64_t begin, int64_t end)
 {
-    if (!e->sums.complete) add_range(&e->sums, begin, end, true);
+    if (!e->sums.complete) add_range(&e->sums, begin, end);
 }
 
-static void add_losses(VirtualSums *v, bool last)
+static void add_losses(VirtualSums *v)
 {
-    for (int level = 0; level < v->levels; level++) {
-        if (!takes(v, level, last)) continue;
+    for (int k = v->held - 1, n = added(v); n > 0; k--, n--)
         for (int slot = 0; slot < 2; slot++) {
-            v->stats->loss[slot] += v->stats_waiting[level].loss[slot];
-            v->stats->correct[slot] += v->stats_waiting[level].correct[slot];
+            v->stats->loss[slot] += v->stats_waiting[k].loss[slot];
+            v->stats->correct[slot] += v->stats_waiting[k].correct[slot];
         }
-    }
 }
 
 void exec_virtual_add_losses(Exec *e)
 {
-    if (!e->sums.complete) add_losses(&e->sums, true);
+    if (!e->sums.complete) add_losses(&e->sums);
 }
 
-static void add_last(void *arg, size_t begin, size_t end) { add_range(arg, (int64_t)begin, (int64_t)end, true); }
+void exec_virtual_complete(Exec *e)
+{
+    VirtualSums *v = &e->sums;
+    if (v->complete) return;
+    v->held -= added(v);
+    v->at++;
+    v->complete = true;
+}
 
-/* Adds what is complete, and leaves the sum at first_free. */
+static void add_all(void *arg, size_t begin, size_t end) { add_range(arg, (int64_t)begin, (int64_t)end); }
+
+/* Adds what can be added, and leaves the branch behind those that wait. */
 static void add_and_leave(void *arg, size_t begin, size_t end)
 {
     const VirtualSums *v = arg;
-    add_range(v, (int64_t)begin, (int64_t)end, false);
-    memcpy(v->waiting + first_free(v) * v->size + begin, v->grads + begin, (end - begin) * sizeof *v->grads);
+    add_range(v, (int64_t)begin, (int64_t)end);
+    memcpy(v->waiting + (v->held - added(v)) * v->size + begin, v->grads + begin, (end - begin) * sizeof *v->grads);
 }
 
 void exec_virtual_end(Exec *e, bool last)
@@ -95,15 +93,21 @@ void exec_virtual_end(Exec *e, bool last)
     VirtualSums *v = &e->sums;
     if (v->complete) return;
     if (last) {
-        if (v->apart || v->held) parallel_ranges((size_t)v->size, PARALLEL_GRAIN, add_last, v);
-        add_losses(v, true);
-        v->complete = true;
+        if (v->apart || added(v)) parallel_ranges((size_t)v->size, PARALLEL_GRAIN, add_all, v);
+        add_losses(v);
+        exec_virtual_complete(e);
         return;
     }
-    int level = first_free(v);
-    CHECK(level < v->levels, "a virtual rank too many: %d sums wait", v->levels);
+    int place = v->held - added(v);
+    CHECK(place < v->most, "a virtual rank too many: %d sums wait", v->held);
     parallel_ranges((size_t)v->size, PARALLEL_GRAIN, add_and_leave, v);
-    add_losses(v, false);
-    v->stats_waiting[level] = *v->stats;
-    v->held++; /* its digits are the levels that wait */
+    add_losses(v);
+    v->stats_waiting[place] = *v->stats;
+    v->held = place + 1;
+    v->at++;
 }
+
+int exec_virtual_waiting(const Exec *e) { return e->sums.complete ? e->sums.held : e->sums.held - added(&e->sums); }
+
+const float *exec_virtual_gradients(const Exec *e, int k) { return e->sums.waiting + k * e->sums.size; }
+const Stats *exec_virtual_stats(const Exec *e, int k) { return &e->sums.stats_waiting[k]; }

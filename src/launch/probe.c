@@ -136,7 +136,7 @@ static Status measure_sum(Probe *p, double *seconds)
     double times[4];
     for (int64_t r = 0; r < c->size; r++)
         intervals_add(&parts[r], SUM_ELEMENTS * r / c->size, SUM_ELEMENTS * (r + 1) / c->size);
-    void *scratch = mem_alloc(comm_reduce_bytes(parts, c->size, F32));
+    void *scratch = mem_alloc(comm_reduce_bytes(parts, c->size, F32, 0));
     for (int k = 0; k < 4; k++) {
         TRY_DONE(comm_barrier(c));
         double begin = clock_monotonic();

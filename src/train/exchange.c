@@ -34,6 +34,15 @@ static void find_starts(GradientBuckets *x, const ParamTable *params, int64_t mo
     x->starts[x->n] = params->size;
 }
 
+/* For the sums of every bucket. */
+static void find_scratch(GradientBuckets *all)
+{
+    for (int b = 0; b < all->n; b++) {
+        size_t bytes = comm_reduce_bytes(gradient_parts(all, b), all->ranks, all->wire, all->tree);
+        if (bytes > all->scratch_bytes) all->scratch_bytes = (bytes + 63) / 64 * 64;
+    }
+}
+
 void exchange_init(Exchange *x, const ParamTable *params, int ranks, int64_t bucket_bytes, Dtype wire)
 {
     int64_t most = bucket_bytes / (int64_t)sizeof(float), some = params->size / LEAST_BUCKETS;
@@ -54,11 +63,15 @@ void exchange_init(Exchange *x, const ParamTable *params, int ranks, int64_t buc
             all->parts[i] = (Intervals){.intervals = &x->intervals[i], .count = to > from, .size = to - from};
             from = to;
         }
-        size_t bytes = comm_reduce_bytes(gradient_parts(all, b), ranks, wire);
-        if (bytes > all->scratch_bytes) all->scratch_bytes = bytes;
         if (end - begin > all->largest) all->largest = end - begin;
     }
-    all->scratch_bytes = (all->scratch_bytes + 63) / 64 * 64;
+    find_scratch(all);
+}
+
+void exchange_tree(Exchange *x, int64_t terms)
+{
+    x->buckets.tree = terms;
+    find_scratch(&x->buckets);
 }
 
 Intervals *exchange_slices(const ParamTable *params, const Exchange *x)
@@ -83,7 +96,7 @@ void exchange_shard(Exchange *x, const ParamTable *params, int rank)
         }
     int64_t table = 2 * optim_norm_blocks(params, params->size);
     if (table > all->largest) all->largest = table;
-    size_t bytes = comm_reduce_bytes(all->sums, all->ranks, F32);
+    size_t bytes = comm_reduce_bytes(all->sums, all->ranks, F32, 0);
     if (bytes > all->scratch_bytes) all->scratch_bytes = (bytes + 63) / 64 * 64;
 }
 

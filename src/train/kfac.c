@@ -174,7 +174,7 @@ static void cut_pieces(GradientBuckets *p, int64_t first, int64_t last, const Un
             int64_t from = all[i].begin > begin ? all[i].begin : begin, to = all[i].end < end ? all[i].end : end;
             if (to > from) intervals_add(&parts[all[i].owner], from, to);
         }
-        size_t scratch = comm_reduce_bytes(parts, ranks, F32);
+        size_t scratch = comm_reduce_bytes(parts, ranks, F32, 0);
         if (scratch > p->scratch_bytes) p->scratch_bytes = (scratch + 63) / 64 * 64;
     }
     p->starts[p->n] = last;

@@ -74,6 +74,7 @@ static Status run_shares(Loop *l, int rank, int64_t without)
 {
     int64_t n = loop_shares(l);
     TRY(loop_begin(l));
+    session_take_shares(&l->run->session, rank);
     for (int64_t k = 0; k < n; k++) {
         if (k > 0) TRY(session_next(&l->run->session));
         loop_take_share(l, rank, k);

@@ -38,21 +38,22 @@ Status network_find(const char *text, Network *n)
                 text);
 }
 
-/* One half of an all-reduce: each rank sends all but its own part to the others and gets as much. */
-static double half(const Network *n, double bytes)
+/* One half of an all-reduce: each rank sends all but its own part to the others, once for each term, and gets as much.
+ */
+static double half(const Network *n, double bytes, double terms)
 {
-    double others = (double)(n->ranks - 1), moved = bytes * n->wire / 4 * others / n->ranks;
-    return n->latency + others * MESSAGE_S + moved / n->bytes + PASSES * bytes * n->wire / 4 / n->memory;
+    double others = (double)(n->ranks - 1), sent = bytes * n->wire / 4 * terms;
+    return n->latency + others * MESSAGE_S + sent * others / n->ranks / n->bytes + PASSES * sent / n->memory;
 }
 
 static double exchange_seconds(const void *network, Op op, double bytes)
 {
     const Network *n = network;
-    if (op == OP_REDUCE) return bytes < 64 ? half(n, bytes) : half(n, bytes) * (n->shard ? 1 : 2);
+    if (op == OP_REDUCE) return half(n, bytes, n->terms) + (bytes < 64 || n->shard ? 0 : half(n, bytes, 1));
     Network gather = *n;
     gather.wire = 4;
     double more = (double)(n->buckets - 1) * (n->latency + (double)(n->ranks - 1) * MESSAGE_S);
-    return half(&gather, bytes) + (bytes > 1e6 ? more : 0);
+    return half(&gather, bytes, 1) + (bytes > 1e6 ? more : 0);
 }
 
 void network_rates(Network *n, const Exchange *x, CostRates *rates)
@@ -60,6 +61,8 @@ void network_rates(Network *n, const Exchange *x, CostRates *rates)
     n->ranks = x->buckets.ranks;
     n->buckets = x->buckets.n;
     n->shard = x->shard;
+    n->terms = 0;
+    for (int r = 0; r < n->ranks; r++) n->terms += (double)comm_branches(x->buckets.tree, n->ranks, r) / n->ranks;
     n->wire = (double)dtype_size(x->buckets.wire);
     n->memory = rates->bytes;
     rates->exchange = exchange_seconds;

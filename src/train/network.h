@@ -13,6 +13,7 @@ typedef struct {
     int ranks;
     int buckets; /* collectives of one exchange of the weights */
     bool shard;
+    double terms;  /* branches of the tree that a rank sends, on average; 1 without one */
     double wire;   /* bytes of an element as sent */
     double memory; /* bytes per second that a rank packs and adds with */
 } Network;

@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/sum_tree.h"
-
 #define ROW_MULTIPLE 64 /* every backend's buckets hold it */
 
 RowCounts plan_capacity(MicroCapacity micro)
@@ -85,8 +83,8 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
                                       : r->one_copy ? one_copy_bytes
                                                     : plain_copy_bytes,
                         .moments = moments_held(r),
-                        .waiting = r->training ? sum_tree_levels(r->virtual_each) : 0,
-                        .apart = r->apart || r->virtual_each > 0};
+                        .waiting = r->waiting,
+                        .apart = r->apart};
     bert_emit(r->model, p, &emit, t);
     t->audit = NONE;
     if (r->training) {

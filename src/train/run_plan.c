@@ -76,7 +76,7 @@ static void add_place(const RunPlan *p, int chunk, bool training, PlanRequest *r
     r->split = training && pipeline_splits_backward(of->grid.shape.kind);
     r->whole = of->whole;
     r->packs = chunk > 0;
-    r->apart = of->both_uses;
+    r->apart |= of->both_uses;
     r->save_buffer = r->save_buffer && chunk == 0;
 }
 
@@ -89,7 +89,8 @@ static PlanRequest request_of(const RunPlan *p, int chunk, bool training)
     r.save_buffer = p->save_buffer;
     r.audit = training && p->input.audit;
     r.exchange = training ? p->input.exchange : NULL;
-    r.virtual_each = training ? p->input.virtual_each : 0;
+    r.waiting = training ? p->input.virtual_waiting : 0;
+    r.apart = training && p->input.virtual_ranks > 0;
     if (p->input.place) add_place(p, chunk, training, &r);
     return r;
 }

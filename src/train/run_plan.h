@@ -29,6 +29,7 @@ typedef struct {
     bool audit;               /* --audit recompute */
     /* setup_virtual: --virtual-ranks, 0: it is not given; those of a rank; --grain-tokens, one sequence at least */
     int64_t virtual_ranks, virtual_each, grain_tokens;
+    int virtual_waiting;        /* sums of them that wait beside the gradients, at most on any rank */
     CostRates rates;            /* of rank 0 */
     const PipelinePlace *place; /* of a pipeline; `model` is then its first chunk's. NULL: this rank has all of it */
 } PlanInput;

@@ -50,6 +50,7 @@ static Status bind_plans(Session *s)
             train.stop = NULL;
             train.ranks = &s->exec_ranks;
         }
+        train.virtual_ranks = s->plan.input.virtual_ranks;
         TRY(exec_init(&s->train, &s->plan.train, &s->memory, train));
         TRY(exec_upload(s->train, s->plan.train_tensors.segments, s->plan.segments,
                         (size_t)s->model->params.count * sizeof(Segment)));
@@ -78,9 +79,7 @@ static Status connect_comm_lane(Session *s)
                                 .factors = s->plan.input.kfac ? s->plan.input.kfac->pieces : NULL,
                                 .meet = meet,
                                 .self = s->options.ranks};
-    TRY(ranks_connect(s->options.ranks, &s->exec_ranks.comm));
-    s->exec_ranks.comm->in_tree = s->plan.input.virtual_ranks > 0;
-    return OK;
+    return ranks_connect(s->options.ranks, &s->exec_ranks.comm);
 }
 
 Status session_open(Session *s, RunPlan *plan, const SessionOptions *options)
@@ -206,7 +205,7 @@ Status session_begin(Session *s, uint32_t batch, int64_t n_seqs, int64_t n_maske
     s->ctl.scale_masked = n_masked ? 1.0f / (float)n_masked : 0;
     if (s->pipeline) TRY(pipeline_begin(s));
     s->found = (AuditFound){0};
-    exec_virtual_begin(s->train);
+    session_take_shares(s, ranks_rank(s->options.ranks));
     return exec_run(s->train, s->plan.train.begin, &s->plan.train.capacity);
 }
 
@@ -257,6 +256,8 @@ Status session_next(Session *s)
     exec_virtual_end(s->train, false);
     return exec_run(s->train, s->plan.train.begin, &s->plan.train.capacity);
 }
+
+void session_take_shares(Session *s, int rank) { exec_virtual_begin(s->train, rank * s->plan.input.virtual_each); }
 
 void session_complete(Session *s) { exec_virtual_end(s->train, true); }
 

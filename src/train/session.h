@@ -130,11 +130,13 @@ Status session_begin(Session *s, uint32_t batch, int64_t n_seqs, int64_t n_maske
  */
 Status session_gather(Session *s, int64_t step, int64_t n_tokens);
 Status session_micro(Session *s, const MicroBatch *b);
+/* After session_begin, with virtual ranks: those of another rank come. */
+void session_take_shares(Session *s, int rank);
 /* With virtual ranks, after the last micro-batch of one: its gradients and losses are kept for the sum, and the next
    one begins. */
 Status session_next(Session *s);
-/* After the last micro-batch of a rank's last virtual rank, where that was one of session_micro: the gradients and
-   losses are this rank's sum. */
+/* After the last micro-batch of a rank's last virtual rank, where that was one of session_micro: this rank has added
+   all that it can. */
 void session_complete(Session *s);
 /* Collective: this rank's last micro-batch of the step (NULL: it has none), with the sums over all ranks. With one rank
    it is session_micro. */

@@ -29,19 +29,28 @@ static const float *gradients(const Session *s) { return exec_data(s->train, s->
 
 Status session_own_digest(const Session *s, uint64_t *digest)
 {
-    Stats stats;
-    uint64_t grads;
-    TRY(sum_values(s, gradients(s), NULL, &grads));
-    TRY(exec_download(s->train, s->plan.train_tensors.stats, &stats, sizeof stats));
-    struct {
+    typedef struct {
         uint64_t grads;
         double loss[2];
         int64_t correct[2];
-    } all = {.grads = grads};
-    memcpy(all.loss, stats.loss, sizeof all.loss);
-    memcpy(all.correct, stats.correct, sizeof all.correct);
-    *digest = digest_of(&all, sizeof all).lo;
-    return OK;
+    } Branch;
+    int n = exec_virtual_waiting(s->train);
+    Branch *all = mem_array((size_t)n + 1, sizeof *all);
+    Status status = OK;
+    for (int k = 0; k <= n; k++) {
+        Stats stats;
+        TRY_DONE(sum_values(s, k < n ? exec_virtual_gradients(s->train, k) : gradients(s), NULL, &all[k].grads));
+        if (k < n)
+            stats = *exec_virtual_stats(s->train, k);
+        else
+            TRY_DONE(exec_download(s->train, s->plan.train_tensors.stats, &stats, sizeof stats));
+        memcpy(all[k].loss, stats.loss, sizeof stats.loss);
+        memcpy(all[k].correct, stats.correct, sizeof stats.correct);
+    }
+    *digest = digest_of(all, ((size_t)n + 1) * sizeof *all).lo;
+done:
+    free(all);
+    return status;
 }
 
 /* Of a sharded optimizer each rank has the sums of its slice alone. */

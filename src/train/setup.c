@@ -109,26 +109,26 @@ Status setup_schedule(const Config *c, int64_t n_examples, RateSchedule *s)
 }
 
 /* "1, 2, 4 or 8" */
-static void name_allowed(int64_t virtual, Buf *out)
+static void name_divisors(int64_t number, Buf *out)
 {
-    int64_t allowed[66];
-    int n = 0;
-    for (int64_t each = 1; each < virtual && virtual % each == 0; each *= 2) allowed[n++] = virtual / each;
-    allowed[n++] = 1;
-    for (int i = n - 1; i >= 0; i--)
-        buf_printf(out, "%lld%s", (long long)allowed[i], i == 0 ? "" : i == 1 ? " or " : ", ");
+    int left = 0;
+    for (int64_t d = 1; d <= number; d++) left += number % d == 0;
+    for (int64_t d = 1; d <= number; d++) {
+        if (number % d != 0) continue;
+        left--;
+        buf_printf(out, "%lld%s", (long long)d, left == 0 ? "" : left == 1 ? " or " : ", ");
+    }
 }
 
 Status setup_virtual(const Config *c, int ranks, const Backend *b, PlanInput *in)
 {
     if (!c->virtual_ranks || !in->training) return OK;
-    if (!sum_tree_divides(c->virtual_ranks, ranks)) {
+    if (c->virtual_ranks % ranks != 0) {
         Buf allowed = {0};
-        name_allowed(c->virtual_ranks, &allowed);
-        Status status = fail(E_USAGE,
-                             "--virtual-ranks %lld on %d ranks: each rank computes a whole branch of the tree of sums, "
-                             "so they run on %s rank%s",
-                             (long long)c->virtual_ranks, ranks, allowed.data, c->virtual_ranks == 1 ? "" : "s");
+        name_divisors(c->virtual_ranks, &allowed);
+        Status status =
+            fail(E_USAGE, "--virtual-ranks %lld on %d ranks: each rank computes as many, so they run on %s rank%s",
+                 (long long)c->virtual_ranks, ranks, allowed.data, c->virtual_ranks == 1 ? "" : "s");
         buf_free(&allowed);
         return status;
     }
@@ -143,6 +143,7 @@ Status setup_virtual(const Config *c, int ranks, const Backend *b, PlanInput *in
                     c->wire);
     in->virtual_ranks = c->virtual_ranks;
     in->virtual_each = c->virtual_ranks / ranks;
+    in->virtual_waiting = sum_tree_waiting(c->virtual_ranks, ranks);
     in->grain_tokens = c->grain_tokens > in->max_length ? c->grain_tokens : in->max_length;
     return OK;
 }
@@ -150,6 +151,7 @@ Status setup_virtual(const Config *c, int ranks, const Backend *b, PlanInput *in
 void setup_exchange(const Config *c, const ParamTable *params, int ranks, int rank, Exchange *x)
 {
     exchange_init(x, params, ranks, c->bucket_size, strcmp(c->wire, "bf16") == 0 ? BF16 : F32);
+    if (c->virtual_ranks % ranks == 0) exchange_tree(x, c->virtual_ranks);
     if (strcmp(c->shard, "optimizer") == 0) exchange_shard(x, params, rank);
 }
 

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <sys/mman.h>
 
+#include "base/sum_tree.h"
 #include "comm/device.h"
 
 /* Bytes that encode sender and receiver. */
@@ -128,7 +129,7 @@ static void make_parts(int size, bool uneven, Interval (*intervals)[16], Interva
 
 static float rounded(float x, Dtype wire) { return wire == BF16 ? bf16_to_f32(bf16_from_f32(x)) : x; }
 
-/* Of ranks first … first + n − 1, of which as many as the largest power of two below n are on the left. */
+/* Of terms first … first + n − 1, of which as many as the largest power of two below n are on the left. */
 static float tree_sum(int first, int n, int i)
 {
     int left = 1;
@@ -137,11 +138,11 @@ static float tree_sum(int first, int n, int i)
     return tree_sum(first, left, i) + tree_sum(first + left, n - left, i);
 }
 
-static bool in_tree;
+static int tree; /* terms of the tree; 0: none */
 
 static float expected_sum(int size, int i, Dtype wire)
 {
-    if (in_tree) return tree_sum(0, size, i);
+    if (tree) return tree_sum(0, tree, i);
     float sum = rounded(term(0, i), wire);
     for (int r = 1; r < size; r++) sum += rounded(term(r, i), wire);
     return rounded(sum, wire);
@@ -154,17 +155,36 @@ static bool in_part(const Intervals *p, int i)
     return false;
 }
 
+enum { BRANCHES = 8 };
+
+/* Branches that a rank computed: the last one in x, the others behind it. Returns their number. */
+static int fill_terms(const Comm *c, float *x)
+{
+    int n = 0, first = c->rank, end = c->rank + 1;
+    if (tree) first *= tree / c->size, end *= tree / c->size;
+    for (int at = first; at < end; n++) {
+        int branch = tree ? (int)sum_tree_branch(tree, at, end) : end;
+        for (int i = 0; i < N; i++)
+            x[(branch == end ? 0 : n + 1) * N + i] = tree ? tree_sum(at, branch - at, i) : term(at, i);
+        at = branch;
+    }
+    return n;
+}
+
 static void check_sums(Comm *c, Dtype wire, bool uneven)
 {
     Interval intervals[4][16];
     Intervals parts[4];
-    static float x[N], y[N];
+    static float x[BRANCHES * N], y[BRANCHES * N], own[BRANCHES * N];
     make_parts(c->size, uneven, intervals, parts);
-    void *scratch = mem_alloc(comm_reduce_bytes(parts, c->size, wire));
-    for (int i = 0; i < N; i++) x[i] = y[i] = term(c->rank, i);
+    void *scratch = mem_alloc(comm_reduce_bytes(parts, c->size, wire, tree));
+    c->tree = (CommTree){.terms = tree, .behind = N, .stride = N};
+    require(fill_terms(c, x) == comm_branches(tree, c->size, c->rank));
+    memcpy(y, x, sizeof y);
+    memcpy(own, x, sizeof own);
     require(comm_reduce_scatter(c, x, parts, wire, scratch) == OK);
     for (int i = 0; i < N; i++) {
-        float e = in_part(&parts[c->rank], i) ? expected_sum(c->size, i, wire) : term(c->rank, i);
+        float e = in_part(&parts[c->rank], i) ? expected_sum(c->size, i, wire) : own[i];
         require(f32_bits(x[i]) == f32_bits(e));
     }
     require(comm_allreduce(c, y, parts, wire, scratch) == OK);
@@ -172,10 +192,35 @@ static void check_sums(Comm *c, Dtype wire, bool uneven)
     for (int i = 0; i < N; i++) {
         bool any = false;
         for (int r = 0; r < c->size; r++) any = any || in_part(&parts[r], i);
-        float e = any ? expected_sum(c->size, i, wire) : term(c->rank, i);
+        float e = any ? expected_sum(c->size, i, wire) : own[i];
         require(f32_bits(x[i]) == f32_bits(e) && f32_bits(y[i]) == f32_bits(e));
     }
+    c->tree = (CommTree){0};
     free(scratch);
+}
+
+static double tree_of_doubles(const double *terms, int n)
+{
+    int left = 1;
+    if (n == 1) return terms[0];
+    while (2 * left < n) left *= 2;
+    return tree_of_doubles(terms, left) + tree_of_doubles(terms + left, n - left);
+}
+
+/* Every rank has `each` terms of a value whose sum depends on the order. */
+static void check_tree_sum(Comm *c, int each)
+{
+    static const double terms[] = {1e17, 1, -1e17, 1, 3, 1e16, -7, 1, -1e16, 2, 5, 1};
+    double own[BRANCHES];
+    int n = 0, all = each * c->size, at = each * c->rank, end = at + each, last = comm_branches(all, c->size, c->rank);
+    c->tree.terms = all;
+    for (; at < end; n++) {
+        int branch = (int)sum_tree_branch(all, at, end);
+        own[(n + 1) % last] = tree_of_doubles(terms + at, branch - at);
+        at = branch;
+    }
+    require(n == last && comm_sum(c, own, 1) == OK && own[0] == tree_of_doubles(terms, all));
+    c->tree.terms = 0;
 }
 
 static int sums_work(Comm *c, void *arg)
@@ -188,15 +233,13 @@ static int sums_work(Comm *c, void *arg)
     for (int uneven = 0; uneven < 2; uneven++) {
         check_sums(c, F32, uneven);
         check_sums(c, BF16, uneven);
-        c->in_tree = in_tree = true;
-        check_sums(c, F32, uneven);
-        c->in_tree = in_tree = false;
+        for (int each = 1; each <= 6; each++) {
+            tree = each * c->size;
+            check_sums(c, F32, uneven);
+        }
+        tree = 0;
     }
-    static const double terms[] = {1e17, 1, -1e17, 1}, tree[] = {1e17, 1e17, 0, 0}; /* in rank order 0, then 1 */
-    double t = terms[c->rank];
-    c->in_tree = true;
-    require(comm_sum(c, &t, 1) == OK && t == tree[c->size - 1]);
-    c->in_tree = false;
+    for (int each = 1; each <= 3; each++) check_tree_sum(c, each);
     /* -0, infinities and NaN are kept. */
     Interval all = {0, 3};
     Intervals parts[4] = {{.intervals = &all, .count = 1, .size = 3}};

@@ -18,9 +18,15 @@ pretrain=(pretrain --model-config tiny.json --vocab vocab.txt --data-dir shards 
     --optimizer lamb)
 common=(--virtual-ranks 8 --grain-tokens 96 --bucket-size 64KiB --max-steps 4 --save-steps 2 --keep 9 --digest-steps 1)
 
-# all: a line for each combination of ranks, threads, micro-batch, policy and what is sharded; few of eight ranks
+# all V: a line for each combination of ranks, threads, micro-batch, policy and what is sharded; few of eight ranks
 all() {
     local n t m p s
+    if [ "$1" = 12 ]; then
+        for n in 1 2 3 4 6 12; do for m in 96 200 step; do for s in none optimizer; do
+            [ "$n $s" = "1 optimizer" ] || echo "$n 1 $m selective $s"
+        done; done; done
+        return
+    fi
     for n in 1 2 4 8; do for t in 1 2 4; do for m in 96 200 step; do
         for p in none lean ffn selective half-attention full every:2 auto; do for s in none optimizer; do
             [ "$n $s" = "1 optimizer" ] || { [ "$n" = 8 ] && [ "$t $m" != "1 96" ]; } || echo "$n $t $m $p $s"
@@ -49,7 +55,7 @@ result() {
     sed -E 's/"(seq_per_s|tokens_per_s|peak_bytes|wall_s|trained_s)": [^,}]*//g' "$1/metrics.jsonl"
 }
 
-mapfile -t cases < <(if [ "${CAIRN_TEST_DEEP:-}" = 1 ]; then all; else some; fi)
+mapfile -t cases < <(if [ "${CAIRN_TEST_DEEP:-}" = 1 ]; then all 8; else some; fi)
 made=0
 # every_case: each combination, and the next one from the middle of its run
 every_case() {
@@ -82,6 +88,17 @@ rm -r base
 task=("${pretrain[@]}" --backend cpu) && every_case
 rm -r base
 echo "$made runs of ${#cases[@]} combinations"
+if [ "${CAIRN_TEST_DEEP:-}" = 1 ]; then
+    common+=(--virtual-ranks 12)
+    mapfile -t cases < <(all 12)
+    made=0
+    task=("${glue[@]}" --backend cpu) && every_case
+    rm -r base
+    task=("${pretrain[@]}" --backend cpu) && every_case
+    rm -r base
+    echo "$made runs of ${#cases[@]} combinations, of twelve virtual ranks"
+    common+=(--virtual-ranks 8)
+fi
 
 # on ref, with an audit; a rank for each virtual one
 task=("${glue[@]}" --backend ref --audit "recompute,100%") common+=(--recompute full)
@@ -91,12 +108,16 @@ run eight 8 1 step full none
 for n in two eight; do cmp <(result one) <(result $n) || complain "ref: one rank and $n have other bits"; done
 rm -r two
 
-# a tree with branches of unequal size; the last virtual ranks have no sequence
+# Any divisor of the number of virtual ranks: a rank has several branches of the tree, some of unequal size; the last
+# virtual ranks have no sequence.
 common+=(--virtual-ranks 6 --batch-size 5)
 rm -r one
 run one 1 1 step none none
+run two 2 1 200 full optimizer
 run three 3 1 96 lean none
-cmp <(result one) <(result three) || complain "six virtual ranks: one rank and three have other bits"
+for n in two three; do cmp <(result one) <(result $n) || complain "six virtual ranks: one rank and $n have other bits"; done
+[ ! -e two/audit.jsonl ] || complain "an audit found a difference: $(cat two/audit.jsonl)"
+rm -r two
 
 # all ranks are killed, and fewer go on from their memory
 task=("${glue[@]}" --backend cpu --optimizer lamb --shard optimizer --schedule constant --warmup 0 --virtual-ranks 4
@@ -137,9 +158,9 @@ same_as_replicas 2048 || complain "two replicas of a pipeline and two virtual ra
 
 # what is refused
 alone() { expect "$1" "$CAIRN_BINARY" "${glue[@]}" --output-dir refused --max-steps 1 "${@:2}"; }
-start 2 refused "${glue[@]}" --output-dir refused --virtual-ranks 6
+start 4 refused "${glue[@]}" --output-dir refused --virtual-ranks 6
 ended 2
-grep -q "they run on 1, 3 or 6 ranks" refused.0 || complain "refused.0 does not name the numbers allowed: $(cat refused.0)"
+grep -q "they run on 1, 2, 3 or 6 ranks" refused.0 || complain "refused.0 does not name the numbers allowed: $(cat refused.0)"
 alone 2 --virtual-ranks 2 --wire bf16
 says "--virtual-ranks with --wire bf16"
 alone 2 --virtual-ranks 2 --micro-batch-tokens 100

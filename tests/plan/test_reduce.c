@@ -2,6 +2,7 @@
    slice's segments. */
 #include "testing.h"
 
+#include "base/sum_tree.h"
 #include "model/model.h"
 #include "train/network.h"
 #include "train/planning.h"
@@ -59,9 +60,10 @@ static void check_place(const Plan *p, InstrId i)
 static void test_virtual_ranks(void **state)
 {
     static const struct {
-        int64_t each;
+        int64_t terms, ranks;
         size_t waiting;
-    } cases[] = {{0, 0}, {1, 0}, {2, 1}, {3, 2}, {4, 2}, {8, 3}, {12, 4}};
+    } cases[] = {{0, 1, 0}, {4, 4, 0},  {2, 1, 1},  {6, 3, 1},  {3, 1, 1},  {6, 2, 2},  {4, 1, 2},  {16, 4, 2},
+                 {8, 1, 3}, {12, 1, 3}, {12, 2, 3}, {12, 3, 2}, {12, 4, 2}, {18, 2, 4}, {15, 5, 2}, {17, 1, 4}};
     (void)state;
     for (int pretraining = 0; pretraining < 2; pretraining++)
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -71,9 +73,10 @@ static void test_virtual_ranks(void **state)
             uint8_t levels[16];
             make_model(&m, pretraining ? HEAD_PRETRAINING : HEAD_CLASSIFIER);
             PlanRequest r = request(&m, NULL, "full", levels);
-            r.virtual_each = cases[i].each;
+            r.waiting = cases[i].terms ? sum_tree_waiting(cases[i].terms, cases[i].ranks) : 0;
+            r.apart = cases[i].terms > 0;
             assert_ok(plan_make(&r, &p, &t, NULL));
-            size_t word = pretraining && r.virtual_each ? (size_t)m.config.vocab_padded * (size_t)m.config.hidden : 0;
+            size_t word = pretraining && r.apart ? (size_t)m.config.vocab_padded * (size_t)m.config.hidden : 0;
             size_t elements = (size_t)m.params.size * (1 + cases[i].waiting) + word;
             assert_int_equal(p.region_bytes[REGION_GRAD], elements * sizeof(float));
             plan_free(&p);
