@@ -103,7 +103,6 @@ while more; do
         left=$((at + rest * 500 + RANDOM % (rest * 1000 + 500) - $(now))) # from fault to fault
         if [ "$left" -gt 0 ]; then sleep "$((left / 1000)).$((left % 1000 / 100))"; fi
         if over || ! more; then continue; fi
-        for r in 0 1 2 3; do count_lines "pids/rank$r" && starts[r]=$lines; done
         count_lines "$out/faults.jsonl" && told=$lines
         kind=${kinds[faults % ${#kinds[@]}]} turn=$(((turn + 1 + RANDOM % 3) % 4))
         host=h$((turn / 2 + 1)) pid=$(tail -n 1 "pids/rank$turn") seen=$(steps_in "$out")
@@ -120,6 +119,7 @@ while more; do
             echo "$(date +%s) $round $kind $turn $host $(($(now) - at)) $(grep ' is slow: ' launch.out | tail -n 1)" >>"$report"
             continue
         fi
+        for r in 0 1 2 3; do count_lines "pids/rank$r" && starts[r]=$lines; done
         case $kind in
         kill) kill -KILL "$pid" ;;
         freeze) kill -STOP "$pid" ;;
