@@ -181,7 +181,7 @@ static void pause_before(Launch *l)
     struct pollfd wait = {.fd = l->signals, .events = POLLIN};
     while (!l->stop_signal && (left = until - clock_monotonic()) > 0)
         if (poll(&wait, 1, (int)(1e3 * left) + 1) > 0) launch_take_signals(l);
-    l->faults.pause_s += clock_monotonic() - begin;
+    l->faults.record.pause_s += clock_monotonic() - begin;
 }
 
 /* Opens the hosts that are not excluded; of these, those that were just lost only with `lost`. Returns whether they

@@ -58,7 +58,7 @@ static void write_fault(const Launch *l, const Outcome *o, double ending)
 }
 
 /* Sums up a run that has had faults, in this command or before. */
-static void write_launch(const Launch *l, double seconds, double useful)
+static void write_launch(const Launch *l, const FaultRecord *f)
 {
     char *path = file_join(l->output_dir, "faults.jsonl");
     Buf line = {0};
@@ -68,53 +68,33 @@ static void write_launch(const Launch *l, double seconds, double useful)
     buf_printf(&line,
                "{\"time\": %.3f, \"faults\": %d, \"launch_s\": %.3f, \"trained_s\": %.3f, \"ending_s\": %.3f, "
                "\"pause_s\": %.3f}\n",
-               clock_wall(), l->faults.count, seconds, useful, l->faults.ending_s, l->faults.pause_s);
+               clock_wall(), f->count, f->launch_s, f->trained_s, f->ending_s, f->pause_s);
     append(l, "launches.jsonl", &line);
 }
 
 void faults_add(Launch *l, const Outcome *o)
 {
-    Faults *all = &l->faults;
     double found = fmin(l->failed_at, l->lost_at), now = clock_monotonic();
     double ending = found < now ? now - found : 0;
     bool fault = o->code == 77 || (outcome_is_failure(o->code) && o->code != status_exit_code(E_USAGE));
     if (!fault) return;
-    all->ending_s += ending;
-    all->count++;
+    l->faults.record.ending_s += ending;
+    fault_record_add(&l->faults.record, o->rank, o->host);
     write_fault(l, o, ending);
-    char *name = o->rank >= 0 ? mem_printf("rank %d on %s", o->rank, o->host) : mem_printf("host %s", o->host);
-    int k = 0;
-    while (k < all->n && strcmp(all->list[k].name, name) != 0) k++;
-    if (k == all->n) {
-        MEM_GROW(all->list, all->n, all->cap);
-        all->list[all->n++] = (Blamed){.name = mem_strdup(name)};
-    }
-    all->list[k].count++;
-    free(name);
 }
 
 void faults_end(Launch *l)
 {
-    Faults *all = &l->faults;
-    double seconds = clock_monotonic() - l->begun, trained_s = trained(l->output_dir);
-    double useful = fmin(fmax(0, trained_s - all->trained_before), seconds);
-    char whole[32], ending[32], pause[32], rest[32];
-    Buf blamed = {0};
-    write_launch(l, seconds, useful);
-    if (all->count > 0) {
-        clock_format_duration(seconds, whole, sizeof whole);
-        clock_format_duration(all->ending_s, ending, sizeof ending);
-        clock_format_duration(all->pause_s, pause, sizeof pause);
-        clock_format_duration(fmax(0, seconds - useful - all->ending_s - all->pause_s), rest, sizeof rest);
-        for (int k = 0; k < all->n; k++)
-            buf_printf(&blamed, "%s%s (%d)", k ? ", " : "", all->list[k].name, all->list[k].count);
-        log_info("%d fault%s in %s: %s. Effective share of time (ETTR): %.1f %%. Lost: %s until all ranks had ended, "
-                 "%s in pauses, %s in starts, steps made again and work after the last step. Each fault is a line in "
-                 "%s/faults.jsonl",
-                 all->count, all->count == 1 ? "" : "s", whole, blamed.data, seconds > 0 ? 100 * useful / seconds : 0,
-                 ending, pause, rest, l->output_dir);
+    FaultRecord *f = &l->faults.record;
+    Buf text = {0};
+    f->launches = 1;
+    f->launch_s = clock_monotonic() - l->begun;
+    f->trained_s = fmin(fmax(0, trained(l->output_dir) - l->faults.trained_before), f->launch_s);
+    write_launch(l, f);
+    if (f->count > 0) {
+        fault_record_text(f, &text);
+        log_info("%s. Each fault is a line in %s/faults.jsonl", text.data, l->output_dir);
     }
-    buf_free(&blamed);
-    for (int k = 0; k < all->n; k++) free(all->list[k].name);
-    free(all->list);
+    buf_free(&text);
+    fault_record_free(f);
 }

@@ -6,6 +6,7 @@
 
 #include "base/base.h"
 #include "base/events.h"
+#include "base/fault_record.h"
 #include "comm/store.h"
 #include "config/config.h"
 #include "launch/door.h"
@@ -85,20 +86,12 @@ void output_line(Output *o, int rank, const char *host, int stream, const char *
 void output_last(Output *o, int rank, const char *host);
 void output_close(Output *o);
 
-/* A rank or host, and its number of faults. */
-typedef struct {
-    char *name;
-    int count;
-} Blamed;
-
 /* The faults of a job so far. */
 typedef struct {
-    Blamed *list; // (n)
-    int n, cap, count;
-    double ending_s, pause_s; /* from faults to the ends of all ranks; between starts */
-    double trained_before;    /* of earlier commands, in the same folder */
-    double trained;           /* by the last start */
-    int fruitless;            /* starts in succession whose training did not advance */
+    FaultRecord record;    /* of this command */
+    double trained_before; /* of earlier commands, in the same folder */
+    double trained;        /* by the last start */
+    int fruitless;         /* starts in succession whose training did not advance */
 } Faults;
 
 /* A `cairn launch`. */

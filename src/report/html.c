@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "report/faults.h"
+#include "base/fault_record.h"
 #include "report/page.h"
 #include "report/record.h"
 #include "report/timeline.h"

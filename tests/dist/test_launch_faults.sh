@@ -49,7 +49,7 @@ for lost in 0 2; do
     kill -STOP "$(cat "pids/rank$lost")"
     ended 77 10
     says "rank $lost on localhost was frozen (silent for 5 s), and was killed" \
-        "1 fault in " "s: rank $lost on localhost (1). Effective share of time (ETTR): "
+        "1 fault: rank $lost on localhost (1). Effective share of time (ETTR): "
     grep -q "\"start\": 0, \"rank\": $lost, \"host\": \"localhost\", \"what\": \"rank $lost on localhost was frozen" \
         "frozen$lost/faults.jsonl" || complain "faults.jsonl does not name the frozen rank: $(cat "frozen$lost/faults.jsonl")"
 done
@@ -61,7 +61,7 @@ kill -KILL "$(cat pids/rank2)"
 ended 77 30
 says "rank 1 on " " did not write its part: it has ended or is frozen" "is saved in helper;" \
     "1 of 3 ranks did not end in time" "error: rank 2 on localhost was killed by SIGKILL
-" "1 fault in " "s: rank 2 on localhost (1). Effective share of time (ETTR): "
+" "1 fault: rank 2 on localhost (1). Effective share of time (ETTR): "
 
 # ---- two ranks killed in turn, in other ways: each is named, and the summary counts both ----
 # shellcheck disable=SC2317 # by wait_until
@@ -79,7 +79,7 @@ for kill in "1 SEGV" "2 KILL"; do
         complain "rank $lost is not named: $(cat launch.out)"
 done
 ended 0 120
-says "2 faults in " "s: rank 1 on localhost (1), rank 2 on localhost (1). Effective share of time (ETTR): "
+says "2 faults: rank 1 on localhost (1), rank 2 on localhost (1). Effective share of time (ETTR): "
 [ "$(wc -l <killed/faults.jsonl)" -eq 2 ] || complain "faults.jsonl: $(cat killed/faults.jsonl)"
 grep -q '"faults": 2, "launch_s": [0-9.]*, "trained_s": [0-9.]*, "ending_s": ' killed/launches.jsonl ||
     complain "launches.jsonl: $(cat killed/launches.jsonl)"
@@ -90,7 +90,7 @@ holds report.out "faults of killed: 2 faults: rank 1 on localhost (1), rank 2 on
 # ---- a rank that dies before the others can notice ----
 DIES=yes begin --max-restarts 1 -- "${glue[@]}" --max-steps 2 --output-dir early
 ended 0 20
-says "rank 1 on localhost was killed by SIGKILL; starting again" "1 fault in " ": rank 1 on localhost (1)"
+says "rank 1 on localhost was killed by SIGKILL; starting again" "1 fault: rank 1 on localhost (1)"
 for name in TERM INT; do
     DIES=yes begin --rendezvous "file:$work/run" --connect-timeout 60s -- "${glue[@]}" --max-steps 2 --output-dir "early$name"
     wait_until 20 test -s pids/rank1 || complain "rank 1 does not begin"

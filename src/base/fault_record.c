@@ -1,19 +1,17 @@
-#include "report/faults.h"
+#include "base/fault_record.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
 
 #define MOST_BYTES ((size_t)1 << 30)
 
-static bool take_fault(FaultRecord *f, const Json *line)
+void fault_record_add(FaultRecord *f, int64_t rank, const char *host)
 {
-    const char *host = js_string(js_get(line, "host"), "");
-    int64_t rank = js_int(js_get(line, "rank"), -2);
-    if (!*host || rank < -1) return false;
     char *name = rank >= 0 ? mem_printf("rank %lld on %s", (long long)rank, host) : mem_printf("host %s", host);
     int k = 0;
     while (k < f->n_places && strcmp(f->places[k].name, name) != 0) k++;
@@ -24,6 +22,14 @@ static bool take_fault(FaultRecord *f, const Json *line)
     f->places[k].count++;
     f->count++;
     free(name);
+}
+
+static bool take_fault(FaultRecord *f, const Json *line)
+{
+    const char *host = js_string(js_get(line, "host"), "");
+    int64_t rank = js_int(js_get(line, "rank"), -2);
+    if (!*host || rank < -1) return false;
+    fault_record_add(f, rank, host);
     return true;
 }
 

@@ -1,8 +1,12 @@
-/* The faults of a run: faults.jsonl, and launches.jsonl, in which each `cairn launch` sums up (docs/files.md). */
-#ifndef CAIRN_REPORT_FAULTS_H
-#define CAIRN_REPORT_FAULTS_H
+/* The faults of a run: who had them, and the time they took. `cairn launch` counts those of one command; a reader has
+   all of faults.jsonl, and launches.jsonl, in which each `cairn launch` sums up (docs/files.md). */
+#ifndef CAIRN_BASE_FAULT_RECORD_H
+#define CAIRN_BASE_FAULT_RECORD_H
 
-#include "base/base.h"
+#include <stdint.h>
+
+#include "base/mem.h"
+#include "base/status.h"
 
 /* A rank or host, and its number of faults. */
 typedef struct {
@@ -19,6 +23,8 @@ typedef struct {
     double launch_s, trained_s, ending_s, pause_s;
 } FaultRecord;
 
+/* Counts a fault of a rank, or of a host (rank −1). */
+void fault_record_add(FaultRecord *f, int64_t rank, const char *host);
 /* Leaves *f zero where the run had no faults. */
 Status fault_record_read(const char *dir, FaultRecord *f);
 /* The share of the time that went into training that counts (ETTR); NaN: no command has summed up. */
