@@ -93,13 +93,12 @@ static Status set_named(Config *c, int option, const ForeignName *foreign, const
     return config_set_value(c, option, from, text, source);
 }
 
-/* Appends `path` as it is from here where it begins in `folder`. A size's name, as bert-tiny, is no path. */
-static void put_path(int option, const char *folder, const char *path, Buf *out)
+/* Appends `path` as it is from here where it begins in `folder`. */
+static void put_path(const OptionInfo *o, const char *folder, const char *path, Buf *out)
 {
     char *whole = file_join(folder, path);
-    bool stays = !*path || *path == '/' || (option == OPTION_model_config && !file_exists(whole)) ||
-                 (option == OPTION_input && strcmp(path, "-") == 0) ||
-                 (option == OPTION_resume && (strcmp(path, "auto") == 0 || strcmp(path, "never") == 0));
+    bool stays =
+        !*path || *path == '/' || config_has_word(o, path) || (o->type == TYPE_PathOrName && !file_exists(whole));
     buf_puts(out, stays ? path : whole);
     free(whole);
 }
@@ -107,13 +106,12 @@ static void put_path(int option, const char *folder, const char *path, Buf *out)
 /* Paths in a run.json begin in the folder where its run was started. */
 static void resolve_paths(int option, const char *folder, Buf *text)
 {
-    const char *unit = config_table[option].unit;
-    bool many = option == OPTION_input; /* with commas between */
-    if (!many && option != OPTION_resume && strcmp(unit, "DIR") && strcmp(unit, "FILE") && strcmp(unit, "PATH")) return;
+    const OptionInfo *o = &config_table[option];
+    if (!config_is_path(o)) return;
     Buf out = {0};
     buf_puts(&out, "");
-    for (char *rest = text->data, *path; (path = strsep(&rest, many ? "," : ""));) {
-        put_path(option, folder, path, &out);
+    for (char *rest = text->data, *path; (path = strsep(&rest, o->type == TYPE_Paths ? "," : ""));) {
+        put_path(o, folder, path, &out);
         if (rest) buf_puts(&out, ",");
     }
     buf_free(text);
@@ -420,7 +418,7 @@ void config_free(Config *c)
 {
     for (int i = 0; i < N_OPTIONS; i++) {
         const OptionInfo *o = &config_table[i];
-        if (o->type == TYPE_Text || o->type == TYPE_Choice || o->type == TYPE_List) free(*(char **)config_place(c, o));
+        if (config_is_text(o)) free(*(char **)config_place(c, o));
     }
     for (int i = 0; i < c->n_positional; i++) free(c->positional[i]);
     free(c->positional);

@@ -54,8 +54,11 @@ typedef enum {
 
 /* How options are kept. */
 typedef char *ConfigText;
-typedef char *ConfigChoice; /* one of a list of words */
-typedef char *ConfigList;   /* words with a line end between them; each flag adds one */
+typedef char *ConfigFolder, *ConfigPath;
+typedef char *ConfigPathOrName; /* a name where no file is called so */
+typedef char *ConfigPaths;      /* with commas between them */
+typedef char *ConfigChoice;     /* one of a list of words */
+typedef char *ConfigList;       /* words with a line end between them; each flag adds one */
 typedef bool ConfigSwitch;
 typedef int64_t ConfigCount;
 typedef double ConfigReal;

@@ -1,10 +1,12 @@
 /* The one table of options.
 
    X(field, type, default, low, high, words, unit, effect, commands, help): the flag is the field with `-` for `_`. low
-   and high bound numbers; `words` are a Choice's. `commands` are letters: * every task, g glue, k squad, p plan, c
-   convert, i inspect, v vocab, r report, t pretrain, w wiki, s shards, l launch, n snapshot, y verify, d predict, z
-   sweep, q variability, o doctor; R: each rank may have its own, D: a place, which all ranks have or none; T: only
-   training uses it, S: only several ranks. The rows of a group follow each other; OPTION_GROUP_LIST has its title. */
+   and high bound numbers; `words` are a Choice's, or those that name no file in place of a path. `commands` are
+   letters:
+   * every task, g glue, k squad, p plan, c convert, i inspect, v vocab, r report, t pretrain, w wiki, s shards, l
+   launch, n snapshot, y verify, d predict, z sweep, q variability, o doctor; R: each rank may have its own, D: a place,
+   which all ranks have or none; T: only training uses it, S: only several ranks. The rows of a group follow each other;
+   OPTION_GROUP_LIST has its title. */
 #ifndef CAIRN_CONFIG_OPTIONS_H
 #define CAIRN_CONFIG_OPTIONS_H
 
@@ -12,22 +14,22 @@
     /* task */                                                                                                         \
     X(task, Text, "MNLI", 0, 0, "", "NAME", RESULT, "gp",                                                              \
       "CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX, or custom; plan: squad, too")                         \
-    X(data_dir, Text, "", 0, 0, "", "DIR", NONE, "*pyD",                                                               \
+    X(data_dir, Folder, "", 0, 0, "", "DIR", NONE, "*pyD",                                                             \
       "folder with the task's files, or with a folder of its name; squad: with train-v1.1.json and dev-v1.1.json "     \
       "(-v2.0 with --version-2), or train.json and dev.json; pretrain: with HDF5 shards")                              \
-    X(model, Text, "", 0, 0, "", "PATH", NONE, "*pcidyD",                                                              \
+    X(model, Path, "", 0, 0, "", "PATH", NONE, "*pcidyD",                                                              \
       "weights to start from: a Hugging Face folder, a .safetensors, .bin or .pt file, a TF1 checkpoint prefix")       \
-    X(model_config, Text, "", 0, 0, "", "FILE", NONE, "*pciyR",                                                        \
+    X(model_config, PathOrName, "", 0, 0, "", "FILE", NONE, "*pciyR",                                                  \
       "config.json, bert_config.json, or bert-tiny, -mini, -small, -medium, -base, -large; default: the one beside "   \
       "--model")                                                                                                       \
-    X(vocab, Text, "", 0, 0, "", "FILE", NONE, "*pcsdyR", "vocab.txt; default: the one beside --model")                \
-    X(output_dir, Text, "results", 0, 0, "", "DIR", NONE, "*rwsnzqoR",                                                 \
+    X(vocab, Path, "", 0, 0, "", "FILE", NONE, "*pcsdyR", "vocab.txt; default: the one beside --model")                \
+    X(output_dir, Folder, "results", 0, 0, "", "DIR", NONE, "*rwsnzqoR",                                               \
       "folder for all output; doctor: whose disk is timed")                                                            \
     X(do_train, Switch, "false", 0, 0, "", "", NONE, "*",                                                              \
       "train (the default of pretrain, unless --do-eval is given alone)")                                              \
     X(do_eval, Switch, "false", 0, 0, "", "", NONE, "*", "evaluate the dev splits, or --eval-dir")                     \
     X(do_predict, Switch, "false", 0, 0, "", "", NONE, "gk", "predict the test splits; squad: answer test.json")       \
-    X(submission, Text, "", 0, 0, "", "DIR", NONE, "gD", "predict and write the leaderboard's files into DIR")         \
+    X(submission, Folder, "", 0, 0, "", "DIR", NONE, "gD", "predict and write the leaderboard's files into DIR")       \
     X(eval_splits, Text, "all", 0, 0, "", "LIST", NONE, "g",                                                           \
       "dev and test splits by name, with commas; all: the task's")                                                     \
     X(text_columns, Text, "", 0, 0, "", "A[,B]", RESULT, "gpdwt",                                                      \
@@ -45,7 +47,7 @@
       "size and recipe: bert-{tiny,mini,small,medium,base,large}-{phase1,phase2,mlperf,original,variability}; other "  \
       "flags take "                                                                                                    \
       "precedence")                                                                                                    \
-    X(eval_dir, Text, "", 0, 0, "", "DIR", NONE, "tD",                                                                 \
+    X(eval_dir, Folder, "", 0, 0, "", "DIR", NONE, "tD",                                                               \
       "HDF5 shards to evaluate on; default: --data-dir, without training")                                             \
     /* text */                                                                                                         \
     X(max_seq_length, Count, "128", 3, 65536, "", "N", RESULT, "*psd",                                                 \
@@ -130,7 +132,7 @@
       "time between saves of the training state; off: never by time")                                                  \
     X(save_steps, Count, "0", 0, 1e15, "", "N", NONE, "*T", "save every N steps too; 0: never by count")               \
     X(keep, Count, "1", 1, 1000000, "", "N", NONE, "*RT", "checkpoints to keep")                                       \
-    X(resume, Text, "auto", 0, 0, "", "WHAT", NONE, "*T",                                                              \
+    X(resume, Folder, "auto", 0, 0, "auto never", "WHAT", NONE, "*T",                                                  \
       "auto (the newest checkpoint in --output-dir), never, or a checkpoint's folder")                                 \
     X(max_time, Duration, "off", 0, 0, "", "TIME", NONE, "*z",                                                         \
       "save and stop (exit code 75) before this much time has passed")                                                 \
@@ -199,11 +201,11 @@
     X(snapshot_steps, Text, "auto", 0, 0, "", "K", NONE, "*T",                                                         \
       "copy the state to host memory every K steps; 0: never; auto: at a cost of 1 % of the time, with several ranks " \
       "or a launcher")                                                                                                 \
-    X(snapshot_dir, Text, "/dev/shm", 0, 0, "", "DIR", NONE, "*lnR",                                                   \
+    X(snapshot_dir, Folder, "/dev/shm", 0, 0, "", "DIR", NONE, "*lnR",                                                 \
       "memory-backed folder for snapshots, which outlive the process")                                                 \
     X(snapshot_replicas, Text, "auto", 0, 0, "", "R", NONE, "*pT",                                                     \
       "other hosts that hold a copy of each rank's part; auto: 1 with several hosts")                                  \
-    X(persist_file, Text, "", 0, 0, "", "FILE", NONE, "*RT",                                                           \
+    X(persist_file, Path, "", 0, 0, "", "FILE", NONE, "*RT",                                                           \
       "when this file appears, the state is saved to disk and the run stops")                                          \
     X(audit, Text, "off", 0, 0, "", "WHAT", NONE, "*pT",                                                               \
       "catch a machine that computes wrongly: recompute (compare each recomputed tensor with its first value), P% "    \
@@ -211,14 +213,14 @@
     /* plan */                                                                                                         \
     X(device, Text, "", 0, 0, "", "NAME", NONE, "p",                                                                   \
       "plan for a device that this host lacks: h200, h100, b200, a100, v100")                                          \
-    X(lengths, Text, "", 0, 0, "", "FILE", NONE, "p",                                                                  \
+    X(lengths, Path, "", 0, 0, "", "FILE", NONE, "p",                                                                  \
       "plan for packed sequences of these lengths (lines: length, count) instead of full ones")                        \
     X(json, Switch, "false", 0, 0, "", "", NONE, "po", "print JSON")                                                   \
     X(explain, Switch, "false", 0, 0, "", "", NONE, "p", "print every instr of --recompute's plan")                    \
     X(explain_cost, Switch, "false", 0, 0, "", "", NONE, "p", "print the arithmetic of the predicted time")            \
-    X(costs, Text, "", 0, 0, "", "FILE", NONE, "p",                                                                    \
+    X(costs, Path, "", 0, 0, "", "FILE", NONE, "p",                                                                    \
       "--explain-cost, beside what a run measured: a kernels.csv of --profile")                                        \
-    X(svg, Text, "", 0, 0, "", "FILE", NONE, "p",                                                                      \
+    X(svg, Path, "", 0, 0, "", "FILE", NONE, "p",                                                                      \
       "draw memory over the predicted time of a micro-batch, a curve per policy")                                      \
     X(pbs, Switch, "false", 0, 0, "", "", NONE, "pz",                                                                  \
       "print the lines of a PBS job that fits --recompute's plan; sweep: the command that submits all runs")           \
@@ -231,12 +233,12 @@
       "launch: number of processes; inspect, plan: number of ranks to show")                                           \
     X(network, Text, "", 0, 0, "", "NAME", NONE, "p",                                                                  \
       "network between hosts: 1GbE, 10GbE, 25GbE, 100GbE, HDR, NDR, or GB/s,microseconds")                             \
-    X(hosts, Text, "", 0, 0, "", "FILE", NONE, "l",                                                                    \
+    X(hosts, Path, "", 0, 0, "", "FILE", NONE, "l",                                                                    \
       "hosts to start on by ssh, a line each: NAME [slots=N]; default: those of the scheduler, else this host")        \
     X(max_restarts, Count, "0", 0, 1000000, "", "N", NONE, "l", "restarts after faults, at most")                      \
     X(probe, Switch, "false", 0, 0, "", "", NONE, "l", "measure the network between the ranks and end")                \
     X(steps, Text, "", 0, 0, "", "A-B", NONE, "y", "steps to compare; default: all that metrics.jsonl has")            \
-    X(input, Text, "", 0, 0, "", "LIST", NONE, "vwstdD",                                                               \
+    X(input, Paths, "", 0, 0, "-", "LIST", NONE, "vwstdD",                                                             \
       "files or folders of them, with commas between: text and .tsv (vocab), dumps, text, CSV or JSON lines, also "    \
       "bz2 and gz (wiki), a sentence per line (shards); pretrain, adapt: as wiki; shards are made from it in "         \
       "--output-dir before training; predict: CSV, TSV, JSON lines or a text per line; - or nothing is the standard "  \
@@ -253,7 +255,7 @@
     X(dupe_factor, Count, "1", 1, 1000, "", "N", NONE, "st", "uses of each document, each time in other pairs")        \
     X(eval_fraction, Real, "0", 0, 0.9, "", "X", NONE, "st", "fraction of the documents to hold out in DIR/eval")      \
     X(shard_size, Size, "4MiB", 0, 0, "", "SIZE", NONE, "s", "approximate size of the text in a shard")                \
-    X(output, Text, "", 0, 0, "", "PATH", NONE, "cvd",                                                                 \
+    X(output, Path, "", 0, 0, "", "PATH", NONE, "cvd",                                                                 \
       "path to write: a folder (convert), a vocabulary (vocab), predictions (predict; default: the standard output)")  \
     X(format, Choice, "auto", 0, 0, "auto jsonl tsv", "FORM", NONE, "d",                                               \
       "form of the predictions; auto: as --output is named, else jsonl")                                               \
@@ -263,9 +265,9 @@
       "values of a flag of the command: words, or a range of whole numbers (1-5); each --vary adds a flag")            \
     X(jobs, Count, "1", 1, 1024, "", "N", NONE, "z", "runs at the same time, which share cores and memory")            \
     X(index, Count, "0", 0, 1000000, "", "N", NONE, "z", "make the N-th run alone, for the arrays of schedulers")      \
-    X(csv, Text, "", 0, 0, "", "FILE", NONE, "rq", "write the table as CSV too, a row per run, or rank")               \
+    X(csv, Path, "", 0, 0, "", "FILE", NONE, "rq", "write the table as CSV too, a row per run, or rank")               \
     /* all */                                                                                                          \
-    X(config, Text, "", 0, 0, "", "FILE", NONE, "*pcivrwslndyzqoR",                                                    \
+    X(config, Path, "", 0, 0, "", "FILE", NONE, "*pcivrwslndyzqoR",                                                    \
       "read options from a JSON file, also from the run.json of a run")                                                \
     X(print_config, Switch, "false", 0, 0, "", "", NONE, "*pcivrwslndyzqoR",                                           \
       "print the resolved configuration as such a file and end")                                                       \

@@ -92,11 +92,17 @@ static const char *choice_word(const OptionInfo *o, const char *text)
     return strcasecmp(text, "true") == 0 ? "yes" : strcasecmp(text, "false") == 0 ? "no" : text;
 }
 
-static Status check_choice(const OptionInfo *o, const char *from, const char *text)
+bool config_has_word(const OptionInfo *o, const char *text)
 {
     size_t len = strlen(text);
     for (const char *p = o->words; *p; p += strcspn(p, " "), p += *p == ' ')
-        if (strcspn(p, " ") == len && strncmp(p, text, len) == 0) return OK;
+        if (strcspn(p, " ") == len && strncmp(p, text, len) == 0) return true;
+    return false;
+}
+
+static Status check_choice(const OptionInfo *o, const char *from, const char *text)
+{
+    if (config_has_word(o, text)) return OK;
     char expected[160];
     snprintf(expected, sizeof expected, "one of: %s", o->words);
     return bad_value(o, from, text, expected);
@@ -118,6 +124,10 @@ Status config_set_value(Config *c, int option, const char *from, const char *tex
         text = choice_word(o, text);
         TRY(check_choice(o, from, text)); /* fall through */
     case TYPE_Text:
+    case TYPE_Folder:
+    case TYPE_Path:
+    case TYPE_PathOrName:
+    case TYPE_Paths:
         free(*(char **)at);
         *(char **)at = mem_strdup(text);
         break;
@@ -153,8 +163,12 @@ void config_value_text(const Config *c, int option, Buf *out)
     const OptionInfo *o = &config_table[option];
     const void *at = config_place(c, o);
     switch (o->type) {
-    case TYPE_Choice:
     case TYPE_Text:
+    case TYPE_Folder:
+    case TYPE_Path:
+    case TYPE_PathOrName:
+    case TYPE_Paths:
+    case TYPE_Choice:
     case TYPE_List:
         buf_puts(out, *(char *const *)at);
         break;

@@ -75,6 +75,43 @@ static void test_record_of_a_run(void **state)
     free(dir);
 }
 
+/* Paths of a run.json begin in the folder of its run; words in place of a path stay words. */
+static void test_paths_of_a_run(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *option, *value;
+        bool path;
+    } members[] = {
+        {"model-config", "bert-mini", false}, {"model-config", "size.json", true},
+        {"input", "a.txt,-,/b", true},        {"input", "-", false},
+        {"output-dir", "out", true},          {"vocab", "", false},
+        {"resume", "never", false},           {"resume", "out/checkpoint-3", true},
+        {"persist-file", "stop", true},       {"snapshot-steps", "auto", false},
+    };
+    char *dir = testing_directory(), *size = store(dir, "size.json", "{}");
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        const char *option = members[i].option, *value = members[i].value;
+        char *record =
+            mem_printf("{\"format\": 1, \"folder\": \"%s\", \"config\": {\"%s\": \"%s\"}}", dir, option, value);
+        char *expected =
+            mem_printf("\"%s\": \"%s%s%s\"", option, members[i].path ? dir : "", members[i].path ? "/" : "", value);
+        char *file = store(dir, "run.json", record);
+        Config c;
+        assert_ok(parse(&c, "pretrain", "--config", file, NULL));
+        char *printed = print_json(&c);
+        if (!strstr(printed, expected)) fail_msg("%s is not in %s", expected, printed);
+        config_free(&c);
+        free(printed);
+        free(record);
+        free(expected);
+        free(file);
+    }
+    free(size);
+    assert_ok(file_remove_tree(dir));
+    free(dir);
+}
+
 static void test_precedence(void **state)
 {
     (void)state;
@@ -531,6 +568,7 @@ int main(void)
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_defaults_of_a_task),
         cmocka_unit_test(test_record_of_a_run),
+        cmocka_unit_test(test_paths_of_a_run),
         cmocka_unit_test(test_precedence),
         cmocka_unit_test(test_config_from_environment),
         cmocka_unit_test(test_every_option_every_way),

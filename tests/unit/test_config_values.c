@@ -91,7 +91,7 @@ static void test_ranges(void **state)
 static void test_bounds_of_the_table(void **state)
 {
     (void)state;
-    enum { Text, Choice, Switch, Count, Real, Size, Duration, List };
+    enum { Text, Folder, Path, PathOrName, Paths, Choice, List, Switch, Count, Real, Size, Duration };
     static const struct {
         int type;
         double low, high;
@@ -216,14 +216,18 @@ static void assert_round_trip(const Config *c, const char *command, const char *
     assert_ok(parse(&again, command, "--config", file, NULL));
     char *second = print_json(&again);
     assert_string_equal(text, second);
-#define SAME_Text(field)     assert_string_equal(c->field, again.field)
-#define SAME_Choice(field)   SAME_Text(field)
-#define SAME_List(field)     SAME_Text(field)
-#define SAME_Switch(field)   assert_true(c->field == again.field)
-#define SAME_Count(field)    assert_true(c->field == again.field)
-#define SAME_Real(field)     assert_memory_equal(&c->field, &again.field, sizeof c->field)
-#define SAME_Size(field)     assert_true(c->field == again.field)
-#define SAME_Duration(field) SAME_Real(field)
+#define SAME_Text(field)       assert_string_equal(c->field, again.field)
+#define SAME_Folder(field)     SAME_Text(field)
+#define SAME_Path(field)       SAME_Text(field)
+#define SAME_PathOrName(field) SAME_Text(field)
+#define SAME_Paths(field)      SAME_Text(field)
+#define SAME_Choice(field)     SAME_Text(field)
+#define SAME_List(field)       SAME_Text(field)
+#define SAME_Switch(field)     assert_true(c->field == again.field)
+#define SAME_Count(field)      assert_true(c->field == again.field)
+#define SAME_Real(field)       assert_memory_equal(&c->field, &again.field, sizeof c->field)
+#define SAME_Size(field)       assert_true(c->field == again.field)
+#define SAME_Duration(field)   SAME_Real(field)
 #define X(field, type, ...)                                                                                            \
     if (config_option_of(OPTION_##field, c->command) && OPTION_##field != OPTION_config &&                             \
         OPTION_##field != OPTION_print_config)                                                                         \

@@ -9,12 +9,6 @@
 
 typedef void (*Writer)(Command command, Buf *out);
 
-static bool is_path(const OptionInfo *o)
-{
-    return strcmp(o->unit, "DIR") == 0 || strcmp(o->unit, "FILE") == 0 || strcmp(o->unit, "PATH") == 0 ||
-           o == &config_table[OPTION_input];
-}
-
 /* `text` with a backslash before each character of `special`. */
 static void escaped(Buf *out, const char *text, const char *special)
 {
@@ -159,8 +153,8 @@ static void bash_values(Buf *out, bool (*of)(const OptionInfo *o), const char *a
     buf_printf(out, ") %s; return ;;\n", action);
 }
 
-static bool is_folder(const OptionInfo *o) { return strcmp(o->unit, "DIR") == 0; }
-static bool is_file(const OptionInfo *o) { return is_path(o) && !is_folder(o); }
+static bool is_folder(const OptionInfo *o) { return o->type == TYPE_Folder; }
+static bool is_file(const OptionInfo *o) { return config_is_path(o) && !is_folder(o); }
 
 static void bash(Command all, Buf *out)
 {
@@ -216,10 +210,10 @@ static void zsh_option(Buf *out, int option)
     if (o->type == TYPE_Choice)
         buf_printf(out, ":%s:(%s)", o->unit, o->words);
     else if (o->type != TYPE_Switch)
-        buf_printf(out, ":%s:%s", is_path(o) ? "path" : "value",
-                   is_folder(o) ? "_files -/"
-                   : is_path(o) ? "_files"
-                                : " ");
+        buf_printf(out, ":%s:%s", config_is_path(o) ? "path" : "value",
+                   is_folder(o)        ? "_files -/"
+                   : config_is_path(o) ? "_files"
+                                       : " ");
     buf_puts(out, "' \\\n");
 }
 
@@ -272,7 +266,7 @@ static void fish(Command all, Buf *out)
             buf_printf(out, "complete -c cairn -n '__fish_seen_subcommand_from %s' -l %s", config_commands[c].name,
                        config_flag(i));
             if (o->type == TYPE_Choice) buf_printf(out, " -x -a '%s'", o->words);
-            if (o->type != TYPE_Choice && o->type != TYPE_Switch) buf_puts(out, is_path(o) ? " -r -F" : " -x");
+            if (o->type != TYPE_Choice && o->type != TYPE_Switch) buf_puts(out, config_is_path(o) ? " -r -F" : " -x");
             fish_help(out, o->help);
         }
 }
