@@ -194,7 +194,8 @@
     X(pipeline, Choice, "none", 0, 0, "none gpipe 1f1b interleaved chimera zb-h1 zb-v all", "NAME", BITS, "*p",        \
       "train by a pipeline of --stages on the ranks, in this order; plan: predict time, bubble and memory, all: a "    \
       "line per schedule")                                                                                             \
-    X(stages, Count, "0", 0, 4096, "", "C", NONE, "*p", "stages of the pipeline; 0: as many as ranks have room for")   \
+    X(stages, Count, "0", 0, 4096, "", "C", NONE, "*p",                                                                \
+      "stages of the pipeline, several on a rank where there are fewer ranks; 0: as many as ranks have room for")      \
     X(stage_chunks, Count, "2", 1, 64, "", "V", NONE, "*p", "interleaved: stages on a rank")                           \
     X(stage_layers, Text, "auto", 0, 0, "", "LIST", NONE, "*p",                                                        \
       "layers of each stage, with commas; auto: the slowest stage as fast as can be")                                  \

@@ -24,8 +24,8 @@ typedef struct Memory {
    bytes and the free bytes. */
 Status memory_init(Memory *m, Backend *backend, const Plan *const *plans, int n_plans);
 /* The memory of a further chunk of a pipeline's place. It has regions of its own for what differs between chunks
-   (memory_own_region) and shares those of the parameter space, the scratch and the buffers with `first`, which outlives
-   it. */
+   (memory_own_region) and shares those of the parameter space, the activations (plan_share_activations), the scratch
+   and the buffers with `first`, which outlives it. */
 Status memory_init_beside(Memory *m, Memory *first, const Plan *const *plans, int n_plans);
 bool memory_own_region(Region r);
 /* After planning again: activations and scratch that are too small are allocated again, without their content. */

@@ -22,6 +22,7 @@ enum { BACKWARD, FORWARD }; /* ways */
 
 struct ExecPipeline {
     ExecPipelineOptions o;
+    char *memory;            /* of all channels' buffers */
     Channel *in[2], *out[2]; /* (ways), (chunks) */
     const ExecPass *pass;
     int chunk, micro; /* of the work that runs */
@@ -50,59 +51,72 @@ static Channel find_channel(const Pipeline *s, int place, int chunk, bool in, in
     pipeline_home(s, other, s->kind == PIPELINE_CHIMERA ? chunk : 0, &c.peer, &k);
     c.stage = in ? own : other;
     if (c.peer == place && in) return c; /* the sender's buffers are read */
-    c.buffers = c.peer == place ? s->micros + 1 : AHEAD;
+    c.buffers = c.peer != place ? AHEAD : pipeline_consecutive(s->kind) ? 1 : s->micros + 1;
     return c;
 }
 
+/* The next work takes what such a channel brings, so that one buffer, the first, serves all of them. */
+static bool hands_over(const Pipeline *s, int place, const Channel *c)
+{
+    return c->peer == place && pipeline_consecutive(s->kind);
+}
+
+static int handed_buffers(const Pipeline *s) { return pipeline_consecutive(s->kind) && s->chunks > 1; }
+
 int exec_pipeline_buffers(const Pipeline *s, int place)
 {
-    int buffers = 0;
-    for (int way = 0; way < 2; way++)
-        for (int chunk = 0; chunk < s->chunks; chunk++)
-            buffers +=
-                find_channel(s, place, chunk, true, way).buffers + find_channel(s, place, chunk, false, way).buffers;
+    int buffers = handed_buffers(s);
+    for (int chunk = 0; chunk < s->chunks; chunk++)
+        for (int k = 0; k < 4; k++) {
+            Channel c = find_channel(s, place, chunk, k & 1, k >> 1);
+            if (!hands_over(s, place, &c)) buffers += c.buffers;
+        }
     return buffers;
 }
 
-static size_t channel_bytes(const ExecPipeline *p, const Channel *c) { return (size_t)c->buffers * p->o.boundary; }
-
-static Status open_channel(ExecPipeline *p, Channel *c, int chunk, bool in, int way)
+static size_t memory_bytes(const ExecPipeline *p)
 {
-    Device *d = backend_of(p)->device;
+    return (size_t)exec_pipeline_buffers(shape(p), p->o.place) * p->o.boundary;
+}
+
+/* Takes its buffers from *next on. */
+static void open_channel(ExecPipeline *p, Channel *c, int chunk, bool in, int way, char **next)
+{
     *c = find_channel(shape(p), p->o.place, chunk, in, way);
-    if (!c->buffers) return OK;
+    if (!c->buffers) return;
     c->tickets = mem_array((size_t)c->buffers, sizeof(CommTicket *));
-    if (d && d->pin) return d->pin(d, channel_bytes(p, c), (void **)&c->memory);
-    c->memory = mem_alloc(channel_bytes(p, c));
-    return OK;
+    c->memory = p->memory;
+    if (hands_over(shape(p), p->o.place, c)) return;
+    c->memory = *next;
+    *next += (size_t)c->buffers * p->o.boundary;
 }
 
 Status exec_pipeline_open(const ExecPipelineOptions *options, ExecPipeline **pipeline)
 {
     ExecPipeline *p = *pipeline = mem_alloc(sizeof *p);
-    Status status = OK;
     p->o = *options;
     for (int way = 0; way < 2; way++) {
         p->in[way] = mem_array((size_t)shape(p)->chunks, sizeof(Channel));
         p->out[way] = mem_array((size_t)shape(p)->chunks, sizeof(Channel));
-        for (int chunk = 0; chunk < shape(p)->chunks; chunk++) {
-            if (status == OK) status = open_channel(p, &p->in[way][chunk], chunk, true, way);
-            if (status == OK) status = open_channel(p, &p->out[way][chunk], chunk, false, way);
-        }
     }
-    return status;
+    Device *d = backend_of(p)->device;
+    size_t bytes = memory_bytes(p);
+    if (bytes && d && d->pin) TRY(d->pin(d, bytes, (void **)&p->memory));
+    if (bytes && !p->memory) p->memory = mem_alloc(bytes);
+    char *next = p->memory + (size_t)handed_buffers(shape(p)) * p->o.boundary;
+    for (int way = 0; way < 2; way++)
+        for (int chunk = 0; chunk < shape(p)->chunks; chunk++) {
+            open_channel(p, &p->in[way][chunk], chunk, true, way, &next);
+            open_channel(p, &p->out[way][chunk], chunk, false, way, &next);
+        }
+    return OK;
 }
 
+/* Nothing may be moved into or out of the buffers any more. */
 static void close_channel(ExecPipeline *p, Channel *c)
 {
-    Device *d = backend_of(p)->device;
-    if (!c->tickets) return;
-    for (int b = 0; b < c->buffers; b++) /* nothing may be moved into or out of the buffers any more */
+    for (int b = 0; c->tickets && b < c->buffers; b++)
         if (comm_wait(p->o.comm, c->tickets[b], "closing") != OK) log_debug("%s", status_message());
-    if (d && d->pin)
-        d->unpin(d, c->memory, channel_bytes(p, c));
-    else
-        free(c->memory);
     free(c->tickets);
 }
 
@@ -119,6 +133,11 @@ void exec_pipeline_close(ExecPipeline *p)
         free(p->in[way]);
         free(p->out[way]);
     }
+    Device *d = backend_of(p)->device;
+    if (p->memory && d && d->pin)
+        d->unpin(d, p->memory, memory_bytes(p));
+    else
+        free(p->memory);
     (void)fail(E_FAIL, "%s", why);
     free(why);
     free(p->works);

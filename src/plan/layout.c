@@ -234,6 +234,34 @@ void plan_layout(Plan *p)
             p->region_bytes[REGION_SCRATCH] = align_up(p->instrs[i].scratch);
 }
 
+size_t plan_transient_bytes(const Plan *p)
+{
+    size_t bytes = p->region_bytes[REGION_ACT];
+    for (TensorId t = 0; t < p->n_tensors; t++) {
+        const Tensor *x = &p->tensors[t];
+        if (x->region == REGION_ACT && x->slot != NONE && x->offset < bytes) bytes = x->offset;
+    }
+    return bytes;
+}
+
+void plan_share_activations(Plan *const *plans, int n)
+{
+    size_t end = 0;
+    for (int k = 0; k < n; k++) {
+        size_t transient = plan_transient_bytes(plans[k]);
+        if (transient > end) end = transient;
+    }
+    for (int k = 0; k < n; k++) {
+        size_t start = plan_transient_bytes(plans[k]), by = end - start;
+        end += plans[k]->region_bytes[REGION_ACT] - start;
+        for (TensorId t = 0; t < plans[k]->n_tensors; t++) {
+            Tensor *x = &plans[k]->tensors[t];
+            if (x->region == REGION_ACT && x->slot != NONE) x->offset += by;
+        }
+    }
+    for (int k = 0; k < n; k++) plans[k]->region_bytes[REGION_ACT] = end;
+}
+
 size_t plan_live_bytes(const Plan *p, InstrId i)
 {
     size_t bytes = 0;

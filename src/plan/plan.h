@@ -298,7 +298,12 @@ const char *lane_name(Lane l);
 /* "linear l0.qkv": the op and its first output. */
 #define PLAN_NAME_MAX 80
 void plan_instr_name(const Plan *p, InstrId i, char out[PLAN_NAME_MAX]);
-void plan_explain(const Plan *p, Buf *out);       /* every instr with tensors, offsets and live bytes */
+void plan_explain(const Plan *p, Buf *out); /* every instr with tensors, offsets and live bytes */
+/* Of ACT, the bytes of tensors that live within one work: all but slots, which lie behind them. */
+size_t plan_transient_bytes(const Plan *p);
+/* Of the stages of one place, whose works run one after another: gives them one memory of activations. The transients
+   of all lie in the same bytes, the slots behind them. */
+void plan_share_activations(Plan *const *plans, int n);
 size_t plan_live_bytes(const Plan *p, InstrId i); /* ACT bytes live while instr i runs */
 
 /* For a drawing: live ACT + scratch at each instr of `micro`, (n). The caller frees. */

@@ -5,26 +5,29 @@
 
 static const struct {
     const char *name;
-    int chunks;
+    int least;
+    bool more;
 } pipelines[] = {
-#define X(id, name, chunks) {name, chunks},
+#define X(id, name, least, more) {name, least, more},
     PIPELINE_LIST(X)
 #undef X
 };
 
 const char *pipeline_name(PipelineKind kind) { return pipelines[kind].name; }
-int pipeline_chunks(PipelineKind kind) { return pipelines[kind].chunks; }
+int pipeline_chunks(PipelineKind kind) { return pipelines[kind].least; }
+bool pipeline_consecutive(PipelineKind kind) { return pipelines[kind].least == 1; }
 bool pipeline_splits_backward(PipelineKind kind) { return kind == PIPELINE_ZB_H1 || kind == PIPELINE_ZB_V; }
 char work_letter(WorkKind kind) { return "FBIWAGV"[kind]; }
 
 Status pipeline_check(const Pipeline *p)
 {
     const char *name = pipeline_name(p->kind);
-    int chunks = pipeline_chunks(p->kind);
+    int least = pipelines[p->kind].least;
+    bool more = pipelines[p->kind].more;
     if (p->places < 1) return fail(E_USAGE, "%s needs at least one rank, found %d", name, p->places);
-    if (chunks ? p->chunks != chunks : p->chunks < 2)
-        return fail(E_USAGE, "%s has %s%d stages on a rank, found %d", name, chunks ? "" : "at least ",
-                    chunks ? chunks : 2, p->chunks);
+    if (p->chunks < least || (p->chunks > least && !more))
+        return fail(E_USAGE, "%s has %s%d stage%s on a rank, found %d", name, more ? "at least " : "", least,
+                    least > 1 ? "s" : "", p->chunks);
     if (p->kind == PIPELINE_CHIMERA && p->places % 2)
         return fail(E_USAGE, "chimera needs an even number of stages, found %d; give --stages %d", p->places,
                     p->places + 1);
@@ -45,12 +48,17 @@ int pipeline_stage(const Pipeline *p, int place, int chunk)
     case PIPELINE_ZB_V:
         return up ? 2 * p->places - 1 - place : place;
     default:
-        return place;
+        return place * p->chunks + chunk;
     }
 }
 
 void pipeline_home(const Pipeline *p, int stage, int direction, int *place, int *chunk)
 {
+    if (pipeline_consecutive(p->kind)) {
+        *place = stage / p->chunks;
+        *chunk = stage % p->chunks;
+        return;
+    }
     *chunk = p->kind == PIPELINE_CHIMERA ? direction : stage / p->places;
     bool up = *chunk == 1 && p->kind != PIPELINE_INTERLEAVED;
     *place = up ? p->places - 1 - stage % p->places : stage % p->places;
@@ -79,19 +87,26 @@ static void add_work(Order *o, WorkKind kind, int chunk, int micro)
 
 static int smaller(int a, int b) { return a < b ? a : b; }
 
+/* Of all chunks of a place, one behind the other: F down the stages, the others up. */
+static void add_works(Order *o, WorkKind kind, int micro)
+{
+    int chunks = o->p->chunks;
+    for (int k = 0; k < chunks; k++) add_work(o, kind, kind == WORK_FORWARD ? k : chunks - 1 - k, micro);
+}
+
 static void gpipe(Order *o)
 {
-    for (int m = 0; m < o->p->micros; m++) add_work(o, WORK_FORWARD, 0, m);
-    for (int m = 0; m < o->p->micros; m++) add_work(o, WORK_BACKWARD, 0, m);
+    for (int m = 0; m < o->p->micros; m++) add_works(o, WORK_FORWARD, m);
+    for (int m = 0; m < o->p->micros; m++) add_works(o, WORK_BACKWARD, m);
 }
 
 static void one_forward_one_backward(Order *o, int place)
 {
     int n = o->p->micros, ahead = smaller(n, o->p->places - 1 - place);
-    for (int m = 0; m < ahead; m++) add_work(o, WORK_FORWARD, 0, m);
+    for (int m = 0; m < ahead; m++) add_works(o, WORK_FORWARD, m);
     for (int m = 0; m < n; m++) {
-        add_work(o, WORK_FORWARD, 0, ahead + m);
-        add_work(o, WORK_BACKWARD, 0, m);
+        add_works(o, WORK_FORWARD, ahead + m);
+        add_works(o, WORK_BACKWARD, m);
     }
 }
 
@@ -99,13 +114,13 @@ static void one_forward_one_backward(Order *o, int place)
 static void zb_h1(Order *o, int place)
 {
     int n = o->p->micros, ahead = smaller(n, o->p->places - 1 - place), weights = 0;
-    for (int m = 0; m < ahead; m++) add_work(o, WORK_FORWARD, 0, m);
+    for (int m = 0; m < ahead; m++) add_works(o, WORK_FORWARD, m);
     for (int m = 0; m < n; m++) {
-        add_work(o, WORK_FORWARD, 0, ahead + m);
-        add_work(o, WORK_INPUT, 0, m);
-        if (m >= place) add_work(o, WORK_WEIGHT, 0, weights++);
+        add_works(o, WORK_FORWARD, ahead + m);
+        add_works(o, WORK_INPUT, m);
+        if (m >= place) add_works(o, WORK_WEIGHT, weights++);
     }
-    while (weights < n) add_work(o, WORK_WEIGHT, 0, weights++);
+    while (weights < n) add_works(o, WORK_WEIGHT, weights++);
 }
 
 /* Groups of micro-batches of sizes as even as can be, larger first. With a small last group the order sticks. */

@@ -11,17 +11,17 @@
 
 #include "base/base.h"
 
-/* X(id, name, chunks of a place; 0: any number from 2 on) */
+/* X(id, name, least chunks of a place, whether there may be more) */
 #define PIPELINE_LIST(X)                                                                                               \
-    X(GPIPE, "gpipe", 1)             /* all forwards, then all backwards */                                            \
-    X(1F1B, "1f1b", 1)               /* a backward after each forward, once the pipeline is full */                    \
-    X(INTERLEAVED, "interleaved", 0) /* 1f1b with stage s at place s mod places */                                     \
-    X(CHIMERA, "chimera", 2)         /* two pipelines in opposite directions */                                        \
-    X(ZB_H1, "zb-h1", 1)             /* 1f1b with weight gradients put off */                                          \
-    X(ZB_V, "zb-v", 2)               /* stages down and up again, weight gradients put off */
+    X(GPIPE, "gpipe", 1, true)             /* all forwards, then all backwards */                                      \
+    X(1F1B, "1f1b", 1, true)               /* a backward after each forward, once the pipeline is full */              \
+    X(INTERLEAVED, "interleaved", 2, true) /* 1f1b with stage s at place s mod places */                               \
+    X(CHIMERA, "chimera", 2, false)        /* two pipelines in opposite directions */                                  \
+    X(ZB_H1, "zb-h1", 1, true)             /* 1f1b with weight gradients put off */                                    \
+    X(ZB_V, "zb-v", 2, false)              /* stages down and up again, weight gradients put off */
 
 typedef enum {
-#define X(id, name, chunks) PIPELINE_##id,
+#define X(id, name, least, more) PIPELINE_##id,
     PIPELINE_LIST(X)
 #undef X
         N_PIPELINES
@@ -34,7 +34,10 @@ typedef struct {
 } Pipeline;
 
 const char *pipeline_name(PipelineKind kind);
-int pipeline_chunks(PipelineKind kind); /* of a place; 0: the user's choice, 2 or more */
+int pipeline_chunks(PipelineKind kind); /* the least of a place */
+/* Places of gpipe, 1f1b and zb-h1 have one stage, or several consecutive ones, which a micro-batch passes through in
+   turn. */
+bool pipeline_consecutive(PipelineKind kind);
 /* E_USAGE: the schedule does not exist for this shape. */
 Status pipeline_check(const Pipeline *p);
 int pipeline_stages(const Pipeline *p);

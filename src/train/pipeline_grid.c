@@ -8,25 +8,26 @@
 
 #define MICRO_TOKENS_MOST 16384 /* contracts.md 3 */
 
-/* Stages of one place. */
-static int chunks_of(const Config *c, PipelineKind kind)
-{
-    return pipeline_chunks(kind) ? pipeline_chunks(kind) : (int)c->stage_chunks;
-}
-
 /* Stages come in multiples: of the chunks of a place, and of 2 in chimera. */
-static int unit_of(const Config *c, PipelineKind kind) { return kind == PIPELINE_CHIMERA ? 2 : chunks_of(c, kind); }
-
 typedef struct {
     PipelineKind kind;
-    int unit, per_place, layers;
+    int chunks; /* the least of a place */
+    int layers;
 } Grid;
 
-static bool stages_allowed(const Grid *g, int64_t stages) { return stages % g->unit == 0 && stages <= g->layers; }
+/* Stages for each place of a pipeline; chimera's places have each stage twice. Where there are fewer ranks than stages,
+   consecutive stages share a place. `ranks` 0: any number. */
+static int64_t per_place(const Grid *g, int64_t stages, int64_t ranks)
+{
+    if (g->kind == PIPELINE_CHIMERA) return 1;
+    return pipeline_consecutive(g->kind) && ranks > 0 && stages % ranks == 0 ? stages / ranks : g->chunks;
+}
+
+static int64_t places_of(const Grid *g, int64_t stages, int64_t ranks) { return stages / per_place(g, stages, ranks); }
 
 static bool grid_allowed(const Grid *g, int64_t stages, int64_t ranks)
 {
-    return stages_allowed(g, stages) && ranks % (stages / g->per_place) == 0;
+    return stages % g->chunks == 0 && stages <= g->layers && (!ranks || ranks % places_of(g, stages, ranks) == 0);
 }
 
 /* The allowed number of stages next to `stages`, for `ranks` (0: any number of ranks); of two the smaller. 0: none.
@@ -34,8 +35,8 @@ static bool grid_allowed(const Grid *g, int64_t stages, int64_t ranks)
 static int64_t nearest_stages(const Grid *g, int64_t stages, int64_t ranks)
 {
     int64_t best = 0;
-    for (int64_t n = g->unit; n <= g->layers; n += g->unit)
-        if ((ranks == 0 || grid_allowed(g, n, ranks)) && (ranks < 2 || n > g->per_place) &&
+    for (int64_t n = g->chunks; n <= g->layers; n += g->chunks)
+        if (grid_allowed(g, n, ranks) && (ranks < 2 || places_of(g, n, ranks) > 1) &&
             (!best || llabs(n - stages) < llabs(best - stages)))
             best = n;
     return best;
@@ -44,7 +45,7 @@ static int64_t nearest_stages(const Grid *g, int64_t stages, int64_t ranks)
 /* The multiple of the places next to `ranks`; of two the larger. */
 static int64_t nearest_ranks(const Grid *g, int64_t stages, int64_t ranks)
 {
-    int64_t places = stages / g->per_place, below = ranks / places * places;
+    int64_t places = places_of(g, stages, 0), below = ranks / places * places;
     return below > 0 && ranks - below < below + places - ranks ? below : below + places;
 }
 
@@ -64,38 +65,41 @@ static Status refuse(const Grid *g, int64_t stages, int64_t ranks)
 {
     const char *name = pipeline_name(g->kind);
     char advice[160];
-    if (g->layers < g->unit) {
-        advise(&(Grid){PIPELINE_1F1B, 1, 1, g->layers}, stages, ranks, "--pipeline 1f1b ", advice, sizeof advice);
-        return fail(E_USAGE, "--pipeline %s has %d stages at least, and the model has %d layer%s: %s", name, g->unit,
+    if (g->layers < g->chunks) {
+        advise(&(Grid){PIPELINE_1F1B, 1, g->layers}, stages, ranks, "--pipeline 1f1b ", advice, sizeof advice);
+        return fail(E_USAGE, "--pipeline %s has %d stages at least, and the model has %d layer%s: %s", name, g->chunks,
                     g->layers, g->layers == 1 ? "" : "s", advice);
     }
     advise(g, stages, ranks, "", advice, sizeof advice);
-    if (stages % g->unit)
-        return fail(E_USAGE, "--pipeline %s takes a multiple of %d stages, found %lld: %s", name, g->unit,
+    if (stages % g->chunks)
+        return fail(E_USAGE, "--pipeline %s takes a multiple of %d stages, found %lld: %s", name, g->chunks,
                     (long long)stages, advice);
     if (stages > g->layers)
         return fail(E_USAGE, "--pipeline %s with %lld stages needs as many layers; the model has %d: %s", name,
                     (long long)stages, g->layers, advice);
-    return fail(E_USAGE, "--pipeline %s with %lld stages takes %lld ranks, or a multiple; there are %lld: %s", name,
-                (long long)stages, (long long)(stages / g->per_place), (long long)ranks, advice);
+    return fail(E_USAGE, "--pipeline %s with %lld stages takes %lld ranks, %sa multiple%s; there are %lld: %s", name,
+                (long long)stages, (long long)places_of(g, stages, 0), pipeline_consecutive(g->kind) ? "" : "or ",
+                pipeline_consecutive(g->kind) ? " or a divisor" : "", (long long)ranks, advice);
 }
 
 Status pipeline_grid(const Config *c, PipelineKind kind, int64_t ranks, int layers, PipelineGrid *grid)
 {
-    int chunks = chunks_of(c, kind);
-    Grid g = {kind, unit_of(c, kind), kind == PIPELINE_CHIMERA ? 1 : chunks, layers};
-    int64_t stages = c->stages ? c->stages : ranks * g.per_place;
+    Grid g = {kind, kind == PIPELINE_INTERLEAVED ? (int)c->stage_chunks : pipeline_chunks(kind), layers};
+    int64_t stages = c->stages ? c->stages : ranks * per_place(&g, ranks, ranks);
     if (!c->stages && ranks == 1)
         return fail(E_USAGE, "--pipeline %s on one rank: give the number of stages, as --stages %d --ranks %d",
-                    pipeline_name(kind), 2 * g.per_place, 2);
-    if (kind == PIPELINE_INTERLEAVED && chunks < 2)
+                    pipeline_name(kind), kind == PIPELINE_CHIMERA ? 2 : 2 * g.chunks, 2);
+    if (g.chunks < pipeline_chunks(kind))
         return fail(E_USAGE, "--stage-chunks %d: interleaved has at least 2 stages on a rank; give --pipeline 1f1b",
-                    chunks);
+                    g.chunks);
     if (!grid_allowed(&g, stages, ranks)) return refuse(&g, stages, ranks);
-    *grid = (PipelineGrid){.shape = {.kind = kind, .places = (int)(stages / g.per_place), .chunks = chunks},
-                           .stages = (int)stages,
-                           .replicas = (int)(ranks / (stages / g.per_place)),
-                           .directions = kind == PIPELINE_CHIMERA ? 2 : 1};
+    int64_t places = places_of(&g, stages, ranks);
+    int directions = kind == PIPELINE_CHIMERA ? 2 : 1;
+    *grid =
+        (PipelineGrid){.shape = {.kind = kind, .places = (int)places, .chunks = (int)(stages / places) * directions},
+                       .stages = (int)stages,
+                       .replicas = (int)(ranks / places),
+                       .directions = directions};
     return pipeline_check(&grid->shape);
 }
 

@@ -160,7 +160,9 @@ done:
 
 /* ---- a place: its chunks beside each other ---- */
 
-static void add_chunk(const Maker *m, int place, int chunk, size_t bytes[N_REGIONS])
+/* Works run one after another, so that chunks share the memory of transients, of which `transients` is the largest so
+   far. */
+static void add_chunk(const Maker *m, int place, int chunk, size_t bytes[N_REGIONS], size_t *transients)
 {
     const StagePlan *s = &m->p->stage[pipeline_stage(shape(m), place, chunk)];
     PlacePlan *of = &m->p->place[place];
@@ -173,7 +175,8 @@ static void add_chunk(const Maker *m, int place, int chunk, size_t bytes[N_REGIO
             kept[k] += s->stride[kind][k] * (size_t)n;
         }
     }
-    bytes[REGION_ACT] += s->bytes[REGION_ACT] - in_slots[0] + kept[0];
+    bytes[REGION_ACT] += kept[0];
+    if (s->bytes[REGION_ACT] - in_slots[0] > *transients) *transients = s->bytes[REGION_ACT] - in_slots[0];
     bytes[REGION_INPUT] += s->bytes[REGION_INPUT] - in_slots[1] + kept[1];
     if (s->bytes[REGION_SCRATCH] > bytes[REGION_SCRATCH]) bytes[REGION_SCRATCH] = s->bytes[REGION_SCRATCH];
     static const Region sums[] = {REGION_OUTPUT, REGION_CONST, REGION_COPY,   REGION_COMM,
@@ -205,11 +208,12 @@ static void held_once(const Maker *m, int place, size_t bytes[N_REGIONS])
 
 static void make_place(Maker *m, int place)
 {
-    size_t bytes[N_REGIONS] = {0};
+    size_t bytes[N_REGIONS] = {0}, transients = 0;
     Accounts accounts = *m->r->accounts;
     PlacePlan *of = &m->p->place[place];
     *of = (PlacePlan){0};
-    for (int chunk = 0; chunk < shape(m)->chunks; chunk++) add_chunk(m, place, chunk, bytes);
+    for (int chunk = 0; chunk < shape(m)->chunks; chunk++) add_chunk(m, place, chunk, bytes, &transients);
+    bytes[REGION_ACT] += transients;
     held_once(m, place, bytes);
     (void)accounts_set_peaks(&accounts, bytes);
     of->activations = bytes[REGION_ACT];

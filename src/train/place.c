@@ -273,11 +273,12 @@ static size_t norm_table_bytes(const PipelinePlace *p)
 }
 
 /* Of the elements of a sum all parts and the terms of the own part; the table of norm blocks; the other use's part of
-   the word embedding's gradient. */
-size_t place_scratch_bytes(const PipelinePlace *p)
+   the word embedding's gradient. One rank alone, on a host, exchanges nothing. */
+size_t place_scratch_bytes(const PipelinePlace *p, const Backend *b)
 {
-    size_t most = (size_t)p->bucket, holders = (size_t)place_replicas(p), table = norm_table_bytes(p);
-    size_t sum = (2 * most + holders * PARAM_ALIGN) * sizeof(float);
+    size_t holders = (size_t)place_replicas(p), table = norm_table_bytes(p), other = (size_t)p->bucket * sizeof(float);
+    size_t sum = holders > 1 ? 2 * other + holders * PARAM_ALIGN * sizeof(float) : other;
+    if (shape(p)->places == 1 && holders == 1 && !b->device) return 0;
     size_t bytes = table > sum ? table : sum, factors = kfac_scratch_bytes(&p->kfac);
     if (factors > bytes) bytes = factors;
     return (bytes + 63) / 64 * 64;
@@ -291,7 +292,7 @@ size_t place_copy_bytes(const PipelinePlace *p)
 
 size_t place_comm_bytes(const PipelinePlace *p, const Backend *b)
 {
-    return place_scratch_bytes(p) + (b->device ? place_copy_bytes(p) : 0);
+    return place_scratch_bytes(p, b) + (b->device ? place_copy_bytes(p) : 0);
 }
 
 Status place_plan(const Config *c, const PlanInput *in, const Accounts *accounts, const Ranks *ranks, RunPlan *plan)

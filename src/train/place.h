@@ -86,7 +86,7 @@ Intervals *place_norm_parts(const PipelinePlace *p);
 Intervals *place_slices(const PipelinePlace *p);
 /* Bytes of the region COMM: scratch of the sums, and behind it, with a device, a copy of what the host exchanges (at
    most place_copy_bytes at once). Of boundaries' staging for plans with such a capacity. */
-size_t place_scratch_bytes(const PipelinePlace *p);
+size_t place_scratch_bytes(const PipelinePlace *p, const Backend *b);
 size_t place_copy_bytes(const PipelinePlace *p);
 size_t place_comm_bytes(const PipelinePlace *p, const Backend *b);
 size_t place_boundary(const PipelinePlace *p, const Plan *plan);

@@ -97,7 +97,7 @@ static PlanRequest request_of(const RunPlan *p, int chunk, bool training)
 
 PlanRequest run_plan_request(const RunPlan *p, bool training) { return request_of(p, 0, training); }
 
-/* Works of all chunks run one after another, in one scratch. */
+/* Works of all chunks run one after another, in one scratch. Their plans count the same activations. */
 static void add_bytes(RunPlan *p)
 {
     plan_bytes(&p->train, &p->eval, p->bytes);
@@ -114,6 +114,15 @@ static void add_bytes(RunPlan *p)
     p->bytes[REGION_COMM] = p->train.region_bytes[REGION_COMM] + place_staging(p->input.place, p);
 }
 
+static void share_activations(RunPlan *p, bool training)
+{
+    int chunks = run_plan_chunks(p);
+    Plan **plans = mem_array((size_t)chunks, sizeof *plans);
+    for (int k = 0; k < chunks; k++) plans[k] = (Plan *)(uintptr_t)run_plan_of(p, k, training);
+    if (chunks > 1) plan_share_activations(plans, chunks);
+    free(plans);
+}
+
 Status run_plan_make_one(RunPlan *p, bool training)
 {
     int chunks = run_plan_chunks(p);
@@ -125,6 +134,7 @@ Status run_plan_make_one(RunPlan *p, bool training)
                       (ModelTensors *)(uintptr_t)run_plan_tensors(p, k, training),
                       training && k == 0 ? p->segments : NULL));
     }
+    share_activations(p, training);
     add_bytes(p);
     return OK;
 }

@@ -9,7 +9,8 @@
 float *pipeline_copy(const Session *s, float *there)
 {
     if (!s->options.backend->device) return there;
-    return (float *)((char *)s->memory.base[REGION_COMM] + place_scratch_bytes(s->plan.input.place));
+    return (float *)((char *)s->memory.base[REGION_COMM] +
+                     place_scratch_bytes(s->plan.input.place, s->options.backend));
 }
 
 static void check_copy(const Session *s, int64_t n)

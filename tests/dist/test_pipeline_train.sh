@@ -66,6 +66,12 @@ for schedule in $(quick_or_deep "zb-v" "gpipe 1f1b zb-h1 zb-v interleaved"); do
     piped 2 plain1 "$schedule"
     cmp plain1/eval_results.txt "2 of $schedule/eval_results.txt" || complain "$schedule: another evaluation"
 done
+for schedule in "gpipe --stages 4" $(quick_or_deep "" "1f1b|--stages|3 zb-h1|--stages|2"); do # on one rank
+    # shellcheck disable=SC2086 # a name and flags
+    piped 1 plain1 ${schedule//|/ }
+    cmp plain1/eval_results.txt "1 of ${schedule//|/ }/eval_results.txt" || complain "$schedule: another evaluation"
+done
+drawn "1 of gpipe --stages 4" 1 3
 cmp plain1/best/model.safetensors "2 of zb-v/best/model.safetensors" || complain "another best model"
 drawn "2 of zb-v" 2 3
 digests_of() { grep -o '"grads_digest.*' "$1/metrics.jsonl"; }
@@ -105,7 +111,7 @@ ended 0
 start 2 staged "${this[@]}" --output-dir staged --pipeline 1f1b
 ended 0
 same once staged 5
-for next in "1" "4 1f1b"; do
+for next in "1" "1 gpipe --stages 3" "4 1f1b"; do
     read -r n schedule <<<"$next"
     rm -r staged/checkpoint-[345]
     rm staged/model.safetensors staged/run.json
@@ -135,7 +141,9 @@ if "$CAIRN_BINARY" wiki --input "$source_dir/tasks/pretrain/sample/sample.xml" -
         piped 2 stage1 "$schedule"
         cmp stage1/eval_results.txt "2 of $schedule/eval_results.txt" || complain "$schedule: another evaluation"
     done
+    piped 1 stage1 gpipe --stages 4 # a place with both uses of the word embedding, in two stages
     if [ -n "${CAIRN_TEST_DEEP:-}" ]; then
+        piped 2 stage1 zb-h1 --stages 4
         start 2 log "${this[@]}" --output-dir stage2 --pipeline gpipe --stages 1
         ended 0
         piped 2 stage2 chimera
@@ -179,7 +187,7 @@ refused() {
     says "$1"
 }
 refused "give the number of stages" --pipeline 1f1b
-refused "takes 2 ranks" --pipeline 1f1b --stages 2
+refused "takes 2 ranks" --pipeline chimera --stages 2
 refused "name one schedule" --pipeline all --stages 2
 refused "leave out --shard" --pipeline gpipe --stages 1 --shard optimizer
 refused "leave out --audit" --pipeline gpipe --stages 1 --audit recompute

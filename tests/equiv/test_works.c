@@ -154,15 +154,11 @@ static void check_all(const Setting *s)
         Pipeline shape;
         int layers[MOST_STAGES];
     } shapes[] = {
-        {{PIPELINE_GPIPE, 1, 1, 4}, {4}},
-        {{PIPELINE_GPIPE, 2, 1, 5}, {3, 1}},
-        {{PIPELINE_1F1B, 4, 1, 9}, {1, 1, 1, 1}},
-        {{PIPELINE_1F1B, 3, 1, 2}, {1, 2, 1}},
-        {{PIPELINE_INTERLEAVED, 2, 2, 5}, {1, 1, 1, 1}},
-        {{PIPELINE_CHIMERA, 2, 2, 7}, {2, 2}},
-        {{PIPELINE_CHIMERA, 4, 2, 8}, {1, 1, 1, 1}},
-        {{PIPELINE_ZB_H1, 3, 1, 6}, {1, 1, 2}},
-        {{PIPELINE_ZB_H1, 4, 1, 1}, {1, 1, 1, 1}},
+        {{PIPELINE_GPIPE, 1, 1, 4}, {4}},          {{PIPELINE_GPIPE, 2, 1, 5}, {3, 1}},
+        {{PIPELINE_GPIPE, 1, 4, 3}, {1, 1, 1, 1}}, {{PIPELINE_1F1B, 4, 1, 9}, {1, 1, 1, 1}},
+        {{PIPELINE_1F1B, 3, 1, 2}, {1, 2, 1}},     {{PIPELINE_INTERLEAVED, 2, 2, 5}, {1, 1, 1, 1}},
+        {{PIPELINE_CHIMERA, 2, 2, 7}, {2, 2}},     {{PIPELINE_CHIMERA, 4, 2, 8}, {1, 1, 1, 1}},
+        {{PIPELINE_ZB_H1, 3, 1, 6}, {1, 1, 2}},    {{PIPELINE_ZB_H1, 4, 1, 1}, {1, 1, 1, 1}},
         {{PIPELINE_ZB_V, 2, 2, 7}, {1, 1, 1, 1}},
     };
     Bench w;

@@ -203,6 +203,46 @@ static void test_cuts(void **state)
             }
 }
 
+/* Stages of one place: transients of all lie in the same bytes, slots of each in their own. */
+static void test_shared_activations(void **state)
+{
+    (void)state;
+    const Stage stages[] = {{0, 1}, {1, 3}, {4, 2}};
+    size_t transients = 0, want = 0, end = 0, apart = 0;
+    Model whole, part[3];
+    Plan p[3], *all[] = {&p[0], &p[1], &p[2]};
+    make_model(&whole, HEAD_CLASSIFIER);
+    for (int s = 0; s < 3; s++) {
+        model_part(&whole, &stages[s], 1, &part[s]);
+        assert_ok(make_stage(&part[s], "selective", (const int[]){2 + s, 0, 0}, false, 0, &p[s]));
+        size_t own = plan_transient_bytes(&p[s]);
+        transients = own > transients ? own : transients;
+        want += p[s].region_bytes[REGION_ACT] - own;
+        apart += p[s].region_bytes[REGION_ACT];
+    }
+    plan_share_activations(all, 3);
+    want += transients;
+    assert_true(want < apart);
+    for (int s = 0; s < 3; s++) {
+        assert_ok(plan_verify(&p[s]));
+        assert_int_equal(p[s].region_bytes[REGION_ACT], want);
+        size_t first = plan_transient_bytes(&p[s]), stop = 0;
+        assert_true(first >= (s ? end : transients));
+        for (TensorId t = 0; t < p[s].n_tensors; t++) {
+            const Tensor *x = &p[s].tensors[t];
+            if (x->region != REGION_ACT || x->first == NONE) continue;
+            if (x->slot == NONE) assert_true(x->offset + x->bytes <= transients);
+            size_t last = x->slot == NONE ? 0 : x->offset + x->bytes + (size_t)(1 + s) * x->stride;
+            stop = last > stop ? last : stop;
+        }
+        assert_true(stop <= want);
+        end = stop;
+        plan_free(&p[s]);
+        model_free(&part[s]);
+    }
+    model_free(&whole);
+}
+
 /* The stages together do the work of the whole model, by the same costs. */
 static void test_costs_add_up(void **state)
 {
@@ -266,9 +306,10 @@ static void test_verifier(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_split),    cmocka_unit_test(test_split_is_best), cmocka_unit_test(test_parse),
-        cmocka_unit_test(test_held),     cmocka_unit_test(test_cuts),          cmocka_unit_test(test_costs_add_up),
-        cmocka_unit_test(test_verifier),
+        cmocka_unit_test(test_split),        cmocka_unit_test(test_split_is_best),
+        cmocka_unit_test(test_parse),        cmocka_unit_test(test_held),
+        cmocka_unit_test(test_cuts),         cmocka_unit_test(test_shared_activations),
+        cmocka_unit_test(test_costs_add_up), cmocka_unit_test(test_verifier),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

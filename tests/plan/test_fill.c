@@ -19,7 +19,7 @@ static void make_case(Case *c, PipelineKind kind, int places, int micros, int st
 {
     const double forward = 29.25e-3, backward = 49.35e-3;
     static const double of[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 64, 64, 1};
-    Pipeline p = {kind, places, pipeline_chunks(kind) ? pipeline_chunks(kind) : 2, micros};
+    Pipeline p = {kind, places, pipeline_chunks(kind), micros};
     ScheduleCosts costs = {.latency = 0};
     *c = (Case){.first = {0}};
     for (int s = 0; s < MOST_STAGES; s++) {

@@ -79,15 +79,42 @@ static void test_words(void **state)
     assert_message("--pipeline chimera takes a multiple of 2 stages, found 3: give --stages 2 --ranks 4");
     t = (Case){PIPELINE_1F1B, 12, {.stages = 4, .stage_chunks = 2}, 6};
     assert_status(take(&t, &grid), E_USAGE);
-    assert_message("--pipeline 1f1b with 4 stages takes 4 ranks, or a multiple; there are 6: give --stages 3, or "
-                   "--stages 4 --ranks 8");
+    assert_message(
+        "--pipeline 1f1b with 4 stages takes 4 ranks, a multiple or a divisor; there are 6: give --stages 3, "
+        "or --stages 4 --ranks 8");
     t = (Case){PIPELINE_INTERLEAVED, 3, {.stages = 4, .stage_chunks = 4}, 1};
     assert_status(take(&t, &grid), E_USAGE);
     assert_message("has 4 stages at least, and the model has 3 layers");
 }
 
+/* Fewer ranks than stages: consecutive stages share a place, of these schedules alone. */
+static void test_stages_share_a_place(void **state)
+{
+    (void)state;
+    PipelineGrid grid;
+    for (int kind = 0; kind < N_PIPELINES; kind++)
+        for (int64_t ranks = 1; ranks <= 6; ranks++) {
+            Case t = {(PipelineKind)kind, 12, {.stages = 6, .stage_chunks = 3}, ranks};
+            if (!pipeline_consecutive(t.kind)) continue;
+            if (6 % ranks) {
+                assert_status(take(&t, &grid), E_USAGE);
+                continue;
+            }
+            assert_ok(take(&t, &grid));
+            assert_int_equal(grid.shape.places, ranks);
+            assert_int_equal(grid.replicas, 1);
+            for (int stage = 0; stage < 6; stage++) {
+                int place, chunk;
+                pipeline_home(&grid.shape, stage, 0, &place, &chunk);
+                assert_int_equal(place, stage / (6 / ranks));
+                assert_int_equal(pipeline_stage(&grid.shape, place, chunk), stage);
+            }
+        }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_advice_works), cmocka_unit_test(test_words)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_advice_works), cmocka_unit_test(test_stages_share_a_place),
+                                       cmocka_unit_test(test_words)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,6 +22,12 @@ layers=$(grep -o '"layers": [0-9]*' "$work/.stdout" | awk '{ n += $2 } END { pri
 plan 0 --pipeline 1f1b --stages 4 --ranks 4 --stage-layers 2,4,4,2 --json
 grep -qF '"stage": 1, "layers": 4' "$work/.stdout" || complain "--stage-layers is not taken"
 
+# Fewer ranks than stages: consecutive stages share a place, on one rank all of them.
+plan 0 --pipeline gpipe --stages 4 --ranks 1 --batch-size 32 --json
+[ "$(grep -o '"stage": ' "$work/.stdout" | wc -l) $(number replicas) $(number bubble)" = "4 1 0" ] || complain "four stages on a rank"
+plan 0 --pipeline zb-h1 --stages 6 --ranks 2
+says "zb-h1"
+
 # PipeFisher's cost table of BERT-Base on a P100: the step and the utilizations of the specification.
 printf '%s\n' '# ms of a layer' forward_ms,backward_ms,curvature_ms,inverses_ms,precondition_ms 9.75,16.45,25.5,71.7,6.8 >base.csv
 paper=(--stages 4 --ranks 4 --batch-size 128 --max-seq-length 128 --micro-batch-tokens 4096 --costs base.csv --kfac-interval 10 --json)
@@ -62,6 +68,7 @@ refused "give --stages 8" --pipeline interleaved --stage-chunks 4 --stages 5 --r
 refused "give --stages 8, or --stages 12 --ranks 6" --pipeline zb-v --ranks 8
 refused "at least 2 stages on a rank; give --pipeline 1f1b" --pipeline interleaved --stage-chunks 1 --ranks 4
 refused "give the number of stages" --pipeline gpipe
+refused "4 stages takes 4 ranks, a multiple or a divisor; there are 3: give --stages 3, or" --pipeline gpipe --stages 4 --ranks 3
 refused "found 4 stages of 12 in all: give --stage-layers 4,4,4, or" --pipeline 1f1b --ranks 3 --stage-layers 3,3,3,3
 refused "found 4 stages of 13 in all: give --stage-layers 3,3,3,3" --pipeline 1f1b --ranks 4 --stage-layers 3,3,3,4
 refused "found '0': give --stage-layers 3,3,3,3" --pipeline 1f1b --ranks 4 --stage-layers 6,6,0,0
