@@ -1,6 +1,7 @@
 /* Names that are not in the table: those of other trainers, and misspelt ones. */
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -231,19 +232,24 @@ bool config_foreign_value(const ForeignName *f, const char *value, char *out, si
 
 static int min3(int a, int b, int c) { return a < b ? (a < c ? a : c) : (b < c ? b : c); }
 
-/* Wrong, missing, added and exchanged letters; long texts are cut. */
+enum { MOST_WRONG = 2 };
+
+/* Wrong, missing, added and exchanged letters; MOST_WRONG + 1 if there are more. Long texts are cut. */
 static int distance(const char *a, const char *b)
 {
-    int n = (int)strnlen(b, 63), rows[3][64];
+    int m = (int)strnlen(a, 63), n = (int)strnlen(b, 63), rows[3][64];
     int *before = rows[0], *above = rows[1], *row = rows[2];
+    if (abs(m - n) > MOST_WRONG) return MOST_WRONG + 1;
     for (int j = 0; j <= n; j++) above[j] = before[j] = j;
-    for (int i = 1; a[i - 1] && i < 64; i++) {
-        row[0] = i;
+    for (int i = 1; i <= m; i++) {
+        int least = row[0] = i;
         for (int j = 1; j <= n; j++) {
             row[j] = min3(above[j] + 1, row[j - 1] + 1, above[j - 1] + (a[i - 1] != b[j - 1]));
             bool exchanged = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
             if (exchanged && before[j - 2] + 1 < row[j]) row[j] = before[j - 2] + 1;
+            if (row[j] < least) least = row[j];
         }
+        if (least > MOST_WRONG) return MOST_WRONG + 1; /* further rows have no less */
         int *oldest = before;
         before = above;
         above = row;

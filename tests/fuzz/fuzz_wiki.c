@@ -11,7 +11,8 @@
 #include "tasks/pretrain/wiki/wikitext.h"
 #include "text/text.h"
 
-#define LIMIT 1024 /* bytes of an article: small enough to be reached */
+#define LIMIT       1024 /* bytes of an article: small enough to be reached */
+#define MOST_PIECES 256
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -47,6 +48,7 @@ static Status make(const char *text, size_t len, size_t step, Buf *out, Buf *pro
     Batch batch = {0};
     Status status = OK;
     bool end = false;
+    if (step < len / MOST_PIECES) step = len / MOST_PIECES;
     if (!maker) maker = article_maker_new();
     cutter_init(&c, FORM_UNKNOWN, LIMIT);
     for (size_t at = 0; !end; at += step) {
@@ -98,10 +100,12 @@ static void as_file(const char *text, size_t len, size_t step)
 
 static void as_bz2(const uint8_t *data, size_t size, unsigned first_bit)
 {
+    static Bz2Room *room;
     Buf out = {0};
     uint64_t bits = 8 * (uint64_t)size;
     if (size < 2 || bits <= first_bit + 8) return;
-    unpack_bz2_block(data, first_bit, bits - first_bit - 8, 1 << 20, &out);
+    if (!room) room = bz2_room_new();
+    unpack_bz2_block(room, data, first_bit, bits - first_bit - 8, 1 << 20, &out);
     buf_free(&out);
 }
 

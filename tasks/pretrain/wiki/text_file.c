@@ -265,8 +265,10 @@ static Status next_block(TextFile *f, TextPiece *piece, bool *end)
 void text_piece_unpack(TextPiece *piece, bool alone)
 {
     if (piece->packing != PACKING_BZ2 || piece->state != PIECE_WHOLE) return;
-    Status status = unpack_bz2_block((const uint8_t *)piece->packed.data, piece->first_bit, piece->n_bits,
+    Bz2Room *room = bz2_room_new();
+    Status status = unpack_bz2_block(room, (const uint8_t *)piece->packed.data, piece->first_bit, piece->n_bits,
                                      alone ? BLOCK_MOST : BLOCK_TEXT, &piece->text);
+    bz2_room_free(room);
     piece->big = status == E_MEMORY && !alone;
     if (status != OK && !piece->big) piece->state = PIECE_BROKEN;
 }

@@ -94,6 +94,7 @@ static void follow(const uint32_t *next, Walks *w)
 
 static void walk_all(Bz2Block *k, Walks *w)
 {
+    w->n = w->begun = w->ended = w->chunks = 0;
     k->next[BZ2_MOST_BYTES] = (uint32_t)BZ2_MOST_BYTES << 8;
     choose_starts(k, w);
     for (int j = 0; j < LANES; j++) begin_walk(k, w, &w->lanes[j]);
@@ -200,10 +201,18 @@ static Status spread_runs(const uint8_t *p, uint32_t n, size_t most, Buf *out)
     return OK;
 }
 
-Status unpack_bz2_block(const uint8_t *data, unsigned first_bit, uint64_t n_bits, size_t most, Buf *out)
+struct Bz2Room {
+    Bz2Block block;
+    Walks walks;
+};
+
+Bz2Room *bz2_room_new(void) { return mem_alloc(sizeof(Bz2Room)); }
+void bz2_room_free(Bz2Room *room) { free(room); }
+
+Status unpack_bz2_block(Bz2Room *room, const uint8_t *data, unsigned first_bit, uint64_t n_bits, size_t most, Buf *out)
 {
-    Bz2Block *k = mem_alloc(sizeof *k);
-    Walks *w = mem_alloc(sizeof *w);
+    Bz2Block *k = &room->block;
+    Walks *w = &room->walks;
     Status status = OK;
     uint8_t *text = (uint8_t *)k->next; /* in place of the list */
     pthread_once(&tables_once, make_tables);
@@ -216,8 +225,6 @@ Status unpack_bz2_block(const uint8_t *data, unsigned first_bit, uint64_t n_bits
         status = spread_runs(text, k->n, most, out);
         if (status == OK && checksum((uint8_t *)out->data, out->len) != k->checksum) status = fail(E_FORMAT, "damaged");
     }
-    free(w);
-    free(k);
     if (status != OK) out->len = 0;
     return status;
 }
