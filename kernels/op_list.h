@@ -56,7 +56,8 @@
     X(INVERT, "invert")                                                                                                \
     X(ADOPT, "adopt")                                                                                                  \
     X(PRECONDITION, "precondition")                                                                                    \
-    X(SPAN_XENT, "span_xent")
+    X(SPAN_XENT, "span_xent")                                                                                          \
+    X(ADD, "add")
 
 /* clang-format off */
 
@@ -207,6 +208,10 @@
 
 /* ZERO: x = 0, any shape. */
 #define ZERO_OPERANDS(IN, OUT, op) OUT(op, x)
+
+/* ADD: z = x + y, or x where y is absent; F32, of one shape. z may be x or y. In no plan: exec/virtual.c calls it, on a
+   host from several threads. */
+#define ADD_OPERANDS(IN, OUT, op) IN(op, x) IN(op, y, OPTIONAL) OUT(op, z, MAY_SHARE(op, x))
 
 /* ---- transfers and exchanges ---- */
 

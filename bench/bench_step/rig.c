@@ -111,6 +111,6 @@ Status rig_step(Rig *r, int step)
     TRY(exec_run(r->exec, r->plan.begin, &r->plan.capacity));
     exec_virtual_begin(r->exec, 0);
     TRY(exec_run(r->exec, r->plan.micro, &rows));
-    exec_virtual_end(r->exec, true);
+    TRY(exec_virtual_end(r->exec, true));
     return exec_run(r->exec, r->plan.update, &r->plan.capacity);
 }

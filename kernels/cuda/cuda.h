@@ -40,6 +40,7 @@ extern "C" {
     X(LAMB_DESCEND, cuda_lamb_descend, cuda_lamb_descend_scratch, no_prepare)                                          \
     X(PACK, cuda_pack, no_scratch, no_prepare)                                                                         \
     X(ZERO, cuda_zero, no_scratch, no_prepare)                                                                         \
+    X(ADD, cuda_add, no_scratch, no_prepare)                                                                           \
     X(OFFLOAD, cuda_transfer, no_scratch, no_prepare)                                                                  \
     X(FETCH, cuda_transfer, no_scratch, no_prepare)                                                                    \
     X(DIGEST, cuda_digest, no_scratch, no_prepare)                                                                     \

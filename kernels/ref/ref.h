@@ -37,6 +37,7 @@
     X(LAMB, ref_lamb, no_scratch)                                                                                      \
     X(PACK, ref_pack, no_scratch)                                                                                      \
     X(ZERO, ref_zero, no_scratch)                                                                                      \
+    X(ADD, ref_add, no_scratch)                                                                                        \
     X(OFFLOAD, ref_transfer, no_scratch)                                                                               \
     X(FETCH, ref_transfer, no_scratch)                                                                                 \
     X(BLOCK_SUMS, ref_block_sums, no_scratch)                                                                          \

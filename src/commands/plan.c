@@ -130,7 +130,7 @@ static Status find_input(PlanRun *r)
     in->kfac = &r->setup.kfac;
     TRY(*c->device ? open_device(r) : open_machine(r));
     r->table.batch_size = c->batch_size;
-    TRY(setup_virtual(c, c->ranks > 1 ? (int)c->ranks : 1, in->backend, in));
+    TRY(setup_virtual(c, c->ranks > 1 ? (int)c->ranks : 1, in));
     if (c->ranks > 1 && !pipelined(c)) {
         setup_exchange(c, &r->model.params, (int)c->ranks, 0, &r->exchange);
         in->exchange = &r->exchange;

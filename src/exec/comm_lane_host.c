@@ -44,21 +44,30 @@ static void put_stats(const Stats *s, double x[4])
 
 static Status sum_stats(const HostLane *l)
 {
-    Stats stats;
-    double x[4 * 65]; /* (1 + waiting, 4) */
-    exec_virtual_add_losses(l->exec);
-    TRY(backend_download(l->backend, &stats, l->stats, sizeof stats));
-    put_stats(&stats, x);
-    for (int k = 0; k < exec_virtual_waiting(l->exec); k++) put_stats(exec_virtual_stats(l->exec, k), x + 4 * (k + 1));
+    Stats all[1 + MOST_WAITING], *stats = &all[exec_virtual_waiting(l->exec)];
+    double x[4 * (1 + MOST_WAITING)];
+    TRY(exec_virtual_stats(l->exec, all));
+    put_stats(stats, x);
+    for (const Stats *s = all; s < stats; s++) put_stats(s, x + 4 * (s - all + 1));
     TRY(comm_sum(l->ranks->comm, x, 4));
     for (int slot = 0; slot < 2; slot++) {
-        stats.loss[slot] = x[slot];
-        stats.correct[slot] = (int64_t)x[2 + slot];
+        stats->loss[slot] = x[slot];
+        stats->correct[slot] = (int64_t)x[2 + slot];
     }
-    return backend_upload(l->backend, l->stats, &stats, sizeof stats);
+    return backend_upload(l->backend, l->stats, stats, sizeof *stats);
 }
 
 typedef enum { SUM_TO_ALL, SUM_TO_OWNERS, SEND_TO_ALL } HowShared;
+
+/* A device's gradients [begin, end), the branches that wait behind them. */
+static Status download_branches(const HostLane *l, float *copy, int64_t begin, int64_t end)
+{
+    size_t bytes = (size_t)(end - begin) * sizeof *copy;
+    for (int k = 0; k < exec_virtual_waiting(l->exec); k++)
+        TRY(backend_download(l->backend, copy + (k + 1) * l->ranks->buckets->largest,
+                             exec_virtual_gradients(l->exec, k) + begin, bytes));
+    return OK;
+}
 
 /* `x` of the collectives is the flat space; of a device it is a copy of [begin, end), as if the space began before it.
  */
@@ -72,6 +81,7 @@ static Status exchange_parts(const HostLane *l, float *x, int64_t begin, int64_t
     if (l->backend->device) {
         space = copy - begin;
         TRY(backend_download(l->backend, copy, x + begin, bytes));
+        if (how != SEND_TO_ALL) TRY(download_branches(l, copy, begin, end));
     }
     if (how == SEND_TO_ALL)
         TRY(comm_gather_parts(comm, space, parts, wire, l->buffer));
@@ -86,7 +96,7 @@ static Status sum_bucket(const HostLane *l, int32_t bucket)
 {
     const GradientBuckets *b = l->ranks->buckets;
     int64_t begin = b->starts[bucket], end = b->starts[bucket + 1];
-    exec_virtual_add(l->exec, begin, end);
+    TRY(exec_virtual_add(l->exec, begin, end));
     return exchange_parts(l, l->grads, begin, end, gradient_parts(b, bucket), b->sums ? SUM_TO_OWNERS : SUM_TO_ALL,
                           b->wire);
 }
@@ -244,9 +254,10 @@ Status comm_lane_open_host(Exec *e, float *grads, Stats *stats, int most, CommLa
                     .posts = mem_array((size_t)most, sizeof(Post)),
                     .most = most,
                     .threaded = !e->memory->backend->device};
-    l->ranks->comm->tree = (CommTree){.terms = l->ranks->buckets->tree,
-                                      .behind = e->sums.waiting ? e->sums.waiting - grads : 0,
-                                      .stride = e->sums.size};
+    CommTree *tree = &l->ranks->comm->tree;
+    *tree = (CommTree){.terms = l->ranks->buckets->tree, .stride = e->sums.size};
+    if (e->sums.waiting) tree->behind = e->sums.waiting - grads;
+    if (l->backend->device) tree->behind = tree->stride = l->ranks->buckets->largest;
     thread_lock_init(&l->lock, &l->changed);
     if (l->threaded && thread_start(&l->thread, lane_thread, l) != 0) {
         l->threaded = false;

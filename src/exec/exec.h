@@ -44,6 +44,7 @@ typedef struct {
                      // each rank gets the sums of its own parts only. NULL: all get all
     Dtype wire;
     int64_t tree;         /* terms of the tree (CommTree); 0: ranks are added in their order */
+    int branches;         /* that a rank sends of it at most; else 1 */
     int64_t largest;      /* elements of a bucket, or of that table */
     size_t scratch_bytes; /* of the region COMM: comm_reduce_bytes of the largest; a device's copy is behind it */
 } GradientBuckets;
@@ -100,18 +101,21 @@ Status exec_run(Exec *e, Range range, const RowCounts *rows);
    of `micro`. */
 Status exec_run_last(Exec *e, const RowCounts *rows);
 
-/* ---- virtual ranks (virtual.c): a rank computes several, one after another. On a host backend ---- */
+/* ---- virtual ranks (virtual.c): a rank computes several, one after another ---- */
 
 /* Before a step's first, and the first one's number: those that follow have the next numbers. */
 void exec_virtual_begin(Exec *e, int64_t first);
 /* After the last micro-batch of one. Its gradients and losses are added to those of others as the tree of
    base/sum_tree.h has it. `last`: the sum is in the gradients then; exec_run_last adds it by itself, while backward
    runs. Else it waits behind them, and the caller clears them with `begin`. */
-void exec_virtual_end(Exec *e, bool last);
-/* Branches of the tree that precede the one in the gradients, after `last`: other ranks have what they are added to. */
+Status exec_virtual_end(Exec *e, bool last);
+/* After the last one: branches of the tree that precede the last one, in the gradients; other ranks have what they are
+   added to. */
+#define MOST_WAITING 64
 int exec_virtual_waiting(const Exec *e);
-const float *exec_virtual_gradients(const Exec *e, int k);
-const Stats *exec_virtual_stats(const Exec *e, int k); /* losses and correct counts */
+const float *exec_virtual_gradients(const Exec *e, int k); /* of branch k; in the backend's memory */
+/* Losses and correct counts of all branches: (1 + waiting). */
+Status exec_virtual_stats(const Exec *e, Stats *stats);
 
 /* ---- grains (grains.c): the micro-batch that runs is divided, and each sum over its rows goes grain by grain ---- */
 void exec_clear_grains(Exec *e); /* it is not divided */

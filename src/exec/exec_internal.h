@@ -14,7 +14,7 @@ typedef struct {
     bool plain; /* capture failed */
 } Replay;
 
-/* virtual.c; without memory on a device. */
+/* virtual.c. */
 typedef struct {
     float *grads;           // (size)
     float *waiting, *apart; // (most, size), (word.end - word.begin); NULL: none
@@ -24,8 +24,8 @@ typedef struct {
     int64_t terms, first, at; /* of the tree; the first virtual rank of those that are computed, and the next one */
     int held;                 /* branches of terms first … at − 1 that wait */
     bool complete;            /* the last one has ended, and is added */
-    Stats *stats;             /* of the one that runs */
-    Stats stats_waiting[64];  /* of each branch that waits: losses and correct counts */
+    void *stats;              /* of the one that runs */
+    Stats stats_waiting[MOST_WAITING]; /* of each branch that waits: losses and correct counts */
 } VirtualSums;
 
 struct Exec {
@@ -65,10 +65,9 @@ typedef Status (*ExecStep)(Exec *e, InstrId i, const RowCounts *rows);
 
 /* ---- virtual.c ---- */
 void exec_open_virtual(Exec *e);
-/* What the last virtual rank's gradients of these elements, and its losses, lack until they are this rank's last
-   branch. After both were called for all elements: exec_virtual_complete. */
-void exec_virtual_add(const Exec *e, int64_t begin, int64_t end);
-void exec_virtual_add_losses(Exec *e);
+/* What the last virtual rank's gradients of these elements lack until they are this rank's last branch. After it was
+   called for all elements: exec_virtual_complete. */
+Status exec_virtual_add(const Exec *e, int64_t begin, int64_t end);
 void exec_virtual_complete(Exec *e);
 
 /* ---- grains.c ---- */

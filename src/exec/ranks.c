@@ -66,7 +66,7 @@ Status exec_run_last(Exec *e, const RowCounts *rows)
     if (e->comm_lane)
         exec_virtual_complete(e); /* the lane added, bucket by bucket */
     else if (status == OK)
-        exec_virtual_end(e, true);
+        status = exec_virtual_end(e, true);
     return status;
 }
 

@@ -14,7 +14,7 @@ void exec_open_virtual(Exec *e)
     TensorId grads = plan_find(p, "grads"), waiting = plan_find(p, PLAN_WAITING), apart = plan_find(p, PLAN_APART),
              stats = plan_find(p, "stats");
     v->terms = e->options.virtual_ranks ? e->options.virtual_ranks : 1;
-    if (grads == NONE || e->memory->backend->device) return;
+    if (grads == NONE) return;
     v->grads = exec_data(e, grads);
     v->size = p->tensors[grads].rows.extra;
     if (stats != NONE) v->stats = exec_data(e, stats);
@@ -37,36 +37,81 @@ void exec_virtual_begin(Exec *e, int64_t first)
 /* Branches that wait and are added to the virtual rank that runs. */
 static int added(const VirtualSums *v) { return sum_tree_added(v->terms, v->first, v->at, v->at + 1); }
 
-static void add(float *restrict x, const float *restrict y, int64_t n)
+/* z = x + y, or x where y is NULL. */
+static Status add(const Exec *e, float *z, float *x, float *y, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++) x[i] += y[i];
+    Operand flat = {.dtype = F32, .rows = rows_fixed(n), .cols = 1};
+    OpCall call = {.op = OP_ADD, .in = {flat, flat}, .out = {flat}};
+    call.in[ADD_IN_x].data = x;
+    call.in[ADD_IN_y].data = y;
+    call.out[ADD_OUT_z].data = z;
+    return e->memory->backend->op[OP_ADD].run(&call, &e->plan->capacity);
 }
 
-static void add_range(const VirtualSums *v, int64_t begin, int64_t end)
+/* Adds what can be added, and where `place` is not negative leaves the branch there, among those that wait. */
+static Status add_range(const Exec *e, int64_t begin, int64_t end, int place)
 {
-    int64_t from = begin > v->word.begin ? begin : v->word.begin, to = end < v->word.end ? end : v->word.end;
-    if (v->apart && from < to) add(v->grads + from, v->apart + (from - v->word.begin), to - from);
-    for (int k = v->held - 1, n = added(v); n > 0; k--, n--)
-        add(v->grads + begin, v->waiting + k * v->size + begin, end - begin);
+    const VirtualSums *v = &e->sums;
+    float *grads = v->grads + begin;
+    int64_t n = end - begin, from = begin > v->word.begin ? begin : v->word.begin,
+            to = end < v->word.end ? end : v->word.end;
+    if (v->apart && from < to)
+        TRY(add(e, v->grads + from, v->grads + from, v->apart + (from - v->word.begin), to - from));
+    for (int k = v->held - 1; k >= v->held - added(v); k--)
+        TRY(add(e, grads, grads, v->waiting + k * v->size + begin, n));
+    return place < 0 ? OK : add(e, v->waiting + place * v->size + begin, grads, NULL, n);
 }
 
-void exec_virtual_add(const Exec *e, int64_t begin, int64_t end)
+typedef struct {
+    const Exec *e;
+    int place;
+} Sum;
+
+/* Of a host backend, whose ADD does not fail. */
+static void add_part(void *arg, size_t begin, size_t end)
 {
-    if (!e->sums.complete) add_range(&e->sums, begin, end);
+    const Sum *sum = arg;
+    CHECK(add_range(sum->e, (int64_t)begin, (int64_t)end, sum->place) == OK, "%s", status_message());
 }
 
-static void add_losses(VirtualSums *v)
+static Status add_all(const Exec *e, int place)
 {
-    for (int k = v->held - 1, n = added(v); n > 0; k--, n--)
+    Device *d = e->memory->backend->device;
+    if (!d) {
+        parallel_ranges((size_t)e->sums.size, PARALLEL_GRAIN, add_part, &(Sum){e, place});
+        return OK;
+    }
+    return add_range(e, 0, e->sums.size, place);
+}
+
+Status exec_virtual_add(const Exec *e, int64_t begin, int64_t end)
+{
+    Device *d = e->memory->backend->device;
+    if (e->sums.complete) return OK;
+    if (e->events) TRY(d->choose_lane(d, LANE_COMPUTE));
+    return add_range(e, begin, end, -1);
+}
+
+int exec_virtual_waiting(const Exec *e) { return e->sums.held - (e->sums.complete ? 0 : added(&e->sums)); }
+
+const float *exec_virtual_gradients(const Exec *e, int k)
+{
+    return k < exec_virtual_waiting(e) ? e->sums.waiting + k * e->sums.size : e->sums.grads;
+}
+
+Status exec_virtual_stats(const Exec *e, Stats *stats)
+{
+    const VirtualSums *v = &e->sums;
+    int waiting = exec_virtual_waiting(e);
+    Stats *last = stats + waiting;
+    memcpy(stats, v->stats_waiting, (size_t)waiting * sizeof *stats);
+    TRY(backend_download(e->memory->backend, last, v->stats, sizeof *last));
+    for (int k = v->held - 1; k >= waiting; k--)
         for (int slot = 0; slot < 2; slot++) {
-            v->stats->loss[slot] += v->stats_waiting[k].loss[slot];
-            v->stats->correct[slot] += v->stats_waiting[k].correct[slot];
+            last->loss[slot] += v->stats_waiting[k].loss[slot];
+            last->correct[slot] += v->stats_waiting[k].correct[slot];
         }
-}
-
-void exec_virtual_add_losses(Exec *e)
-{
-    if (!e->sums.complete) add_losses(&e->sums);
+    return OK;
 }
 
 void exec_virtual_complete(Exec *e)
@@ -78,36 +123,22 @@ void exec_virtual_complete(Exec *e)
     v->complete = true;
 }
 
-static void add_all(void *arg, size_t begin, size_t end) { add_range(arg, (int64_t)begin, (int64_t)end); }
-
-/* Adds what can be added, and leaves the branch behind those that wait. */
-static void add_and_leave(void *arg, size_t begin, size_t end)
-{
-    const VirtualSums *v = arg;
-    add_range(v, (int64_t)begin, (int64_t)end);
-    memcpy(v->waiting + (v->held - added(v)) * v->size + begin, v->grads + begin, (end - begin) * sizeof *v->grads);
-}
-
-void exec_virtual_end(Exec *e, bool last)
+Status exec_virtual_end(Exec *e, bool last)
 {
     VirtualSums *v = &e->sums;
-    if (v->complete) return;
+    Stats stats[1 + MOST_WAITING];
+    int place = exec_virtual_waiting(e);
+    if (v->complete || !v->stats) return OK;
+    TRY(exec_virtual_stats(e, stats));
     if (last) {
-        if (v->apart || added(v)) parallel_ranges((size_t)v->size, PARALLEL_GRAIN, add_all, v);
-        add_losses(v);
+        if (v->apart || added(v)) TRY(add_all(e, -1));
         exec_virtual_complete(e);
-        return;
+        return backend_upload(e->memory->backend, v->stats, &stats[place], sizeof *stats);
     }
-    int place = v->held - added(v);
     CHECK(place < v->most, "a virtual rank too many: %d sums wait", v->held);
-    parallel_ranges((size_t)v->size, PARALLEL_GRAIN, add_and_leave, v);
-    add_losses(v);
-    v->stats_waiting[place] = *v->stats;
+    TRY(add_all(e, place));
+    v->stats_waiting[place] = stats[place];
     v->held = place + 1;
     v->at++;
+    return OK;
 }
-
-int exec_virtual_waiting(const Exec *e) { return e->sums.complete ? e->sums.held : e->sums.held - added(&e->sums); }
-
-const float *exec_virtual_gradients(const Exec *e, int k) { return e->sums.waiting + k * e->sums.size; }
-const Stats *exec_virtual_stats(const Exec *e, int k) { return &e->sums.stats_waiting[k]; }

@@ -35,8 +35,12 @@ static void find_starts(GradientBuckets *x, const ParamTable *params, int64_t mo
 }
 
 /* For the sums of every bucket. */
-static void find_scratch(GradientBuckets *all)
+static void find_room(GradientBuckets *all)
 {
+    for (int r = 0; r < all->ranks; r++) {
+        int own = comm_branches(all->tree, all->ranks, r);
+        if (own > all->branches) all->branches = own;
+    }
     for (int b = 0; b < all->n; b++) {
         size_t bytes = comm_reduce_bytes(gradient_parts(all, b), all->ranks, all->wire, all->tree);
         if (bytes > all->scratch_bytes) all->scratch_bytes = (bytes + 63) / 64 * 64;
@@ -65,13 +69,13 @@ void exchange_init(Exchange *x, const ParamTable *params, int ranks, int64_t buc
         }
         if (end - begin > all->largest) all->largest = end - begin;
     }
-    find_scratch(all);
+    find_room(all);
 }
 
 void exchange_tree(Exchange *x, int64_t terms)
 {
     x->buckets.tree = terms;
-    find_scratch(&x->buckets);
+    find_room(&x->buckets);
 }
 
 Intervals *exchange_slices(const ParamTable *params, const Exchange *x)

@@ -109,7 +109,7 @@ static Status add_recomputed(const Loop *l, AuditFinding *f)
 static Status compute_share(Loop *l, int rank, AuditFinding *f, uint64_t *digest)
 {
     TRY(run_shares(l, rank, 0));
-    session_complete(&l->run->session);
+    TRY(session_complete(&l->run->session));
     TRY(add_recomputed(l, f));
     return session_own_digest(&l->run->session, digest);
 }

@@ -101,6 +101,12 @@ static const PlanInput *input(const Planner *g) { return &g->plan->input; }
 /* The machine's. */
 static Account *machine(const Planner *g) { return &g->plan->accounts.row[g->plan->accounts.n - 1]; }
 
+static bool for_device(const PlanInput *in) { return in->imagined || (in->backend && in->backend->device); }
+
+/* A device's kernels and libraries add rows in an order that follows from the bucket. So a micro-batch is one grain
+   there, in buckets of the grain's capacity. */
+static bool one_grain(const PlanInput *in) { return in->virtual_ranks && for_device(in); }
+
 /* Rows of a step on this rank, from the mean length where sequences are packed. */
 static double tokens_of_step(const Planner *g)
 {
@@ -255,7 +261,7 @@ static void take_snapshots(Planner *g, const Ranks *ranks, uint64_t bytes)
    moments of other ranks are collected in it. */
 static bool can_stream(const PlanInput *in)
 {
-    bool device = in->imagined || (in->backend && in->backend->device);
+    bool device = for_device(in);
     return !device && !(in->exchange && in->exchange->shard);
 }
 
@@ -279,9 +285,13 @@ static void make_fit(Planner *g)
     p->fits = true;
 }
 
-void planner_warn(const RunPlan *p)
+void planner_warn(const Config *c, const RunPlan *p)
 {
     const Account *first = &p->accounts.row[0], *of = &p->accounts.row[p->accounts.n - 1];
+    if (one_grain(&p->input) && strcmp(c->micro_batch_tokens, "default") != 0)
+        log_warn("--micro-batch-tokens is without effect: on a GPU with --virtual-ranks a micro-batch is one grain of "
+                 "at most %lld tokens; --grain-tokens is its size",
+                 (long long)p->micro.tokens);
     if (p->snapshots_given_up)
         log_warn("no room for snapshots (%.1f MiB) beside the %.1f MiB that training takes of %.1f MiB: none are taken",
                  MIB(p->snapshots_given_up), MIB(of->peak), MIB(of->budget));
@@ -368,6 +378,7 @@ static Status choose_training(Planner *g, Ranks *ranks, uint64_t snapshots)
     int64_t tokens;
     TRY(planner_policy(g->c, in->backend, &g->policy));
     TRY(planner_micro_tokens(g->c, g->share, in->max_length, &tokens));
+    if (one_grain(in)) tokens = least_tokens(g->c, g->share, in->max_length);
     if (in->evaluation) TRY(plan_evaluation(g, tokens ? tokens : in->max_length));
     if (tokens) set_micro(g, tokens);
     TRY(count_primitives(g, tokens));

@@ -26,7 +26,7 @@ Status planner_choose(const Config *c, const PlanInput *in, const Accounts *acco
 /* Counts the snapshots of a rank. */
 void planner_take_snapshots(const Config *c, const Ranks *ranks, size_t bytes, Accounts *accounts);
 /* Warns of snapshots and a save buffer that were given up. */
-void planner_warn(const RunPlan *plan);
+void planner_warn(const Config *c, const RunPlan *plan);
 /* E_MEMORY with what would fit, for a plan that does not. */
 Status planner_refuse(const Config *c, const RunPlan *plan);
 

@@ -32,13 +32,14 @@ const Intervals *exchange_slice(const Exchange *x) { return x && x->shard ? &x->
 
 static bool for_device(const PlanRequest *r) { return r->one_copy || (r->backend && r->backend->device); }
 
-/* A device's gradients go through the host's memory. */
+/* A device's gradients go through the host's memory, with all branches of a tree. */
 static size_t exchange_bytes(const PlanRequest *r)
 {
     const Exchange *x = r->exchange;
     if (x->by_comm_device) return 0;
     if (r->kfac && kfac_scratch_bytes(r->kfac) > x->buckets.scratch_bytes) return kfac_scratch_bytes(r->kfac);
-    return x->buckets.scratch_bytes + (for_device(r) ? (size_t)x->buckets.largest * sizeof(float) : 0);
+    size_t copies = for_device(r) ? (size_t)x->buckets.branches * (size_t)x->buckets.largest : 0;
+    return x->buckets.scratch_bytes + copies * sizeof(float);
 }
 
 /* 0: all. */

@@ -153,9 +153,12 @@ bool session_scale_is_dynamic(const Session *s) { return has_scaling(s) && s->pl
 
 /* ---- a step ---- */
 
-static void send_grains(Exec *e, const MicroBatch *b)
+/* A device's micro-batch is one grain (planner.c). */
+static void send_grains(const Session *s, Exec *e, const MicroBatch *b)
 {
     exec_clear_grains(e);
+    CHECK(!s->options.backend->device || b->n_grains <= 1, "%d grains on a device", b->n_grains);
+    if (s->options.backend->device) return;
     for (int32_t g = 0; g < b->n_grains; g++)
         exec_add_grain(e, b->grains[g].tokens, b->grains[g].seqs, b->grains[g].masked);
 }
@@ -186,7 +189,7 @@ Status session_send_micro(Session *s, const Exec *e, const ModelTensors *t, cons
     s->ctl.n_seqs = b->n_seqs;
     s->ctl.n_masked = b->n_masked;
     TRY(upload(e, t->ctl, slots, &s->ctl, sizeof s->ctl));
-    send_grains((Exec *)(uintptr_t)e, b);
+    send_grains(s, (Exec *)(uintptr_t)e, b);
     *rows = exec_rows(e, b->n_tokens, b->n_seqs, b->n_masked);
     return OK;
 }
@@ -253,13 +256,13 @@ static Status invert(Session *s, const Kfac *k, int64_t step)
 Status session_next(Session *s)
 {
     TRY(session_audit_found(s, &s->found));
-    exec_virtual_end(s->train, false);
+    TRY(exec_virtual_end(s->train, false));
     return exec_run(s->train, s->plan.train.begin, &s->plan.train.capacity);
 }
 
 void session_take_shares(Session *s, int rank) { exec_virtual_begin(s->train, rank * s->plan.input.virtual_each); }
 
-void session_complete(Session *s) { exec_virtual_end(s->train, true); }
+Status session_complete(Session *s) { return exec_virtual_end(s->train, true); }
 
 Status session_micro(Session *s, const MicroBatch *b)
 {

@@ -137,7 +137,7 @@ void session_take_shares(Session *s, int rank);
 Status session_next(Session *s);
 /* After the last micro-batch of a rank's last virtual rank, where that was one of session_micro: this rank has added
    all that it can. */
-void session_complete(Session *s);
+Status session_complete(Session *s);
 /* Collective: this rank's last micro-batch of the step (NULL: it has none), with the sums over all ranks. With one rank
    it is session_micro. */
 Status session_last(Session *s, const MicroBatch *b);

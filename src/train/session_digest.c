@@ -34,21 +34,16 @@ Status session_own_digest(const Session *s, uint64_t *digest)
         double loss[2];
         int64_t correct[2];
     } Branch;
-    int n = exec_virtual_waiting(s->train);
-    Branch *all = mem_array((size_t)n + 1, sizeof *all);
-    Status status = OK;
-    for (int k = 0; k <= n; k++) {
-        Stats stats;
-        TRY_DONE(sum_values(s, k < n ? exec_virtual_gradients(s->train, k) : gradients(s), NULL, &all[k].grads));
-        if (k < n)
-            stats = *exec_virtual_stats(s->train, k);
-        else
-            TRY_DONE(exec_download(s->train, s->plan.train_tensors.stats, &stats, sizeof stats));
-        memcpy(all[k].loss, stats.loss, sizeof stats.loss);
-        memcpy(all[k].correct, stats.correct, sizeof stats.correct);
+    int n = 1 + exec_virtual_waiting(s->train);
+    Branch *all = mem_array((size_t)n, sizeof *all);
+    Stats stats[1 + MOST_WAITING];
+    Status status = exec_virtual_stats(s->train, stats);
+    for (int k = 0; k < n && status == OK; k++) {
+        status = sum_values(s, exec_virtual_gradients(s->train, k), NULL, &all[k].grads);
+        memcpy(all[k].loss, stats[k].loss, sizeof all[k].loss);
+        memcpy(all[k].correct, stats[k].correct, sizeof all[k].correct);
     }
-    *digest = digest_of(all, ((size_t)n + 1) * sizeof *all).lo;
-done:
+    *digest = digest_of(all, (size_t)n * sizeof *all).lo;
     free(all);
     return status;
 }

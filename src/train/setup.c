@@ -120,7 +120,7 @@ static void name_divisors(int64_t number, Buf *out)
     }
 }
 
-Status setup_virtual(const Config *c, int ranks, const Backend *b, PlanInput *in)
+Status setup_virtual(const Config *c, int ranks, PlanInput *in)
 {
     if (!c->virtual_ranks || !in->training) return OK;
     if (c->virtual_ranks % ranks != 0) {
@@ -134,8 +134,6 @@ Status setup_virtual(const Config *c, int ranks, const Backend *b, PlanInput *in
     }
     if (strcmp(c->pipeline, "none") != 0)
         return fail(E_USAGE, "--virtual-ranks with --pipeline %s: pipelines add in an order of their own", c->pipeline);
-    if (!b || b->device)
-        return fail(E_USAGE, "--virtual-ranks: a GPU adds in an order of its own; use --backend cpu or ref");
     if (strcmp(c->wire, "fp32") != 0)
         return fail(E_USAGE,
                     "--virtual-ranks with --wire %s: terms would be rounded between ranks alone, so bits would depend "
@@ -161,6 +159,7 @@ static Status check_comm_device(const Config *c, Ranks *ranks, const Backend *b)
     if (!b->device || !b->device->stream)
         return fail(E_USAGE, "the backend '%s' has no GPU, and NCCL connects GPUs: use --comm gloo, or --backend cuda",
                     b->name);
+    if (c->virtual_ranks) return fail(E_USAGE, "--virtual-ranks: NCCL adds in an order of its own: use --comm gloo");
     if (strcmp(c->wire, "fp32") != 0)
         return fail(
             E_USAGE,
@@ -272,7 +271,7 @@ static Status plan_place(const Config *c, PlanInput *in, const Accounts *account
     in->model = &s->place->chunks[0];
     TRY(place_plan(c, in, accounts, s->ranks, &s->plan));
     TRY(ranks_all(s->ranks, s->plan.fits ? OK : place_refuse(s->place, &s->plan)));
-    planner_warn(&s->plan);
+    planner_warn(c, &s->plan);
     return OK;
 }
 
@@ -280,7 +279,7 @@ Status setup_plan(const Config *c, const PlanInput *need, Setup *s)
 {
     PlanInput in = *need;
     Accounts accounts;
-    TRY(setup_virtual(c, ranks_size(s->ranks), s->backend, &in));
+    TRY(setup_virtual(c, ranks_size(s->ranks), &in));
     bool pipeline = in.training && place_wanted(c);
     if (in.training && !pipeline) TRY(open_exchange(c, &in.model->params, s));
     if (in.training) TRY(open_kfac(c, in.model, s));
@@ -297,7 +296,7 @@ Status setup_plan(const Config *c, const PlanInput *need, Setup *s)
     if (pipeline) return plan_place(c, &in, &accounts, s);
     TRY(planner_choose(c, &in, &accounts, s->ranks, &s->plan));
     if (!s->plan.fits) return planner_refuse(c, &s->plan);
-    planner_warn(&s->plan);
+    planner_warn(c, &s->plan);
     return OK;
 }
 
@@ -314,7 +313,7 @@ Status setup_foresee(const Config *c, const PlanInput *need, Setup *s)
     in.compute = s->compute;
     in.saves = true;
     TRY(setup_optimizer(c, &in.optimizer));
-    TRY(setup_virtual(c, ranks_size(s->ranks), s->backend, &in));
+    TRY(setup_virtual(c, ranks_size(s->ranks), &in));
     if (s->ranks) setup_exchange(c, &in.model->params, ranks_size(s->ranks), 0, &exchange);
     if (s->ranks) in.exchange = &exchange;
     accounts_measure(&accounts, s->backend, (size_t)c->memory_budget, ranks_local_size(s->ranks), in.data_bytes,
