@@ -151,7 +151,8 @@ static bool same_value(const OptionInfo *o, const char *a, const char *b, const 
 static Effect effect_of(int option, const Config *now, const Json *stored)
 {
     int64_t was = js_int(js_get(stored, config_flag(OPTION_virtual_ranks)), 0);
-    if (option == OPTION_micro_batch_tokens && was > 0 && was == now->virtual_ranks) return EFFECT_NONE;
+    bool same = was > 0 && was == now->virtual_ranks;
+    if (same && (option == OPTION_micro_batch_tokens || option == OPTION_pipeline)) return EFFECT_NONE;
     return config_table[option].effect;
 }
 

@@ -72,14 +72,19 @@ void exec_virtual_complete(Exec *e);
 
 /* ---- grains.c ---- */
 RowKind exec_summed_rows(const Exec *e, InstrId i);
-Status exec_run_grains(const Exec *e, InstrId i, const RowCounts *rows);
+Status exec_run_grains(const Exec *e, InstrId i, const OpCall *call, const RowCounts *rows);
 /* ---- works.c ---- */
-Status exec_run_in_slots(const Exec *e, InstrId i, const RowCounts *rows);
+void exec_move_call(const Exec *e, InstrId i, OpCall *call); /* to the slots of the work that runs */
 static inline Status exec_run_op(const Exec *e, InstrId i, const RowCounts *rows)
 {
-    if (e->slots) return exec_run_in_slots(e, i, rows);
-    if (e->n_grains > 0 && e->summed[i] != ROWS_FIXED) return exec_run_grains(e, i, rows);
-    return e->ops[i]->run(&e->calls[i], rows);
+    OpCall moved;
+    const OpCall *call = &e->calls[i];
+    if (e->slots) {
+        exec_move_call(e, i, &moved);
+        call = &moved;
+    }
+    if (e->n_grains > 0 && e->summed[i] != ROWS_FIXED) return exec_run_grains(e, i, call, rows);
+    return e->ops[i]->run(call, rows);
 }
 
 /* A range or a part of one, as the options ask: in graphs, or watched. */

@@ -37,9 +37,10 @@ static void advance(Operand *o, RowKind kind, int64_t rows)
 }
 
 /* Rows begin … end of the kind, of which those before `real` hold something. */
-static Status run_rows(const Exec *e, InstrId i, const RowCounts *rows, int64_t begin, int64_t end, int64_t real)
+static Status run_rows(const Exec *e, InstrId i, const OpCall *whole, const RowCounts *rows, int64_t begin, int64_t end,
+                       int64_t real)
 {
-    OpCall call = e->calls[i];
+    OpCall call = *whole;
     const OpInfo *info = op_info(call.op);
     RowCounts part = *rows;
     RowKind kind = e->summed[i];
@@ -65,14 +66,14 @@ static bool writes_rows(const Exec *e, InstrId i)
     return false;
 }
 
-Status exec_run_grains(const Exec *e, InstrId i, const RowCounts *rows)
+Status exec_run_grains(const Exec *e, InstrId i, const OpCall *call, const RowCounts *rows)
 {
     RowKind kind = e->summed[i];
     int64_t at = 0, all = rows->count[kind];
     for (int g = 0; g < e->n_grains; g++) {
         int64_t end = e->grains[g].count[kind];
-        if (end > at) TRY(run_rows(e, i, rows, at, end, end));
+        if (end > at) TRY(run_rows(e, i, call, rows, at, end, end));
         at = end;
     }
-    return at < all && writes_rows(e, i) ? run_rows(e, i, rows, at, all, at) : OK;
+    return at < all && writes_rows(e, i) ? run_rows(e, i, call, rows, at, all, at) : OK;
 }

@@ -314,6 +314,7 @@ static Status run_order_work(ExecPipeline *p, const Work *w)
     p->chunk = w->chunk;
     p->micro = w->micro;
     if (w->kind == WORK_FORWARD) TRY(p->o.fill(p->o.self, w->chunk, w->micro, w->slot));
+    if (w->kind != WORK_FORWARD && p->o.divide) p->o.divide(p->o.self, w->chunk, w->micro);
     return exec_run_work(p->o.chunks[w->chunk], w->kind, w->slot, rows, &links);
 }
 

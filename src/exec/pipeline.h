@@ -20,7 +20,9 @@ typedef struct {
     size_t boundary; /* bytes of the largest */
     /* Writes the inputs of a chunk's micro-batch, before its F. */
     Status (*fill)(void *self, int chunk, int micro, const int slots[N_SLOTS]);
-    Status (*item)(void *self, const Work *w);              /* runs A, G or V; NULL: there are none */
+    void (*divide)(void *self, int chunk,
+                   int micro);                 /* gives its Exec the grains, before each other work; NULL: none */
+    Status (*item)(void *self, const Work *w); /* runs A, G or V; NULL: there are none */
     void (*ran)(void *self, const Work *w, double seconds); /* a work, without its waits; NULL */
     void *self;
 } ExecPipelineOptions;

@@ -17,13 +17,12 @@ void *exec_place(const Exec *e, TensorId t, const int *slots)
     return o.data;
 }
 
-Status exec_run_in_slots(const Exec *e, InstrId i, const RowCounts *rows)
+void exec_move_call(const Exec *e, InstrId i, OpCall *call)
 {
     const Instr *instr = &e->plan->instrs[i];
-    OpCall call = e->calls[i];
-    for (int k = 0; k < OP_MAX_IN; k++) move(e, &call.in[k], instr->in[k], e->slots);
-    for (int k = 0; k < OP_MAX_OUT; k++) move(e, &call.out[k], instr->out[k], e->slots);
-    return e->ops[i]->run(&call, rows);
+    *call = e->calls[i];
+    for (int k = 0; k < OP_MAX_IN; k++) move(e, &call->in[k], instr->in[k], e->slots);
+    for (int k = 0; k < OP_MAX_OUT; k++) move(e, &call->out[k], instr->out[k], e->slots);
 }
 
 /* The slots of the classes that the work may touch; 0 in place of others, which may be anything. */

@@ -20,19 +20,24 @@ int64_t loop_shares(const Loop *l)
     return in->virtual_ranks ? in->virtual_each : 1;
 }
 
+int64_t loop_split(const Loop *l, const int64_t *places, int64_t n, int64_t *order, MicroRange *ranges)
+{
+    const RunPlan *plan = &l->run->session.plan;
+    int64_t padded = run_padded_length(l->run);
+    return plan->grain.tokens
+               ? micro_split_grains(l->examples, l->index, places, n, &plan->micro, &plan->grain, padded, order, ranges)
+               : micro_split(l->examples, l->index, places, n, &plan->micro, padded, order, ranges);
+}
+
 void loop_take_share(Loop *l, int rank, int64_t k)
 {
     const Run *run = l->run;
-    const RunPlan *plan = &run->session.plan;
     int64_t padded = run_padded_length(run), each = loop_shares(l), all = each * ranks_size(l->ranks);
     const int64_t *places = all > 1 ? l->share : NULL;
     l->n_share = l->n_seqs;
     if (places)
         l->n_share = rank_share(l->examples, l->index, l->n_seqs, padded, (int)(rank * each + k), (int)all, l->share);
-    l->n_micros = plan->grain.tokens ? micro_split_grains(l->examples, l->index, places, l->n_share, &plan->micro,
-                                                          &plan->grain, padded, l->order, l->ranges)
-                                     : micro_split(l->examples, l->index, places, l->n_share, &plan->micro, padded,
-                                                   l->order, l->ranges);
+    l->n_micros = loop_split(l, places, l->n_share, l->order, l->ranges);
 }
 
 static Status take_batch(Loop *l)

@@ -62,6 +62,8 @@ Status loop_begin(Loop *l);         /* clears the gradients for the batch that l
 int64_t loop_shares(const Loop *l); /* virtual ranks that this rank computes; 1 without --virtual-ranks */
 /* The micro-batches of number `k` of a rank's shares. */
 void loop_take_share(Loop *l, int rank, int64_t k);
+/* The micro-batches of a share, whose sequences are those at `places` (n): micro_split, or micro_split_grains. */
+int64_t loop_split(const Loop *l, const int64_t *places, int64_t n, int64_t *order, MicroRange *ranges);
 void loop_fill(Loop *l, int64_t m); /* l->micro, as that micro-batch */
 
 /* ---- in a pipeline (loop_pipeline.c) ---- */

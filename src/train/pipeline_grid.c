@@ -106,11 +106,14 @@ Status pipeline_grid(const Config *c, PipelineKind kind, int64_t ranks, int laye
 Status pipeline_micro_tokens(const Config *c, const PipelineGrid *grid, const PlanInput *in, int64_t share,
                              int64_t *tokens)
 {
-    int64_t rows = share * in->max_length, parts = 2 * (int64_t)grid->shape.places;
+    int64_t rows = share * in->max_length, parts = 2 * (int64_t)grid->shape.places,
+            least = planner_least_tokens(c, share, in->max_length);
+    *tokens = least;
+    if (planner_one_grain(in)) return OK;
     if (strcmp(c->micro_batch_tokens, "default") != 0) return planner_micro_tokens(c, share, in->max_length, tokens);
     *tokens = (rows + parts - 1) / parts;
     *tokens = (*tokens + 63) / 64 * 64;
     if (*tokens > MICRO_TOKENS_MOST) *tokens = MICRO_TOKENS_MOST;
-    if (*tokens < in->max_length) *tokens = in->max_length;
+    if (*tokens < least) *tokens = least;
     return OK;
 }

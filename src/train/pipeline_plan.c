@@ -195,9 +195,9 @@ static Status make_for(Maker *m, int64_t tokens)
 /* --micro-batch-tokens auto: by halves, the fastest step that fits; where none fits the smallest. */
 static Status make_best(Maker *m)
 {
-    int64_t length = input(m)->max_length, best = 0, least = length;
+    int64_t length = input(m)->max_length, best = 0, most = m->p->share * length, least = most;
     double step = INFINITY;
-    for (int64_t tokens = m->p->share * length; tokens >= length; tokens /= 2) {
+    for (int64_t tokens = most; tokens >= planner_least_tokens(m->r->c, m->p->share, length); tokens /= 2) {
         TRY(make_for(m, tokens));
         least = tokens;
         if (!m->p->fits || m->p->step >= step * (1 - 1e-9)) continue;
@@ -214,12 +214,24 @@ static Status open_network(Maker *m)
     return network_find(*name ? name : "10GbE", &m->network);
 }
 
+/* Each replica is a virtual rank. */
+static Status check_virtual(const PlanInput *in, const PipelineGrid *grid)
+{
+    int replicas = grid->replicas * grid->directions;
+    if (!in->virtual_ranks || in->virtual_ranks == replicas) return OK;
+    return fail(E_USAGE,
+                "--virtual-ranks %lld with --pipeline %s: each replica is a virtual rank, and %d stages on these ranks "
+                "have %d: give --virtual-ranks %d",
+                (long long)in->virtual_ranks, pipeline_name(grid->shape.kind), grid->stages, replicas, replicas);
+}
+
 Status pipeline_plan(const PipelineRequest *r, PipelineKind kind, PipelinePlan *p)
 {
     Maker m = {.r = r, .p = p};
     int64_t tokens;
     *p = (PipelinePlan){.interval = (int)r->c->kfac_interval, .kfac = r->c->kfac_interval > 0};
     TRY(pipeline_grid(r->c, kind, r->ranks, r->in->model->config.layers, &p->grid));
+    TRY(check_virtual(r->in, &p->grid));
     TRY(kfac_options(r->c, &m.kfac));
     p->lag = m.kfac.lag;
     TRY(open_network(&m));

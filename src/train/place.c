@@ -45,7 +45,6 @@ Status place_check(const Config *c, bool training)
     } refused[] = {
         {!training, "without training", "evaluate and predict without --pipeline"},
         {strcmp(c->shard, "none") != 0, "and --shard optimizer", "leave out --shard"},
-        {c->virtual_ranks > 0, "and --virtual-ranks", "leave out --virtual-ranks"},
         {strcmp(c->comm, "nccl") == 0, "and --comm nccl", "use --comm gloo"},
         {strcmp(c->audit, "off") != 0, "and --audit", "leave out --audit"},
         {c->poison, "and --poison", "leave out --poison"},
@@ -300,6 +299,7 @@ Status place_plan(const Config *c, const PlanInput *in, const Accounts *accounts
     const PipelinePlace *p = in->place;
     uint64_t snapshots;
     run_plan_init(plan, in);
+    plan->grain = planner_grain(c, in);
     plan->accounts = *accounts;
     memcpy(plan->levels, p->levels, (size_t)p->whole->config.layers);
     snprintf(plan->policy, sizeof plan->policy, "%s", p->policy);

@@ -34,8 +34,16 @@ Status planner_policy(const Config *c, const Backend *b, Policy *policy)
 
 int64_t planner_share(const Config *c, int64_t ranks) { return (c->batch_size + ranks - 1) / ranks; }
 
-/* A micro-batch has room for one grain, or else for the whole share. */
-static int64_t least_tokens(const Config *c, int64_t sequences, int64_t max_length)
+static bool for_device(const PlanInput *in) { return in->imagined || (in->backend && in->backend->device); }
+
+bool planner_one_grain(const PlanInput *in) { return in->virtual_ranks && for_device(in); }
+
+MicroCapacity planner_grain(const Config *c, const PlanInput *in)
+{
+    return in->virtual_ranks ? planner_capacity(in, in->grain_tokens, c->batch_size) : (MicroCapacity){0};
+}
+
+int64_t planner_least_tokens(const Config *c, int64_t sequences, int64_t max_length)
 {
     if (c->virtual_ranks == 0) return max_length;
     return at_most(at_least(c->grain_tokens, max_length), sequences * max_length);
@@ -43,7 +51,7 @@ static int64_t least_tokens(const Config *c, int64_t sequences, int64_t max_leng
 
 Status planner_micro_tokens(const Config *c, int64_t sequences, int64_t max_length, int64_t *tokens)
 {
-    int64_t share = sequences * max_length, least = least_tokens(c, sequences, max_length);
+    int64_t share = sequences * max_length, least = planner_least_tokens(c, sequences, max_length);
     const char *text = c->micro_batch_tokens;
     if (strcmp(text, "auto") == 0)
         *tokens = 0;
@@ -101,12 +109,6 @@ static const PlanInput *input(const Planner *g) { return &g->plan->input; }
 /* The machine's. */
 static Account *machine(const Planner *g) { return &g->plan->accounts.row[g->plan->accounts.n - 1]; }
 
-static bool for_device(const PlanInput *in) { return in->imagined || (in->backend && in->backend->device); }
-
-/* A device's kernels and libraries add rows in an order that follows from the bucket. So a micro-batch is one grain
-   there, in buckets of the grain's capacity. */
-static bool one_grain(const PlanInput *in) { return in->virtual_ranks && for_device(in); }
-
 /* Rows of a step on this rank, from the mean length where sequences are packed. */
 static double tokens_of_step(const Planner *g)
 {
@@ -157,7 +159,7 @@ static Status search_micro(Planner *g)
 {
     Status last = OK;
     double best = INFINITY;
-    int64_t best_tokens = 0, length = input(g)->max_length, least = least_tokens(g->c, g->share, length);
+    int64_t best_tokens = 0, length = input(g)->max_length, least = planner_least_tokens(g->c, g->share, length);
     for (int64_t tokens = g->share * length; tokens >= least; tokens /= 2) {
         SearchResult r;
         set_micro(g, tokens);
@@ -180,7 +182,7 @@ static Status search_micro(Planner *g)
 /* --micro-batch-tokens auto with a fixed policy: the largest that fits. */
 static Status largest_micro(Planner *g)
 {
-    int64_t length = input(g)->max_length, least = least_tokens(g->c, g->share, length);
+    int64_t length = input(g)->max_length, least = planner_least_tokens(g->c, g->share, length);
     for (int64_t tokens = g->share * length;; tokens /= 2) {
         Plan p;
         ModelTensors t;
@@ -288,7 +290,7 @@ static void make_fit(Planner *g)
 void planner_warn(const Config *c, const RunPlan *p)
 {
     const Account *first = &p->accounts.row[0], *of = &p->accounts.row[p->accounts.n - 1];
-    if (one_grain(&p->input) && strcmp(c->micro_batch_tokens, "default") != 0)
+    if (planner_one_grain(&p->input) && strcmp(c->micro_batch_tokens, "default") != 0)
         log_warn("--micro-batch-tokens is without effect: on a GPU with --virtual-ranks a micro-batch is one grain of "
                  "at most %lld tokens; --grain-tokens is its size",
                  (long long)p->micro.tokens);
@@ -378,7 +380,7 @@ static Status choose_training(Planner *g, Ranks *ranks, uint64_t snapshots)
     int64_t tokens;
     TRY(planner_policy(g->c, in->backend, &g->policy));
     TRY(planner_micro_tokens(g->c, g->share, in->max_length, &tokens));
-    if (one_grain(in)) tokens = least_tokens(g->c, g->share, in->max_length);
+    if (planner_one_grain(in)) tokens = planner_least_tokens(g->c, g->share, in->max_length);
     if (in->evaluation) TRY(plan_evaluation(g, tokens ? tokens : in->max_length));
     if (tokens) set_micro(g, tokens);
     TRY(count_primitives(g, tokens));
@@ -406,7 +408,7 @@ Status planner_choose(const Config *c, const PlanInput *in, const Accounts *acco
                  .own_snapshots = strcmp(c->snapshot_steps, "auto") != 0};
     run_plan_init(p, in);
     p->accounts = *accounts;
-    if (in->virtual_ranks) p->grain = planner_capacity(in, in->grain_tokens, c->batch_size);
+    p->grain = planner_grain(c, in);
     if (in->evaluation && !in->training) TRY(plan_evaluation(&g, 0));
     if (in->training) {
         TRY(snapshots_need(c, ranks, in, &snapshots));

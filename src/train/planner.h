@@ -26,6 +26,13 @@ Status planner_choose(const Config *c, const PlanInput *in, const Accounts *acco
 /* Counts the snapshots of a rank. */
 void planner_take_snapshots(const Config *c, const Ranks *ranks, size_t bytes, Accounts *accounts);
 /* Warns of snapshots and a save buffer that were given up. */
+/* The most rows of a grain; no tokens: no virtual ranks. */
+MicroCapacity planner_grain(const Config *c, const PlanInput *in);
+/* The least tokens of a micro-batch: of a sequence, or a grain, or where that is less of all `sequences`. */
+int64_t planner_least_tokens(const Config *c, int64_t sequences, int64_t max_length);
+/* A device's kernels and libraries add rows in an order that follows from the bucket. So with virtual ranks a
+   micro-batch has the least tokens there, in buckets of that capacity: it is one grain. */
+bool planner_one_grain(const PlanInput *in);
 void planner_warn(const Config *c, const RunPlan *plan);
 /* E_MEMORY with what would fit, for a plan that does not. */
 Status planner_refuse(const Config *c, const RunPlan *plan);

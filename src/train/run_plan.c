@@ -76,7 +76,7 @@ static void add_place(const RunPlan *p, int chunk, bool training, PlanRequest *r
     r->split = training && pipeline_splits_backward(of->grid.shape.kind);
     r->whole = of->whole;
     r->packs = chunk > 0;
-    r->apart |= of->both_uses;
+    r->apart = of->both_uses;
     r->save_buffer = r->save_buffer && chunk == 0;
 }
 

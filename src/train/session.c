@@ -154,13 +154,12 @@ bool session_scale_is_dynamic(const Session *s) { return has_scaling(s) && s->pl
 /* ---- a step ---- */
 
 /* A device's micro-batch is one grain (planner.c). */
-static void send_grains(const Session *s, Exec *e, const MicroBatch *b)
+void session_send_grains(const Session *s, Exec *e, const GrainEnd *ends, int n)
 {
+    bool device = s->options.backend->device;
+    CHECK(!device || n <= 1, "%d grains on a device", n);
     exec_clear_grains(e);
-    CHECK(!s->options.backend->device || b->n_grains <= 1, "%d grains on a device", b->n_grains);
-    if (s->options.backend->device) return;
-    for (int32_t g = 0; g < b->n_grains; g++)
-        exec_add_grain(e, b->grains[g].tokens, b->grains[g].seqs, b->grains[g].masked);
+    for (int g = 0; g < n && !device; g++) exec_add_grain(e, ends[g].tokens, ends[g].seqs, ends[g].masked);
 }
 
 static Status upload(const Exec *e, TensorId t, const int *slots, const void *data, size_t bytes)
@@ -189,7 +188,7 @@ Status session_send_micro(Session *s, const Exec *e, const ModelTensors *t, cons
     s->ctl.n_seqs = b->n_seqs;
     s->ctl.n_masked = b->n_masked;
     TRY(upload(e, t->ctl, slots, &s->ctl, sizeof s->ctl));
-    send_grains(s, (Exec *)(uintptr_t)e, b);
+    session_send_grains(s, (Exec *)(uintptr_t)e, b->grains, b->n_grains);
     *rows = exec_rows(e, b->n_tokens, b->n_seqs, b->n_masked);
     return OK;
 }

@@ -7,6 +7,9 @@ static int chunks_of(const SessionPipeline *p) { return place_chunks(p->place); 
 
 static const Pipeline *shape(const SessionPipeline *p) { return &p->place->grid.shape; }
 
+/* Micro-batches of a direction in a pass, at most. */
+static int most_micros(const SessionPipeline *p) { return shape(p)->micros / p->place->grid.directions; }
+
 /* ---- life ---- */
 
 /* Chimera's two stages of a place have the same holders in two orders. */
@@ -24,6 +27,13 @@ static Status connect_holders(SessionPipeline *p, Ranks *ranks)
     return OK;
 }
 
+/* Each holder has a term of the tree. */
+static void add_in_tree(SessionPipeline *p, int64_t virtual)
+{
+    for (int k = 0; k < 2; k++)
+        if (p->groups[k]) p->groups[k]->tree = (CommTree){.terms = virtual};
+}
+
 Status pipeline_open(Session *s)
 {
     const PipelinePlace *place = s->plan.input.place;
@@ -33,6 +43,7 @@ Status pipeline_open(Session *s)
     p->more = mem_array((size_t)chunks_of(p), sizeof *p->more);
     p->train = mem_array((size_t)chunks_of(p), sizeof *p->train);
     p->eval = mem_array((size_t)chunks_of(p), sizeof *p->eval);
+    p->grains = mem_array((size_t)shape(p)->micros, sizeof *p->grains);
     p->norm_parts = place_norm_parts(place);
     Pipeline one = place_evaluation(place);
     schedule_make(&one, &p->one);
@@ -43,7 +54,9 @@ Status pipeline_open(Session *s)
     if (!ranks) return OK;
     TRY(ranks_meet(ranks));
     if (shape(p)->places > 1) TRY(comm_split(ranks_comm(ranks), place->pipeline, place->number, &p->link));
-    return connect_holders(p, ranks);
+    TRY(connect_holders(p, ranks));
+    add_in_tree(p, s->plan.input.virtual_ranks);
+    return OK;
 }
 
 void pipeline_close(SessionPipeline *p)
@@ -58,11 +71,36 @@ void pipeline_close(SessionPipeline *p)
     pipeline_kfac_free(&p->kfac);
     pipeline_measure_free(p);
     schedule_free(&p->one);
+    for (int m = 0; m < shape(p)->micros; m++) free(p->grains[m].ends);
+    free(p->grains);
     free(p->norm_parts);
     free(p->more);
     free(p->train);
     free(p->eval);
     free(p);
+}
+
+static MicroGrains *grains_of(const SessionPipeline *p, int chunk, int micro)
+{
+    return &p->grains[place_direction(p->place, chunk) * most_micros(p) + micro];
+}
+
+/* Works of other micro-batches come between those of one, so each gives the Exec its own again. */
+static void divide(void *self, int chunk, int micro)
+{
+    const SessionPipeline *p = self;
+    const MicroGrains *g = grains_of(p, chunk, micro);
+    session_send_grains(p->session, p->train[chunk], g->ends, g->n);
+}
+
+static void keep_grains(MicroGrains *g, const MicroBatch *b)
+{
+    g->n = 0;
+    while (g->n < b->n_grains) {
+        MEM_GROW(g->ends, g->n, g->cap);
+        g->ends[g->n] = b->grains[g->n];
+        g->n++;
+    }
 }
 
 static Status fill_train(void *self, int chunk, int micro, const int slots[N_SLOTS])
@@ -71,6 +109,7 @@ static Status fill_train(void *self, int chunk, int micro, const int slots[N_SLO
     const MicroBatch *b;
     RowCounts rows;
     TRY(p->step->fill(p->step->self, place_direction(p->place, chunk), p->first + micro, &b));
+    keep_grains(grains_of(p, chunk, micro), b);
     return session_send_micro(p->session, p->train[chunk], run_plan_tensors(&p->session->plan, chunk, true), b, slots,
                               &rows);
 }
@@ -93,6 +132,7 @@ static Status open_links(SessionPipeline *p)
                              .place = p->place->number,
                              .boundary = plan->input.training ? place_boundary(p->place, &plan->train) : 0,
                              .fill = fill_train,
+                             .divide = divide,
                              .item = pipeline_kfac_item,
                              .ran = session_kfac(p->session) ? pipeline_note : NULL,
                              .self = p};
@@ -102,6 +142,7 @@ static Status open_links(SessionPipeline *p)
     o.chunks = p->eval;
     o.boundary = place_boundary(p->place, &plan->eval);
     o.fill = fill_eval;
+    o.divide = NULL;
     o.ran = NULL;
     return exec_pipeline_open(&o, &p->evaluation);
 }
@@ -184,7 +225,7 @@ static int at_most(int64_t n, int most) { return n < 0 ? 0 : n < most ? (int)n :
 /* Micro-batches beyond those that the plan has slots for come in further passes. */
 static Status run_passes(SessionPipeline *p, const SessionStep *step, int64_t *when)
 {
-    int directions = p->place->grid.directions, most = shape(p)->micros / directions;
+    int directions = p->place->grid.directions, most = most_micros(p);
     p->step = step;
     for (p->first = 0;; p->first += most) {
         int n[2] = {at_most(step->micros[0] - p->first, most), at_most(step->micros[1] - p->first, most)};
@@ -223,8 +264,8 @@ Status session_run_pipeline(Session *s, const SessionStep *step)
     take_times(p, before);
     TRY(pipeline_sum_losses(p)); /* all ranks have ended their works */
     double start = clock_monotonic();
-    TRY(pipeline_sum_stages(p));
     TRY(pipeline_tie(p));
+    TRY(pipeline_sum_stages(p));
     TRY(pipeline_kfac_end(p));
     p->times.sums = (Span){start, clock_monotonic()};
     p->times.exposed = p->times.sums.end - start + p->kfac.seconds[0];

@@ -35,6 +35,12 @@ typedef struct {
     int n, cap;
 } PipelineMeasure;
 
+/* Of a micro-batch, with virtual ranks; else none. */
+typedef struct {
+    GrainEnd *ends; // (n)
+    int n, cap;
+} MicroGrains;
+
 struct SessionPipeline {
     const PipelinePlace *place;
     Comm *link;           /* the places of this pipeline; NULL: one */
@@ -48,7 +54,8 @@ struct SessionPipeline {
     int ranks;
     Session *session;
     const SessionStep *step;
-    int64_t first; /* micro-batch of each direction that the pass begins with */
+    MicroGrains *grains; // (directions, micro-batches of a pass)
+    int64_t first;       /* micro-batch of each direction that the pass begins with */
     const MicroBatch *eval_batch;
     Stats sums; /* of the last step, as the next one */
     PipelineTimes times;
@@ -56,6 +63,8 @@ struct SessionPipeline {
     PipelineMeasure measure;
 };
 
+/* The grains of the micro-batch whose instrs come. */
+void session_send_grains(const Session *s, Exec *e, const GrainEnd *ends, int n);
 /* Writes the inputs of a micro-batch; `slots` NULL: where a plan without slots has them. */
 Status session_send_micro(Session *s, const Exec *e, const ModelTensors *t, const MicroBatch *b, const int *slots,
                           RowCounts *rows);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sum_tree.h"
 #include "train/session_pipeline.h"
 
 #define TIE_TAG 0xffff0000u /* of the word embedding's two gradients; those of boundaries are small numbers */
@@ -45,17 +46,17 @@ done:
     return status;
 }
 
-/* The elements of the space that a stage's gradients take, with the gaps behind tensors. Of a place with both uses of
-   the word embedding the last stage's gradient lies apart. */
+/* The elements of the space that a stage's gradients take, with the gaps behind tensors. On a place with both uses of
+   the word embedding the last stage's gradient has been added to the first one's. */
 static void stage_elements(const SessionPipeline *p, const Stage *stage, Intervals *list)
 {
     const PipelinePlace *at = p->place;
     const ParamTable *t = &at->held.params;
     const Param *tied = model_tied(at->whole);
-    bool apart = at->both_uses && !stage_is_first(stage);
+    bool other = at->both_uses && !stage_is_first(stage);
     for (int i = 0; i < t->count; i++) {
         const Param *own = &t->params[i];
-        if (!stage_holds(at->whole, stage, own) || (apart && strcmp(own->name, tied->name) == 0)) continue;
+        if (!stage_holds(at->whole, stage, own) || (other && strcmp(own->name, tied->name) == 0)) continue;
         intervals_add(list, own->offset, i + 1 < t->count ? t->params[i + 1].offset : t->size);
     }
 }
@@ -76,8 +77,6 @@ static Status sum_stage(const SessionPipeline *p, int number)
     for (int i = 0; i < list.count && status == OK; i++)
         status = sum_elements(p, group, gradients(p) + list.intervals[i].begin,
                               list.intervals[i].end - list.intervals[i].begin);
-    if (status == OK && at->both_uses && stage_is_last(at->whole, stage))
-        status = sum_elements(p, group, gradients(p) + at->held.params.size, param_held(model_tied(at->whole)));
     intervals_free(&list);
     return status;
 }
@@ -91,7 +90,8 @@ Status pipeline_sum_stages(const SessionPipeline *p)
     return OK;
 }
 
-/* `own` goes to the place with the other use, whose gradient comes to `other`. */
+/* ---- the two gradients of a tied word embedding, of one replica ---- */
+
 static Status swap_uses(const SessionPipeline *p, int peer, float *own, float *other, size_t bytes)
 {
     CommTicket *in = NULL, *out = NULL;
@@ -104,38 +104,54 @@ static Status swap_uses(const SessionPipeline *p, int peer, float *own, float *o
     return sent;
 }
 
-/* The other use's gradient `y` lies here too, or (NULL) at `peer`. Two terms: their order does not matter. */
-static Status add_other_use(const SessionPipeline *p, int peer, float *x, const float *y, int64_t count)
+/* Adds the other use's gradient to `x`. `y` is what the place `peer` gets, and sends in return; without a peer (−1) it
+   is that gradient. Two terms: their order does not matter. */
+static Status add_other_use(const SessionPipeline *p, int peer, float *x, float *y, int64_t count)
 {
     const Session *s = p->session;
-    float *scratch = s->memory.base[REGION_COMM];
-    bool device = s->options.backend->device;
+    const Backend *b = s->options.backend;
+    float *received = s->memory.base[REGION_COMM], *sent = received + p->place->bucket;
     for (int64_t at = 0; at < count; at += p->place->bucket) {
         int64_t n = count - at < p->place->bucket ? count - at : p->place->bucket;
         size_t bytes = (size_t)n * sizeof *x;
-        const float *other = y && !device ? y + at : scratch;
         float *own;
+        const float *other = received;
+        TRY(backend_download(b, sent, y + at, bytes));
+        if (peer >= 0)
+            TRY(swap_uses(p, peer, sent, received, bytes));
+        else
+            other = sent;
         TRY(pipeline_take(s, x + at, n, &own));
-        if (!y) TRY(swap_uses(p, peer, own, scratch, bytes));
-        if (y && device) TRY(backend_download(s->options.backend, scratch, y + at, bytes));
         for (int64_t i = 0; i < n; i++) own[i] += other[i];
         TRY(pipeline_put(s, x + at, n));
     }
     return OK;
 }
 
+/* The place with the other use of the replica whose first stage lies here, or its last one; −1: this place has both. */
+static int other_place(const SessionPipeline *p)
+{
+    const PipelinePlace *at = p->place;
+    int peer, chunk, stage = at->grid.stages - 1, direction = 0;
+    for (int k = 0; k < chunks_of(p); k++)
+        if (stage_is_last(at->whole, place_stage(at, k))) stage = 0;
+    for (int k = 0; k < chunks_of(p); k++)
+        if (stage_is_first(place_stage(at, k))) stage = at->grid.stages - 1, direction = place_direction(at, k);
+    pipeline_home(shape(p), stage, direction, &peer, &chunk);
+    return peer == at->number ? -1 : peer;
+}
+
+/* Where a place has both uses, the second one lies behind the space: in chimera it is the other direction's, and goes
+   to the place that has that direction's first stage. */
 Status pipeline_tie(const SessionPipeline *p)
 {
     const PipelinePlace *at = p->place;
     const Param *tied = model_tied(at->whole);
-    int peer, chunk, i = tied ? params_find(&at->held.params, tied->name) : -1;
+    int i = tied ? params_find(&at->held.params, tied->name) : -1;
     if (i < 0 || (at->grid.stages == 1 && !at->both_uses)) return OK;
     float *x = gradients(p) + at->held.params.params[i].offset;
-    if (at->both_uses) return add_other_use(p, 0, x, gradients(p) + at->held.params.size, param_held(tied));
-    bool first = false;
-    for (int k = 0; k < chunks_of(p); k++) first |= stage_is_first(place_stage(at, k));
-    pipeline_home(shape(p), first ? at->grid.stages - 1 : 0, 0, &peer, &chunk);
-    return add_other_use(p, peer, x, NULL, param_held(tied));
+    return add_other_use(p, other_place(p), x, at->both_uses ? gradients(p) + at->held.params.size : x,
+                         param_held(tied));
 }
 
 /* ---- losses ---- */
@@ -147,12 +163,36 @@ int pipeline_last_chunk(const PipelinePlace *at, int direction)
     return -1;
 }
 
+typedef struct {
+    double loss[2], correct[2];
+    double works, busy, filled; /* seconds until the rank's last work; with a work; with K-FAC's in a gap */
+} Row;
+
+/* In the order of replicas, or with virtual ranks as a tree. */
+static void add_replicas(SessionPipeline *p, const Row *all) // (ranks)
+{
+    const PipelinePlace *at = p->place;
+    int64_t terms = p->session->plan.input.virtual_ranks;
+    Stats branches[1 + MOST_WAITING];
+    int held = 0;
+    for (int q = 0; q < place_replicas(at); q++) {
+        int number, chunk;
+        pipeline_home(shape(p), at->grid.stages - 1, q % at->grid.directions, &number, &chunk);
+        const Row *row = &all[number * at->grid.replicas + q / at->grid.directions];
+        Stats *last = &branches[held++];
+        *last = (Stats){.loss = {row->loss[0], row->loss[1]},
+                        .correct = {(int64_t)row->correct[0], (int64_t)row->correct[1]}};
+        for (int added = terms ? sum_tree_added(terms, 0, q, q + 1) : q > 0; added > 0; added--, held--, last--)
+            for (int slot = 0; slot < 2; slot++) {
+                last[-1].loss[slot] += last->loss[slot];
+                last[-1].correct[slot] += last->correct[slot];
+            }
+    }
+    p->sums = branches[0];
+}
+
 Status pipeline_sum_losses(SessionPipeline *p)
 {
-    typedef struct {
-        double loss[2], correct[2];
-        double works, busy, filled; /* seconds until the rank's last work; with a work; with K-FAC's in a gap */
-    } Row;
     const PipelinePlace *at = p->place;
     Ranks *ranks = p->session->options.ranks;
     const double *kfac = p->kfac.seconds;
@@ -180,16 +220,7 @@ Status pipeline_sum_losses(SessionPipeline *p)
     double bubble = p->ranks * longest - busy;
     p->times.bubble = longest > 0 ? bubble / (p->ranks * longest) : 0;
     p->times.filled = bubble > 0 ? filled / bubble : 0;
-    p->sums = (Stats){0};
-    for (int q = 0; q < place_replicas(at); q++) {
-        int number, chunk;
-        pipeline_home(shape(p), at->grid.stages - 1, q % at->grid.directions, &number, &chunk);
-        const Row *row = &all[number * at->grid.replicas + q / at->grid.directions];
-        for (int slot = 0; slot < 2; slot++) {
-            p->sums.loss[slot] = q ? p->sums.loss[slot] + row->loss[slot] : row->loss[slot];
-            p->sums.correct[slot] += (int64_t)row->correct[slot];
-        }
-    }
+    add_replicas(p, all);
 done:
     free(all);
     return status;

@@ -123,6 +123,14 @@ static void name_divisors(int64_t number, Buf *out)
 Status setup_virtual(const Config *c, int ranks, PlanInput *in)
 {
     if (!c->virtual_ranks || !in->training) return OK;
+    in->virtual_ranks = c->virtual_ranks;
+    in->grain_tokens = c->grain_tokens > in->max_length ? c->grain_tokens : in->max_length;
+    if (strcmp(c->wire, "fp32") != 0)
+        return fail(E_USAGE,
+                    "--virtual-ranks with --wire %s: terms would be rounded between ranks alone, so bits would depend "
+                    "on the number of ranks. Use --wire fp32",
+                    c->wire);
+    if (place_wanted(c)) return OK; /* pipeline_plan checks them, and each replica is one */
     if (c->virtual_ranks % ranks != 0) {
         Buf allowed = {0};
         name_divisors(c->virtual_ranks, &allowed);
@@ -132,17 +140,8 @@ Status setup_virtual(const Config *c, int ranks, PlanInput *in)
         buf_free(&allowed);
         return status;
     }
-    if (strcmp(c->pipeline, "none") != 0)
-        return fail(E_USAGE, "--virtual-ranks with --pipeline %s: pipelines add in an order of their own", c->pipeline);
-    if (strcmp(c->wire, "fp32") != 0)
-        return fail(E_USAGE,
-                    "--virtual-ranks with --wire %s: terms would be rounded between ranks alone, so bits would depend "
-                    "on the number of ranks. Use --wire fp32",
-                    c->wire);
-    in->virtual_ranks = c->virtual_ranks;
     in->virtual_each = c->virtual_ranks / ranks;
     in->virtual_waiting = sum_tree_waiting(c->virtual_ranks, ranks);
-    in->grain_tokens = c->grain_tokens > in->max_length ? c->grain_tokens : in->max_length;
     return OK;
 }
 

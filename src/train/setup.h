@@ -28,8 +28,8 @@ Status setup_optimizer(const Config *c, Optimizer *o);
 Status setup_schedule(const Config *c, int64_t n_examples, RateSchedule *schedule);
 /* --audit, as far as plans know it. E_USAGE. */
 Status setup_audit(const Config *c, PlanInput *in);
-/* --virtual-ranks and --grain-tokens, after in->max_length. E_USAGE: so many virtual ranks do not run on so many ranks.
- */
+/* --virtual-ranks and --grain-tokens, after in->max_length. E_USAGE: so many virtual ranks do not run on so many ranks;
+   of a pipeline pipeline_plan finds that. */
 Status setup_virtual(const Config *c, int ranks, PlanInput *in);
 /* Gradient buckets by --bucket-size and --wire, slices by --shard. */
 void setup_exchange(const Config *c, const ParamTable *params, int ranks, int rank, Exchange *x);

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # --virtual-ranks on devices with memory of their own, over Gloo: fine-tuning and pretraining have the same bits on any
-# number of ranks, sharded or not, with any --micro-batch-tokens and policy; the device's memory is the plan's.
+# number of ranks, sharded or not, with any --micro-batch-tokens and policy, and by a pipeline; the device's memory is
+# the plan's.
 set -euo pipefail
 # shellcheck source=tests/dist/ranks.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../dist/ranks.sh"
@@ -55,6 +56,15 @@ task=("${pretrain[@]}" --precision fp32)
 run one 1
 run two 2 --recompute offload
 same two
+
+# A pipeline has the bits of as many virtual ranks as it has replicas; the word embedding's two gradients are summed, too.
+common+=(--virtual-ranks 2)
+rm -r one
+run one 1
+start 2 piped "${task[@]}" "${common[@]}" --output-dir piped --pipeline chimera --stages 2
+ended 0
+cmp <(losses one) <(losses piped) || complain "a pipeline has other losses than two virtual ranks"
+cmp {one,piped}/model.safetensors || complain "a pipeline has other weights than two virtual ranks"
 
 start 2 refused "${task[@]}" "${common[@]}" --comm nccl --output-dir refused
 ended 2

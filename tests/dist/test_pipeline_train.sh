@@ -191,7 +191,6 @@ refused "takes 2 ranks" --pipeline chimera --stages 2
 refused "name one schedule" --pipeline all --stages 2
 refused "leave out --shard" --pipeline gpipe --stages 1 --shard optimizer
 refused "leave out --audit" --pipeline gpipe --stages 1 --audit recompute
-refused "leave out --virtual-ranks" --pipeline gpipe --stages 1 --virtual-ranks 2
 refused "needs --pipeline" --stages 2
 refused "needs as many layers" --pipeline gpipe --stages 9
 refused "--recompute offload" --pipeline gpipe --stages 1 --recompute offload

@@ -142,19 +142,39 @@ run one 1 1 96 none none
 run two 1 1 step none none
 ! cmp -s one/model.safetensors two/model.safetensors || complain "micro-batches change no bit without --virtual-ranks"
 
-# A pipeline of two replicas has the bits of two virtual ranks where a share is one micro-batch and one grain, not where
-# it is several.
-same_as_replicas() { # same_as_replicas TOKENS: of a micro-batch and of a grain
-    rm -rf pipeline virtual
-    task=("${glue[@]}" --backend ref --threads 1 --output-dir pipeline --max-steps 2 --batch-size 8 --micro-batch-tokens "$1")
-    start 4 pipeline "${task[@]}" --pipeline gpipe --stages 2
+# A pipeline has the bits of as many virtual ranks as it has replicas, and a run goes on by it or without it.
+common+=(--virtual-ranks 2 --batch-size 21)
+piped() { # piped RANKS OPTION...: the task's run by a pipeline, in piped, has the bits of `one`
+    rm -rf piped
+    start "$1" piped "${task[@]}" "${common[@]}" --output-dir piped "${@:2}"
     ended 0
-    start 1 virtual "${task[@]}" --output-dir virtual --virtual-ranks 2 --grain-tokens "$1"
-    ended 0
-    cmp -s pipeline/model.safetensors virtual/model.safetensors
+    same_as_one "${*:2}"
 }
-same_as_replicas 2048 || complain "two replicas of a pipeline and two virtual ranks have other bits"
-! same_as_replicas 48 || complain "grains of 48 tokens change no bit of a pipeline's replicas"
+same_as_one() {
+    cmp <(losses one) <(losses piped) || complain "${task[0]}, $1: other losses"
+    cmp {one,piped}/model.safetensors || complain "${task[0]}, $1: other weights"
+    cmp {one,piped}/checkpoint-4/optimizer.safetensors || complain "${task[0]}, $1: other moments"
+}
+rm -r one
+run one 1 1 step none none
+piped 2 --pipeline chimera --stages 2 --micro-batch-tokens 200
+rm -r piped/checkpoint-4 piped/model.safetensors piped/run.json
+run piped 2 1 96 full none
+grep -q "resuming from piped/checkpoint-2" piped.0 || complain "the run did not resume"
+! grep -q "not bit-exact" piped.0 || complain "from a pipeline: $(grep 'not bit-exact' piped.0)"
+same_as_one "from the middle without a pipeline"
+task=("${pretrain[@]}" --backend cpu) # two gradients of the word embedding
+rm -r one
+run one 1 1 96 none none
+piped 2 --pipeline chimera --stages 2
+piped 4 --pipeline zb-h1 --stages 2 --micro-batch-tokens 96
+if [ "${CAIRN_TEST_DEEP:-}" = 1 ]; then
+    for n in 2 4; do
+        for schedule in gpipe 1f1b zb-h1; do piped $((2 * n)) --pipeline $schedule --stages $n --recompute full; done
+    done
+    piped 4 --pipeline zb-v --stages 4
+    piped 2 --pipeline gpipe --stages 1
+fi
 
 # what is refused
 alone() { expect "$1" "$CAIRN_BINARY" "${glue[@]}" --output-dir refused --max-steps 1 "${@:2}"; }
@@ -166,4 +186,6 @@ says "--virtual-ranks with --wire bf16"
 alone 2 --virtual-ranks 2 --micro-batch-tokens 100
 says "less than a grain of"
 alone 0 --virtual-ranks 6 --dry-run # any number on one rank
+alone 2 --virtual-ranks 2 --pipeline gpipe --stages 1
+says "give --virtual-ranks 1"
 finish
