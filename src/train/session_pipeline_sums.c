@@ -110,18 +110,18 @@ static Status add_other_use(const SessionPipeline *p, int peer, float *x, float 
 {
     const Session *s = p->session;
     const Backend *b = s->options.backend;
-    float *received = s->memory.base[REGION_COMM], *sent = received + p->place->bucket;
+    float *received = s->memory.base[REGION_COMM], *copy = peer < 0 ? received : received + p->place->bucket;
     for (int64_t at = 0; at < count; at += p->place->bucket) {
         int64_t n = count - at < p->place->bucket ? count - at : p->place->bucket;
         size_t bytes = (size_t)n * sizeof *x;
-        float *own;
-        const float *other = received;
-        TRY(backend_download(b, sent, y + at, bytes));
-        if (peer >= 0)
-            TRY(swap_uses(p, peer, sent, received, bytes));
-        else
-            other = sent;
+        float *own, *sent = y + at;
         TRY(pipeline_take(s, x + at, n, &own));
+        if (y == x)
+            sent = own;
+        else if (b->device)
+            TRY(backend_download(b, sent = copy, y + at, bytes));
+        if (peer >= 0) TRY(swap_uses(p, peer, sent, received, bytes));
+        const float *other = peer < 0 ? sent : received;
         for (int64_t i = 0; i < n; i++) own[i] += other[i];
         TRY(pipeline_put(s, x + at, n));
     }
