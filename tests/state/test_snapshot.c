@@ -175,11 +175,18 @@ static void test_weights_that_are_not_finite(void **state)
 {
     World *w = world_open(*state, 1);
     Sample *s = sample_of(6);
+    float *weights = s->arrays[0];
+    int64_t n = w->table.size;
     write_all(w, 5, 1);
-    s->arrays[0][17] = NAN;
-    assert_int_equal(write_rank(w, 0, s, 2, 1), SNAPSHOT_FAILED);
-    assert_message("step 6: weights are not finite");
-    assert_int_equal(step_of(w), 5);
+    for (int64_t i = 0; i < n; i += 1 + n / 67) {
+        int64_t place = i + 1 + n / 67 < n ? i : n - 1; /* the last one, too */
+        float before = weights[place];
+        weights[place] = i % 2 ? NAN : -INFINITY;
+        assert_int_equal(write_rank(w, 0, s, 2 + i, 1), SNAPSHOT_FAILED);
+        assert_message("step 6: weights are not finite");
+        assert_int_equal(step_of(w), 5);
+        weights[place] = before;
+    }
     sample_free(s);
     world_close(w);
 }
