@@ -29,6 +29,10 @@ typedef struct {
     double ecc_corrected, ecc_uncorrected; /* errors of its memory since the driver was loaded */
 } DeviceSample;
 
+/* Lanes: those of plans (plan/plan.h) first, then those for links between GPUs, whose work may wait long for another
+   rank. */
+enum { DEVICE_LINKS = 3, DEVICE_LANES = DEVICE_LINKS + 8 };
+
 typedef struct Device Device;
 
 struct Device {
@@ -50,14 +54,16 @@ struct Device {
     /* Lanes beside the compute lane, which work at the same time. `choose_lane` chooses the lane of the ops, records
        and waits that follow. An event marks the place where its lane was when it was last recorded; a lane that waits
        for it continues only after that. Slots are small numbers. `pin` returns host memory for OFFLOAD and FETCH:
-       zeroed, 4096-byte aligned. `stream` is the chosen lane's (cudaStream_t), for collectives. All NULL where there is
-       one lane: then everything runs in the order of the plan, and nothing can be offloaded. */
+       zeroed, 4096-byte aligned. `copy` copies on the chosen lane between memory of `alloc` and `pin`, any way, and
+       returns at once. `stream` is the chosen lane's (cudaStream_t), for collectives. All NULL where there is one lane:
+       then everything runs in the order of the plan, and nothing can be offloaded. */
     Status (*choose_lane)(Device *d, int lane);
     Status (*event_record)(Device *d, int slot);
     Status (*event_wait)(Device *d, int slot);
     Status (*event_done)(Device *d, int slot, bool *done); /* never waits */
     Status (*pin)(Device *d, size_t bytes, void **p);
     void (*unpin)(Device *d, void *p, size_t bytes);
+    Status (*copy)(Device *d, void *to, const void *from, size_t bytes);
     void *(*stream)(Device *d);
 
     /* Graphs: ops called between begin and end do not run. They become one graph of the compute lane, which can be

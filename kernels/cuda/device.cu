@@ -174,9 +174,14 @@ static Status load_kernels(void)
     return OK;
 }
 
+/* A lane must not wait behind the work of another one that waits for a rank, so each has a queue of the GPU of its own:
+   CUDA's default is 8, its most 32. */
+static void ask_for_queues(void) { setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); }
+
 static Status open_gpu(int local_rank)
 {
     DeviceInfo *info = &the_device.info;
+    ask_for_queues();
     TRY(find_driver(info));
     TRY(find_gpu(local_rank, &the_device.gpu));
     TRY(describe_gpu(the_device.gpu, info));

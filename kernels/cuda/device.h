@@ -41,17 +41,16 @@ void device_memory(Device *d, size_t *total, size_t *available, size_t *context)
 size_t device_used(Device *d);         /* `context`, and the decrease of `free` since */
 void device_measure_memory(Device *d); /* once all libraries are loaded: measures `context` and `free` */
 
-/* Compute, copy, comm, as plan.h counts them. While a graph is captured a lane belongs to it from its first wait on,
-   and compute must have waited for it at the end. Nothing may be allocated, uploaded, downloaded or waited for by the
-   host in between. */
-#define DEVICE_LANES 3
+/* While a graph is captured a lane belongs to it from its first wait on, and compute must have waited for it at the
+   end. Nothing may be allocated, uploaded, downloaded or waited for by the host in between. */
 Status device_choose_lane(Device *d, int lane);
 Status device_event_record(Device *d, int slot);
 Status device_event_wait(Device *d, int slot);
 Status device_event_done(Device *d, int slot, bool *done);
 Status device_pin(Device *d, size_t bytes, void **p);
-void device_unpin(Device *d, void *p, size_t bytes); /* takes NULL */
-void *device_stream(Device *d);                      /* cudaStream_t; of the twin a CudaHostStream */
+void device_unpin(Device *d, void *p, size_t bytes);                     /* takes NULL */
+Status device_copy(Device *d, void *to, const void *from, size_t bytes); /* cuda_copy */
+void *device_stream(Device *d); /* cudaStream_t; of the twin a CudaHostStream */
 
 Status device_capture_begin(Device *d);
 Status device_capture_end(Device *d, void **graph);
@@ -64,7 +63,7 @@ void device_range_begin(Device *d, const char *name);        /* nvtx.cu */
 void device_range_end(Device *d);
 
 /* ---- for ops: on the lane that was chosen ---- */
-/* Between device memory and memory of `pin`, either way; returns at once. */
+/* Between device memory and memory of `pin`, any way; returns at once. */
 Status cuda_copy(void *to, const void *from, size_t bytes);
 Status cuda_clear(void *p, size_t bytes);         /* zeros */
 Status cuda_launched(const char *file, int line); /* of the launch before */

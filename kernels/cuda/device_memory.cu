@@ -62,13 +62,15 @@ void device_unpin(Device *, void *p, size_t)
     (void)cudaFreeHost(p);
 }
 
-/* ---- for ops, on the chosen lane ---- */
+/* ---- on the chosen lane ---- */
 
 Status cuda_copy(void *to, const void *from, size_t bytes)
 {
     return device_queued(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, the_device.now),
-                         "a copy between device and host failed");
+                         "a copy of the device's memory failed");
 }
+
+Status device_copy(Device *, void *to, const void *from, size_t bytes) { return cuda_copy(to, from, bytes); }
 
 Status cuda_clear(void *p, size_t bytes)
 {

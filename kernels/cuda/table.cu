@@ -122,6 +122,7 @@ static Device *cuda_device(void)
     d.event_done = device_event_done;
     d.pin = device_pin;
     d.unpin = device_unpin;
+    d.copy = device_copy;
     d.stream = device_stream;
     const char *graphs = getenv("CAIRN_CUDA_GRAPHS");
     bool captured = !graphs || strcmp(graphs, "0") != 0;

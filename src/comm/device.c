@@ -13,6 +13,7 @@
 
 struct CommDevice {
     Comm *comm;
+    int rank, size; /* of the communicator */
     const NcclModule *module;
     void *nccl;
     NcclPiece *pieces; // (n_pieces) room for them
@@ -116,8 +117,7 @@ static Status nccl_failed(CommDevice *d)
                 comm_peer_name(c, c->rank), d->error);
 }
 
-/* Never waits. E_PEER where a rank is lost or NCCL failed. */
-static Status check_peers(CommDevice *d)
+Status comm_device_check(CommDevice *d)
 {
     Watch *watch = d->comm->group->watch; /* NULL: one rank */
     Loss loss;
@@ -142,23 +142,28 @@ static Status fail_late(CommDevice *d, double seconds)
     return fail_lost(d, watch_report(watch, laggard, LOSS_LATE, seconds));
 }
 
-Status comm_device_wait(CommDevice *d, Status (*done)(void *self, bool *done), void *self)
+Status comm_device_await(CommDevice *d, Status (*done)(void *self, bool *done), void *self)
 {
     double begin = clock_monotonic(), patience = d->comm->peer_timeout_s * COMM_PATIENCE;
     for (bool over = false;; pause_briefly()) {
         Status status = done(self, &over);
         if (status != OK) { /* the GPU failed, or NCCL's kernel did because a rank is lost */
             char *why = mem_strdup(status_message());
-            Status known = check_peers(d);
+            Status known = comm_device_check(d);
             if (known == OK) status = fail(status, "%s", why);
             free(why);
             return known == OK ? status : known;
         }
-        if (over && !atomic_load(&d->ended)) break;
-        TRY(check_peers(d));
+        if (over && !atomic_load(&d->ended)) return OK;
+        TRY(comm_device_check(d));
         double waited = clock_monotonic() - begin;
         if (waited > patience && d->comm->group->watch) return fail_late(d, waited);
     }
+}
+
+Status comm_device_wait(CommDevice *d, Status (*done)(void *self, bool *done), void *self)
+{
+    TRY(comm_device_await(d, done, self));
     d->pending = false;
     return OK;
 }
@@ -175,7 +180,7 @@ static Status await_accepted(CommDevice *d, NcclState state)
 {
     d->pending = true;
     for (double end = clock_monotonic() + COMM_CONNECT_S; state == NCCL_BUSY; pause_briefly()) {
-        TRY(check_peers(d));
+        TRY(comm_device_check(d));
         if (clock_monotonic() > end) {
             snprintf(d->error, sizeof d->error, "no answer within %.0f s", COMM_CONNECT_S);
             return nccl_failed(d);
@@ -187,19 +192,22 @@ static Status await_accepted(CommDevice *d, NcclState state)
 
 /* ---- opening ---- */
 
-/* Sends rank 0's id to all, or its error. */
-static Status share_id(Comm *c, const NcclModule *m, void *id)
+/* Sends the id of the first of `ranks` (NULL: all) to the others, or its error. */
+static Status share_id(const CommDevice *d, const int *ranks, void *id)
 {
     struct {
         int32_t bad;
         char error[252];
         char id[NCCL_ID_BYTES];
     } x = {0};
-    if (c->rank == 0) x.bad = m->new_id(x.id, x.error, sizeof x.error) != NCCL_DONE;
-    TRY(comm_broadcast(c, &x, sizeof x, 0));
+    int first = ranks ? ranks[0] : 0;
+    if (d->rank == 0) x.bad = d->module->new_id(x.id, x.error, sizeof x.error) != NCCL_DONE;
+    if (!ranks) TRY(comm_broadcast(d->comm, &x, sizeof x, 0));
+    if (ranks && d->rank > 0) TRY(comm_receive(d->comm, first, &x, sizeof x));
+    for (int r = 1; ranks && d->rank == 0 && r < d->size; r++) TRY(comm_send(d->comm, ranks[r], &x, sizeof x));
     memcpy(id, x.id, sizeof x.id);
     x.error[sizeof x.error - 1] = '\0';
-    return x.bad ? fail(E_FAIL, "NCCL on %s: %s", comm_peer_name(c, 0), x.error) : OK;
+    return x.bad ? fail(E_FAIL, "NCCL on %s: %s", comm_peer_name(d->comm, first), x.error) : OK;
 }
 
 /* Passes on the chosen network, unless the user has set these variables. NCCL allocates all memory at the start, where
@@ -218,19 +226,19 @@ static void set_environment(const Comm *c)
     if (may_share()) setenv("NCCL_HOSTID", text, 0);
 }
 
-Status comm_device_open(Comm *c, CommDevice **device)
+static Status open_device(Comm *c, const int *ranks, int rank, int size, int most_blocks, CommDevice **device)
 {
     Status status = OK;
     char id[NCCL_ID_BYTES];
     CommDevice *d = mem_alloc(sizeof *d);
     *device = NULL;
-    *d = (CommDevice){.comm = c};
+    *d = (CommDevice){.comm = c, .rank = rank, .size = size};
     TRY_DONE(load_nccl(&d->module));
     set_environment(c);
-    TRY_DONE(share_id(c, d->module, id));
+    TRY_DONE(share_id(d, ranks, id));
     int version = d->module->version();
     snprintf(d->describe, sizeof d->describe, "NCCL %d.%d.%d", version / 10000, version / 100 % 100, version % 100);
-    d->nccl = d->module->open(id, c->rank, c->size, d->error, sizeof d->error);
+    d->nccl = d->module->open(id, rank, size, most_blocks, d->error, sizeof d->error);
     if (!d->nccl) TRY_DONE(fail(E_PEER, "%s: NCCL cannot begin to connect: %s", comm_peer_name(c, c->rank), d->error));
     comm_add_wait(c->group, abort_device, d, true);
     TRY_DONE(await_accepted(d, NCCL_BUSY));
@@ -240,6 +248,16 @@ Status comm_device_open(Comm *c, CommDevice **device)
 done:
     comm_device_close(d);
     return status;
+}
+
+Status comm_device_open(Comm *c, CommDevice **device) { return open_device(c, NULL, c->rank, c->size, 0, device); }
+
+Status comm_device_open_part(Comm *c, const int *ranks, int size, int most_blocks, CommDevice **device)
+{
+    int rank = 0;
+    while (rank < size && ranks[rank] != c->rank) rank++;
+    CHECK(rank < size, "rank %d opens the communicator of others", c->rank);
+    return open_device(c, ranks, rank, size, most_blocks, device);
 }
 
 const char *comm_device_describe(const CommDevice *d) { return d->describe; }
@@ -280,7 +298,7 @@ Status comm_device_sum(CommDevice *d, void *x, size_t count, Dtype type, void *s
 static Status queue_parts(CommDevice *d, float *x, const Intervals *parts, bool sum, void *stream)
 {
     d->n_pieces = 0;
-    for (int r = 0; r < d->comm->size; r++)
+    for (int r = 0; r < d->size; r++)
         for (int i = 0; i < parts[r].count; i++) {
             Interval v = parts[r].intervals[i];
             MEM_GROW(d->pieces, d->n_pieces, d->cap_pieces);
@@ -305,4 +323,9 @@ Status comm_device_broadcast(CommDevice *d, float *x, size_t count, int root, vo
 {
     const NcclPiece all = {x, count, root};
     return await_accepted(d, d->module->pieces(d->nccl, &all, 1, false, stream, d->error, sizeof d->error));
+}
+
+Status comm_device_pass(CommDevice *d, bool send, int peer, void *x, size_t bytes, void *stream)
+{
+    return await_accepted(d, d->module->pass(d->nccl, x, bytes, send, peer, stream, d->error, sizeof d->error));
 }

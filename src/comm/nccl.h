@@ -25,14 +25,18 @@ typedef struct {
 typedef struct {
     int (*version)(void);                                          /* 22809 is 2.28.9; 0: unknown */
     NcclState (*new_id)(void *id, char *error, size_t error_size); /* NCCL_ID_BYTES; by one rank, for all */
-    /* Begins to connect, on the current device of the calling thread: see `state`. NULL: failed. */
-    void *(*open)(const void *id, int rank, int size, char *error, size_t error_size);
+    /* Begins to connect, on the current device of the calling thread: see `state`. At most so many thread blocks move
+       its data (0: as NCCL chooses). NULL: failed. */
+    void *(*open)(const void *id, int rank, int size, int most_blocks, char *error, size_t error_size);
     /* The sum of all ranks' x, in place, on all. */
     NcclState (*all_reduce)(void *nccl, void *x, size_t count, NcclType type, void *stream, char *error,
                             size_t error_size);
     /* As one operation. */
     NcclState (*pieces)(void *nccl, const NcclPiece *pieces, int n, bool sum, void *stream, char *error,
                         size_t error_size);
+    /* Sends `bytes` at x to a rank, or receives them from it. */
+    NcclState (*pass)(void *nccl, void *x, size_t bytes, bool send, int peer, void *stream, char *error,
+                      size_t error_size);
     NcclState (*state)(void *nccl, char *error, size_t error_size);  /* also reports later failures */
     NcclState (*finish)(void *nccl, char *error, size_t error_size); /* after all queued work has ended, before close */
     void (*abort)(void *nccl); /* from any thread: ends queued work and the connection; then only close may be called */
@@ -40,6 +44,6 @@ typedef struct {
 } NcclModule;
 
 /* A module exports `const uint64_t cairn_module_abi = NCCL_MODULE_ABI` and `const NcclModule cairn_comm_nccl`. */
-#define NCCL_MODULE_ABI (UINT64_C(0x6e63636c) << 32 | (uint64_t)sizeof(NcclModule) << 8 | 2)
+#define NCCL_MODULE_ABI (UINT64_C(0x6e63636c) << 32 | (uint64_t)sizeof(NcclModule) << 8 | 3)
 
 #endif

@@ -176,7 +176,7 @@
     /* ranks */                                                                                                        \
     X(comm, Choice, "auto", 0, 0, "auto self gloo nccl", "NAME", NONE, "*dy",                                          \
       "how gradients are exchanged: gloo (from a GPU through the host's memory), nccl (from GPU to GPU), self (one "   \
-      "rank alone); auto: nccl where each rank has a GPU of its own, else gloo")                                       \
+      "rank alone); auto: nccl where each rank has a GPU of its own, else gloo; in a pipeline gloo")                   \
     X(rendezvous, Text, "auto", 0, 0, "", "WHERE", NONE, "*ldyRS",                                                     \
       "where ranks meet: file:DIR (shared by all hosts), tcp://HOST[:PORT] (rank 0 serves it); auto: from the "        \
       "launcher's environment")                                                                                        \

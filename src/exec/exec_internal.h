@@ -50,10 +50,12 @@ struct Exec {
     int n_records, cap_records;
     int *marks; /* (n_records): the first of a record's two marks; 0: the host knows its times */
     int cap_marks;
-    CommLane *comm_lane; /* NULL: the plan has no REDUCE */
-    bool copies;         /* the copy lane has work */
-    bool reducing;       /* the micro-batch that runs is its step's last */
-    const int *slots;    /* (N_SLOTS) of the work that runs; NULL: none */
+    CommLane *comm_lane;    /* NULL: the plan has no REDUCE */
+    bool copies;            /* the copy lane has work */
+    bool reducing;          /* the micro-batch that runs is its step's last */
+    const int *slots;       /* (N_SLOTS) of the work that runs; NULL: none */
+    const ExecLinks *links; /* of that work; NULL: none */
+    bool forward;           /* that work is an F */
     double comm_busy, comm_waited;
     VirtualSums sums;
     RowKind *summed;   /* (n_instrs): exec_summed_rows */

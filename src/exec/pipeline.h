@@ -1,9 +1,10 @@
 /* A place of a pipeline: its chunks, and the boundaries that pass between places while works run.
 
-   Boundaries go through staging buffers in the host's memory, AHEAD for each chunk, way and direction of travel: a send
-   copies into the next one and posts it, a receive waits for the next one and copies it out. A device's buffers are
-   pinned, and the copies are its downloads and uploads. Receives are posted as soon as a buffer is free, so a boundary
-   travels while both ends compute. Everything exists before the first step. */
+   Boundaries go through staging buffers, pipeline_buffers for each chunk, way and direction of travel: a send copies
+   into the next one and posts it, a receive waits for the next one and copies it out. Receives are posted as soon as a
+   buffer is free, in the order of the works that take them, so a boundary travels while both ends compute. The buffers
+   lie in the host's memory, and messages are a Comm's; or in the memory of GPUs, between which they pass by NCCL.
+   Everything exists before the first step. */
 #ifndef CAIRN_EXEC_PIPELINE_H
 #define CAIRN_EXEC_PIPELINE_H
 
@@ -11,12 +12,24 @@
 
 typedef struct ExecPipeline ExecPipeline;
 
+/* A connection between the GPUs of two places, for what goes forward, or backward, from one to the other. */
+typedef struct {
+    int from, to; /* places; their ranks in `device` are 0 and 1 */
+    bool forward;
+    CommDevice *device; /* the caller's */
+} PipelineWire;
+enum { PIPELINE_WIRES = 8 }; /* of a place: two neighbours, two ways, to and fro */
+/* Those of a place without their devices, in the order in which all places open theirs. Returns their number. */
+int exec_pipeline_wires(const Pipeline *shape, int place, PipelineWire wires[PIPELINE_WIRES]);
+
 typedef struct {
     Comm *comm;          /* of the pipeline: rank = place; its own, since messages have tags here. NULL: one
                             place */
     Pipeline shape;      /* with the most micro-batches of a run */
     Exec *const *chunks; // (shape.chunks) of this place
     int place;
+    const PipelineWire *wires; // (n_wires) of this place; 0: boundaries go through the hosts' memory
+    int n_wires;
     size_t boundary; /* bytes of the largest */
     /* Writes the inputs of a chunk's micro-batch, before its F. */
     Status (*fill)(void *self, int chunk, int micro, const int slots[N_SLOTS]);
@@ -27,11 +40,12 @@ typedef struct {
     void *self;
 } ExecPipelineOptions;
 
-/* E_MEMORY: a device's buffers cannot be pinned. The caller closes *pipeline, also then. */
+/* E_MEMORY: there is no room for the buffers. The caller closes *pipeline, also then. */
 Status exec_pipeline_open(const ExecPipelineOptions *options, ExecPipeline **pipeline);
 void exec_pipeline_close(ExecPipeline *p); /* takes NULL; after a failure too */
-/* Staging buffers of a place, in host memory, each of a boundary's bytes. */
-int exec_pipeline_buffers(const Pipeline *shape, int place);
+/* Staging buffers of a place, each of a boundary's bytes: those between places, which between GPUs lie in the device's
+   memory; or (`handed`) those between its own chunks, in the host's. */
+int exec_pipeline_buffers(const Pipeline *shape, int place, bool handed);
 
 /* What all places know beforehand. Of chimera each direction has its own micro-batches; else the first is all. */
 typedef struct {

@@ -41,25 +41,21 @@ static void take_slots(const Exec *e, WorkKind kind, const int slots[N_SLOTS], i
     }
 }
 
-static Status run_link(Exec *e, InstrId i, bool forward, const RowCounts *rows, const ExecLinks *links)
+static Status pass_link(Exec *e, InstrId i, const RowCounts *rows)
 {
     const Instr *instr = &e->plan->instrs[i];
     bool send = instr->op == OP_SEND;
     TensorId x = send ? instr->in[SEND_IN_x] : instr->out[RECEIVE_OUT_x];
-    double begin = clock_monotonic();
-    TRY(links->pass(links->self, send, forward, exec_place(e, x, e->slots), plan_tensor_bytes(e->plan, x, rows)));
-    double end = clock_monotonic();
-    if (e->tracing) exec_add_record(e, (ExecRecord){i, *rows, begin, end, begin, end}, 0);
-    return OK;
+    return e->links->pass(e->links->self, send, e->forward, exec_place(e, x, e->slots),
+                          plan_tensor_bytes(e->plan, x, rows));
 }
 
 /* A boundary, a watched instr, or all instrs up to the next boundary; *next is the one after. */
-static Status run_from(Exec *e, InstrId i, InstrId end, WorkKind kind, const RowCounts *rows, const ExecLinks *links,
-                       InstrId *next)
+static Status run_from(Exec *e, InstrId i, InstrId end, const RowCounts *rows, InstrId *next)
 {
     const Plan *p = e->plan;
     *next = i + 1;
-    if (op_is_link(p->instrs[i].op)) return run_link(e, i, kind == WORK_FORWARD, rows, links);
+    if (op_is_link(p->instrs[i].op)) return exec_run_noted(e, i, rows, LANE_COMPUTE, pass_link);
     if (exec_watched(e)) return exec_run_named(e, i, rows);
     while (*next < end && !op_is_link(p->instrs[*next].op)) ++*next;
     for (InstrId k = i; k < *next; k++)
@@ -69,12 +65,12 @@ static Status run_from(Exec *e, InstrId i, InstrId end, WorkKind kind, const Row
 }
 
 /* With checks a work goes on behind a value that is not finite, because other places wait for its boundary. */
-static Status run_instrs(Exec *e, Range range, WorkKind kind, const RowCounts *rows, const ExecLinks *links)
+static Status run_instrs(Exec *e, Range range, const RowCounts *rows)
 {
     char *bad = NULL;
     Status status = OK;
     for (InstrId i = range.first, next; i < range.first + range.count; i = next) {
-        TRY_DONE(run_from(e, i, range.first + range.count, kind, rows, links, &next));
+        TRY_DONE(run_from(e, i, range.first + range.count, rows, &next));
         if (e->options.check && !bad && exec_check_finite(e, i, rows) != OK) bad = mem_strdup(status_message());
     }
     if (bad) status = fail(E_NUMERIC, "%s", bad);
@@ -88,8 +84,11 @@ Status exec_run_work(Exec *e, WorkKind kind, const int slots[N_SLOTS], const Row
     int own[N_SLOTS];
     take_slots(e, kind, slots, own);
     e->slots = own;
-    Status status = run_instrs(e, e->plan->work[kind], kind, rows, links);
+    e->links = links;
+    e->forward = kind == WORK_FORWARD;
+    Status status = run_instrs(e, e->plan->work[kind], rows);
     e->slots = NULL;
+    e->links = NULL;
     return status;
 }
 
@@ -101,7 +100,7 @@ Status exec_run_curvature(Exec *e, WorkKind kind, int layer, const int slots[N_S
     take_slots(e, kind, slots, own);
     e->slots = own;
     for (InstrId i = all.first; i < all.first + all.count && status == OK; i++)
-        if (e->plan->instrs[i].layer == layer) status = run_instrs(e, (Range){i, 1}, kind, rows, NULL);
+        if (e->plan->instrs[i].layer == layer) status = run_instrs(e, (Range){i, 1}, rows);
     e->slots = NULL;
     return status;
 }

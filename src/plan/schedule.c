@@ -17,6 +17,16 @@ const char *pipeline_name(PipelineKind kind) { return pipelines[kind].name; }
 int pipeline_chunks(PipelineKind kind) { return pipelines[kind].least; }
 bool pipeline_consecutive(PipelineKind kind) { return pipelines[kind].least == 1; }
 bool pipeline_splits_backward(PipelineKind kind) { return kind == PIPELINE_ZB_H1 || kind == PIPELINE_ZB_V; }
+
+/* Places of interleaved that are far apart are in groups of other sizes, and the longer the pipeline the more
+   boundaries lie between them. Found by schedule_verify for up to 24 places, 90 micro-batches and 5 chunks (tests/plan/
+   test_schedule.c has a part). */
+int pipeline_buffers(const Pipeline *p)
+{
+    int more = p->kind == PIPELINE_INTERLEAVED ? (p->places + 2) / 3 : 0;
+    return more > 2 ? more : 2;
+}
+
 char work_letter(WorkKind kind) { return "FBIWAGV"[kind]; }
 
 Status pipeline_check(const Pipeline *p)

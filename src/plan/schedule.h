@@ -45,6 +45,8 @@ int pipeline_stage(const Pipeline *p, int place, int chunk);
 void pipeline_home(const Pipeline *p, int stage, int direction, int *place, int *chunk); /* the reverse */
 /* Micro-batches that pass through a chunk: all but in chimera, whose chunk 0 goes down and chunk 1 up. */
 int pipeline_micros(const Pipeline *p, int chunk);
+/* Of a chunk, for the boundaries that it sends, or receives, one way: with fewer, ranks may wait for each other. */
+int pipeline_buffers(const Pipeline *p);
 bool pipeline_splits_backward(PipelineKind kind); /* into input and weight gradients */
 
 /* F, B or its halves I and W. A schedule has these; with K-FAC the steps behind a refresh have others between them:

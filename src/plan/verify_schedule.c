@@ -1,10 +1,8 @@
-/* The check of a schedule. It knows where stages are, and trusts nothing else of schedule.c: neither order, slots nor
-   sums. */
+/* The check of a schedule. It knows where stages are and how many buffers there are, and trusts nothing else of
+   schedule.c: neither order, slots nor sums. */
 #include <stdlib.h>
 
 #include "plan/schedule.h"
-
-#define AHEAD 2 /* messages that a rank posts before it needs them, on each link */
 
 typedef struct {
     int from, to; /* works: the one that sends and the one that receives */
@@ -197,11 +195,15 @@ static Status match_messages(Verifier *v, int place)
     return OK;
 }
 
-/* A message moves when it was sent and is awaited: at most AHEAD before it is read, and into a slot that is free. */
+/* Messages of a link move one after another, each when it was sent and its receiver has a buffer and a slot for it. */
 static void move_messages(const Verifier *v, Link *l, int to)
 {
-    while (l->moved < l->sent && l->moved < l->used + AHEAD && v->next[to] > v->freed[l->messages[l->moved].to])
-        l->moved++;
+    const Work *works = v->s->works;
+    for (; l->moved < l->sent; l->moved++) {
+        int receiver = l->messages[l->moved].to, held = 0;
+        for (int m = l->used; m < l->moved; m++) held += works[l->messages[m].to].chunk == works[receiver].chunk;
+        if (held == pipeline_buffers(&v->s->shape) || v->next[to] <= v->freed[receiver]) return;
+    }
 }
 
 static bool can_run(const Verifier *v, int place, int i)
@@ -209,6 +211,7 @@ static bool can_run(const Verifier *v, int place, int i)
     const Schedule *s = v->s;
     const Work *w = &s->works[i];
     int chunk, from = neighbour(s, place, w, true, &chunk), to = neighbour(s, place, w, false, &chunk);
+    int buffers = pipeline_buffers(&s->shape);
     if (from == place) {
         neighbour(s, place, w, true, &chunk);
         if (*work_index(v, place, chunk, w->kind, w->micro) >= i) return false;
@@ -217,10 +220,10 @@ static bool can_run(const Verifier *v, int place, int i)
         move_messages(v, l, place);
         if (l->moved == l->used) return false;
     }
-    if (to < 0 || to == place || is_forward(w) || w->micro == 0) return true;
-    Link *l = link_of(v, w, place, to); /* dx has one buffer a chunk */
+    if (to < 0 || to == place || w->micro < buffers) return true; /* it has a buffer to send from */
+    Link *l = link_of(v, w, place, to);
     move_messages(v, l, to);
-    return v->message[*work_index(v, place, w->chunk, w->kind, w->micro - 1)] < l->moved;
+    return v->message[*work_index(v, place, w->chunk, w->kind, w->micro - buffers)] < l->moved;
 }
 
 static void advance_rank(Verifier *v, int place, int i)

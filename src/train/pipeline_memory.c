@@ -206,6 +206,15 @@ static void held_once(const Maker *m, int place, size_t bytes[N_REGIONS])
     free(stages);
 }
 
+/* Of boundaries between GPUs. */
+static size_t device_staging(const Maker *m, int place)
+{
+    const PlanInput *in = input(m);
+    if (strcmp(m->r->c->comm, "nccl") != 0 || m->r->accounts->n == 1) return 0;
+    return (size_t)exec_pipeline_buffers(shape(m), place, false) * (size_t)m->rows.count[ROWS_TOKENS] *
+           (size_t)in->model->config.hidden * dtype_size(in->compute);
+}
+
 static void make_place(Maker *m, int place)
 {
     size_t bytes[N_REGIONS] = {0}, transients = 0;
@@ -215,6 +224,7 @@ static void make_place(Maker *m, int place)
     for (int chunk = 0; chunk < shape(m)->chunks; chunk++) add_chunk(m, place, chunk, bytes, &transients);
     bytes[REGION_ACT] += transients;
     held_once(m, place, bytes);
+    bytes[REGION_ACT] += device_staging(m, place);
     (void)accounts_set_peaks(&accounts, bytes);
     of->activations = bytes[REGION_ACT];
     of->peak = accounts.row[0].peak;

@@ -45,7 +45,6 @@ Status place_check(const Config *c, bool training)
     } refused[] = {
         {!training, "without training", "evaluate and predict without --pipeline"},
         {strcmp(c->shard, "none") != 0, "and --shard optimizer", "leave out --shard"},
-        {strcmp(c->comm, "nccl") == 0, "and --comm nccl", "use --comm gloo"},
         {strcmp(c->audit, "off") != 0, "and --audit", "leave out --audit"},
         {c->poison, "and --poison", "leave out --poison"},
     };
@@ -80,7 +79,7 @@ static Status choose(PipelineKind kind, const PipelineRequest *r, PipelinePlan *
     return OK;
 }
 
-static PipelineKind kind_of(const Config *c)
+PipelineKind place_kind(const Config *c)
 {
     for (int k = 0; k < N_PIPELINES; k++)
         if (strcmp(c->pipeline, pipeline_name((PipelineKind)k)) == 0) return (PipelineKind)k;
@@ -186,7 +185,7 @@ static void take_number(PipelinePlace *p, const Ranks *ranks)
 Status place_choose(const Config *c, const PlanInput *in, const Accounts *accounts, Ranks *ranks, PipelinePlace **place)
 {
     Status status = OK;
-    PipelineKind kind = kind_of(c);
+    PipelineKind kind = place_kind(c);
     Accounts least = *accounts;
     LayerCosts none = {0};
     PipelineRequest r = {.c = c, .ranks = ranks_size(ranks), .in = in, .accounts = &least, .given = &none};
@@ -257,12 +256,18 @@ Pipeline place_evaluation(const PipelinePlace *p)
     return one;
 }
 
-size_t place_staging(const PipelinePlace *p, const RunPlan *plan)
+static int staging_buffers(const PipelinePlace *p, const Pipeline *of, bool device)
+{
+    int handed = exec_pipeline_buffers(of, p->number, true), sent = exec_pipeline_buffers(of, p->number, false);
+    return device ? (p->by_devices ? sent : 0) : handed + (p->by_devices ? 0 : sent);
+}
+
+size_t place_staging(const PipelinePlace *p, const RunPlan *plan, bool device)
 {
     const Pipeline evaluation = place_evaluation(p);
-    size_t bytes = (size_t)exec_pipeline_buffers(shape(p), p->number) * place_boundary(p, &plan->train);
+    size_t bytes = (size_t)staging_buffers(p, shape(p), device) * place_boundary(p, &plan->train);
     if (plan->input.evaluation)
-        bytes += (size_t)exec_pipeline_buffers(&evaluation, p->number) * place_boundary(p, &plan->eval);
+        bytes += (size_t)staging_buffers(p, &evaluation, device) * place_boundary(p, &plan->eval);
     return bytes;
 }
 

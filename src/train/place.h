@@ -36,6 +36,8 @@ struct PipelinePlace {
     double step_s;         /* predicted */
     int64_t bucket;        /* elements that travel at once in a sum: whole norm blocks */
     Dtype wire;
+    bool by_devices; /* boundaries go from GPU to GPU, and their buffers lie in the device's memory. The caller sets it
+                      */
     PlaceFill fill;
     Kfac kfac;              /* of what this rank holds, a part for each chunk; interval 0: none */
     const Kfac *whole_kfac; /* the caller's */
@@ -43,6 +45,7 @@ struct PipelinePlace {
 
 /* --pipeline asks for one. */
 bool place_wanted(const Config *c);
+PipelineKind place_kind(const Config *c);
 /* E_USAGE names an option that a run by a pipeline does not have, or one of pipelines alone. */
 Status place_check(const Config *c, bool training);
 /* Collective. Rank 0 splits layers and chooses levels and micro-batches; every schedule is verified. E_USAGE, and
@@ -85,12 +88,13 @@ Intervals *place_norm_parts(const PipelinePlace *p);
    caller frees. A rank holds every tensor of its slice. */
 Intervals *place_slices(const PipelinePlace *p);
 /* Bytes of the region COMM: scratch of the sums, and behind it, with a device, a copy of what the host exchanges (at
-   most place_copy_bytes at once). Of boundaries' staging for plans with such a capacity. */
+   most place_copy_bytes at once). Of boundaries' staging for plans with such a capacity, in the host's memory or a
+   `device`'s. */
 size_t place_scratch_bytes(const PipelinePlace *p, const Backend *b);
 size_t place_copy_bytes(const PipelinePlace *p);
 size_t place_comm_bytes(const PipelinePlace *p, const Backend *b);
 size_t place_boundary(const PipelinePlace *p, const Plan *plan);
-size_t place_staging(const PipelinePlace *p, const RunPlan *plan);
+size_t place_staging(const PipelinePlace *p, const RunPlan *plan, bool device);
 /* The pipeline that evaluates: chimera's first direction alone. */
 Pipeline place_evaluation(const PipelinePlace *p);
 

@@ -111,7 +111,8 @@ static void add_bytes(RunPlan *p)
     if (!p->input.place || !p->input.training) return;
     p->train.region_bytes[REGION_SCRATCH] = p->bytes[REGION_SCRATCH];
     p->train.region_bytes[REGION_COMM] = place_comm_bytes(p->input.place, p->input.backend);
-    p->bytes[REGION_COMM] = p->train.region_bytes[REGION_COMM] + place_staging(p->input.place, p);
+    p->bytes[REGION_COMM] = p->train.region_bytes[REGION_COMM] + place_staging(p->input.place, p, false);
+    p->bytes[REGION_ACT] += place_staging(p->input.place, p, true);
 }
 
 static void share_activations(RunPlan *p, bool training)

@@ -55,9 +55,10 @@ typedef struct {
     double step_s;                   /* predicted; 0 without training */
     Plan train, eval;                /* zeroed if not wanted */
     ModelTensors train_tensors, eval_tensors;
-    ChunkPlans *more;        // (chunks of the place − 1); NULL without a pipeline
-    Segment *segments;       /* (params.count), of training */
-    size_t bytes[N_REGIONS]; /* of both plans, which share the memory; with a pipeline COMM has its staging too */
+    ChunkPlans *more;  // (chunks of the place − 1); NULL without a pipeline
+    Segment *segments; /* (params.count), of training */
+    size_t
+        bytes[N_REGIONS]; /* of both plans, which share the memory; with a pipeline COMM has its staging too, or ACT */
     Accounts accounts;
     bool fits;
 } RunPlan;

@@ -15,6 +15,7 @@
 #include "model/model.h"
 #include "optim/optim.h"
 #include "plan/plan.h"
+#include "train/place_devices.h"
 #include "train/ranks.h"
 #include "train/run_plan.h"
 
@@ -25,6 +26,7 @@ typedef struct {
     const volatile sig_atomic_t *stop; /* see ExecOptions; may be NULL. With several ranks in evaluation alone */
     Ranks *ranks;                      /* NULL: one. The caller's */
     CommDevice *comm_device;           /* the ranks' GPUs are connected; NULL: they are not. The caller's */
+    const PlaceDevices *devices;       /* the same in a pipeline */
 } SessionOptions;
 
 /* Arrays of the flat space, (whole->params.size) each; moments only with training. */

@@ -126,10 +126,13 @@ static Status fill_eval(void *self, int chunk, int micro, const int slots[N_SLOT
 static Status open_links(SessionPipeline *p)
 {
     const RunPlan *plan = &p->session->plan;
+    const PlaceDevices *devices = p->session->options.devices;
     ExecPipelineOptions o = {.comm = p->link,
                              .shape = *shape(p),
                              .chunks = p->train,
                              .place = p->place->number,
+                             .wires = devices ? devices->wires : NULL,
+                             .n_wires = devices ? devices->n_wires : 0,
                              .boundary = plan->input.training ? place_boundary(p->place, &plan->train) : 0,
                              .fill = fill_train,
                              .divide = divide,

@@ -120,6 +120,8 @@ Comm *pipeline_group(const SessionPipeline *p, int stage); /* the holders of a s
 /* All Collective. Gradients over the holders of each stage, in ascending order of stages, so that both places of
    chimera that hold two of them do the same. */
 Status pipeline_sum_stages(const SessionPipeline *p);
+/* From GPU to GPU, elements of `x` in the device's memory (session_pipeline_device.c). */
+Status pipeline_sum_on_devices(const Session *s, CommDevice *between, float *x, const Intervals *list);
 /* The two gradients of a tied word embedding become their sum, on all that hold it. */
 Status pipeline_tie(const SessionPipeline *p);
 /* Rows of all ranks, added in the order of replicas; the share of the time until the last work that has no work. */

@@ -66,17 +66,24 @@ static float *gradients(const SessionPipeline *p)
     return exec_data(p->train[0], p->session->plan.train_tensors.grads);
 }
 
+static Status sum_list(const SessionPipeline *p, int stage, const Intervals *list)
+{
+    const PlaceDevices *devices = p->session->options.devices;
+    if (devices) return pipeline_sum_on_devices(p->session, devices->holders, gradients(p), list);
+    for (int i = 0; i < list->count; i++) {
+        Interval v = list->intervals[i];
+        TRY(sum_elements(p, pipeline_group(p, stage), gradients(p) + v.begin, v.end - v.begin));
+    }
+    return OK;
+}
+
 static Status sum_stage(const SessionPipeline *p, int number)
 {
     const PipelinePlace *at = p->place;
     const Stage *stage = &at->stages[number];
-    Comm *group = pipeline_group(p, number);
     Intervals list = {0};
-    Status status = OK;
     stage_elements(p, stage, &list);
-    for (int i = 0; i < list.count && status == OK; i++)
-        status = sum_elements(p, group, gradients(p) + list.intervals[i].begin,
-                              list.intervals[i].end - list.intervals[i].begin);
+    Status status = sum_list(p, number, &list);
     intervals_free(&list);
     return status;
 }
@@ -150,6 +157,12 @@ Status pipeline_tie(const SessionPipeline *p)
     int i = tied ? params_find(&at->held.params, tied->name) : -1;
     if (i < 0 || (at->grid.stages == 1 && !at->both_uses)) return OK;
     float *x = gradients(p) + at->held.params.params[i].offset;
+    const PlaceDevices *devices = p->session->options.devices;
+    if (devices && devices->uses) {
+        Interval all = {0, param_held(tied)};
+        const Intervals list = {.intervals = &all, .count = 1, .size = all.end};
+        return pipeline_sum_on_devices(p->session, devices->uses, x, &list);
+    }
     return add_other_use(p, other_place(p), x, at->both_uses ? gradients(p) + at->held.params.size : x,
                          param_held(tied));
 }

@@ -167,14 +167,20 @@ static Status check_comm_device(const Config *c, Ranks *ranks, const Backend *b)
     return comm_device_ready(ranks_comm(ranks), b->device->unit);
 }
 
+/* NCCL's memory is counted, and its version is among the libraries. */
+static void note_comm_device(const Ranks *ranks, Backend *b, const char *what, const char *nccl)
+{
+    if (b->device->measure_memory) b->device->measure_memory(b->device);
+    size_t len = strlen(b->describe);
+    snprintf(b->describe + len, sizeof b->describe - len, ", %s", nccl);
+    if (ranks_first(ranks)) log_info("%s from GPU to GPU: %s", what, nccl);
+}
+
 static Status open_comm_device(Ranks *ranks, Backend *b, CommDevice **device)
 {
     Status own = comm_device_open(ranks_comm(ranks), device);
     TRY(own == E_PEER ? own : ranks_all(ranks, own)); /* after E_PEER the other ranks cannot be reached */
-    if (b->device->measure_memory) b->device->measure_memory(b->device);
-    size_t len = strlen(b->describe);
-    snprintf(b->describe + len, sizeof b->describe - len, ", %s", comm_device_describe(*device));
-    if (ranks_first(ranks)) log_info("gradients go from GPU to GPU: %s", comm_device_describe(*device));
+    note_comm_device(ranks, b, "gradients go", comm_device_describe(*device));
     return OK;
 }
 
@@ -203,14 +209,6 @@ static Status check_backends(Ranks *ranks, const Backend *b)
     return comm_agree(ranks_comm(ranks), &(CommFact){"the backend", b->name}, 1);
 }
 
-/* Boundaries and gradients of a pipeline go through the hosts' memory. */
-static Status check_places(Ranks *ranks, const Backend *b)
-{
-    if (!ranks) return OK;
-    TRY(check_backends(ranks, b));
-    return b->device ? warn_shared_device(ranks, b->device) : OK;
-}
-
 Status setup_comm_device(const Config *c, Ranks *ranks, Backend *backend, CommDevice **device)
 {
     *device = NULL;
@@ -225,6 +223,21 @@ Status setup_comm_device(const Config *c, Ranks *ranks, Backend *backend, CommDe
     if (status == E_USAGE && ranks_first(ranks))
         log_warn("gradients go through the host's memory and Gloo, not from GPU to GPU: %s", status_message());
     return status == E_USAGE ? OK : status;
+}
+
+/* Boundaries and gradients of a pipeline go through the hosts' memory, or as --comm nccl asks. */
+static Status open_place_devices(const Config *c, const Model *model, Setup *s)
+{
+    PipelineGrid grid;
+    if (!s->ranks) return OK;
+    TRY(check_backends(s->ranks, s->backend));
+    if (strcmp(c->comm, "nccl") != 0) return s->backend->device ? warn_shared_device(s->ranks, s->backend->device) : OK;
+    Status status = check_comm_device(c, s->ranks, s->backend);
+    if (status != OK) return status_context(status, "--comm nccl");
+    TRY(pipeline_grid(c, place_kind(c), ranks_size(s->ranks), model->config.layers, &grid));
+    TRY(place_devices_open(&grid, model_tied(model) != NULL, s->ranks, s->backend, &s->devices));
+    note_comm_device(s->ranks, s->backend, "boundaries and gradients go", place_devices_describe(s->devices));
+    return OK;
 }
 
 static Status open_exchange(const Config *c, const ParamTable *params, Setup *s)
@@ -259,12 +272,12 @@ static Status open_kfac(const Config *c, const Model *model, Setup *s)
 /* In place of planner_choose. */
 static Status plan_place(const Config *c, PlanInput *in, const Accounts *accounts, Setup *s)
 {
-    TRY(check_places(s->ranks, s->backend));
     if (!s->backend->op[OP_BLOCK_SUMS].run)
         return fail(E_USAGE,
                     "--pipeline: the backend '%s' has no sums of norm blocks, so it cannot update a stage alone",
                     s->backend->name);
     TRY(place_choose(c, in, accounts, s->ranks, &s->place));
+    s->place->by_devices = s->devices != NULL;
     in->place = s->place;
     in->kfac = &s->place->kfac;
     in->model = &s->place->chunks[0];
@@ -280,7 +293,7 @@ Status setup_plan(const Config *c, const PlanInput *need, Setup *s)
     Accounts accounts;
     TRY(setup_virtual(c, ranks_size(s->ranks), &in));
     bool pipeline = in.training && place_wanted(c);
-    if (in.training && !pipeline) TRY(open_exchange(c, &in.model->params, s));
+    if (in.training) TRY(pipeline ? open_place_devices(c, in.model, s) : open_exchange(c, &in.model->params, s));
     if (in.training) TRY(open_kfac(c, in.model, s));
     in.backend = s->backend;
     in.compute = s->compute;
@@ -333,13 +346,15 @@ SessionOptions setup_session(const Setup *s, const Config *c)
                             .seed = (uint64_t)c->seed,
                             .stop = signals_stop(),
                             .ranks = s->ranks,
-                            .comm_device = s->comm_device};
+                            .comm_device = s->comm_device,
+                            .devices = s->devices};
 }
 
 void setup_free(Setup *s)
 {
     run_plan_free(&s->plan);
     comm_device_close(s->comm_device);
+    place_devices_close(s->devices);
     backend_close(s->backend);
     exchange_free(&s->exchange);
     place_free(s->place);

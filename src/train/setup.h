@@ -16,6 +16,7 @@ typedef struct {
     Kfac kfac;
     PipelinePlace *place;    /* --pipeline, for training; NULL */
     CommDevice *comm_device; /* connects the ranks' GPUs; setup_free closes it. NULL: gradients go through the hosts */
+    PlaceDevices *devices;   /* the same for a pipeline's place */
     RunPlan plan;            /* until a session takes it over */
 } Setup;
 

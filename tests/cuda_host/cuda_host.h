@@ -81,13 +81,14 @@ Status cuda_host_run(const CudaHostKernel &kernel, dim3 grid, dim3 block, size_t
    another as far ahead as it can be, so that a missing event shows as a wrong result. A graph runs the same way. The
    seed is CAIRN_TEST_LANE_SEED (default 1); every run has another order. Failures show at the wait. */
 typedef std::function<Status()> CudaHostWork;
-constexpr int cuda_host_lanes = 3;
+constexpr int cuda_host_lanes = 11;
 Status cuda_host_submit(CudaHostWork work); /* to the lane that was chosen; at first 0 */
 Status cuda_host_submit_to(int lane, CudaHostWork work);
 Status cuda_host_lane_choose(int lane);
 Status cuda_host_event_record(int slot);
 Status cuda_host_event_wait(int slot); /* E_FAIL if it was never recorded, or, in a graph, outside it */
 Status cuda_host_wait();               /* until all submitted work has run */
+Status cuda_host_wait_lane(int lane);  /* until that of a lane has run */
 /* Work with other processes: its lane, once it gets there, and cuda_host_wait wait until `ready` returns true. Not
    in graphs. */
 Status cuda_host_submit_when(int lane, std::function<bool()> ready);

@@ -38,6 +38,7 @@ static Block *pinned; /* of the host */
 /* CAIRN_TEST_CUDA_HOST_FAR: only queued work and copies reach the device's memory; the host that touches it itself gets
    a SIGSEGV. Not under AddressSanitizer, whose heap has other things in the same pages. */
 static bool far_away;
+static_assert(cuda_host_lanes == DEVICE_LANES, "the executor's lanes are the device's");
 static int reaching; /* nested */
 
 static void protect(const Block *b, bool open)
@@ -72,7 +73,11 @@ const DeviceInfo *device_info(void) { return &device.info; }
 static void queue_outside(const CudaHostStream *stream, bool (*run)(void *), void (*drop)(void *), void *work)
 {
     std::shared_ptr<void> held(work, drop);
-    CHECK(cuda_host_submit_when(stream->lane, [=] { return run(held.get()); }) == OK, "%s", status_message());
+    auto reaching_run = [=] {
+        Reach reached;
+        return run(held.get());
+    };
+    CHECK(cuda_host_submit_when(stream->lane, reaching_run) == OK, "%s", status_message());
 }
 
 void *device_stream(Device *)
@@ -206,7 +211,7 @@ Status device_upload(Device *, void *to, const void *from, size_t bytes)
 
 Status device_download(Device *, void *to, const void *from, size_t bytes)
 {
-    TRY(cuda_host_wait());
+    TRY(cuda_host_wait_lane(0));
     TRY(check_guards());
     Reach reached;
     memcpy(to, from, bytes);
@@ -240,6 +245,8 @@ Status cuda_copy(void *to, const void *from, size_t bytes)
         return OK;
     });
 }
+
+Status device_copy(Device *, void *to, const void *from, size_t bytes) { return cuda_copy(to, from, bytes); }
 
 Status cuda_clear(void *p, size_t bytes)
 {

@@ -145,21 +145,27 @@ Status cuda_host_wait()
     return Runner(items).run(false);
 }
 
-Status cuda_host_event_done(int slot, bool *done)
+/* Runs what need not wait for work outside. */
+static Status run_ready(uint64_t event, bool *recorded)
 {
-    size_t at = static_cast<size_t>(slot);
-    if (at >= queues.slot.size() || queues.slot[at] == 0) return fail(E_FAIL, "event %d was never recorded", slot);
     std::vector<Item> items;
     items.swap(queues.pending);
     Runner runner(items);
     TRY(runner.run(true));
-    *done = true;
+    *recorded = true;
     for (size_t i = 0; i < items.size(); i++) {
         if (runner.done[i]) continue;
-        if (items[i].kind == RECORD && items[i].event == queues.slot[at]) *done = false;
+        if (items[i].kind == RECORD && items[i].event == event) *recorded = false;
         queues.pending.push_back(std::move(items[i]));
     }
     return OK;
+}
+
+Status cuda_host_event_done(int slot, bool *done)
+{
+    size_t at = static_cast<size_t>(slot);
+    if (at >= queues.slot.size() || queues.slot[at] == 0) return fail(E_FAIL, "event %d was never recorded", slot);
+    return run_ready(queues.slot[at], done);
 }
 
 /* ---- submitting ---- */
@@ -188,6 +194,19 @@ static Status submit(Item item)
         queues.pending.push_back(std::move(item));
     else if (item.kind == WORK)
         return run_work(item.work);
+    return OK;
+}
+
+Status cuda_host_wait_lane(int lane)
+{
+    uint64_t event = ++queues.n_events;
+    bool done = false;
+    TRY(submit({RECORD, lane, nullptr, event, nullptr}));
+    for (;; usleep(100)) {
+        TRY(run_ready(event, &done));
+        if (done) break;
+    }
+    queues.lazy = !queues.pending.empty();
     return OK;
 }
 

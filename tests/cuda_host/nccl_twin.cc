@@ -1,9 +1,10 @@
 /* NCCL's twin for ranks on the host executor: the functions that src/comm/nccl/ calls, as a libnccl.so.2 of version
    0.0.1. Collectives go through shared memory at their turn in the stream (stream.h) and add in rank order, in the type
-   of the elements, so their bits are those of Gloo. It connects in the background, as NCCL does, and a collective whose
-   peer does not arrive waits until it is aborted. CAIRN_TEST_NCCL_BREAKS=RANK:N: on that rank the Nth collective never
-   ends, and the communicator has an error; 0: it never connects. CAIRN_TEST_NCCL_LOG: a file for the variables that
-   NCCL would have read from the environment. */
+   of the elements, so their bits are those of Gloo. A sending and its receipt, between the two ranks of a communicator,
+   end together, and ranks that disagree about what comes next break the communicator. It connects in the background, as
+   NCCL does, and work whose peer does not arrive waits until it is aborted. CAIRN_TEST_NCCL_BREAKS=RANK:N: on that rank
+   of a communicator the Nth work never ends, and the communicator has an error; 0: it never connects.
+   CAIRN_TEST_NCCL_LOG: a file for the variables that NCCL would have read from the environment. */
 #include <nccl.h>
 
 #include <fcntl.h>
@@ -28,6 +29,7 @@ constexpr size_t window_bytes = 64 << 10;
 /* Rounds are counted from 1. A rank posts its data for a round when all have read the round before. */
 struct Window {
     std::atomic<uint64_t> posted, taken;
+    uint64_t what; /* the data is part of */
     alignas(64) char data[window_bytes];
 };
 
@@ -36,7 +38,7 @@ struct Shared {
     Window window[most_ranks];
 };
 
-enum Kind { ALL_REDUCE, REDUCE, BROADCAST };
+enum Kind { ALL_REDUCE, REDUCE, BROADCAST, PASS };
 
 struct Work {
     ncclComm *comm;
@@ -69,7 +71,13 @@ static bool connected(const ncclComm *c) { return c->shared->arrived.load() >= c
 
 /* ---- a collective ---- */
 
-static size_t size_of(ncclDataType_t type) { return type == ncclFloat32 ? 4 : 8; }
+static size_t size_of(ncclDataType_t type) { return type == ncclUint8 ? 1 : type == ncclFloat32 ? 4 : 8; }
+
+/* The same on all ranks. */
+static uint64_t what_of(const Work *w)
+{
+    return ((w->count * 16 + w->kind) * 16 + w->type) * most_ranks + static_cast<uint64_t>(w->root);
+}
 
 template <typename T> static void add_windows(const ncclComm *c, char *to, size_t n)
 {
@@ -84,7 +92,8 @@ static void take(const Work *w, size_t n)
 {
     const ncclComm *c = w->comm;
     char *to = w->to + w->at * size_of(w->type);
-    if (w->kind == BROADCAST)
+    if (w->kind == PASS && w->root == c->rank) return;
+    if (w->kind == BROADCAST || w->kind == PASS)
         memcpy(to, c->shared->window[w->root].data, n * size_of(w->type));
     else if (w->kind == REDUCE && w->root != c->rank)
         return;
@@ -115,11 +124,15 @@ static bool run(void *work)
         if (c->broken) return false;
         if (!w->posted) {
             if (!all_at(c, &Window::taken, round - 1)) return false;
-            memcpy(own->data, w->from + w->at * size_of(w->type), n * size_of(w->type));
+            if (w->from) memcpy(own->data, w->from + w->at * size_of(w->type), n * size_of(w->type));
+            own->what = what_of(w);
             own->posted.store(round, std::memory_order_release);
             w->posted = true;
         }
         if (!all_at(c, &Window::posted, round)) return false;
+        for (int r = 0; r < c->size; r++)
+            if (c->shared->window[r].what != own->what) c->broken = true;
+        if (c->broken) return false;
         take(w, n);
         own->taken.store(round, std::memory_order_release);
         w->posted = false;
@@ -250,6 +263,18 @@ ncclResult_t ncclReduce(const void *from, void *to, size_t count, ncclDataType_t
                         ncclComm_t c, cudaStream_t stream)
 {
     return queue(c, REDUCE, from, to, count, type, root, stream);
+}
+
+ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int peer, ncclComm_t c, cudaStream_t stream)
+{
+    return c->size == 2 && peer == 1 - c->rank ? queue(c, PASS, from, nullptr, count, type, c->rank, stream)
+                                               : ncclInvalidUsage;
+}
+
+ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncclComm_t c, cudaStream_t stream)
+{
+    return c->size == 2 && peer == 1 - c->rank ? queue(c, PASS, nullptr, to, count, type, peer, stream)
+                                               : ncclInvalidUsage;
 }
 
 ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataType_t type, int root, ncclComm_t c,

@@ -1,11 +1,20 @@
 #!/usr/bin/env bash
-# Pipelines on devices with memory of their own, boundaries and sums through the hosts: every schedule has the losses,
-# weights and moments of as many devices without a pipeline as it has replicas, to the last bit; it saves, resumes,
-# evaluates, survives a lost rank and is profiled; the device's memory is the plan's.
+# Pipelines on devices with memory of their own, boundaries and sums through the hosts, and by NCCL's twin (nccl_twin.cc,
+# which adds in rank order): every schedule has the losses, weights and moments of as many devices without a pipeline as
+# it has replicas, to the last bit; it saves, resumes, evaluates, survives a lost rank and is profiled; the device's
+# memory is the plan's.
 set -euo pipefail
 # shellcheck source=tests/dist/ranks.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../dist/ranks.sh"
 export CAIRN_TEST_CUDA_HOST_DEVICE=64 CAIRN_TEST_CUDA_HOST_GPUS=4 CAIRN_TEST_CUDA_HOST_FAR=1
+
+build=${CAIRN_TEST_BUILD_DIR:-$source_dir/build}
+twin=$build/tests/cuda_host/nccl
+nccl=nccl
+if [ ! -e "$build/cairn_nccl.so" ] || [ ! -e "$twin/libnccl.so.2" ]; then
+    echo "built without NCCL: all runs go through the hosts" && nccl=gloo
+fi
+export LD_LIBRARY_PATH=$twin
 
 make_tiny_bert tiny
 sed -i 's/"num_hidden_layers": 2/"num_hidden_layers": 4/; s/"hidden_size": 32/"hidden_size": 16/
@@ -15,7 +24,7 @@ head -n 14 "$sample/train.tsv" >data/train.tsv
 for name in dev_matched dev_mismatched; do head -n 5 "$sample/$name.tsv" >"data/$name.tsv"; done
 glue=(glue --model-config tiny/config.json --vocab tiny/vocab.txt --data-dir data --do-train --backend cuda_host
     --max-seq-length 8 --batch-size 9 --micro-batch-tokens 16 --bucket-size 20KiB --learning-rate 1e-3
-    --max-grad-norm 0.05 --comm gloo --snapshot-steps 0)
+    --max-grad-norm 0.05 --snapshot-steps 0)
 this=("${glue[@]}" --precision fp32 --max-steps 2)
 
 # same DIR DIR STEP: losses, weights and moments to the last bit
@@ -27,14 +36,16 @@ same() {
     [ "$(losses "$2" | wc -l)" -eq "$3" ] || complain "$2 has not $3 losses"
 }
 
-# piped RANKS REFERENCE SCHEDULE...: a run of "${this[@]}" by this pipeline, in $out, has the reference's bits and its planned memory
+# piped COMM RANKS REFERENCE SCHEDULE...: a run of "${this[@]}" by this pipeline, in $out, has the reference's bits and its planned memory
 piped() {
-    local n=$1 like=$2 r
-    shift 2
-    out="$n of $*"
-    start "$n" log "${this[@]}" --output-dir "$out" --pipeline "$@"
+    local comm=$1 n=$2 like=$3 r
+    shift 3
+    out="$n of $* by $comm"
+    start "$n" log "${this[@]}" --output-dir "$out" --comm "$comm" --pipeline "$@"
     ended 0
     same "$like" "$out" 2
+    [ "$comm" = gloo ] || grep -q 'boundaries and gradients go from GPU to GPU: NCCL 0.0.1' log.0 ||
+        complain "$out: the log does not name NCCL"
     [ "$(json_number "$out/run.json" measured_peak_bytes)" = "$(json_number "$out/run.json" planned_peak_bytes)" ] ||
         complain "$out: $(grep peak_bytes "$out/run.json")"
     for ((r = 1; r < n; r++)); do
@@ -52,17 +63,17 @@ saves=(--save-steps 1 --keep 9 --digest-steps 1)
 plain 1 --do-eval "${saves[@]}"
 # steps of five micro-batches and of two
 for schedule in gpipe 1f1b interleaved zb-h1 zb-v; do
-    [ "$schedule" = zb-v ] || piped 2 plain1 "$schedule" --recompute none
-    piped 2 plain1 "$schedule" --recompute full --do-eval
+    [ "$schedule" = zb-v ] || piped gloo 2 plain1 "$schedule" --recompute none
+    piped "$nccl" 2 plain1 "$schedule" --recompute full --do-eval
     cmp plain1/eval_results.txt "$out/eval_results.txt" || complain "$schedule: another evaluation"
 done
-piped 2 plain1 zb-v "${saves[@]}"
+piped gloo 2 plain1 zb-v "${saves[@]}"
 digests_of() { grep -o '"grads_digest.*' "$1/metrics.jsonl"; }
 [ "$(digests_of plain1)" = "$(digests_of "$out")" ] || complain "zb-v has other digests"
 
 # it resumes by another pipeline, and without one
 staged=$out
-for next in "2 --pipeline 1f1b" "1"; do
+for next in "2 --pipeline 1f1b --comm $nccl" "1"; do
     read -r n schedule <<<"$next"
     rm -r "$staged/checkpoint-2" "$staged/model.safetensors" "$staged/run.json"
     # shellcheck disable=SC2086 # words
@@ -74,11 +85,16 @@ done
 
 # replicas, in bf16
 this=("${glue[@]}" --precision bf16 --max-steps 2 --optimizer lamb)
-plain 2
-piped 2 plain2 chimera --recompute full
-piped 4 plain2 zb-h1 --stages 2 --stage-layers 3,1 --recompute full
-piped 2 plain2 chimera --recompute none --profile 2
-profile=$out/profile
+plain 2 --comm gloo
+piped gloo 2 plain2 chimera --recompute full
+piped "$nccl" 4 plain2 zb-h1 --stages 2 --stage-layers 3,1 --recompute full
+piped "$nccl" 2 plain2 chimera --recompute none --profile 2
+profiled=$out
+plain 4 --comm gloo # four terms, in other orders
+start 4 log "${this[@]}" --output-dir four --comm "$nccl" --pipeline chimera --stages 2
+ended 0
+near plain4 four
+profile=$profiled/profile
 awk -F , 'NR > 1 && ($10 < $9 || $9 < end[$2] - 1e-6) { print "overlap: " $0; bad = 1 } NR > 1 { end[$2] = $10 } END { exit bad || NR < 20 }' \
     "$profile/work.csv" || complain "$profile/work.csv: works overlap, or are few"
 calls=$(awk -F , 'NR > 1 { n += $4; if (!($5 > 0)) bad = 1 } END { print bad ? "bad" : n }' "$profile/kernels.csv")
@@ -90,7 +106,7 @@ sed -n 's/.*"pid": \([0-9]*\), "tid": 1, "ts": \([-0-9.]*\), "dur": \([0-9.]*\),
 # The state in memory is saved after a lost rank.
 peer_timeout=3
 long=("${glue[@]}" --precision fp32 --max-steps 100000 --schedule constant --warmup 0 --save-every 0 --snapshot-steps 1)
-start 2 lost "${long[@]}" --output-dir lost --pipeline 1f1b
+start 2 lost "${long[@]}" --output-dir lost --pipeline 1f1b --comm "$nccl"
 wait_until 30 reached lost 4 || complain "lost does not get to its fourth step"
 kill -KILL -- "$(pgrep -P "${ranks[1]}")"
 code=0
@@ -105,6 +121,17 @@ else
     complain "nothing is saved in lost: $(tail -n 1 lost.0)"
 fi
 
+# A link of NCCL fails; CUDA would give lanes one queue.
+if [ "$nccl" = nccl ]; then
+    CAIRN_TEST_NCCL_BREAKS=1:30 start 2 broken "${long[@]}" --output-dir broken --pipeline 1f1b --comm nccl
+    ended 77
+    grep -q 'NCCL failed (in the background: words of the twin: the test broke it)' broken.0 broken.1 ||
+        complain "NCCL's error is not reported: $(tail -n 1 broken.0)"
+    CUDA_DEVICE_MAX_CONNECTIONS=1 start 2 queues "${long[@]}" --output-dir queues --pipeline 1f1b --comm nccl
+    ended 2
+    grep -q 'CUDA_DEVICE_MAX_CONNECTIONS=1: a pipeline between GPUs has 11 lanes' queues.0 || complain "$(tail -n 1 queues.0)"
+fi
+
 # pretraining: the two gradients of the word embedding on two devices, and on one
 if "$CAIRN_BINARY" wiki --input "$source_dir/tasks/pretrain/sample/sample.xml" --output-dir text 2>/dev/null &&
     "$CAIRN_BINARY" vocab --input text --size 300 --output vocab.txt 2>/dev/null &&
@@ -114,7 +141,8 @@ if "$CAIRN_BINARY" wiki --input "$source_dir/tasks/pretrain/sample/sample.xml" -
     sed -i "s/\"vocab_size\": [0-9]*/\"vocab_size\": $(wc -l <vocab.txt)/" tiny/config.json
     start 1 log "${this[@]}" --output-dir stage1 --pipeline gpipe --stages 1
     ended 0
-    for schedule in zb-v 1f1b; do piped 2 stage1 "$schedule"; done
+    piped gloo 2 stage1 zb-v
+    piped "$nccl" 2 stage1 1f1b
 else
     echo "without shards: pretraining is left out"
 fi
@@ -125,7 +153,6 @@ refused() {
     expect 2 "$CAIRN_BINARY" "${glue[@]}" --max-steps 1 --output-dir refused --pipeline gpipe --stages 1 "${@:2}"
     says "$1"
 }
-refused "use --comm gloo" --comm nccl
 refused "has no K-FAC" --kfac-interval 2
 refused "--recompute offload" --recompute offload
 finish

@@ -82,7 +82,7 @@ static void run_shape(Comm *c, Bench *w, const Job *job, const Shape *s)
                                                       .fill = fill_inputs,
                                                       .self = &place},
                                &p) == OK);
-    require(exec_pipeline_buffers(&s->shape, c->rank) > 0);
+    require(exec_pipeline_buffers(&s->shape, c->rank, false) > 0);
     const int half = s->shape.micros / 2;
     const ExecPass pass = {.schedule = &schedule,
                            .micros = {directions(&s->shape) == 2 ? s->shape.micros - half : s->shape.micros, half},

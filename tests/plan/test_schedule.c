@@ -239,6 +239,22 @@ static void refuses(Schedule *s, const char *why)
     schedule_free(s);
 }
 
+/* All F of the first place's first chunk come before its other works, in slots of their own. */
+static void chunk_first(Schedule *s)
+{
+    int n = 0;
+    for (int i = 0; i < s->first[1]; i++) {
+        Work w = s->works[i];
+        for (int k = 0; k < N_ORDER_SLOTS; k++)
+            if (w.slot[k] >= 0) w.slot[k] = w.micro;
+        s->works[i] = w;
+        if (w.kind != WORK_FORWARD || w.chunk != 0) continue;
+        memmove(&s->works[n + 1], &s->works[n], (size_t)(i - n) * sizeof w);
+        s->works[n++] = w;
+    }
+    for (int k = 0; k < s->shape.chunks * N_SLOTS; k++) s->slots[k] = s->shape.micros;
+}
+
 static void test_verifier(void **state)
 {
     const Pipeline p = {PIPELINE_1F1B, 3, 1, 6}, zero = {PIPELINE_ZB_H1, 3, 1, 6};
@@ -285,6 +301,13 @@ static void test_verifier(void **state)
     schedule_make(&(Pipeline){PIPELINE_ZB_V, 2, 2, 2}, &s);
     int up = find_work(&s, 1, WORK_FORWARD, 1, 0), down = find_work(&s, 1, WORK_FORWARD, 0, 0);
     swap_works(&s, up, down);
+    refuses(&s, "waits forever");
+    schedule_make(&(Pipeline){PIPELINE_ZB_V, 2, 2, 4}, &s); /* so few boundaries have room between two places */
+    chunk_first(&s);
+    assert_ok(schedule_verify(&s));
+    schedule_free(&s);
+    schedule_make(&(Pipeline){PIPELINE_ZB_V, 2, 2, 12}, &s);
+    chunk_first(&s);
     refuses(&s, "waits forever");
 
     /* rule 4 */

@@ -78,7 +78,7 @@ static void close_nccl(void *self)
     free(n);
 }
 
-static void *open_nccl(const void *id, int rank, int size, char *error, size_t error_size)
+static void *open_nccl(const void *id, int rank, int size, int most_blocks, char *error, size_t error_size)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclUniqueId made;
@@ -88,6 +88,7 @@ static void *open_nccl(const void *id, int rank, int size, char *error, size_t e
         return NULL;
     }
     config.blocking = 0;
+    if (most_blocks) config.maxCTAs = most_blocks;
     memcpy(&made, id, sizeof made);
     pthread_mutex_init(&n->lock, NULL);
     ncclResult_t result = ncclCommInitRankConfig(&n->comm, size, made, rank, &config);
@@ -127,6 +128,16 @@ static NcclState move_pieces(void *self, const NcclPiece *piece, int count, bool
     return unlock_comm(n, sum ? "reduce" : "broadcast", result, error, error_size);
 }
 
+static NcclState pass_nccl(void *self, void *x, size_t bytes, bool send, int peer, void *stream, char *error,
+                           size_t error_size)
+{
+    Nccl *n = self;
+    if (!lock_comm(n, error, error_size)) return NCCL_FAILED;
+    ncclResult_t result = send ? ncclSend(x, bytes, ncclUint8, peer, n->comm, stream)
+                               : ncclRecv(x, bytes, ncclUint8, peer, n->comm, stream);
+    return unlock_comm(n, send ? "send" : "receive", result, error, error_size);
+}
+
 static NcclState nccl_state(void *self, char *error, size_t error_size)
 {
     Nccl *n = self;
@@ -144,5 +155,5 @@ static NcclState finish_nccl(void *self, char *error, size_t error_size)
 }
 
 const uint64_t cairn_module_abi = NCCL_MODULE_ABI;
-const NcclModule cairn_comm_nccl = {version,    new_id,      open_nccl,  all_reduce, move_pieces,
-                                    nccl_state, finish_nccl, abort_nccl, close_nccl};
+const NcclModule cairn_comm_nccl = {version,   new_id,     open_nccl,   all_reduce, move_pieces,
+                                    pass_nccl, nccl_state, finish_nccl, abort_nccl, close_nccl};

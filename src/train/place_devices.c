@@ -1,0 +1,96 @@
+#include "train/place_devices.h"
+
+#include <stdlib.h>
+
+/* Of a GPU's thread blocks, for each wire: a message that waits for its peer keeps them. */
+enum { WIRE_BLOCKS = 2 };
+
+/* CUDA's queues: lanes that share one wait for each other, and so may ranks. */
+static Status check_queues(void)
+{
+    const char *set = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    if (!set || atoi(set) >= DEVICE_LANES) return OK;
+    return fail(E_USAGE,
+                "CUDA_DEVICE_MAX_CONNECTIONS=%s: a pipeline between GPUs has %d lanes, which must not wait for each "
+                "other. Leave the variable unset, or give at least %d",
+                set, DEVICE_LANES, DEVICE_LANES);
+}
+
+static int rank_of(const PipelineGrid *g, int place, int pipeline) { return place * g->replicas + pipeline; }
+
+/* In the order of replicas. Both places that hold two stages of chimera have the same holders. */
+static Status open_holders(const PipelineGrid *g, int place, Comm *c, PlaceDevices *d)
+{
+    int other = g->directions == 2 ? g->stages - 1 - place : place, n = 0;
+    int *ranks = mem_array((size_t)g->replicas * 2, sizeof *ranks);
+    for (int q = 0; q < g->replicas; q++) {
+        ranks[n++] = rank_of(g, place < other ? place : other, q);
+        if (other != place) ranks[n++] = rank_of(g, place < other ? other : place, q);
+    }
+    Status status = n > 1 ? comm_device_open_part(c, ranks, n, 0, &d->holders) : OK;
+    free(ranks);
+    return status;
+}
+
+static Status open_uses(const PipelineGrid *g, int place, int pipeline, Comm *c, PlaceDevices *d)
+{
+    int first, last, chunk;
+    pipeline_home(&g->shape, 0, 0, &first, &chunk);
+    pipeline_home(&g->shape, g->stages - 1, 0, &last, &chunk);
+    if (g->directions == 2 || first == last || (place != first && place != last)) return OK;
+    const int ranks[] = {rank_of(g, first, pipeline), rank_of(g, last, pipeline)};
+    return comm_device_open_part(c, ranks, 2, 0, &d->uses);
+}
+
+static Status first_event(void *device, bool *done) { return ((Device *)device)->event_done(device, 0, done); }
+
+/* NCCL connects two ranks at their first message, in which each waits for the other. */
+static Status pass_first(Device *d, CommDevice *device, bool sends)
+{
+    void *x;
+    TRY(d->alloc(d, 1, &x));
+    TRY(d->choose_lane(d, DEVICE_LINKS));
+    Status status = comm_device_pass(device, sends, sends ? 1 : 0, x, 1, d->stream(d));
+    if (status == OK) status = d->event_record(d, 0);
+    if (status == OK) status = comm_device_wait(device, first_event, d);
+    if (status != OK) comm_device_abort(device);
+    d->release(d, x, 1);
+    return status == OK ? d->choose_lane(d, 0) : status;
+}
+
+static Status open_wires(const PipelineGrid *g, int place, int pipeline, Comm *c, Device *device, PlaceDevices *d)
+{
+    d->n_wires = exec_pipeline_wires(&g->shape, place, d->wires);
+    for (int i = 0; i < d->n_wires; i++) {
+        PipelineWire *w = &d->wires[i];
+        const int ranks[] = {rank_of(g, w->from, pipeline), rank_of(g, w->to, pipeline)};
+        TRY(comm_device_open_part(c, ranks, 2, WIRE_BLOCKS, &w->device));
+        TRY(pass_first(device, w->device, w->from == place));
+    }
+    return OK;
+}
+
+Status place_devices_open(const PipelineGrid *g, bool tied, Ranks *ranks, const Backend *b, PlaceDevices **devices)
+{
+    PlaceDevices *d = *devices = mem_alloc(sizeof *d);
+    Comm *c = ranks_comm(ranks);
+    int place = ranks_rank(ranks) / g->replicas, pipeline = ranks_rank(ranks) % g->replicas;
+    TRY(ranks_all(ranks, check_queues()));
+    TRY(open_holders(g, place, c, d));
+    if (tied) TRY(open_uses(g, place, pipeline, c, d));
+    return open_wires(g, place, pipeline, c, b->device, d);
+}
+
+const char *place_devices_describe(const PlaceDevices *d)
+{
+    return comm_device_describe(d->holders ? d->holders : d->wires[0].device);
+}
+
+void place_devices_close(PlaceDevices *d)
+{
+    if (!d) return;
+    for (int i = 0; i < d->n_wires; i++) comm_device_close(d->wires[i].device);
+    comm_device_close(d->uses);
+    comm_device_close(d->holders);
+    free(d);
+}

@@ -1,0 +1,22 @@
+/* Communicators between the GPUs of a pipeline's ranks, which --comm nccl opens before a plan is made, because they
+   take device memory. */
+#ifndef CAIRN_TRAIN_PLACE_DEVICES_H
+#define CAIRN_TRAIN_PLACE_DEVICES_H
+
+#include "exec/pipeline.h"
+#include "train/pipeline.h"
+#include "train/ranks.h"
+
+typedef struct {
+    CommDevice *holders; /* of this place's stages; NULL: this rank alone */
+    CommDevice *uses;    /* of this pipeline, the two places with a tied word embedding, and this is one; NULL */
+    PipelineWire wires[PIPELINE_WIRES];
+    int n_wires;
+} PlaceDevices;
+
+/* Collective. `tied`: the model's word embedding has two uses. The caller closes *devices, also after a failure. */
+Status place_devices_open(const PipelineGrid *grid, bool tied, Ranks *ranks, const Backend *b, PlaceDevices **devices);
+const char *place_devices_describe(const PlaceDevices *d); /* "NCCL 2.28.9" */
+void place_devices_close(PlaceDevices *d);                 /* takes NULL */
+
+#endif
