@@ -147,7 +147,8 @@ Status comm_device_await(CommDevice *d, Status (*done)(void *self, bool *done), 
     double begin = clock_monotonic(), patience = d->comm->peer_timeout_s * COMM_PATIENCE;
     for (bool over = false;; pause_briefly()) {
         Status status = done(self, &over);
-        if (status != OK) { /* the GPU failed, or NCCL's kernel did because a rank is lost */
+        if (status == E_PEER) return status; /* of another communicator */
+        if (status != OK) {                  /* the GPU failed, or NCCL's kernel did because a rank is lost */
             char *why = mem_strdup(status_message());
             Status known = comm_device_check(d);
             if (known == OK) status = fail(status, "%s", why);

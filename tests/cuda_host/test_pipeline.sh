@@ -62,9 +62,11 @@ plain() {
 saves=(--save-steps 1 --keep 9 --digest-steps 1)
 plain 1 --do-eval "${saves[@]}"
 # steps of five micro-batches and of two
-for schedule in gpipe 1f1b interleaved zb-h1 zb-v; do
-    [ "$schedule" = zb-v ] || piped gloo 2 plain1 "$schedule" --recompute none
-    piped "$nccl" 2 plain1 "$schedule" --recompute full --do-eval
+for schedule in gpipe "1f1b --stages 4" interleaved zb-h1 zb-v; do
+    # shellcheck disable=SC2086 # words
+    [ "$schedule" = zb-v ] || piped gloo 2 plain1 $schedule --recompute none
+    # shellcheck disable=SC2086 # words
+    piped "$nccl" 2 plain1 $schedule --recompute full --do-eval
     cmp plain1/eval_results.txt "$out/eval_results.txt" || complain "$schedule: another evaluation"
 done
 piped gloo 2 plain1 zb-v "${saves[@]}"
