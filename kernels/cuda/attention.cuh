@@ -45,22 +45,24 @@ struct AttentionPlace {
     int32_t gap_start, gap_end; /* rows of no sequence that this block clears */
 };
 
-/* Sequence s has the slots (blocks of a head) from ⌊start/64⌋ + s + 1 to where s + 1's begin, start of the one after
-   the last being `rows`: at least as many as its rows and the gap behind it fill, in a grid of known size, without
-   counting. Slots before the first sequence's clear the gap before it. Lanes try 32 sequences at a time. */
-static inline unsigned attention_slots(int64_t rows, int64_t capacity)
+/* Sequence s has the slots (blocks of a head of `own` rows) from ⌊start/own⌋ + s + 1 to where s + 1's begin, start of
+   the one after the last being `rows`: at least as many as its rows and the gap behind it fill, in a grid of known
+   size, without counting. Slots before the first sequence's clear the gap before it. Lanes try 32 sequences at a time.
+ */
+template <int own = ATTENTION_ROWS> static inline unsigned attention_slots(int64_t rows, int64_t capacity)
 {
-    return static_cast<unsigned>(rows / ATTENTION_ROWS + capacity + 1);
+    return static_cast<unsigned>(rows / own + capacity + 1);
 }
 
-template <typename T> __device__ static inline bool attention_place(const Attention<T> &a, AttentionPlace *p)
+template <int own = ATTENTION_ROWS, typename T>
+__device__ static inline bool attention_place(const Attention<T> &a, AttentionPlace *p)
 {
     int slot = static_cast<int>(blockIdx.x), lane = static_cast<int>(threadIdx.x) % CUDA_WARP;
     int n_seqs = min(a.ctl->n_seqs, a.capacity), low = -1, high = n_seqs; /* low's slots begin at or before ours */
-    if (slot >= a.rows / ATTENTION_ROWS + n_seqs + 1) return false;
+    if (slot >= a.rows / own + n_seqs + 1) return false;
     while (high - low > 1) {
         int step = (high - low - 1 + CUDA_WARP - 1) / CUDA_WARP, s = low + (lane + 1) * step;
-        bool before = s < high && a.span[s][0] / ATTENTION_ROWS + s + 1 <= slot;
+        bool before = s < high && a.span[s][0] / own + s + 1 <= slot;
         low += __popc(__ballot_sync(CUDA_FULL, before)) * step;
         high = min(high, low + step);
     }
@@ -68,9 +70,9 @@ template <typename T> __device__ static inline bool attention_place(const Attent
     p->sequence = low;
     p->start = low < 0 ? 0 : a.span[low][0];
     p->length = end - p->start;
-    p->first = (slot - (low < 0 ? 0 : p->start / ATTENTION_ROWS + low + 1)) * ATTENTION_ROWS;
+    p->first = (slot - (low < 0 ? 0 : p->start / own + low + 1)) * own;
     p->gap_start = min(end + p->first, next);
-    p->gap_end = min(p->gap_start + ATTENTION_ROWS, next);
+    p->gap_end = min(p->gap_start + own, next);
     return true;
 }
 
@@ -396,6 +398,10 @@ Status attention_cudnn(const OpCall *call, const RowCounts *rows);
 bool attention_bwd_is_whole(const OpCall *call);
 Status attention_bwd_whole(const OpCall *call, const RowCounts *rows);
 
+/* attention_wgmma.cu: ATTENTION by warpgroups, where CAIRN_CUDA_WGMMA asks for it and types and shapes allow it. */
+bool attention_by_wgmma(const OpCall *call);
+Status attention_wgmma(const OpCall *call, const RowCounts *rows);
+
 template <typename T> static inline Attention<T> attention_of(const OpCall *call, const RowCounts *rows)
 {
     CHECK(call->attr.attention.head_dim <= ATTENTION_HEAD_DIM, "cuda_attention_prepare refuses such heads");
@@ -417,9 +423,9 @@ template <typename T> static inline Attention<T> attention_of(const OpCall *call
     a.aligned = a.head_dim * sizeof(T) % 16 == 0;
     return a;
 }
-template <typename T> static inline dim3 attention_grid(const Attention<T> &a)
+template <int own = ATTENTION_ROWS, typename T> static inline dim3 attention_grid(const Attention<T> &a)
 {
-    return dim3(attention_slots(a.rows, a.capacity), static_cast<unsigned>(a.heads));
+    return dim3(attention_slots<own>(a.rows, a.capacity), static_cast<unsigned>(a.heads));
 }
 
 #endif

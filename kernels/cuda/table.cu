@@ -23,6 +23,7 @@ static Status open_device(const BackendOptions *options)
         return fail(E_USAGE, "backend '%s': it is open with attention made in another way; close it first",
                     CAIRN_CUDA_NAME);
     TRY(device_open(options->local_rank));
+    TRY(attention_wgmma_open());
     TRY(product_open(options->tf32));
     return cudnn ? sdpa_open(device_info()->major, device_info()->minor) : OK;
 }
@@ -49,12 +50,11 @@ static Status cuda_open(Backend *b, const BackendOptions *options)
     b->cudnn = sdpa_is_open();
     const char *names = getenv("CAIRN_NVTX");
     b->device->ranges = names && *names && strcmp(names, "0") != 0;
-    char *text = mem_printf("%s (sm_%d%d), driver %d.%d, CUDA %d.%d, %s, attention %s", d->name, d->major, d->minor,
+    char *text = mem_printf("%s (sm_%d%d), driver %d.%d, CUDA %d.%d, %s, attention %s%s%s", d->name, d->major, d->minor,
                             d->driver / 1000, d->driver % 1000 / 10, d->runtime / 1000, d->runtime % 1000 / 10,
-                            product_describe(),
-                            b->cudnn                    ? sdpa_describe()
-                            : attention_in_two_passes() ? "own, backward in two passes"
-                                                        : "own");
+                            product_describe(), b->cudnn ? sdpa_describe() : "own",
+                            attention_wgmma_is_open() ? ", forward by wgmma" : "",
+                            attention_in_two_passes() ? ", backward in two passes" : "");
     snprintf(b->describe, sizeof b->describe, "%.159s", text);
     free(text);
     snprintf(b->device->unit, sizeof b->device->unit, "%s", d->unit);

@@ -10,9 +10,11 @@
 # A longest way takes every loop once, no call, no divergent branch, and no 16-bit access to global memory (those are
 # for unaligned operands).
 #
-# Shared memory serves 128 bytes a cycle: of a warp's four matrices or 16 bytes a lane 4 cycles, of 8 bytes 2, else 1.
+# Shared memory serves 128 bytes a cycle: of a warp's four matrices or 16 bytes a lane 4 cycles, of 8 bytes 2, else 1. A
+# warpgroup's product (HGMMA 64x64x16) reads 2 KiB of each operand in shared memory: 4 cycles of each for one of four warps.
 function cycles(op)
 {
+    if (op ~ /^HGMMA/) return op ~ /both/ ? 8 : 4
     if (op !~ /^(LDS|STS|LDSM|STSM|LDGSTS|SHFL)/) return 0
     return op ~ /128|88\.4/ ? 4 : op ~ /64|88\.2/ ? 2 : 1
 }
@@ -105,7 +107,8 @@ FNR == NR {
     op[n] = guarded[n] ? $3 : $2
     sub(/;$/, "", op[n])
     if ($2 == "@!PT") op[n] = "NEVER" # an instruction that waits for others, and does nothing
-    mma[n] = mma[n - 1] + (op[n] ~ /HMMA/)
+    if ($0 ~ /HGMMA[^ ]* R[0-9]+, gdesc/) op[n] = op[n] ".both"
+    mma[n] = mma[n - 1] + (op[n] ~ /HG?MMA/)
     copied[n] = copied[n - 1] + (op[n] ~ /^LDGSTS/)
     accesses[n] = accesses[n - 1] + (op[n] ~ /^(LDG|STG).*128/)
     if (op[n] ~ /^BRA/ && match($0, /0x[0-9a-f]+ ;/)) target[n] = substr($0, RSTART + 2, RLENGTH - 4)

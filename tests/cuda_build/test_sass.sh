@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The machine code for Hopper, as far as a GPU is not needed to judge it: sums that depend on chance (atomic additions of
-# floating-point numbers), spills of bf16 kernels, and instructions and cycles of shared memory of the kernels that take
-# most of a step (sass.tsv). First that the checks find what they look for.
+# floating-point numbers), spills of bf16 kernels, accesses to registers of products that run, and instructions and cycles
+# of shared memory of the kernels that take most of a step (sass.tsv). First that the checks find what they look for.
 set -euo pipefail
 build=${CAIRN_TEST_BUILD_DIR:-build} architecture=sm_90a here=$(dirname "$0")
 PATH=$PATH:/usr/local/cuda/bin
@@ -16,6 +16,26 @@ atomics() { grep -E '^[[:space:]]*/\*[0-9a-f]+\*/.*[[:space:]](ATOM|ATOMG|ATOMS|
 spills() {
     awk '/Function : / { kernel = $3 } kernel ~ /bfloat16/ && /[ \t](STL|LDL)[. ]/ { count[kernel]++ }
          END { for (kernel in count) printf "%s: %d loads and stores of local memory\n", kernel, count[kernel] }'
+}
+
+# Instructions that touch registers of a warpgroup's product (HGMMA) that runs: before the next wait, as the code lies.
+touching() {
+    awk '
+        /Function : / { kernel = $3; split("", busy) }
+        !/^[ \t]*\/\*[0-9a-f]+\*\/[ \t]/ { next }
+        /WARPGROUP\.DEPBAR/ { split("", busy) }
+        {
+            product = /HGMMA/
+            n = 0
+            for (rest = $0; match(rest, /[^UA-Z]R[0-9]+/); rest = substr(rest, RSTART + RLENGTH)) {
+                first = substr(rest, RSTART + 2, RLENGTH - 2) + 0
+                many = product ? (++n == 1 ? 32 : first == d ? 0 : 4) : substr(rest, RSTART + RLENGTH) ~ /^\.64/ ? 2 : 1
+                if (n == 1) d = first
+                for (i = first; i < first + many; i++)
+                    if (product) busy[i] = 1
+                    else if (i in busy) { printf "%s: R%d is touched before the wait: %s\n", kernel, i, $0; break }
+            }
+        }'
 }
 
 counts() { awk -f "$here/sass.awk" "$1" -; }
@@ -34,6 +54,13 @@ sample='		Function : _Z16attention_kernelI13__nv_bfloat16Li64EE
         /*00a0*/                   LDG.E.U16 R2, desc[UR6][R2.64] ;
         /*00b0*/                   EXIT ;
         /*00c0*/                   RET.REL.NODEC R24 0x0 ;'
+product='		Function : products
+        /*0000*/                   HGMMA.64x64x16.F32.BF16 R56, R24, gdesc[UR8].tnspB, R56, gsb0 ;
+        /*0010*/                   FADD R28, R55, R88 ;
+        /*0020*/                   IADD3 R28, R26, UR56, RZ ;
+        /*0030*/                   STG.E.64 desc[UR4][R86.64], R2 ;
+        /*0040*/                   WARPGROUP.DEPBAR.LE gsb0, 0x0 ;
+        /*0050*/                   FADD R28, R56, R87 ;'
 # The copies in the sample's loop run four times. No way takes the access of 16 bits, nor what follows EXIT.
 table='attention_kernel stage
 attention_kernel loop
@@ -43,7 +70,7 @@ attention_kernel 5 4
 attention_kernel 11 4'
 found=$(counts <(echo "$table") <<<"$sample")
 [ "$found" = "$expected" ] || { printf 'the sample has the counts\n%s\nexpected\n%s\n' "$found" "$expected" && exit 1; }
-[ "$(spills <<<"$sample" | wc -l) $(atomics <<<"$sample" | wc -l)" = "1 1" ] || { echo "the checks find too little, or too much" && exit 1; }
+[ "$(spills <<<"$sample" | wc -l) $(atomics <<<"$sample" | wc -l) $(touching <<<"$product" | wc -l)" = "1 1 2" ] || { echo "the checks find too little, or too much" && exit 1; }
 
 command -v cuobjdump >/dev/null || { echo "skipped: there is no cuobjdump" && exit 77; }
 shopt -s nullglob
@@ -60,6 +87,8 @@ found=$(atomics <"$work/sass")
 [ -z "$found" ] || bad "atomic additions, whose order is chance: $found"
 found=$(spills <"$work/sass")
 [ -z "$found" ] || bad "$found"
+found=$(touching <"$work/sass")
+[ -z "$found" ] || bad "$found"
 # Units and ways: sass.awk. Both counts of a unit must not be above the recorded ones.
 counts "$here/sass.tsv" <"$work/sass" >"$work/counts"
 compiler=$(nvcc --version | grep -o 'release [0-9.]*') || compiler=none
@@ -72,5 +101,5 @@ while IFS=$'\t' read -r kernel way most most_shared unit; do
     [ "$count" -le "$most" ] || bad "$kernel: $count instructions, more than $most"
     [ "$shared" -le "$most_shared" ] || bad "$kernel: $shared cycles of shared memory, more than $most_shared"
 done <"$here/sass.tsv"
-[ "$failed" -eq 0 ] && echo "$kernels kernels: no floating-point atomics, no spills in bf16"
+[ "$failed" -eq 0 ] && echo "$kernels kernels: no floating-point atomics, no spills in bf16, products undisturbed"
 exit "$failed"

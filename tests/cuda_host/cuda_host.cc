@@ -17,7 +17,7 @@ dim3 blockDim, gridDim;
 
 namespace
 {
-constexpr int max_threads = 1024, warp = 32;
+constexpr int max_threads = 1024, warp = 32, warps_of_group = 4;
 
 enum State { READY, AT_BARRIER, AT_COLLECTIVE, ENDED };
 
@@ -207,6 +207,15 @@ std::string deadlock()
                    "; every lane of a mask must come";
         }
     }
+    for (int i = 0; i < now.n; i++) {
+        const Thread *t = &threads[i];
+        for (int j = 0; t->state == AT_COLLECTIVE && t->kind->resolve_group && j < warps_of_group; j++) {
+            int other = (i / warp / warps_of_group * warps_of_group + j) * warp;
+            if (other < now.n && threads[other].state == AT_COLLECTIVE && threads[other].kind == t->kind) continue;
+            return name_of(t) + " " + doing(t) + print(" for warp %d of its warpgroup, which ", j) +
+                   (other < now.n ? doing(&threads[other]) : "does not exist") + "; all four warps must come";
+        }
+    }
     const Thread *waits = nullptr, *other = nullptr;
     for (int i = now.n - 1; i >= 0; i--) (threads[i].state == AT_BARRIER ? waits : other) = &threads[i];
     return print("__syncthreads (%s) was reached by %d of the block's %d threads; ", place(waits->at).c_str(),
@@ -267,6 +276,24 @@ Status check_launch(dim3 grid, dim3 block, size_t shared)
     if (shared > shared_limit)
         return fail_launch(print("%zu bytes of dynamic shared memory; a block has at most %zu", shared, shared_limit));
     return OK;
+}
+
+/* The four warps of the warp's warpgroup are at `kind`, at one place: runs it, and all go on. */
+void resolve_warpgroup(int first, const CudaHostCollective *kind, CudaHostPlace at)
+{
+    void *brought[warps_of_group * warp];
+    if (first + warps_of_group > (now.n + warp - 1) / warp) return;
+    for (int i = 0; i < warps_of_group; i++) {
+        const Warp *w = &warps[first + i];
+        if (w->n != 1 || w->group[0].kind != kind || w->group[0].here != w->group[0].mask) return;
+        if (!same(w->group[0].at, at))
+            cuda_host_fault(at, "%s: warp %d of the warpgroup is at %s:%d", kind->name, i, w->group[0].at.file,
+                            w->group[0].at.line);
+        std::copy_n(w->group[0].brought, warp, brought + i * warp);
+    }
+    kind->resolve_group(brought, at);
+    for (int i = 0; i < warps_of_group; i++) warps[first + i].n = 0;
+    for (int i = 0; i < warps_of_group * warp; i++) make_ready(&threads[first * warp + i]);
 }
 
 /* Notes the arrival of a thread; true when the group is complete. */
@@ -369,7 +396,10 @@ void cuda_host_collect(const CudaHostCollective *kind, unsigned mask, void *mine
     self->at = at;
     self->kind = kind;
     self->mask = mask;
-    if (join(g, lane, mine)) {
+    bool complete = join(g, lane, mine);
+    if (complete && kind->resolve_group)
+        resolve_warpgroup(cuda_host_thread() / warp / warps_of_group * warps_of_group, kind, at);
+    else if (complete) {
         if (kind->resolve) kind->resolve(g->brought, mask, at);
         for (int i = 0; i < warp; i++)
             if (mask >> i & 1) make_ready(&threads[cuda_host_thread() / warp * warp + i]);

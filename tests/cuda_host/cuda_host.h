@@ -154,10 +154,12 @@ void cuda_host_fault(CudaHostPlace at, const char *format, ...) __attribute__((n
 void __syncthreads(CudaHostPlace at = CudaHostPlace::here());
 
 /* A collective of a warp: each lane brings a value; when all lanes of the mask have arrived, `resolve` runs once.
-   lane[i] is the value of lane i, NULL outside the mask. */
+   lane[i] is the value of lane i, NULL outside the mask. With `resolve_group` a collective of a warpgroup, which are
+   all lanes of four warps: it runs once all 128 have arrived. */
 struct CudaHostCollective {
     const char *name;
     void (*resolve)(void *const lane[32], unsigned mask, CudaHostPlace at);
+    void (*resolve_group)(void *const thread[128], CudaHostPlace at) = nullptr;
 };
 void cuda_host_collect(const CudaHostCollective *kind, unsigned mask, void *mine, CudaHostPlace at);
 int cuda_host_thread(); /* of the block, counted as CUDA does */

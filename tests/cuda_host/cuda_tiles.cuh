@@ -19,4 +19,9 @@ void copy_async_commit();
 void cuda_host_copy_wait(int newest);
 template <int n> void copy_async_wait() { cuda_host_copy_wait(n); }
 
+/* Copied bytes are private until the thread that copied them publishes them: the tensor cores do not see them
+   (cuda_wgmma.cuh). */
+void cuda_host_copies_publish();
+bool cuda_host_copy_is_private(const void *p);
+
 #endif

@@ -115,7 +115,11 @@ struct Copies {
     uint64_t block; /* of these copies; older ones are dropped */
     int groups;     /* committed */
     std::vector<Copy> under_way;
+    std::vector<size_t> landed; /* where, since the thread's last cuda_host_copies_publish */
 };
+
+/* Of 16 bytes of shared memory: the block in which they were copied and not published. */
+uint64_t unpublished[(1 << 19) / 16];
 
 Copies *copies_of_thread()
 {
@@ -125,6 +129,7 @@ Copies *copies_of_thread()
     c->block = shared_block();
     c->groups = 0;
     c->under_way.clear();
+    c->landed.clear();
     return c;
 }
 } // namespace
@@ -156,12 +161,26 @@ void cuda_host_copy_wait(int newest)
 {
     Copies *c = copies_of_thread();
     size_t kept = 0;
-    for (const Copy &copy : c->under_way)
-        if (copy.group >= c->groups - newest)
+    for (const Copy &copy : c->under_way) {
+        if (copy.group >= c->groups - newest) {
             c->under_way[kept++] = copy;
-        else if (copy.from)
+            continue;
+        }
+        if (copy.from)
             memcpy(copy.to, copy.from, 16);
         else
             memset(copy.to, 0, 16);
+        c->landed.push_back(shared_offset(copy.to) / 16);
+        unpublished[c->landed.back()] = shared_block();
+    }
     c->under_way.resize(kept);
 }
+
+void cuda_host_copies_publish()
+{
+    Copies *c = copies_of_thread();
+    for (size_t i : c->landed) unpublished[i] = 0;
+    c->landed.clear();
+}
+
+bool cuda_host_copy_is_private(const void *p) { return unpublished[shared_offset(p) / 16] == shared_block(); }

@@ -53,6 +53,9 @@ void shared_begin(size_t dynamic)
 
 uint64_t shared_block() { return block; }
 
+size_t shared_offset(const void *p) { return static_cast<size_t>(static_cast<const unsigned char *>(p) - memory); }
+const void *shared_at(size_t offset) { return memory + offset; }
+
 std::string shared_end()
 {
 #if !TESTING_ASAN /* AddressSanitizer stops a write to a guard at once */

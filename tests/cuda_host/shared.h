@@ -12,4 +12,8 @@ void shared_begin(size_t dynamic); /* a new block without arrays */
 std::string shared_end();          /* "", or the array that was overrun */
 uint64_t shared_block();           /* counts blocks; never 0 in one */
 
+/* A place as the hardware counts it, from the beginning of the block's shared memory. */
+size_t shared_offset(const void *p);
+const void *shared_at(size_t offset);
+
 #endif

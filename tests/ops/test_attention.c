@@ -157,7 +157,8 @@ static void test_masks(void **state)
 static void test_sequences_are_independent(void **state)
 {
     (void)state;
-    static const Shape many = {{5, 70, 33, 1, 16}, 5, 128, 8, 3, 12, 0.1f, 0};
+    const int32_t columns = getenv("CAIRN_CUDA_WGMMA") ? 24 : 12; /* wgmma is for multiples of 8 */
+    const Shape many = {{5, 70, 33, 1, 16}, 5, 128, 8, 3, columns, 0.1f, 0};
     for (int t = 0; t < N_COMPUTE; t++) {
         OpCase a, da;
         forward_init(&a, &many, compute_types[t]);
@@ -169,7 +170,7 @@ static void test_sequences_are_independent(void **state)
             for (int64_t s = 0, first = 0; s < many.n; first += many.lengths[s++]) {
                 int length = many.lengths[s];
                 const int lengths[] = {7, length}, index[] = {50, (int)s};
-                const Shape one = {{7, length}, 2, 7 + length, 2, 3, 12, 0.1f, 0};
+                const Shape one = {{7, length}, 2, 7 + length, 2, 3, columns, 0.1f, 0};
                 OpCase b, db;
                 forward_init(&b, &one, compute_types[t]);
                 case_sequences(&b, lengths, index, 2);
@@ -336,6 +337,8 @@ int main(void)
         cmocka_unit_test(test_low_scores),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    if (getenv("CAIRN_CUDA_WGMMA"))
+        return failed; /* the forward, which alone is another, is not chosen by the longest */
     failed += cmocka_run_group_tests(tests, at_most_128, NULL);
     return failed + cmocka_run_group_tests(tests, at_most_512, NULL);
 }

@@ -1,0 +1,223 @@
+/* ATTENTION by wgmma (wgmma.cuh), for bf16 and fp16 on Hopper: attention.cu's formulas, roundings, draws and order over
+   stages of keys, in other products. A block has 128 queries of a head, 64 a warpgroup. Scores of 64 keys are one
+   series of products, with queries and keys in shared memory; while they run the warps draw their dropout. The
+   probabilities, rounded to T, are the next product's operand from registers, and it runs until the next stage is
+   awaited.
+
+   The queries are in shared memory and not in registers because ptxas 13.0 gave the registers of both series to the
+   probabilities, in a loop that keeps the queries. */
+#include "kernels/cuda/attention.cuh"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/wgmma.cuh"
+
+#define GROUPS  2 /* warpgroups of a block */
+#define THREADS (GROUPS * WGMMA_THREADS)
+#define ROWS    (GROUPS * 64)
+#define D       64 /* columns of a tile; narrower heads have zeros there */
+
+/* Starts copying `room` rows of D columns into a tile, by all threads of the block: rows from n on, and columns that
+   the head lacks, become zeros. Heads are `aligned`. */
+template <int room, typename T>
+__device__ static inline void copy_rows(T *tile, const T *from, int stride, int n, const Attention<T> &a)
+{
+    constexpr int apart = THREADS / 8; /* rows of a thread */
+    int row = static_cast<int>(threadIdx.x) / 8, column = static_cast<int>(threadIdx.x) % 8 * 8;
+    if (column >= a.head_dim) n = 0;
+    tile += AttentionTile<T, D>::at(row, column);
+    from += row * stride + column;
+    CUDA_UNROLL
+    for (int i = 0; i < room; i += apart) copy_async(tile + i * D, from + i * stride, row + i < n);
+}
+
+/* AttentionDropout::tile of four tiles of keys from `key_tile` on. They go through the rounds side by side, so that the
+   keys of a round are made once. */
+template <typename T>
+__device__ static inline void draw_tiles(Philox4 draws[4], const AttentionDropout<T> &dropout, int query_tile,
+                                         int key_tile)
+{
+    uint32_t lane = threadIdx.x % CUDA_WARP;
+    CUDA_UNROLL
+    for (int t = 0; t < 4; t++)
+        draws[t] =
+            dropout_tile_counter(&dropout.site, dropout.head, dropout.sequence, static_cast<uint32_t>(query_tile),
+                                 lane / 4, static_cast<uint32_t>(key_tile + t), lane % 4);
+    uint32_t k0 = static_cast<uint32_t>(dropout.site.key), k1 = static_cast<uint32_t>(dropout.site.key >> 32);
+    CUDA_UNROLL
+    for (int round = 0; round < 10; round++) {
+        CUDA_UNROLL
+        for (int t = 0; t < 4; t++)
+            philox_round(&draws[t].v[0], &draws[t].v[1], &draws[t].v[2], &draws[t].v[3], k0, k1);
+        k0 += PHILOX_STEP_0;
+        k1 += PHILOX_STEP_1;
+    }
+}
+
+template <typename T> __device__ static inline void attention_rows(const Attention<T> &a)
+{
+    typedef AttentionTile<T, D> Tile;
+    constexpr int step = Tile::step, tiles = step / 16;
+    static_assert(step == 64 && sizeof(T) == 2, "wgmma's tiles");
+    CUDA_SHARED_DYNAMIC(T, shared);
+    T *own_tile = wgmma_align(shared), *stages = own_tile + ROWS * D; // (2, keys and values, step, D)
+    AttentionPlace p;
+    if (!attention_place<ROWS>(a, &p)) return;
+
+    int thread = static_cast<int>(threadIdx.x), lane = thread % CUDA_WARP, g = lane / 4, c = lane % 4;
+    int warp = __shfl_sync(CUDA_FULL, thread / CUDA_WARP, 0), group = warp / 4;
+    int head = static_cast<int>(blockIdx.y), hidden = a.heads * a.head_dim, width = 3 * hidden;
+    T *o = a.to + head * a.head_dim;
+    Tile::template clear<THREADS>(o, hidden, p.gap_start, p.gap_end, a);
+    for (int row = p.gap_start + thread; row < p.gap_end; row += THREADS) a.lse[int64_t{row} * a.heads + head] = 0;
+    if (p.first >= p.length) return;
+
+    const T *q = a.qkv + int64_t{p.start} * width + head * a.head_dim;
+    auto copy_stage = [&](int i) {
+        T *stage = stages + (i & 1) * 2 * step * D;
+        const T *k = q + hidden + i * step * width;
+        copy_rows<step>(stage, k, width, p.length - i * step, a);
+        copy_rows<step>(stage + step * D, k + hidden, width, p.length - i * step, a);
+        copy_async_commit();
+    };
+    copy_rows<ROWS>(own_tile, q + p.first * width, width, p.length - p.first, a);
+    copy_stage(0);
+
+    int first = p.first + 16 * warp;                 /* the warp's first query */
+    bool has_rows = p.first + 64 * group < p.length; /* the warpgroup: its warps go together */
+    uint64_t queries = wgmma_tile(own_tile + 64 * group * D);
+    AttentionDropout<T> dropout(a, p);
+    float sum[D / 8][4] = {}, total[2] = {0, 0}, top[2] = {-INFINITY, -INFINITY};
+    float to_log2 = a.scale * LOG2_E;
+    CUDA_ROLL
+    for (int i = 0; i * step < p.length; i++) {
+        copy_async_wait<0>();
+        wgmma_publish();
+        wgmma_wait(sum[0]);
+        __syncthreads(); /* stage i is here, and stage i − 1 is no longer read */
+        if ((i + 1) * step < p.length) copy_stage(i + 1);
+        if (!has_rows) continue;
+
+        const T *stage = stages + (i & 1) * 2 * step * D;
+        uint64_t keys = wgmma_tile(stage), values = wgmma_tile(stage + step * D);
+        float x[tiles][2][4];
+        wgmma_fence();
+        wgmma_64x64x16<T, false>(x[0][0], queries, keys);
+        CUDA_UNROLL
+        for (int k = 1; k < D / 16; k++)
+            wgmma_64x64x16<T, true>(x[0][0], queries + k * WGMMA_RIGHT, keys + k * WGMMA_RIGHT);
+        wgmma_commit();
+        Philox4 draws[tiles] = {};
+        if (a.threshold) draw_tiles(draws, dropout, first / 16, i * tiles);
+        wgmma_wait(x[0][0]);
+
+        int n_keys = p.length - i * step;
+        float high[2] = {top[0], top[1]}, base[2];
+        CUDA_UNROLL
+        for (int t = 0; t < tiles; t++) {
+            if (n_keys - 16 * t < 16) attention_mask(x[t], n_keys - 16 * t);
+            CUDA_UNROLL
+            for (int j = 0; j < 8; j++) high[j % 4 / 2] = fmaxf(high[j % 4 / 2], x[t][j / 4][j % 4]);
+        }
+        CUDA_UNROLL
+        for (int second = 0; second < 2; second++) {
+            high[second] = attention_row_max(high[second]);
+            float shrink = cuda_exp2((top[second] - high[second]) * to_log2);
+            top[second] = high[second];
+            base[second] = -top[second] * to_log2;
+            total[second] *= shrink;
+            CUDA_UNROLL
+            for (int j = 0; j < D / 8; j++) {
+                sum[j][2 * second] *= shrink;
+                sum[j][2 * second + 1] *= shrink;
+            }
+        }
+        uint32_t probs[tiles][4]; /* rounded */
+        CUDA_UNROLL
+        for (int t = 0; t < tiles; t++) {
+            CUDA_UNROLL
+            for (int j = 0; j < 8; j++) {
+                int n = j / 4, r = j % 4;
+                x[t][n][r] = cuda_exp2(fmaf(x[t][n][r], to_log2, base[r / 2]));
+                total[r / 2] += x[t][n][r];
+                if (dropout.drops(draws[t], n, r)) x[t][n][r] = 0;
+            }
+            CUDA_UNROLL
+            for (int j = 0; j < 4; j++) probs[t][j] = mma_pair<T>(x[t][j / 2][j % 2 * 2], x[t][j / 2][j % 2 * 2 + 1]);
+        }
+        wgmma_fence(sum[0], probs[0]);
+        CUDA_UNROLL
+        for (int t = 0; t < tiles; t++) wgmma_64x64x16_turned<T>(sum[0], probs[t], values + t * WGMMA_BELOW);
+        wgmma_commit();
+    }
+    wgmma_wait(sum[0]);
+    __syncthreads(); /* the queries are no longer read */
+    if (first >= p.length) return;
+
+    float factor[2];
+    CUDA_UNROLL
+    for (int second = 0; second < 2; second++) {
+        total[second] = attention_row_sum(total[second]);
+        factor[second] = a.keep_scale / total[second];
+        int row = first + g + 8 * second;
+        if (c == 0 && row < p.length)
+            a.lse[int64_t{p.start + row} * a.heads + head] = fmaf(top[second], a.scale, logf(total[second]));
+    }
+    Tile::store(own_tile + 16 * warp * D, sum, factor, o + int64_t{p.start + first} * hidden, hidden, p.length - first,
+                a);
+}
+
+template <typename T> __global__ void __launch_bounds__(THREADS, 2) attention_wgmma_kernel(Attention<T> a)
+{
+    if constexpr (wgmma_there)
+        attention_rows(a);
+    else
+        wgmma_absent();
+}
+
+/* ---- calls ---- */
+
+static bool chosen;
+
+Status attention_wgmma_open(void)
+{
+    const DeviceInfo *d = device_info();
+    const char *asked = getenv("CAIRN_CUDA_WGMMA");
+    chosen = asked && *asked && strcmp(asked, "0") != 0;
+    if (!chosen) return OK;
+    if (d->major != 9 || d->minor != 0)
+        return fail(
+            E_USAGE,
+            "CAIRN_CUDA_WGMMA=%s: attention by wgmma is for GPUs of compute capability 9.0, and %s has %d.%d; unset it",
+            asked, d->name, d->major, d->minor);
+    if (!wgmma_is_built)
+        return fail(E_USAGE,
+                    "CAIRN_CUDA_WGMMA=%s: this build has no code for sm_90a; build with "
+                    "CAIRN_CUDA_ARCHITECTURES=90a, or unset it",
+                    asked);
+    return OK;
+}
+
+bool attention_wgmma_is_open(void) { return chosen; }
+
+bool attention_by_wgmma(const OpCall *call)
+{
+    int32_t head_dim = call->attr.attention.head_dim;
+    return chosen && dtype_size(IN(call, ATTENTION, qkv)->dtype) == 2 && head_dim <= D && head_dim % 8 == 0;
+}
+
+template <typename T> static Status launch(const OpCall *call, const RowCounts *rows)
+{
+    Attention<T> a = attention_of<T>(call, rows);
+    a.to = cuda_data<T>(OUT(call, ATTENTION, o));
+    a.lse = cuda_data<float>(OUT(call, ATTENTION, lse));
+    size_t shared = WGMMA_ALIGN + (ROWS + 4 * AttentionTile<T, D>::step) * D * sizeof(T);
+    return CUDA_LAUNCH((attention_wgmma_kernel<T>), attention_grid<ROWS>(a), THREADS, shared, a);
+}
+
+Status attention_wgmma(const OpCall *call, const RowCounts *rows)
+{
+    return IN(call, ATTENTION, qkv)->dtype == BF16 ? launch<__nv_bfloat16>(call, rows) : launch<__half>(call, rows);
+}

@@ -1,0 +1,69 @@
+/* The warpgroup instructions of wgmma.cuh in PTX; tests/cuda_host/cuda_wgmma.cuh has their twins on the host. Only
+   sm_90a has them: in code for other GPUs wgmma_there is false and the functions are empty. */
+#ifndef CAIRN_KERNELS_CUDA_GPU_WGMMA_CUH
+#define CAIRN_KERNELS_CUDA_GPU_WGMMA_CUH
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#    define WGMMA_ASM(...) asm volatile(__VA_ARGS__)
+static constexpr bool wgmma_there = true;
+#else
+#    define WGMMA_ASM(...)
+static constexpr bool wgmma_there = false;
+#endif
+
+/* Whether this program has code for sm_90a: CMake says so, and other code for such a GPU would be without them. */
+#if defined(CAIRN_CUDA_SM90A)
+static constexpr bool wgmma_is_built = true;
+#else
+static constexpr bool wgmma_is_built = false;
+#endif
+
+__device__ static inline void wgmma_absent() { __trap(); }
+
+__device__ static inline uint32_t wgmma_shared_address(const void *p)
+{
+    return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+#define WGMMA_4(constraint, x, i) constraint(x[i]), constraint(x[i + 1]), constraint(x[i + 2]), constraint(x[i + 3])
+#define WGMMA_16(constraint, x, i)                                                                                     \
+    WGMMA_4(constraint, x, i), WGMMA_4(constraint, x, i + 4), WGMMA_4(constraint, x, i + 8),                           \
+        WGMMA_4(constraint, x, i + 12)
+#define WGMMA_32(constraint, x) WGMMA_16(constraint, x, 0), WGMMA_16(constraint, x, 16)
+#define WGMMA_INTO(type)                                                                                               \
+    "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                                        \
+    " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, "      \
+    "%23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+
+/* Behind the operands: whether d is added to, signs of a and b, whether a (if in shared memory) and b are turned. */
+#define WGMMA_OF(name, type)                                                                                           \
+    template <bool add> __device__ static inline void name(float d[32], uint64_t a, uint64_t b)                        \
+    {                                                                                                                  \
+        if constexpr (add)                                                                                             \
+            WGMMA_ASM(WGMMA_INTO(type) "%32, %33, 1, 1, 1, 0, 0;" : WGMMA_32("+f", d) : "l"(a), "l"(b));               \
+        else                                                                                                           \
+            WGMMA_ASM(WGMMA_INTO(type) "%32, %33, 0, 1, 1, 0, 0;" : WGMMA_32("=f", d) : "l"(a), "l"(b));               \
+    }                                                                                                                  \
+    __device__ static inline void name##_turned(float d[32], const uint32_t a[4], uint64_t b)                          \
+    {                                                                                                                  \
+        WGMMA_ASM(WGMMA_INTO(type) "{%32, %33, %34, %35}, %36, 1, 1, 1, 1;"                                            \
+                  : WGMMA_32("+f", d)                                                                                  \
+                  : WGMMA_4("r", a, 0), "l"(b));                                                                       \
+    }
+WGMMA_OF(wgmma_bf16_64x64x16, "bf16")
+WGMMA_OF(wgmma_f16_64x64x16, "f16")
+
+/* Registers are operands of the fence and of the wait so that the compiler moves no access to them across. */
+__device__ static inline void wgmma_fence() { WGMMA_ASM("wgmma.fence.sync.aligned;" : : : "memory"); }
+__device__ static inline void wgmma_fence(float d[32], uint32_t a[16])
+{
+    WGMMA_ASM("wgmma.fence.sync.aligned;" : WGMMA_32("+f", d), WGMMA_16("+r", a, 0) : : "memory");
+}
+__device__ static inline void wgmma_commit() { WGMMA_ASM("wgmma.commit_group.sync.aligned;" : : : "memory"); }
+__device__ static inline void wgmma_wait(float d[32])
+{
+    WGMMA_ASM("wgmma.wait_group.sync.aligned 0;" : WGMMA_32("+f", d) : : "memory");
+}
+__device__ static inline void wgmma_publish() { WGMMA_ASM("fence.proxy.async.shared::cta;" : : : "memory"); }
+
+#endif

@@ -1,0 +1,186 @@
+/* The twins of kernels/cuda/wgmma.cuh: products of tiles that lie in shared memory as the PTX ISA says, against loops;
+   results that are there after their wait and not before; and the faults of those who break the rules. */
+#include "cuda_host/testing_host.h"
+
+#include "kernels/cuda/wgmma.cuh"
+
+constexpr int side = 64;
+
+/* ---- the descriptor, bit by bit ---- */
+
+__global__ static void descriptor_kernel(uint64_t *descriptor, uint32_t *address)
+{
+    CUDA_SHARED_DYNAMIC(__half, shared);
+    __half *tile = wgmma_align(shared) + 8192 / sizeof(__half);
+    *address = wgmma_shared_address(tile);
+    *descriptor = wgmma_tile(tile);
+}
+
+static void test_descriptor(void **state)
+{
+    (void)state;
+    uint64_t d;
+    uint32_t address;
+    assert_ok(CUDA_LAUNCH((descriptor_kernel), 1, 1, 20000, &d, &address));
+    assert_int_equal(address % 1024, 0);
+    assert_int_equal(d & 0x3fff, address / 16);
+    assert_int_equal(d >> 16 & 0x3fff, 1);         /* leading byte offset: not used, 1 */
+    assert_int_equal(d >> 32 & 0x3fff, 1024 / 16); /* stride byte offset: from eight rows to the next eight */
+    assert_int_equal(d >> 49 & 7, 0);              /* base offset */
+    assert_int_equal(d >> 62, 1);                  /* 128-byte swizzle */
+    assert_int_equal(d & (3ull << 14 | 3ull << 30 | 7ull << 46 | 0x3ffull << 52), 0); /* reserved */
+}
+
+/* ---- products ---- */
+
+/* Where the 16-byte chunks of a 128-byte row are, for the eight rows of the pattern (PTX ISA, "128B swizzling"). */
+static const int place_of_chunk[8][8] = {
+    {0, 1, 2, 3, 4, 5, 6, 7}, {1, 0, 3, 2, 5, 4, 7, 6}, {2, 3, 0, 1, 6, 7, 4, 5}, {3, 2, 1, 0, 7, 6, 5, 4},
+    {4, 5, 6, 7, 0, 1, 2, 3}, {5, 4, 7, 6, 1, 0, 3, 2}, {6, 7, 4, 5, 2, 3, 0, 1}, {7, 6, 5, 4, 3, 2, 1, 0},
+};
+
+enum { QUIET, NO_FENCE, NO_PUBLISH, NO_COMMIT, TOUCHED, READ_EARLY, ONE_WARP_LESS, MISPLACED, OVERWRITTEN };
+
+/* x (64, 64) = a·bᵀ, then y = round(x)·c, by the warpgroup `which` of the block, as attention does it. */
+template <typename T>
+__global__ static void chain_kernel(const T *a, const T *b, const T *c, float *x_out, float *y_out, int which,
+                                    int wrong)
+{
+    CUDA_SHARED_DYNAMIC(T, shared);
+    T *tiles = wgmma_align(shared) + (wrong == MISPLACED ? 512 / sizeof(T) : 0);
+    int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
+    const T *from[3] = {a, b, c};
+    for (int tile = 0; tile < 3; tile++)
+        for (int i = thread; i < side * 8; i += static_cast<int>(blockDim.x)) {
+            int row = i / 8, chunk = place_of_chunk[row % 8][i % 8];
+            copy_async(tiles + (tile * side + row) * side + chunk * 8, from[tile] + i * 8);
+        }
+    copy_async_commit();
+    copy_async_wait<0>();
+    if (wrong != NO_PUBLISH) wgmma_publish();
+    __syncthreads();
+    if (warp / 4 != which || (wrong == ONE_WARP_LESS && warp % 4 == 2)) return;
+
+    float x[32], y[32] = {};
+    uint32_t probs[4][4];
+    uint64_t da = wgmma_tile(tiles), db = wgmma_tile(tiles + side * side), dc = wgmma_tile(tiles + 2 * side * side);
+    if (wrong != NO_FENCE) wgmma_fence();
+    wgmma_64x64x16<T, false>(x, da, db);
+    for (int k = 1; k < 4; k++) wgmma_64x64x16<T, true>(x, da + k * WGMMA_RIGHT, db + k * WGMMA_RIGHT);
+    if (wrong != NO_COMMIT) wgmma_commit();
+    if (wrong == TOUCHED) x[5] = 1;
+    if (wrong == OVERWRITTEN && warp % 4 == 0 && lane == 0) tiles[side * side] = from_float<T>(100); /* b[0][0] */
+    if (wrong != READ_EARLY) wgmma_wait(x);
+    for (int t = 0; t < 4; t++)
+        for (int j = 0; j < 4; j++) probs[t][j] = mma_pair<T>(x[8 * t + 2 * j], x[8 * t + 2 * j + 1]);
+    wgmma_fence(y, probs[0]);
+    for (int t = 0; t < 4; t++) wgmma_64x64x16_turned<T>(y, probs[t], dc + t * WGMMA_BELOW);
+    wgmma_commit();
+    wgmma_wait(y);
+    for (int i = 0; i < 32; i++) {
+        int row = warp % 4 * 16 + lane / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+        x_out[row * side + column] = x[i];
+        y_out[row * side + column] = y[i];
+    }
+}
+
+template <typename T> struct Chain {
+    alignas(16) T a[side][side], b[side][side], c[side][side];
+    float x[side][side], y[side][side];
+};
+
+template <typename T> static Status run(Chain<T> *m, int groups, int which, int wrong)
+{
+    uint64_t seed = 7;
+    for (int i = 0; i < side * side; i++) {
+        m->a[i / side][i % side] = from_float<T>(testing_value(&seed));
+        m->b[i / side][i % side] = from_float<T>(testing_value(&seed));
+        m->c[i / side][i % side] = from_float<T>(testing_value(&seed));
+    }
+    return CUDA_LAUNCH((chain_kernel<T>), 1, static_cast<unsigned>(groups * WGMMA_THREADS), 3 * sizeof m->a + 2048,
+                       &m->a[0][0], &m->b[0][0], &m->c[0][0], &m->x[0][0], &m->y[0][0], which, wrong);
+}
+
+/* Sums in the order of k, as the twin makes them. */
+template <typename T> static bool is_right(const Chain<T> *m)
+{
+    for (int i = 0; i < side; i++) {
+        float probs[side];
+        for (int j = 0; j < side; j++) {
+            float sum = 0;
+            for (int k = 0; k < side; k++) sum += to_float(m->a[i][k]) * to_float(m->b[j][k]);
+            if (memcmp(&sum, &m->x[i][j], sizeof sum) != 0) return false;
+            probs[j] = rounded<T>(sum);
+        }
+        for (int j = 0; j < side; j++) {
+            float sum = 0;
+            for (int k = 0; k < side; k++) sum += probs[k] * to_float(m->c[k][j]);
+            if (memcmp(&sum, &m->y[i][j], sizeof sum) != 0) return false;
+        }
+    }
+    return true;
+}
+
+template <typename T> static void products_are_right()
+{
+    static Chain<T> m;
+    for (int launch = 0; launch < 3; launch++)
+        for (int which = 0; which < 2; which++) {
+            assert_ok(run(&m, 2, which, QUIET));
+            assert_true(is_right(&m));
+        }
+}
+
+static void test_products(void **state)
+{
+    (void)state;
+    products_are_right<__nv_bfloat16>();
+    products_are_right<__half>();
+}
+
+/* ---- rules ---- */
+
+static void test_faults(void **state)
+{
+    (void)state;
+    static Chain<__half> m;
+    static const struct {
+        int wrong;
+        const char *message;
+    } faults[] = {
+        {NO_FENCE, "has not called wgmma_fence"},
+        {NO_PUBLISH, "were copied, but not published"},
+        {NO_COMMIT, "wgmma_wait before wgmma_commit"},
+        {TOUCHED, "changed its d before wgmma_wait"},
+        {ONE_WARP_LESS, "for warp 2 of its warpgroup, which has ended"},
+        {MISPLACED, "512 bytes behind a multiple of 1024"},
+    };
+    for (const auto &fault : faults) {
+        assert_status(run(&m, 1, 0, fault.wrong), E_FAIL);
+        assert_message(fault.message);
+    }
+}
+
+/* Not faults, but wrong results. */
+static void test_too_early(void **state)
+{
+    (void)state;
+    static Chain<__half> m;
+    assert_ok(run(&m, 1, 0, OVERWRITTEN));
+    assert_false(is_right(&m));
+    assert_ok(run(&m, 1, 0, READ_EARLY));
+    assert_true(std::isnan(m.y[3][3]));
+    assert_ok(run(&m, 1, 0, QUIET));
+    assert_true(is_right(&m));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_descriptor),
+        cmocka_unit_test(test_products),
+        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_too_early),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,197 @@
+#include "cuda_host/cuda_wgmma.cuh"
+
+#include <vector>
+
+#include "cuda_host/cuda_tiles.cuh"
+#include "cuda_host/shared.h"
+
+namespace
+{
+constexpr int warp = 32, group = 128, values = 32; /* values: of d in a thread */
+
+struct Product {
+    bool f16, add, turned, committed;
+    uint64_t a, b; /* descriptors; with `turned` a is in registers */
+    float *d[group];
+    uint32_t registers[group][4];
+    float before[group][values]; /* d, unless a product under way gives it */
+};
+
+/* Products of four warps that some warp has not waited for. */
+struct Warpgroup {
+    uint64_t block; /* of these products; older ones are dropped */
+    std::vector<Product> under_way;
+    size_t waited[group / warp]; /* of a warp: how many of them it has waited for */
+    bool fenced[group];          /* of a thread, since its last wait */
+};
+
+Warpgroup *warpgroup_of_thread()
+{
+    static Warpgroup all[1024 / group];
+    Warpgroup *w = &all[cuda_host_thread() / group];
+    if (w->block == shared_block()) return w;
+    w->block = shared_block();
+    w->under_way.clear();
+    std::fill_n(w->waited, group / warp, 0);
+    std::fill_n(w->fenced, group, false);
+    return w;
+}
+
+constexpr uint32_t poison = 0xffffffffu; /* NaN */
+
+bool is_poison(const float *d)
+{
+    for (int i = 0; i < values; i++)
+        if (__float_as_uint(d[i]) != poison) return false;
+    return true;
+}
+
+/* ---- operands in shared memory ---- */
+
+/* The value (i, k) of an operand, i of 64 rows or columns of d: the PTX ISA's canonical layouts of 128-byte swizzle, in
+   16-byte units ((8, m), 2) : ((8, stride), 1) where k is neighbouring, ((8, m), (8, 2)) : ((1, leading), (8, stride))
+   where i is; the swizzle then exchanges bits 4–6 of the address by those of 7–9. */
+uint16_t value_at(uint64_t descriptor, bool turned, unsigned i, unsigned k, CudaHostPlace at)
+{
+    const uint64_t used = 0x3fffu | 0x3fffull << 16 | 0x3fffull << 32 | 7ull << 49 | 3ull << 62;
+    unsigned start = (descriptor & 0x3fff) << 4, leading = (descriptor >> 16 & 0x3fff) << 4;
+    unsigned stride = (descriptor >> 32 & 0x3fff) << 4, base = descriptor >> 49 & 7, mode = descriptor >> 62;
+    if (descriptor & ~used || mode != 1)
+        cuda_host_fault(at, "wgmma: descriptor %016llx is not of 128-byte swizzle", (unsigned long long)descriptor);
+    if (base != (start >> 7 & 7))
+        cuda_host_fault(at, "wgmma: the tile begins at shared address %u, %u bytes behind a multiple of 1024", start,
+                        start % 1024);
+    if (base != 0) cuda_host_fault(at, "wgmma: base offset %u is not known here", base);
+    unsigned address = turned ? start + i / 64 * leading + i % 64 * 2 + k / 8 * stride + k % 8 * 128
+                              : start + i / 8 * stride + i % 8 * 128 + k * 2;
+    address ^= (address >> 7 & 7) << 4;
+    const void *p = shared_at(address);
+    if (!cuda_host_is_shared(p, 2))
+        cuda_host_fault(at, "wgmma: shared address %u is in no shared array of this block", address);
+    if (cuda_host_copy_is_private(p))
+        cuda_host_fault(at, "wgmma: the bytes at shared address %u were copied, but not published (wgmma_publish)",
+                        address);
+    uint16_t bits;
+    memcpy(&bits, p, sizeof bits);
+    return bits;
+}
+
+float value_of(bool f16, uint16_t bits)
+{
+    if (!f16) return __uint_as_float(static_cast<unsigned>(bits) << 16);
+    __half x;
+    memcpy(static_cast<void *>(&x), &bits, sizeof bits);
+    return __half2float(x);
+}
+
+/* ---- products ---- */
+
+struct Issue {
+    bool f16, add;
+    float *d;
+    uint64_t a, b;
+    const uint32_t *registers; /* NULL: a is in shared memory */
+};
+
+void issue(void *const thread[group], CudaHostPlace at)
+{
+    Warpgroup *w = warpgroup_of_thread();
+    const Issue *first = static_cast<const Issue *>(thread[0]);
+    w->under_way.emplace_back();
+    Product *p = &w->under_way.back();
+    p->f16 = first->f16;
+    p->add = first->add;
+    p->turned = first->registers != nullptr;
+    p->a = first->a;
+    p->b = first->b;
+    for (int t = 0; t < group; t++) {
+        const Issue *mine = static_cast<const Issue *>(thread[t]);
+        if (mine->a != p->a || mine->b != p->b)
+            cuda_host_fault(at, "wgmma: threads 0 and %d of a warpgroup have different descriptors", t);
+        if (!w->fenced[t]) cuda_host_fault(at, "wgmma: thread %d has not called wgmma_fence", t);
+        p->d[t] = mine->d;
+        if (p->turned) memcpy(p->registers[t], mine->registers, sizeof p->registers[t]);
+        memcpy(p->before[t], mine->d, sizeof p->before[t]);
+        for (int i = 0; i < values; i++) mine->d[i] = __uint_as_float(poison);
+    }
+}
+
+const CudaHostCollective wgmma_issue = {"wgmma", nullptr, issue};
+
+/* Rows 16·w … of d, for warp w of the four. */
+void compute(const Product *p, int w, CudaHostPlace at)
+{
+    float a[16][16], b[16][64];
+    for (unsigned k = 0; k < 16; k++) {
+        for (unsigned j = 0; j < 64; j++) b[k][j] = value_of(p->f16, value_at(p->b, p->turned, j, k, at));
+        for (unsigned row = 0; row < 16; row++) {
+            unsigned holder = static_cast<unsigned>(w) * warp + row % 8 * 4 + k % 8 / 2;
+            uint32_t held = p->registers[holder][row / 8 + k / 8 * 2] >> k % 2 * 16;
+            a[row][k] = value_of(p->f16, p->turned ? static_cast<uint16_t>(held)
+                                                   : value_at(p->a, false, static_cast<unsigned>(w) * 16 + row, k, at));
+        }
+    }
+    for (int lane = 0; lane < warp; lane++) {
+        float *d = p->d[w * warp + lane];
+        if (!is_poison(d)) cuda_host_fault(at, "wgmma: lane %d changed its d before wgmma_wait", lane);
+        if (p->add)
+            memcpy(d, p->before[w * warp + lane], sizeof p->before[0]);
+        else
+            std::fill_n(d, values, 0.0f);
+        for (int i = 0; i < values; i++) {
+            int row = lane / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+            for (int k = 0; k < 16; k++) d[i] += a[row][k] * b[k][column];
+        }
+    }
+}
+
+void wait(void *const[warp], unsigned, CudaHostPlace at)
+{
+    Warpgroup *w = warpgroup_of_thread();
+    int mine = cuda_host_thread() % group / warp;
+    for (size_t i = w->waited[mine]; i < w->under_way.size(); i++) {
+        Product *p = &w->under_way[i];
+        if (!p->committed) cuda_host_fault(at, "wgmma: wgmma_wait before wgmma_commit");
+        compute(p, mine, at);
+        for (size_t j = i + 1; j < w->under_way.size(); j++) /* a later one continues with this one's result */
+            for (int lane = mine * warp; lane < (mine + 1) * warp; lane++) {
+                Product *next = &w->under_way[j];
+                if (next->d[lane] != p->d[lane]) continue;
+                memcpy(next->before[lane], p->d[lane], sizeof next->before[lane]);
+                for (int v = 0; v < values; v++) p->d[lane][v] = __uint_as_float(poison);
+            }
+    }
+    w->waited[mine] = w->under_way.size();
+    std::fill_n(w->fenced + mine * warp, warp, false);
+    if (std::all_of(w->waited, w->waited + group / warp, [&](size_t n) { return n == w->under_way.size(); })) {
+        w->under_way.clear();
+        std::fill_n(w->waited, group / warp, 0);
+    }
+}
+
+const CudaHostCollective wgmma_waiting = {"wgmma_wait", wait};
+} // namespace
+
+uint32_t wgmma_shared_address(const void *p, CudaHostPlace at)
+{
+    size_t offset = shared_offset(p);
+    if (offset > 0x3ffff) cuda_host_fault(at, "wgmma: %p has no shared address of 18 bits", p);
+    return static_cast<uint32_t>(offset);
+}
+
+void cuda_host_wgmma(bool f16, bool add, float *d, uint64_t a, const uint32_t *registers, uint64_t b, CudaHostPlace at)
+{
+    Issue mine = {f16, add, d, a, b, registers};
+    cuda_host_collect(&wgmma_issue, 0xffffffffu, &mine, at);
+}
+
+void wgmma_publish() { cuda_host_copies_publish(); }
+
+void wgmma_fence() { warpgroup_of_thread()->fenced[cuda_host_thread() % group] = true; }
+
+void wgmma_commit()
+{
+    for (Product &p : warpgroup_of_thread()->under_way) p.committed = true;
+}
+
+void cuda_host_wgmma_wait(CudaHostPlace at) { cuda_host_collect(&wgmma_waiting, 0xffffffffu, nullptr, at); }
