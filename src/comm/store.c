@@ -322,6 +322,13 @@ void store_tell_saved(Store *s)
     if (s->served && store_set(s, STORE_SAVED, "1", 1) != OK) log_debug("%s", status_message());
 }
 
+void store_tell_frozen(Store *s, int rank)
+{
+    char name[32];
+    snprintf(name, sizeof name, STORE_FROZEN, rank);
+    if (s->served && store_set(s, name, "1", 1) != OK) log_debug("%s", status_message());
+}
+
 void store_close(Store *s)
 {
     if (!s) return;

@@ -27,6 +27,8 @@ Status store_get(Store *s, const char *name, double timeout_s, void **data, size
 void store_hurry(Store *s, double answer_s);
 /* After a loss the state is saved: a launcher that serves the store need not wait for ranks that do not end. */
 void store_tell_saved(Store *s);
+/* The rank led the save of the state, and is silent: the launcher kills it after the others have ended. */
+void store_tell_frozen(Store *s, int rank);
 void store_close(Store *s); /* takes NULL; in a folder the last rank of a run removes its files */
 /* Removes the files of a job's ranks. All of them must have ended, and no other job may have this name and token. */
 void store_forget(const World *world, const char *where, const char *token);
@@ -41,6 +43,8 @@ bool store_server_met(StoreServer *s);
 /* The first loss that rank `rank` reported: the lost rank, and whether it fell silent (else its process ended). -1: it
    reported none, or meets elsewhere. */
 int store_server_lost(StoreServer *s, int rank, bool *silent);
+/* A survivor found the rank silent while it led the save. */
+bool store_server_frozen(StoreServer *s, int rank);
 /* Survivors of a loss have saved the state. */
 bool store_server_saved(StoreServer *s);
 void store_server_close(StoreServer *s); /* takes NULL */

@@ -211,6 +211,13 @@ static bool has_value(StoreServer *s, const char *name)
 }
 
 bool store_server_met(StoreServer *s) { return has_value(s, STORE_MET); }
+bool store_server_frozen(StoreServer *s, int rank)
+{
+    char name[32];
+    snprintf(name, sizeof name, STORE_FROZEN, rank);
+    return has_value(s, name);
+}
+
 bool store_server_saved(StoreServer *s) { return has_value(s, STORE_SAVED); }
 
 int store_server_lost(StoreServer *s, int rank, bool *silent)

@@ -17,7 +17,7 @@
 extern char **environ;
 
 #define SAVE_GRACE_S    120.0 /* for survivors to save, after they noticed a loss */
-#define SAVED_GRACE_S   10.0  /* for ranks to end after survivors have saved */
+#define SAVED_GRACE_S   10.0  /* for ranks to end after survivors have saved, or found them frozen */
 #define STOP_GRACE_S    600.0 /* from a signal to the last rank's end */
 #define FAIL_GRACE_S    2.0   /* from one rank's failure to the others' SIGTERM */
 #define LONGEST_PAUSE_S 60.0
@@ -65,20 +65,26 @@ void launch_take_signals(Launch *l)
 
 /* ---- watching ---- */
 
-/* True: all ranks that still run are frozen. A rank that reported a loss is alive, and may be saving. */
-static bool only_frozen_left(Launch *l)
+/* How long ranks that still run may go on after the others' ends: INFINITY, unless all of them are frozen. A rank that
+   reported a loss was alive then, and may be saving, unless survivors say that it is silent. */
+static double patience_left(Launch *l)
 {
     Fleet *f = &l->fleet;
+    double patience = FAIL_GRACE_S;
     bool silent;
     for (int i = 0; i < f->n_ranks; i++) {
         int lost = store_server_lost(l->store, i, &silent);
         if (lost >= 0 && lost < f->n_ranks && silent) f->ranks[lost].frozen = true;
     }
     for (int i = 0; i < f->n_ranks; i++) {
-        if (store_server_lost(l->store, i, &silent) >= 0) f->ranks[i].frozen = false;
-        if (!f->ranks[i].ended && !f->ranks[i].frozen && !fleet_host_of(f, i)->lost) return false;
+        Rank *r = &f->ranks[i];
+        bool survived = store_server_lost(l->store, i, &silent) >= 0;
+        if (survived) r->frozen = store_server_frozen(l->store, i);
+        if (r->ended || fleet_host_of(f, i)->lost) continue;
+        if (!r->frozen) return INFINITY;
+        if (survived) patience = test_seconds("SAVED_GRACE", SAVED_GRACE_S);
     }
-    return true;
+    return patience;
 }
 
 /* Records the times of the first failure, loss and stop, and ends ranks that do not end by themselves. */
@@ -107,8 +113,9 @@ static void end_failed_ranks(Launch *l)
         fleet_send(f, NULL, "signal %d", SIGTERM);
         l->terminated = true;
     }
-    bool frozen = l->lost_at <= now && last_end && now > last_end + FAIL_GRACE_S && only_frozen_left(l);
-    bool frozen_in_save = last_end && now > last_end + FAIL_GRACE_S && now > l->saved_at + SAVED_GRACE_S;
+    bool quiet = last_end && now > last_end + FAIL_GRACE_S;
+    bool frozen = l->lost_at <= now && quiet && now > last_end + patience_left(l);
+    bool frozen_in_save = quiet && now > l->saved_at + test_seconds("SAVED_GRACE", SAVED_GRACE_S);
     bool late = frozen || frozen_in_save || now > fmin(l->failed_at, l->lost_at) + notice + save ||
                 now > l->stopped_at + test_seconds("STOP_GRACE", STOP_GRACE_S);
     if ((late || *f->failure) && !l->killed) {

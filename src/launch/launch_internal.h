@@ -32,7 +32,7 @@ typedef struct {
     int code, signal;    /* signal 0: it ended with code */
     size_t memory_limit; /* 0: not killed for memory; 1: unknown */
     double when;
-    bool frozen; /* other ranks reported it as silent, and it reported nothing */
+    bool frozen; /* other ranks reported it as silent: while it trained, if it reported nothing; else in the save */
 } Rank;
 
 typedef struct Output Output;

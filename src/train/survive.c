@@ -174,6 +174,7 @@ static bool follow(Survivor *s)
     TeamEnd end = team_follow(&s->team, &source, &step, &part);
     if (end == TEAM_LEFT) {
         log_warn("%s leads the save no more: it has ended or is frozen", leader);
+        if (!s->team.deaf) store_tell_frozen(ranks_comm(s->run->ranks)->store, s->team.leader);
         return false;
     }
     if (step < 0)

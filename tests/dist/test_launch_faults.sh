@@ -55,6 +55,7 @@ for lost in 0 2; do
 done
 
 # ---- a rank that freezes while it helps to save after another's death: once the state is saved, nobody waits for it ----
+export CAIRN_TEST_SAVED_GRACE=2s
 CAIRN_TEST_AT='write-1=stop' begin -- "${glue[@]}" --max-steps 100000 --output-dir helper --peer-timeout 3
 wait_until 60 under_way helper || complain "the run does not begin: $(cat launch.out)"
 kill -KILL "$(cat pids/rank2)"
@@ -62,6 +63,15 @@ ended 77 30
 says "rank 1 on " " did not write its part: it has ended or is frozen" "is saved in helper;" \
     "1 of 3 ranks did not end in time" "error: rank 2 on localhost was killed by SIGKILL
 " "1 fault: rank 2 on localhost (1). Effective share of time (ETTR): "
+
+# ---- the rank that leads the save freezes with the folder's lock: the launcher does not wait for it ----
+CAIRN_TEST_AT='planned-0=stop' begin -- "${glue[@]}" --max-steps 100000 --output-dir leader --peer-timeout 3
+wait_until 60 under_way leader || complain "the run does not begin: $(cat launch.out)"
+kill -KILL "$(cat pids/rank2)"
+ended 77 25
+says "1 of 3 ranks did not end in time" "error: rank 2 on localhost was killed by SIGKILL
+" "1 fault: rank 2 on localhost (1). Effective share of time (ETTR): "
+unset CAIRN_TEST_SAVED_GRACE
 
 # ---- two ranks killed in turn, in other ways: each is named, and the summary counts both ----
 # shellcheck disable=SC2317 # by wait_until
