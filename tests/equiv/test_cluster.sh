@@ -187,5 +187,5 @@ alone 2 --virtual-ranks 2 --micro-batch-tokens 100
 says "less than a grain of"
 alone 0 --virtual-ranks 6 --dry-run # any number on one rank
 alone 2 --virtual-ranks 2 --pipeline gpipe --stages 1
-says "give --virtual-ranks 1"
+says "Give --virtual-ranks 1"
 finish
