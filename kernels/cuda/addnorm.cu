@@ -30,14 +30,17 @@ template <typename T, typename S> __global__ void __launch_bounds__(S::threads) 
     if (r >= a.rows) return;
     Dropout dropout = dropout_now(a.dropout, a.ctl);
     int32_t position = a.pos[r], sequence = a.seq[r];
-    float s[S::groups][GROUP];
+    float s[S::groups][GROUP], x[S::groups][GROUP];
+    const T *residual = a.x ? a.x : a.d; /* no branch stands between the loads, so all are under way at once */
     CUDA_UNROLL for (int i = 0; i < S::groups; i++)
     {
-        float x[GROUP] = {};
         S::load(a.d + r * n, i, n, s[i]);
-        if (a.x) S::load(a.x + r * n, i, n, x);
+        S::load(residual + r * n, i, n, x[i]);
+    }
+    CUDA_UNROLL for (int i = 0; i < S::groups; i++)
+    {
         if (S::column(i) < n) drop_group(s[i], dropout, S::column(i), position, sequence);
-        CUDA_UNROLL for (int k = 0; k < GROUP; k++) s[i][k] += x[k];
+        CUDA_UNROLL for (int k = 0; k < GROUP; k++) s[i][k] += a.x ? x[i][k] : 0.0f;
     }
     float rstd = row_normalise<S>(s, n, a.eps, sums);
     if (S::lane() == 0) a.rstd[r] = rstd;
