@@ -30,6 +30,13 @@ static inline void host_clear_rows(const Operand *o, int64_t first, int64_t end)
     if (first < end) memset(host_row(o, first), 0, (size_t)((end - first) * o->cols) * dtype_size(o->dtype));
 }
 
+/* Clears the outputs that the call begins. */
+static inline void host_begin(const OpCall *call, const RowCounts *rows)
+{
+    for (int k = 0; k < OP_MAX_OUT; k++)
+        if (call->begun >> k & 1) host_clear_rows(&call->out[k], 0, rows_in(call->out[k].rows, rows));
+}
+
 /* ---- scratch: laid out by one function, for counting (base NULL) and for running ---- */
 
 typedef struct {
@@ -87,6 +94,22 @@ static inline double host_add_blocks(const Segment *tensor, const double *sums)
     double total = 0;
     for (int64_t b = 0; b < norm_blocks(tensor->size); b++) total += sums[tensor->block + b];
     return total;
+}
+
+/* The compute copies of the segments that lie in `copies`, which may be absent. */
+static inline void host_round_copies(const Operand *copies, const RowCounts *rows, const Segment *segments, int64_t n,
+                                     const float *weights)
+{
+    int64_t most = operand_present(copies) ? rows_in(copies->rows, rows) * copies->cols : 0;
+    for (const Segment *s = segments; s < segments + n; s++) {
+        int64_t end = s->offset + s->size;
+        for (int64_t i = s->offset; end <= most && i < end; i++)
+            if (copies->dtype == F32)
+                ((float *)copies->data)[i] = weights[i];
+            else
+                ((uint16_t *)copies->data)[i] =
+                    copies->dtype == BF16 ? bf16_from_f32(weights[i]) : f16_from_f32(weights[i]);
+    }
 }
 
 /* LAMB's rate of a tensor, from Σ p² and Σ u². */

@@ -2,12 +2,17 @@
 
 #include "base/status.h"
 
-enum { OPTIONAL = 1, ADDED = 2, MUST = 4, CTL = 8, SHARE_UNIT = 16 };
+enum { OPTIONAL = 1, ADDED = 2, MUST = 4, CTL = 8, MAY_BEGIN = 16, SHARE_UNIT = 32 };
+#define BEGUN                 (ADDED | MAY_BEGIN)
 #define MAY_SHARE(op, input)  (SHARE_UNIT * (op##_IN_##input + 1))
 #define MUST_SHARE(op, input) (MUST | MAY_SHARE(op, input))
 
 #define INFO(op, text, ...)                                                                                            \
-    {#text, (__VA_ARGS__ + 0) & OPTIONAL, (__VA_ARGS__ + 0) & ADDED, (__VA_ARGS__ + 0) / SHARE_UNIT - 1,               \
+    {#text,                                                                                                            \
+     (__VA_ARGS__ + 0) & OPTIONAL,                                                                                     \
+     (__VA_ARGS__ + 0) & ADDED,                                                                                        \
+     (__VA_ARGS__ + 0) & MAY_BEGIN,                                                                                    \
+     (__VA_ARGS__ + 0) / SHARE_UNIT - 1,                                                                               \
      (__VA_ARGS__ + 0) & MUST},
 #define CTL_INDEX(op, text, ...) +((__VA_ARGS__ + 0) & CTL ? op##_IN_##text + 1 : 0)
 
@@ -47,14 +52,15 @@ static double operand_bytes(const Operand *o, const RowCounts *rows)
     return operand_present(o) ? (double)rows_in(o->rows, rows) * (double)o->cols * (double)dtype_size(o->dtype) : 0;
 }
 
-/* Bytes of every operand, accumulated outputs twice; embeddings count the rows they touch, not the tables. */
+/* Bytes of every operand, accumulated outputs twice, unless the call begins them; embeddings count the rows they touch,
+ * not the tables. */
 static double traffic(const OpCall *call, const RowCounts *rows)
 {
     const OpInfo *info = op_info(call->op);
     double bytes = 0;
     for (int i = 0; i < info->n_in; i++) bytes += operand_bytes(&call->in[i], rows);
     for (int i = 0; i < info->n_out; i++)
-        bytes += operand_bytes(&call->out[i], rows) * (info->out[i].accumulated ? 2 : 1);
+        bytes += operand_bytes(&call->out[i], rows) * (info->out[i].accumulated && !(call->begun >> i & 1) ? 2 : 1);
     return bytes;
 }
 
@@ -96,11 +102,11 @@ OpCost op_cost(const OpCall *call, const RowCounts *rows, double seq_len)
                              (double)call->attr.loss.k * (double)call->attr.loss.n;
         mlm_traffic(call, n_rows * (double)call->attr.loss.n, &cost);
         break;
-    case OP_LAMB: /* its second pass reads weights and u again */
-        cost.bytes += 2 * operand_bytes(OUT(call, LAMB, weights), rows);
+    case OP_LAMB: /* its second pass reads weights and u again; copies are written only */
+        cost.bytes += 2 * operand_bytes(OUT(call, LAMB, weights), rows) - operand_bytes(OUT(call, LAMB, copies), rows);
         break;
-    case OP_ADAMW: /* of a slice: as long as its moments; gradients read, the others read and written */
-        cost.bytes = 7 * operand_bytes(OUT(call, ADAMW, m), rows);
+    case OP_ADAMW: /* of a slice: as long as its moments; gradients read, copies written, the others both */
+        cost.bytes = 7 * operand_bytes(OUT(call, ADAMW, m), rows) + operand_bytes(OUT(call, ADAMW, copies), rows);
         break;
     case OP_LAMB_STEP:
         cost.bytes = 7 * operand_bytes(OUT(call, LAMB_STEP, m), rows);

@@ -185,6 +185,7 @@ typedef struct {
     Operand in[OP_MAX_IN], out[OP_MAX_OUT];
     void *scratch; /* 64-byte aligned */
     size_t scratch_bytes;
+    uint8_t begun; /* bit k: output k, which is marked BEGUN, counts as 0 before this call */
 } OpCall;
 
 /* An operand of a call by name. _EITHER: of a call that is of one of two ops. */
@@ -194,6 +195,9 @@ typedef struct {
 #define OUT_EITHER(call, one, other, name) ((call)->op == OP_##one ? OUT(call, one, name) : OUT(call, other, name))
 
 static inline bool operand_present(const Operand *o) { return o->cols != 0; }
+
+/* Whether the call begins that output: see OpCall.begun. */
+#define BEGINS(call, op, name) (((call)->begun >> op##_OUT_##name & 1) != 0)
 
 /* Scratch bytes of a call at these row counts: a function of the backend, which the plan calls. */
 typedef size_t OpScratch(const OpCall *call, const RowCounts *rows);
@@ -206,6 +210,7 @@ static inline bool op_is_link(Op op) { return op == OP_SEND || op == OP_RECEIVE;
 typedef struct {
     const char *name;
     bool optional, accumulated;
+    bool begun;         /* accumulated, and a call may begin it */
     int8_t shares;      /* −1, or the input whose memory this output may or must share */
     bool shares_always; /* must */
 } OperandInfo;

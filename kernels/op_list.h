@@ -8,7 +8,8 @@
    their gradients exactly 0 (docs/contracts.md 2).
 
    <OP>_OPERANDS(IN, OUT, op) lists inputs, then outputs, as IN(op, name) or IN(op, name, marks). Marks, combined by
-   "+": OPTIONAL, may be absent; ADDED, is accumulated into; MAY_SHARE(op, x), may lie in the memory of input x;
+   "+": OPTIONAL, may be absent; ADDED, is accumulated into; BEGUN, is accumulated into, but counts as 0 before a call
+   that says so (OpCall.begun), whatever its memory holds; MAY_SHARE(op, x), may lie in the memory of input x;
    MUST_SHARE(op, x), must lie there where x is present, because the kernel adds in place; CTL, the step's `ctl`. */
 #ifndef CAIRN_KERNELS_OP_LIST_H
 #define CAIRN_KERNELS_OP_LIST_H
@@ -76,7 +77,8 @@
     IN(op, type) IN(op, gamma) OUT(op, dword, ADDED) OUT(op, dposition, ADDED) OUT(op, dtype, ADDED)                   \
     OUT(op, dgamma, ADDED) OUT(op, dbeta, ADDED)
 
-/* LINEAR: y = x·wᵀ + bias. x (R, k) c; w (n, k), a compute copy in the forward layout; bias (n); y (R, n), c or F32. */
+/* LINEAR: y = x·wᵀ + bias. x (R, k) c; w (n, k), a compute copy in the forward layout; bias (n), F32 or of y's type;
+   y (R, n), c or F32. */
 #define LINEAR_OPERANDS(IN, OUT, op) IN(op, x) IN(op, w) IN(op, bias, OPTIONAL) OUT(op, y)
 
 /* LINEAR_DGRAD: dx = dy·w (+ add). dy (R, n) c; w (n, k), a compute copy in its transposed layout, or the forward copy
@@ -85,7 +87,7 @@
 
 /* LINEAR_WGRAD: dw += dyᵀ·x, db += column sums of dy. x (R, k) c, dy (R, n) c; dw (n, k), db (n). db is absent where
    the op that makes dy adds to it: GELU_BWD or ADDNORM_BWD, as column sums of the stored dy. */
-#define LINEAR_WGRAD_OPERANDS(IN, OUT, op) IN(op, x) IN(op, dy) OUT(op, dw, ADDED) OUT(op, db, ADDED + OPTIONAL)
+#define LINEAR_WGRAD_OPERANDS(IN, OUT, op) IN(op, x) IN(op, dy) OUT(op, dw, BEGUN) OUT(op, db, BEGUN + OPTIONAL)
 
 /* ATTENTION: per sequence and head, o = dropout(softmax(q·kᵀ·scale))·v; lse is the log-sum-exp of each query's scaled
    scores. qkv (T, 3H) c is q, k, v side by side, each head by head. spans (S, 2) holds each sequence's first row and
@@ -107,7 +109,7 @@
    dg's memory, g in pre's. db (F) += column sums of dpre. */
 #define GELU_BWD_OPERANDS(IN, OUT, op)                                                                                 \
     IN(op, pre) IN(op, dg) OUT(op, dpre, MAY_SHARE(op, dg)) OUT(op, g, OPTIONAL + MAY_SHARE(op, pre))                  \
-    OUT(op, db, ADDED + OPTIONAL)
+    OUT(op, db, BEGUN + OPTIONAL)
 
 /* ADDNORM: xhat = normalise(dropout(d) + x), y = γ·xhat + β. Form Y keeps y; form XHAT keeps xhat, and y is made from
    the rounded xhat. d, x, y, xhat (R, H) c; gamma, beta (H); pos, seq (R); rstd (R). y may lie in d's memory. */
@@ -119,8 +121,8 @@
    form; dy, dd, dx (R, H) c; dgamma, dbeta (H). dx may lie in dy's memory. db (H) += column sums of dd. */
 #define ADDNORM_BWD_OPERANDS(IN, OUT, op)                                                                              \
     IN(op, kept) IN(op, rstd) IN(op, gamma) IN(op, beta) IN(op, dy) IN(op, pos) IN(op, seq) IN(op, ctl, CTL)           \
-    OUT(op, dd) OUT(op, dx, OPTIONAL + MAY_SHARE(op, dy)) OUT(op, dgamma, ADDED) OUT(op, dbeta, ADDED)                 \
-    OUT(op, db, ADDED + OPTIONAL)
+    OUT(op, dd) OUT(op, dx, OPTIONAL + MAY_SHARE(op, dy)) OUT(op, dgamma, BEGUN) OUT(op, dbeta, BEGUN)                 \
+    OUT(op, db, BEGUN + OPTIONAL)
 
 /* AFFINE: y = γ·xhat + β, the same bits as ADDNORM's y in form XHAT. xhat, y (R, H) c; gamma, beta (H). */
 #define AFFINE_OPERANDS(IN, OUT, op) IN(op, xhat) IN(op, gamma) IN(op, beta) OUT(op, y)
@@ -176,8 +178,8 @@
    dh is made, where the backend has such copies; bias, db (V); labels (M); loss (M); dw (V, H). */
 #define MLM_XENT_OPERANDS(IN, OUT, op)                                                                                 \
     IN(op, h) IN(op, w) IN(op, wt, OPTIONAL) IN(op, bias) IN(op, labels) IN(op, ctl, CTL) IN(op, scaling, OPTIONAL)    \
-    OUT(op, dh, OPTIONAL) OUT(op, loss) OUT(op, stats, ADDED) OUT(op, dw, ADDED + OPTIONAL)                            \
-    OUT(op, db, ADDED + OPTIONAL)
+    OUT(op, dh, OPTIONAL) OUT(op, loss) OUT(op, stats, ADDED) OUT(op, dw, BEGUN + OPTIONAL)                            \
+    OUT(op, db, BEGUN + OPTIONAL)
 
 /* ---- the update ---- */
 
@@ -192,16 +194,16 @@
 
 /* ADAMW, with g = grads·grad_scale: m = β1·m + (1−β1)·g, v = β2·v + (1−β2)·g², u = m·bias1 / (√(v·bias2) + eps) +
    decay·p, p −= lr·u. Does nothing if stats.finite is 0. grads, weights, m, v (P); of a slice, m and v are as long as
-   the slice. Sources: Adam (Kingma and Ba, 2015); decoupled decay (Loshchilov and Hutter, 2019). */
+   the slice. copies, c: p as PACK rounds it, of the tensors in so much of the space. Sources: Adam (Kingma and Ba, 2015); decoupled decay (Loshchilov and Hutter, 2019). */
 #define ADAMW_OPERANDS(IN, OUT, op)                                                                                    \
     IN(op, grads) IN(op, segments) IN(op, ctl, CTL) IN(op, stats) OUT(op, weights, ADDED) OUT(op, m, ADDED)            \
-    OUT(op, v, ADDED)
+    OUT(op, v, ADDED) OUT(op, copies, ADDED + OPTIONAL)
 
 /* LAMB: ADAMW's u, kept in grads; then p −= lr·r·u, r = ‖p‖/‖u‖ where the segment's trust is set and both norms are not
-   0, else 1. Does nothing if stats.finite is 0. Source: You et al., 2020. */
+   0, else 1. Does nothing if stats.finite is 0. copies as in ADAMW. Source: You et al., 2020. */
 #define LAMB_OPERANDS(IN, OUT, op)                                                                                     \
     IN(op, segments) IN(op, ctl, CTL) IN(op, stats) OUT(op, weights, ADDED) OUT(op, m, ADDED) OUT(op, v, ADDED)        \
-    OUT(op, grads, ADDED)
+    OUT(op, grads, ADDED) OUT(op, copies, ADDED + OPTIONAL)
 
 /* PACK: the compute copy of a parameter, in the backend's layout. weight, copy (n, k). */
 #define PACK_OPERANDS(IN, OUT, op) IN(op, weight) OUT(op, copy)

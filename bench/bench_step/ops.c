@@ -70,7 +70,8 @@ MachineRates measure_machine(void)
     Rows tokens = {ROWS_TOKENS, 0}, fixed = {ROWS_FIXED, n};
     size_t copy_bytes = backend->copy_bytes(want.compute, n, k, false);
     Operand x = random_operand(want.compute, tokens, m, k, 0), w = random_operand(F32, fixed, n, k, 0);
-    Operand bias = random_operand(F32, fixed, n, 1, 0), y = random_operand(want.compute, tokens, m, n, 0);
+    Operand bias = random_operand(backend->device ? want.compute : F32, fixed, n, 1, 0),
+            y = random_operand(want.compute, tokens, m, n, 0);
     Operand z = random_operand(want.compute, tokens, m, n, 0), copy = w;
     copy.dtype = want.compute;
     must(backend_alloc(backend, copy_bytes, &copy.data));

@@ -31,6 +31,8 @@ Status cpu_adamw(const OpCall *call, const RowCounts *rows)
                    .v = OUT(call, ADAMW, v)->data,
                    .grads = IN(call, ADAMW, grads)->data};
     w.segments = op_segments(IN(call, ADAMW, segments), rows, &w.n);
-    if (stats->finite) cpu_update(&w);
+    if (!stats->finite) return OK;
+    cpu_update(&w);
+    host_round_copies(OUT(call, ADAMW, copies), rows, w.segments, w.n, w.weights);
     return OK;
 }

@@ -96,6 +96,7 @@ Status cpu_addnorm_bwd(const OpCall *call, const RowCounts *rows)
     w.a.dd = OUT(call, ADDNORM_BWD, dd)->data;
     w.a.dx = operand_present(dx) ? dx->data : NULL;
     cpu_parallel(backward_part, &w);
+    host_begin(call, rows);
     int64_t stride = (int64_t)(w.line / sizeof(float));
     cpu_add_blocks(OUT(call, ADDNORM_BWD, dgamma)->data, w.dgamma, w.rows, stride, dy->cols);
     cpu_add_blocks(OUT(call, ADDNORM_BWD, dbeta)->data, w.dbeta, w.rows, stride, dy->cols);

@@ -62,6 +62,7 @@ Status cpu_gelu_bwd(const OpCall *call, const RowCounts *rows)
     w.bf16 = cpu_is_bf16(pre->dtype);
     w.kind = call->attr.gelu.kind;
     cpu_parallel(backward_part, &w);
+    host_begin(call, rows);
     cpu_add_db(OUT(call, GELU_BWD, db), OUT(call, GELU_BWD, dpre), rows_in(pre->rows, rows), sums);
     return OK;
 }

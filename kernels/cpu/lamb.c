@@ -69,6 +69,7 @@ Status cpu_lamb(const OpCall *call, const RowCounts *rows)
     cpu_update(&w);
     set_rates(s.rates, w.segments, w.n, w.adam.rate, s.p_sums, s.u_sums);
     cpu_parallel(descend_part, &(DescendWork){w.segments, w.n, w.weights, w.grads, s.rates});
+    host_round_copies(OUT(call, LAMB, copies), rows, w.segments, w.n, w.weights);
     return OK;
 }
 

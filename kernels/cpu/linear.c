@@ -17,6 +17,7 @@ static Product product_of(const OpCall *call)
 
 typedef struct {
     float *sums; /* of db */
+    float *bias; // (n) in fp32, where it comes in another type
     void *product;
     HostScratch space;
 } LinearScratch;
@@ -25,6 +26,7 @@ static LinearScratch linear_scratch(const OpCall *call, const Product *p, int64_
 {
     LinearScratch s = {.space.base = call->scratch};
     if (p->kind == PRODUCT_GRAD) s.sums = cpu_take_db(&s.space, OUT(call, LINEAR_WGRAD, db), n_rows, p->n);
+    if (p->bias && IN(call, LINEAR, bias)->dtype != F32) s.bias = host_take(&s.space, p->n, sizeof(float));
     /* a weight gradient of one grain has any number of rows */
     bool any = p->kind == PRODUCT_GRAD || call->in[0].rows.kind != ROWS_TOKENS;
     s.product = host_take(&s.space, 1, product_scratch(p, n_rows, any));
@@ -44,6 +46,14 @@ Status cpu_linear_prepare(const OpCall *call, const RowCounts *buckets, int n_bu
     return OK;
 }
 
+static const float *read_bias(const Operand *bias, int64_t n, float *room)
+{
+    if (bias->dtype == F32) return bias->data;
+    CHECK(cpu_is_bf16(bias->dtype), "a bias of %s", dtype_name(bias->dtype));
+    for (int64_t i = 0; i < n; i++) room[i] = bf16_to_f32(((const uint16_t *)bias->data)[i]);
+    return room;
+}
+
 /* LINEAR, and LINEAR_DGRAD with the other copy of the weight. */
 Status cpu_linear(const OpCall *call, const RowCounts *rows)
 {
@@ -53,7 +63,7 @@ Status cpu_linear(const OpCall *call, const RowCounts *rows)
     LinearScratch s = linear_scratch(call, &p, n_rows);
     host_check_scratch(call, s.space.bytes);
     return product_run(&p, n_rows, x->data, IN_EITHER(call, LINEAR, LINEAR_DGRAD, w)->data,
-                       p.bias ? IN(call, LINEAR, bias)->data : NULL, call->out[0].data, s.product);
+                       p.bias ? read_bias(IN(call, LINEAR, bias), p.n, s.bias) : NULL, call->out[0].data, s.product);
 }
 
 Status cpu_linear_wgrad(const OpCall *call, const RowCounts *rows)
@@ -63,6 +73,7 @@ Status cpu_linear_wgrad(const OpCall *call, const RowCounts *rows)
     Product p = product_of(call);
     LinearScratch s = linear_scratch(call, &p, n_rows);
     host_check_scratch(call, s.space.bytes);
+    host_begin(call, rows);
     cpu_add_db(OUT(call, LINEAR_WGRAD, db), dy, n_rows, s.sums);
     return product_run(&p, n_rows, x->data, dy->data, NULL, OUT(call, LINEAR_WGRAD, dw)->data, s.product);
 }

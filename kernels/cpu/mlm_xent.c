@@ -127,6 +127,7 @@ Status cpu_mlm_xent(const OpCall *call, const RowCounts *rows)
     CHECK(call->attr.loss.classes <= call->attr.loss.n, "mlm_xent: %d words in a padded vocabulary of %lld",
           call->attr.loss.classes, (long long)call->attr.loss.n);
     CHECK(!s.training || operand_present(IN(call, MLM_XENT, wt)), "mlm_xent: dh needs the transposed copy wt");
+    host_begin(call, rows);
     s.real = host_real_rows(IN(call, MLM_XENT, h), rows, op_ctl(call));
     for (int64_t first = 0; first < s.rows; first += CHUNK) {
         MlmXentChunk c = {call, &s, first, s.rows - first < CHUNK ? s.rows - first : CHUNK};

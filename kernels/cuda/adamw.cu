@@ -1,13 +1,14 @@
-/* AdamW over all segments in one launch. Bytes per parameter: 16 read (p, m, v, gradient), 12 written (p, m, v). */
+/* AdamW over all segments in one launch. Bytes per parameter: 16 read (p, m, v, gradient), 12 written (p, m, v), and a
+   compute copy. */
 #include <math.h>
 
 #include "kernels/cuda/segments.cuh"
 
 #include "kernels/cuda/cuda.h"
 
-template <bool WHOLE>
+template <bool WHOLE, typename C>
 __device__ static inline void adamw_update_block(const FlatSpace &s, const NormBlock &at, const Adam &adam, float decay,
-                                                 float rate)
+                                                 float rate, C *copies)
 {
     float *__restrict__ weights = s.weights + at.first, *__restrict__ ms = s.m + at.first,
                         *__restrict__ vs = s.v + at.first;
@@ -20,10 +21,13 @@ __device__ static inline void adamw_update_block(const FlatSpace &s, const NormB
         store4<WHOLE>(weights, j, at.n, p);
         store4<WHOLE>(ms, j, at.n, m);
         store4<WHOLE>(vs, j, at.n, v);
+        copy4<WHOLE>(copies, j, at.n, p);
     }
 }
 
-__global__ void adamw_kernel(FlatSpace s, SegmentTable table, OpAttr attr, const Ctl *ctl, const Stats *stats)
+template <typename C>
+__global__ void adamw_kernel(FlatSpace s, Copies<C> copies, SegmentTable table, OpAttr attr, const Ctl *ctl,
+                             const Stats *stats)
 {
     if (!stats->finite) return;
     SegmentChunk chunk = segment_chunk(table, blockIdx.x);
@@ -36,9 +40,9 @@ __global__ void adamw_kernel(FlatSpace s, SegmentTable table, OpAttr attr, const
     for (int b = (int)threadIdx.x / CUDA_WARP; b < CHUNK_BLOCKS; b += SEGMENT_WARPS) {
         NormBlock at = norm_block(chunk, b, shift);
         if (at.whole)
-            adamw_update_block<true>(s, at, adam, decay, rate);
+            adamw_update_block<true>(s, at, adam, decay, rate, copies.of(own, at));
         else if (at.n)
-            adamw_update_block<false>(s, at, adam, decay, rate);
+            adamw_update_block<false>(s, at, adam, decay, rate, copies.of(own, at));
     }
 }
 
@@ -48,6 +52,7 @@ Status cuda_adamw(const OpCall *call, const RowCounts *rows)
     SegmentTable table = segment_table(IN(call, ADAMW, segments), weights, rows);
     FlatSpace s = {cuda_data<float>(weights), cuda_data<float>(OUT(call, ADAMW, m)),
                    cuda_data<float>(OUT(call, ADAMW, v)), cuda_data<float>(IN(call, ADAMW, grads))};
-    return CUDA_LAUNCH((adamw_kernel), table.chunks, SEGMENT_THREADS, 0, s, table, call->attr, op_ctl(call),
-                       cuda_data<const Stats>(IN(call, ADAMW, stats)));
+    COPIES_BY_TYPE(OUT(call, ADAMW, copies), rows, C,
+                   return CUDA_LAUNCH((adamw_kernel<C>), table.chunks, SEGMENT_THREADS, 0, s, copies, table, call->attr,
+                                      op_ctl(call), cuda_data<const Stats>(IN(call, ADAMW, stats))));
 }

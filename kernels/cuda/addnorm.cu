@@ -255,7 +255,8 @@ template <typename T> static Status addnorm_bwd(const OpCall *call, const RowCou
         return columns_add_parts(
             a.parts, blocks, a.cols,
             {{cuda_data<float>(OUT(call, ADDNORM_BWD, dgamma)), cuda_data<float>(OUT(call, ADDNORM_BWD, dbeta)),
-              cuda_data<float>(OUT(call, ADDNORM_BWD, db))}});
+              cuda_data<float>(OUT(call, ADDNORM_BWD, db))},
+             call->begun >> ADDNORM_BWD_OUT_dgamma});
     });
 }
 

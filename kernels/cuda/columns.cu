@@ -21,15 +21,14 @@ __global__ void __launch_bounds__(COLUMNS_THREADS) columns_kernel(const T *x, fl
     columns_leave(sum, parts, cols, sums);
 }
 
-Status columns_add(const Operand *x, const RowCounts *rows, const Operand *db, void *scratch)
+Status columns_add(const Operand *x, const RowCounts *rows, const Operand *db, bool begun, void *scratch)
 {
     int64_t n = rows_in(x->rows, rows);
     float *parts = static_cast<float *>(scratch);
-    if (n == 0) return OK;
     CUDA_BY_TYPE(x->dtype, T,
                  TRY(CUDA_LAUNCH((columns_kernel<T>), columns_grid(n, x->cols), COLUMNS_THREADS, 0,
                                  cuda_data<const T>(x), parts, n, x->cols)));
-    return columns_add_parts(parts, columns_parts(n), x->cols, {{cuda_data<float>(db)}});
+    return columns_add_parts(parts, columns_parts(n), x->cols, {{cuda_data<float>(db)}, begun});
 }
 
 /* ---- the sum of parts: a block has 32 columns, a warp every sixteenth part ---- */
@@ -51,7 +50,12 @@ __global__ void __launch_bounds__(PART_THREADS)
     if (warp != 0 || column >= all) return;
     sum = 0;
     CUDA_UNROLL for (int w = 0; w < PART_WARPS; w++) sum += sums[w][lane];
-    CUDA_UNROLL for (int i = 0; i < COLUMNS_SUMS; i++) if (column / cols == i) to.to[i][column % cols] += sum;
+    CUDA_UNROLL for (int i = 0; i < COLUMNS_SUMS; i++)
+    {
+        if (column / cols != i) continue;
+        float *place = &to.to[i][column % cols];
+        *place = (to.begun >> i & 1 ? 0.0f : *place) + sum;
+    }
 }
 
 Status columns_add_parts(const float *parts, int64_t n, int64_t cols, ColumnsTo to)

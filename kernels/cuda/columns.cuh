@@ -46,13 +46,15 @@ __device__ static inline void columns_leave(const float sum[8], float *parts, in
 
 enum { COLUMNS_SUMS = 3 }; /* at most, of one kernel */
 
-/* Each of `to` (cols; NULL from the first that is absent) += the sums over n of its parts; parts (n, present, cols). */
+/* Each of `to` (cols; NULL from the first that is absent) += the sums over n of its parts; parts (n, present, cols).
+   Bit i of `begun`: to[i] counts as 0. */
 struct ColumnsTo {
     float *to[COLUMNS_SUMS];
+    int begun = 0;
 };
 Status columns_add_parts(const float *parts, int64_t n, int64_t cols, ColumnsTo to);
 
-/* db += column sums of x (rows, cols), in a pass of its own. `scratch`: columns_scratch. */
-Status columns_add(const Operand *x, const RowCounts *rows, const Operand *db, void *scratch);
+/* db += column sums of x (rows, cols), in a pass of its own; `begun`: db counts as 0. `scratch`: columns_scratch. */
+Status columns_add(const Operand *x, const RowCounts *rows, const Operand *db, bool begun, void *scratch);
 
 #endif

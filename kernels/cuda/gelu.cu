@@ -127,7 +127,9 @@ template <typename T, GeluKind KIND> static Status gelu_bwd(const OpCall *call, 
     if (!operand_present(db)) parts = NULL;
     TRY(CUDA_LAUNCH((gelu_bwd_kernel<T, KIND>), columns_grid(n, cols), COLUMNS_THREADS, 0, pre, dg, dpre, g, parts, n,
                     cols, wide));
-    return parts ? columns_add_parts(parts, columns_parts(n), cols, {{cuda_data<float>(db)}}) : OK;
+    return parts
+               ? columns_add_parts(parts, columns_parts(n), cols, {{cuda_data<float>(db)}, BEGINS(call, GELU_BWD, db)})
+               : OK;
 }
 
 Status cuda_gelu(const OpCall *call, const RowCounts *rows)

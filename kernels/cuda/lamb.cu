@@ -1,7 +1,7 @@
 /* LAMB (You et al., 2020) in two launches. The first replaces the gradient by Adam's update u and leaves Σ p² and
    Σ u² of every chunk in scratch. In the second each thread block adds the sums of its own segment, all blocks of a
    segment in the same order, and takes its step of rate·‖p‖/‖u‖ along u. Bytes per parameter: 16 read and 12 written,
-   then 8 read and 4 written. */
+   then 8 read and 4 written, and a compute copy. */
 #include <math.h>
 
 #include "kernels/cuda/segments.cuh"
@@ -86,8 +86,8 @@ __device__ static inline float trust_ratio(const ChunkSquares &sums, int32_t ten
     return p > 0 && u > 0 ? (float)(p / u) : 1.0f;
 }
 
-template <bool WHOLE>
-__device__ static inline void lamb_descend_block(const FlatSpace &s, const NormBlock &at, float rate)
+template <bool WHOLE, typename C>
+__device__ static inline void lamb_descend_block(const FlatSpace &s, const NormBlock &at, float rate, C *copies)
 {
     float *__restrict__ weights = s.weights + at.first;
     const float *__restrict__ us = s.grads + at.first;
@@ -97,26 +97,28 @@ __device__ static inline void lamb_descend_block(const FlatSpace &s, const NormB
         Four p = load4<WHOLE>(weights, j, at.n), u = load4<WHOLE>(us, j, at.n);
         for (int k = 0; k < 4; k++) p.v[k] -= rate * u.v[k];
         store4<WHOLE>(weights, j, at.n, p);
+        copy4<WHOLE>(copies, j, at.n, p);
     }
 }
 
 /* SLICE: the segments of `table` are pieces of tensors. */
-template <bool SLICE>
-__global__ void lamb_descend_kernel(FlatSpace s, ChunkSquares sums, SegmentTable table, const Ctl *ctl,
-                                    const Stats *stats)
+template <bool SLICE, typename C>
+__global__ void lamb_descend_kernel(FlatSpace s, Copies<C> copies, ChunkSquares sums, SegmentTable table,
+                                    const Ctl *ctl, const Stats *stats)
 {
     CUDA_SHARED(double, shared, [32]);
     if (!stats->finite) return;
     SegmentChunk chunk = segment_chunk(table, blockIdx.x);
     if (chunk.n == 0) return;
-    int32_t tensor = SLICE ? (int32_t)table.segments[chunk.segment].tensor : chunk.segment;
+    const Segment &own = table.segments[chunk.segment];
+    int32_t tensor = SLICE ? (int32_t)own.tensor : chunk.segment;
     float rate = ctl->learning_rate * trust_ratio(sums, tensor, shared);
     for (int b = (int)threadIdx.x / CUDA_WARP; b < CHUNK_BLOCKS; b += SEGMENT_WARPS) {
         NormBlock at = norm_block(chunk, b);
         if (at.whole)
-            lamb_descend_block<true>(s, at, rate);
+            lamb_descend_block<true>(s, at, rate, copies.of(own, at));
         else if (at.n)
-            lamb_descend_block<false>(s, at, rate);
+            lamb_descend_block<false>(s, at, rate, copies.of(own, at));
     }
 }
 
@@ -136,8 +138,9 @@ Status cuda_lamb(const OpCall *call, const RowCounts *rows)
     TRY(CUDA_LAUNCH((lamb_update_kernel), table.chunks, SEGMENT_THREADS, 0, sums, s, table, call->attr, op_ctl(call),
                     stats));
     ChunkSquares squares = {&sums->p, &sums->u, 2, table};
-    return CUDA_LAUNCH((lamb_descend_kernel<false>), table.chunks, SEGMENT_THREADS, 0, s, squares, table, op_ctl(call),
-                       stats);
+    COPIES_BY_TYPE(OUT(call, LAMB, copies), rows, C,
+                   return CUDA_LAUNCH((lamb_descend_kernel<false, C>), table.chunks, SEGMENT_THREADS, 0, s, copies,
+                                      squares, table, op_ctl(call), stats));
 }
 
 /* ---- of a slice ---- */
@@ -171,6 +174,7 @@ Status cuda_lamb_descend(const OpCall *call, const RowCounts *rows)
     TRY(chunk_sums(p, cuda_data<const double>(IN(call, LAMB_DESCEND, p_sums)), all));
     TRY(chunk_sums(u, cuda_data<const double>(IN(call, LAMB_DESCEND, u_sums)), all));
     ChunkSquares squares = {p, u, 1, all};
-    return CUDA_LAUNCH((lamb_descend_kernel<true>), table.chunks, SEGMENT_THREADS, 0, s, squares, table, op_ctl(call),
-                       cuda_data<const Stats>(IN(call, LAMB_DESCEND, stats)));
+    Copies<float> none = {};
+    return CUDA_LAUNCH((lamb_descend_kernel<true, float>), table.chunks, SEGMENT_THREADS, 0, s, none, squares, table,
+                       op_ctl(call), cuda_data<const Stats>(IN(call, LAMB_DESCEND, stats)));
 }

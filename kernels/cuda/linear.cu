@@ -19,9 +19,9 @@ static Product linear_product(const OpCall *call, const RowCounts *rows)
         p.shape.m = n_rows, p.shape.n = n, p.shape.k = k;
         p.shape.lda = k, p.shape.ldb = k, p.shape.ldc = n;
         p.shape.b_transposed = true;
-        p.shape.bias = operand_present(bias) ? BIAS_ADDED : BIAS_NONE;
+        if (operand_present(bias)) p.shape.bias = bias->dtype == out->dtype ? BIAS_OF_C : BIAS_F32;
         p.a = IN(call, LINEAR, x)->data, p.b = IN(call, LINEAR, w)->data;
-        p.bias = cuda_data<const float>(bias);
+        p.bias = bias->data;
     } else if (call->op == OP_LINEAR_DGRAD) { /* dx = dy·w (+ dx) */
         p.shape.m = n_rows, p.shape.n = k, p.shape.k = n;
         p.shape.lda = n, p.shape.ldb = k, p.shape.ldc = k;
@@ -31,6 +31,7 @@ static Product linear_product(const OpCall *call, const RowCounts *rows)
         p.shape.m = n, p.shape.n = k, p.shape.k = n_rows;
         p.shape.lda = n, p.shape.ldb = k, p.shape.ldc = k;
         p.shape.a_transposed = p.shape.accumulate = true;
+        p.begins = BEGINS(call, LINEAR_WGRAD, dw);
         p.a = IN(call, LINEAR_WGRAD, dy)->data, p.b = IN(call, LINEAR_WGRAD, x)->data;
     }
     return p;
@@ -63,7 +64,7 @@ Status cuda_linear(const OpCall *call, const RowCounts *rows)
     Product p = linear_product(call, rows);
     (void)cuda_scratch(call, cuda_linear_scratch(call, rows));
     if (with_db(call))
-        TRY(columns_add(IN(call, LINEAR_WGRAD, dy), rows, OUT(call, LINEAR_WGRAD, db),
+        TRY(columns_add(IN(call, LINEAR_WGRAD, dy), rows, OUT(call, LINEAR_WGRAD, db), BEGINS(call, LINEAR_WGRAD, db),
                         static_cast<char *>(p.workspace) + product_workspace()));
     return product_run(&p);
 }

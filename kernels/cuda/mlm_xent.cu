@@ -86,16 +86,17 @@ __global__ void add_losses_kernel(Stats *stats, int32_t slot, const float *loss,
     block_add_stats(stats, slot, losses, right, shared);
 }
 
-/* ---- db += column sums of the gradient: a warp takes every sixteenth row, then the warps in order ---- */
+/* ---- db += column sums of the gradient, which is 0 in pad columns: a warp takes every sixteenth row, then the warps
+   in order. `begun`: db counts as 0 ---- */
 
 template <typename T>
-__global__ void column_sums_kernel(float *db, const T *gradient, int64_t rows, int64_t stride, int32_t classes)
+__global__ void column_sums_kernel(float *db, const T *gradient, int64_t rows, int64_t stride, int64_t n, bool begun)
 {
     CUDA_SHARED(float, sums, [SUM_WARPS][COLUMNS]);
     int lane = (int)threadIdx.x % CUDA_WARP, warp = (int)threadIdx.x / CUDA_WARP;
     int64_t column = (int64_t)blockIdx.x * COLUMNS + lane * 8;
     float sum[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-    for (int64_t r = warp; r < rows && column < classes; r += SUM_WARPS * SUM_ROWS) {
+    for (int64_t r = warp; r < rows && column < n; r += SUM_WARPS * SUM_ROWS) {
         float v[SUM_ROWS][8] = {};
         CUDA_UNROLL for (int u = 0; u < SUM_ROWS; u++)
         {
@@ -107,10 +108,10 @@ __global__ void column_sums_kernel(float *db, const T *gradient, int64_t rows, i
     CUDA_UNROLL for (int i = 0; i < 8; i++) sums[warp][lane * 8 + i] = sum[i];
     __syncthreads();
     column = (int64_t)blockIdx.x * COLUMNS + threadIdx.x;
-    if (threadIdx.x >= COLUMNS || column >= classes) return;
+    if (threadIdx.x >= COLUMNS || column >= n) return;
     float all = 0;
     for (int w = 0; w < SUM_WARPS; w++) all += sums[w][threadIdx.x];
-    db[column] += all;
+    db[column] = (begun ? 0.0f : db[column]) + all;
 }
 
 /* ---- the op ---- */
@@ -166,6 +167,9 @@ static void *chunk_rows(const Operand *o, const MlmXentChunk &c)
     return o->data ? cuda_data<unsigned char>(o) + (size_t)(c.first * o->cols) * dtype_size(o->dtype) : NULL;
 }
 
+/* The first chunk begins what the call begins. */
+static bool begins(const MlmXentChunk &c) { return c.first == 0; }
+
 /* A product whose `a` is the chunk's gradient. */
 static Product gradient_product(const MlmXentChunk &c, int64_t m, int64_t n, int64_t k, Dtype out)
 {
@@ -183,9 +187,9 @@ static Product logits_product(const MlmXentChunk &c)
     Product p = gradient_product(c, c.m, c.call->attr.loss.n, c.call->attr.loss.k, F32);
     p.shape.lda = p.shape.ldb, p.shape.ldc = p.shape.n;
     p.shape.b_transposed = true;
-    p.shape.bias = BIAS_ADDED;
+    p.shape.bias = BIAS_F32;
     p.a = chunk_rows(IN(c.call, MLM_XENT, h), c), p.b = IN(c.call, MLM_XENT, w)->data, p.c = c.scratch.logits;
-    p.bias = cuda_data<const float>(IN(c.call, MLM_XENT, bias));
+    p.bias = IN(c.call, MLM_XENT, bias)->data;
     return p;
 }
 
@@ -200,6 +204,7 @@ static Product dw_product(const MlmXentChunk &c)
 {
     Product p = gradient_product(c, c.call->attr.loss.n, c.call->attr.loss.k, c.m, F32);
     p.shape.a_transposed = p.shape.accumulate = true;
+    p.begins = begins(c) && BEGINS(c.call, MLM_XENT, dw);
     p.b = chunk_rows(IN(c.call, MLM_XENT, h), c), p.c = OUT(c.call, MLM_XENT, dw)->data;
     return p;
 }
@@ -235,9 +240,9 @@ template <typename T> static Status run_chunk(const MlmXentChunk &c, const LossR
     if (!training) return OK;
     TRY(product_run(&dh));
     if (operand_present(db))
-        TRY(CUDA_LAUNCH((column_sums_kernel<T>), cuda_blocks(rows.classes, COLUMNS), SUM_THREADS, 0,
-                        cuda_data<float>(db), reinterpret_cast<const T *>(rows.logits), c.m, gradient_stride(c),
-                        rows.classes));
+        TRY(CUDA_LAUNCH((column_sums_kernel<T>), cuda_blocks(rows.n, COLUMNS), SUM_THREADS, 0, cuda_data<float>(db),
+                        reinterpret_cast<const T *>(rows.logits), c.m, gradient_stride(c), rows.n,
+                        begins(c) && BEGINS(c.call, MLM_XENT, db)));
     return operand_present(OUT(c.call, MLM_XENT, dw)) ? product_run(&dw) : OK;
 }
 
@@ -261,7 +266,7 @@ Status cuda_mlm_xent(const OpCall *call, const RowCounts *rows)
     CHECK(loss.classes >= 1 && loss.classes <= loss.n && loss.n % 8 == 0 && loss.n <= INT32_MAX - SOFTMAX_TILE,
           "mlm_xent: %d words in a padded vocabulary of %lld; expected a multiple of 8", loss.classes,
           (long long)loss.n);
-    CHECK(c.rows <= INT32_MAX, "mlm_xent: %lld rows", (long long)c.rows);
+    CHECK(c.rows <= INT32_MAX && (c.rows > 0 || !call->begun), "mlm_xent: %lld rows", (long long)c.rows);
     for (; c.m > 0; next_chunk(&c)) CUDA_BY_TYPE(c.in, T, TRY(run_chunk<T>(c, loss)));
     return CUDA_LAUNCH((add_losses_kernel), 1, STATS_THREADS, 0, cuda_data<Stats>(OUT(call, MLM_XENT, stats)),
                        call->attr.loss.slot, loss.loss, loss.correct, (int32_t)c.rows);

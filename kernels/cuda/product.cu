@@ -40,14 +40,13 @@ static struct {
 #undef X
 } lt;
 
-#define CANDIDATES      64                  /* that are timed in the largest bucket, */
-#define CANDIDATES_LESS 12                  /* in others */
-#define ALIGNMENT       16u                 /* of operands, in bytes */
-#define BIAS_ROOM       ((size_t)256 << 10) /* of the workspace: a bias rounded to c's type */
+#define CANDIDATES      64  /* that are timed in the largest bucket, */
+#define CANDIDATES_LESS 12  /* in others */
+#define ALIGNMENT       16u /* of operands, in bytes */
 
 /* How a shape is computed. */
 typedef struct {
-    bool by_loops, decided, bias_rounded; /* decided: timing would not change it */
+    bool by_loops, decided; /* decided: timing would not change it */
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, c; /* of the library's a and b: our b and a */
     cublasLtMatmulAlgo_t algorithm;
@@ -64,7 +63,7 @@ static struct {
 } products;
 
 const char *product_describe(void) { return products.describe; }
-size_t product_workspace(void) { return products.workspace + BIAS_ROOM; }
+size_t product_workspace(void) { return products.workspace; }
 
 static Status lt_check(cublasStatus_t status, const char *what)
 {
@@ -148,12 +147,6 @@ void product_close(void)
 
 /* ---- products ---- */
 
-template <typename T> __global__ void round_kernel(const float *from, T *to, int64_t n)
-{
-    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) to[i] = from_float<T>(from[i]);
-}
-
 static cudaDataType_t type_of(Dtype dtype)
 {
     return dtype == F32 ? CUDA_R_32F : dtype == BF16 ? CUDA_R_16BF : CUDA_R_16F;
@@ -172,19 +165,19 @@ static Status lt_layout(cublasLtMatrixLayout_t *l, Dtype dtype, int64_t rows, in
                     "describing a matrix");
 }
 
-static Status describe_product(const ProductShape *s, bool bias_rounded, Prepared *p)
+static Status describe_product(const ProductShape *s, Prepared *p)
 {
     *p = {};
-    p->bias_rounded = bias_rounded;
     bool tf32 = products.tf32 && s->in == F32;
     TRY(lt_check(
         lt.cublasLtMatmulDescCreate(&p->desc, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
         "describing a product"));
     TRY(desc_set(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, s->b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N));
     TRY(desc_set(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, s->a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N));
-    if (s->bias == BIAS_ADDED) {
+    if (s->bias != BIAS_NONE) {
         TRY(desc_set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS));
-        TRY(desc_set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, (int32_t)type_of(bias_rounded ? s->out : F32)));
+        TRY(desc_set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+                     (int32_t)type_of(s->bias == BIAS_F32 ? F32 : s->out)));
         TRY(desc_set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void *>((uintptr_t)ALIGNMENT)));
     }
     TRY(lt_layout(&p->a, s->in, s->n, s->k, s->b_transposed, s->ldb));
@@ -232,19 +225,9 @@ static int lt_proposals(const Prepared *p, int most, cublasLtMatmulHeuristicResu
 
 static Status product_multiply(const Product *p, const Prepared *how)
 {
-    const float one = 1, beta = p->shape.accumulate ? 1 : 0;
+    const float one = 1, beta = p->shape.accumulate && !p->begins ? 1 : 0;
     if (how->by_loops) return product_by_loops(p);
-    if (p->shape.bias == BIAS_ADDED) {
-        const void *bias = p->bias;
-        if (how->bias_rounded) {
-            void *room = static_cast<char *>(p->workspace) + products.workspace;
-            CUDA_BY_TYPE(p->shape.out, T,
-                         TRY(CUDA_LAUNCH((round_kernel<T>), cuda_blocks(p->shape.n, 256), 256, 0, p->bias,
-                                         static_cast<T *>(room), p->shape.n)));
-            bias = room;
-        }
-        TRY(desc_set(how->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias));
-    }
+    if (p->shape.bias != BIAS_NONE) TRY(desc_set(how->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p->bias));
     return lt_check(lt.cublasLtMatmul(products.handle, how->desc, &one, p->b, how->a, p->a, how->b, &beta, p->c, how->c,
                                       p->c, how->c, &how->algorithm, p->workspace, products.workspace,
                                       (cudaStream_t)device_stream(NULL)),
@@ -352,13 +335,9 @@ static Status choose_algorithm(const Product *p, bool timing, Prepared *how)
 {
     const ProductShape *s = &p->shape;
     cublasLtMatmulHeuristicResult_t found[CANDIDATES];
-    int n = 0;
-    for (int rounded = 0; rounded < 2 && n == 0; rounded++) {
-        if (rounded && (s->bias == BIAS_NONE || s->out == F32 || (size_t)s->n * dtype_size(s->out) > BIAS_ROOM)) break;
-        free_prepared(how);
-        TRY(describe_product(s, rounded, how));
-        n = lt_proposals(how, p->most_rows ? CANDIDATES : CANDIDATES_LESS, found);
-    }
+    free_prepared(how);
+    TRY(describe_product(s, how));
+    int n = lt_proposals(how, p->most_rows ? CANDIDATES : CANDIDATES_LESS, found);
     if (n == 0) {
         double flops = 2.0 * (double)s->m * (double)s->n * (double)s->k;
         log_printf(flops > 1e9 ? LOG_WARN : LOG_DEBUG,
@@ -402,7 +381,7 @@ Status product_run(const Product *p)
     const ProductShape *s = &p->shape;
     Prepared *how;
     CHECK(s->k > 0 || s->accumulate || s->m == 0 || s->n == 0, "a product over nothing");
-    if (is_empty(s)) return OK;
+    if (is_empty(s)) return product_empty(p);
     TRY(product_choose(p, false, &how));
     choices_save(); /* once, after the last bind */
     return product_multiply(p, how);

@@ -8,12 +8,11 @@ extern "C" {
 #endif
 #include "base/base.h"
 
-typedef enum { BIAS_NONE, BIAS_ADDED } ProductBias;
+typedef enum { BIAS_NONE, BIAS_F32, BIAS_OF_C } ProductBias; /* in F32, or in c's type */
 
-/* c (m, n) = op(a)·op(b) (+ bias (n), F32) (+ c itself where accumulate). a is (m, k), or (k, m) if a_transposed; b is
-   (k, n), or (n, k) if b_transposed. The sum is rounded once to c's type. Where c is bf16, cuBLASLt may be able to add
-   a bias of that type only; then the bias is rounded first, as PyTorch's autocast does. Only algorithms whose sums have
-   a fixed order are taken, so results do not change from run to run. */
+/* c (m, n) = op(a)·op(b) (+ bias (n)) (+ c itself where accumulate). a is (m, k), or (k, m) if a_transposed; b is
+   (k, n), or (n, k) if b_transposed. The sum is rounded once to c's type. cuBLASLt adds a bias of c's type only. Only
+   algorithms whose sums have a fixed order are taken, so results do not change from run to run. */
 typedef struct {
     int64_t m, n, k;       /* m or n may be 0; with k 0 only an accumulating product has a meaning: nothing */
     int64_t lda, ldb, ldc; /* elements between rows, as stored */
@@ -27,9 +26,10 @@ typedef struct {
     ProductShape shape;
     const void *a, *b;
     void *c;
-    const float *bias;
+    const void *bias;
     void *workspace; /* product_workspace() bytes, on 256 */
     bool most_rows;  /* product_prepare: the largest bucket, for which more candidates are tried */
+    bool begins;     /* of a shape that accumulates: c counts as 0, whatever it holds; the same algorithm */
 } Product;
 
 /* tf32: products of F32 round a and b to TF32 (10 bits after the binary point). E_USAGE where it is open in the other
@@ -44,8 +44,10 @@ void product_imagine(int major);    /* product_workspace for this compute capabi
    library's first is taken. */
 Status product_prepare(const Product *product);
 Status product_run(const Product *product);
-/* The same sums by plain loops, for a shape that cuBLASLt does not take (product_loops.cu). */
+/* In product_loops.cu: the same sums by plain loops, for a shape that cuBLASLt does not take; and a product without
+   elements or terms, which leaves c as it is, or 0 where it begins. */
 Status product_by_loops(const Product *product);
+Status product_empty(const Product *product);
 #ifdef __cplusplus
 }
 #endif

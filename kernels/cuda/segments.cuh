@@ -114,6 +114,41 @@ template <bool WHOLE> __device__ static inline void store4(float *to, int at, in
     }
 }
 
+/* Compute copies of the tensors in the first n elements of the flat space. */
+template <typename C> struct Copies {
+    C *to; // (n)
+    int64_t n;
+
+    /* Those of a segment's norm block; NULL: it has none. */
+    __device__ inline C *of(const Segment &segment, const NormBlock &at) const
+    {
+        return segment.offset + segment.size <= n ? to + at.first : nullptr;
+    }
+};
+
+template <typename C> struct alignas(4 * sizeof(C)) FourCopies {
+    C v[4];
+};
+template <bool WHOLE, typename C> __device__ static inline void copy4(C *to, int at, int n, const Four &x)
+{
+    FourCopies<C> copies;
+    if (!to) return;
+    CUDA_UNROLL for (int k = 0; k < 4; k++) copies.v[k] = from_float<C>(x.v[k]);
+    if constexpr (WHOLE) {
+        *reinterpret_cast<FourCopies<C> *>(to + at) = copies;
+    } else {
+        for (int k = 0; k < 4 && at + k < n; k++) to[at + k] = copies.v[k];
+    }
+}
+
+/* Runs the statement(s) with `copies` as those of the operand, which may be absent, and C as their type. */
+#define COPIES_BY_TYPE(operand_, rows_, C, ...)                                                                        \
+    CUDA_BY_TYPE(operand_present(operand_) ? (operand_)->dtype : F32, C, {                                             \
+        Copies<C> copies = {cuda_data<C>(operand_),                                                                    \
+                            operand_present(operand_) ? rows_in((operand_)->rows, rows_) * (operand_)->cols : 0};      \
+        __VA_ARGS__;                                                                                                   \
+    })
+
 __device__ static inline double sum_squares(double sum, const Four &x)
 {
     for (int k = 0; k < 4; k++) sum = fma((double)x.v[k], (double)x.v[k], sum);

@@ -22,5 +22,6 @@ Status ref_adamw(const OpCall *call, const RowCounts *rows)
         for (int64_t i = s->offset; i < s->offset + s->size; i++)
             weights[i] -= adam.rate * ref_adam_update(&adam, weights[i], grads[i], &m[i + s->shift], &v[i + s->shift]);
     }
+    host_round_copies(OUT(call, ADAMW, copies), rows, segments, n, weights);
     return OK;
 }

@@ -93,6 +93,7 @@ Status ref_addnorm_bwd(const OpCall *call, const RowCounts *rows)
         for (int64_t j = 0; j < n; j++) s.ds[j] *= s.factor[j];
         ref_write(dd, r * n, n, s.ds);
     }
+    host_begin(call, rows);
     ref_add_sums(dgamma, s.dgamma, n);
     ref_add_sums(dbeta, s.dbeta, n);
     ref_add_columns(OUT(call, ADDNORM_BWD, db), dd, rows_in(dd->rows, rows));

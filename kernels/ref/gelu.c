@@ -47,6 +47,7 @@ Status ref_gelu_bwd(const OpCall *call, const RowCounts *rows)
         ref_store(dpre, i, ref_load(dg, i) * slope);
         if (operand_present(g)) ref_store(g, i, x * open); /* g may lie in pre's memory */
     }
+    host_begin(call, rows);
     ref_add_columns(OUT(call, GELU_BWD, db), dpre, n_rows);
     return OK;
 }

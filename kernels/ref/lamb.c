@@ -28,6 +28,7 @@ Status ref_lamb(const OpCall *call, const RowCounts *rows)
         lamb_descend(s, host_lamb_rate(s, adam.rate, p_squares, ref_sum_squares(grads + s->offset, s->size)), weights,
                      grads);
     }
+    host_round_copies(OUT(call, LAMB, copies), rows, segments, n, weights);
     return OK;
 }
 

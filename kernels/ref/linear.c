@@ -29,8 +29,8 @@ size_t ref_linear_scratch(const OpCall *call, const RowCounts *rows)
 
 /* ---- y = x·wᵀ (+ bias, or + y) ---- */
 
-/* x (rows, k), w (n, k), y (rows, n), bias (n) or NULL; `add`: the product is added to y. */
-static void linear_product(const OpCall *call, const Operand *x, const Operand *w, const float *bias, bool add,
+/* x (rows, k), w (n, k), y (rows, n), bias (n), which may be absent; `add`: the product is added to y. */
+static void linear_product(const OpCall *call, const Operand *x, const Operand *w, const Operand *bias, bool add,
                            const Operand *y, int64_t rows, int64_t k, int64_t n)
 {
     LinearScratch s = linear_scratch(call);
@@ -40,7 +40,8 @@ static void linear_product(const OpCall *call, const Operand *x, const Operand *
         const float *xs = ref_read(x, first * k, block * k, s.x);
         for (int64_t j = 0; j < n; j++) {
             const float *wj = ref_read(w, j * k, k, s.w);
-            for (int64_t r = 0; r < block; r++) s.y[r * n + j] = ref_dot(xs + r * k, wj, k) + (bias ? bias[j] : 0.0f);
+            float shift = operand_present(bias) ? ref_load(bias, j) : 0.0f;
+            for (int64_t r = 0; r < block; r++) s.y[r * n + j] = ref_dot(xs + r * k, wj, k) + shift;
         }
         if (add)
             for (int64_t i = 0; i < block * n; i++) s.y[i] += ref_load(y, first * n + i);
@@ -50,8 +51,8 @@ static void linear_product(const OpCall *call, const Operand *x, const Operand *
 
 Status ref_linear(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *x = IN(call, LINEAR, x), *bias = IN(call, LINEAR, bias);
-    linear_product(call, x, IN(call, LINEAR, w), operand_present(bias) ? bias->data : NULL, false, OUT(call, LINEAR, y),
+    const Operand *x = IN(call, LINEAR, x);
+    linear_product(call, x, IN(call, LINEAR, w), IN(call, LINEAR, bias), false, OUT(call, LINEAR, y),
                    rows_in(x->rows, rows), call->attr.linear.k, call->attr.linear.n);
     return OK;
 }
@@ -60,7 +61,7 @@ Status ref_linear(const OpCall *call, const RowCounts *rows)
 Status ref_linear_dgrad(const OpCall *call, const RowCounts *rows)
 {
     const Operand *dy = IN(call, LINEAR_DGRAD, dy);
-    linear_product(call, dy, IN(call, LINEAR_DGRAD, w), NULL, operand_present(IN(call, LINEAR_DGRAD, add)),
+    linear_product(call, dy, IN(call, LINEAR_DGRAD, w), &(Operand){0}, operand_present(IN(call, LINEAR_DGRAD, add)),
                    OUT(call, LINEAR_DGRAD, dx), rows_in(dy->rows, rows), call->attr.linear.n, call->attr.linear.k);
     return OK;
 }
@@ -74,6 +75,7 @@ Status ref_linear_wgrad(const OpCall *call, const RowCounts *rows)
     int64_t n_rows = rows_in(x->rows, rows), k = call->attr.linear.k, n = call->attr.linear.n;
     LinearScratch s = linear_scratch(call);
     host_check_scratch(call, s.space.bytes);
+    host_begin(call, rows);
     for (int64_t first = 0; first < n_rows; first += BLOCK) {
         int64_t block = n_rows - first < BLOCK ? n_rows - first : BLOCK;
         const float *xs = ref_read(x, first * k, block * k, s.x);

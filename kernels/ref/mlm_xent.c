@@ -77,6 +77,7 @@ Status ref_mlm_xent(const OpCall *call, const RowCounts *rows)
     CHECK(!training || operand_present(wt), "mlm_xent: dh needs the transposed copy wt");
     MlmXentScratch s = mlm_xent_scratch(call);
     host_check_scratch(call, s.space.bytes);
+    host_begin(call, rows);
     memset(s.db, 0, (size_t)classes * sizeof *s.db);
     for (int64_t first = 0; first < real; first += CHUNK) {
         int64_t block = real - first < CHUNK ? real - first : CHUNK;

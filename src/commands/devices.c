@@ -92,8 +92,6 @@ static int kernels_of(const OpCall *call, const RowCounts *rows)
     enum { MLM_CHUNK = 1024 }; /* rows */
     int64_t chunks;
     switch (call->op) {
-    case OP_LINEAR: /* the product, and its bias rounded to the output's type */
-        return OUT(call, LINEAR, y)->dtype != F32 ? 2 : 1;
     case OP_LINEAR_WGRAD: /* the product, db's parts, their sum */
         return operand_present(OUT(call, LINEAR_WGRAD, db)) ? 3 : 1;
     case OP_GELU_BWD: /* the rows, the sum of db's parts */

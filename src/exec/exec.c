@@ -298,13 +298,13 @@ static Replay *find_replay(Exec *e, Range range, const RowCounts *rows)
     for (int i = 0; i < e->n_replays; i++) {
         Replay *r = &e->replays[i];
         if (r->range.first == range.first && r->range.count == range.count && r->rows.bucket == rows->bucket &&
-            memcmp(r->rows.count, rows->count, sizeof rows->count) == 0 &&
+            r->first == e->first && memcmp(r->rows.count, rows->count, sizeof rows->count) == 0 &&
             memcmp(r->slots, slots, sizeof r->slots) == 0)
             return r;
     }
     MEM_GROW(e->replays, e->n_replays, e->cap_replays);
     Replay *r = &e->replays[e->n_replays++];
-    *r = (Replay){.range = range, .rows = *rows};
+    *r = (Replay){.range = range, .rows = *rows, .first = e->first};
     memcpy(r->slots, slots, sizeof r->slots);
     return NULL;
 }
@@ -371,12 +371,32 @@ static Status end_lanes(const Exec *e, Status status)
     return status;
 }
 
-Status exec_run(Exec *e, Range range, const RowCounts *rows)
+static Status run_whole(Exec *e, Range range, const RowCounts *rows)
 {
-    bool micro = range.count > 0 && range.first == e->plan->micro.first;
-    CHECK(!micro || !e->plan->slots[SLOT_ACTIVATION], "a stage runs in works");
     Status status = exec_in_pieces(e, range) ? exec_run_pieces(e, range, rows) : exec_run_range(e, range, rows);
     return e->events ? end_lanes(e, status) : status;
+}
+
+static bool starts(Range range, Range of) { return range.count > 0 && range.first == of.first; }
+
+Status exec_run(Exec *e, Range range, const RowCounts *rows)
+{
+    bool micro = starts(range, e->plan->micro);
+    CHECK(!micro || !e->plan->slots[SLOT_ACTIVATION], "a stage runs in works");
+    if (starts(range, e->plan->update)) TRY(exec_complete(e));
+    e->first = micro && e->open;
+    if (micro) e->open = false;
+    Status status = run_whole(e, range, rows);
+    e->first = false;
+    if (starts(range, e->plan->begin)) e->open = true;
+    return status;
+}
+
+Status exec_complete(Exec *e)
+{
+    bool due = e->open && e->plan->clear.count > 0;
+    e->open = false;
+    return due ? run_whole(e, e->plan->clear, &e->plan->capacity) : OK;
 }
 
 /* ---- data ---- */

@@ -95,6 +95,8 @@ RowCounts exec_rows(const Exec *e, int64_t n_tokens, int64_t n_seqs, int64_t n_m
    launched only, so a failure shows at a later call, at the latest at a download. Where the device has graphs, a range
    is captured at its second run in a bucket and replayed from then on, except with poison, check or a trace. */
 Status exec_run(Exec *e, Range range, const RowCounts *rows);
+/* Before gradients are read without an update: those of a step that had no micro-batch are cleared. */
+Status exec_complete(Exec *e);
 
 /* Collective. With ranks: runs `micro` as the last micro-batch of a step, the sums over all ranks with it; `rows` NULL:
    this rank, or its last virtual rank, has no micro-batch and takes part in the sums only. With one rank it is exec_run

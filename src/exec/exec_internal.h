@@ -10,6 +10,7 @@ typedef struct {
     Range range;
     RowCounts rows;
     int slots[N_SLOTS];
+    bool first; /* as a step's first micro-batch */
     void *graph;
     bool plain; /* capture failed */
 } Replay;
@@ -53,6 +54,8 @@ struct Exec {
     CommLane *comm_lane;    /* NULL: the plan has no REDUCE */
     bool copies;            /* the copy lane has work */
     bool reducing;          /* the micro-batch that runs is its step's last */
+    bool first;             /* it is its step's first: instrs begin gradients */
+    bool open;              /* `begin` ran, and no micro-batch since */
     const int *slots;       /* (N_SLOTS) of the work that runs; NULL: none */
     const ExecLinks *links; /* of that work; NULL: none */
     bool forward;           /* that work is an F */
@@ -79,13 +82,18 @@ Status exec_run_grains(const Exec *e, InstrId i, const OpCall *call, const RowCo
 void exec_move_call(const Exec *e, InstrId i, OpCall *call); /* to the slots of the work that runs */
 static inline Status exec_run_op(const Exec *e, InstrId i, const RowCounts *rows)
 {
-    OpCall moved;
+    OpCall own;
     const OpCall *call = &e->calls[i];
     if (e->slots) {
-        exec_move_call(e, i, &moved);
-        call = &moved;
+        exec_move_call(e, i, &own);
+        call = &own;
     }
     if (e->n_grains > 0 && e->summed[i] != ROWS_FIXED) return exec_run_grains(e, i, call, rows);
+    if (e->first && e->plan->instrs[i].begins) {
+        own = *call;
+        own.begun = e->plan->instrs[i].begins;
+        call = &own;
+    }
     return e->ops[i]->run(call, rows);
 }
 

@@ -60,6 +60,7 @@ Status exec_run_pieces(Exec *e, Range range, const RowCounts *rows)
 
 Status exec_run_last(Exec *e, const RowCounts *rows)
 {
+    if (!rows) TRY(exec_complete(e));
     e->reducing = e->comm_lane != NULL;
     Status status = rows || e->comm_lane ? exec_run(e, e->plan->micro, rows) : OK;
     e->reducing = false;

@@ -128,6 +128,7 @@ Status exec_virtual_end(Exec *e, bool last)
     VirtualSums *v = &e->sums;
     Stats stats[1 + MOST_WAITING];
     int place = exec_virtual_waiting(e);
+    TRY(exec_complete(e));
     if (v->complete || !v->stats) return OK;
     TRY(exec_virtual_stats(e, stats));
     if (last) {

@@ -86,6 +86,8 @@ static void emit_dense(Emit *e, int layer, TensorId x, TensorId y, const char *h
     snprintf(bias, sizeof bias, "%s.bias", hf);
     TensorId w = compute_copy(e, add_param(e, n, k, weight, "%.40s.w", name));
     TensorId b = add_param(e, n, 1, bias, "%.40s.b", name);
+    if (e->o->rounded_biases && e->p->tensors[y].dtype != F32)
+        b = plan_copy(e->p, b, false, (size_t)n * dtype_size(e->p->compute));
     plan_emit(e->p, OP_LINEAR, PHASE_FORWARD, layer, (OpAttr){.linear = {.k = k, .n = n}}, IDS(x, w, b), IDS(y));
 }
 
@@ -379,4 +381,5 @@ void bert_emit(const Model *m, Plan *p, const EmitOptions *options, ModelTensors
     add_inputs(&e);
     add_flat_space(&e);
     for (int k = 0; k < m->n_stages; k++) emit_stage(&e, &m->stages[k]);
+    if (options->flat_copies) plan_place_copies(p);
 }

@@ -81,7 +81,9 @@ typedef struct {
     const uint8_t
         *norm_forms; /* (2·layers + 1): NormForm of each layer's two LayerNorms, then the MLM head's; NULL: all Y */
     size_t (*copy_bytes)(Dtype compute, int64_t n, int64_t k, bool transposed); /* the backend's */
-    int64_t moments; /* elements of m, and of v, for a slice; 0: the whole space */
+    bool rounded_biases; /* LINEAR reads its bias in its output's type, from a compute copy */
+    bool flat_copies;    /* plan_place_copies; the backend's copies lie as their weights */
+    int64_t moments;     /* elements of m, and of v, for a slice; 0: the whole space */
     /* Of virtual ranks: sums of gradients that wait to be added to others. */
     int waiting;
     /* The decoder's gradient of the word embedding lies apart, behind the gradients of the space, so that neither it

@@ -92,15 +92,15 @@ static void emit_norm(Plan *p, const ModelTensors *t, const Optimizer *o, Tensor
               IDS(t->grads, segments, t->step_ctl, sums), IDS(t->stats, t->scaling));
 }
 
-/* AdamW of these segments; LAMB of whole tensors. */
-static void emit_whole_step(Plan *p, const ModelTensors *t, const Optimizer *o, TensorId segments)
+/* AdamW of these segments; LAMB of whole tensors. `copies`: that it writes; NONE. */
+static void emit_whole_step(Plan *p, const ModelTensors *t, const Optimizer *o, TensorId segments, TensorId copies)
 {
     if (o->kind == OPTIMIZER_ADAMW)
         plan_emit(p, OP_ADAMW, PHASE_UPDATE, NONE, attr_of(o), IDS(t->grads, segments, t->step_ctl, t->stats),
-                  IDS(t->weights, t->moments_m, t->moments_v));
+                  IDS(t->weights, t->moments_m, t->moments_v, copies));
     else
         plan_emit(p, OP_LAMB, PHASE_UPDATE, NONE, attr_of(o), IDS(t->segments, t->step_ctl, t->stats),
-                  IDS(t->weights, t->moments_m, t->moments_v, t->grads));
+                  IDS(t->weights, t->moments_m, t->moments_v, t->grads, copies));
 }
 
 void optim_emit(Plan *p, const Model *m, const ModelTensors *t, const Optimizer *o, const Intervals *slice,
@@ -119,9 +119,9 @@ void optim_emit(Plan *p, const Model *m, const ModelTensors *t, const Optimizer 
     if (slice && o->kind != OPTIMIZER_ADAMW)
         emit_slice_lamb(p, m, t, attr_of(o), mine);
     else
-        emit_whole_step(p, t, o, mine);
+        emit_whole_step(p, t, o, mine, slice ? NONE : p->copies);
     if (slice) plan_emit(p, OP_SHARE, PHASE_UPDATE, NONE, (OpAttr){.share = {SHARE_WEIGHTS}}, NO_IDS, IDS(t->weights));
-    plan_pack(p);
+    plan_pack(p, !slice && p->copies != NONE);
 }
 
 /* ---- a part of a model ---- */
@@ -147,8 +147,8 @@ void optim_emit_part(Plan *p, const Model *m, const Model *whole, ModelTensors *
     t->norm_sums = sums_table(p, whole, "grads.sums");
     plan_emit(p, OP_BLOCK_SUMS, PHASE_UPDATE, NONE, (OpAttr){0}, IDS(t->grads, t->own_segments), IDS(t->norm_sums));
     emit_norm(p, t, o, t->whole_segments, t->norm_sums);
-    emit_whole_step(p, t, o, t->segments);
-    plan_pack(p);
+    emit_whole_step(p, t, o, t->segments, NONE);
+    plan_pack(p, false);
 }
 
 void optim_bias(const Optimizer *o, int64_t step, float *bias1, float *bias2)

@@ -18,9 +18,10 @@ typedef struct {
     int32_t scale_growth; /* fp16: updates without overflow until it doubles; 0: fixed */
 } Optimizer;
 
-/* Appends to the `update` range (norm, optimizer, pack) and fills (params.count) segments for the CONST tensor. With a
-   slice of the flat space, cut at norm blocks and tensors' starts, each rank holds the moments of its slice, updates it
-   and sends its weights to all; the slice's segments are another CONST tensor, *own. */
+/* Appends to the `update` range (norm, optimizer, and pack where that does not write the copies) and fills
+   (params.count) segments for the CONST tensor. With a slice of the flat space, cut at norm blocks and tensors' starts,
+   each rank holds the moments of its slice, updates it and sends its weights to all; the slice's segments are another
+   CONST tensor, *own. */
 void optim_emit(Plan *p, const Model *m, const ModelTensors *t, const Optimizer *o, const Intervals *slice,
                 Segment *segments, TensorId *own);
 /* The same for a part of `whole`. Its first instr makes the sums of squares of the part's norm blocks in a table of all

@@ -35,6 +35,13 @@ static void explain_tensor(const Plan *p, TensorId id, Buf *out)
         buf_printf(out, " %s", t->name);
 }
 
+/* The gradients that it begins in a step's first micro-batch. */
+static void explain_begins(const Plan *p, const Instr *i, Buf *out)
+{
+    for (int k = 0; k < OP_MAX_OUT; k++)
+        if (i->begins >> k & 1) buf_printf(out, " begins=%s", p->tensors[i->out[k]].name);
+}
+
 static void explain_attr(const Instr *i, Buf *out)
 {
     switch (i->op) {
@@ -91,6 +98,7 @@ static void explain_instr(const Plan *p, InstrId id, bool with_memory, Buf *out)
     buf_puts(out, " ←");
     for (int k = 0; k < info->n_in; k++) explain_tensor(p, i->in[k], out);
     explain_attr(i, out);
+    explain_begins(p, i, out);
     if (i->lane != LANE_COMPUTE) buf_printf(out, " lane=%s", lane_name(i->lane));
     for (int w = 0; w < 2; w++)
         if (i->wait[w] != NONE) buf_printf(out, " wait=%d", i->wait[w]);
@@ -113,9 +121,11 @@ void plan_explain(const Plan *p, Buf *out)
         if (p->region_bytes[r]) buf_printf(out, "  %-12s %15zu bytes\n", region_name((Region)r), p->region_bytes[r]);
     buf_puts(out, "instr  phase     layer  live bytes   scratch  op             outputs ← inputs\n");
     explain_range(p, "begin", p->begin, false, out);
+    if (p->clear.count) explain_range(p, "clear", p->clear, false, out);
     if (p->gather.count) explain_range(p, "gather", p->gather, false, out);
     explain_range(p, "micro", p->micro, true, out);
     if (p->invert.count) explain_range(p, "invert", p->invert, false, out);
     if (p->adopt.count) explain_range(p, "adopt", p->adopt, false, out);
     explain_range(p, "update", p->update, false, out);
+    if (p->pack.first == p->update.first + p->update.count) explain_range(p, "pack", p->pack, false, out);
 }

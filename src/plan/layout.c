@@ -209,13 +209,14 @@ void plan_layout(Plan *p)
     for (TensorId t = 0; t < p->n_tensors; t++) {
         Tensor *x = &p->tensors[t];
         size_t *end = &p->region_bytes[x->region];
+        bool placed = x->region == REGION_COPY && p->copies != NONE; /* by plan_place_copies */
         switch (x->region) {
         case REGION_OUTPUT:
         case REGION_CONST:
         case REGION_COPY:
         case REGION_HOST:
-            x->offset = *end;
-            *end += align_up(x->bytes);
+            if (!placed) x->offset = *end;
+            *end = placed ? p->tensors[p->copies].bytes : *end + align_up(x->bytes);
             break;
         case REGION_WEIGHT: /* offsets were given with the flat space */
         case REGION_GRAD:

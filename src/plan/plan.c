@@ -18,7 +18,7 @@ const char *region_name(Region r)
 
 void plan_init(Plan *p, RowCounts capacity, int n_layers, Dtype compute)
 {
-    *p = (Plan){.capacity = capacity, .n_layers = (int16_t)n_layers, .compute = compute};
+    *p = (Plan){.capacity = capacity, .n_layers = (int16_t)n_layers, .compute = compute, .copies = NONE};
     p->levels = mem_alloc((size_t)n_layers);
 }
 
@@ -98,32 +98,43 @@ TensorId plan_copy(Plan *p, TensorId weight, bool transposed, size_t bytes)
     return c;
 }
 
-void plan_begin(Plan *p, TensorId stats, TensorId grads, TensorId audit)
+void plan_place_copies(Plan *p)
 {
-    p->micro = (Range){0, p->n_instrs};
-    plan_works(p);
-    p->begin.first = p->n_instrs;
-    plan_emit(p, OP_ZERO, PHASE_BEGIN, NONE, (OpAttr){0}, NO_IDS, IDS(stats));
-    if (grads != NONE) plan_emit(p, OP_ZERO, PHASE_BEGIN, NONE, (OpAttr){0}, NO_IDS, IDS(grads));
-    if (audit != NONE) plan_emit(p, OP_ZERO, PHASE_BEGIN, NONE, (OpAttr){0}, NO_IDS, IDS(audit));
-    p->begin.count = p->n_instrs - p->begin.first;
-    p->update = p->pack = (Range){p->n_instrs, 0};
-}
-
-void plan_pack(Plan *p)
-{
-    p->pack.first = p->n_instrs;
-    for (TensorId c = 0, n = p->n_tensors; c < n; c++) {
+    int64_t end = 0;
+    for (TensorId c = 0; c < p->n_tensors; c++) {
         if (p->tensors[c].region != REGION_COPY) continue;
         const Tensor *w = &p->tensors[p->tensors[c].original];
-        bool transposed = false;
-        for (TensorId f = 0; f < n; f++) transposed |= p->tensors[f].twin == c;
-        plan_emit(p, OP_PACK, PHASE_UPDATE, p->tensors[c].layer,
-                  (OpAttr){.pack = {.n = w->rows.extra, .k = w->cols, .transposed = transposed}},
-                  IDS(p->tensors[c].original), IDS(c));
+        int64_t first = (int64_t)(w->offset / sizeof(float)), n = w->rows.extra * w->cols;
+        CHECK(p->tensors[c].bytes == (size_t)n * dtype_size(p->compute), "the copy of '%s' has a layout of its own",
+              w->name);
+        p->tensors[c].offset = (size_t)first * dtype_size(p->compute);
+        if (first + n > end) end = first + n;
     }
+    if (end == 0) return;
+    p->copies = plan_tensor(p, REGION_COPY, p->compute, rows_fixed(end), 1, "copies");
+    p->tensors[p->copies].bytes = (size_t)end * dtype_size(p->compute);
+    TensorId copied = plan_tensor(p, REGION_WEIGHT, F32, rows_fixed(end), 1, "weights.copied");
+    p->tensors[p->copies].original = copied;
+}
+
+static void pack(Plan *p, TensorId c)
+{
+    const Tensor *w = &p->tensors[p->tensors[c].original];
+    bool transposed = false;
+    for (TensorId f = 0; f < p->n_tensors; f++) transposed |= p->tensors[f].twin == c;
+    plan_emit(p, OP_PACK, PHASE_UPDATE, p->tensors[c].layer,
+              (OpAttr){.pack = {.n = w->rows.extra, .k = w->cols, .transposed = transposed}},
+              IDS(p->tensors[c].original), IDS(c));
+}
+
+void plan_pack(Plan *p, bool written)
+{
+    if (written) p->update.count = p->n_instrs - p->update.first;
+    p->pack.first = p->n_instrs;
+    for (TensorId c = 0, n = p->n_tensors; c < n; c++)
+        if (p->tensors[c].region == REGION_COPY && (p->copies == NONE || c == p->copies)) pack(p, c);
     p->pack.count = p->n_instrs - p->pack.first;
-    p->update.count = p->n_instrs - p->update.first;
+    if (!written) p->update.count = p->n_instrs - p->update.first;
 }
 
 TensorId plan_find(const Plan *p, const char *name)

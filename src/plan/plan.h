@@ -6,8 +6,9 @@
        emit ▸ backward ▸ recompute ▸ audit ▸ offload ▸ kfac ▸ cut ▸ reduce ▸ begin ▸ optimizer ▸ bind ▸ liveness ▸
    layout ▸ verify
 
-   Three ranges of instrs come out: `begin` runs once at the start of a step (clears gradients and stats), `micro` once
-   per micro-batch, `update` once at its end; `pack`, a part of update, also after weights were loaded.
+   Three ranges of instrs come out: `begin` runs once at the start of a step (clears stats and gradients, but for those
+   that the first micro-batch begins), `micro` once per micro-batch, `update` once at its end; `clear` in a step
+   without a micro-batch, `pack` after weights were loaded.
 
    plan/ is pure C11 and does not know BERT: it sees ops, shapes, and each tensor's level at which it is given up. */
 #ifndef CAIRN_PLAN_PLAN_H
@@ -91,6 +92,7 @@ typedef struct {
     int16_t layer; /* NONE outside layers */
     TensorId in[OP_MAX_IN], out[OP_MAX_OUT];
     InstrId wait[2]; /* instrs of other lanes that must have ended; NONE */
+    uint8_t begins;  /* bit k: in a step's first micro-batch it begins gradient out[k], which `begin` does not clear */
     InstrId origin;  /* of a recomputed or backward instr: the forward instr; else NONE */
     size_t scratch;  /* bytes at capacity, set by bind */
 } Instr;
@@ -104,6 +106,9 @@ typedef struct {
     Instr *instrs;
     int32_t n_tensors, n_instrs, cap_tensors, cap_instrs;
     Range begin, micro, update, pack;
+    Range clear;                 /* clears the gradients that instrs begin; empty: there are none */
+    TensorId copies;             /* all compute copies, each at its parameter's place of the flat space; NONE: they lie
+                                    one after the other */
     Range gather, invert, adopt; /* of K-FAC: see plan_kfac_ranges; else empty */
     int32_t kfac_interval;       /* steps, of which one runs these ranges; 0: no K-FAC */
     Range work[N_RANGES];        /* of a stage: the parts of micro; B, or I and W */
@@ -134,10 +139,14 @@ InstrId plan_emit(Plan *p, Op op, Phase phase, int layer, OpAttr attr, const Ten
 /* A compute copy of a parameter in the layout that LINEAR or DGRAD reads; `bytes` comes from the backend. */
 TensorId plan_copy(Plan *p, TensorId weight, bool transposed, size_t bytes);
 /* Closes `micro` (all instrs so far), then appends `begin`, which clears stats, gradients and audit (NONE: there are
-   none). */
-void plan_begin(Plan *p, TensorId stats, TensorId grads, TensorId audit);
-/* Appends `pack`: one PACK for every compute copy. `update` ends with it. */
-void plan_pack(Plan *p);
+   none). `begins`: of the gradients, the first instr that adds to a tensor begins it in a step's first micro-batch,
+   where its op can; `begin` clears the others, and `clear` all. */
+void plan_begin(Plan *p, TensorId stats, TensorId grads, TensorId audit, bool begins);
+/* Places the compute copies at their parameters' places of the flat space, and makes p->copies of them. */
+void plan_place_copies(Plan *p);
+/* Appends `pack`: a PACK for every compute copy, or one for p->copies. `update` ends with it; `written`: its instrs
+   write the copies, and it ends before. */
+void plan_pack(Plan *p, bool written);
 TensorId plan_find(const Plan *p, const char *name); /* NONE if absent */
 /* Names of tensors behind the gradients that exec/virtual.c adds to them: sums of virtual ranks that wait (waiting,
    elements of the flat space), and the decoder's gradient of the word embedding, which is `dword`. */

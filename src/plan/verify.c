@@ -251,18 +251,78 @@ static bool clears(const Plan *p, Range range, const Tensor *x)
     return false;
 }
 
-/* Every gradient that some instr accumulates into must be cleared by `begin`, K-FAC's statistics by `gather`. */
+/* Gradients as instrs begin them one by one: of each element of the region, whether it holds a sum. */
+typedef struct {
+    const Plan *p;
+    size_t *begin, *end; /* (n) bytes that do */
+    int n;
+} Begun;
+
+static void add_begun(Begun *b, const Tensor *x)
+{
+    b->begin[b->n] = x->offset;
+    b->end[b->n++] = x->offset + x->bytes;
+}
+
+/* The first byte from `at` on that holds no sum. */
+static size_t begun_until(const Begun *b, size_t at)
+{
+    for (int i = 0; i < b->n; i++)
+        if (b->begin[i] <= at && at < b->end[i]) {
+            at = b->end[i];
+            i = -1;
+        }
+    return at;
+}
+
+static bool overlaps_begun(const Begun *b, const Tensor *x)
+{
+    for (int i = 0; i < b->n; i++)
+        if (b->begin[i] < x->offset + x->bytes && x->offset < b->end[i]) return true;
+    return false;
+}
+
+/* Every gradient that some instr accumulates into must be cleared by `begin` or begun, but not both, by it or an
+   earlier instr. */
+static Status check_gradient(Begun *b, InstrId i, int k)
+{
+    const Instr *instr = &b->p->instrs[i];
+    const Tensor *x = &b->p->tensors[instr->out[k]];
+    if (!(instr->begins >> k & 1))
+        return begun_until(b, x->offset) >= x->offset + x->bytes
+                   ? OK
+                   : tensor_error(b->p, i, instr->out[k], "is accumulated into, but nothing clears or begins it");
+    if (!op_info(instr->op)->out[k].begun) return tensor_error(b->p, i, instr->out[k], "is begun by an op that cannot");
+    if (overlaps_begun(b, x)) return tensor_error(b->p, i, instr->out[k], "is begun, though it holds a sum");
+    if (!clears(b->p, b->p->clear, x)) return tensor_error(b->p, i, instr->out[k], "is begun, and `clear` lacks it");
+    add_begun(b, x);
+    return OK;
+}
+
+/* The same of the stats; of K-FAC's statistics, which `gather` clears. */
 static Status check_begun(const Plan *p)
 {
+    Status status = OK;
+    size_t most = (size_t)(p->begin.count + p->micro.count * OP_MAX_OUT) + 1;
+    Begun b = {.p = p, .begin = mem_array(most, sizeof(size_t)), .end = mem_array(most, sizeof(size_t))};
+    for (InstrId i = p->begin.first; i < p->begin.first + p->begin.count; i++) {
+        const Tensor *z = &p->tensors[p->instrs[i].out[ZERO_OUT_x]];
+        if (z->region == REGION_GRAD) add_begun(&b, z);
+    }
     for (InstrId i = p->micro.first; i < p->micro.first + p->micro.count; i++) {
         for (int k = 0; k < OP_MAX_OUT; k++) {
             TensorId t = p->instrs[i].out[k];
             if (t == NONE || !op_info(p->instrs[i].op)->out[k].accumulated) continue;
-            if (!clears(p, p->tensors[t].region == REGION_KFAC ? p->gather : p->begin, &p->tensors[t]))
-                return tensor_error(p, i, t, "is accumulated into, but `begin` does not clear it");
+            if (p->tensors[t].region == REGION_GRAD)
+                TRY_DONE(check_gradient(&b, i, k));
+            else if (!clears(p, p->tensors[t].region == REGION_KFAC ? p->gather : p->begin, &p->tensors[t]))
+                TRY_DONE(tensor_error(p, i, t, "is accumulated into, but `begin` does not clear it"));
         }
     }
-    return OK;
+done:
+    free(b.begin);
+    free(b.end);
+    return status;
 }
 
 Status plan_verify(const Plan *p)
@@ -284,7 +344,7 @@ Status plan_verify(const Plan *p)
         for (int k = 0; k < N_LANES; k++) m.last_uses[t].by[k] = NONE;
     }
     TRY_DONE(check_begun(p));
-    Range order[] = {p->begin, p->gather, p->micro, p->invert, p->adopt, p->update};
+    Range order[] = {p->begin, p->clear, p->gather, p->micro, p->invert, p->adopt, p->update, p->pack};
     for (size_t r = 0; r < sizeof order / sizeof *order; r++) {
         begin_range(&m, order[r]);
         for (InstrId i = order[r].first; i < order[r].first + order[r].count; i++) TRY_DONE(check_instr(&m, i));

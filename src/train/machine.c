@@ -54,6 +54,7 @@ static bool measure(const Backend *b, Dtype compute, int64_t n_rows, CostRates *
     Operand weight = {.dtype = F32, .rows = {ROWS_FIXED, n}, .cols = k}, copy = weight, bias = weight;
     copy.dtype = compute;
     bias.cols = 1;
+    if (b->device) bias.dtype = compute; /* as in a plan */
     OpCall pack = {.op = OP_PACK, .attr = {.pack = {n, k, false}}, .in = {weight}, .out = {copy}};
     OpCall linear = {.op = OP_LINEAR, .attr = {.linear = {k, n}}, .in = {tokens, copy, bias}, .out = {tokens}};
     OpCall gelu = {.op = OP_GELU, .in = {tokens}, .out = {tokens}};

@@ -50,6 +50,17 @@ static int64_t moments_held(const PlanRequest *r)
     return size > 0 ? size : 1;
 }
 
+static size_t (*copy_bytes_of(const PlanRequest *r))(Dtype, int64_t, int64_t, bool)
+{
+    return r->backend ? r->backend->copy_bytes : r->one_copy ? one_copy_bytes : plain_copy_bytes;
+}
+
+/* Copies lie as their weights, and the plan has all of them, where a place's chunks have some each. */
+static bool has_flat_copies(const PlanRequest *r)
+{
+    return for_device(r) && !r->slots && copy_bytes_of(r)(r->compute, 1, 1, true) == 0;
+}
+
 static bool has_kfac(const PlanRequest *r) { return r->training && kfac_sets(r->kfac) > 0; }
 
 /* A copy, of which this plan sets the tensors. The caller frees its linears. */
@@ -80,9 +91,9 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
                         .training = r->training,
                         .twins = r->training || r->beside_training,
                         .norm_forms = r->norm_forms,
-                        .copy_bytes = r->backend    ? r->backend->copy_bytes
-                                      : r->one_copy ? one_copy_bytes
-                                                    : plain_copy_bytes,
+                        .copy_bytes = copy_bytes_of(r),
+                        .rounded_biases = for_device(r),
+                        .flat_copies = has_flat_copies(r),
                         .moments = moments_held(r),
                         .waiting = r->waiting,
                         .apart = r->apart};
@@ -103,7 +114,8 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
     if (r->slots) plan_cut(p, r->slots, r->split);
     if (r->training && r->exchange)
         plan_reduce(p, t->grads, t->stats, r->exchange->buckets.starts, r->exchange->buckets.n);
-    plan_begin(p, t->stats, t->cleared, t->audit);
+    /* a host's kernels add alike; works of several micro-batches run one among another */
+    plan_begin(p, t->stats, t->cleared, t->audit, for_device(r) && !r->slots);
     t->step_ctl = r->slots ? plan_tensor(p, REGION_CONST, U8, rows_fixed(1), sizeof(Ctl), "step.ctl") : t->ctl;
     if (has_kfac(r)) plan_kfac_ranges(p, &kfac, t->grads, t->step_ctl);
     if (r->training && !segments) segments = own = mem_array((size_t)r->model->params.count, sizeof *segments);
@@ -113,7 +125,7 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
         else
             optim_emit(p, r->model, t, &r->optimizer, exchange_slice(r->exchange), segments, &t->own_segments);
     } else {
-        plan_pack(p);
+        plan_pack(p, false);
     }
     plan_bind(p, r->backend ? scratch_of : NULL, (void *)r->backend);
     plan_liveness(p);

@@ -137,8 +137,8 @@ void session_take_shares(Session *s, int rank);
 /* With virtual ranks, after the last micro-batch of one: its gradients and losses are kept for the sum, and the next
    one begins. */
 Status session_next(Session *s);
-/* After the last micro-batch of a rank's last virtual rank, where that was one of session_micro: this rank has added
-   all that it can. */
+/* After the last micro-batch of a rank's last virtual rank, where that was one of session_micro, or none: this rank has
+   added all that it can. */
 Status session_complete(Session *s);
 /* Collective: this rank's last micro-batch of the step (NULL: it has none), with the sums over all ranks. With one rank
    it is session_micro. */

@@ -61,8 +61,9 @@ template <typename T, typename C> static void loops(const Product &p, int64_t fi
         }
         for (int64_t j = 0; j < s.n; j++) {
             C *to = &c[i * s.ldc + j];
-            if (s.bias == BIAS_ADDED) sums[j] += p.bias[j];
-            if (s.accumulate) sums[j] += to_float(*to);
+            if (s.bias == BIAS_F32) sums[j] += static_cast<const float *>(p.bias)[j];
+            if (s.bias == BIAS_OF_C) sums[j] += to_float(static_cast<const C *>(p.bias)[j]);
+            if (s.accumulate) sums[j] += p.begins ? 0.0f : to_float(*to);
             *to = from_float<C>(sums[j]);
         }
     }
@@ -78,7 +79,7 @@ Status product_run(const Product *product)
     CHECK(s.k > 0 || s.accumulate || s.m == 0 || s.n == 0, "a product over nothing");
     CHECK(s.lda >= (s.a_transposed ? s.m : s.k) && s.ldb >= (s.b_transposed ? s.k : s.n) && s.ldc >= s.n,
           "rows that overlap: %lld, %lld, %lld", (long long)s.lda, (long long)s.ldb, (long long)s.ldc);
-    if (s.m == 0 || s.n == 0 || s.k == 0) return OK;
+    if (s.m == 0 || s.n == 0 || s.k == 0) return product_empty(product);
     CHECK(on_16(p.a, p.b, p.c), "operands of a product lie on 16 bytes");
     CHECK(reinterpret_cast<uintptr_t>(p.workspace) % 256 == 0, "a product's workspace lies on 256 bytes");
     Choice choice = {};

@@ -75,6 +75,11 @@ const DeviceInfo *device_info(void)
     return &info;
 }
 Status device_wait(Device *) { return OK; }
+Status cuda_clear(void *p, size_t bytes)
+{
+    memset(p, 0, bytes);
+    return OK;
+}
 Status device_alloc(Device *, size_t, void **) { return status_fail(E_MEMORY, "no device"); }
 void device_release(Device *, void *, size_t) {}
 void *device_stream(Device *) { return NULL; }
@@ -152,7 +157,7 @@ static void test_one_way(void **state)
     product_close();
 }
 
-/* The fallback for odd shapes: every way to store the operands, with a bias or an old c to add to. */
+/* The fallback for odd shapes: every way to store the operands, with a bias, or an old c to add to or to begin. */
 static void test_loops(void **state)
 {
     (void)state;
@@ -162,25 +167,31 @@ static void test_loops(void **state)
     for (float &x : a) x = testing_value(&seed);
     for (float &x : b) x = testing_value(&seed);
     for (float &x : bias) x = testing_value(&seed);
-    for (int kind = 0; kind < 8; kind++) {
-        bool a_transposed = kind & 1, b_transposed = kind & 2, accumulate = kind & 4;
+    for (int kind = 0; kind < 12; kind++) {
+        bool a_transposed = kind & 1, b_transposed = kind & 2, accumulate = kind >= 4, begins = kind >= 8;
         Product p = {{M, N, K, a_transposed ? M : K, b_transposed ? K : N, N, a_transposed, b_transposed, accumulate,
-                      accumulate ? BIAS_NONE : BIAS_ADDED, F32, F32},
+                      accumulate ? BIAS_NONE : BIAS_F32, F32, F32},
                      a,
                      b,
                      c,
                      bias,
                      NULL,
-                     false};
+                     false,
+                     begins};
         for (int i = 0; i < M; i++)
             for (int j = 0; j < N; j++) {
                 float sum = 0;
                 c[i * N + j] = testing_value(&seed);
                 for (int l = 0; l < K; l++)
                     sum = fmaf(a[a_transposed ? l * M + i : i * K + l], b[b_transposed ? j * K + l : l * N + j], sum);
-                expected[i * N + j] = sum + (accumulate ? c[i * N + j] : bias[j]);
+                expected[i * N + j] = sum + (begins ? 0 : accumulate ? c[i * N + j] : bias[j]);
+                if (begins) c[i * N + j] = NAN;
             }
         assert_ok(product_by_loops(&p));
+        assert_memory_equal(c, expected, sizeof c);
+        p.shape.k = 0; /* a product over nothing */
+        if (begins) memset(expected, 0, sizeof expected);
+        assert_ok(product_empty(&p));
         assert_memory_equal(c, expected, sizeof c);
     }
 }

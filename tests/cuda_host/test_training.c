@@ -180,6 +180,42 @@ static void test_policies(void **state)
     }
 }
 
+static void spoil_gradients(const Training *t)
+{
+    size_t bytes = (size_t)t->model.params.size * sizeof(float);
+    void *nans = mem_alloc(bytes);
+    memset(nans, 0xff, bytes);
+    assert_ok(exec_upload(t->session.train, t->session.plan.train_tensors.grads, nans, bytes));
+    free(nans);
+}
+
+/* A step has the same bits whatever gradients hold when it begins: its first micro-batch begins them. Without a
+   micro-batch they are 0. */
+static void test_old_gradients(void **state)
+{
+    (void)state;
+    for (int pretraining = 0; pretraining < 2; pretraining++) {
+        Training want, got;
+        Stats stats;
+        TrainingOptions o = {.backend = BACKEND, .compute = BF16, .pretraining = pretraining != 0};
+        if (testing_brief() && pretraining) continue; /* slow */
+        run(&want, &o, FEW_STEPS);
+        training_open(&got, &o);
+        training_begin(&got);
+        for (int step = 0; step < FEW_STEPS; step++) {
+            spoil_gradients(&got);
+            training_steps(&got, step, step + 1);
+        }
+        training_same_bits(&got, &want, 0, FEW_STEPS, "over old gradients");
+        spoil_gradients(&got);
+        assert_ok(session_begin(&got.session, FEW_STEPS + 1, 1, 0));
+        assert_ok(session_update(&got.session, &got.optimizer, FEW_STEPS + 1, 1e-3, &stats));
+        assert_true(stats.finite && stats.grad_norm == 0);
+        training_close(&want);
+        training_close(&got);
+    }
+}
+
 /* Two micro-batches in buckets of their own, begin and update. */
 static void test_graphs(void **state)
 {
@@ -420,6 +456,7 @@ int main(void)
         cmocka_unit_test(test_ten_steps),
         cmocka_unit_test(test_small_batches),
         cmocka_unit_test(test_policies),
+        cmocka_unit_test(test_old_gradients),
         cmocka_unit_test(test_graphs),
         cmocka_unit_test(test_overflow_in_graphs),
         cmocka_unit_test(test_tf32),

@@ -4,7 +4,7 @@
 #include "near_device.h"
 
 typedef struct {
-    const OpCall *call;
+    OpCall call;
     RowCounts rows;
 } Noted;
 
@@ -31,7 +31,7 @@ static Status fake_op(const OpCall *call, const RowCounts *rows)
     if (fake.refuse_op >= 0 && fake.refuse_op-- == 0) return fail(E_FAIL, "this op cannot be captured");
     Graph *g = fake.current;
     MEM_GROW(g->ops, g->n, g->cap);
-    g->ops[g->n++] = (Noted){call, *rows};
+    g->ops[g->n++] = (Noted){*call, *rows};
     return OK;
 }
 
@@ -73,7 +73,7 @@ static Status fake_launch(Device *d, void *graph)
     const Graph *g = graph;
     assert_false(fake.capturing);
     fake.launched++;
-    for (int i = 0; i < g->n; i++) TRY(fake.ref[g->ops[i].call->op].run(g->ops[i].call, &g->ops[i].rows));
+    for (int i = 0; i < g->n; i++) TRY(fake.ref[g->ops[i].call.op].run(&g->ops[i].call, &g->ops[i].rows));
     return OK;
 }
 

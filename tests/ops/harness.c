@@ -316,10 +316,11 @@ static void check_slot(const OpCase *c, const Backend *b, const Slot *s, const O
 void case_run(OpCase *c, Backend *b, RunOptions options)
 {
     const OpInfo *info = op_info(c->op);
-    OpCall call = {.op = c->op, .attr = c->attr};
+    OpCall call = {.op = c->op, .attr = c->attr, .begun = c->begun};
     for (int i = 0; i < info->n_in; i++) place_operand(b, &c->in[i]);
     for (int i = 0; i < info->n_out; i++) {
         place_operand(b, &c->out[i]);
+        if (c->begun >> i & 1 && c->out[i].block) memset(c->out[i].operand.data, UNSET_BYTE, c->out[i].bytes);
         share_memory(c, i, options.share >> i & 1);
         call.out[i] = c->out[i].operand;
     }

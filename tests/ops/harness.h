@@ -27,6 +27,7 @@ typedef struct {
     OpAttr attr;
     RowCounts rows;
     Slot in[OP_MAX_IN], out[OP_MAX_OUT];
+    uint8_t begun; /* of the call: these outputs are unset before a run */
     uint64_t seed; /* of case_random; changes with every fill */
 } OpCase;
 
@@ -112,6 +113,8 @@ static inline Tolerance tolerance_of_sums(Dtype dtype)
 void case_expect_column_sums(const OpCase *c, const char *db, const char *dy);
 /* On every backend: an accumulated output becomes its old value plus the result from zeros. */
 void case_expect_accumulated(OpCase *c, const char *name);
+/* On every backend: a call that begins its outputs leaves the bits that it leaves on zeros. */
+void case_expect_begun(OpCase *c);
 void case_expect_zero_rows(const OpCase *c, const char *name, int64_t first, int64_t end);
 /* Normalised error of n values, with `what` in the message. */
 void expect_close(const char *what, const float *a, const float *b, int64_t n, double tolerance);

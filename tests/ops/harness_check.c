@@ -181,6 +181,34 @@ static void expect_like_ref(const OpCase *c, const Backend *b, const Outputs *mi
     }
 }
 
+void case_expect_begun(OpCase *c)
+{
+    const OpInfo *info = op_info(c->op);
+    uint8_t all = 0;
+    for (int i = 0; i < info->n_out; i++)
+        if (info->out[i].begun && c->out[i].operand.cols) all |= (uint8_t)(1u << i);
+    assert_true(all);
+    for (Backend *b = ops_next(NULL); b; b = ops_next(b)) {
+        if (!case_runs_on(c, b)) continue;
+        unsigned char *old[OP_MAX_OUT];
+        for (int i = 0; i < info->n_out; i++) {
+            old[i] = c->out[i].initial;
+            if (all >> i & 1) c->out[i].initial = mem_alloc(c->out[i].bytes);
+        }
+        case_run(c, b, (RunOptions){0});
+        Outputs zeroed = outputs_copy(c);
+        c->begun = all;
+        case_run(c, b, (RunOptions){0});
+        expect_same_bits(c, b, &zeroed, "where it begins its outputs");
+        c->begun = 0;
+        outputs_free(&zeroed);
+        for (int i = 0; i < info->n_out; i++) {
+            if (all >> i & 1) free(c->out[i].initial);
+            c->out[i].initial = old[i];
+        }
+    }
+}
+
 void case_check(OpCase *c, Tolerance tolerance)
 {
     Outputs ref = {{0}, {0}};

@@ -96,6 +96,7 @@ static void check_shapes(const Shape *list, size_t count)
             case_add_random(&backward, "db", F32, fixed(list[i].hidden), 1, 1);
             case_check(&backward, tolerance_of_sums(compute_types[t]));
             case_expect_accumulated(&backward, "db");
+            case_expect_begun(&backward);
             case_free(&forward);
             case_free(&backward);
         }

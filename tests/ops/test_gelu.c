@@ -51,6 +51,7 @@ static void test_shapes(void **state)
                         summed_init(&c, shapes[i], compute_types[t], kinds[kind], scales[scale], again);
                         case_check(&c, tolerance_of_sums(compute_types[t]));
                         case_expect_accumulated(&c, "db");
+                        case_expect_begun(&c);
                         case_free(&c);
                     }
                 }

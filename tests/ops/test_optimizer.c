@@ -273,6 +273,53 @@ static void test_updates(void **state)
         }
 }
 
+static float copy_element(Dtype dtype, const void *copies, int64_t i)
+{
+    if (dtype == F32) return ((const float *)copies)[i];
+    uint16_t half = ((const uint16_t *)copies)[i];
+    return dtype == BF16 ? bf16_to_f32(half) : f16_to_f32(half);
+}
+
+/* Compute copies of tensors that lie in them are the new weights, rounded; elements of no such tensor keep their bits,
+   and so do all where the update is skipped. */
+static void check_copies(Op op, Dtype dtype, int64_t size, bool finite)
+{
+    for (Backend *backend = ops_next(NULL); backend; backend = ops_next(backend)) {
+        OpCase c;
+        update_init(&c, op);
+        ((Stats *)case_initial(&c, "stats"))->finite = finite;
+        case_add_random(&c, "copies", dtype, fixed(size), 1, 1);
+        if (case_runs_on(&c, backend)) {
+            case_run(&c, backend, (RunOptions){0});
+            const float *weights = case_bytes(&c, "weights");
+            for (int64_t i = 0; i < size; i++) {
+                bool copied = false;
+                for (int s = 0; s < N_SEGMENTS && finite; s++)
+                    copied |= i >= segments[s].offset && i < segments[s].offset + segments[s].size &&
+                              segments[s].offset + segments[s].size <= size;
+                float want =
+                    copied ? type_rounded(dtype, weights[i]) : copy_element(dtype, case_initial(&c, "copies"), i);
+                if (copy_element(dtype, case_bytes(&c, "copies"), i) != want)
+                    fail_msg("%s: the copy of element %lld is %g, expected %g", backend->name, (long long)i,
+                             (double)copy_element(dtype, case_bytes(&c, "copies"), i), (double)want);
+            }
+        }
+        case_free(&c);
+    }
+}
+
+static void test_copies(void **state)
+{
+    (void)state;
+    for (int lamb = 0; lamb < 2; lamb++)
+        for (int t = 0; t < N_COMPUTE; t++) {
+            check_copies(lamb ? OP_LAMB : OP_ADAMW, compute_types[t], SIZE, true);
+            check_copies(lamb ? OP_LAMB : OP_ADAMW, compute_types[t], 3200, true); /* the first three tensors */
+            check_copies(lamb ? OP_LAMB : OP_ADAMW, compute_types[t], 3201, true); /* and a part of the next */
+            check_copies(lamb ? OP_LAMB : OP_ADAMW, compute_types[t], SIZE, false);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -280,6 +327,7 @@ int main(void)
         cmocka_unit_test(test_norm),          cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_updates),       cmocka_unit_test(test_loss_scale),
         cmocka_unit_test(test_no_loss_scale), cmocka_unit_test(test_overflow_leaves_the_state),
+        cmocka_unit_test(test_copies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -153,6 +153,106 @@ static void test_bias_gradients(void **state)
     }
 }
 
+/* Of `range`: elements of gradients that it clears. */
+static int64_t cleared(const Plan *p, Range range)
+{
+    int64_t n = 0;
+    for (InstrId i = range.first; i < range.first + range.count; i++) {
+        const Tensor *z = &p->tensors[p->instrs[i].out[ZERO_OUT_x]];
+        if (z->region == REGION_GRAD) n += z->rows.extra;
+    }
+    return n;
+}
+
+static InstrId find_op(const Plan *p, Op op)
+{
+    InstrId i = p->micro.first;
+    while (p->instrs[i].op != op) i++;
+    return i;
+}
+
+/* On a device a step's first micro-batch begins all gradients but those that EMBED_BWD alone makes. The verifier sees
+   what is missing. */
+static void test_begun_gradients(void **state)
+{
+    Model m;
+    Plan p;
+    ModelTensors t;
+    (void)state;
+    make_large(&m);
+    PlanRequest r = request(&m, 16, 128, 20);
+    assert_ok(plan_make(&r, &p, &t, NULL));
+    assert_int_equal(cleared(&p, p.clear), m.params.size);
+    const ModelConfig *c = &m.config;
+    int64_t embeddings = (c->positions + c->types + 2) * HIDDEN;         /* the decoder begins that of the words */
+    assert_in_range(cleared(&p, p.begin), embeddings, embeddings + 128); /* and gaps behind NSP's two columns */
+    Instr *wgrad = &p.instrs[find_op(&p, OP_LINEAR_WGRAD)], *embed = &p.instrs[find_op(&p, OP_EMBED_BWD)];
+    assert_int_equal(p.instrs[find_op(&p, OP_MLM_XENT)].begins, 1 << MLM_XENT_OUT_dw | 1 << MLM_XENT_OUT_db);
+    assert_int_equal(embed->begins, 0);
+    uint8_t old = wgrad->begins;
+    assert_true(old & 1 << LINEAR_WGRAD_OUT_dw);
+    wgrad->begins = 0;
+    assert_status(plan_verify(&p), E_FAIL);
+    assert_message("nothing clears or begins it");
+    wgrad->begins = old;
+    embed->begins = 1 << EMBED_BWD_OUT_dword;
+    assert_status(plan_verify(&p), E_FAIL);
+    assert_message("by an op that cannot");
+    embed->begins = 0;
+    Range clear = p.clear;
+    p.clear.count = 0;
+    assert_status(plan_verify(&p), E_FAIL);
+    assert_message("`clear` lacks it");
+    p.clear = clear;
+    InstrId zero = p.begin.first + p.begin.count - 1; /* of the last part of `begin` */
+    TensorId rest = p.instrs[zero].out[ZERO_OUT_x];
+    p.instrs[zero].out[ZERO_OUT_x] = t.grads;
+    assert_status(plan_verify(&p), E_FAIL);
+    assert_message("though it holds a sum");
+    p.instrs[zero].out[ZERO_OUT_x] = rest;
+    assert_ok(plan_verify(&p));
+    plan_free(&p);
+    r.one_copy = false; /* a host */
+    assert_ok(plan_make(&r, &p, &t, NULL));
+    assert_int_equal(p.clear.count, 0);
+    assert_int_equal(cleared(&p, p.begin), m.params.size);
+    plan_free(&p);
+    model_free(&m);
+}
+
+/* On a device the optimizer writes the compute copies, biases' too, and a PACK makes all of them after weights were
+   loaded. */
+static void test_written_copies(void **state)
+{
+    Model m;
+    Plan p;
+    ModelTensors t;
+    (void)state;
+    make_large(&m);
+    PlanRequest r = request(&m, 16, 128, 20);
+    assert_ok(plan_make(&r, &p, &t, NULL));
+    assert_int_equal(p.pack.count, 1);
+    assert_int_equal(p.pack.first, p.update.first + p.update.count);
+    const Instr *last = &p.instrs[p.pack.first - 1];
+    assert_int_equal(last->op, OP_LAMB);
+    assert_int_equal(last->out[LAMB_OUT_copies], p.copies);
+    int biases = 0;
+    int64_t products = (int64_t)VOCAB * HIDDEN + 2 * HIDDEN * HIDDEN + 2 * HIDDEN +
+                       LAYERS * (int64_t)(4 * HIDDEN * HIDDEN + 2 * HIDDEN * FFN);
+    for (InstrId i = p.micro.first; i < p.micro.first + p.micro.count; i++) {
+        const Instr *instr = &p.instrs[i];
+        if (instr->op != OP_LINEAR) continue;
+        const Tensor *w = &p.tensors[instr->in[LINEAR_IN_w]], *b = &p.tensors[instr->in[LINEAR_IN_bias]];
+        assert_int_equal(w->offset, p.tensors[w->original].offset / 2); /* the same element */
+        assert_int_equal(b->dtype, p.tensors[instr->out[LINEAR_OUT_y]].dtype);
+        biases += b->region == REGION_COPY;
+    }
+    assert_int_equal(biases, 4 * LAYERS + 2); /* all but NSP's, whose logits are fp32 */
+    assert_in_range(p.region_bytes[REGION_COPY], products * 2, products * 2 * 1.005);
+    plan_free(&p);
+    model_free(&m);
+}
+
 static void test_rates(void **state)
 {
     const DeviceSpec *h200, *a100, *none;
@@ -352,7 +452,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_flops_of_a_step), cmocka_unit_test(test_memory_of_a_device),
-        cmocka_unit_test(test_bias_gradients),  cmocka_unit_test(test_rates),
+        cmocka_unit_test(test_bias_gradients),  cmocka_unit_test(test_begun_gradients),
+        cmocka_unit_test(test_written_copies),  cmocka_unit_test(test_rates),
         cmocka_unit_test(test_gpu_rates),       cmocka_unit_test(test_cost_table),
         cmocka_unit_test(test_lengths),
     };

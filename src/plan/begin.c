@@ -1,0 +1,94 @@
+/* The begin pass: what a step clears, and which gradients its first micro-batch begins in place of adding to them. */
+#include <stdlib.h>
+
+#include "plan/rewrite.h"
+
+/* Bytes of the region of gradients. */
+typedef struct {
+    size_t begin, end;
+} Place;
+
+static Place place_of(const Tensor *t) { return (Place){t->offset, t->offset + t->bytes}; }
+
+static int by_begin(const void *a, const void *b)
+{
+    const Place *x = a, *y = b;
+    return x->begin < y->begin ? -1 : x->begin > y->begin;
+}
+
+static bool touches(const Place *places, int n, Place x)
+{
+    for (int i = 0; i < n; i++)
+        if (places[i].begin < x.end && x.begin < places[i].end) return true;
+    return false;
+}
+
+static void zero(Plan *p, TensorId t)
+{
+    if (t != NONE) plan_emit(p, OP_ZERO, PHASE_BEGIN, NONE, (OpAttr){0}, NO_IDS, IDS(t));
+}
+
+/* Marks the instrs. Fills the places of the tensors that they begin and returns their number. */
+static int mark_instrs(Plan *p, Place *begun)
+{
+    int n_seen = 0, n_begun = 0;
+    Place *seen = mem_array((size_t)p->n_instrs * OP_MAX_OUT + 1, sizeof *seen); /* that an instr has added to */
+    for (InstrId i = 0; i < p->n_instrs; i++) {
+        Instr *instr = &p->instrs[i];
+        for (int k = 0; k < OP_MAX_OUT; k++) {
+            if (instr->out[k] == NONE || p->tensors[instr->out[k]].region != REGION_GRAD) continue;
+            Place x = place_of(&p->tensors[instr->out[k]]);
+            if (op_info(instr->op)->out[k].begun && !touches(seen, n_seen, x)) {
+                instr->begins |= (uint8_t)(1u << k);
+                begun[n_begun++] = x;
+            }
+            seen[n_seen++] = x;
+        }
+    }
+    free(seen);
+    return n_begun;
+}
+
+static void clear_part(Plan *p, Place x)
+{
+    if (x.begin == x.end) return;
+    int64_t n = (int64_t)((x.end - x.begin) / sizeof(float));
+    TensorId t = plan_tensor(p, REGION_GRAD, F32, rows_fixed(n), 1, "grads.at%zu", x.begin / sizeof(float));
+    p->tensors[t].offset = x.begin;
+    zero(p, t);
+}
+
+/* All of `grads` but what instrs begin. */
+static void clear_others(Plan *p, TensorId grads, Place *begun, int n)
+{
+    Place all = place_of(&p->tensors[grads]);
+    qsort(begun, (size_t)n, sizeof *begun, by_begin);
+    size_t at = all.begin;
+    for (int i = 0; i < n; i++) {
+        clear_part(p, (Place){at, begun[i].begin});
+        at = begun[i].end;
+    }
+    clear_part(p, (Place){at, all.end});
+}
+
+void plan_begin(Plan *p, TensorId stats, TensorId grads, TensorId audit, bool begins)
+{
+    p->micro = (Range){0, p->n_instrs};
+    plan_works(p);
+    begins = begins && grads != NONE;
+    Place *begun = mem_array((size_t)p->n_instrs * OP_MAX_OUT + 1, sizeof *begun);
+    int n = begins ? mark_instrs(p, begun) : 0;
+    p->begin.first = p->n_instrs;
+    zero(p, stats);
+    if (begins)
+        clear_others(p, grads, begun, n);
+    else
+        zero(p, grads);
+    zero(p, audit);
+    p->begin.count = p->n_instrs - p->begin.first;
+    p->clear.first = p->n_instrs;
+    if (begins) zero(p, grads);
+    p->clear.count = p->n_instrs - p->clear.first;
+    p->update = p->pack = (Range){p->n_instrs, 0};
+    free(begun);
+}
