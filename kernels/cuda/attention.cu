@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, attention_blocks<T, D>) att
     AttentionPlace p;
     if (!attention_place(a, &p)) return;
 
-    int head = static_cast<int>(blockIdx.y), warp = static_cast<int>(threadIdx.x) / CUDA_WARP;
+    int head = static_cast<int>(blockIdx.y), warp = attention_warp();
     int lane = static_cast<int>(threadIdx.x) % CUDA_WARP, g = lane / 4, c = lane % 4;
     int hidden = a.heads * a.head_dim, width = 3 * hidden;
     T *o = a.to + head * a.head_dim;

@@ -36,6 +36,13 @@ template <typename T> struct Attention {
     bool aligned; /* rows of a head start at multiples of 16 bytes and are such multiples long */
 };
 
+/* The number of the warp, which the compiler then knows to be the same in all lanes: what follows from it are branches
+   of whole warps. */
+__device__ static inline int attention_warp()
+{
+    return __shfl_sync(CUDA_FULL, static_cast<int>(threadIdx.x) / CUDA_WARP, 0);
+}
+
 /* ---- which rows ---- */
 
 struct AttentionPlace {

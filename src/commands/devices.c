@@ -17,7 +17,7 @@
     X(ATTENTION_BACK, 0.183, "of the peak", "198 TFLOP/s at 512 tokens, of which 7 products for 5 counted leave 5/7")  \
     X(ATTENTION_HALF, 146, "tokens", "sequences of this length reach half of the rate of long ones")                   \
     X(ATTENTION_DROPOUT, 0.68, "of the rate without",                                                                  \
-      "forward issues 1015 instructions per 64 keys with dropout: 238 TFLOP/s at most at 1.755 GHz, 190 likely")       \
+      "forward issues 1004 instructions per 64 keys with dropout: 242 TFLOP/s at most at 1.755 GHz, 190 likely")       \
     X(ATTENTION_WHOLE, 1.3, "of the rate in two",                                                                      \
       "backward in one kernel: 448 cycles of shared memory per 64 queries and 16 keys, in place of 586")               \
     X(SORT_SECONDS, 1e-4, "s", "the embedding gradient's sort is a chain of 128 dependent rounds")                     \
