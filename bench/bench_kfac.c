@@ -162,8 +162,9 @@ static void build(Row *r)
 
 static double gamma_of(const Row *r)
 {
-    double gamma[2], trace = kfac_trace(r->sums, r->n, 1.0 / TOKENS);
-    if (!kfac_damping(&r->call, trace, kfac_trace(r->sums, r->n, TOKENS), gamma)) exit(1);
+    double gamma[2], scale[2], trace = kfac_trace(r->sums, r->n), traces[2] = {trace, trace};
+    kfac_scales(&ctl, scale);
+    if (!kfac_damping(r->call.attr, traces, scale, gamma)) exit(1);
     return gamma[0];
 }
 

@@ -2,30 +2,40 @@
 #ifndef CAIRN_KERNELS_KFAC_H
 #define CAIRN_KERNELS_KFAC_H
 
+#include <float.h>
 #include <math.h>
 
+#include "base/philox.h" /* CAIRN_DEVICE */
 #include "kernels/op.h"
 
 #define KFAC_DAMPING_LEAST 1e-7
 #define KFAC_TRIES         6 /* the damping, and five times ten times as much */
 
-/* What is added to the diagonals of A and B, whose traces are given. False: a trace is 0 or not finite. */
-static inline bool kfac_damping(const OpCall *call, double trace_a, double trace_b, double gamma[2])
+/* Factors of the sums of A and B; traces are those of the sums. */
+CAIRN_DEVICE static inline void kfac_scales(const Ctl *ctl, double scale[2])
 {
-    double pi = sqrt((trace_a / (double)call->attr.kfac.k) / (trace_b / (double)call->attr.kfac.n));
-    double root = sqrt((double)call->attr.kfac.damping);
-    if (!(trace_a > 0) || !(trace_b > 0) || !isfinite(pi) || !(pi > 0)) return false;
-    gamma[0] = fmax(root * pi, KFAC_DAMPING_LEAST);
-    gamma[1] = fmax(root / pi, KFAC_DAMPING_LEAST);
-    return isfinite(gamma[0]) && isfinite(gamma[1]);
+    scale[0] = ctl->kfac_tokens > 0 ? 1 / (double)ctl->kfac_tokens : 0;
+    scale[1] = (double)ctl->kfac_tokens;
 }
 
-/* `sums` (n, n) times `scale`. */
-static inline double kfac_trace(const float *sums, int64_t n, double scale)
+/* What is added to the diagonals of A and B, of whose sums the traces are given. False: a trace is 0 or not finite. */
+CAIRN_DEVICE static inline bool kfac_damping(OpAttr attr, const double traces[2], const double scale[2],
+                                             double gamma[2])
+{
+    double a = traces[0] * scale[0] / (double)attr.kfac.k, b = traces[1] * scale[1] / (double)attr.kfac.n;
+    double pi = sqrt(a / b), root = sqrt((double)attr.kfac.damping);
+    if (!(a > 0) || !(b > 0) || !(pi > 0) || !(pi <= DBL_MAX)) return false;
+    gamma[0] = fmax(root * pi, KFAC_DAMPING_LEAST);
+    gamma[1] = fmax(root / pi, KFAC_DAMPING_LEAST);
+    return gamma[0] <= DBL_MAX && gamma[1] <= DBL_MAX;
+}
+
+/* The sum of the diagonal of `sums` (n, n). */
+static inline double kfac_trace(const float *sums, int64_t n)
 {
     double trace = 0;
     for (int64_t i = 0; i < n; i++) trace += (double)sums[i * n + i];
-    return trace * scale;
+    return trace;
 }
 
 /* to = (sums·scale + gamma·I)⁻¹, (n, n); `to` may be `sums`. False: a pivot is not positive. */
@@ -43,13 +53,15 @@ static inline bool kfac_try_inverse(KfacInverse *inverse, const void *scratch, c
 static inline void kfac_invert(const OpCall *call, KfacInverse *inverse, const void *scratch)
 {
     const Operand *from = IN(call, INVERT, from);
-    float *a = OUT(call, INVERT, a)->data, *b = OUT(call, INVERT, b)->data, *ready = OUT(call, INVERT, ready)->data;
-    const float *sums = operand_present(from) ? from->data : a;
+    float *a = (float *)OUT(call, INVERT, a)->data, *b = (float *)OUT(call, INVERT, b)->data;
+    const float *sums = operand_present(from) ? (const float *)from->data : a;
     int64_t k = call->attr.kfac.k, n = call->attr.kfac.n;
-    double tokens = (double)op_ctl(call)->kfac_tokens, scale = tokens > 0 ? 1 / tokens : 0, gamma[2];
-    bool good = kfac_damping(call, kfac_trace(sums, k, scale), kfac_trace(b, n, tokens), gamma);
-    good = good && kfac_try_inverse(inverse, scratch, sums, k, scale, gamma[0], a);
-    *ready = good && kfac_try_inverse(inverse, scratch, b, n, tokens, gamma[1], b);
+    double scale[2], gamma[2], traces[2] = {kfac_trace(sums, k), kfac_trace(b, n)};
+    kfac_scales(op_ctl(call), scale);
+    bool good = kfac_damping(call->attr, traces, scale, gamma);
+    good = good && kfac_try_inverse(inverse, scratch, sums, k, scale[0], gamma[0], a);
+    good = good && kfac_try_inverse(inverse, scratch, b, n, scale[1], gamma[1], b);
+    *(float *)OUT(call, INVERT, ready)->data = good;
 }
 
 #endif

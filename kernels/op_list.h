@@ -185,9 +185,8 @@
 
 /* GRAD_NORM: stats.grad_norm = ‖grads‖ / scale from sums over 1024-element blocks of each segment, in fixed order;
    stats.grad_scale = 1 / (scale · max(1, norm / max_norm)); stats.finite = 0 where the norm is not. Segments with
-   `kfac` have a norm and a scale of their own, stats.kfac_norm and kfac_scale (host backends). With a growth interval
-   the loss scale moves on (kernels/loss_scale.h). grads (P); sums are those of BLOCK_SUMS, added instead of
-   reading grads. Sources: clipping (Pascanu et al., 2013); dynamic loss scale (Micikevicius et al., 2018). */
+   `kfac` have a norm and a scale of their own, stats.kfac_norm and kfac_scale. With a growth interval the loss scale
+   moves on (kernels/loss_scale.h). grads (P); sums are those of BLOCK_SUMS, added instead of reading grads. Sources: clipping (Pascanu et al., 2013); dynamic loss scale (Micikevicius et al., 2018). */
 #define GRAD_NORM_OPERANDS(IN, OUT, op)                                                                                \
     IN(op, grads) IN(op, segments) IN(op, ctl, CTL) IN(op, sums, OPTIONAL) OUT(op, stats, ADDED)                       \
     OUT(op, scaling, ADDED + OPTIONAL)
@@ -254,8 +253,7 @@
     OUT(op, weights, ADDED)
 
 /* ---- K-FAC (Martens and Grosse, 2015; Osawa, Li and Hoefler, 2023), of a linear layer with weight (n, k): A (k, k) and
-   B (n, n) are the second moments of its input rows and of its output gradients' rows. A backend may lack these ops; then
-   --kfac-interval is refused. ---- */
+   B (n, n) are the second moments of its input rows and of its output gradients' rows. ---- */
 
 /* CURVATURE: factor += Σ xᵀ·x over the real rows of the micro-batch, in a step that gathers statistics; nothing where
    ctl's kfac_tokens is 0. x (T, any) c, of which attr takes `n` columns from `first` on; factor (n, n) F32. */

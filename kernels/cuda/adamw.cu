@@ -33,7 +33,7 @@ __global__ void adamw_kernel(FlatSpace s, Copies<C> copies, SegmentTable table, 
     SegmentChunk chunk = segment_chunk(table, blockIdx.x);
     if (chunk.n == 0) return;
     const Segment &own = table.segments[chunk.segment];
-    Adam adam = adam_of(attr, ctl, stats);
+    Adam adam = adam_of(attr, ctl, stats, own);
     float decay = own.decay, rate = ctl->learning_rate;
     int64_t shift = own.shift;
     s = shifted(s, own);

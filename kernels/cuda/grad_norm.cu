@@ -1,5 +1,5 @@
 /* The gradient's norm over all segments and the optimizer's factor for gradients, all on the device. One pass
-   over the gradients leaves a sum of squares per chunk; one block adds these. Bytes: 4 per parameter. */
+   over the gradients leaves a sum of squares per chunk; one block adds these, K-FAC's apart. Bytes: 4 per parameter. */
 #include "kernels/cuda/segments.cuh"
 
 #include "kernels/cuda/cuda.h"
@@ -23,13 +23,15 @@ __global__ void grad_squares_kernel(double *sums, const float *grads, SegmentTab
 
 enum { NORM_THREADS = 1024 };
 
-__global__ void grad_norm_kernel(Stats *stats, LossScaling *scaling, const double *sums, int32_t chunks, OpAttr attr)
+__global__ void grad_norm_kernel(Stats *stats, LossScaling *scaling, const double *sums, SegmentTable table,
+                                 OpAttr attr)
 {
     CUDA_SHARED(double, shared, [32]);
-    double mine = 0;
-    for (int32_t i = (int32_t)threadIdx.x; i < chunks; i += NORM_THREADS) mine += sums[i];
-    double squares = block_sum_double(mine, shared);
-    if (threadIdx.x == 0) loss_scale_norm(stats, scaling, squares, 0, attr);
+    double mine[2] = {0, 0};
+    for (int32_t i = (int32_t)threadIdx.x; i < table.chunks && table.n > 0; i += NORM_THREADS)
+        mine[table.segments[segment_chunk(table, i).segment].kfac != 0] += sums[i];
+    double squares = block_sum_double(mine[0], shared), of_kfac = block_sum_double(mine[1], shared);
+    if (threadIdx.x == 0) loss_scale_norm(stats, scaling, squares, of_kfac, attr);
 }
 
 size_t cuda_grad_norm_scratch(const OpCall *call, const RowCounts *rows)
@@ -48,5 +50,5 @@ Status cuda_grad_norm(const OpCall *call, const RowCounts *rows)
                : CUDA_LAUNCH((grad_squares_kernel), table.chunks, SEGMENT_THREADS, 0, sums,
                              cuda_data<const float>(grads), table));
     return CUDA_LAUNCH((grad_norm_kernel), 1, NORM_THREADS, 0, cuda_data<Stats>(OUT(call, GRAD_NORM, stats)),
-                       cuda_data<LossScaling>(OUT(call, GRAD_NORM, scaling)), sums, table.chunks, call->attr);
+                       cuda_data<LossScaling>(OUT(call, GRAD_NORM, scaling)), sums, table, call->attr);
 }

@@ -42,8 +42,8 @@ __global__ void lamb_update_kernel(Squares *sums, FlatSpace s, SegmentTable tabl
     if (!stats->finite) return;
     SegmentChunk chunk = segment_chunk(table, blockIdx.x);
     if (chunk.n == 0) return;
-    Adam adam = adam_of(attr, ctl, stats);
     const Segment &own = table.segments[chunk.segment];
+    Adam adam = adam_of(attr, ctl, stats, own);
     float decay = own.decay;
     int64_t shift = own.shift;
     s = shifted(s, own);

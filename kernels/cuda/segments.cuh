@@ -182,9 +182,10 @@ struct Adam {
     float beta1, beta2, eps, bias1, bias2, grad_scale;
 };
 
-__device__ static inline Adam adam_of(const OpAttr &attr, const Ctl *ctl, const Stats *stats)
+__device__ static inline Adam adam_of(const OpAttr &attr, const Ctl *ctl, const Stats *stats, const Segment &segment)
 {
-    return {attr.optimizer.beta1, attr.optimizer.beta2, attr.optimizer.eps, ctl->bias1, ctl->bias2, stats->grad_scale};
+    return {attr.optimizer.beta1, attr.optimizer.beta2, attr.optimizer.eps,
+            ctl->bias1,           ctl->bias2,           segment.kfac ? stats->kfac_scale : stats->grad_scale};
 }
 
 /* Moves m and v on and returns u = m·bias1 / (√(v·bias2) + eps) + decay·p. */

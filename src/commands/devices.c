@@ -20,6 +20,7 @@
       "forward issues 1004 instructions per 64 keys with dropout: 242 TFLOP/s at most at 1.755 GHz, 190 likely")       \
     X(ATTENTION_WHOLE, 1.3, "of the rate in two",                                                                      \
       "backward in one kernel: 448 cycles of shared memory per 64 queries and 16 keys, in place of 586")               \
+    X(SWEEP_SECONDS, 2e-7, "s a row", "K-FAC's inverse factors 64 rows in a thread block: three barriers a row")       \
     X(SORT_SECONDS, 1e-4, "s", "the embedding gradient's sort is a chain of 128 dependent rounds")                     \
     X(KERNEL_SECONDS, 1.2e-6, "s a kernel", "from one kernel to the next inside a captured graph")                     \
     X(CONTEXT_BYTES, 629145600, "bytes", "CUDA's context, cuBLASLt and our kernels, as seen on Hopper")
@@ -89,7 +90,7 @@ static bool attention_is_whole(const OpCall *call)
 /* Kernels that the cuda backend launches for a call. */
 static int kernels_of(const OpCall *call, const RowCounts *rows)
 {
-    enum { MLM_CHUNK = 1024 }; /* rows */
+    enum { MLM_CHUNK = 1024, SWEEP_SIDE = 64 }; /* rows */
     int64_t chunks;
     switch (call->op) {
     case OP_LINEAR_WGRAD: /* the product, db's parts, their sum */
@@ -102,6 +103,13 @@ static int kernels_of(const OpCall *call, const RowCounts *rows)
     case OP_LAMB:
     case OP_GRAD_NORM:
         return 2;
+    case OP_CURVATURE: /* the real rows, the product */
+        return 2;
+    case OP_INVERT: /* the traces; of each matrix the sums, two for each step, another try, the result */
+        chunks = (call->attr.kfac.k + SWEEP_SIDE - 1) / SWEEP_SIDE + (call->attr.kfac.n + SWEEP_SIDE - 1) / SWEEP_SIDE;
+        return (int)(2 * chunks) + 7;
+    case OP_PRECONDITION: /* two products, the bias, the result */
+        return 4;
     case OP_EMBED_BWD: /* sort, rows, pieces, the sum of γ's and β's parts */
         return 4;
     case OP_MLM_XENT: /* per chunk logits, softmax, dh, db, dw; then the losses */
@@ -121,6 +129,8 @@ static GpuRates gpu_rates(const DeviceSpec *d)
                       .multiprocessors = d->multiprocessors,
                       .split_bytes = ASSUMED(SPLIT_BYTES),
                       .sort_seconds = ASSUMED(SORT_SECONDS),
+                      .f32_flops = ASSUMED(F32_SHARE) * d->f32_peak,
+                      .sweep_seconds = ASSUMED(SWEEP_SECONDS),
                       .kernels = kernels_of};
 }
 

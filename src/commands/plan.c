@@ -327,11 +327,6 @@ static Status check_pipeline(const Config *c)
     if (c->kfac_interval && c->ranks > 1 && !pipelined(c))
         return fail(E_USAGE, "--kfac-interval with --ranks %lld needs --pipeline: give a schedule, or all",
                     (long long)c->ranks);
-    if (c->kfac_interval && *c->device && !pipelined(c))
-        return fail(E_USAGE,
-                    "--kfac-interval with --device %s needs --pipeline, because GPUs do not train with K-FAC: "
-                    "give a schedule, or all",
-                    c->device);
     return kfac_check(c);
 }
 

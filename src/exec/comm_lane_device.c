@@ -63,15 +63,16 @@ static Status queue_sum(Exec *e, InstrId i, const RowCounts *rows)
 static Status queue_share(Exec *e, InstrId i, const RowCounts *rows)
 {
     const DeviceLane *l = device_lane(e->comm_lane);
-    const GradientBuckets *b = l->ranks->buckets;
+    ShareKind what = e->plan->instrs[i].attr.share.what;
+    const GradientBuckets *b = what >= SHARE_FACTORS ? l->ranks->factors : l->ranks->buckets;
+    CommDevice *comm = l->ranks->comm_device;
     void *stream = l->device->stream(l->device);
     float *x = OUT(&e->calls[i], SHARE, x)->data;
     (void)rows;
-    CHECK(e->plan->instrs[i].attr.share.what <= SHARE_WEIGHTS, "K-FAC's exchanges go through the host's memory");
-    if (e->plan->instrs[i].attr.share.what != SHARE_WEIGHTS)
-        return comm_device_gather_parts(l->ranks->comm_device, x, b->sums, stream);
+    if (what == SHARE_SUMS) return comm_device_gather_parts(comm, x, b->sums, stream);
     for (int k = 0; k < b->n; k++)
-        TRY(comm_device_gather_parts(l->ranks->comm_device, x, gradient_parts(b, k), stream));
+        TRY(what == SHARE_FACTORS ? comm_device_sum_parts(comm, x, gradient_parts(b, k), stream)
+                                  : comm_device_gather_parts(comm, x, gradient_parts(b, k), stream));
     return OK;
 }
 

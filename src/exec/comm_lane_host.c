@@ -59,6 +59,14 @@ static Status sum_stats(const HostLane *l)
 
 typedef enum { SUM_TO_ALL, SUM_TO_OWNERS, SEND_TO_ALL } HowShared;
 
+/* Where a device's copy lies: behind the scratch of the collectives. */
+static float *copy_of(const HostLane *l)
+{
+    const GradientBuckets *b = l->ranks->buckets, *factors = l->ranks->factors;
+    size_t scratch = factors && factors->scratch_bytes > b->scratch_bytes ? factors->scratch_bytes : b->scratch_bytes;
+    return (float *)((char *)l->buffer + scratch);
+}
+
 /* A device's gradients [begin, end), the branches that wait behind them. */
 static Status download_branches(const HostLane *l, float *copy, int64_t begin, int64_t end)
 {
@@ -74,10 +82,9 @@ static Status download_branches(const HostLane *l, float *copy, int64_t begin, i
 static Status exchange_parts(const HostLane *l, float *x, int64_t begin, int64_t end, const Intervals *parts,
                              HowShared how, Dtype wire)
 {
-    const GradientBuckets *b = l->ranks->buckets;
     Comm *comm = l->ranks->comm;
     size_t bytes = (size_t)(end - begin) * sizeof *x;
-    float *copy = (float *)((char *)l->buffer + b->scratch_bytes), *space = x;
+    float *copy = copy_of(l), *space = x;
     if (l->backend->device) {
         space = copy - begin;
         TRY(backend_download(l->backend, copy, x + begin, bytes));

@@ -139,6 +139,7 @@ void exec_free(Exec *e)
 }
 
 void exec_set_check(Exec *e, bool check) { e->options.check = check; }
+void exec_set_gathers(Exec *e, bool gathers) { e->gathers_not = !gathers; }
 void exec_set_flip(Exec *e, const ExecFlip *flip) { e->flip = flip; }
 
 RowCounts exec_rows(const Exec *e, int64_t n_tokens, int64_t n_seqs, int64_t n_masked)
@@ -290,21 +291,30 @@ static Status run_watched(Exec *e, Range range, const RowCounts *rows)
 
 /* ---- graphs ---- */
 
+static bool leaves_out(const Exec *e, Range range)
+{
+    for (InstrId i = range.first; e->gathers_not && i < range.first + range.count; i++)
+        if (e->plan->instrs[i].op == OP_CURVATURE) return true;
+    return false;
+}
+
 /* The replay of this range and bucket, in these slots; NULL the first time, which adds it. */
 static Replay *find_replay(Exec *e, Range range, const RowCounts *rows)
 {
     static const int none[N_SLOTS] = {0};
     const int *slots = e->slots ? e->slots : none;
+    bool without = leaves_out(e, range);
     for (int i = 0; i < e->n_replays; i++) {
         Replay *r = &e->replays[i];
         if (r->range.first == range.first && r->range.count == range.count && r->rows.bucket == rows->bucket &&
-            r->first == e->first && memcmp(r->rows.count, rows->count, sizeof rows->count) == 0 &&
+            r->first == e->first && r->without == without &&
+            memcmp(r->rows.count, rows->count, sizeof rows->count) == 0 &&
             memcmp(r->slots, slots, sizeof r->slots) == 0)
             return r;
     }
     MEM_GROW(e->replays, e->n_replays, e->cap_replays);
     Replay *r = &e->replays[e->n_replays++];
-    *r = (Replay){.range = range, .rows = *rows, .first = e->first};
+    *r = (Replay){.range = range, .rows = *rows, .first = e->first, .without = without};
     memcpy(r->slots, slots, sizeof r->slots);
     return NULL;
 }

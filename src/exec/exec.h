@@ -80,6 +80,9 @@ typedef struct {
 Status exec_init(Exec **exec, const Plan *plan, Memory *memory, ExecOptions options);
 void exec_free(Exec *e);
 void exec_set_check(Exec *e, bool check);
+/* Whether CURVATUREs run from now on, as they do at first. In a step that gathers nothing they need not, and a device
+   does not know the step when they are launched. */
+void exec_set_gathers(Exec *e, bool gathers);
 /* A fault, for tests: whenever instr `instr` has run, bit number `bit` of its output `out`, modulo the bits of the rows
    that it wrote, is flipped. */
 typedef struct {

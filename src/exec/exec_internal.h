@@ -10,7 +10,8 @@ typedef struct {
     Range range;
     RowCounts rows;
     int slots[N_SLOTS];
-    bool first; /* as a step's first micro-batch */
+    bool first;   /* as a step's first micro-batch */
+    bool without; /* its CURVATUREs, which are left out */
     void *graph;
     bool plain; /* capture failed */
 } Replay;
@@ -56,6 +57,7 @@ struct Exec {
     bool reducing;          /* the micro-batch that runs is its step's last */
     bool first;             /* it is its step's first: instrs begin gradients */
     bool open;              /* `begin` ran, and no micro-batch since */
+    bool gathers_not;       /* CURVATUREs are left out */
     const int *slots;       /* (N_SLOTS) of the work that runs; NULL: none */
     const ExecLinks *links; /* of that work; NULL: none */
     bool forward;           /* that work is an F */
@@ -84,6 +86,7 @@ static inline Status exec_run_op(const Exec *e, InstrId i, const RowCounts *rows
 {
     OpCall own;
     const OpCall *call = &e->calls[i];
+    if (e->gathers_not && call->op == OP_CURVATURE) return OK;
     if (e->slots) {
         exec_move_call(e, i, &own);
         call = &own;

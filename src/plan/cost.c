@@ -9,8 +9,11 @@
 
 static bool is_attention(Op op) { return op == OP_ATTENTION || op == OP_ATTENTION_BWD; }
 
+static bool is_f32(Op op) { return op == OP_INVERT || op == OP_PRECONDITION; }
+
 static double rate_of(const OpCall *call, const RowCounts *rows, double seq_len, const CostRates *r)
 {
+    if (r->gpu && is_f32(call->op)) return r->gpu->f32_flops;
     if (!is_attention(call->op) || r->attention_flops[0] == 0) return r->product_flops;
     double rate = r->attention_flops[call->op == OP_ATTENTION_BWD] * seq_len / (seq_len + r->half_length);
     bool dropped = call->op == OP_ATTENTION && call->attr.attention.dropout > 0;
@@ -60,6 +63,13 @@ static double product_seconds(const OpCall *call, const RowCounts *rows, const O
         return seconds * wave_factor(tokens, k, 1, r->gpu->multiprocessors) + r->gpu->product_ramp;
     case OP_LINEAR_WGRAD:
         return weight_gradient(n, k, seconds, r) + r->gpu->product_ramp;
+    case OP_CURVATURE: /* in one step of `interval` */
+        n = (double)call->attr.curvature.n, k = (double)call->attr.curvature.interval;
+        return (weight_gradient(n, n, seconds * k, r) + r->gpu->product_ramp) / k;
+    case OP_INVERT:
+        return seconds + (double)(call->attr.kfac.k + call->attr.kfac.n) * r->gpu->sweep_seconds;
+    case OP_PRECONDITION:
+        return seconds + 2 * r->gpu->product_ramp;
     default:
         return seconds;
     }
@@ -88,6 +98,7 @@ double plan_call_cost(const OpCall *call, const RowCounts *rows, double seq_len,
         return cost->bytes / link + rates->overhead;
     }
     double overhead = rates->overhead * (rates->gpu ? rates->gpu->kernels(call, rows) : 1);
+    if (call->op == OP_CURVATURE) overhead /= (double)call->attr.curvature.interval;
     double products = product_seconds(call, rows, cost, seq_len, rates);
     double traffic = cost->bytes / memory_rate(call->op, rates), passes = cost->pass_bytes / rates->bytes;
     double hidden = products > traffic ? products : traffic;

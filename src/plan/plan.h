@@ -272,6 +272,8 @@ typedef struct {
     int multiprocessors;      /* tiles of a product run in waves of so many */
     double split_bytes;       /* room for the parts of a weight gradient that is cut along its rows */
     double sort_seconds;      /* EMBED_BWD's sort, a chain of dependent rounds */
+    double f32_flops;         /* of products in fp32 */
+    double sweep_seconds;     /* INVERT's pivots, a chain of dependent rounds: of each row */
     int (*kernels)(const OpCall *call, const RowCounts *rows); /* launched for a call; each takes `overhead` */
 } GpuRates;
 

@@ -48,6 +48,9 @@ Status kfac_check(const Config *c)
     if (strcmp(c->precision, "fp16") == 0)
         return fail(E_USAGE,
                     "--kfac-interval with --precision fp16: its statistics overflow in fp16. Use bf16 or fp32");
+    if (strcmp(c->precision, "tf32") == 0)
+        return fail(E_USAGE, "--kfac-interval with --precision tf32: products with an inverse in TF32 have errors that "
+                             "grow with its condition. Use bf16 or fp32");
     if (c->virtual_ranks)
         return fail(E_USAGE, "--kfac-interval with --virtual-ranks: K-FAC's statistics are summed rank after rank, so "
                              "that bits would depend on their number. Leave one of them out");
@@ -227,6 +230,14 @@ size_t kfac_scratch_bytes(const Kfac *k)
     return most;
 }
 
+int64_t kfac_largest_piece(const Kfac *k)
+{
+    int64_t most = 0;
+    for (int i = 0; i < k->parts; i++)
+        if (k->pieces[i].largest > most) most = k->pieces[i].largest;
+    return most;
+}
+
 void kfac_free(Kfac *k)
 {
     for (int part = 0; part < k->parts; part++) {
@@ -240,6 +251,14 @@ void kfac_free(Kfac *k)
     params_free(&k->table);
     params_free(&k->packed);
     *k = (Kfac){0};
+}
+
+float *kfac_matrix(const Kfac *k)
+{
+    size_t most = 0;
+    for (int i = 0; i < k->table.count; i++)
+        if (kfac_bytes(&k->table.params[i]) > most) most = kfac_bytes(&k->table.params[i]);
+    return mem_alloc(most);
 }
 
 /* ---- the saved form ---- */
@@ -270,16 +289,4 @@ void kfac_unpack_tensor(const Param *p, const float *packed, float *to)
 {
     for (int64_t r = 0; r < p->rows; r++)
         for (int64_t c = 0; c <= r; c++, packed++) to[r * p->cols + c] = to[c * p->cols + r] = *packed;
-}
-
-void kfac_pack(const Kfac *k, const float *set, float *packed)
-{
-    for (int i = 0; i < k->table.count; i++)
-        kfac_pack_tensor(&k->table.params[i], set + k->table.params[i].offset, packed + k->packed.params[i].offset);
-}
-
-void kfac_unpack(const Kfac *k, const float *packed, float *set)
-{
-    for (int i = 0; i < k->table.count; i++)
-        kfac_unpack_tensor(&k->table.params[i], packed + k->packed.params[i].offset, set + k->table.params[i].offset);
 }

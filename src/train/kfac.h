@@ -40,15 +40,16 @@ Status kfac_check(const Config *c);
 void kfac_init(Kfac *k, const KfacOptions *o, const Model *m, const KfacPart *parts, int n);
 /* Of all layers, held by all ranks. */
 void kfac_init_whole(Kfac *k, const KfacOptions *o, const Model *m, int ranks, int rank);
-size_t kfac_scratch_bytes(const Kfac *k);                       /* of an exchange between ranks */
-void kfac_free(Kfac *k);                                        /* takes a zeroed one */
-void kfac_pack(const Kfac *k, const float *set, float *packed); // (table.size), (packed.size)
-void kfac_unpack(const Kfac *k, const float *packed, float *set);
+size_t kfac_scratch_bytes(const Kfac *k);  /* of an exchange between ranks */
+int64_t kfac_largest_piece(const Kfac *k); /* of an exchange, in elements; 0: there is none */
+void kfac_free(Kfac *k);                   /* takes a zeroed one */
+float *kfac_matrix(const Kfac *k);         /* room for a set's largest tensor; the caller frees */
 /* All sets that are saved as one space, set after set; names of the second begin with "next.". The caller frees. */
 void kfac_saved_table(const Kfac *k, ParamTable *t);
 /* The layer of a tensor of `table`, `packed`, or the saved table. */
 static inline int kfac_layer(const Kfac *k, int tensor) { return k->plan.linears[tensor % k->table.count / 3].layer; }
-/* One tensor of `table`. */
+/* One tensor of `table`: its bytes, and between it and its saved form. */
+static inline size_t kfac_bytes(const Param *p) { return (size_t)(p->rows * p->cols) * sizeof(float); }
 void kfac_pack_tensor(const Param *p, const float *from, float *packed);
 void kfac_unpack_tensor(const Param *p, const float *packed, float *to);
 

@@ -69,13 +69,25 @@ static double statistic(const Costs *c, int64_t n)
     return seconds_of(c, &call);
 }
 
-/* A product (m, k)·(k, n) in fp32. */
-static double product(const Costs *c, int64_t m, int64_t k, int64_t n)
+static Operand matrix(int64_t rows, int64_t cols)
 {
-    OpCall call = {.op = OP_LINEAR, .attr = {.linear = {.k = k, .n = n}}};
-    *IN(&call, LINEAR, x) = (Operand){.dtype = F32, .rows = {ROWS_FIXED, m}, .cols = k};
-    *IN(&call, LINEAR, w) = (Operand){.dtype = F32, .rows = {ROWS_FIXED, n}, .cols = k};
-    *OUT(&call, LINEAR, y) = (Operand){.dtype = F32, .rows = {ROWS_FIXED, m}, .cols = n};
+    return (Operand){.dtype = F32, .rows = {ROWS_FIXED, rows}, .cols = cols};
+}
+
+static double inverses(const Costs *c, int64_t k, int64_t n)
+{
+    OpCall call = {.op = OP_INVERT, .attr = {.kfac = {.k = k, .n = n}}};
+    *OUT(&call, INVERT, a) = matrix(k, k);
+    *OUT(&call, INVERT, b) = matrix(n, n);
+    return seconds_of(c, &call);
+}
+
+static double precondition(const Costs *c, int64_t k, int64_t n)
+{
+    OpCall call = {.op = OP_PRECONDITION, .attr = {.kfac = {.k = k, .n = n}}};
+    *IN(&call, PRECONDITION, a_inv) = matrix(k, k);
+    *IN(&call, PRECONDITION, b_inv) = matrix(n, n);
+    *OUT(&call, PRECONDITION, dw) = matrix(n, k);
     return seconds_of(c, &call);
 }
 
@@ -99,10 +111,9 @@ void kfac_costs(const ModelConfig *m, const CostRates *rates, const RowCounts *r
         const Linear *l = &linears[i];
         if (!l->same_input) costs->statistics[0] += statistic(&c, l->k);
         costs->statistics[1] += statistic(&c, l->n);
-        /* Cholesky, the inverse of its factor, and their product make n³ flops: half of a product's 2n³ */
-        costs->inverse[costs->factors++] = product(&c, (l->k + 1) / 2, l->k, l->k);
-        costs->inverse[costs->factors++] = product(&c, (l->n + 1) / 2, l->n, l->n);
-        costs->precondition += product(&c, l->k, l->n, l->n) + product(&c, l->n, l->k, l->k);
+        costs->inverse[costs->factors++] = inverses(&c, l->k, 0);
+        costs->inverse[costs->factors++] = inverses(&c, 0, l->n);
+        costs->precondition += precondition(&c, l->k, l->n);
         cubes += cube(l->n) + cube(l->k);
         squares[0] += l->same_input ? 0 : (double)l->k * (double)l->k;
         squares[1] += (double)l->n * (double)l->n;

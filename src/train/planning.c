@@ -32,14 +32,19 @@ const Intervals *exchange_slice(const Exchange *x) { return x && x->shard ? &x->
 
 static bool for_device(const PlanRequest *r) { return r->one_copy || (r->backend && r->backend->device); }
 
-/* A device's gradients go through the host's memory, with all branches of a tree. */
+static bool has_kfac(const PlanRequest *r) { return r->training && kfac_sets(r->kfac) > 0; }
+
+/* A device's gradients and factors go through the host's memory, with all branches of a tree. */
 static size_t exchange_bytes(const PlanRequest *r)
 {
     const Exchange *x = r->exchange;
+    size_t scratch = x->buckets.scratch_bytes, factors = has_kfac(r) ? kfac_scratch_bytes(r->kfac) : 0;
+    int64_t largest = x->buckets.largest, piece = has_kfac(r) ? kfac_largest_piece(r->kfac) : 0;
     if (x->by_comm_device) return 0;
-    if (r->kfac && kfac_scratch_bytes(r->kfac) > x->buckets.scratch_bytes) return kfac_scratch_bytes(r->kfac);
-    size_t copies = for_device(r) ? (size_t)x->buckets.branches * (size_t)x->buckets.largest : 0;
-    return x->buckets.scratch_bytes + copies * sizeof(float);
+    if (factors > scratch) scratch = factors;
+    if (for_device(r)) largest *= x->buckets.branches;
+    if (piece > largest) largest = piece;
+    return scratch + (for_device(r) ? (size_t)largest * sizeof(float) : 0);
 }
 
 /* 0: all. */
@@ -60,8 +65,6 @@ static bool has_flat_copies(const PlanRequest *r)
 {
     return for_device(r) && !r->slots && copy_bytes_of(r)(r->compute, 1, 1, true) == 0;
 }
-
-static bool has_kfac(const PlanRequest *r) { return r->training && kfac_sets(r->kfac) > 0; }
 
 /* A copy, of which this plan sets the tensors. The caller frees its linears. */
 static KfacPlan kfac_of(const PlanRequest *r)

@@ -92,27 +92,24 @@ Status saving_fetch(Saving *s, const float **weights)
 }
 
 /* Packs K-FAC's sets behind the save buffer's moments, after the previous save ended; without a buffer into new memory,
-   which the caller frees. Those of a pipeline were collected there. */
-static float *pack_sets(Saving *s, TrainingState *state)
+   `*own`, which the caller frees. Those of a pipeline were collected there. */
+static Status pack_sets(Saving *s, TrainingState *state, float **own)
 {
     const Session *session = &s->run->session;
     const Kfac *k = session_kfac_whole(session);
-    float *buffer = session_save_buffer(session), *own = NULL;
+    float *buffer = session_save_buffer(session);
     int sets = kfac_sets(k);
-    if (!sets) return NULL;
+    *own = NULL;
+    if (!sets) return OK;
     if (!(state->stopped > 0)) state->stopped = clock_monotonic();
     (void)saver_wait(&s->saver);
     if (buffer)
         buffer += 3 * session->whole->params.size;
     else
-        buffer = own = mem_array((size_t)(sets * k->packed.size), sizeof *own);
+        buffer = *own = mem_array((size_t)(sets * k->packed.size), sizeof **own);
     state->kfac = &k->packed;
-    for (int i = 0; i < sets; i++) {
-        float *to = buffer + i * k->packed.size;
-        if (!session->pipeline) kfac_pack(k, session_kfac_set(session, i == 1), to);
-        state->sets[i] = to;
-    }
-    return own;
+    for (int i = 0; i < sets; i++) state->sets[i] = buffer + i * k->packed.size;
+    return session->pipeline ? OK : session_read_kfac(session, 0, sets * k->packed.size, buffer);
 }
 
 Status saving_begin(Saving *s)
@@ -132,8 +129,9 @@ Status saving_begin(Saving *s)
                            .n_files = s->run->n_files,
                            .fill = s->fill,
                            .fill_context = s->fill_context};
-    float *own = pack_sets(s, &state);
-    Status status = saver_begin(&s->saver, &state); /* without a buffer it returns when the checkpoint is durable */
+    float *own;
+    Status status = pack_sets(s, &state, &own);
+    if (status == OK) status = saver_begin(&s->saver, &state); /* without a buffer it returns when it is durable */
     free(own);
     drop_fetched(s);
     buf_free(&text);

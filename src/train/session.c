@@ -233,7 +233,10 @@ Status session_gather(Session *s, int64_t step, int64_t n_tokens)
     if (!k) return OK;
     if (kfac_adopts_before(k, step)) TRY(run_alone(s, s->plan.train.adopt));
     s->ctl.kfac_tokens = kfac_refreshes(k, step) ? n_tokens : 0;
-    if (s->pipeline) TRY(pipeline_kfac_begin(s->pipeline, step, s->ctl.kfac_tokens));
+    if (s->pipeline)
+        TRY(pipeline_kfac_begin(s->pipeline, step, s->ctl.kfac_tokens));
+    else
+        exec_set_gathers(s->train, s->ctl.kfac_tokens > 0);
     return s->ctl.kfac_tokens ? run_alone(s, s->plan.train.gather) : OK;
 }
 
@@ -244,8 +247,7 @@ static Status invert(Session *s, const Kfac *k, int64_t step)
     if (!kfac_refreshes(k, step)) return OK;
     if (!s->pipeline) {
         TRY(run_alone(s, s->plan.train.invert));
-        s->kfac.failed = 0;
-        for (int i = 0; i < k->plan.n; i++) s->kfac.failed += session_kfac_set(s, true)[k->plan.linears[i].flag] == 0;
+        TRY(session_kfac_failed(s, false, &s->kfac.failed));
     }
     return kfac_adopts_after(k, step) ? run_alone(s, s->plan.train.adopt) : OK;
 }

@@ -86,7 +86,7 @@ Status session_check_weights(const Session *s, const float *weights);
 /* (3, params.size) weights, m, v, in host memory; or NULL. */
 float *session_save_buffer(const Session *s);
 const Kfac *session_kfac(const Session *s); /* NULL: none */
-/* K-FAC's inverses in use, or the next ones (docs/contracts.md 12): (table.size). */
+/* K-FAC's inverses in use, or the next ones (docs/contracts.md 12): (table.size), in the backend's memory. */
 float *session_kfac_set(const Session *s, bool next);
 /* Of all layers, as in a save: in a pipeline other tables than this rank's. */
 const Kfac *session_kfac_whole(const Session *s);
@@ -97,10 +97,12 @@ Status session_collect_kfac(const Session *s);
 /* Collective. Completes the set of inverses that is pending. */
 Status session_settle_kfac(const Session *s);
 bool session_kfac_pending(const Session *s); /* the same on all ranks */
-/* A tensor of a set by its name; NULL: this rank does not hold it. */
+/* A tensor of a set by its name, in the backend's memory; NULL: this rank does not hold it. */
 float *session_kfac_tensor(const Session *s, bool next, const char *name);
 /* Elements [begin, end) of the space of kfac_saved_table, whole tensors that this rank holds. */
-void session_read_kfac(const Session *s, int64_t begin, int64_t end, float *to);
+Status session_read_kfac(const Session *s, int64_t begin, int64_t end, float *to);
+/* Linears without new inverses: of all, or of those that this rank inverted. */
+Status session_kfac_failed(const Session *s, bool own, int64_t *failed);
 /* True with a sharded optimizer: each rank holds the moments of its slice alone, and rank 0 fills and reads moments in
    its save buffer. Collective: session_collect brings the moments of all ranks there. */
 bool session_sharded(const Session *s);

@@ -90,6 +90,13 @@ Status pipeline_evaluate(Session *s, const MicroBatch *b);
 /* The chunk with the heads that evaluates here; NULL. */
 Exec *pipeline_heads(const Session *s, const ModelTensors **t);
 
+/* ---- K-FAC ---- */
+/* A matrix of a set in host memory (`here`) and in the backend's (`there`): with a device through `room`, of
+   session_kfac_room, which is NULL without one and which the caller frees. */
+float *session_kfac_room(const Session *s);
+Status session_kfac_take(const Session *s, const Param *p, const float *there, float *room, float **here);
+Status session_kfac_put(const Session *s, const Param *p, const float *here, float *there);
+
 /* ---- K-FAC (session_pipeline_kfac.c) ---- */
 /* Before a step's first micro-batch: it gathers statistics over so many tokens; 0: it does not. */
 Status pipeline_kfac_begin(SessionPipeline *p, int64_t step, int64_t n_tokens);

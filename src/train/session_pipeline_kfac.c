@@ -190,29 +190,36 @@ Status pipeline_kfac_item(void *self, const Work *w)
 
 typedef Status Exchanging(Comm *c, float *x, const Intervals *parts, Dtype wire, void *scratch);
 
+static Status exchange_piece(const SessionPipeline *p, const GradientBuckets *pieces, int b, Comm *group,
+                             Exchanging *how)
+{
+    const Session *s = p->session;
+    int64_t begin = pieces->starts[b], n = pieces->starts[b + 1] - begin;
+    float *there = session_kfac_set(s, true) + begin, *here;
+    TRY(pipeline_take(s, there, n, &here));
+    TRY(how(group, here - begin, gradient_parts(pieces, b), F32, s->memory.base[REGION_COMM]));
+    return pipeline_put(s, there, n);
+}
+
 /* In ascending order of stages, as with gradients. */
 static Status exchange(const SessionPipeline *p, Exchanging *how)
 {
-    const Session *s = p->session;
     if (place_replicas(p->place) == 1) return OK;
     for (int stage = 0; stage < p->place->grid.stages; stage++)
         for (int chunk = 0; chunk < place_chunks(p->place); chunk++) {
             const GradientBuckets *pieces = &kfac(p)->pieces[chunk];
             if (pipeline_stage(shape(p), p->place->number, chunk) != stage) continue;
-            for (int b = 0; b < pieces->n; b++)
-                TRY(how(pipeline_group(p, stage), session_kfac_set(s, true), gradient_parts(pieces, b), F32,
-                        s->memory.base[REGION_COMM]));
+            for (int b = 0; b < pieces->n; b++) TRY(exchange_piece(p, pieces, b, pipeline_group(p, stage), how));
         }
     return OK;
 }
 
 static Status count_failed(SessionPipeline *p)
 {
-    double failed = 0;
+    int64_t own;
     Ranks *ranks = p->session->options.ranks;
-    const KfacPlan *plan = &kfac(p)->plan;
-    for (int i = 0; i < plan->n; i++)
-        failed += plan->linears[i].own && session_kfac_set(p->session, true)[plan->linears[i].flag] == 0;
+    TRY(session_kfac_failed(p->session, true, &own));
+    double failed = (double)own;
     if (ranks) TRY(comm_sum(ranks_comm(ranks), &failed, 1));
     p->kfac.failed = (int64_t)failed + 1;
     return OK;
@@ -279,15 +286,10 @@ Status pipeline_kfac_settle(const Session *s)
 
 /* ---- saved sets ---- */
 
-/* A matrix of rank 0, which every rank lacks that does not hold it. */
-static float *new_matrix(const Kfac *whole)
+/* Room for a matrix on rank 0, which may hold none of its own, and between a device and the host on all. */
+static float *new_matrix(const Session *s)
 {
-    int64_t most = 0;
-    for (int i = 0; i < whole->table.count; i++) {
-        int64_t size = whole->table.params[i].rows * whole->table.params[i].cols;
-        if (size > most) most = size;
-    }
-    return mem_array((size_t)most, sizeof(float));
+    return ranks_first(s->options.ranks) ? kfac_matrix(session_kfac_whole(s)) : session_kfac_room(s);
 }
 
 static Status collect_tensor(const Session *s, int set, int tensor, float *packed, float *matrix)
@@ -296,11 +298,11 @@ static Status collect_tensor(const Session *s, int set, int tensor, float *packe
     const Param *p = &whole->table.params[tensor];
     Ranks *ranks = s->options.ranks;
     int keeper = place_layer_keeper(s->plan.input.place, kfac_layer(whole, tensor)), rank = ranks_rank(ranks);
-    size_t bytes = (size_t)(p->rows * p->cols) * sizeof(float);
-    float *own = rank == keeper ? session_kfac_tensor(s, set == 1, p->name) : NULL;
-    if (rank > 0) return own ? ranks_pass(ranks, 0, own, bytes, true) : OK;
-    if (!own) TRY(ranks_pass(ranks, keeper, matrix, bytes, false));
-    kfac_pack_tensor(p, own ? own : matrix, packed + set * whole->packed.size + whole->packed.params[tensor].offset);
+    float *own = rank == keeper ? session_kfac_tensor(s, set == 1, p->name) : NULL, *here = matrix;
+    if (own) TRY(session_kfac_take(s, p, own, s->options.backend->device ? matrix : NULL, &here));
+    if (rank > 0) return own ? ranks_pass(ranks, 0, here, kfac_bytes(p), true) : OK;
+    if (!own) TRY(ranks_pass(ranks, keeper, matrix, kfac_bytes(p), false));
+    kfac_pack_tensor(p, here, packed + set * whole->packed.size + whole->packed.params[tensor].offset);
     return OK;
 }
 
@@ -311,13 +313,15 @@ static Status spread_tensor(const Session *s, int set, int tensor, const float *
     const Param *p = &whole->table.params[tensor];
     Ranks *ranks = s->options.ranks;
     int layer = kfac_layer(whole, tensor);
-    size_t bytes = (size_t)(p->rows * p->cols) * sizeof(float);
-    float *own = session_kfac_tensor(s, set == 1, p->name);
-    if (ranks_rank(ranks) > 0) return own ? ranks_pass(ranks, 0, own, bytes, false) : OK;
+    float *own = session_kfac_tensor(s, set == 1, p->name), *here = s->options.backend->device ? matrix : own;
+    if (ranks_rank(ranks) > 0) {
+        if (own) TRY(ranks_pass(ranks, 0, here, kfac_bytes(p), false));
+        return own ? session_kfac_put(s, p, here, own) : OK;
+    }
     kfac_unpack_tensor(p, packed + set * whole->packed.size + whole->packed.params[tensor].offset, matrix);
-    if (own) memcpy(own, matrix, bytes);
+    if (own) TRY(session_kfac_put(s, p, matrix, own));
     for (int r = 1; r < ranks_size(ranks); r++)
-        if (place_holds_layer(at, r, layer)) TRY(ranks_pass(ranks, r, matrix, bytes, true));
+        if (place_holds_layer(at, r, layer)) TRY(ranks_pass(ranks, r, matrix, kfac_bytes(p), true));
     return OK;
 }
 
@@ -326,7 +330,7 @@ Status pipeline_kfac_collect(const Session *s, float *packed)
     const Kfac *whole = session_kfac_whole(s);
     Status status = OK;
     TRY(pipeline_kfac_settle(s));
-    float *matrix = ranks_first(s->options.ranks) ? new_matrix(whole) : NULL;
+    float *matrix = new_matrix(s);
     for (int set = 0; set < kfac_sets(whole); set++)
         for (int i = 0; i < whole->table.count; i++) TRY_DONE(collect_tensor(s, set, i, packed, matrix));
 done:
@@ -338,7 +342,7 @@ Status pipeline_kfac_spread(const Session *s, const float *packed)
 {
     const Kfac *whole = session_kfac_whole(s);
     Status status = OK;
-    float *matrix = ranks_first(s->options.ranks) ? new_matrix(whole) : NULL;
+    float *matrix = new_matrix(s);
     for (int set = 0; set < kfac_sets(whole); set++)
         for (int i = 0; i < whole->table.count; i++) TRY_DONE(spread_tensor(s, set, i, packed, matrix));
 done:

@@ -121,9 +121,41 @@ float *session_kfac_tensor(const Session *s, bool next, const char *name)
     return at < 0 ? NULL : session_kfac_set(s, next) + t->params[at].offset;
 }
 
-void session_read_kfac(const Session *s, int64_t begin, int64_t end, float *to)
+Status session_kfac_failed(const Session *s, bool own, int64_t *failed)
+{
+    const KfacPlan *plan = &session_kfac(s)->plan;
+    *failed = 0;
+    for (int i = 0; i < plan->n; i++) {
+        float ready;
+        if (own && !plan->linears[i].own) continue;
+        TRY(backend_download(s->options.backend, &ready, session_kfac_set(s, true) + plan->linears[i].flag,
+                             sizeof ready));
+        *failed += ready == 0;
+    }
+    return OK;
+}
+
+float *session_kfac_room(const Session *s)
+{
+    return s->options.backend->device ? kfac_matrix(session_kfac_whole(s)) : NULL;
+}
+
+Status session_kfac_take(const Session *s, const Param *p, const float *there, float *room, float **here)
+{
+    *here = room ? room : (float *)(uintptr_t)there;
+    return room ? backend_download(s->options.backend, room, there, kfac_bytes(p)) : OK;
+}
+
+Status session_kfac_put(const Session *s, const Param *p, const float *here, float *there)
+{
+    return here == there ? OK : backend_upload(s->options.backend, there, here, kfac_bytes(p));
+}
+
+Status session_read_kfac(const Session *s, int64_t begin, int64_t end, float *to)
 {
     const Kfac *k = session_kfac_whole(s);
+    Status status = OK;
+    float *room = session_kfac_room(s), *here;
     memset(to, 0, (size_t)(end - begin) * sizeof *to); /* the gaps between tensors */
     for (int set = 0; set < kfac_sets(k); set++)
         for (int i = 0; i < k->packed.count; i++) {
@@ -132,21 +164,38 @@ void session_read_kfac(const Session *s, int64_t begin, int64_t end, float *to)
             if (at < begin || at >= end) continue;
             const float *own = session_kfac_tensor(s, set == 1, p->name);
             CHECK(own && at + p->rows <= end, "%s is not held, or cut", p->name);
-            kfac_pack_tensor(&k->table.params[i], own, to + (at - begin));
+            TRY_DONE(session_kfac_take(s, &k->table.params[i], own, room, &here));
+            kfac_pack_tensor(&k->table.params[i], here, to + (at - begin));
         }
+done:
+    free(room);
+    return status;
+}
+
+static Status spread_set(const Session *s, const float *packed, float *set, float *room)
+{
+    const Kfac *k = session_kfac(s);
+    Ranks *ranks = s->options.ranks;
+    for (int i = 0; i < k->table.count; i++) {
+        const Param *p = &k->table.params[i];
+        float *there = set + p->offset, *here = room ? room : there;
+        if (ranks_first(ranks)) kfac_unpack_tensor(p, packed + k->packed.params[i].offset, here);
+        TRY(ranks_broadcast(ranks, here, kfac_bytes(p)));
+        TRY(session_kfac_put(s, p, here, there));
+    }
+    return OK;
 }
 
 Status session_spread_kfac(const Session *s, const float *packed)
 {
     const Kfac *k = session_kfac(s);
-    Ranks *ranks = s->options.ranks;
+    Status status = OK;
     if (s->pipeline) return pipeline_kfac_spread(s, packed);
-    for (int set = 0; set < kfac_sets(k); set++) {
-        float *to = session_kfac_set(s, set == 1);
-        if (ranks_first(ranks)) kfac_unpack(k, packed + set * k->packed.size, to);
-        TRY(ranks_broadcast(ranks, to, (size_t)k->table.size * sizeof *to));
-    }
-    return OK;
+    float *room = session_kfac_room(s);
+    for (int set = 0; set < kfac_sets(k) && status == OK; set++)
+        status = spread_set(s, packed ? packed + set * k->packed.size : NULL, session_kfac_set(s, set == 1), room);
+    free(room);
+    return status;
 }
 
 float *session_fill(Session *s, StateArray which)

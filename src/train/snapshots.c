@@ -267,9 +267,8 @@ static bool is_due_at(const Snapshots *s, int64_t step)
 static Status fetch_range(void *context, int array, int64_t begin, int64_t end, float *to)
 {
     const Session *s = &((const Snapshots *)context)->run->session;
-    if (array != SNAPSHOT_KFAC) return session_read_range(s, (StateArray)array, begin, end, to);
-    session_read_kfac(s, begin, end, to);
-    return OK;
+    return array == SNAPSHOT_KFAC ? session_read_kfac(s, begin, end, to)
+                                  : session_read_range(s, (StateArray)array, begin, end, to);
 }
 
 static Status begin_snapshot(Snapshots *s)

@@ -155,6 +155,5 @@ refused() {
     expect 2 "$CAIRN_BINARY" "${glue[@]}" --max-steps 1 --output-dir refused --pipeline gpipe --stages 1 "${@:2}"
     says "$1"
 }
-refused "has no K-FAC" --kfac-interval 2
 refused "--recompute offload" --recompute offload
 finish

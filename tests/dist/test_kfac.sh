@@ -66,6 +66,7 @@ refuse() {
     [ ! -e refused/metrics.jsonl ] || complain "a step was made: $*"
 }
 refuse '--kfac-interval with --precision fp16' --precision fp16
+refuse '--kfac-interval with --precision tf32' --precision tf32
 refuse '--kfac-interval with --padded' --padded
 refuse '--kfac-interval with --virtual-ranks' --virtual-ranks 4
 refuse '--kfac-interval with --shard optimizer' --shard optimizer

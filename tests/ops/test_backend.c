@@ -4,13 +4,6 @@
 
 #include "ops/harness.h"
 
-/* Ops of exec/, and K-FAC's, which a device lacks. */
-static bool may_lack(const Backend *b, Op op)
-{
-    bool kfac = op == OP_CURVATURE || op == OP_INVERT || op == OP_ADOPT || op == OP_PRECONDITION;
-    return op_is_exchange(op) || op_is_link(op) || (kfac && b->device);
-}
-
 static void test_tables_are_whole(void **state)
 {
     (void)state;
@@ -18,7 +11,8 @@ static void test_tables_are_whole(void **state)
         Backend *b = backend;
         char why[200] = "";
         for (int op = 0; op < N_OPS; op++)
-            if (!b->op[op].run && !may_lack(b, (Op)op)) fail_msg("%s has no %s", b->name, op_info((Op)op)->name);
+            if (!b->op[op].run && !op_is_exchange((Op)op) && !op_is_link((Op)op))
+                fail_msg("%s has no %s", b->name, op_info((Op)op)->name);
         assert_true(b->threads >= 1);
         assert_true(b->describe[0] != '\0');
         assert_true(b->supports(b, b->best_compute(b), why, sizeof why));

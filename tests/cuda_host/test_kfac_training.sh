@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# K-FAC on devices with memory of their own: close to ref; the same bits launched one by one or replayed, stopped and
+# resumed, and by every pipeline as data parallel on as many devices as it has replicas; over Gloo and NCCL's twin the
+# same bits; snapshots hold the inverses.
+set -euo pipefail
+# shellcheck source=tests/dist/ranks.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/../dist/ranks.sh"
+export CAIRN_TEST_CUDA_HOST_DEVICE=64 CAIRN_TEST_CUDA_HOST_GPUS=4 CAIRN_TEST_CUDA_HOST_FAR=1
+build=${CAIRN_TEST_BUILD_DIR:-$source_dir/build}
+
+make_tiny_bert tiny
+sed -i 's/"num_hidden_layers": 2/"num_hidden_layers": 4/; s/"hidden_size": 32/"hidden_size": 16/
+    s/"intermediate_size": 64/"intermediate_size": 32/' tiny/config.json
+mkdir data
+head -n 14 "$sample/train.tsv" >data/train.tsv
+for name in dev_matched dev_mismatched; do head -n 5 "$sample/$name.tsv" >"data/$name.tsv"; done
+glue=(glue --model-config tiny/config.json --vocab tiny/vocab.txt --data-dir data --do-train --max-seq-length 8
+    --batch-size 9 --micro-batch-tokens 16 --bucket-size 4KiB --learning-rate 1e-3 --snapshot-steps 0 --comm gloo
+    --precision fp32 --kfac-interval 2 --max-steps 5)
+
+# same DIR DIR: weights, moments and inverses to the last bit
+same() {
+    local file
+    for file in model optimizer kfac; do
+        cmp "$1/checkpoint-5/$file.safetensors" "$2/checkpoint-5/$file.safetensors" || complain "$2: another $file than $1"
+    done
+}
+
+# run RANKS DIR OPTION...
+run() {
+    start "$1" log "${this[@]}" --output-dir "$2" "${@:3}"
+    ended 0
+    [ "$(json_number "$2/run.json" measured_peak_bytes)" = "$(json_number "$2/run.json" planned_peak_bytes)" ] ||
+        complain "$2: $(grep peak_bytes "$2/run.json")"
+}
+
+# one device, beside ref; statistics in the first, third and fifth step
+this=("${glue[@]}" --backend cuda_host)
+expect 0 "$CAIRN_BINARY" "${glue[@]}" --backend ref --output-dir ref
+run 1 one --save-steps 1 --keep 9
+near ref one
+[ "$(grep -c '"kfac_failed": 0' one/metrics.jsonl)" -eq 3 ] || complain "one device: not 3 inversions"
+run 1 poisoned --poison --recompute full
+same one poisoned
+mkdir resumed
+cp -r one/checkpoint-3 resumed
+run 1 resumed
+grep -q "step 3 of 5" log.0 || complain "it does not resume from step 3"
+same one resumed
+
+# two devices, with a lag; pieces of a set are exchanged through the hosts
+this+=(--kfac-lag 2)
+run 1 lagged
+run 2 two
+equal_ranks log 2
+near lagged two
+if [ -e "$build/cairn_nccl.so" ] && [ -e "$build/tests/cuda_host/nccl/libnccl.so.2" ]; then
+    unset CAIRN_TEST_CUDA_HOST_FAR # the twin reaches into the devices
+    LD_LIBRARY_PATH=$build/tests/cuda_host/nccl run 2 nccl --comm nccl
+    same two nccl
+    export CAIRN_TEST_CUDA_HOST_FAR=1
+fi
+
+# pipelines, filled: one replica and two
+for schedule in $(quick_or_deep "zb-v" "gpipe 1f1b interleaved zb-h1 zb-v"); do
+    run 2 "$schedule" --pipeline "$schedule"
+    same lagged "$schedule"
+    grep -q '"filled": [0-9.]*[1-9]' "$schedule/metrics.jsonl" || complain "$schedule: nothing ran in a gap"
+done
+run 2 chimera --pipeline chimera --recompute full --save-steps 2 --keep 9
+same two chimera
+rm -r chimera/checkpoint-5 chimera/model.safetensors chimera/run.json
+run 2 chimera
+grep -q "step 4 of 5" log.0 || complain "the pipeline's checkpoint is not resumed without it"
+same two chimera
+
+# A lost rank: the state in memory, with the inverses, is saved.
+peer_timeout=3
+this=("${glue[@]}" --backend cuda_host --schedule constant --warmup 0)
+start 2 lost "${this[@]}" --output-dir lost --max-steps 100000 --save-every 0 --snapshot-steps 1 --pipeline 1f1b
+wait_until 60 reached lost 4 || complain "lost does not get to its fourth step"
+kill -KILL -- "$(pgrep -P "${ranks[1]}")"
+code=0
+wait "${ranks[0]}" 2>/dev/null || code=$?
+[ "$code" -eq 77 ] || complain "the other rank ended with $code instead of 77"
+wait "${ranks[1]}" 2>/dev/null || true
+if saved=$(compgen -G "lost/checkpoint-*"); then
+    run 1 alone --kfac-lag 2 --max-steps "${saved#*checkpoint-}"
+    cmp "$saved/kfac.safetensors" "alone/${saved#*/}/kfac.safetensors" || complain "$saved: other inverses"
+else
+    complain "nothing is saved in lost: $(tail -n 1 lost.0)"
+fi
+finish
