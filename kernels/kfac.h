@@ -27,7 +27,7 @@ CAIRN_DEVICE static inline bool kfac_damping(OpAttr attr, const double traces[2]
     if (!(a > 0) || !(b > 0) || !(pi > 0) || !(pi <= DBL_MAX)) return false;
     gamma[0] = fmax(root * pi, KFAC_DAMPING_LEAST);
     gamma[1] = fmax(root / pi, KFAC_DAMPING_LEAST);
-    return gamma[0] <= DBL_MAX && gamma[1] <= DBL_MAX;
+    return gamma[0] <= FLT_MAX && gamma[1] <= FLT_MAX;
 }
 
 /* The sum of the diagonal of `sums` (n, n). */
@@ -54,14 +54,19 @@ static inline void kfac_invert(const OpCall *call, KfacInverse *inverse, const v
 {
     const Operand *from = IN(call, INVERT, from);
     float *a = (float *)OUT(call, INVERT, a)->data, *b = (float *)OUT(call, INVERT, b)->data;
+    float *ready = (float *)OUT(call, INVERT, ready)->data;
     const float *sums = operand_present(from) ? (const float *)from->data : a;
     int64_t k = call->attr.kfac.k, n = call->attr.kfac.n;
-    double scale[2], gamma[2], traces[2] = {kfac_trace(sums, k), kfac_trace(b, n)};
+    double scale[2], gamma[2];
     kfac_scales(op_ctl(call), scale);
+    if (call->attr.kfac.of_output) {
+        *ready = *ready > 0 && kfac_try_inverse(inverse, scratch, b, n, scale[1], (double)*ready, b);
+        return;
+    }
+    double traces[2] = {kfac_trace(sums, k), kfac_trace(b, n)};
     bool good = kfac_damping(call->attr, traces, scale, gamma);
     good = good && kfac_try_inverse(inverse, scratch, sums, k, scale[0], gamma[0], a);
-    good = good && kfac_try_inverse(inverse, scratch, b, n, scale[1], gamma[1], b);
-    *(float *)OUT(call, INVERT, ready)->data = good;
+    *ready = good ? (float)gamma[1] : 0;
 }
 
 #endif

@@ -117,7 +117,8 @@ OpCost op_cost(const OpCall *call, const RowCounts *rows, double seq_len)
         cost.bytes /= (double)call->attr.curvature.interval;
         break;
     case OP_INVERT:
-        cost.product_flops = cube((double)call->attr.kfac.k) + cube((double)call->attr.kfac.n);
+        cost.product_flops = cube((double)op_inverse_side(call));
+        cost.bytes = 2 * operand_bytes(call->attr.kfac.of_output ? OUT(call, INVERT, b) : OUT(call, INVERT, a), rows);
         break;
     case OP_PRECONDITION:
         cost.product_flops = 2.0 * (double)call->attr.kfac.k * (double)call->attr.kfac.n *

@@ -99,7 +99,8 @@ typedef union {
     struct {
         float damping; /* λ */
         int64_t k, n;
-    } kfac; /* INVERT, ADOPT, PRECONDITION */
+        bool of_output; /* INVERT: B; else A */
+    } kfac;             /* INVERT, ADOPT, PRECONDITION */
     struct {
         int32_t tensor; /* whose sums `again` are: its number in the plan */
     } compare;
@@ -198,6 +199,12 @@ static inline bool operand_present(const Operand *o) { return o->cols != 0; }
 
 /* Whether the call begins that output: see OpCall.begun. */
 #define BEGINS(call, op, name) (((call)->begun >> op##_OUT_##name & 1) != 0)
+
+/* Of the matrix that an INVERT inverts. */
+static inline int64_t op_inverse_side(const OpCall *call)
+{
+    return call->attr.kfac.of_output ? call->attr.kfac.n : call->attr.kfac.k;
+}
 
 /* Scratch bytes of a call at these row counts: a function of the backend, which the plan calls. */
 typedef size_t OpScratch(const OpCall *call, const RowCounts *rows);

@@ -259,13 +259,15 @@
    ctl's kfac_tokens is 0. x (T, any) c, of which attr takes `n` columns from `first` on; factor (n, n) F32. */
 #define CURVATURE_OPERANDS(IN, OUT, op) IN(op, x) IN(op, ctl, CTL) OUT(op, factor, ADDED)
 
-/* INVERT: sums become damped inverses. With T = ctl's kfac_tokens, A = a / T and B = b · T (a token's own gradient is T
-   times its part of the mean loss's); π = √((tr A / k) / (tr B / n)); a = (A + max(√λ·π, 1e-7)·I)⁻¹ and
-   b = (B + max(√λ/π, 1e-7)·I)⁻¹. A pivot that is not positive multiplies that damping by 10, five times at most. ready is
-   1; it is 0, and a and b hold anything, where that did not help or a trace is 0 or not finite. `from`, where present,
-   has the sums of A instead of `a`. Upper triangles are read. a, from (k, k), b (n, n), ready (1), all F32. */
+/* INVERT: a linear's sums become damped inverses in two calls, of A and then of B. With T = ctl's kfac_tokens, A = a / T
+   and B = b · T (a token's own gradient is T times its part of the mean loss's); π = √((tr A / k) / (tr B / n)); the
+   first makes a = (A + max(√λ·π, 1e-7)·I)⁻¹ and leaves B's damping max(√λ/π, 1e-7) in ready, with which the second makes
+   b = (B + ready·I)⁻¹ and ready = 1. A pivot that is not positive multiplies that damping by 10, five times at most.
+   ready is 0, and a or b holds anything, where that did not help or a trace is 0 or not finite; then the second does
+   nothing. `from`, where present, has the sums of A instead of `a`. Upper triangles are read. a, from (k, k), b (n, n),
+   ready (1), all F32. */
 #define INVERT_OPERANDS(IN, OUT, op)                                                                                   \
-    IN(op, ctl, CTL) IN(op, from, OPTIONAL) OUT(op, a, ADDED) OUT(op, b, ADDED) OUT(op, ready)
+    IN(op, ctl, CTL) IN(op, from, OPTIONAL) OUT(op, a, ADDED) OUT(op, b, ADDED) OUT(op, ready, ADDED)
 
 /* ADOPT: where ready is not 0, a_inv = a, b_inv = b and has = 1. Shapes as in INVERT. */
 #define ADOPT_OPERANDS(IN, OUT, op)                                                                                    \

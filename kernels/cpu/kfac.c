@@ -120,7 +120,7 @@ typedef struct {
 static InvertScratch invert_scratch(const OpCall *call)
 {
     InvertScratch s = {.space.base = call->scratch};
-    int64_t n = call->attr.kfac.k > call->attr.kfac.n ? call->attr.kfac.k : call->attr.kfac.n;
+    int64_t n = op_inverse_side(call);
     s.m = host_take(&s.space, n * n, sizeof(float));
     s.w = host_take(&s.space, BLOCK * n, sizeof(float));
     s.minus_w = host_take(&s.space, BLOCK * n, sizeof(float));

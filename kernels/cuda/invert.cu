@@ -30,9 +30,10 @@ static_assert(SPACE >= 2 * LOADED * SIDE, "both need room");
 
 /* What the device knows of a call. */
 struct InvertState {
-    double scale[2], gamma[2]; /* of A and B */
-    int32_t good;              /* traces are as they must be, and no matrix was given up */
-    int32_t bad_pivot;         /* in the matrix that is being swept */
+    double scale, gamma;
+    float ready;       /* what is left there where all is good */
+    int32_t good;      /* the matrix has a damping, and was not given up */
+    int32_t bad_pivot; /* in its sweep */
 };
 
 struct Sweep {
@@ -41,7 +42,6 @@ struct Sweep {
     const float *sums; // (n, n)
     InvertState *state;
     int64_t n;
-    int which; /* 0: A, 1: B */
 };
 
 __device__ static inline int64_t sweep_steps(const Sweep &s) { return (s.n + SIDE - 1) / SIDE; }
@@ -50,7 +50,7 @@ __device__ static inline int64_t sweep_steps(const Sweep &s) { return (s.n + SID
 
 __device__ static inline void damp(const Sweep &s, double gamma, int64_t first, int64_t stride)
 {
-    float scale = (float)s.state->scale[s.which], diagonal = (float)gamma;
+    float scale = (float)s.state->scale, diagonal = (float)gamma;
     for (int64_t i = first; i < s.n * s.n; i += stride) {
         float x = s.sums[i] * scale;
         s.m[i] = i / s.n == i % s.n ? x + diagonal : x;
@@ -60,8 +60,7 @@ __device__ static inline void damp(const Sweep &s, double gamma, int64_t first, 
 __global__ void damp_kernel(Sweep s)
 {
     int64_t first = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    damp(s, s.state->gamma[s.which], first, (int64_t)gridDim.x * THREADS);
-    if (first == 0) s.state->bad_pivot = 0;
+    damp(s, s.state->gamma, first, (int64_t)gridDim.x * THREADS);
 }
 
 /* ---- a step's columns ---- */
@@ -191,7 +190,7 @@ __global__ void __launch_bounds__(THREADS, 1) sweep_again_kernel(Sweep s)
     CUDA_SHARED(__align__(16) float, pivot, [PIVOT]);
     CUDA_SHARED(__align__(16) float, space, [SPACE]);
     bool positive = !s.state->bad_pivot || !s.state->good;
-    double gamma = s.state->gamma[s.which];
+    double gamma = s.state->gamma;
     for (int tried = 1; tried < KFAC_TRIES && !positive; tried++) {
         damp(s, gamma *= 10, threadIdx.x, THREADS);
         __syncthreads();
@@ -218,15 +217,23 @@ __device__ static inline double block_trace(const float *sums, int64_t n, double
     return block_sum_double(mine, shared);
 }
 
-/* One block. */
-__global__ void traces_kernel(InvertState *state, const float *a, const float *b, OpAttr attr, const Ctl *ctl)
+/* One block. Of B the damping is in `ready`. */
+__global__ void begin_kernel(InvertState *state, const float *a, const float *b, const float *ready, OpAttr attr,
+                             const Ctl *ctl)
 {
     CUDA_SHARED(double, shared, [32]);
-    double traces[2] = {block_trace(a, attr.kfac.k, shared), block_trace(b, attr.kfac.n, shared)};
+    double traces[2] = {0, 0}, scale[2], gamma[2] = {0, 0};
+    for (int i = 0; i < 2 && !attr.kfac.of_output; i++)
+        traces[i] = block_trace(i ? b : a, i ? attr.kfac.n : attr.kfac.k, shared);
     if (threadIdx.x != 0) return;
-    state->gamma[0] = state->gamma[1] = 0;
-    kfac_scales(ctl, state->scale);
-    state->good = kfac_damping(attr, traces, state->scale, state->gamma);
+    kfac_scales(ctl, scale);
+    if (attr.kfac.of_output)
+        *state = {scale[1], (double)*ready, 1.0f, *ready > 0, 0};
+    else
+        *state = {scale[0], 0, 0, kfac_damping(attr, traces, scale, gamma), 0};
+    if (attr.kfac.of_output) return;
+    state->gamma = gamma[0];
+    state->ready = (float)gamma[1];
 }
 
 /* to = −m, both triangles. */
@@ -237,19 +244,19 @@ __global__ void mirror_kernel(Sweep s, float *to, float *ready)
         int64_t row = i / s.n, column = i % s.n;
         to[i] = -(row <= column ? s.m[i] : s.m[column * s.n + row]);
     }
-    if (first == 0) *ready = s.state->good ? 1.0f : 0.0f;
+    if (first == 0) *ready = s.state->good ? s.state->ready : 0.0f;
 }
 
 struct InvertScratch {
     InvertState *state;
-    float *m, *y, *z; /* of the larger matrix */
+    float *m, *y, *z;
     size_t bytes;
 };
 
 static InvertScratch invert_scratch(const OpCall *call)
 {
     unsigned char *base = static_cast<unsigned char *>(call->scratch);
-    int64_t n = call->attr.kfac.k > call->attr.kfac.n ? call->attr.kfac.k : call->attr.kfac.n;
+    int64_t n = op_inverse_side(call);
     size_t state = cuda_align(sizeof(InvertState)), rows = cuda_align((size_t)(SIDE * n) * sizeof(float));
     size_t matrix = cuda_align((size_t)(n * n) * sizeof(float));
     auto at = [&](size_t offset) { return reinterpret_cast<float *>(base + state + offset); };
@@ -258,10 +265,18 @@ static InvertScratch invert_scratch(const OpCall *call)
 
 size_t cuda_invert_scratch(const OpCall *call, const RowCounts *) { return invert_scratch(call).bytes; }
 
-static Status invert(const Sweep &s, float *to, float *ready)
+Status cuda_invert(const OpCall *call, const RowCounts *)
 {
+    InvertScratch x = invert_scratch(call);
+    const Operand *from = IN(call, INVERT, from);
+    float *a = cuda_data<float>(OUT(call, INVERT, a)), *b = cuda_data<float>(OUT(call, INVERT, b));
+    float *ready = cuda_data<float>(OUT(call, INVERT, ready)), *to = call->attr.kfac.of_output ? b : a;
+    const float *of_a = operand_present(from) ? cuda_data<const float>(from) : a;
+    Sweep s = {x.m, x.y, x.z, call->attr.kfac.of_output ? b : of_a, x.state, op_inverse_side(call)};
     int64_t steps = (s.n + SIDE - 1) / SIDE;
     unsigned all = min(cuda_blocks(s.n * s.n, THREADS), 4096u);
+    (void)cuda_scratch(call, x.bytes);
+    TRY(CUDA_LAUNCH((begin_kernel), 1, THREADS, 0, x.state, of_a, b, ready, call->attr, op_ctl(call)));
     TRY(CUDA_LAUNCH((damp_kernel), all, THREADS, 0, s));
     for (int64_t step = 0; step < steps; step++) {
         TRY(CUDA_LAUNCH((solve_kernel), cuda_blocks(s.n, SOLVERS), SOLVERS, 0, s, step));
@@ -269,17 +284,4 @@ static Status invert(const Sweep &s, float *to, float *ready)
     }
     TRY(CUDA_LAUNCH((sweep_again_kernel), 1, THREADS, 0, s));
     return CUDA_LAUNCH((mirror_kernel), all, THREADS, 0, s, to, ready);
-}
-
-Status cuda_invert(const OpCall *call, const RowCounts *)
-{
-    InvertScratch x = invert_scratch(call);
-    const Operand *from = IN(call, INVERT, from);
-    float *a = cuda_data<float>(OUT(call, INVERT, a)), *b = cuda_data<float>(OUT(call, INVERT, b));
-    float *ready = cuda_data<float>(OUT(call, INVERT, ready));
-    const float *sums = operand_present(from) ? cuda_data<const float>(from) : a;
-    (void)cuda_scratch(call, x.bytes);
-    TRY(CUDA_LAUNCH((traces_kernel), 1, THREADS, 0, x.state, sums, b, call->attr, op_ctl(call)));
-    TRY(invert({x.m, x.y, x.z, sums, x.state, call->attr.kfac.k, 0}, a, ready));
-    return invert({x.m, x.y, x.z, b, x.state, call->attr.kfac.n, 1}, b, ready);
 }

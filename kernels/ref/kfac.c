@@ -26,14 +26,9 @@ Status ref_curvature(const OpCall *call, const RowCounts *rows)
 
 /* ---- INVERT ---- */
 
-static int64_t larger_side(const OpCall *call)
-{
-    return call->attr.kfac.k > call->attr.kfac.n ? call->attr.kfac.k : call->attr.kfac.n;
-}
-
 size_t ref_invert_scratch(const OpCall *call, const RowCounts *rows)
 {
-    int64_t n = larger_side(call);
+    int64_t n = op_inverse_side(call);
     (void)rows;
     return (size_t)(n * n + n) * sizeof(double);
 }

@@ -105,9 +105,9 @@ static int kernels_of(const OpCall *call, const RowCounts *rows)
         return 2;
     case OP_CURVATURE: /* the real rows, the product */
         return 2;
-    case OP_INVERT: /* the traces; of each matrix the sums, two for each step, another try, the result */
-        chunks = (call->attr.kfac.k + SWEEP_SIDE - 1) / SWEEP_SIDE + (call->attr.kfac.n + SWEEP_SIDE - 1) / SWEEP_SIDE;
-        return (int)(2 * chunks) + 7;
+    case OP_INVERT: /* traces, sums, two for each step, another try, the result */
+        chunks = (op_inverse_side(call) + SWEEP_SIDE - 1) / SWEEP_SIDE;
+        return (int)(2 * chunks) + 4;
     case OP_PRECONDITION: /* two products, the bias, the result */
         return 4;
     case OP_EMBED_BWD: /* sort, rows, pieces, the sum of γ's and β's parts */

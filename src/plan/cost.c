@@ -67,7 +67,7 @@ static double product_seconds(const OpCall *call, const RowCounts *rows, const O
         n = (double)call->attr.curvature.n, k = (double)call->attr.curvature.interval;
         return (weight_gradient(n, n, seconds * k, r) + r->gpu->product_ramp) / k;
     case OP_INVERT:
-        return seconds + (double)(call->attr.kfac.k + call->attr.kfac.n) * r->gpu->sweep_seconds;
+        return seconds + (double)op_inverse_side(call) * r->gpu->sweep_seconds;
     case OP_PRECONDITION:
         return seconds + 2 * r->gpu->product_ramp;
     default:

@@ -69,6 +69,9 @@ static void explain_attr(const Instr *i, Buf *out)
                    (long long)(i->attr.curvature.first + i->attr.curvature.n - 1));
         break;
     case OP_INVERT:
+        buf_printf(out, " %s k=%lld n=%lld", i->attr.kfac.of_output ? "B" : "A", (long long)i->attr.kfac.k,
+                   (long long)i->attr.kfac.n);
+        break;
     case OP_PRECONDITION:
         buf_printf(out, " k=%lld n=%lld", (long long)i->attr.kfac.k, (long long)i->attr.kfac.n);
         break;

@@ -76,9 +76,8 @@ static void emit_inverses(Plan *p, const KfacPlan *k, TensorId ctl)
 {
     for (int i = 0; i < k->n; i++) {
         const KfacLinear *l = &k->linears[i];
-        OpAttr attr = {.kfac = {k->damping, l->k, l->n}};
-        if (l->own)
-            plan_emit(p, OP_INVERT, PHASE_UPDATE, l->layer, attr,
+        for (int of_output = 0; of_output < 2 && l->own; of_output++)
+            plan_emit(p, OP_INVERT, PHASE_UPDATE, l->layer, (OpAttr){.kfac = {k->damping, l->k, l->n, of_output}},
                       IDS(ctl, l->from == NONE ? NONE : k->linears[l->from].next_a),
                       IDS(l->next_a, l->next_b, l->ready));
     }
@@ -108,7 +107,7 @@ void plan_kfac_ranges(Plan *p, const KfacPlan *k, TensorId grads, TensorId ctl)
     first = p->n_instrs;
     for (int i = 0; i < k->n; i++) {
         const KfacLinear *l = &k->linears[i];
-        plan_emit(p, OP_ADOPT, PHASE_UPDATE, l->layer, (OpAttr){.kfac = {k->damping, l->k, l->n}},
+        plan_emit(p, OP_ADOPT, PHASE_UPDATE, l->layer, (OpAttr){.kfac = {k->damping, l->k, l->n, false}},
                   IDS(l->next_a, l->next_b, l->ready), IDS(l->a_inv, l->b_inv, l->has));
     }
     close_range(p, &p->adopt, first);
@@ -117,7 +116,7 @@ void plan_kfac_ranges(Plan *p, const KfacPlan *k, TensorId grads, TensorId ctl)
         const KfacLinear *l = &k->linears[i];
         TensorId dw = gradient_at(p, grads, l->weight, l->n, l->k, l);
         TensorId db = gradient_at(p, grads, l->bias, l->n, 1, l);
-        plan_emit(p, OP_PRECONDITION, PHASE_UPDATE, l->layer, (OpAttr){.kfac = {k->damping, l->k, l->n}},
+        plan_emit(p, OP_PRECONDITION, PHASE_UPDATE, l->layer, (OpAttr){.kfac = {k->damping, l->k, l->n, false}},
                   IDS(l->a_inv, l->b_inv, l->has), IDS(dw, db));
     }
 }

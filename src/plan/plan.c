@@ -186,11 +186,12 @@ static size_t estimate_scratch(const OpCall *call, const RowCounts *rows)
         return n_rows * 16 + 4 * 64 * cols * sizeof(float);
     case OP_CURVATURE:
         return n_rows * (size_t)call->attr.curvature.n * 4 + ((size_t)4 << 20);
-    case OP_INVERT:
-    case OP_PRECONDITION: {
-        size_t k = (size_t)call->attr.kfac.k, n = (size_t)call->attr.kfac.n, most = k > n ? k : n;
-        return (call->op == OP_INVERT ? most * (most + 3 * 128) : k * n) * sizeof(float) + ((size_t)8 << 20);
+    case OP_INVERT: {
+        size_t side = (size_t)op_inverse_side(call);
+        return side * (side + 3 * 128) * sizeof(float) + ((size_t)8 << 20);
     }
+    case OP_PRECONDITION:
+        return (size_t)(call->attr.kfac.k * call->attr.kfac.n) * sizeof(float) + ((size_t)8 << 20);
     case OP_MLM_XENT:
         return (size_t)64 * (size_t)call->attr.loss.n * 6;
     default:

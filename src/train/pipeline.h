@@ -36,12 +36,12 @@ Status pipeline_micro_tokens(const Config *c, const PipelineGrid *grid, const Pl
 /* ---- K-FAC's seconds (pipeline_costs.c) ---- */
 typedef struct {
     double statistics[2];         /* of a layer's inputs and output gradients, on one micro-batch */
-    double inverse[FILL_FACTORS]; /* (factors) of each inverse of a layer; without measured costs of each linear, whose
-                                     two inverses a run makes at once: query, key, value, out, up, down */
+    double inverse[FILL_FACTORS]; /* (factors) of a layer: A's and B's of query, key, value, out, up, down */
     int factors;
     double precondition; /* of a layer's gradients, once a step */
 } KfacCosts;
-enum { KFAC_SQUARES = 4 }; /* linears of a layer, the first ones, that have as many outputs as inputs */
+enum { KFAC_WIDE = 9 }; /* of these inverses: B's of up and A's of down, the next, have the inner size */
+static inline bool kfac_is_wide(int inverse) { return inverse == KFAC_WIDE || inverse == KFAC_WIDE + 1; }
 void kfac_costs(const ModelConfig *m, const CostRates *rates, const RowCounts *rows, double seq_len, Dtype compute,
                 const LayerCosts *given, KfacCosts *costs);
 

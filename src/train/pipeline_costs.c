@@ -74,11 +74,10 @@ static Operand matrix(int64_t rows, int64_t cols)
     return (Operand){.dtype = F32, .rows = {ROWS_FIXED, rows}, .cols = cols};
 }
 
-static double inverses(const Costs *c, int64_t k, int64_t n)
+static double inverse(const Costs *c, int64_t side)
 {
-    OpCall call = {.op = OP_INVERT, .attr = {.kfac = {.k = k, .n = n}}};
-    *OUT(&call, INVERT, a) = matrix(k, k);
-    *OUT(&call, INVERT, b) = matrix(n, n);
+    OpCall call = {.op = OP_INVERT, .attr = {.kfac = {.k = side}}};
+    *OUT(&call, INVERT, a) = matrix(side, side);
     return seconds_of(c, &call);
 }
 
@@ -111,19 +110,14 @@ void kfac_costs(const ModelConfig *m, const CostRates *rates, const RowCounts *r
         const Linear *l = &linears[i];
         if (!l->same_input) costs->statistics[0] += statistic(&c, l->k);
         costs->statistics[1] += statistic(&c, l->n);
-        costs->inverse[costs->factors++] = inverses(&c, l->k, 0);
-        costs->inverse[costs->factors++] = inverses(&c, 0, l->n);
+        costs->inverse[costs->factors++] = inverse(&c, l->k);
+        costs->inverse[costs->factors++] = inverse(&c, l->n);
         costs->precondition += precondition(&c, l->k, l->n);
         cubes += cube(l->n) + cube(l->k);
         squares[0] += l->same_input ? 0 : (double)l->k * (double)l->k;
         squares[1] += (double)l->n * (double)l->n;
     }
-    if (!given->given) { /* a run inverts both factors of a linear in one instr */
-        for (int i = 0; i < costs->factors / 2; i++)
-            costs->inverse[i] = costs->inverse[2 * i] + costs->inverse[2 * i + 1];
-        costs->factors /= 2;
-        return;
-    }
+    if (!given->given) return;
     for (int k = 0; k < 2; k++) costs->statistics[k] = given->curvature * squares[k] / (squares[0] + squares[1]);
     for (int k = 0; k < costs->factors; k++)
         costs->inverse[k] = given->inverses * cube(k % 2 ? linears[k / 2].n : linears[k / 2].k) / cubes;

@@ -62,11 +62,11 @@ Status place_refuse(const PipelinePlace *p, const RunPlan *plan);
 Status place_share_fill(PipelinePlace *p, const PipelinePlan *plan, Ranks *ranks);
 void place_simulate(PipelinePlace *p);                         /* after the schedules */
 void place_fill_free(const PipelinePlace *p, PlaceFill *fill); /* takes a zeroed one */
-/* Seconds of each kind of work, by number: (N_WORKS, stages), the two statistics of a layer, the two inverses of a
-   square linear at once, those of another. */
+/* Seconds of each kind of work, by number: (N_WORKS, stages), the two statistics of a layer, an inverse of
+   the hidden size, and one of the inner size (`wide`). */
 int place_n_costs(const PipelinePlace *p);
 int place_work_cost(const PipelinePlace *p, WorkKind kind, int stage);
-int place_kfac_cost(const PipelinePlace *p, FillKind kind, bool square);
+int place_kfac_cost(const PipelinePlace *p, FillKind kind, bool wide);
 /* The assignment for measured seconds (place_n_costs; 0: the planned ones hold), within the place's slots, verified.
    All ranks have the same `made`. The caller frees both, also after a failure. */
 Status place_refill(const PipelinePlace *p, const double *measured, PlaceFill *fill, Fill *made);

@@ -87,9 +87,9 @@ int place_n_costs(const PipelinePlace *p) { return N_WORKS * p->grid.stages + 4;
 
 int place_work_cost(const PipelinePlace *p, WorkKind kind, int stage) { return (int)kind * p->grid.stages + stage; }
 
-int place_kfac_cost(const PipelinePlace *p, FillKind kind, bool square)
+int place_kfac_cost(const PipelinePlace *p, FillKind kind, bool wide)
 {
-    return N_WORKS * p->grid.stages + (int)kind + (kind == FILL_INVERSE && !square);
+    return N_WORKS * p->grid.stages + (int)kind + (kind == FILL_INVERSE && wide);
 }
 
 static void take(double *seconds, double measured)
@@ -113,7 +113,7 @@ static void take_measured(const PipelinePlace *p, const double *measured, PlaceF
     for (FillKind kind = FILL_INPUTS; kind <= FILL_GRADIENTS; kind++)
         take(&f->costs.statistics[kind], measured[place_kfac_cost(p, kind, false)]);
     for (int i = 0; i < f->costs.factors; i++)
-        take(&f->costs.inverse[i], measured[place_kfac_cost(p, FILL_INVERSE, i < KFAC_SQUARES)]);
+        take(&f->costs.inverse[i], measured[place_kfac_cost(p, FILL_INVERSE, kfac_is_wide(i))]);
     simulate(p, f);
 }
 

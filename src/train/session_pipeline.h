@@ -103,6 +103,8 @@ Status pipeline_kfac_begin(SessionPipeline *p, int64_t step, int64_t n_tokens);
 /* The order of a pass; `last` of its step. */
 void pipeline_kfac_order(SessionPipeline *p, bool last, ExecPass *pass);
 Status pipeline_kfac_item(void *self, const Work *w); /* `self`: the pipeline */
+/* Whether an item's inverse, by its number in the plan's `invert`, has the inner size. */
+bool pipeline_inverse_is_wide(const SessionPipeline *p, int factor);
 /* Collective. Behind a step's works: what has to be done by then. */
 Status pipeline_kfac_end(SessionPipeline *p);
 /* Collective. All that is pending, so that both sets can be saved. */

@@ -24,18 +24,10 @@ void pipeline_measure(SessionPipeline *p, int64_t step)
     p->measure.on = !p->measure.done && step > p->measure.first;
 }
 
-static bool is_square(const SessionPipeline *p, int invert)
-{
-    const KfacPlan *plan = &p->place->kfac.plan;
-    for (int i = 0; i < plan->n; i++)
-        if (plan->linears[i].own && invert-- == 0) return plan->linears[i].k == plan->linears[i].n;
-    return true;
-}
-
 static int cost_of(const SessionPipeline *p, const Work *w)
 {
     const FillItem *x = w->kind < N_WORKS ? NULL : &p->kfac.items[w->item];
-    if (x) return place_kfac_cost(p->place, x->kind, x->kind == FILL_INVERSE && is_square(p, x->factor));
+    if (x) return place_kfac_cost(p->place, x->kind, x->kind == FILL_INVERSE && pipeline_inverse_is_wide(p, x->factor));
     return place_work_cost(p->place, w->kind, pipeline_stage(&p->place->grid.shape, p->place->number, w->chunk));
 }
 
@@ -87,10 +79,11 @@ static void tell(const SessionPipeline *p, const Fill *made)
 {
     const PlaceFill *f = &p->measure.fill;
     log_info("K-FAC's work is assigned by measured times from now on: %.3g and %.3g ms for a layer's statistics of a "
-             "micro-batch, %.3g and %.3g for the inverses of a linear; %.0f %% of the bubbles of %d step%s, %.3g ms "
+             "micro-batch, %.3g and %.3g for an inverse of the hidden and of the inner size; %.0f %% of the bubbles of "
+             "%d step%s, %.3g ms "
              "exposed",
              1e3 * f->costs.statistics[0], 1e3 * f->costs.statistics[1], 1e3 * f->costs.inverse[0],
-             1e3 * f->costs.inverse[KFAC_SQUARES], 100 * made->filled, made->steps, made->steps == 1 ? "" : "s",
+             1e3 * f->costs.inverse[KFAC_WIDE], 100 * made->filled, made->steps, made->steps == 1 ? "" : "s",
              1e3 * made->exposed);
 }
 
@@ -105,7 +98,7 @@ Status pipeline_take_costs(SessionPipeline *p)
     own_medians(p, medians);
     Status status = all_medians(p, medians);
     if (status != OK || !(medians[place_kfac_cost(at, FILL_INPUTS, false)] > 0) ||
-        !(medians[place_kfac_cost(at, FILL_INVERSE, true)] > 0))
+        !(medians[place_kfac_cost(at, FILL_INVERSE, false)] > 0))
         goto done; /* the next set tells */
     TRY_DONE(ranks_all(ranks, place_refill(at, medians, &m->fill, &made)));
     TRY_DONE(ranks_broadcast(ranks, &m->fill.gathered, sizeof m->fill.gathered));

@@ -53,24 +53,31 @@ static void queue_statistics(SessionPipeline *p, const ExecPass *pass)
             }
 }
 
-/* Linears of which the later take the sums of A from the last, so that they are inverted one behind the other. */
+bool pipeline_inverse_is_wide(const SessionPipeline *p, int factor)
+{
+    const Plan *plan = &p->session->plan.train;
+    OpAttr attr = plan->instrs[plan->invert.first + factor].attr;
+    return (attr.kfac.of_output ? attr.kfac.n : attr.kfac.k) != p->place->whole->config.hidden;
+}
+
+static double inverse_seconds(const SessionPipeline *p, int factor)
+{
+    return pipeline_fill(p)->costs.inverse[pipeline_inverse_is_wide(p, factor) ? KFAC_WIDE : 0];
+}
+
+/* A linear's two inverses; those of linears of which the later take the sums of A from the last come one behind the
+   other. */
 typedef struct {
-    int first, count; /* linears */
-    int instr;        /* of the first, in the plan's `invert` */
-    double seconds;   /* of each */
+    int first, layer;
+    int instr, count; /* in the plan's `invert` */
+    double seconds;
 } Unit;
 
 static int longer_first(const void *a, const void *b)
 {
     const Unit *x = a, *y = b;
-    double of_x = x->seconds * x->count, of_y = y->seconds * y->count;
-    if (of_x != of_y) return of_x > of_y ? -1 : 1;
+    if (x->seconds != y->seconds) return x->seconds > y->seconds ? -1 : 1;
     return x->first - y->first;
-}
-
-static double inverse_seconds(const SessionPipeline *p, const KfacLinear *l)
-{
-    return pipeline_fill(p)->costs.inverse[l->k == l->n ? 0 : KFAC_SQUARES];
 }
 
 static void queue_inverses(SessionPipeline *p)
@@ -81,20 +88,21 @@ static void queue_inverses(SessionPipeline *p)
     for (int i = 0, instr = 0; i < plan->n; i++) {
         const KfacLinear *l = &plan->linears[i];
         bool goes_on = i > 0 && plan->linears[i - 1].from != NONE;
-        if (!goes_on) units[n++] = (Unit){.first = i, .instr = instr, .seconds = inverse_seconds(p, l)};
-        units[n - 1].count++;
-        instr += l->own;
+        if (!l->own) continue; /* as all of its unit */
+        if (!goes_on) units[n++] = (Unit){.first = i, .layer = l->layer, .instr = instr};
+        for (int of_output = 0; of_output < 2; of_output++, instr++, units[n - 1].count++)
+            units[n - 1].seconds += inverse_seconds(p, instr);
     }
     qsort(units, (size_t)n, sizeof *units, longer_first);
     for (int u = 0; u < n; u++)
-        for (int i = 0; i < units[u].count && plan->linears[units[u].first].own; i++)
+        for (int i = 0; i < units[u].count; i++)
             add_item(&p->kfac,
                      (FillItem){.kind = FILL_INVERSE,
                                 .place = p->place->number,
-                                .layer = plan->linears[units[u].first].layer,
+                                .layer = units[u].layer,
                                 .factor = units[u].instr + i,
                                 .follows = i > 0,
-                                .seconds = units[u].seconds},
+                                .seconds = inverse_seconds(p, units[u].instr + i)},
                      (RowCounts){0});
     free(units);
 }

@@ -390,7 +390,7 @@ static void test_memory(void **state)
         int ops[N_OPS] = {0};
         for (InstrId i = 0; i < p->n_instrs; i++) ops[p->instrs[i].op]++;
         assert_int_equal(ops[OP_CURVATURE], LAYERS * (4 + 6)); /* query, key and value have one A */
-        assert_int_equal(ops[OP_INVERT], LINEARS);
+        assert_int_equal(ops[OP_INVERT], 2 * LINEARS);
         assert_int_equal(ops[OP_ADOPT], LINEARS);
         assert_int_equal(ops[OP_PRECONDITION], LINEARS);
         training_close(&t);

@@ -103,9 +103,10 @@ static void random_sums(float *to, int64_t n, int64_t rows, uint64_t seed, doubl
 enum { TOKENS = 50 };
 static const double lambda = 1e-3;
 
-static void inversion(OpCase *c, double damping, int64_t k, int64_t n, bool from)
+/* `ready`: before. */
+static void inversion(OpCase *c, double damping, int64_t k, int64_t n, bool from, bool of_output, double ready)
 {
-    case_init(c, OP_INVERT, (OpAttr){.kfac = {(float)damping, k, n}}, rows_tokens(1));
+    case_init(c, OP_INVERT, (OpAttr){.kfac = {(float)damping, k, n, of_output}}, rows_tokens(1));
     case_ctl(c)->kfac_tokens = TOKENS;
     if (from) case_add(c, "from", F32, fixed(k), k);
     case_add(c, "a", F32, fixed(k), k);
@@ -113,6 +114,7 @@ static void inversion(OpCase *c, double damping, int64_t k, int64_t n, bool from
     case_add(c, "ready", F32, fixed(1), 1);
     random_sums(case_initial(c, from ? "from" : "a"), k, TOKENS, 1, 1);
     random_sums(case_initial(c, "b"), n, TOKENS, 2, 0.02);
+    *(float *)case_initial(c, "ready") = (float)ready;
 }
 
 /* Error of `found` against (sums·scale + γ·I)⁻¹. */
@@ -139,21 +141,32 @@ static double trace(const float *m, int64_t n)
     return sum;
 }
 
+/* A's, which leaves B's damping; B's with that damping. Neither touches the other's matrix. */
 static void check_inverses(double damping, int64_t k, int64_t n, bool from, double most)
 {
-    OpCase c;
-    inversion(&c, damping, k, n, from);
-    const float *a = case_initial(&c, from ? "from" : "a"), *b = case_initial(&c, "b");
-    double pi = sqrt((trace(a, k) / TOKENS / (double)k) / (trace(b, n) * TOKENS / (double)n)), root = sqrt(damping);
-    case_check(&c, (Tolerance){.f32 = most});
-    for (Backend *backend = ops_next(NULL); backend; backend = ops_next(backend)) {
-        if (!case_runs_on(&c, backend)) continue;
-        case_run(&c, backend, (RunOptions){0});
-        assert_true(*(const float *)case_bytes(&c, "ready") == 1);
-        expect_inverse("A", a, case_bytes(&c, "a"), k, 1.0 / TOKENS, root * pi, most);
-        expect_inverse("B", b, case_bytes(&c, "b"), n, TOKENS, root / pi, most);
+    double gamma_b = 0;
+    for (int of_output = 0; of_output < 2; of_output++) {
+        OpCase c;
+        inversion(&c, damping, k, n, from, of_output, gamma_b);
+        const float *a = case_initial(&c, from ? "from" : "a"), *b = case_initial(&c, "b");
+        double pi = sqrt((trace(a, k) / TOKENS / (double)k) / (trace(b, n) * TOKENS / (double)n)), root = sqrt(damping);
+        gamma_b = root / pi;
+        case_check(&c, (Tolerance){.f32 = most});
+        for (Backend *backend = ops_next(NULL); backend; backend = ops_next(backend)) {
+            if (!case_runs_on(&c, backend)) continue;
+            case_run(&c, backend, (RunOptions){0});
+            double ready = (double)*(const float *)case_bytes(&c, "ready");
+            assert_true(fabs(ready - (of_output ? 1 : gamma_b)) <= 1e-6 * gamma_b);
+            if (of_output)
+                expect_inverse("B", b, case_bytes(&c, "b"), n, TOKENS, gamma_b, most);
+            else
+                expect_inverse("A", a, case_bytes(&c, "a"), k, 1.0 / TOKENS, root * pi, most);
+            const char *other = of_output ? "a" : "b";
+            assert_memory_equal(case_bytes(&c, other), case_initial(&c, other),
+                                (size_t)(of_output ? k * k : n * n) * sizeof(float));
+        }
+        case_free(&c);
     }
-    case_free(&c);
 }
 
 static void test_invert(void **state)
@@ -174,24 +187,27 @@ static void test_nearly_singular(void **state)
 
 enum { SIDE = 4 };
 
-/* The flag that INVERT sets for these sums. */
+/* The flag that both INVERTs leave for these sums. */
 static float ready_of(Backend *backend, float *a, float *b) // (SIDE, SIDE)
 {
     Ctl ctl = {.kfac_tokens = TOKENS};
-    float ready = -1;
+    float ready = 0;
     OpCall call = {.op = OP_INVERT, .attr = {.kfac = {(float)lambda, SIDE, SIDE}}};
     RowCounts rows[2] = {rows_tokens(1), rows_tokens(1)};
     *IN(&call, INVERT, ctl) = (Operand){&ctl, U8, fixed(1), sizeof ctl};
     *OUT(&call, INVERT, a) = (Operand){a, F32, fixed(SIDE), SIDE};
     *OUT(&call, INVERT, b) = (Operand){b, F32, fixed(SIDE), SIDE};
     *OUT(&call, INVERT, ready) = (Operand){&ready, F32, fixed(1), 1};
-    call.scratch_bytes = backend->op[OP_INVERT].scratch(&call, rows);
-    call.scratch = aligned_alloc(64, (call.scratch_bytes + 63) / 64 * 64);
-    if (backend->device)
-        ops_run_on_device(backend, &call, rows);
-    else
-        assert_ok(backend->op[OP_INVERT].run(&call, rows));
-    free(call.scratch);
+    for (int of_output = 0; of_output < 2; of_output++) {
+        call.attr.kfac.of_output = of_output;
+        call.scratch_bytes = backend->op[OP_INVERT].scratch(&call, rows);
+        call.scratch = aligned_alloc(64, (call.scratch_bytes + 63) / 64 * 64);
+        if (backend->device)
+            ops_run_on_device(backend, &call, rows);
+        else
+            assert_ok(backend->op[OP_INVERT].run(&call, rows));
+        free(call.scratch);
+    }
     return ready;
 }
 
