@@ -26,6 +26,20 @@ int64_t intervals_before(const Intervals *list, int64_t element)
     return before;
 }
 
+bool intervals_next(const Intervals *list, int64_t end, Interval *v)
+{
+    int64_t from = v->end;
+    *v = (Interval){from, end};
+    if (!list || from >= end) return from < end;
+    for (int i = 0; i < list->count && list->intervals[i].begin < end; i++) {
+        Interval x = list->intervals[i];
+        if (x.end <= from) continue;
+        *v = (Interval){x.begin > from ? x.begin : from, x.end < end ? x.end : end};
+        return true;
+    }
+    return false;
+}
+
 void intervals_free(Intervals *list)
 {
     free(list->intervals);

@@ -2,6 +2,7 @@
 #ifndef CAIRN_BASE_INTERVAL_H
 #define CAIRN_BASE_INTERVAL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct {
@@ -17,6 +18,9 @@ typedef struct {
 /* Appends; an empty interval is left out, one that begins where the last ends makes that longer. */
 void intervals_add(Intervals *list, int64_t begin, int64_t end);
 int64_t intervals_before(const Intervals *list, int64_t element); /* the number of its elements below `element` */
-void intervals_free(Intervals *list);                             /* takes a zeroed one */
+/* Sets *v to the first elements behind it, below `end`, that are in the list without a gap between them. False: there
+   are none. `list` NULL: every element is in it. */
+bool intervals_next(const Intervals *list, int64_t end, Interval *v);
+void intervals_free(Intervals *list); /* takes a zeroed one */
 
 #endif

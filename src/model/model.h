@@ -104,10 +104,9 @@ typedef struct {
     TensorId weights, grads, moments_m, moments_v, segments; /* the flat space as single tensors */
     TensorId cleared;                                        /* grads, and behind them the decoder's that lies apart */
     TensorId scaling;                                        /* training in fp16: LossScaling */
-    TensorId own_segments;                                   /* a sharded optimizer's: of this rank's slice; a part's */
+    TensorId own_segments, whole_segments;                   /* a sharded optimizer's, and a part's: see optim_emit */
     TensorId step_ctl; /* the `ctl` of ranges outside micro-batches: `ctl`, but of a stage a tensor of its own */
-    TensorId whole_segments, norm_sums; /* of a part's update: see optim_emit_part */
-    TensorId audit;                     /* AuditFound, where plan_audit compares; else NONE */
+    TensorId audit;    /* AuditFound, where plan_audit compares; else NONE */
 } ModelTensors;
 
 /* Emits parameters, compute copies and forward instrs with loss into an initialised plan. Dropout sites: 0 embeddings;

@@ -3,22 +3,29 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-static void fill_segments(const Model *m, const Optimizer *o, Segment *segments)
+/* Norm blocks have the numbers of those of `whole`, of which `m` may be a part. */
+static void fill_segments(const Model *m, const Model *whole, const Optimizer *o, Segment *segments)
 {
     int64_t block = 0;
-    for (int i = 0; i < m->params.count; i++) {
-        const Param *p = &m->params.params[i];
+    int n = 0;
+    for (int i = 0; i < whole->params.count && n < m->params.count; i++) {
+        const Param *p = &m->params.params[n], *at = &whole->params.params[i];
+        int64_t first = block;
+        block += norm_blocks(param_held(at));
+        if (strcmp(p->name, at->name) != 0) continue;
         float decay = p->decay ? o->weight_decay : 0;
-        segments[i] = (Segment){.offset = p->offset,
+        segments[n] = (Segment){.offset = p->offset,
                                 .size = param_held(p),
                                 .decay = decay,
                                 .trust = o->kind == OPTIMIZER_NVLAMB || decay != 0,
                                 .kfac = o->kfac && param_is_linear(p),
-                                .block = block,
-                                .tensor = i};
-        block += norm_blocks(param_held(p));
+                                .block = first,
+                                .tensor = n};
+        n++;
     }
+    CHECK(n == m->params.count, "'%s' is not in the whole model", m->params.params[n].name);
 }
 
 /* ---- a slice ---- */
@@ -33,11 +40,15 @@ int64_t optim_norm_blocks(const ParamTable *params, int64_t before)
     return blocks;
 }
 
-int64_t optim_slice_segments(const Model *m, const Optimizer *o, const Intervals *slice, Segment *own)
+int64_t optim_own_segments(const Model *m, const Model *whole, const Optimizer *o, const Intervals *slice, Segment *own)
 {
     int64_t n = 0, moment = 0;
+    if (!slice) {
+        fill_segments(m, whole, o, own);
+        return m->params.count;
+    }
     Segment *all = mem_array((size_t)m->params.count, sizeof *all);
-    fill_segments(m, o, all);
+    fill_segments(m, whole, o, all);
     for (int k = 0, i = 0; k < slice->count; k++) {
         Interval v = slice->intervals[k];
         while (i > 0 && all[i].offset > v.begin) i--;
@@ -103,53 +114,32 @@ static void emit_whole_step(Plan *p, const ModelTensors *t, const Optimizer *o, 
                   IDS(t->weights, t->moments_m, t->moments_v, t->grads, copies));
 }
 
-void optim_emit(Plan *p, const Model *m, const ModelTensors *t, const Optimizer *o, const Intervals *slice,
-                Segment *segments, TensorId *own)
+void optim_emit(Plan *p, const Model *m, const Model *whole, ModelTensors *t, const Optimizer *o,
+                const Intervals *slice, Segment *segments)
 {
-    TensorId sums = NONE, mine = t->segments;
-    fill_segments(m, o, segments);
-    if (slice) {
-        Segment *few = mem_array((size_t)(m->params.count + slice->count), sizeof *few);
-        int64_t n = optim_slice_segments(m, o, slice, few);
+    const Model *all = whole ? whole : m;
+    TensorId sums = NONE;
+    fill_segments(m, slice ? all : m, o, segments);
+    if (slice || whole) {
+        Segment *few = mem_array((size_t)(m->params.count + (slice ? slice->count : 0)), sizeof *few);
+        int64_t n = optim_own_segments(m, all, o, slice, few);
         free(few);
-        *own = mine = plan_tensor(p, REGION_CONST, U8, rows_fixed(n > 0 ? n : 1), sizeof(Segment), "segments.own");
-        sums = emit_sums(p, m, t->grads, mine, "grads.sums");
+        t->own_segments = plan_tensor(p, REGION_CONST, U8, rows_fixed(n > 0 ? n : 1), sizeof(Segment), "segments.own");
+        if (whole)
+            t->whole_segments =
+                plan_tensor(p, REGION_CONST, U8, rows_fixed(whole->params.count), sizeof(Segment), "segments.whole");
+        sums = emit_sums(p, all, t->grads, t->own_segments, "grads.sums");
     }
-    emit_norm(p, t, o, t->segments, sums);
+    emit_norm(p, t, o, whole ? t->whole_segments : t->segments, sums);
     if (slice && o->kind != OPTIMIZER_ADAMW)
-        emit_slice_lamb(p, m, t, attr_of(o), mine);
+        emit_slice_lamb(p, all, t, attr_of(o), t->own_segments);
     else
-        emit_whole_step(p, t, o, mine, slice ? NONE : p->copies);
+        emit_whole_step(p, t, o, slice ? t->own_segments : t->segments, slice ? NONE : p->copies);
     if (slice) plan_emit(p, OP_SHARE, PHASE_UPDATE, NONE, (OpAttr){.share = {SHARE_WEIGHTS}}, NO_IDS, IDS(t->weights));
     plan_pack(p, !slice && p->copies != NONE);
 }
 
-/* ---- a part of a model ---- */
-
-void optim_part_segments(const Model *m, const Model *whole, const Optimizer *o, Segment *own, Segment *all)
-{
-    fill_segments(whole, o, all);
-    fill_segments(m, o, own);
-    for (int i = 0; i < m->params.count; i++) {
-        int at = params_find(&whole->params, m->params.params[i].name);
-        CHECK(at >= 0, "'%s' is not in the whole model", m->params.params[i].name);
-        own[i].block = all[at].block;
-    }
-}
-
-void optim_emit_part(Plan *p, const Model *m, const Model *whole, ModelTensors *t, const Optimizer *o,
-                     Segment *segments)
-{
-    fill_segments(m, o, segments);
-    t->own_segments = plan_tensor(p, REGION_CONST, U8, rows_fixed(m->params.count), sizeof(Segment), "segments.own");
-    t->whole_segments =
-        plan_tensor(p, REGION_CONST, U8, rows_fixed(whole->params.count), sizeof(Segment), "segments.whole");
-    t->norm_sums = sums_table(p, whole, "grads.sums");
-    plan_emit(p, OP_BLOCK_SUMS, PHASE_UPDATE, NONE, (OpAttr){0}, IDS(t->grads, t->own_segments), IDS(t->norm_sums));
-    emit_norm(p, t, o, t->whole_segments, t->norm_sums);
-    emit_whole_step(p, t, o, t->segments, NONE);
-    plan_pack(p, false);
-}
+void optim_segments(const Model *m, const Optimizer *o, Segment *segments) { fill_segments(m, m, o, segments); }
 
 void optim_bias(const Optimizer *o, int64_t step, float *bias1, float *bias2)
 {

@@ -19,20 +19,21 @@ typedef struct {
 } Optimizer;
 
 /* Appends to the `update` range (norm, optimizer, and pack where that does not write the copies) and fills
-   (params.count) segments for the CONST tensor. With a slice of the flat space, cut at norm blocks and tensors' starts,
-   each rank holds the moments of its slice, updates it and sends its weights to all; the slice's segments are another
-   CONST tensor, *own. */
-void optim_emit(Plan *p, const Model *m, const ModelTensors *t, const Optimizer *o, const Intervals *slice,
-                Segment *segments, TensorId *own);
-/* The same for a part of `whole`. Its first instr makes the sums of squares of the part's norm blocks in a table of all
-   blocks, the OUTPUT tensor t->norm_sums, which the caller completes before the others run: the norm is the whole
-   model's, in the order of its table. t->own_segments and t->whole_segments are filled by optim_part_segments. */
-void optim_emit_part(Plan *p, const Model *m, const Model *whole, ModelTensors *t, const Optimizer *o,
-                     Segment *segments);
-/* own (m->params.count) with the blocks' numbers in the whole table, all (whole->params.count). */
-void optim_part_segments(const Model *m, const Model *whole, const Optimizer *o, Segment *own, Segment *all);
-/* Fills the segments of a slice, at most params.count + slice->count; returns their number. */
-int64_t optim_slice_segments(const Model *m, const Optimizer *o, const Intervals *slice, Segment *own);
+   (params.count) segments for the CONST tensor.
+
+   With a slice of the space, cut at norm blocks and tensors' starts, each rank holds the moments of its slice, updates
+   it and sends its weights to all that hold them. With `whole`, of which `m` is a part, the norm is the whole model's,
+   in the order of its table. In both cases the ranks share tables of all norm blocks' sums, to which each gives those
+   of its own, and the segments of the own blocks are another CONST tensor, t->own_segments; with `whole` those of its
+   norm a third, t->whole_segments. */
+void optim_emit(Plan *p, const Model *m, const Model *whole, ModelTensors *t, const Optimizer *o,
+                const Intervals *slice, Segment *segments);
+/* Fills the segments of a slice (NULL: of all of `m`), at most params.count + slice->count, with blocks numbered as in
+   the table of `whole`; returns their number. */
+int64_t optim_own_segments(const Model *m, const Model *whole, const Optimizer *o, const Intervals *slice,
+                           Segment *own);
+/* Fills (params.count) segments of a whole model. */
+void optim_segments(const Model *m, const Optimizer *o, Segment *segments);
 /* Number of norm blocks of all tensors up to a place in the space. */
 int64_t optim_norm_blocks(const ParamTable *params, int64_t before);
 /* bias1 and bias2 of Ctl for the update that makes step number `step` (from 1). */

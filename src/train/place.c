@@ -44,7 +44,8 @@ Status place_check(const Config *c, bool training)
         const char *option, *instead;
     } refused[] = {
         {!training, "without training", "evaluate and predict without --pipeline"},
-        {strcmp(c->shard, "none") != 0, "and --shard optimizer", "leave out --shard"},
+        {strcmp(c->shard, "none") != 0 && strcmp(c->comm, "nccl") == 0, "and --shard optimizer over NCCL",
+         "use --comm gloo"},
         {strcmp(c->audit, "off") != 0, "and --audit", "leave out --audit"},
         {c->poison, "and --poison", "leave out --poison"},
     };
@@ -107,7 +108,7 @@ static int by_first(const void *a, const void *b)
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
-static void part_of(const PipelinePlace *p, int number, Model *part)
+void place_part(const PipelinePlace *p, int number, Model *part)
 {
     int chunks = place_chunks(p);
     Stage *own = mem_array((size_t)chunks, sizeof *own);
@@ -117,16 +118,11 @@ static void part_of(const PipelinePlace *p, int number, Model *part)
     free(own);
 }
 
-void place_part(const PipelinePlace *p, int rank, Model *part) { part_of(p, rank / p->grid.replicas, part); }
-
 static void take_models(PipelinePlace *p)
 {
     int chunks = place_chunks(p);
     bool first = false, last = false;
-    part_of(p, p->number, &p->held);
-    p->of_whole = mem_array((size_t)p->held.params.count, sizeof *p->of_whole);
-    for (int i = 0; i < p->held.params.count; i++)
-        p->of_whole[i] = params_find(&p->whole->params, p->held.params.params[i].name);
+    place_part(p, p->number, &p->held);
     p->chunks = mem_array((size_t)chunks, sizeof *p->chunks);
     for (int k = 0; k < chunks; k++) {
         const Stage *s = place_stage(p, k);
@@ -216,6 +212,8 @@ Status place_choose(const Config *c, const PlanInput *in, const Accounts *accoun
     take_number(p, ranks);
     take_levels(p, policies);
     take_models(p);
+    p->shard = strcmp(c->shard, "optimizer") == 0 && place_replicas(p) > 1;
+    place_take_shares(p);
     take_kfac(p, &kfac);
     TRY_DONE(place_share_fill(p, &plan, ranks));
     status = take_schedules(p);
@@ -231,7 +229,8 @@ void place_free(PipelinePlace *p)
     for (int n = 0; p->schedules && n <= shape(p)->micros; n++) schedule_free(&p->schedules[n]);
     free(p->schedules);
     free(p->stages);
-    free(p->of_whole);
+    free(p->pieces);
+    intervals_free(&p->share);
     free(p->chunks);
     free(p->slots);
     free(p->levels);
@@ -276,12 +275,14 @@ static size_t norm_table_bytes(const PipelinePlace *p)
     return (size_t)optim_norm_blocks(&p->whole->params, p->whole->params.size) * sizeof(double);
 }
 
-/* Of the elements of a sum all parts and the terms of the own part; the table of norm blocks; the other use's part of
-   the word embedding's gradient. One rank alone, on a host, exchanges nothing. */
+static size_t piece_bytes(const PipelinePlace *p) { return (size_t)(p->bucket + PLACE_CUT) * sizeof(float); }
+
+/* Of the elements of a sum all parts and the terms of the own part; the table of norm blocks; both uses' parts of the
+   word embedding's gradient. One rank alone, on a host, exchanges nothing. */
 size_t place_scratch_bytes(const PipelinePlace *p, const Backend *b)
 {
-    size_t holders = (size_t)place_replicas(p), table = norm_table_bytes(p), other = (size_t)p->bucket * sizeof(float);
-    size_t sum = holders > 1 ? 2 * other + holders * PARAM_ALIGN * sizeof(float) : other;
+    size_t holders = (size_t)place_replicas(p), table = norm_table_bytes(p);
+    size_t sum = 2 * piece_bytes(p) + holders * PLACE_CUT * sizeof(float);
     if (shape(p)->places == 1 && holders == 1 && !b->device) return 0;
     size_t bytes = table > sum ? table : sum, factors = kfac_scratch_bytes(&p->kfac);
     if (factors > bytes) bytes = factors;
@@ -290,8 +291,8 @@ size_t place_scratch_bytes(const PipelinePlace *p, const Backend *b)
 
 size_t place_copy_bytes(const PipelinePlace *p)
 {
-    size_t bucket = (size_t)p->bucket * sizeof(float), table = norm_table_bytes(p);
-    return bucket > table ? bucket : table;
+    size_t piece = piece_bytes(p), table = norm_table_bytes(p);
+    return piece > table ? piece : table;
 }
 
 size_t place_comm_bytes(const PipelinePlace *p, const Backend *b)
@@ -341,61 +342,4 @@ Status place_refuse(const PipelinePlace *p, const RunPlan *plan)
                 "%s of %.1f MiB. Give --recompute auto, a larger --memory-budget, or fewer layers to this place by "
                 "--stage-layers",
                 p->number, MIB(of->peak), of->limit, MIB(of->budget));
-}
-
-/* ---- who holds what ---- */
-
-static int first_holder(const PipelinePlace *p, int stage)
-{
-    int number, chunk;
-    pipeline_home(shape(p), stage, 0, &number, &chunk);
-    return number * p->grid.replicas;
-}
-
-int place_keeper(const PipelinePlace *p, int param)
-{
-    const Param *of = &p->whole->params.params[param];
-    int stage = 0;
-    while (!stage_holds(p->whole, &p->stages[stage], of)) stage++;
-    return first_holder(p, stage);
-}
-
-static int stage_of_layer(const PipelinePlace *p, int layer)
-{
-    int stage = 0;
-    while (layer >= p->stages[stage].first + p->stages[stage].layers) stage++;
-    return stage;
-}
-
-int place_layer_keeper(const PipelinePlace *p, int layer) { return first_holder(p, stage_of_layer(p, layer)); }
-
-bool place_holds_layer(const PipelinePlace *p, int rank, int layer)
-{
-    int number, chunk, stage = stage_of_layer(p, layer);
-    for (int direction = 0; direction < p->grid.directions; direction++) {
-        pipeline_home(shape(p), stage, direction, &number, &chunk);
-        if (number == rank / p->grid.replicas) return true;
-    }
-    return false;
-}
-
-Intervals *place_norm_parts(const PipelinePlace *p)
-{
-    Intervals *parts = mem_array((size_t)shape(p)->places * (size_t)p->grid.replicas, sizeof *parts);
-    const ParamTable *t = &p->whole->params;
-    for (int i = 0; i < t->count; i++) {
-        int64_t first = optim_norm_blocks(t, t->params[i].offset), end = first + norm_blocks(param_held(&t->params[i]));
-        intervals_add(&parts[place_keeper(p, i)], 2 * first, 2 * end);
-    }
-    return parts;
-}
-
-Intervals *place_slices(const PipelinePlace *p)
-{
-    Intervals *slices = mem_array((size_t)shape(p)->places * (size_t)p->grid.replicas, sizeof *slices);
-    const ParamTable *t = &p->whole->params;
-    for (int i = 0; i < t->count; i++) /* the replicas of the first direction take turns */
-        intervals_add(&slices[place_keeper(p, i) + i % p->grid.replicas], t->params[i].offset,
-                      i + 1 < t->count ? t->params[i + 1].offset : t->size);
-    return slices;
 }

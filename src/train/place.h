@@ -19,14 +19,38 @@ typedef struct {
     Timeline *timelines; // (shape.micros + 1) as the schedules
 } PlaceFill;
 
+/* Consecutive elements of what a place holds, of one stage, that its holders sum or share at once; about `bucket` of
+   them, cut at norm blocks. Those of a tied word embedding are apart from others. */
+typedef struct {
+    int stage;
+    int64_t begin, end;
+} PlacePiece;
+/* A piece, or one holder's part of it, has at most so many elements more than the even share. */
+enum { PLACE_CUT = NORM_BLOCK + PARAM_ALIGN };
+
+/* Elements of one tensor. */
+typedef struct {
+    int param;          /* in the whole table */
+    int64_t begin, end; /* of the tensor's elements */
+    int64_t held;       /* the first one's place in the space that the rank holds */
+    int64_t moment;     /* the same in its moments */
+} PlacePart;
+typedef struct {
+    PlacePart *parts; // (n) in the order of the table
+    int n, cap;
+} PlaceParts;
+
 struct PipelinePlace {
     const Model *whole; /* the caller's */
     PipelineGrid grid;  /* shape.micros: the most of a pass; a step with more has several passes */
     Stage *stages;      // (grid.stages)
     int number, pipeline;
-    Model held;            /* the table of what all chunks hold */
-    int *of_whole;         // (held.params.count): each parameter's number in the whole table
-    Model *chunks;         // (shape.chunks) a stage each, with the table of `held`
+    Model held;         /* the table of what all chunks hold */
+    Model *chunks;      // (shape.chunks) a stage each, with the table of `held`
+    PlacePiece *pieces; // (n_pieces) of the space of `held`, in order
+    int n_pieces;
+    bool shard;            /* --shard optimizer: a rank has the moments of its share alone */
+    Intervals share;       /* of the space of `held`: this rank's part of every piece */
     bool both_uses;        /* of a tied word embedding: this place has the first stage and the last */
     int (*slots)[N_SLOTS]; // (shape.chunks)
     Schedule *schedules;   // (shape.micros + 1), by the number of micro-batches; the first is empty
@@ -76,17 +100,29 @@ int place_direction(const PipelinePlace *p, int chunk);
 int place_replica(const PipelinePlace *p, int direction);
 int place_replicas(const PipelinePlace *p); /* holders of each stage */
 const Stage *place_stage(const PipelinePlace *p, int chunk);
-/* The rank that keeps a parameter of the whole table for checkpoints and norms: its first holder. */
+/* What the place of this number holds. The caller frees the model. */
+void place_part(const PipelinePlace *p, int number, Model *part);
+
+/* ---- who has what (place_shares.c) ---- */
+void place_take_shares(PipelinePlace *p); /* after the models: pieces and share */
+/* The parts of a piece by holder, as elements from its begin on. (holders) */
+void place_cut(const PipelinePlace *p, const PlacePiece *piece, Interval *cut);
+/* The rank that keeps a tensor of the whole table for all: its first holder. */
 int place_keeper(const PipelinePlace *p, int param);
 int place_layer_keeper(const PipelinePlace *p, int layer); /* the same of a layer's tensors */
 bool place_holds_layer(const PipelinePlace *p, int rank, int layer);
-/* What the place of a rank holds. The caller frees the model. */
-void place_part(const PipelinePlace *p, int rank, Model *part);
+/* What a rank holds. `cut`: its share of it alone. `kept`: of tensors that several stages hold that of the first stage
+   alone, and of whole tensors those of which it is the keeper; then all ranks' parts together are the model, each
+   element once. The caller frees them. */
+void place_list(const PipelinePlace *p, int rank, bool cut, bool kept, PlaceParts *list);
+void place_list_free(PlaceParts *list);
 /* The norm blocks of which each rank makes the sums, as elements of a table of doubles. (ranks); the caller frees. */
 Intervals *place_norm_parts(const PipelinePlace *p);
 /* Each rank's part of the whole space in snapshots: all slices together are the space, each element once. (ranks); the
-   caller frees. A rank holds every tensor of its slice. */
+   caller frees. A rank holds every tensor of its slice, and has the moments of it. */
 Intervals *place_slices(const PipelinePlace *p);
+
+/* ---- memory ---- */
 /* Bytes of the region COMM: scratch of the sums, and behind it, with a device, a copy of what the host exchanges (at
    most place_copy_bytes at once). Of boundaries' staging for plans with such a capacity, in the host's memory or a
    `device`'s. */

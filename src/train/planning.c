@@ -47,12 +47,14 @@ static size_t exchange_bytes(const PlanRequest *r)
     return scratch + (for_device(r) ? (size_t)largest * sizeof(float) : 0);
 }
 
+static const Intervals *slice_of(const PlanRequest *r) { return r->slice ? r->slice : exchange_slice(r->exchange); }
+
 /* 0: all. */
 static int64_t moments_held(const PlanRequest *r)
 {
-    if (!r->training || !r->exchange || !r->exchange->shard) return 0;
-    int64_t size = r->exchange->slices[r->exchange->rank].size;
-    return size > 0 ? size : 1;
+    const Intervals *slice = slice_of(r);
+    if (!r->training || !slice) return 0;
+    return slice->size > 0 ? slice->size : 1;
 }
 
 static size_t (*copy_bytes_of(const PlanRequest *r))(Dtype, int64_t, int64_t, bool)
@@ -122,14 +124,10 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
     t->step_ctl = r->slots ? plan_tensor(p, REGION_CONST, U8, rows_fixed(1), sizeof(Ctl), "step.ctl") : t->ctl;
     if (has_kfac(r)) plan_kfac_ranges(p, &kfac, t->grads, t->step_ctl);
     if (r->training && !segments) segments = own = mem_array((size_t)r->model->params.count, sizeof *segments);
-    if (r->training && !r->packs) {
-        if (r->whole)
-            optim_emit_part(p, r->model, r->whole, t, &r->optimizer, segments);
-        else
-            optim_emit(p, r->model, t, &r->optimizer, exchange_slice(r->exchange), segments, &t->own_segments);
-    } else {
+    if (r->training && !r->packs)
+        optim_emit(p, r->model, r->whole, t, &r->optimizer, slice_of(r), segments);
+    else
         plan_pack(p, false);
-    }
     plan_bind(p, r->backend ? scratch_of : NULL, (void *)r->backend);
     plan_liveness(p);
     plan_layout(p);

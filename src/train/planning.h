@@ -26,6 +26,7 @@ typedef struct {
     bool save_buffer;          /* training: room to write checkpoints in the background */
     bool audit;                /* training: recomputed tensors are compared with their first values */
     const Exchange *exchange;  /* training: NULL: one rank */
+    const Intervals *slice;    /* training: a sharded optimizer's, where it is not that of `exchange` */
     const Kfac *kfac;          /* training: NULL: none */
     const int *slots;          /* (N_SLOTS) of a stage: micro-batches that it keeps at once; NULL: no stage */
     bool split;                /* of a stage: backward is cut into I and W */

@@ -53,6 +53,12 @@ void run_plan_free(RunPlan *p)
     *p = (RunPlan){0};
 }
 
+const Intervals *run_plan_slice(const PlanInput *in)
+{
+    if (!in->place) return exchange_slice(in->exchange);
+    return in->place->shard ? &in->place->share : NULL;
+}
+
 PlanRequest plan_input_request(const PlanInput *in, bool training)
 {
     return (PlanRequest){.model = in->model,
@@ -77,6 +83,7 @@ static void add_place(const RunPlan *p, int chunk, bool training, PlanRequest *r
     r->whole = of->whole;
     r->packs = chunk > 0;
     r->apart = of->both_uses;
+    r->slice = training ? run_plan_slice(&p->input) : NULL;
     r->save_buffer = r->save_buffer && chunk == 0;
 }
 

@@ -12,13 +12,15 @@ size_t session_memory_used(const Session *s)
     return d ? d->used(d) : process_resident();
 }
 
-/* A sharded optimizer's. */
+/* A sharded optimizer's, and those of a part. */
 static Status upload_own_segments(Session *s)
 {
-    const Intervals *slice = exchange_slice(s->plan.input.exchange);
-    if (!slice) return OK;
-    Segment *own = mem_array((size_t)(s->model->params.count + slice->count), sizeof *own);
-    int64_t n = optim_slice_segments(s->model, &s->plan.input.optimizer, slice, own);
+    const PipelinePlace *place = s->plan.input.place;
+    const Intervals *slice = run_plan_slice(&s->plan.input);
+    const Model *held = place ? &place->held : s->model;
+    if (!slice && !place) return OK;
+    Segment *own = mem_array((size_t)(held->params.count + (slice ? slice->count : 0)), sizeof *own);
+    int64_t n = optim_own_segments(held, s->whole, &s->plan.input.optimizer, slice, own);
     Status status =
         exec_upload(s->train, s->plan.train_tensors.own_segments, own, (size_t)(n > 0 ? n : 1) * sizeof *own);
     free(own);
@@ -284,20 +286,19 @@ Status session_upload_ctl(Session *s)
     return exec_upload(s->train, s->plan.train_tensors.step_ctl, &ctl, sizeof ctl);
 }
 
-/* The sums of the norm blocks that others make come behind the instr that makes this rank's. */
+/* In a pipeline the host exchanges what the SHAREs name. */
 static Status run_update(Session *s)
 {
     const Plan *p = &s->plan.train;
-    Range update = p->update;
-    if (s->pipeline) {
-        InstrId sums = update.first;
-        while (p->instrs[sums].op != OP_BLOCK_SUMS) sums++;
-        TRY(exec_run(s->train, (Range){update.first, sums + 1 - update.first}, &p->capacity));
-        TRY(pipeline_share_norms(s));
-        update = (Range){sums + 1, update.first + update.count - sums - 1};
+    InstrId end = p->update.first + p->update.count;
+    if (!s->pipeline) return exec_run(s->train, p->update, &p->capacity);
+    for (InstrId first = p->update.first, i = first; i <= end; i++) {
+        if (i < end && p->instrs[i].op != OP_SHARE) continue;
+        TRY(exec_run(s->train, (Range){first, i - first}, &p->capacity));
+        if (i < end) TRY(pipeline_share(s, &p->instrs[i]));
+        first = i + 1;
     }
-    TRY(exec_run(s->train, update, &p->capacity));
-    return s->pipeline ? pipeline_pack(s, 1) : OK;
+    return pipeline_pack(s, 1);
 }
 
 Status session_update(Session *s, const Optimizer *o, int64_t step, double learning_rate, Stats *stats)

@@ -45,6 +45,8 @@ Status pipeline_open(Session *s)
     p->eval = mem_array((size_t)chunks_of(p), sizeof *p->eval);
     p->grains = mem_array((size_t)shape(p)->micros, sizeof *p->grains);
     p->norm_parts = place_norm_parts(place);
+    for (int k = 0; k < 2; k++) place_list(place, ranks_rank(ranks), k && place->shard, false, &p->own[k]);
+    place_list(place, ranks_rank(ranks), true, true, &p->kept);
     Pipeline one = place_evaluation(place);
     schedule_make(&one, &p->one);
     for (int k = 1; k < chunks_of(p); k++) {
@@ -65,6 +67,8 @@ void pipeline_close(SessionPipeline *p)
     pipeline_unbind(p);
     for (int k = 1; k < chunks_of(p); k++) memory_free(&p->more[k - 1]);
     for (int r = 0; r < p->ranks; r++) intervals_free(&p->norm_parts[r]);
+    for (int k = 0; k < 2; k++) place_list_free(&p->own[k]);
+    place_list_free(&p->kept);
     comm_close(p->link);
     comm_close(p->groups[0]);
     comm_close(p->groups[1]);
@@ -152,14 +156,11 @@ static Status open_links(SessionPipeline *p)
 
 static Status upload_segments(const Session *s)
 {
-    const PipelinePlace *place = s->plan.input.place;
-    size_t own_bytes = (size_t)place->held.params.count * sizeof(Segment),
-           all_bytes = (size_t)place->whole->params.count * sizeof(Segment);
-    Segment *own = mem_alloc(own_bytes), *all = mem_alloc(all_bytes);
-    optim_part_segments(&place->held, place->whole, &s->plan.input.optimizer, own, all);
-    Status status = exec_upload(s->train, s->plan.train_tensors.own_segments, own, own_bytes);
-    if (status == OK) status = exec_upload(s->train, s->plan.train_tensors.whole_segments, all, all_bytes);
-    free(own);
+    const Model *whole = s->whole;
+    size_t bytes = (size_t)whole->params.count * sizeof(Segment);
+    Segment *all = mem_alloc(bytes);
+    optim_segments(whole, &s->plan.input.optimizer, all);
+    Status status = exec_upload(s->train, s->plan.train_tensors.whole_segments, all, bytes);
     free(all);
     return status;
 }
@@ -302,16 +303,21 @@ Exec *session_exec(const Session *s, int chunk) { return s->pipeline ? s->pipeli
 
 ExecPipeline *session_works(const Session *s) { return s->pipeline ? s->pipeline->works : NULL; }
 
-Status pipeline_share_norms(const Session *s)
+static Status share_table(const Session *s, TensorId t)
 {
     const SessionPipeline *p = s->pipeline;
-    if (!s->options.ranks) return OK;
-    TensorId t = s->plan.train_tensors.norm_sums;
     int64_t n = (int64_t)(s->plan.train.tensors[t].bytes / sizeof(float));
     float *there = exec_data(s->train, t), *table;
     TRY(pipeline_take(s, there, n, &table));
     TRY(comm_gather_parts(ranks_comm(s->options.ranks), table, p->norm_parts, F32, s->memory.base[REGION_COMM]));
     return pipeline_put(s, there, n);
+}
+
+Status pipeline_share(const Session *s, const Instr *share)
+{
+    if (!s->options.ranks) return OK;
+    if (share->attr.share.what == SHARE_WEIGHTS) return pipeline_share_weights(s->pipeline);
+    return share_table(s, share->out[SHARE_OUT_x]);
 }
 
 /* ---- evaluation ---- */

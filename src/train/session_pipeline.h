@@ -41,6 +41,9 @@ typedef struct {
     int n, cap;
 } MicroGrains;
 
+/* comm_reduce_scatter and its like. */
+typedef Status Exchanging(Comm *c, float *x, const Intervals *parts, Dtype wire, void *scratch);
+
 struct SessionPipeline {
     const PipelinePlace *place;
     Comm *link;           /* the places of this pipeline; NULL: one */
@@ -51,6 +54,8 @@ struct SessionPipeline {
     ExecPipeline *works, *evaluation;
     Schedule one;          /* of an evaluation's micro-batch */
     Intervals *norm_parts; // (ranks)
+    PlaceParts own[2];     /* what this rank has: of weights, of moments */
+    PlaceParts kept;       /* its share for all ranks: of sums */
     int ranks;
     Session *session;
     const SessionStep *step;
@@ -83,8 +88,9 @@ Status pipeline_grow(Session *s);
 
 Status pipeline_begin(const Session *s);
 Status pipeline_pack(const Session *s, int first); /* of the chunks from `first` on */
-/* Collective. The sums of all norm blocks. */
-Status pipeline_share_norms(const Session *s);
+/* Collective. A SHARE of the update: of a table of norm blocks' sums over all ranks, or of each share's weights over
+   its holders. */
+Status pipeline_share(const Session *s, const Instr *share);
 void pipeline_take_sums(const Session *s, Stats *stats); /* losses and counts of the step, of all replicas */
 Status pipeline_evaluate(Session *s, const MicroBatch *b);
 /* The chunk with the heads that evaluates here; NULL. */
@@ -127,10 +133,11 @@ void pipeline_measure_free(SessionPipeline *p);
 /* ---- behind a step's works (session_pipeline_sums.c) ---- */
 Comm *pipeline_group(const SessionPipeline *p, int stage); /* the holders of a stage of this place; NULL: one */
 /* All Collective. Gradients over the holders of each stage, in ascending order of stages, so that both places of
-   chimera that hold two of them do the same. */
+   chimera that hold two of them do the same; with --shard optimizer each rank gets its share of the sums alone. */
 Status pipeline_sum_stages(const SessionPipeline *p);
 /* From GPU to GPU, elements of `x` in the device's memory (session_pipeline_device.c). */
 Status pipeline_sum_on_devices(const Session *s, CommDevice *between, float *x, const Intervals *list);
+Status pipeline_share_weights(const SessionPipeline *p); /* of each rank's share, to the other holders */
 /* The two gradients of a tied word embedding become their sum, on all that hold it. */
 Status pipeline_tie(const SessionPipeline *p);
 /* Rows of all ranks, added in the order of replicas; the share of the time until the last work that has no work. */
@@ -146,11 +153,11 @@ int pipeline_last_chunk(const PipelinePlace *at, int direction);
 float *pipeline_copy(const Session *s, float *there);
 Status pipeline_take(const Session *s, const float *there, int64_t n, float **here);
 Status pipeline_put(const Session *s, float *there, int64_t n);
-/* Collective. Between rank 0's array of the whole space and what ranks hold, at `place` of this rank's. */
-Status pipeline_spread(const Session *s, const float *whole, float *place);
-Status pipeline_collect(const Session *s, float *whole, const float *place);
-/* Elements of the whole space, of tensors that are held here; gaps between tensors are 0. */
-Status pipeline_read_range(const Session *s, const float *place, int64_t begin, int64_t end, float *to);
+/* Collective. Between rank 0's array of the whole space and what ranks have of it, this one at `own`. */
+Status pipeline_spread(const Session *s, StateArray which, const float *whole, float *own);
+Status pipeline_collect(const Session *s, StateArray which, float *whole, const float *own);
+/* Elements of the whole space that this rank has; gaps between tensors are 0. */
+Status pipeline_read_range(const Session *s, StateArray which, const float *own, int64_t begin, int64_t end, float *to);
 Status pipeline_check_same(const Session *s, const float *weights);
 /* Collective. params_sum of the whole space, of values that lie as the place's weights do. */
 Status pipeline_digest(const Session *s, const float *values, uint64_t *digest);

@@ -196,8 +196,6 @@ Status pipeline_kfac_item(void *self, const Work *w)
 
 /* ---- between holders ---- */
 
-typedef Status Exchanging(Comm *c, float *x, const Intervals *parts, Dtype wire, void *scratch);
-
 static Status exchange_piece(const SessionPipeline *p, const GradientBuckets *pieces, int b, Comm *group,
                              Exchanging *how)
 {

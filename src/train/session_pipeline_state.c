@@ -66,53 +66,56 @@ static Status pass_tensor(const Session *s, int rank, float *whole, float *part,
     return OK;
 }
 
-/* All tensors of a rank; with `kept` those alone of which it is the first holder. */
-static Status pass_part(const Session *s, int rank, float *whole, float *place, bool to_part, bool kept)
+/* All that a rank has of an array; with `kept` what it keeps for all. */
+static Status pass_rank(const Session *s, int rank, StateArray which, float *whole, float *own, bool to_part, bool kept)
 {
     const PipelinePlace *at = s->plan.input.place;
     Ranks *ranks = s->options.ranks;
-    Model part;
+    bool moments = which != STATE_WEIGHTS;
+    PlaceParts list;
     Status status = OK;
     if (!ranks_first(ranks) && ranks_rank(ranks) != rank) return OK;
-    place_part(at, rank, &part);
-    for (int i = 0; i < part.params.count && status == OK; i++) {
-        const Param *own = &part.params.params[i];
-        int of = params_find(&at->whole->params, own->name);
-        if (kept && place_keeper(at, of) != rank) continue;
-        status = pass_tensor(s, rank, whole ? whole + at->whole->params.params[of].offset : NULL, place + own->offset,
-                             param_held(own), to_part);
+    place_list(at, rank, moments && at->shard, kept, &list);
+    for (int i = 0; i < list.n && status == OK; i++) {
+        const PlacePart *x = &list.parts[i];
+        status = pass_tensor(s, rank, whole ? whole + at->whole->params.params[x->param].offset + x->begin : NULL,
+                             own + (moments ? x->moment : x->held), x->end - x->begin, to_part);
     }
-    model_free(&part);
+    place_list_free(&list);
     return status;
 }
 
-Status pipeline_spread(const Session *s, const float *whole, float *place)
+Status pipeline_spread(const Session *s, StateArray which, const float *whole, float *own)
 {
     Ranks *ranks = s->options.ranks;
     TRY(ranks_meet(ranks));
-    for (int r = 0; r < ranks_size(ranks); r++) TRY(pass_part(s, r, (float *)(uintptr_t)whole, place, true, false));
+    for (int r = 0; r < ranks_size(ranks); r++)
+        TRY(pass_rank(s, r, which, (float *)(uintptr_t)whole, own, true, false));
     return OK;
 }
 
-Status pipeline_collect(const Session *s, float *whole, const float *place)
+Status pipeline_collect(const Session *s, StateArray which, float *whole, const float *own)
 {
     Ranks *ranks = s->options.ranks;
     TRY(ranks_meet(ranks));
-    for (int r = 0; r < ranks_size(ranks); r++) TRY(pass_part(s, r, whole, (float *)(uintptr_t)place, false, true));
+    for (int r = 0; r < ranks_size(ranks); r++)
+        TRY(pass_rank(s, r, which, whole, (float *)(uintptr_t)own, false, true));
     return OK;
 }
 
-Status pipeline_read_range(const Session *s, const float *place, int64_t begin, int64_t end, float *to)
+Status pipeline_read_range(const Session *s, StateArray which, const float *own, int64_t begin, int64_t end, float *to)
 {
-    const PipelinePlace *at = s->plan.input.place;
+    const SessionPipeline *p = s->pipeline;
+    const PlaceParts *list = &p->own[which != STATE_WEIGHTS];
     memset(to, 0, (size_t)(end - begin) * sizeof *to);
-    for (int i = 0; i < at->held.params.count; i++) {
-        const Param *own = &at->held.params.params[i];
-        int64_t there = at->whole->params.params[at->of_whole[i]].offset;
-        int64_t from = there > begin ? there : begin, stop = there + param_held(own);
+    for (int i = 0; i < list->n; i++) {
+        const PlacePart *x = &list->parts[i];
+        int64_t there = p->place->whole->params.params[x->param].offset + x->begin;
+        int64_t from = there > begin ? there : begin, stop = there + x->end - x->begin;
         if (stop > end) stop = end;
         if (from < stop)
-            TRY(backend_download(s->options.backend, to + (from - begin), place + own->offset + (from - there),
+            TRY(backend_download(s->options.backend, to + (from - begin),
+                                 own + (which == STATE_WEIGHTS ? x->held : x->moment) + (from - there),
                                  (size_t)(stop - from) * sizeof *to));
     }
     return OK;
@@ -142,10 +145,10 @@ Status pipeline_check_same(const Session *s, const float *weights)
     size_t bytes = (size_t)count * sizeof(uint64_t);
     uint64_t *all = mem_alloc(bytes);
     Status status = OK;
-    for (int i = 0; i < at->held.params.count; i++) {
-        const Param *own = &at->held.params.params[i];
-        TRY_DONE(digest_tensor(s, weights + own->offset, param_held(own), &all[at->of_whole[i]]));
-        all[at->of_whole[i]] |= 1;
+    for (int i = 0; i < s->pipeline->own[0].n; i++) {
+        const PlacePart *x = &s->pipeline->own[0].parts[i];
+        TRY_DONE(digest_tensor(s, weights + x->held, x->end, &all[x->param]));
+        all[x->param] |= 1;
     }
     status = ranks_gather(ranks, (void **)&all, &bytes);
     for (int i = 0; i < count && status == OK; i++) {
@@ -181,11 +184,10 @@ Status pipeline_digest(const Session *s, const float *values, uint64_t *digest)
     uint64_t *sums = mem_alloc(bytes);
     Status status = OK;
     *digest = 0;
-    for (int i = 0; i < at->held.params.count; i++) {
-        const Param *own = &at->held.params.params[i];
-        int64_t place = at->whole->params.params[at->of_whole[i]].offset;
-        if (place_keeper(at, at->of_whole[i]) == ranks_rank(ranks))
-            TRY_DONE(add_sum(s, values + own->offset, param_held(own), place, sums));
+    for (int i = 0; i < s->pipeline->kept.n; i++) {
+        const PlacePart *x = &s->pipeline->kept.parts[i];
+        int64_t place = at->whole->params.params[x->param].offset + x->begin;
+        TRY_DONE(add_sum(s, values + x->held, x->end - x->begin, place, sums));
     }
     TRY_DONE(ranks_gather(ranks, (void **)&sums, &bytes));
     for (size_t r = 0; r < bytes / sizeof *sums; r++) *digest += sums[r];

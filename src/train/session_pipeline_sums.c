@@ -20,80 +20,71 @@ Comm *pipeline_group(const SessionPipeline *p, int stage)
 
 /* ---- sums between holders ---- */
 
-/* Each rank of the group adds an even part. The sum's bits do not depend on the parts. `x`: in the backend's memory. */
-static Status sum_elements(const SessionPipeline *p, Comm *group, float *x, int64_t count)
-{
-    const Session *s = p->session;
-    Status status = OK;
-    int n = group->size;
-    Interval *intervals = mem_array((size_t)n, sizeof *intervals);
-    Intervals *parts = mem_array((size_t)n, sizeof *parts);
-    for (int64_t at = 0; at < count; at += p->place->bucket) {
-        int64_t size = count - at < p->place->bucket ? count - at : p->place->bucket;
-        for (int r = 0; r < n; r++) {
-            intervals[r] = (Interval){size * r / n, size * (r + 1) / n};
-            int64_t own = intervals[r].end - intervals[r].begin;
-            parts[r] = (Intervals){.intervals = &intervals[r], .count = own > 0, .size = own};
-        }
-        float *here;
-        TRY_DONE(pipeline_take(s, x + at, size, &here));
-        TRY_DONE(comm_allreduce(group, here, parts, p->place->wire, s->memory.base[REGION_COMM]));
-        TRY_DONE(pipeline_put(s, x + at, size));
-    }
-done:
-    free(intervals);
-    free(parts);
-    return status;
-}
-
-/* The elements of the space that a stage's gradients take, with the gaps behind tensors. On a place with both uses of
-   the word embedding the last stage's gradient has been added to the first one's. */
-static void stage_elements(const SessionPipeline *p, const Stage *stage, Intervals *list)
-{
-    const PipelinePlace *at = p->place;
-    const ParamTable *t = &at->held.params;
-    const Param *tied = model_tied(at->whole);
-    bool other = at->both_uses && !stage_is_first(stage);
-    for (int i = 0; i < t->count; i++) {
-        const Param *own = &t->params[i];
-        if (!stage_holds(at->whole, stage, own) || (other && strcmp(own->name, tied->name) == 0)) continue;
-        intervals_add(list, own->offset, i + 1 < t->count ? t->params[i + 1].offset : t->size);
-    }
-}
-
 static float *gradients(const SessionPipeline *p)
 {
     return exec_data(p->train[0], p->session->plan.train_tensors.grads);
 }
 
-static Status sum_list(const SessionPipeline *p, int stage, const Intervals *list)
+/* The piece of an array `x` like the held space, in the backend's memory, between the holders of its stage. */
+static Status exchange_piece(const SessionPipeline *p, const PlacePiece *piece, float *x, Exchanging *how, Dtype wire)
 {
-    const PlaceDevices *devices = p->session->options.devices;
-    if (devices) return pipeline_sum_on_devices(p->session, devices->holders, gradients(p), list);
-    for (int i = 0; i < list->count; i++) {
-        Interval v = list->intervals[i];
-        TRY(sum_elements(p, pipeline_group(p, stage), gradients(p) + v.begin, v.end - v.begin));
+    const Session *s = p->session;
+    Comm *group = pipeline_group(p, piece->stage);
+    Interval *cut = mem_array((size_t)group->size, sizeof *cut);
+    Intervals *parts = mem_array((size_t)group->size, sizeof *parts);
+    int64_t n = piece->end - piece->begin;
+    float *here;
+    Status status = OK;
+    place_cut(p->place, piece, cut);
+    for (int q = 0; q < group->size; q++) {
+        int64_t own = cut[q].end - cut[q].begin;
+        parts[q] = (Intervals){.intervals = &cut[q], .count = own > 0, .size = own};
     }
+    TRY_DONE(pipeline_take(s, x + piece->begin, n, &here));
+    TRY_DONE(how(group, here, parts, wire, s->memory.base[REGION_COMM]));
+    status = pipeline_put(s, x + piece->begin, n);
+done:
+    free(cut);
+    free(parts);
+    return status;
+}
+
+static Status exchange_stage(const SessionPipeline *p, int stage, float *x, Exchanging *how, Dtype wire)
+{
+    for (int i = 0; i < p->place->n_pieces; i++)
+        if (p->place->pieces[i].stage == stage) TRY(exchange_piece(p, &p->place->pieces[i], x, how, wire));
     return OK;
 }
 
-static Status sum_stage(const SessionPipeline *p, int number)
+static Status sum_on_devices(const SessionPipeline *p, int stage)
 {
-    const PipelinePlace *at = p->place;
-    const Stage *stage = &at->stages[number];
     Intervals list = {0};
-    stage_elements(p, stage, &list);
-    Status status = sum_list(p, number, &list);
+    for (int i = 0; i < p->place->n_pieces; i++)
+        if (p->place->pieces[i].stage == stage)
+            intervals_add(&list, p->place->pieces[i].begin, p->place->pieces[i].end);
+    Status status = list.count
+                        ? pipeline_sum_on_devices(p->session, p->session->options.devices->holders, gradients(p), &list)
+                        : OK;
     intervals_free(&list);
     return status;
 }
 
 Status pipeline_sum_stages(const SessionPipeline *p)
 {
-    if (place_replicas(p->place) == 1) return OK;
+    const PipelinePlace *at = p->place;
+    if (place_replicas(at) == 1) return OK;
+    for (int stage = 0; stage < at->grid.stages; stage++)
+        TRY(p->session->options.devices
+                ? sum_on_devices(p, stage)
+                : exchange_stage(p, stage, gradients(p), at->shard ? comm_reduce_scatter : comm_allreduce, at->wire));
+    return OK;
+}
+
+Status pipeline_share_weights(const SessionPipeline *p)
+{
+    float *weights = exec_data(p->train[0], p->session->plan.train_tensors.weights);
     for (int stage = 0; stage < p->place->grid.stages; stage++)
-        for (int k = 0; k < chunks_of(p); k++)
-            if (pipeline_stage(shape(p), p->place->number, k) == stage) TRY(sum_stage(p, stage));
+        TRY(exchange_stage(p, stage, weights, comm_gather_parts, F32));
     return OK;
 }
 

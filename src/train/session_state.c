@@ -98,7 +98,7 @@ Status session_collect(const Session *s)
     float *buffer = session_save_buffer(s);
     for (StateArray a = s->pipeline ? STATE_WEIGHTS : STATE_M; a < N_STATE_ARRAYS; a++) {
         float *room = buffer ? buffer + a * s->whole->params.size : NULL;
-        TRY(s->pipeline ? pipeline_collect(s, room, place_of(s, a)) : pass_moments(s, a, room, true));
+        TRY(s->pipeline ? pipeline_collect(s, a, room, place_of(s, a)) : pass_moments(s, a, room, true));
     }
     return OK;
 }
@@ -245,7 +245,7 @@ Status session_share(Session *s, bool moments)
 {
     Ranks *ranks = s->options.ranks;
     for (StateArray a = 0; s->pipeline && a < (moments ? N_STATE_ARRAYS : STATE_M); a++) {
-        TRY(pipeline_spread(s, ranks_first(ranks) ? session_fill(s, a) : NULL, place_of(s, a)));
+        TRY(pipeline_spread(s, a, ranks_first(ranks) ? session_fill(s, a) : NULL, place_of(s, a)));
         drop_filled(s, a);
     }
     if (s->pipeline) return session_ready(s);
@@ -283,7 +283,7 @@ const float *session_part(const Session *s, StateArray which, bool *own)
 Status session_read_range(const Session *s, StateArray which, int64_t begin, int64_t end, float *to)
 {
     bool own;
-    if (s->pipeline) return pipeline_read_range(s, place_of(s, which), begin, end, to);
+    if (s->pipeline) return pipeline_read_range(s, which, place_of(s, which), begin, end, to);
     const float *from = session_part(s, which, &own);
     from += own ? intervals_before(&s->plan.input.exchange->slices[ranks_rank(s->options.ranks)], begin) : begin;
     return backend_download(s->options.backend, to, from, (size_t)(end - begin) * sizeof *to);

@@ -189,7 +189,6 @@ refused() {
 refused "give the number of stages" --pipeline 1f1b
 refused "takes 2 ranks" --pipeline chimera --stages 2
 refused "name one schedule" --pipeline all --stages 2
-refused "leave out --shard" --pipeline gpipe --stages 1 --shard optimizer
 refused "leave out --audit" --pipeline gpipe --stages 1 --audit recompute
 refused "needs --pipeline" --stages 2
 refused "needs as many layers" --pipeline gpipe --stages 9

@@ -193,7 +193,7 @@ static void test_slices_are_the_space(void **state)
             x.rank = rank;
             const Intervals *slice = exchange_slice(&x);
             Segment *own = mem_array((size_t)(m.params.count + slice->count), sizeof *own);
-            int64_t n = optim_slice_segments(&m, &o, slice, own);
+            int64_t n = optim_own_segments(&m, &m, &o, slice, own);
             for (int64_t s = 0; s < n; s++) {
                 const Param *p = &m.params.params[own[s].tensor];
                 assert_true(own[s].offset >= p->offset && own[s].offset + own[s].size <= p->offset + param_held(p));
