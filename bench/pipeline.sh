@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A step of every schedule on two ranks of one thread each: Cairn's beside PyTorch's own pipelining over Gloo, the same
-# model, weights, sequences and optimizer, with the losses of both and of one rank.
+# A step of every schedule on two ranks of one thread each, and of four stages on one rank: Cairn's beside PyTorch's own
+# pipelining over Gloo, the same model, weights, sequences and optimizer, with the losses of both and of one rank.
 set -euo pipefail
 # shellcheck source=hpcai_scripts/common.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../hpcai_scripts/common.sh"
@@ -58,12 +58,12 @@ glue+=(--model "$work/start" --learning-rate 1e-4 --max-steps $((steps + 3)) --m
     --output-dir "$work/run")
 layers=$(sed -n 's/.*"num_hidden_layers": *\([0-9]*\).*/\1/p' "$work/start/config.json")
 
-# ours SCHEDULE [FLAG...]: one rank for "none", else two
+# ours RANKS SCHEDULE [FLAG...]: on one rank a schedule is called NAME-alone
 # shellcheck disable=SC2016 # for the inner shell
 ours() {
-    local schedule=$1 r pids=() n=2 meet=$work/meet
-    shift
-    [ "$schedule" != none ] || n=1
+    local n=$1 schedule=$2 name=$2 r pids=() meet=$work/meet
+    shift 2
+    [ "$n$schedule" = 1none ] || [ "$n" -gt 1 ] || name=$schedule-alone
     rm -rf -- "$meet" "$work/run"
     mkdir -- "$meet"
     for ((r = 0; r < n; r++)); do
@@ -73,7 +73,7 @@ ours() {
     done
     for r in "${pids[@]}"; do wait "$r" || { cat "$work"/log.* >&2 && exit 1; }; done
     number() { sed -n "s/.*\"$1\": *\([^,}]*\).*/\1/p" "$work/run/metrics.jsonl" | paste -sd ' '; }
-    printf '{"by": "cairn", "schedule": "%s", "seconds": [%s], "processor": %s, "losses": [%s]}\n' "$schedule" \
+    printf '{"by": "cairn", "schedule": "%s", "seconds": [%s], "processor": %s, "losses": [%s]}\n' "$name" \
         "$(number seq_per_s | awk -v n="$sequences" '{ for (i = 1; i <= NF; i++) printf "%s%.6f", (i > 1 ? ", " : ""), n / $i }')" \
         "$(sed -n 's/.*"steps": *\([0-9]*\).*"processor_s": *\([^,}]*\).*/\1 \2/p' "$work/run/ranks.jsonl" |
             awk '{ s += $2 / $1 } END { printf "%.6f", s }')" \
@@ -93,10 +93,11 @@ evenly() { seq -s , "$1" | sed "s/[0-9]\+/$((layers / $1))/g"; }
 peer=$("$python" -c 'import torch, transformers' 2>/dev/null && echo yes || echo no)
 [ "$peer" = yes ] || say "no torch or transformers in $python: Cairn's runs are alone"
 for ((round = 1; round <= rounds; round++)); do
-    ours none
-    for schedule in gpipe 1f1b zb-h1; do ours "$schedule" --stage-layers "$(evenly 2)"; done
-    for schedule in interleaved zb-v; do ours "$schedule" --stage-layers "$(evenly 4)"; done
-    ours chimera --stage-layers "$(evenly 2)" --micro-batch-tokens $((sequences / micros * 128))
+    ours 1 none
+    ours 1 gpipe --stages 4 --stage-layers "$(evenly 4)"
+    for schedule in gpipe 1f1b zb-h1; do ours 2 "$schedule" --stage-layers "$(evenly 2)"; done
+    for schedule in interleaved zb-v; do ours 2 "$schedule" --stage-layers "$(evenly 4)"; done
+    ours 2 chimera --stage-layers "$(evenly 2)" --micro-batch-tokens $((sequences / micros * 128))
     [ "$peer" = yes ] || continue
     theirs 1 none
     theirs 2 gpipe 1f1b interleaved zbv
