@@ -27,18 +27,11 @@ CAIRN_DEVICE static inline Philox4 dropout_row_call(const Dropout *d, uint32_t g
 }
 
 /* Eight draws of a 16×16 tile of attention probabilities, tiles counted from the sequence's start: g and c are 0..7 and
-   0..3; draw i is query 16·query_tile + dropout_tile_query(g, i), key 16·key_tile + dropout_tile_key(c, i). The counter
-   of the call, and the call. */
-CAIRN_DEVICE static inline Philox4 dropout_tile_counter(const Dropout *d, uint32_t head, uint32_t sequence,
-                                                        uint32_t query_tile, uint32_t g, uint32_t key_tile, uint32_t c)
-{
-    return (Philox4){{key_tile * 4 + c, (query_tile * 8 + g) | head << 16, sequence, d->c3}};
-}
+   0..3; draw i is query 16·query_tile + dropout_tile_query(g, i), key 16·key_tile + dropout_tile_key(c, i). */
 CAIRN_DEVICE static inline Philox4 dropout_tile_call(const Dropout *d, uint32_t head, uint32_t sequence,
                                                      uint32_t query_tile, uint32_t g, uint32_t key_tile, uint32_t c)
 {
-    Philox4 p = dropout_tile_counter(d, head, sequence, query_tile, g, key_tile, c);
-    return philox4(d->key, p.v[0], p.v[1], p.v[2], p.v[3]);
+    return philox4(d->key, key_tile * 4 + c, (query_tile * 8 + g) | head << 16, sequence, d->c3);
 }
 CAIRN_DEVICE static inline int dropout_tile_query(int g, int i) { return g + 8 * (i >> 2); }
 CAIRN_DEVICE static inline int dropout_tile_key(int c, int i) { return 2 * c + (i & 1) + 8 * ((i >> 1) & 1); }

@@ -33,29 +33,6 @@ __device__ static inline void copy_rows(T *tile, const T *from, int stride, int 
     for (int i = 0; i < room; i += apart) copy_async(tile + i * D, from + i * stride, row + i < n);
 }
 
-/* AttentionDropout::tile of four tiles of keys from `key_tile` on. They go through the rounds side by side, so that the
-   keys of a round are made once. */
-template <typename T>
-__device__ static inline void draw_tiles(Philox4 draws[4], const AttentionDropout<T> &dropout, int query_tile,
-                                         int key_tile)
-{
-    uint32_t lane = threadIdx.x % CUDA_WARP;
-    CUDA_UNROLL
-    for (int t = 0; t < 4; t++)
-        draws[t] =
-            dropout_tile_counter(&dropout.site, dropout.head, dropout.sequence, static_cast<uint32_t>(query_tile),
-                                 lane / 4, static_cast<uint32_t>(key_tile + t), lane % 4);
-    uint32_t k0 = static_cast<uint32_t>(dropout.site.key), k1 = static_cast<uint32_t>(dropout.site.key >> 32);
-    CUDA_UNROLL
-    for (int round = 0; round < 10; round++) {
-        CUDA_UNROLL
-        for (int t = 0; t < 4; t++)
-            philox_round(&draws[t].v[0], &draws[t].v[1], &draws[t].v[2], &draws[t].v[3], k0, k1);
-        k0 += PHILOX_STEP_0;
-        k1 += PHILOX_STEP_1;
-    }
-}
-
 template <typename T> __device__ static inline void attention_rows(const Attention<T> &a)
 {
     typedef AttentionTile<T, D> Tile;
@@ -110,7 +87,8 @@ template <typename T> __device__ static inline void attention_rows(const Attenti
             wgmma_64x64x16<T, true>(x[0][0], queries + k * WGMMA_RIGHT, keys + k * WGMMA_RIGHT);
         wgmma_commit();
         Philox4 draws[tiles] = {};
-        if (a.threshold) draw_tiles(draws, dropout, first / 16, i * tiles);
+        if (a.threshold) CUDA_UNROLL
+        for (int t = 0; t < tiles; t++) draws[t] = dropout.tile(first / 16, i * tiles + t);
         wgmma_wait(x[0][0]);
 
         int n_keys = p.length - i * step;

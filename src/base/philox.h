@@ -24,27 +24,18 @@ typedef struct {
 #define PHILOX_PAIRS   UINT64_C(0x452821e638d01377)
 #define PHILOX_AUDIT   UINT64_C(0xbe5466cf34e90c6c)
 
-/* One of the ten rounds, of the four words of a counter. A round's keys are the last one's and these steps. */
-#define PHILOX_STEP_0 0x9E3779B9u
-#define PHILOX_STEP_1 0xBB67AE85u
-CAIRN_DEVICE static inline void philox_round(uint32_t *c0, uint32_t *c1, uint32_t *c2, uint32_t *c3, uint32_t k0,
-                                             uint32_t k1)
-{
-    uint64_t p0 = (uint64_t)0xD2511F53u * *c0, p1 = (uint64_t)0xCD9E8D57u * *c2;
-    uint32_t n0 = (uint32_t)(p1 >> 32) ^ *c1 ^ k0, n2 = (uint32_t)(p0 >> 32) ^ *c3 ^ k1;
-    *c1 = (uint32_t)p1;
-    *c3 = (uint32_t)p0;
-    *c0 = n0;
-    *c2 = n2;
-}
-
 CAIRN_DEVICE static inline Philox4 philox4(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3)
 {
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
     for (int round = 0; round < 10; round++) {
-        philox_round(&c0, &c1, &c2, &c3, k0, k1);
-        k0 += PHILOX_STEP_0;
-        k1 += PHILOX_STEP_1;
+        uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+        uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c1 = (uint32_t)p1;
+        c3 = (uint32_t)p0;
+        c0 = n0;
+        c2 = n2;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
     }
     return (Philox4){{c0, c1, c2, c3}};
 }
