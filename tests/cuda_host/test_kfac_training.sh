@@ -56,8 +56,11 @@ equal_ranks log 2
 near lagged two
 if [ -e "$build/cairn_nccl.so" ] && [ -e "$build/tests/cuda_host/nccl/libnccl.so.2" ]; then
     unset CAIRN_TEST_CUDA_HOST_FAR # the twin reaches into the devices
-    LD_LIBRARY_PATH=$build/tests/cuda_host/nccl run 2 nccl --comm nccl
-    same two nccl
+    for pipeline in "" "--pipeline chimera"; do
+        # shellcheck disable=SC2086 # words
+        LD_LIBRARY_PATH=$build/tests/cuda_host/nccl run 2 "nccl$pipeline" --comm nccl $pipeline
+        same two "nccl$pipeline"
+    done
     export CAIRN_TEST_CUDA_HOST_FAR=1
 fi
 
