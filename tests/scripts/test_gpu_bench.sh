@@ -10,9 +10,9 @@ cmake --build "$build" --target help >targets 2>/dev/null
 if ! grep -q '\bbackend_cuda_host\b' targets; then
     echo "skipped: this build has no host executor (no CUDA headers)" && exit 77
 fi
-wanted=(bench_step backend_cuda_host ops_gelu ops_tanh cuda_host_training cuda_host_offload) tests=9 cudnn=''
+wanted=(bench_step backend_cuda_host ops_gelu ops_tanh ops_attention_plain cuda_host_training cuda_host_offload) tests=10 cudnn=''
 if grep -q '\bfake_cudnn\b' targets; then
-    wanted+=(fake_cudnn ops_attention_plain cuda_host_cudnn) tests=11 cudnn=1
+    wanted+=(fake_cudnn cuda_host_cudnn) tests=12 cudnn=1
 fi
 ranks=()
 if grep -q '\bnccl_twin\b' targets && grep -q '\btransport_gloo\b' targets; then
@@ -40,6 +40,7 @@ count() { grep -c -- "$1" "$2" || true; } # TEXT FILE
 [ "$(count '"kind": "step", "case": "large-128-policies"' "$ours")" -eq 4 ] || complain "not four further policies of large-128"
 [ "$(count '"kind": "step", "case": "large-512"' "$smoke")" -eq 1 ] || complain "the first look has no step at 512"
 [ "$(count '"kind": "test", "case": "op-gelu"' "$smoke")" -eq 1 ] || complain "the first look tests no op"
+[ "$(count '"kind": "step", "case": "large-128-wgmma"' "$ours")" -eq 1 ] || complain "no step with attention by wgmma"
 [ "$(count '"kind": "step", "case": "large-wiki"' "$ours")" -eq 2 ] || complain "not two policies of large-wiki"
 [ "$(count '"kind": "step", "case": "base-mnli"' "$ours")" -eq 2 ] || complain "MNLI's own lengths were not found"
 [ "$(count '"kind": "op", "case": "large-128"' "$ours")" -gt 30 ] || complain "few instrs of large-128"
