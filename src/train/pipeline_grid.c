@@ -42,11 +42,13 @@ static int64_t nearest_stages(const Grid *g, int64_t stages, int64_t ranks)
     return best;
 }
 
-/* The multiple of the places next to `ranks`; of two the larger. */
+/* The allowed number of ranks next to `ranks`, for an allowed number of stages; of two the larger. */
 static int64_t nearest_ranks(const Grid *g, int64_t stages, int64_t ranks)
 {
-    int64_t places = places_of(g, stages, 0), below = ranks / places * places;
-    return below > 0 && ranks - below < below + places - ranks ? below : below + places;
+    for (int64_t by = 0;; by++) {
+        if (grid_allowed(g, stages, ranks + by)) return ranks + by;
+        if (by < ranks && grid_allowed(g, stages, ranks - by)) return ranks - by;
+    }
 }
 
 /* What fits the same ranks, and what fits the stages asked for, or those next to them; in front of each `schedule`. */

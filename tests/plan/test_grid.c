@@ -82,6 +82,9 @@ static void test_words(void **state)
     assert_message(
         "--pipeline 1f1b with 4 stages takes 4 ranks, a multiple or a divisor; there are 6: give --stages 3, "
         "or --stages 4 --ranks 8");
+    t = (Case){PIPELINE_1F1B, 12, {.stages = 6, .stage_chunks = 2}, 4}; /* 3 ranks of 2 stages each are next */
+    assert_status(take(&t, &grid), E_USAGE);
+    assert_message("there are 4: give --stages 4, or --stages 6 --ranks 3");
     t = (Case){PIPELINE_INTERLEAVED, 3, {.stages = 4, .stage_chunks = 4}, 1};
     assert_status(take(&t, &grid), E_USAGE);
     assert_message("has 4 stages at least, and the model has 3 layers");
