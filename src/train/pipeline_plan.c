@@ -220,9 +220,10 @@ static Status check_virtual(const PlanInput *in, const PipelineGrid *grid)
     int replicas = grid->replicas * grid->directions;
     if (!in->virtual_ranks || in->virtual_ranks == replicas) return OK;
     return fail(E_USAGE,
-                "--virtual-ranks %lld with --pipeline %s: each replica is a virtual rank, and there are %d. "
+                "--virtual-ranks %lld with --pipeline %s: each replica is a virtual rank, and there %s %d. "
                 "Give --virtual-ranks %d, or other --stages or ranks",
-                (long long)in->virtual_ranks, pipeline_name(grid->shape.kind), replicas, replicas);
+                (long long)in->virtual_ranks, pipeline_name(grid->shape.kind), replicas == 1 ? "is" : "are", replicas,
+                replicas);
 }
 
 Status pipeline_plan(const PipelineRequest *r, PipelineKind kind, PipelinePlan *p)
