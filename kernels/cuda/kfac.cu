@@ -1,6 +1,6 @@
 /* K-FAC's statistics, the inverses' use, and preconditioned gradients. Products are those of product.h. Nothing is a
    host value: without statistics to gather, or inverses to use, results are computed and left out. */
-#include "kernels/cuda/kernel.cuh"
+#include "kernels/cuda/rows.cuh"
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/product.h"
@@ -18,15 +18,17 @@ static unsigned striding(int64_t n) { return min(cuda_blocks(n, THREADS), (unsig
 
 /* ---- CURVATURE: the columns of the real rows are copied, because rows of the bucket beyond them need not be 0 ---- */
 
+/* A thread has a group of a row. `wide`: each of them begins on 16 bytes. */
 template <typename T>
-__global__ void real_rows_kernel(T *to, const T *x, int64_t rows, int64_t cols, int64_t first, int64_t n,
+__global__ void real_rows_kernel(T *to, const T *x, int64_t rows, int64_t cols, int64_t first, int64_t n, bool wide,
                                  const Ctl *ctl)
 {
-    int64_t at = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * 8, row = at / n;
-    float v[8] = {};
+    int64_t groups = (n + GROUP - 1) / GROUP, i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    int64_t row = i / groups, column = i % groups * GROUP;
+    float v[GROUP] = {};
     if (row >= rows) return;
-    if (row < ctl->n_tokens && ctl->kfac_tokens != 0) load8(x + row * cols + first + at % n, v);
-    store8(to + at, v);
+    if (row < ctl->n_tokens && ctl->kfac_tokens != 0) load_group(x + row * cols + first + column, n - column, wide, v);
+    store_group(to + row * n + column, n - column, wide, v);
 }
 
 static Product curvature_product(const OpCall *call, const RowCounts *rows)
@@ -67,12 +69,11 @@ Status cuda_curvature(const OpCall *call, const RowCounts *rows)
     Product p = curvature_product(call, rows);
     int64_t n = call->attr.curvature.n, first = call->attr.curvature.first;
     (void)cuda_scratch(call, cuda_curvature_scratch(call, rows));
-    CHECK(n % 8 == 0 && first % 8 == 0 && x->cols % 8 == 0, "%lld columns of %lld from %lld on", (long long)n,
-          (long long)x->cols, (long long)first);
+    bool wide = n % GROUP == 0 && first % GROUP == 0 && x->cols % GROUP == 0;
     CUDA_BY_TYPE(x->dtype, T,
-                 TRY(CUDA_LAUNCH((real_rows_kernel<T>), cuda_blocks(p.shape.k * n / 8, THREADS), THREADS, 0,
-                                 static_cast<T *>(const_cast<void *>(p.a)), cuda_data<const T>(x), p.shape.k, x->cols,
-                                 first, n, op_ctl(call))));
+                 TRY(CUDA_LAUNCH((real_rows_kernel<T>), cuda_blocks(p.shape.k * ((n + GROUP - 1) / GROUP), THREADS),
+                                 THREADS, 0, static_cast<T *>(const_cast<void *>(p.a)), cuda_data<const T>(x),
+                                 p.shape.k, x->cols, first, n, wide, op_ctl(call))));
     return product_run(&p);
 }
 

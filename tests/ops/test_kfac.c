@@ -16,8 +16,9 @@ static void curvature(OpCase *c, Dtype dtype, int64_t rows, int64_t real, int64_
 
 static void test_curvature(void **state)
 {
-    static const int64_t shapes[][5] = {
-        {64, 64, 8, 0, 8}, {64, 37, 24, 8, 8}, {128, 128, 96, 64, 32}, {192, 129, 40, 0, 40}, {64, 0, 16, 0, 16}};
+    static const int64_t shapes[][5] = {{64, 64, 8, 0, 8},     {64, 37, 24, 8, 8}, {128, 128, 96, 64, 32},
+                                        {192, 129, 40, 0, 40}, {64, 0, 16, 0, 16}, {64, 50, 60, 20, 20},
+                                        {64, 64, 9, 0, 9}};
     (void)state;
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int d = 0; d < N_COMPUTE; d++) {
