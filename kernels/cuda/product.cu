@@ -47,6 +47,7 @@ static struct {
 /* How a shape is computed. */
 typedef struct {
     bool by_loops, decided; /* decided: timing would not change it */
+    bool ran;               /* so its kernels are loaded */
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, c; /* of the library's a and b: our b and a */
     cublasLtMatmulAlgo_t algorithm;
@@ -370,10 +371,17 @@ static Status product_choose(const Product *p, bool timing, Prepared **how)
 
 static bool is_empty(const ProductShape *s) { return s->m == 0 || s->n == 0 || s->k == 0; }
 
+/* A kernel of the library is loaded at its first use, for which CUDA may wait until the GPU is idle: not in a
+   pipeline's step, where a message may be waiting for a rank that waits for this one. */
 Status product_prepare(const Product *p)
 {
     Prepared *how;
-    return is_empty(&p->shape) ? OK : product_choose(p, p->a && p->b && p->c, &how);
+    bool runs = p->a && p->b && p->c;
+    if (is_empty(&p->shape)) return OK;
+    TRY(product_choose(p, runs, &how));
+    if (!runs || how->ran || how->by_loops) return OK;
+    how->ran = true;
+    return product_multiply(p, how);
 }
 
 Status product_run(const Product *p)

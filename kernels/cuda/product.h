@@ -40,8 +40,8 @@ const char *product_describe(void); /* library and version */
 size_t product_workspace(void);     /* bytes of scratch that any product may use; a multiple of 256 */
 void product_imagine(int major);    /* product_workspace for this compute capability, while none is open */
 /* Chooses the algorithm for a shape and keeps it; called at bind. An earlier run's choice comes first. Without one the
-   candidates are timed in the operands, which overwrites c and workspace; without operands (a, b or c NULL) the
-   library's first is taken. */
+   candidates are timed in the operands; without operands (a, b or c NULL) the library's first is taken. With operands
+   it runs once, so that no step loads a kernel: c and workspace are overwritten. */
 Status product_prepare(const Product *product);
 Status product_run(const Product *product);
 /* In product_loops.cu: the same sums by plain loops, for a shape that cuBLASLt does not take; and a product without
