@@ -5,10 +5,16 @@
 /* Of a GPU's thread blocks, for each wire: a message that waits for its peer keeps them. */
 enum { WIRE_BLOCKS = 2 };
 
-/* CUDA's queues: lanes that share one wait for each other, and so may ranks. */
+/* CUDA's queues: lanes that share one wait for each other, and so may ranks; or each launch waits for its end. */
 static Status check_queues(void)
 {
-    const char *set = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    const char *set = getenv("CUDA_DEVICE_MAX_CONNECTIONS"), *blocking = getenv("CUDA_LAUNCH_BLOCKING");
+    if (blocking && atoi(blocking) != 0)
+        return fail(
+            E_USAGE,
+            "CUDA_LAUNCH_BLOCKING=%s: a pipeline between GPUs begins messages that end in later works, and must "
+            "not wait for each. Unset it (CAIRN_CUDA_SYNC=1 waits for our kernels), or use --comm gloo",
+            blocking);
     if (!set || atoi(set) >= DEVICE_LANES) return OK;
     return fail(E_USAGE,
                 "CUDA_DEVICE_MAX_CONNECTIONS=%s: a pipeline between GPUs has %d lanes, which must not wait for each "

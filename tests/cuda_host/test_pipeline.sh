@@ -123,7 +123,7 @@ else
     complain "nothing is saved in lost: $(tail -n 1 lost.0)"
 fi
 
-# A link of NCCL fails; CUDA would give lanes one queue.
+# A link of NCCL fails; CUDA would give lanes one queue, or wait for each launch.
 if [ "$nccl" = nccl ]; then
     CAIRN_TEST_NCCL_BREAKS=1:30 start 2 broken "${long[@]}" --output-dir broken --pipeline 1f1b --comm nccl
     ended 77
@@ -132,6 +132,9 @@ if [ "$nccl" = nccl ]; then
     CUDA_DEVICE_MAX_CONNECTIONS=1 start 2 queues "${long[@]}" --output-dir queues --pipeline 1f1b --comm nccl
     ended 2
     grep -q 'CUDA_DEVICE_MAX_CONNECTIONS=1: a pipeline between GPUs has 11 lanes' queues.0 || complain "$(tail -n 1 queues.0)"
+    CUDA_LAUNCH_BLOCKING=1 start 2 blocking "${long[@]}" --output-dir blocking --pipeline 1f1b --comm nccl
+    ended 2
+    grep -q 'CUDA_LAUNCH_BLOCKING=1: a pipeline between GPUs begins messages' blocking.0 || complain "$(tail -n 1 blocking.0)"
 fi
 
 # pretraining: the two gradients of the word embedding on two devices, and on one
