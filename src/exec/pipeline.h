@@ -46,6 +46,8 @@ void exec_pipeline_close(ExecPipeline *p); /* takes NULL; after a failure too */
 /* Staging buffers of a place, each of a boundary's bytes: those between places, which between GPUs lie in the device's
    memory; or (`handed`) those between its own chunks, in the host's. */
 int exec_pipeline_buffers(const Pipeline *shape, int place, bool handed);
+/* Those that lie in the device's memory, or in the host's. `by_devices`: places are connected by NCCL. */
+int exec_pipeline_staging(const Pipeline *shape, int place, bool by_devices, bool device);
 
 /* What all places know beforehand. Of chimera each direction has its own micro-batches; else the first is all. */
 typedef struct {

@@ -50,6 +50,13 @@ int exec_pipeline_buffers(const Pipeline *s, int place, bool handed)
     return buffers;
 }
 
+int exec_pipeline_staging(const Pipeline *s, int place, bool by_devices, bool device)
+{
+    int sent = exec_pipeline_buffers(s, place, false);
+    if (device) return by_devices ? sent : 0;
+    return exec_pipeline_buffers(s, place, true) + (by_devices ? 0 : sent);
+}
+
 /* ---- wires ---- */
 
 /* All ranks open them in this order. Neighbours of both sides alternate, so that pairs of places open theirs at the
@@ -104,11 +111,7 @@ static void add_inbox(ExecPipeline *p, const Channel *c)
 
 static size_t memory_bytes(const ExecPipeline *p, bool device)
 {
-    bool wires = p->o.n_wires > 0;
-    int handed = exec_pipeline_buffers(pipeline_shape(p), p->o.place, true),
-        sent = exec_pipeline_buffers(pipeline_shape(p), p->o.place, false);
-    int buffers = device ? (wires ? sent : 0) : handed + (wires ? 0 : sent);
-    return (size_t)buffers * p->o.boundary;
+    return (size_t)exec_pipeline_staging(pipeline_shape(p), p->o.place, p->o.n_wires > 0, device) * p->o.boundary;
 }
 
 static Status open_memory(ExecPipeline *p)

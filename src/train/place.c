@@ -255,18 +255,14 @@ Pipeline place_evaluation(const PipelinePlace *p)
     return one;
 }
 
-static int staging_buffers(const PipelinePlace *p, const Pipeline *of, bool device)
-{
-    int handed = exec_pipeline_buffers(of, p->number, true), sent = exec_pipeline_buffers(of, p->number, false);
-    return device ? (p->by_devices ? sent : 0) : handed + (p->by_devices ? 0 : sent);
-}
-
 size_t place_staging(const PipelinePlace *p, const RunPlan *plan, bool device)
 {
     const Pipeline evaluation = place_evaluation(p);
-    size_t bytes = (size_t)staging_buffers(p, shape(p), device) * place_boundary(p, &plan->train);
+    size_t bytes =
+        (size_t)exec_pipeline_staging(shape(p), p->number, p->by_devices, device) * place_boundary(p, &plan->train);
     if (plan->input.evaluation)
-        bytes += (size_t)staging_buffers(p, &evaluation, device) * place_boundary(p, &plan->eval);
+        bytes += (size_t)exec_pipeline_staging(&evaluation, p->number, p->by_devices, device) *
+                 place_boundary(p, &plan->eval);
     return bytes;
 }
 
