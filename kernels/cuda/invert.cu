@@ -31,7 +31,7 @@ static_assert(SPACE >= 2 * LOADED * SIDE, "both need room");
 /* What the device knows of a call. */
 struct InvertState {
     double scale, gamma;
-    float ready;       /* what is left there where all is good */
+    float ready;       /* the output *ready after a success */
     int32_t good;      /* the matrix has a damping, and was not given up */
     int32_t bad_pivot; /* in its sweep */
 };
