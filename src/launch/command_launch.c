@@ -66,7 +66,8 @@ void launch_take_signals(Launch *l)
 /* ---- watching ---- */
 
 /* How long ranks that still run may go on after the others' ends: INFINITY, unless all of them are frozen. A rank that
-   reported a loss was alive then, and may be saving, unless survivors say that it is silent. */
+   reported a loss was alive then, and may be saving, unless survivors say that it is silent. It gets more time where
+   they have not saved, for it may go on and save. */
 static double patience_left(Launch *l)
 {
     Fleet *f = &l->fleet;
@@ -82,7 +83,7 @@ static double patience_left(Launch *l)
         if (survived) r->frozen = store_server_frozen(l->store, i);
         if (r->ended || fleet_host_of(f, i)->lost) continue;
         if (!r->frozen) return INFINITY;
-        if (survived) patience = test_seconds("SAVED_GRACE", SAVED_GRACE_S);
+        if (survived && !store_server_saved(l->store)) patience = test_seconds("SAVED_GRACE", SAVED_GRACE_S);
     }
     return patience;
 }

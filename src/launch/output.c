@@ -61,6 +61,15 @@ static bool is_important(const char *line)
     return false;
 }
 
+/* The line without the name that a rank's log puts before it (base/log.h): the launcher has its own. */
+static const char *without_name(int rank, const char *line)
+{
+    char name[32];
+    int n = snprintf(name, sizeof name, "rank %d on ", rank);
+    const char *end = strncmp(line, name, (size_t)n) == 0 ? strstr(line, ": ") : NULL;
+    return end && is_important(end + 2) ? end + 2 : line;
+}
+
 static bool was_shown(Output *o, const char *line)
 {
     for (int k = 0; k < KNOWN_LINES; k++)
@@ -71,6 +80,7 @@ static bool was_shown(Output *o, const char *line)
 
 void output_line(Output *o, int rank, const char *host, int stream, const char *line)
 {
+    line = without_name(rank, line);
     if (rank == 0) {
         if (is_important(line)) was_shown(o, line);
         show_line(stream, rank, NULL, line);

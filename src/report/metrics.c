@@ -173,23 +173,48 @@ static int64_t last_step(const Buf *text, size_t kept)
     return kept > 0 ? step_of(text->data + begin, kept - begin) : 0;
 }
 
-Status metrics_complete(const char *output_dir, const StepRecord *r)
+/* Appends the line of that step to a file whose last line is of the step before, or that is missing. */
+static Status complete(const char *path, int64_t step, const Buf *line)
 {
     Status status = OK;
-    Buf text = {0}, line = {0};
+    Buf text = {0};
     int fd = -1;
-    char *path = file_join(output_dir, "metrics.jsonl");
-    TRY_DONE(file_read(path, (size_t)4 << 30, &text));
-    size_t kept = keep_until(&text, r->step);
-    if (last_step(&text, kept) != r->step - 1) goto done;
-    TRY_DONE(open_lines(path, r->step, &fd, NULL));
-    metrics_line(r, &line);
-    status = write_line(fd, path, &line);
+    bool there = file_exists(path);
+    if (there) TRY_DONE(file_read(path, (size_t)4 << 30, &text));
+    if (there && last_step(&text, keep_until(&text, step)) != step - 1) goto done;
+    TRY_DONE(open_lines(path, step, &fd, NULL));
+    status = write_line(fd, path, line);
 done:
     if (fd >= 0) close(fd);
     buf_free(&text);
+    return status;
+}
+
+Status metrics_complete(const char *output_dir, const StepRecord *r)
+{
+    Buf line = {0};
+    char *path = file_join(output_dir, "metrics.jsonl");
+    metrics_line(r, &line);
+    Status status = complete(path, r->step, &line);
     buf_free(&line);
     free(path);
+    return status;
+}
+
+Status metrics_join(const char *output_dir, const char *other)
+{
+    enum { LINE_MOST = 1 << 16 };
+    Status status = OK;
+    Buf line = {0};
+    char *path = file_join(output_dir, "metrics.jsonl"), *from = file_join(other, "metrics.jsonl");
+    if (!file_exists(from)) goto done;
+    TRY_DONE(file_read(from, LINE_MOST, &line));
+    int64_t step = step_of(line.data, line.len);
+    if (step > 0 && line.data[line.len - 1] == '\n') status = complete(path, step, &line);
+done:
+    buf_free(&line);
+    free(path);
+    free(from);
     return status;
 }
 

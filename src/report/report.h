@@ -46,8 +46,11 @@ Status metrics_step(Metrics *m, const StepRecord *r);
 /* trained_s of the last step that the file had when it was opened; 0: none. */
 double metrics_trained(const Metrics *m);
 void metrics_line(const StepRecord *r, Buf *line); /* its line of metrics.jsonl */
-/* Adds the line of step r->step where exactly that line is missing, because rank 0 was lost before it wrote it. */
+/* Adds the line of step r->step where exactly that line is missing, because rank 0 was lost before it wrote it. A file
+   that is missing gets it as its only line. */
 Status metrics_complete(const char *output_dir, const StepRecord *r);
+/* The same with the only line of the file in the folder `other`, if there is one. */
+Status metrics_join(const char *output_dir, const char *other);
 /* A figure of an evaluation during training: to eval.jsonl and TensorBoard ("eval/dev_matched/accuracy"). Without `m`
    (NULL) it does nothing. */
 Status metrics_eval(Metrics *m, int64_t step, const char *split, const char *metric, double value);

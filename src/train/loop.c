@@ -95,11 +95,15 @@ static Status save_surviving(void *loop, const SurviveFrom *from)
 {
     Loop *l = loop;
     if (from->set)
-        return persist_write(from->list, from->set, from->rank, l->run->c->output_dir, (int)l->run->c->keep, from->fill,
+        return persist_write(from->list, from->set, from->rank, from->folder, (int)l->run->c->keep, from->fill,
                              from->fill_context);
-    if (!l->saving) TRY(saving_open(&l->saving, l->run));
+    if (l->saving && strcmp(from->folder, l->run->c->output_dir) != 0) { /* rank 0's */
+        saving_close(l->saving);
+        l->saving = NULL;
+    }
+    if (!l->saving) TRY(saving_open(&l->saving, l->run, from->folder));
     if (!ranks_first(l->ranks) && l->record.step == l->progress->step &&
-        metrics_complete(l->run->c->output_dir, &l->record) != OK)
+        metrics_complete(from->folder, &l->record) != OK)
         log_warn("%s", status_message());
     saving_fill_by(l->saving, from->fill, from->fill_context);
     TRY(loop_save_alone(l));
@@ -113,7 +117,7 @@ static Status open_outputs(Loop *l)
 {
     Run *run = l->run;
     int64_t step = l->progress->step, total = run->schedule.total_steps;
-    TRY(saving_open(&l->saving, run));
+    TRY(saving_open(&l->saving, run, run->c->output_dir));
     TRY(metrics_open(&l->metrics, run->c->output_dir, step));
     l->trained_s = metrics_trained(l->metrics);
     l->display = progress_open(total, step, run->c->log_every);

@@ -11,6 +11,7 @@
 #include "train/place.h"
 #include "train/result.h"
 #include "train/signals.h"
+#include "train/spare.h"
 #include "train/verify.h"
 
 bool run_first(const Run *r) { return ranks_first(r->ranks); }
@@ -94,13 +95,14 @@ static Status find_carried(Run *r)
     return OK;
 }
 
-/* Removes what killed writers left in the output folder and in its best/. */
+/* Removes what killed writers left in the output folder and in its best/, and takes what survivors saved beside. */
 static Status take_output(Run *r)
 {
     char *best = file_join(r->c->output_dir, "best");
     Status status = lock_take(&r->lock, r->c->output_dir);
     if (status == OK) status = file_remove_temporaries(r->c->output_dir);
     if (status == OK) status = file_remove_temporaries(best);
+    if (status == OK) status = spare_join(r->c->output_dir);
     free(best);
     return status;
 }

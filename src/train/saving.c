@@ -40,11 +40,11 @@ void saving_state(const Run *run, Buf *out)
     buf_printf(out, " \"fingerprint\": %s,\n \"config\": %s}\n", run->fingerprint.data, run->config_json.data);
 }
 
-Status saving_open(Saving **saving, const Run *run)
+Status saving_open(Saving **saving, const Run *run, const char *folder)
 {
     Saving *s = *saving = mem_alloc(sizeof *s);
     s->run = run;
-    return saver_init(&s->saver, run->c->output_dir, (int)run->c->keep, session_save_buffer(&run->session));
+    return saver_init(&s->saver, folder, (int)run->c->keep, session_save_buffer(&run->session));
 }
 
 void saving_keep_one_more(Saving *s) { s->saver.keep += s->saver.keep > 0; } /* 0: all */

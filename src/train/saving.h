@@ -15,7 +15,8 @@ void saving_state(const Run *run, Buf *out);
    or a value out of its range. The caller frees *doc. */
 Status saving_read(const char *name, const Buf *text, int64_t step, Json **doc, TrainProgress *progress);
 
-Status saving_open(Saving **saving, const Run *run); /* the caller closes it, also after a failure */
+/* Saves go into `folder`. The caller closes it, also after a failure. */
+Status saving_open(Saving **saving, const Run *run, const char *folder);
 /* Before moments are collected into the save buffer: waits for the previous save, which reads from there. */
 void saving_wait_buffer(Saving *s);
 /* Makes the state readable by the host. On a host backend it stays in place. On a device it is copied into the save

@@ -4,18 +4,17 @@
 #include <string.h>
 
 #include "base/test_switch.h"
-#include "state/checkpoint.h"
 #include "state/lock.h"
 #include "state/snapshot.h"
 #include "train/ranks.h"
+#include "train/spare.h"
 #include "train/team.h"
 
 #define WAIT_MOST 5.0 /* seconds for the others to announce themselves */
-/* Seconds for the folder's lock: of a rank 0 that was just killed; of a leader that was killed or is frozen; and of
-   others, if the store died with rank 0 and all survivors try to save. */
-#define LOCK_FIRST 1.0
-#define LOCK_AGAIN 5.0
-#define LOCK_MOST  10.0
+/* Seconds for the folder's lock: of a process that was just killed, or is frozen; and of others, if the store died with
+   rank 0 and all survivors try to save. These use one spare folder, each after the other. */
+#define LOCK_WAIT 1.0
+#define LOCK_MOST 10.0
 
 /* Compares run numbers, because the same path may be another folder on another host. */
 static bool same_folder(const char *output_dir, Digest run)
@@ -34,6 +33,8 @@ typedef struct {
     SnapshotSet set;            /* the leader's choice among all members' pieces */
     int64_t step;               /* that this rank can save */
     FolderLock lock, *own_lock; /* own_lock: the run's, which rank 0 has */
+    int place;                  /* the leader's: SPARE_NONE or the spare folder that it writes into */
+    char *folder;               /* its path */
     bool saved;                 /* the leader's: the step is on disk */
     Buf missing;                /* the gaps of newer generations in all members' memory */
     Buf why;                    /* text for the user: the rank that saves, or the reason why none does */
@@ -64,17 +65,11 @@ static void explain_no_save(Survivor *s)
    this rank was frozen. Waits for rank 0's save in the background, which may be newer. */
 static bool saved_already(Survivor *s)
 {
-    CheckpointList list = {0};
-    bool saved = false;
     if (s->saving && s->scattered) (void)saving_wait(s->saving);
-    if (checkpoint_find(s->run->c->output_dir, &list) != OK) return false;
-    for (int i = 0; i < list.count && list.items[i].step >= s->step && !saved; i++) {
-        saved = checkpoint_verify(list.items[i].path, NULL, NULL) == OK;
-        s->saved = saved;
-        if (saved) buf_printf(&s->why, "Step %lld is saved already", (long long)list.items[i].step);
-    }
-    checkpoint_list_free(&list);
-    return saved;
+    int64_t step = spare_saved(s->run->c->output_dir, s->step);
+    s->saved = step >= 0;
+    if (s->saved) buf_printf(&s->why, "Step %lld is saved already", (long long)step);
+    return s->saved;
 }
 
 /* Announces this rank, and finds the rank that leads the save. */
@@ -107,7 +102,8 @@ static Status read_own(void *session, int array, int64_t begin, int64_t end, flo
 static TeamSource source_of(Survivor *s)
 {
     const Session *session = &s->run->session;
-    return (TeamSource){.out = s->run->c->output_dir,
+    return (TeamSource){.out = s->folder ? s->folder : s->run->c->output_dir,
+                        .place = s->place,
                         .params = &session->whole->params,
                         .read = read_own,
                         .context = (void *)(uintptr_t)session,
@@ -119,7 +115,10 @@ static TeamSource source_of(Survivor *s)
 static Status save_with_team(Survivor *s, SurviveSave save, void *context)
 {
     TeamFill fill = {&s->team, source_of(s), s->step};
-    SurviveFrom from = {.list = &s->held.list, .set = s->scattered ? &s->set : NULL, .rank = ranks_rank(s->run->ranks)};
+    SurviveFrom from = {.folder = s->folder,
+                        .list = &s->held.list,
+                        .set = s->scattered ? &s->set : NULL,
+                        .rank = ranks_rank(s->run->ranks)};
     if (s->team.count > 1) {
         from.fill = team_fill;
         from.fill_context = &fill;
@@ -127,14 +126,27 @@ static Status save_with_team(Survivor *s, SurviveSave save, void *context)
     return save(context, &from);
 }
 
-/* Takes the folder's lock, and saves if the folder lacks the step. Members that fail are left out of the next attempt;
-   a leader with the whole state has written it alone then. */
+/* The output folder, if its lock can be had in time, else a spare one. */
+static Status take_folder(Survivor *s)
+{
+    const char *out = s->run->c->output_dir;
+    Status status = OK;
+    if (!s->own_lock->open)
+        status = s->team.deaf ? spare_take(&s->lock, out, LOCK_MOST, LOCK_MOST, 1, &s->place)
+                              : spare_take(&s->lock, out, LOCK_WAIT, 0, ranks_size(s->run->ranks), &s->place);
+    s->folder = spare_path(out, s->place);
+    if (status == OK && s->place != SPARE_NONE)
+        log_warn("%s is in use by a process that does not answer; this rank saves in %s", out, s->folder);
+    return status;
+}
+
+/* Takes a folder's lock, and saves if no folder has the step. Members that fail are left out of the next attempt; a
+   leader with the whole state has written it alone then. */
 static void lead(Survivor *s, SurviveSave save, void *context, bool *done)
 {
     const Run *run = s->run;
     bool locked = s->own_lock->open;
-    double patience = s->team.deaf ? LOCK_MOST : s->team.round ? LOCK_AGAIN : LOCK_FIRST;
-    if (!locked && lock_take_within(&s->lock, run->c->output_dir, patience) != OK) {
+    if (take_folder(s) != OK) {
         buf_printf(&s->why, "Nothing is saved: %s", status_message());
         return;
     }
@@ -155,7 +167,7 @@ static void lead(Survivor *s, SurviveSave save, void *context, bool *done)
     s->saved = *done;
     if (*done)
         buf_printf(&s->why, "Step %lld of %lld is saved in %s", (long long)s->step,
-                   (long long)run->schedule.total_steps, run->c->output_dir);
+                   (long long)run->schedule.total_steps, s->folder);
     if (*done && s->team.writers > 1) buf_printf(&s->why, " by %d ranks", s->team.writers);
     if (!*done) buf_printf(&s->why, "Step %lld could not be saved: %s", (long long)s->step, status_message());
 }
@@ -200,6 +212,7 @@ Status survive(Run *run, Snapshots *snapshots, Saving *saving, SurviveSave save,
     Survivor s = {.run = run,
                   .own_lock = &run->lock,
                   .saving = saving,
+                  .place = SPARE_NONE,
                   .scattered = session_scattered(&run->session),
                   .step = run->progress.step};
     bool done = false;
@@ -229,6 +242,7 @@ Status survive(Run *run, Snapshots *snapshots, Saving *saving, SurviveSave save,
     persist_free(&s.held);
     buf_free(&s.missing);
     buf_free(&s.why);
+    free(s.folder);
     free(lost);
     return E_PEER;
 }

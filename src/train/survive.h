@@ -8,9 +8,10 @@
 #include "train/snapshots.h"
 #include "train/train.h"
 
-/* How the leader saves: `set` from memory, of whose pieces rank `rank` has some in `list`; or, where `set` is NULL, its
-   own state. `fill` (TrainingState.fill; may be NULL) brings in the others. */
+/* How the leader saves, into `folder`, whose lock it holds: `set` from memory, of whose pieces rank `rank` has some in
+   `list`; or, where `set` is NULL, its own state. `fill` (TrainingState.fill; may be NULL) brings in the others. */
 typedef struct {
+    const char *folder;
     const SnapshotList *list;
     const SnapshotSet *set;
     int rank;
@@ -20,11 +21,12 @@ typedef struct {
 typedef Status (*SurviveSave)(void *context, const SurviveFrom *from);
 
 /* After E_PEER; continues its message. Each survivor announces through the rendezvous store what it can write. The
-   lowest that does so within a few seconds calls `save` under the output folder's lock, so two never lead. The others
-   write their parts and wait for its end, because a launcher may end all when one ends. If the leader ends or freezes
-   meanwhile, they meet again. `save` is called again without the members that failed. Rank 0 gives its lock of the
-   folder back if it does not lead. `saving`: rank 0's, whose last save ends before; may be NULL. `saved`: this rank's
-   own state is saved, so snapshots are not needed. Always E_PEER. */
+   lowest that does so within a few seconds calls `save` under the output folder's lock, so two never lead; where a
+   frozen process holds that lock, under the lock of a spare folder (train/spare.h). The others write their parts and
+   wait for its end, because a launcher may end all when one ends. If the leader ends or freezes meanwhile, they meet
+   again. `save` is called again without the members that failed. Rank 0 gives its lock of the folder back if it does
+   not lead. `saving`: rank 0's, whose last save ends before; may be NULL. `saved`: this rank's own state is saved, so
+   snapshots are not needed. Always E_PEER. */
 Status survive(Run *run, Snapshots *snapshots, Saving *saving, SurviveSave save, void *context, bool *saved);
 
 #endif

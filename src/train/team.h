@@ -31,7 +31,8 @@ typedef struct {
 
 /* What the members write from. */
 typedef struct {
-    const char *out; /* the output folder */
+    const char *out; /* the output folder; of the leader the folder that it saves into */
+    int place;       /* of the leader: that folder (train/spare.h), which the members learn from its plan */
     const ParamTable *params;
     CheckpointRead read; /* of the own state */
     void *context;

@@ -3,13 +3,14 @@
 #include <string.h>
 
 #include "base/test_switch.h"
+#include "train/spare.h"
 #include "train/team_internal.h"
 
 #define ANSWER_S 30.0  /* for members that live, after the leader's own part */
 #define END_S    120.0 /* for news of a leader that lives: a launcher may end all when one ends */
 
 typedef struct {
-    int64_t step;
+    int64_t step, place;
     int32_t writers, pieces;
 } Plan; /* `writers` ranks (int32_t) and `pieces` pieces follow */
 
@@ -89,6 +90,8 @@ static Status follow_plan(const Team *t, const TeamSource *source, int n, const 
     size_t ranks = (size_t)plan.writers * sizeof(int32_t), pieces = (size_t)plan.pieces * sizeof(SnapshotPiece);
     if (!whole || size != sizeof plan + ranks + pieces) return fail(E_PEER, "the leader's plan is cut");
     *step = plan.step;
+    char *folder = spare_path(source->out, (int)plan.place);
+    mine.out = folder;
     SnapshotPiece *copy = mem_array((size_t)plan.pieces, sizeof *copy); /* aligned */
     memcpy(copy, data + sizeof plan + ranks, pieces);
     mine.plan = plan.pieces ? copy : NULL;
@@ -103,6 +106,7 @@ static Status follow_plan(const Team *t, const TeamSource *source, int n, const 
         test_at("wrote", rank);
     }
     free(copy);
+    free(folder);
     answer_name(name, t->leader, n, t->comm->rank);
     if (status != OK) log_warn("this rank's part of the save: %s", status_message());
     if (status != OK || (asked && answer.len == 0)) {
@@ -290,7 +294,7 @@ Status team_fill(void *team_fill, const TrainingState *t)
     }
     int32_t *ranks = mem_array((size_t)team->count, sizeof *ranks);
     int writers = choose_writers(f, ranks);
-    Plan plan = {t->step, writers, s->n_plan};
+    Plan plan = {t->step, s->place, writers, s->n_plan};
     buf_append(&text, &plan, sizeof plan);
     buf_append(&text, ranks, (size_t)writers * sizeof *ranks);
     if (s->n_plan) buf_append(&text, s->plan, (size_t)s->n_plan * sizeof *s->plan);

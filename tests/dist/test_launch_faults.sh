@@ -42,13 +42,14 @@ advanced_by() {
 # shellcheck disable=SC2317 # by wait_until
 under_way() { [ "$(losses "$1" 2>/dev/null | wc -l)" -ge 3 ]; }
 
-# ---- a frozen rank, with --peer-timeout of the command ----
+# ---- a frozen rank, with --peer-timeout of the command. Rank 0 holds the folder's lock: the others save beside ----
+saves=('is saved in frozen0/survivors/0 by 2 ranks' '' 'is saved in frozen2 by 2 ranks')
 for lost in 0 2; do
     begin -- "${glue[@]}" --max-steps 100000 --output-dir "frozen$lost" --peer-timeout 5
     wait_until 60 under_way "frozen$lost" || complain "the run does not begin: $(cat launch.out)"
     kill -STOP "$(cat "pids/rank$lost")"
     ended 77 10
-    says "rank $lost on localhost was frozen (silent for 5 s), and was killed" \
+    says "rank $lost on localhost was frozen (silent for 5 s), and was killed" "${saves[lost]}" \
         "1 fault: rank $lost on localhost (1). Effective share of time (ETTR): "
     grep -q "\"start\": 0, \"rank\": $lost, \"host\": \"localhost\", \"what\": \"rank $lost on localhost was frozen" \
         "frozen$lost/faults.jsonl" || complain "faults.jsonl does not name the frozen rank: $(cat "frozen$lost/faults.jsonl")"
@@ -64,14 +65,16 @@ says "rank 1 on " " did not write its part: it has ended or is frozen" "is saved
     "1 of 3 ranks did not end in time" "error: rank 2 on localhost was killed by SIGKILL
 " "1 fault: rank 2 on localhost (1). Effective share of time (ETTR): "
 
-# ---- the rank that leads the save freezes with the folder's lock: the launcher does not wait for it ----
+unset CAIRN_TEST_SAVED_GRACE
+
+# ---- the rank that leads the save freezes with the folder's lock: the other one saves beside, and neither it nor the
+# launcher waits ----
 CAIRN_TEST_AT='planned-0=stop' begin -- "${glue[@]}" --max-steps 100000 --output-dir leader --peer-timeout 3
 wait_until 60 under_way leader || complain "the run does not begin: $(cat launch.out)"
 kill -KILL "$(cat pids/rank2)"
 ended 77 25
-says "1 of 3 ranks did not end in time" "error: rank 2 on localhost was killed by SIGKILL
+says "is saved in leader/survivors/0;" "1 of 3 ranks did not end in time" "error: rank 2 on localhost was killed by SIGKILL
 " "1 fault: rank 2 on localhost (1). Effective share of time (ETTR): "
-unset CAIRN_TEST_SAVED_GRACE
 
 # ---- two ranks killed in turn, in other ways: each is named, and the summary counts both ----
 # shellcheck disable=SC2317 # by wait_until
