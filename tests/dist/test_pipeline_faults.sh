@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Random faults, most of them kills of a random rank, in pipelines of all six schedules, half of them with K-FAC: the same
-# command resumes, loses few steps, and ends with the weights, moments, inverses, losses and results of ranks without a
-# pipeline and without a fault, to the last bit. CAIRN_TEST_FAULTS: number of faults (2; 60 under `test.sh deep`),
-# CAIRN_TEST_SECONDS: none begins after that time, CAIRN_TEST_STEPS: of a run, CAIRN_TEST_SEED.
+# Random faults, most of them kills of a random rank, in pipelines of all six schedules, two of them with a sharded
+# optimizer, half of them with K-FAC: the same command resumes, loses few steps, and ends with the weights, moments,
+# inverses, losses and results of ranks without a pipeline and without a fault, to the last bit. CAIRN_TEST_FAULTS:
+# number of faults (2; 60 under `test.sh deep`), CAIRN_TEST_SECONDS: none begins after that time, CAIRN_TEST_STEPS: of
+# a run, CAIRN_TEST_SEED.
 # shellcheck source=tests/dist/faults_lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/faults_lib.sh"
 
@@ -14,8 +15,9 @@ run=("${task[@]}" --max-steps "$steps" --batch-size 8 --micro-batch-tokens 64 --
 kfac=(--kfac-interval 5 --kfac-lag 3)
 
 # Ranks, replicas, flags.
-cases=("2 1 gpipe" "2 1 1f1b" "2 1 interleaved" "2 2 chimera" "2 1 zb-h1" "2 1 zb-v" "4 2 zb-h1 --stages 2")
-end=$((SECONDS + ${CAIRN_TEST_SECONDS:-100000})) first=$((RANDOM % ${#cases[@]}))
+cases=("4 2 1f1b --stages 2 --shard optimizer" "2 1 gpipe" "2 1 1f1b" "2 1 interleaved" "2 2 chimera" "2 1 zb-h1" "2 1 zb-v"
+    "4 2 zb-h1 --stages 2" "2 2 chimera --shard optimizer")
+end=$((SECONDS + ${CAIRN_TEST_SECONDS:-100000})) first=$(quick_or_deep 0 $((RANDOM % ${#cases[@]})))
 while [ "$faults" -lt "$most_faults" ] && [ "$SECONDS" -lt "$end" ] && [ "$failures" -le 5 ]; do
     read -r n replicas flags <<<"${cases[(first + rounds) % ${#cases[@]}]}"
     with=()
