@@ -66,8 +66,7 @@ static Status apply_defaults(Config *c)
     return OK;
 }
 
-/* The text of an advice, empty where no flag is near. Of the last call. */
-static const char *advice(Command command, const char *name, const char *before)
+const char *config_advice(Command command, const char *name, const char *before)
 {
     static char text[160];
     const char *nearest = config_nearest_flag(command, name);
@@ -76,8 +75,7 @@ static const char *advice(Command command, const char *name, const char *before)
     return text;
 }
 
-/* Sets an option by its own or another trainer's name. */
-static Status set_named(Config *c, int option, const ForeignName *foreign, const char *from, const char *text,
+Status config_set_named(Config *c, int option, const ForeignName *foreign, const char *from, const char *text,
                         ConfigSource source)
 {
     char own[4096];
@@ -91,75 +89,6 @@ static Status set_named(Config *c, int option, const ForeignName *foreign, const
     }
     if (option == OPTION_batch_size) c->batch_name = foreign ? foreign->name : NULL;
     return config_set_value(c, option, from, text, source);
-}
-
-/* Appends `path` as it is from here where it begins in `folder`. */
-static void put_path(const OptionInfo *o, const char *folder, const char *path, Buf *out)
-{
-    char *whole = file_join(folder, path);
-    bool stays =
-        !*path || *path == '/' || config_has_word(o, path) || (o->type == TYPE_PathOrName && !file_exists(whole));
-    buf_puts(out, stays ? path : whole);
-    free(whole);
-}
-
-/* Paths in a run.json begin in the folder where its run was started. */
-static void resolve_paths(int option, const char *folder, Buf *text)
-{
-    const OptionInfo *o = &config_table[option];
-    if (!config_is_path(o)) return;
-    Buf out = {0};
-    buf_puts(&out, "");
-    for (char *rest = text->data, *path; (path = strsep(&rest, o->type == TYPE_Paths ? "," : ""));) {
-        put_path(o, folder, path, &out);
-        if (rest) buf_puts(&out, ",");
-    }
-    buf_free(text);
-    *text = out;
-}
-
-/* One option of a file. `folder`: where its paths begin; "": here. */
-static Status apply_member(Config *c, const char *path, const char *folder, const char *key, const Json *v,
-                           bool seen[N_OPTIONS])
-{
-    const ForeignName *foreign = config_foreign_name(key);
-    int option = foreign ? foreign->option : config_option(key);
-    if (option == OPTION_config)
-        return fail(E_USAGE, "%s: '%s' is allowed only on the command line or in CAIRN_CONFIG", path, key);
-    if (option < 0 && !foreign)
-        return fail(E_USAGE, "%s: unknown option '%s'%s", path, key, advice(N_COMMANDS, key, ""));
-    if (option >= 0 && seen[option]) return fail(E_USAGE, "%s: '%s' is given twice", path, config_flag(option));
-    if (option >= 0) seen[option] = true;
-    Buf text = {0};
-    buf_puts(&text, "");
-    bool plain = config_json_text(v, &text);
-    if (plain && option >= 0 && *folder) resolve_paths(option, folder, &text);
-    Status status = plain ? set_named(c, option, foreign, path, text.data, FROM_FILE)
-                          : fail(E_USAGE, "%s: '%s' must be a string, a number, true or false", path, key);
-    buf_free(&text);
-    return status;
-}
-
-/* `read` keeps the file for the second pass, because a pipe can be read only once. */
-static Status apply_file(Config *c, const char *path, Json **read)
-{
-    bool seen[N_OPTIONS] = {false};
-    Status status = *read ? OK : js_read(path, read);
-    if (status != OK) return status == E_FORMAT ? E_USAGE : status; /* the file is part of the command */
-    const Json *record = js_get(*read, "config");                   /* a run.json has its options there */
-    const Json *options = js_kind(record) == JSON_KIND_OBJECT ? record : *read;
-    const Json *written = options == record ? js_get(*read, "format") : NULL;
-    int64_t format = written ? js_int(written, -1) : RUN_JSON_FORMAT;
-    if (format != RUN_JSON_FORMAT)
-        return fail(E_USAGE, "%s: expected a run.json of format %d, found format %lld: another version wrote it", path,
-                    RUN_JSON_FORMAT, (long long)format);
-    if (js_kind(options) != JSON_KIND_OBJECT) return fail(E_USAGE, "%s: expected a JSON object of options", path);
-    char here[4096];
-    const char *folder = options == record ? js_string(js_get(*read, "folder"), "") : "";
-    bool elsewhere = *folder && file_is_directory(folder) && !(getcwd(here, sizeof here) && strcmp(here, folder) == 0);
-    for (void *it = js_first(options); it; it = js_next(options, it))
-        TRY(apply_member(c, path, elsewhere ? folder : "", js_key(it), js_value(it), seen));
-    return OK;
 }
 
 /* CAIRN_ variables that are not options. */
@@ -192,7 +121,7 @@ static Status apply_environment(Config *c, char **environment, bool only_config)
         if (only_config && option != OPTION_config) continue;
         if (option < 0) {
             char nearest[160];
-            snprintf(nearest, sizeof nearest, "%s", advice(N_COMMANDS, lower, "CAIRN_"));
+            snprintf(nearest, sizeof nearest, "%s", config_advice(N_COMMANDS, lower, "CAIRN_"));
             for (char *p = strstr(nearest, "CAIRN_"); p && *p; p++)
                 *p = (char)(*p == '-' ? '_' : toupper((unsigned char)*p));
             return fail(E_USAGE, "the environment's %s is not an option%s. Unset it, or correct its name", name,
@@ -239,11 +168,11 @@ static Status parse_flag(const Config *c, const char *arg, Flag *f)
         if (!o || f->value || (o->type != TYPE_Switch && !is_yes_or_no(o))) f->option = -1;
     }
     if (f->option < 0 && !foreign)
-        return fail(E_USAGE, "unknown flag --%s%s. `cairn %s --help` lists all", name, advice(c->command, name, "--"),
-                    command);
+        return fail(E_USAGE, "unknown flag --%s%s. `cairn %s --help` lists all", name,
+                    config_advice(c->command, name, "--"), command);
     if (f->option >= 0 && !config_option_of(f->option, c->command))
         return fail(E_USAGE, "--%s is not a flag of `cairn %s`%s. `cairn %s --help` lists all", name, command,
-                    advice(c->command, name, "--"), command);
+                    config_advice(c->command, name, "--"), command);
     return OK;
 }
 
@@ -334,7 +263,7 @@ static Status apply_flags(Config *c, int argc, char **argv, bool only_config)
         }
         if (only_config && f.option != OPTION_config) continue;
         if (!only_config) note_repeated(c, times, f.option);
-        TRY(set_named(c, f.option, f.foreign, "the command line", f.value, FROM_FLAG));
+        TRY(config_set_named(c, f.option, f.foreign, "the command line", f.value, FROM_FLAG));
     }
     return OK;
 }
@@ -356,7 +285,7 @@ static Status apply_sources(Config *c, int argc, char **argv, char **environment
     TRY(apply_flags(c, argc, argv, true));
     if (c->help) return OK;
     char *file = mem_strdup(c->config);
-    Status status = *file ? apply_file(c, file, read) : OK;
+    Status status = *file ? config_apply_file(c, file, read) : OK;
     free(file);
     TRY(status);
     TRY(apply_environment(c, environment, false));

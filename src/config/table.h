@@ -55,6 +55,7 @@ bool config_accepts(int option, const char *text);
 void config_value_text(const Config *c, int option, Buf *out);
 /* Appends the text of a string, number or bool of a file. False for any other value. */
 bool config_json_text(const Json *v, Buf *text);
+
 /* ---- names.c: names that are not in the table ---- */
 
 /* A flag of another trainer. `values` has a word for each value that is taken: FROM=TO, FROM= for one without an
@@ -77,6 +78,18 @@ const char *config_foreign_command(const char *name); /* advice; NULL: unknown *
 /* The most similar name, NULL where none is. N_COMMANDS: flags of all commands. */
 const char *config_nearest_flag(Command command, const char *name);
 const char *config_nearest_command(const char *name);
+
+/* ---- between config.c and file.c ---- */
+
+/* "; the nearest is --batch-size", with `before` in front of the name; empty where no flag is near. Valid until the
+   next call. */
+const char *config_advice(Command command, const char *name, const char *before);
+/* Sets an option by its own name (`foreign` NULL) or another trainer's. */
+Status config_set_named(Config *c, int option, const ForeignName *foreign, const char *from, const char *text,
+                        ConfigSource source);
+/* The options of a --config file. *read keeps the file for a second pass, because a pipe can be read only once; NULL:
+   not yet read. */
+Status config_apply_file(Config *c, const char *path, Json **read);
 
 /* The title of the group that the option belongs to. */
 const char *config_group(int option);

@@ -15,7 +15,8 @@ static Channel find_channel(const Pipeline *s, int place, int chunk, bool in, in
     pipeline_home(s, other, s->kind == PIPELINE_CHIMERA ? chunk : 0, &c.peer, &k);
     c.stage = in ? own : other;
     if (c.peer == place && in) return c; /* the sender's buffers are read */
-    c.buffers = c.peer != place ? pipeline_buffers(s) : pipeline_consecutive(s->kind) ? 1 : s->micros + 1;
+    /* A handover is taken before the next one is made (schedule_verify). */
+    c.buffers = c.peer != place ? pipeline_buffers(s) : 1;
     return c;
 }
 

@@ -158,6 +158,20 @@ static int neighbour(const Schedule *s, int place, const Work *w, bool reads, in
     return home;
 }
 
+/* Between the chunks of a place a boundary has one buffer. */
+static Status check_handovers(const Verifier *v, int place)
+{
+    const Schedule *s = v->s;
+    for (int i = s->first[place]; i < s->first[place + 1]; i++) {
+        const Work *w = &s->works[i];
+        int chunk;
+        if (neighbour(s, place, w, false, &chunk) != place || w->micro == 0) continue;
+        if (*work_index(v, place, chunk, w->kind, w->micro - 1) > i)
+            return work_error(s, i, "makes a boundary before the last one was taken");
+    }
+    return OK;
+}
+
 static Link *link_of(const Verifier *v, const Work *w, int from, int to)
 {
     return &v->links[((is_forward(w) ? 0 : 1) * v->s->shape.places + from) * v->s->shape.places + to];
@@ -270,6 +284,7 @@ Status schedule_verify(const Schedule *s)
     for (int place = 0; place < places; place++) {
         v.next[place] = s->first[place];
         TRY_DONE(check_works(&v, place));
+        TRY_DONE(check_handovers(&v, place));
         for (int kind = 0; kind < N_ORDER_SLOTS; kind++) TRY_DONE(check_slots(&v, place, (SlotKind)kind));
         TRY_DONE(check_sums(&v, place));
     }

@@ -89,6 +89,7 @@ Status place_devices_open(const PipelineGrid *g, bool tied, Ranks *ranks, const 
 
 const char *place_devices_describe(const PlaceDevices *d)
 {
+    CHECK(d->holders || d->n_wires > 0, "devices of a place that has no other rank");
     return comm_device_describe(d->holders ? d->holders : d->wires[0].device);
 }
 

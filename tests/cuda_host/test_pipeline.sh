@@ -27,12 +27,10 @@ glue=(glue --model-config tiny/config.json --vocab tiny/vocab.txt --data-dir dat
     --max-grad-norm 0.05 --snapshot-steps 0)
 this=("${glue[@]}" --precision fp32 --max-steps 2)
 
-# same DIR DIR STEP: losses, weights and moments to the last bit
-same() {
+# same_losses DIR DIR STEPS: losses, weights and moments to the last bit
+same_losses() {
+    same "$@"
     cmp <(losses "$1") <(losses "$2") || complain "$2 has other losses than $1"
-    cmp "$1/model.safetensors" "$2/model.safetensors" || complain "$2 has other weights than $1"
-    cmp "$1/checkpoint-$3/optimizer.safetensors" "$2/checkpoint-$3/optimizer.safetensors" ||
-        complain "$2 has other moments than $1"
     [ "$(losses "$2" | wc -l)" -eq "$3" ] || complain "$2 has not $3 losses"
 }
 
@@ -43,7 +41,7 @@ piped() {
     out="$n of $* by $comm"
     start "$n" log "${this[@]}" --output-dir "$out" --comm "$comm" --pipeline "$@"
     ended 0
-    same "$like" "$out" 2
+    same_losses "$like" "$out" 2
     [ "$comm" = gloo ] || grep -q 'boundaries and gradients go from GPU to GPU: NCCL 0.0.1' log.0 ||
         complain "$out: the log does not name NCCL"
     [ "$(json_number "$out/run.json" measured_peak_bytes)" = "$(json_number "$out/run.json" planned_peak_bytes)" ] ||
@@ -82,7 +80,7 @@ for next in "2 --pipeline 1f1b --comm $nccl" "1"; do
     start "$n" staged "${this[@]}" --output-dir "$staged" "${saves[@]}" $schedule
     ended 0
     grep -q "resuming from .*checkpoint-1" staged.0 || complain "the run on $n ranks did not resume"
-    same plain1 "$staged" 2
+    same_losses plain1 "$staged" 2
 done
 
 # replicas, in bf16

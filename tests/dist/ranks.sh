@@ -53,6 +53,15 @@ equal_ranks() {
         complain "$1: the ranks ended with different weights: $(digests "$1" "$2" | tr '\n' ' ')"
 }
 
+# same DIR DIR STEP [kfac]: the weights of both runs, which ended with STEP, and their moments and inverses, to the last
+# bit.
+same() {
+    local file
+    for file in model.safetensors "checkpoint-$3/optimizer.safetensors" ${4:+"checkpoint-$3/$4.safetensors"}; do
+        cmp "$1/$file" "$2/$file" || complain "$2 has another $file than $1"
+    done
+}
+
 # near DIR DIR: the same losses, step by step, to rounding.
 near() {
     paste <(losses "$1") <(losses "$2") |

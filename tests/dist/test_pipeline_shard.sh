@@ -10,13 +10,6 @@ sed -i 's/"num_hidden_layers": 2/"num_hidden_layers": 4/' tiny/config.json
 glue=(glue --model-config tiny/config.json --vocab tiny/vocab.txt --data-dir "$sample" --do-train --batch-size 27
     --bucket-size 20KiB --max-grad-norm 0.05 --micro-batch-tokens 128 --schedule constant --warmup 0)
 
-# same DIR DIR STEP: weights and moments to the last bit
-same() {
-    cmp "$1/model.safetensors" "$2/model.safetensors" || complain "$2: other weights than $1"
-    cmp "$1/checkpoint-$3/optimizer.safetensors" "$2/checkpoint-$3/optimizer.safetensors" ||
-        complain "$2: other moments than $1"
-}
-
 # sharded RANKS REFERENCE SCHEDULE...: a run of "${this[@]}" by this pipeline equals the reference
 sharded() {
     local n=$1 like=$2

@@ -13,13 +13,6 @@ glue=(glue --model-config tiny/config.json --vocab tiny/vocab.txt --data-dir dat
     --max-grad-norm 0.05 --micro-batch-tokens 128)
 steps=(--max-steps 4)
 
-# same DIR DIR STEP: weights and moments to the last bit
-same() {
-    cmp "$1/model.safetensors" "$2/model.safetensors" || complain "$2: other weights than $1"
-    cmp "$1/checkpoint-$3/optimizer.safetensors" "$2/checkpoint-$3/optimizer.safetensors" ||
-        complain "$2: other moments than $1"
-}
-
 # piped RANKS REFERENCE SCHEDULE...: a run of "${this[@]}" by this pipeline equals the reference
 piped() {
     local n=$1 like=$2 out

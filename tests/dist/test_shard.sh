@@ -9,13 +9,6 @@ make_tiny_bert tiny
 glue=(glue --model-config tiny/config.json --vocab tiny/vocab.txt --data-dir "$sample" --do-train --batch-size 27
     --bucket-size 20KiB --max-grad-norm 0.05)
 
-# same DIR DIR STEP: weights and moments to the last bit
-same() {
-    cmp "$1/model.safetensors" "$2/model.safetensors" || complain "$2: other weights than $1"
-    cmp "$1/checkpoint-$3/optimizer.safetensors" "$2/checkpoint-$3/optimizer.safetensors" ||
-        complain "$2: other moments than $1"
-}
-
 # optimizer_mib LOG: the plan's region of the moments
 optimizer_mib() { sed -n 's/^.* *optimizer  *\([0-9.]*\) MiB$/\1/p' "$1" | head -n 1; }
 

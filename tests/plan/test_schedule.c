@@ -302,6 +302,9 @@ static void test_verifier(void **state)
     int up = find_work(&s, 1, WORK_FORWARD, 1, 0), down = find_work(&s, 1, WORK_FORWARD, 0, 0);
     swap_works(&s, up, down);
     refuses(&s, "waits forever");
+    schedule_make(&(Pipeline){PIPELINE_ZB_V, 2, 2, 4}, &s); /* a place hands its boundaries over one by one */
+    swap_works(&s, find_work(&s, 1, WORK_FORWARD, 1, 0), find_work(&s, 1, WORK_FORWARD, 0, 1));
+    refuses(&s, "makes a boundary before the last one was taken");
     schedule_make(&(Pipeline){PIPELINE_ZB_V, 2, 2, 4}, &s); /* so few boundaries have room between two places */
     chunk_first(&s);
     assert_ok(schedule_verify(&s));
