@@ -1,7 +1,9 @@
 /* HDF5 files of any shape, made through HDF5's own API and spoiled, as shards. Slow, because the library writes and
-   reads them; fuzz_shard has the checks of rows alone, fuzz_heap the heap of lists. */
+   reads them; fuzz_hdf5_reader has the reader without the library, fuzz_shard the checks of rows alone. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "shard_input.h"
@@ -36,21 +38,22 @@ static bool write_file(const char *path, Input *in)
 /* Bytes in the heaps of the file, where the library has nothing to read: number of changes, then place and value. */
 static void spoil_heaps(const char *path, Input *in)
 {
-    Buf file = {0};
-    int changes = (int)(byte(in) % 8);
-    if (changes == 0) return;
-    CHECK(file_read(path, 1 << 24, &file) == OK, "%s", status_message());
+    uint64_t bytes;
+    int changes = (int)(byte(in) % 8), fd = open(path, O_RDWR | O_CLOEXEC);
+    CHECK(fd >= 0 && file_size(path, &bytes) == OK, "%s: %m", path);
+    char *file = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), *end = file + bytes;
+    CHECK(file != MAP_FAILED, "%s: %m", path);
     for (int i = 0; i < changes; i++) {
         size_t which = byte(in) % 4, at = byte(in) | byte(in) << 8;
         uint8_t value = (uint8_t)byte(in);
-        for (char *heap = file.data; (heap = memmem(heap, (size_t)(file.data + file.len - heap), "GCOL", 4)); heap++)
-            if (which-- == 0 && (size_t)(file.data + file.len - heap) > 8 + at % 4088) {
+        for (char *heap = file; (heap = memmem(heap, (size_t)(end - heap), "GCOL", 4)); heap++)
+            if (which-- == 0 && (size_t)(end - heap) > 8 + at % 4088) {
                 heap[8 + at % 4088] = (char)value;
                 break;
             }
     }
-    CHECK(file_write_durable(path, file.data, file.len) == OK, "%s", status_message());
-    buf_free(&file);
+    munmap(file, bytes);
+    close(fd);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
