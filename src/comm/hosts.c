@@ -61,6 +61,7 @@ static Status expand_alternative(const char *p, const char *end, const char *res
         at++;
         if (!parse_digits(&at, &to, &width_to) || at != end || to < from)
             return fail(E_FORMAT, "'%.*s' is not a range", (int)(end - p), p);
+        if (to - from >= HOSTS_MOST - list->count) return fail(E_FORMAT, "more than %d hosts", HOSTS_MOST);
         for (int i = from; i <= to; i++) {
             int n = snprintf(made + len, MOST_NAME + 1 - len, "%0*d", width, i);
             if (len + (size_t)n > MOST_NAME) return fail(E_FORMAT, "a host name of more than %d characters", MOST_NAME);
