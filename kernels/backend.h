@@ -47,6 +47,8 @@ typedef struct {
     AttentionKind attention; /* as tf32 */
 } BackendOptions;
 
+enum { BACKEND_DESCRIBE = 384 }; /* room for a GPU's name of 127, every library's version, and every switch */
+
 typedef struct Backend {
     const char *name;
     OpImpl op[N_OPS];
@@ -78,7 +80,7 @@ typedef struct Backend {
     /* After open: */
     bool tf32, cudnn; /* fp32 products are TF32's; attention without dropout is cuDNN's */
     int threads;
-    char describe[160]; /* library versions, instruction set: part of the fingerprint */
+    char describe[BACKEND_DESCRIBE]; /* library versions, instruction set: part of the fingerprint */
 } Backend;
 
 /* A module exports `const uint64_t cairn_module_abi = BACKEND_ABI`: one that was built with other tables is refused. */

@@ -55,7 +55,8 @@ static Status cuda_open(Backend *b, const BackendOptions *options)
                             product_describe(), b->cudnn ? sdpa_describe() : "own",
                             attention_wgmma_is_open() ? ", forward by wgmma" : "",
                             attention_in_two_passes() ? ", backward in two passes" : "");
-    snprintf(b->describe, sizeof b->describe, "%.159s", text);
+    CHECK(strlen(text) + sizeof ", NCCL 2.28.9" <= sizeof b->describe, "no room for '%s'", text);
+    strcpy(b->describe, text);
     free(text);
     snprintf(b->device->unit, sizeof b->device->unit, "%s", d->unit);
     if (options->attention == ATTENTION_AUTO)

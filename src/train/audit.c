@@ -12,7 +12,7 @@
 typedef struct {
     char host[80];
     int64_t local_rank;
-    char machine[160]; /* the backend with its libraries and device; "" before it is open */
+    char machine[BACKEND_DESCRIBE]; /* the backend with its libraries and device; "" before it is open */
 } Place;
 
 struct Audit {
@@ -58,7 +58,7 @@ static Place own_place(const Run *run)
 {
     Place p = {.local_rank = ranks_local(run->ranks)};
     if (gethostname(p.host, sizeof p.host - 1) != 0) strcpy(p.host, "localhost");
-    if (run->setup.backend) snprintf(p.machine, sizeof p.machine, "%.159s", run->setup.backend->describe);
+    if (run->setup.backend) strcpy(p.machine, run->setup.backend->describe);
     return p;
 }
 

@@ -410,9 +410,9 @@ Status ranks_same(Ranks *r, const char *name, const char *value)
 Status ranks_agree(Ranks *r, const Backend *b, Dtype compute, Digest data)
 {
     if (!r) return OK;
-    char hex[33], backend[192];
+    char hex[33], backend[BACKEND_DESCRIBE + 16];
     digest_format(data, hex);
-    snprintf(backend, sizeof backend, "%s: %s", b->name, b->device ? "" : b->describe);
+    snprintf(backend, sizeof backend, "%.13s: %s", b->name, b->device ? "" : b->describe);
     const CommFact facts[] = {
         {"backend", backend}, {"precision", backend_precision(b, compute)}, {"data and model (by digest)", hex}};
     TRY(ranks_meet(r));
