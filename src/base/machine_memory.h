@@ -9,6 +9,7 @@ size_t machine_free_bytes(void);
 /* Address space that this process may still take (ulimit -v, -d): it includes stacks that are never touched. SIZE_MAX
    without a limit. */
 size_t process_free_addresses(void);
+#define THREAD_ADDRESSES ((size_t)8 << 20) /* of a thread's stack, which is never touched as a whole */
 /* Resident anonymous and shared memory of this process, in bytes (Linux: RssAnon + RssShmem). */
 size_t process_resident(void);
 

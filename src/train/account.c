@@ -6,9 +6,6 @@
    test_account.c checks this bound. */
 #define PROCESS_RESERVE ((size_t)8 << 20)
 
-/* Address space of a thread's stack, which is never touched as a whole. */
-#define THREAD_ADDRESSES ((size_t)8 << 20)
-
 /* Of a device's free memory, for later allocations of CUDA: granularity, kernels that are loaded late, graphs. An
    estimate, not measured on a GPU. */
 #define DEVICE_MARGIN ((size_t)256 << 20)

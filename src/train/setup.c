@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/machine_memory.h"
+#include "base/parallel.h"
 #include "base/sum_tree.h"
 #include "train/audit.h"
 #include "train/machine.h"
@@ -13,7 +14,8 @@
 #include "train/planner.h"
 #include "train/signals.h"
 
-/* Address space that the libraries of a backend and its threads take; less ends in a crash inside of oneDNN. */
+/* Address space that the libraries of a backend take, beside the stacks of its threads. With less they crash, or end
+   the process themselves. */
 #define LEAST_ADDRESSES ((size_t)96 << 20)
 
 Dtype setup_compute(const Config *c, Dtype best)
@@ -36,11 +38,13 @@ Status setup_backend(const Config *c, Setup *s)
                               .attention = strcmp(c->attention, "cudnn") == 0 ? ATTENTION_CUDNN
                                            : strcmp(c->attention, "own") == 0 ? ATTENTION_OWN
                                                                               : ATTENTION_AUTO};
-    if (strcmp(c->backend, "ref") != 0 && process_free_addresses() < LEAST_ADDRESSES)
+    int threads = options.threads ? options.threads : parallel_cores();
+    size_t least = LEAST_ADDRESSES + (size_t)threads * THREAD_ADDRESSES;
+    if (strcmp(c->backend, "ref") != 0 && process_free_addresses() < least)
         return fail(E_MEMORY,
                     "%.1f MiB are left below the limits of this process on its address space (ulimit -v, -d); the "
-                    "libraries alone take %.0f MiB",
-                    (double)process_free_addresses() / (1 << 20), (double)LEAST_ADDRESSES / (1 << 20));
+                    "libraries and the stacks of %d threads alone take %.0f MiB",
+                    (double)process_free_addresses() / (1 << 20), threads, (double)least / (1 << 20));
     TRY(backend_open(c->backend, &options, &s->backend));
     s->compute = setup_compute(c, s->backend->best_compute(s->backend));
     if (!s->backend->supports(s->backend, s->compute, why, sizeof why))

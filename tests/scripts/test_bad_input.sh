@@ -257,5 +257,12 @@ limited() { # limited KIB CODE TEXT
 }
 if [ -e "$(dirname -- "$CAIRN_BINARY")/cairn_cpu.so" ] && ! ldd "$CAIRN_BINARY" | grep -q libasan; then
     for kib in 80000 110000; do limited "$kib" 76 "ulimit -v"; done
+    ulimit -c 0
+    for kib in 140000 170000 210000 260000 320000 390000; do # wherever it ends between opening the backend and training
+        code=0
+        (ulimit -v "$kib" && exec "${train[@]}" "${steps[@]}" --data-dir data --model good --output-dir limited \
+            --snapshot-dir none --threads 4 --resume never) >"$work/.stdout" 2>"$work/.stderr" || code=$?
+        [ "$code" = 0 ] || [ "$code" = 76 ] || complain "ulimit -v $kib: code $code: $(tail -n 1 "$work/.stderr")"
+    done
 fi
 finish

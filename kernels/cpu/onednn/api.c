@@ -1,5 +1,15 @@
 #include "kernels/cpu/onednn/api.h"
 
+#include "base/machine_memory.h"
+
+/* Address space for a primitive and its code. oneDNN crashes where it finds none. */
+#define PRIMITIVE_ADDRESSES ((size_t)16 << 20)
+
+static void require_addresses(void)
+{
+    if (process_free_addresses() < PRIMITIVE_ADDRESSES) mem_exhausted(PRIMITIVE_ADDRESSES);
+}
+
 Status api_status(dnnl_status_t status, const char *what)
 {
     static const char *const names[] = {
@@ -42,6 +52,7 @@ Status api_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const Desc *s
     Status status = OK;
     dnnl_primitive_attr_t attr = NULL;
     dnnl_post_ops_t post = NULL;
+    require_addresses();
     TRY_DONE(api_status(dnnl_primitive_attr_create(&attr), "attributes"));
     TRY_DONE(api_status(dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user), "user scratch"));
     if (sum) {
@@ -68,6 +79,7 @@ Desc *api_scratch(const_dnnl_primitive_desc_t pd)
 
 Status api_reorder(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const Desc *from, const Desc *to)
 {
+    require_addresses();
     return api_status(
         dnnl_reorder_primitive_desc_create(pd, api_desc_handle(from), engine, api_desc_handle(to), engine, NULL),
         "reorder");
