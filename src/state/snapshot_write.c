@@ -46,9 +46,14 @@ static int choose_slot(const Snapshot *s, int64_t keep)
     return a->generation < b->generation ? 0 : 1;
 }
 
-static Status fail_cut(const Snapshot *s)
+/* Whether the next start will find what was written. */
+static Status check_file(const Snapshot *s)
 {
-    return fail(E_IO, "%s: another process shortened the file; no snapshot can be taken until the next start", s->path);
+    struct stat st;
+    bool removed = fstat(s->fd, &st) == 0 && st.st_nlink == 0;
+    if (!removed && !mapping_cut(s->data)) return OK;
+    return fail(E_IO, "%s: another process %s the file; no snapshot can be taken until the next start", s->path,
+                removed ? "removed" : "shortened");
 }
 
 /* ---- the thread ---- */
@@ -108,7 +113,7 @@ static Status write_generation(Snapshot *s)
                          .state_bytes = from->state_size,
                          .payload = digest_value(digest)};
     digest_free(digest);
-    if (mapping_cut(s->data)) return fail_cut(s);
+    TRY(check_file(s));
     if (!finite) return fail(E_NUMERIC, "step %" PRId64 ": weights are not finite", from->step);
     done.digest = snapshot_mark_digest(s->header, &done);
     fence_stores();
@@ -246,7 +251,7 @@ int snapshot_receive_begin(Snapshot *s, int64_t keep)
 
 Status snapshot_receive_end(Snapshot *s, int slot, int64_t generation)
 {
-    if (mapping_cut(s->data)) return fail_cut(s);
+    TRY(check_file(s));
     fence_stores();
     if (snapshot_mark(s, slot)->generation == (uint64_t)generation && snapshot_slot_whole(s->data, s->header, slot)) {
         s->newest = generation;

@@ -223,6 +223,7 @@ done:
         status = end_excluded(&l);
     else if (status == E_PEER)
         status = survive(run, l.snapshots, l.saving, save_surviving, &l, &l.persisted);
+    char *why = status == OK ? NULL : mem_strdup(status_message()); /* what is closed may fail, too */
     progress->save_stall_s = l.saving ? saving_longest_stall(l.saving) : 0;
     progress->snapshots = snapshots_stats(l.snapshots);
     audit_close(l.audit);
@@ -233,5 +234,7 @@ done:
     metrics_close(l.metrics);
     saving_close(l.saving);
     loop_free(&l);
+    if (why) (void)fail(status, "%s", why);
+    free(why);
     return status;
 }

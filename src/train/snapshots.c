@@ -24,6 +24,7 @@ struct Snapshots {
     int64_t begun;            /* the step of the newest begun; −1: none */
     bool pending;             /* begun, neither committed nor dropped: the same on all ranks */
     SnapshotOutcome outcome;  /* of the pending one, on this rank */
+    char *failure;            /* the last one's message; NULL: none failed */
     bool alone;               /* files of other world sizes are removed */
     double stall_s;           /* wait of training for the one in progress */
     SnapshotStats stats;
@@ -190,6 +191,7 @@ static void close_all(Snapshots *s, bool discard)
     copies_free(&s->copies);
     snapshot_slices_free(&s->slices);
     free(s->output);
+    free(s->failure);
     free(s);
 }
 
@@ -302,9 +304,11 @@ static void poll_own(Snapshots *s, bool wait)
 {
     if (!s->pending || s->outcome == SNAPSHOT_COMPLETE || s->outcome == SNAPSHOT_FAILED) return;
     s->outcome = snapshot_poll(s->file, wait);
-    if (s->outcome == SNAPSHOT_FAILED)
-        log_warn("the snapshot of step %" PRId64 " is discarded on all ranks; the previous one stays: %s", s->begun,
-                 status_message());
+    if (s->outcome != SNAPSHOT_FAILED || (s->failure && strcmp(s->failure, status_message()) == 0)) return;
+    free(s->failure);
+    s->failure = mem_strdup(status_message());
+    log_warn("the snapshot of step %" PRId64 " is discarded on all ranks; the previous one stays: %s", s->begun,
+             s->failure);
 }
 
 static void vote_outcome(Snapshots *s)

@@ -91,6 +91,19 @@ wait "$child" || code=$?
 [ "$(find resumed -name 'checkpoint-*' -printf '%f\n')" != "checkpoint-$saved" ] || complain "no checkpoint after --persist-file"
 [ "$(snapshots_left)" -eq 0 ] || complain "the snapshot of a saved run remains: $(ls "$memory")"
 
+# A snapshot file that another process removes is named, once, and training continues.
+"$CAIRN_BINARY" "${run[@]}" --output-dir bare --max-steps 100000 --snapshot-steps 1 >/dev/null 2>log &
+child=$!
+await reached bare 5
+rm -f "$memory"/cairn-*
+await holds log 'another process removed the file'
+await reached bare "$(($(steps_in bare) + 5))"
+kill "$child"
+wait "$child" || true
+[ "$(grep -c 'another process removed the file' log)" -eq 1 ] || { complain "not one warning" && cat log; }
+holds log 'SIGTERM at step' || { complain "the last line is not the stop's" && cat log; }
+rm -rf bare
+
 # Another run: a folder that was removed and recreated, or --resume never.
 killed_at 5 other --snapshot-steps 1
 mv other gone

@@ -67,7 +67,8 @@ static void test_flipped_bits(void **state)
     free(path);
 }
 
-/* A file that another process shortens while it is mapped: the write and the read fail, the process goes on. */
+/* A file that another process shortens or removes while it is mapped: the write and the read fail, the process goes
+   on. */
 static void test_cut_while_in_use(void **state)
 {
     SnapshotList list;
@@ -88,6 +89,9 @@ static void test_cut_while_in_use(void **state)
         assert_int_equal(write_rank(w, 0, s, generation, generation - 1), SNAPSHOT_FAILED);
         assert_non_null(strstr(status_message(), "another process shortened the file"));
     }
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(write_rank(w, 0, s, 4, 3), SNAPSHOT_FAILED);
+    assert_non_null(strstr(status_message(), "another process removed the file"));
     sample_free(s);
     snapshot_set_free(&set);
     snapshot_list_free(&list);
