@@ -14,9 +14,10 @@
 #include "train/planner.h"
 #include "train/signals.h"
 
-/* Address space that the libraries of a backend take, beside the stacks of its threads. With less they crash, or end
-   the process themselves. */
+/* Address space and memory that the libraries of a backend take, beside the stacks of its threads. With less they
+   crash, end the process themselves, or the kernel kills it. */
 #define LEAST_ADDRESSES ((size_t)96 << 20)
+#define LEAST_MEMORY    ((size_t)24 << 20)
 
 Dtype setup_compute(const Config *c, Dtype best)
 {
@@ -45,6 +46,12 @@ Status setup_backend(const Config *c, Setup *s)
                     "%.1f MiB are left below the limits of this process on its address space (ulimit -v, -d); the "
                     "libraries and the stacks of %d threads alone take %.0f MiB",
                     (double)process_free_addresses() / (1 << 20), threads, (double)least / (1 << 20));
+    if (strcmp(c->backend, "ref") != 0 && machine_free_bytes() < LEAST_MEMORY)
+        return fail(
+            E_MEMORY,
+            "%.1f MiB of memory are free, on this machine or below the limit of the process's control groups; the "
+            "libraries alone take %.0f MiB",
+            (double)machine_free_bytes() / (1 << 20), (double)LEAST_MEMORY / (1 << 20));
     TRY(backend_open(c->backend, &options, &s->backend));
     s->compute = setup_compute(c, s->backend->best_compute(s->backend));
     if (!s->backend->supports(s->backend, s->compute, why, sizeof why))

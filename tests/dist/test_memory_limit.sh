@@ -17,6 +17,16 @@ trap 'sleep 0.2; rmdir "$group"; rm -rf -- "$work" "$CAIRN_SNAPSHOT_DIR"' EXIT
 echo $((100 << 20)) >"$group/$limit" || skip "no limit can be set"
 
 make_tiny_bert bert
+# Below the memory of the libraries alone: refused before they are opened.
+if [ -e "$(dirname -- "$CAIRN_BINARY")/cairn_cpu.so" ] && ! ldd "$CAIRN_BINARY" | grep -q libasan; then
+    for mib in 12 20 27; do
+        echo $((mib << 20)) >"$group/$limit"
+        expect 76 bash -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group" "$CAIRN_BINARY" glue --do-train \
+            --model-config bert/config.json --vocab bert/vocab.txt --data-dir "$sample" --output-dir small --threads 1
+        says "MiB of memory are free"
+    done
+    echo $((100 << 20)) >"$group/$limit"
+fi
 limited() { # limited FLAG...: two ranks within the group
     expect "$1" bash -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group" timeout 300 "$CAIRN_BINARY" launch --ranks 2 \
         --max-restarts 2 -- glue --do-train --model-config bert/config.json --vocab bert/vocab.txt --data-dir "$sample" \
