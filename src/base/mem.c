@@ -11,11 +11,11 @@
 
 void mem_exhausted(size_t bytes)
 {
-    char text[160];
-    int n = snprintf(text, sizeof text,
-                     "error: the system has no memory left (%zu bytes were asked for); free some memory or use a "
-                     "smaller configuration\n",
-                     bytes);
+    char text[160], asked[48] = "";
+    if (bytes) snprintf(asked, sizeof asked, " (%zu bytes were asked for)", bytes);
+    int n =
+        snprintf(text, sizeof text,
+                 "error: the system has no memory left%s; free some memory or use a smaller configuration\n", asked);
     ssize_t ignored = write(STDERR_FILENO, text, (size_t)n);
     (void)ignored;
     _exit(status_exit_code(E_MEMORY));

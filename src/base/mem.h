@@ -6,7 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 
-/* Ends the process like mem_*; for libraries that allocate themselves and return NULL. */
+/* Ends the process like mem_*; for libraries that allocate themselves. 0: the size is unknown. */
 void mem_exhausted(size_t bytes) __attribute__((noreturn));
 
 /* The caller frees with free(). */

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -40,6 +41,18 @@ static char *find_module(const char *name, Buf *looked)
     return found;
 }
 
+static void no_memory(void) { mem_exhausted(0); }
+
+/* C++ libraries then end the process as our own allocations do. oneDNN catches no std::bad_alloc, which would abort.
+   The name is std::set_new_handler's, of every C++ library with the Itanium ABI. */
+static void handle_new(void *handle)
+{
+    void *found = dlsym(handle, "_ZSt15set_new_handlerPFvvE");
+    void *(*set)(void (*)(void));
+    memcpy(&set, &found, sizeof set);
+    if (set) set(no_memory);
+}
+
 Status module_load(const char *kind, const char *name, uint64_t abi, const char *advice, void **handle)
 {
     Status status = OK;
@@ -51,7 +64,8 @@ Status module_load(const char *kind, const char *name, uint64_t abi, const char 
     if (!*handle) TRY_DONE(fail(E_USAGE, "%s '%s': cannot load %s: %s", kind, name, path, dlerror()));
     const uint64_t *found = dlsym(*handle, "cairn_module_abi");
     if (!found || *found != abi)
-        status = fail(E_USAGE, "%s '%s': %s belongs to another build of cairn; build it again", kind, name, path);
+        TRY_DONE(fail(E_USAGE, "%s '%s': %s belongs to another build of cairn; build it again", kind, name, path));
+    handle_new(*handle);
 done:
     buf_free(&looked);
     free(path);
