@@ -1,12 +1,15 @@
 #include "base/fault_record.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 
 #define MOST_BYTES ((size_t)1 << 30)
 
@@ -24,33 +27,37 @@ void fault_record_add(FaultRecord *f, int64_t rank, const char *host)
     free(name);
 }
 
-static bool take_fault(FaultRecord *f, const Json *line)
+static bool take_fault(void *record, const Json *line)
 {
     const char *host = js_string(js_get(line, "host"), "");
     int64_t rank = js_int(js_get(line, "rank"), -2);
     if (!*host || rank < -1) return false;
-    fault_record_add(f, rank, host);
+    fault_record_add(record, rank, host);
     return true;
 }
 
-static bool take_launch(FaultRecord *f, const Json *line)
+/* The line of an older version, or of a killed launcher, has some of the seconds alone. */
+static bool take_launch(void *record, const Json *line)
 {
-    static const char *const keys[] = {"launch_s", "trained_s", "ending_s", "pause_s"};
-    double seconds[4];
-    for (int i = 0; i < 4; i++) {
-        seconds[i] = js_real(js_get(line, keys[i]), NAN);
-        if (!(seconds[i] >= 0)) return false;
-    }
-    f->launch_s += seconds[0];
-    f->trained_s += seconds[1];
-    f->ending_s += seconds[2];
-    f->pause_s += seconds[3];
+    FaultRecord *f = record;
+    FaultSeconds x, *sum = &f->seconds;
+    bool good = js_get(line, "launch_s") && js_get(line, "trained_s");
+#define X(name)                                                                                                        \
+    x.name = js_real(js_get(line, #name), 0);                                                                          \
+    good = good && x.name >= 0;
+    FAULT_SECONDS_LIST(X)
+#undef X
+    if (!good) return false;
+#define X(name) sum->name += x.name;
+    FAULT_SECONDS_LIST(X)
+#undef X
     f->launches++;
     return true;
 }
 
-/* A damaged line is counted, and hinders nothing. */
-static Status read_lines(const char *dir, const char *name, FaultRecord *f, bool (*take)(FaultRecord *, const Json *))
+/* Gives `take` each line, and adds those that it cannot take, or that are no JSON, to *damaged; they hinder nothing. */
+static Status read_lines(const char *dir, const char *name, bool (*take)(void *, const Json *), void *context,
+                         int *damaged)
 {
     Buf text = {0};
     Status status = OK;
@@ -59,7 +66,7 @@ static Status read_lines(const char *dir, const char *name, FaultRecord *f, bool
     for (char *rest = text.data, *line; (line = strsep(&rest, "\n"));) {
         Json *doc = NULL;
         if (!*line) continue;
-        if (js_parse(name, line, strlen(line), &doc) != OK || !take(f, doc)) f->damaged++;
+        if (js_parse(name, line, strlen(line), &doc) != OK || !take(context, doc)) (*damaged)++;
         js_free(doc);
     }
 done:
@@ -71,17 +78,33 @@ done:
 Status fault_record_read(const char *dir, FaultRecord *f)
 {
     *f = (FaultRecord){0};
-    TRY(read_lines(dir, "faults.jsonl", f, take_fault));
-    return read_lines(dir, "launches.jsonl", f, take_launch);
+    TRY(read_lines(dir, "faults.jsonl", take_fault, f, &f->damaged));
+    return read_lines(dir, "launches.jsonl", take_launch, f, &f->damaged);
 }
 
-double fault_record_share(const FaultRecord *f) { return f->launch_s > 0 ? fmin(1, f->trained_s / f->launch_s) : NAN; }
+double fault_record_share(const FaultRecord *f)
+{
+    const FaultSeconds *x = &f->seconds;
+    return x->launch_s > 0 ? fmin(1, x->trained_s / x->launch_s) : NAN;
+}
 
 static void put_seconds(Buf *out, const char *format, double seconds)
 {
     char text[32];
     clock_format_duration(fmax(seconds, 0), text, sizeof text);
     buf_printf(out, format, text);
+}
+
+static void put_losses(const FaultSeconds *x, Buf *out)
+{
+    double named = x->trained_s + x->notice_s + x->ending_s + x->pause_s + x->start_s + x->again_s;
+    put_seconds(out, " of %s", x->launch_s);
+    put_seconds(out, ". Lost: %s until faults were noticed", x->notice_s);
+    put_seconds(out, ", %s until all ranks had ended", x->ending_s);
+    put_seconds(out, ", %s in pauses", x->pause_s);
+    put_seconds(out, ", %s in starts", x->start_s);
+    put_seconds(out, ", %s in steps made again", x->again_s);
+    put_seconds(out, ", %s in agents and work after the last step", x->launch_s - named);
 }
 
 void fault_record_text(const FaultRecord *f, Buf *out)
@@ -94,11 +117,7 @@ void fault_record_text(const FaultRecord *f, Buf *out)
     if (f->launches > 0) {
         buf_printf(out, "%sffective share of time (ETTR): %.1f %%", f->count ? ". E" : "E",
                    100 * fault_record_share(f));
-        put_seconds(out, " of %s", f->launch_s);
-        put_seconds(out, ". Lost: %s until all ranks had ended", f->ending_s);
-        put_seconds(out, ", %s in pauses", f->pause_s);
-        put_seconds(out, ", %s in starts, steps made again and work after the last step",
-                    f->launch_s - f->trained_s - f->ending_s - f->pause_s);
+        put_losses(&f->seconds, out);
     }
     if (f->damaged > 0)
         buf_printf(out, "%s%d damaged line%s left out", out->len ? ". " : "", f->damaged,
@@ -110,4 +129,79 @@ void fault_record_free(FaultRecord *f)
     for (int k = 0; k < f->n_places; k++) free(f->places[k].name);
     free(f->places);
     *f = (FaultRecord){0};
+}
+
+void fault_record_append(const char *dir, const char *name, Buf *line)
+{
+    char *path = file_join(dir, name);
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (fd < 0 || file_write_all(fd, path, line->data, line->len) != OK) log_debug("%s: not written", path);
+    if (fd >= 0) close(fd);
+    buf_free(line);
+    free(path);
+}
+
+/* ---- starts.jsonl ---- */
+
+void fault_record_start(const char *dir, const StartRecord *s)
+{
+    Buf line = {0};
+    buf_printf(&line, "{\"time\": %.3f, \"job\": ", s->time);
+    buf_json(&line, s->job);
+    buf_printf(&line, ", \"step\": %lld, \"trained_s\": %.3f, \"start_s\": %.3f, \"again_s\": %.3f}\n",
+               (long long)s->step, s->trained_s, s->start_s, s->again_s);
+    fault_record_append(dir, "starts.jsonl", &line);
+}
+
+typedef struct {
+    const char *job;
+    StartSums sums;
+} Starts;
+
+static bool take_start(void *context, const Json *line)
+{
+    Starts *s = context;
+    double start = js_real(js_get(line, "start_s"), 0);
+    if (strcmp(js_string(js_get(line, "job"), ""), s->job) != 0) return true;
+    if (s->sums.count++ == 0) {
+        s->sums.begun = js_real(js_get(line, "time"), 0) - start;
+        s->sums.trained_s = js_real(js_get(line, "trained_s"), 0);
+    }
+    s->sums.start_s += start;
+    s->sums.again_s += js_real(js_get(line, "again_s"), 0);
+    return true;
+}
+
+StartSums fault_record_starts(const char *dir, const char *job)
+{
+    Starts s = {.job = job};
+    int damaged = 0;
+    if (read_lines(dir, "starts.jsonl", take_start, &s, &damaged) != OK) log_debug("%s", status_message());
+    return s.sums;
+}
+
+static bool take_last_job(void *job, const Json *line)
+{
+    free(*(char **)job);
+    *(char **)job = mem_strdup(js_string(js_get(line, "job"), ""));
+    return true;
+}
+
+static bool drop_job(void *job, const Json *line)
+{
+    char **mine = job;
+    if (!*mine || strcmp(*mine, js_string(js_get(line, "job"), "")) != 0) return true;
+    free(*mine);
+    *mine = NULL;
+    return true;
+}
+
+char *fault_record_unsummed(const char *dir)
+{
+    char *job = NULL;
+    int damaged = 0;
+    Status status = read_lines(dir, "starts.jsonl", take_last_job, &job, &damaged);
+    if (status == OK) status = read_lines(dir, "launches.jsonl", drop_job, &job, &damaged);
+    if (status != OK) log_debug("%s", status_message());
+    return job;
 }

@@ -1,5 +1,6 @@
 /* The faults of a run: who had them, and the time they took. `cairn launch` counts those of one command; a reader has
-   all of faults.jsonl, and launches.jsonl, in which each `cairn launch` sums up (docs/files.md). */
+   all of faults.jsonl, and launches.jsonl, in which each `cairn launch` sums up, also from the lines that rank 0 writes
+   to starts.jsonl (docs/files.md). */
 #ifndef CAIRN_BASE_FAULT_RECORD_H
 #define CAIRN_BASE_FAULT_RECORD_H
 
@@ -7,6 +8,22 @@
 
 #include "base/mem.h"
 #include "base/status.h"
+
+/* Seconds of a `cairn launch`. The first is all of it; the rest of them is agents and work after the last step. */
+#define FAULT_SECONDS_LIST(X)                                                                                          \
+    X(launch_s)                                                                                                        \
+    X(trained_s) /* by which the run's grew */                                                                         \
+    X(notice_s)  /* from a fault's last step to the fault as the launcher saw it */                                    \
+    X(ending_s)  /* from there to the end of all ranks */                                                              \
+    X(pause_s)                                                                                                         \
+    X(start_s) /* of ranks, until training */                                                                          \
+    X(again_s) /* in steps that were lost, and made again */
+
+typedef struct {
+#define X(name) double name;
+    FAULT_SECONDS_LIST(X)
+#undef X
+} FaultSeconds;
 
 /* A rank or host, and its number of faults. */
 typedef struct {
@@ -19,8 +36,8 @@ typedef struct {
     int n_places, cap;
     int count;    /* faults */
     int damaged;  /* lines that could not be read */
-    int launches; /* commands that have summed up; the seconds below are theirs */
-    double launch_s, trained_s, ending_s, pause_s;
+    int launches; /* commands that have summed up; the seconds are theirs */
+    FaultSeconds seconds;
 } FaultRecord;
 
 /* Counts a fault of a rank, or of a host (rank −1). */
@@ -32,5 +49,32 @@ double fault_record_share(const FaultRecord *f);
 /* "2 faults: rank 1 on node1 (2). …": who had them, the share, the time lost by cause. Nothing without faults. */
 void fault_record_text(const FaultRecord *f, Buf *out);
 void fault_record_free(FaultRecord *f); /* takes a zeroed one */
+
+/* Appends a line to a file of the folder, and frees it. A folder that cannot be written is reported elsewhere. */
+void fault_record_append(const char *dir, const char *name, Buf *line);
+
+/* ---- starts.jsonl ---- */
+
+typedef struct {
+    const char *job;  /* CAIRN_JOB, which each `cairn launch` makes */
+    double time;      /* when training began, by clock_wall */
+    int64_t step;     /* that it resumed from */
+    double trained_s; /* in training until that step, all processes of the run */
+    double start_s;   /* from the process's begin */
+    double again_s;   /* in training behind that step before, which was lost */
+} StartRecord;
+void fault_record_start(const char *dir, const StartRecord *s);
+
+/* The starts of a launcher, summed. */
+typedef struct {
+    int count;
+    double begun;     /* clock_wall at the first start's begin */
+    double trained_s; /* before the first */
+    double start_s, again_s;
+} StartSums;
+StartSums fault_record_starts(const char *dir, const char *job);
+/* The job of the last start where no line of launches.jsonl has it, because its launcher was killed or still runs; else
+   NULL. The caller frees it. */
+char *fault_record_unsummed(const char *dir);
 
 #endif

@@ -170,6 +170,7 @@ static void find_excluded(Launch *l)
 static Status run_once(Launch *l, Outcome *o)
 {
     *o = (Outcome){0};
+    l->faults.start_began = clock_wall();
     Status status = launch_start(l);
     if (status == OK) {
         watch_ranks(l);
@@ -189,7 +190,7 @@ static void pause_before(Launch *l)
     struct pollfd wait = {.fd = l->signals, .events = POLLIN};
     while (!l->stop_signal && (left = until - clock_monotonic()) > 0)
         if (poll(&wait, 1, (int)(1e3 * left) + 1) > 0) launch_take_signals(l);
-    l->faults.record.pause_s += clock_monotonic() - begin;
+    l->faults.record.seconds.pause_s += clock_monotonic() - begin;
 }
 
 /* Opens the hosts that are not excluded; of these, those that were just lost only with `lost`. Returns whether they

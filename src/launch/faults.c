@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -26,24 +27,11 @@ static double trained(const char *dir)
     return seconds;
 }
 
-void faults_begin(Launch *l) { l->faults.trained_before = l->faults.trained = trained(l->output_dir); }
-
 void faults_end_start(Launch *l)
 {
     double now = l->output_dir ? trained(l->output_dir) : 0;
     l->faults.fruitless = now > l->faults.trained ? 0 : l->faults.fruitless + 1;
     l->faults.trained = now;
-}
-
-/* Appends the line. A folder that cannot be written is reported by the ranks. */
-static void append(const Launch *l, const char *name, Buf *line)
-{
-    char *path = file_join(l->output_dir, name);
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (fd < 0 || file_write_all(fd, path, line->data, line->len) != OK) log_debug("%s: not written", path);
-    if (fd >= 0) close(fd);
-    buf_free(line);
-    free(path);
 }
 
 static void write_fault(const Launch *l, const Outcome *o, double ending)
@@ -54,22 +42,53 @@ static void write_fault(const Launch *l, const Outcome *o, double ending)
     buf_puts(&line, ", \"what\": ");
     buf_json(&line, o->what);
     buf_printf(&line, ", \"code\": %d, \"ending_s\": %.3f}\n", o->code, ending);
-    append(l, "faults.jsonl", &line);
+    fault_record_append(l->output_dir, "faults.jsonl", &line);
 }
 
-/* Sums up a run that has had faults, in this command or before. */
-static void write_launch(const Launch *l, const FaultRecord *f)
+/* Seconds since 1970 of the last step's line; 0: there is none. */
+static double last_step_time(const char *dir)
 {
-    char *path = file_join(l->output_dir, "faults.jsonl");
-    Buf line = {0};
-    bool any = file_exists(path);
+    char *path = file_join(dir, "metrics.jsonl");
+    struct stat info;
+    bool there = stat(path, &info) == 0;
     free(path);
-    if (!any) return;
-    buf_printf(&line,
-               "{\"time\": %.3f, \"faults\": %d, \"launch_s\": %.3f, \"trained_s\": %.3f, \"ending_s\": %.3f, "
-               "\"pause_s\": %.3f}\n",
-               clock_wall(), f->count, f->launch_s, f->trained_s, f->ending_s, f->pause_s);
-    append(l, "launches.jsonl", &line);
+    return there ? (double)info.st_mtim.tv_sec + 1e-9 * (double)info.st_mtim.tv_nsec : 0;
+}
+
+/* `faults` −1: not known. */
+static void write_launch(const char *dir, const char *job, double time, int faults, const FaultSeconds *x)
+{
+    Buf line = {0};
+    buf_printf(&line, "{\"time\": %.3f, \"job\": ", time);
+    buf_json(&line, job);
+    if (faults < 0) buf_puts(&line, ", \"killed\": true");
+    if (faults >= 0) buf_printf(&line, ", \"faults\": %d", faults);
+#define X(name) buf_printf(&line, ", \"" #name "\": %.3f", x->name);
+    FAULT_SECONDS_LIST(X)
+#undef X
+    buf_puts(&line, "}\n");
+    fault_record_append(dir, "launches.jsonl", &line);
+}
+
+/* Sums up the last command where its launcher was killed, from what its ranks left, until the last step. */
+static void complete_killed(const char *dir)
+{
+    char *job = fault_record_unsummed(dir);
+    if (!job) return;
+    StartSums starts = fault_record_starts(dir, job);
+    double end = last_step_time(dir);
+    FaultSeconds x = {.launch_s = fmax(0, end - starts.begun),
+                      .trained_s = fmax(0, trained(dir) - starts.trained_s),
+                      .start_s = starts.start_s,
+                      .again_s = starts.again_s};
+    write_launch(dir, job, end, -1, &x);
+    free(job);
+}
+
+void faults_begin(Launch *l)
+{
+    complete_killed(l->output_dir);
+    l->faults.trained_before = l->faults.trained = trained(l->output_dir);
 }
 
 void faults_add(Launch *l, const Outcome *o)
@@ -78,19 +97,36 @@ void faults_add(Launch *l, const Outcome *o)
     double ending = found < now ? now - found : 0;
     bool fault = o->code == 77 || (outcome_is_failure(o->code) && o->code != status_exit_code(E_USAGE));
     if (!fault) return;
-    l->faults.record.ending_s += ending;
+    FaultSeconds *x = &l->faults.record.seconds;
+    double step = last_step_time(l->output_dir);
+    if (step > l->faults.start_began) x->notice_s += fmax(0, clock_wall() - ending - step);
+    x->ending_s += ending;
     fault_record_add(&l->faults.record, o->rank, o->host);
     write_fault(l, o, ending);
+}
+
+/* A run without faults needs no lines. */
+static bool has_faults(const char *dir)
+{
+    char *faults = file_join(dir, "faults.jsonl"), *launches = file_join(dir, "launches.jsonl");
+    bool any = file_exists(faults) || file_exists(launches);
+    free(faults);
+    free(launches);
+    return any;
 }
 
 void faults_end(Launch *l)
 {
     FaultRecord *f = &l->faults.record;
+    FaultSeconds *x = &f->seconds;
     Buf text = {0};
+    StartSums starts = fault_record_starts(l->output_dir, l->job);
     f->launches = 1;
-    f->launch_s = clock_monotonic() - l->begun;
-    f->trained_s = fmin(fmax(0, trained(l->output_dir) - l->faults.trained_before), f->launch_s);
-    write_launch(l, f);
+    x->launch_s = clock_monotonic() - l->begun;
+    x->trained_s = fmin(fmax(0, trained(l->output_dir) - l->faults.trained_before), x->launch_s);
+    x->start_s = starts.start_s;
+    x->again_s = starts.again_s;
+    if (has_faults(l->output_dir)) write_launch(l->output_dir, l->job, clock_wall(), f->count, x);
     if (f->count > 0) {
         fault_record_text(f, &text);
         log_info("%s. Each fault is a line in %s/faults.jsonl", text.data, l->output_dir);

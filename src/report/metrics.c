@@ -11,7 +11,7 @@
 struct Metrics {
     char *path, *eval_path;
     int fd, eval_fd;
-    double trained;
+    double trained[2]; /* until the step of the start, and behind it, in steps that are cut off */
     TfEvents *events;
 };
 
@@ -48,15 +48,16 @@ static double last_trained(const Buf *text, size_t kept)
     return at && at < text->data + kept ? strtod(at + sizeof key - 1, NULL) : 0;
 }
 
-/* `trained` may be NULL. */
-static Status open_lines(const char *path, int64_t step, int *fd, double *trained)
+/* `trained` (may be NULL) gets the seconds until `step`, and those behind it. */
+static Status open_lines(const char *path, int64_t step, int *fd, double trained[2])
 {
     Buf text = {0};
     size_t kept = 0;
-    if (step > 0 && file_exists(path)) {
+    if (file_exists(path)) {
         TRY(file_read(path, (size_t)4 << 30, &text));
-        kept = keep_until(&text, step);
-        if (trained) *trained = last_trained(&text, kept);
+        kept = step > 0 ? keep_until(&text, step) : 0;
+        if (trained) trained[0] = last_trained(&text, kept);
+        if (trained) trained[1] = last_trained(&text, keep_until(&text, INT64_MAX)) - trained[0];
         buf_free(&text);
     }
     *fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
@@ -77,7 +78,7 @@ Status metrics_open(Metrics **metrics, const char *output_dir, int64_t step)
                    .eval_path = file_join(output_dir, "eval.jsonl"),
                    .fd = -1,
                    .eval_fd = -1};
-    TRY_DONE(open_lines(m->path, step, &m->fd, &m->trained));
+    TRY_DONE(open_lines(m->path, step, &m->fd, m->trained));
     TRY_DONE(open_lines(m->eval_path, step, &m->eval_fd, NULL));
     if (tfevents_open(&m->events, output_dir, step) != OK)
         log_warn("%s. Training continues without TensorBoard's file", status_message());
@@ -237,7 +238,9 @@ Status metrics_eval(Metrics *m, int64_t step, const char *split, const char *met
     return OK;
 }
 
-double metrics_trained(const Metrics *m) { return m->trained; }
+double metrics_trained(const Metrics *m) { return m->trained[0]; }
+
+double metrics_again(const Metrics *m) { return m->trained[1]; }
 
 void metrics_close(Metrics *m)
 {

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fault_record.h"
 #include "base/test_switch.h"
 #include "train/audit.h"
 #include "train/loop_internal.h"
@@ -112,6 +113,20 @@ static Status save_surviving(void *loop, const SurviveFrom *from)
     return status;
 }
 
+/* Under `cairn launch`, which sums these lines up. --resume never begins another run, which makes no step again. */
+static void record_start(const Loop *l)
+{
+    const char *job = getenv("CAIRN_JOB");
+    bool again = strcmp(l->run->c->resume, "never") != 0;
+    if (!job || !*job) return;
+    fault_record_start(l->run->c->output_dir, &(StartRecord){.job = job,
+                                                             .time = clock_wall(),
+                                                             .step = l->progress->step,
+                                                             .trained_s = l->trained_s,
+                                                             .start_s = clock_monotonic() - l->run->started,
+                                                             .again_s = again ? metrics_again(l->metrics) : 0});
+}
+
 /* Opens rank 0's files and display. */
 static Status open_outputs(Loop *l)
 {
@@ -120,6 +135,7 @@ static Status open_outputs(Loop *l)
     TRY(saving_open(&l->saving, run, run->c->output_dir));
     TRY(metrics_open(&l->metrics, run->c->output_dir, step));
     l->trained_s = metrics_trained(l->metrics);
+    record_start(l);
     l->display = progress_open(total, step, run->c->log_every);
     return OK;
 }

@@ -94,11 +94,34 @@ done
 ended 0 120
 says "2 faults: rank 1 on localhost (1), rank 2 on localhost (1). Effective share of time (ETTR): "
 [ "$(wc -l <killed/faults.jsonl)" -eq 2 ] || complain "faults.jsonl: $(cat killed/faults.jsonl)"
-grep -q '"faults": 2, "launch_s": [0-9.]*, "trained_s": [0-9.]*, "ending_s": ' killed/launches.jsonl ||
-    complain "launches.jsonl: $(cat killed/launches.jsonl)"
+# sums FILE NAME: of the numbers of that name
+sums() { sed -n "s/.*\"$2\": \([0-9.]*\).*/\1/p" "$1" | awk '{ s += $1 } END { printf "%.3f", s }'; }
+grep -q '"faults": 2, "launch_s": ' killed/launches.jsonl || complain "launches.jsonl: $(cat killed/launches.jsonl)"
+[ "$(wc -l <killed/starts.jsonl)" -eq 3 ] || complain "starts.jsonl: $(cat killed/starts.jsonl)"
+parts='' whole=$(sums killed/launches.jsonl launch_s)
+for part in trained_s notice_s ending_s pause_s start_s again_s; do parts+=" $(sums killed/launches.jsonl $part)"; done
+awk -v whole="$whole" '{ exit !($1 > 0 && $4 > 0 && $5 > 0 && $1 + $2 + $3 + $4 + $5 + $6 <= whole) }' <<<"$parts" ||
+    complain "parts of $whole s:$parts"
+for part in start_s again_s; do
+    [ "$(sums killed/launches.jsonl $part)" = "$(sums killed/starts.jsonl $part)" ] || complain "$part is not that of the starts"
+done
 "$CAIRN_BINARY" report killed --output-dir killed-report >report.out || complain "cairn report fails"
 holds report.out "faults of killed: 2 faults: rank 1 on localhost (1), rank 2 on localhost (1). Effective share of time" ||
     complain "cairn report does not name the faults: $(cat report.out)"
+
+# ---- the launcher is killed: its ranks save and end, and the next launcher sums it up ----
+begin -- "${glue[@]}" --max-steps 500 --output-dir orphan
+wait_until 60 under_way orphan || complain "the run does not begin: $(cat launch.out)"
+kill -KILL "$launcher"
+for pid in pids/*; do wait_until 60 gone "$(cat "$pid")" || complain "$pid goes on without its launcher"; done
+wait "$launcher"
+resumed=$(wc -l <orphan/metrics.jsonl)
+begin -- "${glue[@]}" --max-steps "$((resumed + 2))" --override --output-dir orphan
+ended 0 30
+grep -q '"killed": true' orphan/launches.jsonl && [ "$(wc -l <orphan/launches.jsonl)" -eq 2 ] ||
+    complain "launches.jsonl after a killed launcher: $(cat orphan/launches.jsonl)"
+awk -v a="$(sums orphan/launches.jsonl trained_s)" -v b="$(tail -n 1 orphan/metrics.jsonl | grep -o '"trained_s.*')" \
+    'BEGIN { sub(/.*: /, "", b); exit !(a > 0 && (a - b) ^ 2 < 1e-4) }' || complain "seconds of training: $(cat orphan/launches.jsonl)"
 
 # ---- a rank that dies before the others can notice ----
 DIES=yes begin --max-restarts 1 -- "${glue[@]}" --max-steps 2 --output-dir early
