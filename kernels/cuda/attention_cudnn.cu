@@ -90,22 +90,6 @@ size_t attention_cudnn_scratch(const OpCall *call, const RowCounts *rows)
     return sdpa_plan(&s, &plan) == OK ? cudnn_scratch(&s, plan, rows).bytes : 0;
 }
 
-Status attention_cudnn_prepare(const OpCall *call, const RowCounts *buckets, int n)
-{
-    const SdpaPlan *plan;
-    for (int i = 0; i < n; i++) {
-        SdpaShape s = sdpa_shape(call, &buckets[i]);
-        int64_t rows = buckets[i].count[ROWS_TOKENS], width = 3 * (int64_t)s.heads * s.head_dim;
-        if (rows > INT32_MAX / width)
-            return fail(E_USAGE,
-                        "--attention cudnn: %lld rows of %lld elements are more than its tables can count. Use less "
-                        "--micro-batch-tokens, or --attention own",
-                        (long long)rows, (long long)width);
-        TRY(sdpa_plan(&s, &plan));
-    }
-    return OK;
-}
-
 /* ---- running ---- */
 
 static ClearedRows cleared_rows(const Operand *to, int64_t columns)
@@ -160,4 +144,24 @@ Status attention_cudnn(const OpCall *call, const RowCounts *rows)
     ClearedRows second = s.backward ? ClearedRows{} : cleared_rows(OUT(call, ATTENTION, lse), s.heads);
     return CUDA_LAUNCH((attention_gaps_kernel), dim3(static_cast<unsigned>(capacity + 1), SLICES), THREADS, 0, span,
                        op_ctl(call), capacity, n_rows, first, second);
+}
+
+/* ---- preparing ---- */
+
+/* The plan runs once, on what `spans` holds now: its kernels are loaded at their first use, for which CUDA may wait
+   until the GPU is idle. */
+Status attention_cudnn_prepare(const OpCall *call, const RowCounts *buckets, int n)
+{
+    const SdpaPlan *plan;
+    for (int i = 0; i < n; i++) {
+        SdpaShape s = sdpa_shape(call, &buckets[i]);
+        int64_t rows = buckets[i].count[ROWS_TOKENS], width = 3 * (int64_t)s.heads * s.head_dim;
+        if (rows > INT32_MAX / width)
+            return fail(E_USAGE,
+                        "--attention cudnn: %lld rows of %lld elements are more than its tables can count. Use less "
+                        "--micro-batch-tokens, or --attention own",
+                        (long long)rows, (long long)width);
+        TRY(sdpa_plan(&s, &plan));
+    }
+    return call->in[0].data && n > 0 ? attention_cudnn(call, &buckets[n - 1]) : OK;
 }

@@ -372,15 +372,18 @@ static Status product_choose(const Product *p, bool timing, Prepared **how)
 static bool is_empty(const ProductShape *s) { return s->m == 0 || s->n == 0 || s->k == 0; }
 
 /* A kernel of the library is loaded at its first use, for which CUDA may wait until the GPU is idle: not in a
-   pipeline's step, where a message may be waiting for a rank that waits for this one. */
+   pipeline's step, where a message may be waiting for a rank that waits for this one. With β = 0 it may be another. */
 Status product_prepare(const Product *p)
 {
     Prepared *how;
+    Product begun = *p;
     bool runs = p->a && p->b && p->c;
     if (is_empty(&p->shape)) return OK;
     TRY(product_choose(p, runs, &how));
     if (!runs || how->ran || how->by_loops) return OK;
     how->ran = true;
+    begun.begins = true;
+    if (p->shape.accumulate) TRY(product_multiply(&begun, how));
     return product_multiply(p, how);
 }
 

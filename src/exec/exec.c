@@ -1,5 +1,4 @@
-/* Binding a plan and running it. The loop that trains is exec_run_plain. Where the device has graphs, a range is
-   captured at its second run in a row bucket and replayed from then on. */
+/* Binding a plan and running it. The loop that trains is exec_run_plain; graphs.c replays it. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,6 +139,7 @@ void exec_free(Exec *e)
 
 void exec_set_check(Exec *e, bool check) { e->options.check = check; }
 void exec_set_gathers(Exec *e, bool gathers) { e->gathers_not = !gathers; }
+void exec_set_captures(Exec *e, bool captures) { e->captures_not = !captures; }
 void exec_set_flip(Exec *e, const ExecFlip *flip) { e->flip = flip; }
 
 RowCounts exec_rows(const Exec *e, int64_t n_tokens, int64_t n_seqs, int64_t n_masked)
@@ -208,13 +208,6 @@ static Status flip_bit(const Exec *e, const RowCounts *rows)
     return backend_upload(e->memory->backend, place, &byte, 1);
 }
 
-/* Only `micro` may stop between two instrs, because its step is discarded. An update that stopped there would leave
-   weights of one step under the number of another. Works do not stop. */
-static bool stopped(const Exec *e, Range range)
-{
-    return e->options.stop && *e->options.stop && range.first == e->plan->micro.first && !e->slots;
-}
-
 /* Before an instr and after it: its lane, and the events of those it waits for and of itself. */
 static Status wait_before(const Exec *e, InstrId i)
 {
@@ -237,7 +230,7 @@ Status exec_run_plain(const Exec *e, Range range, const RowCounts *rows)
 {
     for (InstrId i = range.first; i < range.first + range.count; i++) {
         if (op_is_exchange(e->plan->instrs[i].op)) continue; /* exec_run_pieces gives it to the lane */
-        if (stopped(e, range)) return fail(E_STOPPED, "stopped between two instrs");
+        if (exec_stopped(e, range)) return fail(E_STOPPED, "stopped between two instrs");
         TRY(wait_before(e, i));
         TRY(exec_run_op(e, i, rows));
         TRY(record_after(e, i));
@@ -278,7 +271,7 @@ static Status run_watched(Exec *e, Range range, const RowCounts *rows)
 {
     for (InstrId i = range.first; i < range.first + range.count; i++) {
         if (op_is_exchange(e->plan->instrs[i].op)) continue;
-        if (stopped(e, range)) return fail(E_STOPPED, "stopped between two instrs");
+        if (exec_stopped(e, range)) return fail(E_STOPPED, "stopped between two instrs");
         TRY(exec_run_named(e, i, rows));
         if (e->flip && e->flip->instr == i) TRY(flip_bit(e, rows));
         if (e->options.check || e->options.poison) TRY(wait_for_lanes(e));
@@ -289,84 +282,13 @@ static Status run_watched(Exec *e, Range range, const RowCounts *rows)
     return OK;
 }
 
-/* ---- graphs ---- */
-
-static bool leaves_out(const Exec *e, Range range)
-{
-    for (InstrId i = range.first; e->gathers_not && i < range.first + range.count; i++)
-        if (e->plan->instrs[i].op == OP_CURVATURE) return true;
-    return false;
-}
-
-/* The replay of this range and bucket, in these slots; NULL the first time, which adds it. */
-static Replay *find_replay(Exec *e, Range range, const RowCounts *rows)
-{
-    static const int none[N_SLOTS] = {0};
-    const int *slots = e->slots ? e->slots : none;
-    bool without = leaves_out(e, range);
-    for (int i = 0; i < e->n_replays; i++) {
-        Replay *r = &e->replays[i];
-        if (r->range.first == range.first && r->range.count == range.count && r->rows.bucket == rows->bucket &&
-            r->first == e->first && r->without == without &&
-            memcmp(r->rows.count, rows->count, sizeof rows->count) == 0 &&
-            memcmp(r->slots, slots, sizeof r->slots) == 0)
-            return r;
-    }
-    MEM_GROW(e->replays, e->n_replays, e->cap_replays);
-    Replay *r = &e->replays[e->n_replays++];
-    *r = (Replay){.range = range, .rows = *rows, .first = e->first, .without = without};
-    memcpy(r->slots, slots, sizeof r->slots);
-    return NULL;
-}
-
-ExecGraphs exec_graphs(const Exec *e) { return e->graphs; }
-
-/* No op runs while a graph is captured: after a failure the range runs op by op. */
-static Status capture(Exec *e, Replay *r)
-{
-    Device *d = e->memory->backend->device;
-    Status status = d->capture_begin(d);
-    if (status == OK) {
-        status = exec_run_plain(e, r->range, &r->rows);
-        if (status == OK) {
-            status = d->capture_end(d, &r->graph);
-        } else {
-            char *why = mem_strdup(status_message());
-            void *part = NULL;
-            if (d->capture_end(d, &part) == OK && part) d->graph_free(d, part);
-            status = fail(status, "%s", why);
-            free(why);
-        }
-    }
-    if (status == OK) {
-        e->graphs.captured++;
-        return d->graph_launch(d, r->graph);
-    }
-    if (status == E_STOPPED) return status;
-    e->graphs.refused++;
-    log_debug("instrs %d to %d in %lld rows run one by one: %s", r->range.first, r->range.first + r->range.count - 1,
-              (long long)r->rows.count[ROWS_TOKENS], status_message());
-    r->graph = NULL;
-    r->plain = true;
-    return exec_run_plain(e, r->range, &r->rows);
-}
-
-/* The first run of a bucket lets libraries initialise; the second is captured. */
-static Status run_graph(Exec *e, Range range, const RowCounts *rows)
-{
-    Replay *r = find_replay(e, range, rows);
-    if (!r || r->plain) return exec_run_plain(e, range, rows);
-    if (!r->graph) return capture(e, r);
-    if (stopped(e, range)) return fail(E_STOPPED, "stopped before a micro-batch");
-    e->graphs.replayed++;
-    return e->memory->backend->device->graph_launch(e->memory->backend->device, r->graph);
-}
+/* ---- ranges ---- */
 
 Status exec_run_range(Exec *e, Range range, const RowCounts *rows)
 {
     const Device *d = e->memory->backend->device;
     if (exec_watched(e)) return run_watched(e, range, rows);
-    return d && d->capture_begin ? run_graph(e, range, rows) : exec_run_plain(e, range, rows);
+    return d && d->capture_begin ? exec_run_graph(e, range, rows) : exec_run_plain(e, range, rows);
 }
 
 /* The plan joins all lanes where a range ends; a range that failed must wait for them here. */

@@ -137,6 +137,11 @@ typedef struct {
 /* Runs a work for the micro-batch whose tensors lie in `slots`; a class that the work does not touch may be −1. `links`
    may be NULL for the whole model as one stage. */
 Status exec_run_work(Exec *e, WorkKind kind, const int slots[N_SLOTS], const RowCounts *rows, const ExecLinks *links);
+/* Makes the graphs of a work that ran before in these slots, without running it: so that none is made while messages
+   wait on the device's other lanes, since CUDA may then wait until the device is idle. */
+Status exec_prepare_work(Exec *e, WorkKind kind, const int slots[N_SLOTS], const RowCounts *rows);
+/* Whether ranges without a graph get one, as they do at first; else they run op by op. */
+void exec_set_captures(Exec *e, bool captures);
 /* The CURVATUREs of a layer, of A or G. */
 Status exec_run_curvature(Exec *e, WorkKind kind, int layer, const int slots[N_SLOTS], const RowCounts *rows);
 /* Writes an input of that micro-batch, before its F. */

@@ -58,6 +58,7 @@ struct Exec {
     bool first;             /* it is its step's first: instrs begin gradients */
     bool open;              /* `begin` ran, and no micro-batch since */
     bool gathers_not;       /* CURVATUREs are left out */
+    bool captures_not;      /* no graph is made: ranges without one run op by op */
     const int *slots;       /* (N_SLOTS) of the work that runs; NULL: none */
     const ExecLinks *links; /* of that work; NULL: none */
     bool forward;           /* that work is an F */
@@ -100,6 +101,13 @@ static inline Status exec_run_op(const Exec *e, InstrId i, const RowCounts *rows
     return e->ops[i]->run(call, rows);
 }
 
+/* Only `micro` may stop between two instrs, because its step is discarded. An update that stopped there would leave
+   weights of one step under the number of another. Works do not stop. */
+static inline bool exec_stopped(const Exec *e, Range range)
+{
+    return e->options.stop && *e->options.stop && range.first == e->plan->micro.first && !e->slots;
+}
+
 /* A range or a part of one, as the options ask: in graphs, or watched. */
 Status exec_run_range(Exec *e, Range range, const RowCounts *rows);
 Status exec_run_plain(const Exec *e, Range range, const RowCounts *rows);
@@ -110,6 +118,12 @@ void *exec_place(const Exec *e, TensorId t, const int *slots);
 /* One instr of exec_watched, on its lane, with its name and record. */
 Status exec_run_named(Exec *e, InstrId i, const RowCounts *rows);
 bool exec_watched(const Exec *e); /* instrs are run one by one: poison, check, a fault, a trace or names */
+
+/* ---- graphs.c ---- */
+/* Runs a range on a device with graphs. */
+Status exec_run_graph(Exec *e, Range range, const RowCounts *rows);
+/* Makes the graph of a range that ran before, without running it. */
+Status exec_prepare_graph(Exec *e, Range range, const RowCounts *rows);
 
 /* ---- trace.c ---- */
 /* Runs an instr; in a trace between two marks of a lane, with a record. */

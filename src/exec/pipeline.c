@@ -112,6 +112,23 @@ static Status note_bad(const ExecPipeline *p, const Work *w, Status status, int6
     return OK;
 }
 
+/* Graphs of the works are made now, when no message waits on the device: while it makes one CUDA may wait until the
+   device is idle, and a message may wait for a rank that waits for this one. */
+static Status prepare_works(ExecPipeline *p)
+{
+    for (const Work *w = p->order; w < p->order + p->n_order; w++) {
+        if (w->kind >= N_WORKS || !pipeline_wanted(p, w)) continue;
+        const RowCounts *rows = &p->pass->rows[pipeline_direction(p, w->chunk)][w->micro];
+        TRY(exec_prepare_work(p->o.chunks[w->chunk], w->kind, w->slot, rows));
+    }
+    return OK;
+}
+
+static void set_captures(const ExecPipeline *p, bool captures)
+{
+    for (int k = 0; k < pipeline_shape(p)->chunks; k++) exec_set_captures(p->o.chunks[k], captures);
+}
+
 Status exec_pipeline_run(ExecPipeline *p, const ExecPass *of, int64_t *when)
 {
     const Schedule *s = of->schedule;
@@ -125,6 +142,8 @@ Status exec_pipeline_run(ExecPipeline *p, const ExecPass *of, int64_t *when)
     p->pass = of;
     p->order = of->works ? of->works : s->works + s->first[p->o.place];
     p->n_order = of->works ? of->n_works : s->first[p->o.place + 1] - s->first[p->o.place];
+    TRY_DONE(prepare_works(p));
+    set_captures(p, false);
     TRY_DONE(pipeline_begin_links(p));
     for (const Work *w = p->order; w < p->order + p->n_order; w++)
         if (pipeline_wanted(p, w)) TRY_DONE(note_bad(p, w, run_work(p, w), &earliest, &why));
@@ -133,6 +152,7 @@ Status exec_pipeline_run(ExecPipeline *p, const ExecPass *of, int64_t *when)
     if (when) *when = earliest;
     if (why) status = fail(E_NUMERIC, "%s", why);
 done:
+    set_captures(p, true);
     if (status != OK && !why) p->carrier->broken(p);
     free(why);
     return status;

@@ -50,6 +50,17 @@ static Status pass_link(Exec *e, InstrId i, const RowCounts *rows)
                           plan_tensor_bytes(e->plan, x, rows));
 }
 
+/* The next boundary from an instr on, or the end. */
+static InstrId next_link(const Plan *p, InstrId i, InstrId end)
+{
+    while (i < end && !op_is_link(p->instrs[i].op)) {
+        CHECK(!op_is_exchange(p->instrs[i].op) && p->instrs[i].lane == LANE_COMPUTE,
+              "works run on the compute lane alone");
+        i++;
+    }
+    return i;
+}
+
 /* A boundary, a watched instr, or all instrs up to the next boundary; *next is the one after. */
 static Status run_from(Exec *e, InstrId i, InstrId end, const RowCounts *rows, InstrId *next)
 {
@@ -57,10 +68,7 @@ static Status run_from(Exec *e, InstrId i, InstrId end, const RowCounts *rows, I
     *next = i + 1;
     if (op_is_link(p->instrs[i].op)) return exec_run_noted(e, i, rows, LANE_COMPUTE, pass_link);
     if (exec_watched(e)) return exec_run_named(e, i, rows);
-    while (*next < end && !op_is_link(p->instrs[*next].op)) ++*next;
-    for (InstrId k = i; k < *next; k++)
-        CHECK(!op_is_exchange(p->instrs[k].op) && p->instrs[k].lane == LANE_COMPUTE,
-              "works run on the compute lane alone");
+    *next = next_link(p, i, end);
     return exec_run_range(e, (Range){i, *next - i}, rows);
 }
 
@@ -76,6 +84,24 @@ static Status run_instrs(Exec *e, Range range, const RowCounts *rows)
     if (bad) status = fail(E_NUMERIC, "%s", bad);
 done:
     free(bad);
+    return status;
+}
+
+Status exec_prepare_work(Exec *e, WorkKind kind, const int slots[N_SLOTS], const RowCounts *rows)
+{
+    const Device *d = e->memory->backend->device;
+    Range range = e->plan->work[kind];
+    int own[N_SLOTS];
+    Status status = OK;
+    if (!d || !d->capture_begin || exec_watched(e)) return OK;
+    take_slots(e, kind, slots, own);
+    e->slots = own;
+    for (InstrId i = range.first, end = range.first + range.count, next; i < end && status == OK; i = next) {
+        next = next_link(e->plan, i, end);
+        if (next > i) status = exec_prepare_graph(e, (Range){i, next - i}, rows);
+        if (next == i) next++;
+    }
+    e->slots = NULL;
     return status;
 }
 

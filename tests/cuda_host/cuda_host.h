@@ -92,6 +92,8 @@ Status cuda_host_wait_lane(int lane);  /* until that of a lane has run */
 /* Work with other processes: its lane, once it gets there, and cuda_host_wait wait until `ready` returns true. Not
    in graphs. */
 Status cuda_host_submit_when(int lane, std::function<bool()> ready);
+/* Such work is queued on this lane or a later one. */
+bool cuda_host_waits_outside(int first_lane);
 int cuda_host_lane_chosen();
 /* Called with true before each work runs, with false after it; they nest. NULL: nothing is called. */
 void cuda_host_set_reach(void (*reach)(bool));

@@ -275,8 +275,11 @@ bool cuda_list_kernel(const void *) { return true; }
 
 Status device_capture_begin(Device *) { return cuda_host_capture_begin(); }
 
+/* CUDA may wait until the device is idle, and a pipeline's message may be waiting for a rank that waits for this one.
+ */
 Status device_capture_end(Device *, void **graph)
 {
+    CHECK(!cuda_host_waits_outside(DEVICE_LINKS), "a graph is made while a message between GPUs waits");
     CudaHostGraph *made = nullptr;
     Status status = cuda_host_capture_end(&made);
     *graph = made;

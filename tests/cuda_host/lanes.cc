@@ -220,6 +220,13 @@ Status cuda_host_submit_when(int lane, std::function<bool()> ready)
     return submit({WORK, lane, nullptr, 0, std::move(ready)});
 }
 
+bool cuda_host_waits_outside(int first_lane)
+{
+    for (const Item &item : queues.pending)
+        if (item.ready && item.lane >= first_lane) return true;
+    return false;
+}
+
 int cuda_host_lane_chosen() { return queues.lane; }
 
 Status cuda_host_lane_choose(int lane)
