@@ -10,7 +10,8 @@
 #include "report/page.h"
 #include "report/table.h"
 
-#define SLOW       1.05 /* times the median of all ranks' means */
+#define SLOW       1.05 /* times the median of all ranks' means, */
+#define ERRORS     3    /* and above it by so many standard errors of the rank's own mean */
 #define FEWER_TIME 0.9  /* a share of processor time below so many times the others' is named */
 #define LOWER      0.97 /* a clock below so many times the others' is named */
 #define HOTTER     5    /* degrees above the others' that are named */
@@ -25,8 +26,8 @@ typedef struct {
     int64_t rank, threads, steps;
     double waited, processor, switches; /* shares of the time; involuntary switches a second */
     Quantiles own;                      /* seconds of its own work a step */
-    double mean;
-    double others, others_processor; /* the median of means and of processor's shares of those that are not slow */
+    double mean, error;                 /* of the mean, by the spread of the steps */
+    double others, others_processor;    /* the median of means and of processor's shares of those that are not slow */
     double others_mhz, others_celsius, others_slowed;
     bool slow;
 } Pace;
@@ -77,7 +78,12 @@ static void take(Paces *p, const char *run, int work, const Json *d)
     const Json *own = js_get(d, "own_s");
     size_t n = js_size(own);
     double *values = mem_array(n, sizeof *values), seconds = js_real(js_get(d, "seconds"), NAN);
-    for (size_t i = 0; i < n; i++) values[i] = js_real(js_at(own, i), NAN);
+    double sum = 0, squares = 0;
+    for (size_t i = 0; i < n; i++) {
+        values[i] = js_real(js_at(own, i), NAN);
+        sum += values[i] / (double)n;
+        squares += values[i] * values[i] / (double)n;
+    }
     MEM_GROW(p->items, p->n, p->cap);
     Pace *x = &p->items[p->n++];
     *x = (Pace){.run = run,
@@ -92,7 +98,8 @@ static void take(Paces *p, const char *run, int work, const Json *d)
                 .watts = js_real(js_get(d, "watts"), NAN),
                 .celsius = js_real(js_get(d, "celsius"), NAN),
                 .slowed = js_real(js_get(d, "slowed"), NAN),
-                .own = quantiles_of(values, (int)n)};
+                .own = quantiles_of(values, (int)n),
+                .error = sqrt(fmax(squares - sum * sum, 0) / (double)n)};
     x->mean = seconds * (1 - x->waited) / (double)x->steps;
     snprintf(x->host, sizeof x->host, "%s", js_string(js_get(d, "host"), "?"));
     snprintf(x->gpu, sizeof x->gpu, "%s", js_string(js_get(d, "gpu"), ""));
@@ -152,7 +159,10 @@ static double middle_of(const Paces *p, int work, double (*figure)(const Pace *x
 static void find_slow(Paces *p)
 {
     for (int i = 0; i < p->n; i++) p->items[i].others = middle_of(p, p->items[i].work, own_of);
-    for (int i = 0; i < p->n; i++) p->items[i].slow = p->items[i].mean > SLOW * p->items[i].others;
+    for (int i = 0; i < p->n; i++) {
+        Pace *x = &p->items[i];
+        x->slow = x->mean > SLOW * x->others && x->mean > x->others + ERRORS * x->error;
+    }
     for (int i = 0; i < p->n; i++) {
         Pace *x = &p->items[i];
         x->others_processor = middle_of(p, x->work, processor_of);
@@ -302,7 +312,8 @@ Status command_variability(const Config *c)
     buf_puts(&slow, "");
     for (int i = 0; i < p.n; i++)
         if (p.items[i].slow) put_slow(&p.items[i], &slow);
-    buf_puts(&text, slow.len ? slow.data : "no rank is slow: all means are within 5 % of their median\n");
+    buf_puts(&text, slow.len ? slow.data
+                             : "no rank is slow: no mean is above 1.05 times the median by more than its steps vary\n");
     buf_print(&text);
     status = write_all(c, &p, &table, slow.data);
 done:

@@ -10,7 +10,8 @@
 
 #define KEPT       4096 /* steps, the newest */
 #define WARM_UP    3    /* steps that are not counted, where there are more */
-#define NOTABLE    1.05 /* a rank is slow above so many times the mean of the others */
+#define NOTABLE    1.05 /* a rank is slow above so many times the mean of the others, */
+#define ERRORS     3    /* and above it by so many standard errors of its own mean */
 #define LEAST_RUN  10   /* steps before a rank is called slow */
 #define LOOK_FIRST 100  /* steps of the process before such a rank is named, and between further times */
 #define LOOK_EVERY 1000
@@ -22,9 +23,9 @@
 
 typedef struct {
     int32_t rank, threads;
-    int64_t steps, switches; /* counted; involuntary switches of the thread that trains */
-    double seconds, waited_s, processor_s;
-    char host[64], gpu[80]; /* "": no GPU */
+    int64_t steps, switches;                        /* counted; involuntary switches of the thread that trains */
+    double seconds, waited_s, processor_s, squares; /* of each step's own seconds */
+    char host[64], gpu[80];                         /* "": no GPU */
     SamplingSummary sampled;
 } Totals;
 
@@ -128,7 +129,8 @@ static void watch_step(Pace *p, double seconds)
 void pace_step(Pace *p, double seconds, double waited)
 {
     Totals *t = &p->r.t;
-    p->own_s += fmax(seconds - waited, 0);
+    double own = fmax(seconds - waited, 0);
+    p->own_s += own;
     ranks_tell_own_s(p->ranks, p->own_s);
     watch_step(p, seconds);
     if (p->seen++ == WARM_UP || p->seen == 1) { /* the first steps count only where there are no others */
@@ -137,7 +139,8 @@ void pace_step(Pace *p, double seconds, double waited)
         p->switches_began = switches();
         if (p->seen > 1) return;
     }
-    p->r.own_s[t->steps++ % KEPT] = (float)fmax(seconds - waited, 0);
+    p->r.own_s[t->steps++ % KEPT] = (float)own;
+    t->squares += own * own;
     t->seconds += seconds;
     t->waited_s += waited;
     t->processor_s = processor_seconds() - p->processor_began;
@@ -145,6 +148,13 @@ void pace_step(Pace *p, double seconds, double waited)
 }
 
 static double own_seconds(const Totals *t) { return (t->seconds - t->waited_s) / (double)t->steps; }
+
+/* The standard error of that mean, by the spread of the steps. */
+static double own_error(const Totals *t)
+{
+    double n = (double)t->steps, mean = own_seconds(t);
+    return sqrt(fmax(t->squares / n - mean * mean, 0) / n);
+}
 
 static void put_member(Buf *out, const char *name, double value)
 {
@@ -198,7 +208,7 @@ static void name_slowest(const Totals *all, int n, Buf *out)
         others += own_seconds(&all[i]) / (n - 1);
         waited += all[i].waited_s / (n - 1);
     }
-    if (own_seconds(t) <= NOTABLE * others) return;
+    if (own_seconds(t) <= NOTABLE * others || own_seconds(t) <= others + ERRORS * own_error(t)) return;
     buf_printf(out, "rank %d on %s", t->rank, t->host);
     if (*t->gpu) buf_printf(out, " (%s)", t->gpu);
     buf_printf(out,

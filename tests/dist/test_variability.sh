@@ -36,6 +36,19 @@ expect 0 "$CAIRN_BINARY" "${run[@]}" --max-steps 12 --output-dir alone
 expect 0 "$CAIRN_BINARY" variability alone slowed --output-dir both
 says "alone" "the runs differ in their work" "slow: slowed rank 1"
 if grep -qE 'slow: (alone|slowed rank 0)' <<<"$output"; then complain "ranks of other work are compared: $output"; fi
+# A tenth more is slow where steps are alike, and not where they vary by more than the ranks differ.
+pace() { # RANK SECONDS SECONDS: of its steps by turns
+    local own="$2, $3" i
+    for i in {1..19}; do own+=", $2, $3"; done
+    echo "{\"rank\": $1, \"host\": \"there\", \"threads\": 1, \"steps\": 40, \"seconds\": $(awk "BEGIN { print 20 * ($2 + $3) }"), \"waited_s\": 0, \"own_s\": [$own]}"
+}
+cp -r alone alike
+{ pace 0 1 1 && pace 1 1.1 1.1; } >alike/ranks.jsonl
+expect 0 "$CAIRN_BINARY" variability alike --output-dir both
+says "slow: alike rank 1 on there: 1.10 times"
+{ pace 0 1 1 && pace 1 0.1 2.1; } >alike/ranks.jsonl
+expect 0 "$CAIRN_BINARY" variability alike --output-dir both
+says "no rank is slow"
 cp -r alone empty && : >empty/ranks.jsonl
 expect 1 "$CAIRN_BINARY" variability empty --output-dir both
 says "empty/ranks.jsonl: empty"
