@@ -28,6 +28,7 @@
    where it differs between rounds, or from the first policy's where both or neither have grains. Exit code 1: a policy
    failed, or weights differ. */
 #include <getopt.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -185,12 +186,13 @@ static void measure(Row *row)
 
 static void write_json(const Row *row, const Row *first)
 {
-    char digest[33];
+    char digest[33], loss[32];
     size_t total = 0, available = 0, context = 0;
     double seconds = median(row->seconds, row->rounds), flops = step_flops();
     if (!json || row->status != OK) return;
     if (backend->device) backend->device->memory(backend->device, &total, &available, &context);
     digest_format(row->digest, digest);
+    snprintf(loss, sizeof loss, isfinite(row->stats.loss[0]) ? "%.9g" : "null", row->stats.loss[0]);
     fprintf(json, "{\"kind\": \"step\", \"case\": \"%s\", \"backend\": ", want.name);
     Buf text = {0};
     buf_json(&text, backend->describe);
@@ -199,14 +201,13 @@ static void write_json(const Row *row, const Row *first)
             "\"masked\": %.9g, \"optimizer\": \"%s\", \"step_s\": %.9g, \"seq_per_s\": %.9g, \"tokens_per_s\": %.9g, "
             "\"flops\": %.9g, \"tflops\": %.6g, \"update_s\": %.9g, \"cpu_s\": %.6g, \"launch_s\": %.6g, "
             "\"kept_per_token_layer\": %.9g, \"act_bytes\": %.15g, \"plan_bytes\": %.15g, \"context_bytes\": %zu, "
-            "\"graphs\": [%lld, %lld, %lld], \"loss\": %.9g, \"finite\": %d, \"digest\": \"%s\", \"same_bits\": %s, "
+            "\"graphs\": [%lld, %lld, %lld], \"loss\": %s, \"finite\": %d, \"digest\": \"%s\", \"same_bits\": %s, "
             "\"rounds\": [",
             text.data, dtype_name(want.compute), row->name, (long long)capacity.count[ROWS_TOKENS], mean_seqs,
             mean_tokens, mean_masked, want.optimizer, seconds, mean_seqs / seconds, mean_tokens / seconds, flops,
             flops / seconds * 1e-12, median(row->update, row->rounds), row->cpu, row->launch, row->kept, row->act_bytes,
             row->total_bytes, context, (long long)row->graphs.captured, (long long)row->graphs.replayed,
-            (long long)row->graphs.refused, row->stats.loss[0], row->stats.finite, digest,
-            same_bits(row, first) ? "true" : "false");
+            (long long)row->graphs.refused, loss, row->stats.finite, digest, same_bits(row, first) ? "true" : "false");
     for (int i = 0; i < row->rounds; i++) fprintf(json, "%s%.9g", i ? ", " : "", row->seconds[i]);
     fputs("]}\n", json);
     fflush(json);

@@ -8,9 +8,9 @@ usage() {
     cat <<'END'
 gpu.sh [--part smoke|ours|peer|tests|report]... [flags]     (default: all parts, in this order)
 
-  smoke   six minutes with the build: versions and clocks; the op tests from simple to hard, a failing one again under
-          CAIRN_CUDA_SYNC=1 and memcheck; the products of BERT-Large alone, every proposal of cuBLASLt; one step of
-          BERT-Large at 128 and at 512 tokens
+  smoke   six minutes with the build: versions and clocks; the op tests from simple to hard; the products of BERT-Large
+          alone, every proposal of cuBLASLt; one step of BERT-Large at 128 and at 512 tokens; failing op tests again
+          under CAIRN_CUDA_SYNC=1 and memcheck
   ours    BERT-Large and -Base, padded and packed: steps, every instr on its own, memory, the machine's own rates;
           with several GPUs also sums between them, and a step of one rank each
   peer    PyTorch and Transformers with the same shapes, in the same minutes: plain for all shapes first, then compiled
@@ -80,9 +80,10 @@ if [ -z "$results" ]; then
 fi
 mkdir -p -- "$results"
 results=$(cd -- "$results" && pwd)
-started=$SECONDS # a build counts as a part of the first part
+began=$SECONDS # of the next part: a build counts as a part of the first
+keep_products() { cp -f -- "$work"/cache/cairn/products-*.txt "$results"/ 2>/dev/null || true; }
 give_back() {
-    cp -f -- "$work"/cache/cairn/products-*.txt "$results"/ 2>/dev/null || true
+    keep_products
     rm -rf -- "$work"
 }
 trap give_back EXIT
@@ -136,32 +137,44 @@ for base in site.getsitepackages() + [site.getusersitepackages()]:
     library NCCL libnccl.so.2 nccl.h NCCL_MAJOR NCCL_MINOR NCCL_PATCH
     export LD_LIBRARY_PATH CPATH CMAKE_INCLUDE_PATH=$CPATH CMAKE_LIBRARY_PATH=$LD_LIBRARY_PATH
 }
-PATH=$PATH:/usr/local/cuda/bin
+PATH=$PATH:/usr/local/cuda/bin:/usr/sbin:/sbin # ldconfig
+
+# of_gpu FIELDS: of the first GPU, as nvidia-smi writes them; nothing where it fails.
+of_gpu() {
+    local all
+    all=$(nvidia-smi --query-gpu="$1" --format=csv,noheader,nounits 2>/dev/null) || return 0
+    echo "${all%%$'\n'*}"
+}
 if [ -n "$dry" ]; then
     backend=cuda_host
     gpu="dry-run"
 else
     command -v nvidia-smi >/dev/null || die 2 "there is no nvidia-smi here, so no GPU; --dry-run proves the script without one"
-    gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1 | tr -c 'A-Za-z0-9\n' '-' | tr '[:upper:]' '[:lower:]')
-    gpu=${gpu%-}
+    gpu=$(of_gpu name | tr -c 'A-Za-z0-9\n' '-' | tr '[:upper:]' '[:lower:]' | sed 's/-$//')
+    [ -n "$gpu" ] || die 2 "nvidia-smi finds no GPU: $(nvidia-smi 2>&1 | sed -n 1p)"
     find_libraries
 fi
 
+# What measures must build; a test that does not is left out.
 build_here() {
-    local generator=() log=$cairn_root/build-gpu/build.log
+    local generator=() log=$cairn_root/build-gpu/build.log go_on target
     build=$cairn_root/build-gpu
     mkdir -p "$build"
     [ -f "$build/CMakeCache.txt" ] || ! command -v ninja >/dev/null || generator=(-G Ninja)
     say "building in $build for $arch (its log: build.log)"
-    local targets=(bench_step bench_gpus "backend_$backend")
-    [ -n "$dry" ] || targets+=(bench_products)
+    make_targets() { cmake --build "$build" --parallel "$(nproc)" "$@" >>"$log" 2>&1; }
     if ! cmake -S "$cairn_root" -B "$build" "${generator[@]}" -DWITH_CUDA="$([ -n "$dry" ] && echo OFF || echo ON)" \
         -DCAIRN_CUDA_ARCHITECTURES="$arch" -DCAIRN_WERROR=OFF >"$log" 2>&1 ||
-        ! cmake --build "$build" --parallel "$(nproc)" >>"$log" 2>&1 ||
-        ! cmake --build "$build" --parallel "$(nproc)" --target "${targets[@]}" >>"$log" 2>&1; then
+        ! make_targets --target cairn bench_step "backend_$backend"; then
         tail -n 40 "$log" >&2
         die 1 "building failed"
     fi
+    for target in $([ -n "$dry" ] || echo bench_products) bench_gpus; do
+        make_targets --target "$target" || say "$target is not built"
+    done
+    go_on=-k
+    [ ! -f "$build/build.ninja" ] || go_on=-k0
+    make_targets -- "$go_on" || say "something is not built: what needs it is left out"
 }
 
 needs_build=''
@@ -186,14 +199,14 @@ mkdir -p "$XDG_CACHE_HOME/cairn"
 begin_part() {
     part=$1
     file=$results/gpu-$gpu-$part.jsonl
-    deadline=$((started + 60 * ${minutes:-$([ "$part" = smoke ] && echo 6 || echo 9)}))
-    started=$SECONDS
+    deadline=$((${began:-$SECONDS} + 60 * ${minutes:-$([ "$part" = smoke ] && echo 6 || echo 9)}))
+    began=''
     [ -n "$resume" ] || : >"$file"
     touch "$file"
     say "== $part, on $gpu, at most $((deadline - SECONDS)) seconds =="
     local commit driver=''
     commit=$(git -C "$cairn_root" rev-parse --short HEAD 2>/dev/null || echo unknown)
-    [ -n "$dry" ] || driver=$(nvidia-smi --query-gpu=driver_version,power.limit,clocks.max.sm --format=csv,noheader | head -n 1)
+    [ -n "$dry" ] || driver=$(of_gpu driver_version,power.limit,clocks.max.sm)
     [ ${#libraries[@]} -eq 0 ] || record libraries found "$(IFS=';' && echo "${libraries[*]}")"
     record run commit "$commit" date "$(date -u +%Y-%m-%dT%H:%M:%SZ)" gpu "$gpu" driver "$driver" backend "$backend"
 }
@@ -204,7 +217,7 @@ record() {
     shift
     while [ $# -gt 1 ]; do
         value=${2//[\"\\]/}
-        [[ $value =~ ^-?[0-9]+(\.[0-9]+)?$ ]] || value="\"${value//$'\n'/ }\""
+        [[ $value =~ ^-?(0|[1-9][0-9]*)(\.[0-9]+)?$ ]] || value="\"${value//[[:cntrl:]]/ }\""
         line+=", \"$1\": $value"
         shift 2
     done
@@ -212,7 +225,12 @@ record() {
 }
 
 left() { echo $((deadline - SECONDS)); }
-at_most() { [ "$(left)" -lt "$1" ] && left || echo "$1"; } # SECONDS
+at_most() { # SECONDS; 1 where there is no time: 0 would be no limit
+    local n
+    n=$(left)
+    [ "$n" -lt "$1" ] || n=$1
+    [ "$n" -gt 0 ] && echo "$n" || echo 1
+}
 
 # wanted KIND CASE SECONDS: not excluded by --case, not measured before, and there is time.
 wanted() {
@@ -233,21 +251,29 @@ complain() {
 
 # The most device memory that was in use meanwhile, and before.
 with_memory() { # CASE CAP COMMAND...
-    local name=$1 cap=$2 code=0 watcher='' before peak
+    local name=$1 cap=$2 code=0 watcher='' before peak start=$SECONDS most
     shift 2
     if [ -z "$dry" ]; then
-        before=$(nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits | head -n 1)
+        before=$(of_gpu memory.used)
         nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits --loop-ms=100 >"$work/memory" 2>/dev/null &
         watcher=$!
     fi
-    timeout --kill-after=10 "$(at_most "$cap")" "$@" || code=$?
+    most=$(at_most "$cap")
+    timeout --kill-after=10 "$most" "$@" || code=$?
     if [ -n "$watcher" ]; then
         kill "$watcher" 2>/dev/null || true
         wait "$watcher" 2>/dev/null || true
-        peak=$(grep -Eo '^[0-9]+' "$work/memory" | sort -n | tail -n 1)
-        record memory case "$name" before_mib "$before" peak_mib "${peak:-0}"
+        peak=$(sed -n 's/^\([0-9]*\).*/\1/p' "$work/memory" | sort -n | tail -n 1)
+        if [ -n "$peak" ] && [[ $before =~ ^[0-9]+$ ]]; then record memory case "$name" before_mib "$before" peak_mib "$peak"; fi
     fi
-    [ "$code" -ne 124 ] || record left_out case "$name" why "took longer than $cap s, or no time left"
+    keep_products
+    # 137: it took no notice of the first signal, or was killed for its memory
+    [ "$code" -ne 137 ] || [ $((SECONDS - start)) -lt "$most" ] || code=124
+    case $code in
+    0) ;;
+    124) record left_out case "$name" why "took longer than $most s" ;;
+    *) record failed case "$name" policy '' why "exit code $code" ;;
+    esac
     return "$code"
 }
 
@@ -333,7 +359,7 @@ test_ranks() {
 test_pipelines() {
     local run schedule
     find_gpus pipelines cairn cairn_gloo.so || return 0
-    if [ "$gpus" -lt 2 ] && [ "$(nvidia-smi --query-gpu=compute_mode --format=csv,noheader | head -n 1)" != Default ]; then
+    if [ "$gpus" -lt 2 ] && [ "$(of_gpu compute_mode)" != Default ]; then
         record left_out case pipelines why "one GPU, which two processes may not share"
         return 0
     fi
@@ -373,7 +399,7 @@ our_ranks() {
         return 0
     fi
     [ -z "$dry" ] || { tiny_model && model=$work/tiny.json; }
-    timeout --kill-after=10 "$(left)" env "${rank_flags[@]}" bash "$work/ranks" "$gpus" "$build/bench_gpus" --backend "$backend" \
+    timeout --kill-after=10 "$(at_most 600)" env "${rank_flags[@]}" bash "$work/ranks" "$gpus" "$build/bench_gpus" --backend "$backend" \
         --name "ranks-$gpus" --json "$file" --most "$(few 1 1024)" --steps "$(few 1 20)" "$model" "$(few 1 64)" "$(few 16 128)" ||
         code=$?
     [ "$code" -eq 0 ] || [ "$code" -eq 124 ] || complain "ranks-$gpus (exit code $code)"
@@ -397,16 +423,25 @@ op_programs() {
     printf '%s\n' $small optimizer slices linear mlm_xent attention attention_plain $all | awk '!seen[$1]++' | tr '\n' ' '
 }
 
-op_test() { # NAME: 0 passed
-    local before=$failures program=$build/tests/ops_$1 run
+failed_ops=() # of this part
+op_test() { # NAME
+    local before=$failures program=$build/tests/ops_$1
     [ -x "$program" ] || { record left_out case "op-$1" why "not built" && return 0; }
-    run=(env CAIRN_TEST_BACKENDS="$backend" CAIRN_TEST_MAY_SKIP=1)
-    run_test "op-$1" "${run[@]}" "$program"
-    [ "$failures" -gt "$before" ] || return 0
-    run_test "op-$1-sync" "${run[@]}" CAIRN_CUDA_SYNC=1 CAIRN_CUDA_GRAPHS=0 "$program"
-    if command -v compute-sanitizer >/dev/null; then
-        run_test "op-$1-memcheck" "${run[@]}" compute-sanitizer --tool memcheck --error-exitcode 1 "$program"
-    fi
+    run_test "op-$1" env CAIRN_TEST_BACKENDS="$backend" CAIRN_TEST_MAY_SKIP=1 "$program"
+    [ "$failures" -eq "$before" ] || failed_ops+=("$1")
+}
+
+# Each op that failed again, so that its first fault is named.
+failed_ops_again() {
+    local name run
+    for name in "${failed_ops[@]}"; do
+        run=(env CAIRN_TEST_BACKENDS="$backend" CAIRN_TEST_MAY_SKIP=1)
+        cap=60 run_test "op-$name-sync" "${run[@]}" CAIRN_CUDA_SYNC=1 CAIRN_CUDA_GRAPHS=0 "$build/tests/ops_$name"
+        if command -v compute-sanitizer >/dev/null; then
+            cap=60 run_test "op-$name-memcheck" "${run[@]}" compute-sanitizer --tool memcheck --error-exitcode 1 "$build/tests/ops_$name"
+        fi
+    done
+    failed_ops=()
 }
 
 part_tests() {
@@ -422,6 +457,7 @@ part_tests() {
             "$work/tiny.json" "$(few 2 8)" 16 1 "$type" none lean ffn selective half-attention full offload every:2
     done
     for name in $(op_programs all); do op_test "$name"; done
+    failed_ops_again
     if has_cudnn; then
         run_test op-attention-cudnn env CAIRN_TEST_BACKENDS="$backend" CAIRN_TEST_ATTENTION=cudnn "$build/tests/ops_attention_plain"
         golden cudnn cuda_host_cudnn "$(few test_training '*')"
@@ -451,17 +487,26 @@ part_tests() {
 
 # ---- part: smoke ----
 
+# The ops that other ops need come first, then the figures that decide most; what takes long comes last. `held`: seconds
+# that the op tests leave for the figures, however many of them hang.
 part_smoke() {
-    local name row
+    local name row held later=()
+    held=$(few 0 170)
     if [ -z "$dry" ]; then
-        nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,temperature.gpu,power.draw,memory.free --format=csv >&2
+        nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,temperature.gpu,power.draw,memory.free --format=csv >&2 || true
         record compilers gcc "$(gcc --version | head -n 1)" nvcc "$(nvcc --version 2>/dev/null | tail -n 1)"
     fi
-    for name in $(op_programs all); do op_test "$name"; done
-    if [ -x "$build/bench_products" ]; then
-        wanted products products 20 && run_test products "$build/bench_products" "$file"
+    for name in $(op_programs all); do
+        if [ "$(left)" -gt "$held" ]; then
+            cap=$(few 600 30) op_test "$name"
+        else
+            later+=("$name")
+        fi
+    done
+    if [ -n "$dry" ] || [ ! -x "$build/bench_products" ]; then
+        record left_out case products why "no GPU, or bench_products is not built"
     else
-        record left_out case products why "bench_products is not built"
+        run_test products "$build/bench_products" "$file"
     fi
     while read -r -a row; do
         case ${row[0]} in
@@ -469,6 +514,8 @@ part_smoke() {
         large-512) rounds=1 our_case large-512 none '' "${row[@]}" ;;
         esac
     done < <(cases_table)
+    for name in "${later[@]}"; do op_test "$name"; done
+    failed_ops_again
 }
 
 # few DRY REAL: the number to use.
@@ -577,7 +624,8 @@ has_cudnn() { opens --dropout 0 --attention cudnn; }
 opens() { # FLAG...
     local code=0
     tiny_model
-    "$build/bench_step" --backend "$backend" "$@" --product 64 "$work/tiny.json" 2 16 1 bf16 none >"$work/opens" 2>&1 || code=$?
+    timeout --kill-after=10 "$(at_most 60)" "$build/bench_step" --backend "$backend" "$@" --product 64 "$work/tiny.json" \
+        2 16 1 bf16 none >"$work/opens" 2>&1 || code=$?
     [ "$code" -ne 2 ] || tail -n 1 "$work/opens"
     [ "$code" -ne 2 ]
 }
@@ -609,7 +657,7 @@ largest_batch() {
 part_ours() {
     local row table name
     if [ -z "$dry" ] && "$python" -c 'import torch' 2>/dev/null; then
-        "$python" "$cairn_root/bench/peer_gpu.py" --ceilings --name ours >>"$file" || true
+        timeout --kill-after=10 "$(at_most 60)" "$python" "$cairn_root/bench/peer_gpu.py" --ceilings --name ours >>"$file" || true
     fi
     table=$(cases_table)
     row_of() { read -r -a row < <(grep "^$1 " <<<"$table"); }
@@ -638,7 +686,8 @@ part_peer() {
         say "$python has no PyTorch and Transformers: the peer is left out"
         return 0
     fi
-    "$python" "$cairn_root/bench/peer_gpu.py" --ceilings --device "$device" --name peer >>"$file" || complain "ceilings"
+    timeout --kill-after=10 "$(at_most 60)" "$python" "$cairn_root/bench/peer_gpu.py" --ceilings --device "$device" \
+        --name peer >>"$file" || complain "ceilings"
     for settings in plain compile checkpointing compile+checkpointing; do
         [ -z "$dry" ] || [ "$settings" = plain ] || continue # compiling proves nothing here, and takes long
         while read -r -a row; do
@@ -648,9 +697,10 @@ part_peer() {
             sequences=$batch
             [ -z "$lengths_file" ] || flags+=(--lengths "$lengths_file")
             say "${row[0]}: $settings"
-            "$python" "$cairn_root/bench/peer_gpu.py" --model-config "$config" --name "${row[0]}" --device "$device" --batch "$sequences" \
+            timeout --kill-after=10 "$(at_most 600)" "$python" "$cairn_root/bench/peer_gpu.py" --model-config "$config" --name "${row[0]}" --device "$device" --batch "$sequences" \
                 --seq "$length" --predictions "$predictions" --steps "$(few 1 10)" --rounds "$(few 1 3)" --warmup "$(few 1 8)" \
-                "${flags[@]}" --settings "$settings" --until $(($(date +%s) + $(left))) | tee -a "$file"
+                "${flags[@]}" --settings "$settings" --until $(($(date +%s) + $(left))) | tee -a "$file" ||
+                complain "${row[0]}, $settings"
         done < <(cases_table)
     done
 }

@@ -144,7 +144,7 @@ def rates(lines):
 
 
 def products(lines):
-    """The fastest proposal for each product alone, with sums in a fixed order and in any."""
+    """The fastest proposal for each product alone, with sums in a fixed order and in any other."""
     best = {}
     for x in of(lines, "product"):
         key = (x["case"], x["order"])
@@ -200,7 +200,7 @@ def report(lines, gpu):
         out.append(f"Tests on the device: {len(tests) - len(bad)} of {len(tests)} passed" + (f"; not: {', '.join(bad)}." if bad else "."))
         out.append("")
     for x in of(lines, "failed"):
-        out.append(f"Failed: {x['case']}, `{x['policy']}`: {x['why']}.")
+        out.append(f"Failed: {x['case']}{', ' + x['policy'] if x['policy'] else ''}: {x['why']}.")
     for x in of(lines, "left_out"):
         out.append(f"Left out: {x['case']}{' ' + x['setting'] if 'setting' in x else ''}: {x['why']}.")
     return "\n".join(out).rstrip() + "\n"

@@ -138,23 +138,43 @@ static int slower_first(const void *a, const void *b)
     return p < q ? 1 : p > q ? -1 : 0;
 }
 
-static void print_kind(const Kind *k, double whole, FILE *csv)
+static bool is_linear(Op op) { return op == OP_LINEAR || op == OP_LINEAR_DGRAD || op == OP_LINEAR_WGRAD; }
+
+static long long columns_in(const Kind *k)
+{
+    return is_linear(k->call.op) ? k->call.attr.linear.k : k->call.in[0].cols;
+}
+
+static long long columns_out(const Kind *k)
+{
+    return is_linear(k->call.op) ? k->call.attr.linear.n : k->call.out[0].cols;
+}
+
+static double bytes_of(const Kind *k) { return k->cost.bytes + k->cost.pass_bytes; }
+
+static void print_kind(const Kind *k, double whole)
+{
+    printf("%-10s %-14s %6lld %6lld %6d %10.4f %9.2f %9.1f %6.2f%%\n", phase_name(k->phase), op_info(k->call.op)->name,
+           columns_in(k), columns_out(k), k->times, k->seconds * 1e3, k->cost.product_flops / k->seconds * 1e-12,
+           bytes_of(k) / k->seconds * 1e-9, 100 * k->times * k->seconds / whole);
+}
+
+/* At once: a later instr may fail. */
+static void write_kind(const Kind *k, FILE *csv)
 {
     const char *op = op_info(k->call.op)->name, *phase = phase_name(k->phase);
-    long long in = k->call.in[0].cols, out = k->call.out[0].cols;
-    double bytes = k->cost.bytes + k->cost.pass_bytes;
-    if (k->call.op == OP_LINEAR || k->call.op == OP_LINEAR_DGRAD || k->call.op == OP_LINEAR_WGRAD) {
-        in = k->call.attr.linear.k;
-        out = k->call.attr.linear.n;
+    if (csv) {
+        fprintf(csv, "%s,%s,%lldx%lld,%d,%.9g\n", op, phase, columns_out(k), columns_in(k), k->times,
+                k->times * k->seconds);
+        fflush(csv);
     }
-    printf("%-10s %-14s %6lld %6lld %6d %10.4f %9.2f %9.1f %6.2f%%\n", phase, op, in, out, k->times, k->seconds * 1e3,
-           k->cost.product_flops / k->seconds * 1e-12, bytes / k->seconds * 1e-9, 100 * k->times * k->seconds / whole);
-    if (csv) fprintf(csv, "%s,%s,%lldx%lld,%d,%.9g\n", op, phase, out, in, k->times, k->times * k->seconds);
     if (!json) return;
     fprintf(json,
             "{\"kind\": \"op\", \"case\": \"%s\", \"phase\": \"%s\", \"op\": \"%s\", \"in\": %lld, \"out\": %lld, "
             "\"calls\": %d, \"seconds\": %.9g, \"flops\": %.9g, \"bytes\": %.9g}\n",
-            want.name, phase, op, in, out, k->times, k->seconds, k->cost.product_flops, bytes);
+            want.name, phase, op, columns_in(k), columns_out(k), k->times, k->seconds, k->cost.product_flops,
+            bytes_of(k));
+    fflush(json);
 }
 
 void measure_ops(const char *policy, double step)
@@ -180,18 +200,19 @@ void measure_ops(const char *policy, double step)
     }
     RowCounts rows = r.plan.capacity;
     rows.bucket = 0;
+    FILE *csv = want.kernels ? fopen(want.kernels, "we") : NULL;
+    if (csv) fputs("op,phase,shape,calls,seconds\n", csv);
     for (int k = 0; k < n; k++) {
         kinds[k].seconds = prepare_and_time(&kinds[k].call, &rows, repeat);
         kinds[k].cost = op_cost(&kinds[k].call, &rows, beside);
         whole += kinds[k].times * kinds[k].seconds;
+        write_kind(&kinds[k], csv);
     }
+    if (want.kernels && (!csv || fclose(csv) != 0)) must(fail(E_IO, "cannot write %s", want.kernels));
     qsort(kinds, (size_t)n, sizeof *kinds, slower_first);
     printf("\ninstrs of %s, each %d times back to back\n%-10s %-14s %6s %6s %6s %10s %9s %9s %7s\n", policy, repeat,
            "phase", "op", "in", "out", "calls", "ms", "TFLOP/s", "GB/s", "share");
-    FILE *csv = want.kernels ? fopen(want.kernels, "we") : NULL;
-    if (csv) fputs("op,phase,shape,calls,seconds\n", csv);
-    for (int k = 0; k < n; k++) print_kind(&kinds[k], whole, csv);
-    if (want.kernels && (!csv || fclose(csv) != 0)) must(fail(E_IO, "cannot write %s", want.kernels));
+    for (int k = 0; k < n; k++) print_kind(&kinds[k], whole);
     printf("in all %.3f ms; the step took %.3f ms: %.2f %% of it between instrs\n", whole * 1e3, step * 1e3,
            100 * (1 - whole / step));
     if (json)

@@ -97,6 +97,40 @@ says "bench_step: nosuch: "
 [ "$(count '"kind": "step"' failing.jsonl) $(count '"kind": "failed", "case": "", "policy": "nosuch"' failing.jsonl)" = "2 1" ] ||
     complain "a failing policy: $(cat failing.jsonl)"
 
+# As on a GPU, with stand-ins for nvidia-smi, bench_step and Python: what crashes or fails loses no line before it, and
+# stops nothing after it; a GPU that hides its memory has no figure of it.
+mkdir bin stand
+cat >bin/nvidia-smi <<'END'
+#!/bin/sh
+[ -z "$BROKEN" ] || { echo "Failed to initialize NVML: words of the driver" && exit 18; }
+case $* in
+*memory.used*) echo '[Insufficient Permissions]' ;;
+*) echo "NVIDIA H100 80GB HBM3" && echo "NVIDIA H100 80GB HBM3" ;;
+esac
+END
+cat >stand/bench_step <<'END'
+#!/bin/sh
+while [ $# -gt 0 ]; do
+    [ "$1" != --name ] || name=$2
+    [ "$1" != --json ] || json=$2
+    shift
+done
+echo "{\"kind\": \"step\", \"case\": \"$name\", \"policy\": \"none\"}" >>"$json"
+[ "$name" != large-128 ] || kill -SEGV $$
+END
+printf '#!/bin/sh\n[ "$1" = -c ]\n' >bin/python # imports what it is told to, and can measure nothing
+cp stand/bench_step stand/cairn
+touch stand/cairn_cuda.so
+chmod +x bin/* stand/bench_step stand/cairn
+expect 1 env PATH="$work/bin:$PATH" "$gpu" --build stand --results stood --part ours --part peer --part report \
+    --case large-128 --case large-512 --python "$work/bin/python"
+says "large-128 (exit code 139)" "FAILED: large-512, plain" "FAILED: large-128, compile"
+stood=stood/gpu-nvidia-h100-80gb-hbm3-ours.jsonl
+[ "$(sed -n 's/.*"kind": "\([a-z]*\)", "case": "\([a-z0-9-]*\)".*/\1 \2/p' "$stood" | tr '\n' ,)" = "step large-128,failed large-128,step large-512," ] ||
+    complain "a crash: $(cat "$stood")"
+expect 2 env BROKEN=1 PATH="$work/bin:$PATH" "$gpu" --build stand --results stood --part ours
+says "nvidia-smi finds no GPU: Failed to initialize NVML: words of the driver"
+
 # Products chosen in an earlier call are taken; a folder without them is refused.
 expect 2 "$gpu" --dry-run --build "$build" --products "$work/lengths" --part ours
 says "no products-*.txt there"
