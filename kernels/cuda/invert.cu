@@ -15,10 +15,10 @@
 #include "kernels/kfac.h"
 
 enum {
-    SIDE = 64,             /* of the diagonal's block, and of a tile */
-    SOLVERS = 64,          /* threads that solve, a column each */
-    GROUP = 8,             /* rows that are solved in registers */
-    THREADS = 256,         /* of a launch that does not solve */
+    SIDE = 64,    /* of the diagonal's block, and of a tile */
+    SOLVERS = 64, /* threads of a block that solve, a column each */
+    GROUP = 8,    /* rows that are solved in registers */
+    THREADS = 256,
     EACH = 4,              /* rows and columns of a tile that a thread has */
     ACROSS = SIDE / EACH,  /* threads along a tile */
     LOADED = 32,           /* rows of solved columns in shared memory at a time */
@@ -27,6 +27,7 @@ enum {
     SPACE = SIDE * SOLVERS /* of the columns that are solved; then of those of a tile's rows and columns */
 };
 static_assert(SPACE >= 2 * LOADED * SIDE, "both need room");
+static_assert(THREADS == ACROSS * ACROSS, "a block's threads are a square");
 
 /* What the device knows of a call. */
 struct InvertState {
@@ -65,12 +66,13 @@ __global__ void damp_kernel(Sweep s)
 
 /* ---- a step's columns ---- */
 
-/* r (SIDE, STRIDE) = R and, below the diagonal, Rᵀ, with Rᵀ·R the diagonal's block, by all threads of the block; on the
-   diagonal are the reciprocals. Beyond the matrix it is an identity. False: a pivot is not positive. */
+/* r (SIDE, STRIDE) = R and, below the diagonal, Rᵀ, with Rᵀ·R the diagonal's block, by THREADS threads; on the diagonal
+   are the reciprocals. Beyond the matrix it is an identity. False: a pivot is not positive. */
 __device__ static inline bool factor_pivot(const Sweep &s, int64_t first, float *r)
 {
     bool positive = true;
-    for (int i = (int)threadIdx.x; i < SIDE * SIDE; i += (int)blockDim.x) {
+    int down = (int)threadIdx.x / ACROSS, across = (int)threadIdx.x % ACROSS;
+    for (int i = (int)threadIdx.x; i < SIDE * SIDE; i += THREADS) {
         int row = i / SIDE, column = i % SIDE;
         bool inside = first + row < s.n && first + column < s.n && column >= row;
         r[row * STRIDE + column] = inside ? s.m[(first + row) * s.n + first + column] : row == column;
@@ -80,15 +82,14 @@ __device__ static inline bool factor_pivot(const Sweep &s, int64_t first, float 
         float d = r[p * STRIDE + p], reciprocal = 1 / sqrtf(d);
         positive = positive && d > 0 && d <= FLT_MAX;
         __syncthreads();
-        for (int j = p + (int)threadIdx.x; j < SIDE; j += (int)blockDim.x)
+        for (int j = p + (int)threadIdx.x; j < SIDE; j += THREADS)
             r[j * STRIDE + p] = r[p * STRIDE + j] = j == p ? reciprocal : r[p * STRIDE + j] * reciprocal;
         __syncthreads();
-        int left = SIDE - 1 - p;
-        for (int i = (int)threadIdx.x; i < left * left; i += (int)blockDim.x) {
-            int row = p + 1 + i / left, column = p + 1 + i % left;
-            if (column >= row)
-                r[row * STRIDE + column] = fmaf(-r[p * STRIDE + row], r[p * STRIDE + column], r[row * STRIDE + column]);
-        }
+        for (int row = p + 1 + down; row < SIDE; row += ACROSS)
+            for (int column = p + 1 + across; column < SIDE; column += ACROSS)
+                if (column >= row)
+                    r[row * STRIDE + column] =
+                        fmaf(-r[p * STRIDE + row], r[p * STRIDE + column], r[row * STRIDE + column]);
         __syncthreads();
     }
     return positive;
@@ -134,14 +135,14 @@ __device__ static inline void solve_column(const Sweep &s, int64_t first, int64_
     for (int i = 0; i < SIDE; i++) s.z[i * s.n + column] = x[i * SOLVERS];
 }
 
-__global__ void __launch_bounds__(SOLVERS) solve_kernel(Sweep s, int64_t step)
+__global__ void __launch_bounds__(THREADS) solve_kernel(Sweep s, int64_t step)
 {
     CUDA_SHARED(__align__(16) float, pivot, [PIVOT]);
     CUDA_SHARED(float, space, [SPACE]);
     int64_t column = (int64_t)blockIdx.x * SOLVERS + threadIdx.x;
     bool positive = factor_pivot(s, step * SIDE, pivot);
-    if (column < s.n) solve_column(s, step * SIDE, column, pivot, space);
-    if (column == 0 && !positive) s.state->bad_pivot = 1;
+    if (threadIdx.x < SOLVERS && column < s.n) solve_column(s, step * SIDE, column, pivot, space);
+    if (blockIdx.x == 0 && threadIdx.x == 0 && !positive) s.state->bad_pivot = 1;
 }
 
 /* ---- a step's tiles ---- */
@@ -279,7 +280,7 @@ Status cuda_invert(const OpCall *call, const RowCounts *)
     TRY(CUDA_LAUNCH((begin_kernel), 1, THREADS, 0, x.state, of_a, b, ready, call->attr, op_ctl(call)));
     TRY(CUDA_LAUNCH((damp_kernel), all, THREADS, 0, s));
     for (int64_t step = 0; step < steps; step++) {
-        TRY(CUDA_LAUNCH((solve_kernel), cuda_blocks(s.n, SOLVERS), SOLVERS, 0, s, step));
+        TRY(CUDA_LAUNCH((solve_kernel), cuda_blocks(s.n, SOLVERS), THREADS, 0, s, step));
         TRY(CUDA_LAUNCH((tile_kernel), dim3((unsigned)steps, (unsigned)steps), THREADS, 0, s, step));
     }
     TRY(CUDA_LAUNCH((sweep_again_kernel), 1, THREADS, 0, s));

@@ -20,7 +20,8 @@
       "forward issues 1004 instructions per 64 keys with dropout: 242 TFLOP/s at most at 1.755 GHz, 190 likely")       \
     X(ATTENTION_WHOLE, 1.3, "of the rate in two",                                                                      \
       "backward in one kernel: 448 cycles of shared memory per 64 queries and 16 keys, in place of 586")               \
-    X(SWEEP_SECONDS, 2e-7, "s a row", "K-FAC's inverse factors 64 rows in a thread block: three barriers a row")       \
+    X(SWEEP_SECONDS, 5e-7, "s a row",                                                                                  \
+      "K-FAC's inverse: three barriers, a root, a quotient and two substitutions a row, some 850 cycles in a chain")   \
     X(SORT_SECONDS, 1e-4, "s", "the embedding gradient's sort is a chain of 128 dependent rounds")                     \
     X(KERNEL_SECONDS, 1.2e-6, "s a kernel", "from one kernel to the next inside a captured graph")                     \
     X(CONTEXT_BYTES, 629145600, "bytes", "CUDA's context, cuBLASLt and our kernels, as seen on Hopper")
