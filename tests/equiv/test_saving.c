@@ -25,7 +25,7 @@ static void a_failed_save_is_noticed(void **state)
     training_open(&t, &(TrainingOptions){.backend = "ref", .compute = F32});
     training_begin(&t);
     Run run = training_run(&t, &config, 1);
-    assert_ok(saving_open(&saving, &run));
+    assert_ok(saving_open(&saving, &run, run.c->output_dir));
     assert_int_equal(rename(dir, aside), 0);
     assert_ok(file_write_durable(dir, "a file", 6)); /* in the folder's place: nothing can be saved */
     assert_ok(saving_fetch(saving, &weights));

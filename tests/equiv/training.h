@@ -200,7 +200,7 @@ static inline Status training_save(Training *t, char *dir, int64_t step)
     Run run = training_run(t, &config, step);
     Saving *saving;
     const float *weights;
-    assert_ok(saving_open(&saving, &run));
+    assert_ok(saving_open(&saving, &run, dir));
     Status status = saving_fetch(saving, &weights);
     if (status == OK) status = saving_begin(saving);
     if (status == OK) status = saving_wait(saving);
