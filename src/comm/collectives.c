@@ -241,7 +241,7 @@ Status comm_sum(Comm *c, double *values, int count)
     memcpy(all + (before + own - 1) * count, values, (size_t)count * sizeof *values);
     memcpy(all + before * count, values + count, (size_t)((own - 1) * count) * sizeof *values);
     Status status = comm_allgatherv(c, all, bytes);
-    CommAddition *additions = comm_tree_additions(c, &n_additions);
+    CommAddition *additions = comm_tree_additions(c->tree.terms, c->size, &n_additions);
     for (int k = 0; k < n_additions && status == OK; k++)
         for (int i = 0; i < count; i++) all[additions[k].to * count + i] += all[additions[k].from * count + i];
     if (status == OK) memcpy(values, all, (size_t)count * sizeof *values);

@@ -108,6 +108,14 @@ Status comm_reduce_scatter(Comm *c, float *x, const Intervals *parts, Dtype wire
 Status comm_gather_parts(Comm *c, float *x, const Intervals *parts, Dtype wire, void *scratch);
 /* Both: x becomes the sum on every rank, with the same bits. */
 Status comm_allreduce(Comm *c, float *x, const Intervals *parts, Dtype wire, void *scratch);
+/* The additions of a tree of so many terms (0: in rank order) over the branches of `size` ranks, in their order: branch
+   `from` to branch `to`; the sum is in the first one. The caller frees the array. */
+typedef struct {
+    int to, from;
+} CommAddition;
+CommAddition *comm_tree_additions(int64_t terms, int size, int *n); // (n)
+/* Elements of other ranks' terms that a rank receives of a tree, at most. */
+int64_t comm_received(const Intervals *parts, int size, int64_t terms);
 /* Terms that a rank sends of a tree of so many (0: no tree, one) over `size` ranks. */
 int comm_branches(int64_t terms, int size, int rank);
 /* `terms` of the tree; 0: in rank order. */

@@ -57,13 +57,6 @@ void gloo_close(struct GlooConnection *g);
 void comm_add_wait(CommGroup *g, void (*abort)(void *self), void *self, bool late);
 void comm_remove_wait(CommGroup *g, const void *self);
 
-/* The additions of a tree over the branches of all ranks, in their order: branch `from` to branch `to`; the sum is in
-   the first one. The caller frees the array. */
-typedef struct {
-    int to, from;
-} CommAddition;
-CommAddition *comm_tree_additions(const Comm *c, int *n); // (n)
-
 /* A rank's number among all ranks. */
 static inline int comm_world_rank(const Comm *c, int rank) { return c->members ? c->members[rank] : rank; }
 

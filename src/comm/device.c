@@ -18,6 +18,8 @@ struct CommDevice {
     void *nccl;
     NcclPiece *pieces; // (n_pieces) room for them
     int n_pieces, cap_pieces;
+    NcclPass *passes; // (n_passes)
+    int n_passes, cap_passes;
     bool pending;      /* work is queued, and its end was not seen */
     atomic_bool ended; /* aborted: results of queued work are invalid */
     char describe[32];
@@ -284,6 +286,7 @@ void comm_device_close(CommDevice *d)
         d->module->close(d->nccl);
     }
     free(d->pieces);
+    free(d->passes);
     free(d);
 }
 
@@ -326,7 +329,17 @@ Status comm_device_broadcast(CommDevice *d, float *x, size_t count, int root, vo
     return await_accepted(d, d->module->pieces(d->nccl, &all, 1, false, stream, d->error, sizeof d->error));
 }
 
-Status comm_device_pass(CommDevice *d, bool send, int peer, void *x, size_t bytes, void *stream)
+Status comm_device_pass(CommDevice *d, const CommPass *passes, int n, void *stream)
 {
-    return await_accepted(d, d->module->pass(d->nccl, x, bytes, send, peer, stream, d->error, sizeof d->error));
+    d->n_passes = 0;
+    for (int i = 0; i < n; i++) {
+        const CommPass *p = &passes[i];
+        MEM_GROW(d->passes, d->n_passes, d->cap_passes);
+        d->passes[d->n_passes++] = (NcclPass){p->x, p->bytes, p->peer, p->send};
+    }
+    if (n == 0) return OK;
+    return await_accepted(d, d->module->passes(d->nccl, d->passes, n, stream, d->error, sizeof d->error));
 }
+
+int comm_device_rank(const CommDevice *d) { return d->rank; }
+int comm_device_size(const CommDevice *d) { return d->size; }

@@ -24,9 +24,19 @@ Status comm_device_sum(CommDevice *d, void *x, size_t count, Dtype type, void *s
 Status comm_device_sum_parts(CommDevice *d, float *x, const Intervals *parts, void *stream);
 Status comm_device_gather_parts(CommDevice *d, float *x, const Intervals *parts, void *stream);
 Status comm_device_broadcast(CommDevice *d, float *x, size_t count, int root, void *stream);
-/* Queues the sending of `bytes` to a rank of the communicator, or their receipt; not collective. The n-th sending to a
-   rank meets its n-th receipt. The first of each also connects the two ranks, which wait for each other in it. */
-Status comm_device_pass(CommDevice *d, bool send, int peer, void *x, size_t bytes, void *stream);
+/* `bytes` at x, sent to a rank of the communicator or received from it. */
+typedef struct {
+    bool send;
+    int peer;
+    void *x;
+    size_t bytes;
+} CommPass;
+/* Queues them as one operation, in which none waits for another; not collective. The n-th sending to a rank meets its
+   n-th receipt. The first of each also connects the two ranks, which wait for each other in it. */
+Status comm_device_pass(CommDevice *d, const CommPass *passes, int n, void *stream);
+/* Among the ranks of the communicator. */
+int comm_device_rank(const CommDevice *d);
+int comm_device_size(const CommDevice *d);
 /* Waits until `done` reports true: that all queued work has ended, or (comm_device_await) something else, while queued
    work goes on. Call it before any other wait for the stream. E_PEER where a rank is lost or NCCL failed: the queued
    work was aborted, and its results are invalid. */

@@ -22,6 +22,14 @@ typedef struct {
     int root;
 } NcclPiece;
 
+/* `bytes` at x, sent to a rank or received from it. */
+typedef struct {
+    void *x;
+    size_t bytes;
+    int peer;
+    bool send;
+} NcclPass;
+
 typedef struct {
     int (*version)(void);                                          /* 22809 is 2.28.9; 0: unknown */
     NcclState (*new_id)(void *id, char *error, size_t error_size); /* NCCL_ID_BYTES; by one rank, for all */
@@ -34,9 +42,8 @@ typedef struct {
     /* As one operation. */
     NcclState (*pieces)(void *nccl, const NcclPiece *pieces, int n, bool sum, void *stream, char *error,
                         size_t error_size);
-    /* Sends `bytes` at x to a rank, or receives them from it. */
-    NcclState (*pass)(void *nccl, void *x, size_t bytes, bool send, int peer, void *stream, char *error,
-                      size_t error_size);
+    /* As one operation, in which none waits for another. */
+    NcclState (*passes)(void *nccl, const NcclPass *passes, int n, void *stream, char *error, size_t error_size);
     NcclState (*state)(void *nccl, char *error, size_t error_size);  /* also reports later failures */
     NcclState (*finish)(void *nccl, char *error, size_t error_size); /* after all queued work has ended, before close */
     void (*abort)(void *nccl); /* from any thread: ends queued work and the connection; then only close may be called */
@@ -44,6 +51,6 @@ typedef struct {
 } NcclModule;
 
 /* A module exports `const uint64_t cairn_module_abi = NCCL_MODULE_ABI` and `const NcclModule cairn_comm_nccl`. */
-#define NCCL_MODULE_ABI (UINT64_C(0x6e63636c) << 32 | (uint64_t)sizeof(NcclModule) << 8 | 3)
+#define NCCL_MODULE_ABI (UINT64_C(0x6e63636c) << 32 | (uint64_t)sizeof(NcclModule) << 8 | 4)
 
 #endif

@@ -76,17 +76,28 @@ size_t comm_reduce_bytes(const Intervals *parts, int size, Dtype wire, int64_t t
     return (size_t)(total * most + largest * branches) * wire_size(wire);
 }
 
+int64_t comm_received(const Intervals *parts, int size, int64_t terms)
+{
+    int64_t branches = 0, most = 0;
+    for (int r = 0; r < size; r++) branches += comm_branches(terms, size, r);
+    for (int r = 0; r < size; r++) {
+        int64_t n = parts[r].size * (branches - comm_branches(terms, size, r));
+        if (n > most) most = n;
+    }
+    return most;
+}
+
 /* ---- the tree ---- */
 
-CommAddition *comm_tree_additions(const Comm *c, int *n)
+CommAddition *comm_tree_additions(int64_t tree, int size, int *n)
 {
-    int64_t terms = c->tree.terms ? c->tree.terms : c->size, each = terms / c->size;
+    int64_t terms = tree ? tree : size, each = terms / size;
     int held[64], n_held = 0, branches = 0, cap = 0;
     CommAddition *all = NULL;
     *n = 0;
     for (int64_t at = 0, end; at < terms; at = end) {
         end = sum_tree_branch(terms, at, (at / each + 1) * each);
-        int added = c->tree.terms ? sum_tree_added(terms, 0, at, end) : at > 0;
+        int added = tree ? sum_tree_added(terms, 0, at, end) : at > 0;
         held[n_held++] = branches++;
         for (; added > 0; added--, n_held--) {
             MEM_GROW(all, *n, cap);
@@ -100,7 +111,7 @@ CommAddition *comm_tree_additions(const Comm *c, int *n)
 static void add_in_tree(const Comm *c, char *terms, size_t bytes)
 {
     int n;
-    CommAddition *additions = comm_tree_additions(c, &n);
+    CommAddition *additions = comm_tree_additions(c->tree.terms, c->size, &n);
     for (int i = 0; i < n; i++)
         add_term((float *)(terms + (size_t)additions[i].to * bytes), terms + (size_t)additions[i].from * bytes,
                  (int64_t)(bytes / sizeof(float)), F32);

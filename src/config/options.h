@@ -122,7 +122,7 @@
       "memory for the plan: 16GiB, 500MB, ...; auto: the free memory")                                                 \
     X(virtual_ranks, Count, "0", 0, 1048576, "", "V", BITS, "*p",                                                      \
       "compute as V ranks would: no bit depends on the number of ranks, which divides V, nor on "                      \
-      "--micro-batch-tokens; not over NCCL. 0: sums of the ranks that there are")                                      \
+      "--micro-batch-tokens; not with --wire bf16. 0: sums of the ranks that there are")                               \
     X(grain_tokens, Count, "2048", 1, 1e9, "", "N", BITS, "*p",                                                        \
       "--virtual-ranks: tokens whose gradients are summed at once; a micro-batch holds at least so many")              \
     X(padded, Switch, "false", 0, 0, "", "", BITS, "*p", "pad every sequence to --max-seq-length (for comparison)")    \

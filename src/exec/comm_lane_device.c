@@ -9,6 +9,8 @@ typedef struct {
     Device *device;
     float *grads; // (the flat space)
     Stats *stats;
+    DeviceTree tree;                 /* no terms: NCCL adds */
+    bool losses_due;                 /* with a tree: the host adds them when it waits */
     int32_t given, computed, queued; /* events: of lane_enter; of both lanes in lane_join */
     bool met;
 } DeviceLane;
@@ -44,20 +46,39 @@ static Status sum_stats(const DeviceLane *l, void *stream)
     return comm_device_sum(l->ranks->comm_device, l->stats->correct, 2, I64, stream);
 }
 
+static Status sum_bucket(const DeviceLane *l, int32_t bucket, void *stream)
+{
+    const GradientBuckets *b = l->ranks->buckets;
+    const Intervals *parts = gradient_parts(b, bucket);
+    CommDevice *comm = l->ranks->comm_device;
+    int64_t begin = b->starts[bucket], end = b->starts[bucket + 1];
+    if (l->tree.terms) {
+        TRY(exec_virtual_add(l->exec, begin, end));
+        TRY(exec_sum_on_devices(&l->tree, &l->exec->sums.grads, parts));
+        return b->sums ? OK : comm_device_gather_parts(comm, l->grads, parts, stream);
+    }
+    if (b->sums) return comm_device_sum_parts(comm, l->grads, parts, stream);
+    return comm_device_sum(comm, l->grads + begin, (size_t)(end - begin), F32, stream);
+}
+
 static Status queue_sum(Exec *e, InstrId i, const RowCounts *rows)
 {
     DeviceLane *l = device_lane(e->comm_lane);
     const ExecRanks *r = l->ranks;
-    const GradientBuckets *b = r->buckets;
     int32_t bucket = e->plan->instrs[i].attr.reduce.bucket;
     void *stream = l->device->stream(l->device);
     (void)rows;
     if (!l->met && r->meet) TRY(r->meet(r->self));
     l->met = true;
-    if (bucket < 0) return sum_stats(l, stream);
-    if (b->sums) return comm_device_sum_parts(r->comm_device, l->grads, gradient_parts(b, bucket), stream);
-    int64_t begin = b->starts[bucket], size = b->starts[bucket + 1] - begin;
-    return comm_device_sum(r->comm_device, l->grads + begin, (size_t)size, F32, stream);
+    if (bucket >= 0) return sum_bucket(l, bucket, stream);
+    l->losses_due = l->tree.terms > 0;
+    return l->losses_due ? OK : sum_stats(l, stream);
+}
+
+static Status sum_factors(const DeviceLane *l, float *x, const Intervals *parts, void *stream)
+{
+    return l->tree.terms ? exec_sum_on_devices(&l->tree, &l->exec->sums.factors, parts)
+                         : comm_device_sum_parts(l->ranks->comm_device, x, parts, stream);
 }
 
 static Status queue_share(Exec *e, InstrId i, const RowCounts *rows)
@@ -71,7 +92,7 @@ static Status queue_share(Exec *e, InstrId i, const RowCounts *rows)
     (void)rows;
     if (what == SHARE_SUMS) return comm_device_gather_parts(comm, x, b->sums, stream);
     for (int k = 0; k < b->n; k++)
-        TRY(what == SHARE_FACTORS ? comm_device_sum_parts(comm, x, gradient_parts(b, k), stream)
+        TRY(what == SHARE_FACTORS ? sum_factors(l, x, gradient_parts(b, k), stream)
                                   : comm_device_gather_parts(comm, x, gradient_parts(b, k), stream));
     return OK;
 }
@@ -110,7 +131,8 @@ static Status device_wait(CommLane *lane, bool broken, const RowCounts *rows)
 {
     DeviceLane *l = device_lane(lane);
     (void)rows;
-    l->met = false;
+    bool losses = l->losses_due && !broken;
+    l->met = l->losses_due = false;
     if (broken) {
         comm_device_abort(l->ranks->comm_device); /* it might wait for ever */
         return OK;
@@ -119,6 +141,7 @@ static Status device_wait(CommLane *lane, bool broken, const RowCounts *rows)
     TRY(comm_device_wait(l->ranks->comm_device, is_computed, l));
     double start = clock_monotonic();
     TRY(comm_device_wait(l->ranks->comm_device, is_queued, l));
+    if (losses) TRY(comm_lane_sum_losses(l->exec, l->stats));
     l->exec->comm_waited += clock_monotonic() - start;
     return OK;
 }
@@ -128,6 +151,7 @@ static void device_close(CommLane *lane) { free(lane); }
 Status comm_lane_open_device(Exec *e, float *grads, Stats *stats, CommLane **lane)
 {
     DeviceLane *l = mem_alloc(sizeof *l);
+    TensorId room = plan_find(e->plan, PLAN_RECEIVED);
     CHECK(e->events, "ranks on a device without lanes");
     *l = (DeviceLane){.lane = {device_post, device_share, device_wait, device_close},
                       .exec = e,
@@ -138,6 +162,11 @@ Status comm_lane_open_device(Exec *e, float *grads, Stats *stats, CommLane **lan
                       .given = e->n_events,
                       .computed = e->n_events + 1,
                       .queued = e->n_events + 2};
+    l->tree = (DeviceTree){.backend = e->memory->backend,
+                           .comm = l->ranks->comm_device,
+                           .terms = l->ranks->buckets->tree,
+                           .room = room == NONE ? NULL : exec_data(e, room)};
+    l->ranks->comm->tree = (CommTree){.terms = l->tree.terms};
     *lane = &l->lane;
     return OK;
 }

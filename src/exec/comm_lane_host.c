@@ -42,19 +42,19 @@ static void put_stats(const Stats *s, double x[4])
     }
 }
 
-static Status sum_stats(const HostLane *l)
+Status comm_lane_sum_losses(const Exec *e, Stats *there)
 {
-    Stats all[1 + MOST_WAITING], *stats = &all[exec_virtual_waiting(l->exec)];
+    Stats all[1 + MOST_WAITING], *stats = &all[exec_virtual_waiting(e)];
     double x[4 * (1 + MOST_WAITING)];
-    TRY(exec_virtual_stats(l->exec, all));
+    TRY(exec_virtual_stats(e, all));
     put_stats(stats, x);
     for (const Stats *s = all; s < stats; s++) put_stats(s, x + 4 * (s - all + 1));
-    TRY(comm_sum(l->ranks->comm, x, 4));
+    TRY(comm_sum(e->options.ranks->comm, x, 4));
     for (int slot = 0; slot < 2; slot++) {
         stats->loss[slot] = x[slot];
         stats->correct[slot] = (int64_t)x[2 + slot];
     }
-    return backend_upload(l->backend, l->stats, stats, sizeof *stats);
+    return backend_upload(e->memory->backend, there, stats, sizeof *stats);
 }
 
 typedef enum { SUM_TO_ALL, SUM_TO_OWNERS, SEND_TO_ALL } HowShared;
@@ -67,20 +67,33 @@ static float *copy_of(const HostLane *l)
     return (float *)((char *)l->buffer + scratch);
 }
 
-/* A device's gradients [begin, end), the branches that wait behind them. */
-static Status download_branches(const HostLane *l, float *copy, int64_t begin, int64_t end)
+static int64_t largest_copy(const HostLane *l)
 {
+    const GradientBuckets *b = l->ranks->buckets, *factors = l->ranks->factors;
+    return factors && factors->largest > b->largest ? factors->largest : b->largest;
+}
+
+/* The branches that wait lie behind a sum's last one; of a device copies of their elements [begin, end). */
+static Status place_branches(const HostLane *l, const SumSpace *s, float *copy, int64_t begin, int64_t end)
+{
+    CommTree *tree = &l->ranks->comm->tree;
     size_t bytes = (size_t)(end - begin) * sizeof *copy;
+    if (!l->backend->device) {
+        tree->behind = s->waiting ? s->waiting - s->x : 0;
+        tree->stride = s->size;
+        return OK;
+    }
+    tree->behind = tree->stride = largest_copy(l);
     for (int k = 0; k < exec_virtual_waiting(l->exec); k++)
-        TRY(backend_download(l->backend, copy + (k + 1) * l->ranks->buckets->largest,
-                             exec_virtual_gradients(l->exec, k) + begin, bytes));
+        TRY(backend_download(l->backend, copy + (k + 1) * tree->stride, exec_virtual_branch(l->exec, s, k) + begin,
+                             bytes));
     return OK;
 }
 
-/* `x` of the collectives is the flat space; of a device it is a copy of [begin, end), as if the space began before it.
- */
-static Status exchange_parts(const HostLane *l, float *x, int64_t begin, int64_t end, const Intervals *parts,
-                             HowShared how, Dtype wire)
+/* `x` of the collectives is a space; of a device it is a copy of [begin, end), as if the space began before it. `sums`:
+   what is summed there. */
+static Status exchange_parts(const HostLane *l, float *x, const SumSpace *sums, int64_t begin, int64_t end,
+                             const Intervals *parts, HowShared how, Dtype wire)
 {
     Comm *comm = l->ranks->comm;
     size_t bytes = (size_t)(end - begin) * sizeof *x;
@@ -88,8 +101,8 @@ static Status exchange_parts(const HostLane *l, float *x, int64_t begin, int64_t
     if (l->backend->device) {
         space = copy - begin;
         TRY(backend_download(l->backend, copy, x + begin, bytes));
-        if (how != SEND_TO_ALL) TRY(download_branches(l, copy, begin, end));
     }
+    if (how != SEND_TO_ALL) TRY(place_branches(l, sums, copy, begin, end));
     if (how == SEND_TO_ALL)
         TRY(comm_gather_parts(comm, space, parts, wire, l->buffer));
     else if (how == SUM_TO_OWNERS)
@@ -103,9 +116,11 @@ static Status sum_bucket(const HostLane *l, int32_t bucket)
 {
     const GradientBuckets *b = l->ranks->buckets;
     int64_t begin = b->starts[bucket], end = b->starts[bucket + 1];
+    Device *d = l->backend->device;
+    if (l->exec->events) TRY(d->choose_lane(d, LANE_COMPUTE));
     TRY(exec_virtual_add(l->exec, begin, end));
-    return exchange_parts(l, l->grads, begin, end, gradient_parts(b, bucket), b->sums ? SUM_TO_OWNERS : SUM_TO_ALL,
-                          b->wire);
+    return exchange_parts(l, l->grads, &l->exec->sums.grads, begin, end, gradient_parts(b, bucket),
+                          b->sums ? SUM_TO_OWNERS : SUM_TO_ALL, b->wire);
 }
 
 static Status sum_one(HostLane *l, Post *p, bool first)
@@ -114,7 +129,7 @@ static Status sum_one(HostLane *l, Post *p, bool first)
     int32_t bucket = l->exec->plan->instrs[p->instr].attr.reduce.bucket;
     if (first && r->meet) TRY(r->meet(r->self));
     p->begin = clock_monotonic();
-    Status status = bucket < 0 ? sum_stats(l) : sum_bucket(l, bucket);
+    Status status = bucket < 0 ? comm_lane_sum_losses(l->exec, l->stats) : sum_bucket(l, bucket);
     p->end = clock_monotonic();
     return status;
 }
@@ -134,7 +149,8 @@ static Interval parts_extent(const Intervals *parts, int ranks)
 static Status share_parts(const HostLane *l, float *x, const Intervals *parts, HowShared how)
 {
     Interval all = parts_extent(parts, l->ranks->buckets->ranks);
-    return all.end <= all.begin ? OK : exchange_parts(l, x, all.begin, all.end, parts, how, F32);
+    return all.end <= all.begin ? OK
+                                : exchange_parts(l, x, &l->exec->sums.factors, all.begin, all.end, parts, how, F32);
 }
 
 /* Nothing is posted then, so the lane's connection is free for the step's thread. */
@@ -261,10 +277,7 @@ Status comm_lane_open_host(Exec *e, float *grads, Stats *stats, int most, CommLa
                     .posts = mem_array((size_t)most, sizeof(Post)),
                     .most = most,
                     .threaded = !e->memory->backend->device};
-    CommTree *tree = &l->ranks->comm->tree;
-    *tree = (CommTree){.terms = l->ranks->buckets->tree, .stride = e->sums.size};
-    if (e->sums.waiting) tree->behind = e->sums.waiting - grads;
-    if (l->backend->device) tree->behind = tree->stride = l->ranks->buckets->largest;
+    l->ranks->comm->tree = (CommTree){.terms = l->ranks->buckets->tree};
     thread_lock_init(&l->lock, &l->changed);
     if (l->threaded && thread_start(&l->thread, lane_thread, l) != 0) {
         l->threaded = false;

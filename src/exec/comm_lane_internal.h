@@ -20,6 +20,8 @@ struct CommLane {
     void (*close)(CommLane *l); /* after wait */
 };
 
+/* Collective, over the lane's own Comm: losses and correct counts of a step, at `stats` in the backend's memory. */
+Status comm_lane_sum_losses(const Exec *e, Stats *stats);
 /* `most`: REDUCEs of a step; `grads`, `stats`: in the backend's memory. `e` must outlive the lane. */
 Status comm_lane_open_host(Exec *e, float *grads, Stats *stats, int most, CommLane **lane);
 /* Takes three event slots of the device, from e->n_events on. */

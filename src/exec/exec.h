@@ -45,6 +45,7 @@ typedef struct {
     Dtype wire;
     int64_t tree;         /* terms of the tree (CommTree); 0: ranks are added in their order */
     int branches;         /* that a rank sends of it at most; else 1 */
+    int64_t received;     /* elements of other ranks' branches of the own part, at most */
     int64_t largest;      /* elements of a bucket, or of that table */
     size_t scratch_bytes; /* of the region COMM: comm_reduce_bytes of the largest; a device's copy is behind it */
 } GradientBuckets;
@@ -121,6 +122,30 @@ int exec_virtual_waiting(const Exec *e);
 const float *exec_virtual_gradients(const Exec *e, int k); /* of branch k; in the backend's memory */
 /* Losses and correct counts of all branches: (1 + waiting). */
 Status exec_virtual_stats(const Exec *e, Stats *stats);
+
+/* ---- sums of virtual ranks over several ranks, from GPU to GPU (tree_device.c) ---- */
+
+/* NCCL connects two ranks, and takes memory for it, at their first message, in which each waits for the other: one byte
+   for each of `passes`, whose x and bytes are not read. All ranks of a pass call it. */
+Status exec_connect_devices(Device *d, CommDevice *comm, const CommPass *passes, int n);
+/* Collective on `comm`: each rank to each other one. */
+Status exec_connect_all(Device *d, CommDevice *comm);
+
+/* An array to which virtual ranks add: gradients, or K-FAC's statistics. In the backend's memory. */
+typedef struct {
+    float *x;       // (size) of the virtual rank that runs; then the last branch, which becomes the sum
+    float *waiting; // (most, size) branches that wait; NULL: none
+    int64_t size;
+} SumSpace;
+typedef struct {
+    const Backend *backend;
+    CommDevice *comm;
+    int64_t terms; /* of the tree */
+    float *room;   // (GradientBuckets.received) on the device
+} DeviceTree;
+/* Collective. Queues on the chosen lane: the own part of `parts` (ranks of the communicator) becomes the sum of all
+   ranks' branches, with the bits of comm_reduce_scatter. Other elements and the branches that wait hold anything. */
+Status exec_sum_on_devices(const DeviceTree *tree, const SumSpace *terms, const Intervals *parts);
 
 /* ---- grains (grains.c): the micro-batch that runs is divided, and each sum over its rows goes grain by grain ---- */
 void exec_clear_grains(Exec *e); /* it is not divided */

@@ -18,9 +18,8 @@ typedef struct {
 
 /* virtual.c. */
 typedef struct {
-    float *grads;           // (size)
-    float *waiting, *apart; // (most, size), (word.end - word.begin); NULL: none
-    int64_t size;
+    SumSpace grads, factors; /* of factors `x` NULL: no K-FAC */
+    float *apart;            // (word.end - word.begin); NULL: none
     int most;
     Interval word;            /* the place of the word embedding, to which `apart` is added */
     int64_t terms, first, at; /* of the tree; the first virtual rank of those that are computed, and the next one */
@@ -73,10 +72,13 @@ typedef Status (*ExecStep)(Exec *e, InstrId i, const RowCounts *rows);
 
 /* ---- virtual.c ---- */
 void exec_open_virtual(Exec *e);
-/* What the last virtual rank's gradients of these elements lack until they are this rank's last branch. After it was
-   called for all elements: exec_virtual_complete. */
+/* What the last virtual rank's gradients of these elements lack until they are this rank's last branch; on the lane
+   that is chosen. After it was called for all elements: exec_virtual_complete, which does the same for K-FAC's
+   statistics. */
 Status exec_virtual_add(const Exec *e, int64_t begin, int64_t end);
-void exec_virtual_complete(Exec *e);
+Status exec_virtual_complete(Exec *e);
+/* Branch k: those that wait, then the last one. */
+float *exec_virtual_branch(const Exec *e, const SumSpace *s, int k);
 
 /* ---- grains.c ---- */
 RowKind exec_summed_rows(const Exec *e, InstrId i);

@@ -1,7 +1,7 @@
-/* Sums over rows in grains. An instr that adds to gradients or losses runs once for each grain of the micro-batch, in
-   order, with the operands' rows of that grain. So the sum is a function of the grains in their order, whichever of
-   them a micro-batch holds. Rows behind the last grain are one more call without a real row, where they must be
-   written. */
+/* Sums over rows in grains. An instr that adds to gradients, losses or K-FAC's statistics runs once for each grain of
+   the micro-batch, in order, with the operands' rows of that grain. So the sum is a function of the grains in their
+   order, whichever of them a micro-batch holds. Rows behind the last grain are one more call without a real row, where
+   they must be written. */
 #include "exec/exec_internal.h"
 
 void exec_clear_grains(Exec *e) { e->n_grains = 0; }
@@ -14,7 +14,7 @@ void exec_add_grain(Exec *e, int64_t tokens, int64_t seqs, int64_t masked)
     };
 }
 
-/* The kind of rows that an instr sums over; ROWS_FIXED: it does not add to gradients or losses. */
+/* The kind of rows that an instr sums over; ROWS_FIXED: it adds to none of them. */
 RowKind exec_summed_rows(const Exec *e, InstrId i)
 {
     const Plan *p = e->plan;
@@ -25,7 +25,8 @@ RowKind exec_summed_rows(const Exec *e, InstrId i)
     for (int k = 0; k < info->n_out; k++) {
         TensorId t = instr->out[k];
         adds |= t != NONE && info->out[k].accumulated &&
-                (p->tensors[t].region == REGION_GRAD || strcmp(p->tensors[t].name, "stats") == 0);
+                (p->tensors[t].region == REGION_GRAD || p->tensors[t].region == REGION_KFAC ||
+                 strcmp(p->tensors[t].name, "stats") == 0);
     }
     /* the first input is what it sums over; the masked rows' LayerNorm names rows of tokens besides, for no dropout */
     return adds && instr->in[0] != NONE ? p->tensors[instr->in[0]].rows.kind : ROWS_FIXED;

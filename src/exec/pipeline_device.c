@@ -45,8 +45,8 @@ static Status queue_message(ExecPipeline *p, const Channel *c, int b, size_t byt
     TRY(d->event_record(d, compute_event(p)));
     TRY(d->choose_lane(d, DEVICE_LINKS + c->wire));
     TRY(d->event_wait(d, compute_event(p)));
-    TRY(comm_device_pass(wire_of(p, c)->device, !c->in, c->in ? 0 : 1, c->memory + (size_t)b * p->o.boundary, bytes,
-                         d->stream(d)));
+    const CommPass pass = {!c->in, c->in ? 0 : 1, c->memory + (size_t)b * p->o.boundary, bytes};
+    TRY(comm_device_pass(wire_of(p, c)->device, &pass, 1, d->stream(d)));
     return d->event_record(d, c->event + b);
 }
 

@@ -64,11 +64,8 @@ Status exec_run_last(Exec *e, const RowCounts *rows)
     e->reducing = e->comm_lane != NULL;
     Status status = rows || e->comm_lane ? exec_run(e, e->plan->micro, rows) : OK;
     e->reducing = false;
-    if (e->comm_lane)
-        exec_virtual_complete(e); /* the lane added, bucket by bucket */
-    else if (status == OK)
-        status = exec_virtual_end(e, true);
-    return status;
+    if (status != OK) return status;
+    return e->comm_lane ? exec_virtual_complete(e) /* the lane added, bucket by bucket */ : exec_virtual_end(e, true);
 }
 
 void exec_comm_seconds(const Exec *e, double *busy, double *waited)

@@ -1,25 +1,34 @@
-/* Sums over the virtual ranks of one rank, in the tree of base/sum_tree.h: the gradients of the one that runs are in
-   `grads`; branches that wait for others lie behind them, in the order of their terms. What this rank cannot add by
-   itself stays: the last branch in `grads`, those before it behind. */
+/* Sums over the virtual ranks of one rank, in the tree of base/sum_tree.h, of gradients and of K-FAC's statistics:
+   those of the one that runs are in `x` of their SumSpace; branches that wait for others are in `waiting`, in the order
+   of their terms. What this rank cannot add by itself stays: the last branch in `x`, those before it in `waiting`. */
 #include "base/parallel.h"
 #include "base/sum_tree.h"
 #include "exec/exec_internal.h"
 
 #define PARALLEL_GRAIN ((size_t)1 << 16) /* elements of a thread, at least */
 
+static SumSpace space_of(const Exec *e, const char *name, const char *behind)
+{
+    TensorId x = plan_find(e->plan, name), waiting = plan_find(e->plan, behind);
+    SumSpace s = {0};
+    if (x == NONE) return s;
+    s.x = exec_data(e, x);
+    s.size = e->plan->tensors[x].rows.extra;
+    if (waiting != NONE) s.waiting = exec_data(e, waiting);
+    return s;
+}
+
 void exec_open_virtual(Exec *e)
 {
     const Plan *p = e->plan;
     VirtualSums *v = &e->sums;
-    TensorId grads = plan_find(p, "grads"), waiting = plan_find(p, PLAN_WAITING), apart = plan_find(p, PLAN_APART),
-             stats = plan_find(p, "stats");
+    TensorId waiting = plan_find(p, PLAN_WAITING), apart = plan_find(p, PLAN_APART), stats = plan_find(p, "stats");
     v->terms = e->options.virtual_ranks ? e->options.virtual_ranks : 1;
-    if (grads == NONE) return;
-    v->grads = exec_data(e, grads);
-    v->size = p->tensors[grads].rows.extra;
+    v->grads = space_of(e, "grads", PLAN_WAITING);
+    v->factors = space_of(e, PLAN_FACTORS, PLAN_FACTORS_WAITING);
+    if (!v->grads.x) return;
     if (stats != NONE) v->stats = exec_data(e, stats);
-    if (waiting != NONE) v->waiting = exec_data(e, waiting);
-    v->most = waiting == NONE ? 0 : (int)(p->tensors[waiting].rows.extra / v->size);
+    v->most = waiting == NONE ? 0 : (int)(p->tensors[waiting].rows.extra / v->grads.size);
     if (apart == NONE) return;
     const Tensor *word = &p->tensors[plan_find(p, PLAN_WORD)];
     v->apart = exec_data(e, apart);
@@ -49,21 +58,21 @@ static Status add(const Exec *e, float *z, float *x, float *y, int64_t n)
 }
 
 /* Adds what can be added, and where `place` is not negative leaves the branch there, among those that wait. */
-static Status add_range(const Exec *e, int64_t begin, int64_t end, int place)
+static Status add_range(const Exec *e, const SumSpace *s, int64_t begin, int64_t end, int place)
 {
     const VirtualSums *v = &e->sums;
-    float *grads = v->grads + begin;
+    float *x = s->x + begin;
     int64_t n = end - begin, from = begin > v->word.begin ? begin : v->word.begin,
             to = end < v->word.end ? end : v->word.end;
-    if (v->apart && from < to)
-        TRY(add(e, v->grads + from, v->grads + from, v->apart + (from - v->word.begin), to - from));
-    for (int k = v->held - 1; k >= v->held - added(v); k--)
-        TRY(add(e, grads, grads, v->waiting + k * v->size + begin, n));
-    return place < 0 ? OK : add(e, v->waiting + place * v->size + begin, grads, NULL, n);
+    if (s == &v->grads && v->apart && from < to)
+        TRY(add(e, s->x + from, s->x + from, v->apart + (from - v->word.begin), to - from));
+    for (int k = v->held - 1; k >= v->held - added(v); k--) TRY(add(e, x, x, s->waiting + k * s->size + begin, n));
+    return place < 0 ? OK : add(e, s->waiting + place * s->size + begin, x, NULL, n);
 }
 
 typedef struct {
     const Exec *e;
+    const SumSpace *space;
     int place;
 } Sum;
 
@@ -71,33 +80,40 @@ typedef struct {
 static void add_part(void *arg, size_t begin, size_t end)
 {
     const Sum *sum = arg;
-    CHECK(add_range(sum->e, (int64_t)begin, (int64_t)end, sum->place) == OK, "%s", status_message());
+    CHECK(add_range(sum->e, sum->space, (int64_t)begin, (int64_t)end, sum->place) == OK, "%s", status_message());
 }
 
-static Status add_all(const Exec *e, int place)
+static Status add_all(const Exec *e, const SumSpace *s, int place)
 {
     Device *d = e->memory->backend->device;
     if (!d) {
-        parallel_ranges((size_t)e->sums.size, PARALLEL_GRAIN, add_part, &(Sum){e, place});
+        parallel_ranges((size_t)s->size, PARALLEL_GRAIN, add_part, &(Sum){e, s, place});
         return OK;
     }
-    return add_range(e, 0, e->sums.size, place);
+    return add_range(e, s, 0, s->size, place);
+}
+
+/* Only a step that gathers statistics has any. */
+static Status add_factors(const Exec *e, int place)
+{
+    const VirtualSums *v = &e->sums;
+    bool due = v->factors.x && !e->gathers_not && (place >= 0 || added(v));
+    return due ? add_all(e, &v->factors, place) : OK;
 }
 
 Status exec_virtual_add(const Exec *e, int64_t begin, int64_t end)
 {
-    Device *d = e->memory->backend->device;
-    if (e->sums.complete) return OK;
-    if (e->events) TRY(d->choose_lane(d, LANE_COMPUTE));
-    return add_range(e, begin, end, -1);
+    return e->sums.complete ? OK : add_range(e, &e->sums.grads, begin, end, -1);
 }
 
 int exec_virtual_waiting(const Exec *e) { return e->sums.held - (e->sums.complete ? 0 : added(&e->sums)); }
 
-const float *exec_virtual_gradients(const Exec *e, int k)
+float *exec_virtual_branch(const Exec *e, const SumSpace *s, int k)
 {
-    return k < exec_virtual_waiting(e) ? e->sums.waiting + k * e->sums.size : e->sums.grads;
+    return k < exec_virtual_waiting(e) ? s->waiting + k * s->size : s->x;
 }
+
+const float *exec_virtual_gradients(const Exec *e, int k) { return exec_virtual_branch(e, &e->sums.grads, k); }
 
 Status exec_virtual_stats(const Exec *e, Stats *stats)
 {
@@ -114,13 +130,15 @@ Status exec_virtual_stats(const Exec *e, Stats *stats)
     return OK;
 }
 
-void exec_virtual_complete(Exec *e)
+Status exec_virtual_complete(Exec *e)
 {
     VirtualSums *v = &e->sums;
-    if (v->complete) return;
+    if (v->complete) return OK;
+    TRY(add_factors(e, -1));
     v->held -= added(v);
     v->at++;
     v->complete = true;
+    return OK;
 }
 
 Status exec_virtual_end(Exec *e, bool last)
@@ -132,12 +150,13 @@ Status exec_virtual_end(Exec *e, bool last)
     if (v->complete || !v->stats) return OK;
     TRY(exec_virtual_stats(e, stats));
     if (last) {
-        if (v->apart || added(v)) TRY(add_all(e, -1));
-        exec_virtual_complete(e);
+        if (v->apart || added(v)) TRY(add_all(e, &v->grads, -1));
+        TRY(exec_virtual_complete(e));
         return backend_upload(e->memory->backend, v->stats, &stats[place], sizeof *stats);
     }
     CHECK(place < v->most, "a virtual rank too many: %d sums wait", v->held);
-    TRY(add_all(e, place));
+    TRY(add_all(e, &v->grads, place));
+    TRY(add_factors(e, place));
     v->stats_waiting[place] = stats[place];
     v->held = place + 1;
     v->at++;

@@ -327,7 +327,9 @@ static void add_flat_space(Emit *e)
     t->grads = t->cleared = add_flat(e, REGION_GRAD, 0, size, "grads");
     int64_t apart = decoder_apart(e) ? (int64_t)e->c->vocab_padded * e->c->hidden : 0;
     if (apart) t->cleared = add_flat(e, REGION_GRAD, 0, size + apart, "grads.all");
-    if (e->o->waiting) add_flat(e, REGION_GRAD, size + apart, e->o->waiting * size, PLAN_WAITING);
+    int64_t waiting = e->o->waiting * size;
+    if (waiting) add_flat(e, REGION_GRAD, size + apart, waiting, PLAN_WAITING);
+    if (e->o->received) add_flat(e, REGION_GRAD, size + apart + waiting, e->o->received, PLAN_RECEIVED);
     t->moments_m = add_flat(e, REGION_MOMENT, 0, moments, "m");
     t->moments_v = add_flat(e, REGION_MOMENT, v, moments, "v");
     t->segments = plan_tensor(e->p, REGION_CONST, U8, rows_fixed(e->m->params.count), sizeof(Segment), "segments");

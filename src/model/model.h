@@ -86,6 +86,7 @@ typedef struct {
     int64_t moments;     /* elements of m, and of v, for a slice; 0: the whole space */
     /* Of virtual ranks: sums of gradients that wait to be added to others. */
     int waiting;
+    int64_t received; /* elements of other ranks' sums, for which there is room behind the gradients */
     /* The decoder's gradient of the word embedding lies apart, behind the gradients of the space, so that neither it
        nor the embedding's depends on the order of micro-batches or of a schedule's works. */
     bool apart;

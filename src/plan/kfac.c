@@ -93,7 +93,11 @@ static TensorId gradient_at(Plan *p, TensorId grads, int64_t place, int64_t rows
 
 void plan_kfac_ranges(Plan *p, const KfacPlan *k, TensorId grads, TensorId ctl)
 {
-    TensorId next = whole_set(p, k, "kfac.next");
+    TensorId next = whole_set(p, k, PLAN_FACTORS);
+    if (k->waiting) {
+        TensorId t = plan_tensor(p, REGION_KFAC, F32, rows_fixed(k->waiting * k->size), 1, PLAN_FACTORS_WAITING);
+        p->tensors[t].offset = 2 * (size_t)k->size * sizeof(float);
+    }
     InstrId first = p->n_instrs;
     plan_emit(p, OP_ZERO, PHASE_BEGIN, NONE, (OpAttr){0}, NO_IDS, IDS(next));
     close_range(p, &p->gather, first);

@@ -150,9 +150,14 @@ void plan_pack(Plan *p, bool written);
 TensorId plan_find(const Plan *p, const char *name); /* NONE if absent */
 /* Names of tensors behind the gradients that exec/virtual.c adds to them: sums of virtual ranks that wait (waiting,
    elements of the flat space), and the decoder's gradient of the word embedding, which is `dword`. */
-#define PLAN_WAITING "grads.waiting"
-#define PLAN_APART   "ddecoder"
-#define PLAN_WORD    "dword"
+#define PLAN_WAITING  "grads.waiting"
+#define PLAN_APART    "ddecoder"
+#define PLAN_WORD     "dword"
+#define PLAN_RECEIVED "grads.received" /* room for other ranks' sums, from GPU to GPU */
+/* The same of K-FAC's statistics, a set: the sums, and those that wait behind both sets (waiting, elements of a set).
+ */
+#define PLAN_FACTORS         "kfac.next"
+#define PLAN_FACTORS_WAITING "kfac.waiting"
 InstrId plan_maker(const Plan *p, TensorId t); /* the first instr that writes it; NONE */
 size_t plan_tensor_bytes(const Plan *p, TensorId t, const RowCounts *rows);
 /* The call of an instr: shapes filled, data NULL. */
@@ -214,8 +219,9 @@ typedef struct {
     int64_t size; /* elements of a set; a plan has two, the next one and the one in use */
     int interval;
     float damping;
-    bool ranks; /* several: statistics are summed to their owners, inverses sent to all */
-    bool more;  /* of a further chunk of a place: the first one's plan has all ranges but `gather` */
+    bool ranks;  /* several: statistics are summed to their owners, inverses sent to all */
+    bool more;   /* of a further chunk of a place: the first one's plan has all ranges but `gather` */
+    int waiting; /* of virtual ranks: sums of statistics that wait to be added to others */
 } KfacPlan;
 
 /* After plan_offload. Puts behind each LINEAR_WGRAD the CURVATUREs of the linears in it: there both operands are at

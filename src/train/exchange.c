@@ -43,7 +43,9 @@ static void find_room(GradientBuckets *all)
     }
     for (int b = 0; b < all->n; b++) {
         size_t bytes = comm_reduce_bytes(gradient_parts(all, b), all->ranks, all->wire, all->tree);
+        int64_t received = comm_received(gradient_parts(all, b), all->ranks, all->tree);
         if (bytes > all->scratch_bytes) all->scratch_bytes = (bytes + 63) / 64 * 64;
+        if (received > all->received) all->received = received;
     }
 }
 

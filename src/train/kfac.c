@@ -23,7 +23,7 @@ Status kfac_options(const Config *c, KfacOptions *o)
     bool automatic = strcmp(c->kfac_lag, "auto") == 0, pipelined = strcmp(c->pipeline, "none") != 0;
     char *end;
     long value = strtol(c->kfac_lag, &end, 10);
-    *o = (KfacOptions){(int)c->kfac_interval, 0, c->kfac_damping, c->bucket_size};
+    *o = (KfacOptions){(int)c->kfac_interval, 0, c->kfac_damping, c->bucket_size, c->virtual_ranks};
     if (c->kfac_interval == 0) {
         static const int options[] = {OPTION_kfac_lag, OPTION_kfac_damping};
         for (size_t i = 0; i < sizeof options / sizeof *options; i++)
@@ -51,9 +51,6 @@ Status kfac_check(const Config *c)
     if (strcmp(c->precision, "tf32") == 0)
         return fail(E_USAGE, "--kfac-interval with --precision tf32: products with an inverse in TF32 have errors that "
                              "grow with its condition. Use bf16 or fp32");
-    if (c->virtual_ranks)
-        return fail(E_USAGE, "--kfac-interval with --virtual-ranks: K-FAC's statistics are summed rank after rank, so "
-                             "that bits would depend on their number. Leave one of them out");
     if (c->padded)
         return fail(E_USAGE, "--kfac-interval with --padded: statistics are of packed rows alone. Leave --padded out");
     if (strcmp(c->shard, "optimizer") == 0)
@@ -164,10 +161,12 @@ static void share_out(Unit *all, int n, int ranks)
 
 /* Of elements [first, last) of a set, in pieces of the bucket size, so that an exchange needs little memory. */
 static void cut_pieces(GradientBuckets *p, int64_t first, int64_t last, const Unit *all, int n, int ranks,
-                       int64_t bytes)
+                       const KfacOptions *o)
 {
-    int64_t most = bytes / (int64_t)sizeof(float) > NORM_BLOCK ? bytes / (int64_t)sizeof(float) : NORM_BLOCK;
+    int64_t some = o->piece_bytes / (int64_t)sizeof(float), most = some > NORM_BLOCK ? some : NORM_BLOCK;
     *p = (GradientBuckets){.n = (int)((last - first + most - 1) / most), .ranks = ranks, .wire = F32, .largest = most};
+    if (o->terms % ranks == 0)
+        p->tree = o->terms; /* else the ranks are those of a pipeline, and another Kfac is used */
     p->starts = mem_array((size_t)p->n + 1, sizeof *p->starts);
     p->parts = mem_array((size_t)p->n * (size_t)ranks, sizeof *p->parts);
     for (int b = 0; b < p->n; b++) {
@@ -177,8 +176,10 @@ static void cut_pieces(GradientBuckets *p, int64_t first, int64_t last, const Un
             int64_t from = all[i].begin > begin ? all[i].begin : begin, to = all[i].end < end ? all[i].end : end;
             if (to > from) intervals_add(&parts[all[i].owner], from, to);
         }
-        size_t scratch = comm_reduce_bytes(parts, ranks, F32, 0);
+        size_t scratch = comm_reduce_bytes(parts, ranks, F32, p->tree);
+        int64_t received = comm_received(parts, ranks, p->tree);
         if (scratch > p->scratch_bytes) p->scratch_bytes = (scratch + 63) / 64 * 64;
+        if (received > p->received) p->received = received;
     }
     p->starts[p->n] = last;
 }
@@ -197,7 +198,7 @@ static void add_part(Kfac *k, const KfacOptions *o, const Model *m, const KfacPa
     for (int i = 0; i < n; i++)
         for (int l = all[i].first; l < all[i].first + all[i].count; l++)
             k->plan.linears[l].own = all[i].owner == part->rank;
-    if (part->ranks > 1) cut_pieces(&k->pieces[k->parts], begin, k->table.size, all, n, part->ranks, o->piece_bytes);
+    if (part->ranks > 1) cut_pieces(&k->pieces[k->parts], begin, k->table.size, all, n, part->ranks, o);
     k->parts++;
     free(all);
 }
@@ -227,6 +228,14 @@ size_t kfac_scratch_bytes(const Kfac *k)
     size_t most = 0;
     for (int i = 0; i < k->parts; i++)
         if (k->pieces[i].scratch_bytes > most) most = k->pieces[i].scratch_bytes;
+    return most;
+}
+
+int64_t kfac_received(const Kfac *k)
+{
+    int64_t most = 0;
+    for (int i = 0; i < k->parts; i++)
+        if (k->pieces[i].received > most) most = k->pieces[i].received;
     return most;
 }
 

@@ -29,6 +29,7 @@ typedef struct {
     int interval, lag;
     double damping;
     int64_t piece_bytes; /* of an exchange between ranks */
+    int64_t terms;       /* virtual ranks, whose statistics are added in a tree (CommTree); 0: rank after rank */
 } KfacOptions;
 
 /* --kfac-interval, --kfac-lag, --kfac-damping, --bucket-size. E_USAGE: no such lag, or one of them without the first.
@@ -42,6 +43,7 @@ void kfac_init(Kfac *k, const KfacOptions *o, const Model *m, const KfacPart *pa
 void kfac_init_whole(Kfac *k, const KfacOptions *o, const Model *m, int ranks, int rank);
 size_t kfac_scratch_bytes(const Kfac *k);  /* of an exchange between ranks */
 int64_t kfac_largest_piece(const Kfac *k); /* of an exchange, in elements; 0: there is none */
+int64_t kfac_received(const Kfac *k);      /* the most of GradientBuckets.received */
 void kfac_free(Kfac *k);                   /* takes a zeroed one */
 float *kfac_matrix(const Kfac *k);         /* room for a set's largest tensor; the caller frees */
 /* All sets that are saved as one space, set after set; names of the second begin with "next.". The caller frees. */

@@ -206,13 +206,18 @@ static void held_once(const Maker *m, int place, size_t bytes[N_REGIONS])
     free(stages);
 }
 
-/* Of boundaries between GPUs. */
+/* Of boundaries between GPUs, and with virtual ranks of other replicas' terms of a sum. */
 static size_t device_staging(const Maker *m, int place)
 {
     const PlanInput *in = input(m);
-    if (strcmp(m->r->c->comm, "nccl") != 0 || m->r->accounts->n == 1) return 0;
+    const Config *c = m->r->c;
+    int replicas = m->p->grid.replicas * m->p->grid.directions;
+    int64_t space = in->model->params.size * (int64_t)sizeof(float);
+    int64_t piece = c->bucket_size < space ? c->bucket_size : space;
+    if (strcmp(c->comm, "nccl") != 0 || m->r->accounts->n == 1) return 0;
     return (size_t)exec_pipeline_buffers(shape(m), place, false) * (size_t)m->rows.count[ROWS_TOKENS] *
-           (size_t)in->model->config.hidden * dtype_size(in->compute);
+               (size_t)in->model->config.hidden * dtype_size(in->compute) +
+           (c->virtual_ranks ? (size_t)(piece / replicas * (replicas - 1)) : 0);
 }
 
 static void make_place(Maker *m, int place)

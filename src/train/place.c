@@ -285,6 +285,17 @@ size_t place_scratch_bytes(const PipelinePlace *p, const Backend *b)
     return (bytes + 63) / 64 * 64;
 }
 
+int64_t place_even_part(int64_t n, int holders)
+{
+    int64_t each = (n + holders - 1) / holders;
+    return (each + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
+}
+
+int64_t place_received(const PipelinePlace *p)
+{
+    return (place_replicas(p) - 1) * place_even_part(p->bucket, place_replicas(p));
+}
+
 size_t place_copy_bytes(const PipelinePlace *p)
 {
     size_t piece = piece_bytes(p), table = norm_table_bytes(p);

@@ -129,6 +129,10 @@ Intervals *place_slices(const PipelinePlace *p);
 size_t place_scratch_bytes(const PipelinePlace *p, const Backend *b);
 size_t place_copy_bytes(const PipelinePlace *p);
 size_t place_comm_bytes(const PipelinePlace *p, const Backend *b);
+/* Of a piece between so many holders, with virtual ranks over NCCL: elements of each one's part but the last ones';
+   elements of other holders' terms that one receives, at most. */
+int64_t place_even_part(int64_t n, int holders);
+int64_t place_received(const PipelinePlace *p);
 size_t place_boundary(const PipelinePlace *p, const Plan *plan);
 size_t place_staging(const PipelinePlace *p, const RunPlan *plan, bool device);
 /* The pipeline that evaluates: chimera's first direction alone. */

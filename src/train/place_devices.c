@@ -48,22 +48,6 @@ static Status open_uses(const PipelineGrid *g, int place, int pipeline, Comm *c,
     return comm_device_open_part(c, ranks, 2, 0, &d->uses);
 }
 
-static Status first_event(void *device, bool *done) { return ((Device *)device)->event_done(device, 0, done); }
-
-/* NCCL connects two ranks at their first message, in which each waits for the other. */
-static Status pass_first(Device *d, CommDevice *device, bool sends)
-{
-    void *x;
-    TRY(d->alloc(d, 1, &x));
-    TRY(d->choose_lane(d, DEVICE_LINKS));
-    Status status = comm_device_pass(device, sends, sends ? 1 : 0, x, 1, d->stream(d));
-    if (status == OK) status = d->event_record(d, 0);
-    if (status == OK) status = comm_device_wait(device, first_event, d);
-    if (status != OK) comm_device_abort(device);
-    d->release(d, x, 1);
-    return status == OK ? d->choose_lane(d, 0) : status;
-}
-
 static Status open_wires(const PipelineGrid *g, int place, int pipeline, Comm *c, Device *device, PlaceDevices *d)
 {
     d->n_wires = exec_pipeline_wires(&g->shape, place, d->wires);
@@ -71,18 +55,21 @@ static Status open_wires(const PipelineGrid *g, int place, int pipeline, Comm *c
         PipelineWire *w = &d->wires[i];
         const int ranks[] = {rank_of(g, w->from, pipeline), rank_of(g, w->to, pipeline)};
         TRY(comm_device_open_part(c, ranks, 2, WIRE_BLOCKS, &w->device));
-        TRY(pass_first(device, w->device, w->from == place));
+        bool sends = w->from == place;
+        TRY(exec_connect_devices(device, w->device, &(CommPass){.send = sends, .peer = sends ? 1 : 0}, 1));
     }
     return OK;
 }
 
-Status place_devices_open(const PipelineGrid *g, bool tied, Ranks *ranks, const Backend *b, PlaceDevices **devices)
+Status place_devices_open(const PipelineGrid *g, bool tied, bool tree, Ranks *ranks, const Backend *b,
+                          PlaceDevices **devices)
 {
     PlaceDevices *d = *devices = mem_alloc(sizeof *d);
     Comm *c = ranks_comm(ranks);
     int place = ranks_rank(ranks) / g->replicas, pipeline = ranks_rank(ranks) % g->replicas;
     TRY(ranks_all(ranks, check_queues()));
     TRY(open_holders(g, place, c, d));
+    if (tree && d->holders) TRY(exec_connect_all(b->device, d->holders));
     if (tied) TRY(open_uses(g, place, pipeline, c, d));
     return open_wires(g, place, pipeline, c, b->device, d);
 }

@@ -42,9 +42,17 @@ static size_t exchange_bytes(const PlanRequest *r)
     int64_t largest = x->buckets.largest, piece = has_kfac(r) ? kfac_largest_piece(r->kfac) : 0;
     if (x->by_comm_device) return 0;
     if (factors > scratch) scratch = factors;
-    if (for_device(r)) largest *= x->buckets.branches;
     if (piece > largest) largest = piece;
-    return scratch + (for_device(r) ? (size_t)largest * sizeof(float) : 0);
+    return scratch + (for_device(r) ? (size_t)(largest * x->buckets.branches) * sizeof(float) : 0);
+}
+
+/* Without a tree NCCL adds, in its own memory. */
+static int64_t received_of(const PlanRequest *r)
+{
+    const Exchange *x = r->exchange;
+    if (!r->training || !x || !x->by_comm_device || !x->buckets.tree) return r->received;
+    int64_t factors = has_kfac(r) ? kfac_received(r->kfac) : 0;
+    return factors > x->buckets.received ? factors : x->buckets.received;
 }
 
 static const Intervals *slice_of(const PlanRequest *r) { return r->slice ? r->slice : exchange_slice(r->exchange); }
@@ -73,6 +81,7 @@ static KfacPlan kfac_of(const PlanRequest *r)
 {
     KfacPlan k = r->kfac->plan;
     k.more = r->packs;
+    k.waiting = r->waiting;
     k.linears = mem_array((size_t)k.n, sizeof *k.linears);
     memcpy(k.linears, r->kfac->plan.linears, (size_t)k.n * sizeof *k.linears);
     return k;
@@ -101,6 +110,7 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
                         .flat_copies = has_flat_copies(r),
                         .moments = moments_held(r),
                         .waiting = r->waiting,
+                        .received = received_of(r),
                         .apart = r->apart};
     bert_emit(r->model, p, &emit, t);
     t->audit = NONE;

@@ -31,9 +31,10 @@ typedef struct {
     const int *slots;          /* (N_SLOTS) of a stage: micro-batches that it keeps at once; NULL: no stage */
     bool split;                /* of a stage: backward is cut into I and W */
     const Model *whole;        /* of a part that trains: the norm is this model's, and the save buffer; NULL: no part */
-    bool packs;  /* of a further chunk of a place: its update only packs, the first chunk's does the rest */
-    bool apart;  /* training: see EmitOptions */
-    int waiting; /* training: see EmitOptions */
+    bool packs;       /* of a further chunk of a place: its update only packs, the first chunk's does the rest */
+    bool apart;       /* training: see EmitOptions */
+    int waiting;      /* training: see EmitOptions */
+    int64_t received; /* training: see EmitOptions; of a place. Else it follows from `exchange` */
 } PlanRequest;
 
 /* `segments` (training; may be NULL) gets the (params.count) optimizer segments. The plan is verified. */

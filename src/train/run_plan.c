@@ -85,6 +85,7 @@ static void add_place(const RunPlan *p, int chunk, bool training, PlanRequest *r
     r->apart = of->both_uses;
     r->slice = training ? run_plan_slice(&p->input) : NULL;
     r->save_buffer = r->save_buffer && chunk == 0;
+    r->received = training && chunk == 0 && of->by_devices && p->input.virtual_ranks ? place_received(of) : 0;
 }
 
 static PlanRequest request_of(const RunPlan *p, int chunk, bool training)

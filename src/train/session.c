@@ -260,6 +260,7 @@ Status session_next(Session *s)
 {
     TRY(session_audit_found(s, &s->found));
     TRY(exec_virtual_end(s->train, false));
+    if (session_kfac(s) && s->ctl.kfac_tokens) TRY(run_alone(s, s->plan.train.gather));
     return exec_run(s->train, s->plan.train.begin, &s->plan.train.capacity);
 }
 

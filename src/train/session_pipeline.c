@@ -44,6 +44,7 @@ Status pipeline_open(Session *s)
     p->train = mem_array((size_t)chunks_of(p), sizeof *p->train);
     p->eval = mem_array((size_t)chunks_of(p), sizeof *p->eval);
     p->grains = mem_array((size_t)shape(p)->micros, sizeof *p->grains);
+    p->kfac.grains = mem_array((size_t)shape(p)->micros, sizeof *p->kfac.grains);
     p->norm_parts = place_norm_parts(place);
     for (int k = 0; k < 2; k++) place_list(place, ranks_rank(ranks), k && place->shard, false, &p->own[k]);
     place_list(place, ranks_rank(ranks), true, true, &p->kept);
@@ -72,11 +73,10 @@ void pipeline_close(SessionPipeline *p)
     comm_close(p->link);
     comm_close(p->groups[0]);
     comm_close(p->groups[1]);
-    pipeline_kfac_free(&p->kfac);
+    pipeline_kfac_free(&p->kfac, shape(p)->micros);
     pipeline_measure_free(p);
     schedule_free(&p->one);
-    for (int m = 0; m < shape(p)->micros; m++) free(p->grains[m].ends);
-    free(p->grains);
+    pipeline_grains_free(p->grains, shape(p)->micros);
     free(p->norm_parts);
     free(p->more);
     free(p->train);
@@ -84,17 +84,28 @@ void pipeline_close(SessionPipeline *p)
     free(p);
 }
 
-static MicroGrains *grains_of(const SessionPipeline *p, int chunk, int micro)
+static int grains_at(const SessionPipeline *p, int chunk, int micro)
 {
-    return &p->grains[place_direction(p->place, chunk) * most_micros(p) + micro];
+    return place_direction(p->place, chunk) * most_micros(p) + micro;
+}
+
+void pipeline_divide(const SessionPipeline *p, const MicroGrains *grains, int chunk, int micro)
+{
+    const MicroGrains *g = &grains[grains_at(p, chunk, micro)];
+    session_send_grains(p->session, p->train[chunk], g->ends, g->n);
 }
 
 /* Works of other micro-batches come between those of one, so each gives the Exec its own again. */
 static void divide(void *self, int chunk, int micro)
 {
     const SessionPipeline *p = self;
-    const MicroGrains *g = grains_of(p, chunk, micro);
-    session_send_grains(p->session, p->train[chunk], g->ends, g->n);
+    pipeline_divide(p, p->grains, chunk, micro);
+}
+
+void pipeline_grains_free(MicroGrains *grains, int n)
+{
+    for (int i = 0; i < n; i++) free(grains[i].ends);
+    free(grains);
 }
 
 static void keep_grains(MicroGrains *g, const MicroBatch *b)
@@ -113,7 +124,9 @@ static Status fill_train(void *self, int chunk, int micro, const int slots[N_SLO
     const MicroBatch *b;
     RowCounts rows;
     TRY(p->step->fill(p->step->self, place_direction(p->place, chunk), p->first + micro, &b));
-    keep_grains(grains_of(p, chunk, micro), b);
+    keep_grains(&p->grains[grains_at(p, chunk, micro)], b);
+    if (p->kfac.refresh && p->kfac.refresh == p->kfac.step) /* its statistics may come after the next step's */
+        keep_grains(&p->kfac.grains[grains_at(p, chunk, micro)], b);
     return session_send_micro(p->session, p->train[chunk], run_plan_tensors(&p->session->plan, chunk, true), b, slots,
                               &rows);
 }

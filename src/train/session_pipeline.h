@@ -7,6 +7,12 @@
 #include "train/place.h"
 #include "train/session.h"
 
+/* Of a micro-batch, with virtual ranks; else none. */
+typedef struct {
+    GrainEnd *ends; // (n)
+    int n, cap;
+} MicroGrains;
+
 /* K-FAC's work of the last refresh, until its set is complete (session_pipeline_kfac.c). */
 typedef struct {
     int64_t step;    /* that runs */
@@ -17,6 +23,7 @@ typedef struct {
     FillItem *items; // (n) this place's queue
     RowCounts *rows; // (n) of a statistic's micro-batch
     int n, cap;
+    MicroGrains *grains; // (directions, micro-batches of a pass) of the pass that the statistics are of
     FillSlots slots;
     FillOrder order;   /* of the pass that runs */
     double seconds[2]; /* of this step's items: without a gap of their own, and with one */
@@ -34,15 +41,6 @@ typedef struct {
     CostSample *samples;
     int n, cap;
 } PipelineMeasure;
-
-/* Of a micro-batch, with virtual ranks; else none. */
-typedef struct {
-    GrainEnd *ends; // (n)
-    int n, cap;
-} MicroGrains;
-
-/* comm_reduce_scatter and its like. */
-typedef Status Exchanging(Comm *c, float *x, const Intervals *parts, Dtype wire, void *scratch);
 
 struct SessionPipeline {
     const PipelinePlace *place;
@@ -76,6 +74,10 @@ Status session_send_micro(Session *s, const Exec *e, const ModelTensors *t, cons
 
 /* What ranges outside micro-batches read. */
 Status session_upload_ctl(Session *s);
+
+/* The next instrs of a chunk are of this micro-batch of the pass, whose grains these are. */
+void pipeline_divide(const SessionPipeline *p, const MicroGrains *grains, int chunk, int micro);
+void pipeline_grains_free(MicroGrains *grains, int n);
 
 /* Collective. After memory_init of the first chunk: memory of the others, and connections. */
 Status pipeline_open(Session *s);
@@ -115,7 +117,7 @@ bool pipeline_inverse_is_wide(const SessionPipeline *p, int factor);
 Status pipeline_kfac_end(SessionPipeline *p);
 /* Collective. All that is pending, so that both sets can be saved. */
 Status pipeline_kfac_settle(const Session *s);
-void pipeline_kfac_free(PipelineKfac *k);
+void pipeline_kfac_free(PipelineKfac *k, int micros); /* micro-batches of a pass, of all directions */
 /* Linears that the inversions of all places left as they were; −1: none since the last call. */
 int64_t pipeline_kfac_failed(SessionPipeline *p);
 /* Collective. Between rank 0's packed sets (of the whole model, one behind the other) and what ranks hold. */
@@ -131,12 +133,18 @@ Status pipeline_take_costs(SessionPipeline *p);
 void pipeline_measure_free(SessionPipeline *p);
 
 /* ---- behind a step's works (session_pipeline_sums.c) ---- */
+/* comm_reduce_scatter and its like. */
+typedef Status Exchanging(Comm *c, float *x, const Intervals *parts, Dtype wire, void *scratch);
+/* Collective over `group`. The piece [begin, end) of an array `x` in the backend's memory; `parts` (group's size). */
+Status pipeline_exchange(const Session *s, Comm *group, float *x, Interval piece, const Intervals *parts,
+                         Exchanging *how, Dtype wire);
 Comm *pipeline_group(const SessionPipeline *p, int stage); /* the holders of a stage of this place; NULL: one */
 /* All Collective. Gradients over the holders of each stage, in ascending order of stages, so that both places of
    chimera that hold two of them do the same; with --shard optimizer each rank gets its share of the sums alone. */
 Status pipeline_sum_stages(const SessionPipeline *p);
-/* From GPU to GPU, elements of `x` in the device's memory (session_pipeline_device.c). */
-Status pipeline_sum_on_devices(const Session *s, CommDevice *between, float *x, const Intervals *list);
+/* From GPU to GPU, elements of `x` in the device's memory, each interval by itself (session_pipeline_device.c). `tree`:
+   in that of virtual ranks, `between` their replicas. */
+Status pipeline_sum_on_devices(const Session *s, CommDevice *between, float *x, const Intervals *list, bool tree);
 Status pipeline_share_weights(const SessionPipeline *p); /* of each rank's share, to the other holders */
 /* The two gradients of a tied word embedding become their sum, on all that hold it. */
 Status pipeline_tie(const SessionPipeline *p);

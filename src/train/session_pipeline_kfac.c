@@ -12,10 +12,11 @@
 static const Kfac *kfac(const SessionPipeline *p) { return &p->place->kfac; }
 static const Pipeline *shape(const SessionPipeline *p) { return &p->place->grid.shape; }
 
-void pipeline_kfac_free(PipelineKfac *k)
+void pipeline_kfac_free(PipelineKfac *k, int micros)
 {
     free(k->items);
     free(k->rows);
+    pipeline_grains_free(k->grains, micros);
     free(k->order.works);
     fill_slots_free(&k->slots);
     *k = (PipelineKfac){0};
@@ -187,6 +188,7 @@ Status pipeline_kfac_item(void *self, const Work *w)
     SessionPipeline *p = self;
     const FillItem *x = &p->kfac.items[w->item];
     double start = clock_monotonic();
+    if (x->kind != FILL_INVERSE) pipeline_divide(p, p->kfac.grains, w->chunk, x->micro);
     Status status = x->kind == FILL_INVERSE
                         ? run_inverse(p->session, x->factor)
                         : exec_run_curvature(p->train[w->chunk], w->kind, x->layer, w->slot, &p->kfac.rows[w->item]);
@@ -196,17 +198,6 @@ Status pipeline_kfac_item(void *self, const Work *w)
 
 /* ---- between holders ---- */
 
-static Status exchange_piece(const SessionPipeline *p, const GradientBuckets *pieces, int b, Comm *group,
-                             Exchanging *how)
-{
-    const Session *s = p->session;
-    int64_t begin = pieces->starts[b], n = pieces->starts[b + 1] - begin;
-    float *there = session_kfac_set(s, true) + begin, *here;
-    TRY(pipeline_take(s, there, n, &here));
-    TRY(how(group, here - begin, gradient_parts(pieces, b), F32, s->memory.base[REGION_COMM]));
-    return pipeline_put(s, there, n);
-}
-
 /* In ascending order of stages, as with gradients. */
 static Status exchange(const SessionPipeline *p, Exchanging *how)
 {
@@ -215,7 +206,10 @@ static Status exchange(const SessionPipeline *p, Exchanging *how)
         for (int chunk = 0; chunk < place_chunks(p->place); chunk++) {
             const GradientBuckets *pieces = &kfac(p)->pieces[chunk];
             if (pipeline_stage(shape(p), p->place->number, chunk) != stage) continue;
-            for (int b = 0; b < pieces->n; b++) TRY(exchange_piece(p, pieces, b, pipeline_group(p, stage), how));
+            for (int b = 0; b < pieces->n; b++)
+                TRY(pipeline_exchange(p->session, pipeline_group(p, stage), session_kfac_set(p->session, true),
+                                      (Interval){pieces->starts[b], pieces->starts[b + 1]}, gradient_parts(pieces, b),
+                                      how, F32));
         }
     return OK;
 }

@@ -25,25 +25,28 @@ static float *gradients(const SessionPipeline *p)
     return exec_data(p->train[0], p->session->plan.train_tensors.grads);
 }
 
-/* The piece of an array `x` like the held space, in the backend's memory, between the holders of its stage. */
+Status pipeline_exchange(const Session *s, Comm *group, float *x, Interval piece, const Intervals *parts,
+                         Exchanging *how, Dtype wire)
+{
+    int64_t n = piece.end - piece.begin;
+    float *here;
+    TRY(pipeline_take(s, x + piece.begin, n, &here));
+    TRY(how(group, here - piece.begin, parts, wire, s->memory.base[REGION_COMM]));
+    return pipeline_put(s, x + piece.begin, n);
+}
+
+/* The piece of an array `x` like the held space, between the holders of its stage. */
 static Status exchange_piece(const SessionPipeline *p, const PlacePiece *piece, float *x, Exchanging *how, Dtype wire)
 {
-    const Session *s = p->session;
     Comm *group = pipeline_group(p, piece->stage);
-    Interval *cut = mem_array((size_t)group->size, sizeof *cut);
+    Interval *cut = mem_array((size_t)group->size, sizeof *cut), whole = {0, piece->end - piece->begin};
     Intervals *parts = mem_array((size_t)group->size, sizeof *parts);
-    int64_t n = piece->end - piece->begin;
-    float *here;
-    Status status = OK;
     place_cut(p->place, piece, cut);
     for (int q = 0; q < group->size; q++) {
         int64_t own = cut[q].end - cut[q].begin;
         parts[q] = (Intervals){.intervals = &cut[q], .count = own > 0, .size = own};
     }
-    TRY_DONE(pipeline_take(s, x + piece->begin, n, &here));
-    TRY_DONE(how(group, here, parts, wire, s->memory.base[REGION_COMM]));
-    status = pipeline_put(s, x + piece->begin, n);
-done:
+    Status status = pipeline_exchange(p->session, group, x + piece->begin, whole, parts, how, wire);
     free(cut);
     free(parts);
     return status;
@@ -62,9 +65,10 @@ static Status sum_on_devices(const SessionPipeline *p, int stage)
     for (int i = 0; i < p->place->n_pieces; i++)
         if (p->place->pieces[i].stage == stage)
             intervals_add(&list, p->place->pieces[i].begin, p->place->pieces[i].end);
-    Status status = list.count
-                        ? pipeline_sum_on_devices(p->session, p->session->options.devices->holders, gradients(p), &list)
-                        : OK;
+    const Session *s = p->session;
+    Status status = list.count ? pipeline_sum_on_devices(s, s->options.devices->holders, gradients(p), &list,
+                                                         s->plan.input.virtual_ranks > 0)
+                               : OK;
     intervals_free(&list);
     return status;
 }
@@ -152,7 +156,7 @@ Status pipeline_tie(const SessionPipeline *p)
     if (devices && devices->uses) {
         Interval all = {0, param_held(tied)};
         const Intervals list = {.intervals = &all, .count = 1, .size = all.end};
-        return pipeline_sum_on_devices(p->session, devices->uses, x, &list);
+        return pipeline_sum_on_devices(p->session, devices->uses, x, &list, false);
     }
     return add_other_use(p, other_place(p), x, at->both_uses ? gradients(p) + at->held.params.size : x,
                          param_held(tied));

@@ -169,7 +169,6 @@ static Status check_comm_device(const Config *c, Ranks *ranks, const Backend *b)
     if (!b->device || !b->device->stream)
         return fail(E_USAGE, "the backend '%s' has no GPU, and NCCL connects GPUs: use --comm gloo, or --backend cuda",
                     b->name);
-    if (c->virtual_ranks) return fail(E_USAGE, "--virtual-ranks: NCCL adds in an order of its own: use --comm gloo");
     if (strcmp(c->wire, "fp32") != 0)
         return fail(
             E_USAGE,
@@ -178,20 +177,21 @@ static Status check_comm_device(const Config *c, Ranks *ranks, const Backend *b)
     return comm_device_ready(ranks_comm(ranks), b->device->unit);
 }
 
-/* NCCL's memory is counted, and its version is among the libraries. */
-static void note_comm_device(const Ranks *ranks, Backend *b, const char *what, const char *nccl)
+/* NCCL's memory is counted. Where it adds, its version is among the libraries. */
+static void note_comm_device(const Config *c, const Ranks *ranks, Backend *b, const char *what, const char *nccl)
 {
     if (b->device->measure_memory) b->device->measure_memory(b->device);
     size_t len = strlen(b->describe);
-    snprintf(b->describe + len, sizeof b->describe - len, ", %s", nccl);
+    if (!c->virtual_ranks) snprintf(b->describe + len, sizeof b->describe - len, ", %s", nccl);
     if (ranks_first(ranks)) log_info("%s from GPU to GPU: %s", what, nccl);
 }
 
-static Status open_comm_device(Ranks *ranks, Backend *b, CommDevice **device)
+static Status open_comm_device(const Config *c, Ranks *ranks, Backend *b, CommDevice **device)
 {
     Status own = comm_device_open(ranks_comm(ranks), device);
+    if (own == OK && c->virtual_ranks) own = exec_connect_all(b->device, *device);
     TRY(own == E_PEER ? own : ranks_all(ranks, own)); /* after E_PEER the other ranks cannot be reached */
-    note_comm_device(ranks, b, "gradients go", comm_device_describe(*device));
+    note_comm_device(c, ranks, b, "gradients go", comm_device_describe(*device));
     return OK;
 }
 
@@ -229,7 +229,7 @@ Status setup_comm_device(const Config *c, Ranks *ranks, Backend *backend, CommDe
     if (!asked && !backend->device) return OK;
     if (!asked && strcmp(c->comm, "auto") != 0) return warn_shared_device(ranks, backend->device);
     Status status = check_comm_device(c, ranks, backend);
-    if (status == OK) return open_comm_device(ranks, backend, device);
+    if (status == OK) return open_comm_device(c, ranks, backend, device);
     if (asked) return status_context(status, "--comm nccl");
     if (status == E_USAGE && ranks_first(ranks))
         log_warn("gradients go through the host's memory and Gloo, not from GPU to GPU: %s", status_message());
@@ -246,8 +246,8 @@ static Status open_place_devices(const Config *c, const Model *model, Setup *s)
     Status status = check_comm_device(c, s->ranks, s->backend);
     if (status != OK) return status_context(status, "--comm nccl");
     TRY(pipeline_grid(c, place_kind(c), ranks_size(s->ranks), model->config.layers, &grid));
-    TRY(place_devices_open(&grid, model_tied(model) != NULL, s->ranks, s->backend, &s->devices));
-    note_comm_device(s->ranks, s->backend, "boundaries and gradients go", place_devices_describe(s->devices));
+    TRY(place_devices_open(&grid, model_tied(model) != NULL, c->virtual_ranks > 0, s->ranks, s->backend, &s->devices));
+    note_comm_device(c, s->ranks, s->backend, "boundaries and gradients go", place_devices_describe(s->devices));
     return OK;
 }
 
@@ -329,13 +329,13 @@ Status setup_foresee(const Config *c, const PlanInput *need, Setup *s)
     Exchange exchange = {0};
     RunPlan plan = {0};
     if (place_wanted(c)) return OK; /* no rank needs room for the whole */
+    TRY(setup_virtual(c, ranks_size(s->ranks), &in));
     TRY(open_kfac(c, in.model, s));
     in.kfac = &s->kfac;
     in.backend = s->backend;
     in.compute = s->compute;
     in.saves = true;
     TRY(setup_optimizer(c, &in.optimizer));
-    TRY(setup_virtual(c, ranks_size(s->ranks), &in));
     if (s->ranks) setup_exchange(c, &in.model->params, ranks_size(s->ranks), 0, &exchange);
     if (s->ranks) in.exchange = &exchange;
     accounts_measure(&accounts, s->backend, (size_t)c->memory_budget, ranks_local_size(s->ranks), in.data_bytes,

@@ -1,10 +1,11 @@
 /* NCCL's twin for ranks on the host executor: the functions that src/comm/nccl/ calls, as a libnccl.so.2 of version
    0.0.1. Collectives go through shared memory at their turn in the stream (stream.h) and add in rank order, in the type
-   of the elements, so their bits are those of Gloo. A sending and its receipt, between the two ranks of a communicator,
-   end together, and ranks that disagree about what comes next break the communicator. It connects in the background, as
-   NCCL does, and work whose peer does not arrive waits until it is aborted. CAIRN_TEST_NCCL_BREAKS=RANK:N: on that rank
-   of a communicator the Nth work never ends, and the communicator has an error; 0: it never connects.
-   CAIRN_TEST_NCCL_LOG: a file for the variables that NCCL would have read from the environment. */
+   of the elements, so their bits are those of Gloo. Sendings and receipts of a group go on side by side, those between
+   two ranks in order; a sending ends when its receipt has all of it. Ranks that disagree about what comes next, or
+   about the size of a message, break the communicator. It connects in the background, as NCCL does, and work whose peer
+   does not arrive waits until it is aborted. CAIRN_TEST_NCCL_BREAKS=RANK:N: on that rank of a communicator the Nth work
+   never ends, and the communicator has an error; 0: it never connects. CAIRN_TEST_NCCL_LOG: a file for the variables
+   that NCCL would have read from the environment. */
 #include <nccl.h>
 
 #include <fcntl.h>
@@ -18,6 +19,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 #include "cuda_host/stream.h"
 
@@ -36,9 +38,18 @@ struct Window {
 struct Shared {
     std::atomic<int> arrived;
     Window window[most_ranks];
+    Window channel[most_ranks][most_ranks]; /* from a rank to another; memory that is not used is never there */
 };
 
-enum Kind { ALL_REDUCE, REDUCE, BROADCAST, PASS };
+enum Kind { ALL_REDUCE, REDUCE, BROADCAST, PASSES };
+
+struct Pass {
+    bool send;
+    int peer;
+    char *x;
+    size_t bytes, at; /* of which done */
+    bool posted;
+};
 
 struct Work {
     ncclComm *comm;
@@ -48,7 +59,18 @@ struct Work {
     ncclDataType_t type;
     int root;
     bool posted;
+    std::vector<Pass> passes;
 };
+
+/* Of the thread: the sendings and receipts of its open group. */
+struct Group {
+    int depth;
+    bool mixed, collective; /* of two communicators or streams; it has a collective */
+    ncclComm *comm;
+    cudaStream_t stream;
+    std::vector<Pass> passes;
+};
+thread_local Group group;
 } // namespace
 
 struct ncclComm {
@@ -58,6 +80,7 @@ struct ncclComm {
     char path[NCCL_UNIQUE_ID_BYTES];
     Shared *shared;
     uint64_t round;
+    uint64_t sent[most_ranks], received[most_ranks]; /* rounds of its channels */
 };
 
 static void give(ncclComm *c)
@@ -92,8 +115,7 @@ static void take(const Work *w, size_t n)
 {
     const ncclComm *c = w->comm;
     char *to = w->to + w->at * size_of(w->type);
-    if (w->kind == PASS && w->root == c->rank) return;
-    if (w->kind == BROADCAST || w->kind == PASS)
+    if (w->kind == BROADCAST)
         memcpy(to, c->shared->window[w->root].data, n * size_of(w->type));
     else if (w->kind == REDUCE && w->root != c->rank)
         return;
@@ -112,10 +134,66 @@ static bool all_at(const ncclComm *c, std::atomic<uint64_t> Window::*what, uint6
     return true;
 }
 
+/* ---- sendings and receipts ---- */
+
+/* True: it got further. */
+static bool send_some(ncclComm *c, Pass *p)
+{
+    Window *channel = &c->shared->channel[c->rank][p->peer];
+    size_t n = std::min(p->bytes - p->at, window_bytes);
+    if (channel->taken.load(std::memory_order_acquire) < c->sent[p->peer]) return false;
+    if (p->posted) {
+        p->at += n;
+        p->posted = false;
+        return true;
+    }
+    memcpy(channel->data, p->x + p->at, n);
+    channel->what = p->bytes;
+    channel->posted.store(++c->sent[p->peer], std::memory_order_release);
+    return p->posted = true;
+}
+
+static bool receive_some(ncclComm *c, Pass *p)
+{
+    Window *channel = &c->shared->channel[p->peer][c->rank];
+    size_t n = std::min(p->bytes - p->at, window_bytes);
+    if (channel->posted.load(std::memory_order_acquire) <= c->received[p->peer]) return false;
+    if (channel->what != p->bytes) {
+        c->broken = true;
+        return false;
+    }
+    memcpy(p->x + p->at, channel->data, n);
+    channel->taken.store(++c->received[p->peer], std::memory_order_release);
+    p->at += n;
+    return true;
+}
+
+static bool run_passes(Work *w)
+{
+    ncclComm *c = w->comm;
+    for (bool further = true; further;) {
+        bool before[2][most_ranks] = {}; /* an earlier one to the same rank, or from it, goes on */
+        bool all = true;
+        further = false;
+        for (Pass &p : w->passes) {
+            if (c->aborted) return true;
+            if (c->broken) return false;
+            if (p.at == p.bytes || before[p.send][p.peer]) continue;
+            if (p.send ? send_some(c, &p) : receive_some(c, &p)) further = true;
+            if (p.at < p.bytes) before[p.send][p.peer] = true, all = false;
+        }
+        if (all) return true;
+    }
+    return false;
+}
+
+/* ---- the queue ---- */
+
 static bool run(void *work)
 {
     Work *w = static_cast<Work *>(work);
     ncclComm *c = w->comm;
+    if (w->kind == PASSES) return run_passes(w);
     Window *own = &c->shared->window[c->rank];
     while (w->at < w->count) {
         uint64_t round = c->round + 1;
@@ -156,18 +234,46 @@ static void break_when_told(ncclComm *c)
     if (breaks && sscanf(breaks, "%d:%d", &rank, &call) == 2 && rank == c->rank && call == c->calls) c->broken = true;
 }
 
-static ncclResult_t queue(ncclComm *c, Kind kind, const void *from, void *to, size_t count, ncclDataType_t type,
-                          int root, cudaStream_t where)
+static ncclResult_t queue_work(Work *work, cudaStream_t where)
 {
+    ncclComm *c = work->comm;
     const CudaHostStream *stream = reinterpret_cast<const CudaHostStream *>(where);
-    if (!connected(c)) return ncclInvalidUsage;
     c->calls++;
     break_when_told(c);
     c->references++;
-    stream->queue(stream, run, drop,
-                  new Work{c, kind, static_cast<char *>(const_cast<void *>(from)), static_cast<char *>(to), count, 0,
-                           type, root, false});
+    stream->queue(stream, run, drop, work);
     return ncclSuccess;
+}
+
+static ncclResult_t queue(ncclComm *c, Kind kind, const void *from, void *to, size_t count, ncclDataType_t type,
+                          int root, cudaStream_t where)
+{
+    if (!connected(c)) return ncclInvalidUsage;
+    if (group.depth > 0) group.collective = true;
+    return queue_work(new Work{c,
+                               kind,
+                               static_cast<char *>(const_cast<void *>(from)),
+                               static_cast<char *>(to),
+                               count,
+                               0,
+                               type,
+                               root,
+                               false,
+                               {}},
+                      where);
+}
+
+/* Alone, or with others of a group. */
+static ncclResult_t pass(ncclComm *c, bool send, void *x, size_t bytes, int peer, cudaStream_t where)
+{
+    if (!connected(c) || peer < 0 || peer >= c->size || peer == c->rank) return ncclInvalidUsage;
+    if (group.passes.empty()) {
+        group.comm = c;
+        group.stream = where;
+    }
+    if (group.comm != c || group.stream != where) group.mixed = true;
+    group.passes.push_back({send, peer, static_cast<char *>(x), bytes, 0, false});
+    return group.depth > 0 ? ncclSuccess : (ncclGroupStart(), ncclGroupEnd());
 }
 
 /* ---- the API ---- */
@@ -250,8 +356,22 @@ ncclResult_t ncclCommAbort(ncclComm_t c)
     return ncclSuccess;
 }
 
-ncclResult_t ncclGroupStart() { return ncclSuccess; }
-ncclResult_t ncclGroupEnd() { return ncclSuccess; }
+ncclResult_t ncclGroupStart()
+{
+    group.depth++;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd()
+{
+    if (--group.depth > 0) return ncclSuccess;
+    Group all = std::move(group);
+    group = Group{};
+    if (all.passes.empty()) return ncclSuccess;
+    if (all.mixed || all.collective) return ncclInvalidUsage;
+    return queue_work(new Work{all.comm, PASSES, nullptr, nullptr, 0, 0, ncclUint8, 0, false, std::move(all.passes)},
+                      all.stream);
+}
 
 ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t, ncclComm_t c,
                            cudaStream_t stream)
@@ -267,14 +387,12 @@ ncclResult_t ncclReduce(const void *from, void *to, size_t count, ncclDataType_t
 
 ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int peer, ncclComm_t c, cudaStream_t stream)
 {
-    return c->size == 2 && peer == 1 - c->rank ? queue(c, PASS, from, nullptr, count, type, c->rank, stream)
-                                               : ncclInvalidUsage;
+    return pass(c, true, const_cast<void *>(from), count * size_of(type), peer, stream);
 }
 
 ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncclComm_t c, cudaStream_t stream)
 {
-    return c->size == 2 && peer == 1 - c->rank ? queue(c, PASS, nullptr, to, count, type, peer, stream)
-                                               : ncclInvalidUsage;
+    return pass(c, false, to, count * size_of(type), peer, stream);
 }
 
 ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataType_t type, int root, ncclComm_t c,

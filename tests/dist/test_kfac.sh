@@ -68,7 +68,6 @@ refuse() {
 refuse '--kfac-interval with --precision fp16' --precision fp16
 refuse '--kfac-interval with --precision tf32' --precision tf32
 refuse '--kfac-interval with --padded' --padded
-refuse '--kfac-interval with --virtual-ranks' --virtual-ranks 4
 refuse '--kfac-interval with --shard optimizer' --shard optimizer
 refuse "--kfac-lag '4': expected auto, or 0 to --kfac-interval, which is 3" --kfac-lag 4
 refuse '--kfac-lag needs --kfac-interval' --kfac-interval 0 --kfac-lag 1

@@ -128,14 +128,19 @@ static NcclState move_pieces(void *self, const NcclPiece *piece, int count, bool
     return unlock_comm(n, sum ? "reduce" : "broadcast", result, error, error_size);
 }
 
-static NcclState pass_nccl(void *self, void *x, size_t bytes, bool send, int peer, void *stream, char *error,
-                           size_t error_size)
+static NcclState pass_all(void *self, const NcclPass *pass, int count, void *stream, char *error, size_t error_size)
 {
     Nccl *n = self;
     if (!lock_comm(n, error, error_size)) return NCCL_FAILED;
-    ncclResult_t result = send ? ncclSend(x, bytes, ncclUint8, peer, n->comm, stream)
-                               : ncclRecv(x, bytes, ncclUint8, peer, n->comm, stream);
-    return unlock_comm(n, send ? "send" : "receive", result, error, error_size);
+    ncclResult_t result = ncclGroupStart(), ended;
+    for (int i = 0; i < count && (result == ncclSuccess || result == ncclInProgress); i++) {
+        const NcclPass *p = &pass[i];
+        result = p->send ? ncclSend(p->x, p->bytes, ncclUint8, p->peer, n->comm, stream)
+                         : ncclRecv(p->x, p->bytes, ncclUint8, p->peer, n->comm, stream);
+    }
+    ended = ncclGroupEnd();
+    if (result == ncclSuccess || result == ncclInProgress) result = ended;
+    return unlock_comm(n, "send and receive", result, error, error_size);
 }
 
 static NcclState nccl_state(void *self, char *error, size_t error_size)
@@ -155,5 +160,5 @@ static NcclState finish_nccl(void *self, char *error, size_t error_size)
 }
 
 const uint64_t cairn_module_abi = NCCL_MODULE_ABI;
-const NcclModule cairn_comm_nccl = {version,   new_id,     open_nccl,   all_reduce, move_pieces,
-                                    pass_nccl, nccl_state, finish_nccl, abort_nccl, close_nccl};
+const NcclModule cairn_comm_nccl = {version,  new_id,     open_nccl,   all_reduce, move_pieces,
+                                    pass_all, nccl_state, finish_nccl, abort_nccl, close_nccl};
