@@ -152,7 +152,9 @@ static Effect effect_of(int option, const Config *now, const Json *stored)
 {
     int64_t was = js_int(js_get(stored, config_flag(OPTION_virtual_ranks)), 0);
     bool same = was > 0 && was == now->virtual_ranks;
-    if (same && (option == OPTION_micro_batch_tokens || option == OPTION_pipeline)) return EFFECT_NONE;
+    static const int none[] = {OPTION_micro_batch_tokens, OPTION_pipeline, OPTION_bucket_size};
+    for (size_t i = 0; same && i < sizeof none / sizeof *none; i++)
+        if (option == none[i]) return EFFECT_NONE;
     return config_table[option].effect;
 }
 

@@ -70,11 +70,34 @@ static void test_difference_of_several(void **state)
     config_free(&c);
 }
 
+/* With the same virtual ranks no bit depends on these options. */
+static void test_difference_with_virtual_ranks(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"virtual-ranks\": 4, \"bucket-size\": 4096, \"micro-batch-tokens\": \"96\", \"pipeline\": \"1f1b\"}";
+    static const char *const now[] = {"--virtual-ranks=4", "--virtual-ranks=2", "--virtual-ranks=0"};
+    Json *stored;
+    assert_ok(js_parse("stored", text, sizeof text - 1, &stored));
+    for (size_t i = 0; i < sizeof now / sizeof *now; i++) {
+        Config c;
+        Buf report = {0};
+        Effect worst;
+        assert_ok(parse(&c, "glue", now[i], NULL));
+        assert_ok(config_difference(&c, stored, &worst, &report));
+        assert_int_equal(worst, i == 0 ? EFFECT_NONE : EFFECT_BITS);
+        buf_free(&report);
+        config_free(&c);
+    }
+    js_free(stored);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_difference),
         cmocka_unit_test(test_difference_of_several),
+        cmocka_unit_test(test_difference_with_virtual_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
