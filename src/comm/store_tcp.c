@@ -11,7 +11,7 @@
 #include "comm/store_wire.h"
 
 #define HELLO_S  3.0  /* for connecting and greeting, per port */
-#define ANSWER_S 20.0 /* for an answer, beyond the time that the server may wait */
+#define ANSWER_S 20.0 /* at most for an answer, beyond the time that the server may wait */
 
 typedef struct {
     int fd;
@@ -262,7 +262,7 @@ Status store_tcp_open(const World *w, const char *host_and_port, bool serve, Has
     int port = port_of_job(siphash(key, "port", 4));
     TcpStore *t = mem_alloc(sizeof *t);
     t->fd = -1;
-    t->answer_s = ANSWER_S;
+    t->answer_s = timeout_s < ANSWER_S ? timeout_s : ANSWER_S;
     TRY_DONE(store_parse_address(host_and_port, &host, &port));
     if (!*host) {
         status = fail(E_USAGE, "rendezvous 'tcp://%s' has no host; expected tcp://HOST[:PORT]", host_and_port);

@@ -407,6 +407,36 @@ static void test_zero_window(void **state)
     free(large);
 }
 
+/* A server that freezes after the greeting is given up within the store's time-out. */
+static void test_frozen_server(void **state)
+{
+    (void)state;
+    int port = 0, pipes[2];
+    StoreServer *server;
+    Store *s = NULL;
+    World w = world_of(0, 1, "job");
+    assert_int_equal(pipe(pipes), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        if (store_serve(&w, true, 0, "token", &server) == OK) port = store_server_port(server);
+        if (write(pipes[1], &port, sizeof port) != sizeof port) _exit(1);
+        for (;;) pause();
+    }
+    assert_true(read(pipes[0], &port, sizeof port) == sizeof port && port > 0);
+    char *where = mem_printf("served://127.0.0.1:%d", port);
+    assert_ok(store_open(&w, where, "token", 1, NULL, &s));
+    kill(child, SIGSTOP);
+    double begin = clock_monotonic();
+    assert_status(store_set(s, "x", "y", 1), E_PEER);
+    assert_true(clock_monotonic() - begin < 10);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    store_close(s);
+    close(pipes[0]);
+    close(pipes[1]);
+    free(where);
+}
+
 /* A session that reads nothing ends after a minute; a refused one sooner. */
 static void test_stalled_session(void **state)
 {
@@ -535,6 +565,7 @@ int main(void)
         cmocka_unit_test(test_taken_port),
         cmocka_unit_test(test_strangers),
         cmocka_unit_test(test_zero_window),
+        cmocka_unit_test(test_frozen_server),
         cmocka_unit_test(test_stalled_session),
         cmocka_unit_test(test_addresses),
     };
