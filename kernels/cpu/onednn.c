@@ -304,31 +304,41 @@ static void *sample_product(const Product *p, int64_t rows, int threads)
     return NULL;
 }
 
-static bool same_samples(void *x, void *y, size_t bytes)
-{
-    bool same = x && y && memcmp(x, y, bytes) == 0;
-    free(x);
-    free(y);
-    return same;
-}
+static bool same_samples(const void *x, const void *y, size_t bytes) { return x && y && memcmp(x, y, bytes) == 0; }
 
 /* Whether neither the number of rows nor that of threads changes a row's bits: few rows by one thread, and the same
-   among others by all, down a long sum. Some kernels cut the sum between threads where rows are few. */
+   among others by all, down a long sum. Some kernels cut the sum between threads where rows are few. Samples that
+   agreed are not made again when the process opens the backend again. */
 static bool rows_agree(Dtype dtype)
 {
     enum { FEW = 64, MANY = 320 };
+    static uint64_t agreed[2]; /* a bit for each number of threads below 64 */
+    uint64_t bit = cpu.threads < 64 ? (uint64_t)1 << cpu.threads : 0;
+    if (agreed[dtype == BF16] & bit) return true;
     const Product p = {.kind = PRODUCT_ROWS, .k = 3072, .n = 768, .in = dtype, .out = dtype};
     size_t bytes = (size_t)(FEW * p.n) * dtype_size(dtype);
-    return same_samples(sample_product(&p, MANY, cpu.threads), sample_product(&p, FEW, cpu.threads), bytes) &&
-           same_samples(sample_product(&p, MANY, cpu.threads), sample_product(&p, FEW, 1), bytes);
+    void *many = sample_product(&p, MANY, cpu.threads), *few = sample_product(&p, FEW, 1);
+    bool agree = same_samples(many, few, bytes);
+    if (agree && cpu.threads > 1) {
+        free(few);
+        few = sample_product(&p, FEW, cpu.threads);
+        agree = same_samples(many, few, bytes);
+    }
+    free(many);
+    free(few);
+    if (agree) agreed[dtype == BF16] |= bit;
+    return agree;
 }
 
 bool onednn_grads_agree(Dtype dtype)
 {
     const Product p = {.kind = PRODUCT_GRAD, .k = 768, .n = 768, .in = dtype, .out = F32};
     if (cpu.threads == 1) return true;
-    return same_samples(sample_product(&p, CHUNK, cpu.threads), sample_product(&p, CHUNK, 1),
-                        (size_t)(p.k * p.n) * sizeof(float));
+    void *all = sample_product(&p, CHUNK, cpu.threads), *one = sample_product(&p, CHUNK, 1);
+    bool agree = same_samples(all, one, (size_t)(p.k * p.n) * sizeof(float));
+    free(all);
+    free(one);
+    return agree;
 }
 
 /* Weight gradients by oneDNN only where it has AMX: its AVX-512 kernels are no faster than our tiles (RESULTS.md), take
