@@ -266,38 +266,60 @@ static void fill_numbers(void *to, Dtype dtype, size_t n, uint32_t factor)
 
 static void *align64(void *p) { return (void *)(((uintptr_t)p + 63) / 64 * 64); }
 
-/* The first `rows` rows of a sample, by a primitive made for so many threads. NULL where oneDNN fails; else the caller
-   frees it. */
-static void *sample_product(const Product *p, int64_t rows, int threads)
+/* Operands of products that are compared with each other. */
+typedef struct {
+    Product product;
+    void *a, *b; /* GRAD: (rows, K), (rows, N); else (rows, K) and the packed weights, aligned within `weights` */
+    void *weights;
+} Sample;
+
+static void sample_free(Sample *s)
 {
+    free(s->a);
+    free(s->weights);
+    *s = (Sample){0};
+}
+
+static Status sample_init(Sample *s, const Product *p, int64_t rows)
+{
+    Status status = OK;
+    PackedLayout *l;
+    bool grad = p->kind == PRODUCT_GRAD;
+    if (!grad) TRY(find_layout(p->in, p->k, p->n, &l));
+    size_t in = dtype_size(p->in), n_a = (size_t)(rows * p->k), n_b = (size_t)((grad ? rows : p->k) * p->n);
+    *s = (Sample){.product = *p, .a = mem_array(n_a, in)};
+    fill_numbers(s->a, p->in, n_a, 2654435761u);
+    s->weights = mem_alloc((grad ? n_b * in : onednn_copy_bytes(p->in, p->k, p->n)) + 64);
+    s->b = align64(s->weights);
+    if (grad) {
+        fill_numbers(s->b, p->in, n_b, 2246822519u);
+    } else {
+        float *w = mem_array(n_b, sizeof *w); // (N, K)
+        fill_numbers(w, F32, n_b, 2246822519u);
+        status = onednn_pack(s->b, w, p->n, p->k, false, p->in);
+        free(w);
+    }
+    if (status != OK) sample_free(s);
+    return status;
+}
+
+/* The product of a sample's first `rows` rows, by a primitive made for so many threads. NULL where oneDNN fails; else
+   the caller frees it. */
+static void *sample_product(const Sample *s, int64_t rows, int threads)
+{
+    const Product *p = &s->product;
     bool grad = p->kind == PRODUCT_GRAD;
     Matmul *m = mem_alloc(sizeof *m);
     *m = (Matmul){.product = *p, .rows = rows};
-    size_t in = dtype_size(p->in), n_b = (size_t)(grad ? rows : p->k) * (size_t)p->n;
-    void *a = mem_array((size_t)(rows * p->k), in), *b = NULL, *scratch = NULL;
-    char *c = mem_array((size_t)((grad ? p->k : rows) * p->n), dtype_size(p->out));
-    fill_numbers(a, p->in, (size_t)(rows * p->k), 2654435761u);
+    void *scratch = NULL, *c = mem_array((size_t)((grad ? p->k : rows) * p->n), dtype_size(p->out));
     omp_set_num_threads(threads);
     Status status = make_matmul(m);
-    if (grad) {
-        b = mem_array(n_b, in);
-        fill_numbers(b, p->in, n_b, 2246822519u);
-    } else if (status == OK) {
-        float *w = mem_array(n_b, sizeof *w); // (N, K)
-        fill_numbers(w, F32, n_b, 2246822519u);
-        b = mem_alloc(onednn_copy_bytes(p->in, p->k, p->n) + 64);
-        status = onednn_pack(align64(b), w, p->n, p->k, false, p->in);
-        free(w);
-    }
     if (status == OK) {
         scratch = mem_alloc(m->scratch_bytes + 64);
-        status = grad ? run_piece(m, b, a, NULL, c, align64(scratch))
-                      : run_piece(m, a, align64(b), NULL, c, align64(scratch));
+        status = run_piece(m, grad ? s->b : s->a, grad ? s->a : s->b, NULL, c, align64(scratch));
     }
     omp_set_num_threads(cpu.threads);
     free_matmul(m);
-    free(a);
-    free(b);
     free(scratch);
     if (status == OK) return c;
     free(c);
@@ -317,15 +339,18 @@ static bool rows_agree(Dtype dtype)
     if (agreed[dtype == BF16] & bit) return true;
     const Product p = {.kind = PRODUCT_ROWS, .k = 3072, .n = 768, .in = dtype, .out = dtype};
     size_t bytes = (size_t)(FEW * p.n) * dtype_size(dtype);
-    void *many = sample_product(&p, MANY, cpu.threads), *few = sample_product(&p, FEW, 1);
+    Sample s;
+    if (sample_init(&s, &p, MANY) != OK) return false;
+    void *many = sample_product(&s, MANY, cpu.threads), *few = sample_product(&s, FEW, 1);
     bool agree = same_samples(many, few, bytes);
     if (agree && cpu.threads > 1) {
         free(few);
-        few = sample_product(&p, FEW, cpu.threads);
+        few = sample_product(&s, FEW, cpu.threads);
         agree = same_samples(many, few, bytes);
     }
     free(many);
     free(few);
+    sample_free(&s);
     if (agree) agreed[dtype == BF16] |= bit;
     return agree;
 }
@@ -333,11 +358,14 @@ static bool rows_agree(Dtype dtype)
 bool onednn_grads_agree(Dtype dtype)
 {
     const Product p = {.kind = PRODUCT_GRAD, .k = 768, .n = 768, .in = dtype, .out = F32};
+    Sample s;
     if (cpu.threads == 1) return true;
-    void *all = sample_product(&p, CHUNK, cpu.threads), *one = sample_product(&p, CHUNK, 1);
+    if (sample_init(&s, &p, CHUNK) != OK) return false;
+    void *all = sample_product(&s, CHUNK, cpu.threads), *one = sample_product(&s, CHUNK, 1);
     bool agree = same_samples(all, one, (size_t)(p.k * p.n) * sizeof(float));
     free(all);
     free(one);
+    sample_free(&s);
     return agree;
 }
 
