@@ -50,7 +50,7 @@ int64_t spare_saved(const char *out, int64_t least)
 }
 
 /* A step that OUT has already is the same state. */
-static Status join_folder(const char *out, const char *folder)
+static Status move_checkpoints(const char *out, const char *folder)
 {
     CheckpointList list = {0};
     Status status = OK;
@@ -64,7 +64,21 @@ static Status join_folder(const char *out, const char *folder)
         free(to);
     }
     checkpoint_list_free(&list);
-    return status == OK ? metrics_join(out, folder) : status;
+    return status;
+}
+
+/* Survivors may still write there. */
+static Status join_folder(const char *out, const char *folder)
+{
+    FolderLock lock = {0};
+    Status status = OK;
+    TRY(lock_take(&lock, folder));
+    TRY_DONE(move_checkpoints(out, folder));
+    TRY_DONE(metrics_join(out, folder));
+    TRY_DONE(file_remove_tree(folder));
+done:
+    lock_release(&lock);
+    return status;
 }
 
 Status spare_join(const char *out)

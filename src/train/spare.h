@@ -15,7 +15,8 @@ char *spare_path(const char *out, int n);
 Status spare_take(FolderLock *lock, const char *out, double seconds, double spare_seconds, int most, int *n);
 /* The newest whole checkpoint of `least` or a later step, in OUT and the spare folders; −1: none. */
 int64_t spare_saved(const char *out, int64_t least);
-/* Under OUT's lock: moves the checkpoints of spare folders, and a step that metrics.jsonl lacks, into OUT. */
+/* Under OUT's lock: moves the checkpoints of spare folders, and a step that metrics.jsonl lacks, into OUT. Waits for
+   survivors that still write, as lock_take does. */
 Status spare_join(const char *out);
 
 #endif

@@ -223,7 +223,15 @@ for ((round = 1; round <= rounds; round++)); do
     for r in 1 2 3; do
         if [ "$r" -gt "$spare" ]; then wait_until 30 gone "${ranks[r]}" || complain "$name: rank $r hangs"; fi
     done
-    kill -9 "${ranks[@]:0:spare+1}"
+    kill -9 "${ranks[0]}"
+    if [ "$spare" -eq 1 ]; then # the folder's lock is free, that of the spare folder is not
+        if CAIRN_TEST_LOCK_WAIT=0.1s "$CAIRN_BINARY" "${run[@]}" --output-dir "$out" >log.next 2>&1; then
+            complain "$name: a start took what a rank still writes"
+        fi
+        holds log.next "$out/survivors/0: this output folder is in use by process ${ranks[1]} on host " ||
+            complain "$name: $(tail -n 1 log.next)"
+        kill -9 "${ranks[1]}"
+    fi
     end_ranks
     [ "${codes[3]}" -eq 77 ] || complain "$name: rank 3 ended with ${codes[3]}"
     saved '.*' "/survivors/$spare"
