@@ -11,7 +11,8 @@
 
 #include "comm/store_internal.h"
 
-#define OLD_S 86400.0
+#define DEAD_S     600.0   /* a run: between its first file and its lock lie moments */
+#define FORSAKEN_S 86400.0 /* files of a meeting, which nobody locks */
 
 /* Identifies this host, also after a reboot. */
 static void host_text(Buf *b)
@@ -111,11 +112,7 @@ void tidy_leave(const char *folder, const char *run, const char *nonce, int rank
 
 /* ---- leftovers of other runs ---- */
 
-static bool is_old(const struct stat *st)
-{
-    double now = clock_wall();
-    return now - (double)st->st_mtime > OLD_S;
-}
+static bool is_older(const struct stat *st, double seconds) { return clock_wall() - (double)st->st_mtime > seconds; }
 
 static bool own_folder(const char *path, struct stat *st)
 {
@@ -130,7 +127,7 @@ static bool is_dead(const char *run, const char *host)
     char *path = file_join(run, "by");
     bool dead = false;
     /* for writing, which NFS needs for an exclusive lock */
-    int fd = own_folder(run, &st) && is_old(&st) ? open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW) : -1;
+    int fd = own_folder(run, &st) && is_older(&st, DEAD_S) ? open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW) : -1;
     if (fd >= 0 && file_read(path, 4096, &text) == OK && text.data && strcmp(text.data, host) == 0)
         dead = flock(fd, LOCK_EX | LOCK_NB) == 0;
     if (fd >= 0) close(fd);
@@ -143,11 +140,11 @@ static bool is_dead(const char *run, const char *host)
 static bool is_forsaken(const char *folder)
 {
     struct stat st;
-    bool forsaken = own_folder(folder, &st) && is_old(&st);
+    bool forsaken = own_folder(folder, &st) && is_older(&st, FORSAKEN_S);
     if (!forsaken) return false;
     FileList list = entries_of(folder);
     for (int i = 0; i < list.count && forsaken; i++)
-        forsaken = lstat(list.paths[i], &st) == 0 && S_ISREG(st.st_mode) && is_old(&st);
+        forsaken = lstat(list.paths[i], &st) == 0 && S_ISREG(st.st_mode) && is_older(&st, FORSAKEN_S);
     file_list_free(&list);
     return forsaken;
 }

@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -167,7 +168,8 @@ static void open_run(Opening o[2], const char *where, const char *job)
     open_two(o);
 }
 
-/* A completed run leaves no files. A live run is never removed, a dead one after a day, a run of another host never. */
+/* A completed run leaves no files. A live run is never removed, a dead one after ten minutes, a run of another host
+   never. */
 static void test_tidy(void **state)
 {
     char *where = mem_printf("file:%s", (char *)*state);
@@ -197,15 +199,15 @@ static void test_tidy(void **state)
     assert_int_equal(code, 0);
     open_run(lives, where, "lives");
     assert_true(runs("cd '%s' && mkdir other && cp -r cairn-*/run-* other/ && ls other | wc -l | grep -qx 2", *state));
-    open_run(next, where, "next"); /* of today: it stays */
+    open_run(next, where, "next"); /* it died a moment ago: it stays */
     store_close(next[0].store);
     store_close(next[1].store);
     assert_true(runs("test $(ls -d '%s'/cairn-*/run-* | wc -l) = 2", *state));
-    /* Two days later, with one more run of another host. */
+    /* Later, with one more run of another host. */
     assert_true(runs(
         "cd '%s' && mkdir -m 700 cairn-0123456789abcdef && mv other/run-* cairn-0123456789abcdef/ && rmdir other && "
         "for f in cairn-0123456789abcdef/run-*/by; do echo 'host elsewhere -' >$f; done && "
-        "find . -exec touch -d '2 days ago' {} +",
+        "find . -exec touch -d '11 minutes ago' {} +",
         *state));
     open_run(next, where, "next");
     store_close(next[0].store);
@@ -418,17 +420,19 @@ static void test_frozen_server(void **state)
     assert_int_equal(pipe(pipes), 0);
     pid_t child = fork();
     if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (store_serve(&w, true, 0, "token", &server) == OK) port = store_server_port(server);
         if (write(pipes[1], &port, sizeof port) != sizeof port) _exit(1);
         for (;;) pause();
     }
     assert_true(read(pipes[0], &port, sizeof port) == sizeof port && port > 0);
     char *where = mem_printf("served://127.0.0.1:%d", port);
-    assert_ok(store_open(&w, where, "token", 1, NULL, &s));
+    assert_ok(store_open(&w, where, "token", 4, NULL, &s));
     kill(child, SIGSTOP);
+    assert_int_equal(waitpid(child, NULL, WUNTRACED), child);
     double begin = clock_monotonic();
     assert_status(store_set(s, "x", "y", 1), E_PEER);
-    assert_true(clock_monotonic() - begin < 10);
+    assert_true(clock_monotonic() - begin < 15);
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
     store_close(s);
