@@ -27,6 +27,7 @@ static Status link_open(ExecPipeline *p, Channel *c)
     c->pending = mem_array((size_t)c->buffers, sizeof *c->pending);
     c->event = compute_event(p) + 1 + p->n_events;
     p->n_events += c->buffers;
+    for (int b = 0; b < c->buffers; b++) TRY(device_of(p)->event_record(device_of(p), c->event + b)); /* exists now */
     return OK;
 }
 

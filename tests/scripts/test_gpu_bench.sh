@@ -25,7 +25,7 @@ mkdir out lengths
 printf '3 1\n9 2\n' >lengths/wikipedia-lengths.tsv
 before=$(git -C "$source_dir" status --porcelain 2>/dev/null || true)
 export OUT=$work/out
-expect 0 "$gpu" --dry-run --build "$build" --lengths lengths --python false
+expect 0 "$gpu" --dry-run --build "$build" --lengths lengths --python false --minutes 60 # a loaded machine
 says "op-gelu                      passed" "ten-steps                    passed" "fp16-overflow                passed" \
     "offload                      passed" "bits-bf16                    passed" "bits-packed-fp32             passed" \
     "large-128-16gib: full fits" "false has no PyTorch and Transformers" "false cannot be run: no report"
