@@ -38,8 +38,8 @@ says "alone" "the runs differ in their work" "slow: slowed rank 1"
 if grep -qE 'slow: (alone|slowed rank 0)' <<<"$output"; then complain "ranks of other work are compared: $output"; fi
 # A tenth more is slow where steps are alike, and not where they vary by more than the ranks differ.
 pace() { # RANK SECONDS SECONDS: of its steps by turns
-    local own="$2, $3" i
-    for i in {1..19}; do own+=", $2, $3"; done
+    local own="$2, $3"
+    for _ in {1..19}; do own+=", $2, $3"; done
     echo "{\"rank\": $1, \"host\": \"there\", \"threads\": 1, \"steps\": 40, \"seconds\": $(awk "BEGIN { print 20 * ($2 + $3) }"), \"waited_s\": 0, \"own_s\": [$own]}"
 }
 cp -r alone alike
