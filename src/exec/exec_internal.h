@@ -71,6 +71,8 @@ struct Exec {
 typedef Status (*ExecStep)(Exec *e, InstrId i, const RowCounts *rows);
 
 /* ---- virtual.c ---- */
+/* z = x + y, or x where y is NULL; on the lane that is chosen. */
+Status exec_add(const Backend *b, float *z, float *x, float *y, int64_t n);
 void exec_open_virtual(Exec *e);
 /* What the last virtual rank's gradients of these elements lack until they are this rank's last branch; on the lane
    that is chosen. After it was called for all elements: exec_virtual_complete, which does the same for K-FAC's

@@ -2,7 +2,7 @@
    which adds them with the op ADD. So the bits are those of the host's exchange (comm/reduce.c). */
 #include <stdlib.h>
 
-#include "exec/exec.h"
+#include "exec/exec_internal.h"
 
 typedef struct {
     const DeviceTree *t;
@@ -62,17 +62,6 @@ static float *place_in(const TreeSum *s, int branch, Interval v, int64_t packed)
     return own ? own_branch(s, branch - s->first) + v.begin : received(s, branch) + packed;
 }
 
-static Status add(const Backend *b, float *z, float *x, float *y, int64_t n)
-{
-    Operand flat = {.dtype = F32, .rows = rows_fixed(n), .cols = 1};
-    OpCall call = {.op = OP_ADD, .in = {flat, flat}, .out = {flat}};
-    RowCounts none = {0};
-    call.in[ADD_IN_x].data = x;
-    call.in[ADD_IN_y].data = y;
-    call.out[ADD_OUT_z].data = z;
-    return b->op[OP_ADD].run(&call, &none);
-}
-
 /* The last addition writes into the space. */
 static Status add_branches(const TreeSum *s)
 {
@@ -85,7 +74,7 @@ static Status add_branches(const TreeSum *s)
         Interval v = part->intervals[i];
         for (int k = 0; k < n && v.end > v.begin; k++) {
             float *to = place_in(s, all[k].to, v, packed), *from = place_in(s, all[k].from, v, packed);
-            TRY_DONE(add(s->t->backend, k + 1 < n ? to : s->terms->x + v.begin, to, from, v.end - v.begin));
+            TRY_DONE(exec_add(s->t->backend, k + 1 < n ? to : s->terms->x + v.begin, to, from, v.end - v.begin));
         }
         packed += v.end - v.begin;
     }
