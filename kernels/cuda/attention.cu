@@ -48,14 +48,22 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, attention_blocks<T, D>) att
         const T *keys = stages + (i & 1) * 2 * Tile::step * D, *values = keys + Tile::step * D;
         int n_keys = min(p.length - i * Tile::step, Tile::step);
         float x[tiles][2][4], high[2] = {top[0], top[1]};
-        CUDA_UNROLL
-        for (int t = 0; t < tiles; t++) {
-            if (16 * t >= n_keys) continue;
-            own.multiply(x[t], keys + 16 * t * D);
-            if (n_keys - 16 * t < 16) attention_mask(x[t], n_keys - 16 * t);
-            CUDA_UNROLL
-            for (int j = 0; j < 8; j++) high[j % 4 / 2] = fmaxf(high[j % 4 / 2], x[t][j / 4][j % 4]);
-        }
+        auto scores = [&](auto whole) { /* a whole stage has no branches, so that its products overlap */
+                                        CUDA_UNROLL
+                                        for (int t = 0; t < tiles; t++) {
+                                            if (!whole.value && 16 * t >= n_keys) continue;
+                                            own.multiply(x[t], keys + 16 * t * D);
+                                            if (!whole.value && n_keys - 16 * t < 16)
+                                                attention_mask(x[t], n_keys - 16 * t);
+                                            CUDA_UNROLL
+                                            for (int j = 0; j < 8; j++)
+                                                high[j % 4 / 2] = fmaxf(high[j % 4 / 2], x[t][j / 4][j % 4]);
+                                        }
+        };
+        if (n_keys == Tile::step)
+            scores(std::true_type{});
+        else
+            scores(std::false_type{});
         float base[2];
         CUDA_UNROLL
         for (int second = 0; second < 2; second++) {
@@ -79,6 +87,8 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, attention_blocks<T, D>) att
                 x[t][n][r] = cuda_exp2(fmaf(x[t][n][r], to_log2, base[r / 2]));
                 total[r / 2] += x[t][n][r];
             }
+            CUDA_NOW(total[0]);
+            CUDA_NOW(total[1]);
             if (a.threshold) {
                 Philox4 draws = dropout.tile(first / 16, i * tiles + t);
                 CUDA_UNROLL

@@ -351,6 +351,15 @@ template <typename T> struct AttentionDropout {
     {
     }
 
+    /* The key by shuffles, so that the compiler knows it to be the same in all lanes, and keeps rounds' keys where it
+       has registers for them. */
+    __device__ inline void keep_key()
+    {
+        uint32_t low = __shfl_sync(CUDA_FULL, static_cast<uint32_t>(site.key), 0);
+        uint32_t high = __shfl_sync(CUDA_FULL, static_cast<uint32_t>(site.key >> 32), 0);
+        site.key = uint64_t{high} << 32 | low;
+    }
+
     /* Rows of the tile are queries: one call has all draws of x, that of x[n][r] in half r mod 2 of a word. */
     __device__ inline Philox4 tile(int query_tile, int key_tile) const
     {

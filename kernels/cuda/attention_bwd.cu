@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D <= 64 ? 3 : 2) attention_
     AttentionPlace p;
     if (!attention_place(a, &p)) return;
 
-    int head = static_cast<int>(blockIdx.y), warp = static_cast<int>(threadIdx.x) / CUDA_WARP;
+    int head = static_cast<int>(blockIdx.y), warp = attention_warp();
     int thread = static_cast<int>(threadIdx.x), c = thread % 4;
     int hidden = a.heads * a.head_dim, width = 3 * hidden;
     T *dk = a.to + hidden + head * a.head_dim, *dv = dk + hidden;
@@ -154,6 +154,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D <= 64 ? 3 : 2) attention_
     T *my_k = k_tile + 16 * warp * D, *my_v = v_tile + 16 * warp * D;
     AttentionOwn<T, D, held> own_k, own_v;
     AttentionDropout<T> dropout(a, p);
+    dropout.keep_key();
     float sum_k[D / 8][4] = {}, sum_v[D / 8][4] = {};
     float to_log2 = a.scale * LOG2_E;
     for (int i = 0; i * Tile::step < p.length; i++) {
@@ -167,23 +168,24 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D <= 64 ? 3 : 2) attention_
                 own_v.load_rows(my_v);
             }
             const T *queries = stages + (i & 1) * 2 * Tile::step * D, *douts = queries + Tile::step * D;
-            const float *lses = rows + (i & 1) * 2 * Tile::step, *dots = lses + Tile::step;
+            const float *stats = rows + (i & 1) * 2 * Tile::step + 2 * c; /* from the lane's first query on */
             int n_queries = min(p.length - i * Tile::step, Tile::step);
             CUDA_ROLL
             for (int t = 0; t < Tile::step / 16; t++) {
                 if (16 * t >= n_queries) continue;
                 float x[2][4], dp[2][4];
+                const float *lse_at = stats + 16 * t, *dot_at = lse_at + Tile::step;
                 own_k.multiply(x, queries + 16 * t * D);
                 own_v.multiply(dp, douts + 16 * t * D);
                 typename AttentionDropout<T>::Turned draws = {};
                 if (a.threshold) draws = dropout.tile_turned(i * (Tile::step / 16) + t, first / 16);
                 CUDA_UNROLL
                 for (int j = 0; j < 8; j++) {
-                    int n = j / 4, r = j % 4, query = 16 * t + 8 * n + 2 * c + r % 2;
-                    float prob = cuda_exp2(fmaf(x[n][r], to_log2, -lses[query]));
+                    int n = j / 4, r = j % 4, query = 8 * n + r % 2;
+                    float prob = cuda_exp2(fmaf(x[n][r], to_log2, -lse_at[query]));
                     bool dropped = dropout.drops(draws, n, r);
                     x[n][r] = dropped ? 0 : prob;
-                    dp[n][r] = prob * ((dropped ? 0 : dp[n][r] * a.keep_scale) - dots[query]);
+                    dp[n][r] = prob * ((dropped ? 0 : dp[n][r] * a.keep_scale) - dot_at[query]);
                 }
                 attention_add<T, D>(sum_v, x, douts + 16 * t * D);
                 attention_add<T, D>(sum_k, dp, queries + 16 * t * D);

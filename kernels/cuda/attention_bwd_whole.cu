@@ -95,6 +95,7 @@ __global__ void __launch_bounds__(WARPS *CUDA_WARP, WARPS == 4 ? 2 : 1)
     }
 
     AttentionDropout<T> dropout(a, p);
+    dropout.keep_key();
     float to_log2 = a.scale * LOG2_E;
     T *my_k = k_tile + 16 * warp * D, *my_v = v_tile + 16 * warp * D;
     CUDA_ROLL

@@ -3,8 +3,10 @@
 # memory serves them.
 #
 # The column `way` says what a unit is:
-#   stage  attention's main loop: the smallest loop with products and copies. Inner loops with either run four times (a
-#          stage has four tiles, a thread copies four rows), other inner loops never (unaligned copies).
+#   stage  attention's main loop: the smallest loop with products and copies, as it runs in a whole stage: of all ways
+#          through it those with the most products, copies, exponentials and draws, and of these the shortest. Inner
+#          loops with products or copies run four times (a stage has four tiles, a thread copies four rows), other
+#          inner loops never (unaligned copies).
 #   loop   the longest way through the smallest loop with the most 16-byte accesses to global memory.
 #   all    the longest way through the kernel.
 # A longest way takes every loop once, no call, no divergent branch, and no 16-bit access to global memory (those are
@@ -28,15 +30,39 @@ function loop_of_stage(   l, main) {
     return main
 }
 
-function count_stage(   main, i, l, weight) {
-    main = loop_of_stage()
-    for (i = first[main]; main && i <= last[main]; i++) {
+# Work of which a whole stage does all: products, copies, exponentials, draws.
+function is_work(op) { return op ~ /^(HG?MMA|LDGSTS|MUFU|IMAD\.WIDE\.U32)/ }
+
+# The way with the most work, and of these the shortest.
+function reach_stage(i, from) {
+    if (i > last[main_loop] || (i in way && (work[i] > work[from] || work[i] == work[from] && way[i] <= way[from]))) return
+    work[i] = work[from]
+    way[i] = way[from]
+    served[i] = served[from]
+}
+
+function count_stage(   i, l, to, weight) {
+    main_loop = loop_of_stage()
+    if (!main_loop) return
+    to = last[main_loop]
+    split("", way)
+    i = first[main_loop]
+    way[i] = work[i] = served[i] = 0
+    for (; i <= to; i++) {
+        if (!(i in way)) continue
         weight = 1
         for (l = 1; l <= loops; l++)
-            if (l != main && first[l] >= first[main] && last[l] <= last[main] && i >= first[l] && i <= last[l])
+            if (l != main_loop && first[l] >= first[main_loop] && last[l] <= to && i >= first[l] && i <= last[l])
                 weight *= products[l] || copies[l] ? 4 : 0
-        instructions += weight
-        shared += weight * cycles(op[i])
+        way[i] += weight
+        served[i] += weight * cycles(op[i])
+        work[i] += is_work(op[i])
+        if (i in target && op[i] !~ /DIV/ && target[i] in at && at[target[i]] > i) reach_stage(at[target[i]], i)
+        if (i < to && (guarded[i] || op[i] ~ /DIV/ || op[i] !~ /^(EXIT|BRA|RET)/)) reach_stage(i + 1, i)
+    }
+    if (to in way) {
+        instructions = way[to]
+        shared = served[to]
     }
 }
 

@@ -46,6 +46,8 @@ sample='		Function : _Z16attention_kernelI13__nv_bfloat16Li64EE
         /*0020*/              @!P0 LDGSTS.E.BYPASS.128 [R95], desc[UR14][R88.64], !P0 ;
         /*0030*/              @!P0 BRA 0x20 ;
         /*0040*/                   HMMA.16816.F32.BF16 R4, R8, R12, R4 ;
+        /*0044*/              @!P2 BRA 0x50 ;
+        /*0048*/                   FSEL R4, R4, -INF , !P4 ;
         /*0050*/               @P1 BRA 0x10 ;
         /*0060*/                   STL [R1], R2 ;
         /*0070*/                   RED.E.ADD.F32.FTZ.RN.STRONG.GPU desc[UR4][R2.64], R5 ;
@@ -61,13 +63,14 @@ product='		Function : products
         /*0030*/                   STG.E.64 desc[UR4][R86.64], R2 ;
         /*0040*/                   WARPGROUP.DEPBAR.LE gsb0, 0x0 ;
         /*0050*/                   FADD R28, R56, R87 ;'
-# The copies in the sample's loop run four times. No way takes the access of 16 bits, nor what follows EXIT.
+# The copies in the sample's loop run four times; a stage leaves the selection out. No way takes the access of 16 bits,
+# nor what follows EXIT.
 table='attention_kernel stage
 attention_kernel loop
 attention_kernel all'
-expected='attention_kernel 11 16
-attention_kernel 5 4
-attention_kernel 11 4'
+expected='attention_kernel 12 16
+attention_kernel 7 4
+attention_kernel 13 4'
 found=$(counts <(echo "$table") <<<"$sample")
 [ "$found" = "$expected" ] || { printf 'the sample has the counts\n%s\nexpected\n%s\n' "$found" "$expected" && exit 1; }
 [ "$(spills <<<"$sample" | wc -l) $(atomics <<<"$sample" | wc -l) $(touching <<<"$product" | wc -l)" = "1 1 2" ] || { echo "the checks find too little, or too much" && exit 1; }

@@ -7,6 +7,7 @@
 
 #define CUDA_UNROLL
 #define CUDA_ROLL
+#define CUDA_NOW(x)
 /* The call runs when the lane gets there, as a launch does. */
 #define CUDA_SUBMIT(expression) cuda_host_submit([=]() -> Status { return expression; })
 

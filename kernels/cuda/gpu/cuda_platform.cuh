@@ -19,6 +19,9 @@
 #define CUDA_STRIP(...) __VA_ARGS__
 #define CUDA_UNROLL     _Pragma("unroll")
 #define CUDA_ROLL       _Pragma("unroll 1")
+/* The variable x has its value before what follows. Else ptxas computes it behind the next branch, for which it copies
+   what x is computed from. */
+#define CUDA_NOW(x) asm volatile("" : "+f"(x))
 /* A library's call that works on the compute stream. */
 #define CUDA_SUBMIT(expression) (expression)
 
