@@ -4,8 +4,7 @@
 
 #include "plan/plan.h"
 
-#define TILE_LONG  256
-#define TILE_SHORT 128
+#define TILE_ROWS 128
 
 static bool is_attention(Op op) { return op == OP_ATTENTION || op == OP_ATTENTION_BWD; }
 
@@ -22,14 +21,25 @@ static double rate_of(const OpCall *call, const RowCounts *rows, double seq_len,
     return dropped ? rate * r->gpu->attention_dropout : rate;
 }
 
-/* Time of the waves in which an (m, n) output's tiles run, in `parts` along k, over that of as many full waves. */
-static double wave_factor(double m, double n, int parts, int multiprocessors)
+/* Tiles along a side, and the part of the last one that is idle: as long a side in tiles over its own length. */
+static double tiles_along(double side, int tile, double *padding)
+{
+    double tiles = ceil(side / tile);
+    if (side > tile) *padding *= tiles * tile / side; /* shorter sides have smaller tiles */
+    return tiles;
+}
+
+/* Time of the waves in which an (m, n) output's tiles run, in `parts` along k, over that of as many full waves. Of the
+   tiles that the library has, those that take least. */
+static double wave_factor(double m, double n, int parts, const GpuRates *gpu)
 {
     double best = INFINITY;
-    for (int turned = 0; turned < 2; turned++) {
-        double tiles =
-            parts * ceil(m / (turned ? TILE_LONG : TILE_SHORT)) * ceil(n / (turned ? TILE_SHORT : TILE_LONG));
-        double factor = ceil(tiles / multiprocessors) * multiprocessors / tiles;
+    for (int kind = 0; kind < 4; kind++) {
+        int long_side = gpu->tile_columns[kind / 2], across = kind % 2 ? TILE_ROWS : long_side;
+        double padding = 1;
+        double tiles = parts * tiles_along(m, kind % 2 ? long_side : TILE_ROWS, &padding);
+        tiles *= tiles_along(n, across, &padding);
+        double factor = padding * ceil(tiles / gpu->multiprocessors) * gpu->multiprocessors / tiles;
         if (factor < best) best = factor;
     }
     return best;
@@ -39,10 +49,10 @@ static double wave_factor(double m, double n, int parts, int multiprocessors)
    read once more. */
 static double weight_gradient(double m, double n, double seconds, const CostRates *r)
 {
-    double best = seconds * wave_factor(m, n, 1, r->gpu->multiprocessors);
+    double best = seconds * wave_factor(m, n, 1, r->gpu);
     for (int parts = 2; parts <= 8 && parts * m * n * (double)sizeof(float) <= r->gpu->split_bytes; parts++) {
         double added = 2 * parts * m * n * (double)sizeof(float) / r->bytes;
-        double split = seconds * wave_factor(m, n, parts, r->gpu->multiprocessors) + added;
+        double split = seconds * wave_factor(m, n, parts, r->gpu) + added;
         if (split < best) best = split;
     }
     return best;
@@ -58,9 +68,9 @@ static double product_seconds(const OpCall *call, const RowCounts *rows, const O
            k = (double)call->attr.linear.k;
     switch (call->op) {
     case OP_LINEAR:
-        return seconds * wave_factor(tokens, n, 1, r->gpu->multiprocessors) + r->gpu->product_ramp;
+        return seconds * wave_factor(tokens, n, 1, r->gpu) + r->gpu->product_ramp;
     case OP_LINEAR_DGRAD:
-        return seconds * wave_factor(tokens, k, 1, r->gpu->multiprocessors) + r->gpu->product_ramp;
+        return seconds * wave_factor(tokens, k, 1, r->gpu) + r->gpu->product_ramp;
     case OP_LINEAR_WGRAD:
         return weight_gradient(n, k, seconds, r) + r->gpu->product_ramp;
     case OP_CURVATURE: /* in one step of `interval` */

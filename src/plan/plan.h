@@ -276,6 +276,7 @@ typedef struct {
     double norm_bytes;        /* memory traffic of LayerNorms, per second */
     double product_ramp;      /* seconds that a product's first and last tiles add */
     int multiprocessors;      /* tiles of a product run in waves of so many */
+    int tile_columns[2];      /* tiles of products have 128 rows and so many columns, or turned */
     double split_bytes;       /* room for the parts of a weight gradient that is cut along its rows */
     double sort_seconds;      /* EMBED_BWD's sort, a chain of dependent rounds */
     double f32_flops;         /* of products in fp32 */
