@@ -70,7 +70,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 [ ${#parts[@]} -gt 0 ] || parts=(smoke ours peer tests report)
-[ -z "$dry" ] || [ ${#cases[@]} -gt 0 ] || cases=(large-128 large-128-policies large-128-any-order large-128-two-passes large-128-wgmma large-512 large-wiki large-128-16gib base-mnli ranks-2 large-{128,512,wiki}-attention-{own,cudnn})
+[ -z "$dry" ] || [ ${#cases[@]} -gt 0 ] || cases=(large-128 large-128-policies large-128-any-order large-128-two-passes large-128-native large-512 large-wiki large-128-16gib base-mnli ranks-2 large-{128,512,wiki}-attention-{own,cudnn})
 
 work=$(mktemp -d)
 if [ -z "$results" ]; then
@@ -464,10 +464,10 @@ part_tests() {
     else
         record left_out case op-attention-cudnn why "no cuDNN in this build, or none that loads"
     fi
-    if CAIRN_CUDA_WGMMA=1 opens; then
-        run_test op-attention-wgmma env CAIRN_TEST_BACKENDS="$backend" CAIRN_CUDA_WGMMA=1 "$build/tests/ops_attention$(few _plain '')"
+    if CAIRN_CUDA_NATIVE_ATTENTION=1 opens; then
+        run_test op-attention-native env CAIRN_TEST_BACKENDS="$backend" CAIRN_CUDA_NATIVE_ATTENTION=1 "$build/tests/ops_attention$(few _plain '')"
     else
-        record left_out case op-attention-wgmma why "no wgmma: $(tail -n 1 "$work/opens")"
+        record left_out case op-attention-native why "no native attention: $(tail -n 1 "$work/opens")"
     fi
     # Without a folder for the choices no product is timed; the library's own kernels are excluded.
     for tool in memcheck racecheck initcheck synccheck; do
@@ -593,16 +593,16 @@ two_passes() { # NAME ROW-OF-THE-TABLE...
     unset CAIRN_CUDA_TWO_PASSES
 }
 
-# Attention's forward by warpgroups, which only GPUs of compute capability 9.0 have, beside the one that is taken.
-by_wgmma() { # NAME ROW-OF-THE-TABLE...
-    export CAIRN_CUDA_WGMMA=1
+# Attention's forward by wgmma or tcgen05, which GPUs of compute capability 9.0 or 10.0 have, beside the one that is taken.
+native_attention() { # NAME ROW-OF-THE-TABLE...
+    export CAIRN_CUDA_NATIVE_ATTENTION=1
     if opens; then
         our_case "$1" none "$(few '' --ops)" "${@:2}"
     else
-        record left_out case "$1" why "no wgmma: $(tail -n 1 "$work/opens")"
-        say "$1: left out, no wgmma"
+        record left_out case "$1" why "no native attention: $(tail -n 1 "$work/opens")"
+        say "$1: left out, no native attention"
     fi
-    unset CAIRN_CUDA_WGMMA
+    unset CAIRN_CUDA_NATIVE_ATTENTION
 }
 
 # Attention by cuDNN beside our own: a step without dropout, for cuDNN's is used for nothing else.
@@ -670,7 +670,7 @@ part_ours() {
     row_of large-128 && our_case large-128-policies "none selective full offload" '' "${row[@]}"
     for name in large-128 large-512 large-wiki; do row_of "$name" && both_attentions "${row[@]}"; done
     for name in large-128 large-512 large-wiki base-mnli; do row_of "$name" && two_passes "$name-two-passes" "${row[@]}"; done
-    for name in large-128 large-512 large-wiki base-mnli; do row_of "$name" && by_wgmma "$name-wgmma" "${row[@]}"; done
+    for name in large-128 large-512 large-wiki base-mnli; do row_of "$name" && native_attention "$name-native" "${row[@]}"; done
     row_of large-128 && any_order large-128-any-order "${row[@]}"
     for name in base-wiki large-mnli base-mnli; do row_of "$name" && our_case "$name" "none lean" '' "${row[@]}"; done
     our_ranks

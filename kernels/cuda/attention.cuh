@@ -147,6 +147,21 @@ template <typename T, int D> struct AttentionTile {
             });
     }
 
+    /* Starts copying `rows` rows of x into a tile, by all `threads` of the block: rows from n on, and columns that the
+       head lacks, become zeros. Heads are `aligned`. */
+    template <int rows, int threads>
+    __device__ static inline void copy_aligned(T *tile, const T *x, int stride, int n, const Attention<T> &a)
+    {
+        constexpr int apart = threads / chunks; /* rows of a thread */
+        static_assert(apart % 8 == 0, "a thread's chunk has the same place in each of its rows");
+        int row = static_cast<int>(threadIdx.x) / chunks, column = static_cast<int>(threadIdx.x) % chunks * chunk;
+        if (column >= a.head_dim) n = 0;
+        tile += at(row, column);
+        x += row * stride + column;
+        CUDA_UNROLL
+        for (int i = 0; i < rows; i += apart) copy_async(tile + i * D, x + i * stride, row + i < n);
+    }
+
     /* Starts copying rows i·step … of x and of y, each (length, its stride), into stage i & 1 of two: x's, then y's.
        One group for copy_async_wait. */
     template <int threads = ATTENTION_THREADS>
@@ -165,7 +180,6 @@ template <typename T, int D> struct AttentionTile {
     __device__ static inline void store(T *tile, const float x[columns / 8][4], const float factor[2], T *to,
                                         int stride, int n, const Attention<T> &a, int from = 0)
     {
-        constexpr int across = columns / chunk;
         int lane = static_cast<int>(threadIdx.x) % CUDA_WARP, g = lane / 4, c = lane % 4;
         __syncwarp();
         CUDA_UNROLL
@@ -175,8 +189,17 @@ template <typename T, int D> struct AttentionTile {
                 {from_float<T>(x[i][2 * second] * factor[second]),
                  from_float<T>(x[i][2 * second + 1] * factor[second])}};
         __syncwarp();
+        store_rows<16, columns>(tile, to, stride, n, a, from);
+    }
+
+    /* The first n of a warp's `rows` rows of shared memory, of `columns` columns from `from` on, to `to`. */
+    template <int rows, int columns = D>
+    __device__ static inline void store_rows(const T *tile, T *to, int stride, int n, const Attention<T> &a,
+                                             int from = 0)
+    {
+        constexpr int across = columns / chunk;
         CUDA_ROLL
-        for (int i = lane; i < 16 * across; i += CUDA_WARP) {
+        for (int i = static_cast<int>(threadIdx.x) % CUDA_WARP; i < rows * across; i += CUDA_WARP) {
             int row = i / across, column = from + i % across * chunk;
             if (row < n) store_chunk(to + row * stride, column, *as_chunk(tile + at(row, column)), a);
         }
@@ -414,9 +437,12 @@ Status attention_cudnn(const OpCall *call, const RowCounts *rows);
 bool attention_bwd_is_whole(const OpCall *call);
 Status attention_bwd_whole(const OpCall *call, const RowCounts *rows);
 
-/* attention_wgmma.cu: ATTENTION by warpgroups, where CAIRN_CUDA_WGMMA asks for it and types and shapes allow it. */
-bool attention_by_wgmma(const OpCall *call);
+/* attention_native.cu: ATTENTION by products that one generation of GPUs has, wgmma (attention_wgmma.cu) or tcgen05
+   (attention_tcgen.cu), where CAIRN_CUDA_NATIVE_ATTENTION asks for it and types and shapes allow it. */
+bool attention_is_native(const OpCall *call);
+Status attention_native(const OpCall *call, const RowCounts *rows);
 Status attention_wgmma(const OpCall *call, const RowCounts *rows);
+Status attention_tcgen(const OpCall *call, const RowCounts *rows);
 
 template <typename T> static inline Attention<T> attention_of(const OpCall *call, const RowCounts *rows)
 {

@@ -8,30 +8,12 @@
    probabilities, in a loop that keeps the queries. */
 #include "kernels/cuda/attention.cuh"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "kernels/cuda/cuda.h"
 #include "kernels/cuda/wgmma.cuh"
 
 #define GROUPS  2 /* warpgroups of a block */
 #define THREADS (GROUPS * WGMMA_THREADS)
 #define ROWS    (GROUPS * 64)
 #define D       64 /* columns of a tile; narrower heads have zeros there */
-
-/* Starts copying `room` rows of D columns into a tile, by all threads of the block: rows from n on, and columns that
-   the head lacks, become zeros. Heads are `aligned`. */
-template <int room, typename T>
-__device__ static inline void copy_rows(T *tile, const T *from, int stride, int n, const Attention<T> &a)
-{
-    constexpr int apart = THREADS / 8; /* rows of a thread */
-    int row = static_cast<int>(threadIdx.x) / 8, column = static_cast<int>(threadIdx.x) % 8 * 8;
-    if (column >= a.head_dim) n = 0;
-    tile += AttentionTile<T, D>::at(row, column);
-    from += row * stride + column;
-    CUDA_UNROLL
-    for (int i = 0; i < room; i += apart) copy_async(tile + i * D, from + i * stride, row + i < n);
-}
 
 template <typename T> __device__ static inline void attention_rows(const Attention<T> &a)
 {
@@ -55,11 +37,11 @@ template <typename T> __device__ static inline void attention_rows(const Attenti
     auto copy_stage = [&](int i) {
         T *stage = stages + (i & 1) * 2 * step * D;
         const T *k = q + hidden + i * step * width;
-        copy_rows<step>(stage, k, width, p.length - i * step, a);
-        copy_rows<step>(stage + step * D, k + hidden, width, p.length - i * step, a);
+        Tile::template copy_aligned<step, THREADS>(stage, k, width, p.length - i * step, a);
+        Tile::template copy_aligned<step, THREADS>(stage + step * D, k + hidden, width, p.length - i * step, a);
         copy_async_commit();
     };
-    copy_rows<ROWS>(own_tile, q + p.first * width, width, p.length - p.first, a);
+    Tile::template copy_aligned<ROWS, THREADS>(own_tile, q + p.first * width, width, p.length - p.first, a);
     copy_stage(0);
 
     int first = p.first + 16 * warp;                 /* the warp's first query */
@@ -156,35 +138,6 @@ template <typename T> __global__ void __launch_bounds__(THREADS, 2) attention_wg
 }
 
 /* ---- calls ---- */
-
-static bool chosen;
-
-Status attention_wgmma_open(void)
-{
-    const DeviceInfo *d = device_info();
-    const char *asked = getenv("CAIRN_CUDA_WGMMA");
-    chosen = asked && *asked && strcmp(asked, "0") != 0;
-    if (!chosen) return OK;
-    if (d->major != 9 || d->minor != 0)
-        return fail(
-            E_USAGE,
-            "CAIRN_CUDA_WGMMA=%s: attention by wgmma is for GPUs of compute capability 9.0, and %s has %d.%d; unset it",
-            asked, d->name, d->major, d->minor);
-    if (!wgmma_is_built)
-        return fail(E_USAGE,
-                    "CAIRN_CUDA_WGMMA=%s: this build has no code for sm_90a; build with "
-                    "CAIRN_CUDA_ARCHITECTURES=90a, or unset it",
-                    asked);
-    return OK;
-}
-
-bool attention_wgmma_is_open(void) { return chosen; }
-
-bool attention_by_wgmma(const OpCall *call)
-{
-    int32_t head_dim = call->attr.attention.head_dim;
-    return chosen && dtype_size(IN(call, ATTENTION, qkv)->dtype) == 2 && head_dim <= D && head_dim % 8 == 0;
-}
 
 template <typename T> static Status launch(const OpCall *call, const RowCounts *rows)
 {

@@ -64,8 +64,8 @@ CUDA_OP_LIST(X)
 /* CAIRN_CUDA_TWO_PASSES (attention_bwd_whole.cu). */
 bool attention_in_two_passes(void);
 
-/* CAIRN_CUDA_WGMMA (attention_wgmma.cu). E_USAGE: the GPU, or this build, has no wgmma. */
-Status attention_wgmma_open(void);
-bool attention_wgmma_is_open(void);
+/* CAIRN_CUDA_NATIVE_ATTENTION (attention_native.cu). E_USAGE: the GPU, or this build, has no such products. */
+Status attention_native_open(void);
+const char *attention_native_products(void); /* NULL: not asked for */
 
 #endif

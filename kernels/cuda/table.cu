@@ -23,7 +23,7 @@ static Status open_device(const BackendOptions *options)
         return fail(E_USAGE, "backend '%s': it is open with attention made in another way; close it first",
                     CAIRN_CUDA_NAME);
     TRY(device_open(options->local_rank));
-    TRY(attention_wgmma_open());
+    TRY(attention_native_open());
     TRY(product_open(options->tf32));
     return cudnn ? sdpa_open(device_info()->major, device_info()->minor) : OK;
 }
@@ -50,11 +50,12 @@ static Status cuda_open(Backend *b, const BackendOptions *options)
     b->cudnn = sdpa_is_open();
     const char *names = getenv("CAIRN_NVTX");
     b->device->ranges = names && *names && strcmp(names, "0") != 0;
-    char *text = mem_printf("%s (sm_%d%d), driver %d.%d, CUDA %d.%d, %s, attention %s%s%s", d->name, d->major, d->minor,
-                            d->driver / 1000, d->driver % 1000 / 10, d->runtime / 1000, d->runtime % 1000 / 10,
-                            product_describe(), b->cudnn ? sdpa_describe() : "own",
-                            attention_wgmma_is_open() ? ", forward by wgmma" : "",
-                            attention_in_two_passes() ? ", backward in two passes" : "");
+    const char *native = attention_native_products();
+    char *text =
+        mem_printf("%s (sm_%d%d), driver %d.%d, CUDA %d.%d, %s, attention %s%s%s%s", d->name, d->major, d->minor,
+                   d->driver / 1000, d->driver % 1000 / 10, d->runtime / 1000, d->runtime % 1000 / 10,
+                   product_describe(), b->cudnn ? sdpa_describe() : "own", native ? ", forward by " : "",
+                   native ? native : "", attention_in_two_passes() ? ", backward in two passes" : "");
     CHECK(strlen(text) + sizeof ", NCCL 2.28.9" <= sizeof b->describe, "no room for '%s'", text);
     strcpy(b->describe, text);
     free(text);

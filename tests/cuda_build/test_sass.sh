@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The machine code for Hopper, as far as a GPU is not needed to judge it: sums that depend on chance (atomic additions of
+# The machine code for Hopper (sm_90a), and of Blackwell's own kernels (sm_100a), as far as a GPU is not needed to judge it: sums that depend on chance (atomic additions of
 # floating-point numbers), spills of bf16 kernels, accesses to registers of products that run, and instructions and cycles
-# of shared memory of the kernels that take most of a step (sass.tsv). First that the checks find what they look for.
+# of shared memory of the kernels that take most of a step (sass.tsv, sass_100a.tsv). First that the checks find what they look for.
 set -euo pipefail
-build=${CAIRN_TEST_BUILD_DIR:-build} architecture=sm_90a here=$(dirname "$0")
+build=${CAIRN_TEST_BUILD_DIR:-build} here=$(dirname "$0")
 PATH=$PATH:/usr/local/cuda/bin
 # cuobjdump is the toolkit's, or of the Python packages nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm.
 for folder in $(python3 -c 'import sys; print("\n".join(sys.path[1:]))' 2>/dev/null || true); do
@@ -81,28 +81,35 @@ objects=("$build"/kernels/cuda/*.o)
 [ ${#objects[@]} -gt 0 ] || { echo "skipped: the cuda backend was not built in $build" && exit 77; }
 work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT
-for object in "${objects[@]}"; do cuobjdump -sass -arch "$architecture" "$object" >>"$work/sass" 2>/dev/null || true; done
-kernels=$(grep -c 'Function : ' "$work/sass") || { echo "skipped: no kernel was built for $architecture" && exit 77; }
 
-failed=0
+failed=0 kernels=0
 bad() { echo "$*" && failed=1; }
-found=$(atomics <"$work/sass")
-[ -z "$found" ] || bad "atomic additions, whose order is chance: $found"
-found=$(spills <"$work/sass")
-[ -z "$found" ] || bad "$found"
-found=$(touching <"$work/sass")
-[ -z "$found" ] || bad "$found"
-# Units and ways: sass.awk. Both counts of a unit must not be above the recorded ones.
-counts "$here/sass.tsv" <"$work/sass" >"$work/counts"
 compiler=$(nvcc --version | grep -o 'release [0-9.]*') || compiler=none
-while IFS=$'\t' read -r kernel way most most_shared unit; do
-    case $kernel in '' | '#'* | kernel) continue ;; esac
-    read -r count shared < <(awk -v kernel="$kernel" '$1 == kernel { print $2, $3 }' "$work/counts") || true
-    echo "$kernel, $unit ($way): ${count:=0} instructions, recorded $most; ${shared:=0} cycles of shared memory, recorded $most_shared"
-    [ "$count" -gt 0 ] || bad "$kernel: not found, or its loop is not"
-    [ "$compiler" = "release 13.0" ] || continue # the table's compiler
-    [ "$count" -le "$most" ] || bad "$kernel: $count instructions, more than $most"
-    [ "$shared" -le "$most_shared" ] || bad "$kernel: $shared cycles of shared memory, more than $most_shared"
-done <"$here/sass.tsv"
+judge() { # ARCHITECTURE TABLE OBJECT...
+    local architecture=$1 table=$2 found n object kernel way most most_shared unit count shared
+    for object in "${@:3}"; do cuobjdump -sass -arch "$architecture" "$object" 2>/dev/null || true; done >"$work/sass"
+    n=$(grep -c 'Function : ' "$work/sass") || { echo "$architecture: no kernel was built for it" && return 0; }
+    kernels=$((kernels + n))
+    found=$(atomics <"$work/sass")
+    [ -z "$found" ] || bad "$architecture: atomic additions, whose order is chance: $found"
+    found=$(spills <"$work/sass")
+    [ -z "$found" ] || bad "$architecture: $found"
+    found=$(touching <"$work/sass")
+    [ -z "$found" ] || bad "$architecture: $found"
+    # Units and ways: sass.awk. Both counts of a unit must not be above the recorded ones.
+    counts "$table" <"$work/sass" >"$work/counts"
+    while IFS=$'\t' read -r kernel way most most_shared unit; do
+        case $kernel in '' | '#'* | kernel) continue ;; esac
+        read -r count shared < <(awk -v kernel="$kernel" '$1 == kernel { print $2, $3 }' "$work/counts") || true
+        echo "$kernel, $unit ($way): ${count:=0} instructions, recorded $most; ${shared:=0} cycles of shared memory, recorded $most_shared"
+        [ "$count" -gt 0 ] || bad "$kernel: not found, or its loop is not"
+        [ "$compiler" = "release 13.0" ] || continue # the tables' compiler
+        [ "$count" -le "$most" ] || bad "$kernel: $count instructions, more than $most"
+        [ "$shared" -le "$most_shared" ] || bad "$kernel: $shared cycles of shared memory, more than $most_shared"
+    done <"$table"
+}
+judge sm_90a "$here/sass.tsv" "${objects[@]}"
+judge sm_100a "$here/sass_100a.tsv" "$build"/kernels/cuda/attention_tcgen.o
+[ "$kernels" -gt 0 ] || { echo "skipped: no kernel was built for sm_90a or sm_100a" && exit 77; }
 [ "$failed" -eq 0 ] && echo "$kernels kernels: no floating-point atomics, no spills in bf16, products undisturbed"
 exit "$failed"

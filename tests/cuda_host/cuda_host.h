@@ -6,10 +6,10 @@
 
    A launch returns E_FAIL with the place for: a barrier that some thread of the block does not reach; threads that wait
    at two different barriers; a shuffle, vote, __syncwarp or tile whose mask names a lane that never arrives, or that
-   arrives at another one; a shuffle that reads a lane outside its mask; a mask without the caller; a launch the
-   hardware refuses (0 or more than 1024 threads, too large a grid, more than 227 KiB of shared memory). An empty grid
-   runs nothing. AddressSanitizer's findings end the process. Without a choice of lanes a launch has run when it
-   returns.
+   arrives at another one; a thread that nobody wakes; a shuffle that reads a lane outside its mask; a mask without the
+   caller; a launch the hardware refuses (0 or more than 1024 threads, too large a grid, more than 227 KiB of shared
+   memory). An empty grid runs nothing. AddressSanitizer's findings end the process. Without a choice of lanes a launch
+   has run when it returns.
 
    Stricter than the hardware, on purpose: lanes of one collective must be at one line of the source; masks name no
    ended and no absent lanes; CUDA_SHARED arrays have the alignment of their type and no more (for 16-byte accesses
@@ -164,6 +164,10 @@ struct CudaHostCollective {
     void (*resolve_group)(void *const thread[128], CudaHostPlace at) = nullptr;
 };
 void cuda_host_collect(const CudaHostCollective *kind, unsigned mask, void *mine, CudaHostPlace at);
+/* Waits until another thread of the block wakes those that wait for `what`, a place in shared memory; `name` is of the
+   function that waits. */
+void cuda_host_sleep(const char *name, const void *what, CudaHostPlace at);
+void cuda_host_wake(const void *what);
 int cuda_host_thread(); /* of the block, counted as CUDA does */
 int cuda_host_lane();   /* of its warp */
 

@@ -308,40 +308,52 @@ static void test_tf32(void **state)
     backend_close(b);
 }
 
-/* Attention by wgmma is another way to the same losses, and says so; policies have the same bits. Other GPUs refuse it.
- */
-static void test_wgmma(void **state)
+/* Attention by the products of one generation of GPUs is another way to the same losses, and says so; policies have the
+   same bits. */
+static void native_attention(const Training *plain, const char *generation, const char *products)
+{
+    Training native, full;
+    TrainingOptions o = {.backend = BACKEND, .compute = BF16};
+    setenv("CAIRN_TEST_CUDA_HOST_MAJOR", generation, 1);
+    run(&native, &o, FEW_STEPS);
+    assert_non_null(strstr(native.backend->describe, products));
+    double apart = fabs(native.loss[FEW_STEPS - 1] - plain->loss[FEW_STEPS - 1]);
+    if (!(apart < 1e-2)) fail_msg("the loss %s is %g from that without", products, apart);
+    o.policy = "full";
+    run(&full, &o, FEW_STEPS);
+    training_same_bits(&full, &native, 0, FEW_STEPS, "full, native");
+    training_close(&full);
+    training_close(&native);
+    unsetenv("CAIRN_TEST_CUDA_HOST_MAJOR");
+}
+
+static void test_native_attention(void **state)
 {
     (void)state;
-    Training plain, wgmma, full;
+    Training plain;
     TrainingOptions o = {.backend = BACKEND, .compute = BF16};
     run(&plain, &o, FEW_STEPS);
     training_close(&plain);
-    setenv("CAIRN_CUDA_WGMMA", "1", 1);
+    setenv("CAIRN_CUDA_NATIVE_ATTENTION", "1", 1);
     Backend *b = NULL;
     if (on_a_gpu() && backend_open(BACKEND, NULL, &b) != OK) {
-        unsetenv("CAIRN_CUDA_WGMMA");
+        unsetenv("CAIRN_CUDA_NATIVE_ATTENTION");
         skip();
     }
     backend_close(b);
-    run(&wgmma, &o, FEW_STEPS);
-    assert_non_null(strstr(wgmma.backend->describe, "attention own, forward by wgmma"));
-    double apart = fabs(wgmma.loss[FEW_STEPS - 1] - plain.loss[FEW_STEPS - 1]);
-    if (!(apart < 1e-2)) fail_msg("the loss with wgmma is %g from that without", apart);
-    o.policy = "full";
-    run(&full, &o, FEW_STEPS);
-    training_same_bits(&full, &wgmma, 0, FEW_STEPS, "full with wgmma");
-    training_close(&full);
-    training_close(&wgmma);
-    if (!on_a_gpu()) {
+    if (on_a_gpu()) {
+        native_attention(&plain, "", "attention own, forward by ");
+    } else {
+        native_attention(&plain, "9", "attention own, forward by wgmma");
+        native_attention(&plain, "10", "attention own, forward by tcgen05");
         setenv("CAIRN_TEST_CUDA_HOST_MAJOR", "8", 1);
         assert_status(backend_open(BACKEND, NULL, &b), E_USAGE);
-        assert_message("CAIRN_CUDA_WGMMA=1: attention by wgmma is for GPUs of compute capability 9.0");
+        assert_message("CAIRN_CUDA_NATIVE_ATTENTION=1: it is for GPUs of compute capability 9.0 (wgmma) or 10.0");
         unsetenv("CAIRN_TEST_CUDA_HOST_MAJOR");
     }
-    unsetenv("CAIRN_CUDA_WGMMA");
+    unsetenv("CAIRN_CUDA_NATIVE_ATTENTION");
     assert_ok(backend_open(BACKEND, NULL, &b));
-    assert_null(strstr(b->describe, "wgmma"));
+    assert_null(strstr(b->describe, "forward by"));
     backend_close(b);
 }
 
@@ -460,7 +472,7 @@ int main(void)
         cmocka_unit_test(test_graphs),
         cmocka_unit_test(test_overflow_in_graphs),
         cmocka_unit_test(test_tf32),
-        cmocka_unit_test(test_wgmma),
+        cmocka_unit_test(test_native_attention),
         cmocka_unit_test(test_dropout_matters),
         cmocka_unit_test_setup_teardown(test_save_and_go_on, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_a_device_that_dies, testing_set_up, testing_tear_down),

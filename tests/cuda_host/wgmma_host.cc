@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "cuda_host/cuda_tiles.cuh"
+#include "cuda_host/operands.h"
 #include "cuda_host/shared.h"
 
 namespace
@@ -46,43 +47,7 @@ bool is_poison(const float *d)
     return true;
 }
 
-/* ---- operands in shared memory ---- */
-
-/* The value (i, k) of an operand, i of 64 rows or columns of d: the PTX ISA's canonical layouts of 128-byte swizzle, in
-   16-byte units ((8, m), 2) : ((8, stride), 1) where k is neighbouring, ((8, m), (8, 2)) : ((1, leading), (8, stride))
-   where i is; the swizzle then exchanges bits 4–6 of the address by those of 7–9. */
-uint16_t value_at(uint64_t descriptor, bool turned, unsigned i, unsigned k, CudaHostPlace at)
-{
-    const uint64_t used = 0x3fffu | 0x3fffull << 16 | 0x3fffull << 32 | 7ull << 49 | 3ull << 62;
-    unsigned start = (descriptor & 0x3fff) << 4, leading = (descriptor >> 16 & 0x3fff) << 4;
-    unsigned stride = (descriptor >> 32 & 0x3fff) << 4, base = descriptor >> 49 & 7, mode = descriptor >> 62;
-    if (descriptor & ~used || mode != 1)
-        cuda_host_fault(at, "wgmma: descriptor %016llx is not of 128-byte swizzle", (unsigned long long)descriptor);
-    if (base != (start >> 7 & 7))
-        cuda_host_fault(at, "wgmma: the tile begins at shared address %u, %u bytes behind a multiple of 1024", start,
-                        start % 1024);
-    if (base != 0) cuda_host_fault(at, "wgmma: base offset %u is not known here", base);
-    unsigned address = turned ? start + i / 64 * leading + i % 64 * 2 + k / 8 * stride + k % 8 * 128
-                              : start + i / 8 * stride + i % 8 * 128 + k * 2;
-    address ^= (address >> 7 & 7) << 4;
-    const void *p = shared_at(address);
-    if (!cuda_host_is_shared(p, 2))
-        cuda_host_fault(at, "wgmma: shared address %u is in no shared array of this block", address);
-    if (cuda_host_copy_is_private(p))
-        cuda_host_fault(at, "wgmma: the bytes at shared address %u were copied, but not published (wgmma_publish)",
-                        address);
-    uint16_t bits;
-    memcpy(&bits, p, sizeof bits);
-    return bits;
-}
-
-float value_of(bool f16, uint16_t bits)
-{
-    if (!f16) return __uint_as_float(static_cast<unsigned>(bits) << 16);
-    __half x;
-    memcpy(static_cast<void *>(&x), &bits, sizeof bits);
-    return __half2float(x);
-}
+constexpr uint64_t swizzle = uint64_t{1} << 62; /* of 128 bytes, in descriptors */
 
 /* ---- products ---- */
 
@@ -122,13 +87,16 @@ const CudaHostCollective wgmma_issue = {"wgmma", nullptr, issue};
 void compute(const Product *p, int w, CudaHostPlace at)
 {
     float a[16][16], b[16][64];
+    OperandTile right = operand_tile("wgmma", p->b, swizzle, at), left = right;
+    if (!p->turned) left = operand_tile("wgmma", p->a, swizzle, at);
     for (unsigned k = 0; k < 16; k++) {
-        for (unsigned j = 0; j < 64; j++) b[k][j] = value_of(p->f16, value_at(p->b, p->turned, j, k, at));
+        for (unsigned j = 0; j < 64; j++) b[k][j] = operand_value(p->f16, operand_bits(right, p->turned, j, k, at));
         for (unsigned row = 0; row < 16; row++) {
             unsigned holder = static_cast<unsigned>(w) * warp + row % 8 * 4 + k % 8 / 2;
             uint32_t held = p->registers[holder][row / 8 + k / 8 * 2] >> k % 2 * 16;
-            a[row][k] = value_of(p->f16, p->turned ? static_cast<uint16_t>(held)
-                                                   : value_at(p->a, false, static_cast<unsigned>(w) * 16 + row, k, at));
+            unsigned i = static_cast<unsigned>(w) * 16 + row;
+            a[row][k] =
+                operand_value(p->f16, p->turned ? static_cast<uint16_t>(held) : operand_bits(left, false, i, k, at));
         }
     }
     for (int lane = 0; lane < warp; lane++) {

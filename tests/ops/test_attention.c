@@ -157,7 +157,7 @@ static void test_masks(void **state)
 static void test_sequences_are_independent(void **state)
 {
     (void)state;
-    const int32_t columns = getenv("CAIRN_CUDA_WGMMA") ? 24 : 12; /* wgmma is for multiples of 8 */
+    const int32_t columns = getenv("CAIRN_CUDA_NATIVE_ATTENTION") ? 24 : 12; /* which is for multiples of 8 */
     const Shape many = {{5, 70, 33, 1, 16}, 5, 128, 8, 3, columns, 0.1f, 0};
     for (int t = 0; t < N_COMPUTE; t++) {
         OpCase a, da;
@@ -337,7 +337,7 @@ int main(void)
         cmocka_unit_test(test_low_scores),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    if (getenv("CAIRN_CUDA_WGMMA"))
+    if (getenv("CAIRN_CUDA_NATIVE_ATTENTION"))
         return failed; /* the forward, which alone is another, is not chosen by the longest */
     failed += cmocka_run_group_tests(tests, at_most_128, NULL);
     return failed + cmocka_run_group_tests(tests, at_most_512, NULL);

@@ -40,7 +40,7 @@ count() { grep -c -- "$1" "$2" || true; } # TEXT FILE
 [ "$(count '"kind": "step", "case": "large-128-policies"' "$ours")" -eq 4 ] || complain "not four further policies of large-128"
 [ "$(count '"kind": "step", "case": "large-512"' "$smoke")" -eq 1 ] || complain "the first look has no step at 512"
 [ "$(count '"kind": "test", "case": "op-gelu"' "$smoke")" -eq 1 ] || complain "the first look tests no op"
-[ "$(count '"kind": "step", "case": "large-128-wgmma"' "$ours")" -eq 1 ] || complain "no step with attention by wgmma"
+[ "$(count '"kind": "step", "case": "large-128-native"' "$ours")" -eq 1 ] || complain "no step with native attention"
 [ "$(count '"kind": "step", "case": "large-wiki"' "$ours")" -eq 2 ] || complain "not two policies of large-wiki"
 [ "$(count '"kind": "step", "case": "base-mnli"' "$ours")" -eq 2 ] || complain "MNLI's own lengths were not found"
 [ "$(count '"kind": "op", "case": "large-128"' "$ours")" -gt 30 ] || complain "few instrs of large-128"

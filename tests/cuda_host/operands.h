@@ -1,0 +1,22 @@
+/* Operands in shared memory as the tensor cores of Hopper and Blackwell read them: by descriptors, which differ in few
+   bits, in the 128-byte swizzle. */
+#ifndef CAIRN_TESTS_CUDA_HOST_OPERANDS_H
+#define CAIRN_TESTS_CUDA_HOST_OPERANDS_H
+
+#include "cuda_host/cuda_host.h"
+
+struct OperandTile {
+    const char *products; /* whose, for messages */
+    unsigned start, leading, stride;
+};
+
+/* Faults unless the descriptor's bits beside addresses and offsets are `fixed`, which includes the swizzle. */
+OperandTile operand_tile(const char *products, uint64_t descriptor, uint64_t fixed, CudaHostPlace at);
+
+/* The 16 bits (i, k), i of the rows or columns of d; turned: stored (k, i). Faults where the hardware would read other
+   bytes than threads wrote. */
+uint16_t operand_bits(const OperandTile &tile, bool turned, unsigned i, unsigned k, CudaHostPlace at);
+
+float operand_value(bool f16, uint16_t bits);
+
+#endif
