@@ -16,7 +16,7 @@
 
 /* Address space and memory that the libraries of a backend take, beside the stacks of its threads. With less they
    crash, end the process themselves, or the kernel kills it. */
-#define LEAST_ADDRESSES ((size_t)96 << 20)
+#define LEAST_ADDRESSES ((size_t)112 << 20)
 #define LEAST_MEMORY    ((size_t)24 << 20)
 
 Dtype setup_compute(const Config *c, Dtype best)
