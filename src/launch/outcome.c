@@ -1,7 +1,10 @@
 /* Finds the outcome of a start: the cause of its end as a message and an exit code. */
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "base/excluded.h"
 #include "launch/launch_internal.h"
 
 bool outcome_is_failure(int code) { return code != 0 && code != 75 && code != 77 && code != 99 && code != 130; }
@@ -96,6 +99,23 @@ static void describe_lost_host(const Remote *r, const char *why, Outcome *o)
              r->first_rank + r->n_ranks - 1, why);
 }
 
+/* The rank at the place that --audit excluded last; −1: none is among the ranks. */
+static int excluded_rank(const Launch *l)
+{
+    ExcludedPlace *places = NULL;
+    int n = 0, found = -1;
+    if (l->output_dir && excluded_read(l->output_dir, &places, &n) != OK) log_debug("%s", status_message());
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < l->fleet.n_remotes; k++) {
+            const Remote *r = &l->fleet.remotes[k];
+            if (strcmp(r->hostname, places[i].host) == 0 && places[i].local_rank >= 0 &&
+                places[i].local_rank < r->n_ranks)
+                found = r->first_rank + (int)places[i].local_rank;
+        }
+    free(places);
+    return found;
+}
+
 /* In order of precedence: a failed rank, a lost host or killed rank, lost peers, a stop. */
 void outcome_find(Launch *l, Outcome *o)
 {
@@ -117,8 +137,13 @@ void outcome_find(Launch *l, Outcome *o)
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         int rank = first_rank(f, kinds[k]);
         if (rank < 0 || (o->code && k > 0)) continue;
+        int excluded = kinds[k] == lost_peer ? excluded_rank(l) : -1;
+        if (excluded >= 0) rank = excluded;
         const char *host = fleet_host_of(f, rank)->site->name;
         describe_end(l, rank, host, o);
+        if (excluded >= 0)
+            snprintf(o->what, sizeof o->what, "rank %d on %s is excluded by --audit: see %s/%s", rank, host,
+                     l->output_dir, EXCLUDED_REPORT);
         o->rank = rank;
         snprintf(o->host, sizeof o->host, "%s", host);
         if (k < 2) output_last(f->output, rank, host);

@@ -20,9 +20,15 @@ static Status sum_values(const Session *s, const float *there, const Intervals *
 
 Status session_audit_found(const Session *s, AuditFound *found)
 {
+    const Plan *p = &s->plan.train;
     TensorId t = s->plan.train_tensors.audit;
     *found = s->found;
-    return t == NONE || found->rows > 0 ? OK : exec_download(s->train, t, found, sizeof *found);
+    if (t == NONE || found->rows > 0) return OK;
+    TRY(exec_download(s->train, t, found, sizeof *found));
+    bool known = found->tensor >= 0 && found->tensor < p->n_tensors && found->row >= 0 &&
+                 plan_maker(p, (TensorId)found->tensor) != NONE;
+    if (found->rows < 0 || (found->rows > 0 && !known)) *found = (AuditFound){.rows = 1, .tensor = t}; /* it is wrong */
+    return OK;
 }
 
 static const float *gradients(const Session *s) { return exec_data(s->train, s->plan.train_tensors.grads); }

@@ -149,6 +149,30 @@ static void test_flips_in_recompute(void **state)
     }
 }
 
+/* A flip in the note itself: what it then says is a tensor of the plan that an instr makes. */
+static void test_flips_in_notes(void **state)
+{
+    Audited a;
+    AuditFound found;
+    uint64_t digest;
+    int wrong = 0;
+    (void)state;
+    open_audited(&a, "ref", F32, "full");
+    const Plan *p = &a.t.session.plan.train;
+    for (InstrId i = p->micro.first; i < p->micro.first + p->micro.count; i++) {
+        if (p->instrs[i].op != OP_COMPARE || wrong > 0) continue; /* the first is enough */
+        for (uint64_t bit = 0; bit < 8 * sizeof found; bit += 7) {
+            compute(&a, 0, &(ExecFlip){i, 0, bit}, &found, &digest);
+            if (found.rows == 0) continue;
+            assert_true(found.rows > 0 && found.row >= 0 && found.tensor >= 0 && found.tensor < p->n_tensors);
+            assert_true(plan_maker(p, (TensorId)found.tensor) != NONE);
+            wrong++;
+        }
+    }
+    assert_true(wrong > 0);
+    close_audited(&a);
+}
+
 /* All that the update reads. */
 static void copy_results(const Audited *a, float *grads, Stats *stats)
 {
@@ -241,6 +265,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_flips_in_recompute),
+        cmocka_unit_test(test_flips_in_notes),
         cmocka_unit_test(test_flips_in_steps_computed_twice),
         cmocka_unit_test(test_no_false_alarm),
         cmocka_unit_test(test_same_bits),
