@@ -32,6 +32,7 @@ for argument in "$@"; do
 done
 [ ${#stages[@]} -gt 0 ] || stages=(release asan fuzz)
 jobs=${TEST_JOBS:-$(($(nproc) + 2))}
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} # several tests share a core, and threads that spin keep others from it
 
 # shellcheck disable=SC2317 # by run_stage
 # run_ctest PRESET FOLDER [ctest flags]: its last lines are kept for the summary.
