@@ -490,8 +490,8 @@ part_tests() {
 # The ops that other ops need come first, then the figures that decide most; what takes long comes last. `held`: seconds
 # that the op tests leave for the figures, however many of them hang.
 part_smoke() {
-    local name row held later=()
-    held=$(few 0 170)
+    local name row held step_cap=90 later=()
+    held=$(few 0 200)
     if [ -z "$dry" ]; then
         nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,temperature.gpu,power.draw,memory.free --format=csv >&2 || true
         record compilers gcc "$(gcc --version | head -n 1)" nvcc "$(nvcc --version 2>/dev/null | tail -n 1)"
@@ -572,7 +572,7 @@ our_case() { # NAME POLICIES OPS(--ops or empty) ROW-OF-THE-TABLE...
     # shellcheck disable=SC2206 # words
     flags+=(${more:-})
     # shellcheck disable=SC2086 # policies are words
-    with_memory "$name" 150 "$build/bench_step" --backend "$backend" --name "$name" --json "$file" --optimizer "$7" \
+    with_memory "$name" "${step_cap:-150}" "$build/bench_step" --backend "$backend" --name "$name" --json "$file" --optimizer "$7" \
         --predictions "$predictions" --steps "$(few 1 20)" "${flags[@]}" "$config" "$batch" "$length" "$n" bf16 $policies ||
         code=$?
     [ "$code" -eq 0 ] || [ "$code" -eq 124 ] || complain "$name (exit code $code)"
