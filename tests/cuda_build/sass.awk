@@ -129,8 +129,8 @@ FNR == NR {
     address = substr($1, 3, length($1) - 4)
     sub(/^0+/, "", address)
     at[address] = ++n
-    guarded[n] = $2 ~ /^@/
-    op[n] = guarded[n] ? $3 : $2
+    guarded[n] = $2 ~ /^@/ || ($2 == "BRA.U" && $3 ~ /^!?UP/)
+    op[n] = $2 ~ /^@/ ? $3 : $2
     sub(/;$/, "", op[n])
     if ($2 == "@!PT") op[n] = "NEVER" # an instruction that waits for others, and does nothing
     if ($0 ~ /HGMMA[^ ]* R[0-9]+, gdesc/) op[n] = op[n] ".both"

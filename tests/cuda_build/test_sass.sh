@@ -88,7 +88,8 @@ compiler=$(nvcc --version | grep -o 'release [0-9.]*') || compiler=none
 judge() { # ARCHITECTURE TABLE OBJECT...
     local architecture=$1 table=$2 found n object kernel way most most_shared unit count shared
     for object in "${@:3}"; do cuobjdump -sass -arch "$architecture" "$object" 2>/dev/null || true; done >"$work/sass"
-    n=$(grep -c 'Function : ' "$work/sass") || { echo "$architecture: no kernel was built for it" && return 0; }
+    grep -q "arch = $architecture\$" "$work/sass" || { echo "$architecture: no kernel was built for it" && return 0; }
+    n=$(grep -c 'Function : ' "$work/sass")
     kernels=$((kernels + n))
     found=$(atomics <"$work/sass")
     [ -z "$found" ] || bad "$architecture: atomic additions, whose order is chance: $found"
