@@ -593,7 +593,7 @@ two_passes() { # NAME ROW-OF-THE-TABLE...
     unset CAIRN_CUDA_TWO_PASSES
 }
 
-# Attention's forward by wgmma or tcgen05, which GPUs of compute capability 9.0 or 10.0 have, beside the one that is taken.
+# Attention by wgmma, or its forward by tcgen05, which GPUs of compute capability 9.0 or 10.0 have, beside the one that is taken.
 native_attention() { # NAME ROW-OF-THE-TABLE...
     export CAIRN_CUDA_NATIVE_ATTENTION=1
     if opens; then

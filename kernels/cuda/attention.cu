@@ -65,19 +65,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, attention_blocks<T, D>) att
         else
             scores(std::false_type{});
         float base[2];
-        CUDA_UNROLL
-        for (int second = 0; second < 2; second++) {
-            high[second] = attention_row_max(high[second]);
-            float shrink = cuda_exp2((top[second] - high[second]) * to_log2);
-            top[second] = high[second];
-            base[second] = -top[second] * to_log2;
-            total[second] *= shrink;
-            CUDA_UNROLL
-            for (int j = 0; j < D / 8; j++) {
-                sum[j][2 * second] *= shrink;
-                sum[j][2 * second + 1] *= shrink;
-            }
-        }
+        attention_raise<D>(top, high, total, sum, to_log2, base);
         CUDA_UNROLL
         for (int t = 0; t < tiles; t++) {
             if (16 * t >= n_keys) continue;

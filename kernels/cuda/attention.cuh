@@ -9,6 +9,7 @@
 #ifndef CAIRN_KERNELS_CUDA_ATTENTION_CUH
 #define CAIRN_KERNELS_CUDA_ATTENTION_CUH
 
+#include "kernels/cuda/cuda.h"
 #include "kernels/cuda/mma.cuh"
 
 #define ATTENTION_ROWS     64 /* of a block */
@@ -81,6 +82,25 @@ __device__ static inline bool attention_place(const Attention<T> &a, AttentionPl
     p->gap_start = min(end + p->first, next);
     p->gap_end = min(p->gap_start + own, next);
     return true;
+}
+
+/* For blocks that have a head of a whole sequence: block 0 has the gap before the first sequence, and no sequence.
+   False: there is neither for this block. */
+template <typename T> __device__ static inline bool attention_sequence(const Attention<T> &a, AttentionPlace *p)
+{
+    int slot = static_cast<int>(blockIdx.x), n_seqs = min(a.ctl->n_seqs, a.capacity);
+    if (slot > n_seqs) return false;
+    p->sequence = slot - 1;
+    p->start = slot > 0 ? a.span[slot - 1][0] : 0;
+    p->gap_start = slot > 0 ? a.span[slot - 1][1] : 0;
+    p->gap_end = slot < n_seqs ? a.span[slot][0] : a.rows;
+    p->length = p->gap_start - p->start;
+    p->first = 0;
+    return true;
+}
+template <typename T> static inline dim3 attention_sequences_grid(const Attention<T> &a)
+{
+    return dim3(static_cast<unsigned>(a.capacity) + 1, static_cast<unsigned>(a.heads));
 }
 
 /* ---- tiles in shared memory ---- */
@@ -360,6 +380,50 @@ __device__ static inline float attention_row_sum(float x)
     return x + __shfl_xor_sync(CUDA_FULL, x, 2);
 }
 
+/* do·o of a row, in both of two neighbouring lanes: each adds every other 16 bytes. */
+template <typename T, int D>
+__device__ static inline float attention_row_dot(const Attention<T> &a, const T *dout, const T *o, bool there)
+{
+    constexpr int chunk = AttentionTile<T, D>::chunk;
+    float dot = 0;
+    CUDA_ROLL
+    for (int column = static_cast<int>(threadIdx.x) % 2 * chunk; there && column < a.head_dim; column += 2 * chunk) {
+        AttentionChunk<T> x = {}, y = {};
+        if (a.aligned) {
+            x = *as_chunk(o + column);
+            y = *as_chunk(dout + column);
+        } else {
+            for (int i = 0; i < chunk && column + i < a.head_dim; i++) {
+                x.v[i] = o[column + i];
+                y.v[i] = dout[column + i];
+            }
+        }
+        CUDA_UNROLL
+        for (int i = 0; i < chunk; i++) dot = fmaf(to_float(x.v[i]), to_float(y.v[i]), dot);
+    }
+    return dot + __shfl_xor_sync(CUDA_FULL, dot, 1);
+}
+
+/* The maxima of rows g and g + 8 rise from `top` to the largest `high` of the four lanes; what was added so far, total
+   and sum, shrinks by it. An exponent is then score · to_log2 + base. */
+template <int D>
+__device__ static inline void attention_raise(float top[2], const float high[2], float total[2], float sum[D / 8][4],
+                                              float to_log2, float base[2])
+{
+    CUDA_UNROLL
+    for (int second = 0; second < 2; second++) {
+        float most = attention_row_max(high[second]), shrink = cuda_exp2((top[second] - most) * to_log2);
+        top[second] = most;
+        base[second] = -most * to_log2;
+        total[second] *= shrink;
+        CUDA_UNROLL
+        for (int j = 0; j < D / 8; j++) {
+            sum[j][2 * second] *= shrink;
+            sum[j][2 * second + 1] *= shrink;
+        }
+    }
+}
+
 /* ---- dropout ---- */
 
 /* The draws of a tile's values in this lane, and which values they drop. A draw is half a word: shifted to the top, it
@@ -437,11 +501,14 @@ Status attention_cudnn(const OpCall *call, const RowCounts *rows);
 bool attention_bwd_is_whole(const OpCall *call);
 Status attention_bwd_whole(const OpCall *call, const RowCounts *rows);
 
-/* attention_native.cu: ATTENTION by products that one generation of GPUs has, wgmma (attention_wgmma.cu) or tcgen05
-   (attention_tcgen.cu), where CAIRN_CUDA_NATIVE_ATTENTION asks for it and types and shapes allow it. */
+/* attention_native.cu: ATTENTION and ATTENTION_BWD by products that one generation of GPUs has, wgmma
+   (attention_wgmma.cu, attention_bwd_wgmma.cu) or, forward, tcgen05 (attention_tcgen.cu), where
+   CAIRN_CUDA_NATIVE_ATTENTION asks for it and types and shapes allow it. */
 bool attention_is_native(const OpCall *call);
-Status attention_native(const OpCall *call, const RowCounts *rows);
+bool attention_bwd_is_native(const OpCall *call);
+Status attention_native(const OpCall *call, const RowCounts *rows); /* of both */
 Status attention_wgmma(const OpCall *call, const RowCounts *rows);
+Status attention_bwd_wgmma(const OpCall *call, const RowCounts *rows);
 Status attention_tcgen(const OpCall *call, const RowCounts *rows);
 
 template <typename T> static inline Attention<T> attention_of(const OpCall *call, const RowCounts *rows)
@@ -463,6 +530,16 @@ template <typename T> static inline Attention<T> attention_of(const OpCall *call
     a.keep_scale = dropout_scale(call->attr.attention.dropout);
     a.site = call->attr.attention.site;
     a.aligned = a.head_dim * sizeof(T) % 16 == 0;
+    return a;
+}
+template <typename T> static inline Attention<T> attention_bwd_of(const OpCall *call, const RowCounts *rows)
+{
+    Attention<T> a = attention_of<T>(call, rows);
+    a.o = cuda_data<const T>(IN(call, ATTENTION_BWD, o));
+    a.dout = cuda_data<const T>(IN(call, ATTENTION_BWD, do));
+    a.lse = cuda_data<float>(IN(call, ATTENTION_BWD, lse));
+    a.to = cuda_data<T>(OUT(call, ATTENTION_BWD, dqkv));
+    a.dot = static_cast<float *>(cuda_scratch(call, cuda_attention_scratch(call, rows)));
     return a;
 }
 template <int own = ATTENTION_ROWS, typename T> static inline dim3 attention_grid(const Attention<T> &a)

@@ -210,14 +210,10 @@ template <typename T, int D> static Status attention_bwd_launch(const Attention<
 Status cuda_attention_bwd(const OpCall *call, const RowCounts *rows)
 {
     if (attention_by_cudnn(call)) return attention_cudnn(call, rows);
+    if (attention_bwd_is_native(call)) return attention_native(call, rows);
     if (attention_bwd_is_whole(call)) return attention_bwd_whole(call, rows);
     CUDA_BY_TYPE(IN(call, ATTENTION_BWD, qkv)->dtype, T, {
-        Attention<T> a = attention_of<T>(call, rows);
-        a.o = cuda_data<const T>(IN(call, ATTENTION_BWD, o));
-        a.dout = cuda_data<const T>(IN(call, ATTENTION_BWD, do));
-        a.lse = cuda_data<float>(IN(call, ATTENTION_BWD, lse));
-        a.to = cuda_data<T>(OUT(call, ATTENTION_BWD, dqkv));
-        a.dot = static_cast<float *>(cuda_scratch(call, cuda_attention_scratch(call, rows)));
+        Attention<T> a = attention_bwd_of<T>(call, rows);
         return a.head_dim <= 32   ? attention_bwd_launch<T, 32>(a)
                : a.head_dim <= 64 ? attention_bwd_launch<T, 64>(a)
                                   : attention_bwd_launch<T, 128>(a);

@@ -29,30 +29,6 @@ template <typename T, int D, int WARPS> struct AttentionWhole {
     }
 };
 
-/* do·o of a row, in both of two neighbouring lanes: each adds every other 16 bytes. */
-template <typename T, int D>
-__device__ static inline float dot_of_row(const Attention<T> &a, const T *dout, const T *o, bool there)
-{
-    constexpr int chunk = AttentionTile<T, D>::chunk;
-    float dot = 0;
-    CUDA_ROLL
-    for (int column = static_cast<int>(threadIdx.x) % 2 * chunk; there && column < a.head_dim; column += 2 * chunk) {
-        AttentionChunk<T> x = {}, y = {};
-        if (a.aligned) {
-            x = *as_chunk(o + column);
-            y = *as_chunk(dout + column);
-        } else {
-            for (int i = 0; i < chunk && column + i < a.head_dim; i++) {
-                x.v[i] = o[column + i];
-                y.v[i] = dout[column + i];
-            }
-        }
-        CUDA_UNROLL
-        for (int i = 0; i < chunk; i++) dot = fmaf(to_float(x.v[i]), to_float(y.v[i]), dot);
-    }
-    return dot + __shfl_xor_sync(CUDA_FULL, dot, 1);
-}
-
 template <typename T, int D, int WARPS>
 __global__ void __launch_bounds__(WARPS *CUDA_WARP, WARPS == 4 ? 2 : 1)
     attention_bwd_kernel(Attention<T> a, int longest)
@@ -67,20 +43,15 @@ __global__ void __launch_bounds__(WARPS *CUDA_WARP, WARPS == 4 ? 2 : 1)
     float2 *stats = reinterpret_cast<float2 *>(shared + Whole::end); // (rows): lse in base 2, dot
     float4 *dq_sums = reinterpret_cast<float4 *>(stats + rows);      // (rows / 16, D / 8, lanes)
 
-    int slot = static_cast<int>(blockIdx.x), n_seqs = min(a.ctl->n_seqs, a.capacity);
-    if (slot > n_seqs) return;
+    AttentionPlace p;
+    if (!attention_sequence(a, &p)) return;
     int thread = static_cast<int>(threadIdx.x), lane = thread % CUDA_WARP, g = lane / 4, c = lane % 4;
     int warp = __shfl_sync(CUDA_FULL, thread / CUDA_WARP, 0), head = static_cast<int>(blockIdx.y);
     int hidden = a.heads * a.head_dim, width = 3 * hidden;
-    AttentionPlace p = {};
-    p.sequence = slot - 1; /* block 0 has the rows before the first */
-    p.start = slot > 0 ? a.span[slot - 1][0] : 0;
-    int end = slot > 0 ? a.span[slot - 1][1] : 0, next = slot < n_seqs ? a.span[slot][0] : a.rows;
-    p.length = end - p.start;
     T *dq = a.to + head * a.head_dim, *dk = dq + hidden, *dv = dk + hidden;
-    Tile::template clear<Whole::threads>(dq, width, end, next, a);
-    Tile::template clear<Whole::threads>(dk, width, end, next, a);
-    Tile::template clear<Whole::threads>(dv, width, end, next, a);
+    Tile::template clear<Whole::threads>(dq, width, p.gap_start, p.gap_end, a);
+    Tile::template clear<Whole::threads>(dk, width, p.gap_start, p.gap_end, a);
+    Tile::template clear<Whole::threads>(dv, width, p.gap_start, p.gap_end, a);
     if (p.length <= 0) return;
 
     const T *q = a.qkv + int64_t{p.start} * width + head * a.head_dim;
@@ -89,7 +60,7 @@ __global__ void __launch_bounds__(WARPS *CUDA_WARP, WARPS == 4 ? 2 : 1)
     CUDA_ROLL
     for (int row = thread / 2; row < rows; row += Whole::threads / 2) {
         bool there = row < p.length;
-        float dot = dot_of_row<T, D>(a, dout + row * hidden, o + row * hidden, there);
+        float dot = attention_row_dot<T, D>(a, dout + row * hidden, o + row * hidden, there);
         if (thread % 2 == 0)
             stats[row] = make_float2(there ? a.lse[int64_t{p.start + row} * a.heads + head] * LOG2_E : INFINITY, dot);
     }
@@ -232,19 +203,14 @@ bool attention_bwd_is_whole(const OpCall *call)
 
 template <typename T, int D, int WARPS> static Status whole_launch(const Attention<T> &a, int longest)
 {
-    dim3 grid(static_cast<unsigned>(a.capacity) + 1, static_cast<unsigned>(a.heads));
-    return CUDA_LAUNCH((attention_bwd_kernel<T, D, WARPS>), grid, WARPS * CUDA_WARP,
+    return CUDA_LAUNCH((attention_bwd_kernel<T, D, WARPS>), attention_sequences_grid(a), WARPS * CUDA_WARP,
                        (AttentionWhole<T, D, WARPS>::bytes(longest)), a, longest);
 }
 
 template <typename T> static Status whole(const OpCall *call, const RowCounts *rows)
 {
     int longest = call->attr.attention.longest;
-    Attention<T> a = attention_of<T>(call, rows);
-    a.o = cuda_data<const T>(IN(call, ATTENTION_BWD, o));
-    a.dout = cuda_data<const T>(IN(call, ATTENTION_BWD, do));
-    a.lse = cuda_data<float>(IN(call, ATTENTION_BWD, lse));
-    a.to = cuda_data<T>(OUT(call, ATTENTION_BWD, dqkv));
+    Attention<T> a = attention_bwd_of<T>(call, rows);
     if (a.head_dim <= 32)
         return longest <= FEW ? whole_launch<T, 32, 4>(a, longest) : whole_launch<T, 32, 8>(a, longest);
     return longest <= FEW ? whole_launch<T, 64, 4>(a, longest) : whole_launch<T, 64, 8>(a, longest);

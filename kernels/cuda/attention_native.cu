@@ -1,4 +1,4 @@
-/* ATTENTION by products that one generation of GPUs has: which one, if any. */
+/* ATTENTION and its backward by products that one generation of GPUs has: which ones, if any. */
 #include "kernels/cuda/attention.cuh"
 
 #include <stdlib.h>
@@ -13,12 +13,14 @@ struct Native {
     int major; /* of the compute capability, whose minor is 0 */
     const char *products, *architecture;
     bool is_built;
-    Status (*run)(const OpCall *call, const RowCounts *rows);
+    Status (*forward)(const OpCall *call, const RowCounts *rows);
+    Status (*backward)(const OpCall *call, const RowCounts *rows);
+    int longest; /* sequence of the backward; 0: there is none */
 };
 
 const Native natives[] = {
-    {9, "wgmma", "90a", wgmma_is_built, attention_wgmma},
-    {10, "tcgen05", "100a", tcgen_is_built, attention_tcgen},
+    {9, "by wgmma", "90a", wgmma_is_built, attention_wgmma, attention_bwd_wgmma, 512},
+    {10, "forward by tcgen05", "100a", tcgen_is_built, attention_tcgen, nullptr, 0},
 };
 const Native *chosen;
 } // namespace
@@ -55,4 +57,13 @@ bool attention_is_native(const OpCall *call)
     return chosen && dtype_size(IN(call, ATTENTION, qkv)->dtype) == 2 && head_dim <= 64 && head_dim % 8 == 0;
 }
 
-Status attention_native(const OpCall *call, const RowCounts *rows) { return chosen->run(call, rows); }
+bool attention_bwd_is_native(const OpCall *call)
+{
+    int longest = call->attr.attention.longest;
+    return attention_is_native(call) && longest >= 1 && longest <= chosen->longest && !attention_in_two_passes();
+}
+
+Status attention_native(const OpCall *call, const RowCounts *rows)
+{
+    return (call->op == OP_ATTENTION ? chosen->forward : chosen->backward)(call, rows);
+}

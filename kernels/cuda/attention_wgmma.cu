@@ -54,7 +54,7 @@ template <typename T> __device__ static inline void attention_rows(const Attenti
     for (int i = 0; i * step < p.length; i++) {
         copy_async_wait<0>();
         wgmma_publish();
-        wgmma_wait(sum[0]);
+        wgmma_wait<64>(sum[0]);
         __syncthreads(); /* stage i is here, and stage i − 1 is no longer read */
         if ((i + 1) * step < p.length) copy_stage(i + 1);
         if (!has_rows) continue;
@@ -63,15 +63,12 @@ template <typename T> __device__ static inline void attention_rows(const Attenti
         uint64_t keys = wgmma_tile(stage), values = wgmma_tile(stage + step * D);
         float x[tiles][2][4];
         wgmma_fence();
-        wgmma_64x64x16<T, false>(x[0][0], queries, keys);
-        CUDA_UNROLL
-        for (int k = 1; k < D / 16; k++)
-            wgmma_64x64x16<T, true>(x[0][0], queries + k * WGMMA_RIGHT, keys + k * WGMMA_RIGHT);
+        wgmma_64xNx64<T, 64>(x[0][0], queries, keys);
         wgmma_commit();
         Philox4 draws[tiles] = {};
         if (a.threshold) CUDA_UNROLL
         for (int t = 0; t < tiles; t++) draws[t] = dropout.tile(first / 16, i * tiles + t);
-        wgmma_wait(x[0][0]);
+        wgmma_wait<64>(x[0][0]);
 
         int n_keys = p.length - i * step;
         float high[2] = {top[0], top[1]}, base[2];
@@ -81,19 +78,7 @@ template <typename T> __device__ static inline void attention_rows(const Attenti
             CUDA_UNROLL
             for (int j = 0; j < 8; j++) high[j % 4 / 2] = fmaxf(high[j % 4 / 2], x[t][j / 4][j % 4]);
         }
-        CUDA_UNROLL
-        for (int second = 0; second < 2; second++) {
-            high[second] = attention_row_max(high[second]);
-            float shrink = cuda_exp2((top[second] - high[second]) * to_log2);
-            top[second] = high[second];
-            base[second] = -top[second] * to_log2;
-            total[second] *= shrink;
-            CUDA_UNROLL
-            for (int j = 0; j < D / 8; j++) {
-                sum[j][2 * second] *= shrink;
-                sum[j][2 * second + 1] *= shrink;
-            }
-        }
+        attention_raise<D>(top, high, total, sum, to_log2, base);
         uint32_t probs[tiles][4]; /* rounded */
         CUDA_UNROLL
         for (int t = 0; t < tiles; t++) {
@@ -107,12 +92,11 @@ template <typename T> __device__ static inline void attention_rows(const Attenti
             CUDA_UNROLL
             for (int j = 0; j < 4; j++) probs[t][j] = mma_pair<T>(x[t][j / 2][j % 2 * 2], x[t][j / 2][j % 2 * 2 + 1]);
         }
-        wgmma_fence(sum[0], probs[0]);
-        CUDA_UNROLL
-        for (int t = 0; t < tiles; t++) wgmma_64x64x16_turned<T>(sum[0], probs[t], values + t * WGMMA_BELOW);
+        wgmma_fence<tiles>(sum[0], probs[0]);
+        wgmma_64x64_turned<T, tiles>(sum[0], probs, values);
         wgmma_commit();
     }
-    wgmma_wait(sum[0]);
+    wgmma_wait<64>(sum[0]);
     __syncthreads(); /* the queries are no longer read */
     if (first >= p.length) return;
 

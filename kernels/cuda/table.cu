@@ -54,8 +54,8 @@ static Status cuda_open(Backend *b, const BackendOptions *options)
     char *text =
         mem_printf("%s (sm_%d%d), driver %d.%d, CUDA %d.%d, %s, attention %s%s%s%s", d->name, d->major, d->minor,
                    d->driver / 1000, d->driver % 1000 / 10, d->runtime / 1000, d->runtime % 1000 / 10,
-                   product_describe(), b->cudnn ? sdpa_describe() : "own", native ? ", forward by " : "",
-                   native ? native : "", attention_in_two_passes() ? ", backward in two passes" : "");
+                   product_describe(), b->cudnn ? sdpa_describe() : "own", native ? ", " : "", native ? native : "",
+                   attention_in_two_passes() ? ", backward in two passes" : "");
     CHECK(strlen(text) + sizeof ", NCCL 2.28.9" <= sizeof b->describe, "no room for '%s'", text);
     strcpy(b->describe, text);
     free(text);

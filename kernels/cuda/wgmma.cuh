@@ -6,8 +6,10 @@
    as in mma.cuh: with lane 4·g + c, d[4·j], d[4·j + 1] = d[g][8·j + 2·c, 2·c + 1], d[4·j + 2], d[4·j + 3] the same of
    row g + 8; and a[0..3] as A there. So x[t][n][r] of attention.cuh is d[8·t + 4·n + r], and mma_pair of two
    neighbours of d makes an a of 16 columns.
-   - wgmma_64x64x16<T, add>(d, a, b): a and b are in shared memory, stored (64, k): d = a·bᵀ, or added.
+   - wgmma_64xNx16<T, n, add>(d, a, b): a and b are in shared memory, stored (64, k) and (n, k): d (64, n) = a·bᵀ, or
+     added. n is 64 or 32; d then has n / 2 registers.
    - wgmma_64x64x16_turned<T>(d, a, b): a is in registers, b in shared memory, stored (k, 64); d += a·b.
+   - wgmma_64x64x16_both_turned<T>(d, a, b): a and b are in shared memory, stored (k, 64); d += aᵀ·b.
 
    A tile in shared memory has rows of 64 values, 128 bytes, begins on 1024 bytes (wgmma_align), and its 16-byte chunk c
    of row r is stored at c ^ r % 8: AttentionTile<T, 64> is such a tile. wgmma_tile gives its descriptor for the first k
@@ -17,9 +19,9 @@
    - What threads wrote into shared memory, copy_async too, the tensor cores see after the writer's wgmma_publish and a
      __syncthreads. What they read may be written again after the readers' wgmma_wait and a __syncthreads.
    - wgmma_fence comes before the first product after registers of d or a were accessed; it takes those that were
-     written.
-   - wgmma_commit closes a series of products. Until wgmma_wait nobody accesses their d and a. wgmma_wait takes the d
-     that is then complete. */
+     written: d, and a of `tiles` products.
+   - wgmma_commit closes a series of products. Until wgmma_wait nobody accesses their d and a. wgmma_wait<n> takes a d
+     that is then complete; with several there is a call for each. */
 #ifndef CAIRN_KERNELS_CUDA_WGMMA_CUH
 #define CAIRN_KERNELS_CUDA_WGMMA_CUH
 
@@ -49,19 +51,48 @@ __device__ static inline uint64_t wgmma_tile(const void *tile)
            uint64_t{1} << 62;
 }
 
-template <typename T, bool add> __device__ static inline void wgmma_64x64x16(float d[32], uint64_t a, uint64_t b)
+template <typename T, int n, bool add> __device__ static inline void wgmma_64xNx16(float *d, uint64_t a, uint64_t b)
 {
+    static_assert(n == 32 || n == 64, "columns of d");
     if constexpr (std::is_same<T, __half>::value)
-        wgmma_f16_64x64x16<add>(d, a, b);
+        wgmma_f16<n, add>(d, a, b);
     else
-        wgmma_bf16_64x64x16<add>(d, a, b);
+        wgmma_bf16<n, add>(d, a, b);
 }
-template <typename T> __device__ static inline void wgmma_64x64x16_turned(float d[32], const uint32_t a[4], uint64_t b)
+template <typename T> __device__ static inline void wgmma_64x64x16_turned(float *d, const uint32_t *a, uint64_t b)
 {
     if constexpr (std::is_same<T, __half>::value)
-        wgmma_f16_64x64x16_turned(d, a, b);
+        wgmma_f16_turned(d, a, b);
     else
-        wgmma_bf16_64x64x16_turned(d, a, b);
+        wgmma_bf16_turned(d, a, b);
+}
+template <typename T> __device__ static inline void wgmma_64x64x16_both_turned(float *d, uint64_t a, uint64_t b)
+{
+    if constexpr (std::is_same<T, __half>::value)
+        wgmma_f16_both_turned(d, a, b);
+    else
+        wgmma_bf16_both_turned(d, a, b);
+}
+
+/* d (64, n) = a·bᵀ over 64 values of k, a (64, 64) and b (n, 64) in tiles. */
+template <typename T, int n> __device__ static inline void wgmma_64xNx64(float *d, uint64_t a, uint64_t b)
+{
+    wgmma_64xNx16<T, n, false>(d, a, b);
+    CUDA_UNROLL
+    for (int k = 1; k < 4; k++) wgmma_64xNx16<T, n, true>(d, a + k * WGMMA_RIGHT, b + k * WGMMA_RIGHT);
+}
+/* d (64, 64) += aᵀ·b over 64 values of k. */
+template <typename T> __device__ static inline void wgmma_64x64x64_both_turned(float *d, uint64_t a, uint64_t b)
+{
+    CUDA_UNROLL
+    for (int k = 0; k < 4; k++) wgmma_64x64x16_both_turned<T>(d, a + k * WGMMA_BELOW, b + k * WGMMA_BELOW);
+}
+/* d (64, 64) += a·b over 16·tiles values of k, a in registers. */
+template <typename T, int tiles>
+__device__ static inline void wgmma_64x64_turned(float *d, const uint32_t (*a)[4], uint64_t b)
+{
+    CUDA_UNROLL
+    for (int t = 0; t < tiles; t++) wgmma_64x64x16_turned<T>(d, a[t], b + t * WGMMA_BELOW);
 }
 
 #endif

@@ -1,6 +1,7 @@
 #include "commands/devices.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* X(name, value, unit, reason): assumptions of predicted times, not measured yet. A measurement corrects its row. */
@@ -23,6 +24,11 @@
       "forward issues 788 instructions per 64 keys with dropout: 308 TFLOP/s at most at 1.755 GHz, 73 % of it likely") \
     X(ATTENTION_WHOLE, 1.3, "of the rate in two",                                                                      \
       "in one kernel 1280 instructions and 448 cycles of shared memory, in two 2139 and 554: between 1.24 and 1.67")   \
+    X(ATTENTION_WGMMA, 1.3, "of the rate",                                                                             \
+      "with CAIRN_CUDA_NATIVE_ATTENTION=1 on Hopper, forward: 548 instructions per 64 keys, 1.44 times the ceiling "   \
+      "by issue")                                                                                                      \
+    X(ATTENTION_WGMMA_BACK, 1.4, "of the rate in one",                                                                 \
+      "the same, backward in one kernel: 1.6 times the lower of the ceilings by issue and by shared memory")           \
     X(SWEEP_SECONDS, 5e-7, "s a row",                                                                                  \
       "K-FAC's inverse: three barriers, a root, a quotient and two substitutions a row, some 850 cycles in a chain")   \
     X(SORT_SECONDS, 1e-4, "s", "the embedding gradient's sort is a chain of 128 dependent rounds")                     \
@@ -124,10 +130,18 @@ static int kernels_of(const OpCall *call, const RowCounts *rows)
     }
 }
 
+/* Attention by warpgroups, as the cuda backend takes it (kernels/cuda/attention_native.cu). */
+static bool attention_by_wgmma(const DeviceSpec *d)
+{
+    const char *asked = getenv("CAIRN_CUDA_NATIVE_ATTENTION");
+    return asked && *asked && strcmp(asked, "0") != 0 && d->major == 9;
+}
+
 static GpuRates gpu_rates(const DeviceSpec *d)
 {
     return (GpuRates){.attention_dropout = ASSUMED(ATTENTION_DROPOUT),
-                      .attention_whole = ASSUMED(ATTENTION_WHOLE),
+                      .attention_whole =
+                          ASSUMED(ATTENTION_WHOLE) * (attention_by_wgmma(d) ? ASSUMED(ATTENTION_WGMMA_BACK) : 1),
                       .norm_bytes = ASSUMED(NORM_SHARE) * d->memory_peak,
                       .product_ramp = ASSUMED(PRODUCT_RAMP),
                       .multiprocessors = d->multiprocessors,
@@ -155,6 +169,7 @@ void device_rates(const DeviceSpec *d, Dtype compute, CostRates *rates)
     if (compute != F32) {
         rates->attention_flops[0] = ASSUMED(ATTENTION_LONG) * d->attention_peak;
         rates->attention_flops[1] = ASSUMED(ATTENTION_BACK) * d->attention_peak;
+        if (attention_by_wgmma(d)) rates->attention_flops[0] *= ASSUMED(ATTENTION_WGMMA);
     }
     snprintf(rates->source, sizeof rates->source, "predicted: the %s's data sheet, not measured", d->name);
 }

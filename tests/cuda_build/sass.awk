@@ -7,25 +7,27 @@
 #          through it those with the most products, copies, exponentials and draws, and of these the shortest. Inner
 #          loops with products or copies run four times (a stage has four tiles, a thread copies four rows), other
 #          inner loops never (unaligned copies).
+#   products  the same of the smallest loop with products, copies or none.
 #   loop   the longest way through the smallest loop with the most 16-byte accesses to global memory.
 #   all    the longest way through the kernel.
 # A longest way takes every loop once, no call, no divergent branch, and no 16-bit access to global memory (those are
 # for unaligned operands).
 #
 # Shared memory serves 128 bytes a cycle: of a warp's four matrices or 16 bytes a lane 4 cycles, of 8 bytes 2, else 1. A
-# warpgroup's product (HGMMA 64x64x16) reads 2 KiB of each operand in shared memory: 4 cycles of each for one of four warps.
+# warpgroup's product (HGMMA 64xNx16) reads N·32 bytes of its second operand, and 2 KiB of its first if that is in shared
+# memory, too: 4 cycles of 2 KiB for one of four warps.
 function cycles(op)
 {
-    if (op ~ /^HGMMA/) return op ~ /both/ ? 8 : 4
+    if (op ~ /^HGMMA/) return (op ~ /both/ ? 4 : 0) + (op ~ /64x32/ ? 2 : 4)
     if (op !~ /^(LDS|STS|LDSM|STSM|LDGSTS|SHFL)/) return 0
     return op ~ /128|88\.4/ ? 4 : op ~ /64|88\.2/ ? 2 : 1
 }
 
-function loop_of_stage(   l, main) {
+function loop_of_stage(with_copies,   l, main) {
     for (l = 1; l <= loops; l++) {
         products[l] = mma[last[l]] - mma[first[l] - 1]
         copies[l] = copied[last[l]] - copied[first[l] - 1]
-        if (products[l] && copies[l] && (!main || last[l] - first[l] < last[main] - first[main])) main = l
+        if (products[l] && (copies[l] || !with_copies) && (!main || last[l] - first[l] < last[main] - first[main])) main = l
     }
     return main
 }
@@ -41,8 +43,8 @@ function reach_stage(i, from) {
     served[i] = served[from]
 }
 
-function count_stage(   i, l, to, weight) {
-    main_loop = loop_of_stage()
+function count_stage(with_copies,   i, l, to, weight) {
+    main_loop = loop_of_stage(with_copies)
     if (!main_loop) return
     to = last[main_loop]
     split("", way)
@@ -108,7 +110,7 @@ function finish(   r, l) {
                 last[loops] = l
             }
         instructions = shared = 0
-        if (kind[r] == "stage") count_stage()
+        if (kind[r] == "stage" || kind[r] == "products") count_stage(kind[r] == "stage")
         if (kind[r] == "loop") count_loop()
         if (kind[r] == "all") count_way(1, n)
         print pattern[r], instructions, shared

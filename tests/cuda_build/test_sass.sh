@@ -29,7 +29,7 @@ touching() {
             n = 0
             for (rest = $0; match(rest, /[^UA-Z]R[0-9]+/); rest = substr(rest, RSTART + RLENGTH)) {
                 first = substr(rest, RSTART + 2, RLENGTH - 2) + 0
-                many = product ? (++n == 1 ? 32 : first == d ? 0 : 4) : substr(rest, RSTART + RLENGTH) ~ /^\.64/ ? 2 : 1
+                many = product ? (++n == 1 ? (/64x32x16/ ? 16 : 32) : first == d ? 0 : 4) : substr(rest, RSTART + RLENGTH) ~ /^\.64/ ? 2 : 1
                 if (n == 1) d = first
                 for (i = first; i < first + many; i++)
                     if (product) busy[i] = 1
@@ -62,7 +62,9 @@ product='		Function : products
         /*0020*/                   IADD3 R28, R26, UR56, RZ ;
         /*0030*/                   STG.E.64 desc[UR4][R86.64], R2 ;
         /*0040*/                   WARPGROUP.DEPBAR.LE gsb0, 0x0 ;
-        /*0050*/                   FADD R28, R56, R87 ;'
+        /*0050*/                   FADD R28, R56, R87 ;
+        /*0060*/                   HGMMA.64x32x16.F32.BF16 R40, gdesc[UR20], RZ, !UPT ;
+        /*0070*/                   FADD R28, R56, R55 ;'
 # The copies in the sample's loop run four times; a stage leaves the selection out. No way takes the access of 16 bits,
 # nor what follows EXIT.
 table='attention_kernel stage
@@ -73,7 +75,7 @@ attention_kernel 7 4
 attention_kernel 13 4'
 found=$(counts <(echo "$table") <<<"$sample")
 [ "$found" = "$expected" ] || { printf 'the sample has the counts\n%s\nexpected\n%s\n' "$found" "$expected" && exit 1; }
-[ "$(spills <<<"$sample" | wc -l) $(atomics <<<"$sample" | wc -l) $(touching <<<"$product" | wc -l)" = "1 1 2" ] || { echo "the checks find too little, or too much" && exit 1; }
+[ "$(spills <<<"$sample" | wc -l) $(atomics <<<"$sample" | wc -l) $(touching <<<"$product" | wc -l)" = "1 1 3" ] || { echo "the checks find too little, or too much" && exit 1; }
 
 command -v cuobjdump >/dev/null || { echo "skipped: there is no cuobjdump" && exit 77; }
 shopt -s nullglob

@@ -12,35 +12,44 @@ static inline void wgmma_absent() {}
 
 uint32_t wgmma_shared_address(const void *p, CudaHostPlace at = CudaHostPlace::here());
 
-/* a: a descriptor, or registers. */
-void cuda_host_wgmma(bool f16, bool add, float *d, uint64_t a, const uint32_t *registers, uint64_t b, CudaHostPlace at);
+/* d (64, n) = a·b, or added. a: a descriptor, or registers. */
+struct CudaHostWgmma {
+    bool f16, add, a_turned, b_turned;
+    int n;
+    const uint32_t *registers; /* NULL: a is in shared memory */
+};
+void cuda_host_wgmma(const CudaHostWgmma &kind, float *d, uint64_t a, uint64_t b, CudaHostPlace at);
 
-template <bool add>
-void wgmma_bf16_64x64x16(float d[32], uint64_t a, uint64_t b, CudaHostPlace at = CudaHostPlace::here())
+template <int n, bool add> void wgmma_bf16(float *d, uint64_t a, uint64_t b, CudaHostPlace at = CudaHostPlace::here())
 {
-    cuda_host_wgmma(false, add, d, a, nullptr, b, at);
+    cuda_host_wgmma({false, add, false, false, n, nullptr}, d, a, b, at);
 }
-template <bool add>
-void wgmma_f16_64x64x16(float d[32], uint64_t a, uint64_t b, CudaHostPlace at = CudaHostPlace::here())
+template <int n, bool add> void wgmma_f16(float *d, uint64_t a, uint64_t b, CudaHostPlace at = CudaHostPlace::here())
 {
-    cuda_host_wgmma(true, add, d, a, nullptr, b, at);
+    cuda_host_wgmma({true, add, false, false, n, nullptr}, d, a, b, at);
 }
-static inline void wgmma_bf16_64x64x16_turned(float d[32], const uint32_t a[4], uint64_t b,
-                                              CudaHostPlace at = CudaHostPlace::here())
+static inline void wgmma_bf16_turned(float *d, const uint32_t *a, uint64_t b, CudaHostPlace at = CudaHostPlace::here())
 {
-    cuda_host_wgmma(false, true, d, 0, a, b, at);
+    cuda_host_wgmma({false, true, false, true, 64, a}, d, 0, b, at);
 }
-static inline void wgmma_f16_64x64x16_turned(float d[32], const uint32_t a[4], uint64_t b,
-                                             CudaHostPlace at = CudaHostPlace::here())
+static inline void wgmma_f16_turned(float *d, const uint32_t *a, uint64_t b, CudaHostPlace at = CudaHostPlace::here())
 {
-    cuda_host_wgmma(true, true, d, 0, a, b, at);
+    cuda_host_wgmma({true, true, false, true, 64, a}, d, 0, b, at);
+}
+static inline void wgmma_bf16_both_turned(float *d, uint64_t a, uint64_t b, CudaHostPlace at = CudaHostPlace::here())
+{
+    cuda_host_wgmma({false, true, true, true, 64, nullptr}, d, a, b, at);
+}
+static inline void wgmma_f16_both_turned(float *d, uint64_t a, uint64_t b, CudaHostPlace at = CudaHostPlace::here())
+{
+    cuda_host_wgmma({true, true, true, true, 64, nullptr}, d, a, b, at);
 }
 
 void wgmma_fence();
-static inline void wgmma_fence(float *, uint32_t *) { wgmma_fence(); }
+template <int> void wgmma_fence(float *, uint32_t *) { wgmma_fence(); }
 void wgmma_commit();
 void cuda_host_wgmma_wait(CudaHostPlace at);
-static inline void wgmma_wait(float *, CudaHostPlace at = CudaHostPlace::here()) { cuda_host_wgmma_wait(at); }
+template <int> void wgmma_wait(float *, CudaHostPlace at = CudaHostPlace::here()) { cuda_host_wgmma_wait(at); }
 void wgmma_publish();
 
 #endif

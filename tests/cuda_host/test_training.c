@@ -342,9 +342,9 @@ static void test_native_attention(void **state)
     }
     backend_close(b);
     if (on_a_gpu()) {
-        native_attention(&plain, "", "attention own, forward by ");
+        native_attention(&plain, "", "attention own, ");
     } else {
-        native_attention(&plain, "9", "attention own, forward by wgmma");
+        native_attention(&plain, "9", "attention own, by wgmma");
         native_attention(&plain, "10", "attention own, forward by tcgen05");
         setenv("CAIRN_TEST_CUDA_HOST_MAJOR", "8", 1);
         assert_status(backend_open(BACKEND, NULL, &b), E_USAGE);

@@ -41,10 +41,11 @@ static const int place_of_chunk[8][8] = {
 
 enum { QUIET, NO_FENCE, NO_PUBLISH, NO_COMMIT, TOUCHED, READ_EARLY, ONE_WARP_LESS, MISPLACED, OVERWRITTEN };
 
-/* x (64, 64) = a·bᵀ, then y = round(x)·c, by the warpgroup `which` of the block, as attention does it. */
+/* x (64, 64) = a·bᵀ, then y = round(x)·c, by the warpgroup `which` of the block, as attention does it; and, as its
+   backward does, z = aᵀ·c, and a·bᵀ once more in halves of 32 columns. */
+enum { X, Y, Z, HALVES, OUTPUTS };
 template <typename T>
-__global__ static void chain_kernel(const T *a, const T *b, const T *c, float *x_out, float *y_out, int which,
-                                    int wrong)
+__global__ static void chain_kernel(const T *a, const T *b, const T *c, float *out, int which, int wrong)
 {
     CUDA_SHARED_DYNAMIC(T, shared);
     T *tiles = wgmma_align(shared) + (wrong == MISPLACED ? 512 / sizeof(T) : 0);
@@ -65,28 +66,33 @@ __global__ static void chain_kernel(const T *a, const T *b, const T *c, float *x
     uint32_t probs[4][4];
     uint64_t da = wgmma_tile(tiles), db = wgmma_tile(tiles + side * side), dc = wgmma_tile(tiles + 2 * side * side);
     if (wrong != NO_FENCE) wgmma_fence();
-    wgmma_64x64x16<T, false>(x, da, db);
-    for (int k = 1; k < 4; k++) wgmma_64x64x16<T, true>(x, da + k * WGMMA_RIGHT, db + k * WGMMA_RIGHT);
+    wgmma_64xNx64<T, 64>(x, da, db);
     if (wrong != NO_COMMIT) wgmma_commit();
     if (wrong == TOUCHED) x[5] = 1;
     if (wrong == OVERWRITTEN && warp % 4 == 0 && lane == 0) tiles[side * side] = from_float<T>(100); /* b[0][0] */
-    if (wrong != READ_EARLY) wgmma_wait(x);
+    if (wrong != READ_EARLY) wgmma_wait<64>(x);
     for (int t = 0; t < 4; t++)
         for (int j = 0; j < 4; j++) probs[t][j] = mma_pair<T>(x[8 * t + 2 * j], x[8 * t + 2 * j + 1]);
-    wgmma_fence(y, probs[0]);
-    for (int t = 0; t < 4; t++) wgmma_64x64x16_turned<T>(y, probs[t], dc + t * WGMMA_BELOW);
+    wgmma_fence<4>(y, probs[0]);
+    wgmma_64x64_turned<T, 4>(y, probs, dc);
     wgmma_commit();
-    wgmma_wait(y);
+    wgmma_wait<64>(y);
+    float z[32] = {}, halves[2][16];
+    wgmma_fence<0>(z, nullptr);
+    wgmma_64x64x64_both_turned<T>(z, da, dc);
+    for (int h = 0; h < 2; h++) wgmma_64xNx64<T, 32>(halves[h], da, db + h * 2 * WGMMA_BELOW);
+    wgmma_commit();
+    wgmma_wait<64>(z);
     for (int i = 0; i < 32; i++) {
         int row = warp % 4 * 16 + lane / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
-        x_out[row * side + column] = x[i];
-        y_out[row * side + column] = y[i];
+        const float values[OUTPUTS] = {x[i], y[i], z[i], halves[i / 16][i % 16]};
+        for (int j = 0; j < OUTPUTS; j++) out[(j * side + row) * side + column] = values[j];
     }
 }
 
 template <typename T> struct Chain {
     alignas(16) T a[side][side], b[side][side], c[side][side];
-    float x[side][side], y[side][side];
+    float out[OUTPUTS][side][side];
 };
 
 template <typename T> static Status run(Chain<T> *m, int groups, int which, int wrong)
@@ -98,7 +104,7 @@ template <typename T> static Status run(Chain<T> *m, int groups, int which, int 
         m->c[i / side][i % side] = from_float<T>(testing_value(&seed));
     }
     return CUDA_LAUNCH((chain_kernel<T>), 1, static_cast<unsigned>(groups * WGMMA_THREADS), 3 * sizeof m->a + 2048,
-                       &m->a[0][0], &m->b[0][0], &m->c[0][0], &m->x[0][0], &m->y[0][0], which, wrong);
+                       &m->a[0][0], &m->b[0][0], &m->c[0][0], &m->out[0][0][0], which, wrong);
 }
 
 /* Sums in the order of k, as the twin makes them. */
@@ -109,13 +115,17 @@ template <typename T> static bool is_right(const Chain<T> *m)
         for (int j = 0; j < side; j++) {
             float sum = 0;
             for (int k = 0; k < side; k++) sum += to_float(m->a[i][k]) * to_float(m->b[j][k]);
-            if (memcmp(&sum, &m->x[i][j], sizeof sum) != 0) return false;
+            if (memcmp(&sum, &m->out[X][i][j], sizeof sum) != 0) return false;
+            if (memcmp(&sum, &m->out[HALVES][i][j], sizeof sum) != 0) return false;
             probs[j] = rounded<T>(sum);
         }
         for (int j = 0; j < side; j++) {
             float sum = 0;
             for (int k = 0; k < side; k++) sum += probs[k] * to_float(m->c[k][j]);
-            if (memcmp(&sum, &m->y[i][j], sizeof sum) != 0) return false;
+            if (memcmp(&sum, &m->out[Y][i][j], sizeof sum) != 0) return false;
+            sum = 0;
+            for (int k = 0; k < side; k++) sum += to_float(m->a[k][i]) * to_float(m->c[k][j]);
+            if (memcmp(&sum, &m->out[Z][i][j], sizeof sum) != 0) return false;
         }
     }
     return true;
@@ -169,7 +179,7 @@ static void test_too_early(void **state)
     assert_ok(run(&m, 1, 0, OVERWRITTEN));
     assert_false(is_right(&m));
     assert_ok(run(&m, 1, 0, READ_EARLY));
-    assert_true(std::isnan(m.y[3][3]));
+    assert_true(std::isnan(m.out[Y][3][3]));
     assert_ok(run(&m, 1, 0, QUIET));
     assert_true(is_right(&m));
 }

@@ -8,14 +8,16 @@
 
 namespace
 {
-constexpr int warp = 32, group = 128, values = 32; /* values: of d in a thread */
+constexpr int warp = 32, group = 128, most = 32; /* most: values of d in a thread */
 
 struct Product {
-    bool f16, add, turned, committed;
-    uint64_t a, b; /* descriptors; with `turned` a is in registers */
+    CudaHostWgmma kind;
+    bool committed;
+    uint64_t a, b; /* descriptors */
     float *d[group];
     uint32_t registers[group][4];
-    float before[group][values]; /* d, unless a product under way gives it */
+    float before[group][most];                /* d, unless a product under way gives it */
+    int values() const { return kind.n / 2; } /* of d in a thread */
 };
 
 /* Products of four warps that some warp has not waited for. */
@@ -40,7 +42,7 @@ Warpgroup *warpgroup_of_thread()
 
 constexpr uint32_t poison = 0xffffffffu; /* NaN */
 
-bool is_poison(const float *d)
+bool is_poison(const float *d, int values)
 {
     for (int i = 0; i < values; i++)
         if (__float_as_uint(d[i]) != poison) return false;
@@ -52,10 +54,9 @@ constexpr uint64_t swizzle = uint64_t{1} << 62; /* of 128 bytes, in descriptors 
 /* ---- products ---- */
 
 struct Issue {
-    bool f16, add;
+    CudaHostWgmma kind;
     float *d;
     uint64_t a, b;
-    const uint32_t *registers; /* NULL: a is in shared memory */
 };
 
 void issue(void *const thread[group], CudaHostPlace at)
@@ -64,9 +65,8 @@ void issue(void *const thread[group], CudaHostPlace at)
     const Issue *first = static_cast<const Issue *>(thread[0]);
     w->under_way.emplace_back();
     Product *p = &w->under_way.back();
-    p->f16 = first->f16;
-    p->add = first->add;
-    p->turned = first->registers != nullptr;
+    p->kind = first->kind;
+    p->committed = false;
     p->a = first->a;
     p->b = first->b;
     for (int t = 0; t < group; t++) {
@@ -75,9 +75,9 @@ void issue(void *const thread[group], CudaHostPlace at)
             cuda_host_fault(at, "wgmma: threads 0 and %d of a warpgroup have different descriptors", t);
         if (!w->fenced[t]) cuda_host_fault(at, "wgmma: thread %d has not called wgmma_fence", t);
         p->d[t] = mine->d;
-        if (p->turned) memcpy(p->registers[t], mine->registers, sizeof p->registers[t]);
-        memcpy(p->before[t], mine->d, sizeof p->before[t]);
-        for (int i = 0; i < values; i++) mine->d[i] = __uint_as_float(poison);
+        if (p->kind.registers) memcpy(p->registers[t], mine->kind.registers, sizeof p->registers[t]);
+        std::copy_n(mine->d, p->values(), p->before[t]);
+        for (int i = 0; i < p->values(); i++) mine->d[i] = __uint_as_float(poison);
     }
 }
 
@@ -86,27 +86,29 @@ const CudaHostCollective wgmma_issue = {"wgmma", nullptr, issue};
 /* Rows 16·w … of d, for warp w of the four. */
 void compute(const Product *p, int w, CudaHostPlace at)
 {
+    const CudaHostWgmma &kind = p->kind;
     float a[16][16], b[16][64];
     OperandTile right = operand_tile("wgmma", p->b, swizzle, at), left = right;
-    if (!p->turned) left = operand_tile("wgmma", p->a, swizzle, at);
+    if (!kind.registers) left = operand_tile("wgmma", p->a, swizzle, at);
     for (unsigned k = 0; k < 16; k++) {
-        for (unsigned j = 0; j < 64; j++) b[k][j] = operand_value(p->f16, operand_bits(right, p->turned, j, k, at));
+        for (unsigned j = 0; j < static_cast<unsigned>(kind.n); j++)
+            b[k][j] = operand_value(kind.f16, operand_bits(right, kind.b_turned, j, k, at));
         for (unsigned row = 0; row < 16; row++) {
             unsigned holder = static_cast<unsigned>(w) * warp + row % 8 * 4 + k % 8 / 2;
             uint32_t held = p->registers[holder][row / 8 + k / 8 * 2] >> k % 2 * 16;
             unsigned i = static_cast<unsigned>(w) * 16 + row;
-            a[row][k] =
-                operand_value(p->f16, p->turned ? static_cast<uint16_t>(held) : operand_bits(left, false, i, k, at));
+            a[row][k] = operand_value(kind.f16, kind.registers ? static_cast<uint16_t>(held)
+                                                               : operand_bits(left, kind.a_turned, i, k, at));
         }
     }
     for (int lane = 0; lane < warp; lane++) {
         float *d = p->d[w * warp + lane];
-        if (!is_poison(d)) cuda_host_fault(at, "wgmma: lane %d changed its d before wgmma_wait", lane);
-        if (p->add)
-            memcpy(d, p->before[w * warp + lane], sizeof p->before[0]);
+        if (!is_poison(d, p->values())) cuda_host_fault(at, "wgmma: lane %d changed its d before wgmma_wait", lane);
+        if (kind.add)
+            std::copy_n(p->before[w * warp + lane], p->values(), d);
         else
-            std::fill_n(d, values, 0.0f);
-        for (int i = 0; i < values; i++) {
+            std::fill_n(d, p->values(), 0.0f);
+        for (int i = 0; i < p->values(); i++) {
             int row = lane / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
             for (int k = 0; k < 16; k++) d[i] += a[row][k] * b[k][column];
         }
@@ -125,8 +127,8 @@ void wait(void *const[warp], unsigned, CudaHostPlace at)
             for (int lane = mine * warp; lane < (mine + 1) * warp; lane++) {
                 Product *next = &w->under_way[j];
                 if (next->d[lane] != p->d[lane]) continue;
-                memcpy(next->before[lane], p->d[lane], sizeof next->before[lane]);
-                for (int v = 0; v < values; v++) p->d[lane][v] = __uint_as_float(poison);
+                std::copy_n(p->d[lane], p->values(), next->before[lane]);
+                for (int v = 0; v < p->values(); v++) p->d[lane][v] = __uint_as_float(poison);
             }
     }
     w->waited[mine] = w->under_way.size();
@@ -147,9 +149,9 @@ uint32_t wgmma_shared_address(const void *p, CudaHostPlace at)
     return static_cast<uint32_t>(offset);
 }
 
-void cuda_host_wgmma(bool f16, bool add, float *d, uint64_t a, const uint32_t *registers, uint64_t b, CudaHostPlace at)
+void cuda_host_wgmma(const CudaHostWgmma &kind, float *d, uint64_t a, uint64_t b, CudaHostPlace at)
 {
-    Issue mine = {f16, add, d, a, b, registers};
+    Issue mine = {kind, d, a, b};
     cuda_host_collect(&wgmma_issue, 0xffffffffu, &mine, at);
 }
 
