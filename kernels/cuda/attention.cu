@@ -2,7 +2,7 @@
    registers; a row's maximum and sum are updated on the way, and the sums so far are rescaled when the maximum rises.
    The sum is of the fp32 probabilities before dropout; for the product with v they are rounded to T, as tensor cores
    need them. */
-#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention_tiles.cuh"
 
 #include "kernels/cuda/cuda.h"
 

@@ -3,7 +3,7 @@
    sum is made by one warp in one order, without atomics. With P = exp(s − lse) and m the dropout factors:
        dS = P∘((do·vᵀ)∘m − D),  dq = scale·dS·k,  dk = scale·dSᵀ·q,  dv = (P∘m)ᵀ·do.
    P∘m and dS are rounded to T for the second products. */
-#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention_tiles.cuh"
 
 #include "kernels/cuda/cuda.h"
 

@@ -11,7 +11,7 @@
    With `once` sequences have at most 128 rows: one pass, and two blocks a multiprocessor, which hide each other's
    latency, in 128 registers. Else there is one block, and dv and dk are added to until the next Sᵀ is awaited, which
    takes registers for two sets of Pᵀ and dSᵀ. */
-#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention_tiles.cuh"
 
 #include "kernels/cuda/wgmma.cuh"
 

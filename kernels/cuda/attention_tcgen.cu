@@ -3,7 +3,7 @@
    scores of 64 keys from tensor memory and so needs no other thread for its maximum and sum. The probabilities, rounded
    to T, overwrite the scores there and are the next product's operand. The sums with the values stay in tensor memory;
    a warp rescales its rows when a maximum of theirs has risen. */
-#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention_tiles.cuh"
 
 #include "kernels/cuda/tcgen.cuh"
 

@@ -6,7 +6,7 @@
 
    The queries are in shared memory and not in registers because ptxas 13.0 gave the registers of both series to the
    probabilities, in a loop that keeps the queries. */
-#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention_tiles.cuh"
 
 #include "kernels/cuda/wgmma.cuh"
 
