@@ -217,10 +217,11 @@ __global__ void __launch_bounds__(S::threads) embed_bwd_kernel(EmbedBwd b, const
     float sum[S::groups][GROUP] = {}, dgamma[S::groups][GROUP] = {}, dbeta[S::groups][GROUP] = {};
     const int32_t *key = b.sorted[table].key + chunk.first;
     bool began_before = chunk.n && key[0] == chunk.before;
-    for (int i = 0; i < chunk.n; i++) {
+    int readable = chunk.n + (chunk.behind >= 0); // keys; CHUNK + 1 where a chunk follows
+    for (int i = 0; i < min(readable, int{CHUNK}); i++) {
         if (tokens[i].known) embed_add<T, S>(b.e, dx, tokens[i], norms, sum, dgamma, dbeta, sums);
-        int32_t next = i + 1 < chunk.n ? key[i + 1] : chunk.behind;
-        bool continues = i + 1 == chunk.n && next == key[i];
+        int32_t next = i + 1 < readable ? key[i + 1] : -1;
+        bool continues = i + 1 == CHUNK && next == key[i];
         if (next == key[i] && !continues) continue;
         bool whole = !began_before && !continues, named = key[i] < b.e.table[table].n;
         float *to = whole ? b.gradient[table] + key[i] * n : embed_piece(b, table, c, began_before ? 0 : 1);
