@@ -179,8 +179,8 @@ Status train_compare(const Config *config, const char *fingerprint, const TrainR
     return compare_fingerprints(config, js_get(r->state, "fingerprint"), fingerprint, r->name);
 }
 
-/* Checkpoints of other precisions lack a loss scale, which then begins as in a new run. A fixed scale comes from the
-   flag. */
+/* Checkpoints of other precisions lack a scale, which then begins as in a new run. A fixed scale comes from the flag.
+ */
 static Status load_scaling(const Json *state, Session *s)
 {
     const Json *stored = js_get(state, "loss_scale");
@@ -188,7 +188,7 @@ static Status load_scaling(const Json *state, Session *s)
     LossScaling scaling = {.scale = (float)js_real(js_get(stored, "scale"), 0),
                            .good = (int32_t)js_int(js_get(stored, "good"), 0),
                            .skipped = js_int(js_get(stored, "skipped"), 0)};
-    if (!session_scale_is_dynamic(s)) scaling.scale = s->scaling.scale;
+    if (!session_scale_is_dynamic(s) || !js_get(stored, "scale")) scaling.scale = s->scaling.scale;
     return session_set_scaling(s, scaling);
 }
 

@@ -36,6 +36,8 @@ void saving_state(const Run *run, Buf *out)
         buf_puts(out, " \"loss_scale\": {\"scale\": ");
         buf_double(out, (double)s->scaling.scale);
         buf_printf(out, ", \"good\": %d, \"skipped\": %lld},\n", s->scaling.good, (long long)s->scaling.skipped);
+    } else if (p->batch > p->step) { /* skipped in fp16, before --override */
+        buf_printf(out, " \"loss_scale\": {\"skipped\": %lld},\n", (long long)(p->batch - p->step));
     }
     buf_printf(out, " \"fingerprint\": %s,\n \"config\": %s}\n", run->fingerprint.data, run->config_json.data);
 }

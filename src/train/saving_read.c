@@ -42,16 +42,19 @@ static Status read_number(const char *name, const Json *doc, const char *key, do
     return good ? OK : refuse(name, key, found, "a number or null");
 }
 
-static Status check_scale(const char *name, const Json *doc, int64_t batch)
+/* `skipped` gets the updates that were skipped. A state of another precision has them alone, after fp16. */
+static Status check_scale(const char *name, const Json *doc, int64_t *skipped)
 {
-    const Json *stored = js_get(doc, "loss_scale");
-    double scale = js_real(js_get(stored, "scale"), 0);
+    const Json *stored = js_get(doc, "loss_scale"), *scale = js_get(stored, "scale");
+    double value = js_real(scale, 0);
     int64_t ignored;
+    *skipped = 0;
     if (!stored) return OK;
-    if (!(scale >= (double)LOSS_SCALE_LEAST && scale <= (double)LOSS_SCALE_MOST))
-        return refuse(name, "scale", js_get(stored, "scale"), "1 to 2^32");
-    TRY(read_count(name, stored, "good", 0, INT32_MAX, &ignored));
-    return read_count(name, stored, "skipped", 0, batch, &ignored);
+    TRY(read_count(name, stored, "skipped", 0, MOST, skipped));
+    if (!scale && *skipped > 0) return OK;
+    if (!(value >= (double)LOSS_SCALE_LEAST && value <= (double)LOSS_SCALE_MOST))
+        return refuse(name, "scale", scale, "1 to 2^32");
+    return read_count(name, stored, "good", 0, INT32_MAX, &ignored);
 }
 
 static Status check_forms(const char *name, const Json *doc)
@@ -68,14 +71,15 @@ static Status check(const char *name, const Json *doc, int64_t step, TrainProgre
 {
     const Json *finished = js_get(doc, "finished"), *config = js_get(doc, "config"),
                *fingerprint = js_get(doc, "fingerprint");
-    int64_t format = js_int(js_get(doc, "format"), -1);
+    int64_t format = js_int(js_get(doc, "format"), -1), skipped, seed;
     if (format != SAVING_FORMAT)
         return fail(E_CORRUPT,
                     "%s: expected a state.json of format %d, found format %lld (-1: none): damaged, or written by "
                     "another version",
                     name, SAVING_FORMAT, (long long)format);
     TRY(read_count(name, doc, "step", step, step, &p->step));
-    TRY(read_count(name, doc, "batch", step, MOST, &p->batch));
+    TRY(check_scale(name, doc, &skipped));
+    TRY(read_count(name, doc, "batch", step + skipped, step + skipped, &p->batch));
     if (js_kind(finished) != JSON_KIND_BOOL) return refuse(name, "finished", finished, "true or false");
     p->finished = js_bool(finished, false);
     TRY(read_number(name, doc, "loss_sum", &p->loss_sum));
@@ -87,8 +91,8 @@ static Status check(const char *name, const Json *doc, int64_t step, TrainProgre
     if (js_get(doc, "evaluated_samples"))
         TRY(read_count(name, doc, "evaluated_samples", -1, MOST, &p->evaluated_samples));
     TRY(check_forms(name, doc));
-    TRY(check_scale(name, doc, p->batch));
     if (js_kind(config) != JSON_KIND_OBJECT) return refuse(name, "config", config, "an object");
+    TRY(read_count(name, config, "seed", INT64_MIN, INT64_MAX, &seed)); /* every configuration has one */
     return js_kind(fingerprint) == JSON_KIND_OBJECT ? OK : refuse(name, "fingerprint", fingerprint, "an object");
 }
 

@@ -173,12 +173,25 @@ done:
     return status;
 }
 
+/* Whether the state is of a run that began with this model. */
+static bool is_of_model(const Config *c, const Model *m, const TrainResume *resume)
+{
+    char now[33];
+    digest_format(train_origin(m, c->model), now);
+    return strcmp(js_string(js_get(js_get(resume->state, "fingerprint"), "origin"), ""), now) == 0;
+}
+
 static Status find_forms(const Config *c, const Model *m, const TrainResume *resume, uint8_t *forms)
 {
     int n = 2 * m->config.layers + 1, kept = 0;
     float *norms = NULL;
     if (train_found(resume)) {
         const Json *saved = js_get(resume->state, "norm_forms");
+        if (js_size(saved) != (size_t)n && is_of_model(c, m, resume))
+            return fail(E_CORRUPT,
+                        "%s: state.json: 'norm_forms' has %zu values; expected %d for %d layers: damaged or edited. "
+                        "--resume FOLDER takes another checkpoint",
+                        resume->name, js_size(saved), n, m->config.layers);
         if (js_size(saved) != (size_t)n)
             return fail(E_FORMAT, "%s: was saved from another model with %d layers; this one has %d", resume->name,
                         (int)js_size(saved) / 2, m->config.layers);

@@ -1,11 +1,12 @@
 /* state.json: each value out of its range is refused as damage, by name; null and old states are read. */
 #include "testing.h"
 #include "train/saving.h"
+#include "train/start.h"
 
 static const char *const good =
     "{\"format\": 1, \"step\": 7, \"batch\": 9, \"finished\": false, \"loss_sum\": 8.5, \"last_loss\": 1, "
     "\"best_metric\": null, \"best_step\": 0, \"evaluated\": 7, \"evaluated_samples\": 30, \"norm_forms\": [0, 1, 0], "
-    "\"loss_scale\": {\"scale\": 1024, \"good\": 5, \"skipped\": 2}, \"fingerprint\": {}, \"config\": {}}";
+    "\"loss_scale\": {\"scale\": 1024, \"good\": 5, \"skipped\": 2}, \"fingerprint\": {}, \"config\": {\"seed\": 3}}";
 
 /* The good text with one part replaced. */
 static void change(Buf *text, const char *from, const char *to)
@@ -37,7 +38,8 @@ static void test_good(void **state)
     assert_true(p.loss_sum == 8.5 && p.last_loss == 1 && p.best_metric != p.best_metric);
     assert_ok(read_changed(" \"evaluated_samples\": 30,", "", 7, &p));
     assert_true(p.evaluated_samples == -1);
-    assert_ok(read_changed("\"loss_scale\": {\"scale\": 1024, \"good\": 5, \"skipped\": 2}, ", "", 7, &p));
+    assert_ok(read_changed("\"scale\": 1024, \"good\": 5, ", "", 7, &p)); /* after fp16, in another precision */
+    assert_true(p.batch == 9);
 }
 
 static void test_refused(void **state)
@@ -46,9 +48,12 @@ static void test_refused(void **state)
         const char *from, *to, *expected;
     } cases[] = {{"\"format\": 1", "\"format\": 2", "format 1, found format 2"},
                  {"\"format\": 1, ", "", "format 1, found format -1"},
-                 {"\"batch\": 9", "\"batch\": -5", "'batch' is -5; expected a whole number from 7"},
+                 {"\"batch\": 9", "\"batch\": -5", "'batch' is -5; expected a whole number from 9 to 9"},
                  {"\"batch\": 9", "\"batch\": 16.5", "'batch' is 16.5"},
                  {"\"batch\": 9", "\"batch\": 6", "'batch' is 6"},
+                 {"\"batch\": 9", "\"batch\": 10", "'batch' is 10"},
+                 {"\"loss_scale\": {\"scale\": 1024, \"good\": 5, \"skipped\": 2}, ", "",
+                  "'batch' is 9; expected a whole number from 7 to 7"},
                  {"\"batch\": 9", "\"batch\": 9223372036854775807", "'batch' is 9223372036854775807"},
                  {"\"step\": 7", "\"step\": 8", "'step' is 8; expected a whole number from 7 to 7"},
                  {"\"step\": 7", "\"step\": \"7\"", "'step' is \"7\""},
@@ -62,9 +67,11 @@ static void test_refused(void **state)
                  {"[0, 1, 0]", "3", "'norm_forms' is 3"},
                  {"\"scale\": 1024", "\"scale\": 0.5", "'scale' is 0.5"},
                  {"\"good\": 5", "\"good\": 2147483648", "'good' is 2147483648"},
-                 {"\"skipped\": 2", "\"skipped\": 10", "'skipped' is 10"},
+                 {"\"skipped\": 2", "\"skipped\": -1", "'skipped' is -1"},
+                 {"\"scale\": 1024, \"good\": 5, \"skipped\": 2", "\"skipped\": 0", "'scale' is missing"},
                  {"\"fingerprint\": {}", "\"fingerprint\": 1", "'fingerprint' is 1"},
-                 {"\"config\": {}", "\"config\": []", "'config' is a list or an object"},
+                 {"\"config\": {\"seed\": 3}", "\"config\": []", "'config' is a list or an object"},
+                 {"\"config\": {\"seed\": 3}", "\"config\": {}", "'seed' is missing"},
                  {"{\"format\"", "{{\"format\"", "not valid JSON"}};
     TrainProgress p;
     (void)state;
@@ -77,8 +84,39 @@ static void test_refused(void **state)
     assert_int_equal(read_changed("{", "{", 8, &p), E_CORRUPT); /* another step than the manifest's */
 }
 
+/* The forms of a state whose run began with a model of `layers` layers, for a model of two. */
+static Status read_forms(const char *forms, int layers)
+{
+    Config c = {.model = ""};
+    Model was = {.config.layers = layers}, model = {.config.layers = 2};
+    TrainResume resume = {.dir = (char *)"out/checkpoint-7", .name = (char *)"out/checkpoint-7"};
+    Json *doc = NULL;
+    uint8_t *read = NULL;
+    char origin[33];
+    digest_format(train_origin(&was, ""), origin);
+    char *text = mem_printf("{\"norm_forms\": %s, \"fingerprint\": {\"origin\": \"%s\"}}", forms, origin);
+    assert_ok(js_parse("state.json", text, strlen(text), &doc));
+    resume.state = doc;
+    Status status = start_norm_forms(&c, &model, &resume, NULL, &read);
+    js_free(doc);
+    free(read);
+    free(text);
+    return status;
+}
+
+/* Another number of forms is damage in a state of the same model, and another model otherwise. */
+static void test_forms(void **state)
+{
+    (void)state;
+    assert_ok(read_forms("[0, 1, 0, 1, 0]", 2));
+    assert_int_equal(read_forms("[0, 1, 0]", 2), E_CORRUPT);
+    assert_non_null(strstr(status_message(), "'norm_forms' has 3 values; expected 5 for 2 layers"));
+    assert_int_equal(read_forms("[0, 1, 0]", 1), E_FORMAT);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_good), cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_good), cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_forms)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
