@@ -149,6 +149,14 @@ bool file_is_directory(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+bool file_is_there(int fd, const char *path)
+{
+    struct stat mine, there;
+    if (fstat(fd, &mine) != 0) return true;
+    if (stat(path, &there) != 0) return errno != ENOENT && errno != ENOTDIR; /* a file server may fail */
+    return mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
+}
+
 Status file_size(const char *path, uint64_t *size)
 {
     struct stat st;

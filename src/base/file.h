@@ -61,6 +61,7 @@ void file_open_standard(void);
 
 bool file_exists(const char *path);
 bool file_is_directory(const char *path);
+bool file_is_there(int fd, const char *path); /* false: the open file was removed, or another one has its name */
 Status file_size(const char *path, uint64_t *size);
 Status file_make_directories(const char *path); /* like mkdir -p; new ones are durable */
 /* Whether files can be made in the folder, by making one; what it made, folders too, is removed again. */

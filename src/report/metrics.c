@@ -242,6 +242,12 @@ double metrics_trained(const Metrics *m) { return m->trained[0]; }
 
 double metrics_again(const Metrics *m) { return m->trained[1]; }
 
+const char *metrics_lost(const Metrics *m)
+{
+    if (!file_is_there(m->fd, m->path)) return m->path;
+    return file_is_there(m->eval_fd, m->eval_path) ? NULL : m->eval_path;
+}
+
 void metrics_close(Metrics *m)
 {
     if (!m) return;

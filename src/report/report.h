@@ -56,6 +56,8 @@ Status metrics_join(const char *output_dir, const char *other);
 /* A figure of an evaluation during training: to eval.jsonl and TensorBoard ("eval/dev_matched/accuracy"). Without `m`
    (NULL) it does nothing. */
 Status metrics_eval(Metrics *m, int64_t step, const char *split, const char *metric, double value);
+/* The path of a file that was removed or replaced while it was written; NULL: none. */
+const char *metrics_lost(const Metrics *m);
 void metrics_close(Metrics *m); /* takes NULL */
 
 typedef struct TfEvents TfEvents;

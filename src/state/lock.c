@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -47,13 +46,7 @@ static int lock_until(int fd, double end)
     }
 }
 
-bool lock_there(const FolderLock *lock)
-{
-    struct stat mine, there;
-    if (!lock->open || fstat(lock->fd, &mine) != 0) return true;
-    if (stat(lock->path, &there) != 0) return errno != ENOENT && errno != ENOTDIR; /* a file server may fail */
-    return mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
-}
+bool lock_there(const FolderLock *lock) { return !lock->open || file_is_there(lock->fd, lock->path); }
 
 /* `flags` for open; `log_wait`: warns of a wait, and reports a signal during it as E_STOPPED. */
 static Status take_lock(FolderLock *lock, const char *folder, int flags, double seconds, bool log_wait)

@@ -210,25 +210,47 @@ Status loop_evaluate_if_due(Loop *l)
     return status == E_STOPPED ? loop_stop_if_asked(l) : status;
 }
 
+/* On rank 0 alone, in the folder that is there. */
+static Status save_whole(Loop *l)
+{
+    if (session_scattered(&l->run->session)) return fail(E_FAIL, "this rank does not have the whole state");
+    TRY(loop_save_alone(l));
+    return saving_wait(l->saving);
+}
+
 /* The lock moves to the new folder, so that it is on the folder that is written to. */
 static Status save_in_new_folder(Loop *l)
 {
     Run *run = l->run;
     FolderLock lock;
-    if (session_scattered(&run->session)) return fail(E_FAIL, "this rank does not have the whole state");
+    if (session_scattered(&run->session)) return save_whole(l);
     TRY(lock_take_new(&lock, run->c->output_dir));
     lock_release(&run->lock);
     run->lock = lock;
-    TRY(loop_save_alone(l));
-    return saving_wait(l->saving);
+    return save_whole(l);
 }
 
-/* Ends the run if its output folder is gone: files that are open would be written where nobody looks, and another run
-   could begin in a new folder of that name. */
+static Status check_metrics(Loop *l)
+{
+    const char *lost = l->metrics ? metrics_lost(l->metrics) : NULL;
+    if (!lost) return OK;
+    Status saved = save_whole(l);
+    char *why = saved == OK ? mem_strdup("is saved") : mem_printf("is not saved (%s)", status_message());
+    Status status = fail(E_FAIL,
+                         "%s was removed or replaced while this run wrote to it, and its lines so far are gone. The "
+                         "state of step %lld %s. The same command resumes and writes the lines from there",
+                         lost, (long long)l->progress->step, why);
+    free(why);
+    return status;
+}
+
+/* Ends the run if its output folder or a file of metrics is gone: files that are open would be written where nobody
+   looks, and another run could begin in a new folder of that name. */
 static Status check_output(Loop *l)
 {
     const char *dir = l->run->c->output_dir;
-    if (!ranks_first(l->ranks) || lock_there(&l->run->lock)) return OK;
+    if (!ranks_first(l->ranks)) return OK;
+    if (lock_there(&l->run->lock)) return check_metrics(l);
     if (save_in_new_folder(l) != OK) {
         char *why = mem_strdup(status_message());
         Status status = fail(E_FAIL,

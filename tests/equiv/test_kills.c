@@ -382,12 +382,38 @@ static void test_folder_goes(void **state)
     free(elsewhere);
 }
 
+/* A file of metrics that is removed alone ends the run with 1, its state saved. */
+static void test_metrics_go(void **state)
+{
+    static const char *const files[] = {"metrics.jsonl", "eval.jsonl"};
+    Fixture *f = *state;
+    char *moved = file_join(f->dir, "moved");
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char *path = file_join(moved, files[i]);
+        char *said = mem_printf("moved/%s was removed or replaced while this run wrote to it", files[i]);
+        char *saved = mem_printf("ls -d '%s'/checkpoint-* >/dev/null", moved);
+        if (file_exists(moved)) assert_ok(file_remove_tree(moved));
+        pid_t pid = start_long(f);
+        assert_int_equal(unlink(path), 0);
+        assert_fails_saying(f, pid, said);
+        assert_int_equal(system(saved), 0);
+        free(path);
+        free(said);
+        free(saved);
+    }
+    free(moved);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed_runs_end_the_same), cmocka_unit_test(test_signals_save_and_stop),
-        cmocka_unit_test(test_closed_terminal),          cmocka_unit_test(test_max_time),
-        cmocka_unit_test(test_finished_and_locked),      cmocka_unit_test(test_folder_goes),
+        cmocka_unit_test(test_killed_runs_end_the_same),
+        cmocka_unit_test(test_signals_save_and_stop),
+        cmocka_unit_test(test_closed_terminal),
+        cmocka_unit_test(test_max_time),
+        cmocka_unit_test(test_finished_and_locked),
+        cmocka_unit_test(test_folder_goes),
+        cmocka_unit_test(test_metrics_go),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
