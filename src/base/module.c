@@ -41,16 +41,39 @@ static char *find_module(const char *name, Buf *looked)
     return found;
 }
 
-static void no_memory(void) { mem_exhausted(0); }
+/* ---- what nothing catches in a library in C++ ----
+   Names and layouts are the Itanium ABI's, which every C++ library here has. */
 
-/* C++ libraries then end the process as our own allocations do. oneDNN catches no std::bad_alloc, which would abort.
-   The name is std::set_new_handler's, of every C++ library with the Itanium ABI. */
-static void handle_new(void *handle)
+typedef void (*Terminate)(void);
+
+typedef struct {
+    const void *functions;
+    const char *name;
+} TypeInfo; /* std::type_info */
+
+static const TypeInfo *(*exception_type)(void);
+static Terminate terminate_before;
+
+/* std::bad_alloc and what is derived from it. */
+static void terminate(void)
 {
-    void *found = dlsym(handle, "_ZSt15set_new_handlerPFvvE");
-    void *(*set)(void (*)(void));
-    memcpy(&set, &found, sizeof set);
-    if (set) set(no_memory);
+    const TypeInfo *type = exception_type();
+    if (type && (strcmp(type->name, "St9bad_alloc") == 0 || strcmp(type->name, "St20bad_array_new_length") == 0))
+        mem_exhausted(0);
+    terminate_before();
+}
+
+/* Libraries in C++ that find no memory then end the process as our own allocations do, unless they recover: oneDNN
+   catches no std::bad_alloc, which would abort. */
+static void handle_terminate(void *handle)
+{
+    void *setter = dlsym(handle, "_ZSt13set_terminatePFvvE"), *type = dlsym(handle, "__cxa_current_exception_type");
+    Terminate (*set)(Terminate);
+    memcpy(&set, &setter, sizeof set);
+    memcpy(&exception_type, &type, sizeof exception_type);
+    if (!set || !exception_type) return;
+    Terminate before = set(terminate);
+    if (before != terminate) terminate_before = before;
 }
 
 Status module_load(const char *kind, const char *name, uint64_t abi, const char *advice, void **handle)
@@ -65,7 +88,7 @@ Status module_load(const char *kind, const char *name, uint64_t abi, const char 
     const uint64_t *found = dlsym(*handle, "cairn_module_abi");
     if (!found || *found != abi)
         TRY_DONE(fail(E_USAGE, "%s '%s': %s belongs to another build of cairn; build it again", kind, name, path));
-    handle_new(*handle);
+    handle_terminate(*handle);
 done:
     buf_free(&looked);
     free(path);

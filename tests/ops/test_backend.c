@@ -1,4 +1,5 @@
 /* Opening backends, the entries of their tables, and the memory of a region. */
+#include <dlfcn.h>
 #include <signal.h>
 #include <sys/mman.h>
 
@@ -121,6 +122,43 @@ static void test_regions_too_large(void **state)
     }
 }
 
+static void *library; /* of C++, which a backend loaded */
+
+/* operator new with std::nothrow (any object of that empty type), of more than there is. */
+static int ask_nothrow(void *arg)
+{
+    void *found = dlsym(library, "_ZnwmRKSt9nothrow_t");
+    void *(*new_nothrow)(size_t, const void *);
+    memcpy(&new_nothrow, &found, sizeof found);
+    return new_nothrow(SIZE_MAX / 4, arg) == NULL ? 0 : 1;
+}
+
+static int ask(void *arg)
+{
+    void *found = dlsym(library, "_Znwm");
+    void *(*new_throwing)(size_t);
+    (void)arg;
+    memcpy(&new_throwing, &found, sizeof found);
+    return new_throwing(SIZE_MAX / 4) == NULL;
+}
+
+/* A library in C++ may recover from a lack of memory; where nothing catches its exception the program ends with 76. */
+static void test_memory_of_libraries(void **state)
+{
+    (void)state;
+    Buf errors = {0};
+    for (Backend *b = ops_next(NULL); b; b = ops_next(b)) continue; /* opens all */
+    library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
+    if (!library || TESTING_ASAN) skip(); /* the sanitizer's operator new ends the program itself */
+    int status = testing_child(ask_nothrow, &errors, &errors);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    buf_free(&errors);
+    status = testing_child(ask, NULL, &errors);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 76);
+    assert_non_null(strstr(errors.data, "no memory left"));
+    buf_free(&errors);
+}
+
 static void test_open(void **state)
 {
     (void)state;
@@ -229,10 +267,15 @@ static void test_op_table(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tables_are_whole),  cmocka_unit_test(test_buckets),
-        cmocka_unit_test(test_regions),           cmocka_unit_test(test_guard_pages),
-        cmocka_unit_test(test_regions_too_large), cmocka_unit_test(test_open),
-        cmocka_unit_test(test_refusals),          cmocka_unit_test(test_op_table),
+        cmocka_unit_test(test_tables_are_whole),
+        cmocka_unit_test(test_buckets),
+        cmocka_unit_test(test_regions),
+        cmocka_unit_test(test_guard_pages),
+        cmocka_unit_test(test_regions_too_large),
+        cmocka_unit_test(test_open),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_op_table),
+        cmocka_unit_test(test_memory_of_libraries),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
