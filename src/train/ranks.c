@@ -407,12 +407,12 @@ Status ranks_same(Ranks *r, const char *name, const char *value)
     return status == E_USAGE ? fail(E_FAIL, "ranks that must agree differ: %s", status_message()) : status;
 }
 
-Status ranks_agree(Ranks *r, const Backend *b, Dtype compute, Digest data)
+Status ranks_agree(Ranks *r, const Backend *b, bool one_kind, Dtype compute, Digest data)
 {
     if (!r) return OK;
     char hex[33], backend[BACKEND_DESCRIBE + 16];
     digest_format(data, hex);
-    snprintf(backend, sizeof backend, "%.13s: %s", b->name, b->device ? "" : b->describe);
+    snprintf(backend, sizeof backend, "%.13s: %s", b->name, b->device && !one_kind ? "" : b->describe);
     const CommFact facts[] = {
         {"backend", backend}, {"precision", backend_precision(b, compute)}, {"data and model (by digest)", hex}};
     TRY(ranks_meet(r));

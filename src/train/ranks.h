@@ -87,7 +87,8 @@ Status ranks_least(Ranks *r, int64_t *n);
 /* E_FAIL: ranks differ in `value`, by an error in Cairn or in a machine. */
 Status ranks_same(Ranks *r, const char *name, const char *value);
 /* E_USAGE: ranks differ in backend, in precision, or in `data`, the digest of data and model. All ranks compute the
-   same update, so host backends must have the same libraries and instruction set too. */
-Status ranks_agree(Ranks *r, const Backend *b, Dtype compute, Digest data);
+   same update, so host backends must have the same libraries and instruction set too, and devices the same GPU,
+   libraries and switches where the bits are those of `one_kind` of them. */
+Status ranks_agree(Ranks *r, const Backend *b, bool one_kind, Dtype compute, Digest data);
 
 #endif

@@ -353,7 +353,7 @@ static Status live(Run *r)
     TRY(run_make_plan(r));
     log_plan(r);
     if (task->check_data) TRY(ranks_all(r->ranks, task->check_data(r)));
-    TRY(ranks_agree(r->ranks, r->setup.backend, r->setup.compute, seen_digest(r)));
+    TRY(ranks_agree(r->ranks, r->setup.backend, c->virtual_ranks > 0, r->setup.compute, seen_digest(r)));
     if (c->dry_run) return OK;
     if (r->verify) return verify(r);
     if (r->train) TRY(on_first(r, check_output));

@@ -60,6 +60,13 @@ grep -q "resuming from two/checkpoint-1" two.0 || complain "the run did not resu
 ! grep -q "not bit-exact" two.0 || complain "from Gloo to NCCL: $(grep 'not bit-exact' two.0)"
 same two
 
+# A rank whose device computes in another way would have other bits: refused.
+meet
+one 0 2 kinds "${task[@]}" "${common[@]}" --comm gloo --output-dir kinds
+CAIRN_CUDA_TWO_PASSES=1 one 1 2 kinds "${task[@]}" "${common[@]}" --comm gloo --output-dir kinds
+ended 2
+grep -q "do not agree on backend.*two passes" kinds.0 || complain "devices of two kinds: $(tail -n 1 kinds.0)"
+
 # Without the option the number of ranks changes bits: the comparisons above can fail.
 run gloo 2 plain --virtual-ranks 0
 ! cmp -s one/model.safetensors plain/model.safetensors || complain "the tree has the bits of two ranks' sums"
