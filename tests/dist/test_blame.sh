@@ -80,13 +80,13 @@ blamed() { # the launcher has written its line, or the run was over before the f
 # shellcheck disable=SC2317 # by wait_until
 named_slow() { over || holds launch.out "rank $turn on $host (10.77.0.${host#h}) is slow: "; }
 
-kinds=(kill freeze exit SEGV cut slow)
+kinds=(slow kill freeze exit SEGV cut) # slow first: it takes three windows of two seconds to be named
 alarms=0 # slow ranks that were not slowed down
-faults=0 wrong=0 round=0 worst=0 useful=0 spent=0 at=0 turn=$((RANDOM % 4))
+faults=0 wrong=0 round=0 idle=0 worst=0 useful=0 spent=0 at=0 turn=$((RANDOM % 4))
 deadline=$((SECONDS + ${CAIRN_TEST_SECONDS:-100000}))
 more() { [ "$faults" -lt "$wanted" ] && [ "$SECONDS" -lt "$deadline" ] && [ "$failures" -lt 5 ]; }
 while more; do
-    round=$((round + 1)) out=out$round seen=0 told=0 tries=0
+    round=$((round + 1)) out=out$round seen=0 told=0 tries=0 had=$faults
     begin=$(now)
     rm -f pids/rank*
     starts=()
@@ -150,6 +150,8 @@ while more; do
     echo "$faults faults, $wrong blamed wrongly, $alarms false alarms of slow ranks, $round runs bit-equal; worst recovery $((worst / 1000)).$((worst % 1000 / 100)) s;" \
         "quiet runs would take $((100 * useful / spent)) % of the time" | tee -a "$report"
     rm -rf -- "$out"
+    if [ "$faults" -gt "$had" ]; then idle=0; else idle=$((idle + 1)); fi
+    if [ "$idle" -eq 5 ]; then complain "five runs ended before a fault: CAIRN_TEST_STEPS is too small" && break; fi
 done
 [ "$(snapshots_left)" -eq 0 ] || complain "snapshots remain: $(find "$memory")"
 finish
