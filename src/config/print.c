@@ -99,7 +99,7 @@ static void help_row(const char *name, int width, const char *help, int columns,
 
 static void help_all(int columns, bool styled, Buf *out)
 {
-    enum { COMMAND_COLUMNS = 11, VARIABLE_COLUMNS = 20 };
+    enum { COMMAND_COLUMNS = 11, VARIABLE_COLUMNS = 27 };
     buf_printf(out, "Cairn %s: trains BERT in the memory you have.\n\n", CAIRN_VERSION);
     buf_puts(out, "cairn COMMAND [--config FILE.json] [--flag value]...\n");
     help_title("Commands", styled, out);
