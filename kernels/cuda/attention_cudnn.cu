@@ -148,8 +148,9 @@ Status attention_cudnn(const OpCall *call, const RowCounts *rows)
 
 /* ---- preparing ---- */
 
-/* The plan runs once, on what `spans` holds now: its kernels are loaded at their first use, for which CUDA may wait
-   until the GPU is idle. */
+/* Each of cuDNN's plans runs once, because its kernels are loaded at their first use, for which CUDA may wait until the
+   GPU is idle. That is when memory is still zero, so without sequences: where plans are bound again in training,
+   `spans` may hold bytes of another plan. */
 Status attention_cudnn_prepare(const OpCall *call, const RowCounts *buckets, int n)
 {
     const SdpaPlan *plan;
@@ -162,6 +163,7 @@ Status attention_cudnn_prepare(const OpCall *call, const RowCounts *buckets, int
                         "--micro-batch-tokens, or --attention own",
                         (long long)rows, (long long)width);
         TRY(sdpa_plan(&s, &plan));
+        if (call->in[0].data && !sdpa_has_run(plan)) TRY(attention_cudnn(call, &buckets[i]));
     }
-    return call->in[0].data && n > 0 ? attention_cudnn(call, &buckets[n - 1]) : OK;
+    return OK;
 }

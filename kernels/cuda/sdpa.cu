@@ -25,6 +25,7 @@ struct SdpaPlan {
     std::string why;
     std::vector<int64_t> numbers; /* of the tensors and values that a run passes addresses for */
     float value[SDPA_NUMBERS - SDPA_TENSORS];
+    mutable bool has_run;
 };
 
 static struct {
@@ -204,6 +205,7 @@ Status sdpa_plan(const SdpaShape *s, const SdpaPlan **plan)
 }
 
 size_t sdpa_workspace(const SdpaPlan *plan) { return plan->workspace; }
+bool sdpa_has_run(const SdpaPlan *plan) { return plan->has_run; }
 
 static Status execute_plan(const SdpaPlan *p, const SdpaData *data, Descriptor pack)
 {
@@ -228,6 +230,7 @@ Status sdpa_run(const SdpaPlan *p, const SdpaData *data, void *stream)
     TRY(sdpa_check(sdpa_cudnn.cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack),
                    "making a descriptor"));
     Status status = execute_plan(p, data, pack);
+    p->has_run = true;
     (void)sdpa_cudnn.cudnnBackendDestroyDescriptor(pack);
     return status;
 }

@@ -61,6 +61,7 @@ const char *sdpa_describe(void); /* "cuDNN 9.19.0" */
    head size or a device that it does not do. It is valid until sdpa_close. */
 Status sdpa_plan(const SdpaShape *shape, const SdpaPlan **plan);
 size_t sdpa_workspace(const SdpaPlan *plan);
+bool sdpa_has_run(const SdpaPlan *plan); /* so its kernels are loaded */
 /* In order with the launches on `stream` (cudaStream_t). */
 Status sdpa_run(const SdpaPlan *plan, const SdpaData *data, void *stream);
 #ifdef __cplusplus

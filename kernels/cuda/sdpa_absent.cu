@@ -14,4 +14,5 @@ bool sdpa_is_open(void) { return false; }
 const char *sdpa_describe(void) { return ""; }
 Status sdpa_plan(const SdpaShape *, const SdpaPlan **) { return sdpa_open(0, 0); }
 size_t sdpa_workspace(const SdpaPlan *) { return 0; }
+bool sdpa_has_run(const SdpaPlan *) { return false; }
 Status sdpa_run(const SdpaPlan *, const SdpaData *, void *) { return sdpa_open(0, 0); }

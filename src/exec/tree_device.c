@@ -117,6 +117,7 @@ static Status first_event(void *device, bool *done) { return ((Device *)device)-
 static Status pass_first(Device *d, CommDevice *comm, const CommPass *passes, int n)
 {
     TRY(d->choose_lane(d, DEVICE_LINKS));
+    TRY(d->event_record(d, 0)); /* makes the event */
     Status status = comm_device_pass(comm, passes, n, d->stream(d));
     if (status == OK) status = d->event_record(d, 0);
     if (status == OK) status = comm_device_wait(comm, first_event, d);
