@@ -153,6 +153,17 @@ void fault_record_start(const char *dir, const StartRecord *s)
     fault_record_append(dir, "starts.jsonl", &line);
 }
 
+void fault_record_ended(const char *dir, const char *job)
+{
+    Buf line = {0};
+    buf_puts(&line, "{\"job\": ");
+    buf_json(&line, job);
+    buf_puts(&line, ", \"ended\": true}\n");
+    fault_record_append(dir, "starts.jsonl", &line);
+}
+
+static bool is_of(const Json *line, const char *job) { return strcmp(js_string(js_get(line, "job"), ""), job) == 0; }
+
 typedef struct {
     const char *job;
     StartSums sums;
@@ -162,9 +173,10 @@ static bool take_start(void *context, const Json *line)
 {
     Starts *s = context;
     double start = js_real(js_get(line, "start_s"), 0);
-    if (strcmp(js_string(js_get(line, "job"), ""), s->job) != 0) return true;
+    if (js_get(line, "ended") || !is_of(line, s->job)) return true;
+    s->sums.last = js_real(js_get(line, "time"), 0);
     if (s->sums.count++ == 0) {
-        s->sums.begun = js_real(js_get(line, "time"), 0) - start;
+        s->sums.begun = s->sums.last - start;
         s->sums.trained_s = js_real(js_get(line, "trained_s"), 0);
     }
     s->sums.start_s += start;
@@ -180,19 +192,34 @@ StartSums fault_record_starts(const char *dir, const char *job)
     return s.sums;
 }
 
-static bool take_last_job(void *job, const Json *line)
+typedef struct {
+    const char *job;
+    bool found;
+} Sum;
+
+static bool find_sum(void *context, const Json *line)
 {
-    free(*(char **)job);
-    *(char **)job = mem_strdup(js_string(js_get(line, "job"), ""));
+    Sum *s = context;
+    bool sum = js_get(line, "ended") || js_get(line, "launch_s");
+    s->found = s->found || (sum && is_of(line, s->job));
     return true;
 }
 
-static bool drop_job(void *job, const Json *line)
+bool fault_record_summed(const char *dir, const char *job)
 {
-    char **mine = job;
-    if (!*mine || strcmp(*mine, js_string(js_get(line, "job"), "")) != 0) return true;
-    free(*mine);
-    *mine = NULL;
+    Sum s = {.job = job};
+    int damaged = 0;
+    Status status = read_lines(dir, "starts.jsonl", find_sum, &s, &damaged);
+    if (status == OK) status = read_lines(dir, "launches.jsonl", find_sum, &s, &damaged);
+    if (status != OK) log_debug("%s", status_message());
+    return s.found;
+}
+
+static bool take_last_job(void *job, const Json *line)
+{
+    if (js_get(line, "ended")) return true;
+    free(*(char **)job);
+    *(char **)job = mem_strdup(js_string(js_get(line, "job"), ""));
     return true;
 }
 
@@ -200,8 +227,8 @@ char *fault_record_unsummed(const char *dir)
 {
     char *job = NULL;
     int damaged = 0;
-    Status status = read_lines(dir, "starts.jsonl", take_last_job, &job, &damaged);
-    if (status == OK) status = read_lines(dir, "launches.jsonl", drop_job, &job, &damaged);
-    if (status != OK) log_debug("%s", status_message());
-    return job;
+    if (read_lines(dir, "starts.jsonl", take_last_job, &job, &damaged) != OK) log_debug("%s", status_message());
+    if (!job || !fault_record_summed(dir, job)) return job;
+    free(job);
+    return NULL;
 }

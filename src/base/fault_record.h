@@ -4,6 +4,7 @@
 #ifndef CAIRN_BASE_FAULT_RECORD_H
 #define CAIRN_BASE_FAULT_RECORD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/mem.h"
@@ -55,6 +56,8 @@ void fault_record_append(const char *dir, const char *name, Buf *line);
 
 /* ---- starts.jsonl ---- */
 
+#define LAUNCH_JOB "launch-" /* begins CAIRN_JOB under `cairn launch` */
+
 typedef struct {
     const char *job;  /* CAIRN_JOB, which each `cairn launch` makes */
     double time;      /* when training began, by clock_wall */
@@ -64,17 +67,22 @@ typedef struct {
     double again_s;   /* in training behind that step before, which was lost */
 } StartRecord;
 void fault_record_start(const char *dir, const StartRecord *s);
+/* Notes that a launcher has ended that needs no line of launches.jsonl. */
+void fault_record_ended(const char *dir, const char *job);
 
 /* The starts of a launcher, summed. */
 typedef struct {
     int count;
     double begun;     /* clock_wall at the first start's begin */
+    double last;      /* clock_wall when training began last */
     double trained_s; /* before the first */
     double start_s, again_s;
 } StartSums;
 StartSums fault_record_starts(const char *dir, const char *job);
-/* The job of the last start where no line of launches.jsonl has it, because its launcher was killed or still runs; else
-   NULL. The caller frees it. */
+/* True: the launcher of this job has ended, or a line of launches.jsonl has it. */
+bool fault_record_summed(const char *dir, const char *job);
+/* The job of the last start where that is false, because its launcher was killed or still runs; else NULL. The caller
+   frees it. */
 char *fault_record_unsummed(const char *dir);
 
 #endif

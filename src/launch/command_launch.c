@@ -131,6 +131,7 @@ static void watch_ranks(Launch *l)
     while (l->fleet.running > 0) {
         fleet_turn(&l->fleet, l->signals, 0.25, launch_silence(l));
         launch_take_signals(l);
+        faults_turn(l);
         end_failed_ranks(l);
     }
 }
@@ -276,10 +277,11 @@ static Status check_command(Launch *l)
 static void name_job(Launch *l)
 {
     static const char *const numbers[][2] = {{"SLURM_JOB_ID", "slurm"}, {"PBS_JOBID", "pbs"}, {"JOB_ID", "job"}};
-    snprintf(l->job, sizeof l->job, "launch-%d-%.0f", (int)getpid(), clock_wall());
+    snprintf(l->job, sizeof l->job, LAUNCH_JOB "%d-%.0f", (int)getpid(), clock_wall());
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         const char *number = getenv(numbers[i][0]);
-        if (number && *number) snprintf(l->job, sizeof l->job, "%s-%.40s-%d", numbers[i][1], number, (int)getpid());
+        if (number && *number)
+            snprintf(l->job, sizeof l->job, LAUNCH_JOB "%s-%.38s-%d", numbers[i][1], number, (int)getpid());
     }
     for (char *p = l->job; *p; p++)
         if (*p == '/' || *p == ' ') *p = '_';

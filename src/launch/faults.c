@@ -45,12 +45,12 @@ static void write_fault(const Launch *l, const Outcome *o, double ending)
     fault_record_append(l->output_dir, "faults.jsonl", &line);
 }
 
-/* Seconds since 1970 of the last step's line; 0: there is none. */
+/* Seconds since 1970 of the last step's line (what cuts lines keeps the time); 0: there is none. */
 static double last_step_time(const char *dir)
 {
     char *path = file_join(dir, "metrics.jsonl");
     struct stat info;
-    bool there = stat(path, &info) == 0;
+    bool there = stat(path, &info) == 0 && info.st_size > 0;
     free(path);
     return there ? (double)info.st_mtim.tv_sec + 1e-9 * (double)info.st_mtim.tv_nsec : 0;
 }
@@ -70,24 +70,39 @@ static void write_launch(const char *dir, const char *job, double time, int faul
     fault_record_append(dir, "launches.jsonl", &line);
 }
 
-/* Sums up the last command where its launcher was killed, from what its ranks left, until the last step. */
-static void complete_killed(const char *dir)
+/* Sums up the last command where its launcher was killed or still runs, until its last step or start. */
+static void sum_up_last(Launch *l)
 {
-    char *job = fault_record_unsummed(dir);
-    if (!job) return;
-    StartSums starts = fault_record_starts(dir, job);
-    double end = last_step_time(dir);
-    FaultSeconds x = {.launch_s = fmax(0, end - starts.begun),
-                      .trained_s = fmax(0, trained(dir) - starts.trained_s),
-                      .start_s = starts.start_s,
-                      .again_s = starts.again_s};
-    write_launch(dir, job, end, -1, &x);
-    free(job);
+    const char *dir = l->output_dir;
+    KilledLaunch *last = &l->faults.last;
+    last->job = fault_record_unsummed(dir);
+    if (!last->job) return;
+    StartSums starts = fault_record_starts(dir, last->job);
+    last->end = fmax(last_step_time(dir), starts.last);
+    last->seconds = (FaultSeconds){.launch_s = fmax(0, last->end - starts.begun),
+                                   .trained_s = fmax(0, trained(dir) - starts.trained_s),
+                                   .start_s = starts.start_s,
+                                   .again_s = starts.again_s};
+}
+
+static void drop_last(KilledLaunch *last)
+{
+    free(last->job);
+    *last = (KilledLaunch){0};
+}
+
+void faults_turn(Launch *l)
+{
+    KilledLaunch *last = &l->faults.last;
+    if (!last->job || fault_record_starts(l->output_dir, l->job).count == 0) return;
+    if (!fault_record_summed(l->output_dir, last->job))
+        write_launch(l->output_dir, last->job, last->end, -1, &last->seconds);
+    drop_last(last);
 }
 
 void faults_begin(Launch *l)
 {
-    complete_killed(l->output_dir);
+    sum_up_last(l);
     l->faults.trained_before = l->faults.trained = trained(l->output_dir);
 }
 
@@ -105,7 +120,7 @@ void faults_add(Launch *l, const Outcome *o)
     write_fault(l, o, ending);
 }
 
-/* A run without faults needs no lines. */
+/* A run without faults needs no lines of launches.jsonl. */
 static bool has_faults(const char *dir)
 {
     char *faults = file_join(dir, "faults.jsonl"), *launches = file_join(dir, "launches.jsonl");
@@ -123,14 +138,20 @@ void faults_end(Launch *l)
     StartSums starts = fault_record_starts(l->output_dir, l->job);
     f->launches = 1;
     x->launch_s = clock_monotonic() - l->begun;
-    x->trained_s = fmin(fmax(0, trained(l->output_dir) - l->faults.trained_before), x->launch_s);
+    if (starts.count > 0) /* else the steps are another command's */
+        x->trained_s = fmin(fmax(0, trained(l->output_dir) - l->faults.trained_before), x->launch_s);
     x->start_s = starts.start_s;
     x->again_s = starts.again_s;
-    if (has_faults(l->output_dir)) write_launch(l->output_dir, l->job, clock_wall(), f->count, x);
+    bool summed = fault_record_summed(l->output_dir, l->job); /* by one that began between two starts */
+    if (!summed && has_faults(l->output_dir))
+        write_launch(l->output_dir, l->job, clock_wall(), f->count, x);
+    else if (!summed && starts.count > 0)
+        fault_record_ended(l->output_dir, l->job);
     if (f->count > 0) {
         fault_record_text(f, &text);
         log_info("%s. Each fault is a line in %s/faults.jsonl", text.data, l->output_dir);
     }
     buf_free(&text);
     fault_record_free(f);
+    drop_last(&l->faults.last);
 }

@@ -86,6 +86,13 @@ void output_line(Output *o, int rank, const char *host, int stream, const char *
 void output_last(Output *o, int rank, const char *host);
 void output_close(Output *o);
 
+/* The last command before this one, as if its launcher was killed. */
+typedef struct {
+    char *job;  /* NULL: it was summed up */
+    double end; /* clock_wall */
+    FaultSeconds seconds;
+} KilledLaunch;
+
 /* The faults of a job so far. */
 typedef struct {
     FaultRecord record;    /* of this command */
@@ -93,6 +100,7 @@ typedef struct {
     double trained;        /* by the last start */
     double start_began;    /* clock_wall of the start that runs */
     int fruitless;         /* starts in succession whose training did not advance */
+    KilledLaunch last;
 } Faults;
 
 /* A `cairn launch`. */
@@ -128,8 +136,10 @@ typedef struct {
 /* Finds the outcome; marks lost hosts. */
 void outcome_find(Launch *l, Outcome *o);
 /* Records the outcome of a start if it is a fault, and prints a summary at the job's end. faults_end_start counts
-   starts without progress. */
+   starts without progress. faults_turn sums up the last command once a rank of this one trains, and so holds the
+   folder's lock. */
 void faults_begin(Launch *l);
+void faults_turn(Launch *l);
 void faults_add(Launch *l, const Outcome *o);
 void faults_end_start(Launch *l);
 void faults_end(Launch *l);

@@ -119,7 +119,7 @@ static void record_start(const Loop *l)
 {
     const char *job = getenv("CAIRN_JOB");
     bool again = strcmp(l->run->c->resume, "never") != 0;
-    if (!job || !*job) return;
+    if (!job || !str_starts_with(job, LAUNCH_JOB)) return;
     fault_record_start(l->run->c->output_dir, &(StartRecord){.job = job,
                                                              .time = clock_wall(),
                                                              .step = l->progress->step,

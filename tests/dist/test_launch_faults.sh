@@ -109,16 +109,39 @@ done
 holds report.out "faults of killed: 2 faults: rank 1 on localhost (1), rank 2 on localhost (1). Effective share of time" ||
     complain "cairn report does not name the faults: $(cat report.out)"
 
-# ---- the launcher is killed: its ranks save and end, and the next launcher sums it up ----
-begin -- "${glue[@]}" --max-steps 500 --output-dir orphan
+# ---- a run that was stopped, and continued, had no faults; a rank that has CAIRN_JOB by hand has no launcher ----
+begin -- "${glue[@]}" --max-steps 100000 --output-dir stopped
+wait_until 60 under_way stopped || complain "the run does not begin: $(cat launch.out)"
+kill -TERM "$launcher"
+ended 75 20
+begin -- "${glue[@]}" --max-steps "$(($(wc -l <stopped/metrics.jsonl) + 2))" --override --output-dir stopped
+ended 0 30
+"$CAIRN_BINARY" report stopped --output-dir stopped-report >report.out || complain "cairn report fails"
+[ ! -e stopped/launches.jsonl ] && ! holds report.out "faults of stopped" ||
+    complain "a run without faults: $(cat stopped/launches.jsonl report.out)"
+[ "$(grep -c '"ended": true' stopped/starts.jsonl)" -eq 2 ] || complain "starts.jsonl: $(cat stopped/starts.jsonl)"
+CAIRN_JOB=hand "$CAIRN_BINARY" "${glue[@]}" --max-steps 1 --output-dir hand >hand.out 2>&1 || complain "$(cat hand.out)"
+[ ! -e hand/starts.jsonl ] || complain "a launcher that there is not: $(cat hand/starts.jsonl)"
+
+# ---- a start without a step has no last step from which the launcher could have noticed the fault ----
+CAIRN_TEST_AT='step1-1=kill' begin -- "${glue[@]}" --max-steps 3 --output-dir stepless
+ended 77 30
+[ "$(sums stepless/launches.jsonl notice_s) $(losses stepless | wc -l)" = "0.000 0" ] ||
+    complain "a start without a step: $(cat stepless/launches.jsonl)"
+
+# ---- the launcher is killed: its ranks save and end, and the next launcher sums it up, but not one that its folder's
+# lock refuses while it runs ----
+begin -- "${glue[@]}" --max-steps 100000 --output-dir orphan
 wait_until 60 under_way orphan || complain "the run does not begin: $(cat launch.out)"
+env -u CAIRN_TEST_PROGRAM "$CAIRN_BINARY" launch --ranks 1 -- "${glue[@]}" --max-steps 9 --output-dir orphan >refused.out 2>&1 &&
+    complain "a second launch was not refused: $(cat refused.out)"
 kill -KILL "$launcher"
 for pid in pids/*; do wait_until 60 gone "$(cat "$pid")" || complain "$pid goes on without its launcher"; done
 wait "$launcher"
 resumed=$(wc -l <orphan/metrics.jsonl)
 begin -- "${glue[@]}" --max-steps "$((resumed + 2))" --override --output-dir orphan
 ended 0 30
-grep -q '"killed": true' orphan/launches.jsonl && [ "$(wc -l <orphan/launches.jsonl)" -eq 2 ] ||
+grep -q '"killed": true' orphan/launches.jsonl && [ "$(wc -l <orphan/launches.jsonl)" -eq 3 ] ||
     complain "launches.jsonl after a killed launcher: $(cat orphan/launches.jsonl)"
 awk -v a="$(sums orphan/launches.jsonl trained_s)" -v b="$(tail -n 1 orphan/metrics.jsonl | grep -o '"trained_s.*')" \
     'BEGIN { sub(/.*: /, "", b); exit !(a > 0 && (a - b) ^ 2 < 1e-4) }' || complain "seconds of training: $(cat orphan/launches.jsonl)"
