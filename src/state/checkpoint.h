@@ -133,6 +133,9 @@ typedef struct {
 /* All folders in `out` with a checkpoint's name, whole or not. A missing `out` gives none. */
 Status checkpoint_find(const char *out, CheckpointList *list);
 void checkpoint_list_free(CheckpointList *list); /* takes a zeroed one */
+/* Moves a checkpoint from another folder into `out`, unless that has a whole one of the same step, or has a damaged one
+   and this one is damaged too. */
+Status checkpoint_move(const CheckpointInfo *from, const char *out, bool *moved);
 
 /* One checkpoint into the flat space. `m` and `v` may both be NULL: optimizer.safetensors is then not opened. Gaps and
    the vocabulary's pad rows are 0. `state` (may be NULL) gets state.json's text. A failure leaves the arrays and

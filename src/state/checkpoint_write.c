@@ -145,6 +145,34 @@ static Status rename_into_place(const char *temporary, const char *path, const c
     return file_rename(temporary, path);
 }
 
+Status checkpoint_move(const CheckpointInfo *from, const char *out, bool *moved)
+{
+    Status status = OK;
+    Existing existing = ABSENT;
+    char *path = checkpoint_path(out, from->step, ""), *aside = checkpoint_path(out, from->step, ".old");
+    *moved = false;
+    if (file_exists(path)) {
+        status = checkpoint_verify(path, NULL, NULL);
+        if (status != E_CORRUPT) goto done;
+        status = checkpoint_verify(from->path, NULL, NULL);
+        if (status == E_CORRUPT) {
+            status = OK;
+            goto done;
+        }
+        TRY_DONE(status);
+        if (has_manifest(path))
+            TRY_DONE(checkpoint_remove(out, &(CheckpointInfo){.step = from->step, .path = path}));
+        else
+            existing = FOREIGN;
+    }
+    TRY_DONE(rename_into_place(from->path, path, aside, existing));
+    *moved = true;
+done:
+    free(path);
+    free(aside);
+    return status;
+}
+
 /* Removes all but the `keep` newest. Steps beyond the one just saved belong to a run that took another course. */
 static Status remove_older(const char *out, int64_t step, int keep)
 {

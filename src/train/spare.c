@@ -1,10 +1,14 @@
 #include "train/spare.h"
 
-#include <inttypes.h>
+#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "report/report.h"
 #include "state/checkpoint.h"
+
+#define JOINED ".joined" /* OUT has the contents */
 
 static char *spare_parent(const char *out) { return file_join(out, "survivors"); }
 
@@ -37,58 +41,88 @@ static int64_t saved_in(const char *folder, int64_t least)
     return step;
 }
 
+/* Folders called <n><suffix>; others are not Cairn's. */
+static Status find_folders(const char *parent, const char *suffix, FileList *list)
+{
+    int kept = 0;
+    *list = (FileList){0};
+    if (!file_is_directory(parent)) return OK;
+    TRY(file_list(parent, list));
+    for (int i = 0; i < list->count; i++) {
+        char *path = list->paths[i];
+        const char *name = file_basename(path);
+        size_t digits = strspn(name, "0123456789");
+        if (digits > 0 && strcmp(name + digits, suffix) == 0 && file_is_directory(path))
+            list->paths[kept++] = path;
+        else
+            free(path);
+    }
+    list->count = kept;
+    return OK;
+}
+
 int64_t spare_saved(const char *out, int64_t least)
 {
     char *parent = spare_parent(out);
-    FileList folders = {0};
+    FileList folders;
     int64_t step = saved_in(out, least);
-    if (file_list(parent, &folders) != OK) log_debug("%s", status_message());
+    if (find_folders(parent, "", &folders) != OK) log_debug("%s", status_message());
     for (int i = 0; i < folders.count && step < 0; i++) step = saved_in(folders.paths[i], least);
     file_list_free(&folders);
     free(parent);
     return step;
 }
 
-/* A step that OUT has already is the same state. */
 static Status move_checkpoints(const char *out, const char *folder)
 {
     CheckpointList list = {0};
     Status status = OK;
     TRY(checkpoint_find(folder, &list));
     for (int i = 0; i < list.count && status == OK; i++) {
-        char *to = file_join(out, file_basename(list.items[i].path));
-        if (!file_exists(to)) {
-            status = file_rename(list.items[i].path, to);
-            if (status == OK) log_info("%s is moved to %s: survivors of a lost rank saved it", list.items[i].path, to);
-        }
-        free(to);
+        bool moved;
+        status = checkpoint_move(&list.items[i], out, &moved);
+        if (status == OK && moved)
+            log_info("%s is moved to %s: survivors of a lost rank saved it", list.items[i].path, out);
     }
     checkpoint_list_free(&list);
     return status;
 }
 
-/* Survivors may still write there. */
+/* The lock waits for survivors that still write. The folder is only renamed under it: on NFS a folder cannot be removed
+   while a file in it is open. */
 static Status join_folder(const char *out, const char *folder)
 {
     FolderLock lock = {0};
     Status status = OK;
-    TRY(lock_take(&lock, folder));
+    char *joined = mem_printf("%s" JOINED, folder);
+    TRY_DONE(lock_take(&lock, folder));
     TRY_DONE(move_checkpoints(out, folder));
     TRY_DONE(metrics_join(out, folder));
-    TRY_DONE(file_remove_tree(folder));
+    if (file_remove_tree(joined) != OK || file_rename(folder, joined) != OK) log_debug("%s", status_message());
 done:
     lock_release(&lock);
+    free(joined);
     return status;
+}
+
+static void remove_joined(const char *parent)
+{
+    FileList joined;
+    if (find_folders(parent, JOINED, &joined) != OK) log_debug("%s", status_message());
+    for (int i = 0; i < joined.count; i++)
+        if (file_remove_tree(joined.paths[i]) != OK) log_debug("%s", status_message());
+    if (rmdir(parent) != 0 && errno != ENOENT) log_debug("%s: cannot remove: %m", parent);
+    file_list_free(&joined);
 }
 
 Status spare_join(const char *out)
 {
     char *parent = spare_parent(out);
-    FileList folders = {0};
+    FileList folders;
     Status status = OK;
-    TRY_DONE(file_list(parent, &folders));
+    TRY_DONE(find_folders(parent, "", &folders));
     for (int i = 0; i < folders.count; i++) TRY_DONE(join_folder(out, folders.paths[i]));
-    if (file_exists(parent)) TRY_DONE(file_remove_tree(parent));
+    remove_joined(parent);
 done:
     file_list_free(&folders);
     free(parent);

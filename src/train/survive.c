@@ -135,8 +135,6 @@ static Status take_folder(Survivor *s)
         status = s->team.deaf ? spare_take(&s->lock, out, LOCK_MOST, LOCK_MOST, 1, &s->place)
                               : spare_take(&s->lock, out, LOCK_WAIT, 0, ranks_size(s->run->ranks), &s->place);
     s->folder = spare_path(out, s->place);
-    if (status == OK && s->place != SPARE_NONE)
-        log_warn("%s is in use by a process that does not answer; this rank saves in %s", out, s->folder);
     return status;
 }
 
@@ -150,6 +148,7 @@ static void lead(Survivor *s, SurviveSave save, void *context, bool *done)
         buf_printf(&s->why, "Nothing is saved: %s", status_message());
         return;
     }
+    bool told = s->place == SPARE_NONE;
     test_at("lead", ranks_rank(run->ranks));
     team_hear_again(&s->team);
     for (;;) {
@@ -159,6 +158,8 @@ static void lead(Survivor *s, SurviveSave save, void *context, bool *done)
             return;
         }
         if ((!locked || s->scattered) && saved_already(s)) return;
+        if (!told) log_warn("%s is in use by another process; this rank saves in %s", run->c->output_dir, s->folder);
+        told = true;
         *done = save_with_team(s, save, context) == OK;
         if (*done || !s->scattered || members == 1) break;
         log_warn("%s; this rank tries again without them", status_message());
