@@ -181,14 +181,13 @@ Status train_compare(const Config *config, const char *fingerprint, const TrainR
 
 /* Checkpoints of other precisions lack a scale, which then begins as in a new run. A fixed scale comes from the flag.
  */
-static Status load_scaling(const Json *state, Session *s)
+static Status load_scaling(const TrainResume *r, Session *s)
 {
-    const Json *stored = js_get(state, "loss_scale");
-    if (!stored) return OK;
+    const Json *stored = js_get(r->state, "loss_scale");
     LossScaling scaling = {.scale = (float)js_real(js_get(stored, "scale"), 0),
                            .good = (int32_t)js_int(js_get(stored, "good"), 0),
-                           .skipped = js_int(js_get(stored, "skipped"), 0)};
-    if (!session_scale_is_dynamic(s) || !js_get(stored, "scale")) scaling.scale = s->scaling.scale;
+                           .skipped = r->progress.batch - r->progress.step};
+    if (!session_scale_is_dynamic(s) || !stored) scaling.scale = s->scaling.scale;
     return session_set_scaling(s, scaling);
 }
 
@@ -223,7 +222,7 @@ Status train_load(TrainResume *r, Session *s)
     int64_t sets = kfac_sets(k) > 0 && ranks_first(ranks) ? kfac_sets(k) * k->packed.size : 0;
     float *packed = sets ? mem_array((size_t)sets, sizeof *packed) : NULL;
     Status status = OK;
-    TRY_DONE(load_scaling(r->state, s));
+    TRY_DONE(load_scaling(r, s));
     if (r->memory.set.generation) {
         TRY_DONE(recover_load(&r->memory, s, packed));
         persist_free(&r->memory); /* unmaps the snapshots as soon as possible */

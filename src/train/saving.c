@@ -19,8 +19,9 @@ void saving_state(const Run *run, Buf *out)
 {
     const Session *s = &run->session;
     const TrainProgress *p = &run->progress;
-    buf_printf(out, "{\"format\": %d, \"step\": %lld, \"batch\": %lld, \"finished\": %s,\n", SAVING_FORMAT,
-               (long long)p->step, (long long)p->batch, p->finished ? "true" : "false");
+    buf_printf(out, "{\"format\": %d, \"step\": %lld, \"batch\": %lld, \"skipped\": %lld, \"finished\": %s,\n",
+               SAVING_FORMAT, (long long)p->step, (long long)p->batch, (long long)(p->batch - p->step),
+               p->finished ? "true" : "false");
     buf_puts(out, " \"loss_sum\": ");
     buf_double(out, p->loss_sum);
     buf_puts(out, ", \"last_loss\": ");
@@ -35,9 +36,7 @@ void saving_state(const Run *run, Buf *out)
     if (s->scaling.scale > 0) {
         buf_puts(out, " \"loss_scale\": {\"scale\": ");
         buf_double(out, (double)s->scaling.scale);
-        buf_printf(out, ", \"good\": %d, \"skipped\": %lld},\n", s->scaling.good, (long long)s->scaling.skipped);
-    } else if (p->batch > p->step) { /* skipped in fp16, before --override */
-        buf_printf(out, " \"loss_scale\": {\"skipped\": %lld},\n", (long long)(p->batch - p->step));
+        buf_printf(out, ", \"good\": %d},\n", s->scaling.good);
     }
     buf_printf(out, " \"fingerprint\": %s,\n \"config\": %s}\n", run->fingerprint.data, run->config_json.data);
 }

@@ -42,16 +42,23 @@ static Status read_number(const char *name, const Json *doc, const char *key, do
     return good ? OK : refuse(name, key, found, "a number or null");
 }
 
-/* `skipped` gets the updates that were skipped. A state of another precision has them alone, after fp16. */
-static Status check_scale(const char *name, const Json *doc, int64_t *skipped)
+/* Updates and skipped updates. States of 0.1.0 lack `skipped`; in fp16 they count the skipped updates since the last
+   change to fp16. */
+static Status read_batch(const char *name, const Json *doc, int64_t step, int64_t *batch)
+{
+    const Json *scale = js_get(doc, "loss_scale");
+    bool old = !js_get(doc, "skipped");
+    int64_t skipped = 0;
+    if (!old || scale) TRY(read_count(name, old ? scale : doc, "skipped", 0, MOST, &skipped));
+    return read_count(name, doc, "batch", step + skipped, old ? MOST : step + skipped, batch);
+}
+
+static Status check_scale(const char *name, const Json *doc)
 {
     const Json *stored = js_get(doc, "loss_scale"), *scale = js_get(stored, "scale");
     double value = js_real(scale, 0);
     int64_t ignored;
-    *skipped = 0;
     if (!stored) return OK;
-    TRY(read_count(name, stored, "skipped", 0, MOST, skipped));
-    if (!scale && *skipped > 0) return OK;
     if (!(value >= (double)LOSS_SCALE_LEAST && value <= (double)LOSS_SCALE_MOST))
         return refuse(name, "scale", scale, "1 to 2^32");
     return read_count(name, stored, "good", 0, INT32_MAX, &ignored);
@@ -71,15 +78,15 @@ static Status check(const char *name, const Json *doc, int64_t step, TrainProgre
 {
     const Json *finished = js_get(doc, "finished"), *config = js_get(doc, "config"),
                *fingerprint = js_get(doc, "fingerprint");
-    int64_t format = js_int(js_get(doc, "format"), -1), skipped, seed;
+    int64_t format = js_int(js_get(doc, "format"), -1), seed;
     if (format != SAVING_FORMAT)
         return fail(E_CORRUPT,
                     "%s: expected a state.json of format %d, found format %lld (-1: none): damaged, or written by "
                     "another version",
                     name, SAVING_FORMAT, (long long)format);
     TRY(read_count(name, doc, "step", step, step, &p->step));
-    TRY(check_scale(name, doc, &skipped));
-    TRY(read_count(name, doc, "batch", step + skipped, step + skipped, &p->batch));
+    TRY(read_batch(name, doc, step, &p->batch));
+    TRY(check_scale(name, doc));
     if (js_kind(finished) != JSON_KIND_BOOL) return refuse(name, "finished", finished, "true or false");
     p->finished = js_bool(finished, false);
     TRY(read_number(name, doc, "loss_sum", &p->loss_sum));

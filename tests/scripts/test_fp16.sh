@@ -73,8 +73,9 @@ done
 run 1 diverges --precision fp16 --learning-rate 100 --warmup 0 --schedule constant
 says "step 2: the gradient is not finite even at loss scale 1, the minimum (16 updates were skipped" \
     "the first value that is not finite is in tensor" "The last good state, step 1, is saved in diverges"
-grep -q '"loss_scale": {"scale": 1, "good": 0, "skipped": 16}' diverges/checkpoint-1/state.json ||
-    complain "the saved state has another loss scale: $(grep loss_scale diverges/checkpoint-1/state.json)"
+grep -q '"loss_scale": {"scale": 1, "good": 0}' diverges/checkpoint-1/state.json &&
+    [ "$(json_number diverges/checkpoint-1/state.json skipped)" -eq 16 ] ||
+    complain "the saved state has another loss scale: $(cat diverges/checkpoint-1/state.json)"
 
 # A fixed scale skips nothing.
 run 0 fixed --precision fp16 --loss-scale 1024

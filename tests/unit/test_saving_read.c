@@ -4,9 +4,10 @@
 #include "train/start.h"
 
 static const char *const good =
-    "{\"format\": 1, \"step\": 7, \"batch\": 9, \"finished\": false, \"loss_sum\": 8.5, \"last_loss\": 1, "
-    "\"best_metric\": null, \"best_step\": 0, \"evaluated\": 7, \"evaluated_samples\": 30, \"norm_forms\": [0, 1, 0], "
-    "\"loss_scale\": {\"scale\": 1024, \"good\": 5, \"skipped\": 2}, \"fingerprint\": {}, \"config\": {\"seed\": 3}}";
+    "{\"format\": 1, \"step\": 7, \"batch\": 9, \"skipped\": 2, \"finished\": false, \"loss_sum\": 8.5, "
+    "\"last_loss\": 1, \"best_metric\": null, \"best_step\": 0, \"evaluated\": 7, \"evaluated_samples\": 30, "
+    "\"norm_forms\": [0, 1, 0], "
+    "\"loss_scale\": {\"scale\": 1024, \"good\": 5}, \"fingerprint\": {}, \"config\": {\"seed\": 3}}";
 
 /* The good text with one part replaced. */
 static void change(Buf *text, const char *from, const char *to)
@@ -38,8 +39,39 @@ static void test_good(void **state)
     assert_true(p.loss_sum == 8.5 && p.last_loss == 1 && p.best_metric != p.best_metric);
     assert_ok(read_changed(" \"evaluated_samples\": 30,", "", 7, &p));
     assert_true(p.evaluated_samples == -1);
-    assert_ok(read_changed("\"scale\": 1024, \"good\": 5, ", "", 7, &p)); /* after fp16, in another precision */
+    assert_ok(read_changed("\"loss_scale\": {\"scale\": 1024, \"good\": 5}, ", "", 7, &p)); /* fp32 after fp16 */
     assert_true(p.batch == 9);
+}
+
+/* States of 0.1.0 have no count of skipped updates but that of their own time in fp16. */
+static void test_old(void **state)
+{
+    static const struct {
+        int batch;
+        const char *scale;
+        Status status;
+    } cases[] = {{7, "", OK},
+                 {9, "", OK}, /* fp32 after fp16 */
+                 {6, "", E_CORRUPT},
+                 {9, "\"loss_scale\": {\"scale\": 8, \"good\": 5, \"skipped\": 2}, ", OK},
+                 {12, "\"loss_scale\": {\"scale\": 8, \"good\": 5, \"skipped\": 2}, ", OK}, /* fp16, fp32, fp16 */
+                 {8, "\"loss_scale\": {\"scale\": 8, \"good\": 5, \"skipped\": 2}, ", E_CORRUPT}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Buf text = {0};
+        Json *doc = NULL;
+        TrainProgress p;
+        buf_printf(
+            &text,
+            "{\"format\": 1, \"step\": 7, \"batch\": %d, \"finished\": false, \"loss_sum\": 8.5, \"last_loss\": 1, "
+            "\"best_metric\": null, \"best_step\": 0, \"evaluated\": 7, \"norm_forms\": [0], "
+            "%s\"fingerprint\": {}, \"config\": {\"seed\": 3}}",
+            cases[i].batch, cases[i].scale);
+        assert_int_equal(saving_read("out/checkpoint-7", &text, 7, &doc, &p), cases[i].status);
+        if (cases[i].status == OK) assert_int_equal(p.batch, cases[i].batch);
+        js_free(doc);
+        buf_free(&text);
+    }
 }
 
 static void test_refused(void **state)
@@ -52,8 +84,8 @@ static void test_refused(void **state)
                  {"\"batch\": 9", "\"batch\": 16.5", "'batch' is 16.5"},
                  {"\"batch\": 9", "\"batch\": 6", "'batch' is 6"},
                  {"\"batch\": 9", "\"batch\": 10", "'batch' is 10"},
-                 {"\"loss_scale\": {\"scale\": 1024, \"good\": 5, \"skipped\": 2}, ", "",
-                  "'batch' is 9; expected a whole number from 7 to 7"},
+                 {"\"skipped\": 2", "\"skipped\": 1", "'batch' is 9; expected a whole number from 8 to 8"},
+                 {"\"skipped\": 2, ", "", "'skipped' is missing"}, /* old in fp16: `loss_scale` would have it */
                  {"\"batch\": 9", "\"batch\": 9223372036854775807", "'batch' is 9223372036854775807"},
                  {"\"step\": 7", "\"step\": 8", "'step' is 8; expected a whole number from 7 to 7"},
                  {"\"step\": 7", "\"step\": \"7\"", "'step' is \"7\""},
@@ -68,7 +100,7 @@ static void test_refused(void **state)
                  {"\"scale\": 1024", "\"scale\": 0.5", "'scale' is 0.5"},
                  {"\"good\": 5", "\"good\": 2147483648", "'good' is 2147483648"},
                  {"\"skipped\": 2", "\"skipped\": -1", "'skipped' is -1"},
-                 {"\"scale\": 1024, \"good\": 5, \"skipped\": 2", "\"skipped\": 0", "'scale' is missing"},
+                 {"\"scale\": 1024, ", "", "'scale' is missing"},
                  {"\"fingerprint\": {}", "\"fingerprint\": 1", "'fingerprint' is 1"},
                  {"\"config\": {\"seed\": 3}", "\"config\": []", "'config' is a list or an object"},
                  {"\"config\": {\"seed\": 3}", "\"config\": {}", "'seed' is missing"},
@@ -116,7 +148,7 @@ static void test_forms(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_good), cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_forms)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_good), cmocka_unit_test(test_old),
+                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_forms)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
