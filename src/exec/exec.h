@@ -126,10 +126,11 @@ Status exec_virtual_stats(const Exec *e, Stats *stats);
 /* ---- sums of virtual ranks over several ranks, from GPU to GPU (tree_device.c) ---- */
 
 /* NCCL connects two ranks, and takes memory for it, at their first message, in which each waits for the other: one byte
-   for each of `passes`, whose x and bytes are not read. All ranks of a pass call it. */
-Status exec_connect_devices(Device *d, CommDevice *comm, const CommPass *passes, int n);
-/* Collective on `comm`: each rank to each other one. */
-Status exec_connect_all(Device *d, CommDevice *comm);
+   for each of `passes`, whose x and bytes are not read. All ranks of a pass call it. `room`: n bytes of the device's
+   memory, which all ranks have before one of them calls. */
+Status exec_connect_devices(Device *d, CommDevice *comm, const CommPass *passes, int n, void *room);
+/* Collective on `comm`: each rank to each other one. `room`: two bytes for each rank of `comm`. */
+Status exec_connect_all(Device *d, CommDevice *comm, void *room);
 
 /* An array to which virtual ranks add: gradients, or K-FAC's statistics. In the backend's memory. */
 typedef struct {

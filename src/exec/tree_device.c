@@ -125,28 +125,23 @@ static Status pass_first(Device *d, CommDevice *comm, const CommPass *passes, in
     return status == OK ? d->choose_lane(d, 0) : status;
 }
 
-Status exec_connect_devices(Device *d, CommDevice *comm, const CommPass *passes, int n)
+Status exec_connect_devices(Device *d, CommDevice *comm, const CommPass *passes, int n, void *room)
 {
     CommPass *own = mem_array((size_t)n, sizeof *own);
-    void *x = NULL;
-    Status status = OK;
-    TRY_DONE(d->alloc(d, (size_t)n, &x));
-    for (int i = 0; i < n; i++) own[i] = (CommPass){passes[i].send, passes[i].peer, (char *)x + i, 1};
-    status = pass_first(d, comm, own, n);
-    d->release(d, x, (size_t)n);
-done:
+    for (int i = 0; i < n; i++) own[i] = (CommPass){passes[i].send, passes[i].peer, (char *)room + i, 1};
+    Status status = pass_first(d, comm, own, n);
     free(own);
     return status;
 }
 
-Status exec_connect_all(Device *d, CommDevice *comm)
+Status exec_connect_all(Device *d, CommDevice *comm, void *room)
 {
     int n = 0, size = comm_device_size(comm);
     CommPass *all = mem_array(2 * (size_t)size, sizeof *all);
     for (int r = 0; r < size; r++)
         for (int send = 0; send < 2 && r != comm_device_rank(comm); send++)
             all[n++] = (CommPass){.send = send, .peer = r};
-    Status status = exec_connect_devices(d, comm, all, n);
+    Status status = exec_connect_devices(d, comm, all, n, room);
     free(all);
     return status;
 }

@@ -48,7 +48,8 @@ static Status open_uses(const PipelineGrid *g, int place, int pipeline, Comm *c,
     return comm_device_open_part(c, ranks, 2, 0, &d->uses);
 }
 
-static Status open_wires(const PipelineGrid *g, int place, int pipeline, Comm *c, Device *device, PlaceDevices *d)
+static Status open_wires(const PipelineGrid *g, int place, int pipeline, Comm *c, Device *device, void *room,
+                         PlaceDevices *d)
 {
     d->n_wires = exec_pipeline_wires(&g->shape, place, d->wires);
     for (int i = 0; i < d->n_wires; i++) {
@@ -56,7 +57,7 @@ static Status open_wires(const PipelineGrid *g, int place, int pipeline, Comm *c
         const int ranks[] = {rank_of(g, w->from, pipeline), rank_of(g, w->to, pipeline)};
         TRY(comm_device_open_part(c, ranks, 2, WIRE_BLOCKS, &w->device));
         bool sends = w->from == place;
-        TRY(exec_connect_devices(device, w->device, &(CommPass){.send = sends, .peer = sends ? 1 : 0}, 1));
+        TRY(exec_connect_devices(device, w->device, &(CommPass){.send = sends, .peer = sends ? 1 : 0}, 1, room));
     }
     return OK;
 }
@@ -67,11 +68,18 @@ Status place_devices_open(const PipelineGrid *g, bool tied, bool tree, Ranks *ra
     PlaceDevices *d = *devices = mem_alloc(sizeof *d);
     Comm *c = ranks_comm(ranks);
     int place = ranks_rank(ranks) / g->replicas, pipeline = ranks_rank(ranks) % g->replicas;
-    TRY(ranks_all(ranks, check_queues()));
-    TRY(open_holders(g, place, c, d));
-    if (tree && d->holders) TRY(exec_connect_all(b->device, d->holders));
-    if (tied) TRY(open_uses(g, place, pipeline, c, d));
-    return open_wires(g, place, pipeline, c, b->device, d);
+    size_t bytes = 2 * (size_t)ranks_size(ranks);
+    void *room = NULL;
+    Status status = check_queues();
+    if (status == OK) status = b->device->alloc(b->device, bytes, &room);
+    TRY_DONE(ranks_all(ranks, status));
+    TRY_DONE(open_holders(g, place, c, d));
+    if (tree && d->holders) TRY_DONE(exec_connect_all(b->device, d->holders, room));
+    if (tied) TRY_DONE(open_uses(g, place, pipeline, c, d));
+    status = open_wires(g, place, pipeline, c, b->device, room, d);
+done:
+    if (room) b->device->release(b->device, room, bytes);
+    return status;
 }
 
 const char *place_devices_describe(const PlaceDevices *d)

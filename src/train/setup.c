@@ -44,8 +44,8 @@ Status setup_backend(const Config *c, Setup *s)
     if (strcmp(c->backend, "ref") != 0 && process_free_addresses() < least)
         return fail(E_MEMORY,
                     "%.1f MiB are left below the limits of this process on its address space (ulimit -v, -d); the "
-                    "libraries and the stacks of %d threads alone take %.0f MiB",
-                    (double)process_free_addresses() / (1 << 20), threads, (double)least / (1 << 20));
+                    "libraries and the stacks alone take %.0f MiB with --threads %d",
+                    (double)process_free_addresses() / (1 << 20), (double)least / (1 << 20), threads);
     if (strcmp(c->backend, "ref") != 0 && machine_free_bytes() < LEAST_MEMORY)
         return fail(
             E_MEMORY,
@@ -188,9 +188,17 @@ static void note_comm_device(const Config *c, const Ranks *ranks, Backend *b, co
 
 static Status open_comm_device(const Config *c, Ranks *ranks, Backend *b, CommDevice **device)
 {
+    size_t bytes = 2 * (size_t)ranks_size(ranks);
+    void *room = NULL;
     Status own = comm_device_open(ranks_comm(ranks), device);
-    if (own == OK && c->virtual_ranks) own = exec_connect_all(b->device, *device);
-    TRY(own == E_PEER ? own : ranks_all(ranks, own)); /* after E_PEER the other ranks cannot be reached */
+    if (own == OK && c->virtual_ranks) own = b->device->alloc(b->device, bytes, &room);
+    Status all = own == E_PEER ? own : ranks_all(ranks, own); /* after E_PEER the other ranks cannot be reached */
+    if (all == OK && room) {
+        own = exec_connect_all(b->device, *device, room);
+        all = own == E_PEER ? own : ranks_all(ranks, own);
+    }
+    if (room) b->device->release(b->device, room, bytes);
+    TRY(all);
     note_comm_device(c, ranks, b, "gradients go", comm_device_describe(*device));
     return OK;
 }
