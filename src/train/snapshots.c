@@ -24,7 +24,7 @@ struct Snapshots {
     int64_t begun;            /* the step of the newest begun; −1: none */
     bool pending;             /* begun, neither committed nor dropped: the same on all ranks */
     SnapshotOutcome outcome;  /* of the pending one, on this rank */
-    char *failure;            /* the last one's message; NULL: none failed */
+    char *failure;            /* of the last one, its message; NULL: it did not fail */
     bool alone;               /* files of other world sizes are removed */
     double stall_s;           /* wait of training for the one in progress */
     SnapshotStats stats;
@@ -304,6 +304,10 @@ static void poll_own(Snapshots *s, bool wait)
 {
     if (!s->pending || s->outcome == SNAPSHOT_COMPLETE || s->outcome == SNAPSHOT_FAILED) return;
     s->outcome = snapshot_poll(s->file, wait);
+    if (s->outcome == SNAPSHOT_COMPLETE) {
+        free(s->failure);
+        s->failure = NULL;
+    }
     if (s->outcome != SNAPSHOT_FAILED || (s->failure && strcmp(s->failure, status_message()) == 0)) return;
     free(s->failure);
     s->failure = mem_strdup(status_message());
