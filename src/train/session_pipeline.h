@@ -138,6 +138,8 @@ typedef Status Exchanging(Comm *c, float *x, const Intervals *parts, Dtype wire,
 /* Collective over `group`. The piece [begin, end) of an array `x` in the backend's memory; `parts` (group's size). */
 Status pipeline_exchange(const Session *s, Comm *group, float *x, Interval piece, const Intervals *parts,
                          Exchanging *how, Dtype wire);
+/* The parts of an exchange, one interval each, which stay in `cut` (n). (n); the caller frees the array. */
+Intervals *pipeline_parts(Interval *cut, int n);
 Comm *pipeline_group(const SessionPipeline *p, int stage); /* the holders of a stage of this place; NULL: one */
 /* All Collective. Gradients over the holders of each stage, in ascending order of stages, so that both places of
    chimera that hold two of them do the same; with --shard optimizer each rank gets its share of the sums alone. */

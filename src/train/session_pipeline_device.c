@@ -15,13 +15,11 @@ static Status queue_piece(const Session *s, CommDevice *between, float *x, Inter
                              exec_data(s->train, plan_find(&s->plan.train, PLAN_RECEIVED))};
     int64_t each = place_even_part(piece.end - piece.begin, holders), from = piece.begin;
     Interval *cut = mem_array((size_t)holders, sizeof *cut);
-    Intervals *parts = mem_array((size_t)holders, sizeof *parts);
     for (int q = 0; q < holders; q++) {
-        int64_t to = piece.end - from < each ? piece.end : from + each;
-        cut[q] = (Interval){from, to};
-        parts[q] = (Intervals){.intervals = &cut[q], .count = to > from, .size = to - from};
-        from = to;
+        cut[q] = (Interval){from, piece.end - from < each ? piece.end : from + each};
+        from = cut[q].end;
     }
+    Intervals *parts = pipeline_parts(cut, holders);
     Status status = exec_sum_on_devices(&tree, &(SumSpace){.x = x}, parts);
     if (status == OK) status = comm_device_gather_parts(between, x, parts, stream);
     free(cut);

@@ -35,17 +35,23 @@ Status pipeline_exchange(const Session *s, Comm *group, float *x, Interval piece
     return pipeline_put(s, x + piece.begin, n);
 }
 
+Intervals *pipeline_parts(Interval *cut, int n)
+{
+    Intervals *parts = mem_array((size_t)n, sizeof *parts);
+    for (int q = 0; q < n; q++) {
+        int64_t own = cut[q].end - cut[q].begin;
+        parts[q] = (Intervals){.intervals = &cut[q], .count = own > 0, .size = own};
+    }
+    return parts;
+}
+
 /* The piece of an array `x` like the held space, between the holders of its stage. */
 static Status exchange_piece(const SessionPipeline *p, const PlacePiece *piece, float *x, Exchanging *how, Dtype wire)
 {
     Comm *group = pipeline_group(p, piece->stage);
     Interval *cut = mem_array((size_t)group->size, sizeof *cut), whole = {0, piece->end - piece->begin};
-    Intervals *parts = mem_array((size_t)group->size, sizeof *parts);
     place_cut(p->place, piece, cut);
-    for (int q = 0; q < group->size; q++) {
-        int64_t own = cut[q].end - cut[q].begin;
-        parts[q] = (Intervals){.intervals = &cut[q], .count = own > 0, .size = own};
-    }
+    Intervals *parts = pipeline_parts(cut, group->size);
     Status status = pipeline_exchange(p->session, group, x + piece->begin, whole, parts, how, wire);
     free(cut);
     free(parts);
