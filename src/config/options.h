@@ -184,7 +184,7 @@
       "network to use between hosts: names, prefixes, ^exclusions, CIDR, with commas between; default: the one on "    \
       "the route to the other hosts")                                                                                  \
     X(connect_timeout, Duration, "5m", 0, 0, "", "TIME", NONE, "*ldyRS",                                               \
-      "time that ranks wait for each other at the start")                                                              \
+      "time that ranks wait for each other at the start, and for an answer of their rendezvous (20 s at most)")        \
     X(peer_timeout, Duration, "30s", 0, 0, "", "TIME", NONE, "*ldyRS", "silence after which a rank counts as lost")    \
     X(shard, Choice, "none", 0, 0, "none optimizer", "WHAT", NONE, "*pTS",                                             \
       "optimizer: each rank keeps and updates its part of the moments alone (ZeRO-1)")                                 \
