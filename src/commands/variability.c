@@ -313,7 +313,8 @@ Status command_variability(const Config *c)
     for (int i = 0; i < p.n; i++)
         if (p.items[i].slow) put_slow(&p.items[i], &slow);
     buf_puts(&text, slow.len ? slow.data
-                             : "no rank is slow: no mean is above 1.05 times the median by more than its steps vary\n");
+                             : "no rank is slow: no mean is both above 1.05 times the median and more than three "
+                               "standard errors above it\n");
     buf_print(&text);
     status = write_all(c, &p, &table, slow.data);
 done:
