@@ -7,15 +7,22 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/machine_memory.h"
 #include "base/status.h"
 
 void mem_exhausted(size_t bytes)
 {
-    char text[160], asked[48] = "";
+    char text[256], asked[48] = "";
+    size_t addresses = process_free_addresses();
     if (bytes) snprintf(asked, sizeof asked, " (%zu bytes were asked for)", bytes);
-    int n =
-        snprintf(text, sizeof text,
-                 "error: the system has no memory left%s; free some memory or use a smaller configuration\n", asked);
+    int n = addresses < bytes
+                ? snprintf(text, sizeof text,
+                           "error: the limits of this process on its address space (ulimit -v, -d) leave %.1f MiB of "
+                           "memory%s; raise them or use a smaller configuration\n",
+                           (double)addresses / (1 << 20), asked)
+                : snprintf(text, sizeof text,
+                           "error: the system has no memory left%s; free some memory or use a smaller configuration\n",
+                           asked);
     ssize_t ignored = write(STDERR_FILENO, text, (size_t)n);
     (void)ignored;
     _exit(status_exit_code(E_MEMORY));

@@ -5,14 +5,9 @@
 /* Address space for a primitive and its code. oneDNN crashes where it finds none. */
 #define PRIMITIVE_ADDRESSES ((size_t)16 << 20)
 
-static Status require_addresses(void)
+static void require_addresses(void)
 {
-    size_t left = process_free_addresses();
-    if (left >= PRIMITIVE_ADDRESSES) return OK;
-    return fail(E_MEMORY,
-                "%.1f MiB are left below the limits of this process on its address space (ulimit -v, -d); oneDNN may "
-                "take %.0f MiB for a product. Raise the limits, or take fewer --threads",
-                (double)left / (1 << 20), (double)PRIMITIVE_ADDRESSES / (1 << 20));
+    if (process_free_addresses() < PRIMITIVE_ADDRESSES) mem_exhausted(PRIMITIVE_ADDRESSES);
 }
 
 Status api_status(dnnl_status_t status, const char *what)
@@ -57,7 +52,7 @@ Status api_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const Desc *s
     Status status = OK;
     dnnl_primitive_attr_t attr = NULL;
     dnnl_post_ops_t post = NULL;
-    TRY_DONE(require_addresses());
+    require_addresses();
     TRY_DONE(api_status(dnnl_primitive_attr_create(&attr), "attributes"));
     TRY_DONE(api_status(dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user), "user scratch"));
     if (sum) {
@@ -84,7 +79,7 @@ Desc *api_scratch(const_dnnl_primitive_desc_t pd)
 
 Status api_reorder(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const Desc *from, const Desc *to)
 {
-    TRY(require_addresses());
+    require_addresses();
     return api_status(
         dnnl_reorder_primitive_desc_create(pd, api_desc_handle(from), engine, api_desc_handle(to), engine, NULL),
         "reorder");
