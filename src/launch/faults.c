@@ -45,12 +45,12 @@ static void write_fault(const Launch *l, const Outcome *o, double ending)
     fault_record_append(l->output_dir, "faults.jsonl", &line);
 }
 
-/* Seconds since 1970 of the last step's line (what cuts lines keeps the time); 0: there is none. */
+/* Seconds since 1970 of the last step's line, or of the start that opened the file; 0: there is none. */
 static double last_step_time(const char *dir)
 {
     char *path = file_join(dir, "metrics.jsonl");
     struct stat info;
-    bool there = stat(path, &info) == 0 && info.st_size > 0;
+    bool there = stat(path, &info) == 0;
     free(path);
     return there ? (double)info.st_mtim.tv_sec + 1e-9 * (double)info.st_mtim.tv_nsec : 0;
 }
@@ -113,8 +113,8 @@ void faults_add(Launch *l, const Outcome *o)
     bool fault = o->code == 77 || (outcome_is_failure(o->code) && o->code != status_exit_code(E_USAGE));
     if (!fault) return;
     FaultSeconds *x = &l->faults.record.seconds;
-    double step = last_step_time(l->output_dir);
-    if (step > l->faults.start_began) x->notice_s += fmax(0, clock_wall() - ending - step);
+    double step = last_step_time(l->output_dir), trains = fault_record_starts(l->output_dir, l->job).last;
+    if (trains > l->faults.start_began && step > trains) x->notice_s += fmax(0, clock_wall() - ending - step);
     x->ending_s += ending;
     fault_record_add(&l->faults.record, o->rank, o->host);
     write_fault(l, o, ending);

@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "report/report.h"
@@ -49,17 +48,6 @@ static double last_trained(const Buf *text, size_t kept)
     return at && at < text->data + kept ? strtod(at + sizeof key - 1, NULL) : 0;
 }
 
-/* Keeps the time of the file, which is that of the last step (launch/faults.c). */
-static bool cut(int fd, size_t size)
-{
-    struct stat info;
-    if (fstat(fd, &info) != 0) return false;
-    if ((size_t)info.st_size == size) return true;
-    if (ftruncate(fd, (off_t)size) != 0) return false;
-    (void)futimens(fd, (struct timespec[]){{.tv_nsec = UTIME_OMIT}, info.st_mtim});
-    return true;
-}
-
 /* `trained` (may be NULL) gets the seconds until `step`, and those behind it. */
 static Status open_lines(const char *path, int64_t step, int *fd, double trained[2])
 {
@@ -73,7 +61,7 @@ static Status open_lines(const char *path, int64_t step, int *fd, double trained
         buf_free(&text);
     }
     *fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (*fd < 0 || !cut(*fd, kept)) return fail(E_IO, "%s: cannot be written: %m", path);
+    if (*fd < 0 || ftruncate(*fd, (off_t)kept) != 0) return fail(E_IO, "%s: cannot be written: %m", path);
     return OK;
 }
 

@@ -129,19 +129,23 @@ ended 77 30
 [ "$(sums stepless/launches.jsonl notice_s) $(losses stepless | wc -l)" = "0.000 0" ] ||
     complain "a start without a step: $(cat stepless/launches.jsonl)"
 
-# ---- the launcher is killed: its ranks save and end, and the next launcher sums it up, but not one that its folder's
-# lock refuses while it runs ----
+# ---- the launcher is killed: its ranks save and end, and the next launcher sums it up, but not one that waits for the
+# folder's lock while it runs ----
 begin -- "${glue[@]}" --max-steps 100000 --output-dir orphan
 wait_until 60 under_way orphan || complain "the run does not begin: $(cat launch.out)"
-env -u CAIRN_TEST_PROGRAM "$CAIRN_BINARY" launch --ranks 1 -- "${glue[@]}" --max-steps 9 --output-dir orphan >refused.out 2>&1 &&
-    complain "a second launch was not refused: $(cat refused.out)"
+env -u CAIRN_TEST_PROGRAM "$CAIRN_BINARY" launch --ranks 1 -- "${glue[@]}" --max-steps 9 --output-dir orphan >second.out 2>&1 &
+second=$!
+wait_until 20 holds second.out "in use by" || complain "a second launch does not wait: $(cat second.out)"
+kill -TERM "$second"
+wait "$second"
+[ "$?" -eq 75 ] || complain "the second launch: $(cat second.out)"
 kill -KILL "$launcher"
 for pid in pids/*; do wait_until 60 gone "$(cat "$pid")" || complain "$pid goes on without its launcher"; done
 wait "$launcher"
 resumed=$(wc -l <orphan/metrics.jsonl)
 begin -- "${glue[@]}" --max-steps "$((resumed + 2))" --override --output-dir orphan
 ended 0 30
-grep -q '"killed": true' orphan/launches.jsonl && [ "$(wc -l <orphan/launches.jsonl)" -eq 3 ] ||
+grep -q '"killed": true' orphan/launches.jsonl && [ "$(wc -l <orphan/launches.jsonl)" -eq 2 ] ||
     complain "launches.jsonl after a killed launcher: $(cat orphan/launches.jsonl)"
 awk -v a="$(sums orphan/launches.jsonl trained_s)" -v b="$(tail -n 1 orphan/metrics.jsonl | grep -o '"trained_s.*')" \
     'BEGIN { sub(/.*: /, "", b); exit !(a > 0 && (a - b) ^ 2 < 1e-4) }' || complain "seconds of training: $(cat orphan/launches.jsonl)"

@@ -4,7 +4,6 @@
 #include <math.h>
 #include <signal.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
 #include "report/report.h"
 #include "testing.h"
@@ -206,24 +205,6 @@ static void test_resumes_at_any_step(void **state)
     }
 }
 
-/* The launcher takes the file's time for that of the last step. */
-static void test_keeps_the_time(void **state)
-{
-    const Fixture *f = *state;
-    struct stat info;
-    Metrics *m;
-    assert_ok(metrics_open(&m, f->dir, 0));
-    write_steps(m, 1, 3, 0);
-    metrics_close(m);
-    assert_int_equal(utimensat(AT_FDCWD, f->metrics, (struct timespec[]){{.tv_sec = 7}, {.tv_sec = 9}}, 0), 0);
-    for (int64_t from = 3; from >= 0; from--) {
-        assert_ok(metrics_open(&m, f->dir, from));
-        metrics_close(m);
-        assert_int_equal(stat(f->metrics, &info), 0);
-        assert_int_equal(info.st_mtim.tv_sec, 9);
-    }
-}
-
 static void test_torn_last_line(void **state)
 {
     const Fixture *f = *state;
@@ -377,7 +358,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_not_finite_is_null, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_evaluations, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_resumes_at_any_step, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_keeps_the_time, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_torn_last_line, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_evaluations_continue, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_continues_after_a_full_disk, set_up, tear_down),
