@@ -160,17 +160,20 @@ static void test_copies(void **state)
     (void)state;
     alignas(16) int x[8] = {1, 2, 3, 4, 5, 6, 7, 8};
     int found[5][8];
+    bool early[2] = {false, false};
     for (int launch = 0; launch < launches; launch++) {
         assert_ok(CUDA_LAUNCH((copy_kernel), 2, 1, 0, x, &found[0][0]));
         for (int i = 0; i < 8; i++) {
-            assert_int_equal(found[BEFORE_ANY][i], -1);
-            assert_int_equal(found[AFTER_FIRST][i], i < 4 ? x[i] : -1);
+            early[found[BEFORE_ANY][i] == x[i]] = true;
+            if (found[BEFORE_ANY][i] != x[i]) assert_int_equal(found[BEFORE_ANY][i], -1);
+            if (i < 4 || found[AFTER_FIRST][i] != -1) assert_int_equal(found[AFTER_FIRST][i], x[i]);
             assert_int_equal(found[AFTER_ALL][i], x[i]);
             if (i >= 4) continue;
-            assert_int_equal(found[NOT_COMMITTED][i], -1);
+            if (found[NOT_COMMITTED][i] != 0) assert_int_equal(found[NOT_COMMITTED][i], -1);
             assert_int_equal(found[NOT_THERE][i], 0);
         }
     }
+    assert_true(early[false] && early[true]); /* mma_host.cc: by chance */
 }
 
 /* ---- faults ---- */
