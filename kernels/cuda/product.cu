@@ -140,7 +140,12 @@ static void free_prepared(Prepared *p)
 void product_close(void)
 {
     choices_close();
-    for (auto &p : products.prepared) free_prepared(&p.second);
+    int by_loops = 0;
+    for (auto &p : products.prepared) {
+        by_loops += p.second.by_loops;
+        free_prepared(&p.second);
+    }
+    if (by_loops) log_info("%d of %zu products were computed by plain loops", by_loops, products.prepared.size());
     products.prepared.clear();
     if (products.handle) lt.cublasLtDestroy(products.handle);
     products.handle = NULL;
