@@ -224,7 +224,7 @@ static void test_faults(void **state)
     }
 }
 
-/* Not a fault, but a wrong result: products read their operands when somebody waits for them. */
+/* Not a fault, but a wrong result: products read their operands when a thread waits for them. */
 static void test_too_early(void **state)
 {
     (void)state;
