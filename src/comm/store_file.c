@@ -56,7 +56,7 @@ static Status file_set(void *self, const char *name, const void *data, size_t si
     if (fd < 0 || !(file = fdopen(fd, "w"))) TRY_DONE(fail(lost_or_failed(), "cannot write %s: %m", aside));
     if (fwrite(data, 1, size, file) != size) status = fail(E_IO, "%s: %m", aside);
     if (fclose(file) != 0 && status == OK) status = fail(E_IO, "%s: %m", aside); /* NFS reports a full disk here */
-    if (status == OK && rename(aside, path) != 0) status = fail(E_IO, "%s: %m", path);
+    if (status == OK && rename(aside, path) != 0) status = fail(lost_or_failed(), "cannot write %s: %m", path);
     if (status != OK) unlink(aside);
 done:
     free(path);
@@ -81,7 +81,11 @@ static Status read_now(const char *path, void **data, size_t *size)
 {
     Buf b = {0};
     if (access(path, F_OK) != 0) return OK;
-    TRY(file_read(path, STORE_MAX_VALUE, &b));
+    Status status = file_read(path, STORE_MAX_VALUE, &b);
+    if (status != OK) {
+        buf_free(&b);
+        return access(path, F_OK) != 0 ? OK : status; /* OK: it was removed since */
+    }
     *size = b.len;
     *data = b.data ? b.data : mem_alloc(1);
     return OK;

@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -234,6 +235,39 @@ static void test_tidy(void **state)
     store_forget(&(World){.job = "known"}, where, "");
     assert_true(runs("test \"$(ls '%s')\" = cairn-0123456789abcdef", *state));
     free(where);
+}
+
+static atomic_bool removing;
+
+static void *remove_again_and_again(void *path)
+{
+    while (atomic_load(&removing)) tidy_remove(path);
+    return NULL;
+}
+
+/* Rank 0 ends its meeting and removes the run's folder while another rank writes and reads there. */
+static void test_removed(void **state)
+{
+    pthread_t thread;
+    const StoreKind *kind;
+    void *self, *data;
+    size_t size;
+    int lost = 0;
+    char *run = mem_printf("%s/cairn-%016d/run", (char *)*state, 0);
+    assert_ok(store_file_open(*state, (Hash128){0}, true, &kind, &self));
+    atomic_store(&removing, true);
+    assert_int_equal(pthread_create(&thread, NULL, remove_again_and_again, run), 0);
+    for (int i = 0; i < 4000; i++) {
+        Status status = kind->set(self, "run/joined-1", "x", 1);
+        if (status != OK) assert_status(status, E_PEER), lost++;
+        assert_ok(kind->get(self, "run/joined-1", 0, &data, &size));
+        free(data);
+    }
+    atomic_store(&removing, false);
+    pthread_join(thread, NULL);
+    assert_true(lost > 0);
+    kind->close(self);
+    free(run);
 }
 
 /* ---- TCP ---- */
@@ -565,6 +599,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_file, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_places, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_tidy, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_removed, testing_set_up, testing_tear_down),
         cmocka_unit_test(test_tcp),
         cmocka_unit_test(test_taken_port),
         cmocka_unit_test(test_strangers),
