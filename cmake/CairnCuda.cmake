@@ -16,7 +16,8 @@ function(cairn_find_cuda found why)
   file(GLOB targets ${root}/targets/*-linux)
   find_path(CAIRN_CUBLASLT_INCLUDE cublasLt.h HINTS ${root} ${targets} PATH_SUFFIXES include)
   find_library(CAIRN_CUDART cudart_static HINTS ${root} ${targets} PATH_SUFFIXES lib64 lib)
-  find_library(CAIRN_CUBLASLT cublasLt HINTS ${root} ${targets} PATH_SUFFIXES lib64 lib) # only to know its folder
+  # Only to know its folder, but for bench_products. Python wheels have the versioned name alone.
+  find_library(CAIRN_CUBLASLT NAMES cublasLt libcublasLt.so.13 libcublasLt.so.12 HINTS ${root} ${targets} PATH_SUFFIXES lib64 lib)
   foreach(part CAIRN_CUBLASLT_INCLUDE CAIRN_CUDART)
     if(NOT ${part})
       set(${why} "${CAIRN_NVCC} exists, but its toolkit lacks cublasLt.h or libcudart_static.a" PARENT_SCOPE)

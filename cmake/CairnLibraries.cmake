@@ -127,7 +127,7 @@ cairn_decide_library(GLOO gloo ${gloo_found} "libgloo-dev and a C++ compiler" "$
 set(cuda_places $ENV{CUDA_HOME} $ENV{CUDA_PATH} /usr/local/cuda)
 find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${cuda_places} PATH_SUFFIXES include)
 find_path(NCCL_CUDA_INCLUDE_DIR cuda_runtime.h HINTS ${cuda_places} PATH_SUFFIXES include)
-find_library(NCCL_LIBRARY nccl HINTS ${cuda_places} PATH_SUFFIXES lib64 lib)
+find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${cuda_places} PATH_SUFFIXES lib64 lib)
 set(nccl_found OFF)
 if(NCCL_INCLUDE_DIR AND NCCL_CUDA_INCLUDE_DIR AND NCCL_LIBRARY)
   set(nccl_found ON)
