@@ -39,7 +39,8 @@ const char *config_group(int option)
     return titles[option];
 }
 
-const char *config_default(int option, Command command)
+/* Its default in a command, as text. */
+static const char *default_of(int option, Command command)
 {
     Preset preset;
     const char *own = NULL;
@@ -51,7 +52,7 @@ const char *config_default(int option, Command command)
 void config_option_usage(int option, Command command, char separator, Buf *value, Buf *text)
 {
     const OptionInfo *o = &config_table[option];
-    const char *fallback = config_default(option, command);
+    const char *fallback = default_of(option, command);
     buf_puts(value, o->type == TYPE_Choice ? o->words : o->unit);
     for (char *p = value->data; o->type == TYPE_Choice && *p; p++)
         if (*p == ' ') *p = separator;

@@ -93,8 +93,6 @@ Status config_apply_file(Config *c, const char *path, Json **read);
 
 /* The title of the group that the option belongs to. */
 const char *config_group(int option);
-/* Its default in a command, as text. */
-const char *config_default(int option, Command command);
 /* For help: the placeholder of its value (a Choice's words with `separator` between them; empty for a Switch), and the
    help text with the command's default in brackets. Both are appended. */
 void config_option_usage(int option, Command command, char separator, Buf *value, Buf *text);

@@ -38,6 +38,12 @@ bool record_text_is(RecordText s, const char *text)
 
 /* ---- columns by place ---- */
 
+/* Walks the columns of a TSV, CSV or plain record. */
+typedef struct {
+    const Records *rows;
+    RecordText rest; /* p NULL: no column is left */
+} RecordCells;
+
 /* A column in quotes. Its text is appended to `texts`, and cell->p is NULL. */
 static Status quoted_cell(RecordCells *c, Buf *texts, RecordText *cell)
 {
@@ -66,7 +72,9 @@ static Status quoted_cell(RecordCells *c, Buf *texts, RecordText *cell)
     return OK;
 }
 
-Status record_cells_next(RecordCells *c, Buf *texts, RecordText *cell, bool *there)
+/* The next column. cell->p is NULL where the text was in quotes: it is then appended to `texts`. *there is false after
+   the last one. */
+static Status next_cell(RecordCells *c, Buf *texts, RecordText *cell, bool *there)
 {
     const Records *r = c->rows;
     RecordText rest = c->rest;
@@ -98,7 +106,7 @@ Status record_cells_count(const Records *r, int64_t *count)
     bool there;
     for (*count = 0;; ++*count) {
         texts.len = 0;
-        TRY_DONE(record_cells_next(&cells, &texts, &cell, &there));
+        TRY_DONE(next_cell(&cells, &texts, &cell, &there));
         if (!there) break;
     }
 done:
@@ -120,7 +128,7 @@ static Status header_names(const Records *r, char ***names, int64_t *n)
         RecordText cell;
         bool there;
         texts.len = 0;
-        TRY_DONE(record_cells_next(&cells, &texts, &cell, &there));
+        TRY_DONE(next_cell(&cells, &texts, &cell, &there));
         if (!there) break;
         MEM_GROW(*names, *n, cap);
         char *name = cell.p ? mem_alloc(cell.len + 1) : mem_alloc(texts.len + 1);
@@ -198,7 +206,7 @@ static Status take_cells(Records *r, size_t from[RECORDS_MOST_COLUMNS])
         size_t before = r->texts.len;
         RecordText cell;
         bool there, kept = false;
-        TRY(record_cells_next(&cells, &r->texts, &cell, &there));
+        TRY(next_cell(&cells, &r->texts, &cell, &there));
         if (!there) return OK;
         for (int k = 0; k < r->o.n; k++) {
             if (r->position[k] != r->current.count) continue;

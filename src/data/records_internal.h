@@ -54,14 +54,6 @@ struct Records {
 
 /* ---- one record (records_cells.c) ---- */
 
-/* Walks the columns of a TSV, CSV or plain record. */
-typedef struct {
-    const Records *rows;
-    RecordText rest; /* p NULL: no column is left */
-} RecordCells;
-/* The next column. cell->p is NULL where the text was in quotes: it is then appended to `texts`. *there is false after
-   the last one. */
-Status record_cells_next(RecordCells *c, Buf *texts, RecordText *cell, bool *there);
 /* Counts the columns of a record. */
 Status record_cells_count(const Records *r, int64_t *count);
 /* Of a record of one column, where more are expected: the advice if another character separates them, else "". */

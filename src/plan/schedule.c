@@ -232,9 +232,8 @@ static void zb_v(Order *o, int place)
     while (w[0] < n) add_work(o, WORK_WEIGHT, 0, w[0]++);
 }
 
-int schedule_most(const Pipeline *p) { return 3 * p->chunks * p->micros; }
-
-int schedule_order(const Pipeline *p, int place, Work *out)
+/* Writes the order of a place into `out` without `last` and slots, and returns its length. */
+static int order_of(const Pipeline *p, int place, Work *out)
 {
     Order o = {p, out, 0};
     switch (p->kind) {
@@ -315,7 +314,7 @@ static void mark_last(const Pipeline *p, Work *works, int n)
 
 void schedule_make(const Pipeline *p, Schedule *s)
 {
-    size_t places = (size_t)p->places, most = (size_t)schedule_most(p);
+    size_t places = (size_t)p->places, most = 3 * (size_t)p->chunks * (size_t)p->micros;
     *s = (Schedule){.shape = *p,
                     .works = mem_array(places * most, sizeof *s->works),
                     .first = mem_array(places + 1, sizeof *s->first),
@@ -323,7 +322,7 @@ void schedule_make(const Pipeline *p, Schedule *s)
                     .in_flight = mem_array(places * N_SLOTS, sizeof *s->in_flight)};
     for (int place = 0; place < p->places; place++) {
         Work *works = s->works + s->first[place];
-        int n = schedule_order(p, place, works);
+        int n = order_of(p, place, works);
         mark_last(p, works, n);
         s->first[place + 1] = s->first[place] + n;
         for (int kind = 0; kind < N_ORDER_SLOTS; kind++) assign_slots(s, place, (SlotKind)kind);

@@ -1,7 +1,7 @@
 /* Pipelines: stages of a model on several ranks, and the order in which each rank works on a step's micro-batches.
 
    A pipeline has `places` ranks, which hold every stage once (chimera: twice). A chunk is a stage as one place holds
-   it. A work is one pass of a chunk over one micro-batch. schedule_order is a pure function of the shape; slots are
+   it. A work is one pass of a chunk over one micro-batch. schedule_make is a pure function of the shape; slots are
    found by colouring the lifetimes that an order gives. schedule_verify (verify_schedule.c) trusts neither. */
 #ifndef CAIRN_PLAN_SCHEDULE_H
 #define CAIRN_PLAN_SCHEDULE_H
@@ -82,11 +82,6 @@ typedef struct {
     int item;          /* of A, G and V: its number in the queue that it comes from */
 } Work;
 char work_letter(WorkKind kind); /* F, B, I, W, A, G, V */
-
-/* The largest number of works of a place. */
-int schedule_most(const Pipeline *p);
-/* Writes the order of a place into `out` (schedule_most) without `last` and slots, and returns its length. */
-int schedule_order(const Pipeline *p, int place, Work *out);
 
 typedef struct {
     Pipeline shape;

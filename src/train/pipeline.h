@@ -109,7 +109,5 @@ void pipeline_warn(const PipelinePlan *p);
 /* E_MEMORY for a plan that does not fit, with the split of layers that needs least memory. The plan's times are not
    right any more. */
 Status pipeline_refuse(const PipelineRequest *r, PipelinePlan *p);
-/* Marks the layers of a stage's plan in which a statistic of inputs waits for B. */
-void pipeline_late_layers(const Plan *p, bool *late);
 
 #endif

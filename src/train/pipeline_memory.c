@@ -52,7 +52,8 @@ static size_t stride_of(const Plan *p, Region region, int kind)
     return 0;
 }
 
-void pipeline_late_layers(const Plan *p, bool *late)
+/* Marks the layers of a stage's plan in which a statistic of inputs waits for B. */
+static void mark_late_layers(const Plan *p, bool *late)
 {
     for (InstrId i = p->work[WORK_CURVE_A].first; i < p->work[WORK_CURVE_A].first + p->work[WORK_CURVE_A].count; i++) {
         const Instr *instr = &p->instrs[i];
@@ -137,7 +138,7 @@ static Status make_stage(Maker *m, int number)
     take_times(m, &plan, kfac.plan.n, s);
     if (m->p->kfac) {
         memset(m->p->late + s->stage.first, 0, (size_t)s->stage.layers * sizeof *m->p->late);
-        pipeline_late_layers(&plan, m->p->late);
+        mark_late_layers(&plan, m->p->late);
     }
     s->sum = sum_seconds(m, q.exchange && network ? &x : NULL, tied(m, number));
     s->parameters = part.params.size;

@@ -18,7 +18,8 @@ void run_plan_init(RunPlan *p, const PlanInput *input)
     if (input->norm_forms) memcpy(p->norm_forms, input->norm_forms, n_forms(p));
 }
 
-int run_plan_chunks(const RunPlan *p) { return p->input.place ? place_chunks(p->input.place) : 1; }
+/* Chunks of this rank; 1 without a pipeline. */
+static int chunks_of(const RunPlan *p) { return p->input.place ? place_chunks(p->input.place) : 1; }
 
 const Plan *run_plan_of(const RunPlan *p, int chunk, bool training)
 {
@@ -34,7 +35,7 @@ const ModelTensors *run_plan_tensors(const RunPlan *p, int chunk, bool training)
 
 static void free_more(RunPlan *p)
 {
-    for (int k = 1; p->more && k < run_plan_chunks(p); k++) {
+    for (int k = 1; p->more && k < chunks_of(p); k++) {
         plan_free(&p->more[k - 1].train);
         plan_free(&p->more[k - 1].eval);
     }
@@ -109,7 +110,7 @@ PlanRequest run_plan_request(const RunPlan *p, bool training) { return request_o
 static void add_bytes(RunPlan *p)
 {
     plan_bytes(&p->train, &p->eval, p->bytes);
-    for (int k = 1; p->more && k < run_plan_chunks(p); k++) {
+    for (int k = 1; p->more && k < chunks_of(p); k++) {
         size_t more[N_REGIONS];
         plan_bytes(&p->more[k - 1].train, &p->more[k - 1].eval, more);
         for (int r = 0; r < N_REGIONS; r++)
@@ -125,7 +126,7 @@ static void add_bytes(RunPlan *p)
 
 static void share_activations(RunPlan *p, bool training)
 {
-    int chunks = run_plan_chunks(p);
+    int chunks = chunks_of(p);
     Plan **plans = mem_array((size_t)chunks, sizeof *plans);
     for (int k = 0; k < chunks; k++) plans[k] = (Plan *)(uintptr_t)run_plan_of(p, k, training);
     if (chunks > 1) plan_share_activations(plans, chunks);
@@ -134,7 +135,7 @@ static void share_activations(RunPlan *p, bool training)
 
 Status run_plan_make_one(RunPlan *p, bool training)
 {
-    int chunks = run_plan_chunks(p);
+    int chunks = chunks_of(p);
     if (training) p->segments = mem_array((size_t)p->input.model->params.count, sizeof *p->segments);
     if (chunks > 1 && !p->more) p->more = mem_array((size_t)chunks - 1, sizeof *p->more);
     for (int k = 0; k < chunks; k++) {

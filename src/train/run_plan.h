@@ -73,8 +73,6 @@ void run_plan_free(RunPlan *p); /* takes a zeroed one */
 PlanRequest plan_input_request(const PlanInput *input, bool training);
 /* The request for one of its plans, of the only chunk or the first. */
 PlanRequest run_plan_request(const RunPlan *p, bool training);
-/* Chunks of this rank; 1 without a pipeline. */
-int run_plan_chunks(const RunPlan *p);
 const Plan *run_plan_of(const RunPlan *p, int chunk, bool training);
 const ModelTensors *run_plan_tensors(const RunPlan *p, int chunk, bool training);
 /* One plan for what was chosen, or both; of all chunks. */

@@ -160,7 +160,6 @@ int pipeline_last_chunk(const PipelinePlace *at, int direction);
 /* ---- state (session_pipeline_state.c) ---- */
 /* Where the host has an array of the backend's memory for exchanges: the array itself, or with a device a copy in the
    region COMM, of at most place_copy_bytes, which the next call replaces. take fills the copy, put writes it back. */
-float *pipeline_copy(const Session *s, float *there);
 Status pipeline_take(const Session *s, const float *there, int64_t n, float **here);
 Status pipeline_put(const Session *s, float *there, int64_t n);
 /* Collective. Between rank 0's array of the whole space and what ranks have of it, this one at `own`. */

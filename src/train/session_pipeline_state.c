@@ -6,7 +6,7 @@
 
 /* ---- the backend's memory, as the host exchanges it ---- */
 
-float *pipeline_copy(const Session *s, float *there)
+static float *copy_of(const Session *s, float *there)
 {
     if (!s->options.backend->device) return there;
     return (float *)((char *)s->memory.base[REGION_COMM] +
@@ -22,13 +22,13 @@ static void check_copy(const Session *s, int64_t n)
 Status pipeline_take(const Session *s, const float *there, int64_t n, float **here)
 {
     check_copy(s, n);
-    *here = pipeline_copy(s, (float *)(uintptr_t)there);
+    *here = copy_of(s, (float *)(uintptr_t)there);
     return *here == there ? OK : backend_download(s->options.backend, *here, there, (size_t)n * sizeof *there);
 }
 
 Status pipeline_put(const Session *s, float *there, int64_t n)
 {
-    const float *here = pipeline_copy(s, there);
+    const float *here = copy_of(s, there);
     check_copy(s, n);
     return here == there ? OK : backend_upload(s->options.backend, there, here, (size_t)n * sizeof *there);
 }
@@ -55,7 +55,7 @@ static Status pass_piece(const Session *s, int rank, float *whole, float *part, 
         TRY(pipeline_take(s, part, n, &here));
         return ranks_pass(ranks, 0, here, bytes, true);
     }
-    TRY(ranks_pass(ranks, 0, pipeline_copy(s, part), bytes, false));
+    TRY(ranks_pass(ranks, 0, copy_of(s, part), bytes, false));
     return pipeline_put(s, part, n);
 }
 

@@ -146,7 +146,7 @@ typedef struct {
 /* Reads DIR/<task's folder>/<file> if that folder exists, else DIR/<file>. Errors (E_IO, E_FORMAT) name the file, and
    the line where there is one. Skipped rows are counted and warned about. */
 Status glue_read(GlueExamples *examples, const char *dir, const GlueTask *task, const GlueSplit *split);
-/* The same from memory. Errors call it `name`. */
+/* The same from memory, or of the file `name` where `data` is NULL. Errors call it `name`. */
 Status glue_parse(GlueExamples *examples, const char *name, const void *data, size_t size, const GlueTask *task,
                   const GlueSplit *split);
 /* The file that glue_read reads; the caller frees. E_IO: there is none; E_USAGE: there are two. */

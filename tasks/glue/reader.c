@@ -200,8 +200,8 @@ static Status parse_rows(GlueExamples *x, Records *rows, const GlueTask *task, c
                 x->skipped_unlabelled || x->skipped_short ? "only rows that are left out" : "none after the header");
 }
 
-static Status read_rows(GlueExamples *x, const char *name, const void *data, size_t size, const GlueTask *task,
-                        const GlueSplit *split)
+Status glue_parse(GlueExamples *x, const char *name, const void *data, size_t size, const GlueTask *task,
+                  const GlueSplit *split)
 {
     RecordsOptions o = rows_options(task, split);
     Records *rows = NULL;
@@ -215,12 +215,6 @@ done:
     records_close(rows);
     if (status != OK) glue_examples_free(x);
     return status;
-}
-
-Status glue_parse(GlueExamples *x, const char *name, const void *data, size_t size, const GlueTask *task,
-                  const GlueSplit *split)
-{
-    return read_rows(x, name, data ? data : "", size, task, split);
 }
 
 /* ---- files ---- */
@@ -288,7 +282,7 @@ Status glue_read(GlueExamples *x, const char *dir, const GlueTask *task, const G
     char *path = NULL;
     *x = (GlueExamples){0};
     Status status = glue_split_path(dir, task, split, &path);
-    if (status == OK) status = read_rows(x, path, NULL, 0, task, split);
+    if (status == OK) status = glue_parse(x, path, NULL, 0, task, split);
     free(path);
     return status;
 }
