@@ -16,9 +16,8 @@ if [ ! -e "$build/cairn_nccl.so" ] || [ ! -e "$twin/libnccl.so.2" ]; then
 fi
 export LD_LIBRARY_PATH=$twin
 
-make_tiny_bert tiny
-sed -i 's/"num_hidden_layers": 2/"num_hidden_layers": 4/; s/"hidden_size": 32/"hidden_size": 16/
-    s/"intermediate_size": 64/"intermediate_size": 32/' tiny/config.json
+make_tiny_bert tiny 4
+sed -i 's/"hidden_size": 32/"hidden_size": 16/; s/"intermediate_size": 64/"intermediate_size": 32/' tiny/config.json
 mkdir data
 head -n 14 "$sample/train.tsv" >data/train.tsv
 for name in dev_matched dev_mismatched; do head -n 5 "$sample/$name.tsv" >"data/$name.tsv"; done
@@ -108,11 +107,7 @@ peer_timeout=3
 long=("${glue[@]}" --precision fp32 --max-steps 100000 --schedule constant --warmup 0 --save-every 0 --snapshot-steps 1)
 start 2 lost "${long[@]}" --output-dir lost --pipeline 1f1b --comm "$nccl"
 wait_until 30 reached lost 4 || complain "lost does not get to its fourth step"
-kill -KILL -- "$(pgrep -P "${ranks[1]}")"
-code=0
-wait "${ranks[0]}" 2>/dev/null || code=$?
-[ "$code" -eq 77 ] || complain "the other rank ended with $code instead of 77"
-wait "${ranks[1]}" 2>/dev/null || true
+lose 1
 if saved=$(compgen -G "lost/checkpoint-*"); then
     start 1 alone "${long[@]}" --output-dir alone --max-steps "${saved#*checkpoint-}"
     ended 0

@@ -41,6 +41,15 @@ ended() {
     done
 }
 
+# lose RANK: kills one of two ranks itself, not the `timeout` around it; the other must end with 77.
+lose() {
+    local other=$((1 - $1)) code=0
+    kill -KILL -- "$(pgrep -P "${ranks[$1]}")"
+    wait "${ranks[other]}" 2>/dev/null || code=$?
+    [ "$code" -eq 77 ] || complain "rank $other ended with $code instead of 77 after rank $1 was killed"
+    wait "${ranks[$1]}" 2>/dev/null || true
+}
+
 # digests LOG N: of the weights, as each of N ranks had them at the end.
 digests() {
     local r

@@ -6,8 +6,7 @@ set -euo pipefail
 # shellcheck source=tests/dist/ranks.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/ranks.sh"
 
-make_tiny_bert tiny
-sed -i 's/"num_hidden_layers": 2/"num_hidden_layers": 4/' tiny/config.json
+make_tiny_bert tiny 4
 mkdir data
 for file in train dev_matched dev_mismatched; do head -n 150 "$sample/$file.tsv" >"data/$file.tsv"; done
 glue=(glue --model-config tiny/config.json --vocab tiny/vocab.txt --data-dir data --do-train --batch-size 27
@@ -73,8 +72,7 @@ if [ -n "${CAIRN_TEST_DEEP:-}" ] &&
     "$CAIRN_BINARY" wiki --input "$source_dir/tasks/pretrain/sample/sample.xml" --output-dir text 2>/dev/null &&
     "$CAIRN_BINARY" vocab --input text --size 600 --output vocab.txt 2>/dev/null &&
     "$CAIRN_BINARY" shards --input text --vocab vocab.txt --output-dir shards --max-seq-length 64 2>/dev/null; then
-    make_tiny_config tiny4.json
-    sed -i 's/"num_hidden_layers": 2/"num_hidden_layers": 4/' tiny4.json
+    make_tiny_config tiny4.json 600 4
     this=(pretrain --data-dir shards --vocab vocab.txt --model-config tiny4.json --batch-size 24 --max-seq-length 64
         --micro-batch-tokens 256 --max-steps 7 --backend cpu --do-train --kfac-interval 3)
     run 1 words1 --pipeline gpipe --stages 1

@@ -5,8 +5,7 @@ set -euo pipefail
 # shellcheck source=tests/dist/ranks.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/ranks.sh"
 
-make_tiny_bert tiny
-sed -i 's/"num_hidden_layers": 2/"num_hidden_layers": 4/' tiny/config.json
+make_tiny_bert tiny 4
 glue=(glue --model-config tiny/config.json --vocab tiny/vocab.txt --data-dir "$sample" --do-train --batch-size 27
     --bucket-size 20KiB --max-grad-norm 0.05 --micro-batch-tokens 128 --schedule constant --warmup 0)
 
@@ -69,8 +68,7 @@ same unkilled killed $((at + 2))
 if "$CAIRN_BINARY" wiki --input "$source_dir/tasks/pretrain/sample/sample.xml" --output-dir text 2>/dev/null &&
     "$CAIRN_BINARY" vocab --input text --size 600 --output vocab.txt 2>/dev/null &&
     "$CAIRN_BINARY" shards --input text --vocab vocab.txt --output-dir shards --max-seq-length 64 2>/dev/null; then
-    make_tiny_config tiny4.json
-    sed -i 's/"num_hidden_layers": 2/"num_hidden_layers": 4/' tiny4.json
+    make_tiny_config tiny4.json 600 4
     this=(pretrain --data-dir shards --vocab vocab.txt --model-config tiny4.json --batch-size 24 --max-seq-length 64
         --micro-batch-tokens 256 --max-steps 4 --backend ref --do-train --bucket-size 20KiB --digest-steps 2)
     rm -rf whole

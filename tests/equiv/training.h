@@ -168,6 +168,25 @@ static inline float *training_state(const Training *t, StateArray which)
     return copy;
 }
 
+/* Makes a γ small, so that the form of its LayerNorm no longer holds. */
+static inline void training_shrink_gamma(Training *t)
+{
+    float *weights = training_state(t, STATE_WEIGHTS), *to = session_fill(&t->session, STATE_WEIGHTS);
+    int g = params_find(&t->model.params, "bert.encoder.layer.1.output.LayerNorm.weight");
+    weights[t->model.params.params[g].offset + 3] = 0.01f;
+    memcpy(to, weights, (size_t)t->model.params.size * sizeof *to);
+    assert_ok(session_ready(&t->session));
+    free(weights);
+}
+
+/* `changed`: the session must be planned and bound again. */
+static inline void training_check_forms(Training *t, bool changed)
+{
+    bool found = !changed;
+    assert_ok(session_check_forms(&t->session, &found));
+    assert_int_equal(found, changed);
+}
+
 /* Both have the same losses of steps from + 1 to `to`, and the same weights and moments, to the last bit. */
 static inline void training_same_bits(const Training *a, const Training *b, int from, int to, const char *what)
 {

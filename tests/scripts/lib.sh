@@ -103,15 +103,20 @@ losses() { sed -n 's/.*"loss": *\([^,}]*\).*/\1/p' "$1/metrics.jsonl"; }
 # json_number FILE KEY
 json_number() { sed -n "s/.*\"$2\": *\\([-+0-9.eE]*\\).*/\\1/p" "$1" | head -n 1; }
 
-# A tiny BERT with random weights and the sample's words, in the folder $1.
-make_tiny_bert() {
-    mkdir -p -- "$1"
-    "$CAIRN_BINARY" vocab --input "$sample/train.tsv" --size 600 --output "$1/vocab.txt" 2>/dev/null
-    cat >"$1/config.json" <<END
-{"vocab_size": $(wc -l <"$1/vocab.txt"), "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+# make_tiny_config FILE [WORDS [LAYERS]]: a BERT that trains in no time; 600 words and 2 layers.
+make_tiny_config() {
+    cat >"$1" <<END
+{"vocab_size": ${2:-600}, "hidden_size": 32, "num_hidden_layers": ${3:-2}, "num_attention_heads": 2,
  "intermediate_size": 64, "max_position_embeddings": 128, "type_vocab_size": 2, "hidden_act": "gelu",
  "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "initializer_range": 0.02, "layer_norm_eps": 1e-12}
 END
+}
+
+# make_tiny_bert DIR [LAYERS]: the same for the sample's words, which are in DIR/vocab.txt.
+make_tiny_bert() {
+    mkdir -p -- "$1"
+    "$CAIRN_BINARY" vocab --input "$sample/train.tsv" --size 600 --output "$1/vocab.txt" 2>/dev/null
+    make_tiny_config "$1/config.json" "$(wc -l <"$1/vocab.txt")" "${2:-2}"
 }
 
 # Text and vocabulary of the bundled dump: text/, vocab.txt. Ends the test where this build cannot make shards.
@@ -122,15 +127,6 @@ make_sample_text() {
     expect 0 "$CAIRN_BINARY" vocab --input text --size 600 --output vocab.txt
     "$CAIRN_BINARY" shards --input text --vocab vocab.txt --output-dir .probe 2>"$work/.stderr" || true
     if grep -q 'built without HDF5' "$work/.stderr"; then echo "skipped: built without HDF5" && exit 77; fi
-}
-
-# A BERT for vocab.txt that trains in no time, as the file $1.
-make_tiny_config() {
-    cat >"$1" <<END
-{"vocab_size": 600, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64,
- "max_position_embeddings": 128, "type_vocab_size": 2, "hidden_act": "gelu", "hidden_dropout_prob": 0.1,
- "attention_probs_dropout_prob": 0.1, "initializer_range": 0.02, "layer_norm_eps": 1e-12}
-END
 }
 
 finish() {
