@@ -59,7 +59,8 @@ static void enter_frame(Wikitext *w, uint32_t at, uint32_t end, uint32_t jump)
 /* ---- templates ---- */
 
 /* A parameter of a template: the one of that name, or, without a name, the n-th unnamed one, from 1. */
-static bool find_any(const Wikitext *w, const Token *t, const char *name, int wanted, uint32_t *start, uint32_t *end)
+static bool find_parameter(const Wikitext *w, const Token *t, const char *name, int wanted, uint32_t *start,
+                           uint32_t *end)
 {
     size_t k = w->next;
     uint32_t at = find_from(w, &k, t->body, t->body_end, '|');
@@ -85,11 +86,6 @@ static bool find_any(const Wikitext *w, const Token *t, const char *name, int wa
     return false;
 }
 
-static bool find_parameter(const Wikitext *w, const Token *t, int wanted, uint32_t *start, uint32_t *end)
-{
-    return find_any(w, t, NULL, wanted, start, end);
-}
-
 /* Appends the words of a parameter, without what is markup in them. */
 static void append_parameter(Wikitext *w, uint32_t from, uint32_t to)
 {
@@ -100,17 +96,17 @@ static void append_parameter(Wikitext *w, uint32_t from, uint32_t to)
 /* {{convert|5|to|6|km|mi}}: "5 to 6 km". */
 static bool append_quantity(Wikitext *w, const Token *t)
 {
-    static const char *const between[] = {"and", "to", "or", "by", "x", "-", "\xe2\x80\x93"};
+    static const char *const between[] = {"and", "to", "or", "by", "x", "-", "–"};
     uint32_t from = 0, to = 0;
-    for (int n = 1; n < 8 && find_parameter(w, t, n, &from, &to); n += 2) {
+    for (int n = 1; n < 8 && find_parameter(w, t, NULL, n, &from, &to); n += 2) {
         bool range = false;
         append_parameter(w, from, to);
-        if (!find_parameter(w, t, n + 1, &from, &to)) return n > 1;
+        if (!find_parameter(w, t, NULL, n + 1, &from, &to)) return n > 1;
         for (size_t i = 0; i < sizeof between / sizeof *between; i++)
             range |= strlen(between[i]) == to - from && memcmp(between[i], w->text + from, to - from) == 0;
         bool tight = range && (w->text[from] < 'a' || w->text[from] > 'z');
         if (!tight) wikitext_append_char(w, ' ');
-        if (to - from == 1 && strchr("CF", w->text[from])) wikitext_append(w, "\xc2\xb0", 2); /* degrees */
+        if (to - from == 1 && strchr("CF", w->text[from])) wikitext_append(w, "°", 2);
         append_parameter(w, from, to);
         if (!range) return true;
         if (!tight) wikitext_append_char(w, ' ');
@@ -122,7 +118,7 @@ static bool append_quantity(Wikitext *w, const Token *t)
 static bool append_named(Wikitext *w, const Token *t, const char *name, const char *before, const char *after)
 {
     uint32_t from = 0, to = 0;
-    if (!find_any(w, t, name, 0, &from, &to) || from == to) return false;
+    if (!find_parameter(w, t, name, 0, &from, &to) || from == to) return false;
     wikitext_append(w, before, strlen(before));
     append_parameter(w, from, to);
     wikitext_append(w, after, strlen(after));
@@ -133,14 +129,11 @@ static bool append_named(Wikitext *w, const Token *t, const char *name, const ch
 static bool append_value(Wikitext *w, const Token *t)
 {
     uint32_t from = 0, to = 0;
-    if (find_parameter(w, t, 1, &from, &to))
+    if (find_parameter(w, t, NULL, 1, &from, &to))
         append_parameter(w, from, to);
-    else if (!find_any(w, t, "e", 0, &from, &to))
+    else if (!find_parameter(w, t, "e", 0, &from, &to))
         return false;
-    append_named(w, t, "e",
-                 "\xc3\x97"
-                 "10",
-                 "");
+    append_named(w, t, "e", "×10", "");
     (void)(append_named(w, t, "u", " ", "") || append_named(w, t, "ul", " ", ""));
     (void)(append_named(w, t, "up", "/", "") || append_named(w, t, "upl", "/", ""));
     return true;
@@ -166,7 +159,7 @@ static bool append_phonemes(Wikitext *w, const Token *t)
                                        "us",   "ukalso", "usalso", "alsouk", "alsous"};
     uint32_t from = 0, to = 0;
     bool any = false;
-    for (int n = 1; n < 64 && find_parameter(w, t, n, &from, &to); n++) {
+    for (int n = 1; n < 64 && find_parameter(w, t, NULL, n, &from, &to); n++) {
         char word[8];
         bool skip = memchr(w->text + from, '.', to - from) != NULL;
         if (!skip && wikitext_lower_name(w, from, to, word, sizeof word))
@@ -190,10 +183,10 @@ static bool append_date(Wikitext *w, const Token *t)
     static const char *const months[] = {"January", "February", "March",     "April",   "May",      "June",
                                          "July",    "August",   "September", "October", "November", "December"};
     uint32_t year = 0, year_end = 0, month = 0, month_end = 0, day = 0, day_end = 0, from, to;
-    if (!find_parameter(w, t, 1, &year, &year_end) || year == year_end) return false;
-    bool has_month = find_parameter(w, t, 2, &month, &month_end) && month < month_end;
-    bool has_day = has_month && find_parameter(w, t, 3, &day, &day_end) && day < day_end;
-    bool day_first = find_any(w, t, "df", 0, &from, &to) && from < to && strchr("yY1tT", w->text[from]);
+    if (!find_parameter(w, t, NULL, 1, &year, &year_end) || year == year_end) return false;
+    bool has_month = find_parameter(w, t, NULL, 2, &month, &month_end) && month < month_end;
+    bool has_day = has_month && find_parameter(w, t, NULL, 3, &day, &day_end) && day < day_end;
+    bool day_first = find_parameter(w, t, "df", 0, &from, &to) && from < to && strchr("yY1tT", w->text[from]);
     while (has_day && day_end - day == 2 && w->text[day] == '0') day++;
     if (has_day && day_first) append_parameter(w, day, day_end), wikitext_append_char(w, ' ');
     int number = 0;
@@ -217,7 +210,7 @@ static bool append_form(Wikitext *w, const Token *t, const char *form)
         switch (*form) {
         case '\1':
         case '\2':
-            if (!find_parameter(w, t, *form, &from, &to)) return false;
+            if (!find_parameter(w, t, NULL, *form, &from, &to)) return false;
             if (form[1] == '\0') { /* the last one may have markup in it */
                 w->fresh = false;
                 enter_frame(w, from, to, t->end);
@@ -229,7 +222,7 @@ static bool append_form(Wikitext *w, const Token *t, const char *form)
             if (!append_quantity(w, t)) return false;
             break;
         case '\4':
-            for (int n = 1; n < 10 && find_parameter(w, t, n, &from, &to); n++) append_parameter(w, from, to);
+            for (int n = 1; n < 10 && find_parameter(w, t, NULL, n, &from, &to); n++) append_parameter(w, from, to);
             break;
         case '\5':
             if (!append_phonemes(w, t)) return false;
@@ -337,8 +330,7 @@ static void at_variant(Wikitext *w, const Token *t)
     if (w->words.len > 0 && w->words.data[w->words.len - 1] == '-') w->words.len--;
     w->fresh = false;
     if (at + 1 < end && w->text[at + 1] == '|') { /* flags; H, D, T and - hide the text */
-        bool hidden = memchr("HDT-", w->text[at], 4) != NULL;
-        at = hidden ? end : at + 2;
+        at = memchr("HDT-", w->text[at], 4) ? end : at + 2;
     }
     uint32_t stop = find_outside(w, at, end, ';'), colon = find_outside(w, at, stop, ':');
     if (colon < stop) at = colon + 1; /* zh-hans:…; the first variant */

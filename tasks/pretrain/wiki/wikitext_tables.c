@@ -1,4 +1,4 @@
-/* Tables of tags, entities, templates and sections. Each is in byte order, for bsearch. */
+/* Tables of tags, entities, templates and sections. All but the tags are in byte order, for bsearch. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,114 +6,22 @@
 
 #define COUNT(list) (sizeof(list) / sizeof *(list))
 
-typedef struct {
-    const char *name;
-    TagKind kind;
-} Tag;
-
-static const Tag tags[] = {
-    {"a", TAG_INLINE},
-    {"abbr", TAG_INLINE},
-    {"article", TAG_BREAK},
-    {"b", TAG_INLINE},
-    {"bdi", TAG_INLINE},
-    {"bdo", TAG_INLINE},
-    {"big", TAG_INLINE},
-    {"blockquote", TAG_BREAK},
-    {"br", TAG_SPACE},
-    {"caption", TAG_BREAK},
-    {"categorytree", TAG_DROP},
-    {"ce", TAG_DROP},
-    {"center", TAG_BREAK},
-    {"charinsert", TAG_DROP},
-    {"chem", TAG_DROP},
-    {"cite", TAG_INLINE},
-    {"code", TAG_INLINE},
-    {"data", TAG_INLINE},
-    {"dd", TAG_BREAK},
-    {"del", TAG_INLINE},
-    {"dfn", TAG_INLINE},
-    {"div", TAG_BREAK},
-    {"dl", TAG_BREAK},
-    {"dt", TAG_BREAK},
-    {"dynamicpagelist", TAG_DROP},
-    {"em", TAG_INLINE},
-    {"font", TAG_INLINE},
-    {"gallery", TAG_DROP},
-    {"graph", TAG_DROP},
-    {"h1", TAG_BREAK},
-    {"h2", TAG_BREAK},
-    {"h3", TAG_BREAK},
-    {"h4", TAG_BREAK},
-    {"h5", TAG_BREAK},
-    {"h6", TAG_BREAK},
-    {"hiero", TAG_DROP},
-    {"hr", TAG_BREAK},
-    {"i", TAG_INLINE},
-    {"imagemap", TAG_DROP},
-    {"img", TAG_INLINE},
-    {"includeonly", TAG_DROP},
-    {"indicator", TAG_DROP},
-    {"inputbox", TAG_DROP},
-    {"ins", TAG_INLINE},
-    {"kbd", TAG_INLINE},
-    {"languages", TAG_DROP},
-    {"li", TAG_BREAK},
-    {"listing", TAG_DROP},
-    {"mapframe", TAG_DROP},
-    {"maplink", TAG_DROP},
-    {"mark", TAG_INLINE},
-    {"math", TAG_MATH},
-    {"nobr", TAG_INLINE},
-    {"noinclude", TAG_INLINE},
-    {"nowiki", TAG_RAW},
-    {"ol", TAG_BREAK},
-    {"onlyinclude", TAG_INLINE},
-    {"p", TAG_BREAK},
-    {"phonos", TAG_DROP},
-    {"poem", TAG_BREAK},
-    {"pre", TAG_DROP},
-    {"q", TAG_INLINE},
-    {"rb", TAG_INLINE},
-    {"ref", TAG_DROP},
-    {"references", TAG_DROP},
-    {"rp", TAG_INLINE},
-    {"rss", TAG_DROP},
-    {"rt", TAG_INLINE},
-    {"rtc", TAG_INLINE},
-    {"ruby", TAG_INLINE},
-    {"s", TAG_INLINE},
-    {"samp", TAG_INLINE},
-    {"score", TAG_DROP},
-    {"script", TAG_DROP},
-    {"section", TAG_DROP},
-    {"seo", TAG_DROP},
-    {"small", TAG_INLINE},
-    {"source", TAG_DROP},
-    {"span", TAG_INLINE},
-    {"strike", TAG_INLINE},
-    {"strong", TAG_INLINE},
-    {"style", TAG_DROP},
-    {"sub", TAG_INLINE},
-    {"sup", TAG_INLINE},
-    {"syntaxhighlight", TAG_DROP},
-    {"table", TAG_TABLE},
-    {"tbody", TAG_BREAK},
-    {"td", TAG_BREAK},
-    {"templatedata", TAG_DROP},
-    {"templatestyles", TAG_DROP},
-    {"th", TAG_BREAK},
-    {"thead", TAG_BREAK},
-    {"time", TAG_INLINE},
-    {"timeline", TAG_DROP},
-    {"tr", TAG_BREAK},
-    {"translate", TAG_INLINE},
-    {"tt", TAG_INLINE},
-    {"tvar", TAG_INLINE},
-    {"u", TAG_INLINE},
-    {"ul", TAG_BREAK},
-    {"var", TAG_INLINE},
-    {"wbr", TAG_SPACE},
+/* The names of each kind. */
+static const char *const tags[] = {
+    /* the most frequent one comes first */
+    [TAG_DROP] = "ref,categorytree,ce,charinsert,chem,dynamicpagelist,gallery,graph,hiero,imagemap,"
+                 "includeonly,indicator,inputbox,languages,listing,mapframe,maplink,phonos,pre,"
+                 "references,rss,score,script,section,seo,source,style,syntaxhighlight,templatedata,"
+                 "templatestyles,timeline",
+    [TAG_RAW] = "nowiki",
+    [TAG_MATH] = "math",
+    [TAG_TABLE] = "table",
+    [TAG_BREAK] = "article,blockquote,caption,center,dd,div,dl,dt,h1,h2,h3,h4,h5,h6,hr,li,ol,p,poem,"
+                  "tbody,td,th,thead,tr,ul",
+    [TAG_SPACE] = "br,wbr",
+    [TAG_INLINE] = "a,abbr,b,bdi,bdo,big,cite,code,data,del,dfn,em,font,i,img,ins,kbd,mark,nobr,"
+                   "noinclude,onlyinclude,q,rb,rp,rt,rtc,ruby,s,samp,small,span,strike,strong,sub,sup,"
+                   "time,translate,tt,tvar,u,var",
 };
 
 typedef struct {
@@ -370,10 +278,23 @@ static const char *const dropped_sections[] = {
 
 static int by_name(const void *key, const void *row) { return strcmp(key, *(const char *const *)row); }
 
+/* `list`: names with commas between; NULL: none. */
+static bool in_list(const char *list, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *p = list; p && *p; p += *p == ',') {
+        size_t len = strcspn(p, ",");
+        if (len == n && memcmp(p, name, n) == 0) return true;
+        p += len;
+    }
+    return false;
+}
+
 TagKind wikitext_tag(const char *name)
 {
-    const Tag *tag = bsearch(name, tags, COUNT(tags), sizeof *tags, by_name);
-    return tag ? tag->kind : TAG_NONE;
+    for (int kind = 0; kind < (int)COUNT(tags); kind++)
+        if (in_list(tags[kind], name)) return (TagKind)kind;
+    return TAG_NONE;
 }
 
 uint32_t wikitext_entity(const char *name)
@@ -391,17 +312,6 @@ const char *wikitext_kept_template(const char *name)
 bool wikitext_dropped_section(const char *name)
 {
     return bsearch(name, dropped_sections, COUNT(dropped_sections), sizeof *dropped_sections, by_name) != NULL;
-}
-
-static bool in_list(const char *list, const char *name)
-{
-    size_t n = strlen(name);
-    for (const char *p = list; p && *p; p += *p == ',') {
-        size_t len = strcspn(p, ",");
-        if (len == n && memcmp(p, name, n) == 0) return true;
-        p += len;
-    }
-    return false;
 }
 
 bool wikitext_dropped_prefix(const char *namespaces, const char *name, bool written_lower)
