@@ -187,3 +187,24 @@ void check_warmup(const Config *c, const RateSchedule *s)
             "--warmup %s is more than the %lld steps of this run by --epochs %g: the rate rises until the last step",
             c->warmup, (long long)s->total_steps, c->epochs);
 }
+
+Status check_foreign_model(const char *dir)
+{
+    static const char *const weights[] = {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
+                                          "pytorch_model.bin.index.json"};
+    char *metrics = file_join(dir, "metrics.jsonl");
+    bool ours = file_exists(metrics);
+    Status status = OK;
+    free(metrics);
+    for (size_t i = 0; !ours && status == OK && i < sizeof weights / sizeof *weights; i++) {
+        char *path = file_join(dir, weights[i]);
+        if (file_exists(path))
+            status =
+                fail(E_USAGE,
+                     "%s exists, and Cairn's training did not write it; this run would replace it with another model. "
+                     "Use another --output-dir",
+                     path);
+        free(path);
+    }
+    return status;
+}

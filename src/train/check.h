@@ -18,6 +18,8 @@ Status check_model(const char *path);
 /* Rank 0. Whether --model is there, and whether files can be made in the folders that the run writes to. With --dry-run
    none is tried. */
 Status check_places(const Config *c);
+/* E_USAGE: the folder holds weights that no run wrote; training would replace them. */
+Status check_foreign_model(const char *dir);
 /* Rank 0. Warns of options that the run takes, and that are probably mistakes. */
 void check_doubts(const Config *c, const Ranks *ranks, bool training);
 /* Rank 0. The same for the number of examples, once it is known. */

@@ -6,6 +6,8 @@
 #include "train/ranks.h"
 #include "train/run_plan.h"
 
+/* ---- sizes (planner_sizes.c) ---- */
+
 /* --recompute; E_USAGE where the backend (NULL: a device that is not here) cannot do it. */
 Status planner_policy(const Config *c, const Backend *b, Policy *policy);
 /* Sequences of a step that one of so many ranks, or virtual ranks, gets at most. */
@@ -18,14 +20,6 @@ MicroCapacity planner_capacity(const PlanInput *in, int64_t tokens, int64_t batc
    are the same bits in any micro-batch, so their evaluation takes no more tokens, hence no more memory, than training.
    Sums over masked words are not, so pretraining evaluates in micro-batches that depend on --eval-batch-size alone. */
 MicroCapacity planner_evaluation_capacity(const Config *c, const PlanInput *in, int64_t training);
-
-/* Collective: rank 0 chooses, for the rank with the smallest budget. Makes each plan once, besides those that a search
-   tries. plan->fits: it fits the accounts. E_MEMORY: a search finds none that fits; the message has the smallest
-   budget that would do. The caller frees the plan, also after a failure. */
-Status planner_choose(const Config *c, const PlanInput *in, const Accounts *accounts, Ranks *ranks, RunPlan *plan);
-/* Counts the snapshots of a rank. */
-void planner_take_snapshots(const Config *c, const Ranks *ranks, size_t bytes, Accounts *accounts);
-/* Warns of snapshots and a save buffer that were given up. */
 /* The most rows of a grain; no tokens: no virtual ranks. */
 MicroCapacity planner_grain(const Config *c, const PlanInput *in);
 /* The least tokens of a micro-batch: of a sequence, or a grain, or where that is less of all `sequences`. */
@@ -33,6 +27,18 @@ int64_t planner_least_tokens(const Config *c, int64_t sequences, int64_t max_len
 /* A device's kernels and libraries add rows in an order that follows from the bucket. So with virtual ranks a
    micro-batch has the least tokens there, in buckets of that capacity: it is one grain. */
 bool planner_one_grain(const PlanInput *in);
+/* Whether the plan is for a device, which may not be here. */
+bool planner_for_device(const PlanInput *in);
+
+/* ---- the plan ---- */
+
+/* Collective: rank 0 chooses, for the rank with the smallest budget. Makes each plan once, besides those that a search
+   tries. plan->fits: it fits the accounts. E_MEMORY: a search finds none that fits; the message has the smallest
+   budget that would do. The caller frees the plan, also after a failure. */
+Status planner_choose(const Config *c, const PlanInput *in, const Accounts *accounts, Ranks *ranks, RunPlan *plan);
+/* Counts the snapshots of a rank. */
+void planner_take_snapshots(const Config *c, const Ranks *ranks, size_t bytes, Accounts *accounts);
+/* Warns of snapshots and a save buffer that were given up, and of an option without effect. */
 void planner_warn(const Config *c, const RunPlan *plan);
 /* E_MEMORY with what would fit, for a plan that does not. */
 Status planner_refuse(const Config *c, const RunPlan *plan);

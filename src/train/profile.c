@@ -6,30 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "report/box.h"
 #include "train/machine.h"
+#include "train/profile_kernels.h"
 #include "train/profile_works.h"
 #include "train/trace.h"
 
 #define TRACE_FILE   "trace-rank0.json" /* without a pipeline rank 0 alone writes a trace */
 #define ALL_FILE     "trace.json"       /* of a pipeline's ranks */
 #define KERNELS_FILE "kernels.csv"
-
-/* All calls of one op, in one phase and shape: a row of kernels.csv, as ranks send it. */
-typedef struct {
-    Op op;
-    Phase phase;
-    int64_t k, n; /* of a product's weight; 0: another op */
-    int64_t calls;
-    double seconds, flops, bytes;
-    double median, p95; /* seconds a call; only in rows */
-    int64_t rank;
-} Kernel;
-
-typedef struct {
-    double *items; // (n)
-    int n, cap;
-} Times;
 
 struct Profile {
     char *dir;
@@ -43,9 +27,7 @@ struct Profile {
     Trace trace;
     Buf events, works; /* of the trace, to be written; StepWorks, on rank 0 of all ranks */
     FileWriter file;
-    Kernel *kernels;
-    Times *times; // (n_kernels): of each call
-    int n_kernels, cap_kernels, cap_times;
+    Kernels kernels;
     CostRates rates;
     bool rates_known;
     Sampling *sampling;
@@ -110,28 +92,6 @@ void profile_range(Profile *p, double begin, const char *format, ...)
 
 static bool is_product(Op op) { return op == OP_LINEAR || op == OP_LINEAR_DGRAD || op == OP_LINEAR_WGRAD; }
 
-static void add_call(Profile *p, const Kernel *k)
-{
-    int i = 0;
-    while (i < p->n_kernels && (p->kernels[i].op != k->op || p->kernels[i].phase != k->phase ||
-                                p->kernels[i].k != k->k || p->kernels[i].n != k->n))
-        i++;
-    if (i == p->n_kernels) {
-        MEM_GROW(p->kernels, p->n_kernels, p->cap_kernels);
-        MEM_GROW(p->times, p->n_kernels, p->cap_times);
-        p->times[i] = (Times){0};
-        p->kernels[p->n_kernels++] = (Kernel){.op = k->op, .phase = k->phase, .k = k->k, .n = k->n};
-    }
-    Kernel *at = &p->kernels[i];
-    Times *t = &p->times[i];
-    MEM_GROW(t->items, t->n, t->cap);
-    t->items[t->n++] = k->seconds;
-    at->calls++;
-    at->seconds += k->seconds;
-    at->flops += k->flops;
-    at->bytes += k->bytes;
-}
-
 /* Rows of the first operand whose rows vary with the micro-batch; else of the output. */
 static int64_t rows_of_call(const OpCall *call, const RowCounts *rows)
 {
@@ -150,13 +110,13 @@ static void add_record(Profile *p, const Plan *plan, const ExecRecord *r, double
     plan_instr_name(plan, r->instr, name);
     OpCost cost = op_cost(&call, &r->rows, mean_length);
     bool product = is_product(instr->op);
-    add_call(p, &(Kernel){.op = instr->op,
-                          .phase = instr->phase,
-                          .k = product ? instr->attr.linear.k : 0,
-                          .n = product ? instr->attr.linear.n : 0,
-                          .seconds = r->end - r->begin,
-                          .flops = cost.product_flops,
-                          .bytes = cost.bytes});
+    kernels_add(&p->kernels, &(Kernel){.op = instr->op,
+                                       .phase = instr->phase,
+                                       .k = product ? instr->attr.linear.k : 0,
+                                       .n = product ? instr->attr.linear.n : 0,
+                                       .seconds = r->end - r->begin,
+                                       .flops = cost.product_flops,
+                                       .bytes = cost.bytes});
     trace_span(&p->trace, &p->events, TRACK_LANES + (int)instr->lane, phase_name(instr->phase), name, r->begin, r->end);
     buf_printf(&p->events,
                ", \"args\": {\"instr\": %d, \"layer\": %d, \"rows\": %lld, \"flops\": %.0f, \"bytes\": %.0f}}",
@@ -194,67 +154,7 @@ static Status collect(Profile *p, int64_t step)
     return status;
 }
 
-/* ---- kernels.csv ---- */
-
-static int longest_first(const void *a, const void *b)
-{
-    double x = ((const Kernel *)a)->seconds, y = ((const Kernel *)b)->seconds;
-    return (x < y) - (x > y);
-}
-
-static double total_seconds(const Kernel *rows, int n, int64_t rank)
-{
-    double total = 0;
-    for (int i = 0; i < n; i++) total += rows[i].rank == rank ? rows[i].seconds : 0;
-    return total;
-}
-
-/* Completes this rank's rows and forgets the times. */
-static void close_rows(Profile *p)
-{
-    for (int i = 0; p->times && i < p->n_kernels; i++) {
-        Quantiles q = quantiles_of(p->times[i].items, p->times[i].n);
-        p->kernels[i].median = q.median;
-        p->kernels[i].p95 = q.p95;
-        p->kernels[i].rank = p->trace.rank;
-        free(p->times[i].items);
-    }
-    free(p->times);
-    p->times = NULL;
-    if (p->n_kernels > 0) qsort(p->kernels, (size_t)p->n_kernels, sizeof *p->kernels, longest_first);
-}
-
-static void put_kernel(const Profile *p, const Kernel *k, double total, Buf *out)
-{
-    double least = fmax(k->flops / p->rates.product_flops, k->bytes / p->rates.bytes), s = k->seconds;
-    double known = p->rates_known ? 1 : NAN;
-    buf_printf(out, "%s,%s,", op_info(k->op)->name, phase_name(k->phase));
-    if (k->n) buf_printf(out, "%lldx%lld", (long long)k->n, (long long)k->k);
-    buf_printf(out, ",%lld", (long long)k->calls);
-    csv_number(out, s, 9);
-    csv_number(out, total > 0 ? s / total : 0, 6);
-    csv_number(out, 1e-12 * k->flops / s, 4);
-    csv_number(out, known * 1e-12 * p->rates.product_flops, 4);
-    csv_number(out, 1e-9 * k->bytes / s, 3);
-    csv_number(out, known * 1e-9 * p->rates.bytes, 3);
-    csv_number(out, known * least / s, 4);
-    csv_number(out, k->median, 9);
-    csv_number(out, k->p95, 9);
-    buf_printf(out, ",%lld\n", (long long)k->rank);
-}
-
-static Status write_kernels(const Profile *p, const Kernel *rows, int n)
-{
-    Buf text = {0};
-    char *path = file_join(p->dir, KERNELS_FILE);
-    buf_puts(&text, "op,phase,shape,calls,seconds,share,tflop_s,limit_tflop_s,gbyte_s,limit_gbyte_s,of_limit,median_s,"
-                    "p95_s,rank\n");
-    for (int i = 0; i < n; i++) put_kernel(p, &rows[i], total_seconds(rows, n, rows[i].rank), &text);
-    Status status = file_write_durable(path, text.data, text.len);
-    free(path);
-    buf_free(&text);
-    return status;
-}
+/* ---- files ---- */
 
 /* The samples as counters of the trace. */
 static void write_samples(Profile *p)
@@ -272,8 +172,6 @@ static void write_samples(Profile *p)
     write_events(p);
 }
 
-/* ---- its life ---- */
-
 /* Removes the files of an earlier profile. The trace is written step by step. */
 static Status open_files(Profile *p)
 {
@@ -290,6 +188,8 @@ static Status open_files(Profile *p)
     free(path);
     return status;
 }
+
+/* ---- its life ---- */
 
 /* Collective. Times count from rank 0's zero. */
 static Status share_zero(Profile *p, double *error)
@@ -332,6 +232,14 @@ Status profile_open(const char *output_dir, Session *session, Sampling *sampling
     return OK;
 }
 
+static Status write_kernels(const Profile *p, const Kernel *rows, int n)
+{
+    char *path = file_join(p->dir, KERNELS_FILE);
+    Status status = kernels_write(path, rows, n, p->rates_known ? &p->rates : NULL);
+    free(path);
+    return status;
+}
+
 static Status finish_files(Profile *p, const Kernel *rows, int n)
 {
     write_samples(p);
@@ -362,7 +270,7 @@ static void finish(Profile *p, const Kernel *rows, int n)
     }
     if (n == 0) return;
     const Kernel *first = &rows[0];
-    double total = total_seconds(rows, n, first->rank);
+    double total = kernels_seconds(rows, n, first->rank);
     log_info("profile of %lld steps: instrs took %.3f s of %.3f s, the longest %s (%s) %.1f %%; see %s",
              (long long)p->done, total, p->wall, op_info(first->op)->name, phase_name(first->phase),
              total > 0 ? 100 * first->seconds / total : 0, p->dir);
@@ -371,10 +279,10 @@ static void finish(Profile *p, const Kernel *rows, int n)
 /* Collective: the last profiled step has ended on all ranks. */
 static Status finish_all(Profile *p)
 {
-    close_rows(p);
-    size_t bytes = (size_t)p->n_kernels * sizeof *p->kernels;
-    void *rows = mem_alloc(bytes ? bytes : 1);
-    if (bytes) memcpy(rows, p->kernels, bytes);
+    kernels_close(&p->kernels, p->trace.rank);
+    size_t bytes = (size_t)p->kernels.n * sizeof *p->kernels.rows;
+    void *rows = mem_alloc(bytes);
+    if (bytes) memcpy(rows, p->kernels.rows, bytes);
     Status status = ranks_gather(p->session->options.ranks, &rows, &bytes);
     if (status == OK) finish(p, rows, (int)(bytes / sizeof(Kernel)));
     free(rows);
@@ -415,11 +323,11 @@ Status profile_step_end(Profile *p, int64_t step, double mean_length)
 void profile_close(Profile *p)
 {
     if (!p) return;
-    close_rows(p);
-    if (p->active) finish(p, p->kernels, p->n_kernels); /* the others may be gone */
+    kernels_close(&p->kernels, p->trace.rank);
+    if (p->active) finish(p, p->kernels.rows, p->kernels.n); /* the others may be gone */
     buf_free(&p->events);
     buf_free(&p->works);
-    free(p->kernels);
+    free(p->kernels.rows);
     free(p->dir);
     free(p);
 }

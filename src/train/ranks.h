@@ -84,6 +84,8 @@ Status ranks_broadcast_path(Ranks *r, char **path);
 Status ranks_gather(Ranks *r, void **data, size_t *bytes);
 /* The smallest of all ranks' numbers. */
 Status ranks_least(Ranks *r, int64_t *n);
+/* Appends the names of all ranks' hosts, each once with its number of ranks. */
+Status ranks_hosts(Ranks *r, Buf *hosts);
 /* E_FAIL: ranks differ in `value`, by an error in Cairn or in a machine. */
 Status ranks_same(Ranks *r, const char *name, const char *value);
 /* E_USAGE: ranks differ in backend, in precision, or in `data`, the digest of data and model. All ranks compute the

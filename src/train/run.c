@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "state/checkpoint.h"
 #include "train/audit.h"
@@ -47,26 +46,6 @@ static Status check(Run *r)
         return fail(E_USAGE, "%s was trained by --pipeline %s, and steps of pipelines cannot be verified yet",
                     r->verify->dir, r->c->pipeline);
     return check_options(r->c, r->train);
-}
-
-/* Collective. */
-static Status find_hosts(Run *r)
-{
-    enum { NAME = 65 };
-    size_t bytes = NAME;
-    char *names = mem_alloc(bytes);
-    if (gethostname(names, NAME - 1) != 0) strcpy(names, "unknown");
-    Status status = ranks_gather(r->ranks, (void **)&names, &bytes);
-    for (char *at = names, *end = names + bytes; status == OK && at < end; at += NAME) {
-        int count = 0;
-        for (char *other = names; other < at && count == 0; other += NAME) count -= strcmp(other, at) == 0;
-        if (count < 0) continue; /* named before */
-        for (char *other = at; other < end; other += NAME) count += strcmp(other, at) == 0;
-        buf_printf(&r->hosts, "%s%s", r->hosts.len ? ", " : "", at);
-        if (count > 1) buf_printf(&r->hosts, " (%d ranks)", count);
-    }
-    free(names);
-    return status;
 }
 
 static Status look_around(Run *r)
@@ -152,28 +131,6 @@ static Digest seen_digest(const Run *r)
     if (r->train) parts[n++] = r->task->train_digest(r);
     if (r->evaluate) parts[n++] = r->task->eval_digest(r);
     return digest_of(parts, (size_t)n * sizeof *parts);
-}
-
-/* E_USAGE if the folder holds weights that no run wrote: training would replace them. */
-static Status check_foreign_model(const char *dir)
-{
-    static const char *const weights[] = {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
-                                          "pytorch_model.bin.index.json"};
-    char *metrics = file_join(dir, "metrics.jsonl");
-    bool ours = file_exists(metrics);
-    Status status = OK;
-    free(metrics);
-    for (size_t i = 0; !ours && status == OK && i < sizeof weights / sizeof *weights; i++) {
-        char *path = file_join(dir, weights[i]);
-        if (file_exists(path))
-            status =
-                fail(E_USAGE,
-                     "%s exists, and Cairn's training did not write it; this run would replace it with another model. "
-                     "Use another --output-dir",
-                     path);
-        free(path);
-    }
-    return status;
 }
 
 static void make_fingerprint(Run *r)
@@ -400,7 +357,7 @@ Status run_verify(const Config *c, const Task *task, Verify *of)
     signals_install();
     Status status = explain_stop(&r, ranks_open(c, check(&r), &r.ranks));
     if (status == OK) status = on_first(&r, look_around);
-    if (status == OK) status = find_hosts(&r);
+    if (status == OK) status = ranks_hosts(r.ranks, &r.hosts);
     if (status == OK && task->prepare) status = task->prepare(&r);
     if (status == OK) status = explain_stop(&r, live(&r));
     train_resume_free(&r.resume);

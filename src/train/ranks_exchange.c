@@ -1,0 +1,161 @@
+/* What ranks exchange other than gradients. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "train/ranks.h"
+
+#define PIECE     ((size_t)64 << 20) /* bytes of a message: no longer than a transport's smallest limit */
+#define TEXT_SIZE 2048
+
+Status ranks_all(Ranks *r, Status mine)
+{
+    if (!r) return mine;
+    Comm *c = ranks_comm(r);
+    char said[TEXT_SIZE] = "", *text = mem_strdup(status_message());
+    int32_t code = (int32_t)mine, *all = mem_array((size_t)c->size, sizeof *all);
+    int who = 0;
+    Status status = OK;
+    TRY_DONE(ranks_meet(r));
+    TRY_DONE(comm_allgather(c, &code, sizeof code, all));
+    while (who < c->size && all[who] == OK) who++;
+    if (who == c->size) goto done;
+    if (who == c->rank) snprintf(said, sizeof said, "%s", text);
+    TRY_DONE(comm_broadcast(c, said, sizeof said, who));
+    if (who == c->rank)
+        status = fail(mine, "%s", text);
+    else if (who == 0)
+        status = fail((Status)all[who], "%s", said);
+    else
+        status = fail((Status)all[who], "%s: %s", comm_peer_name(c, who), said);
+done:
+    free(text);
+    free(all);
+    return status;
+}
+
+Status ranks_broadcast(Ranks *r, void *data, size_t bytes)
+{
+    if (!r) return OK;
+    TRY(ranks_meet(r));
+    for (size_t at = 0; at < bytes; at += PIECE)
+        TRY(comm_broadcast(ranks_comm(r), (char *)data + at, bytes - at < PIECE ? bytes - at : PIECE, 0));
+    return OK;
+}
+
+Status ranks_broadcast_text(Ranks *r, Buf *text)
+{
+    if (!r) return OK;
+    uint64_t size = text->len;
+    TRY(ranks_broadcast(r, &size, sizeof size));
+    char *bytes = mem_alloc((size_t)size + 1);
+    if (ranks_first(r) && size > 0) memcpy(bytes, text->data, (size_t)size);
+    Status status = ranks_broadcast(r, bytes, (size_t)size);
+    if (status == OK && !ranks_first(r)) {
+        buf_free(text);
+        buf_append(text, bytes, (size_t)size);
+    }
+    free(bytes);
+    return status;
+}
+
+Status ranks_broadcast_path(Ranks *r, char **path)
+{
+    Buf text = {0};
+    if (!r) return OK;
+    if (*path) buf_puts(&text, *path);
+    Status status = ranks_broadcast_text(r, &text);
+    free(*path);
+    *path = status == OK && text.len > 0 ? mem_strndup(text.data, text.len) : NULL;
+    buf_free(&text);
+    return status;
+}
+
+Status ranks_pass(Ranks *r, int peer, void *data, size_t bytes, bool send)
+{
+    for (size_t at = 0; at < bytes; at += PIECE) {
+        size_t n = bytes - at < PIECE ? bytes - at : PIECE;
+        char *piece = (char *)data + at;
+        TRY(send ? comm_send(ranks_comm(r), peer, piece, n) : comm_receive(ranks_comm(r), peer, piece, n));
+    }
+    return OK;
+}
+
+Status ranks_gather(Ranks *r, void **data, size_t *bytes)
+{
+    Status status = OK;
+    size_t before = 0, total = 0, *sizes;
+    char *all = NULL;
+    if (!r) return OK;
+    Comm *c = ranks_comm(r);
+    sizes = mem_array((size_t)c->size, sizeof *sizes);
+    TRY_DONE(ranks_meet(r));
+    TRY_DONE(comm_allgather(c, bytes, sizeof *bytes, sizes));
+    for (int i = 0; i < c->size; i++) {
+        before += i < c->rank ? sizes[i] : 0;
+        total += sizes[i];
+    }
+    all = mem_alloc(total);
+    if (*bytes > 0) memcpy(all + before, *data, *bytes);
+    if (total > 0) TRY_DONE(comm_allgatherv(c, all, sizes));
+    free(*data);
+    *data = all;
+    *bytes = total;
+    all = NULL;
+done:
+    free(all);
+    free(sizes);
+    return status;
+}
+
+Status ranks_least(Ranks *r, int64_t *n)
+{
+    if (!r) return OK;
+    int64_t *all = mem_array((size_t)ranks_size(r), sizeof *all);
+    Status status = ranks_meet(r);
+    if (status == OK) status = comm_allgather(ranks_comm(r), n, sizeof *n, all);
+    for (int i = 0; i < ranks_size(r) && status == OK; i++)
+        if (all[i] < *n) *n = all[i];
+    free(all);
+    return status;
+}
+
+Status ranks_same(Ranks *r, const char *name, const char *value)
+{
+    if (!r) return OK;
+    TRY(ranks_meet(r));
+    Status status = comm_agree(ranks_comm(r), &(CommFact){name, value}, 1);
+    return status == E_USAGE ? fail(E_FAIL, "ranks that must agree differ: %s", status_message()) : status;
+}
+
+Status ranks_agree(Ranks *r, const Backend *b, bool one_kind, Dtype compute, Digest data)
+{
+    if (!r) return OK;
+    char hex[33], backend[BACKEND_DESCRIBE + 16];
+    digest_format(data, hex);
+    snprintf(backend, sizeof backend, "%.13s: %s", b->name, b->device && !one_kind ? "" : b->describe);
+    const CommFact facts[] = {
+        {"backend", backend}, {"precision", backend_precision(b, compute)}, {"data and model (by digest)", hex}};
+    TRY(ranks_meet(r));
+    return comm_agree(ranks_comm(r), facts, sizeof facts / sizeof *facts);
+}
+
+Status ranks_hosts(Ranks *r, Buf *hosts)
+{
+    enum { NAME = 65 };
+    size_t bytes = NAME;
+    char *names = mem_alloc(bytes);
+    if (gethostname(names, NAME - 1) != 0) strcpy(names, "unknown");
+    Status status = ranks_gather(r, (void **)&names, &bytes);
+    for (char *at = names, *end = names + bytes; status == OK && at < end; at += NAME) {
+        int count = 0;
+        for (char *other = names; other < at && count == 0; other += NAME) count -= strcmp(other, at) == 0;
+        if (count < 0) continue; /* named before */
+        for (char *other = at; other < end; other += NAME) count += strcmp(other, at) == 0;
+        buf_printf(hosts, "%s%s", hosts->len ? ", " : "", at);
+        if (count > 1) buf_printf(hosts, " (%d ranks)", count);
+    }
+    free(names);
+    return status;
+}
