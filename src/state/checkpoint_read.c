@@ -375,34 +375,3 @@ done:
     manifest_free(&manifest);
     return status;
 }
-
-/* ---- The newest good one ---- */
-
-Status checkpoint_newest(const char *out, int64_t from, int64_t to, Buf *state, int64_t *step, char **path)
-{
-    Status status = OK;
-    CheckpointList list;
-    int damaged = 0;
-    *path = NULL;
-    TRY(checkpoint_find(out, &list));
-    for (int i = 0; i < list.count && !*path; i++) {
-        const char *dir = list.items[i].path;
-        if (list.items[i].step >= from && list.items[i].step < to) continue;
-        Status one = checkpoint_verify(dir, state, step);
-        if (one == OK)
-            *path = mem_strdup(dir);
-        else if (one == E_CORRUPT)
-            log_warn("%s; looking for the checkpoint before it", status_message());
-        else
-            TRY_DONE(one);
-        damaged += one != OK;
-    }
-    if (damaged > 0 && !*path)
-        TRY_DONE(fail(E_CORRUPT,
-                      "%s: all %d checkpoints are damaged (the newest is %s); restore a good one, or "
-                      "start over in another output folder",
-                      out, damaged, list.items[0].path));
-done:
-    checkpoint_list_free(&list);
-    return status;
-}

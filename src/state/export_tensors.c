@@ -1,0 +1,60 @@
+#include "state/export.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/tensor_file.h"
+
+static int compare_params(const void *a, const void *b)
+{
+    return strcmp((*(const Param *const *)a)->name, (*(const Param *const *)b)->name);
+}
+
+/* Opens the file; `order` (params->count) receives the order of an array's tensors. */
+static Status open_tensors(const char *path, const ParamTable *params, const ExportArray *arrays, int n, bool by_name,
+                           const Param **order, SafetensorsWriter **w)
+{
+    static const char *const metadata[] = {"format", "pt"}; /* required by Hugging Face's reader */
+    int count = 0;
+    TensorInfo *infos = mem_array((size_t)n * (size_t)params->count, sizeof *infos);
+    for (int i = 0; i < params->count; i++) order[i] = &params->params[i];
+    if (by_name) qsort(order, (size_t)params->count, sizeof *order, compare_params);
+    for (int a = 0; a < n; a++)
+        for (int i = 0; i < params->count; i++)
+            infos[count++] = (TensorInfo){.name = mem_printf("%s%s", arrays[a].prefix, order[i]->name),
+                                          .dtype = F32,
+                                          .n_dims = order[i]->n_dims,
+                                          .dims = {order[i]->rows, order[i]->cols}};
+    Status status = safetensors_writer_open(w, path, infos, count, metadata, 1);
+    for (int i = 0; i < count; i++) free(infos[i].name);
+    free(infos);
+    return status;
+}
+
+Status export_tensors(const char *path, const ParamTable *params, const ExportArray *arrays, int n, bool by_name,
+                      Digest *digest)
+{
+    Status status = OK;
+    SafetensorsWriter *w = NULL;
+    const Param **order = mem_array((size_t)params->count, sizeof *order);
+    TRY_DONE(open_tensors(path, params, arrays, n, by_name, order, &w));
+    for (int a = 0; a < n; a++)
+        for (int i = 0; i < params->count; i++) /* pad rows come last in memory, and are not written */
+            TRY_DONE(safetensors_writer_write(w, arrays[a].values + order[i]->offset,
+                                              (size_t)param_exported(order[i]) * sizeof(float)));
+    status = safetensors_writer_close(w, digest);
+    w = NULL;
+done:
+    safetensors_writer_abandon(w);
+    free(order);
+    return status;
+}
+
+Status export_reserve(const char *path, const ParamTable *params, const ExportArray *arrays, int n)
+{
+    SafetensorsWriter *w = NULL;
+    const Param **order = mem_array((size_t)params->count, sizeof *order);
+    Status status = open_tensors(path, params, arrays, n, false, order, &w);
+    free(order);
+    return status == OK ? safetensors_writer_leave(w) : status;
+}
