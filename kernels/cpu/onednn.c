@@ -8,21 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cpu/onednn/layout.h"
+#include "kernels/cpu/onednn/matmul.h"
 
 #define CHUNK  2048
 #define BUCKET 64
 
 /* ---- kept between calls ---- */
-
-typedef struct {
-    Product product;
-    int64_t rows;
-    dnnl_primitive_t primitive;
-    dnnl_memory_t src, weights, bias, dst, scratch;
-    size_t scratch_bytes;
-    char implementation[40];
-} Matmul;
 
 /* Products that are not made by brgemm kernels allocate inside a run. */
 typedef enum { USE_NONE, USE_ALLOCATES, USE_SERVES } Use;
@@ -76,42 +67,12 @@ Status onednn_pack(void *copy, const float *w, int64_t n, int64_t k, bool transp
 
 /* ---- products ---- */
 
-/* GRAD: dw (n, k) = dyᵀ (n, rows) · x (rows, k) + dw. */
-static Status make_matmul(Matmul *m)
+static Status make(Matmul *m)
 {
-    Status status = OK;
     const Product *p = &m->product;
-    bool grad = p->kind == PRODUCT_GRAD;
     PackedLayout *l = NULL;
-    dnnl_primitive_desc_t pd = NULL;
-    Desc *src = NULL, *weights = NULL, *bias = NULL, *dst = NULL, *scratch = NULL;
-    if (!grad) TRY(find_layout(p->in, p->k, p->n, &l));
-    src = grad ? api_column_major(p->in, p->n, m->rows) : api_row_major(p->in, m->rows, p->k);
-    if (grad) weights = api_row_major(p->in, m->rows, p->k);
-    if (p->bias) bias = api_row_major(F32, 1, p->n);
-    dst = grad ? api_row_major(F32, p->n, p->k) : api_row_major(p->out, m->rows, p->n);
-    const Desc *w = grad ? weights : l->desc;
-    TRY_DONE(api_matmul(&pd, dnn.engine, src, w, bias, dst, grad || p->add));
-    TRY_DONE(api_status(dnnl_primitive_create(&m->primitive, pd), "matmul"));
-    const char *name = "";
-    TRY_DONE(api_status(dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, (void *)&name), "query"));
-    snprintf(m->implementation, sizeof m->implementation, "%s", name);
-    scratch = api_scratch(pd);
-    m->scratch_bytes = api_desc_bytes(scratch);
-    TRY_DONE(api_memory(&m->src, dnn.engine, src));
-    TRY_DONE(api_memory(&m->weights, dnn.engine, w));
-    TRY_DONE(api_memory(&m->dst, dnn.engine, dst));
-    TRY_DONE(api_memory(&m->scratch, dnn.engine, scratch));
-    if (bias) TRY_DONE(api_memory(&m->bias, dnn.engine, bias));
-done:
-    if (pd) dnnl_primitive_desc_destroy(pd);
-    api_desc_free(src);
-    api_desc_free(weights);
-    api_desc_free(bias);
-    api_desc_free(dst);
-    api_desc_free(scratch);
-    return status_context(status, "product of %lld rows, %lld to %lld, in %s", (long long)m->rows, (long long)p->k,
-                          (long long)p->n, dtype_name(p->in));
+    if (p->kind != PRODUCT_GRAD) TRY(find_layout(p->in, p->k, p->n, &l));
+    return matmul_make(m, dnn.engine, l);
 }
 
 static bool is_matmul_of(const Matmul *m, const Product *p, int64_t rows)
@@ -148,15 +109,6 @@ static void grow_slots(void)
     for (int i = 0; i < dnn.n_matmuls; i++) *find_slot(&dnn.matmuls[i]->product, dnn.matmuls[i]->rows) = i + 1;
 }
 
-static void free_matmul(Matmul *m)
-{
-    dnnl_memory_t memories[] = {m->src, m->weights, m->bias, m->dst, m->scratch};
-    for (size_t i = 0; i < sizeof memories / sizeof *memories; i++)
-        if (memories[i]) dnnl_memory_destroy(memories[i]);
-    if (m->primitive) dnnl_primitive_destroy(m->primitive);
-    free(m);
-}
-
 /* Creates it at the first call, finds it at later ones. */
 static Status find_matmul(const Product *p, int64_t rows, Matmul **matmul)
 {
@@ -169,9 +121,9 @@ static Status find_matmul(const Product *p, int64_t rows, Matmul **matmul)
     Matmul *m = mem_alloc(sizeof *m);
     *m = (Matmul){.product = *p, .rows = rows};
     omp_set_num_threads(cpu.threads);
-    Status status = make_matmul(m);
+    Status status = make(m);
     if (status != OK) {
-        free_matmul(m);
+        matmul_free(m);
         return status;
     }
     MEM_GROW(dnn.matmuls, dnn.n_matmuls, dnn.cap_matmuls);
@@ -212,27 +164,6 @@ size_t onednn_scratch(const Product *p, int64_t rows, bool any)
     return most ? most + most / 8 + 4096 : 0;
 }
 
-static Status run_piece(Matmul *m, const void *src, const void *weights, const float *bias, void *dst, void *scratch)
-{
-    struct {
-        int arg;
-        dnnl_memory_t memory;
-        const void *data;
-    } all[] = {{DNNL_ARG_SRC, m->src, src},
-               {DNNL_ARG_WEIGHTS, m->weights, weights},
-               {DNNL_ARG_DST, m->dst, dst},
-               {DNNL_ARG_SCRATCHPAD, m->scratch, scratch},
-               {DNNL_ARG_BIAS, m->bias, bias}};
-    dnnl_exec_arg_t args[5];
-    int n = m->bias ? 5 : 4;
-    for (int i = 0; i < n; i++) {
-        TRY(api_status(dnnl_memory_set_data_handle(all[i].memory, (void *)(uintptr_t)all[i].data), "memory"));
-        args[i] = (dnnl_exec_arg_t){all[i].arg, all[i].memory};
-    }
-    TRY(api_status(dnnl_primitive_execute(m->primitive, dnn.stream, n, args), "matmul"));
-    return api_status(dnnl_stream_wait(dnn.stream), "matmul");
-}
-
 Status onednn_run(const Product *p, int64_t rows, const void *a, const void *b, const float *bias, void *c,
                   void *scratch)
 {
@@ -244,9 +175,9 @@ Status onednn_run(const Product *p, int64_t rows, const void *a, const void *b, 
         TRY(find_matmul(p, piece, &m));
         const char *x = (const char *)a + (size_t)(first * p->k) * in;
         if (p->kind == PRODUCT_GRAD)
-            TRY(run_piece(m, (const char *)b + (size_t)(first * p->n) * in, x, NULL, c, scratch));
+            TRY(matmul_run(m, dnn.stream, (const char *)b + (size_t)(first * p->n) * in, x, NULL, c, scratch));
         else
-            TRY(run_piece(m, x, b, bias, (char *)c + (size_t)(first * p->n) * out, scratch));
+            TRY(matmul_run(m, dnn.stream, x, b, bias, (char *)c + (size_t)(first * p->n) * out, scratch));
     }
     return OK;
 }
@@ -313,13 +244,13 @@ static void *sample_product(const Sample *s, int64_t rows, int threads)
     *m = (Matmul){.product = *p, .rows = rows};
     void *scratch = NULL, *c = mem_array((size_t)((grad ? p->k : rows) * p->n), dtype_size(p->out));
     omp_set_num_threads(threads);
-    Status status = make_matmul(m);
+    Status status = make(m);
     if (status == OK) {
         scratch = mem_alloc(m->scratch_bytes + 64);
-        status = run_piece(m, grad ? s->b : s->a, grad ? s->a : s->b, NULL, c, align64(scratch));
+        status = matmul_run(m, dnn.stream, grad ? s->b : s->a, grad ? s->a : s->b, NULL, c, align64(scratch));
     }
     omp_set_num_threads(cpu.threads);
-    free_matmul(m);
+    matmul_free(m);
     free(scratch);
     if (status == OK) return c;
     free(c);
@@ -405,7 +336,7 @@ bool onednn_can(ProductKind kind, Dtype in) { return dnn.use[kind][in == BF16] !
 void onednn_close(void)
 {
     if (--dnn.opened > 0) return;
-    for (int i = 0; i < dnn.n_matmuls; i++) free_matmul(dnn.matmuls[i]);
+    for (int i = 0; i < dnn.n_matmuls; i++) matmul_free(dnn.matmuls[i]);
     for (int i = 0; i < dnn.n_layouts; i++) layout_free(dnn.layouts[i]);
     free(dnn.layouts);
     free(dnn.matmuls);
