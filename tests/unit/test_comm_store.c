@@ -94,9 +94,11 @@ static void *open_one(void *arg)
     return NULL;
 }
 
-static void open_two(Opening o[2])
+/* A run of two ranks, open. */
+static void open_run(Opening o[2], const char *where, const char *job, const char *token)
 {
     pthread_t other;
+    for (int r = 0; r < 2; r++) o[r] = (Opening){.world = world_of(r, 2, job), .where = where, .token = token};
     assert_int_equal(pthread_create(&other, NULL, open_one, &o[1]), 0);
     open_one(&o[0]);
     pthread_join(other, NULL);
@@ -104,28 +106,30 @@ static void open_two(Opening o[2])
         if (o[r].status != OK) fail_msg("rank %d: %s", r, o[r].message);
 }
 
+static void close_run(Opening o[2])
+{
+    store_close(o[0].store);
+    store_close(o[1].store);
+}
+
 static void test_file(void **state)
 {
     char *where = mem_printf("file:%s/new/folder", (char *)*state);
-    Opening first[2] = {{.world = world_of(0, 2, "j"), .where = where}, {.world = world_of(1, 2, "j"), .where = where}};
-    open_two(first);
+    Opening first[2], next[2];
+    open_run(first, where, "j", NULL);
     check_store(first[0].store, first[1].store);
     /* Another run of the same job, and another job, see no values of the first run, which continues. */
     for (int k = 0; k < 2; k++) {
-        Opening next[2] = {{.world = world_of(0, 2, k ? "other" : "j"), .where = where, .token = "t"},
-                           {.world = world_of(1, 2, k ? "other" : "j"), .where = where, .token = "t"}};
         void *data;
         size_t size;
-        open_two(next);
+        open_run(next, where, k ? "other" : "j", "t");
         assert_status(store_get(next[1].store, "again", 0.1, &data, &size), E_PEER);
         assert_ok(store_set(next[0].store, "again", "new", 3));
         check_value(next[1].store, "again", "new", 3);
         check_value(first[1].store, "again", "second", 6);
-        store_close(next[0].store);
-        store_close(next[1].store);
+        close_run(next);
     }
-    store_close(first[0].store);
-    store_close(first[1].store);
+    close_run(first);
     free(where);
 }
 
@@ -161,12 +165,12 @@ static bool runs(const char *format, const char *folder)
 
 static bool is_empty(const char *folder) { return runs("test -z \"$(ls -A '%s')\"", folder); }
 
-/* A run of two ranks, open. */
-static void open_run(Opening o[2], const char *where, const char *job)
+/* Another run begins, which looks for what dead ones left, and ends. */
+static void pass_by(const char *where)
 {
-    o[0] = (Opening){.world = world_of(0, 2, job), .where = where};
-    o[1] = (Opening){.world = world_of(1, 2, job), .where = where};
-    open_two(o);
+    Opening next[2];
+    open_run(next, where, "next", NULL);
+    close_run(next);
 }
 
 /* A completed run leaves no files. A live run is never removed, a dead one after ten minutes, a run of another host
@@ -174,8 +178,8 @@ static void open_run(Opening o[2], const char *where, const char *job)
 static void test_tidy(void **state)
 {
     char *where = mem_printf("file:%s", (char *)*state);
-    Opening done[2], lives[2], next[2];
-    open_run(done, where, "done");
+    Opening done[2], lives[2];
+    open_run(done, where, "done", NULL);
     assert_ok(store_set(done[0].store, "a/value", "1", 1));
     store_close(done[1].store);
     assert_false(is_empty(*state));
@@ -192,17 +196,15 @@ static void test_tidy(void **state)
     pid_t child = fork();
     if (child == 0) { /* ends without closing anything */
         Opening killed[2];
-        open_run(killed, where, "killed");
+        open_run(killed, where, "killed", NULL);
         _exit(store_set(killed[0].store, "value", "1", 1) == OK ? 0 : 1);
     }
     int code;
     assert_int_equal(waitpid(child, &code, 0), child);
     assert_int_equal(code, 0);
-    open_run(lives, where, "lives");
+    open_run(lives, where, "lives", NULL);
     assert_true(runs("cd '%s' && mkdir other && cp -r cairn-*/run-* other/ && ls other | wc -l | grep -qx 2", *state));
-    open_run(next, where, "next"); /* it died a moment ago: it stays */
-    store_close(next[0].store);
-    store_close(next[1].store);
+    pass_by(where); /* it died a moment ago: it stays */
     assert_true(runs("test $(ls -d '%s'/cairn-*/run-* | wc -l) = 2", *state));
     /* Later, with one more run of another host. */
     assert_true(runs(
@@ -210,24 +212,20 @@ static void test_tidy(void **state)
         "for f in cairn-0123456789abcdef/run-*/by; do echo 'host elsewhere -' >$f; done && "
         "find . -exec touch -d '11 minutes ago' {} +",
         *state));
-    open_run(next, where, "next");
-    store_close(next[0].store);
-    store_close(next[1].store);
+    pass_by(where);
     check_value(lives[0].store, "complete", "", 0);
     assert_true(runs("test $(ls -d '%s'/cairn-*/run-* | wc -l) = 3", *state));
     assert_true(runs("test $(ls -d '%s'/cairn-0123456789abcdef/run-* | wc -l) = 2", *state));
-    store_close(lives[0].store);
-    store_close(lives[1].store);
+    close_run(lives);
     /* Files of the meeting of a killed run, without its run folder. */
     assert_true(runs("cd '%s' && find . -exec touch -d '2 days ago' {} +", *state));
-    open_run(next, where, "next");
-    store_close(next[0].store);
-    store_close(next[1].store);
+    pass_by(where);
     assert_true(runs("test \"$(ls '%s')\" = cairn-0123456789abcdef", *state));
     /* By the launcher, which knows that all have ended. */
     child = fork();
     if (child == 0) {
-        open_run(next, where, "known");
+        Opening known[2];
+        open_run(known, where, "known", NULL);
         _exit(0);
     }
     assert_int_equal(waitpid(child, &code, 0), child);
@@ -281,9 +279,8 @@ static void test_tcp(void **state)
     World w = world_of(0, 2, "job");
     assert_ok(store_serve(&w, true, 0, "token", &server));
     char *where = served_at(server);
-    Opening o[2] = {{.world = w, .where = where, .token = "token"},
-                    {.world = world_of(1, 2, "job"), .where = where, .token = "token"}};
-    open_two(o);
+    Opening o[2];
+    open_run(o, where, "job", "token");
     check_store(o[0].store, o[1].store);
     Opening looker = {.world = world_of(-1, 2, "job"), .where = where, .token = "token"};
     open_one(&looker);
