@@ -569,27 +569,6 @@ static void test_strangers(void **state)
     free(where);
 }
 
-static void test_addresses(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *text, *host;
-        int port;
-    } cases[] = {{"a", "a", 7},       {"a:5", "a", 5},     {"[fe80::1]:5", "fe80::1", 5},
-                 {"[::1]", "::1", 7}, {":9", "", 9},       {"", "", 7},
-                 {"a:", NULL, 0},     {"a:x", NULL, 0},    {"a:-1", NULL, 0},
-                 {"[::1]x", NULL, 0}, {"a:65536", NULL, 0}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char *host = NULL;
-        int port = 7;
-        assert_status(store_parse_address(cases[i].text, &host, &port), cases[i].host ? OK : E_USAGE);
-        if (!cases[i].host) continue;
-        assert_string_equal(host, cases[i].host);
-        assert_int_equal(port, cases[i].port);
-        free(host);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -603,7 +582,6 @@ int main(void)
         cmocka_unit_test(test_zero_window),
         cmocka_unit_test(test_frozen_server),
         cmocka_unit_test(test_stalled_session),
-        cmocka_unit_test(test_addresses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

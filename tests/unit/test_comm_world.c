@@ -1,9 +1,10 @@
-/* Rank and world size from the environment; lists of hosts; --iface; the keyed hash. */
+/* Rank and world size from the environment; lists of hosts; --iface; the keyed hash; addresses. */
 #include "testing.h"
 
 #include "comm/hosts.h"
 #include "comm/interfaces.h"
 #include "comm/siphash.h"
+#include "comm/store_internal.h"
 #include "comm/world.h"
 
 /* `text`: an environment as "NAME=value NAME=value". */
@@ -260,6 +261,27 @@ static void test_siphash(void **state)
     assert_false(hash128_equal(siphash(a, input, 15), siphash(a, input, 14)));
 }
 
+static void test_addresses(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *host;
+        int port;
+    } cases[] = {{"a", "a", 7},       {"a:5", "a", 5},     {"[fe80::1]:5", "fe80::1", 5},
+                 {"[::1]", "::1", 7}, {":9", "", 9},       {"", "", 7},
+                 {"a:", NULL, 0},     {"a:x", NULL, 0},    {"a:-1", NULL, 0},
+                 {"[::1]x", NULL, 0}, {"a:65536", NULL, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *host = NULL;
+        int port = 7;
+        assert_status(store_parse_address(cases[i].text, &host, &port), cases[i].host ? OK : E_USAGE);
+        if (!cases[i].host) continue;
+        assert_string_equal(host, cases[i].host);
+        assert_int_equal(port, cases[i].port);
+        free(host);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -269,6 +291,7 @@ int main(void)
         cmocka_unit_test(test_hosts),
         cmocka_unit_test(test_filter),
         cmocka_unit_test(test_siphash),
+        cmocka_unit_test(test_addresses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
