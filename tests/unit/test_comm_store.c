@@ -9,8 +9,8 @@
 #include <stdatomic.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 
+#include "base/machine_memory.h"
 #include "comm/store_wire.h"
 
 static World world_of(int rank, int size, const char *job)
@@ -30,11 +30,17 @@ static void check_value(Store *s, const char *name, const void *expected, size_t
     free(data);
 }
 
+typedef struct {
+    Store *store;
+    const char *name;
+} Late;
+
 /* Sets a value after a while. */
 static void *set_late(void *arg)
 {
+    const Late *late = arg;
     usleep(300000);
-    return store_set(arg, "late", "x", 1) == OK ? arg : NULL;
+    return store_set(late->store, late->name, "x", 1) == OK ? arg : NULL;
 }
 
 /* The operations of every kind of store, by two ranks. */
@@ -56,14 +62,13 @@ static void check_store(Store *a, Store *b)
     assert_ok(store_set(a, "again", "one", 3));
     assert_ok(store_set(b, "again", "second", 6));
     check_value(a, "again", "second", 6);
-    assert_int_equal(pthread_create(&thread, NULL, set_late, a), 0);
-    check_value(b, "late", "x", 1);
-    assert_int_equal(pthread_join(thread, &came), 0);
-    assert_ptr_equal(came, a);
-    /* The same connection from two threads: one waits, the other sets. */
-    assert_int_equal(pthread_create(&thread, NULL, set_late, b), 0);
-    check_value(b, "late", "x", 1);
-    assert_int_equal(pthread_join(thread, &came), 0);
+    for (int k = 0; k < 2; k++) { /* the second time one connection, from two threads: one waits, the other sets */
+        Late late = {k ? b : a, k ? "later" : "late"};
+        assert_int_equal(pthread_create(&thread, NULL, set_late, &late), 0);
+        check_value(b, late.name, "x", 1);
+        assert_int_equal(pthread_join(thread, &came), 0);
+        assert_ptr_equal(came, &late);
+    }
     double begin = clock_monotonic();
     assert_status(store_get(a, "never", 0.3, &out, &got), E_PEER);
     assert_message("'never' did not come within 0.3 s");
@@ -276,30 +281,28 @@ static void test_tcp(void **state)
 {
     (void)state;
     StoreServer *server;
+    Store *s;
     World w = world_of(0, 2, "job");
     assert_ok(store_serve(&w, true, 0, "token", &server));
     char *where = served_at(server);
     Opening o[2];
     open_run(o, where, "job", "token");
     check_store(o[0].store, o[1].store);
-    Opening looker = {.world = world_of(-1, 2, "job"), .where = where, .token = "token"};
-    open_one(&looker);
-    assert_status(looker.status, OK);
-    check_value(looker.store, "again", "second", 6);
-    store_close(looker.store);
+    World looks = world_of(-1, 2, "job");
+    assert_ok(store_open(&looks, where, "token", 10, NULL, &s));
+    check_value(s, "again", "second", 6);
+    store_close(s);
     /* A rank that left may return; a present rank may not come twice. */
-    Opening twice = {.world = world_of(1, 2, "job"), .where = where, .token = "token"};
-    open_one(&twice);
-    assert_status(twice.status, E_USAGE);
+    World twice = world_of(1, 2, "job");
+    assert_status(store_open(&twice, where, "token", 10, NULL, &s), E_USAGE);
     store_close(o[1].store);
     usleep(100000);
-    open_one(&twice);
-    assert_status(twice.status, OK);
+    assert_ok(store_open(&twice, where, "token", 10, NULL, &s));
     store_server_close(server);
-    assert_status(store_set(twice.store, "a", "", 0), E_PEER);
+    assert_status(store_set(s, "a", "", 0), E_PEER);
     assert_message("is lost");
-    assert_status(store_set(twice.store, "a", "", 0), E_PEER);
-    store_close(twice.store);
+    assert_status(store_set(s, "a", "", 0), E_PEER);
+    store_close(s);
     store_close(o[0].store);
     free(where);
 }
@@ -321,6 +324,7 @@ static void test_taken_port(void **state)
     struct sockaddr_in a = {.sin_family = AF_INET};
     socklen_t len = sizeof a;
     StoreServer *server;
+    Store *s;
     World w = world_of(0, 1, "job");
     a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -330,10 +334,8 @@ static void test_taken_port(void **state)
     assert_ok(store_serve(&w, true, port, "", &server));
     assert_true(store_server_port(server) > port);
     char *where = mem_printf("served://127.0.0.1:%d", port);
-    Opening o = {.world = w, .where = where};
-    open_one(&o); /* the first port accepts and stays silent */
-    assert_status(o.status, OK);
-    store_close(o.store);
+    assert_ok(store_open(&w, where, NULL, 10, NULL, &s)); /* the first port accepts and stays silent */
+    store_close(s);
     store_server_close(server);
     close(fd);
     free(where);
@@ -345,9 +347,8 @@ static bool closed_within(int fd, double seconds)
     char byte;
     struct pollfd p = {.fd = fd, .events = POLLIN};
     double end = clock_monotonic() + seconds;
-    while (clock_monotonic() < end) {
+    while (clock_monotonic() < end)
         if (poll(&p, 1, 100) > 0 && recv(fd, &byte, 1, MSG_DONTWAIT) <= 0) return true;
-    }
     return false;
 }
 
@@ -382,15 +383,6 @@ static void flood(int fd)
         if (write(fd, requests, sizeof requests) <= 0) break;
 }
 
-static size_t resident(void)
-{
-    unsigned long size = 0, pages = 0;
-    FILE *f = fopen("/proc/self/statm", "re");
-    if (fscanf(f, "%lu %lu", &size, &pages) != 2) pages = 0;
-    fclose(f);
-    return pages * (size_t)sysconf(_SC_PAGESIZE);
-}
-
 /* Clients that read nothing: strangers and an admitted one. The server does not wait for them, and they cost little
    memory. */
 static void test_zero_window(void **state)
@@ -398,6 +390,7 @@ static void test_zero_window(void **state)
     (void)state;
     enum { CROWD = 40, LARGE = 4 << 20 };
     StoreServer *server;
+    Store *s;
     World w = world_of(0, 2, "job");
     Hash128 token = siphash_key("token"), key = siphash(token, "job", 3);
     static int crowd[CROWD];
@@ -405,24 +398,22 @@ static void test_zero_window(void **state)
     assert_ok(store_serve(&w, true, 0, "token", &server));
     int port = store_server_port(server);
     char *where = served_at(server), *large = mem_alloc(LARGE);
-    Opening o = {.world = w, .where = where, .token = "token"};
-    open_one(&o);
-    assert_status(o.status, OK);
-    assert_ok(store_set(o.store, "xl", large, LARGE));
+    assert_ok(store_open(&w, where, "token", 10, NULL, &s));
+    assert_ok(store_set(s, "xl", large, LARGE));
     for (int i = 0; i < CROWD; i++) {
         crowd[i] = connect_to(port);
         assert_true(write(crowd[i], greeting, sizeof greeting) == sizeof greeting);
     }
-    size_t before = resident();
+    size_t before = process_resident();
     int fd = connect_to(port);
     assert_true(let_in(fd, key, -1, 2));
     flood(fd);
     for (int k = 0; k < 20; k++) {
         double begin = clock_monotonic();
-        check_value(o.store, "xl", large, LARGE);
+        check_value(s, "xl", large, LARGE);
         assert_true(clock_monotonic() - begin < 5);
     }
-    assert_true(resident() < before + ((size_t)256 << 20)); /* it requested 2 GiB at least */
+    assert_true(process_resident() < before + ((size_t)256 << 20)); /* it requested 2 GiB at least */
     /* It gets the answers that it reads after all. */
     uint8_t head[STORE_REPLY_BYTES];
     fcntl(fd, F_SETFL, 0);
@@ -434,7 +425,7 @@ static void test_zero_window(void **state)
     }
     close(fd);
     for (int i = 0; i < CROWD; i++) close(crowd[i]);
-    store_close(o.store);
+    store_close(s);
     store_server_close(server);
     free(where);
     free(large);
@@ -506,6 +497,7 @@ static void test_strangers(void **state)
     (void)state;
     enum { CROWD = 200 };
     StoreServer *server;
+    Store *s, *second;
     World w = world_of(0, 2, "job");
     Hash128 token = siphash_key("token"), key = siphash(token, "job", 3);
     static int crowd[CROWD];
@@ -513,17 +505,14 @@ static void test_strangers(void **state)
     assert_ok(store_serve(&w, true, 0, "token", &server));
     int port = store_server_port(server);
     char *where = served_at(server);
-    Opening o = {.world = w, .where = where, .token = "token"};
-    open_one(&o);
-    assert_status(o.status, OK);
+    assert_ok(store_open(&w, where, "token", 10, NULL, &s));
     /* Many silent strangers: the oldest are closed, and a rank is still admitted and served. */
     for (int i = 0; i < CROWD; i++) crowd[i] = connect_to(port);
-    Opening second = {.world = world_of(1, 2, "job"), .where = where, .token = "token"};
+    World other = world_of(1, 2, "job");
     double begin = clock_monotonic();
-    open_one(&second);
-    assert_status(second.status, OK);
-    assert_ok(store_set(second.store, "a", "b", 1));
-    check_value(o.store, "a", "b", 1);
+    assert_ok(store_open(&other, where, "token", 10, NULL, &second));
+    assert_ok(store_set(second, "a", "b", 1));
+    check_value(s, "a", "b", 1);
     assert_true(clock_monotonic() - begin < 3);
     assert_true(closed_within(crowd[0], 1));
     /* Random bytes; another protocol; a greeting with another key; a replayed proof. */
@@ -559,12 +548,12 @@ static void test_strangers(void **state)
     assert_true(write(fd, (uint8_t[]){'S', 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 'a', 'z'}, 13) == 13);
     close(fd);
     usleep(50000);
-    check_value(o.store, "a", "b", 1);
+    check_value(s, "a", "b", 1);
     /* Strangers that stay silent are closed after their time. */
     assert_true(closed_within(crowd[CROWD - 1], 8));
     for (int i = 0; i < CROWD; i++) close(crowd[i]);
-    store_close(second.store);
-    store_close(o.store);
+    store_close(second);
+    store_close(s);
     store_server_close(server);
     free(where);
 }
