@@ -60,7 +60,7 @@
     X(predictions, Count, "0", 0, 65536, "", "N", RESULT, "pts",                                                       \
       "masked positions per sequence at most. plan: above 0 plans pretraining. pretrain: 0 is 15 % of the longest")    \
     X(do_lower_case, Choice, "auto", 0, 0, "auto yes no", "WHEN", RESULT, "*vs",                                       \
-      "lower-case the text; auto: as in the model's tokenizer_config.json or the shards, else yes")                    \
+      "lower-case the text; auto: as the model's tokenizer_config.json or the shards say, else yes")                   \
     X(strip_accents, Choice, "auto", 0, 0, "auto yes no", "WHEN", RESULT, "*vs",                                       \
       "strip accents; auto: as --do-lower-case")                                                                       \
     /* training */                                                                                                     \
@@ -88,7 +88,8 @@
     X(kfac_damping, Real, "0.001", 1e-12, 1e6, "", "X", RESULT, "*pT", "K-FAC's damping")                              \
     X(max_grad_norm, Real, "1.0", 0, 1e9, "", "X", RESULT, "*T", "clip the gradient's norm; 0: never")                 \
     X(dropout, Real, "-1", -1, 0.999, "", "P", RESULT, "*pT", "all dropout rates; -1: those of config.json")           \
-    X(label_smoothing, Real, "0", 0, 0.999, "", "X", RESULT, "gT", "share of the target that all classes get evenly")  \
+    X(label_smoothing, Real, "0", 0, 0.999, "", "X", RESULT, "gT",                                                     \
+      "share of the target that is spread evenly over all classes")                                                    \
     X(nsp, Choice, "on", 0, 0, "on off", "WHEN", RESULT, "ts",                                                         \
       "train next-sentence prediction too; shards: off makes sequences of one text, without pairs")                    \
     X(masking, Choice, "auto", 0, 0, "auto static dynamic", "HOW", RESULT, "ts",                                       \
@@ -122,9 +123,9 @@
       "memory for the plan: 16GiB, 500MB, ...; auto: the free memory")                                                 \
     X(virtual_ranks, Count, "0", 0, 1048576, "", "V", BITS, "*p",                                                      \
       "compute as V ranks would: no bit depends on the number of ranks, which divides V, nor on "                      \
-      "--micro-batch-tokens; not with --wire bf16. 0: sums of the ranks that there are")                               \
+      "--micro-batch-tokens; not with --wire bf16. 0: sums over the actual ranks")                                     \
     X(grain_tokens, Count, "2048", 1, 1e9, "", "N", BITS, "*p",                                                        \
-      "--virtual-ranks: tokens whose gradients are summed at once; a micro-batch holds at least so many")              \
+      "--virtual-ranks: tokens whose gradients are summed at once; a micro-batch holds at least this many")            \
     X(padded, Switch, "false", 0, 0, "", "", BITS, "*p", "pad every sequence to --max-seq-length (for comparison)")    \
     X(poison, Switch, "false", 0, 0, "", "", NONE, "*R", "fill every tensor with NaN at its last use (for tests)")     \
     /* state */                                                                                                        \
@@ -137,7 +138,8 @@
     X(max_time, Duration, "off", 0, 0, "", "TIME", NONE, "*z",                                                         \
       "save and stop (exit code 75) before this much time has passed")                                                 \
     X(stop_after, Duration, "off", 0, 0, "", "TIME", NONE, "*zT",                                                      \
-      "end training after this time in it, all processes of the run together, then evaluate; the schedule stays")      \
+      "end training after this much time in training, over all processes of the run, then evaluate; keeps the "        \
+      "schedule")                                                                                                      \
     X(override, Switch, "false", 0, 0, "", "", NONE, "*", "resume although flags that alter the run have changed")     \
     /* watching */                                                                                                     \
     X(log_every, Count, "10", 1, 1e9, "", "N", NONE, "*RT", "steps between log lines, without a terminal")             \
@@ -145,10 +147,10 @@
       "digests in metrics.jsonl: of the summed gradients at every step, of the weights every N steps; 0: none")        \
     X(eval_every, Count, "0", 0, 1e15, "", "N", NONE, "*", "evaluate every N steps and keep the best model in best/")  \
     X(n_best_size, Count, "20", 1, 10000, "", "N", NONE, "k",                                                          \
-      "answers per question in nbest_predictions.json, and places looked at for a start and an end")                   \
+      "answers per question in nbest_predictions.json, and number of starts and ends that are tried")                  \
     X(max_answer_length, Count, "30", 1, 65536, "", "N", NONE, "k", "longest answer in tokens")                        \
     X(null_score_diff_threshold, Real, "0", -1e6, 1e6, "", "X", NONE, "k",                                             \
-      "--version-2: no answer where its score exceeds the best answer's by more")                                      \
+      "--version-2: no answer where its score exceeds the best answer's by more than this")                            \
     X(patience, Count, "0", 0, 1000000, "", "N", NONE, "gk",                                                           \
       "end training after N evaluations of --eval-every without a better result; 0: never")                            \
     X(eval_samples, Text, "", 0, 0, "", "N", NONE, "tT",                                                               \
@@ -172,7 +174,7 @@
     X(gpu_metrics, Duration, "off", 0, 0, "", "TIME", NONE, "*",                                                       \
       "each TIME (100ms) note the clocks, power, temperature, throttle reasons and ECC errors of each rank's GPU in "  \
       "gpu.csv, by NVML; changes no result")                                                                           \
-    X(dry_run, Switch, "false", 0, 0, "", "", NONE, "*z", "read everything, plan, print what would run, and end")      \
+    X(dry_run, Switch, "false", 0, 0, "", "", NONE, "*z", "read everything, plan, print what would run, and exit")     \
     /* ranks */                                                                                                        \
     X(comm, Choice, "auto", 0, 0, "auto self gloo nccl", "NAME", NONE, "*dy",                                          \
       "how gradients are exchanged: gloo (from a GPU through the host's memory), nccl (from GPU to GPU), self (one "   \
@@ -181,7 +183,7 @@
       "where ranks meet: file:DIR (shared by all hosts), tcp://HOST[:PORT] (rank 0 serves it); auto: from the "        \
       "launcher's environment")                                                                                        \
     X(iface, Text, "", 0, 0, "", "LIST", NONE, "*ldyRS",                                                               \
-      "network to use between hosts: names, prefixes, ^exclusions, CIDR, with commas between; default: the one on "    \
+      "network to use between hosts: names, prefixes, ^exclusions or CIDR, separated by commas; default: the one on "  \
       "the route to the other hosts")                                                                                  \
     X(connect_timeout, Duration, "5m", 0, 0, "", "TIME", NONE, "*ldyRS",                                               \
       "time that ranks wait for each other at the start, and for an answer of their rendezvous (20 s at most)")        \
@@ -198,7 +200,7 @@
       "stages of the pipeline, several on a rank where there are fewer ranks; 0: as many as ranks have room for")      \
     X(stage_chunks, Count, "2", 1, 64, "", "V", NONE, "*p", "interleaved: stages on a rank")                           \
     X(stage_layers, Text, "auto", 0, 0, "", "LIST", NONE, "*p",                                                        \
-      "layers of each stage, with commas; auto: the slowest stage as fast as can be")                                  \
+      "layers of each stage, with commas; auto: makes the slowest stage as fast as possible")                          \
     X(snapshot_steps, Text, "auto", 0, 0, "", "K", NONE, "*T",                                                         \
       "copy the state to host memory every K steps; 0: never; auto: at a cost of 1 % of the time, with several ranks " \
       "or a launcher")                                                                                                 \
@@ -215,7 +217,7 @@
     X(device, Text, "", 0, 0, "", "NAME", NONE, "p",                                                                   \
       "plan for a device that this host lacks: h200, h100, b200, a100, v100")                                          \
     X(lengths, Path, "", 0, 0, "", "FILE", NONE, "p",                                                                  \
-      "plan for packed sequences of these lengths (lines: length, count) instead of full ones")                        \
+      "plan for packed sequences of these lengths (a file with lines: length, count) instead of full ones")            \
     X(json, Switch, "false", 0, 0, "", "", NONE, "po", "print JSON")                                                   \
     X(explain, Switch, "false", 0, 0, "", "", NONE, "p", "print every instr of --recompute's plan")                    \
     X(explain_cost, Switch, "false", 0, 0, "", "", NONE, "p", "print the arithmetic of the predicted time")            \
@@ -237,7 +239,7 @@
     X(hosts, Path, "", 0, 0, "", "FILE", NONE, "l",                                                                    \
       "hosts to start on by ssh, a line each: NAME [slots=N]; default: those of the scheduler, else this host")        \
     X(max_restarts, Count, "0", 0, 1000000, "", "N", NONE, "l", "restarts after faults, at most")                      \
-    X(probe, Switch, "false", 0, 0, "", "", NONE, "l", "measure the network between the ranks and end")                \
+    X(probe, Switch, "false", 0, 0, "", "", NONE, "l", "measure the network between the ranks and exit")               \
     X(steps, Text, "", 0, 0, "", "A-B", NONE, "y", "steps to compare; default: all that metrics.jsonl has")            \
     X(input, Paths, "", 0, 0, "-", "LIST", NONE, "vwstdD",                                                             \
       "files or folders of them, with commas between: text and .tsv (vocab), dumps, text, CSV or JSON lines, also "    \
@@ -247,33 +249,34 @@
     X(part_size, Size, "100MB", 0, 0, "", "SIZE", NONE, "w", "approximate size of a part file")                        \
     X(max_article, Size, "4MiB", 0, 0, "", "SIZE", NONE, "w", "larger articles are skipped and counted")               \
     X(text_form, Choice, "auto", 0, 0, "auto sentences paragraphs", "WHAT", NONE, "w",                                 \
-      "form of plain text: one sentence per line, or paragraphs; auto: detected")                                      \
+      "format of plain text: one sentence per line, or paragraphs; auto: detected")                                    \
     X(layout, Choice, "compact", 0, 0, "compact packed fixed nvidia", "WHAT", NONE, "s",                               \
       "compact: rows of variable length; packed: of up to three sequences; fixed: of one length; all three as "        \
       "MLPerf's. nvidia: of one length, as NVIDIA's phases 1 and 2")                                                   \
     X(short_seq_prob, Real, "0.1", 0, 1, "", "P", NONE, "s",                                                           \
       "fraction of documents with shorter sequences, of random length")                                                \
-    X(dupe_factor, Count, "1", 1, 1000, "", "N", NONE, "st", "uses of each document, each time in other pairs")        \
+    X(dupe_factor, Count, "1", 1, 1000, "", "N", NONE, "st",                                                           \
+      "how often each document is used, each time in other pairs")                                                     \
     X(eval_fraction, Real, "0", 0, 0.9, "", "X", NONE, "st", "fraction of the documents to hold out in DIR/eval")      \
     X(shard_size, Size, "4MiB", 0, 0, "", "SIZE", NONE, "s", "approximate size of the text in a shard")                \
     X(output, Path, "", 0, 0, "", "PATH", NONE, "cvd",                                                                 \
       "path to write: a folder (convert), a vocabulary (vocab), predictions (predict; default: the standard output)")  \
     X(format, Choice, "auto", 0, 0, "auto jsonl tsv", "FORM", NONE, "d",                                               \
-      "form of the predictions; auto: as --output is named, else jsonl")                                               \
+      "format of the predictions; auto: by the ending of --output, else jsonl")                                        \
     X(size, Count, "30522", 10, 10000000, "", "N", NONE, "vt", "pieces in the vocabulary")                             \
-    X(min_count, Count, "2", 1, 1e15, "", "N", NONE, "v", "least number of occurrences of a piece")                    \
+    X(min_count, Count, "2", 1, 1e15, "", "N", NONE, "v", "minimum number of occurrences of a piece")                  \
     X(vary, List, "", 0, 0, "", "FLAG=A,B,...", NONE, "z",                                                             \
       "values of a flag of the command: words, or a range of whole numbers (1-5); each --vary adds a flag")            \
     X(jobs, Count, "1", 1, 1024, "", "N", NONE, "z", "runs at the same time, which share cores and memory")            \
-    X(index, Count, "0", 0, 1000000, "", "N", NONE, "z", "make the N-th run alone, for the arrays of schedulers")      \
+    X(index, Count, "0", 0, 1000000, "", "N", NONE, "z", "make only the N-th run, for the arrays of schedulers")       \
     X(csv, Path, "", 0, 0, "", "FILE", NONE, "rq", "write the table as CSV too, a row per run, or rank")               \
     /* all */                                                                                                          \
     X(config, Path, "", 0, 0, "", "FILE", NONE, "*pcivrwslndyzqoR",                                                    \
       "read options from a JSON file, also from the run.json of a run")                                                \
     X(print_config, Switch, "false", 0, 0, "", "", NONE, "*pcivrwslndyzqoR",                                           \
-      "print the resolved configuration as such a file and end")                                                       \
+      "print the resolved configuration as such a file and exit")                                                      \
     X(verbose, Switch, "false", 0, 0, "", "", NONE, "*pcivrwslndyzqoR", "log more")                                    \
-    X(version, Switch, "false", 0, 0, "", "", NONE, "*pcivrwslndyzqoR", "print the version and end")
+    X(version, Switch, "false", 0, 0, "", "", NONE, "*pcivrwslndyzqoR", "print the version and exit")
 
 /* X(its first option, title): how --help is divided. */
 #define OPTION_GROUP_LIST(X)                                                                                           \
