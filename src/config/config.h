@@ -31,7 +31,7 @@
     X(WIKI, "wiki", "w", "", "turn Wikipedia dumps or folders of text into sentences")                                 \
     X(SHARDS, "shards", "s", "", "turn sentences into pretraining data")                                               \
     X(PRETRAIN, "pretrain", "*t", "", "pretrain BERT on shards: masked words and next sentences")                      \
-    X(ADAPT, "adapt", "*t", "", "continue the pretraining of a model on your own text")                                     \
+    X(ADAPT, "adapt", "*t", "", "continue the pretraining of a model on your own text")                                \
     X(LAUNCH, "launch", "l", "-- COMMAND [FLAG]...", "start a command on many ranks, here or on other hosts")          \
     X(VERIFY, "verify", "y", "RUN", "compute steps of a run again, and compare them with its records")                 \
     X(SNAPSHOT, "snapshot", "n", "list|persist|discard",                                                               \
