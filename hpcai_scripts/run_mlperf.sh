@@ -31,8 +31,8 @@ The same command finishes what is missing: results that exist stay, an unfinishe
     RUN_SCRIPT=run_mlperf.sh sbatch --nodes 8 --ntasks-per-node 8 --gpus-per-node 8 hpcai_scripts/job.slurm \
         --system H100_8x8x72 ...
 
-Exit codes: 0 all runs reached the target, 1 a run did not or a checker objects, 2 usage, 75 stopped with a durable
-checkpoint (run again to resume), 76 does not fit in memory, 77 a rank was lost.
+Exit codes: 0 all runs reached the target, 1 a run did not or a checker objects, 2 usage, 75 stopped by a signal or
+a limit, with its work saved (run again to resume), 76 does not fit in memory, 77 a rank was lost.
 END
 }
 

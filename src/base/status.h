@@ -12,10 +12,10 @@
     X(E_IO, 1, "input/output error")                                                                                   \
     X(E_FORMAT, 1, "bad input")                                                                                        \
     X(E_NUMERIC, 1, "not a finite number")                                                                             \
-    X(E_STOPPED, 75, "stopped with a durable checkpoint, run again to resume")                                         \
+    X(E_STOPPED, 75, "stopped by a signal or a limit, with its work saved; run again to resume")                       \
     X(E_BUSY, 75, "in use by another process, run again later")                                                        \
     X(E_MEMORY, 76, "does not fit in memory")                                                                          \
-    X(E_PEER, 77, "peer lost, snapshot kept")                                                                          \
+    X(E_PEER, 77, "a rank or host was lost; run again to resume")                                                      \
     X(E_DIFFERS, 78, "computed again, with other bits")                                                                \
     X(E_CORRUPT, 79, "checkpoint corrupt and no good one left")
 

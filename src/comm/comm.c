@@ -69,10 +69,27 @@ static bool is_last(CommGroup *g, int *count)
     return last;
 }
 
+/* After a loss: names all silent ranks to the launcher, because report_loss names the first one alone. */
+static void report_silent(const CommGroup *g)
+{
+    Loss loss;
+    bool silent;
+    Status status = OK;
+    if (!g->store || !store_served(g->store) || !watch_verdict(g->watch, 0, &loss)) return;
+    for (int r = 0; r < g->size && status == OK; r++) {
+        char name[32];
+        if (!watch_gone(g->watch, r, &silent) || !silent) continue;
+        snprintf(name, sizeof name, STORE_SILENT, r);
+        status = store_set(g->store, name, "1", 1);
+    }
+    if (status != OK) log_debug("%s", status_message());
+}
+
 /* The last Comm leaves the watch before its connections close, so that no peer reports a loss. */
 static void group_leave(CommGroup *g)
 {
     if (!is_last(g, &g->references)) return;
+    report_silent(g);
     watch_close(g->watch);
     g->watch = NULL;
 }
@@ -208,7 +225,11 @@ int comm_lost(const Comm *c)
     return loss.reason == LOSS_BROKEN || loss.reason == LOSS_LATE ? -1 : loss.rank;
 }
 
-bool comm_gone(const Comm *c, int rank) { return c->group && watch_gone(c->group->watch, comm_world_rank(c, rank)); }
+bool comm_gone(const Comm *c, int rank)
+{
+    bool silent;
+    return c->group && watch_gone(c->group->watch, comm_world_rank(c, rank), &silent);
+}
 
 int comm_node(const Comm *c, int rank) { return c->group->node_of ? c->group->node_of[comm_world_rank(c, rank)] : 0; }
 

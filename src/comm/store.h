@@ -45,6 +45,8 @@ bool store_server_met(StoreServer *s);
 int store_server_lost(StoreServer *s, int rank, bool *silent);
 /* A survivor found the rank silent while it led the save. */
 bool store_server_frozen(StoreServer *s, int rank);
+/* A rank found this one silent at its own end, after a loss. */
+bool store_server_silent(StoreServer *s, int rank);
 /* Survivors of a loss have saved the state. */
 bool store_server_saved(StoreServer *s);
 void store_server_close(StoreServer *s); /* takes NULL */

@@ -29,6 +29,7 @@ bool store_served(const Store *s);
 #define STORE_LOST   "lost/%d"   /* the first loss that a rank knows of: "RANK SILENT" */
 #define STORE_SAVED  "saved"     /* survivors have saved the state */
 #define STORE_FROZEN "frozen/%d" /* the rank was silent while it led the save */
+#define STORE_SILENT "silent/%d" /* the rank was silent when another one ended after a loss */
 bool store_stopped(const volatile sig_atomic_t *stop);
 /* E_STOPPED, with the message of all these waits. */
 Status store_fail_stopped(void);

@@ -211,6 +211,8 @@ static bool has_value(StoreServer *s, const char *name)
 }
 
 bool store_server_met(StoreServer *s) { return has_value(s, STORE_MET); }
+bool store_server_saved(StoreServer *s) { return has_value(s, STORE_SAVED); }
+
 bool store_server_frozen(StoreServer *s, int rank)
 {
     char name[32];
@@ -218,7 +220,12 @@ bool store_server_frozen(StoreServer *s, int rank)
     return has_value(s, name);
 }
 
-bool store_server_saved(StoreServer *s) { return has_value(s, STORE_SAVED); }
+bool store_server_silent(StoreServer *s, int rank)
+{
+    char name[32];
+    snprintf(name, sizeof name, STORE_SILENT, rank);
+    return has_value(s, name);
+}
 
 int store_server_lost(StoreServer *s, int rank, bool *silent)
 {

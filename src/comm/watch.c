@@ -195,13 +195,14 @@ int watch_left(Watch *w)
     return rank;
 }
 
-bool watch_gone(Watch *w, int rank)
+bool watch_gone(Watch *w, int rank, bool *silent)
 {
+    *silent = false;
     if (!w || rank == w->rank) return false;
     pthread_mutex_lock(&w->lock);
     const WatchLink *l = &w->links[rank];
-    bool silent = l->state == LINK_OPEN && clock_monotonic() - l->heard > w->timeout_s;
-    bool gone = l->state == LINK_LEFT || l->state == LINK_GONE || silent;
+    *silent = l->state == LINK_OPEN && clock_monotonic() - l->heard > w->timeout_s;
+    bool gone = l->state == LINK_LEFT || l->state == LINK_GONE || *silent;
     pthread_mutex_unlock(&w->lock);
     return gone;
 }

@@ -44,9 +44,9 @@ bool watch_verdict(Watch *w, double wait_s, Loss *loss);
 Loss watch_report(Watch *w, int rank, LossReason reason, double seconds);
 /* The lowest rank that left in order; -1: none. `w` may be NULL. */
 int watch_left(Watch *w);
-/* Whether this rank's process has ended, or is silent for the peer timeout, now: also after the verdict, which names
-   one rank alone. `w` may be NULL. */
-bool watch_gone(Watch *w, int rank);
+/* Whether this rank's process has ended, or is silent for the peer timeout (*silent), now: also after the verdict,
+   which names one rank alone. `w` may be NULL. */
+bool watch_gone(Watch *w, int rank, bool *silent);
 /* Counts one more exchange of this rank; and the rank with the fewest exchanges, if known (else -1). */
 void watch_advance(Watch *w);
 int watch_laggard(Watch *w);

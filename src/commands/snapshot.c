@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/lock.h"
 #include "commands/commands.h"
-#include "state/lock.h"
 #include "state/snapshot.h"
 #include "train/persist.h"
 

@@ -6,10 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/lock.h"
 #include "commands/commands.h"
 #include "commands/sweep.h"
 #include "launch/machine.h"
-#include "state/lock.h"
 #include "train/signals.h"
 
 /* ---- arrays of schedulers ---- */

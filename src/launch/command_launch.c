@@ -80,7 +80,7 @@ static double patience_left(Launch *l)
     for (int i = 0; i < f->n_ranks; i++) {
         Rank *r = &f->ranks[i];
         bool survived = store_server_lost(l->store, i, &silent) >= 0;
-        if (survived) r->frozen = store_server_frozen(l->store, i);
+        r->frozen = survived ? store_server_frozen(l->store, i) : r->frozen || store_server_silent(l->store, i);
         if (r->ended || fleet_host_of(f, i)->lost) continue;
         if (!r->frozen) return INFINITY;
         if (survived && !store_server_saved(l->store)) patience = test_seconds("SAVED_GRACE", SAVED_GRACE_S);
@@ -177,6 +177,7 @@ static Status run_once(Launch *l, Outcome *o)
         watch_ranks(l);
         outcome_find(l, o);
         faults_add(l, o);
+        outcome_name_all(l, o);
         if (o->again) find_excluded(l);
         if (*l->fleet.failure) status = fail(E_FAIL, "%s", l->fleet.failure);
     }
@@ -324,10 +325,10 @@ Status command_launch(const Config *c)
     if (c->n_positional > 0 && strcmp(c->positional[0], "@agent") == 0) return agent_run(c);
     if (c->n_positional == 1 && strcmp(c->positional[0], "@probe") == 0) return probe_run(c);
     Status status = OK;
+    TRY_DONE(watch_signals(&l));
     TRY_DONE(check_command(&l));
     TRY_DONE(sites_find(c->hosts, environ, &l.sites));
     hash128_random_hex(l.random);
-    TRY_DONE(watch_signals(&l));
     writer_begin();
     name_job(&l);
     if (l.output_dir) faults_begin(&l);

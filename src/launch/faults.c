@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/lock.h"
 #include "launch/launch_internal.h"
 
 /* Seconds of training that count, by the last line of metrics.jsonl: steps that are made again count once. 0: none. */
@@ -43,6 +44,18 @@ static void write_fault(const Launch *l, const Outcome *o, double ending)
     buf_json(&line, o->what);
     buf_printf(&line, ", \"code\": %d, \"ending_s\": %.3f}\n", o->code, ending);
     fault_record_append(l->output_dir, "faults.jsonl", &line);
+}
+
+static void add_fault(Launch *l, const Outcome *o, double ending)
+{
+    fault_record_add(&l->faults.record, o->rank, o->host);
+    write_fault(l, o, ending);
+}
+
+/* A process of another command holds the folder's lock, which no rank of this one ever had. */
+static bool used_by_other(const Launch *l, const StartSums *starts)
+{
+    return starts->count == 0 && lock_in_use(l->output_dir);
 }
 
 /* Seconds since 1970 of the last step's line, or of the start that opened the file; 0: there is none. */
@@ -113,11 +126,14 @@ void faults_add(Launch *l, const Outcome *o)
     bool fault = o->code == 77 || (outcome_is_failure(o->code) && o->code != status_exit_code(E_USAGE));
     if (!fault) return;
     FaultSeconds *x = &l->faults.record.seconds;
-    double step = last_step_time(l->output_dir), trains = fault_record_starts(l->output_dir, l->job).last;
-    if (trains > l->faults.start_began && step > trains) x->notice_s += fmax(0, clock_wall() - ending - step);
+    StartSums starts = fault_record_starts(l->output_dir, l->job);
+    double step = last_step_time(l->output_dir);
+    if (o->rank >= 0 && used_by_other(l, &starts)) return; /* ranks of a lost host may use it, too */
+    if (starts.last > l->faults.start_began && step > starts.last) x->notice_s += fmax(0, clock_wall() - ending - step);
     x->ending_s += ending;
-    fault_record_add(&l->faults.record, o->rank, o->host);
-    write_fault(l, o, ending);
+    add_fault(l, o, ending);
+    Outcome also;
+    for (int rank = -1; outcome_also(l, o, &rank, &also);) add_fault(l, &also, ending);
 }
 
 /* A run without faults needs no lines of launches.jsonl. */
@@ -143,7 +159,9 @@ void faults_end(Launch *l)
     x->start_s = starts.start_s;
     x->again_s = starts.again_s;
     bool summed = fault_record_summed(l->output_dir, l->job); /* by one that began between two starts */
-    if (!summed && has_faults(l->output_dir))
+    if (f->count == 0 && used_by_other(l, &starts))
+        log_debug("%s is another command's, which sums up itself", l->output_dir);
+    else if (!summed && has_faults(l->output_dir))
         write_launch(l->output_dir, l->job, clock_wall(), f->count, x);
     else if (!summed && starts.count > 0)
         fault_record_ended(l->output_dir, l->job);

@@ -135,7 +135,13 @@ typedef struct {
 
 /* Finds the outcome; marks lost hosts. */
 void outcome_find(Launch *l, Outcome *o);
-/* Records the outcome of a start if it is a fault, and prints a summary at the job's end. faults_end_start counts
+/* The next rank behind *rank (at first −1) that was lost beside the one of the outcome: killed or frozen, before it
+   noticed another's loss. False: no more. */
+bool outcome_also(const Launch *l, const Outcome *o, int *rank, Outcome *also);
+/* Adds these ranks to the outcome's text. */
+void outcome_name_all(const Launch *l, Outcome *o);
+/* Records the outcome of a start if it is a fault, and prints a summary at the job's end; both leave out a launch that
+   never had the folder, because another process used it. faults_end_start counts
    starts without progress. faults_turn sums up the last command once a rank of this one trains, and so holds the
    folder's lock. */
 void faults_begin(Launch *l);

@@ -46,11 +46,20 @@ static bool lost_peer(const Rank *r) { return !r->signal && r->code == 77; }
 static bool interrupted(const Rank *r) { return !r->signal && r->code == 130; }
 static bool stopped_well(const Rank *r) { return !r->signal && (r->code == 75 || r->code == 99); }
 
-static void describe_end(const Launch *l, int rank, const char *host, Outcome *o)
+/* By the launcher. */
+static bool killed_late(const Launch *l, const Rank *r)
+{
+    return l->killed && r->when > l->killed_at && r->signal == SIGKILL;
+}
+
+static void describe_end(const Launch *l, int rank, Outcome *o)
 {
     const Rank *r = &l->fleet.ranks[rank];
+    const char *host = fleet_host_of(&l->fleet, rank)->site->name;
     char *text = o->what;
     size_t size = sizeof o->what;
+    o->rank = rank;
+    snprintf(o->host, sizeof o->host, "%s", host);
     o->code = r->memory_limit ? status_exit_code(E_MEMORY) : r->signal ? 77 : r->code;
     if (r->memory_limit) {
         char limit[64] = "the host's memory is exhausted";
@@ -65,7 +74,7 @@ static void describe_end(const Launch *l, int rank, const char *host, Outcome *o
         snprintf(text, size, "rank %d on %s was frozen (silent for %g s), and was killed", rank, host, l->peer_timeout);
     } else if (r->signal) {
         snprintf(text, size, "rank %d on %s was killed by %s%s", rank, host, signal_name(r->signal),
-                 l->killed && r->when > l->killed_at && r->signal == SIGKILL ? ", having not ended in time" : "");
+                 killed_late(l, r) ? ", having not ended in time" : "");
     } else
         snprintf(text, size, "rank %d on %s ended with %d (%s)", rank, host, r->code, code_text(r->code));
 }
@@ -139,14 +148,11 @@ void outcome_find(Launch *l, Outcome *o)
         if (rank < 0 || (o->code && k > 0)) continue;
         int excluded = kinds[k] == lost_peer ? excluded_rank(l) : -1;
         if (excluded >= 0) rank = excluded;
-        const char *host = fleet_host_of(f, rank)->site->name;
-        describe_end(l, rank, host, o);
+        describe_end(l, rank, o);
         if (excluded >= 0)
-            snprintf(o->what, sizeof o->what, "rank %d on %s is excluded by --audit: see %s/%s", rank, host,
+            snprintf(o->what, sizeof o->what, "rank %d on %s is excluded by --audit: see %s/%s", rank, o->host,
                      l->output_dir, EXCLUDED_REPORT);
-        o->rank = rank;
-        snprintf(o->host, sizeof o->host, "%s", host);
-        if (k < 2) output_last(f->output, rank, host);
+        if (k < 2) output_last(f->output, rank, o->host);
         const Remote *cut_off = kinds[k] == lost_peer ? cut_off_host(l) : NULL;
         if (cut_off) {
             cut_off->site->lost_in = l->restarts + 1;
@@ -156,4 +162,34 @@ void outcome_find(Launch *l, Outcome *o)
     if (o->code == 77 && l->stop_signal && !l->killed) o->code = status_exit_code(E_STOPPED);
     if (l->interrupts > 1) o->code = 130;
     o->again = o->code == 77 && !l->stop_signal && !*f->failure;
+}
+
+/* Killed or frozen by itself, before it noticed another's loss. */
+static bool lost_unaware(const Launch *l, int rank)
+{
+    const Rank *r = &l->fleet.ranks[rank];
+    bool silent, ended_by_us = killed_late(l, r) || (l->terminated && r->signal == SIGTERM);
+    return r->ended && r->signal && (r->frozen || !ended_by_us) && store_server_lost(l->store, rank, &silent) < 0;
+}
+
+bool outcome_also(const Launch *l, const Outcome *o, int *rank, Outcome *also)
+{
+    const Fleet *f = &l->fleet;
+    bool killed = o->code == 77 && o->rank >= 0 && f->ranks[o->rank].signal;
+    *also = (Outcome){0};
+    for (++*rank; killed && *rank < f->n_ranks; ++*rank) {
+        if (*rank == o->rank || !lost_unaware(l, *rank)) continue;
+        describe_end(l, *rank, also);
+        return true;
+    }
+    return false;
+}
+
+void outcome_name_all(const Launch *l, Outcome *o)
+{
+    Outcome also;
+    for (int rank = -1; outcome_also(l, o, &rank, &also);) {
+        size_t used = strlen(o->what);
+        snprintf(o->what + used, sizeof o->what - used, "; %s", also.what);
+    }
 }

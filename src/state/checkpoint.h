@@ -15,7 +15,7 @@
    flushes OUT, and only then removes older ones. So after the first save OUT holds a good checkpoint at every moment.
    Removal first renames a checkpoint to .tmp, then deletes its manifest, then the rest. Readers ignore folders named
    .tmp. checkpoint-<step>.old is being replaced by another checkpoint of the same step; readers accept it until it is
-   removed. One process per OUT (state/lock.h).
+   removed. One process per OUT (base/lock.h).
 
    Reading goes once through each file, straight into the caller's memory, and verifies sizes and digests on the way.
 

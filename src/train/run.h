@@ -3,9 +3,9 @@
 #ifndef CAIRN_TRAIN_RUN_H
 #define CAIRN_TRAIN_RUN_H
 
+#include "base/lock.h"
 #include "config/config.h"
 #include "state/export.h"
-#include "state/lock.h"
 #include "train/ranks.h"
 #include "train/start.h"
 #include "train/task.h"

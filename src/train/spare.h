@@ -5,7 +5,7 @@
 #ifndef CAIRN_TRAIN_SPARE_H
 #define CAIRN_TRAIN_SPARE_H
 
-#include "state/lock.h"
+#include "base/lock.h"
 
 #define SPARE_NONE (-1) /* the number of OUT itself */
 

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/lock.h"
 #include "base/test_switch.h"
-#include "state/lock.h"
 #include "state/snapshot.h"
 #include "train/ranks.h"
 #include "train/spare.h"

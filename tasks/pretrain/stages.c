@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/lock.h"
 #include "model/model.h"
 #include "state/import.h"
-#include "state/lock.h"
 #include "tasks/pretrain/pretrain.h"
 #include "tasks/pretrain/wiki/wiki.h"
 #include "train/signals.h"

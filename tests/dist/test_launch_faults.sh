@@ -42,18 +42,27 @@ advanced_by() {
 # shellcheck disable=SC2317 # by wait_until
 under_way() { [ "$(losses "$1" 2>/dev/null | wc -l)" -ge 3 ]; }
 
-# ---- a frozen rank, with --peer-timeout of the command. Rank 0 holds the folder's lock: the others save beside ----
-saves=('is saved in frozen0/survivors/0 by 2 ranks' '' 'is saved in frozen2 by 2 ranks')
-for lost in 0 2; do
-    begin -- "${glue[@]}" --max-steps 100000 --output-dir "frozen$lost" --peer-timeout 5
-    wait_until 60 under_way "frozen$lost" || complain "the run does not begin: $(cat launch.out)"
-    kill -STOP "$(cat "pids/rank$lost")"
-    ended 77 10
-    says "rank $lost on localhost was frozen (silent for 5 s), and was killed" "${saves[lost]}" \
-        "1 fault: rank $lost on localhost (1). Effective share of time (ETTR): "
-    grep -q "\"start\": 0, \"rank\": $lost, \"host\": \"localhost\", \"what\": \"rank $lost on localhost was frozen" \
-        "frozen$lost/faults.jsonl" || complain "faults.jsonl does not name the frozen rank: $(cat "frozen$lost/faults.jsonl")"
-done
+# ---- frozen ranks, with --peer-timeout of the command. Rank 0 holds the folder's lock: the others save beside. Of two
+# that freeze at the same time both are named, as soon as one would be ----
+frozen() { # frozen PEER-TIMEOUT SAVED RANK...
+    local timeout=$1 saved=$2 rank out
+    shift 2
+    out=frozen$(printf %s "$@")
+    begin -- "${glue[@]}" --max-steps 100000 --output-dir "$out" --peer-timeout "$timeout"
+    wait_until 60 under_way "$out" || complain "the run does not begin: $(cat launch.out)"
+    for rank; do kill -STOP "$(cat "pids/rank$rank")"; done
+    ended 77 $((timeout + 5))
+    says "$saved" "$# fault$([ $# -eq 1 ] || echo s): rank "
+    for rank; do
+        grep -q "^error: .*rank $rank on localhost was frozen (silent for $timeout s), and was killed" launch.out &&
+            grep -q "\"start\": 0, \"rank\": $rank, \"host\": \"localhost\", \"what\": \"rank $rank on localhost was frozen" \
+                "$out/faults.jsonl" || complain "rank $rank is not named: $(cat launch.out "$out/faults.jsonl")"
+    done
+    [ "$(wc -l <"$out/faults.jsonl")" -eq $# ] || complain "faults.jsonl: $(cat "$out/faults.jsonl")"
+}
+frozen 5 'is saved in frozen0/survivors/0 by 2 ranks' 0
+frozen 5 'is saved in frozen2 by 2 ranks' 2
+frozen 2 'is saved in frozen12;' 1 2
 
 # ---- a rank that freezes while it helps to save after another's death: once the state is saved, nobody waits for it ----
 export CAIRN_TEST_SAVED_GRACE=2s
@@ -135,6 +144,11 @@ begin -- "${glue[@]}" --max-steps 100000 --output-dir orphan
 wait_until 60 under_way orphan || complain "the run does not begin: $(cat launch.out)"
 env -u CAIRN_TEST_PROGRAM "$CAIRN_BINARY" launch --ranks 1 -- "${glue[@]}" --max-steps 9 --output-dir orphan >second.out 2>&1 &
 second=$!
+: >orphan/faults.jsonl # a run that had faults
+CAIRN_TEST_LOCK_WAIT=1s expect 1 env -u CAIRN_TEST_PROGRAM "$CAIRN_BINARY" launch --ranks 1 -- "${glue[@]}" --output-dir orphan
+says "in use by"
+[ ! -s orphan/faults.jsonl ] && [ ! -e orphan/launches.jsonl ] ||
+    complain "a refused launch counts as one of the run: $(cat orphan/*s.jsonl)"
 wait_until 20 holds second.out "in use by" || complain "a second launch does not wait: $(cat second.out)"
 kill -TERM "$second"
 wait "$second"

@@ -5,8 +5,8 @@
 #include <signal.h>
 #include <sys/time.h>
 
+#include "base/lock.h"
 #include "formats/tensor_file.h"
-#include "state/lock.h"
 
 static bool there(const char *name)
 {

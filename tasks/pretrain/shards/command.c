@@ -4,8 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/lock.h"
 #include "report/stage_progress.h"
-#include "state/lock.h"
 #include "tasks/pretrain/pool.h"
 #include "tasks/pretrain/pretrain.h"
 #include "tasks/pretrain/shards/job.h"

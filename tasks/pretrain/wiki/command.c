@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "state/lock.h"
+#include "base/lock.h"
 #include "tasks/pretrain/pretrain.h"
 #include "tasks/pretrain/wiki/wiki.h"
 #include "train/signals.h"

@@ -22,7 +22,7 @@ typedef struct {
 } WikiOptions;
 
 /* Logs the input, the disk space needed and everything left out. Resumes a stopped run with the same input and options.
-   The caller must hold the folder's lock (state/lock.h). E_FORMAT: no input, or no text in it; E_USAGE: the folder has
+   The caller must hold the folder's lock (base/lock.h). E_FORMAT: no input, or no text in it; E_USAGE: the folder has
    other contents; E_IO: also if the disk has too little room. `counts` may be NULL. */
 Status wiki_make_text(const WikiOptions *options, WikiCounts *counts);
 

@@ -1,4 +1,4 @@
-#include "state/lock.h"
+#include "base/lock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -128,4 +128,14 @@ void lock_release(FolderLock *lock)
     if (lock->open) close(lock->fd);
     free(lock->path);
     *lock = (FolderLock){.fd = -1};
+}
+
+bool lock_in_use(const char *folder)
+{
+    char *path = file_join(folder, ".lock");
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool used = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (fd >= 0) close(fd);
+    free(path);
+    return used;
 }

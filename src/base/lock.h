@@ -1,7 +1,7 @@
 /* One process per output folder: a lock (flock) on OUT/.lock, in which the holder writes its process id and host. The
    system releases it when the process ends, however it ends; the file stays. */
-#ifndef CAIRN_STATE_LOCK_H
-#define CAIRN_STATE_LOCK_H
+#ifndef CAIRN_BASE_LOCK_H
+#define CAIRN_BASE_LOCK_H
 
 #include <stdbool.h>
 
@@ -27,5 +27,7 @@ bool lock_there(const FolderLock *lock);
 /* The same lock in a folder that has none, which is created if missing. E_FAIL: OUT/.lock exists. */
 Status lock_take_new(FolderLock *lock, const char *folder);
 void lock_release(FolderLock *lock); /* takes a zeroed one */
+/* True: a process holds the folder's lock now. */
+bool lock_in_use(const char *folder);
 
 #endif
