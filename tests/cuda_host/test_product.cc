@@ -1,5 +1,5 @@
 /* The real product.cu where cuBLASLt is missing, too old, or does not start: the message has a remedy, and a second
-   attempt succeeds. Products by cuBLASLt need a GPU; product_loops.cu runs here. */
+   attempt succeeds. Products by cuBLASLt need a GPU; product_loops.cu, and the choice of it, run here. */
 #include "kernels/cuda/kernel.cuh"
 
 #include <cublasLt.h>
@@ -13,6 +13,7 @@ static struct {
     const char *without; /* a function that it lacks */
     size_t version;
     cublasStatus_t create;
+    bool describes; /* products, for which it has no algorithm */
     int handles;
 } library;
 
@@ -30,7 +31,11 @@ static cublasStatus_t destroy(cublasLtHandle_t)
 }
 static size_t version(void) { return library.version; }
 static const char *name_of(cublasStatus_t) { return "NAME_OF_THE_STATUS"; }
-static cublasStatus_t not_called(void) { return CUBLAS_STATUS_INTERNAL_ERROR; }
+static cublasStatus_t no_algorithm(void) { return CUBLAS_STATUS_NOT_SUPPORTED; }
+static cublasStatus_t describe(void)
+{
+    return library.describes ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INTERNAL_ERROR;
+}
 
 static void *find_library(const char *name, int)
 {
@@ -48,7 +53,8 @@ static void *find_function(void *, const char *name)
     if (strcmp(name, "cublasLtDestroy") == 0) return reinterpret_cast<void *>(destroy);
     if (strcmp(name, "cublasLtGetVersion") == 0) return reinterpret_cast<void *>(version);
     if (strcmp(name, "cublasLtGetStatusName") == 0) return reinterpret_cast<void *>(name_of);
-    return reinterpret_cast<void *>(not_called);
+    if (strcmp(name, "cublasLtMatmulAlgoGetHeuristic") == 0) return reinterpret_cast<void *>(no_algorithm);
+    return reinterpret_cast<void *>(describe);
 }
 
 #define dlopen  find_library
@@ -91,7 +97,7 @@ bool choices_kept(void) { return false; }
 bool choices_find(const ProductShape *, Choice *) { return false; }
 void choices_add(const ProductShape *, const Choice *) {}
 void choices_save(void) {}
-ProductKey product_key(const ProductShape *) { return {}; }
+ProductKey product_key(const ProductShape *s) { return {s->m, s->n, s->k}; }
 
 /* ---- the tests ---- */
 
@@ -196,12 +202,35 @@ static void test_loops(void **state)
     }
 }
 
+static char logged[128];
+static void keep_line(const char *line, size_t size) { snprintf(logged, sizeof logged, "%.*s", (int)size, line); }
+
+/* Products that cuBLASLt has no algorithm for: each shape counts once in the line at the end. */
+static void test_no_algorithm(void **state)
+{
+    (void)state;
+    float a[] = {1, 2, 3, 4}, b[] = {5, 6, 7, 8}, c[4];
+    library.describes = true;
+    assert_ok(product_open(false));
+    for (int i = 0; i < 4; i++) {
+        int64_t m = i % 2 + 1;
+        Product p = {{m, 2, 2, 2, 2, 2, false, false, false, BIAS_NONE, F32, F32}, a, b, c, NULL, NULL, false, false};
+        assert_ok(product_prepare(&p));
+        assert_ok(product_run(&p));
+        assert_true(c[0] == 19 && c[1] == 22 && (m == 1 || (c[2] == 43 && c[3] == 50)));
+    }
+    log_set_sink(keep_line);
+    product_close();
+    log_set_sink(NULL);
+    assert_string_equal(logged, "2 of 2 products were computed by plain loops\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_missing, set_up),        cmocka_unit_test_setup(test_too_old, set_up),
         cmocka_unit_test_setup(test_does_not_start, set_up), cmocka_unit_test_setup(test_one_way, set_up),
-        cmocka_unit_test_setup(test_loops, set_up),
+        cmocka_unit_test_setup(test_loops, set_up),          cmocka_unit_test_setup(test_no_algorithm, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

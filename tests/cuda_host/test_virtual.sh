@@ -67,6 +67,21 @@ CAIRN_CUDA_TWO_PASSES=1 one 1 2 kinds "${task[@]}" "${common[@]}" --comm gloo --
 ended 2
 grep -q "do not agree on backend.*two passes" kinds.0 || complain "devices of two kinds: $(tail -n 1 kinds.0)"
 
+# A rank without memory for the first messages: all end before one waits for it.
+rank_seconds=60
+for way in "" "--pipeline chimera --stages 2"; do
+    [ $nccl = nccl ] || break
+    meet
+    # shellcheck disable=SC2086 # two options
+    for rank in 0 1; do
+        CAIRN_TEST_CUDA_HOST_LEAST=$((rank * 16)) one $rank 2 room "${task[@]}" "${common[@]}" --virtual-ranks 2 \
+            --comm nccl --output-dir room $way
+    done
+    ended 76
+    grep -q "the host executor has no 4 bytes" room.0 || complain "no memory for messages: $(tail -n 2 room.0 room.1)"
+done
+unset rank_seconds
+
 # Without the option the number of ranks changes bits: the comparisons above can fail.
 run gloo 2 plain --virtual-ranks 0
 ! cmp -s one/model.safetensors plain/model.safetensors || complain "the tree has the bits of two ranks' sums"

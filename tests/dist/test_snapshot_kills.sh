@@ -145,4 +145,13 @@ for file in model.safetensors optimizer.safetensors config.json vocab.txt; do
 done
 expect 0 "$CAIRN_BINARY" snapshot discard --snapshot-dir "$memory"
 [ "$(snapshots_left)" -eq 0 ] || complain "files remain after discard: $(ls -A "$memory")"
+
+# A file that is removed: every later snapshot fails, the run does not, and says so once.
+"$CAIRN_BINARY" "${task[@]}" --max-steps 400 --output-dir torn --snapshot-steps 1 >/dev/null 2>log &
+child=$!
+await reached torn 3
+rm "$memory"/cairn-*
+wait "$child" || complain "a run whose snapshot was removed ended with $?: $(tail -n 3 log)"
+[ "$(grep -c 'is discarded on all ranks.*another process removed the file' log)" -eq 1 ] ||
+    complain "snapshots that fail one after another: $(grep -c discarded log) messages: $(grep -m 2 discarded log)"
 exit $((failures > 0))

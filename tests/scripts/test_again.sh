@@ -31,6 +31,17 @@ same() { # DIR DIR
 }
 expect 0 "$CAIRN_BINARY" glue --config "first one/run.json" --output-dir again
 same "first one" again
+# Threads that wait yield early, unless the user set a policy, and no policy changes a bit. The counts are libgomp's.
+if [ -e "${CAIRN_TEST_BUILD_DIR:-$source_dir/build}/cairn_cpu.so" ]; then
+    expect 0 "${run[@]}" --backend cpu --output-dir waits
+    for policy in "1000" "0 OMP_WAIT_POLICY=passive" "[0-9]{4,} OMP_WAIT_POLICY=active"; do
+        read -r count policy <<<"$policy"
+        expect 0 env ${policy:+"$policy"} OMP_DISPLAY_ENV=VERBOSE "${run[@]}" --backend cpu --threads 3 --output-dir "waits$policy"
+        ! grep -q "GOMP_SPINCOUNT" <<<"$output" || grep -qE "GOMP_SPINCOUNT = '$count'" <<<"$output" ||
+            complain "${policy:-no policy}: $(grep GOMP_SPINCOUNT <<<"$output")"
+        same waits "waits$policy"
+    done
+fi
 # From another folder its paths are those of the folder where it was started; a name of a size stays one.
 mkdir elsewhere
 expect 0 env -C elsewhere "$CAIRN_BINARY" glue --config "../first one/run.json" --output-dir again
