@@ -325,10 +325,10 @@ Status command_launch(const Config *c)
     if (c->n_positional > 0 && strcmp(c->positional[0], "@agent") == 0) return agent_run(c);
     if (c->n_positional == 1 && strcmp(c->positional[0], "@probe") == 0) return probe_run(c);
     Status status = OK;
-    TRY_DONE(watch_signals(&l));
     TRY_DONE(check_command(&l));
     TRY_DONE(sites_find(c->hosts, environ, &l.sites));
     hash128_random_hex(l.random);
+    TRY_DONE(watch_signals(&l));
     writer_begin();
     name_job(&l);
     if (l.output_dir) faults_begin(&l);
