@@ -224,6 +224,11 @@ record() {
     printf '%s}\n' "$line" >>"$file"
 }
 
+leave_out() { # CASE WHY
+    record left_out case "$1" why "$2"
+    say "$1: left out, $2"
+}
+
 left() { echo $((deadline - SECONDS)); }
 at_most() { # SECONDS; 1 where there is no time: 0 would be no limit
     local n
@@ -238,8 +243,7 @@ wanted() {
     if [ "$1" != test ] && [ ${#cases[@]} -gt 0 ] && [[ " ${cases[*]} " != *" $name "* ]]; then return 1; fi
     if [ -n "$resume" ] && grep -q "\"kind\": \"$1\", \"case\": \"$2\"" "$file"; then return 1; fi
     [ "$(left)" -lt "$3" ] || return 0
-    record left_out case "$name" why "no time left"
-    say "$name: left out, no time left"
+    leave_out "$name" "no time left"
     return 1
 }
 
@@ -247,6 +251,9 @@ failures=0
 complain() {
     say "FAILED: $*"
     failures=$((failures + 1))
+}
+judge() { # CASE EXIT-CODE; 124: it had no time left
+    [ "$2" -eq 0 ] || [ "$2" -eq 124 ] || complain "$1 (exit code $2)"
 }
 
 # The most device memory that was in use meanwhile, and before.
@@ -271,13 +278,13 @@ with_memory() { # CASE CAP COMMAND...
     [ "$code" -ne 137 ] || [ $((SECONDS - start)) -lt "$most" ] || code=124
     case $code in
     0) ;;
-    124) record left_out case "$name" why "took longer than $most s" ;;
+    124) leave_out "$name" "took longer than $most s" ;;
     *) record failed case "$name" policy '' why "exit code $code" ;;
     esac
     return "$code"
 }
 
-# ---- part: tests ----
+# ---- for all parts ----
 
 tiny_model() {
     cat >"$work/tiny.json" <<'END'
@@ -287,22 +294,8 @@ END
     printf '2 1\n5 2\n9 3\n16 2\n' >"$work/tiny.tsv"
 }
 
-# A hanging test costs its cap, not the part.
-run_test() { # NAME COMMAND...
-    local name=$1 code=0 start=$SECONDS verdict most
-    most=${cap:-$(few 600 60)} # the host executor is slow
-    shift
-    wanted test "$name" 10 || return 0
-    (cd -- "$cairn_root" && timeout --kill-after=10 "$(at_most "$most")" "$@") >"$work/log" 2>&1 || code=$?
-    case $code in 0) verdict=passed ;; 77) verdict=skipped ;; 124) verdict='no time left' ;; *) verdict=failed ;; esac
-    [ "$code" -ne 124 ] || [ $((SECONDS - start)) -lt "$most" ] || verdict=failed # it hangs, or is far too slow
-    record test case "$name" verdict "$verdict" seconds $((SECONDS - start))
-    say "$(printf '%-28s %s' "$name" "$verdict")"
-    if [ "$verdict" = failed ]; then
-        complain "$name (exit code $code)"
-        tail -n 15 "$work/log" >&2
-    fi
-}
+# few DRY REAL: the number to use.
+few() { [ -n "$dry" ] && echo "$1" || echo "$2"; }
 
 # ---- ranks: one process each, here ----
 
@@ -311,7 +304,7 @@ find_gpus() {
     local case=$1 file
     shift
     for file in "$@"; do
-        [ -e "$build/$file" ] || { record left_out case "$case" why "no $file" && return 1; }
+        [ -e "$build/$file" ] || { leave_out "$case" "no $file" && return 1; }
     done
     rank_flags=()
     if [ -n "$dry" ]; then
@@ -345,365 +338,10 @@ find_ranks() {
     [ -z "$dry" ] || rank_flags+=(LD_LIBRARY_PATH="$build/${twin%/*}")
 }
 
-test_ranks() {
-    local shard before=$failures
-    find_ranks || return 0
-    for shard in none optimizer; do # fails if the ranks' weights differ
-        cap=60 run_test "ranks-$shard" env "${rank_flags[@]}" bash "$work/ranks" 2 "$build/bench_gpus" --backend "$backend" \
-            --precision fp32 --shard "$shard" --most 1 --steps "$(few 1 5)" "$work/tiny.json" "$(few 1 8)" 16
-    done
-    [ "$gpus" -gt 1 ] || failures=$before # NCCL does not support ranks that share a GPU: no verdict
-}
-
-# Two places over Gloo, on one GPU if there is one alone: the weights of one rank to the last bit.
-test_pipelines() {
-    local run schedule
-    find_gpus pipelines cairn cairn_gloo.so || return 0
-    if [ "$gpus" -lt 2 ] && [ "$(of_gpu compute_mode)" != Default ]; then
-        record left_out case pipelines why "one GPU, which two processes may not share"
-        return 0
-    fi
-    tiny_glue
-    run=("$build/cairn" glue --model-config "$work/glue.json" --vocab "$work/vocab.txt" --data-dir "$work/glue" --do-train
-        --max-steps 2 --batch-size "$(few 4 32)" --max-seq-length "$(few 8 64)" --micro-batch-tokens "$(few 16 256)"
-        --backend "$backend" --precision bf16 --save-every 0 --comm gloo)
-    cap=60 run_test pipelines-alone "${run[@]}" --output-dir "$work/alone"
-    for schedule in zb-v $(few '' '1f1b chimera'); do
-        cap=60 run_test "pipelines-$schedule" bash -c 'out=$1 && shift && "$@" --output-dir "$out" --pipeline "${out##*/}" &&
-            { [ "${out##*/}" = chimera ] || cmp "${out%/*}/alone/model.safetensors" "$out/model.safetensors"; }' \
-            - "$work/$schedule" env "${rank_flags[@]}" bash "$work/ranks" 2 "${run[@]}"
-    done
-}
-
-# Four layers, and data for them.
-tiny_glue() {
-    local name
-    mkdir -p "$work/glue"
-    for name in train dev_matched dev_mismatched; do
-        head -n "$(few 9 129)" "$cairn_root/tasks/glue/sample/$name.tsv" >"$work/glue/$name.tsv"
-    done
-    "$build/cairn" vocab --input "$work/glue/train.tsv" --size 400 --output "$work/vocab.txt" 2>/dev/null
-    cat >"$work/glue.json" <<END
-{"vocab_size": $(wc -l <"$work/vocab.txt"), "hidden_size": $(few 32 128), "num_hidden_layers": 4, "num_attention_heads": 2,
- "intermediate_size": $(few 64 512), "max_position_embeddings": 128, "hidden_act": "gelu"}
-END
-}
-
-# Sums between all GPUs, and how a step of one rank on each compares with one alone.
-our_ranks() {
-    local code=0 model=$cairn_root/bench/configs/bert-large.json
-    find_ranks || return 0
-    wanted ranks "ranks-$gpus" "$(few 5 60)" || return 0
-    if [ "$gpus" -lt 2 ]; then
-        record left_out case "ranks-$gpus" why "one GPU"
-        return 0
-    fi
-    [ -z "$dry" ] || { tiny_model && model=$work/tiny.json; }
-    timeout --kill-after=10 "$(at_most 600)" env "${rank_flags[@]}" bash "$work/ranks" "$gpus" "$build/bench_gpus" --backend "$backend" \
-        --name "ranks-$gpus" --json "$file" --most "$(few 1 1024)" --steps "$(few 1 20)" "$model" "$(few 1 64)" "$(few 16 128)" ||
-        code=$?
-    [ "$code" -eq 0 ] || [ "$code" -eq 124 ] || complain "ranks-$gpus (exit code $code)"
-}
-
-# golden NAME PROGRAM PATTERN: tests of a tiny model's training, as on the host executor; the pattern chooses among them.
-golden() {
-    local program=$build/tests/cuda_host/$2
-    [ -x "$program" ] || { record left_out case "$1" why "not built" && return 0; }
-    run_test "$1" env CAIRN_TEST_BACKEND="$backend" CAIRN_TEST_ONLY="$3" CAIRN_TEST_MAY_SKIP=1 "$program"
-}
-
-# The programs of tests/ops, from simple to hard, so that the first failure names the layer. WHICH: all, or small (those
-# that compute-sanitizer can run within a minute).
-op_programs() {
-    local name small='gelu tanh dropout pack gather addnorm embed loss' all=''
-    for name in "$build"/tests/ops_*; do all+=" ${name##*/ops_}"; done
-    [ -z "$dry" ] || { echo gelu tanh && return; }
-    [ "$1" = all ] || { echo "$small attention" && return; }
-    # shellcheck disable=SC2086 # words
-    printf '%s\n' $small optimizer slices linear mlm_xent attention attention_plain $all | awk '!seen[$1]++' | tr '\n' ' '
-}
-
-failed_ops=() # of this part
-op_test() { # NAME
-    local before=$failures program=$build/tests/ops_$1
-    [ -x "$program" ] || { record left_out case "op-$1" why "not built" && return 0; }
-    run_test "op-$1" env CAIRN_TEST_BACKENDS="$backend" CAIRN_TEST_MAY_SKIP=1 "$program"
-    [ "$failures" -eq "$before" ] || failed_ops+=("$1")
-}
-
-# Each op that failed again, so that its first fault is named.
-failed_ops_again() {
-    local name run
-    for name in "${failed_ops[@]}"; do
-        run=(env CAIRN_TEST_BACKENDS="$backend" CAIRN_TEST_MAY_SKIP=1)
-        cap=60 run_test "op-$name-sync" "${run[@]}" CAIRN_CUDA_SYNC=1 CAIRN_CUDA_GRAPHS=0 "$build/tests/ops_$name"
-        if command -v compute-sanitizer >/dev/null; then
-            cap=60 run_test "op-$name-memcheck" "${run[@]}" compute-sanitizer --tool memcheck --error-exitcode 1 "$build/tests/ops_$name"
-        fi
-    done
-    failed_ops=()
-}
-
-part_tests() {
-    local name tool type
-    tiny_model
-    golden ten-steps cuda_host_training "$(few test_ten_steps '*')"
-    golden fp16-overflow cuda_host_training test_overflow_in_graphs
-    golden offload cuda_host_offload "$(few test_rows '*')"
-    for type in bf16 fp32; do # bench_step fails if the weights after its steps differ between policies or rounds
-        run_test "bits-$type" "$build/bench_step" --backend "$backend" --predictions 5 --optimizer lamb --product 64 \
-            "$work/tiny.json" "$(few 3 8)" 16 2 "$type" none full
-        run_test "bits-packed-$type" "$build/bench_step" --backend "$backend" --lengths "$work/tiny.tsv" --product 64 \
-            "$work/tiny.json" "$(few 2 8)" 16 1 "$type" none lean ffn selective half-attention full offload every:2
-    done
-    for name in $(op_programs all); do op_test "$name"; done
-    failed_ops_again
-    if has_cudnn; then
-        run_test op-attention-cudnn env CAIRN_TEST_BACKENDS="$backend" CAIRN_TEST_ATTENTION=cudnn "$build/tests/ops_attention_plain"
-        golden cudnn cuda_host_cudnn "$(few test_training '*')"
-    else
-        record left_out case op-attention-cudnn why "no cuDNN in this build, or none that loads"
-    fi
-    if CAIRN_CUDA_NATIVE_ATTENTION=1 opens; then
-        run_test op-attention-native env CAIRN_TEST_BACKENDS="$backend" CAIRN_CUDA_NATIVE_ATTENTION=1 "$build/tests/ops_attention$(few _plain '')"
-    else
-        record left_out case op-attention-native why "no native attention: $(tail -n 1 "$work/opens")"
-    fi
-    # Without a folder for the choices no product is timed; the library's own kernels are excluded.
-    for tool in memcheck racecheck initcheck synccheck; do
-        if [ -n "$dry" ] || ! command -v compute-sanitizer >/dev/null; then
-            record left_out case "sanitizer-$tool" why "no compute-sanitizer"
-            continue
-        fi
-        for name in $(op_programs small); do
-            run_test "sanitizer-$tool-$name" env -u HOME -u XDG_CACHE_HOME CAIRN_TEST_BACKENDS="$backend" CAIRN_TEST_MAY_SKIP=1 \
-                compute-sanitizer --tool "$tool" --error-exitcode 1 --kernel-name-exclude regex=nvjet \
-                --kernel-name-exclude regex=cutlass --kernel-name-exclude regex=xmma "$build/tests/ops_$name"
-        done
-    done
-    test_ranks # late: several ranks on one GPU may hang, which NCCL does not support
-    test_pipelines
-}
-
-# ---- part: smoke ----
-
-# The ops that other ops need come first, then the figures that decide most; what takes long comes last. `held`: seconds
-# that the op tests leave for the figures, however many of them hang.
-part_smoke() {
-    local name row held step_cap=90 later=()
-    held=$(few 0 200)
-    if [ -z "$dry" ]; then
-        nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,temperature.gpu,power.draw,memory.free --format=csv >&2 || true
-        record compilers gcc "$(gcc --version | head -n 1)" nvcc "$(nvcc --version 2>/dev/null | tail -n 1)"
-    fi
-    for name in $(op_programs all); do
-        if [ "$(left)" -gt "$held" ]; then
-            cap=$(few 600 30) op_test "$name"
-        else
-            later+=("$name")
-        fi
-    done
-    if [ -n "$dry" ] || [ ! -x "$build/bench_products" ]; then
-        record left_out case products why "no GPU, or bench_products is not built"
-    else
-        run_test products "$build/bench_products" "$file"
-    fi
-    while read -r -a row; do
-        case ${row[0]} in
-        large-128) rounds=1 our_case large-128 none "--ops" "${row[@]}" ;;
-        large-512) rounds=1 our_case large-512 none '' "${row[@]}" ;;
-        esac
-    done < <(cases_table)
-    for name in "${later[@]}"; do op_test "$name"; done
-    failed_ops_again
-}
-
-# few DRY REAL: the number to use.
-few() { [ -n "$dry" ] && echo "$1" || echo "$2"; }
-
-# ---- the cases of both other parts ----
-
-# NAME MODEL BATCH LENGTH PREDICTIONS LENGTHS(- or a file) OPTIMIZER; a packed case has BATCH × LENGTH rows
-cases_table() {
-    cat <<END
-large-128 large 256 128 20 - lamb
-large-wiki large 64 512 76 wikipedia-lengths.tsv lamb
-large-512 large 64 512 76 - lamb
-base-128 base 256 128 20 - lamb
-base-512 base 64 512 76 - lamb
-large-mnli large 256 128 0 mnli-128.tsv adamw
-base-mnli base 256 128 0 mnli-128.tsv adamw
-base-wiki base 64 512 76 wikipedia-lengths.tsv lamb
-END
-}
-
-# Sets config, batch, length, predictions, lengths_file (empty: full sequences). False: its lengths are not here.
-set_case() {
-    local name=$1 model=$2 file_name=$6
-    config=$cairn_root/bench/configs/bert-$model.json batch=$3 length=$4 predictions=$5 lengths_file=''
-    if [ "$file_name" != - ]; then
-        lengths_file=$lengths/$file_name
-        [ -r "$lengths_file" ] || lengths_file=$cairn_root/bench/lengths/$file_name
-    fi
-    if [ -n "$dry" ]; then
-        tiny_model
-        config=$work/tiny.json batch=2 length=16 predictions=$((predictions > 0 ? 3 : 0))
-        [ -z "$lengths_file" ] || lengths_file=$work/tiny.tsv
-    fi
-    [ -z "$lengths_file" ] || [ -r "$lengths_file" ] || {
-        record left_out case "$name" why "no $file_name"
-        say "$name: left out, no $file_name"
-        return 1
-    }
-}
-
-# ---- part: ours ----
-
-# With `more` (flags, as words) in the environment.
-our_case() { # NAME POLICIES OPS(--ops or empty) ROW-OF-THE-TABLE...
-    local name=$1 policies=$2 ops=$3 flags=() code=0 n=${rounds:-2}
-    if [ -n "$dry" ] || [ -n "${CAIRN_CUDA_ANY_ORDER:-}" ]; then n=1; fi
-    shift 3
-    wanted step "$name" "$(few 5 40)" || return 0
-    set_case "$@" || return 0
-    [ -z "$lengths_file" ] || flags+=(--lengths "$lengths_file")
-    [ -z "$ops" ] || flags+=("$ops" --kernels "$results/gpu-$gpu-$name-kernels.csv")
-    [ -z "$dry" ] || flags+=(--product 64)
-    # shellcheck disable=SC2206 # words
-    flags+=(${more:-})
-    # shellcheck disable=SC2086 # policies are words
-    with_memory "$name" "${step_cap:-150}" "$build/bench_step" --backend "$backend" --name "$name" --json "$file" --optimizer "$7" \
-        --predictions "$predictions" --steps "$(few 1 20)" "${flags[@]}" "$config" "$batch" "$length" "$n" bf16 $policies ||
-        code=$?
-    [ "$code" -eq 0 ] || [ "$code" -eq 124 ] || complain "$name (exit code $code)"
-}
-
-# What a fixed order of sums costs: the same step with products that may add in an order of chance. One round, one
-# policy: two would not have the same bits. Our own kernels have no such variant.
-any_order() { # NAME ROW-OF-THE-TABLE...
-    export CAIRN_CUDA_ANY_ORDER=1
-    our_case "$1" none '' "${@:2}"
-    unset CAIRN_CUDA_ANY_ORDER
-}
-
-# Attention's backward in two kernels, as for long sequences, beside the one that is taken up to 512 tokens.
-two_passes() { # NAME ROW-OF-THE-TABLE...
-    export CAIRN_CUDA_TWO_PASSES=1
-    our_case "$1" none "$(few '' --ops)" "${@:2}"
-    unset CAIRN_CUDA_TWO_PASSES
-}
-
-# Attention by wgmma, or its forward by tcgen05, which GPUs of compute capability 9.0 or 10.0 have, beside the one that is taken.
-native_attention() { # NAME ROW-OF-THE-TABLE...
-    export CAIRN_CUDA_NATIVE_ATTENTION=1
-    if opens; then
-        our_case "$1" none "$(few '' --ops)" "${@:2}"
-    else
-        record left_out case "$1" why "no native attention: $(tail -n 1 "$work/opens")"
-        say "$1: left out, no native attention"
-    fi
-    unset CAIRN_CUDA_NATIVE_ATTENTION
-}
-
-# Attention by cuDNN beside our own: a step without dropout, for cuDNN's is used for nothing else.
-both_attentions() { # ROW-OF-THE-TABLE...
-    local kind
-    for kind in own cudnn; do
-        if [ "$kind" = cudnn ] && ! has_cudnn; then
-            record left_out case "$1-attention-cudnn" why "no cuDNN in this build, or none that loads"
-            say "$1-attention-cudnn: left out, no cuDNN"
-            continue
-        fi
-        more="--dropout 0 --attention $kind" our_case "$1-attention-$kind" "none full" "$(few '' --ops)" "$@"
-    done
-}
-
-has_cudnn() { opens --dropout 0 --attention cudnn; }
-
-# bench_step opens with these flags and the environment: a step of the tiny model. 2: it does not, and says why.
-opens() { # FLAG...
-    local code=0
-    tiny_model
-    timeout --kill-after=10 "$(at_most 60)" "$build/bench_step" --backend "$backend" "$@" --product 64 "$work/tiny.json" \
-        2 16 1 bf16 none >"$work/opens" 2>&1 || code=$?
-    [ "$code" -ne 2 ] || tail -n 1 "$work/opens"
-    [ "$code" -ne 2 ]
-}
-
-# The largest batch of BERT-Large at 128 that a plan puts into 16 GiB, run as it is.
-largest_batch() {
-    local name=large-128-16gib plan policy most code=0 device=h200
-    wanted step "$name" "$(few 5 60)" || return 0
-    set_case "$name" large 0 128 20 -
-    plan=$("$build/cairn" plan --device "$device" --model-config "$config" --batch-size "$(few 2 256)" --max-seq-length "$length" \
-        --predictions "$predictions" --optimizer lamb --micro-batch-tokens step --memory-budget "$(few 760MiB 16GiB)" --json) || {
-        complain "$name: nothing is planned (exit code $?)"
-        return 0
-    }
-    for policy in full selective lean; do
-        most=$(sed -n "s/.*\"name\": \"$policy\".*\"max_batch\": \([0-9]*\).*/\1/p" <<<"$plan")
-        record largest case "$name" policy "$policy" batch "${most:-0}"
-        say "$name: $policy fits ${most:-no} sequences by the plan"
-        [ "$policy" = full ] || continue
-        [ -z "$dry" ] || most=2
-        with_memory "$name" 90 "$build/bench_step" --backend "$backend" --name "$name" --json "$file" --optimizer lamb \
-            --predictions "$predictions" --steps "$(few 1 3)" --product "$(few 64 2048)" "$config" "$most" "$length" 1 bf16 full ||
-            code=$?
-        [ "$code" -eq 0 ] || [ "$code" -eq 124 ] || complain "$name (exit code $code)"
-    done
-}
-
-# The figures that decide most come first.
-part_ours() {
-    local row table name
-    if [ -z "$dry" ] && "$python" -c 'import torch' 2>/dev/null; then
-        timeout --kill-after=10 "$(at_most 60)" "$python" "$cairn_root/bench/peer_gpu.py" --ceilings --name ours >>"$file" || true
-    fi
-    table=$(cases_table)
-    row_of() { read -r -a row < <(grep "^$1 " <<<"$table"); }
-    row_of large-128 && our_case large-128 "none lean" --ops "${row[@]}"
-    row_of large-512 && our_case large-512 "none lean" '' "${row[@]}"
-    row_of large-wiki && our_case large-wiki "none lean" '' "${row[@]}"
-    row_of base-128 && our_case base-128 "none lean" "--ops" "${row[@]}"
-    row_of base-512 && our_case base-512 "none lean" '' "${row[@]}"
-    largest_batch
-    row_of large-128 && our_case large-128-policies "none selective full offload" '' "${row[@]}"
-    for name in large-128 large-512 large-wiki; do row_of "$name" && both_attentions "${row[@]}"; done
-    for name in large-128 large-512 large-wiki base-mnli; do row_of "$name" && two_passes "$name-two-passes" "${row[@]}"; done
-    for name in large-128 large-512 large-wiki base-mnli; do row_of "$name" && native_attention "$name-native" "${row[@]}"; done
-    row_of large-128 && any_order large-128-any-order "${row[@]}"
-    for name in base-wiki large-mnli base-mnli; do row_of "$name" && our_case "$name" "none lean" '' "${row[@]}"; done
-    our_ranks
-}
-
-# ---- part: peer ----
-
-part_peer() {
-    local row device=cuda settings flags sequences
-    [ -z "$dry" ] || device=cpu
-    if ! "$python" -c 'import torch, transformers' 2>/dev/null; then
-        record left_out case peer why "$python has no PyTorch and Transformers"
-        say "$python has no PyTorch and Transformers: the peer is left out"
-        return 0
-    fi
-    timeout --kill-after=10 "$(at_most 60)" "$python" "$cairn_root/bench/peer_gpu.py" --ceilings --device "$device" \
-        --name peer >>"$file" || complain "ceilings"
-    for settings in plain compile checkpointing compile+checkpointing; do
-        [ -z "$dry" ] || [ "$settings" = plain ] || continue # compiling proves nothing here, and takes long
-        while read -r -a row; do
-            wanted "peer" "${row[0]}\", \"setting\": \"$settings" "$(few 5 30)" || continue
-            set_case "${row[@]}" || continue
-            flags=()
-            sequences=$batch
-            [ -z "$lengths_file" ] || flags+=(--lengths "$lengths_file")
-            say "${row[0]}: $settings"
-            timeout --kill-after=10 "$(at_most 600)" "$python" "$cairn_root/bench/peer_gpu.py" --model-config "$config" --name "${row[0]}" --device "$device" --batch "$sequences" \
-                --seq "$length" --predictions "$predictions" --steps "$(few 1 10)" --rounds "$(few 1 3)" --warmup "$(few 1 8)" \
-                "${flags[@]}" --settings "$settings" --until $(($(date +%s) + $(left))) | tee -a "$file" ||
-                complain "${row[0]}, $settings"
-        done < <(cases_table)
-    done
-}
+# shellcheck source=bench/gpu/measure.sh
+source "$cairn_root/bench/gpu/measure.sh"
+# shellcheck source=bench/gpu/tests.sh
+source "$cairn_root/bench/gpu/tests.sh"
 
 part_report() {
     if ! command -v "$python" >/dev/null || ! "$python" -c '' 2>/dev/null; then
