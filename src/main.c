@@ -1,7 +1,6 @@
 /* The `cairn` command: reads the configuration, hands it to a command, and turns its Status into an exit code. */
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -1,7 +1,6 @@
 /* Loads the module of Gloo and gives it the store. */
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/module.h"

@@ -1,6 +1,5 @@
 /* The watch's connections: hellos, frames, connecting and accepting. */
 #include <errno.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/socket.h"

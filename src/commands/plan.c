@@ -1,7 +1,6 @@
 /* `cairn plan`: for every policy the plan that a run would make, its predicted step and the largest batch, before
    anything is allocated; for models and devices of any size. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,8 +1,6 @@
 #include "commands/plan_pipeline.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "commands/plan_table.h"

@@ -1,5 +1,4 @@
 /* `cairn report DIR…`: runs side by side, their curves, and whether their losses are the same bits. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

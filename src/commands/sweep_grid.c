@@ -1,6 +1,5 @@
 /* The grid of a sweep: axes, runs, their names and command lines. */
 #include <ctype.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

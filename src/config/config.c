@@ -8,7 +8,6 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "config/table.h"
 
 #define X(field, kind, preset, least, most, list, u, eff, cmds, text)                                                  \

@@ -1,6 +1,4 @@
 /* Sizes from config.json and bert_config.json; other models than BERT are refused. */
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

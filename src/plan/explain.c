@@ -1,6 +1,5 @@
 /* The plan as text: documentation, debugging aid and golden test in one. */
 #include <stdio.h>
-#include <string.h>
 
 #include "plan/plan.h"
 

@@ -1,7 +1,5 @@
 /* The K-FAC pass (Osawa, Li and Hoefler, 2023): statistics behind the weight gradients, and three ranges of their own.
  */
-#include <stdio.h>
-#include <string.h>
 
 #include "plan/rewrite.h"
 

@@ -1,6 +1,5 @@
 /* report.html of a run: one file, nothing fetched. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,4 @@
 /* metrics.jsonl and eval.jsonl: one JSON object per line, each line one write. */
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>

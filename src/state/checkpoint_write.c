@@ -1,6 +1,4 @@
 /* Writing a checkpoint: files and digests into a .tmp folder, manifest last, rename, flush, removal of older ones. */
-#include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -1,7 +1,6 @@
 /* Hugging Face's files from a model. */
 #include "state/export.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 

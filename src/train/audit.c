@@ -1,6 +1,5 @@
 #include "train/audit.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

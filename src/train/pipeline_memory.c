@@ -1,5 +1,4 @@
 /* Memory and time of a pipeline's stages: a plan for each, and what lies beside each other on a place. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config/table.h"
 #include "exec/pipeline.h"
 #include "optim/optim.h"
 #include "train/planner.h"

@@ -1,6 +1,5 @@
 #include "train/profile.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

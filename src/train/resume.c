@@ -1,5 +1,4 @@
 /* Resuming: finds the checkpoint or snapshot, checks that it belongs to this run, and loads it. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +7,6 @@
 #include "train/place.h"
 #include "train/recover.h"
 #include "train/repeated.h"
-#include "train/run.h"
 #include "train/saving.h"
 
 /* Members of a fingerprint whose change alters the run; the others affect only the last bits. */

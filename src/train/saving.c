@@ -1,7 +1,6 @@
 /* Progress as state.json, and the saver's calls. */
 #include "train/saving.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

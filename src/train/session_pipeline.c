@@ -1,7 +1,6 @@
 #include "train/session_pipeline.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static int chunks_of(const SessionPipeline *p) { return place_chunks(p->place); }
 

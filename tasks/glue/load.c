@@ -1,7 +1,6 @@
 /* Tokenises the texts of a split. */
 #include "tasks/glue/run.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static Digest examples_digest(const Examples *e)

@@ -1,7 +1,5 @@
 /* The results of `cairn glue`: metrics of its splits, and predictions. */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "tasks/glue/run.h"
 #include "train/evaluation.h"

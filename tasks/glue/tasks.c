@@ -2,7 +2,6 @@
 #include "tasks/glue/glue.h"
 
 #include <ctype.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- columns ---- */

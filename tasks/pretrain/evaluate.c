@@ -1,6 +1,5 @@
 /* Evaluation on held-out shards: exact sums over every masked word and every pair. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

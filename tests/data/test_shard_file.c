@@ -2,8 +2,6 @@
    files. */
 #include "shard_testing.h"
 
-#include <fcntl.h>
-
 static const char *shared(void)
 {
     const char *dir = getenv("CAIRN_TEST_DATA");

@@ -2,7 +2,6 @@
    shape, type and storage, calls that fail, and lists in a file in memory. fuzz_hdf5 has the library itself, which
    needs more than half a millisecond for each input. An input of fuzz_hdf5 means the same shard here; further bytes
    change single answers. */
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>

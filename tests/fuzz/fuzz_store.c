@@ -1,7 +1,6 @@
 /* Any bytes at the port of the rendezvous. The first byte: how the rest is cut into pieces, and whether the sender has
    the key. Without it nothing is stored and at most a greeting is answered. With it every request is answered by the
    protocol or ends the session; a rank's values are unharmed. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "comm/store_wire.h"

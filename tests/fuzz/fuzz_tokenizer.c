@@ -1,6 +1,5 @@
 /* Any bytes as text. The first byte chooses the options. Properties: every id is in the vocabulary; bytes that are not
    UTF-8 count as U+FFFD; cutting the text at a space changes nothing; a pair fits. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "text/text.h"

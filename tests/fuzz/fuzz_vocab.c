@@ -1,6 +1,5 @@
 /* Any bytes as a vocabulary file. An accepted file must give every piece its id, and read back as written.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "text/text.h"

@@ -3,8 +3,6 @@
    and of the shards is set here, and calls of plan_make are counted (the linker's --wrap). */
 #include "testing.h"
 
-#include <math.h>
-
 #include "commands/commands.h"
 #include "commands/plan_table.h"
 #include "data/hdf5_file.h"

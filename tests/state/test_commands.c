@@ -4,7 +4,6 @@
 #include <fcntl.h>
 
 #include "commands/commands.h"
-#include "state/export.h"
 #include "state/import.h"
 
 /* A command's standard output. */

@@ -3,7 +3,6 @@
 
 #include <math.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "train/sampling.h"
 

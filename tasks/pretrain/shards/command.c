@@ -1,5 +1,4 @@
 /* `cairn shards`: an estimate of memory and disk, and the two passes. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,6 +1,5 @@
 /* Reads one file: pieces are unpacked by the threads, cut into articles, and dispatched in batches. */
 #include <stdarg.h>
-#include <stdlib.h>
 
 #include "tasks/pretrain/wiki/page_xml.h"
 #include "tasks/pretrain/wiki/wiki_internal.h"
