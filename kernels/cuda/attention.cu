@@ -13,17 +13,12 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, attention_blocks<T, D>) att
     CUDA_SHARED_DYNAMIC(T, shared);
     T *own_tile = shared, *stages = shared + ATTENTION_ROWS * D; // (2, keys and values, step, D)
     AttentionPlace p;
-    if (!attention_place(a, &p)) return;
+    if (!Tile::begin(a, &p)) return;
 
     int head = static_cast<int>(blockIdx.y), warp = attention_warp();
     int lane = static_cast<int>(threadIdx.x) % CUDA_WARP, g = lane / 4, c = lane % 4;
     int hidden = a.heads * a.head_dim, width = 3 * hidden;
     T *o = a.to + head * a.head_dim;
-    Tile::clear(o, hidden, p.gap_start, p.gap_end, a);
-    for (int row = p.gap_start + static_cast<int>(threadIdx.x); row < p.gap_end; row += ATTENTION_THREADS)
-        a.lse[int64_t{row} * a.heads + head] = 0;
-    if (p.first >= p.length) return;
-
     const T *q = a.qkv + int64_t{p.start} * width + head * a.head_dim;
     auto copy_stage = [&](int i) {
         Tile::copy_stage(stages, i, q + hidden, width, q + 2 * hidden, width, p.length, a);
@@ -132,9 +127,7 @@ Status cuda_attention(const OpCall *call, const RowCounts *rows)
     if (attention_by_cudnn(call)) return attention_cudnn(call, rows);
     if (attention_is_native(call)) return attention_native(call, rows);
     CUDA_BY_TYPE(IN(call, ATTENTION, qkv)->dtype, T, {
-        Attention<T> a = attention_of<T>(call, rows);
-        a.to = cuda_data<T>(OUT(call, ATTENTION, o));
-        a.lse = cuda_data<float>(OUT(call, ATTENTION, lse));
+        Attention<T> a = attention_fwd_of<T>(call, rows);
         return a.head_dim <= 32   ? attention_launch<T, 32>(a)
                : a.head_dim <= 64 ? attention_launch<T, 64>(a)
                                   : attention_launch<T, 128>(a);

@@ -210,6 +210,13 @@ template <typename T> static inline Attention<T> attention_of(const OpCall *call
     a.aligned = a.head_dim * sizeof(T) % 16 == 0;
     return a;
 }
+template <typename T> static inline Attention<T> attention_fwd_of(const OpCall *call, const RowCounts *rows)
+{
+    Attention<T> a = attention_of<T>(call, rows);
+    a.to = cuda_data<T>(OUT(call, ATTENTION, o));
+    a.lse = cuda_data<float>(OUT(call, ATTENTION, lse));
+    return a;
+}
 template <typename T> static inline Attention<T> attention_bwd_of(const OpCall *call, const RowCounts *rows)
 {
     Attention<T> a = attention_of<T>(call, rows);

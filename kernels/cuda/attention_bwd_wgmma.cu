@@ -38,34 +38,25 @@ template <typename T, bool once> __device__ static inline void attention_keys(co
 {
     typedef AttentionTile<T, D> Tile;     /* dSᵀ's too: a row per key, a column per query of a stage */
     constexpr int N = 32, tiles = N / 16; /* N: queries at a time */
-    static_assert(sizeof(T) == 2, "wgmma's tiles");
+    static_assert(Tile::step == STAGE && sizeof(T) == 2, "wgmma's tiles");
     CUDA_SHARED_DYNAMIC(T, shared);
     T *k_tile = wgmma_align(shared), *v_tile = k_tile + V_AT, *ds_tile = k_tile + DS_AT, *stages = k_tile + STAGES_AT;
     float2 *stats = reinterpret_cast<float2 *>(k_tile + STATS_AT);
     float4 *dq_sums = reinterpret_cast<float4 *>(stats + 2 * STAGE);
     AttentionPlace p;
-    if (!attention_sequence(a, &p)) return;
+    if (!Tile::template begin_whole<THREADS>(a, &p)) return;
 
     int thread = static_cast<int>(threadIdx.x), lane = thread % CUDA_WARP, g = lane / 4, c = lane % 4;
     int warp = attention_warp(), group = warp / 4, head = static_cast<int>(blockIdx.y);
     int hidden = a.heads * a.head_dim, width = 3 * hidden;
     T *dq = a.to + head * a.head_dim, *dk = dq + hidden, *dv = dk + hidden;
-    Tile::template clear<THREADS>(dq, width, p.gap_start, p.gap_end, a);
-    Tile::template clear<THREADS>(dk, width, p.gap_start, p.gap_end, a);
-    Tile::template clear<THREADS>(dv, width, p.gap_start, p.gap_end, a);
-    if (p.length <= 0) return;
-
     const T *q = a.qkv + int64_t{p.start} * width + head * a.head_dim;
     const T *dout = a.dout + int64_t{p.start} * hidden + head * a.head_dim;
     const T *o = a.o + int64_t{p.start} * hidden + head * a.head_dim;
     const float *lses = a.lse + int64_t{p.start} * a.heads + head;
     float *dots = a.dot + int64_t{head} * a.rows + p.start;
     auto copy_stage = [&](int i) {
-        T *stage = stages + (i & 1) * 2 * STAGE * D;
-        int row = i * STAGE;
-        Tile::template copy_aligned<STAGE, THREADS>(stage, q + row * width, width, p.length - row, a);
-        Tile::template copy_aligned<STAGE, THREADS>(stage + STAGE * D, dout + row * hidden, hidden, p.length - row, a);
-        copy_async_commit();
+        Tile::template copy_stage_aligned<THREADS>(stages, i, q, width, dout, hidden, p.length, a);
     };
     auto stats_of = [&](int row) {
         bool there = row < p.length;

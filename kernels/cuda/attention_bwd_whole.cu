@@ -44,26 +44,14 @@ __global__ void __launch_bounds__(WARPS *CUDA_WARP, WARPS == 4 ? 2 : 1)
     float4 *dq_sums = reinterpret_cast<float4 *>(stats + rows);      // (rows / 16, D / 8, lanes)
 
     AttentionPlace p;
-    if (!attention_sequence(a, &p)) return;
+    if (!Tile::template begin_whole<Whole::threads>(a, &p)) return;
     int thread = static_cast<int>(threadIdx.x), lane = thread % CUDA_WARP, g = lane / 4, c = lane % 4;
     int warp = __shfl_sync(CUDA_FULL, thread / CUDA_WARP, 0), head = static_cast<int>(blockIdx.y);
     int hidden = a.heads * a.head_dim, width = 3 * hidden;
     T *dq = a.to + head * a.head_dim, *dk = dq + hidden, *dv = dk + hidden;
-    Tile::template clear<Whole::threads>(dq, width, p.gap_start, p.gap_end, a);
-    Tile::template clear<Whole::threads>(dk, width, p.gap_start, p.gap_end, a);
-    Tile::template clear<Whole::threads>(dv, width, p.gap_start, p.gap_end, a);
-    if (p.length <= 0) return;
-
     const T *q = a.qkv + int64_t{p.start} * width + head * a.head_dim;
     const T *dout = a.dout + int64_t{p.start} * hidden + head * a.head_dim;
-    const T *o = a.o + int64_t{p.start} * hidden + head * a.head_dim;
-    CUDA_ROLL
-    for (int row = thread / 2; row < rows; row += Whole::threads / 2) {
-        bool there = row < p.length;
-        float dot = attention_row_dot<T, D>(a, dout + row * hidden, o + row * hidden, there);
-        if (thread % 2 == 0)
-            stats[row] = make_float2(there ? a.lse[int64_t{p.start + row} * a.heads + head] * LOG2_E : INFINITY, dot);
-    }
+    attention_stats<T, D, Whole::threads>(stats, rows, a, p);
 
     AttentionDropout<T> dropout(a, p);
     dropout.keep_key();

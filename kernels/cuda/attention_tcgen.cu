@@ -3,9 +3,7 @@
    scores of 64 keys from tensor memory and so needs no other thread for its maximum and sum. The probabilities, rounded
    to T, overwrite the scores there and are the next product's operand. The sums with the values stay in tensor memory;
    a warp rescales its rows when a maximum of theirs has risen. */
-#include "kernels/cuda/attention_tiles.cuh"
-
-#include "kernels/cuda/tcgen.cuh"
+#include "kernels/cuda/attention_tcgen.cuh"
 
 #define ROWS    TCGEN_ROWS /* and threads */
 #define D       64         /* columns of a tile; narrower heads have zeros there */
@@ -72,24 +70,16 @@ template <typename T> __device__ static inline void attention_rows(const Attenti
     CUDA_SHARED(uint32_t, tensor, [1]);
     T *own_tile = wgmma_align(shared), *stages = own_tile + ROWS * D; // (2, keys and values, step, D)
     AttentionPlace p;
-    if (!attention_place<ROWS>(a, &p)) return;
+    if (!Tile::template begin<ROWS, ROWS>(a, &p)) return;
 
     int thread = static_cast<int>(threadIdx.x), warp = attention_warp();
     int head = static_cast<int>(blockIdx.y), hidden = a.heads * a.head_dim, width = 3 * hidden;
     T *o = a.to + head * a.head_dim;
-    Tile::template clear<ROWS>(o, hidden, p.gap_start, p.gap_end, a);
-    if (p.gap_start + thread < p.gap_end) a.lse[int64_t{p.gap_start + thread} * a.heads + head] = 0;
-    if (p.first >= p.length) return;
-
-    if (warp == 0) tcgen_alloc<COLUMNS>(tensor);
+    if (warp == 0) tcgen_alloc(tensor, COLUMNS);
     if (thread == 0) tcgen_barrier_init(barrier);
     const T *q = a.qkv + int64_t{p.start} * width + head * a.head_dim;
     auto copy_stage = [&](int i) {
-        T *stage = stages + (i & 1) * 2 * step * D;
-        const T *k = q + hidden + i * step * width;
-        Tile::template copy_aligned<step, ROWS>(stage, k, width, p.length - i * step, a);
-        Tile::template copy_aligned<step, ROWS>(stage + step * D, k + hidden, width, p.length - i * step, a);
-        copy_async_commit();
+        Tile::template copy_stage_aligned<ROWS>(stages, i, q + hidden, width, q + 2 * hidden, width, p.length, a);
     };
     Tile::template copy_aligned<ROWS, ROWS>(own_tile, q + p.first * width, width, p.length - p.first, a);
     copy_stage(0);
@@ -171,23 +161,12 @@ template <typename T> __device__ static inline void attention_rows(const Attenti
     if (first < p.length) {
         float sum = total[0] + total[1], factor = a.keep_scale / sum;
         if (row < p.length) a.lse[int64_t{p.start + row} * a.heads + head] = fmaf(top, a.scale, logf(sum));
-        CUDA_UNROLL
-        for (int j = 0; j < D; j += 16) {
-            float x[16];
-            tcgen_load16(x, own_sums + static_cast<uint32_t>(j));
-            CUDA_UNROLL
-            for (int k = 0; k < 16; k++) x[k] *= factor;
-            store8(own_tile + Tile::at(thread, j), x);
-            store8(own_tile + Tile::at(thread, j + 8), x + 8);
-        }
-        tcgen_before_sync();
-        __syncwarp();
-        Tile::template store_rows<CUDA_WARP>(own_tile + CUDA_WARP * warp * D, o + int64_t{p.start + first} * hidden,
-                                             hidden, p.length - first, a);
+        attention_store_sums<T, D, D>(own_tile + CUDA_WARP * warp * D, own_sums, factor,
+                                      o + int64_t{p.start + first} * hidden, hidden, p.length - first, a);
     }
     __syncthreads(); /* tensor memory is no longer read */
     tcgen_after_sync();
-    if (warp == 0) tcgen_free<COLUMNS>(scores);
+    if (warp == 0) tcgen_free(scores, COLUMNS);
 }
 
 template <typename T> __global__ void __launch_bounds__(ROWS, 4) attention_tcgen_kernel(Attention<T> a)
@@ -202,9 +181,7 @@ template <typename T> __global__ void __launch_bounds__(ROWS, 4) attention_tcgen
 
 template <typename T> static Status launch(const OpCall *call, const RowCounts *rows)
 {
-    Attention<T> a = attention_of<T>(call, rows);
-    a.to = cuda_data<T>(OUT(call, ATTENTION, o));
-    a.lse = cuda_data<float>(OUT(call, ATTENTION, lse));
+    Attention<T> a = attention_fwd_of<T>(call, rows);
     size_t shared = WGMMA_ALIGN + (ROWS + 4 * AttentionTile<T, D>::step) * D * sizeof(T);
     return CUDA_LAUNCH((attention_tcgen_kernel<T>), attention_grid<ROWS>(a), ROWS, shared, a);
 }

@@ -97,6 +97,17 @@ template <typename T, int D> struct AttentionTile {
         copy<threads>(stage, x + row * x_stride, x_stride, y + row * y_stride, y_stride, length - row, step, a);
         copy_async_commit();
     }
+    /* The same by copy_aligned. */
+    template <int threads>
+    __device__ static inline void copy_stage_aligned(T *stages, int i, const T *x, int x_stride, const T *y,
+                                                     int y_stride, int length, const Attention<T> &a)
+    {
+        T *stage = stages + (i & 1) * 2 * step * D;
+        int row = i * step;
+        copy_aligned<step, threads>(stage, x + row * x_stride, x_stride, length - row, a);
+        copy_aligned<step, threads>(stage + step * D, y + row * y_stride, y_stride, length - row, a);
+        copy_async_commit();
+    }
 
     /* x·factor of a warp's rows, through its 16 rows of shared memory, to the first n rows of `to`; x begins at column
        `from`. factor[0] is of row g, factor[1] of row g + 8. */
@@ -147,6 +158,30 @@ template <typename T, int D> struct AttentionTile {
         CUDA_ROLL
         for (int i = static_cast<int>(threadIdx.x); i < (end - first) * chunks; i += threads)
             store_chunk(x + int64_t{first + i / chunks} * stride, i % chunks * chunk, {}, a);
+    }
+
+    /* How ATTENTION begins: where the block's `own` rows are, and zeros in the rows of no sequence. False: it has none
+       of its own. */
+    template <int own = ATTENTION_ROWS, int threads = ATTENTION_THREADS>
+    __device__ static inline bool begin(const Attention<T> &a, AttentionPlace *p)
+    {
+        if (!attention_place<own>(a, p)) return false;
+        int head = static_cast<int>(blockIdx.y);
+        clear<threads>(a.to + head * a.head_dim, a.heads * a.head_dim, p->gap_start, p->gap_end, a);
+        CUDA_ROLL
+        for (int row = p->gap_start + static_cast<int>(threadIdx.x); row < p->gap_end; row += threads)
+            a.lse[int64_t{row} * a.heads + head] = 0;
+        return p->first < p->length;
+    }
+    /* How ATTENTION_BWD begins where a block has a head of a whole sequence. */
+    template <int threads> __device__ static inline bool begin_whole(const Attention<T> &a, AttentionPlace *p)
+    {
+        if (!attention_sequence(a, p)) return false;
+        int hidden = a.heads * a.head_dim;
+        T *x = a.to + static_cast<int>(blockIdx.y) * a.head_dim;
+        CUDA_UNROLL
+        for (int i = 0; i < 3; i++) clear<threads>(x + i * hidden, 3 * hidden, p->gap_start, p->gap_end, a);
+        return p->length > 0;
     }
 };
 
@@ -306,6 +341,21 @@ __device__ static inline float attention_row_dot(const Attention<T> &a, const T 
         for (int i = 0; i < chunk; i++) dot = fmaf(to_float(x.v[i]), to_float(y.v[i]), dot);
     }
     return dot + __shfl_xor_sync(CUDA_FULL, dot, 1);
+}
+
+/* Of the first `rows` rows of a sequence, by all threads: log-sum-exp in base 2 and do·o; ∞ and 0 behind its end. */
+template <typename T, int D, int threads>
+__device__ static inline void attention_stats(float2 *stats, int rows, const Attention<T> &a, const AttentionPlace &p)
+{
+    int head = static_cast<int>(blockIdx.y), hidden = a.heads * a.head_dim;
+    int64_t start = int64_t{p.start} * hidden + head * a.head_dim;
+    CUDA_ROLL
+    for (int row = static_cast<int>(threadIdx.x) / 2; row < rows; row += threads / 2) {
+        bool there = row < p.length;
+        float dot = attention_row_dot<T, D>(a, a.dout + start + row * hidden, a.o + start + row * hidden, there);
+        if (threadIdx.x % 2 == 0)
+            stats[row] = make_float2(there ? a.lse[int64_t{p.start + row} * a.heads + head] * LOG2_E : INFINITY, dot);
+    }
 }
 
 /* The maxima of rows g and g + 8 rise from `top` to the largest `high` of the four lanes; what was added so far, total

@@ -23,23 +23,15 @@ template <typename T> __device__ static inline void attention_rows(const Attenti
     CUDA_SHARED_DYNAMIC(T, shared);
     T *own_tile = wgmma_align(shared), *stages = own_tile + ROWS * D; // (2, keys and values, step, D)
     AttentionPlace p;
-    if (!attention_place<ROWS>(a, &p)) return;
+    if (!Tile::template begin<ROWS, THREADS>(a, &p)) return;
 
     int thread = static_cast<int>(threadIdx.x), lane = thread % CUDA_WARP, g = lane / 4, c = lane % 4;
     int warp = __shfl_sync(CUDA_FULL, thread / CUDA_WARP, 0), group = warp / 4;
     int head = static_cast<int>(blockIdx.y), hidden = a.heads * a.head_dim, width = 3 * hidden;
     T *o = a.to + head * a.head_dim;
-    Tile::template clear<THREADS>(o, hidden, p.gap_start, p.gap_end, a);
-    for (int row = p.gap_start + thread; row < p.gap_end; row += THREADS) a.lse[int64_t{row} * a.heads + head] = 0;
-    if (p.first >= p.length) return;
-
     const T *q = a.qkv + int64_t{p.start} * width + head * a.head_dim;
     auto copy_stage = [&](int i) {
-        T *stage = stages + (i & 1) * 2 * step * D;
-        const T *k = q + hidden + i * step * width;
-        Tile::template copy_aligned<step, THREADS>(stage, k, width, p.length - i * step, a);
-        Tile::template copy_aligned<step, THREADS>(stage + step * D, k + hidden, width, p.length - i * step, a);
-        copy_async_commit();
+        Tile::template copy_stage_aligned<THREADS>(stages, i, q + hidden, width, q + 2 * hidden, width, p.length, a);
     };
     Tile::template copy_aligned<ROWS, THREADS>(own_tile, q + p.first * width, width, p.length - p.first, a);
     copy_stage(0);
@@ -125,9 +117,7 @@ template <typename T> __global__ void __launch_bounds__(THREADS, 2) attention_wg
 
 template <typename T> static Status launch(const OpCall *call, const RowCounts *rows)
 {
-    Attention<T> a = attention_of<T>(call, rows);
-    a.to = cuda_data<T>(OUT(call, ATTENTION, o));
-    a.lse = cuda_data<float>(OUT(call, ATTENTION, lse));
+    Attention<T> a = attention_fwd_of<T>(call, rows);
     size_t shared = WGMMA_ALIGN + (ROWS + 4 * AttentionTile<T, D>::step) * D * sizeof(T);
     return CUDA_LAUNCH((attention_wgmma_kernel<T>), attention_grid<ROWS>(a), THREADS, shared, a);
 }

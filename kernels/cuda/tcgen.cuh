@@ -7,8 +7,10 @@
      written, not read.
    - tcgen_128x64x16_turned<T>(d, a, b, add): a is in tensor memory, two neighbouring values a column, the first in the
      low half; b in shared memory, stored (k, 64).
+   - tcgen_128x64x16_both_turned<T>(d, a, b, add): a and b are in shared memory, a in two tiles of (k, 64), b stored
+     (k, 64).
    A tile in shared memory is one of wgmma.cuh: the same rows, alignment, permutation and steps (WGMMA_RIGHT,
-   WGMMA_BELOW). tcgen_tile gives its descriptor.
+   WGMMA_BELOW). tcgen_tile gives its descriptor, tcgen_tiles that of two tiles `apart` bytes from each other.
 
    Tensor memory. A warp allocates columns, a power of two of 32 … 512, and the same warp frees them before the block
    ends; tcgen_alloc writes the address into shared memory, and waits while other blocks have the columns. Warp w reads
@@ -23,8 +25,8 @@
      complete; tcgen_wait waits for the phase, whose parity is 0, 1, 0, 1 …. One thread calls tcgen_barrier_init before.
    - Products see what threads wrote into shared memory, copy_async too, after the writer's tcgen_publish and a
      __syncthreads.
-   - Between accesses to tensor memory by different threads, products too, are tcgen_before_sync in the one, a
-     __syncthreads and tcgen_after_sync in the other; behind a product its tcgen_wait and tcgen_after_sync. */
+   - Between accesses to tensor memory by different threads, products and tcgen_alloc too, are tcgen_before_sync in the
+     one, a __syncthreads and tcgen_after_sync in the other; behind a product its tcgen_wait and tcgen_after_sync. */
 #ifndef CAIRN_KERNELS_CUDA_TCGEN_CUH
 #define CAIRN_KERNELS_CUDA_TCGEN_CUH
 
@@ -37,28 +39,36 @@
 #define TCGEN_ROWS 128
 
 /* The descriptor ("shared memory descriptor" of tcgen05 in the PTX ISA): as wgmma_tile's, but bits 46–48 1, 61–63 2:
-   128-byte swizzle. */
-__device__ static inline uint64_t tcgen_tile(const void *tile)
+   128-byte swizzle. Where rows are of k and longer than 128 bytes ("canonical layouts", MN-major, 128-byte swizzle:
+   ((T,8,m),(8,k)):((1,T,LBO),(8T,SBO))), the leading byte offset is the way to the next tile. */
+__device__ static inline uint64_t tcgen_tiles(const void *tile, uint32_t apart)
 {
-    return (wgmma_shared_address(tile) & 0x3ffffu) >> 4 | uint64_t{1} << 16 | uint64_t{1024 >> 4} << 32 |
+    return (wgmma_shared_address(tile) & 0x3ffffu) >> 4 | uint64_t{apart >> 4} << 16 | uint64_t{1024 >> 4} << 32 |
            uint64_t{1} << 46 | uint64_t{2} << 61;
 }
+__device__ static inline uint64_t tcgen_tile(const void *tile) { return tcgen_tiles(tile, 1 << 4); }
 
-/* The instruction descriptor: bits 4–5 1: d in fp32; 7–9 and 10–12 types of a and b, 0 fp16, 1 bf16; 16: b is stored
-   (k, n); 17–22 n / 8; 24–28 m / 16. */
-template <typename T> __device__ static inline uint32_t tcgen_instruction(bool turned)
+/* The instruction descriptor (the PTX ISA's table for .kind::f16): bits 4–5 1: d in fp32; 7–9 and 10–12 types of a and
+   b, 0 fp16, 1 bf16; 15: a is stored (k, m); 16: b is stored (k, n); 17–22 n / 8; 24–28 m / 16. */
+template <typename T> __device__ static inline uint32_t tcgen_instruction(bool a_turned, bool b_turned)
 {
     uint32_t type = std::is_same<T, __half>::value ? 0 : 1;
-    return 1u << 4 | type << 7 | type << 10 | uint32_t{turned} << 16 | (64u >> 3) << 17 | (TCGEN_ROWS >> 4) << 24;
+    return 1u << 4 | type << 7 | type << 10 | uint32_t{a_turned} << 15 | uint32_t{b_turned} << 16 | (64u >> 3) << 17 |
+           (TCGEN_ROWS >> 4) << 24;
 }
 
 template <typename T> __device__ static inline void tcgen_128x64x16(uint32_t d, uint64_t a, uint64_t b, bool add)
 {
-    tcgen_product(d, a, b, tcgen_instruction<T>(false), add);
+    tcgen_product(d, a, b, tcgen_instruction<T>(false, false), add);
 }
 template <typename T> __device__ static inline void tcgen_128x64x16_turned(uint32_t d, uint32_t a, uint64_t b, bool add)
 {
-    tcgen_product_of_tensor(d, a, b, tcgen_instruction<T>(true), add);
+    tcgen_product_of_tensor(d, a, b, tcgen_instruction<T>(false, true), add);
+}
+template <typename T>
+__device__ static inline void tcgen_128x64x16_both_turned(uint32_t d, uint64_t a, uint64_t b, bool add)
+{
+    tcgen_product(d, a, b, tcgen_instruction<T>(true, true), add);
 }
 
 /* The warp's own lanes of the columns from `address` on. */

@@ -6,7 +6,7 @@
      tcgen_after_sync since; another product with them, unless it adds to the same d;
    - a product after accesses of any thread without tcgen_stored and tcgen_before_sync, or without tcgen_after_sync of
      its own thread since;
-   - operands that were copied and not published; a descriptor of another form than tcgen.cuh's;
+   - operands that were copied or written and not published; a descriptor of another form than tcgen.cuh's;
    - a barrier that was not initialised; a phase that nobody waited for before the next, or that never completes. */
 #ifndef CAIRN_TESTS_CUDA_HOST_TCGEN_CUH
 #define CAIRN_TESTS_CUDA_HOST_TCGEN_CUH
@@ -16,17 +16,8 @@
 static constexpr bool tcgen_there = true, tcgen_is_built = true;
 static inline void tcgen_absent() {}
 
-void cuda_host_tcgen_alloc(uint32_t *address, unsigned columns, CudaHostPlace at);
-void cuda_host_tcgen_free(uint32_t address, unsigned columns, CudaHostPlace at);
-template <unsigned columns> void tcgen_alloc(uint32_t *address, CudaHostPlace at = CudaHostPlace::here())
-{
-    static_assert(columns >= 32 && columns <= 512 && (columns & (columns - 1)) == 0, "columns that can be allocated");
-    cuda_host_tcgen_alloc(address, columns, at);
-}
-template <unsigned columns> void tcgen_free(uint32_t address, CudaHostPlace at = CudaHostPlace::here())
-{
-    cuda_host_tcgen_free(address, columns, at);
-}
+void tcgen_alloc(uint32_t *address, uint32_t columns, CudaHostPlace at = CudaHostPlace::here());
+void tcgen_free(uint32_t address, uint32_t columns, CudaHostPlace at = CudaHostPlace::here());
 
 void cuda_host_tcgen_load(void *to, unsigned columns, uint32_t address, CudaHostPlace at);
 void cuda_host_tcgen_store(uint32_t address, unsigned columns, const void *from, CudaHostPlace at);

@@ -1,7 +1,7 @@
 /* Twins of the PTX in kernels/cuda/gpu/cuda_wgmma.cuh; kernels/cuda/wgmma.cuh includes one of the two and documents
    them. Stricter than the hardware where that is undefined: shared memory is read, and d written, when a warp waits;
-   until then d is NaN, and a fault if it changes. Faults too: a product without wgmma_fence, of bytes that copy_async
-   wrote and nobody published, by less than four warps; a descriptor of another form than wgmma.cuh's. */
+   until then d is NaN, and a fault if it changes. Faults too: a product without wgmma_fence, of bytes that were copied
+   or written and not published, by less than four warps; a descriptor of another form than wgmma.cuh's. */
 #ifndef CAIRN_TESTS_CUDA_HOST_WGMMA_CUH
 #define CAIRN_TESTS_CUDA_HOST_WGMMA_CUH
 

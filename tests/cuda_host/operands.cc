@@ -33,6 +33,9 @@ uint16_t operand_bits(const OperandTile &tile, bool turned, unsigned i, unsigned
         cuda_host_fault(at, "%s: the bytes at shared address %u were copied, but not published (%s_publish)",
                         tile.products, address, tile.products);
     uint16_t bits;
+    if (!shared_is_published(p, sizeof bits))
+        cuda_host_fault(at, "%s: the bytes at shared address %u were written, but no thread has published (%s_publish)",
+                        tile.products, address, tile.products);
     memcpy(&bits, p, sizeof bits);
     return bits;
 }

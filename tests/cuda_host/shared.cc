@@ -19,6 +19,8 @@ struct Array {
 
 /* Memory for every array of a block with its guard and its alignment. */
 alignas(1024) unsigned char memory[shared_limit + max_arrays * (guard + 256)];
+unsigned char published[sizeof memory]; /* as products see it */
+bool publishing;                        /* since the last barrier */
 Array arrays[max_arrays];
 int n_arrays;
 size_t used, next; /* bytes of arrays; the first offset behind them and their guards */
@@ -34,6 +36,7 @@ unsigned char *add(const char *name, size_t bytes, size_t align)
     next = offset + bytes + guard;
     ASAN_UNPOISON_MEMORY_REGION(memory + offset, bytes);
     memset(memory + offset, unset, bytes);
+    memset(published + offset, unset, bytes);
 #if !TESTING_ASAN
     memset(memory + offset + bytes, unset, guard);
 #endif
@@ -48,10 +51,22 @@ void shared_begin(size_t dynamic)
     block++;
     n_arrays = 0;
     used = next = 0;
+    publishing = false;
     add("of the launch", dynamic, 16);
 }
 
 uint64_t shared_block() { return block; }
+
+void shared_publish() { publishing = true; }
+
+void shared_barrier()
+{
+    for (int i = 0; publishing && i < n_arrays; i++)
+        memcpy(published + arrays[i].offset, memory + arrays[i].offset, arrays[i].bytes);
+    publishing = false;
+}
+
+bool shared_is_published(const void *p, size_t bytes) { return memcmp(published + shared_offset(p), p, bytes) == 0; }
 
 size_t shared_offset(const void *p) { return static_cast<size_t>(static_cast<const unsigned char *>(p) - memory); }
 const void *shared_at(size_t offset) { return memory + offset; }

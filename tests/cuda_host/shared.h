@@ -12,6 +12,12 @@ void shared_begin(size_t dynamic); /* a new block without arrays */
 std::string shared_end();          /* "", or the array that was overrun */
 uint64_t shared_block();           /* counts blocks; never 0 in one */
 
+/* What products of tensor cores see: bytes as they were when the block passed its last barrier that some thread had
+   published for. */
+void shared_publish();
+void shared_barrier(); /* the block passes one */
+bool shared_is_published(const void *p, size_t bytes);
+
 /* A place as the hardware counts it, from the beginning of the block's shared memory. */
 size_t shared_offset(const void *p);
 const void *shared_at(size_t offset);

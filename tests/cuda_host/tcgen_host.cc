@@ -23,7 +23,7 @@ struct Range {
 struct Product {
     int thread;
     const void *barrier; /* NULL: not committed */
-    bool f16, turned, add, tensor;
+    bool f16, a_turned, b_turned, add, tensor;
     uint64_t a, b;
     unsigned n;
     Range d, left; /* left: a, if in tensor memory, else empty */
@@ -138,10 +138,13 @@ void alloc(void *const lane[warp], unsigned, CudaHostPlace at)
     const Call *c = call_of(lane, "tcgen_alloc", at);
     if (!cuda_host_is_shared(c->shared, sizeof *c->shared))
         cuda_host_fault(at, "tcgen_alloc: the address goes to %p, which is in no shared array", (void *)c->shared);
+    if (c->n < 32 || c->n > columns || (c->n & (c->n - 1)) != 0)
+        cuda_host_fault(at, "tcgen_alloc: %u columns; they are a power of two of 32 … %u", c->n, columns);
     if (t->was_allocated) cuda_host_fault(at, "tcgen_alloc: a block allocates once");
     t->was_allocated = true;
     unsigned places = columns / c->n, first = static_cast<unsigned>(t->block % places) * c->n;
     t->allocations.push_back({{first, first + c->n}, cuda_host_thread() / warp});
+    for (int i = 0; i < warp; i++) t->view[cuda_host_thread() / warp * warp + i].accessed = true;
     *c->shared = first;
 }
 
@@ -222,18 +225,19 @@ const CudaHostCollective allocating = {"tcgen_alloc", alloc}, freeing = {"tcgen_
 
 /* ---- products ---- */
 
-/* The instruction descriptor of .kind::f16 (PTX ISA): reserved bits, sparsity, signs and a turned a are 0, d is fp32.
- */
+/* The instruction descriptor of .kind::f16 (PTX ISA): reserved bits, sparsity and signs are 0, d is fp32. */
 void read_instruction(Product *p, uint32_t instruction, CudaHostPlace at)
 {
     unsigned type = instruction >> 7 & 7, m = (instruction >> 24 & 0x1f) << 4;
     p->f16 = type == 0;
-    p->turned = instruction >> 16 & 1;
+    p->a_turned = instruction >> 15 & 1;
+    p->b_turned = instruction >> 16 & 1;
     p->n = (instruction >> 17 & 0x3f) << 3;
-    if ((instruction & ~(7u << 7 | 7u << 10 | 1u << 16 | 0x3fu << 17 | 0x1fu << 24)) != 1u << 4 || type > 1 ||
+    if ((instruction & ~(7u << 7 | 7u << 10 | 3u << 15 | 0x3fu << 17 | 0x1fu << 24)) != 1u << 4 || type > 1 ||
         (instruction >> 10 & 7) != type)
         cuda_host_fault(at, "tcgen: the instruction descriptor %08x is of no product of bf16 or fp16 into fp32",
                         instruction);
+    if (p->tensor && p->a_turned) cuda_host_fault(at, "tcgen: a is turned, but in tensor memory");
     if (m != lanes || p->n % 16 != 0 || p->n < 16 || p->n > 256)
         cuda_host_fault(at, "tcgen: a product of %u rows and %u columns", m, p->n);
 }
@@ -245,12 +249,12 @@ void compute(Tensor *t, const Product *p, CudaHostPlace at)
     if (!p->tensor) left = operand_tile("tcgen", p->a, swizzle, at);
     float b[k_values][256];
     for (unsigned k = 0; k < k_values; k++)
-        for (unsigned j = 0; j < p->n; j++) b[k][j] = operand_value(p->f16, operand_bits(right, p->turned, j, k, at));
+        for (unsigned j = 0; j < p->n; j++) b[k][j] = operand_value(p->f16, operand_bits(right, p->b_turned, j, k, at));
     for (unsigned row = 0; row < lanes; row++) {
         float a[k_values];
         for (unsigned k = 0; k < k_values; k++) {
             uint16_t bits = p->tensor ? static_cast<uint16_t>(t->cell[row][p->left.first + k / 2] >> k % 2 * 16)
-                                      : operand_bits(left, false, row, k, at);
+                                      : operand_bits(left, p->a_turned, row, k, at);
             a[k] = operand_value(p->f16, bits);
         }
         for (unsigned j = 0; j < p->n; j++) {
@@ -293,13 +297,13 @@ Barrier *barrier_at(Tensor *t, const void *place, const char *name, CudaHostPlac
 }
 } // namespace
 
-void cuda_host_tcgen_alloc(uint32_t *address, unsigned n, CudaHostPlace at)
+void tcgen_alloc(uint32_t *address, uint32_t n, CudaHostPlace at)
 {
     Call mine = {address, 0, n, nullptr};
     cuda_host_collect(&allocating, 0xffffffffu, &mine, at);
 }
 
-void cuda_host_tcgen_free(uint32_t address, unsigned n, CudaHostPlace at)
+void tcgen_free(uint32_t address, uint32_t n, CudaHostPlace at)
 {
     Call mine = {nullptr, address, n, nullptr};
     cuda_host_collect(&freeing, 0xffffffffu, &mine, at);

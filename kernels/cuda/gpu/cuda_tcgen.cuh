@@ -22,17 +22,17 @@ __device__ static inline void tcgen_absent() { __trap(); }
 
 /* ---- tensor memory ---- */
 
-template <unsigned columns> __device__ static inline void tcgen_alloc(uint32_t *address)
+__device__ static inline void tcgen_alloc(uint32_t *address, uint32_t columns)
 {
     TCGEN_ASM("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], %1;\n"
               "tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;"
               :
-              : "r"(wgmma_shared_address(address)), "n"(columns)
+              : "r"(wgmma_shared_address(address)), "r"(columns)
               : "memory");
 }
-template <unsigned columns> __device__ static inline void tcgen_free(uint32_t address)
+__device__ static inline void tcgen_free(uint32_t address, uint32_t columns)
 {
-    TCGEN_ASM("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, %1;" : : "r"(address), "n"(columns) : "memory");
+    TCGEN_ASM("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, %1;" : : "r"(address), "r"(columns) : "memory");
 }
 
 /* The wait is part of the load, so that the compiler moves no use of the registers between them. */
