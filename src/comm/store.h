@@ -49,6 +49,8 @@ bool store_server_frozen(StoreServer *s, int rank);
 bool store_server_silent(StoreServer *s, int rank);
 /* Survivors of a loss have saved the state. */
 bool store_server_saved(StoreServer *s);
+/* Waits for the clients to leave, for at most `seconds`. Takes NULL. */
+void store_server_linger(StoreServer *s, double seconds);
 void store_server_close(StoreServer *s); /* takes NULL */
 
 #endif

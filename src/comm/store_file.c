@@ -34,6 +34,8 @@ static char *path_of(const FileStore *f, const char *name)
     return b.data;
 }
 
+enum { MOST_TRIES = 100 }; /* to make the folder of a job, which ranks that leave remove when it is empty */
+
 /* E_PEER: the folder is missing, because rank 0 has left a meeting that failed. */
 static Status lost_or_failed(void) { return errno == ENOENT ? E_PEER : E_IO; }
 
@@ -43,6 +45,18 @@ static Status make_folder(const char *path)
     return OK;
 }
 
+/* Creates a file, and its folder where that is missing: up to `tries` times. */
+static Status create_file(const char *folder, const char *path, int tries, FILE **file)
+{
+    int fd;
+    do {
+        TRY(make_folder(folder));
+        fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    } while (fd < 0 && errno == ENOENT && --tries > 0);
+    *file = fd < 0 ? NULL : fdopen(fd, "w");
+    return *file ? OK : fail(lost_or_failed(), "cannot write %s: %m", path);
+}
+
 static Status file_set(void *self, const char *name, const void *data, size_t size)
 {
     Status status = OK;
@@ -50,10 +64,8 @@ static Status file_set(void *self, const char *name, const void *data, size_t si
     char unique[33];
     hash128_random_hex(unique);
     char *path = path_of(f, name), *folder = file_directory(path), *aside = mem_printf("%s.%s", path, unique);
-    FILE *file = NULL;
-    TRY_DONE(make_folder(folder));
-    int fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0 || !(file = fdopen(fd, "w"))) TRY_DONE(fail(lost_or_failed(), "cannot write %s: %m", aside));
+    FILE *file;
+    TRY_DONE(create_file(folder, aside, strcmp(folder, f->directory) == 0 ? MOST_TRIES : 1, &file));
     if (fwrite(data, 1, size, file) != size) status = fail(E_IO, "%s: %m", aside);
     if (fclose(file) != 0 && status == OK) status = fail(E_IO, "%s: %m", aside); /* NFS reports a full disk here */
     if (status == OK && rename(aside, path) != 0) status = fail(lost_or_failed(), "cannot write %s: %m", path);
@@ -161,7 +173,8 @@ Status store_file_open(const char *directory, Hash128 job, bool first, const Sto
     FileStore *f = mem_alloc(sizeof *f);
     *f = (FileStore){.directory = folder_of(directory, job), .held = -1};
     Status status = make_folder(f->directory);
-    if (status == OK && lstat(f->directory, &st) != 0) status = fail(E_IO, "%s: %m", f->directory);
+    for (int tries = 1; status == OK && lstat(f->directory, &st) != 0; tries++)
+        status = errno == ENOENT && tries < MOST_TRIES ? make_folder(f->directory) : fail(E_IO, "%s: %m", f->directory);
     if (status == OK && (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022)))
         status =
             fail(E_USAGE, "%s must be a folder that this user alone can write to; another user made it", f->directory);

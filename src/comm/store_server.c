@@ -242,6 +242,17 @@ int store_server_lost(StoreServer *s, int rank, bool *silent)
     return lost;
 }
 
+void store_server_linger(StoreServer *s, double seconds)
+{
+    bool left = false;
+    for (double end = clock_monotonic() + seconds; s && !left && clock_monotonic() < end;) {
+        pthread_mutex_lock(&s->lock);
+        left = s->n_guests == 0;
+        pthread_mutex_unlock(&s->lock);
+        if (!left) usleep(1000);
+    }
+}
+
 void store_server_close(StoreServer *s)
 {
     if (!s) return;

@@ -11,6 +11,7 @@
 #include "comm/store_wire.h"
 
 #define HELLO_S  3.0  /* for connecting and greeting, per port */
+#define LINGER_S 1.0  /* for the other ranks to leave the store of rank 0 */
 #define ANSWER_S 20.0 /* at most for an answer, beyond the time that the server may wait */
 
 typedef struct {
@@ -239,6 +240,7 @@ static void tcp_close(void *self)
 {
     TcpStore *t = self;
     if (t->fd >= 0) close(t->fd);
+    store_server_linger(t->server, LINGER_S); /* they may not have read yet why this rank leaves */
     store_server_close(t->server);
     free(t);
 }
