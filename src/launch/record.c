@@ -46,12 +46,14 @@ static bool kill_recorded(pid_t pid, uint64_t started)
     return killed;
 }
 
+#define UNFINISHED_S 60.0 /* a record without its agent is one that is just written, and then one that a kill cut */
+
 /* Kills the ranks of a record. False: the record must stay, because its agent is alive or it cannot be read. */
-static bool clean_record(const char *path, const char *boot)
+static bool clean_record(const char *path, const char *boot, double written)
 {
     Buf text = {0};
     char job[256] = "";
-    bool here = false, dead = true;
+    bool here = false, dead = true, known = false;
     if (file_read(path, 16 << 20, &text) != OK) return false;
     char *rest = text.data, *line;
     while (dead && rest && (line = strsep(&rest, "\n"))) {
@@ -61,14 +63,15 @@ static bool clean_record(const char *path, const char *boot)
             here = *boot && strcmp(line + 5, boot) == 0;
         else if (strncmp(line, "job ", 4) == 0)
             snprintf(job, sizeof job, "%s", line + 4);
-        else if (sscanf(line, "agent %d %llu", &pid, &started) == 2)
+        else if (sscanf(line, "agent %d %llu", &pid, &started) == 2) {
+            known = true;
             dead = !here || process_started(pid) != started;
-        else if (here && sscanf(line, "rank %d %d %llu", &rank, &pid, &started) == 3 && pid > 1 &&
-                 kill_recorded(pid, started))
+        } else if (here && sscanf(line, "rank %d %d %llu", &rank, &pid, &started) == 3 && pid > 1 &&
+                   kill_recorded(pid, started))
             log_warn("killed process %d: rank %d of job %s, whose launcher is gone", pid, rank, job);
     }
     buf_free(&text);
-    return dead;
+    return known ? dead : clock_wall() > written + UNFINISHED_S;
 }
 
 void record_clean(void)
@@ -81,7 +84,7 @@ void record_clean(void)
         const char *path = list.paths[i];
         struct stat info;
         if (str_starts_with(file_basename(path), "launch-") && lstat(path, &info) == 0 && S_ISREG(info.st_mode) &&
-            info.st_uid == geteuid() && clean_record(path, boot))
+            info.st_uid == geteuid() && clean_record(path, boot, (double)info.st_mtime))
             unlink(path);
     }
     file_list_free(&list);

@@ -20,15 +20,14 @@ trap 'note USR2; exit 75' USR2
 mine=
 for word in $DO; do case $word in $RANK.$start:* | $RANK:* | all:*) mine=${word#*:} && break ;; esac; done
 [ "$mine" != deaf ] || trap 'note TERM' TERM INT USR1 USR2
+all_begun() { until [ "$(ls "$WORK/pids" | grep -c "\.$start\$")" -ge "$WORLD_SIZE" ]; do sleep 0.05; done; } # of this start
 echo "rank $RANK begins"
 echo $$ >"$WORK/pids/rank$RANK.$start"
 case $mine in
 deaf | wait) while :; do sleep 0.1; done ;;
-kill) # once all of this start have begun
-    until [ "$(ls "$WORK/pids" | grep -c "\.$start\$")" -ge "$WORLD_SIZE" ]; do sleep 0.05; done
-    kill -9 $$ ;;
+kill) all_begun && kill -9 $$ ;;
 segv) ulimit -c 0; kill -SEGV $$ ;;
-error) echo "error: rank $RANK cannot" >&2; exit 1 ;;
+error) all_begun && echo "error: rank $RANK cannot" >&2; exit 1 ;;
 same) echo "error: nobody can" >&2; exit 2 ;;
 child) sleep 1000 & echo $! >>"$WORK/pids/child$RANK"; setsid sleep 1000 & sleep 0.3; pgrep -P $$ >>"$WORK/pids/child$RANK"; exit 0 ;;
 [0-9]*) exit "$mine" ;;
@@ -49,9 +48,9 @@ has() { # has FILE LINE...
 begin() {
     local n=$2
     fresh
-    DO=$1 "$CAIRN_BINARY" launch --ranks "$n" "${@:3}" -- glue >launch.out 2>launch.err &
+    DO=$1 env --default-signal=HUP "$CAIRN_BINARY" launch --ranks "$n" "${@:3}" -- glue >launch.out 2>launch.err &
     launcher=$!
-    wait_until 20 begun "$n" || complain "the ranks did not begin: $(cat launch.err)"
+    wait_until 60 begun "$n" || complain "the ranks did not begin: $(cat launch.err)"
 }
 # shellcheck disable=SC2317 # by wait_until
 begun() { [ "$(cat pids/* 2>/dev/null | wc -l)" -ge "$1" ]; }
@@ -97,6 +96,7 @@ for code in 0 1 2 75 76 79 130; do
     fresh
 done
 SGE_ROOT=/x JOB_ID=7 DO=all:99 expect 99 launch --ranks 2 -- glue
+fresh
 DO='2:error 0:wait 1:wait' expect 1 launch --ranks 3 -- glue
 says "[rank 2 on localhost] error: rank 2 cannot" "rank 2 on localhost ended with 1 (failed)"
 has signals/rank0 TERM
@@ -147,7 +147,7 @@ ended 75
 [ "$(find told -name 'rank0.*' | wc -l)" -eq 1 ] || complain "started again after a signal"
 begin all:deaf 2
 kill -s INT "$launcher"
-wait_until 10 test -s signals/rank1 || complain "no signal came"
+wait_until 60 test -s signals/rank1 || complain "no signal came"
 kill -s INT "$launcher"
 ended 130
 all_gone pids/*
@@ -188,11 +188,16 @@ other=$!
 started() { sed 's/.*) //' "/proc/$1/stat" | cut -d ' ' -f 20; }
 printf 'boot %s\nagent 999999999 5\njob old\nrank 3 %d %s\nrank 4 %d 17\n' "$(cat /proc/sys/kernel/random/boot_id)" \
     "$left" "$(started "$left")" "$other" >run/cairn/launch-999999999-5
+: >run/cairn/launch-1-1.tmp.1 # another agent writes it now
+touch -d '2 minutes ago' run/cairn/launch-2-2.tmp.2
 DO='' expect 0 launch --ranks 1 -- glue
 says "killed process $left: rank 3 of job old"
 gone "$left" || complain "the recorded process is still alive"
 alive "$other" || complain "a process without a record was killed"
 [ -e run/cairn/launch-999999999-5 ] && complain "the record was not removed"
+[ -e run/cairn/launch-1-1.tmp.1 ] || complain "a record that is just written was removed"
+[ -e run/cairn/launch-2-2.tmp.2 ] && complain "an old record without an agent was not removed"
+rm -f run/cairn/launch-1-1.tmp.1
 kill "$other"
 wait 2>/dev/null
 [ -z "$(ls run/cairn)" ] || complain "records were left: $(ls run/cairn)"
@@ -205,7 +210,7 @@ cat messages >agent.out &
 reader=$!
 printf 'arg cairn\nrank 0 0\ngo\n' >&8
 DO=all:wait "$CAIRN_BINARY" launch -- @agent <orders >messages 2>agent.err &
-wait_until 20 begun 1 || complain "the agent did not start its rank: $(cat agent.err)"
+wait_until 60 begun 1 || complain "the agent did not start its rank: $(cat agent.err)"
 kill "$reader"
 all_gone pids/*
 exec 8<&-
