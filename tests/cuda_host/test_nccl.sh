@@ -119,10 +119,10 @@ grep -q -e '--wire bf16: NCCL would also add in bf16' bf16.1 || complain "--wire
 
 # A rank that is killed while the other waits for its sums; one whose NCCL fails.
 start 2 killed "${endless[@]}" --output-dir killed
-wait_until 30 reached killed 3 || complain "killed does not get to its third step"
+wait_until 60 reached killed 3 || complain "killed does not get to its third step"
 since=$SECONDS
 lose 1
-[ $((SECONDS - since)) -le 15 ] || complain "it took $((SECONDS - since)) s to end after rank 1 was killed"
+[ $((SECONDS - since)) -le 45 ] || complain "it took $((SECONDS - since)) s to end after rank 1 was killed"
 grep -q 'lost rank 1 on .*closed its connections' killed.0 || complain "rank 1 is not named: $(tail -n 1 killed.0)"
 grep -q 'Step [0-9]* of 100000 is saved in killed' killed.0 || complain "the survivor did not save: $(tail -n 1 killed.0)"
 

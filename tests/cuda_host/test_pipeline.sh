@@ -106,7 +106,7 @@ sed -n 's/.*"pid": \([0-9]*\), "tid": 1, "ts": \([-0-9.]*\), "dur": \([0-9.]*\),
 peer_timeout=3
 long=("${glue[@]}" --precision fp32 --max-steps 100000 --schedule constant --warmup 0 --save-every 0 --snapshot-steps 1)
 start 2 lost "${long[@]}" --output-dir lost --pipeline 1f1b --comm "$nccl"
-wait_until 30 reached lost 4 || complain "lost does not get to its fourth step"
+wait_until 60 reached lost 4 || complain "lost does not get to its fourth step"
 lose 1
 if saved=$(compgen -G "lost/checkpoint-*"); then
     start 1 alone "${long[@]}" --output-dir alone --max-steps "${saved#*checkpoint-}"

@@ -61,7 +61,7 @@ faulty() {
             if fault; then faults=$((faults + 1)); fi
         fi
         if [ -n "$frozen" ]; then
-            for r in "${ranks[@]}"; do [ "$r" = "$frozen" ] || wait_until 30 gone "$r"; done
+            for r in "${ranks[@]}"; do [ "$r" = "$frozen" ] || wait_until 60 gone "$r"; done
             kill -9 "$frozen"
         fi
         end_ranks

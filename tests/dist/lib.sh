@@ -16,10 +16,10 @@ export CUDA_VISIBLE_DEVICES= # one rank per host
 export XDG_RUNTIME_DIR=$work/run
 mkdir -m 700 "$work/run"
 
-# all_gone FILE...: the processes with the ids in these files have ended, within 10 s.
+# all_gone FILE...: the processes with the ids in these files have ended, within a minute.
 all_gone() {
     local file pid
     for file in "$@"; do
-        while read -r pid; do wait_until 10 gone "$pid" || complain "process $pid ($file) is still alive"; done <"$file"
+        while read -r pid; do wait_until 60 gone "$pid" || complain "process $pid ($file) is still alive"; done <"$file"
     done
 }

@@ -22,12 +22,11 @@ begin() { # begin LAUNCH-FLAGS... -- COMMAND...: in the background
     "$CAIRN_BINARY" launch --ranks 3 "$@" >launch.out 2>&1 &
     launcher=$!
 }
-ended() { # ended CODE SECONDS: the launcher ends with this code within this time
-    local code=0 since=${EPOCHREALTIME%.*}
-    wait_until $(($2 + 20)) gone "$launcher" || { complain "launch does not end" && kill -9 "$launcher"; }
+ended() { # ended CODE [SECONDS]: the launcher ends with this code, within a minute: far above what it takes
+    local code=0
+    wait_until "${2:-60}" gone "$launcher" || { complain "launch does not end" && kill -9 "$launcher"; }
     wait "$launcher" || code=$?
     [ "$code" -eq "$1" ] || complain "launch ended with $code instead of $1: $(tail -n 5 launch.out)"
-    [ $((${EPOCHREALTIME%.*} - since)) -le "$2" ] || complain "launch took $((${EPOCHREALTIME%.*} - since)) s to end"
     output=$(cat launch.out)
     all_gone pids/*
 }
@@ -51,7 +50,7 @@ frozen() { # frozen PEER-TIMEOUT SAVED RANK...
     begin -- "${glue[@]}" --max-steps 100000 --output-dir "$out" --peer-timeout "$timeout"
     wait_until 60 under_way "$out" || complain "the run does not begin: $(cat launch.out)"
     for rank; do kill -STOP "$(cat "pids/rank$rank")"; done
-    ended 77 $((timeout + 5))
+    ended 77
     says "$saved" "$# fault$([ $# -eq 1 ] || echo s): rank "
     for rank; do
         grep -q "^error: .*rank $rank on localhost was frozen (silent for $timeout s), and was killed" launch.out &&
@@ -69,7 +68,7 @@ export CAIRN_TEST_SAVED_GRACE=2s
 CAIRN_TEST_AT='write-1=stop' begin -- "${glue[@]}" --max-steps 100000 --output-dir helper --peer-timeout 3
 wait_until 60 under_way helper || complain "the run does not begin: $(cat launch.out)"
 kill -KILL "$(cat pids/rank2)"
-ended 77 30
+ended 77
 says "rank 1 on " " did not write its part: it has ended or is frozen" "is saved in helper;" \
     "1 of 3 ranks did not end in time" "error: rank 2 on localhost was killed by SIGKILL
 " "1 fault: rank 2 on localhost (1). Effective share of time (ETTR): "
@@ -81,14 +80,15 @@ unset CAIRN_TEST_SAVED_GRACE
 CAIRN_TEST_AT='planned-0=stop' begin -- "${glue[@]}" --max-steps 100000 --output-dir leader --peer-timeout 3
 wait_until 60 under_way leader || complain "the run does not begin: $(cat launch.out)"
 kill -KILL "$(cat pids/rank2)"
-ended 77 25
+ended 77
 says "is saved in leader/survivors/0;" "1 of 3 ranks did not end in time" "error: rank 2 on localhost was killed by SIGKILL
 " "1 fault: rank 2 on localhost (1). Effective share of time (ETTR): "
 
 # ---- two ranks killed in turn, in other ways: each is named, and the summary counts both ----
 # shellcheck disable=SC2317 # by wait_until
 started() { [ -e "pids/rank$1" ] && [ "$(wc -l <"pids/rank$1")" -ge "$2" ]; } # started RANK TIMES
-begin --max-restarts 2 -- "${glue[@]}" --max-steps 600 --output-dir killed --snapshot-steps 1
+touch slow0 # the test kills both before the run ends
+CAIRN_TEST_SLOW=$work/slow begin --max-restarts 2 -- "${glue[@]}" --max-steps 60 --output-dir killed --snapshot-steps 1
 times=0
 for kill in "1 SEGV" "2 KILL"; do
     read -r lost name <<<"$kill"
@@ -100,7 +100,8 @@ for kill in "1 SEGV" "2 KILL"; do
     wait_until 60 holds launch.out "rank $lost on localhost was killed by SIG$name; starting again" ||
         complain "rank $lost is not named: $(cat launch.out)"
 done
-ended 0 120
+rm slow0
+ended 0
 says "2 faults: rank 1 on localhost (1), rank 2 on localhost (1). Effective share of time (ETTR): "
 [ "$(wc -l <killed/faults.jsonl)" -eq 2 ] || complain "faults.jsonl: $(cat killed/faults.jsonl)"
 # sums FILE NAME: of the numbers of that name
@@ -122,9 +123,9 @@ holds report.out "faults of killed: 2 faults: rank 1 on localhost (1), rank 2 on
 begin -- "${glue[@]}" --max-steps 100000 --output-dir stopped
 wait_until 60 under_way stopped || complain "the run does not begin: $(cat launch.out)"
 kill -TERM "$launcher"
-ended 75 20
+ended 75
 begin -- "${glue[@]}" --max-steps "$(($(wc -l <stopped/metrics.jsonl) + 2))" --override --output-dir stopped
-ended 0 30
+ended 0
 "$CAIRN_BINARY" report stopped --output-dir stopped-report >report.out || complain "cairn report fails"
 [ ! -e stopped/launches.jsonl ] && ! holds report.out "faults of stopped" ||
     complain "a run without faults: $(cat stopped/launches.jsonl report.out)"
@@ -134,7 +135,7 @@ CAIRN_JOB=hand "$CAIRN_BINARY" "${glue[@]}" --max-steps 1 --output-dir hand >han
 
 # ---- a start without a step has no last step from which the launcher could have noticed the fault ----
 CAIRN_TEST_AT='step1-1=kill' begin -- "${glue[@]}" --max-steps 3 --output-dir stepless
-ended 77 30
+ended 77
 [ "$(sums stepless/launches.jsonl notice_s) $(losses stepless | wc -l)" = "0.000 0" ] ||
     complain "a start without a step: $(cat stepless/launches.jsonl)"
 
@@ -149,7 +150,7 @@ CAIRN_TEST_LOCK_WAIT=1s expect 1 env -u CAIRN_TEST_PROGRAM "$CAIRN_BINARY" launc
 says "in use by"
 [ ! -s orphan/faults.jsonl ] && [ ! -e orphan/launches.jsonl ] ||
     complain "a refused launch counts as one of the run: $(cat orphan/*s.jsonl)"
-wait_until 20 holds second.out "in use by" || complain "a second launch does not wait: $(cat second.out)"
+wait_until 60 holds second.out "in use by" || complain "a second launch does not wait: $(cat second.out)"
 kill -TERM "$second"
 wait "$second"
 [ "$?" -eq 75 ] || complain "the second launch: $(cat second.out)"
@@ -158,7 +159,7 @@ for pid in pids/*; do wait_until 60 gone "$(cat "$pid")" || complain "$pid goes 
 wait "$launcher"
 resumed=$(wc -l <orphan/metrics.jsonl)
 begin -- "${glue[@]}" --max-steps "$((resumed + 2))" --override --output-dir orphan
-ended 0 30
+ended 0
 grep -q '"killed": true' orphan/launches.jsonl && [ "$(wc -l <orphan/launches.jsonl)" -eq 2 ] ||
     complain "launches.jsonl after a killed launcher: $(cat orphan/launches.jsonl)"
 awk -v a="$(sums orphan/launches.jsonl trained_s)" -v b="$(tail -n 1 orphan/metrics.jsonl | grep -o '"trained_s.*')" \
@@ -166,21 +167,21 @@ awk -v a="$(sums orphan/launches.jsonl trained_s)" -v b="$(tail -n 1 orphan/metr
 
 # ---- a rank that dies before the others can notice ----
 DIES=yes begin --max-restarts 1 -- "${glue[@]}" --max-steps 2 --output-dir early
-ended 0 20
+ended 0 30 # a stall is one of 35 s
 says "rank 1 on localhost was killed by SIGKILL; starting again" "1 fault: rank 1 on localhost (1)"
 for name in TERM INT; do
     DIES=yes begin --rendezvous "file:$work/run" --connect-timeout 60s -- "${glue[@]}" --max-steps 2 --output-dir "early$name"
-    wait_until 20 test -s pids/rank1 || complain "rank 1 does not begin"
-    wait_until 20 gone "$(cat pids/rank1)"
+    wait_until 60 test -s pids/rank1 || complain "rank 1 does not begin"
+    wait_until 60 gone "$(cat pids/rank1)"
     kill -s "$name" "$launcher"
-    ended 75 10
+    ended 75 30
 done
 
 # ---- a frozen agent ----
 begin --peer-timeout 2s -- "${glue[@]}" --max-steps 100000 --output-dir agent
 wait_until 60 under_way agent || complain "the run does not begin: $(cat launch.out)"
 kill -STOP "$(ps -o ppid= -p "$(cat pids/rank0)" | tr -d ' ')"
-ended 77 20
+ended 77
 says "host localhost with ranks 0 to 2 was lost: it fell silent"
 
 # ---- closed standard streams: no file receives the log ----

@@ -73,7 +73,7 @@ printf 'h1\nh2\nh3\n' >all
 export CAIRN_TEST_PROGRAM=$work/rank.sh
 PAUSE=1 "$CAIRN_BINARY" launch --hosts all --max-restarts 1 --peer-timeout 1s -- glue >launch.out 2>&1 &
 launcher=$!
-wait_until 20 begun 3 || complain "the ranks did not begin: $(cat launch.out)"
+wait_until 60 begun 3 || complain "the ranks did not begin: $(cat launch.out)"
 ip netns pids h2 | xargs kill -9 # the host is lost with all its processes
 wait "$launcher" || complain "not started again after a lost host: $(cat launch.out)"
 output=$(cat launch.out)
@@ -173,13 +173,13 @@ rm -rf told
 export CAIRN_TEST_PROGRAM=$work/rank.sh
 
 PAUSE=1 ALWAYS=1 "$CAIRN_BINARY" launch --hosts all -- glue >launch.out 2>&1 &
-wait_until 20 begun 3 || complain "the ranks did not begin: $(cat launch.out)"
+wait_until 60 begun 3 || complain "the ranks did not begin: $(cat launch.out)"
 kill -9 $!
 wait $! 2>/dev/null
 all_gone told/pids
 # shellcheck disable=SC2317 # by wait_until
 empty() { [ -z "$(ip netns pids "$1")" ]; }
-for h in h1 h2 h3; do wait_until 10 empty $h || complain "$h still has processes: $(ip netns pids $h)"; done
+for h in h1 h2 h3; do wait_until 60 empty $h || complain "$h still has processes: $(ip netns pids $h)"; done
 rm -rf told
 unset CAIRN_TEST_PROGRAM
 

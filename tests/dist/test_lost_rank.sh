@@ -11,7 +11,7 @@ peer_timeout=3 # of ranks.sh
 
 # under_way DIR: waits until the run there has made 3 steps
 under_way() {
-    wait_until 30 reached "$1" 3 || complain "$1 does not get to its third step"
+    wait_until 60 reached "$1" 3 || complain "$1 does not get to its third step"
 }
 
 # survivors LOST SECONDS LOG: the others end with 77 within so many seconds of $since, and name it
@@ -34,7 +34,7 @@ for lost in 0 2; do
         process=$(pgrep -P "${ranks[lost]}")
         since=$SECONDS
         kill "-$how" -- "$process"
-        survivors "$lost" 12 "log$how$lost"
+        survivors "$lost" 40 "log$how$lost"
         kill -KILL -- "$process" 2>/dev/null || true
         wait "${ranks[lost]}" 2>/dev/null || true
     done

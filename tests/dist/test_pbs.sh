@@ -111,7 +111,7 @@ suspended() {
     job=$(submit suspended "$endless")
     begun suspended
     lab in h0 root qsig -s suspend "$job"
-    wait_until 20 stopped_all || complain "ranks do not stop: '$(states)'"
+    wait_until 60 stopped_all || complain "ranks do not stop: '$(states)'"
     before=$(steps_of suspended)
     sleep 25 # more than --peer-timeout
     [ "$(steps_of suspended)" -eq "$before" ] || complain "it trained while it was suspended"
@@ -120,7 +120,7 @@ suspended() {
     says_so suspended "starting again" && complain "a rank was blamed: $(printed suspended)"
     before=$(steps_of suspended)
     lab in n1 root pkill -TSTP -f 'cairn launch --max' # as Slurm suspends, or a terminal
-    wait_until 20 stopped_all || complain "ranks do not stop with the launcher: '$(states)'"
+    wait_until 60 stopped_all || complain "ranks do not stop with the launcher: '$(states)'"
     sleep 20
     lab in n1 root pkill -CONT -f 'cairn launch --max'
     wait_until 60 trained suspended $((before + 20)) || complain "it does not continue after SIGTSTP: $(printed suspended)"

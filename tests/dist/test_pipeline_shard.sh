@@ -46,7 +46,7 @@ ended 0
 # all ranks are killed: other pipelines, sharded or not, resume from the parts in memory, and then from the checkpoint
 this=("${glue[@]}" --backend ref --optimizer lamb --snapshot-steps 1 --save-every 0)
 start 2 killed "${this[@]}" --output-dir killed --max-steps 100000 --pipeline chimera --shard optimizer
-wait_until 30 reached killed 4 || complain "killed does not get to its fourth step"
+wait_until 60 reached killed 4 || complain "killed does not get to its fourth step"
 kill -KILL -- $(pgrep -P "$(IFS=, && echo "${ranks[*]}")") || true # by one call: none saves what it has of both
 for pid in "${ranks[@]}"; do wait "$pid" 2>/dev/null || true; done
 at=$(($(losses killed | wc -l) + 2))

@@ -146,7 +146,7 @@ fi
 # a signal to one rank: all save and end with 75, and the same command goes on
 long=("${glue[@]}" --backend ref --max-steps 100000 --schedule constant --warmup 0 --save-every 0)
 start 2 stopped "${long[@]}" --output-dir stopped --pipeline 1f1b
-wait_until 30 reached stopped 3 || complain "stopped does not get to its third step"
+wait_until 60 reached stopped 3 || complain "stopped does not get to its third step"
 kill -TERM -- "$(pgrep -P "${ranks[1]}")"
 ended 75
 compgen -G "stopped/checkpoint-*/optimizer.safetensors" >/dev/null || complain "nothing was saved after a signal"
@@ -158,7 +158,7 @@ grep -q "resuming from stopped/checkpoint-" stopped.0 || complain "the run did n
 peer_timeout=3
 for lost in $(quick_or_deep 1 "0 1"); do
     start 2 lost "${long[@]}" --output-dir "lost$lost" --pipeline 1f1b --snapshot-steps 1
-    wait_until 30 reached "lost$lost" 4 || complain "lost$lost does not get to its fourth step"
+    wait_until 60 reached "lost$lost" 4 || complain "lost$lost does not get to its fourth step"
     lose "$lost"
     grep -q "rank $lost on .* is saved in lost$lost" "lost.$((1 - lost))" ||
         complain "the other rank does not say what is saved: $(tail -n 1 "lost.$((1 - lost))")"

@@ -70,8 +70,8 @@ equal_ranks on 2
 
 # SIGTERM to one rank: all save and end with 75, and the same command resumes, bit-exact
 for who in 0 2; do
-    start 3 stopped "${glue[@]}" --output-dir "stop$who" --batch-size 27 --max-steps 2000 --schedule constant --warmup 0
-    wait_until 30 reached "stop$who" 3 || complain "stop$who does not get to its third step"
+    start 3 stopped "${glue[@]}" --output-dir "stop$who" --batch-size 27 --max-steps 100000 --schedule constant --warmup 0
+    wait_until 60 reached "stop$who" 3 || complain "stop$who does not get to its third step"
     kill -TERM -- "$(pgrep -P "${ranks[who]}")"
     ended 75
     at=$(losses "stop$who" | wc -l)
@@ -85,7 +85,7 @@ cmp whole/model.safetensors "stop$who/model.safetensors" || complain "a stop cha
 
 # --persist-file stops all ranks and is removed; --max-time of rank 0 stops all, too
 start 2 file "${glue[@]}" --output-dir file --batch-size 27 --max-steps 100000 --persist-file error.txt
-wait_until 30 reached file 3 || complain "file does not get to its third step"
+wait_until 60 reached file 3 || complain "file does not get to its third step"
 touch error.txt
 ended 75
 grep -q "error.txt" file.0 || complain "rank 0 does not name the file that stopped it"

@@ -50,7 +50,7 @@ near once stage
 mem=("${glue[@]}" --backend ref --optimizer lamb --shard optimizer --schedule constant --warmup 0 --snapshot-steps 1
     --save-every 0)
 start 2 killed "${mem[@]}" --output-dir killed --max-steps 100000
-wait_until 30 reached killed 4 || complain "killed does not get to its fourth step"
+wait_until 60 reached killed 4 || complain "killed does not get to its fourth step"
 # By one call, or the rank that lives a moment longer saves what it has of both.
 kill -KILL -- $(pgrep -P "$(IFS=, && echo "${ranks[*]}")") || true
 for pid in "${ranks[@]}"; do wait "$pid" 2>/dev/null || true; done

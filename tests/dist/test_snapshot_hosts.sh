@@ -38,9 +38,11 @@ end_ranks
 for lost in 1 2; do
     for shard in none optimizer; do
         out=out$lost$shard
+        slowly
         start_hosts log --output-dir "$out" --snapshot-steps 3 --shard "$shard"
         await reached "$out" 14
         kill -9 "${ranks[@]}"
+        quickly
         end_ranks
         [ "$(find "$memory" -name 'cairn-*.snapshot' | wc -l)" -eq 8 ] || complain "not four slices and four copies: $(find "$memory")"
         rm -rf -- "$memory/h$lost"
@@ -58,10 +60,12 @@ done
 
 # A host is lost, and a rank of the other host writes a checkpoint at once, from that host's slices and copies. Without
 # copies its message names the missing slices.
+slowly
 start_hosts log --output-dir left --snapshot-steps 3 --shard optimizer
 await reached left 9
 kill -9 "${ranks[0]}" "${ranks[1]}"
 end_ranks
+quickly
 [ "${codes[*]}" = "137 137 77 77" ] || { complain "${codes[*]} after host 1 was lost" && tail -n 3 log.*; }
 step=$(sed -n 's/.*Step \([0-9]*\) of 60 is saved in .*/\1/p' log.2)
 { [ -n "$step" ] && [ -e "left/checkpoint-$step/manifest.json" ]; } || { complain "host 2 saved nothing" && tail -n 2 log.2; }
@@ -71,10 +75,12 @@ end_ranks
 grep -q "^resuming from .*checkpoint-$step: step $step of 60" log.0 || { complain "it did not resume from step $step" && cat log.0; }
 same_run whole left 60
 # No host has every slice, the survivors of both have: each writes some of those of its host.
+slowly
 start_hosts log --output-dir joined --snapshot-steps 3 --shard optimizer --snapshot-replicas 0
 await reached joined 9
 kill -9 "${ranks[0]}"
 end_ranks
+quickly
 [ "${codes[*]}" = "137 77 77 77" ] || { complain "${codes[*]} after rank 0 was lost" && tail -n 3 log.*; }
 step=$(sed -n 's/.*Step \([0-9]*\) of 60 is saved in .* by 3 ranks.*/\1/p' log.1)
 { [ -n "$step" ] && [ -e "joined/checkpoint-$step/manifest.json" ]; } || { complain "two hosts saved nothing together" && tail -n 2 log.?; }
@@ -84,27 +90,33 @@ end_ranks
 grep -q "^resuming from .*checkpoint-$step: step $step of 60" log.0 || { complain "it did not resume from step $step" && cat log.0; }
 same_run whole joined 60
 # Rank 0 has lost its host's memory, so it does not lead, and gives the folder back.
+slowly
 start_hosts log --output-dir emptied --snapshot-steps 3 --shard optimizer
 await reached emptied 9
 rm -f "$memory/h1"/cairn-*
 kill -9 "${ranks[1]}"
 end_ranks
+quickly
 [ "${codes[*]}" = "77 137 77 77" ] || { complain "${codes[*]} after the memory of host 1 was lost" && tail -n 3 log.*; }
 grep -q 'Step [0-9]* of 60 is saved in emptied by 2 ranks' log.2 || { complain "host 2 saved nothing" && tail -n 2 log.?; }
 grep -q 'rank 2 on .* saved step' log.0 || { complain "rank 0 does not follow" && tail -n 2 log.0; }
 rm -rf -- "$memory/h1" "$memory/h2"
+slowly
 start_hosts log --output-dir single --snapshot-steps 3 --shard optimizer --snapshot-replicas 0
 await reached single 9
 kill -9 "${ranks[0]}" "${ranks[1]}"
 end_ranks
+quickly
 grep -q 'Nothing is saved, .* of 4 slices lacks number 0, 1' log.2 || { complain "host 2 does not name the missing slices" && tail -n 2 log.2; }
 rm -rf -- "$memory/h1" "$memory/h2"
 
 # One host is cut off: all ranks end with 77. Its snapshots count again when it is back.
+slowly
 start_hosts log --output-dir cut --snapshot-steps 3
 await reached cut 8
 ip link set to2 down
 end_ranks
+quickly
 [ "${codes[*]}" = "77 77 77 77" ] || { complain "${codes[*]} after the cable was cut" && tail -n 3 log.*; }
 ip link set to2 up
 sleep 1

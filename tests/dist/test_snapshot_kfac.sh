@@ -25,11 +25,14 @@ whole() {
 
 # killed N OUT LIKE RANKS FLAG...: kills ranks, and runs the same command again
 killed() {
-    local n=$1 out=$2 like=$3 r
+    local n=$1 out=$2 like=$3 r lost=()
+    slowly
     start_ranks "$n" log "${run[@]}" --output-dir "$out" --snapshot-steps 3 "${@:5}"
     await reached "$out" 17
-    for r in $4; do kill -9 "${ranks[r]}"; done
+    for r in $4; do lost+=("${ranks[r]}"); done
+    kill -9 "${lost[@]}" # by one call: none saves what it has of the others
     end_ranks
+    quickly
     start_ranks "$n" again "${run[@]}" --output-dir "$out" --snapshot-steps 3 "${@:5}"
     end_ranks
     case "${codes[*]}" in *[1-9]*) complain "$out: ${codes[*]}" && cat again.0 ;; esac
@@ -54,10 +57,12 @@ grep -q "is saved in lost" log.0 || { complain "nothing is saved after a loss" &
 grep -q "resuming from lost/checkpoint-" again.0 || { complain "the run does not resume from what was saved" && cat again.0; }
 
 # replicas hold different parts; the run goes on without a pipeline from what `persist` writes
+slowly
 start_ranks 4 log "${run[@]}" --output-dir kept --snapshot-steps 2 --pipeline zb-h1 --stages 2 --kfac-lag 4
 await reached kept 12
-for r in 0 1 2 3; do kill -9 "${ranks[r]}"; done
+kill -9 "${ranks[@]}" # by one call: none saves what it has of the others
 end_ranks
+quickly
 expect 0 "$CAIRN_BINARY" snapshot persist --snapshot-dir "$memory" --output-dir kept
 has_file kept/checkpoint-*/kfac.safetensors
 whole 2 whole4 --kfac-lag 4

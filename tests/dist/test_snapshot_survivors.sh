@@ -12,12 +12,15 @@ checkpoints() { find "$1" -maxdepth 1 -name 'checkpoint-*' -printf '%f\n' | tr '
 
 # lose OUT LOST FLAG...: runs three ranks and kills those in LOST; the others must end with 77.
 lose() {
-    local out=$1 lost=$2 r
+    local out=$1 lost=$2 r pids=()
     shift 2
+    slowly
     start_ranks 3 log "${run[@]}" --max-steps 120 --output-dir "$out" "$@"
     await reached "$out" 9
-    for r in $lost; do kill -9 "${ranks[r]}"; done
+    for r in $lost; do pids+=("${ranks[r]}"); done
+    kill -9 "${pids[@]}" # by one call: none of them takes part in the save
     end_ranks
+    quickly
     for r in 0 1 2; do
         case " $lost " in
         *" $r "*) ;;

@@ -46,9 +46,9 @@ fault() {
     took=$(((${EPOCHREALTIME/./} - began) / 1000))
     for ((r = 0; r < n; r++)); do
         if [[ $at == *-$r=stop* ]]; then
-            wait_until 10 stopped "$r" || complain "$name: rank $r is not frozen"
+            wait_until 60 stopped "$r" || complain "$name: rank $r is not frozen"
             kill -CONT "${ranks[r]}"
-            wait_until 20 gone "${ranks[r]}" || complain "$name: rank $r hangs after its stop"
+            wait_until 60 gone "${ranks[r]}" || complain "$name: rank $r hangs after its stop"
             wait "${ranks[r]}"
             codes[r]=$?
         fi
@@ -59,8 +59,8 @@ fault() {
 }
 outs=0
 
-# within MS: the others did not wait for a rank that is gone
-within() { [ "$took" -le "$1" ] || complain "$name: it took $took ms"; }
+# The others did not wait for a rank that is gone, which takes 30 s or more.
+in_time() { [ "$took" -le 25000 ] || complain "$name: it took $took ms"; }
 # says RANK TEXT...
 tells() {
     local r=$1 text
@@ -94,7 +94,7 @@ done
 # The rank that leads is killed. The other one leads in its place; two write a part each.
 for place in meet lead planned filled; do
     fault 3 2 "$place-0=kill" --snapshot-steps 0
-    within 8000
+    in_time
     saved ''
     tells 1 'is saved in'
     [ "$place" = meet ] || tells 1 'rank 0 on .* leads the save no more'
@@ -103,24 +103,24 @@ done
 resumes --snapshot-steps 0
 show
 fault 4 3 'planned-0=kill' --snapshot-steps 0
-within 8000
+in_time
 saved ' by 2 ranks'
 tells 2 "rank 1 on .* saved step $step"
 resumes --snapshot-steps 0
 show
 fault 4 3 'planned-0=kill filled-1=kill' --snapshot-steps 0
-within 8000
+in_time
 saved ''
 tells 2 'rank 1 on .* leads the save no more'
 show
 # After the checkpoint has its name: it is found.
 fault 3 2 'end-0=kill' --snapshot-steps 0
-within 8000
+in_time
 tells 1 'Step [0-9]* is saved already'
 show
 # The store ends with the rank that leads.
 fault 3 2 'planned-0=kill' --snapshot-steps 0 --rendezvous tcp://127.0.0.1
-within 8000
+in_time
 saved ''
 tells 1 'rank 0 on .* leads the save no more'
 show
@@ -128,7 +128,7 @@ show
 # The rank that leads freezes, and holds the lock: the other one saves beside. When it goes on, rank 1 has written its
 # part, and has left. Both checkpoints have one step, and one is kept.
 fault 3 2 'planned-0=stop' --snapshot-steps 0
-within 12000
+in_time
 saved ' by 2 ranks'
 tells 1 "Step $step of $steps is saved in $out/survivors/0;"
 resumes --snapshot-steps 0
@@ -136,7 +136,7 @@ resumes --snapshot-steps 0
 show
 # It comes late: the others have saved beside, and have left.
 fault 3 2 'meet-0=stop' --snapshot-steps 0
-within 12000
+in_time
 saved '' /survivors/0
 tells 0 'rank 1 on .* has the state on disk'
 resumes --snapshot-steps 0
@@ -146,7 +146,7 @@ show
 # rank does that has them in its host's memory.
 for end in kill stop; do
     fault 3 2 "write-1=$end" --snapshot-steps 0
-    within 12000
+    in_time
     saved ''
     tells 0 'rank 1 on .* did not write its part: it has ended or is frozen'
     show
@@ -154,7 +154,7 @@ done
 for place in write-1=kill write-1=stop wrote-1=kill; do
     rm -f "$memory"/cairn-*
     fault 4 3 "$place" --shard optimizer --snapshot-steps 3
-    within 12000
+    in_time
     saved ' by 2 ranks'
     tells 0 'rank 1 on .* did not write its part'
     show
@@ -164,7 +164,7 @@ show
 
 # The disk is ahead of memory: nothing is written.
 fault 4 3 '' --shard optimizer --snapshot-steps 2 --save-steps 1
-within 8000
+in_time
 tells 0 'Step [0-9]* is saved already'
 tells 1 'rank 0 on .* has the state on disk'
 show
@@ -178,12 +178,14 @@ for ((round = 1; round <= rounds; round++)); do
     if [ $((round % 2)) -eq 0 ]; then flags=(--shard optimizer --snapshot-steps 3); fi
     name="round $round: $lost, then $second, ${flags[*]}"
     rm -f "$memory"/cairn-*
+    slowly
     start_ranks 4 log "${run[@]}" --output-dir "$out" --save-steps 7 "${flags[@]}"
     await reached "$out" 9
     kill -9 "${ranks[lost]}"
     pause 350
     kill -9 "${ranks[second]}"
     end_ranks
+    quickly
     [ "${codes[second]}" -eq 77 ] || during=$((during + 1))
     for r in 0 1 2 3; do
         if [ "$r" -ne "$lost" ] && [ "$r" -ne "$second" ] && [ "${codes[r]}" -ne 77 ]; then
@@ -216,12 +218,14 @@ for ((round = 1; round <= rounds; round++)); do
     if [ $((round % 3)) -eq 1 ]; then at='planned-1=stop' spare=1; fi
     name="round $round: $at ${flags[*]}"
     rm -f "$memory"/cairn-*
+    slowly
     CAIRN_TEST_AT=$at start_ranks 4 log "${run[@]}" --output-dir "$out" "${flags[@]}"
     await reached "$out" 4
     pause 300
     kill -STOP "${ranks[0]}"
+    quickly
     for r in 1 2 3; do
-        if [ "$r" -gt "$spare" ]; then wait_until 30 gone "${ranks[r]}" || complain "$name: rank $r hangs"; fi
+        if [ "$r" -gt "$spare" ]; then wait_until 60 gone "${ranks[r]}" || complain "$name: rank $r hangs"; fi
     done
     kill -9 "${ranks[0]}"
     if [ "$spare" -eq 1 ]; then # the folder's lock is free, that of the spare folder is not
@@ -255,7 +259,7 @@ start_ranks() {
     done
 }
 fault 4 0 'write-2=kill' --shard optimizer --snapshot-steps 3
-within 8000
+in_time
 saved ' by 2 ranks'
 tells 1 'rank 2 on .* did not write its part: it has ended'
 tells 3 "rank 1 on .* saved step $step"
@@ -263,13 +267,13 @@ resumes --shard optimizer --snapshot-steps 3
 show
 # The rank that leads is killed: those that are left lack its memory's slices unless one of them is there.
 fault 4 0 'planned-1=kill' --shard optimizer --snapshot-steps 3
-within 8000
+in_time
 tells 2 'Nothing is saved, .* of 4 slices lacks number 0, 1'
 tells 3 'rank 2 on .* saved nothing\|Nothing is saved, .* lacks number 0, 1' # rank 2 may have left when it looks
 show
 rm -f "$memory"/*/cairn-*
 fault 4 3 'planned-0=kill' --shard optimizer --snapshot-steps 3
-within 8000
+in_time
 saved ' by 2 ranks'
 tells 1 "is saved in $out by 2 ranks"
 resumes --shard optimizer --snapshot-steps 3

@@ -8,8 +8,8 @@ make_tiny_bert bert
 run=(glue --task MNLI --data-dir "$sample" --model-config bert/config.json --vocab bert/vocab.txt --do-train
     --max-seq-length 64 --batch-size 96 --max-steps 120 --save-every off --snapshot-steps 0)
 
-# Rank 1 stops for a while, again and again, as under a quota.
-start 2 log "${run[@]}" --output-dir slowed
+# Rank 1 stops for a while, again and again, as under a quota; the first time by itself.
+CAIRN_TEST_AT=step6-1=stop start 2 log "${run[@]}" --output-dir slowed
 wait_until 60 reached slowed 5 || complain "no step was made: $(tail -n 3 log.0)"
 slow=$(pgrep -P "${ranks[1]}") || complain "rank 1 has no process"
 while alive "$slow"; do

@@ -42,7 +42,7 @@ stopped() {
     wait "$script" || code=$?
     [ "$code" -eq "$wanted" ] || complain "$what ended with $code instead of $wanted at SIG$name: $(cat log)"
     while read -r pid; do
-        wait_until 20 gone "$pid" || { complain "$what at SIG$name left process $pid: $(tr '\0' ' ' <"/proc/$pid/cmdline")" && kill -9 "$pid"; }
+        wait_until 60 gone "$pid" || { complain "$what at SIG$name left process $pid: $(tr '\0' ' ' <"/proc/$pid/cmdline")" && kill -9 "$pid"; }
     done <pids
 }
 for name in TERM HUP USR2; do
