@@ -11,7 +11,7 @@ enum { STEPS = 40 };
 
 typedef struct {
     char *dir, *binary;
-    uint32_t random;
+    uint32_t random, whole_us; /* whole_us: a run's time */
     int inside_saves, kills;
 } Fixture;
 
@@ -97,7 +97,9 @@ static int setup(void **state)
                "{\"vocab_size\": 200, \"hidden_size\": 16, \"num_hidden_layers\": 2, \"num_attention_heads\": 2, "
                "\"intermediate_size\": 32, \"max_position_embeddings\": 32}");
     must_succeed(f, "vocab --input train.tsv --output vocab.txt --size 200");
+    double begin = clock_monotonic();
     must_succeed(f, RUN "whole");
+    f->whole_us = (uint32_t)(1e6 * (clock_monotonic() - begin));
     *state = f;
     return 0;
 }
@@ -172,15 +174,21 @@ static void sleep_us(uint32_t us)
     nanosleep(&t, NULL);
 }
 
-/* Kills at random moments until the run ends by itself. A run that always dies before its first save would never end,
-   so the window grows a little. */
-static void run_with_kills(Fixture *f, const char *out, uint32_t window_us)
+/* A random moment of a run, in the time that a whole one takes here. A run that always dies before its first save would
+   never end, so the later tries take longer. */
+static void sleep_in_run(Fixture *f, int tries)
+{
+    sleep_us(draw(f) % (f->whole_us + f->whole_us / 16 * (uint32_t)tries));
+}
+
+/* Kills at random moments until the run ends by itself. */
+static void run_with_kills(Fixture *f, const char *out)
 {
     char *arguments = mem_printf("%s%s", RUN, out);
     for (int tries = 0;; tries++) {
         int status;
         pid_t pid = start(f, arguments);
-        sleep_us(draw(f) % (window_us + (uint32_t)tries * 2000));
+        sleep_in_run(f, tries);
         bool alive = waitpid(pid, &status, WNOHANG) == 0;
         if (alive) {
             kill(pid, SIGKILL);
@@ -201,10 +209,10 @@ static void run_with_kills(Fixture *f, const char *out, uint32_t window_us)
 static void test_killed_runs_end_the_same(void **state)
 {
     Fixture *f = *state;
-    for (int run = 0; f->kills < testing_rounds(60, 200); run++) {
+    for (int run = 0; f->kills < testing_rounds(60, 200) || (f->inside_saves == 0 && run < 40); run++) {
         char out[32];
         snprintf(out, sizeof out, "killed%d", run);
-        run_with_kills(f, out, 60000);
+        run_with_kills(f, out);
         assert_like_whole(f, out);
     }
     print_message("%d kills, %d of them inside a save\n", f->kills, f->inside_saves);
@@ -218,15 +226,15 @@ static void test_signals_save_and_stop(void **state)
     Fixture *f = *state;
     int stopped = 0;
     int rounds = testing_rounds(4, 8);
-    for (int run = 0; run < rounds || (stopped <= 4 && run < 40); run++) { /* a loaded machine needs more */
+    for (int run = 0; run < rounds || (stopped <= 4 && run < 40); run++) { /* a run may end before the signal */
         char out[32];
         snprintf(out, sizeof out, "signalled%d", run);
         char *arguments = mem_printf("%s%s", RUN, out);
         for (int tries = 0; tries < 60; tries++) {
             int status;
             pid_t pid = start(f, arguments);
-            sleep_us(15000 +
-                     draw(f) % (60000 + (uint32_t)tries * 2000)); /* handlers are installed after a few milliseconds */
+            sleep_us(f->whole_us / 8); /* handlers are installed at the start */
+            sleep_in_run(f, tries);
             bool alive = waitpid(pid, &status, WNOHANG) == 0;
             if (alive) {
                 kill(pid, signals[(run + tries) % 5]);
