@@ -105,8 +105,9 @@ failed_ops_again() {
 part_tests() {
     local name tool type
     tiny_model
-    golden ten-steps cuda_host_training "$(few test_ten_steps '*')"
-    golden fp16-overflow cuda_host_training test_overflow_in_graphs
+    # A dry run tries a short one: tests/cuda_host runs all of them on the host executor.
+    golden ten-steps cuda_host_training "$(few test_dropout_matters '*')"
+    golden fp16-overflow cuda_host_training "$(few test_dropout_matters test_overflow_in_graphs)"
     golden offload cuda_host_offload "$(few test_rows '*')"
     for type in bf16 fp32; do # bench_step fails if the weights after its steps differ between policies or rounds
         run_test "bits-$type" "$build/bench_step" --backend "$backend" --predictions 5 --optimizer lamb --product 64 \
@@ -118,7 +119,7 @@ part_tests() {
     failed_ops_again
     if has_cudnn; then
         run_test op-attention-cudnn env CAIRN_TEST_BACKENDS="$backend" CAIRN_TEST_ATTENTION=cudnn "$build/tests/ops_attention_plain"
-        golden cudnn cuda_host_cudnn "$(few test_training '*')"
+        golden cudnn cuda_host_cudnn "$(few test_open '*')"
     else
         leave_out op-attention-cudnn "no cuDNN in this build, or none that loads"
     fi

@@ -222,18 +222,22 @@ static void test_words_of_every_scalar(void **state)
     Buf golden = {0};
     Line line;
     Digester d = {0};
+    int words = 0;
     read_golden(&golden);
     for (const char *at = golden.data; next_line(&at, &line);) {
         d.options = options_of(line.options);
-        if (strcmp(line.kind, "words") == 0)
-            add_block(&d, (uint32_t)strtoul(line.what, NULL, 16));
-        else if (strcmp(line.kind, "random") == 0)
+        if (strcmp(line.kind, "words") == 0) {
+            uint32_t block = (uint32_t)strtoul(line.what, NULL, 16);
+            /* with a sanitizer each block with one of its four options */
+            if (testing_brief() && (uint32_t)words++ / 272 != block % 4) continue;
+            add_block(&d, block);
+        } else if (strcmp(line.kind, "random") == 0)
             add_random(&d, atoi(line.what));
         else
             continue;
         compare(&d, &line);
     }
-    assert_int_equal(checked, 4 * 272 + 7);
+    assert_int_equal(checked, (testing_brief() ? 1 : 4) * 272 + 7);
     assert_int_equal(differing, 0);
     free_digester(&d);
     buf_free(&golden);
