@@ -1,5 +1,6 @@
 /* The store: opens the place, and lets the ranks of one run meet there. */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@ struct Store {
     bool complete;  /* all have met */
     bool served;
     pthread_mutex_t lock;
+    atomic_int setting; /* threads that wait for the lock to set a value */
 };
 
 bool store_stopped(const volatile sig_atomic_t *stop) { return stop && *stop; }
@@ -26,7 +28,9 @@ void store_ignore_stop(Store *s) { s->stop = NULL; }
 
 static Status raw_set(Store *s, const char *name, const void *data, size_t size)
 {
+    atomic_fetch_add(&s->setting, 1);
     pthread_mutex_lock(&s->lock);
+    atomic_fetch_sub(&s->setting, 1);
     Status status = s->kind->set(s->self, name, data, size);
     pthread_mutex_unlock(&s->lock);
     return status;
@@ -72,7 +76,8 @@ Status store_get(Store *s, const char *name, double timeout_s, void **data, size
     *data = NULL;
     for (;;) {
         double left = end - clock_monotonic();
-        /* In short pieces, because other threads wait for the lock. */
+        /* In short pieces, because other threads wait for the lock, which this one would take again before they run. */
+        while (atomic_load(&s->setting)) usleep(500);
         TRY_DONE(raw_get(s, full, left < 0 ? 0 : left < 0.1 ? left : 0.1, data, size));
         if (*data) break;
         if (store_stopped(s->stop)) {

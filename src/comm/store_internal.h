@@ -25,7 +25,7 @@ typedef struct {
 void store_ignore_stop(Store *s);
 /* True: the launcher serves the store. It reads these names: */
 bool store_served(const Store *s);
-#define STORE_MET    "reach/all" /* all ranks have met */
+#define STORE_MET    "reach/all" /* 1, then the answer: all ranks have met; 0: some did not come */
 #define STORE_LOST   "lost/%d"   /* the first loss that a rank knows of: "RANK SILENT" */
 #define STORE_SAVED  "saved"     /* survivors have saved the state */
 #define STORE_FROZEN "frozen/%d" /* the rank was silent while it led the save */

@@ -210,7 +210,16 @@ static bool has_value(StoreServer *s, const char *name)
     return there;
 }
 
-bool store_server_met(StoreServer *s) { return has_value(s, STORE_MET); }
+bool store_server_met(StoreServer *s)
+{
+    size_t size;
+    pthread_mutex_lock(&s->lock);
+    const char *answer = store_table_find(s->table, STORE_MET, &size);
+    bool met = answer && size > 0 && *answer == 1;
+    pthread_mutex_unlock(&s->lock);
+    return met;
+}
+
 bool store_server_saved(StoreServer *s) { return has_value(s, STORE_SAVED); }
 
 bool store_server_frozen(StoreServer *s, int rank)

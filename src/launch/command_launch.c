@@ -20,6 +20,7 @@ extern char **environ;
 #define SAVED_GRACE_S   10.0  /* for ranks to end after survivors have saved, or found them frozen */
 #define STOP_GRACE_S    600.0 /* from a signal to the last rank's end */
 #define FAIL_GRACE_S    2.0   /* from one rank's failure to the others' SIGTERM */
+#define NOTICE_MORE_S   5.0   /* from a rank's loss, beyond the peer timeout, to the others' SIGTERM */
 #define LONGEST_PAUSE_S 60.0
 
 /* ---- signals ---- */
@@ -94,6 +95,7 @@ static void end_failed_ranks(Launch *l)
     Fleet *f = &l->fleet;
     double now = clock_monotonic(), last_end = 0;
     bool early = false; /* a rank died before its peers could notice */
+    bool unmet = strncmp(l->rendezvous, "served", 6) == 0 && !store_server_met(l->store); /* so there is no state */
     for (int i = 0; i < f->n_ranks; i++) {
         const Rank *r = &f->ranks[i];
         if (!r->ended) continue;
@@ -101,15 +103,17 @@ static void end_failed_ranks(Launch *l)
         if (r->signal == 0 && outcome_is_failure(r->code)) l->failed_at = fmin(l->failed_at, now);
         if ((r->signal || r->code == 77) && l->lost_at > now) {
             l->lost_at = now;
-            early = r->signal && strncmp(l->rendezvous, "served", 6) == 0 && !store_server_met(l->store);
+            early = r->signal && unmet;
         }
         if (r->code == 75 || r->code == 99) l->stopped_at = fmin(l->stopped_at, now);
     }
     for (int i = 0; i < f->n_remotes; i++)
         if (f->remotes[i].lost && f->remotes[i].n_ranks > 0) l->lost_at = fmin(l->lost_at, now);
     if (l->saved_at > now && store_server_saved(l->store)) l->saved_at = now;
-    double save = test_seconds("SAVE_GRACE", SAVE_GRACE_S), notice = l->peer_timeout;
-    bool ask = early || now > l->failed_at + FAIL_GRACE_S || now > l->lost_at + notice + 5;
+    double notice = l->peer_timeout;
+    double save =
+        unmet ? NOTICE_MORE_S + test_seconds("SAVED_GRACE", SAVED_GRACE_S) : test_seconds("SAVE_GRACE", SAVE_GRACE_S);
+    bool ask = early || now > l->failed_at + FAIL_GRACE_S || now > l->lost_at + notice + NOTICE_MORE_S;
     if (ask && !l->terminated) {
         fleet_send(f, NULL, "signal %d", SIGTERM);
         l->terminated = true;
