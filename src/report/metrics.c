@@ -37,13 +37,19 @@ static size_t keep_until(const Buf *text, int64_t step)
     return kept;
 }
 
-/* trained_s of the last of the lines that end at `kept`. */
+/* The last of the lines that end at `kept`; empty where there is none. */
+static const char *last_line(const Buf *text, size_t kept)
+{
+    size_t begin = kept > 0 ? kept - 1 : 0;
+    while (begin > 0 && text->data[begin - 1] != '\n') begin--;
+    return kept > 0 ? text->data + begin : "";
+}
+
+/* Its trained_s. */
 static double last_trained(const Buf *text, size_t kept)
 {
     static const char key[] = "\"trained_s\": ";
-    size_t begin = kept > 0 ? kept - 1 : 0;
-    while (begin > 0 && text->data[begin - 1] != '\n') begin--;
-    const char *at = kept > 0 ? strstr(text->data + begin, key) : NULL;
+    const char *at = strstr(last_line(text, kept), key);
     return at && at < text->data + kept ? strtod(at + sizeof key - 1, NULL) : 0;
 }
 
@@ -62,11 +68,6 @@ static Status open_lines(const char *path, int64_t step, int *fd, double trained
     *fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (*fd < 0 || ftruncate(*fd, (off_t)kept) != 0) return fail(E_IO, "%s: cannot be written: %m", path);
     return OK;
-}
-
-static Status write_line(int fd, const char *path, const Buf *line)
-{
-    return file_write_all(fd, path, line->data, line->len);
 }
 
 Status metrics_open(Metrics **metrics, const char *output_dir, int64_t step)
@@ -145,7 +146,7 @@ Status metrics_step(Metrics *m, const StepRecord *r)
 {
     Buf line = {0};
     metrics_line(r, &line);
-    Status status = write_line(m->fd, m->path, &line);
+    Status status = file_write_all(m->fd, m->path, line.data, line.len);
     buf_free(&line);
     const struct {
         const char *tag;
@@ -165,14 +166,6 @@ Status metrics_step(Metrics *m, const StepRecord *r)
     return status;
 }
 
-/* The step of the last of the lines that end at `kept`; 0: there is none. */
-static int64_t last_step(const Buf *text, size_t kept)
-{
-    size_t begin = kept > 0 ? kept - 1 : 0;
-    while (begin > 0 && text->data[begin - 1] != '\n') begin--;
-    return kept > 0 ? step_of(text->data + begin, kept - begin) : 0;
-}
-
 /* Appends the line of that step to a file whose last line is of the step before, or that is missing. */
 static Status complete(const char *path, int64_t step, const Buf *line)
 {
@@ -181,9 +174,11 @@ static Status complete(const char *path, int64_t step, const Buf *line)
     int fd = -1;
     bool there = file_exists(path);
     if (there) TRY_DONE(file_read(path, (size_t)4 << 30, &text));
-    if (there && last_step(&text, keep_until(&text, step)) != step - 1) goto done;
+    size_t kept = there ? keep_until(&text, step) : 0;
+    int64_t last = kept > 0 ? step_of(last_line(&text, kept), kept) : 0;
+    if (there && last != step - 1) goto done;
     TRY_DONE(open_lines(path, step, &fd, NULL));
-    status = write_line(fd, path, line);
+    status = file_write_all(fd, path, line->data, line->len);
 done:
     if (fd >= 0) close(fd);
     buf_free(&text);
@@ -228,7 +223,7 @@ Status metrics_eval(Metrics *m, int64_t step, const char *split, const char *met
     buf_json(&line, metric);
     put_member(&line, "value", value);
     buf_puts(&line, "}\n");
-    Status status = write_line(m->eval_fd, m->eval_path, &line);
+    Status status = file_write_all(m->eval_fd, m->eval_path, line.data, line.len);
     buf_free(&line);
     TRY(status);
     char *tag = mem_printf("eval/%s/%s", split, metric);
