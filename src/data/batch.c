@@ -17,6 +17,23 @@ void examples_free(Examples *e)
     *e = (Examples){0};
 }
 
+double examples_mean_length(const Examples *e) { return e->count ? (double)e->offset[e->count] / (double)e->count : 0; }
+
+Digest examples_digest(const Examples *e)
+{
+    size_t count = (size_t)e->count, tokens = (size_t)e->offset[count];
+    int width = e->label_width ? e->label_width : 1;
+    DigestStream *s = digest_new();
+    digest_update(s, e->offset, (count + 1) * sizeof *e->offset);
+    digest_update(s, e->ids, tokens * sizeof *e->ids);
+    digest_update(s, e->types, tokens);
+    if (e->label) digest_update(s, e->label, count * (size_t)width * sizeof *e->label);
+    if (e->score) digest_update(s, e->score, count * (size_t)e->score_width * sizeof *e->score);
+    Digest d = digest_value(s);
+    digest_free(s);
+    return d;
+}
+
 int64_t example_length(const Examples *e, int64_t i) { return e->offset[i + 1] - e->offset[i]; }
 
 int64_t example_masked(const Examples *e, int64_t i)

@@ -22,6 +22,9 @@ typedef struct {
     Digest digest;          /* of ids, types, labels: part of the fingerprint */
 } Examples;
 void examples_free(Examples *e);
+double examples_mean_length(const Examples *e); /* in tokens; 0 for none */
+/* Of ids, types, labels and scores. */
+Digest examples_digest(const Examples *e);
 int64_t example_length(const Examples *e, int64_t i);
 int64_t example_masked(const Examples *e, int64_t i); /* how many positions; 0 without masks */
 

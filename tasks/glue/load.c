@@ -3,20 +3,6 @@
 
 #include <string.h>
 
-static Digest examples_digest(const Examples *e)
-{
-    DigestStream *s = digest_new();
-    size_t tokens = (size_t)e->offset[e->count];
-    digest_update(s, e->offset, ((size_t)e->count + 1) * sizeof *e->offset);
-    digest_update(s, e->ids, tokens * sizeof *e->ids);
-    digest_update(s, e->types, tokens);
-    if (e->label) digest_update(s, e->label, (size_t)e->count * sizeof *e->label);
-    if (e->score) digest_update(s, e->score, (size_t)e->count * (size_t)e->score_width * sizeof *e->score);
-    Digest d = digest_value(s);
-    digest_free(s);
-    return d;
-}
-
 void glue_append(Examples *e, size_t *cap, Tokenizer *tokenizer, RecordText a, RecordText b, int max_length)
 {
     TokenIds first = {0}, second = {0};

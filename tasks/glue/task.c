@@ -75,8 +75,6 @@ static Status open_model(Run *r, const GlueTask *task)
     return status;
 }
 
-static double mean_length(const Examples *e) { return e->count ? (double)e->offset[e->count] / (double)e->count : 0; }
-
 static Status read_split(const GlueRun *g, const Config *c, const GlueSplit *split, GlueSplitData *d)
 {
     d->split = split;
@@ -84,7 +82,7 @@ static Status read_split(const GlueRun *g, const Config *c, const GlueSplit *spl
     TRY(glue_tokenize(&d->raw, g->task, g->tokenizer, (int)c->max_seq_length, signals_stop(), &d->examples));
     glue_examples_drop_texts(&d->raw);
     log_info("%s: %lld examples, %.1f tokens on average", d->raw.path, (long long)d->examples.count,
-             mean_length(&d->examples));
+             examples_mean_length(&d->examples));
     return OK;
 }
 
@@ -136,7 +134,7 @@ static void need(Run *r, PlanInput *n)
 {
     const GlueRun *g = r->own;
     const Examples *e = r->train ? &g->train.examples : &g->splits[0].examples;
-    n->mean_length = e->count ? mean_length(e) : (double)r->c->max_seq_length;
+    n->mean_length = e->count ? examples_mean_length(e) : (double)r->c->max_seq_length;
 }
 
 /* ---- digests and weights ---- */

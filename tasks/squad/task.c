@@ -73,8 +73,6 @@ static Status find_file(const Config *c, const char *split, char **path)
     return status;
 }
 
-static double mean_length(const Examples *e) { return e->count ? (double)e->offset[e->count] / (double)e->count : 0; }
-
 static Status read_file(const Run *r, const char *split, SquadUse use, SquadFile *file, SquadWindows *windows)
 {
     const Config *c = r->c;
@@ -90,7 +88,7 @@ static Status read_file(const Run *r, const char *split, SquadUse use, SquadFile
     TRY(status);
     TRY(squad_windows(file, ((const SquadRun *)r->own)->tokenizer, cut, signals_stop(), windows));
     log_info("%s: %lld questions, %lld windows of %.1f tokens on average", file->path, (long long)file->n_questions,
-             (long long)windows->examples.count, mean_length(&windows->examples));
+             (long long)windows->examples.count, examples_mean_length(&windows->examples));
     if (windows->skipped)
         log_warn("%s: %lld questions are left out, because their answer is not at 'answer_start' of the paragraph",
                  file->path, (long long)windows->skipped);
@@ -150,7 +148,7 @@ static Status open_task(Run *r)
 static void need(Run *r, PlanInput *n)
 {
     const SquadRun *own = r->own;
-    n->mean_length = mean_length(r->train ? &own->train.examples : &own->splits[0].windows.examples);
+    n->mean_length = examples_mean_length(r->train ? &own->train.examples : &own->splits[0].windows.examples);
     for (int i = 0; i < own->n_splits; i++) { /* logits of all tokens; with ranks, what travels */
         const Examples *e = &own->splits[i].windows.examples;
         n->data_bytes += (size_t)e->offset[e->count] * 2 * sizeof(float) * (r->ranks ? 3 : 1);

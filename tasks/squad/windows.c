@@ -182,19 +182,6 @@ static void cut_question(SquadWindows *out, size_t *cap, const SquadFile *file, 
     }
 }
 
-static Digest windows_digest(const Examples *e)
-{
-    DigestStream *s = digest_new();
-    size_t tokens = (size_t)e->offset[e->count];
-    digest_update(s, e->offset, ((size_t)e->count + 1) * sizeof *e->offset);
-    digest_update(s, e->ids, tokens * sizeof *e->ids);
-    digest_update(s, e->types, tokens);
-    digest_update(s, e->label, 2 * (size_t)e->count * sizeof *e->label);
-    Digest d = digest_value(s);
-    digest_free(s);
-    return d;
-}
-
 Status squad_windows(SquadFile *file, Tokenizer *t, SquadCut cut, const volatile sig_atomic_t *stop, SquadWindows *out)
 {
     Status status = OK;
@@ -222,7 +209,7 @@ Status squad_windows(SquadFile *file, Tokenizer *t, SquadCut cut, const volatile
     if (out->examples.count == 0)
         TRY_DONE(fail(E_FORMAT, "%s: no question can be used (%lld answers are not at their place)", file->path,
                       (long long)out->skipped));
-    out->examples.digest = windows_digest(&out->examples);
+    out->examples.digest = examples_digest(&out->examples);
 done:
     token_ids_free(&query);
     if (status != OK) squad_windows_free(out);
