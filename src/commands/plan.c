@@ -109,8 +109,6 @@ static Status find_lengths(PlanRun *r)
     return OK;
 }
 
-static bool pipelined(const Config *c) { return strcmp(c->pipeline, "none") != 0; }
-
 static Status find_input(PlanRun *r)
 {
     const Config *c = r->c;
@@ -125,12 +123,12 @@ static Status find_input(PlanRun *r)
     TRY(setup_audit(c, in));
     KfacOptions kfac;
     TRY(kfac_options(c, &kfac));
-    if (!pipelined(c)) kfac_init_whole(&r->setup.kfac, &kfac, &r->model, 1, 0);
+    if (!place_wanted(c)) kfac_init_whole(&r->setup.kfac, &kfac, &r->model, 1, 0);
     in->kfac = &r->setup.kfac;
     TRY(*c->device ? open_device(r) : open_machine(r));
     r->table.batch_size = c->batch_size;
     TRY(setup_virtual(c, c->ranks > 1 ? (int)c->ranks : 1, in));
-    if (c->ranks > 1 && !pipelined(c)) {
+    if (c->ranks > 1 && !place_wanted(c)) {
         setup_exchange(c, &r->model.params, (int)c->ranks, 0, &r->exchange);
         in->exchange = &r->exchange;
     }
@@ -323,7 +321,7 @@ done:
 static Status check_pipeline(const Config *c)
 {
     TRY(place_check(c, true));
-    if (c->kfac_interval && c->ranks > 1 && !pipelined(c))
+    if (c->kfac_interval && c->ranks > 1 && !place_wanted(c))
         return fail(E_USAGE, "--kfac-interval with --ranks %lld needs --pipeline: give a schedule, or all",
                     (long long)c->ranks);
     return kfac_check(c);
@@ -337,13 +335,13 @@ Status command_plan(const Config *c)
     bool job = c->pbs || c->slurm || c->sge, explained = c->explain || c->explain_cost || *c->costs;
     if (c->pbs + c->slurm + c->sge + (job && c->json) > 1)
         return fail(E_USAGE, "give one of --pbs, --slurm, --sge and --json: each prints another form");
-    TRY(ranks_check_batch(c, pipelined(c) ? 1 : c->ranks));
+    TRY(ranks_check_batch(c, place_wanted(c) ? 1 : c->ranks));
     TRY(check_pipeline(c));
     if (*c->svg) TRY(file_try_place(c->svg));
     TRY_DONE(open_model(&r));
     TRY_DONE(find_input(&r));
     TRY_DONE(planner_policy(c, r.input.backend, &policy));
-    if (pipelined(c))
+    if (place_wanted(c))
         status = show_pipeline(&r);
     else if (job || explained || c->ranks > 1)
         status = show_chosen(&r, job ? show_job : explained ? explain : show_ranks);
