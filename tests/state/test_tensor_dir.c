@@ -1,29 +1,13 @@
 /* Which file is opened: directories, indexes of sharded models, suffixes and contents, and files of other kinds. */
 #include "file_builders.h"
+#include "place.h"
 #include "tensor_testing.h"
-
-static char *place;
-
-static int setup(void **state)
-{
-    (void)state;
-    place = testing_directory();
-    return 0;
-}
 
 /* Every test begins with an empty directory. */
 static int empty(void **state)
 {
     (void)state;
     return file_remove_tree(place) == OK && file_make_directories(place) == OK ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    Status status = file_remove_tree(place);
-    free(place);
-    return status == OK ? 0 : -1;
 }
 
 static void put(const char *name, const void *data, size_t len)
@@ -203,5 +187,5 @@ int main(void)
         cmocka_unit_test_setup(test_known_by_content, empty),
         cmocka_unit_test_setup(test_sharded, empty),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, make_place, remove_place);
 }
