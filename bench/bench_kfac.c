@@ -15,6 +15,7 @@
 #include <time.h>
 
 #include "base/digest.h"
+#include "base/sort.h"
 #include "kernels/backend.h"
 #include "kernels/kfac.h"
 
@@ -203,12 +204,6 @@ static double run(Row *r)
     return processor_seconds() - start;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double flops_of(const Row *r)
 {
     double k = (double)r->k, n = (double)r->n;
@@ -250,8 +245,7 @@ int main(int argc, char **argv)
         Row *r = &all[i];
         char hex[33] = "";
         if (!measured(r)) continue;
-        qsort(r->seconds, ROUNDS, sizeof(double), by_value);
-        r->median = r->seconds[ROUNDS / 2];
+        r->median = sort_median(r->seconds, ROUNDS);
         double rate = flops_of(r) / r->median;
         if (r->kind == LINEAR) product = rate;
         printf("%-16s %6lld %6lld %10.3f %9.1f %8.1f%%", names[r->kind], (long long)r->k, (long long)r->n,

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sort.h"
 #include "kernels/backend.h"
 
 enum { TOKENS = 2048, HIDDEN = 768, HEADS = 12, FFN = 3072, VOCAB = 30528, POSITIONS = 512, LAYERS = 12, ROUNDS = 9 };
@@ -174,12 +175,6 @@ static void build(Row *r)
 
 /* ---- measuring ---- */
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void measure(Row *list, int n)
 {
     for (int round = -1; round < ROUNDS; round++)
@@ -192,10 +187,7 @@ static void measure(Row *list, int n)
             }
             if (round >= 0) list[i].seconds[round] = clock_monotonic() - start;
         }
-    for (int i = 0; i < n; i++) {
-        qsort(list[i].seconds, ROUNDS, sizeof(double), by_value);
-        list[i].median = list[i].seconds[ROUNDS / 2];
-    }
+    for (int i = 0; i < n; i++) list[i].median = sort_median(list[i].seconds, ROUNDS);
 }
 
 #define SHAPE(in, out)                                                                                                 \

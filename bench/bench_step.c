@@ -34,6 +34,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/sort.h"
 #include "bench/bench_step/rig.h"
 
 enum { MOST_POLICIES = 16, MOST_ROUNDS = 32 };
@@ -75,18 +76,11 @@ typedef struct {
     Status status;   /* of its last round; after a failure it is not measured again */
 } Row;
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 static double median(const double *values, int n)
 {
     double sorted[MOST_ROUNDS];
     memcpy(sorted, values, (size_t)n * sizeof *values);
-    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
-    return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+    return sort_median(sorted, n);
 }
 
 /* Weights after the steps, equal in all rounds and to those of the first policy. */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/sort.h"
 #include "text/text.h"
 
 #define PASSES 9
@@ -38,12 +39,6 @@ static Times now(void)
     struct timespec t;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return (Times){(double)t.tv_sec + 1e-9 * (double)t.tv_nsec, clock_monotonic()};
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 static Status measure(const char *vocab_path, const char *text_path, bool cased, int column)
@@ -91,8 +86,8 @@ static Status measure(const char *vocab_path, const char *text_path, bool cased,
         cpu[pass] = after.cpu - before.cpu;
         wall[pass] = after.wall - before.wall;
     }
-    qsort(cpu, PASSES, sizeof *cpu, by_value);
-    qsort(wall, PASSES, sizeof *wall, by_value);
+    qsort(cpu, PASSES, sizeof *cpu, sort_by_value);
+    qsort(wall, PASSES, sizeof *wall, sort_by_value);
     double size = (double)bytes * 1e-6;
     printf("%s: %zu texts, %zu bytes, %zu tokens; vocabulary read in %.1f ms\n", file_basename(text_path), n, bytes,
            tokens, load * 1e3);

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/sort.h"
 #include "tasks/pretrain/wiki/page_xml.h"
 #include "tasks/pretrain/wiki/text_file.h"
 #include "tasks/pretrain/wiki/wiki.h"
@@ -60,15 +61,9 @@ done:
     return status;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void report(const char *what, double *seconds, int n, size_t bytes)
 {
-    qsort(seconds, (size_t)n, sizeof *seconds, by_value);
+    qsort(seconds, (size_t)n, sizeof *seconds, sort_by_value);
     printf("%-28s %7.1f MB/s fastest, %7.1f median of %d\n", what, (double)bytes / seconds[0] * 1e-6,
            (double)bytes / seconds[n / 2] * 1e-6, n);
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/sort.h"
 
 /* %m in messages is the system's error (errno), so clean-up calls must keep errno. */
 
@@ -164,8 +165,6 @@ static bool is_temporary(const char *name)
            strspn(digits + 1, "0123456789") == strlen(digits + 1);
 }
 
-static int by_text(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
-
 Status file_list(const char *folder, FileList *list)
 {
     Status status = OK;
@@ -181,7 +180,7 @@ Status file_list(const char *folder, FileList *list)
         MEM_GROW(list->paths, list->count, list->cap);
         list->paths[list->count++] = file_join(folder, entry->d_name);
     }
-    if (list->count > 0) qsort(list->paths, (size_t)list->count, sizeof *list->paths, by_text);
+    if (list->count > 0) qsort(list->paths, (size_t)list->count, sizeof *list->paths, sort_by_text);
 done:
     closedir(dir);
     if (status != OK) file_list_free(list);

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "base/sort.h"
 #include "formats/reader_internal.h"
 
 #define MAX_HEADER 100000000u
@@ -144,11 +145,6 @@ struct SafetensorsWriter {
     uint64_t left; /* bytes of data still to come */
 };
 
-static int compare_names(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 static Status check_names(const char *path, const TensorInfo *infos, int count)
 {
     Status status = OK;
@@ -160,7 +156,7 @@ static Status check_names(const char *path, const TensorInfo *infos, int count)
             goto done;
         }
     }
-    qsort(names, (size_t)count, sizeof *names, compare_names);
+    qsort(names, (size_t)count, sizeof *names, sort_by_text);
     for (int i = 1; i < count; i++)
         if (strcmp(names[i - 1], names[i]) == 0) {
             status = fail(E_FAIL, "%s: two tensors to write are named '%s'", path, names[i]);

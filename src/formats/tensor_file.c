@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/sort.h"
 #include "formats/reader_internal.h"
 
 #define MAX_SHARDS     4096
@@ -128,11 +129,6 @@ static Status read_single(TensorFile *f, const char *path)
         path, m->size);
 }
 
-static int compare_strings(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* The files that the index's weight_map names, each once, in order of name. */
 static Status list_files(const char *path, const Json *map, const char ***files, int *n_files)
 {
@@ -147,7 +143,7 @@ static Status list_files(const char *path, const Json *map, const char ***files,
                         js_key(it), name ? "'" : "", name ? name : "a value that is not a string", name ? "'" : "");
         names[used++] = name;
     }
-    qsort(names, used, sizeof *names, compare_strings);
+    qsort(names, used, sizeof *names, sort_by_text);
     for (size_t i = 0; i < used; i++)
         if (i == 0 || strcmp(names[unique - 1], names[i]) != 0) names[unique++] = names[i];
     if (unique > MAX_SHARDS)

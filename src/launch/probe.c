@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/sort.h"
 #include "comm/comm.h"
 #include "launch/launch_internal.h"
 
@@ -28,18 +29,6 @@ typedef struct {
     char *block, *other; // (BLOCK_BYTES) each
 } Probe;
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int n)
-{
-    qsort(values, (size_t)n, sizeof *values, by_value);
-    return n % 2 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
-}
-
 /* Seconds of half a round trip of 8 bytes, on rank `a`. */
 static Status measure_latency(Probe *p, int a, int b, double *seconds)
 {
@@ -55,7 +44,7 @@ static Status measure_latency(Probe *p, int a, int b, double *seconds)
             TRY(comm_send(p->comm, a, p->block, 8));
         }
     }
-    if (p->comm->rank == a) *seconds = median(times, ROUND_TRIPS);
+    if (p->comm->rank == a) *seconds = sort_median(times, ROUND_TRIPS);
     return OK;
 }
 
@@ -117,7 +106,7 @@ static Status measure_all(Probe *p, double *rate)
         times[k] = 0;
         for (int r = 0; r < c->size; r++) times[k] = fmax(times[k], each[r]);
     }
-    *rate = (double)most * BLOCK_BYTES / median(times + 1, RING_ROUNDS - 1);
+    *rate = (double)most * BLOCK_BYTES / sort_median(times + 1, RING_ROUNDS - 1);
 done:
     free(out);
     free(in);
@@ -143,7 +132,7 @@ static Status measure_sum(Probe *p, double *seconds)
         TRY_DONE(comm_allreduce(c, x, parts, F32, scratch));
         times[k] = clock_monotonic() - begin;
     }
-    *seconds = median(times + 1, 3);
+    *seconds = sort_median(times + 1, 3);
 done:
     for (int r = 0; r < c->size; r++) intervals_free(&parts[r]);
     free(parts);
@@ -179,7 +168,7 @@ static Status measure_pairs(Probe *p, double *latency)
         if (c->rank == 0) printf("%-56s %12.1f %10.3f\n", names, 1e6 * figures[0], figures[1] / 1e9);
         free(names);
     }
-    *latency = known ? median(latencies, known) : 0;
+    *latency = known ? sort_median(latencies, known) : 0;
     return OK;
 }
 

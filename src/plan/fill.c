@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sort.h"
+
 #define ROOM        1.05 /* an item takes a gap only with this much to spare */
 #define TINY        1e-3 /* of a step: shorter gaps stay empty, and no piece is shorter */
 #define PIECE_SHARE 4    /* a piece of an inverse takes at most this part of the median gap */
@@ -129,12 +131,6 @@ static FillGaps gaps_of(const Filling *f, int place, int step, bool inverses)
                       .late = f->q->late};
 }
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* Over all allowed steps; the last gap of all has no end. */
 static double median_gap(const Filling *f, int place)
 {
@@ -143,7 +139,7 @@ static double median_gap(const Filling *f, int place)
     int n = find_gaps(&g, gaps);
     double median = 0, *sizes = mem_array((size_t)n + 1, sizeof *sizes);
     for (int i = 0; i < n; i++) sizes[i] = gaps[i].end - gaps[i].start;
-    qsort(sizes, (size_t)n, sizeof *sizes, ascending);
+    qsort(sizes, (size_t)n, sizeof *sizes, sort_by_value);
     if (n > 0) median = sizes[(n - 1) / 2];
     free(sizes);
     free(gaps);

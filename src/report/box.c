@@ -3,15 +3,10 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/sort.h"
 #include "report/report.h"
 
 enum { RIGHT = 20, TOP = 40, ROW = 26, HALF = 8, BOTTOM = 46 };
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 static double quantile(const double *sorted, int n, double share)
 {
@@ -23,7 +18,7 @@ static double quantile(const double *sorted, int n, double share)
 Quantiles quantiles_of(double *values, int n)
 {
     if (n == 0) return (Quantiles){NAN, NAN, NAN, NAN, NAN};
-    qsort(values, (size_t)n, sizeof *values, by_size);
+    qsort(values, (size_t)n, sizeof *values, sort_by_value);
     return (Quantiles){quantile(values, n, 0.05), quantile(values, n, 0.25), quantile(values, n, 0.5),
                        quantile(values, n, 0.75), quantile(values, n, 0.95)};
 }

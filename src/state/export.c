@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/sort.h"
+
 /* ---- JSON with sorted keys ---- */
 
 static void write_indent(Buf *b, int depth) { buf_printf(b, "\n%*s", 2 * depth, ""); }
@@ -118,15 +120,10 @@ static void set_float(Document *d, const char *key, float x)
     set_value(d, key, mem_printf("%s%s", text, strpbrk(text, ".e") ? "" : ".0"));
 }
 
-static int compare_entries(const void *a, const void *b)
-{
-    return strcmp(((const Entry *)a)->key, ((const Entry *)b)->key);
-}
-
 /* Writes it, sorted, and frees it. */
 static void write_document(Document *d, Buf *out)
 {
-    qsort(d->entries, (size_t)d->count, sizeof *d->entries, compare_entries);
+    qsort(d->entries, (size_t)d->count, sizeof *d->entries, sort_by_text); /* the key comes first */
     buf_puts(out, "{");
     for (int i = 0; i < d->count; i++) {
         buf_puts(out, i ? ",\n  " : "\n  ");

@@ -8,6 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/sort.h"
+
 #define KEPT       4096 /* steps, the newest */
 #define WARM_UP    3    /* steps that are not counted, where there are more */
 #define NOTABLE    1.05 /* a rank is slow above so many times the mean of the others, */
@@ -75,19 +77,13 @@ Pace *pace_open(Ranks *ranks)
     return p;
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The rank with most own work in `own`, and the median of the others'. */
 static int find_slowest(const double *own, int n, double *others)
 {
     double *sorted = mem_array((size_t)n, sizeof *sorted);
     int slowest = 0;
     memcpy(sorted, own, (size_t)n * sizeof *own);
-    qsort(sorted, (size_t)n, sizeof *sorted, compare_doubles);
+    qsort(sorted, (size_t)n, sizeof *sorted, sort_by_value);
     *others = sorted[(n - 1) / 2];
     free(sorted);
     for (int i = 1; i < n; i++)

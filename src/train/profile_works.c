@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sort.h"
+
 enum { ROUND_TRIPS = 16 };
 
 static int count_of(const Buf *works) { return (int)(works->len / sizeof(StepWork)); }
@@ -138,12 +140,6 @@ Status works_collect(Ranks *ranks, Buf *bytes)
 
 /* ---- the picture: planned with the measured medians, and measured ---- */
 
-static int ascending(const void *a, const void *b)
-{
-    const double *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
-}
-
 /* Of all steps' works of a kind, of a stage where that is not below 0. */
 static double median(const Buf *works, int kind, int stage)
 {
@@ -152,8 +148,7 @@ static double median(const Buf *works, int kind, int stage)
     double *seconds = mem_array((size_t)count_of(works) + 1, sizeof *seconds), middle;
     for (int i = 0; i < count_of(works); i++)
         if (w[i].kind == kind && (stage < 0 || w[i].stage == stage)) seconds[n++] = w[i].end - w[i].begin;
-    qsort(seconds, (size_t)n, sizeof *seconds, ascending);
-    middle = n ? (seconds[(n - 1) / 2] + seconds[n / 2]) / 2 : 0;
+    middle = n ? sort_median(seconds, n) : 0;
     free(seconds);
     return middle;
 }
@@ -244,7 +239,7 @@ static int64_t typical_step(const Buf *works)
         Extent e = extent_of(works, step);
         if (e.end > 0) lengths[n++] = e.end - e.begin;
     }
-    qsort(lengths, (size_t)n, sizeof *lengths, ascending);
+    qsort(lengths, (size_t)n, sizeof *lengths, sort_by_value);
     wanted = lengths[n / 2];
     for (int64_t step = last; step >= first; step--) {
         Extent e = extent_of(works, step);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sort.h"
 #include "tasks/squad/squad.h"
 #include "text/utf8.h"
 
@@ -111,15 +112,13 @@ static Status read_articles(Place *at, const Json *doc, SquadFile *file)
     return OK;
 }
 
-static int compare_ids(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
-
 /* predictions.json has one answer per id. */
 static Status check_ids(const SquadFile *file)
 {
     Status status = OK;
     char **ids = mem_array((size_t)file->n_questions, sizeof *ids);
     for (int64_t i = 0; i < file->n_questions; i++) ids[i] = file->questions[i].id;
-    qsort(ids, (size_t)file->n_questions, sizeof *ids, compare_ids);
+    qsort(ids, (size_t)file->n_questions, sizeof *ids, sort_by_text);
     for (int64_t i = 1; i < file->n_questions && status == OK; i++)
         if (strcmp(ids[i - 1], ids[i]) == 0)
             status = fail(E_FORMAT, "%s: two questions have the id %s", file->path, ids[i]);

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <math.h>
 
+#include "base/sort.h"
 #include "report/report.h"
 #include "testing.h"
 
@@ -146,8 +147,6 @@ static void read_events(const char *path, Events *all)
 
 /* ---- the tests ---- */
 
-static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
-
 /* The event files of a folder, in the order in which TensorBoard reads them. */
 static int list_files(const char *dir, char **paths, int most)
 {
@@ -160,7 +159,7 @@ static int list_files(const char *dir, char **paths, int most)
         paths[n++] = file_join(dir, entry->d_name);
     }
     closedir(d);
-    qsort(paths, (size_t)n, sizeof *paths, by_name);
+    qsort(paths, (size_t)n, sizeof *paths, sort_by_text);
     return n;
 }
 

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/sort.h"
 #include "tasks/pretrain/inputs.h"
 #include "tasks/pretrain/wiki/wiki.h"
 
@@ -11,8 +12,6 @@
 #define TEXT_PER_XML    0.45
 #define TEXT_PER_PACKED 1.6
 #define TEXT_PER_TEXT   1.05
-
-static int by_path(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
 static Status add_path(WikiFiles *files, const char *path, int depth);
 
@@ -39,7 +38,7 @@ static Status add_path(WikiFiles *files, const char *path, int depth)
         TRY(add_folder(files, path, depth));
         if (depth > 0) return OK;
         if (files->n == before) return fail(E_FORMAT, "%s: an empty folder; expected dumps or text files in it", path);
-        qsort(files->paths + before, files->n - before, sizeof *files->paths, by_path);
+        qsort(files->paths + before, files->n - before, sizeof *files->paths, sort_by_text);
         return OK;
     }
     if (!S_ISREG(info.st_mode))

@@ -1,0 +1,28 @@
+/* Ascending order. The comparisons are for qsort and bsearch. */
+#ifndef CAIRN_BASE_SORT_H
+#define CAIRN_BASE_SORT_H
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Of doubles, none of them NaN. */
+static inline int sort_by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Of texts (char *), byte by byte. */
+static inline int sort_by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Sorts the values; of an even number it is the mean of the middle two. n > 0. */
+static inline double sort_median(double *values, int n)
+{
+    qsort(values, (size_t)n, sizeof *values, sort_by_value);
+    return (values[(n - 1) / 2] + values[n / 2]) / 2;
+}
+
+#endif
