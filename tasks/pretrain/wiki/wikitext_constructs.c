@@ -344,7 +344,7 @@ static void at_math(Wikitext *w, const Token *t)
     bool simple = n > 0 && n <= MOST_FORMULA;
     for (uint32_t i = t->body; simple && i < t->body_end; i++) {
         char c = w->text[i];
-        simple = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || strchr(" +-=,.()", c);
+        simple = wikitext_letter(c) || (c >= '0' && c <= '9') || strchr(" +-=,.()", c);
     }
     if (simple)
         wikitext_append(w, w->text + t->body, n);

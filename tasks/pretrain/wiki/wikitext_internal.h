@@ -77,6 +77,7 @@ static inline void wikitext_append(Wikitext *w, const char *p, size_t n)
    where a gap stayed ("such as ."). A text has no such byte. */
 #define WIKITEXT_GAP '\1'
 
+static inline bool wikitext_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 static inline char wikitext_lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c; }
 
 static inline void wikitext_append_char(Wikitext *w, char c) { w->words.data[w->words.len++] = c; }

@@ -28,8 +28,6 @@ static size_t odd_character(const unsigned char *p, size_t left, int *what)
     return p[0] == 0xEF && left >= 3 && p[1] == 0xBB && p[2] == 0xBF ? 3 : 0; /* byte order mark */
 }
 
-static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-
 bool wikitext_wants_word(const Words *words)
 {
     static const char *const wanting[] = {"a",      "an",   "and",  "as", "at",  "be",   "between", "by",
@@ -38,7 +36,7 @@ bool wikitext_wants_word(const Words *words)
     size_t end = words->len, n = 0;
     if (end == 0 || words->data[end - 1] != ' ') return false;
     end--;
-    while (n < end && is_letter(words->data[end - n - 1])) n++;
+    while (n < end && wikitext_letter(words->data[end - n - 1])) n++;
     for (size_t i = 0; n > 0 && i < sizeof wanting / sizeof *wanting; i++)
         if (strlen(wanting[i]) == n && memcmp(wanting[i], words->data + end - n, n) == 0) return true;
     return false;

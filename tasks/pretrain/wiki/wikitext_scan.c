@@ -71,17 +71,16 @@ static void close_token(Scan *s, TokenKind kind, uint32_t body_end, uint32_t end
     s->single = 0;
 }
 
-static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-
 void wikitext_tag_at(const char *text, uint32_t len, uint32_t at, TagAt *tag)
 {
     uint32_t p = at + 1, n = 0;
     *tag = (TagAt){.kind = TAG_NONE, .end = at + 1};
     if (p < len && text[p] == '/') tag->closing = true, p++;
-    for (; p < len && n < sizeof tag->name - 1 && (is_letter(text[p]) || (n > 0 && text[p] >= '1' && text[p] <= '6'));
+    for (; p < len && n < sizeof tag->name - 1 &&
+           (wikitext_letter(text[p]) || (n > 0 && text[p] >= '1' && text[p] <= '6'));
          p++)
         tag->name[n++] = wikitext_lower(text[p]);
-    if (n == 0 || (p < len && (is_letter(text[p]) || (text[p] >= '0' && text[p] <= '9')))) return;
+    if (n == 0 || (p < len && (wikitext_letter(text[p]) || (text[p] >= '0' && text[p] <= '9')))) return;
     tag->kind = wikitext_tag(tag->name);
     if (tag->kind == TAG_NONE) return;
     uint32_t most = len - p < MOST_TAG ? len : p + MOST_TAG;
