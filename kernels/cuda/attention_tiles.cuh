@@ -178,9 +178,10 @@ template <typename T, int D> struct AttentionTile {
     {
         if (!attention_sequence(a, p)) return false;
         int hidden = a.heads * a.head_dim;
-        T *x = a.to + static_cast<int>(blockIdx.y) * a.head_dim;
-        CUDA_UNROLL
-        for (int i = 0; i < 3; i++) clear<threads>(x + i * hidden, 3 * hidden, p->gap_start, p->gap_end, a);
+        T *dq = a.to + static_cast<int>(blockIdx.y) * a.head_dim, *dk = dq + hidden, *dv = dk + hidden;
+        clear<threads>(dq, 3 * hidden, p->gap_start, p->gap_end, a);
+        clear<threads>(dk, 3 * hidden, p->gap_start, p->gap_end, a);
+        clear<threads>(dv, 3 * hidden, p->gap_start, p->gap_end, a);
         return p->length > 0;
     }
 };
@@ -348,11 +349,12 @@ template <typename T, int D, int threads>
 __device__ static inline void attention_stats(float2 *stats, int rows, const Attention<T> &a, const AttentionPlace &p)
 {
     int head = static_cast<int>(blockIdx.y), hidden = a.heads * a.head_dim;
-    int64_t start = int64_t{p.start} * hidden + head * a.head_dim;
+    const T *dout = a.dout + int64_t{p.start} * hidden + head * a.head_dim;
+    const T *o = a.o + int64_t{p.start} * hidden + head * a.head_dim;
     CUDA_ROLL
     for (int row = static_cast<int>(threadIdx.x) / 2; row < rows; row += threads / 2) {
         bool there = row < p.length;
-        float dot = attention_row_dot<T, D>(a, a.dout + start + row * hidden, a.o + start + row * hidden, there);
+        float dot = attention_row_dot<T, D>(a, dout + row * hidden, o + row * hidden, there);
         if (threadIdx.x % 2 == 0)
             stats[row] = make_float2(there ? a.lse[int64_t{p.start + row} * a.heads + head] * LOG2_E : INFINITY, dot);
     }
