@@ -15,12 +15,11 @@ struct Native {
     bool is_built;
     Status (*forward)(const OpCall *call, const RowCounts *rows);
     Status (*backward)(const OpCall *call, const RowCounts *rows);
-    int longest; /* sequence of the backward; 0: there is none */
 };
 
 const Native natives[] = {
-    {9, "by wgmma", "90a", wgmma_is_built, attention_wgmma, attention_bwd_wgmma, 512},
-    {10, "forward by tcgen05", "100a", tcgen_is_built, attention_tcgen, nullptr, 0},
+    {9, "by wgmma", "90a", wgmma_is_built, attention_wgmma, attention_bwd_wgmma},
+    {10, "by tcgen05", "100a", tcgen_is_built, attention_tcgen, attention_bwd_tcgen},
 };
 const Native *chosen;
 } // namespace
@@ -59,8 +58,9 @@ bool attention_is_native(const OpCall *call)
 
 bool attention_bwd_is_native(const OpCall *call)
 {
+    enum { LONGEST = 512 };
     int longest = call->attr.attention.longest;
-    return attention_is_native(call) && longest >= 1 && longest <= chosen->longest && !attention_in_two_passes();
+    return attention_is_native(call) && longest >= 1 && longest <= LONGEST && !attention_in_two_passes();
 }
 
 Status attention_native(const OpCall *call, const RowCounts *rows)

@@ -112,7 +112,7 @@ judge() { # ARCHITECTURE TABLE OBJECT...
     done <"$table"
 }
 judge sm_90a "$here/sass.tsv" "${objects[@]}"
-judge sm_100a "$here/sass_100a.tsv" "$build"/kernels/cuda/attention_tcgen.o
+judge sm_100a "$here/sass_100a.tsv" "$build"/kernels/cuda/attention*_tcgen.o
 [ "$kernels" -gt 0 ] || { echo "skipped: no kernel was built for sm_90a or sm_100a" && exit 77; }
 [ "$failed" -eq 0 ] && echo "$kernels kernels: no floating-point atomics, no spills in bf16, products undisturbed"
 exit "$failed"
