@@ -54,7 +54,7 @@ run_stage() {
         if [ -n "${CAIRN_TEST_DEEP:-}" ]; then
             export ASAN_OPTIONS=${ASAN_OPTIONS:-quarantine_size_mb=256}
         else
-            left_out+='|launch_faults|mpirun|ranks|slow_links|snapshot_(faults|hosts|kills|plan|room)|variability)$|^equiv/cluster$|^cuda_host/(glue'
+            left_out+='|launch_faults|mpirun|pipeline_kfac|ranks|slow_links|snapshot_(faults|hosts|kills|plan|room)|variability)$|^equiv/cluster$|^cuda_host/(glue|pipeline'
         fi
         build_preset asan build-asan && run_ctest asan build-asan --label-exclude '^(scripts|rules)$' \
             --exclude-regex "$left_out)\$"
