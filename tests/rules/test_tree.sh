@@ -20,21 +20,21 @@ most_lines=600
 texts() { project_files | grep -Ev '^(tests/rules/test_tree\.sh|LICENSE|tests/fuzz/corpus/)'; }
 search() { texts | tr '\n' '\0' | xargs -0 grep -nIE "$1" /dev/null; }
 
+# over MOST UNIT: of lines "NUMBER FILE" those above MOST, as findings
+over() {
+    awk -v most="$1" -v unit="$2" '
+        $1 > most && $2 != "total" {
+            n = $1
+            sub(/^ *[0-9]+ /, "")
+            print $0 (unit == "lines" ? ":" n ": " : ": ") n " " unit "; at most " most
+        }' >>"$findings"
+}
+project_files | tr '\n' '\0' | xargs -0r stat --printf '%s %n\n' | over "$most_bytes" bytes
+project_files | awk '/\.(c|h|cc|cu)$/ && !/unicode_tables\.c$/' | tr '\n' '\0' | xargs -0r wc -l | over "$most_lines" lines
 while IFS= read -r file; do
-    bytes=$(wc -c <"$file")
-    [ "$bytes" -le "$most_bytes" ] || found "$file: $bytes bytes; at most $most_bytes"
-    if [[ $file == *.sh || $file == .ci/* ]]; then
-        # Files that are sourced have no first line with a shell.
-        if head -n 1 "$file" | grep -q '^#!' && [ ! -x "$file" ]; then found "$file:1: a script, but not executable"; fi
-    fi
-    case $file in
-    *unicode_tables.c) ;;
-    *.c | *.h | *.cc | *.cu)
-        lines=$(wc -l <"$file")
-        [ "$lines" -le "$most_lines" ] || found "$file:$lines: $lines lines; at most $most_lines"
-        ;;
-    esac
-done < <(project_files)
+    # Files that are sourced have no first line with a shell.
+    if head -n 1 "$file" | grep -q '^#!' && [ ! -x "$file" ]; then found "$file:1: a script, but not executable"; fi
+done < <(project_files | grep -E '\.sh$|^\.ci/' || true)
 
 # "/home/me" is what examples are called.
 search '(^|[^A-Za-z0-9._-])/(work|root|Users|home)/' | grep -v '/home/me/' | sed 's/$/  (a path of one machine)/' >>"$findings" || true
