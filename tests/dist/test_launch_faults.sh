@@ -18,7 +18,7 @@ echo $$ >>"$WORK/pids/rank$RANK"
 exec "$CAIRN_BINARY" "$@"
 END2
 chmod +x rank.sh
-export WORK=$work CAIRN_TEST_PROGRAM=$work/rank.sh DIES= FREEZES=
+export WORK=$work CAIRN_TEST_PROGRAM=$work/rank.sh DIES='' FREEZES=''
 begin() { # begin LAUNCH-FLAGS... -- COMMAND...: in the background
     rm -rf pids && mkdir pids
     "$CAIRN_BINARY" launch --ranks 3 "$@" >launch.out 2>&1 &
