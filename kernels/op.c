@@ -2,18 +2,20 @@
 
 #include "base/status.h"
 
-enum { OPTIONAL = 1, ADDED = 2, MUST = 4, CTL = 8, MAY_BEGIN = 16, SHARE_UNIT = 32 };
+enum { OPTIONAL = 1, ADDED = 2, MUST = 4, CTL = 8, MAY_BEGIN = 16, SHARE_UNIT = 32, SUMS_UNIT = 1024 };
 #define BEGUN                 (ADDED | MAY_BEGIN)
 #define MAY_SHARE(op, input)  (SHARE_UNIT * (op##_IN_##input + 1))
 #define MUST_SHARE(op, input) (MUST | MAY_SHARE(op, input))
+#define SUMS_OF(op, output)   (OPTIONAL | BEGUN | SUMS_UNIT * (op##_OUT_##output + 1))
 
 #define INFO(op, text, ...)                                                                                            \
     {#text,                                                                                                            \
      (__VA_ARGS__ + 0) & OPTIONAL,                                                                                     \
      (__VA_ARGS__ + 0) & ADDED,                                                                                        \
      (__VA_ARGS__ + 0) & MAY_BEGIN,                                                                                    \
-     (__VA_ARGS__ + 0) / SHARE_UNIT - 1,                                                                               \
-     (__VA_ARGS__ + 0) & MUST},
+     (__VA_ARGS__ + 0) % SUMS_UNIT / SHARE_UNIT - 1,                                                                   \
+     (__VA_ARGS__ + 0) & MUST,                                                                                         \
+     (__VA_ARGS__ + 0) / SUMS_UNIT - 1},
 #define CTL_INDEX(op, text, ...) +((__VA_ARGS__ + 0) & CTL ? op##_IN_##text + 1 : 0)
 
 static const OpInfo table[N_OPS] = {
@@ -96,6 +98,8 @@ OpCost op_cost(const OpCall *call, const RowCounts *rows, double seq_len)
         if (call->op == OP_ATTENTION_BWD)
             cost.bytes +=
                 operand_bytes(IN(call, ATTENTION_BWD, qkv), rows) + operand_bytes(IN(call, ATTENTION_BWD, do), rows);
+        if (call->op == OP_ATTENTION_BWD && operand_present(OUT(call, ATTENTION_BWD, db))) /* by itself a pass, too */
+            cost.pass_bytes = operand_bytes(OUT(call, ATTENTION_BWD, dqkv), rows);
         break;
     case OP_MLM_XENT:
         cost.product_flops = (operand_present(OUT(call, MLM_XENT, dh)) ? 3 : 1) * 2.0 * n_rows *

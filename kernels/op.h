@@ -220,6 +220,7 @@ typedef struct {
     bool begun;         /* accumulated, and a call may begin it */
     int8_t shares;      /* −1, or the input whose memory this output may or must share */
     bool shares_always; /* must */
+    int8_t sums;        /* −1, or the output whose column sums are added to this one */
 } OperandInfo;
 
 typedef struct {

@@ -9,8 +9,9 @@
 
    <OP>_OPERANDS(IN, OUT, op) lists inputs, then outputs, as IN(op, name) or IN(op, name, marks). Marks, combined by
    "+": OPTIONAL, may be absent; ADDED, is accumulated into; BEGUN, is accumulated into, but counts as 0 before a call
-   that says so (OpCall.begun), whatever its memory holds; MAY_SHARE(op, x), may lie in the memory of input x;
-   MUST_SHARE(op, x), must lie there where x is present, because the kernel adds in place; CTL, the step's `ctl`. */
+   that says so (OpCall.begun), whatever its memory holds; SUMS_OF(op, y), OPTIONAL and BEGUN, to which the column sums
+   of output y as it is stored are added; MAY_SHARE(op, x), may lie in the memory of input x; MUST_SHARE(op, x), must
+   lie there where x is present, because the kernel adds in place; CTL, the step's `ctl`. */
 #ifndef CAIRN_KERNELS_OP_LIST_H
 #define CAIRN_KERNELS_OP_LIST_H
 
@@ -86,7 +87,7 @@
 #define LINEAR_DGRAD_OPERANDS(IN, OUT, op) IN(op, dy) IN(op, w) IN(op, add, OPTIONAL) OUT(op, dx, MUST_SHARE(op, add))
 
 /* LINEAR_WGRAD: dw += dyᵀ·x, db += column sums of dy. x (R, k) c, dy (R, n) c; dw (n, k), db (n). db is absent where
-   the op that makes dy adds to it: GELU_BWD or ADDNORM_BWD, as column sums of the stored dy. */
+   the op that makes dy adds to it (SUMS_OF). */
 #define LINEAR_WGRAD_OPERANDS(IN, OUT, op) IN(op, x) IN(op, dy) OUT(op, dw, BEGUN) OUT(op, db, BEGUN + OPTIONAL)
 
 /* ATTENTION: per sequence and head, o = dropout(softmax(q·kᵀ·scale))·v; lse is the log-sum-exp of each query's scaled
@@ -97,9 +98,11 @@
     IN(op, qkv) IN(op, spans) IN(op, seq_index) IN(op, ctl, CTL) OUT(op, o) OUT(op, lse)
 
 /* ATTENTION_BWD: dqkv (T, 3H) c from do (T, H) c and ATTENTION's operands; the probabilities are made again from lse.
-   dqkv is 0 in rows of no sequence. Source: FlashAttention (Dao et al., 2022), algorithm 4. */
+   dqkv is 0 in rows of no sequence. db (3H) += column sums of dqkv. Source: FlashAttention (Dao et al., 2022),
+   algorithm 4. */
 #define ATTENTION_BWD_OPERANDS(IN, OUT, op)                                                                            \
-    IN(op, qkv) IN(op, o) IN(op, lse) IN(op, do) IN(op, spans) IN(op, seq_index) IN(op, ctl, CTL) OUT(op, dqkv)
+    IN(op, qkv) IN(op, o) IN(op, lse) IN(op, do) IN(op, spans) IN(op, seq_index) IN(op, ctl, CTL) OUT(op, dqkv)  \
+    OUT(op, db, SUMS_OF(op, dqkv))
 
 /* GELU: g = gelu(pre), by erf or tanh. pre, g (R, F) c; g may lie in pre's memory. Source: Hendrycks and Gimpel, 2016.
  */
@@ -109,7 +112,7 @@
    dg's memory, g in pre's. db (F) += column sums of dpre. */
 #define GELU_BWD_OPERANDS(IN, OUT, op)                                                                                 \
     IN(op, pre) IN(op, dg) OUT(op, dpre, MAY_SHARE(op, dg)) OUT(op, g, OPTIONAL + MAY_SHARE(op, pre))                  \
-    OUT(op, db, BEGUN + OPTIONAL)
+    OUT(op, db, SUMS_OF(op, dpre))
 
 /* ADDNORM: xhat = normalise(dropout(d) + x), y = γ·xhat + β. Form Y keeps y; form XHAT keeps xhat, and y is made from
    the rounded xhat. d, x, y, xhat (R, H) c; gamma, beta (H); pos, seq (R); rstd (R). y may lie in d's memory. */
@@ -122,7 +125,7 @@
 #define ADDNORM_BWD_OPERANDS(IN, OUT, op)                                                                              \
     IN(op, kept) IN(op, rstd) IN(op, gamma) IN(op, beta) IN(op, dy) IN(op, pos) IN(op, seq) IN(op, ctl, CTL)           \
     OUT(op, dd) OUT(op, dx, OPTIONAL + MAY_SHARE(op, dy)) OUT(op, dgamma, BEGUN) OUT(op, dbeta, BEGUN)                 \
-    OUT(op, db, BEGUN + OPTIONAL)
+    OUT(op, db, SUMS_OF(op, dd))
 
 /* AFFINE: y = γ·xhat + β, the same bits as ADDNORM's y in form XHAT. xhat, y (R, H) c; gamma, beta (H). */
 #define AFFINE_OPERANDS(IN, OUT, op) IN(op, xhat) IN(op, gamma) IN(op, beta) OUT(op, y)

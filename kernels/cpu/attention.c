@@ -11,6 +11,7 @@ typedef struct {
     size_t each;
     const Operand *zero[2]; /* outputs whose rows in no sequence become 0 */
     void (*run)(const Attention *, const AttentionPart *, void *);
+    float *db; /* as cpu_take_db */
     HostScratch space;
 } AttentionWork;
 
@@ -28,6 +29,7 @@ static AttentionWork attention_work(const OpCall *call, const RowCounts *rows)
     w.a.dropout.threshold = dropout_threshold(call->attr.attention.dropout);
     w.each = backward ? cpu.vec->attention_bwd_scratch(&w.a) : cpu.vec->attention_fwd_scratch(&w.a);
     w.scratch = cpu_take_parts(&w.space, w.each);
+    if (backward) w.db = cpu_take_db(&w.space, OUT(call, ATTENTION_BWD, db), w.rows, qkv->cols);
     return w;
 }
 
@@ -110,5 +112,8 @@ Status cpu_attention_bwd(const OpCall *call, const RowCounts *rows)
     w.a.lse = IN(call, ATTENTION_BWD, lse)->data;
     w.a.dqkv = w.zero[0]->data;
     w.run = cpu.vec->attention_bwd;
-    return attention_run(call, rows, &w);
+    TRY(attention_run(call, rows, &w));
+    host_begin(call, rows);
+    cpu_add_db(OUT(call, ATTENTION_BWD, db), w.zero[0], w.rows, w.db);
+    return OK;
 }

@@ -113,13 +113,9 @@ Status cuda_attention_prepare(const OpCall *call, const RowCounts *buckets, int 
                 head_dim, ATTENTION_HEAD_DIM);
 }
 
-/* Of both: the backward's is `dot`. */
 size_t cuda_attention_scratch(const OpCall *call, const RowCounts *rows)
 {
-    if (attention_by_cudnn(call)) return attention_cudnn_scratch(call, rows);
-    if (call->op == OP_ATTENTION) return 0;
-    return static_cast<size_t>(rows_in(IN(call, ATTENTION_BWD, qkv)->rows, rows)) *
-           static_cast<size_t>(call->attr.attention.heads) * sizeof(float);
+    return attention_by_cudnn(call) ? attention_cudnn_scratch(call, rows) : 0;
 }
 
 Status cuda_attention(const OpCall *call, const RowCounts *rows)

@@ -26,6 +26,7 @@ template <typename T> struct Attention {
     T *to;                    // o (T, H), or dqkv (T, 3H)
     float *lse;               // (T, A)
     float *dot;               // (A, T): do·o; backward
+    float *sums;              // (S, 3H): column sums of each sequence's dqkv; NULL: not wanted
     const int32_t (*span)[2]; // (S, 2), sequences in the order of their rows
     const int32_t *index;     // (S)
     const Ctl *ctl;
@@ -179,11 +180,16 @@ Status attention_cudnn(const OpCall *call, const RowCounts *rows);
 bool attention_bwd_is_whole(const OpCall *call);
 Status attention_bwd_whole(const OpCall *call, const RowCounts *rows);
 
+/* attention_bwd.cu: db's parts in scratch, behind what the kernels need. */
+size_t attention_bwd_own_scratch(const OpCall *call, const RowCounts *rows);
+bool attention_bwd_leaves_sums(const OpCall *call); /* the kernel leaves Attention.sums; else dqkv is read once more */
+
 /* attention_native.cu: ATTENTION and ATTENTION_BWD by products that one generation of GPUs has, wgmma
    (attention_wgmma.cu, attention_bwd_wgmma.cu) or tcgen05 (attention_tcgen.cu, attention_bwd_tcgen.cu), where
    CAIRN_CUDA_NATIVE_ATTENTION asks for it and types and shapes allow it. */
 bool attention_is_native(const OpCall *call);
 bool attention_bwd_is_native(const OpCall *call);
+bool attention_native_leaves_sums(void);
 Status attention_native(const OpCall *call, const RowCounts *rows); /* of both */
 Status attention_wgmma(const OpCall *call, const RowCounts *rows);
 Status attention_bwd_wgmma(const OpCall *call, const RowCounts *rows);
@@ -225,7 +231,10 @@ template <typename T> static inline Attention<T> attention_bwd_of(const OpCall *
     a.dout = cuda_data<const T>(IN(call, ATTENTION_BWD, do));
     a.lse = cuda_data<float>(IN(call, ATTENTION_BWD, lse));
     a.to = cuda_data<T>(OUT(call, ATTENTION_BWD, dqkv));
-    a.dot = static_cast<float *>(cuda_scratch(call, cuda_attention_scratch(call, rows)));
+    char *scratch = static_cast<char *>(cuda_scratch(call, cuda_attention_bwd_scratch(call, rows)));
+    a.dot = reinterpret_cast<float *>(scratch);
+    if (attention_bwd_leaves_sums(call))
+        a.sums = reinterpret_cast<float *>(scratch + attention_bwd_own_scratch(call, rows));
     return a;
 }
 template <int own = ATTENTION_ROWS, typename T> static inline dim3 attention_grid(const Attention<T> &a)

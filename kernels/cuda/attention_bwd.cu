@@ -5,6 +5,7 @@
    P∘m and dS are rounded to T for the second products. */
 #include "kernels/cuda/attention_tiles.cuh"
 
+#include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/cuda.h"
 
 /* do·o of the warp's row lane / 2, in both its lanes: each adds every other 16 bytes. `dout` is 16 rows of shared
@@ -207,7 +208,34 @@ template <typename T, int D> static Status attention_bwd_launch(const Attention<
     return CUDA_LAUNCH((attention_dkv_kernel<T, D, (D <= 64)>), attention_grid(a), ATTENTION_THREADS, shared + rows, a);
 }
 
-Status cuda_attention_bwd(const OpCall *call, const RowCounts *rows)
+/* ---- scratch: what the kernels need, and behind it db's parts, of sequences or of rows ---- */
+
+size_t attention_bwd_own_scratch(const OpCall *call, const RowCounts *rows)
+{
+    if (attention_by_cudnn(call)) return attention_cudnn_scratch(call, rows);
+    return static_cast<size_t>(rows_in(IN(call, ATTENTION_BWD, qkv)->rows, rows)) *
+           static_cast<size_t>(call->attr.attention.heads) * sizeof(float); /* `dot` */
+}
+
+bool attention_bwd_leaves_sums(const OpCall *call)
+{
+    if (!operand_present(OUT(call, ATTENTION_BWD, db)) || attention_by_cudnn(call)) return false;
+    return attention_bwd_is_native(call) ? attention_native_leaves_sums() : attention_bwd_is_whole(call);
+}
+
+size_t cuda_attention_bwd_scratch(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *qkv = IN(call, ATTENTION_BWD, qkv), *spans = IN(call, ATTENTION_BWD, spans);
+    size_t own = attention_bwd_own_scratch(call, rows);
+    if (attention_bwd_leaves_sums(call))
+        return own + static_cast<size_t>(rows_in(spans->rows, rows) * qkv->cols) * sizeof(float);
+    return own +
+           (operand_present(OUT(call, ATTENTION_BWD, db)) ? columns_scratch(rows_in(qkv->rows, rows), qkv->cols) : 0);
+}
+
+/* ---- calls ---- */
+
+static Status attention_bwd(const OpCall *call, const RowCounts *rows)
 {
     if (attention_by_cudnn(call)) return attention_cudnn(call, rows);
     if (attention_bwd_is_native(call)) return attention_native(call, rows);
@@ -218,4 +246,16 @@ Status cuda_attention_bwd(const OpCall *call, const RowCounts *rows)
                : a.head_dim <= 64 ? attention_bwd_launch<T, 64>(a)
                                   : attention_bwd_launch<T, 128>(a);
     });
+}
+
+Status cuda_attention_bwd(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *dqkv = OUT(call, ATTENTION_BWD, dqkv), *db = OUT(call, ATTENTION_BWD, db);
+    bool begun = BEGINS(call, ATTENTION_BWD, db);
+    TRY(attention_bwd(call, rows));
+    if (!operand_present(db)) return OK;
+    void *parts = static_cast<char *>(call->scratch) + attention_bwd_own_scratch(call, rows);
+    if (!attention_bwd_leaves_sums(call)) return columns_add(dqkv, rows, db, begun, parts);
+    return columns_add_parts(static_cast<const float *>(parts), rows_in(IN(call, ATTENTION_BWD, spans)->rows, rows),
+                             dqkv->cols, {{cuda_data<float>(db)}, begun});
 }

@@ -11,7 +11,7 @@
    With `once` sequences have at most 128 rows: one pass, and two blocks a multiprocessor, which hide each other's
    latency, in 128 registers. Else there is one block, and dv and dk are added to until the next Sᵀ is awaited, which
    takes registers for two sets of Pᵀ and dSᵀ. */
-#include "kernels/cuda/attention_tiles.cuh"
+#include "kernels/cuda/attention_sums.cuh"
 
 #include "kernels/cuda/wgmma.cuh"
 
@@ -36,7 +36,8 @@ static size_t shared_bytes(int longest)
 
 template <typename T, bool once> __device__ static inline void attention_keys(const Attention<T> &a)
 {
-    typedef AttentionTile<T, D> Tile;     /* dSᵀ's too: a row per key, a column per query of a stage */
+    typedef AttentionTile<T, D> Tile; /* dSᵀ's too: a row per key, a column per query of a stage */
+    typedef AttentionSums<T, D, THREADS> Sums;
     constexpr int N = 32, tiles = N / 16; /* N: queries at a time */
     static_assert(Tile::step == STAGE && sizeof(T) == 2, "wgmma's tiles");
     CUDA_SHARED_DYNAMIC(T, shared);
@@ -44,7 +45,7 @@ template <typename T, bool once> __device__ static inline void attention_keys(co
     float2 *stats = reinterpret_cast<float2 *>(k_tile + STATS_AT);
     float4 *dq_sums = reinterpret_cast<float4 *>(stats + 2 * STAGE);
     AttentionPlace p;
-    if (!Tile::template begin_whole<THREADS>(a, &p)) return;
+    if (!Tile::template begin_whole<THREADS>(a, &p)) return Sums::leave_none(a);
 
     int thread = static_cast<int>(threadIdx.x), lane = thread % CUDA_WARP, g = lane / 4, c = lane % 4;
     int warp = attention_warp(), group = warp / 4, head = static_cast<int>(blockIdx.y);
@@ -70,6 +71,7 @@ template <typename T, bool once> __device__ static inline void attention_keys(co
     }
 
     AttentionDropout<T> dropout(a, p);
+    Sums sums;
     float to_log2 = a.scale * LOG2_E;
     uint64_t keys = wgmma_tile(k_tile + 64 * group * D), values = wgmma_tile(v_tile + 64 * group * D);
     CUDA_ROLL
@@ -190,9 +192,10 @@ template <typename T, bool once> __device__ static inline void attention_keys(co
             if (!last) continue;
             __syncthreads(); /* dS is no longer read */
             const float factor[2] = {a.scale, a.scale};
-            if (row < p.length)
-                Tile::store(own_ds + 16 * (warp % 4) * D, sum, factor, dq + int64_t{p.start + row} * width, width,
-                            p.length - row, a);
+            T *own_rows = own_ds + 16 * (warp % 4) * D;
+            if (row >= p.length) continue;
+            Tile::store(own_rows, sum, factor, dq + int64_t{p.start + row} * width, width, p.length - row, a);
+            if (a.sums) sums.add_q(own_rows);
         }
         __syncthreads(); /* k and v are no longer read */
         if (first >= p.length) continue;
@@ -201,7 +204,11 @@ template <typename T, bool once> __device__ static inline void attention_keys(co
                     p.length - first, a);
         Tile::store(v_tile + 16 * warp * D, sum_v, factor_v, dv + int64_t{p.start + first} * width, width,
                     p.length - first, a);
+        if (!a.sums) continue;
+        sums.add_k(k_tile + 16 * warp * D);
+        sums.add_v(v_tile + 16 * warp * D);
     }
+    if (a.sums) sums.leave(a, reinterpret_cast<float *>(stages));
 }
 
 template <typename T, bool once>

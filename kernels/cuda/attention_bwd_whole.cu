@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/attention_tiles.cuh"
+#include "kernels/cuda/attention_sums.cuh"
 
 #include "kernels/cuda/cuda.h"
 
@@ -36,6 +36,7 @@ __global__ void __launch_bounds__(WARPS *CUDA_WARP, WARPS == 4 ? 2 : 1)
     typedef AttentionWhole<T, D, WARPS> Whole;
     typedef typename Whole::Tile Tile;
     typedef typename Whole::Scores Scores;
+    typedef AttentionSums<T, D, Whole::threads> Sums;
     CUDA_SHARED_DYNAMIC(T, shared);
     T *k_tile = shared, *v_tile = shared + Whole::v_at, *ds_tile = shared + Whole::ds_at;
     T *stages = shared + Whole::stages_at; // (2, q and do, 64, D)
@@ -44,7 +45,7 @@ __global__ void __launch_bounds__(WARPS *CUDA_WARP, WARPS == 4 ? 2 : 1)
     float4 *dq_sums = reinterpret_cast<float4 *>(stats + rows);      // (rows / 16, D / 8, lanes)
 
     AttentionPlace p;
-    if (!Tile::template begin_whole<Whole::threads>(a, &p)) return;
+    if (!Tile::template begin_whole<Whole::threads>(a, &p)) return Sums::leave_none(a);
     int thread = static_cast<int>(threadIdx.x), lane = thread % CUDA_WARP, g = lane / 4, c = lane % 4;
     int warp = __shfl_sync(CUDA_FULL, thread / CUDA_WARP, 0), head = static_cast<int>(blockIdx.y);
     int hidden = a.heads * a.head_dim, width = 3 * hidden;
@@ -57,6 +58,7 @@ __global__ void __launch_bounds__(WARPS *CUDA_WARP, WARPS == 4 ? 2 : 1)
     dropout.keep_key();
     float to_log2 = a.scale * LOG2_E;
     T *my_k = k_tile + 16 * warp * D, *my_v = v_tile + 16 * warp * D;
+    Sums sums;
     CUDA_ROLL
     for (int pass = 0; pass < p.length; pass += Whole::keys) {
         int first = pass + 16 * warp, n_keys = min(p.length - pass, Whole::keys); /* first: of the warp's keys */
@@ -142,6 +144,7 @@ __global__ void __launch_bounds__(WARPS *CUDA_WARP, WARPS == 4 ? 2 : 1)
                     Tile::template store<columns>(queries + 16 * tile * D, sum, factor,
                                                   dq + int64_t{p.start + row} * width, width, p.length - row, a,
                                                   part * columns);
+                    if (a.sums) sums.template add_q<columns>(queries + 16 * tile * D, part * columns);
                 } else
                     CUDA_UNROLL
                 for (int j = 0; j < columns / 8; j++)
@@ -153,7 +156,11 @@ __global__ void __launch_bounds__(WARPS *CUDA_WARP, WARPS == 4 ? 2 : 1)
         const float factor_k[2] = {a.scale, a.scale}, factor_v[2] = {a.keep_scale, a.keep_scale};
         Tile::store(my_k, sum_k, factor_k, dk + int64_t{p.start + first} * width, width, p.length - first, a);
         Tile::store(my_v, sum_v, factor_v, dv + int64_t{p.start + first} * width, width, p.length - first, a);
+        if (!a.sums) continue;
+        sums.add_k(my_k);
+        sums.add_v(my_v);
     }
+    if (a.sums) sums.leave(a, reinterpret_cast<float *>(stages));
 }
 
 /* ---- calls ---- */

@@ -15,6 +15,14 @@ template <typename T> struct alignas(16) AttentionChunk {
 template <typename T> struct alignas(2 * sizeof(T)) AttentionPair {
     T v[2];
 };
+/* Two neighbouring values, rounded. */
+template <typename T> __device__ static inline void attention_put(T *to, float low, float high)
+{
+    if constexpr (sizeof(T) == 2)
+        *reinterpret_cast<uint32_t *>(to) = mma_pair<T>(low, high);
+    else
+        *reinterpret_cast<AttentionPair<T> *>(to) = {{low, high}};
+}
 template <typename T> __device__ static inline AttentionChunk<T> *as_chunk(T *p)
 {
     return reinterpret_cast<AttentionChunk<T> *>(p);
@@ -115,14 +123,13 @@ template <typename T, int D> struct AttentionTile {
     __device__ static inline void store(T *tile, const float x[columns / 8][4], const float factor[2], T *to,
                                         int stride, int n, const Attention<T> &a, int from = 0)
     {
-        int lane = static_cast<int>(threadIdx.x) % CUDA_WARP, g = lane / 4, c = lane % 4;
+        int lane = static_cast<int>(threadIdx.x) % CUDA_WARP, start = at(lane / 4, lane % 4 * 2) ^ from;
         __syncwarp();
         CUDA_UNROLL
         for (int i = 0; i < columns / 8; i++) CUDA_UNROLL
         for (int second = 0; second < 2; second++)
-            *reinterpret_cast<AttentionPair<T> *>(tile + at(g + 8 * second, from + 8 * i + 2 * c)) = {
-                {from_float<T>(x[i][2 * second] * factor[second]),
-                 from_float<T>(x[i][2 * second + 1] * factor[second])}};
+            attention_put(tile + (start ^ 8 * i) + 8 * D * second, x[i][2 * second] * factor[second],
+                          x[i][2 * second + 1] * factor[second]);
         __syncwarp();
         store_rows<16, columns>(tile, to, stride, n, a, from);
     }
@@ -132,12 +139,21 @@ template <typename T, int D> struct AttentionTile {
     __device__ static inline void store_rows(const T *tile, T *to, int stride, int n, const Attention<T> &a,
                                              int from = 0)
     {
-        constexpr int across = columns / chunk;
-        CUDA_ROLL
-        for (int i = static_cast<int>(threadIdx.x) % CUDA_WARP; i < rows * across; i += CUDA_WARP) {
-            int row = i / across, column = from + i % across * chunk;
-            if (row < n) store_chunk(to + row * stride, column, *as_chunk(tile + at(row, column)), a);
+        constexpr int across = columns / chunk, apart = CUDA_WARP / across; /* rows at a time */
+        int lane = static_cast<int>(threadIdx.x) % CUDA_WARP, row = lane / across,
+            column = from + lane % across * chunk;
+        if (!a.aligned) {
+            CUDA_ROLL
+            for (; row < min(n, rows); row += apart)
+                store_chunk(to + row * stride, column, *as_chunk(tile + at(row, column)), a);
+            return;
         }
+        if (column >= a.head_dim) return;
+        int start = at(row, column);
+        to += row * stride + column;
+        CUDA_UNROLL
+        for (int i = 0; i < rows; i += apart)
+            if (row + i < n) *as_chunk(to + i * stride) = *as_chunk(tile + (start ^ at(i, 0) % D) + i * D);
     }
 
     /* A chunk of a head's row, as far as it has columns. */

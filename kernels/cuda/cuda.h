@@ -16,7 +16,7 @@ extern "C" {
     X(LINEAR_DGRAD, cuda_linear, cuda_linear_scratch, cuda_linear_prepare)                                             \
     X(LINEAR_WGRAD, cuda_linear, cuda_linear_scratch, cuda_linear_prepare)                                             \
     X(ATTENTION, cuda_attention, cuda_attention_scratch, cuda_attention_prepare)                                       \
-    X(ATTENTION_BWD, cuda_attention_bwd, cuda_attention_scratch, cuda_attention_prepare)                               \
+    X(ATTENTION_BWD, cuda_attention_bwd, cuda_attention_bwd_scratch, cuda_attention_prepare)                           \
     X(GELU, cuda_gelu, no_scratch, no_prepare)                                                                         \
     X(GELU_BWD, cuda_gelu_bwd, cuda_gelu_bwd_scratch, no_prepare)                                                      \
     X(ADDNORM, cuda_addnorm, no_scratch, no_prepare)                                                                   \

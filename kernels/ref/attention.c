@@ -1,7 +1,7 @@
 /* Attention of each sequence with itself, head by head. With s = q·kᵀ·scale, P = softmax(s), m the dropout factors
    (0 or 1/(1−p)):  o = (P∘m)·v,  lse = log Σ exp(s).  Backward from lse and the stored o:
        dP = (do·vᵀ)∘m,  D = do·o,  dS = P∘(dP − D)·scale,  dq = dS·k,  dk = dSᵀ·q,  dv = (P∘m)ᵀ·do.
-   P and dS stay fp32; only o and dqkv are rounded. */
+   P and dS stay fp32; only o and dqkv are rounded, and db has the sums of the rounded dqkv. */
 #include "kernels/ref/ref.h"
 
 typedef struct {
@@ -163,5 +163,7 @@ Status ref_attention_bwd(const OpCall *call, const RowCounts *rows)
     const Operand *dqkv = OUT(call, ATTENTION_BWD, dqkv);
     host_clear_rows(dqkv, 0, rows_in(dqkv->rows, rows));
     each_head(call, rows, head_bwd);
+    host_begin(call, rows);
+    ref_add_columns(OUT(call, ATTENTION_BWD, db), dqkv, rows_in(dqkv->rows, rows));
     return OK;
 }

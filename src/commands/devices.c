@@ -21,12 +21,12 @@
     X(ATTENTION_BACK, 0.183, "of the peak", "198 TFLOP/s at 512 tokens, of which 7 products for 5 counted leave 5/7")  \
     X(ATTENTION_HALF, 146, "tokens", "sequences of this length reach half of the rate of long ones")                   \
     X(ATTENTION_DROPOUT, 0.81, "of the rate without",                                                                  \
-      "forward issues 788 instructions per 64 keys with dropout: 308 TFLOP/s at most at 1.755 GHz, 73 % of it likely") \
+      "forward issues 783 instructions per 64 keys with dropout: 310 TFLOP/s at most at 1.755 GHz, 73 % of it likely") \
     X(ATTENTION_WHOLE, 1.3, "of the rate in two",                                                                      \
-      "in one kernel 1282 instructions and 448 cycles of shared memory, in two 2139 and 554: between 1.24 and 1.67")   \
+      "in one kernel 1348 instructions and 456 cycles of shared memory, in two 2103 and 554: between 1.21 and 1.56")   \
     X(ATTENTION_WGMMA, 1.3, "of the rate",                                                                             \
-      "with CAIRN_CUDA_NATIVE_ATTENTION=1 on Hopper, heads of at most 64, forward: 546 instructions per 64 keys, "     \
-      "1.44 times the ceiling by issue")                                                                               \
+      "with CAIRN_CUDA_NATIVE_ATTENTION=1 on Hopper, heads of at most 64, forward: 538 instructions per 64 keys, "     \
+      "1.45 times the ceiling by issue")                                                                               \
     X(ATTENTION_WGMMA_BACK, 1.4, "of the rate in one",                                                                 \
       "the same, backward in one kernel: 1.6 times the lower of the ceilings by issue and by shared memory")           \
     X(ATTENTION_TCGEN, 1.4, "of the rate",                                                                             \
@@ -106,13 +106,15 @@ static int kernels_of(const OpCall *call, const RowCounts *rows)
 {
     enum { MLM_CHUNK = 1024, SWEEP_SIDE = 64 }; /* rows */
     int64_t chunks;
+    int passes;
     switch (call->op) {
     case OP_LINEAR_WGRAD: /* the product, db's parts, their sum */
         return operand_present(OUT(call, LINEAR_WGRAD, db)) ? 3 : 1;
     case OP_GELU_BWD: /* the rows, the sum of db's parts */
         return operand_present(OUT(call, GELU_BWD, db)) ? 2 : 1;
-    case OP_ATTENTION_BWD: /* dq; dk and dv */
-        return attention_is_whole(call) ? 1 : 2;
+    case OP_ATTENTION_BWD: /* dq; dk and dv; db's parts, unless one kernel leaves them, and their sum */
+        passes = attention_is_whole(call) ? 1 : 2;
+        return operand_present(OUT(call, ATTENTION_BWD, db)) ? 2 * passes : passes;
     case OP_ADDNORM_BWD: /* the rows, the sum of the parts of γ, β and db */
     case OP_LAMB:
     case OP_GRAD_NORM:
@@ -156,7 +158,9 @@ static GpuRates gpu_rates(const DeviceSpec *d)
                       .sort_seconds = ASSUMED(SORT_SECONDS),
                       .f32_flops = ASSUMED(F32_SHARE) * d->f32_peak,
                       .sweep_seconds = ASSUMED(SWEEP_SECONDS),
-                      .kernels = kernels_of};
+                      .kernels = kernels_of,
+                      .attention_is_whole = attention_is_whole,
+                      .whole_leaves_sums = attention_native(d, 1, 0) > 0}; /* not yet by tcgen05 */
 }
 
 void device_rates(const DeviceSpec *d, Dtype compute, CostRates *rates)

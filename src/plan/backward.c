@@ -50,11 +50,12 @@ static void emit(Backward *pass, Op op, const Instr *f, InstrId origin, OpAttr a
     pass->p->instrs[b].origin = origin;
 }
 
-/* The output db of the instr, whose output `dy` it sums; NULL: it has none. */
+/* The output of the instr to which it can add the column sums of its output `dy`; NULL: it has none. */
 static TensorId *bias_sums_of(Instr *i, TensorId dy)
 {
-    if (i->op == OP_GELU_BWD && i->out[GELU_BWD_OUT_dpre] == dy) return &i->out[GELU_BWD_OUT_db];
-    if (i->op == OP_ADDNORM_BWD && i->out[ADDNORM_BWD_OUT_dd] == dy) return &i->out[ADDNORM_BWD_OUT_db];
+    const OpInfo *info = op_info(i->op);
+    for (int k = 0; k < info->n_out; k++)
+        if (info->out[k].sums >= 0 && i->out[info->out[k].sums] == dy) return &i->out[k];
     return NULL;
 }
 
@@ -130,7 +131,7 @@ static void backward_attention(Backward *pass, InstrId i)
     emit(pass, OP_ATTENTION_BWD, &f, i, f.attr,
          IDS(qkv, o, f.out[ATTENTION_OUT_lse], pass->grad[o], f.in[ATTENTION_IN_spans], f.in[ATTENTION_IN_seq_index],
              f.in[ATTENTION_IN_ctl]),
-         IDS(dqkv));
+         IDS(dqkv, NONE));
     pass->grad[qkv] = dqkv;
 }
 

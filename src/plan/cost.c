@@ -10,14 +10,19 @@ static bool is_attention(Op op) { return op == OP_ATTENTION || op == OP_ATTENTIO
 
 static bool is_f32(Op op) { return op == OP_INVERT || op == OP_PRECONDITION; }
 
-static double rate_of(const OpCall *call, const RowCounts *rows, double seq_len, const CostRates *r)
+static bool is_whole_attention(const OpCall *call, const CostRates *r)
+{
+    return r->gpu && call->op == OP_ATTENTION_BWD && r->gpu->attention_is_whole(call);
+}
+
+static double rate_of(const OpCall *call, double seq_len, const CostRates *r)
 {
     if (r->gpu && is_f32(call->op)) return r->gpu->f32_flops;
     if (!is_attention(call->op) || r->attention_flops[0] == 0) return r->product_flops;
     double rate = r->attention_flops[call->op == OP_ATTENTION_BWD] * seq_len / (seq_len + r->half_length);
     bool dropped = call->op == OP_ATTENTION && call->attr.attention.dropout > 0;
     if (!r->gpu) return rate;
-    if (call->op == OP_ATTENTION_BWD && r->gpu->kernels(call, rows) == 1) rate *= r->gpu->attention_whole;
+    if (is_whole_attention(call, r)) rate *= r->gpu->attention_whole;
     return dropped ? rate * r->gpu->attention_dropout : rate;
 }
 
@@ -62,7 +67,7 @@ static double weight_gradient(double m, double n, double seconds, const CostRate
 static double product_seconds(const OpCall *call, const RowCounts *rows, const OpCost *cost, double seq_len,
                               const CostRates *r)
 {
-    double seconds = cost->product_flops / rate_of(call, rows, seq_len, r);
+    double seconds = cost->product_flops / rate_of(call, seq_len, r);
     if (!r->gpu || seconds == 0) return seconds;
     double tokens = (double)rows_in(call->in[0].rows, rows), n = (double)call->attr.linear.n,
            k = (double)call->attr.linear.k;
@@ -110,6 +115,7 @@ double plan_call_cost(const OpCall *call, const RowCounts *rows, double seq_len,
     double overhead = rates->overhead * (rates->gpu ? rates->gpu->kernels(call, rows) : 1);
     if (call->op == OP_CURVATURE) overhead /= (double)call->attr.curvature.interval;
     double products = product_seconds(call, rows, cost, seq_len, rates);
+    if (is_whole_attention(call, rates) && rates->gpu->whole_leaves_sums) cost->pass_bytes = 0;
     double traffic = cost->bytes / memory_rate(call->op, rates), passes = cost->pass_bytes / rates->bytes;
     double hidden = products > traffic ? products : traffic;
     *bound = products > traffic && products > passes ? BOUND_PRODUCTS : BOUND_TRAFFIC;

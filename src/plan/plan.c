@@ -170,12 +170,14 @@ void plan_call(const Plan *p, const Instr *instr, OpCall *call)
 /* Scratch without a backend (`cairn plan --device`): generous sizes, as those of the cpu backend. */
 static size_t estimate_scratch(const OpCall *call, const RowCounts *rows)
 {
-    size_t n_rows = (size_t)rows_in(call->in[0].rows, rows), cols = (size_t)call->in[0].cols;
+    size_t n_rows = (size_t)rows_in(call->in[0].rows, rows), cols = (size_t)call->in[0].cols, bytes = 0;
     switch (call->op) {
     case OP_LINEAR_WGRAD:
         return (size_t)4 << 20;
     case OP_ATTENTION_BWD:
-        return 4 * n_rows * (size_t)call->attr.attention.heads + ((size_t)4 << 20);
+        if (operand_present(OUT(call, ATTENTION_BWD, db)))
+            bytes = (size_t)rows->count[ROWS_SEQS] * cols * sizeof(float);
+        return bytes + 4 * n_rows * (size_t)call->attr.attention.heads + ((size_t)4 << 20);
     case OP_GELU_BWD:
         return operand_present(OUT(call, GELU_BWD, db)) ? (n_rows + 63) / 64 * cols * sizeof(float) : 0;
     case OP_ATTENTION:

@@ -282,6 +282,8 @@ typedef struct {
     double f32_flops;         /* of products in fp32 */
     double sweep_seconds;     /* INVERT's pivots, a chain of dependent rounds: of each row */
     int (*kernels)(const OpCall *call, const RowCounts *rows); /* launched for a call; each takes `overhead` */
+    bool (*attention_is_whole)(const OpCall *call);            /* a backward in one kernel */
+    bool whole_leaves_sums;                                    /* that kernel makes the sums for db, too */
 } GpuRates;
 
 /* A roofline: a machine's rates. */

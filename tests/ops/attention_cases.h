@@ -77,6 +77,13 @@ static inline void backward_init(OpCase *c, const Shape *s, const OpCase *forwar
     case_add(c, "dqkv", dtype, rows_kind(ROWS_TOKENS), 3 * hidden);
 }
 
+/* With db, the column sums of dqkv. */
+static inline void summed_init(OpCase *c, const Shape *s, const OpCase *forward, Dtype dtype)
+{
+    backward_init(c, s, forward, dtype);
+    case_add_random(c, "db", F32, fixed(3 * s->heads * s->head_dim), 1, 1);
+}
+
 static inline void check_shapes(const Shape *shapes, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -87,8 +94,11 @@ static inline void check_shapes(const Shape *shapes, size_t n)
             int64_t tokens = case_ctl(&forward)->n_tokens;
             case_expect_zero_rows(&forward, "o", tokens, shapes[i].rows);
             case_expect_zero_rows(&forward, "lse", tokens, shapes[i].rows);
-            backward_init(&backward, &shapes[i], &forward, compute_types[t]);
-            case_check(&backward, tolerance);
+            summed_init(&backward, &shapes[i], &forward, compute_types[t]);
+            Tolerance of_sums = tolerance; /* db, in fp32, sums values of the compute type */
+            if (compute_types[t] != F32) of_sums.f32 = tolerance.bf16;
+            case_check(&backward, of_sums);
+            case_expect_accumulated(&backward, "db");
             case_expect_zero_rows(&backward, "dqkv", tokens, shapes[i].rows);
             case_free(&forward);
             case_free(&backward);

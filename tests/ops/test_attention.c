@@ -22,6 +22,37 @@ static void test_shapes(void **state)
     check_shapes(shapes, N_SHAPES);
 }
 
+/* On every backend db holds the sums of dqkv as it is stored, and dqkv the bits that it has without db. */
+static void test_db(void **state)
+{
+    (void)state;
+    static const Shape some[] = {
+        {{33, 1, 64}, 3, 130, 6, 3, 32, 0.1f, 0},
+        {{100, 17}, 2, 128, 3, 2, 64, 0, 0},
+        {{16, 80, 7}, 3, 103, 3, 2, 40, 0.1f, 0},
+        {{300, 200}, 2, 512, 2, 1, 64, 0.1f, 512},
+    };
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++)
+        for (int t = 0; t < N_COMPUTE; t++) {
+            OpCase forward, with, without;
+            forward_init(&forward, &some[i], compute_types[t]);
+            case_run(&forward, ops_ref(), (RunOptions){0});
+            summed_init(&with, &some[i], &forward, compute_types[t]);
+            backward_init(&without, &some[i], &forward, compute_types[t]);
+            case_copy_rows(&without, 0, &with, 0, some[i].rows, "do");
+            for (Backend *backend = ops_next(NULL); backend; backend = ops_next(backend)) {
+                if (!case_runs_on(&with, backend)) continue;
+                case_run(&with, backend, (RunOptions){0});
+                case_run(&without, backend, (RunOptions){0});
+                case_expect_rows_equal(&with, 0, &without, 0, some[i].rows, "dqkv");
+                case_expect_column_sums(&with, "db", "dqkv");
+            }
+            case_free(&forward);
+            case_free(&with);
+            case_free(&without);
+        }
+}
+
 /* Sequences of every length up to 128, then of some up to 512, where a plan says that they are the longest. */
 static void test_lengths(void **state)
 {
@@ -349,11 +380,17 @@ static int at_most_512(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),         cmocka_unit_test(test_lengths),
-        cmocka_unit_test(test_meaning),        cmocka_unit_test(test_gradients),
-        cmocka_unit_test(test_masks),          cmocka_unit_test(test_sequences_are_independent),
-        cmocka_unit_test(test_rectangle),      cmocka_unit_test(test_many_sequences),
-        cmocka_unit_test(test_extreme_scores), cmocka_unit_test(test_low_scores),
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_db),
+        cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_meaning),
+        cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_sequences_are_independent),
+        cmocka_unit_test(test_rectangle),
+        cmocka_unit_test(test_many_sequences),
+        cmocka_unit_test(test_extreme_scores),
+        cmocka_unit_test(test_low_scores),
     };
     /* Native: kernels of the backward are chosen by the longest. */
     int failed = getenv("CAIRN_CUDA_NATIVE_ATTENTION") ? 0 : cmocka_run_group_tests(tests, NULL, NULL);
