@@ -90,9 +90,9 @@ template <typename T> __device__ static inline void attention_keys(const Attenti
         Tile::template copy_stage_aligned<THREADS>(stages, i, q, width, dout, hidden, p.length, a);
     };
     uint32_t columns = p.length <= KEYS ? DQ_AT : 512;
-    if (warp == 0) tcgen_alloc(tensor, columns);
-    if (thread == 0) tcgen_barrier_init(barrier);
     attention_stats<T, D, THREADS>(stats, (p.length + STAGE - 1) / STAGE * STAGE, a, p);
+    if (warp == 0) tcgen_alloc(tensor, columns); /* waits for the block before, if both need all */
+    if (thread == 0) tcgen_barrier_init(barrier);
     tcgen_before_sync();
 
     AttentionDropout<T> dropout(a, p);
