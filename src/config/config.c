@@ -145,6 +145,22 @@ typedef struct {
     const ForeignName *foreign; /* NULL: an option's own name */
 } Flag;
 
+/* What to do with a flag of other commands. */
+static const char *misplaced(const Config *c, int option, const char *name)
+{
+    static char text[160];
+    const CommandInfo *command = &config_commands[c->command];
+    if (strncmp(command->positional, "-- ", 3) == 0)
+        snprintf(text, sizeof text, "; the flags of the command follow it: `cairn %s [FLAG]... %s`", command->name,
+                 command->positional);
+    else if (*command->letters == '*' && config_option_of(option, COMMAND_LAUNCH))
+        snprintf(text, sizeof text, "; `cairn launch --%s … -- %s …` starts several ranks", config_flag(option),
+                 command->name);
+    else
+        snprintf(text, sizeof text, "%s", config_advice(c->command, name, "--"));
+    return text;
+}
+
 static Status parse_flag(const Config *c, const char *arg, Flag *f)
 {
     char name[64];
@@ -171,7 +187,7 @@ static Status parse_flag(const Config *c, const char *arg, Flag *f)
                     config_advice(c->command, name, "--"), command);
     if (f->option >= 0 && !config_option_of(f->option, c->command))
         return fail(E_USAGE, "--%s is not a flag of `cairn %s`%s. `cairn %s --help` lists all", name, command,
-                    config_advice(c->command, name, "--"), command);
+                    misplaced(c, f->option, name), command);
     return OK;
 }
 

@@ -306,6 +306,9 @@ static void test_words_behind(void **state)
     assert_string_equal(c.positional[3], "--no-such");
     config_free(&c);
     assert_refused(parse(&c, "launch", "glue", NULL), "-- COMMAND");
+    assert_refused(parse(&c, "launch", "--ranks", "2", "glue", "--task", "MNLI", NULL),
+                   "--task is not a flag of `cairn launch`", "`cairn launch [FLAG]... -- COMMAND [FLAG]...`");
+    assert_refused(parse(&c, "glue", "--ranks", "2", NULL), "`cairn launch --ranks … -- glue …` starts several ranks");
     assert_refused(parse(&c, "glue", "--", "word", NULL), "unknown flag --");
 }
 
