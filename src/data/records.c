@@ -42,6 +42,10 @@ static Status check_utf8(const Records *r)
     if (bad < 0) return OK;
     for (int64_t i = 0; i < bad; i++)
         if (p[i] == '\n') line++, start = i + 1;
+    if (bad == 0 && r->raw_offset == 0 && r->raw.len > 1 &&
+        (memcmp(p, "\xff\xfe", 2) == 0 || memcmp(p, "\xfe\xff", 2) == 0))
+        return fail(E_FORMAT, "%s: expected UTF-8, found UTF-16; convert the file, with iconv -f utf-16 -t utf-8",
+                    r->name);
     return fail(
         E_FORMAT,
         "%s:%lld: expected UTF-8, found byte 0x%02x at offset %llu of the file (byte %lld of the line); convert "

@@ -59,8 +59,9 @@ static Status unknown_label(const char *name, const Record *r, const GlueTask *t
     int show = task->n_labels <= 20 ? task->n_labels : 20;
     for (int i = 0; i < show; i++) buf_printf(&names, "%s'%s'", i ? ", " : "", task->labels[i]);
     if (show < task->n_labels) buf_printf(&names, " or one of %d more", task->n_labels - show);
-    Status status = fail(E_FORMAT, "%s:%lld: label '%s' is unknown; expected %s", name, (long long)r->line,
-                         record_shown(label).text, names.data);
+    Status status = fail(E_FORMAT, "%s:%lld: label '%s' is unknown; expected %s%s", name, (long long)r->line,
+                         record_shown(label).text, names.data,
+                         glue_task_is_custom(task->name) ? ". Mend the row, or name all labels, as --labels X,Y" : "");
     buf_free(&names);
     return status;
 }

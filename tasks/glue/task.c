@@ -39,6 +39,18 @@ static Status find_task(GlueRun *g, const Config *c)
     return split_wanted(g->task, c, NULL, &wanted); /* a wrong name in --eval-splits */
 }
 
+/* Own data without --task custom would be read as a task of GLUE. */
+static Status check_custom_options(const Config *c)
+{
+    static const int options[] = {OPTION_text_columns, OPTION_label_column, OPTION_labels, OPTION_multi_label};
+    if (glue_task_is_custom(c->task)) return OK;
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (!config_is_default(c, options[i]))
+            return fail(E_USAGE, "--%s is an option of --task custom, found --task %s; own data need --task custom",
+                        config_flag(options[i]), c->task);
+    return OK;
+}
+
 static Status check(Run *r)
 {
     const Config *c = r->c;
@@ -46,8 +58,7 @@ static Status check(Run *r)
     if (!c->do_train && !c->do_eval && !glue_predicts(c))
         return fail(E_USAGE, "nothing to do: give --do-train, --do-eval or --do-predict");
     TRY(check_evaluations(c));
-    if (c->multi_label && !glue_task_is_custom(c->task))
-        return fail(E_USAGE, "--multi-label: rows of %s have one label; it is an option of --task custom", c->task);
+    TRY(check_custom_options(c));
     return find_task(r->own, c);
 }
 

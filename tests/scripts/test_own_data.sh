@@ -72,7 +72,9 @@ cut -d'"' -f2 several/dev.csv | head -n 4 | sed 1s/.*/text/ >several/test.csv
 expect 0 "$CAIRN_BINARY" glue --task custom --model "out several" --data-dir several --text-columns text --max-seq-length 24 --do-predict --output-dir "predict several"
 grep -q "odd" "predict several/predictions_test.tsv" || complain "no label predicted: $(cat "predict several/predictions_test.tsv")"
 expect 1 "${tags[@]}" --multi-label --labels odd,even --do-train --output-dir "out wrong"
-says "several/train.jsonl:1: label 'third' is unknown; expected 'odd', 'even'"
+says "several/train.jsonl:1: label 'third' is unknown; expected 'odd', 'even'. Mend the row, or name all labels"
+expect 2 "${tags[@]}" --task MNLI --do-train --output-dir "out wrong"
+says "--text-columns is an option of --task custom, found --task MNLI"
 expect 2 "${tags[@]}" --multi-label --labels regression --do-train --output-dir "out wrong"
 says "--multi-label and --labels regression"
 
