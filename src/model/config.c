@@ -141,6 +141,11 @@ Status model_config_read(const char *path, ModelConfig *c)
     Buf text = {0};
     *c = (ModelConfig){0};
     if (!file_exists(path) && model_config_named(path, 30522, c)) return OK;
+    if (!file_exists(path) && !strchr(path, '/') && !strchr(path, '.'))
+        return fail(E_USAGE,
+                    "%s: there is no such file or folder, and no size of that name; expected a config.json, or "
+                    "bert-tiny, -mini, -small, -medium, -base or -large",
+                    path);
     if (!file_is_directory(path)) {
         file = mem_strdup(path);
     } else {

@@ -107,7 +107,10 @@ Status start_text(const Config *c, const char *folder, StartText *t)
     if (!t->path && *c->model)
         return fail(E_USAGE, "--model %s has no vocab.txt beside it; give the folder of a model, or --vocab FILE",
                     c->model);
-    if (!t->path) return fail(E_USAGE, "no vocabulary: give --vocab FILE");
+    if (!t->path && folder && !file_is_directory(folder))
+        return fail(E_USAGE, "%s: there is no such folder; expected shards, as `cairn shards` makes them", folder);
+    if (!t->path && folder) return fail(E_USAGE, "no vocabulary: %s holds no vocab.txt; give --vocab FILE", folder);
+    if (!t->path) return fail(E_USAGE, "no vocabulary: give --model DIR, which has one, or --vocab FILE");
     TRY(choose_options(c, folder, &t->options));
     TRY(vocab_read(t->path, signals_stop(), &t->vocab));
     if (folder) TRY(start_check_shards(t, folder));
@@ -151,7 +154,7 @@ Status start_model_sized(const Config *c, const char *vocab_path, int pieces, He
     char *path = *c->model_config ? mem_strdup(c->model_config) : *c->model ? import_find_config(c->model) : NULL;
     if (!path)
         return fail(E_USAGE,
-                    *c->model ? "'%s' has no config.json or bert_config.json beside it; give --model-config FILE"
+                    *c->model ? "--model %s has no config.json or bert_config.json; give --model-config FILE"
                               : "no model%s: give --model DIR (weights), or --model-config FILE for random weights",
                     c->model);
     Status status = OK;

@@ -16,7 +16,9 @@ static Status check_use(const Config *c)
 {
     if (*c->data_dir) return fail(E_USAGE, "--input makes the shards that --data-dir names; give one of the two");
     if (c->do_eval && !c->do_train)
-        return fail(E_USAGE, "--input prepares training; to evaluate alone, give shards as --data-dir");
+        return fail(E_USAGE,
+                    "--input makes shards for training, and --do-eval alone does not train: add --do-train, or "
+                    "evaluate shards that exist, as --data-dir");
     if (*c->eval_dir && c->eval_fraction > 0)
         return fail(E_USAGE, "--eval-fraction holds out what --eval-dir names; give one of the two");
     if (*c->eval_dir && !file_is_directory(c->eval_dir))

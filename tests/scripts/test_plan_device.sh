@@ -112,6 +112,8 @@ expect 2 "$CAIRN_BINARY" plan --device h200 --model-config bert-tiny --memory-bu
 says "a size with its unit"
 expect 2 "$CAIRN_BINARY" plan --device h200 --model-config bert-tiny --recompute half
 expect 2 "$CAIRN_BINARY" plan --device h200 --model-config bert-tiny --recompute every:0
+expect 2 "$CAIRN_BINARY" plan --device h200 --model-config bert-lage
+says "no size of that name; expected a config.json, or bert-tiny"
 expect 2 "$CAIRN_BINARY" plan --device h300 --model-config "$large"
 says "'h300' is unknown; expected h200, h100, a100, b200 or v100"
 finish

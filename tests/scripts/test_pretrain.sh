@@ -294,6 +294,8 @@ expect 0 "$CAIRN_BINARY" pretrain --config pipe --print-config
 cmp .stdout printed.json || complain "a configuration from a pipe is another one"
 expect 2 "$CAIRN_BINARY" pretrain --preset bert-huge-phase1 --print-config
 says "'bert-huge-phase1' is unknown" bert-large phase2
+expect 2 "$CAIRN_BINARY" pretrain --data-dir "no shards"
+says "no shards: there is no such folder"
 run 0 another --preset bert-tiny-phase1 "${small[@]}" --max-steps 2 --predictions 0
 says "--batch-size 16 in place of the preset's: nothing else changes with it"
 whole=(--preset bert-tiny-phase1 --model-config model.json --data-dir masked --max-steps 2 --predictions 0 --dry-run)
