@@ -35,7 +35,9 @@ static Status load_module(Backend *b, const char *name)
     char *symbol = mem_printf("cairn_backend_%s", name);
     TRY_DONE(check_name(name));
     yield_when_waiting();
-    TRY_DONE(module_load("backend", name, BACKEND_ABI, "Build it, set CAIRN_BACKEND_DIR, or use ref", &module));
+    TRY_DONE(module_load("backend", name, BACKEND_ABI,
+                         "Build it, set CAIRN_BACKEND_DIR to its folder, or take another --backend (cpu, ref)",
+                         &module));
     TRY_DONE(module_symbol(module, "backend", name, symbol, (void **)&fill));
     TRY_DONE(fill(b));
 done:

@@ -28,8 +28,8 @@ static char *find_module(const char *name, Buf *looked)
                   {"the program's folder", here},
                   {"the installation's lib", installed}};
     for (size_t i = 0; i < sizeof places / sizeof *places && !found; i++) {
-        buf_printf(looked, "%s%s (%s)", i ? ", " : "", places[i].path ? places[i].path : "not set", places[i].what);
         if (!places[i].path) continue;
+        buf_printf(looked, "%s%s (%s)", looked->len ? ", " : "", places[i].path, places[i].what);
         found = file_join(places[i].path, module);
         if (file_exists(found)) continue;
         free(found);

@@ -128,9 +128,9 @@ Status checkpoint_check_space(const char *directory, uint64_t bytes)
     TRY(file_free_bytes(directory, &available));
     if (available >= bytes) return OK;
     return fail(E_IO,
-                "%s: a checkpoint needs %" PRIu64 " bytes (%.2f GiB), only %" PRIu64
-                " (%.2f GiB) are free there; make room or choose another output folder",
-                directory, bytes, (double)bytes / (1 << 30), available, (double)available / (1 << 30));
+                "%s: a checkpoint needs %" PRIu64 " bytes (%.1f MiB), only %" PRIu64
+                " (%.1f MiB) are free there; make room or choose another output folder",
+                directory, bytes, (double)bytes / (1 << 20), available, (double)available / (1 << 20));
 }
 
 /* ---- The newest good one ---- */

@@ -89,8 +89,9 @@ Status pipeline_grid(const Config *c, PipelineKind kind, int64_t ranks, int laye
     Grid g = {kind, kind == PIPELINE_INTERLEAVED ? (int)c->stage_chunks : pipeline_chunks(kind), layers};
     int64_t stages = c->stages ? c->stages : ranks * per_place(&g, ranks, ranks);
     if (!c->stages && ranks == 1)
-        return fail(E_USAGE, "--pipeline %s on one rank: give the number of stages, as --stages %d --ranks %d",
-                    pipeline_name(kind), kind == PIPELINE_CHIMERA ? 2 : 2 * g.chunks, 2);
+        return fail(E_USAGE, "--pipeline %s on one rank: give the number of stages, as --stages %d, or %s",
+                    pipeline_name(kind), kind == PIPELINE_CHIMERA ? 2 : 2 * g.chunks,
+                    c->command == COMMAND_PLAN ? "--ranks 2" : "start 2 ranks: `cairn launch --ranks 2 -- …`");
     if (g.chunks < pipeline_chunks(kind))
         return fail(E_USAGE, "--stage-chunks %d: interleaved has at least 2 stages on a rank; give --pipeline 1f1b",
                     g.chunks);

@@ -243,7 +243,8 @@ Status ranks_open(const Config *c, Status use, Ranks **ranks)
     TRY_DONE(start_thread(r));
     if (use != OK) (void)fail(use, "%s", wrong);
     TRY_DONE(ranks_all(r, use));
-    log_info("%d ranks on %d host%s (%s)", r->comm->size, r->comm->nodes, r->comm->nodes == 1 ? "" : "s", world.source);
+    log_info("%d ranks on %d host%s (by the variables of %s)", r->comm->size, r->comm->nodes,
+             r->comm->nodes == 1 ? "" : "s", world.source);
     *ranks = r;
 done:
     free(wrong);
