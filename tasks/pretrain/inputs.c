@@ -36,6 +36,37 @@ static Status add_folder(FileList *inputs, const char *dir, bool only_text)
     return inputs->count > before ? OK : fail(E_FORMAT, "%s: no text files in it", dir);
 }
 
+/* Refuses a file that `cairn wiki` must read first. What is no regular file, or cannot be read, is the reader's. */
+static Status check_text(const char *path)
+{
+    static const struct {
+        const char *begin, *what;
+    } others[] = {{"<mediawiki", "a dump of a wiki (XML)"},
+                  {"<?xml", "XML"},
+                  {"BZh", "packed by bz2"},
+                  {"\x1f\x8b", "packed by gz"},
+                  {"\xfd"
+                   "7zXZ",
+                   "packed by xz"},
+                  {"\x28\xb5\x2f\xfd", "packed by zstd"},
+                  {"PK\x03\x04", "packed by zip"}};
+    char head[16] = "";
+    struct stat info;
+    FILE *f = stat(path, &info) == 0 && S_ISREG(info.st_mode) ? fopen(path, "rb") : NULL;
+    if (!f) return OK;
+    size_t n = fread(head, 1, sizeof head - 1, f);
+    fclose(f);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        size_t len = strlen(others[i].begin);
+        if (n >= len && memcmp(head, others[i].begin, len) == 0)
+            return fail(E_FORMAT,
+                        "%s: expected text with a sentence per line, found a file that is %s; `cairn wiki --input %s "
+                        "--output-dir text/` makes text from dumps and texts, plain, bz2 or gz",
+                        path, others[i].what, path);
+    }
+    return OK;
+}
+
 Status inputs_find(FileList *inputs, const char *list, bool only_text)
 {
     Status status = OK;
@@ -47,6 +78,7 @@ Status inputs_find(FileList *inputs, const char *list, bool only_text)
         else
             add_input(inputs, path);
     free(copy);
+    for (int i = 0; i < inputs->count && status == OK; i++) status = check_text(inputs->paths[i]);
     return status;
 }
 

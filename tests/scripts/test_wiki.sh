@@ -14,6 +14,10 @@ if grep -q 'built without expat' <<<"$output"; then echo "skipped: built without
 says "280 articles" "2520 sentences" "9 redirects"
 has_file text/part-00000.txt text/manifest.json
 expect 0 "$CAIRN_BINARY" vocab --input text --size 800 --output vocab.txt
+expect 1 "$CAIRN_BINARY" shards --input "$wiki" --vocab vocab.txt --output-dir "shards of a dump"
+says "found a file that is a dump of a wiki (XML); \`cairn wiki --input"
+expect 1 "$CAIRN_BINARY" vocab --input "$wiki" --output dump.txt
+says "a dump of a wiki"
 has_file vocab.txt
 if grep -q 'xxh' vocab.txt; then complain "the manifest was read as text"; fi
 expect 0 "$CAIRN_BINARY" wiki --input "$wiki" --output-dir text
