@@ -45,12 +45,22 @@ run_cairn() {
     end_if_stopped "between two stages"
 }
 
+# begin FOLDER COMMAND FLAG...: ends the script before anything is removed, where COMMAND refuses the flags, or where
+# another quickstart is running in FOLDER.
+begin() {
+    local folder=$1 cairn_command=$2
+    resolve_config "${@:3}"
+    mkdir -p -- "$folder"
+    exec 9>"$folder/.quickstart"
+    flock --nonblock 9 || die 1 "$folder: another quickstart is running in this folder; wait for its end, or set RESULTS_DIR"
+}
+
 # ---- MNLI, with and without recompute ----
 
 quickstart_mnli() {
     local out=${RESULTS_DIR:-$cairn_root/results}/quickstart sample=$cairn_root/tasks/glue/sample size flags policy
+    begin "$out" glue --task MNLI "$@"
     rm -rf -- "$out/none" "$out/full" "$out/vocab.txt" "$out/loss.svg" "$out/memory.svg"
-    mkdir -p -- "$out"
     if [ -n "${BERT_DIR:-}" ]; then
         flags=(--model "$BERT_DIR" --data-dir "$GLUE_DIR")
     else
@@ -84,8 +94,8 @@ commonest_word() {
 quickstart_pretrain() {
     local out=${RESULTS_DIR:-$cairn_root/results}/quickstart-pretrain sample=$cairn_root/tasks/pretrain/sample text run size
     text=$out/text run=$out/run
+    begin "$out" pretrain "$@"
     rm -rf -- "$text" "$out/vocab.txt" "$out/shards" "$run" "$out/loss.svg" "$out/memory.svg"
-    mkdir -p -- "$out"
     size=$(number "$sample/config.json" vocab_size)
     say "== wiki: a dump to sentences =="
     run_cairn wiki --input "$sample/sample.xml" --output-dir "$text"

@@ -10,6 +10,13 @@ mkdir -p "$out/none" "$out/notes"
 echo old >"$out/none/metrics.jsonl"
 echo mine >"$out/notes/kept"
 
+expect 2 "$scripts/quickstart.sh" --bach-size 3
+says "the nearest is --batch-size"
+has_file "$out/none/metrics.jsonl"
+expect 1 flock "$out/.quickstart" "$scripts/quickstart.sh"
+says "another quickstart is running in this folder"
+has_file "$out/none/metrics.jsonl"
+
 TIMEFORMAT='%R %U %S'
 { time expect 0 "$scripts/quickstart.sh"; } 2>times.txt
 read -r wall user system <times.txt
