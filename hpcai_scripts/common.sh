@@ -253,9 +253,11 @@ same_run() {
         <(grep -E "$options" "$1/run.json" | grep -Ev "$ignored" | sed 's/,$//') >/dev/null
 }
 
-# Moves a finished run with other flags than $config's out of $default_output. run.json is written when a run ends.
+# Moves a finished run with other flags than $config's out of $default_output, where the launcher accepts its flags.
+# run.json is written when a run ends.
 make_room() {
     local n=1
+    ! $multinode || CAIRN_PRINT_CONFIG=true "$cairn" launch "${launch_flags[@]}" >/dev/null || exit
     if [ -z "$default_output" ] || [ ! -e "$default_output/run.json" ] || same_run "$default_output"; then return; fi
     while [ -e "$default_output.$n" ]; do n=$((n + 1)); done
     mv -- "$default_output" "$default_output.$n"

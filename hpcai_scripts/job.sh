@@ -140,6 +140,7 @@ read_flags() {
 # to its exit code, and `forwarded`. Each job of an array has its own results folder, named by index.
 run_job() {
     local script=hpcai_scripts/${RUN_SCRIPT:-run_glue_multinode.sh} name
+    [ -x "$script" ] || die 2 "RUN_SCRIPT: $script is not a script; give the name of one in hpcai_scripts"
     note_signals
     obey_time_limit
     read_flags "$@"

@@ -98,6 +98,8 @@ printf '#!/bin/sh\ncase $* in *%%L*) echo 05:00:00 ;; *) echo RUNNING ;; esac\n'
 printf '#!/bin/sh\necho "$@" >>%q\n' "$work/requeued" >bin/scontrol
 chmod +x bin/squeue bin/scontrol
 job=(env PATH="$work/bin:$PATH" SLURM_JOB_ID=1 SLURM_SUBMIT_DIR="$source_dir" RUN_SCRIPT=run_mlperf.sh bash "$scripts/job.slurm")
+expect 2 "${job[@]/#RUN_SCRIPT=*/RUN_SCRIPT=run_mlperf}"
+says "RUN_SCRIPT: hpcai_scripts/run_mlperf is not a script"
 flags=(--system "$work/toy.sh" --data-dir "$work/data/train" --eval-dir "$work/data/eval" --model-config "$work/model.json"
     --experiments 2 --seed 7 --mlperf-platform queued --mlperf-division open)
 (cat toy.sh && echo SECONDS=18000) >late.sh # as if earlier runs had taken the job's time

@@ -22,6 +22,9 @@ out="my results/MNLI"
 has_file "$out"/{model.safetensors,config.json,vocab.txt,metrics.jsonl,eval_results.json,eval_results.txt,report.html}
 [ "$(losses "$out" | wc -l)" -eq 6 ] || complain "metrics.jsonl has not 6 steps"
 
+expect 2 "$scripts/run_glue_multinode.sh" --ranks two --task MNLI --batch-size 48 "${small[@]}"
+says "--ranks is 'two'; expected a whole number"
+has_file "$out/run.json"
 expect 0 "$scripts/run_glue.sh" --task MNLI --recompute half-attention --batch-size 48 "${small[@]}"
 says "$out.1"
 [ "$(losses "$out.1" | wc -l)" -eq 6 ] || complain "the baseline was lost"
