@@ -99,6 +99,8 @@ static Status list_runs(const Config *c, const char *output)
 {
     Runs r;
     Buf out = {0};
+    if (!file_is_directory(c->snapshot_dir))
+        return fail(E_USAGE, "--snapshot-dir %s: there is no such folder", c->snapshot_dir);
     TRY(runs_find(c->snapshot_dir, output, &r));
     for (int i = 0; i < r.count; i++) put_run(&r, &r.runs[i], &out);
     if (r.count == 0) buf_printf(&out, "no snapshots in %s\n", c->snapshot_dir);
