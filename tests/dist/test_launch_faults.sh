@@ -186,6 +186,16 @@ ended 77 15
 says "of 3 ranks these did not come: 1" "rank 1 on localhost was killed by SIGKILL, having not ended in time"
 unset CAIRN_TEST_SAVED_GRACE
 
+# ---- a rank that is stopped while it waits for the others, which do not notice: all stop ----
+FREEZES=0 begin --rendezvous "file:$work/run" --connect-timeout 60s -- "${glue[@]}" --max-steps 2 --output-dir alone
+# shellcheck disable=SC2317 # by wait_until
+handles() { [ -s pids/rank0 ] && [ -s pids/rank1 ] && grep -q '^SigCgt:.*4a03$' "/proc/$(cat pids/rank1)/status"; }
+wait_until 20 handles || complain "rank 1 does not handle signals"
+kill -TERM "$(cat pids/rank1)"
+wait_until 20 gone "$(cat pids/rank1)"
+kill -CONT "$(cat pids/rank0)"
+ended 75 20
+
 # ---- a frozen agent ----
 begin --peer-timeout 2s -- "${glue[@]}" --max-steps 100000 --output-dir agent
 wait_until 60 under_way agent || complain "the run does not begin: $(cat launch.out)"
