@@ -209,7 +209,7 @@ static void run_with_kills(Fixture *f, const char *out)
 static void test_killed_runs_end_the_same(void **state)
 {
     Fixture *f = *state;
-    for (int run = 0; f->kills < testing_rounds(60, 200) || (f->inside_saves == 0 && run < 40); run++) {
+    for (int run = 0; f->kills < testing_rounds(30, 200) || (f->inside_saves == 0 && run < 40); run++) {
         char out[32];
         snprintf(out, sizeof out, "killed%d", run);
         run_with_kills(f, out);
