@@ -70,7 +70,7 @@ static Status add_axis(Sweep *s, const char *word)
     char *list = mem_strdup(equals + 1);
     Status status = add_values(a, list);
     free(list);
-    return status;
+    return status != OK && *s->c->seeds ? status_context(status, "--seeds %s", s->c->seeds) : status;
 }
 
 static Status read_axes(Sweep *s)

@@ -77,7 +77,10 @@ static Status open_input(const Run *r)
                         .plain_lines = !*r->c->text_columns,
                         .stop = signals_stop()};
     if (p->to_file) TRY(check_output(r->c));
-    TRY(records_open(&p->records, *r->c->input ? r->c->input : "-", &o));
+    Status status = records_open(&p->records, *r->c->input ? r->c->input : "-", &o);
+    if (status == E_FORMAT && !*r->c->text_columns)
+        status = status_context(status, "without --text-columns texts are in a column '%s'", l->a);
+    TRY(status);
     return p->to_file ? file_writer_open(&p->writer, r->c->output) : OK;
 }
 

@@ -52,6 +52,9 @@ expect 2 "$CAIRN_BINARY" predict --input data/train.csv
 says --model
 expect 1 "${predict[@]}" --text-columns nothing --input data/train.csv
 says "data/train.csv:1: expected a column named 'nothing' in the header, found 'text', 'other', 'label'"
+printf 'body\nhello\n' >unnamed.csv
+expect 1 "${predict[@]}" --input unnamed.csv
+says "error: without --text-columns texts are in a column 'text': unnamed.csv:1: expected a column named 'text'"
 printf '{"text": "a film"}\n{"txt": "a film"}\n' >bad.jsonl
 expect 1 "${predict[@]}" --input bad.jsonl --output bad.out
 says "bad.jsonl:2: expected a key 'text', found 'txt'"

@@ -114,6 +114,8 @@ fi
 expect 0 "$CAIRN_BINARY" "${run[@]}" --seeds 4,5 --output-dir seeds
 says "2 done" " ± "
 has_file seeds/seed=4/run.json seeds/seed=5/run.json
+expect 2 "$CAIRN_BINARY" "${run[@]}" --seeds 5-1 --output-dir seeds
+says "error: --seeds 5-1: "
 # A varied flag takes the place of the command's own, which is said.
 expect 0 "$CAIRN_BINARY" "${run[@]}" --seeds 4,5 --seed 3 --output-dir seeds
 says "warning: --seed of the command is without effect: the sweep varies it" "0 to make, 2 finished before"
