@@ -181,9 +181,9 @@ static Status run_once(Launch *l, Outcome *o)
     if (status == OK) {
         watch_ranks(l);
         outcome_find(l, o);
-        faults_add(l, o);
+        if (l->output_dir) faults_add(l, o);
         outcome_name_all(l, o);
-        if (o->again) find_excluded(l);
+        if (o->again && l->output_dir) find_excluded(l);
         if (*l->fleet.failure) status = fail(E_FAIL, "%s", l->fleet.failure);
     }
     end_start(l);
@@ -271,7 +271,7 @@ static Status check_command(Launch *l)
     free(words);
     TRY(status_context(status, "the command behind --"));
     l->max_time = command.max_time;
-    l->output_dir = mem_strdup(command.output_dir);
+    if (config_option_of(OPTION_output_dir, command.command)) l->output_dir = mem_strdup(command.output_dir);
     ConfigSource own = command.source[OPTION_peer_timeout];
     if (own == FROM_FLAG || own > c->source[OPTION_peer_timeout]) l->peer_timeout = command.peer_timeout;
     bool itself = command.command == COMMAND_LAUNCH;

@@ -118,7 +118,7 @@ typedef struct {
     double killed_at;                                /* with `killed` */
     bool terminated, killed, under_grid_engine;
     double peer_timeout;    /* the ranks' */
-    char *output_dir;       /* the command's */
+    char *output_dir;       /* the command's; NULL: it has none */
     double begun, max_time; /* the command's --max-time, which counts from the first start; 0: none */
     double time_left;       /* the rest of it at this start, the same for all ranks */
     Faults faults;

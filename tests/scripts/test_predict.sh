@@ -52,6 +52,9 @@ expect 2 "$CAIRN_BINARY" predict --input data/train.csv
 says --model
 expect 1 "${predict[@]}" --text-columns nothing --input data/train.csv
 says "data/train.csv:1: expected a column named 'nothing' in the header, found 'text', 'other', 'label'"
+mkdir results # of a training run: predict has no run there whose faults would count
+expect 1 "$CAIRN_BINARY" launch --ranks 2 -- "${predict[@]:1}" --text-columns nothing --input data/train.csv
+[ -z "$(ls results)" ] || complain "launch wrote into results: $(ls results)"
 printf 'body\nhello\n' >unnamed.csv
 expect 1 "${predict[@]}" --input unnamed.csv
 says "error: without --text-columns texts are in a column 'text': unnamed.csv:1: expected a column named 'text'"
