@@ -66,6 +66,15 @@ void launch_take_signals(Launch *l)
 
 /* ---- watching ---- */
 
+/* True: several ranks, and all of them are silent. Their host may be cut off from the others, but not from the
+   launcher; then they will notice. */
+static bool may_be_cut_off(const Fleet *f, const Remote *host)
+{
+    int silent = 0;
+    for (int i = 0; i < host->n_ranks; i++) silent += f->ranks[host->first_rank + i].frozen;
+    return silent > 1 && silent == host->n_ranks;
+}
+
 /* How long ranks that still run may go on after the others' ends: INFINITY, unless all of them are frozen. A rank that
    reported a loss was alive then, and may be saving, unless survivors say that it is silent. It gets more time where
    they have not saved, for it may go on and save. */
@@ -82,9 +91,15 @@ static double patience_left(Launch *l)
         Rank *r = &f->ranks[i];
         bool survived = store_server_lost(l->store, i, &silent) >= 0;
         r->frozen = survived ? store_server_frozen(l->store, i) : r->frozen || store_server_silent(l->store, i);
-        if (r->ended || fleet_host_of(f, i)->lost) continue;
+    }
+    for (int i = 0; i < f->n_ranks; i++) {
+        const Rank *r = &f->ranks[i];
+        const Remote *host = fleet_host_of(f, i);
+        if (r->ended || host->lost) continue;
         if (!r->frozen) return INFINITY;
-        if (survived && !store_server_saved(l->store)) patience = test_seconds("SAVED_GRACE", SAVED_GRACE_S);
+        if (may_be_cut_off(f, host)) patience = fmax(patience, l->peer_timeout + NOTICE_MORE_S);
+        if (store_server_lost(l->store, i, &silent) >= 0 && !store_server_saved(l->store))
+            patience = fmax(patience, test_seconds("SAVED_GRACE", SAVED_GRACE_S));
     }
     return patience;
 }
