@@ -20,7 +20,7 @@ wait
 END2
 cat >bin/cairn <<'END2'
 #!/usr/bin/env bash
-[ "$1" = glue ] || exit 0
+[ "$1$CAIRN_PRINT_CONFIG" = glue ] || exit 0
 trap 'kill $!; exit 75' TERM
 echo $$ >>"$WORK/pids"
 sleep 1000 &
