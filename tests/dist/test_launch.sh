@@ -25,6 +25,12 @@ echo "rank $RANK begins"
 echo $$ >"$WORK/pids/rank$RANK.$start"
 case $mine in
 deaf | wait) while :; do sleep 0.1; done ;;
+slow) # saves for 3 s or more
+    last=1000
+    trap 'note TERM' TERM
+    trap 'note USR2; last=$((SECONDS + 4))' USR2
+    while [ $SECONDS -lt $last ]; do sleep 0.1; done
+    exit 75 ;;
 kill) all_begun && kill -9 $$ ;;
 segv) ulimit -c 0; kill -SEGV $$ ;;
 error) all_begun && echo "error: rank $RANK cannot" >&2; exit 1 ;;
@@ -141,6 +147,10 @@ for name in TERM INT USR1 USR2; do
     done
     all_gone pids/*
 done
+begin '0:wait 1:slow' 2 # rank 0 ends long before rank 1
+kill -s USR2 "$launcher"
+ended 75
+[ "$(tr '\n' ' ' <signals/rank1)" = "USR2 " ] || complain "a rank that saves got $(tr '\n' ' ' <signals/rank1)"
 begin all:wait 2 --max-restarts 3
 kill -s HUP "$launcher" # the terminal is gone
 ended 75
