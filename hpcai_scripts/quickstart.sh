@@ -52,7 +52,8 @@ begin() {
     resolve_config "${@:3}"
     mkdir -p -- "$folder"
     exec 9>"$folder/.quickstart"
-    flock --nonblock 9 || die 1 "$folder: another quickstart is running in this folder; wait for its end, or set RESULTS_DIR"
+    flock --nonblock 9 || [ $? -ne 1 ] || # 1: it is taken; else there are no locks here, as flock says
+        die 1 "$folder: another quickstart is running in this folder; wait for its end, or set RESULTS_DIR"
 }
 
 # ---- MNLI, with and without recompute ----
