@@ -40,16 +40,18 @@ static Status add_folder(FileList *inputs, const char *dir, bool only_text)
 static Status check_text(const char *path)
 {
     static const struct {
-        const char *begin, *what;
-    } others[] = {{"<mediawiki", "a dump of a wiki (XML)"},
-                  {"<?xml", "XML"},
-                  {"BZh", "packed by bz2"},
-                  {"\x1f\x8b", "packed by gz"},
-                  {"\xfd"
+        size_t at;
+        const char *bytes, *what;
+    } others[] = {{0, "<mediawiki", "a dump of a wiki (XML)"},
+                  {0, "<?xml version", "XML"},
+                  {4, "1AY&SY", "packed by bz2"}, /* behind BZh and a digit, as which a text may begin, too */
+                  {0, "\x1f\x8b", "packed by gz"},
+                  {0,
+                   "\xfd"
                    "7zXZ",
                    "packed by xz"},
-                  {"\x28\xb5\x2f\xfd", "packed by zstd"},
-                  {"PK\x03\x04", "packed by zip"}};
+                  {0, "\x28\xb5\x2f\xfd", "packed by zstd"},
+                  {0, "PK\x03\x04", "packed by zip"}};
     char head[16] = "";
     struct stat info;
     FILE *f = stat(path, &info) == 0 && S_ISREG(info.st_mode) ? fopen(path, "rb") : NULL;
@@ -57,8 +59,8 @@ static Status check_text(const char *path)
     size_t n = fread(head, 1, sizeof head - 1, f);
     fclose(f);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        size_t len = strlen(others[i].begin);
-        if (n >= len && memcmp(head, others[i].begin, len) == 0)
+        size_t at = others[i].at, len = strlen(others[i].bytes);
+        if (n >= at + len && memcmp(head + at, others[i].bytes, len) == 0)
             return fail(E_FORMAT,
                         "%s: expected text with a sentence per line, found a file that is %s; `cairn wiki --input %s "
                         "--output-dir text/` makes text from dumps and texts, plain, bz2 or gz",

@@ -18,6 +18,13 @@ expect 1 "$CAIRN_BINARY" shards --input "$wiki" --vocab vocab.txt --output-dir "
 says "found a file that is a dump of a wiki (XML); \`cairn wiki --input"
 expect 1 "$CAIRN_BINARY" vocab --input "$wiki" --output dump.txt
 says "a dump of a wiki"
+printf 'BZh91AY&SY' >packed.txt
+expect 1 "$CAIRN_BINARY" vocab --input packed.txt --output dump.txt
+says "packed by bz2"
+printf 'BZhe is a name.\n<?xml is no XML.\n' >begins.txt # no dump, nor packed
+expect 0 "$CAIRN_BINARY" vocab --input begins.txt --size 100 --output dump.txt
+printf '<?xml begins XML.\n' >begins.txt
+expect 0 "$CAIRN_BINARY" vocab --input begins.txt --size 100 --output dump.txt
 has_file vocab.txt
 if grep -q 'xxh' vocab.txt; then complain "the manifest was read as text"; fi
 expect 0 "$CAIRN_BINARY" wiki --input "$wiki" --output-dir text
