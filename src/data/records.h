@@ -31,6 +31,7 @@ typedef struct {
     int without_header; /* 0: header; > 0: so many columns; RECORDS_AS_FIRST: as many as the first row */
     bool short_rows;    /* rows with too few columns are returned too, see Record */
     bool plain_lines;   /* content that is neither JSON nor a header with the wanted columns is RECORDS_LINES */
+    const char *advice; /* follows the message of a column or key that is missing; may be NULL */
     const volatile sig_atomic_t *stop; /* as signals_stop: ends a wait for a pipe with E_STOPPED; may be NULL */
 } RecordsOptions;
 

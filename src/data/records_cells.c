@@ -162,9 +162,9 @@ static Status missing_column(const Records *r, char *const *names, int64_t n, co
     for (int64_t i = 0; i < n && i < 24; i++)
         buf_printf(&list, "%s'%s'", i ? ", " : "", record_shown((RecordText){names[i], strlen(names[i])}).text);
     if (n > 24) buf_puts(&list, ", …");
-    Status status =
-        fail(E_FORMAT, "%s:%lld: expected a column named '%s' in the header, found %s%s", r->name,
-             (long long)r->raw_line, wanted, list.data ? list.data : "nothing", n == 1 ? record_hint(r) : "");
+    Status status = fail(E_FORMAT, "%s:%lld: expected a column named '%s' in the header, found %s%s%s", r->name,
+                         (long long)r->raw_line, wanted, list.data ? list.data : "nothing",
+                         n == 1 ? record_hint(r) : "", r->o.advice ? r->o.advice : "");
     buf_free(&list);
     return status;
 }
@@ -250,8 +250,8 @@ static Status missing_key(const Records *r, const Json *object, const char *key)
     int n = 0;
     for (void *it = js_first(object); it && n < 24; it = js_next(object, it))
         buf_printf(&list, "%s'%s'", n++ ? ", " : "", record_shown((RecordText){js_key(it), strlen(js_key(it))}).text);
-    Status status = fail(E_FORMAT, "%s:%lld: expected a key '%s', found %s", r->name, (long long)r->raw_line, key,
-                         n ? list.data : "none");
+    Status status = fail(E_FORMAT, "%s:%lld: expected a key '%s', found %s%s", r->name, (long long)r->raw_line, key,
+                         n ? list.data : "none", r->o.advice ? r->o.advice : "");
     buf_free(&list);
     return status;
 }

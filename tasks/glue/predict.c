@@ -75,12 +75,10 @@ static Status open_input(const Run *r)
                         .n = l->b ? 2 : 1,
                         .without_header = l->columns,
                         .plain_lines = !*r->c->text_columns,
+                        .advice = *r->c->text_columns ? NULL : "; name the columns of texts by --text-columns",
                         .stop = signals_stop()};
     if (p->to_file) TRY(check_output(r->c));
-    Status status = records_open(&p->records, *r->c->input ? r->c->input : "-", &o);
-    if (status == E_FORMAT && !*r->c->text_columns)
-        status = status_context(status, "without --text-columns texts are in a column '%s'", l->a);
-    TRY(status);
+    TRY(records_open(&p->records, *r->c->input ? r->c->input : "-", &o));
     return p->to_file ? file_writer_open(&p->writer, r->c->output) : OK;
 }
 

@@ -57,10 +57,13 @@ expect 1 "$CAIRN_BINARY" launch --ranks 2 -- "${predict[@]:1}" --text-columns no
 [ -z "$(ls results)" ] || complain "launch wrote into results: $(ls results)"
 printf 'body\nhello\n' >unnamed.csv
 expect 1 "${predict[@]}" --input unnamed.csv
-says "error: without --text-columns texts are in a column 'text': unnamed.csv:1: expected a column named 'text'"
+says "error: unnamed.csv:1: expected a column named 'text' in the header, found 'body'; name the columns of texts by --text-columns"
+: >empty.csv
+expect 1 "${predict[@]}" --input empty.csv
+says "error: empty.csv: the file is empty"
 printf '{"text": "a film"}\n{"txt": "a film"}\n' >bad.jsonl
 expect 1 "${predict[@]}" --input bad.jsonl --output bad.out
-says "bad.jsonl:2: expected a key 'text', found 'txt'"
+says "bad.jsonl:2: expected a key 'text', found 'txt'; name the columns of texts by --text-columns"
 [ ! -e bad.out ] || complain "a failed command left its output"
 expect 2 "${predict[@]}" --input rows.csv --output ./rows.csv
 says "--output ./rows.csv is the input"
