@@ -135,7 +135,7 @@ for base in site.getsitepackages() + [site.getusersitepackages()]:
     library cuBLASLt libcublasLt.so.13 cublasLt.h CUBLAS_VER_MAJOR CUBLAS_VER_MINOR CUBLAS_VER_PATCH
     library cuDNN libcudnn.so.9 cudnn.h CUDNN_MAJOR CUDNN_MINOR CUDNN_PATCHLEVEL
     library NCCL libnccl.so.2 nccl.h NCCL_MAJOR NCCL_MINOR NCCL_PATCH
-    export LD_LIBRARY_PATH CPATH CMAKE_INCLUDE_PATH=$CPATH CMAKE_LIBRARY_PATH=$LD_LIBRARY_PATH
+    export LD_LIBRARY_PATH CPATH CMAKE_INCLUDE_PATH=${CPATH:-} CMAKE_LIBRARY_PATH=${LD_LIBRARY_PATH:-}
 }
 PATH=$PATH:/usr/local/cuda/bin:/usr/sbin:/sbin # ldconfig
 

@@ -98,7 +98,7 @@ says "bench_step: nosuch: "
     complain "a failing policy: $(cat failing.jsonl)"
 
 # As on a GPU, with stand-ins for nvidia-smi, bench_step and Python: what crashes or fails loses no line before it, and
-# stops nothing after it; a GPU that hides its memory has no figure of it.
+# stops nothing after it; a GPU that hides its memory has no figure of it. Libraries are where every program finds them.
 mkdir bin stand
 cat >bin/nvidia-smi <<'END'
 #!/bin/sh
@@ -118,13 +118,14 @@ done
 echo "{\"kind\": \"step\", \"case\": \"$name\", \"policy\": \"none\"}" >>"$json"
 [ "$name" != large-128 ] || kill -SEGV $$
 END
+printf '#!/bin/sh\nfor name in cublasLt.so.13 cudnn.so.9 nccl.so.2; do echo "lib$name (libc6,x86-64) => /usr/lib/lib$name"; done\n' >bin/ldconfig
 printf '#!/bin/sh\n[ "$1" = -c ]\n' >bin/python # imports what it is told to, and can measure nothing
 cp stand/bench_step stand/cairn
 touch stand/cairn_cuda.so
 chmod +x bin/* stand/bench_step stand/cairn
-expect 1 env PATH="$work/bin:$PATH" "$gpu" --build stand --results stood --part ours --part peer --part report \
+expect 1 env -u LD_LIBRARY_PATH -u CPATH PATH="$work/bin:$PATH" "$gpu" --build stand --results stood --part ours --part peer --part report \
     --case large-128 --case large-512 --python "$work/bin/python"
-says "large-128 (exit code 139)" "FAILED: large-512, plain" "FAILED: large-128, compile"
+says "library /usr/lib/libnccl.so.2" "large-128 (exit code 139)" "FAILED: large-512, plain" "FAILED: large-128, compile"
 stood=stood/gpu-nvidia-h100-80gb-hbm3-ours.jsonl
 [ "$(sed -n 's/.*"kind": "\([a-z]*\)", "case": "\([a-z0-9-]*\)".*/\1 \2/p' "$stood" | tr '\n' ,)" = "step large-128,failed large-128,step large-512," ] ||
     complain "a crash: $(cat "$stood")"
