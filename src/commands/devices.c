@@ -102,19 +102,20 @@ static bool attention_is_whole(const OpCall *call)
 }
 
 /* Kernels that the cuda backend launches for a call. */
-static int kernels_of(const OpCall *call, const RowCounts *rows)
+static int kernels_of(const GpuRates *gpu, const OpCall *call, const RowCounts *rows)
 {
     enum { MLM_CHUNK = 1024, SWEEP_SIDE = 64 }; /* rows */
     int64_t chunks;
-    int passes;
+    bool whole;
     switch (call->op) {
     case OP_LINEAR_WGRAD: /* the product, db's parts, their sum */
         return operand_present(OUT(call, LINEAR_WGRAD, db)) ? 3 : 1;
     case OP_GELU_BWD: /* the rows, the sum of db's parts */
         return operand_present(OUT(call, GELU_BWD, db)) ? 2 : 1;
     case OP_ATTENTION_BWD: /* dq; dk and dv; db's parts, unless one kernel leaves them, and their sum */
-        passes = attention_is_whole(call) ? 1 : 2;
-        return operand_present(OUT(call, ATTENTION_BWD, db)) ? 2 * passes : passes;
+        whole = gpu->attention_is_whole(call);
+        if (!operand_present(OUT(call, ATTENTION_BWD, db))) return whole ? 1 : 2;
+        return !whole ? 4 : gpu->whole_leaves_sums ? 2 : 3;
     case OP_ADDNORM_BWD: /* the rows, the sum of the parts of γ, β and db */
     case OP_LAMB:
     case OP_GRAD_NORM:

@@ -112,7 +112,7 @@ double plan_call_cost(const OpCall *call, const RowCounts *rows, double seq_len,
         *bound = cost->bytes / link > rates->overhead ? BOUND_LINK : BOUND_OVERHEAD;
         return cost->bytes / link + rates->overhead;
     }
-    double overhead = rates->overhead * (rates->gpu ? rates->gpu->kernels(call, rows) : 1);
+    double overhead = rates->overhead * (rates->gpu ? rates->gpu->kernels(rates->gpu, call, rows) : 1);
     if (call->op == OP_CURVATURE) overhead /= (double)call->attr.curvature.interval;
     double products = product_seconds(call, rows, cost, seq_len, rates);
     if (is_whole_attention(call, rates) && rates->gpu->whole_leaves_sums) cost->pass_bytes = 0;

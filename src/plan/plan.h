@@ -270,7 +270,8 @@ Status plan_verify_slots(const Plan *p);
 /* ---- cost ---- */
 
 /* Corrections of a roofline for GPUs; the rows of commands/devices.c give the reasons. */
-typedef struct {
+typedef struct GpuRates GpuRates;
+struct GpuRates {
     double attention_dropout; /* attention's forward rate with dropout, as a share of that without */
     double attention_whole;   /* its backward rate in one kernel, as a share of that in two */
     double norm_bytes;        /* memory traffic of LayerNorms, per second */
@@ -281,10 +282,11 @@ typedef struct {
     double sort_seconds;      /* EMBED_BWD's sort, a chain of dependent rounds */
     double f32_flops;         /* of products in fp32 */
     double sweep_seconds;     /* INVERT's pivots, a chain of dependent rounds: of each row */
-    int (*kernels)(const OpCall *call, const RowCounts *rows); /* launched for a call; each takes `overhead` */
-    bool (*attention_is_whole)(const OpCall *call);            /* a backward in one kernel */
-    bool whole_leaves_sums;                                    /* that kernel makes the sums for db, too */
-} GpuRates;
+    bool (*attention_is_whole)(const OpCall *call); /* a backward in one kernel */
+    bool whole_leaves_sums;                         /* that kernel makes the sums for db, too */
+    /* launched for a call; each takes `overhead` */
+    int (*kernels)(const GpuRates *gpu, const OpCall *call, const RowCounts *rows);
+};
 
 /* A roofline: a machine's rates. */
 typedef struct {
