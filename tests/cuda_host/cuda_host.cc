@@ -379,7 +379,7 @@ void __syncthreads(CudaHostPlace at)
     self->at = at;
     if (++now.barrier == now.n) {
         now.barrier = 0;
-        shared_barrier();
+        shared_barrier(now.n);
         for (int i = 0; i < now.n; i++) {
             if (!same(threads[i].at, at))
                 cuda_host_fault(at,

@@ -191,7 +191,7 @@ void cuda_host_copies_publish()
     Copies *c = copies_of_thread();
     for (size_t i : c->landed) unpublished[i] = 0;
     c->landed.clear();
-    shared_publish();
+    shared_publish(cuda_host_thread());
 }
 
 bool cuda_host_copy_is_private(const void *p) { return unpublished[shared_offset(p) / 16] == shared_block(); }

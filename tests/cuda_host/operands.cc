@@ -34,7 +34,8 @@ uint16_t operand_bits(const OperandTile &tile, bool turned, unsigned i, unsigned
                         tile.products, address, tile.products);
     uint16_t bits;
     if (!shared_is_published(p, sizeof bits))
-        cuda_host_fault(at, "%s: the bytes at shared address %u were written, but no thread has published (%s_publish)",
+        cuda_host_fault(at,
+                        "%s: the bytes at shared address %u were written, but not all threads published (%s_publish)",
                         tile.products, address, tile.products);
     memcpy(&bits, p, sizeof bits);
     return bits;

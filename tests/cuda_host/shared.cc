@@ -1,5 +1,6 @@
 #include "cuda_host/shared.h"
 
+#include <bitset>
 #include <cinttypes>
 #include <cstdio>
 
@@ -9,7 +10,7 @@
 namespace
 {
 constexpr size_t guard = 64;
-constexpr int max_arrays = 256;
+constexpr int max_arrays = 256, max_threads = 1024;
 constexpr unsigned char unset = 0xff; /* NaN in every type */
 
 struct Array {
@@ -20,7 +21,7 @@ struct Array {
 /* Memory for every array of a block with its guard and its alignment. */
 alignas(1024) unsigned char memory[shared_limit + max_arrays * (guard + 256)];
 unsigned char published[sizeof memory]; /* as products see it */
-bool publishing;                        /* since the last barrier */
+std::bitset<max_threads> publishers;    /* since the last barrier */
 Array arrays[max_arrays];
 int n_arrays;
 size_t used, next; /* bytes of arrays; the first offset behind them and their guards */
@@ -51,19 +52,20 @@ void shared_begin(size_t dynamic)
     block++;
     n_arrays = 0;
     used = next = 0;
-    publishing = false;
+    publishers.reset();
     add("of the launch", dynamic, 16);
 }
 
 uint64_t shared_block() { return block; }
 
-void shared_publish() { publishing = true; }
+void shared_publish(int thread) { publishers.set(static_cast<size_t>(thread)); }
 
-void shared_barrier()
+void shared_barrier(int threads)
 {
-    for (int i = 0; publishing && i < n_arrays; i++)
+    bool all = publishers.count() == static_cast<size_t>(threads);
+    for (int i = 0; all && i < n_arrays; i++)
         memcpy(published + arrays[i].offset, memory + arrays[i].offset, arrays[i].bytes);
-    publishing = false;
+    publishers.reset();
 }
 
 bool shared_is_published(const void *p, size_t bytes) { return memcmp(published + shared_offset(p), p, bytes) == 0; }

@@ -12,10 +12,10 @@ void shared_begin(size_t dynamic); /* a new block without arrays */
 std::string shared_end();          /* "", or the array that was overrun */
 uint64_t shared_block();           /* counts blocks; never 0 in one */
 
-/* What products of tensor cores see: bytes as they were when the block passed its last barrier that some thread had
-   published for. */
-void shared_publish();
-void shared_barrier(); /* the block passes one */
+/* What products of tensor cores see: bytes as they were when the block passed the last barrier for which all its
+   threads had published. */
+void shared_publish(int thread);
+void shared_barrier(int threads); /* the block, of so many, passes one */
 bool shared_is_published(const void *p, size_t bytes);
 
 /* A place as the hardware counts it, from the beginning of the block's shared memory. */

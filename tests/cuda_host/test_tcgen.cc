@@ -55,7 +55,8 @@ enum {
     FREED_BY_ANOTHER,
     NOT_WAITED_FOR,
     MISPLACED,
-    OVERWRITTEN
+    OVERWRITTEN,
+    PUBLISHED_BY_ANOTHER
 };
 
 /* x (128, 64) = a·bᵀ, then y = round(x)·c, as attention does it; and, as its backward does, z = (b, c)ᵀ·a, of 64 rows
@@ -76,6 +77,11 @@ template <typename T> __global__ static void chain_kernel(const T *a, const T *b
     tcgen_before_sync();
     __syncthreads();
     tcgen_after_sync();
+    if (wrong == PUBLISHED_BY_ANOTHER) {
+        if (thread == 64) right[0] = from_float<T>(100); /* b[0][0] */
+        if (thread == 0) tcgen_publish();
+        __syncthreads();
+    }
 
     uint32_t x = *tensor, y = x + side, own = tcgen_own(x, wrong == OTHER_LANES ? warp + 1 : warp);
     if (thread == 64) {
@@ -189,7 +195,8 @@ static void test_faults(void **state)
         {FREED_BY_ANOTHER, "warp 1 allocated these columns", nullptr},
         {NOT_WAITED_FOR, "with these columns was not waited for", nullptr},
         {MISPLACED, "512 bytes behind a multiple of 1024", nullptr},
-        {OVERWRITTEN, "were written, but no thread has published (tcgen_publish)", nullptr},
+        {OVERWRITTEN, "were written, but not all threads published (tcgen_publish)", nullptr},
+        {PUBLISHED_BY_ANOTHER, "were written, but not all threads published (tcgen_publish)", nullptr},
     };
     for (const auto &fault : faults) {
         assert_status(run(&m, fault.wrong), E_FAIL);

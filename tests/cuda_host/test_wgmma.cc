@@ -14,7 +14,18 @@ static void test_descriptor(void **state)
 
 /* ---- products ---- */
 
-enum { QUIET, NO_FENCE, NO_PUBLISH, NO_COMMIT, TOUCHED, READ_EARLY, ONE_WARP_LESS, MISPLACED, OVERWRITTEN };
+enum {
+    QUIET,
+    NO_FENCE,
+    NO_PUBLISH,
+    NO_COMMIT,
+    TOUCHED,
+    READ_EARLY,
+    ONE_WARP_LESS,
+    MISPLACED,
+    OVERWRITTEN,
+    PUBLISHED_BY_ANOTHER
+};
 
 /* x (64, 64) = a·bᵀ, then y = round(x)·c, by the warpgroup `which` of the block, as attention does it; and, as its
    backward does, z = aᵀ·c, and a·bᵀ once more in halves of 32 columns. */
@@ -28,6 +39,11 @@ __global__ static void chain_kernel(const T *a, const T *b, const T *c, float *o
     chain_copy<side>(tiles, a, b, c);
     if (wrong != NO_PUBLISH) wgmma_publish();
     __syncthreads();
+    if (wrong == PUBLISHED_BY_ANOTHER) {
+        if (thread == 64) tiles[side * side] = from_float<T>(100); /* b[0][0] */
+        if (thread == 0) wgmma_publish();
+        __syncthreads();
+    }
     if (warp / 4 != which || (wrong == ONE_WARP_LESS && warp % 4 == 2)) return;
 
     float x[32], y[32] = {};
@@ -111,7 +127,8 @@ static void test_faults(void **state)
         {TOUCHED, "changed its d before wgmma_wait"},
         {ONE_WARP_LESS, "for warp 2 of its warpgroup, which has ended"},
         {MISPLACED, "512 bytes behind a multiple of 1024"},
-        {OVERWRITTEN, "were written, but no thread has published (wgmma_publish)"},
+        {OVERWRITTEN, "were written, but not all threads published (wgmma_publish)"},
+        {PUBLISHED_BY_ANOTHER, "were written, but not all threads published (wgmma_publish)"},
     };
     for (const auto &fault : faults) {
         assert_status(run(&m, 1, 0, fault.wrong), E_FAIL);
