@@ -34,7 +34,7 @@ static char *path_of(const FileStore *f, const char *name)
     return b.data;
 }
 
-enum { MOST_TRIES = 100 }; /* to make the folder of a job, which ranks that leave remove when it is empty */
+enum { MOST_TRIES = 1000 }; /* to make the folder of a job, which ranks that leave remove when it is empty */
 
 /* E_PEER: the folder is missing, because rank 0 has left a meeting that failed. */
 static Status lost_or_failed(void) { return errno == ENOENT ? E_PEER : E_IO; }

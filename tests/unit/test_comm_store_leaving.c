@@ -29,7 +29,7 @@ static void test_removed(void **state)
     atomic_store(&removing, true);
     assert_int_equal(pthread_create(&thread, NULL, remove_again_and_again, run), 0);
     double end = clock_monotonic() + 60;
-    for (int i = 0; i < 4000 || (lost == 0 && clock_monotonic() < end); i++) {
+    for (int i = 0; i < 1000 || (lost == 0 && clock_monotonic() < end); i++) {
         Status status = kind->set(self, "run/joined-1", "x", 1);
         if (status != OK) assert_status(status, E_PEER), lost++;
         assert_ok(kind->get(self, "run/joined-1", 0, &data, &size));
@@ -44,7 +44,10 @@ static void test_removed(void **state)
 
 static void *leave_again_and_again(void *folder)
 {
-    while (atomic_load(&removing)) rmdir(folder);
+    while (atomic_load(&removing)) {
+        rmdir(folder);
+        usleep(1); /* or a rank that is slow, as under a sanitizer, never has its turn */
+    }
     return NULL;
 }
 
@@ -57,7 +60,7 @@ static void test_emptied(void **state)
     char *folder = mem_printf("%s/cairn-%016d", (char *)*state, 0), *hello = mem_printf("%s/hello-1", folder);
     atomic_store(&removing, true);
     assert_int_equal(pthread_create(&thread, NULL, leave_again_and_again, folder), 0);
-    for (int i = 0; i < 4000; i++) {
+    for (int i = 0; i < 1000; i++) {
         assert_ok(store_file_open(*state, (Hash128){0}, false, &kind, &self));
         assert_ok(kind->set(self, "hello-1", "x", 1));
         assert_int_equal(unlink(hello), 0);
