@@ -208,7 +208,8 @@ template <typename T, int D> static Status attention_bwd_launch(const Attention<
     return CUDA_LAUNCH((attention_dkv_kernel<T, D, (D <= 64)>), attention_grid(a), ATTENTION_THREADS, shared + rows, a);
 }
 
-/* ---- scratch: what the kernels need, and behind it db's parts, of sequences or of rows ---- */
+/* ---- scratch: what the kernels need, and behind it db's parts, of sequences or of rows. There is room for either: a
+   plan for a device that is not here does not know which kernels that device takes ---- */
 
 size_t attention_bwd_own_scratch(const OpCall *call, const RowCounts *rows)
 {
@@ -227,10 +228,10 @@ size_t cuda_attention_bwd_scratch(const OpCall *call, const RowCounts *rows)
 {
     const Operand *qkv = IN(call, ATTENTION_BWD, qkv), *spans = IN(call, ATTENTION_BWD, spans);
     size_t own = attention_bwd_own_scratch(call, rows);
-    if (attention_bwd_leaves_sums(call))
-        return own + static_cast<size_t>(rows_in(spans->rows, rows) * qkv->cols) * sizeof(float);
-    return own +
-           (operand_present(OUT(call, ATTENTION_BWD, db)) ? columns_scratch(rows_in(qkv->rows, rows), qkv->cols) : 0);
+    if (!operand_present(OUT(call, ATTENTION_BWD, db))) return own;
+    size_t of_sequences = static_cast<size_t>(rows_in(spans->rows, rows) * qkv->cols) * sizeof(float);
+    size_t of_rows = columns_scratch(rows_in(qkv->rows, rows), qkv->cols);
+    return own + (of_sequences > of_rows ? of_sequences : of_rows);
 }
 
 /* ---- calls ---- */

@@ -171,15 +171,16 @@ void plan_call(const Plan *p, const Instr *instr, OpCall *call)
 static size_t estimate_scratch(const OpCall *call, const RowCounts *rows)
 {
     size_t n_rows = (size_t)rows_in(call->in[0].rows, rows), cols = (size_t)call->in[0].cols, bytes = 0;
+    size_t n_parts = (n_rows + 63) / 64, n_seqs = (size_t)rows->count[ROWS_SEQS];
     switch (call->op) {
     case OP_LINEAR_WGRAD:
         return (size_t)4 << 20;
     case OP_ATTENTION_BWD:
         if (operand_present(OUT(call, ATTENTION_BWD, db)))
-            bytes = (size_t)rows->count[ROWS_SEQS] * cols * sizeof(float);
+            bytes = (n_parts > n_seqs ? n_parts : n_seqs) * cols * sizeof(float);
         return bytes + 4 * n_rows * (size_t)call->attr.attention.heads + ((size_t)4 << 20);
     case OP_GELU_BWD:
-        return operand_present(OUT(call, GELU_BWD, db)) ? (n_rows + 63) / 64 * cols * sizeof(float) : 0;
+        return operand_present(OUT(call, GELU_BWD, db)) ? n_parts * cols * sizeof(float) : 0;
     case OP_ATTENTION:
         return (size_t)4 << 20;
     case OP_ADDNORM_BWD:

@@ -53,6 +53,29 @@ static void test_db(void **state)
         }
 }
 
+/* A plan for a GPU that is not here asks for scratch without knowing which kernels that GPU takes. */
+static void test_scratch(void **state)
+{
+    (void)state;
+    enum { HEADS = 2, D = 64 };
+    static const RowCounts counts[] = {{.count = {[ROWS_TOKENS] = 4096, [ROWS_SEQS] = 8}},
+                                       {.count = {[ROWS_TOKENS] = 4096, [ROWS_SEQS] = 200}}};
+    OpCall call = {.op = OP_ATTENTION_BWD};
+    call.attr.attention.heads = HEADS;
+    call.attr.attention.head_dim = D;
+    *IN(&call, ATTENTION_BWD, qkv) = (Operand){.dtype = BF16, .rows = rows_kind(ROWS_TOKENS), .cols = 3 * HEADS * D};
+    *IN(&call, ATTENTION_BWD, spans) = (Operand){.dtype = I32, .rows = rows_kind(ROWS_SEQS), .cols = 2};
+    *OUT(&call, ATTENTION_BWD, dqkv) = *IN(&call, ATTENTION_BWD, qkv);
+    *OUT(&call, ATTENTION_BWD, db) = (Operand){.dtype = F32, .rows = fixed(1), .cols = 3 * HEADS * D};
+    for (Backend *backend = ops_next(NULL); backend; backend = ops_next(backend))
+        for (int i = 0; i < 2; i++) {
+            OpCall one = call, two = call;
+            one.attr.attention.longest = 512;
+            size_t bytes = backend->op[OP_ATTENTION_BWD].scratch(&one, &counts[i]);
+            assert_int_equal(backend->op[OP_ATTENTION_BWD].scratch(&two, &counts[i]), bytes);
+        }
+}
+
 /* Sequences of every length up to 128, then of some up to 512, where a plan says that they are the longest. */
 static void test_lengths(void **state)
 {
@@ -380,17 +403,12 @@ static int at_most_512(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_db),
-        cmocka_unit_test(test_lengths),
-        cmocka_unit_test(test_meaning),
-        cmocka_unit_test(test_gradients),
-        cmocka_unit_test(test_masks),
-        cmocka_unit_test(test_sequences_are_independent),
-        cmocka_unit_test(test_rectangle),
-        cmocka_unit_test(test_many_sequences),
-        cmocka_unit_test(test_extreme_scores),
-        cmocka_unit_test(test_low_scores),
+        cmocka_unit_test(test_shapes),         cmocka_unit_test(test_db),
+        cmocka_unit_test(test_scratch),        cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_meaning),        cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_masks),          cmocka_unit_test(test_sequences_are_independent),
+        cmocka_unit_test(test_rectangle),      cmocka_unit_test(test_many_sequences),
+        cmocka_unit_test(test_extreme_scores), cmocka_unit_test(test_low_scores),
     };
     /* Native: kernels of the backward are chosen by the longest. */
     int failed = getenv("CAIRN_CUDA_NATIVE_ATTENTION") ? 0 : cmocka_run_group_tests(tests, NULL, NULL);
