@@ -141,9 +141,9 @@ bool outcome_also(const Launch *l, const Outcome *o, int *rank, Outcome *also);
 /* Adds these ranks to the outcome's text. */
 void outcome_name_all(const Launch *l, Outcome *o);
 /* Records the outcome of a start if it is a fault, and prints a summary at the job's end; both leave out a launch that
-   never had the folder, because another process used it. faults_end_start counts
-   starts without progress. faults_turn sums up the last command once a rank of this one trains, and so holds the
-   folder's lock. */
+   never had the folder, because another process used it. faults_end_start counts starts without progress. faults_turn
+   sums up the last command once a rank of this one trains, and so holds the folder's lock. All but faults_end_start and
+   faults_turn need an output_dir. */
 void faults_begin(Launch *l);
 void faults_turn(Launch *l);
 void faults_add(Launch *l, const Outcome *o);
