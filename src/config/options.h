@@ -140,7 +140,8 @@
     X(stop_after, Duration, "off", 0, 0, "", "TIME", NONE, "*zT",                                                      \
       "end training after this much time in training, over all processes of the run, then evaluate; keeps the "        \
       "schedule")                                                                                                      \
-    X(override, Switch, "false", 0, 0, "", "", NONE, "*", "resume although flags that alter the run have changed")     \
+    X(override, Switch, "false", 0, 0, "", "", NONE, "*",                                                              \
+      "resume although flags that alter the run have changed; a run without steps to make is refused")                 \
     /* watching */                                                                                                     \
     X(log_every, Count, "10", 1, 1e9, "", "N", NONE, "*RT", "steps between log lines, without a terminal")             \
     X(digest_steps, Count, "0", 0, 1e15, "", "N", NONE, "*T",                                                          \

@@ -23,7 +23,27 @@ static const char *alters(const char *key)
     return NULL;
 }
 
-static Status compare_fingerprints(const Config *config, const Json *stored, const char *now_text, const char *path)
+/* Refuses a change that alters the run. --override takes it for steps that are still to come; a finished run has none.
+ */
+static Status refuse(const Config *config, const char *path, bool finished, const char *changes)
+{
+    if (finished)
+        return fail(E_USAGE,
+                    "%s is the end of a finished run, and these changes would alter its steps: %s. Give the flags of "
+                    "that run to see its results, more steps with --override to continue it, another --output-dir, "
+                    "or --resume never to train again",
+                    path, changes);
+    if (!config->override)
+        return fail(E_USAGE,
+                    "%s was made with other flags or data, and these changes would alter the run: %s. Give the same "
+                    "ones, another --output-dir, --resume never, or --override",
+                    path, changes);
+    log_warn("--override: resuming from %s with other flags: %s", path, changes);
+    return OK;
+}
+
+static Status compare_fingerprints(const Config *config, const Json *stored, const char *now_text, const char *path,
+                                   bool finished)
 {
     Json *now = NULL;
     Status status = OK;
@@ -40,11 +60,7 @@ static Status compare_fingerprints(const Config *config, const Json *stored, con
         buf_printf(list, "%s: was '%s', is '%s'", what ? what : js_key(it), was, is);
     }
     if (bits.len) log_warn("resuming from %s, but not bit-exact: %s", path, bits.data);
-    if (result.len && !config->override)
-        status = fail(E_USAGE, "%s belongs to another run: %s. Use another --output-dir, --resume never, or --override",
-                      path, result.data);
-    else if (result.len)
-        log_warn("--override: %s", result.data);
+    if (result.len) status = refuse(config, path, finished, result.data);
 done:
     js_free(now);
     buf_free(&bits);
@@ -52,17 +68,13 @@ done:
     return status;
 }
 
-static Status compare_config(const Config *config, const Json *stored, const char *path)
+static Status compare_config(const Config *config, const Json *stored, const char *path, bool finished)
 {
     Effect worst = EFFECT_NONE;
     Buf report = {0};
     Status status = config_difference(config, stored, &worst, &report);
-    if (status == OK && worst == EFFECT_RESULT && !config->override)
-        status = fail(E_USAGE,
-                      "%s was made with other flags, and these would alter the run: %s. Give the same flags, another "
-                      "--output-dir, "
-                      "--resume never, or --override",
-                      path, report.data);
+    if (status == OK && worst == EFFECT_RESULT)
+        status = refuse(config, path, finished, report.data);
     else if (status == OK && worst != EFFECT_NONE)
         log_warn("resuming from %s with other flags: %s", path, report.data);
     buf_free(&report);
@@ -170,11 +182,11 @@ Status train_find(const Config *config, const char *output_dir, Ranks *ranks, Tr
     return find_state(config, output_dir, ranks, &(const Suspects){0}, r);
 }
 
-Status train_compare(const Config *config, const char *fingerprint, const TrainResume *r)
+Status train_compare(const Config *config, const char *fingerprint, const TrainResume *r, bool finished)
 {
     if (!train_found(r)) return OK;
-    TRY(compare_config(config, js_get(r->state, "config"), r->name));
-    return compare_fingerprints(config, js_get(r->state, "fingerprint"), fingerprint, r->name);
+    TRY(compare_config(config, js_get(r->state, "config"), r->name, finished));
+    return compare_fingerprints(config, js_get(r->state, "fingerprint"), fingerprint, r->name, finished);
 }
 
 /* Checkpoints of other precisions lack a scale, which then begins as in a new run. A fixed scale comes from the flag.

@@ -139,15 +139,6 @@ static void make_fingerprint(Run *r)
     train_fingerprint(r, digest_of(data, sizeof data), &r->fingerprint);
 }
 
-/* E_USAGE if this run must not resume here, or would replace a foreign model. */
-static Status check_output(Run *r)
-{
-    const Config *c = r->c;
-    make_fingerprint(r);
-    TRY(train_compare(c, r->fingerprint.data, &r->resume));
-    return check_foreign_model(c->output_dir);
-}
-
 static bool reached(const Run *r, const TrainProgress *p) { return r->task->reached && r->task->reached(r, p); }
 
 /* The run that finished had as long a --stop-after. */
@@ -162,6 +153,15 @@ static bool stopped_before(const Run *r)
 static bool trained(const Run *r, const TrainProgress *p)
 {
     return p->finished && (reached(r, p) || p->step >= r->schedule.total_steps || stopped_before(r));
+}
+
+/* E_USAGE if this run must not resume here, or would replace a foreign model. */
+static Status check_output(Run *r)
+{
+    const Config *c = r->c;
+    make_fingerprint(r);
+    TRY(train_compare(c, r->fingerprint.data, &r->resume, trained(r, &r->resume.progress)));
+    return check_foreign_model(c->output_dir);
 }
 
 /* Collective. A run that ended before shows its results again. */

@@ -42,9 +42,9 @@ typedef struct {
 
 /* Resuming, in three parts. train_find searches the output folder or --resume for a checkpoint, and memory for a newer
    snapshot; it reads progress and LayerNorm forms, which plans need. train_compare, once the plan is made,
-   refuses a flag or fingerprint that alters the run (E_USAGE, unless --override). train_load reads the tensors. With
-   nothing found the run starts from the beginning. train_find and train_load are Collective: rank 0 reads, and sends to
-   the others. */
+   refuses a flag or fingerprint that alters the run (E_USAGE, unless --override; always where the run found is
+   `finished`). train_load reads the tensors. With nothing found the run starts from the beginning. train_find and
+   train_load are Collective: rank 0 reads, and sends to the others. */
 typedef struct {
     char *dir;  /* the checkpoint's folder; NULL: nothing was found, or a snapshot */
     char *name; /* in messages: the folder, or "the snapshot of step 7 in /dev/shm" */
@@ -54,7 +54,7 @@ typedef struct {
 } TrainResume;
 static inline bool train_found(const TrainResume *r) { return r->state != NULL; }
 Status train_find(const Config *config, const char *output_dir, Ranks *ranks, TrainResume *resume);
-Status train_compare(const Config *config, const char *fingerprint, const TrainResume *resume);
+Status train_compare(const Config *config, const char *fingerprint, const TrainResume *resume, bool finished);
 Status train_load(TrainResume *resume, Session *session);
 void train_resume_free(TrainResume *resume);
 

@@ -56,6 +56,16 @@ config=$(env -C elsewhere "$CAIRN_BINARY" glue --config sized.json --print-confi
 # In its own folder it is finished; a flag still comes first.
 expect 0 "$CAIRN_BINARY" glue --config "first one/run.json"
 says "this run was finished before"
+# Options that would alter its steps are refused, and --override cannot alter them either, except for more steps.
+for override in "" --override; do
+    expect 2 "$CAIRN_BINARY" glue --config "first one/run.json" --seed 8 --learning-rate 1e-3 $override
+    says "first one/checkpoint-3 is the end of a finished run" "--learning-rate was 2e-05, is 0.001" "--seed was 7, is 8"
+    expect 2 "$CAIRN_BINARY" glue --config "first one/run.json" --max-seq-length 100 $override
+    says "finished run" "--max-seq-length was 128, is 100"
+done
+cp -r "first one" longer
+expect 0 "$CAIRN_BINARY" glue --config longer/run.json --output-dir longer --seed 8 --max-steps 4 --override
+says "--override: resuming from longer/checkpoint-3 with other flags: " "--seed was 7, is 8" "trained 4 steps"
 # Results of other evaluation data are no results of this run.
 cp -r data whole-data
 head -n 20 whole-data/dev_matched.tsv >data/dev_matched.tsv
