@@ -30,50 +30,68 @@ static int64_t walltime(const JobNeeds *n)
     return (int64_t)ceil(seconds / 600) * 600;
 }
 
-static void put_time(Buf *out, const char *before, int64_t seconds)
-{
-    buf_printf(out, "%s%02lld:%02lld:00\n", before, (long long)(seconds / 3600), (long long)(seconds / 60 % 60));
-}
+static int64_t hosts_of(const JobNeeds *n) { return (n->ranks + n->per_host - 1) / n->per_host; }
 
-static void put_pbs(const JobNeeds *n, int64_t hosts, Buf *out)
+static void put_pbs(const JobNeeds *n, const char *before, const char *after, Buf *out)
 {
-    long long cores = host_cores(n), gib = host_gib(n);
-    buf_printf(out, "#PBS -l select=%lld:", (long long)hosts);
+    buf_printf(out, "%s-l select=%lld:", before, (long long)hosts_of(n));
     if (n->gpus) buf_printf(out, "ngpus=%lld:", (long long)n->per_host);
-    buf_printf(out, "ncpus=%lld:mpiprocs=%lld:mem=%lldgb\n#PBS -l place=scatter\n", cores, (long long)n->per_host, gib);
-    put_time(out, "#PBS -l walltime=", walltime(n));
-    buf_printf(out, "# where a site takes resources of the whole job instead of select and place:\n#   #PBS -l ");
-    if (n->gpus) buf_printf(out, "ngpus=%lld,", (long long)(n->per_host * hosts));
-    buf_printf(out, "ncpus=%lld,mem=%lldgb\n", cores * hosts, gib * hosts);
+    buf_printf(out, "ncpus=%lld:mpiprocs=%lld:mem=%lldgb%s", (long long)host_cores(n), (long long)n->per_host,
+               (long long)host_gib(n), after);
+    buf_printf(out, "%s-l place=scatter%s", before, after);
 }
 
-static void put_slurm(const JobNeeds *n, int64_t hosts, Buf *out)
+static void put_slurm(const JobNeeds *n, const char *before, const char *after, Buf *out)
 {
     int64_t cores = host_cores(n) / n->per_host;
-    buf_printf(out, "#SBATCH --nodes=%lld\n#SBATCH --ntasks-per-node=%lld\n", (long long)hosts, (long long)n->per_host);
-    buf_printf(out, "#SBATCH --cpus-per-task=%lld\n", (long long)(cores > 0 ? cores : 1));
-    if (n->gpus) buf_printf(out, "#SBATCH --gpus-per-node=%lld\n", (long long)n->per_host);
-    buf_printf(out, "#SBATCH --mem=%lldG\n", (long long)host_gib(n));
-    put_time(out, "#SBATCH --time=", walltime(n));
+    buf_printf(out, "%s--nodes=%lld%s", before, (long long)hosts_of(n), after);
+    buf_printf(out, "%s--ntasks-per-node=%lld%s", before, (long long)n->per_host, after);
+    buf_printf(out, "%s--cpus-per-task=%lld%s", before, (long long)(cores > 0 ? cores : 1), after);
+    if (n->gpus) buf_printf(out, "%s--gpus-per-node=%lld%s", before, (long long)n->per_host, after);
+    buf_printf(out, "%s--mem=%lldG%s", before, (long long)host_gib(n), after);
 }
 
-static void put_grid_engine(const JobNeeds *n, Buf *out)
+static void put_grid_engine(const JobNeeds *n, const char *before, const char *after, Buf *out)
 {
     int64_t each = (host_gib(n) + n->per_host - 1) / n->per_host;
-    buf_printf(out, "#$ -pe mpi %lld\n#$ -l mem_free=%lldG\n", (long long)n->ranks, (long long)each);
-    put_time(out, "#$ -l h_rt=", walltime(n));
-    buf_puts(out, "# mem_free is of a slot; sites that limit memory have another name for it (`qconf -sc`).");
-    buf_puts(out, n->gpus ? " Not h_vmem:\n# it limits addresses, of which CUDA takes far more than memory.\n" : "\n");
+    buf_printf(out, "%s-pe mpi %lld%s", before, (long long)n->ranks, after);
+    buf_printf(out, "%s-l mem_free=%lldG%s", before, (long long)each, after);
+}
+
+static const struct {
+    void (*put)(const JobNeeds *n, const char *before, const char *after, Buf *out);
+    const char *line, *time; /* what begins a line of the job file; the option of its time */
+} schedulers[] = {[JOB_PBS] = {put_pbs, "#PBS ", "-l walltime="},
+                  [JOB_SLURM] = {put_slurm, "#SBATCH ", "--time="},
+                  [JOB_GRID_ENGINE] = {put_grid_engine, "#$ ", "-l h_rt="}};
+
+void plan_job_flags(const JobNeeds *n, Buf *out) { schedulers[n->kind].put(n, " ", "", out); }
+
+static void put_remarks(const JobNeeds *n, Buf *out)
+{
+    if (n->kind == JOB_PBS) {
+        int64_t hosts = hosts_of(n);
+        buf_puts(out, "# where a site takes resources of the whole job instead of select and place:\n#   #PBS -l ");
+        if (n->gpus) buf_printf(out, "ngpus=%lld,", (long long)(n->per_host * hosts));
+        buf_printf(out, "ncpus=%lld,mem=%lldgb\n", (long long)(host_cores(n) * hosts),
+                   (long long)(host_gib(n) * hosts));
+    }
+    if (n->kind == JOB_GRID_ENGINE) {
+        buf_puts(out, "# mem_free is of a slot; sites that limit memory have another name for it (`qconf -sc`).");
+        buf_puts(out,
+                 n->gpus ? " Not h_vmem:\n# it limits addresses, of which CUDA takes far more than memory.\n" : "\n");
+    }
 }
 
 static double gib(size_t bytes) { return (double)bytes / (double)(1 << 30); }
 
 void plan_job(const JobNeeds *n, Buf *out)
 {
-    int64_t hosts = (n->ranks + n->per_host - 1) / n->per_host;
-    if (n->kind == JOB_PBS) put_pbs(n, hosts, out);
-    if (n->kind == JOB_SLURM) put_slurm(n, hosts, out);
-    if (n->kind == JOB_GRID_ENGINE) put_grid_engine(n, out);
+    int64_t hosts = hosts_of(n), seconds = walltime(n);
+    schedulers[n->kind].put(n, schedulers[n->kind].line, "\n", out);
+    buf_printf(out, "%s%s%02lld:%02lld:00\n", schedulers[n->kind].line, schedulers[n->kind].time,
+               (long long)(seconds / 3600), (long long)(seconds / 60 % 60));
+    put_remarks(n, out);
     if (n->kind != JOB_GRID_ENGINE && hosts * n->per_host != n->ranks)
         buf_printf(out, "# these hosts have slots for %lld ranks: give --ranks %lld to the run\n",
                    (long long)(hosts * n->per_host), (long long)n->ranks);

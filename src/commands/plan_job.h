@@ -1,4 +1,5 @@
-/* `cairn plan --pbs`, `--slurm`, `--sge`: the lines of a job file that ask for what a run needs. */
+/* `cairn plan` and `cairn sweep` with `--pbs`, `--slurm`, `--sge`: the resources that a run needs, as lines of a job
+   file or flags of a submission. */
 #ifndef CAIRN_COMMANDS_PLAN_JOB_H
 #define CAIRN_COMMANDS_PLAN_JOB_H
 
@@ -18,5 +19,7 @@ typedef struct {
 } JobNeeds;
 
 void plan_job(const JobNeeds *needs, Buf *out);
+/* " -l select=…": the same resources, without the time, for the command that submits. */
+void plan_job_flags(const JobNeeds *needs, Buf *out);
 
 #endif

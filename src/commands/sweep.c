@@ -7,6 +7,7 @@
 
 #include "base/lock.h"
 #include "commands/commands.h"
+#include "commands/plan_job.h"
 #include "commands/sweep.h"
 #include "launch/machine.h"
 #include "train/signals.h"
@@ -56,19 +57,37 @@ static Status find_scripts(char **folder)
                          "the sweep from Cairn's source folder");
 }
 
-/* Prints the command that submits all runs as one array of hpcai_scripts/job.*, with room for the largest plan. It runs
+/* Of a host that has room for each of the runs. */
+static JobNeeds array_needs(const Sweep *s)
+{
+    JobNeeds most = {.kind = s->c->pbs ? JOB_PBS : s->c->slurm ? JOB_SLURM : JOB_GRID_ENGINE};
+    bool all_cores = false;
+    for (int i = 0; i < s->n_runs; i++) {
+        const SweepRun *r = &s->runs[i];
+        bool device = isfinite(r->host);
+        double bytes = device ? r->host : isfinite(r->planned) ? r->planned : 0; /* with its snapshots */
+        if (r->ranks > most.ranks) most.ranks = r->ranks;
+        if (r->ranks * r->c.threads > most.cores) most.cores = r->ranks * r->c.threads;
+        if ((size_t)bytes > most.run) most.run = (size_t)bytes;
+        most.gpus = most.gpus || device;
+        all_cores = all_cores || r->c.threads == 0;
+    }
+    if (all_cores) most.cores = 0;
+    most.per_host = most.ranks;
+    return most;
+}
+
+/* Prints the command that submits all runs as one array of hpcai_scripts/job.*, with room for the largest. It runs
    in any folder; the runs begin in this one, by this program. */
 static Status print_array(const Sweep *s)
 {
     const Config *c = s->c;
     Buf flags = {0}, out = {0};
-    double most = 0;
+    JobNeeds needs = array_needs(s);
     char *scripts, *here, *program;
     TRY(find_scripts(&scripts));
     here = getcwd(NULL, 0);
     program = machine_program();
-    for (int i = 0; i < s->n_runs; i++) most = fmax(most, isfinite(s->runs[i].planned) ? s->runs[i].planned : 0);
-    long mib = (long)(1.1 * most / (1 << 20)) + 1024; /* the launcher, scripts, file pages */
     buf_puts(&out, "(cd");
     put_word(&out, scripts);
     buf_puts(&out, " && CAIRN_BINARY=");
@@ -80,25 +99,31 @@ static Status print_array(const Sweep *s)
         put_sweep(s, "$PBS_ARRAY_INDEX", &flags);
         buf_puts(&out, "RUN_FLAGS=\"");
         for (const char *p = flags.data + 1; *p; p++) buf_printf(&out, strchr("\"$\\`", *p) ? "\\%c" : "%c", *p);
-        buf_printf(&out, "\" qsub -J 1-%d -l select=1:ncpus=4:mem=%ldmb hpcai_scripts/job.pbs)\n", s->n_runs, mib);
+        buf_printf(&out, "\" qsub -J 1-%d", s->n_runs);
+        plan_job_flags(&needs, &out);
+        buf_puts(&out, " hpcai_scripts/job.pbs)\n");
     } else if (c->slurm) {
         put_sweep(s, "$SLURM_ARRAY_TASK_ID", &flags);
-        buf_printf(&out, "sbatch --array=1-%d --nodes=1 --mem=%ldM hpcai_scripts/job.slurm%s)\n", s->n_runs, mib,
-                   flags.data);
+        buf_printf(&out, "sbatch --array=1-%d", s->n_runs);
+        plan_job_flags(&needs, &out);
+        buf_printf(&out, " hpcai_scripts/job.slurm%s)\n", flags.data);
     } else {
         put_sweep(s, "$SGE_TASK_ID", &flags);
-        buf_printf(&out, "qsub -t 1-%d -pe mpi 1 hpcai_scripts/job.sge%s)\n", s->n_runs, flags.data);
+        buf_printf(&out, "qsub -t 1-%d", s->n_runs);
+        plan_job_flags(&needs, &out);
+        buf_printf(&out, " hpcai_scripts/job.sge%s)\n", flags.data);
     }
     buf_free(&flags);
     buf_print(&out);
     free(scripts);
     free(program);
     free(here);
-    log_info("submit it with the cores, GPUs and time that a run needs; afterwards the sweep without --%s prints the "
-             "table",
-             c->pbs     ? "pbs"
-             : c->slurm ? "slurm"
-                        : "sge");
+    log_info(
+        "it asks for the ranks, cores and memory of the runs as planned on this host; add the time that one needs. "
+        "Afterwards the sweep without --%s prints the table",
+        c->pbs     ? "pbs"
+        : c->slurm ? "slurm"
+                   : "sge");
     return OK;
 }
 

@@ -30,7 +30,9 @@ typedef struct {
     SweepState state;
     int group;         /* the number of the runs that differ by their seed alone */
     char *message;     /* of a failure; NULL: none */
+    int64_t ranks;     /* of its launcher; without one, or where the launcher chooses, 1 */
     double planned;    /* bytes of the plan's peak; NaN: unknown */
+    double host;       /* the same where `planned` is a device's: of the host; else NaN */
     RunRecord *record; /* of a done run; NULL: none */
 } SweepRun;
 

@@ -1,5 +1,6 @@
 /* The grid of a sweep: axes, runs, their names and command lines. */
 #include <ctype.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -129,16 +130,30 @@ static void name_run(const Sweep *s, SweepRun *r)
     free(log);
 }
 
-/* The configuration of the run's task, as the run itself will find it. */
+static Status read_ranks(const Sweep *s, char **words, SweepRun *r)
+{
+    Config launch;
+    int n = 0;
+    if (s->task_at == 0) return OK;
+    while (words[n]) n++;
+    TRY(config_parse(&launch, n, words, environ));
+    if (launch.ranks > 1) r->ranks = launch.ranks;
+    config_free(&launch);
+    return OK;
+}
+
+/* The configuration of the run's task, as the run itself will find it, and the ranks of its launcher. */
 static Status parse_run(const Sweep *s, SweepRun *r)
 {
     char **words = sweep_command(s, r, NULL), **task = words + s->task_at;
+    Status launched = read_ranks(s, words, r);
     int n = 0;
     for (int a = 0; a < s->n_axes; a++) task += s->axes[a].of_launch; /* they stand before it */
     char *program = task[0];
     task[0] = words[0];
     while (task[n]) n++;
-    Status status = status_context(config_parse(&r->c, n, task, environ), "the run %s", r->name);
+    Status status = launched == OK ? config_parse(&r->c, n, task, environ) : launched;
+    status = status_context(status, "the run %s", r->name);
     r->c.words = NULL;
     task[0] = program;
     sweep_words_free(words);
@@ -150,7 +165,7 @@ static void place_run(Sweep *s, int number)
 {
     SweepRun *r = &s->runs[number];
     int rest = number, groups = 1;
-    *r = (SweepRun){.at = mem_array((size_t)s->n_axes, sizeof *r->at), .planned = 0.0 / 0.0};
+    *r = (SweepRun){.at = mem_array((size_t)s->n_axes, sizeof *r->at), .ranks = 1, .planned = NAN, .host = NAN};
     for (int a = s->n_axes - 1; a >= 0; a--) {
         r->at[a] = rest % s->axes[a].n;
         rest /= s->axes[a].n;

@@ -108,10 +108,10 @@ static void free_shares(char *more[4])
     for (int i = 0; more[i]; i++) free(more[i]);
 }
 
-/* The planned peak that a dry run logs, "  peak         123.4 MiB". */
-static double planned_peak(const char *log)
+/* A peak that a dry run logs, "  peak         123.4 MiB"; a device's has the host's below it, without the word. */
+static double planned_peak(const char *log, const char *key)
 {
-    char *text = last_line(log, "  peak ");
+    char *text = last_line(log, key);
     double mib = text ? strtod(text, NULL) : NAN;
     free(text);
     return mib > 0 ? mib * MIB : NAN;
@@ -144,7 +144,8 @@ static Status plan_one(Sweep *s, SweepRun *r)
     } else if (status == OK && code) {
         status = fail(code == 2 ? E_USAGE : E_FAIL, "the plan of %s failed: %s", r->name, message);
     } else if (status == OK) {
-        r->planned = planned_peak(log);
+        r->planned = planned_peak(log, "  peak ");
+        r->host = planned_peak(log, "               ");
     }
     free(message);
     free(log);
@@ -166,6 +167,7 @@ Status sweep_plan(Sweep *s)
             }
             r->state = first->state;
             r->planned = first->planned;
+            r->host = first->host;
             if (first->message) r->message = mem_strdup(first->message);
         }
     }

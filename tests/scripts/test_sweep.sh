@@ -103,6 +103,23 @@ for scheduler in slurm pbs sge; do
     has_file "$odd $scheduler"/seed={1,2}/run.json
 done
 
+# An array asks for the ranks and threads of its largest run, and names the memory as `cairn plan` does.
+array() { expect 0 "$CAIRN_BINARY" sweep --output-dir asked "$@" -- "${launch[@]}" "${run[@]}"; }
+launch=()
+array --pbs --vary threads=1,3
+says "qsub -J 1-2 -l select=1:ncpus=3:mpiprocs=1:mem=2gb -l place=scatter hpcai_scripts/job.pbs"
+array --slurm --vary threads=0,3
+says "sbatch --array=1-2 --nodes=1 --ntasks-per-node=1 --cpus-per-task=$(getconf _NPROCESSORS_ONLN) --mem=2G hpcai_scripts/job.slurm"
+expect 0 "$CAIRN_BINARY" plan --model-config bert/config.json --ranks 2 --ranks-per-host 2 --threads 3 --pbs
+asked=$(sed -n 's/^#PBS \(-l select=1:ncpus=6:mpiprocs=2:mem=2gb\)$/\1/p' .stdout)
+if [ -e "$(dirname "$CAIRN_BINARY")/cairn_gloo.so" ]; then
+    launch=(launch --ranks 1 --)
+    array --pbs --vary ranks=2 --vary threads=3
+    says "-l select" " ${asked:-no line of plan} "
+    array --sge --vary ranks=2,1
+    says "qsub -t 1-2 -pe mpi 2 -l mem_free=1G hpcai_scripts/job.sge"
+fi
+
 # Flags of the launcher vary, too.
 if [ -e "$(dirname "$CAIRN_BINARY")/cairn_gloo.so" ]; then
     expect 0 "$CAIRN_BINARY" sweep --output-dir ranks --vary ranks=1,2 --vary seed=1,2 -- launch -- "${run[@]}"
