@@ -8,8 +8,6 @@
 #include "comm/comm_internal.h"
 #include "comm/store_internal.h"
 
-#define REPORT_S 5.0 /* limit of the wait for the launcher's answer to a report */
-
 static CommGroup *group_new(const World *w)
 {
     CommGroup *g = mem_alloc(sizeof *g);
@@ -24,11 +22,10 @@ static void report_loss(const CommGroup *g)
 {
     Loss loss;
     char name[32], text[32];
-    if (!store_served(g->store) || !watch_verdict(g->watch, 0, &loss)) return;
+    if (!watch_verdict(g->watch, 0, &loss)) return;
     snprintf(name, sizeof name, STORE_LOST, g->rank);
     snprintf(text, sizeof text, "%d %d", loss.rank, loss.reason == LOSS_SILENT);
-    store_hurry(g->store, REPORT_S); /* the launcher may be suspended */
-    if (store_set(g->store, name, text, strlen(text)) != OK) log_debug("%s", status_message());
+    (void)store_report(g->store, name, text);
 }
 
 /* From the watch's thread, at the first loss: aborts all waits. */
@@ -74,15 +71,14 @@ static void report_silent(const CommGroup *g)
 {
     Loss loss;
     bool silent;
-    Status status = OK;
-    if (!g->store || !store_served(g->store) || !watch_verdict(g->watch, 0, &loss)) return;
-    for (int r = 0; r < g->size && status == OK; r++) {
+    bool heard = true;
+    if (!g->store || !watch_verdict(g->watch, 0, &loss)) return;
+    for (int r = 0; r < g->size && heard; r++) {
         char name[32];
         if (!watch_gone(g->watch, r, &silent) || !silent) continue;
         snprintf(name, sizeof name, STORE_SILENT, r);
-        status = store_set(g->store, name, "1", 1);
+        heard = store_report(g->store, name, "1");
     }
-    if (status != OK) log_debug("%s", status_message());
 }
 
 /* The last Comm leaves the watch before its connections close, so that no peer reports a loss. */

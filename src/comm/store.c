@@ -8,6 +8,17 @@
 
 #include "comm/store_internal.h"
 
+#define REPORT_S 5.0 /* limit of the wait for the launcher's answer to a report */
+#define REACH_S  1.0 /* limit of the first connection to it: the watch sends no signs of life meanwhile */
+
+/* The launcher's store, where the ranks meet elsewhere. It is opened for the first report. */
+typedef struct {
+    World world;
+    char *where, *token; /* `where` NULL: there is no launcher, or it was tried */
+    Store *store;        /* NULL: none */
+    pthread_mutex_t lock;
+} Reports;
+
 struct Store {
     const StoreKind *kind;
     void *self;
@@ -19,11 +30,11 @@ struct Store {
     bool served;
     pthread_mutex_t lock;
     atomic_int setting; /* threads that wait for the lock to set a value */
+    Reports reports;
 };
 
 bool store_stopped(const volatile sig_atomic_t *stop) { return stop && *stop; }
 Status store_fail_stopped(void) { return fail(E_STOPPED, "stopped by a signal while the ranks met"); }
-bool store_served(const Store *s) { return s->served; }
 void store_ignore_stop(Store *s) { s->stop = NULL; }
 
 static Status raw_set(Store *s, const char *name, const void *data, size_t size)
@@ -285,6 +296,15 @@ static Status open_kind(Store *s, const World *w, Hash128 key, Hash128 job, doub
     return fail(E_USAGE, "rendezvous '%s': expected file:DIR, tcp://HOST[:PORT] or auto", at);
 }
 
+static void find_launcher(Store *s, const World *w, const char *token)
+{
+    const char *where = getenv("CAIRN_LAUNCHER");
+    if (s->served || !where || !*where) return;
+    s->reports.world = *w;
+    s->reports.where = mem_strdup(where);
+    s->reports.token = mem_strdup(token ? token : "");
+}
+
 Status store_open(const World *w, const char *where, const char *token, double timeout_s,
                   const volatile sig_atomic_t *stop, Store **store)
 {
@@ -295,6 +315,7 @@ Status store_open(const World *w, const char *where, const char *token, double t
     s->rank = w->rank;
     s->size = w->size;
     pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->reports.lock, NULL);
     *store = NULL;
     if (!where || !*where || strcmp(where, "auto") == 0)
         TRY_DONE(default_place(w, &s->where));
@@ -308,6 +329,7 @@ Status store_open(const World *w, const char *where, const char *token, double t
         TRY_DONE(w->rank == 0 ? meet_as_rank_0(s, w, left) : meet_as_other(s, w, left));
         s->complete = true;
     }
+    find_launcher(s, w, token);
     *store = s;
     s = NULL;
 done:
@@ -322,16 +344,37 @@ void store_forget(const World *w, const char *where, const char *token)
         store_file_forget(where, siphash(siphash_key(token), w->job, strlen(w->job)));
 }
 
-void store_tell_saved(Store *s)
+/* The store that the launcher serves; NULL: none. */
+static Store *launcher_store(Store *s)
 {
-    if (s->served && store_set(s, STORE_SAVED, "1", 1) != OK) log_debug("%s", status_message());
+    Reports *r = &s->reports;
+    if (s->served) return s;
+    pthread_mutex_lock(&r->lock);
+    if (r->where && store_open(&r->world, r->where, r->token, REACH_S, NULL, &r->store) != OK)
+        log_debug("the launcher hears no reports: %s", status_message());
+    free(r->where);
+    r->where = NULL;
+    pthread_mutex_unlock(&r->lock);
+    return r->store;
 }
+
+bool store_report(Store *s, const char *name, const char *text)
+{
+    Store *to = launcher_store(s);
+    if (!to) return true;
+    store_hurry(to, REPORT_S); /* the launcher may be suspended */
+    if (store_set(to, name, text, strlen(text)) == OK) return true;
+    log_debug("%s", status_message());
+    return false;
+}
+
+void store_tell_saved(Store *s) { (void)store_report(s, STORE_SAVED, "1"); }
 
 void store_tell_frozen(Store *s, int rank)
 {
     char name[32];
     snprintf(name, sizeof name, STORE_FROZEN, rank);
-    if (s->served && store_set(s, name, "1", 1) != OK) log_debug("%s", status_message());
+    (void)store_report(s, name, "1");
 }
 
 void store_close(Store *s)
@@ -340,6 +383,10 @@ void store_close(Store *s)
     if (s->kind && s->kind->leave && *s->nonce)
         s->kind->leave(s->self, s->run, s->nonce, s->rank, s->size, s->complete);
     if (s->kind) s->kind->close(s->self);
+    store_close(s->reports.store);
+    free(s->reports.where);
+    free(s->reports.token);
+    pthread_mutex_destroy(&s->reports.lock);
     pthread_mutex_destroy(&s->lock);
     free(s->where);
     free(s->run);

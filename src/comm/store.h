@@ -25,7 +25,8 @@ Status store_set(Store *s, const char *name, const void *data, size_t size);
 Status store_get(Store *s, const char *name, double timeout_s, void **data, size_t *size);
 /* Shortens the wait for a server's answer: the server itself may be lost. */
 void store_hurry(Store *s, double answer_s);
-/* After a loss the state is saved: a launcher that serves the store need not wait for ranks that do not end. */
+/* Reports to the launcher, which has a store of its own (CAIRN_LAUNCHER) where the ranks meet elsewhere. After a loss
+   the state is saved: it need not wait for ranks that do not end. */
 void store_tell_saved(Store *s);
 /* The rank led the save of the state, and is silent: the launcher kills it after the others have ended. */
 void store_tell_frozen(Store *s, int rank);

@@ -23,8 +23,9 @@ typedef struct {
 
 /* Ends the effect of `stop`: survivors use the store after a signal, too. */
 void store_ignore_stop(Store *s);
-/* True: the launcher serves the store. It reads these names: */
-bool store_served(const Store *s);
+/* Tells the launcher, by a value of the store that it serves. True: it was told, or there is none that listens. */
+bool store_report(Store *s, const char *name, const char *text);
+/* It reads these names: */
 #define STORE_MET    "reach/all" /* 1, then the answer: all ranks have met; 0: some did not come */
 #define STORE_LOST   "lost/%d"   /* the first loss that a rank knows of: "RANK SILENT" */
 #define STORE_SAVED  "saved"     /* survivors have saved the state */

@@ -18,7 +18,8 @@ static const char others[] =
     "OMPI_COMM_WORLD_ PMI_ PMIX_ MV2_COMM_WORLD_ MPI_LOCAL PALS_ "
     "SLURM_STEP SLURM_PROCID= SLURM_LOCALID= SLURM_NODEID= SLURM_NTASKS SLURM_NPROCS= "
     "SLURM_TASK_PID= SLURM_LAUNCH_NODE_IPADDR= RANK= WORLD_SIZE= LOCAL_RANK= LOCAL_WORLD_SIZE= "
-    "NODE_RANK= GROUP_RANK= MASTER_ADDR= MASTER_PORT= CAIRN_JOB_TOKEN= CAIRN_RENDEZVOUS= ";
+    "NODE_RANK= GROUP_RANK= MASTER_ADDR= MASTER_PORT= CAIRN_JOB_TOKEN= CAIRN_RENDEZVOUS= "
+    "CAIRN_LAUNCHER= ";
 
 /* The environment of a rank: ours without those variables, and the launcher's settings. */
 static char **environment_of(const Agent *a, const Child *c)

@@ -70,6 +70,8 @@ const Remote *fleet_host_of(const Fleet *f, int rank);
 /* Finds the address of this process's `port` for the ranks: 127.0.0.1 if all are on this host, else the first address
    of this machine that every agent can connect to. E_PEER names the hosts that reach none. */
 Status meeting_choose(Fleet *f, int port, int watch, double silence_s, char address[128]);
+/* The first of these addresses, untried; "": there is none. */
+void meeting_guess(const Fleet *f, char address[128]);
 
 /* From here on a thread writes the output of this process, so that the launcher never waits for a stopped terminal or
    an unread pipe. At most 16 MiB wait; later lines are dropped, and their number is reported. */
@@ -110,6 +112,7 @@ typedef struct {
     Fleet fleet;
     StoreServer *store;
     char job[80], random[33], token[64], rendezvous[192], address[128];
+    char served[192]; /* the launcher's own store, for reports; "": no rank can reach it */
     int port, restarts;
     int signals;     /* a signalfd */
     int stop_signal; /* the first signal that asked for the end; 0: none */

@@ -72,6 +72,7 @@ void orders_send(Launch *l, Remote *r, int node)
     fleet_send(f, r, "set CAIRN_JOB=%s", l->job);
     fleet_send(f, r, "set CAIRN_JOB_TOKEN=%s", l->token);
     fleet_send(f, r, "set CAIRN_RENDEZVOUS=%s", l->rendezvous);
+    if (*l->served) fleet_send(f, r, "set CAIRN_LAUNCHER=%s", l->served);
     fleet_send(f, r, "arg cairn");
     if (l->c->probe) {
         fleet_send(f, r, "arg launch");

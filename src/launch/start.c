@@ -94,7 +94,16 @@ static Status place_ranks(Launch *l)
 
 void launch_world(const Launch *l, World *world) { snprintf(world->job, sizeof world->job, "cairn-%.60s", l->job); }
 
-/* Serves the store in which ranks meet, unless --rendezvous names another place. It outlives each rank. */
+static void name_store(Launch *l, const char *address)
+{
+    *l->served = '\0';
+    if (!*address) return;
+    snprintf(l->served, sizeof l->served, strchr(address, ':') ? "served://[%s]:%d" : "served://%s:%d", address,
+             l->port);
+}
+
+/* Serves the store in which ranks meet, unless --rendezvous names another place; then they only report faults there,
+   where they can. It outlives each rank. */
 static Status open_store(Launch *l)
 {
     World world = {.rank = -1, .size = l->fleet.n_ranks};
@@ -103,6 +112,9 @@ static Status open_store(Launch *l)
     TRY(store_serve(&world, fleet_is_local(&l->fleet), 0, l->token, &l->store));
     l->port = store_server_port(l->store);
     if (strcmp(l->c->rendezvous, "auto") != 0 && *l->c->rendezvous) {
+        char address[sizeof l->address];
+        meeting_guess(&l->fleet, address);
+        name_store(l, address);
         snprintf(l->address, sizeof l->address, "127.0.0.1");
         snprintf(l->rendezvous, sizeof l->rendezvous, "%s", l->c->rendezvous);
         return OK;
@@ -113,8 +125,8 @@ static Status open_store(Launch *l)
         TRY(check_stopped(l));
         return status;
     }
-    snprintf(l->rendezvous, sizeof l->rendezvous, strchr(l->address, ':') ? "served://[%s]:%d" : "served://%s:%d",
-             l->address, l->port);
+    name_store(l, l->address);
+    memcpy(l->rendezvous, l->served, sizeof l->rendezvous);
     return OK;
 }
 

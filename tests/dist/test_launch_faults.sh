@@ -44,12 +44,12 @@ advanced_by() {
 under_way() { [ "$(losses "$1" 2>/dev/null | wc -l)" -ge 3 ]; }
 
 # ---- frozen ranks, with --peer-timeout of the command. Rank 0 holds the folder's lock: the others save beside. Of two
-# that freeze at the same time both are named, as soon as one would be ----
-frozen() { # frozen PEER-TIMEOUT SAVED RANK...
-    local timeout=$1 saved=$2 rank out
-    shift 2
+# that freeze at the same time both are named, as soon as one would be, wherever the ranks meet ----
+frozen() { # frozen RENDEZVOUS PEER-TIMEOUT SAVED RANK...
+    local where=$1 timeout=$2 saved=$3 rank out
+    shift 3
     out=frozen$(printf %s "$@")
-    begin -- "${glue[@]}" --max-steps 100000 --output-dir "$out" --peer-timeout "$timeout"
+    begin --rendezvous "$where" -- "${glue[@]}" --max-steps 100000 --output-dir "$out" --peer-timeout "$timeout"
     wait_until 60 under_way "$out" || complain "the run does not begin: $(cat launch.out)"
     for rank; do kill -STOP "$(cat "pids/rank$rank")"; done
     ended 77
@@ -61,9 +61,9 @@ frozen() { # frozen PEER-TIMEOUT SAVED RANK...
     done
     [ "$(wc -l <"$out/faults.jsonl")" -eq $# ] || complain "faults.jsonl: $(cat "$out/faults.jsonl")"
 }
-frozen 5 'is saved in frozen0/survivors/0 by 2 ranks' 0
-frozen 3 'is saved in frozen2 by 2 ranks' 2
-frozen 2 'is saved in frozen12;' 1 2
+frozen auto 5 'is saved in frozen0/survivors/0 by 2 ranks' 0
+frozen "file:$work/meet here" 3 'is saved in frozen2 by 2 ranks' 2
+frozen "tcp://127.0.0.1:$((21000 + $$ % 9000))" 2 'is saved in frozen12;' 1 2
 
 # ---- a rank that freezes while it helps to save after another's death: once the state is saved, nobody waits for it ----
 export CAIRN_TEST_SAVED_GRACE=2s
