@@ -66,13 +66,19 @@ void launch_take_signals(Launch *l)
 
 /* ---- watching ---- */
 
-/* True: several ranks, and all of them are silent. Their host may be cut off from the others, but not from the
-   launcher; then they will notice. */
-static bool may_be_cut_off(const Fleet *f, const Remote *host)
+/* Asks the agents of hosts whose ranks are all silent whether they reach the launcher's port. A host that does not is
+   cut off from the others, though not from the launcher; then its ranks will notice that. */
+static void doubt_hosts(Launch *l)
 {
-    int silent = 0;
-    for (int i = 0; i < host->n_ranks; i++) silent += f->ranks[host->first_rank + i].frozen;
-    return silent > 1 && silent == host->n_ranks;
+    Fleet *f = &l->fleet;
+    for (Remote *host = f->remotes; host < f->remotes + f->n_remotes; host++) {
+        int silent = 0;
+        for (int i = 0; i < host->n_ranks; i++) silent += f->ranks[host->first_rank + i].frozen;
+        if (host->lost || host->doubted || silent == 0 || silent < host->n_ranks) continue;
+        host->doubted = true;
+        host->reached = -1;
+        fleet_send(f, host, "reach %s %d", l->address, l->port);
+    }
 }
 
 /* How long ranks that still run may go on after the others' ends: INFINITY, unless all of them are frozen. A rank that
@@ -92,12 +98,13 @@ static double patience_left(Launch *l)
         bool survived = store_server_lost(l->store, i, &silent) >= 0;
         r->frozen = survived ? store_server_frozen(l->store, i) : r->frozen || store_server_silent(l->store, i);
     }
+    doubt_hosts(l);
     for (int i = 0; i < f->n_ranks; i++) {
         const Rank *r = &f->ranks[i];
         const Remote *host = fleet_host_of(f, i);
         if (r->ended || host->lost) continue;
         if (!r->frozen) return INFINITY;
-        if (may_be_cut_off(f, host)) patience = fmax(patience, l->peer_timeout + NOTICE_MORE_S);
+        if (host->doubted && host->reached != 1) patience = fmax(patience, l->peer_timeout + NOTICE_MORE_S);
         if (store_server_lost(l->store, i, &silent) >= 0 && !store_server_saved(l->store))
             patience = fmax(patience, test_seconds("SAVED_GRACE", SAVED_GRACE_S));
     }

@@ -24,7 +24,8 @@ typedef struct {
     bool entered; /* through the door: `orders` and `messages` are its connection */
     int cores, gpus, first_rank, n_ranks;
     char client[64], hostname[256], complaint[512];
-    int reached; /* the address of the last "reach": 1 yes, 0 no, −1 no answer yet */
+    int reached;  /* the address of the last "reach": 1 yes, 0 no, −1 no answer yet */
+    bool doubted; /* all its ranks are silent, and it was asked whether it reaches the launcher's port */
 } Remote;
 
 typedef struct {
@@ -112,7 +113,7 @@ typedef struct {
     Fleet fleet;
     StoreServer *store;
     char job[80], random[33], token[64], rendezvous[192], address[128];
-    char served[192]; /* the launcher's own store, for reports; "": no rank can reach it */
+    char served[192]; /* the launcher's own store, for reports, at `address`; "": no rank can reach it */
     int port, restarts;
     int signals;     /* a signalfd */
     int stop_signal; /* the first signal that asked for the end; 0: none */

@@ -97,6 +97,13 @@ static const Remote *cut_off_host(const Launch *l)
     return found;
 }
 
+/* The host of a rank that was killed as frozen, where it is the host that no connection reaches. NULL: it is not. */
+static const Remote *unreachable_host(const Launch *l, int rank)
+{
+    const Remote *host = fleet_host_of(&l->fleet, rank);
+    return l->fleet.ranks[rank].frozen && host->doubted && host->reached == 0 ? host : NULL;
+}
+
 static void describe_lost_host(const Remote *r, const char *why, Outcome *o)
 {
     char last[32] = "";
@@ -153,7 +160,9 @@ void outcome_find(Launch *l, Outcome *o)
             snprintf(o->what, sizeof o->what, "rank %d on %s is excluded by --audit: see %s/%s", rank, o->host,
                      l->output_dir, EXCLUDED_REPORT);
         if (k < 2) output_last(f->output, rank, o->host);
-        const Remote *cut_off = kinds[k] == lost_peer ? cut_off_host(l) : NULL;
+        const Remote *cut_off = kinds[k] == lost_peer    ? cut_off_host(l)
+                                : kinds[k] == was_killed ? unreachable_host(l, rank)
+                                                         : NULL;
         if (cut_off) {
             cut_off->site->lost_in = l->restarts + 1;
             describe_lost_host(cut_off, "the ranks of other hosts did not reach it", o);

@@ -94,12 +94,11 @@ static Status place_ranks(Launch *l)
 
 void launch_world(const Launch *l, World *world) { snprintf(world->job, sizeof world->job, "cairn-%.60s", l->job); }
 
-static void name_store(Launch *l, const char *address)
+static void name_store(Launch *l)
 {
+    const char *form = strchr(l->address, ':') ? "served://[%s]:%d" : "served://%s:%d";
     *l->served = '\0';
-    if (!*address) return;
-    snprintf(l->served, sizeof l->served, strchr(address, ':') ? "served://[%s]:%d" : "served://%s:%d", address,
-             l->port);
+    if (*l->address) snprintf(l->served, sizeof l->served, form, l->address, l->port);
 }
 
 /* Serves the store in which ranks meet, unless --rendezvous names another place; then they only report faults there,
@@ -112,10 +111,8 @@ static Status open_store(Launch *l)
     TRY(store_serve(&world, fleet_is_local(&l->fleet), 0, l->token, &l->store));
     l->port = store_server_port(l->store);
     if (strcmp(l->c->rendezvous, "auto") != 0 && *l->c->rendezvous) {
-        char address[sizeof l->address];
-        meeting_guess(&l->fleet, address);
-        name_store(l, address);
-        snprintf(l->address, sizeof l->address, "127.0.0.1");
+        meeting_guess(&l->fleet, l->address);
+        name_store(l);
         snprintf(l->rendezvous, sizeof l->rendezvous, "%s", l->c->rendezvous);
         return OK;
     }
@@ -125,7 +122,7 @@ static Status open_store(Launch *l)
         TRY(check_stopped(l));
         return status;
     }
-    name_store(l, l->address);
+    name_store(l);
     memcpy(l->rendezvous, l->served, sizeof l->rendezvous);
     return OK;
 }

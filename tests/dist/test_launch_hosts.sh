@@ -194,4 +194,19 @@ for hosts in two all; do
     has_file "out-$hosts/model.safetensors"
     [ "$(losses "out-$hosts" | wc -l)" -eq 6 ] || complain "on $hosts: $(losses "out-$hosts" | wc -l) steps"
 done
+
+# ---- a host with one rank whose cable is cut while it trains: the host is lost, its rank is not frozen ----
+# shellcheck disable=SC2317 # by wait_until
+under_way() { [ "$(losses "$1" 2>/dev/null | wc -l)" -ge 3 ]; }
+unset CAIRN_TEST_SAVE_GRACE
+"$CAIRN_BINARY" launch --hosts two -- glue --do-train --model-config bert/config.json --vocab bert/vocab.txt \
+    --data-dir "$sample" --max-steps 100000 --output-dir cut --connect-timeout 20s --peer-timeout 3s >launch.out 2>&1 &
+launcher=$!
+wait_until 60 under_way cut || complain "the run does not begin: $(cat launch.out)"
+ip link set to2 down
+wait_until 60 gone "$launcher" || { complain "launch does not end" && kill -9 "$launcher"; }
+wait "$launcher"
+[ "$?" -eq 77 ] || complain "another end of a run with a cut cable: $(cat launch.out)"
+grep -q '"rank": -1, "host": "h2", "what": "host h2 with rank 1 was lost: the ranks of other hosts did not reach it"' cut/faults.jsonl ||
+    complain "a cut cable: $(cat launch.out cut/faults.jsonl)"
 finish
