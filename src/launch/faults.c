@@ -35,18 +35,21 @@ void faults_end_start(Launch *l)
     l->faults.trained = now;
 }
 
-static void write_fault(const Launch *l, const Outcome *o, double ending)
+/* `ending` NULL: the line of another fault of the start has it. */
+static void write_fault(const Launch *l, const Outcome *o, const double *ending)
 {
     Buf line = {0};
     buf_printf(&line, "{\"time\": %.3f, \"start\": %d, \"rank\": %d, \"host\": ", clock_wall(), l->restarts, o->rank);
     buf_json(&line, o->host);
     buf_puts(&line, ", \"what\": ");
     buf_json(&line, o->what);
-    buf_printf(&line, ", \"code\": %d, \"ending_s\": %.3f}\n", o->code, ending);
+    buf_printf(&line, ", \"code\": %d", o->code);
+    if (ending) buf_printf(&line, ", \"ending_s\": %.3f", *ending);
+    buf_puts(&line, "}\n");
     fault_record_append(l->output_dir, "faults.jsonl", &line);
 }
 
-static void add_fault(Launch *l, const Outcome *o, double ending)
+static void add_fault(Launch *l, const Outcome *o, const double *ending)
 {
     fault_record_add(&l->faults.record, o->rank, o->host);
     write_fault(l, o, ending);
@@ -131,9 +134,9 @@ void faults_add(Launch *l, const Outcome *o)
     if (o->rank >= 0 && used_by_other(l, &starts)) return; /* ranks of a lost host may use it, too */
     if (starts.last > l->faults.start_began && step > starts.last) x->notice_s += fmax(0, clock_wall() - ending - step);
     x->ending_s += ending;
-    add_fault(l, o, ending);
+    add_fault(l, o, &ending);
     Outcome also;
-    for (int rank = -1; outcome_also(l, o, &rank, &also);) add_fault(l, &also, ending);
+    for (int rank = -1; outcome_also(l, o, &rank, &also);) add_fault(l, &also, NULL);
 }
 
 /* A run without faults needs no lines of launches.jsonl. */

@@ -59,7 +59,7 @@ frozen() { # frozen RENDEZVOUS PEER-TIMEOUT SAVED RANK...
             grep -q "\"start\": 0, \"rank\": $rank, \"host\": \"localhost\", \"what\": \"rank $rank on localhost was frozen" \
                 "$out/faults.jsonl" || complain "rank $rank is not named: $(cat launch.out "$out/faults.jsonl")"
     done
-    [ "$(wc -l <"$out/faults.jsonl")" -eq $# ] || complain "faults.jsonl: $(cat "$out/faults.jsonl")"
+    [ "$(wc -l <"$out/faults.jsonl") $(grep -c ending_s "$out/faults.jsonl")" = "$# 1" ] || complain "faults.jsonl: $(cat "$out/faults.jsonl")"
 }
 frozen auto 5 'is saved in frozen0/survivors/0 by 2 ranks' 0
 frozen "file:$work/meet here" 3 'is saved in frozen2 by 2 ranks' 2
