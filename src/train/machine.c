@@ -3,6 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "base/test_switch.h"
 
 #define PROBE_WIDTH 768
 #define PROBE_SHORT 1e-3 /* seconds: too short to be timed alone */
@@ -132,6 +135,23 @@ static bool measure_rates(const Backend *b, Dtype compute, CostRates *rates)
     return measured;
 }
 
+/* Work of others leaves less than the cores that this backend's threads take: on average over the last minute, or now.
+ */
+static bool is_busy(const Backend *b)
+{
+    Buf text = {0};
+    const char *given = test_switch("LOAD");
+    double load = 0;
+    int running = 1; /* this thread */
+    if (b->device) return false;
+    if (!given && file_read("/proc/loadavg", 4096, &text) == OK && text.data)
+        (void)sscanf(text.data, "%lf %*f %*f %d/", &load, &running);
+    buf_free(&text);
+    if (given) load = strtod(given, NULL);
+    double others = load > running - 1 ? load : running - 1;
+    return others + b->threads > (double)sysconf(_SC_NPROCESSORS_ONLN) + 0.5;
+}
+
 /* The cache file of this backend, version, thread count and type; NULL without a home directory. */
 static char *cache_path(const Backend *b, Dtype compute)
 {
@@ -144,7 +164,8 @@ static char *cache_path(const Backend *b, Dtype compute)
     return NULL;
 }
 
-static bool read_cached(const char *path, const Backend *b, CostRates *rates)
+/* `busy`: the machine was, when they were measured. */
+static bool read_cached(const char *path, const Backend *b, CostRates *rates, bool *busy)
 {
     Json *doc = NULL;
     if (!file_exists(path) || js_read(path, &doc) != OK) return false;
@@ -153,12 +174,13 @@ static bool read_cached(const char *path, const Backend *b, CostRates *rates)
     rates->overhead = js_real(js_get(doc, "overhead"), 0);
     rates->link_out = js_real(js_get(doc, "link_out"), 0);
     rates->link_in = js_real(js_get(doc, "link_in"), 0);
+    *busy = js_bool(js_get(doc, "busy"), false);
     js_free(doc);
     bool link = !backend_offloads(b) || (rates->link_out > 0 && rates->link_in > 0);
     return rates->product_flops > 0 && rates->bytes > 0 && rates->overhead >= 0 && link;
 }
 
-static void write_cached(const char *path, const Backend *b, Dtype compute, const CostRates *rates)
+static void write_cached(const char *path, const Backend *b, Dtype compute, const CostRates *rates, bool busy)
 {
     char *dir = file_directory(path);
     Buf text = {0};
@@ -176,7 +198,7 @@ static void write_cached(const char *path, const Backend *b, Dtype compute, cons
         buf_puts(&text, ", \"link_in\": ");
         buf_double(&text, rates->link_in);
     }
-    buf_puts(&text, "}\n");
+    buf_puts(&text, busy ? ", \"busy\": true}\n" : "}\n");
     if (file_make_directories(dir) != OK || file_write_durable(path, text.data, text.len) != OK)
         log_debug("rates are not kept: %s", status_message());
     buf_free(&text);
@@ -185,14 +207,15 @@ static void write_cached(const char *path, const Backend *b, Dtype compute, cons
 
 bool machine_rates(const Backend *b, Dtype compute, CostRates *rates)
 {
-    bool measured = true;
+    bool measured = true, busy_then = false, busy = is_busy(b);
     char *path = cache_path(b, compute);
     *rates = (CostRates){0};
-    if (path && read_cached(path, b, rates)) {
-        snprintf(rates->source, sizeof rates->source, "measured earlier, kept in the cache");
+    if (path && read_cached(path, b, rates, &busy_then) && (busy || !busy_then)) {
+        snprintf(rates->source, sizeof rates->source, "measured earlier%s, kept in the cache",
+                 busy_then ? " on a busy machine" : "");
     } else if (measure_rates(b, compute, rates)) {
-        snprintf(rates->source, sizeof rates->source, "measured now");
-        if (path) write_cached(path, b, compute, rates);
+        snprintf(rates->source, sizeof rates->source, "measured now%s", busy ? " on a busy machine" : "");
+        if (path) write_cached(path, b, compute, rates, busy);
     } else {
         measured = false;
         *rates = (CostRates){.product_flops = 1e9, .bytes = 1e9, .overhead = 2e-6};

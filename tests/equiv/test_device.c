@@ -257,6 +257,33 @@ static void test_rates_wait(void **state)
     backend_close(b);
 }
 
+/* Rates of a busy machine serve as long as it is busy; the first that is quiet measures again. */
+static void test_rates_of_a_busy_machine(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *load, *source;
+    } steps[] = {{"1e6", "measured now on a busy machine"},
+                 {"1e6", "measured earlier on a busy machine, kept in the cache"},
+                 {"-1e6", "measured now"},
+                 {"1e6", "measured earlier, kept in the cache"}};
+    Backend *b;
+    CostRates rates;
+    char dir[] = "/tmp/cairn rates XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    setenv("XDG_CACHE_HOME", dir, 1);
+    assert_ok(backend_open("ref", NULL, &b));
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        setenv("CAIRN_TEST_LOAD", steps[i].load, 1);
+        assert_true(machine_rates(b, F32, &rates));
+        assert_string_equal(rates.source, steps[i].source);
+    }
+    backend_close(b);
+    unsetenv("CAIRN_TEST_LOAD");
+    setenv("XDG_CACHE_HOME", "/dev/null", 1);
+    assert_ok(file_remove_tree(dir));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -269,6 +296,7 @@ int main(void)
         cmocka_unit_test(test_evaluation_alone),
         cmocka_unit_test_setup_teardown(test_failed_copies_of_state, testing_set_up, testing_tear_down),
         cmocka_unit_test(test_rates_wait),
+        cmocka_unit_test(test_rates_of_a_busy_machine),
     };
     setenv("XDG_CACHE_HOME", "/dev/null", 1); /* rates are measured, not read */
     return cmocka_run_group_tests(tests, NULL, NULL);
