@@ -4,8 +4,12 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/base.h"
+
+/* Whether a file with these first bytes is packed by gz. */
+static inline bool gz_begins(const void *head, size_t len) { return len >= 2 && memcmp(head, "\x1f\x8b", 2) == 0; }
 
 typedef struct GzReader GzReader;
 Status gz_open(GzReader **gz); /* E_FAIL: built without zlib */

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "tasks/pretrain/kind.h"
+
 #define END_BYTES 65536
 
 static bool is_input(const char *path, bool only_text)
@@ -36,37 +38,25 @@ static Status add_folder(FileList *inputs, const char *dir, bool only_text)
     return inputs->count > before ? OK : fail(E_FORMAT, "%s: no text files in it", dir);
 }
 
-/* Refuses a file that `cairn wiki` must read first. What is no regular file, or cannot be read, is the reader's. */
+/* Refuses a file that `cairn wiki` or another program must read first. What is no regular file, or cannot be read, is
+   the reader's. */
 static Status check_text(const char *path)
 {
-    static const struct {
-        size_t at;
-        const char *bytes, *what;
-    } others[] = {{0, "<mediawiki", "a dump of a wiki (XML)"},
-                  {0, "<?xml version", "XML"},
-                  {4, "1AY&SY", "packed by bz2"}, /* behind BZh and a digit, as which a text may begin, too */
-                  {0, "\x1f\x8b", "packed by gz"},
-                  {0,
-                   "\xfd"
-                   "7zXZ",
-                   "packed by xz"},
-                  {0, "\x28\xb5\x2f\xfd", "packed by zstd"},
-                  {0, "PK\x03\x04", "packed by zip"}};
-    char head[16] = "";
+    char head[KIND_HEAD];
     struct stat info;
     FILE *f = stat(path, &info) == 0 && S_ISREG(info.st_mode) ? fopen(path, "rb") : NULL;
     if (!f) return OK;
-    size_t n = fread(head, 1, sizeof head - 1, f);
+    size_t n = fread(head, 1, sizeof head, f);
     fclose(f);
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        size_t at = others[i].at, len = strlen(others[i].bytes);
-        if (n >= at + len && memcmp(head + at, others[i].bytes, len) == 0)
-            return fail(E_FORMAT,
-                        "%s: expected text with a sentence per line, found a file that is %s; `cairn wiki --input %s "
-                        "--output-dir text/` makes text from dumps and texts, plain, bz2 or gz",
-                        path, others[i].what, path);
-    }
-    return OK;
+    Kind kind = kind_of(head, n);
+    if (kind == KIND_TEXT) return OK;
+    if (kind == KIND_DUMP || kind == KIND_BZ2 || kind == KIND_GZ)
+        return fail(E_FORMAT,
+                    "%s: expected text with a sentence per line, found a file that is %s; `cairn wiki --input %s "
+                    "--output-dir text/` makes text from dumps and texts, plain, bz2 or gz",
+                    path, kind_text(kind), path);
+    return fail(E_FORMAT, "%s: expected text with a sentence per line, found a file that is %s; %s", path,
+                kind_text(kind), kind == KIND_XML ? "give its text alone" : "unpack it first");
 }
 
 Status inputs_find(FileList *inputs, const char *list, bool only_text)

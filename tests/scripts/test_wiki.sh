@@ -21,6 +21,21 @@ says "a dump of a wiki"
 printf 'BZh91AY&SY' >packed.txt
 expect 1 "$CAIRN_BINARY" vocab --input packed.txt --output dump.txt
 says "packed by bz2"
+{ printf '\357\273\277 \n\t' && cat "$wiki"; } >marked.xml
+expect 1 "$CAIRN_BINARY" vocab --input marked.xml --output dump.txt
+says "found a file that is a dump of a wiki (XML)"
+expect 0 "$CAIRN_BINARY" wiki --input marked.xml --output-dir "marked text"
+cmp text/part-00000.txt "marked text/part-00000.txt" || complain "a byte order mark and blanks change the text"
+{ printf ' \n<?xml version="1.0"?>\n<feed>' && cat vocab.txt; } >feed.txt
+expect 1 "$CAIRN_BINARY" vocab --input feed.txt --output dump.txt
+says "found a file that is XML, but no dump of a wiki; give its text alone"
+expect 1 "$CAIRN_BINARY" wiki --input feed.txt --output-dir feed
+says "XML, but not a MediaWiki dump"
+printf '7z\274\257' >archive.txt
+expect 1 "$CAIRN_BINARY" shards --input archive.txt --vocab vocab.txt --output-dir archive
+says "packed by 7z; unpack it first"
+expect 1 "$CAIRN_BINARY" wiki --input archive.txt --output-dir archive
+says "packed by 7z, which is not supported"
 printf 'BZhe is a name.\n<?xml is no XML.\n' >begins.txt # no dump, nor packed
 expect 0 "$CAIRN_BINARY" vocab --input begins.txt --size 100 --output dump.txt
 printf '<?xml begins XML.\n' >begins.txt

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tasks/pretrain/kind.h"
 #include "tasks/pretrain/wiki/sentences.h"
 
 #define BATCH_BYTES ((size_t)1 << 20)
@@ -78,14 +79,17 @@ static Status find_form(Cutter *c, bool end)
 {
     const char *p = c->text.data ? c->text.data : "", *stop = p + c->text.len;
     if (c->text.len < SAMPLE && !end) return OK;
-    if (begins_with(p, c->text.len, "\xef\xbb\xbf")) c->at = c->scan = 3, p += 3;
-    while (p < stop && strchr(" \t\r\n", *p)) p++;
+    size_t mark = kind_mark(p, c->text.len);
+    if (mark) c->at = c->scan = mark;
+    p += mark;
+    p += kind_blanks(p, (size_t)(stop - p));
+    Kind kind = kind_of(p, (size_t)(stop - p));
     size_t len = (size_t)(stop - p), look = len < 4096 ? len : 4096;
-    if ((memmem(p, look, "<mediawiki", 10) && *p == '<') || begins_with(p, len, "<page>")) {
+    if (kind == KIND_DUMP) {
         c->form = FORM_PAGES;
     } else if (begins_with(p, len, "<doc ")) {
         c->form = FORM_DOCS;
-    } else if (begins_with(p, len, "<?xml") || begins_with(p, len, "<!DOCTYPE") || begins_with(p, len, "<html")) {
+    } else if (kind == KIND_XML) {
         return fail(E_FORMAT, "XML, but not a MediaWiki dump: expected <mediawiki> near its start, found \"%.*s\"",
                     (int)(len < 40 ? len : 40), p);
     } else if (begins_with(p, len, "{\"")) {

@@ -10,6 +10,7 @@
 
 #include "data/gz.h"
 #include "data/records.h"
+#include "tasks/pretrain/kind.h"
 #include "tasks/pretrain/wiki/unpack_bz2.h"
 
 #define READ_BYTES   ((size_t)1 << 20)
@@ -74,28 +75,14 @@ static Status read_some(TextFile *f)
 
 static Status detect(TextFile *f)
 {
-    static const struct {
-        const char *magic;
-        size_t len;
-        const char *name;
-    } unknown[] = {{"\xfd"
-                    "7zXZ",
-                    5, "xz"},
-                   {"7z\xbc\xaf", 4, "7z"},
-                   {"\x28\xb5\x2f\xfd", 4, "zstd"},
-                   {"PK\x03\x04", 4, "zip"}};
     TRY(read_some(f));
-    const char *p = f->window.data;
-    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
-        if (f->window.len >= unknown[i].len && memcmp(p, unknown[i].magic, unknown[i].len) == 0)
-            return fail(E_FORMAT,
-                        "%s: packed by %s, which is not supported; expected plain text, bz2 or gz. Unpack it first",
-                        f->path, unknown[i].name);
-    if (f->window.len >= 4 && memcmp(p, "BZh", 3) == 0 && p[3] >= '1' && p[3] <= '9')
-        f->packing = PACKING_BZ2;
-    else if (f->window.len >= 2 && memcmp(p, "\x1f\x8b", 2) == 0)
-        f->packing = PACKING_GZ;
-    return f->packing == PACKING_GZ ? status_context(gz_open(&f->gz), "%s", f->path) : OK;
+    Kind kind = kind_of(f->window.data, f->window.len);
+    if (kind == KIND_BZ2) f->packing = PACKING_BZ2;
+    if (kind == KIND_GZ) f->packing = PACKING_GZ;
+    if (kind == KIND_GZ) return status_context(gz_open(&f->gz), "%s", f->path);
+    if (kind == KIND_TEXT || kind == KIND_BZ2 || kind == KIND_DUMP || kind == KIND_XML) return OK;
+    return fail(E_FORMAT, "%s: %s, which is not supported; expected plain text, bz2 or gz. Unpack it first", f->path,
+                kind_text(kind));
 }
 
 static Status open_records(TextFile *f)

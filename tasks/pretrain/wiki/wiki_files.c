@@ -5,6 +5,7 @@
 
 #include "base/sort.h"
 #include "tasks/pretrain/inputs.h"
+#include "tasks/pretrain/kind.h"
 #include "tasks/pretrain/wiki/wiki.h"
 
 /* Text per byte of file, for the estimate: English Wikipedia and the dumps of the tests lie between 0.18 and 0.45 for
@@ -53,15 +54,15 @@ static Status add_path(WikiFiles *files, const char *path, int depth)
 /* Adds a file to the identity and to the estimate of text. */
 static Status identify_file(WikiFiles *files, const char *path, DigestStream *digest)
 {
-    static const char xml[] = "<mediawiki";
     uint64_t size = 0;
     Buf head = {0};
     TRY(file_size(path, &size));
     Status status = input_identify(path, size, digest, &head);
     if (status == OK) {
-        bool packed = head.len > 3 && (memcmp(head.data, "BZh", 3) == 0 || memcmp(head.data, "\x1f\x8b", 2) == 0);
-        bool dump = head.len > 0 && memmem(head.data, head.len, xml, sizeof xml - 1);
-        files->text += (double)size * (packed ? TEXT_PER_PACKED : dump ? TEXT_PER_XML : TEXT_PER_TEXT);
+        Kind kind = kind_of(head.data ? head.data : "", head.len);
+        files->text += (double)size * (kind == KIND_BZ2 || kind == KIND_GZ ? TEXT_PER_PACKED
+                                       : kind == KIND_DUMP                 ? TEXT_PER_XML
+                                                                           : TEXT_PER_TEXT);
     }
     buf_free(&head);
     return status;
