@@ -162,6 +162,13 @@ void fault_record_ended(const char *dir, const char *job)
     fault_record_append(dir, "starts.jsonl", &line);
 }
 
+/* The same for a launcher, which needs neither the file nor a damaged line. */
+static void look_through(const char *dir, const char *name, bool (*take)(void *, const Json *), void *context)
+{
+    int damaged = 0;
+    if (read_lines(dir, name, take, context, &damaged) != OK) log_debug("%s", status_message());
+}
+
 static bool is_of(const Json *line, const char *job) { return strcmp(js_string(js_get(line, "job"), ""), job) == 0; }
 
 typedef struct {
@@ -187,8 +194,7 @@ static bool take_start(void *context, const Json *line)
 StartSums fault_record_starts(const char *dir, const char *job)
 {
     Starts s = {.job = job};
-    int damaged = 0;
-    if (read_lines(dir, "starts.jsonl", take_start, &s, &damaged) != OK) log_debug("%s", status_message());
+    look_through(dir, "starts.jsonl", take_start, &s);
     return s.sums;
 }
 
@@ -208,10 +214,8 @@ static bool find_sum(void *context, const Json *line)
 bool fault_record_summed(const char *dir, const char *job)
 {
     Sum s = {.job = job};
-    int damaged = 0;
-    Status status = read_lines(dir, "starts.jsonl", find_sum, &s, &damaged);
-    if (status == OK) status = read_lines(dir, "launches.jsonl", find_sum, &s, &damaged);
-    if (status != OK) log_debug("%s", status_message());
+    look_through(dir, "starts.jsonl", find_sum, &s);
+    look_through(dir, "launches.jsonl", find_sum, &s);
     return s.found;
 }
 
@@ -226,8 +230,7 @@ static bool take_last_job(void *job, const Json *line)
 char *fault_record_unsummed(const char *dir)
 {
     char *job = NULL;
-    int damaged = 0;
-    if (read_lines(dir, "starts.jsonl", take_last_job, &job, &damaged) != OK) log_debug("%s", status_message());
+    look_through(dir, "starts.jsonl", take_last_job, &job);
     if (!job || !fault_record_summed(dir, job)) return job;
     free(job);
     return NULL;
