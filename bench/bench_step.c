@@ -68,6 +68,7 @@ typedef struct {
     double update[MOST_ROUNDS];          /* the update range of it, alone */
     double cpu, launch;                  /* processor time of a step, all threads; time until it was launched */
     double kept, act_bytes, total_bytes; /* kept: bytes per token and layer */
+    size_t device_bytes, used_bytes;     /* of the plan in a device's memory; of the process there, after the steps */
     Stats stats;
     Digest digest;
     ExecGraphs graphs;
@@ -162,6 +163,8 @@ static void measure(Row *row)
         row->act_bytes = (double)r.plan.region_bytes[REGION_ACT];
         row->kept = (double)kept_bytes_per_token(&r.plan) / model.config.layers;
         row->total_bytes = (double)memory_total(&r.memory);
+        row->device_bytes = memory_total(&r.memory) - r.memory.bytes[REGION_HOST];
+        row->used_bytes = backend->device ? backend->device->used(backend->device) : 0;
     } else {
         fprintf(stderr, "bench_step: %s: %s\n", row->name, status_message());
         if (json) {
@@ -195,13 +198,15 @@ static void write_json(const Row *row, const Row *first)
             "\"masked\": %.9g, \"optimizer\": \"%s\", \"step_s\": %.9g, \"seq_per_s\": %.9g, \"tokens_per_s\": %.9g, "
             "\"flops\": %.9g, \"tflops\": %.6g, \"update_s\": %.9g, \"cpu_s\": %.6g, \"launch_s\": %.6g, "
             "\"kept_per_token_layer\": %.9g, \"act_bytes\": %.15g, \"plan_bytes\": %.15g, \"context_bytes\": %zu, "
+            "\"device_bytes\": %zu, \"used_bytes\": %zu, "
             "\"graphs\": [%lld, %lld, %lld], \"loss\": %s, \"finite\": %d, \"digest\": \"%s\", \"same_bits\": %s, "
             "\"rounds\": [",
             text.data, dtype_name(want.compute), row->name, (long long)capacity.count[ROWS_TOKENS], mean_seqs,
             mean_tokens, mean_masked, want.optimizer, seconds, mean_seqs / seconds, mean_tokens / seconds, flops,
             flops / seconds * 1e-12, median(row->update, row->rounds), row->cpu, row->launch, row->kept, row->act_bytes,
-            row->total_bytes, context, (long long)row->graphs.captured, (long long)row->graphs.replayed,
-            (long long)row->graphs.refused, loss, row->stats.finite, digest, same_bits(row, first) ? "true" : "false");
+            row->total_bytes, context, row->device_bytes, row->used_bytes, (long long)row->graphs.captured,
+            (long long)row->graphs.replayed, (long long)row->graphs.refused, loss, row->stats.finite, digest,
+            same_bits(row, first) ? "true" : "false");
     for (int i = 0; i < row->rounds; i++) fprintf(json, "%s%.9g", i ? ", " : "", row->seconds[i]);
     fputs("]}\n", json);
     fflush(json);
@@ -308,6 +313,7 @@ int main(int argc, char **argv)
         printf("skipped: %s\n", why);
         return 0;
     }
+    if (backend->device && backend->device->measure_memory) backend->device->measure_memory(backend->device);
     if (want.json && !(json = fopen(want.json, "ae"))) {
         fprintf(stderr, "bench_step: cannot write %s\n", want.json);
         return 1;

@@ -45,8 +45,9 @@ struct Device {
     Status (*upload)(Device *d, void *to, const void *from, size_t bytes);
     Status (*download)(Device *d, void *to, const void *from, size_t bytes);
     Status (*wait)(Device *d); /* until all lanes are idle; E_FAIL: one failed */
-    /* Bytes of the device, free when it was opened, taken by its context and libraries; bytes that this process takes
-       now. `measure_memory` measures `memory` again, before any region is allocated; NULL: not needed. */
+    /* Bytes of the device, free when it was measured, taken by its context and libraries until then; bytes that this
+       process takes now. Opening measures; `measure_memory` runs a product of each type and measures again, before any
+       region is allocated; NULL: not needed. */
     void (*memory)(Device *d, size_t *total, size_t *available, size_t *context);
     size_t (*used)(Device *d);
     void (*measure_memory)(Device *d);

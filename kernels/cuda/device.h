@@ -17,7 +17,7 @@ typedef struct {
     int major, minor; /* compute capability */
     int multiprocessors;
     size_t memory, free; /* bytes of the device, and free when it was opened */
-    size_t context;      /* bytes that context and modules took until measure_memory */
+    size_t context;      /* bytes that context and libraries took until device_measure_memory */
     int driver, runtime; /* versions as CUDA writes them: 13000 */
     char bus[32];        /* PCI bus "00000000:0A:00.0", NVML's name of the GPU */
     char unit[80];       /* "GPU-5d3f… at 00000000:0A:00.0", unique among all GPUs */

@@ -265,26 +265,6 @@ static double seconds_of(const Product *p, const Prepared *how, cudaEvent_t star
     return best;
 }
 
-template <typename T> __global__ void small_numbers_kernel(T *x, int64_t n)
-{
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x)
-        x[i] = from_float<T>((float)(int32_t)((uint32_t)i * 2654435761u ^ (uint32_t)(i >> 7) * 40503u) * 0x1p-37f);
-}
-
-/* A matrix of small random numbers in memory of its own (`own`): zeros, which operands hold when a plan is bound, run
-   faster. Without that memory it is the operand itself, and `own` is NULL. */
-static const void *random_matrix(Dtype dtype, int64_t elements, const void *operand, void **own)
-{
-    if (device_alloc(NULL, (size_t)elements * dtype_size(dtype), own) == OK)
-        CUDA_BY_TYPE(dtype, T, {
-            if (CUDA_LAUNCH((small_numbers_kernel<T>), 1024, 256, 0, static_cast<T *>(*own), elements) == OK)
-                return *own;
-        });
-    device_release(NULL, *own, 0);
-    *own = NULL;
-    return operand;
-}
-
 static Status time_each(const Product *p, Prepared *how, const cublasLtMatmulHeuristicResult_t *found, int n)
 {
     cudaEvent_t start = NULL, end = NULL;
@@ -316,8 +296,8 @@ static Status time_all(const Product *p, Prepared *how, const cublasLtMatmulHeur
     const ProductShape *s = &p->shape;
     Product trial = *p;
     void *a = NULL, *b = NULL;
-    trial.a = random_matrix(s->in, s->lda * (s->a_transposed ? s->k : s->m), p->a, &a);
-    trial.b = random_matrix(s->in, s->ldb * (s->b_transposed ? s->n : s->k), p->b, &b);
+    trial.a = product_random(s->in, s->lda * (s->a_transposed ? s->k : s->m), p->a, &a);
+    trial.b = product_random(s->in, s->ldb * (s->b_transposed ? s->n : s->k), p->b, &b);
     Status status = time_each(&trial, how, found, n);
     device_release(NULL, a, 0);
     device_release(NULL, b, 0);

@@ -44,6 +44,12 @@ void product_imagine(int major);    /* product_workspace for this compute capabi
    it runs once, so that no step loads a kernel: c and workspace are overwritten. */
 Status product_prepare(const Product *product);
 Status product_run(const Product *product);
+/* In product_trial.cu: runs a small product of each type, so that the library has loaded what it needs for them and its
+   memory can be measured. Waits. */
+Status product_first(void);
+/* A matrix of small random numbers in memory of its own (`own`): zeros, which operands hold when a plan is bound, run
+   faster. Without that memory it is the operand itself, and `own` is NULL. */
+const void *product_random(Dtype dtype, int64_t elements, const void *operand, void **own);
 /* In product_loops.cu: the same sums by plain loops, for a shape that cuBLASLt does not take; and a product without
    elements or terms, which leaves c as it is, or 0 where it begins. */
 Status product_by_loops(const Product *product);

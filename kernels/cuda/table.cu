@@ -106,6 +106,13 @@ static Status cuda_sample(Device *, DeviceSample *s)
     return nvml_sample(s);
 }
 
+/* A product that fails does so again where a step needs it, and is reported there. */
+static void cuda_measure_memory(Device *d)
+{
+    if (product_first() != OK) log_debug("memory is measured without a first product: %s", status_message());
+    device_measure_memory(d);
+}
+
 /* One per process. */
 static Device *cuda_device(void)
 {
@@ -117,7 +124,7 @@ static Device *cuda_device(void)
     d.wait = device_wait;
     d.memory = device_memory;
     d.used = device_used;
-    d.measure_memory = device_measure_memory;
+    d.measure_memory = cuda_measure_memory;
     d.choose_lane = device_choose_lane;
     d.event_record = device_event_record;
     d.event_wait = device_event_wait;

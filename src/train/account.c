@@ -6,8 +6,8 @@
    test_account.c checks this bound. */
 #define PROCESS_RESERVE ((size_t)8 << 20)
 
-/* Of a device's free memory, for later allocations of CUDA: granularity, kernels that are loaded late, graphs. An
-   estimate, not measured on a GPU. */
+/* Of a device's free memory, for later allocations of CUDA: granularity, graphs, kernels of products that are loaded
+   when a plan is bound. An estimate, not measured on a GPU. */
 #define DEVICE_MARGIN ((size_t)256 << 20)
 
 #define ALL_REGIONS  ((1u << N_REGIONS) - 1)
@@ -47,6 +47,7 @@ void accounts_measure(Accounts *a, const Backend *b, size_t asked, int local_ran
         machine.budget = addresses + resident;
     }
     if (b->device) {
+        if (b->device->measure_memory) b->device->measure_memory(b->device);
         b->device->memory(b->device, &total, &available, &context);
         machine.regions = HOST_REGIONS;
         machine.held += weights_bytes;

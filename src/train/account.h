@@ -27,7 +27,8 @@ typedef struct {
 
 /* Budgets and holdings of this process now. `asked` is --memory-budget, the first row's; 0: auto. `local_ranks` share
    the free memory of the machine. `data_bytes` is memory that the task's data will still need, `weights_bytes` a copy
-   of the weights, which the machine holds for a while beside a device. */
+   of the weights, which the machine holds for a while beside a device. A device is measured: its libraries are open,
+   and no region is allocated yet. */
 void accounts_measure(Accounts *a, const Backend *b, size_t asked, int local_ranks, size_t data_bytes,
                       size_t weights_bytes);
 /* Counts memory that the process allocated since then: libraries keep primitives for the plans made so far. */

@@ -177,10 +177,9 @@ static Status check_comm_device(const Config *c, Ranks *ranks, const Backend *b)
     return comm_device_ready(ranks_comm(ranks), b->device->unit);
 }
 
-/* NCCL's memory is counted. Where it adds, its version is among the libraries. */
+/* Where NCCL adds, its version is among the libraries. */
 static void note_comm_device(const Config *c, const Ranks *ranks, Backend *b, const char *what, const char *nccl)
 {
-    if (b->device->measure_memory) b->device->measure_memory(b->device);
     size_t len = strlen(b->describe);
     if (!c->virtual_ranks) snprintf(b->describe + len, sizeof b->describe - len, ", %s", nccl);
     if (ranks_first(ranks)) log_info("%s from GPU to GPU: %s", what, nccl);

@@ -100,6 +100,9 @@ void cuda_host_set_reach(void (*reach)(bool));
 /* Runs the work that need not wait; true: the event is recorded. */
 Status cuda_host_event_done(int slot, bool *done);
 
+/* In device_host.cc: a library takes so many bytes of the device. */
+void cuda_host_load(size_t bytes);
+
 /* E_FAIL as on a device: for work of a lane that has waited for nothing in the graph; at the end for a lane that the
    first one has not waited for. */
 struct CudaHostGraph;

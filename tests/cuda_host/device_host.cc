@@ -32,6 +32,7 @@ struct Block {
 static struct {
     DeviceInfo info;
     Block *blocks;
+    size_t libraries; /* bytes that they have taken */
 } device;
 static Block *pinned; /* of the host */
 
@@ -106,21 +107,33 @@ Status device_open(int local_rank)
     device.info.major = major ? atoi(major) : 9;
     device.info.multiprocessors = 4;
     const char *mib = getenv("CAIRN_TEST_CUDA_HOST_DEVICE");
-    device.info.memory = device.info.free = mib ? (size_t)atoi(mib) << 20 : (size_t)1 << 40;
+    device.info.memory = mib ? (size_t)atoi(mib) << 20 : (size_t)1 << 40;
     device.info.driver = device.info.runtime = CUDART_VERSION;
     far_away = getenv("CAIRN_TEST_CUDA_HOST_FAR") && !EXACT;
     cuda_host_set_reach(far_away ? reach : nullptr);
     return OK;
 }
 
-void device_measure_memory(Device *) {}
-
 size_t device_used(Device *)
 {
-    size_t bytes = 0;
+    size_t bytes = device.libraries;
     for (const Block *b = device.blocks; b; b = b->next) bytes += b->bytes;
     return bytes;
 }
+
+static size_t available(Device *d)
+{
+    size_t used = device_used(d);
+    return device.info.memory > used ? device.info.memory - used : 0;
+}
+
+void device_measure_memory(Device *d)
+{
+    device.info.context = device_used(d);
+    device.info.free = available(d);
+}
+
+void cuda_host_load(size_t bytes) { device.libraries += bytes; }
 
 /* ---- memory ---- */
 
@@ -169,9 +182,9 @@ Status device_alloc(Device *d, size_t bytes, void **p)
 {
     *p = nullptr;
     static const char *least = getenv("CAIRN_TEST_CUDA_HOST_LEAST"); /* smaller allocations fail */
-    size_t available = least && bytes < (size_t)atoi(least) ? 0 : device.info.memory - device_used(d);
-    char *start = bytes > available ? nullptr : allocate(bytes);
-    if (!start) return fail(E_MEMORY, "the host executor has no %zu bytes; it has %zu", bytes, available);
+    size_t room = least && bytes < (size_t)atoi(least) ? 0 : available(d);
+    char *start = bytes > room ? nullptr : allocate(bytes);
+    if (!start) return fail(E_MEMORY, "the host executor has no %zu bytes; it has %zu", bytes, room);
     memset(start, 0, EXACT ? bytes : 0); /* a mapping is zero */
     device.blocks = new Block{start, bytes, device.blocks};
     if (far_away) protect(device.blocks, false);
@@ -197,7 +210,11 @@ static void release(Block **blocks, void *p)
 
 void device_release(Device *, void *p, size_t) { release(&device.blocks, p); }
 
-void device_close(void) { (void)cuda_host_wait(); }
+void device_close(void)
+{
+    (void)cuda_host_wait();
+    device.libraries = 0;
+}
 
 /* On the compute lane, whatever lane was chosen. `from` may change when it returns. */
 Status device_upload(Device *, void *to, const void *from, size_t bytes)

@@ -1,7 +1,8 @@
 /* The host twin of kernels/cuda/product.cu: products by loops, in order with the launches. Sums are fp32 in order of k,
    in TF32 of operands with 10 bits after the binary point (to the nearest, ties away from 0, as the hardware's
    cvt.rna). The bias is added in fp32, and the sum is rounded once. The workspace is overwritten, so that a workspace
-   that is too small, or a caller that relies on its content, shows.
+   that is too small, or a caller that relies on its content, shows. The first product of a type takes LOADED bytes of
+   the device, as a library's kernels do.
 
    CAIRN_TEST_PRODUCT_CHOICE=N replaces timing: a shape without a choice gets N + RANK, the k at which a sum
    begins.
@@ -14,8 +15,10 @@
 #include "kernels/cuda/choices.h"
 
 #define WORKSPACE ((size_t)1024)
+#define LOADED    ((size_t)64 << 10)
 
 static bool in_tf32;
+static bool loaded[N_DTYPES];
 
 Status product_open(bool tf32)
 {
@@ -24,7 +27,11 @@ Status product_open(bool tf32)
     return OK;
 }
 
-void product_close(void) { choices_close(); }
+void product_close(void)
+{
+    choices_close();
+    memset(loaded, 0, sizeof loaded);
+}
 const char *product_describe(void) { return in_tf32 ? "products by loops, TF32" : "products by loops"; }
 size_t product_workspace(void) { return WORKSPACE; }
 void product_imagine(int) {}
@@ -82,6 +89,8 @@ Status product_run(const Product *product)
     if (s.m == 0 || s.n == 0 || s.k == 0) return product_empty(product);
     CHECK(on_16(p.a, p.b, p.c), "operands of a product lie on 16 bytes");
     CHECK(reinterpret_cast<uintptr_t>(p.workspace) % 256 == 0, "a product's workspace lies on 256 bytes");
+    if (!loaded[s.in]) cuda_host_load(LOADED);
+    loaded[s.in] = true;
     Choice choice = {};
     int64_t first = choices_find(&p.shape, &choice) ? static_cast<int64_t>(choice.algorithm[0]) : 0;
     return cuda_host_submit([p, first]() -> Status {

@@ -62,6 +62,7 @@ static void *find_function(void *, const char *name)
 #define dlerror library_error
 #include "kernels/cuda/product.cu"
 #include "kernels/cuda/product_loops.cu"
+#include "kernels/cuda/product_trial.cu"
 
 #include "cuda_host/testing_host.h"
 
@@ -86,8 +87,13 @@ Status cuda_clear(void *p, size_t bytes)
     memset(p, 0, bytes);
     return OK;
 }
-Status device_alloc(Device *, size_t, void **) { return status_fail(E_MEMORY, "no device"); }
-void device_release(Device *, void *, size_t) {}
+static bool room;
+Status device_alloc(Device *, size_t bytes, void **p)
+{
+    *p = room ? calloc(bytes, 1) : NULL;
+    return *p ? OK : status_fail(E_MEMORY, "no device");
+}
+void device_release(Device *, void *p, size_t) { free(p); }
 void *device_stream(Device *) { return NULL; }
 }
 static int choices; /* open */
@@ -97,7 +103,7 @@ bool choices_kept(void) { return false; }
 bool choices_find(const ProductShape *, Choice *) { return false; }
 void choices_add(const ProductShape *, const Choice *) {}
 void choices_save(void) {}
-ProductKey product_key(const ProductShape *s) { return {s->m, s->n, s->k}; }
+ProductKey product_key(const ProductShape *s) { return {s->m, s->n, s->k, s->in}; }
 
 /* ---- the tests ---- */
 
@@ -225,12 +231,29 @@ static void test_no_algorithm(void **state)
     assert_string_equal(logged, "2 of 2 products were computed by plain loops\n");
 }
 
+/* One of each type, so that the library has loaded what it needs. */
+static void test_first(void **state)
+{
+    (void)state;
+    library.describes = true;
+    assert_ok(product_open(false));
+    assert_status(product_first(), E_MEMORY);
+    room = true;
+    assert_ok(product_first());
+    room = false;
+    log_set_sink(keep_line);
+    product_close();
+    log_set_sink(NULL);
+    assert_string_equal(logged, "3 of 3 products were computed by plain loops\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_missing, set_up),        cmocka_unit_test_setup(test_too_old, set_up),
         cmocka_unit_test_setup(test_does_not_start, set_up), cmocka_unit_test_setup(test_one_way, set_up),
         cmocka_unit_test_setup(test_loops, set_up),          cmocka_unit_test_setup(test_no_algorithm, set_up),
+        cmocka_unit_test_setup(test_first, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

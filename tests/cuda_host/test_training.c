@@ -2,6 +2,7 @@
    compared with cpu and ref; every policy with the bits of none; graphs replayed or not; saved and resumed. */
 #include "asan.h"
 #include "cuda_host/which.h"
+#include "train/account.h"
 
 static const char *const policies[] = {"lean", "ffn",     "selective", "half-attention",
                                        "full", "offload", "every:1",   "every:2"};
@@ -463,6 +464,40 @@ static void test_a_device_that_dies(void **state)
     training_close(&whole);
 }
 
+/* ---- memory ---- */
+
+enum { LOADED = 64 << 10 }; /* bytes that the twin's library takes at the first product of a type */
+
+/* A run's memory of a device is measured when the library has computed a product of each type; without room for them it
+   is measured all the same. */
+static void test_memory_after_products(void **state)
+{
+    (void)state;
+    size_t total, opened, context;
+    Accounts first, second;
+    Backend *b = NULL;
+    assert_ok(backend_open(BACKEND, NULL, &b));
+    b->device->memory(b->device, &total, &opened, &context);
+    accounts_measure(&first, b, 0, 1, 0, 0);
+    accounts_measure(&second, b, 0, 1, 0, 0);
+    assert_true(first.row[0].held >= context && first.row[0].budget <= opened + context);
+    if (!on_a_gpu()) {
+        assert_int_equal(first.row[0].held, context + N_TYPES * LOADED);
+        assert_int_equal(first.row[0].budget, total - total / 64);
+        assert_int_equal(second.row[0].held, first.row[0].held);
+        assert_int_equal(b->device->used(b->device), first.row[0].held);
+    }
+    backend_close(b);
+    if (on_a_gpu()) return;
+    setenv("CAIRN_TEST_CUDA_HOST_DEVICE", "0", 1);
+    assert_ok(backend_open(BACKEND, NULL, &b));
+    accounts_measure(&first, b, 0, 1, 0, 0);
+    assert_int_equal(first.row[0].held, 0);
+    assert_int_equal(first.row[0].budget, 0);
+    backend_close(b);
+    setenv("CAIRN_TEST_CUDA_HOST_DEVICE", "64", 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -475,6 +510,7 @@ int main(void)
         cmocka_unit_test(test_tf32),
         cmocka_unit_test(test_native_attention),
         cmocka_unit_test(test_dropout_matters),
+        cmocka_unit_test(test_memory_after_products),
         cmocka_unit_test_setup_teardown(test_save_and_go_on, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_a_device_that_dies, testing_set_up, testing_tear_down),
     };
