@@ -1,3 +1,5 @@
+set(CMAKE_OPTIMIZE_DEPENDENCIES ON) # an archive is made without waiting for those that it uses
+
 # cairn_library(name DIR d... [USES other...] [EXTERNAL lib...] [EXCEPT file...]): every .c of a folder except those named, as
 # one static library cairn_<name>.
 function(cairn_library name)
