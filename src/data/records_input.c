@@ -67,8 +67,7 @@ Status records_input_open(RecordsInput *in, const char *name, const char *path)
     }
     if (path) in->packed = mem_alloc(BLOCK);
     TRY(read_packed(in));
-    if (gz_begins(in->packed_at, in->packed_len))
-        return status_context(gz_open(&in->gz), "%s", name);
+    if (gz_begins(in->packed_at, in->packed_len)) return status_context(gz_open(&in->gz), "%s", name);
     return OK;
 }
 
