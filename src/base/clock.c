@@ -19,6 +19,8 @@ double clock_monotonic(void) { return read_clock(CLOCK_MONOTONIC); }
 
 double clock_wall(void) { return read_clock(CLOCK_REALTIME); }
 
+double clock_thread(void) { return read_clock(CLOCK_THREAD_CPUTIME_ID); }
+
 void clock_iso(char *out, size_t size)
 {
     time_t t = time(NULL);

@@ -8,6 +8,7 @@
 
 double clock_monotonic(void);           /* seconds since an arbitrary fixed point */
 double clock_wall(void);                /* seconds since 1970 */
+double clock_thread(void);              /* seconds on a processor of the calling thread */
 void clock_iso(char *out, size_t size); /* UTC, "2026-11-21T03:40:36Z": 21 bytes */
 
 #define CLOCK_MAX_DURATION (36500.0 * 86400.0)

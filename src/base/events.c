@@ -3,7 +3,6 @@
 #include <math.h>
 #include <signal.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -73,8 +72,7 @@ void events_wake(Events *e)
 void events_free(Events *e)
 {
     if (e->polls) close(e->wake);
-    free(e->polls);
-    free(e->source);
+    MEM_FREE(e->polls, e->source);
     *e = (Events){0};
 }
 

@@ -6,7 +6,6 @@
 #define CAIRN_BASE_EVENTS_H
 
 #include <poll.h>
-#include <stdbool.h>
 
 #include "base/status.h"
 

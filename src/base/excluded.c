@@ -6,14 +6,6 @@
 
 #include "base/base.h"
 
-static bool there(const char *dir, const char *name)
-{
-    char *path = file_join(dir, name);
-    bool found = file_exists(path);
-    free(path);
-    return found;
-}
-
 /* A line of a later version, or half a line, is no place. */
 static bool parse_place(const char *line, ExcludedPlace *place)
 {
@@ -32,7 +24,7 @@ Status excluded_read(const char *dir, ExcludedPlace **places, int *n)
     int cap = 0;
     *places = NULL;
     *n = 0;
-    if (!there(dir, EXCLUDED_REPORT) || !there(dir, EXCLUDED_LINES)) return OK;
+    if (!file_exists_in(dir, EXCLUDED_REPORT) || !file_exists_in(dir, EXCLUDED_LINES)) return OK;
     char *path = file_join(dir, EXCLUDED_LINES);
     Status status = file_read(path, (size_t)1 << 30, &text);
     char *rest = status == OK ? text.data : NULL, *line;
@@ -40,8 +32,7 @@ Status excluded_read(const char *dir, ExcludedPlace **places, int *n)
         ExcludedPlace place;
         if (strncmp(line, EXCLUDED_REPAIRED, strlen(EXCLUDED_REPAIRED) - 1) == 0) *n = 0;
         if (!*line || !parse_place(line, &place)) continue;
-        MEM_GROW(*places, *n, cap);
-        (*places)[(*n)++] = place;
+        MEM_PUSH(*places, *n, cap, place);
     }
     buf_free(&text);
     free(path);

@@ -19,8 +19,7 @@ void fault_record_add(FaultRecord *f, int64_t rank, const char *host)
     int k = 0;
     while (k < f->n_places && strcmp(f->places[k].name, name) != 0) k++;
     if (k == f->n_places) {
-        MEM_GROW(f->places, f->n_places, f->cap);
-        f->places[f->n_places++] = (FaultyPlace){.name = mem_strdup(name)};
+        MEM_PUSH(f->places, f->n_places, f->cap, (FaultyPlace){.name = mem_strdup(name)});
     }
     f->places[k].count++;
     f->count++;

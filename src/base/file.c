@@ -16,19 +16,35 @@ enum { READ_BYTES = 256 * 1024 };
 
 /* ---- Reading ---- */
 
-static int open_for_reading(const char *path, int flags)
+int file_open(const char *path, int flags)
 {
     int fd;
-    do fd = open(path, O_RDONLY | O_CLOEXEC | flags);
+    do fd = open(path, flags | O_CLOEXEC, 0666);
     while (fd < 0 && errno == EINTR);
     return fd;
+}
+
+ssize_t file_read_some(int fd, void *out, size_t len)
+{
+    ssize_t n;
+    do n = read(fd, out, len);
+    while (n < 0 && errno == EINTR);
+    return n;
+}
+
+int file_sync(int fd)
+{
+    int result;
+    do result = fsync(fd);
+    while (result != 0 && errno == EINTR);
+    return result;
 }
 
 Status file_map(FileMap *map, const char *path)
 {
     Status status = OK;
     *map = (FileMap){0};
-    int fd = open_for_reading(path, O_NONBLOCK); /* a pipe is refused below without a wait */
+    int fd = file_open(path, O_RDONLY | O_NONBLOCK); /* a pipe is refused below without a wait */
     if (fd < 0) return fail(E_IO, "%s: cannot open: %m", path);
     struct stat st;
     if (fstat(fd, &st) != 0) TRY_DONE(fail(E_IO, "%s: cannot examine: %m", path));
@@ -63,12 +79,10 @@ static Status read_whole(const char *path, size_t max, Buf *out, DigestStream *s
     Status status = OK;
     uint64_t total = 0;
     char *piece = mem_alloc(READ_BYTES);
-    int fd = open_for_reading(path, 0);
+    int fd = file_open(path, O_RDONLY);
     if (fd < 0) TRY_DONE(fail(E_IO, "%s: cannot open: %m", path));
     for (;;) {
-        ssize_t n;
-        do n = read(fd, piece, READ_BYTES);
-        while (n < 0 && errno == EINTR);
+        ssize_t n = file_read_some(fd, piece, READ_BYTES);
         if (n < 0) TRY_DONE(fail(E_IO, "%s: cannot read: %m", path));
         if ((uint64_t)n > max - total)
             TRY_DONE(fail(E_FORMAT, "%s: larger than the %zu bytes that such a file may have", path, max));
@@ -141,6 +155,14 @@ void file_open_standard(void)
 
 bool file_exists(const char *path) { return access(path, F_OK) == 0; }
 
+bool file_exists_in(const char *folder, const char *name)
+{
+    char *path = file_join(folder, name);
+    bool there = file_exists(path);
+    free(path);
+    return there;
+}
+
 bool file_is_directory(const char *path)
 {
     struct stat st;
@@ -183,12 +205,9 @@ Status file_free_bytes(const char *path, uint64_t *bytes)
 
 Status file_sync_directory(const char *path)
 {
-    int fd = open_for_reading(path, O_DIRECTORY);
+    int fd = file_open(path, O_RDONLY | O_DIRECTORY);
     if (fd < 0) return fail(E_IO, "%s: cannot open the directory: %m", path);
-    int result;
-    do result = fsync(fd);
-    while (result != 0 && errno == EINTR);
-    int why = errno;
+    int result = file_sync(fd), why = errno;
     close(fd);
     errno = why;
     /* EINVAL: a file system on which directories cannot be flushed one by one. Nothing else is possible. */

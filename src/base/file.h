@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/digest.h"
 #include "base/mem.h"
@@ -51,6 +52,8 @@ Status file_writer_close(FileWriter *w, Digest *digest, uint64_t *size);
 void file_writer_abandon(FileWriter *w); /* removes the temporary; takes a zeroed or closed one */
 
 Status file_write_durable(const char *path, const void *data, size_t len);
+Status file_write_in(const char *folder, const char *name, const void *data, size_t len); /* folder NULL: a path */
+Status file_write_text(const char *folder, const char *name, Buf *text);                  /* the same; frees the text */
 /* All of it to an open descriptor, not durably. `path` is for messages. */
 Status file_write_all(int fd, const char *path, const void *data, size_t len);
 Status file_digest(const char *path, Digest *digest, uint64_t *size); /* either may be NULL */
@@ -59,7 +62,13 @@ Status file_digest(const char *path, Digest *digest, uint64_t *size); /* either 
    their numbers and receive the log. A program calls this first. */
 void file_open_standard(void);
 
+/* open, read and fsync, which a signal does not interrupt. */
+int file_open(const char *path, int flags);
+ssize_t file_read_some(int fd, void *out, size_t len);
+int file_sync(int fd);
+
 bool file_exists(const char *path);
+bool file_exists_in(const char *folder, const char *name);
 bool file_is_directory(const char *path);
 bool file_is_there(int fd, const char *path); /* false: the open file was removed, or another one has its name */
 Status file_size(const char *path, uint64_t *size);

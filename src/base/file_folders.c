@@ -70,8 +70,7 @@ done:
         free(place);
         place = above;
     }
-    free(place);
-    free(file);
+    MEM_FREE(place, file);
     return status == E_IO ? E_USAGE : status;
 }
 
@@ -96,8 +95,7 @@ Status file_rename(const char *from, const char *to)
     TRY_DONE(file_sync_directory(new_place));
     if (strcmp(old_place, new_place) != 0) TRY_DONE(file_sync_directory(old_place));
 done:
-    free(old_place);
-    free(new_place);
+    MEM_FREE(old_place, new_place);
     return status;
 }
 
@@ -177,8 +175,7 @@ Status file_list(const char *folder, FileList *list)
         if (!entry && errno) TRY_DONE(fail(E_IO, "%s: cannot list: %m", folder));
         if (!entry) break;
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-        MEM_GROW(list->paths, list->count, list->cap);
-        list->paths[list->count++] = file_join(folder, entry->d_name);
+        MEM_PUSH(list->paths, list->count, list->cap, file_join(folder, entry->d_name));
     }
     if (list->count > 0) qsort(list->paths, (size_t)list->count, sizeof *list->paths, sort_by_text);
 done:
@@ -189,8 +186,7 @@ done:
 
 void file_list_free(FileList *list)
 {
-    for (int i = 0; i < list->count; i++) free(list->paths[i]);
-    free(list->paths);
+    mem_free_texts(list->paths, list->count);
     *list = (FileList){0};
 }
 

@@ -30,14 +30,11 @@ Status file_writer_open(FileWriter *w, const char *path)
     if (file_is_directory(path)) return fail(E_IO, "%s: a folder; expected the name of a file to write", path);
     char *target = resolve(path);
     char *temporary = written_in_place(target) ? NULL : mem_printf("%s.tmp.%ld", target, (long)getpid());
-    int fd, flags = temporary ? O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC : O_WRONLY | O_CLOEXEC;
-    do fd = open(temporary ? temporary : target, flags, 0666);
-    while (fd < 0 && errno == EINTR);
+    int fd = temporary ? file_open(temporary, O_WRONLY | O_CREAT | O_TRUNC) : file_open(target, O_WRONLY);
     if (fd < 0) {
         Status status = fail(E_IO, "%s: cannot %s it for writing: %m", temporary ? temporary : target,
                              temporary ? "create" : "open");
-        free(temporary);
-        free(target);
+        MEM_FREE(temporary, target);
         return status;
     }
     *w = (FileWriter){
@@ -120,9 +117,7 @@ static Status make_durable(FileWriter *w)
 {
     if (w->broken) return fail(E_IO, "%s: not put in place, since writing it failed", w->path);
     TRY(flush_block(w));
-    int result;
-    do result = fsync(w->fd);
-    while (result != 0 && errno == EINTR);
+    int result = file_sync(w->fd);
     if (result != 0 && w->temporary) return writing_failed(w, "flush to the disk", 0);
     int fd = w->fd;
     w->fd = -1;
@@ -134,9 +129,7 @@ static void writer_free(FileWriter *w)
 {
     if (w->fd >= 0) close(w->fd);
     digest_free(w->digest);
-    free(w->block);
-    free(w->temporary);
-    free(w->path);
+    MEM_FREE(w->block, w->temporary, w->path);
     *w = (FileWriter){0};
 }
 
@@ -175,5 +168,20 @@ Status file_write_durable(const char *path, const void *data, size_t len)
     Status status = file_writer_write(&w, data, len);
     if (status == OK) return file_writer_close(&w, NULL, NULL);
     file_writer_abandon(&w);
+    return status;
+}
+
+Status file_write_in(const char *folder, const char *name, const void *data, size_t len)
+{
+    char *path = folder ? file_join(folder, name) : mem_strdup(name);
+    Status status = file_write_durable(path, data, len);
+    free(path);
+    return status;
+}
+
+Status file_write_text(const char *folder, const char *name, Buf *text)
+{
+    Status status = file_write_in(folder, name, text->data, text->len);
+    buf_free(text);
     return status;
 }

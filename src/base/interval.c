@@ -12,8 +12,7 @@ void intervals_add(Intervals *list, int64_t begin, int64_t end)
         list->intervals[list->count - 1].end = end;
         return;
     }
-    MEM_GROW(list->intervals, list->count, list->cap);
-    list->intervals[list->count++] = (Interval){begin, end};
+    MEM_PUSH(list->intervals, list->count, list->cap, (Interval){begin, end});
 }
 
 int64_t intervals_before(const Intervals *list, int64_t element)

@@ -78,6 +78,15 @@ Status js_parse_at(const char *name, int64_t first_line, const char *text, size_
     return OK;
 }
 
+bool js_read_in(const char *folder, const char *name, Json **doc)
+{
+    char *path = file_join(folder, name);
+    *doc = NULL;
+    bool read = file_exists(path) && js_read(path, doc) == OK;
+    free(path);
+    return read;
+}
+
 Status js_read(const char *path, Json **doc)
 {
     Status status = OK;

@@ -29,7 +29,8 @@ Status js_parse(const char *name, const char *text, size_t len, Json **doc);
 /* The same for a part of a file: messages count lines from `first_line`. */
 Status js_parse_at(const char *name, int64_t first_line, const char *text, size_t len, Json **doc);
 Status js_read(const char *path, Json **doc);
-void js_free(Json *doc); /* the root only; takes NULL */
+bool js_read_in(const char *folder, const char *name, Json **doc); /* false: there is none, or it cannot be read */
+void js_free(Json *doc);                                           /* the root only; takes NULL */
 
 JsonKind js_kind(const Json *v);                         /* NULL has the kind NULL */
 size_t js_size(const Json *v);                           /* members of an object or array, else 0 */

@@ -56,11 +56,9 @@ static Status take_lock(FolderLock *lock, const char *folder, int flags, double 
     *lock = (FolderLock){.fd = -1};
     TRY(file_make_directories(folder));
     char *path = file_join(folder, ".lock");
-    int fd, error;
-    do fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | flags, 0666);
-    while (fd < 0 && errno == EINTR);
+    int fd = file_open(path, O_RDWR | O_CREAT | flags);
     if (fd < 0) TRY_DONE(fail(errno == EEXIST ? E_FAIL : E_IO, "%s: cannot open: %m", path));
-    error = lock_until(fd, 0);
+    int error = lock_until(fd, 0);
     if (error == EWOULDBLOCK && seconds > 0) {
         read_holder(fd, holder, sizeof holder);
         if (log_wait)

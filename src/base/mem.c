@@ -1,7 +1,6 @@
 #include "base/mem.h"
 
 #include <math.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,6 +64,17 @@ char *mem_printf(const char *format, ...)
     buf_vprintf(&b, format, args);
     va_end(args);
     return b.data;
+}
+
+void mem_free_all(void *const *pointers, size_t n)
+{
+    for (size_t i = 0; i < n; i++) free(pointers[i]);
+}
+
+void mem_free_texts(char **texts, int64_t n)
+{
+    for (int64_t i = 0; texts && i < n; i++) free(texts[i]);
+    free(texts);
 }
 
 /* Room for `more` bytes and the NUL. */
@@ -208,6 +218,25 @@ void buf_double(Buf *b, double x)
     }
 }
 
+void buf_key(Buf *b, const char *key)
+{
+    if (b->len && b->data[b->len - 1] != '{') buf_puts(b, ", ");
+    buf_json(b, key);
+    buf_puts(b, ": ");
+}
+
+void buf_member(Buf *b, const char *key, double value)
+{
+    buf_key(b, key);
+    buf_double(b, value);
+}
+
+void buf_member_text(Buf *b, const char *key, const char *value)
+{
+    buf_key(b, key);
+    buf_json(b, value);
+}
+
 void buf_print(Buf *b)
 {
     fwrite(b->data, 1, b->len, stdout);
@@ -218,4 +247,9 @@ void buf_free(Buf *b)
 {
     free(b->data);
     *b = (Buf){0};
+}
+
+void buf_free_all(Buf *const *all, size_t n)
+{
+    for (size_t i = 0; i < n; i++) buf_free(all[i]);
 }

@@ -5,6 +5,7 @@
 
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Ends the process like mem_*; for libraries that allocate themselves. 0: the size is unknown. */
 void mem_exhausted(size_t bytes) __attribute__((noreturn));
@@ -17,6 +18,11 @@ char *mem_strdup(const char *s);
 char *mem_strndup(const char *s, size_t n);
 char *mem_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Frees each of the pointers. */
+#define MEM_FREE(...) mem_free_all((void *[]){__VA_ARGS__}, sizeof((void *[]){__VA_ARGS__}) / sizeof(void *))
+void mem_free_all(void *const *pointers, size_t n);
+void mem_free_texts(char **texts, int64_t n); /* n texts, and their array; takes NULL */
+
 /* Makes room for one more element in a (pointer, count, capacity) array, doubling. */
 #define MEM_GROW(p, count, cap)                                                                                        \
     do {                                                                                                               \
@@ -24,6 +30,13 @@ char *mem_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
             (cap) = (cap) ? 2 * (cap) : 16;                                                                            \
             (p) = mem_resize((p), (size_t)(cap), sizeof *(p));                                                         \
         }                                                                                                              \
+    } while (0)
+
+/* The same, and puts a value there. */
+#define MEM_PUSH(p, count, cap, ...)                                                                                   \
+    do {                                                                                                               \
+        MEM_GROW(p, count, cap);                                                                                       \
+        (p)[(count)++] = __VA_ARGS__;                                                                                  \
     } while (0)
 
 /* A byte buffer; `data` is always NUL-terminated when not NULL. Zero-initialise; free with buf_free. Appended bytes
@@ -42,8 +55,14 @@ void buf_json(Buf *b, const char *s); /* "s" with quotes, escaped for JSON; inva
 void buf_word(Buf *b, const char *word);
 /* A JSON number with the fewest digits that read back equal. NaN and infinities become null, since JSON lacks them. */
 void buf_double(Buf *b, double x);
+/* A member of a JSON object, behind ", " unless the object has just begun; buf_key leaves its value to the caller. */
+void buf_key(Buf *b, const char *key);
+void buf_member(Buf *b, const char *key, double value);
+void buf_member_text(Buf *b, const char *key, const char *value);
 /* Writes it to standard output and frees it. main reports a failed write. */
 void buf_print(Buf *b);
 void buf_free(Buf *b); /* takes a zeroed one */
+#define BUF_FREE(...) buf_free_all((Buf *[]){__VA_ARGS__}, sizeof((Buf *[]){__VA_ARGS__}) / sizeof(Buf *))
+void buf_free_all(Buf *const *all, size_t n);
 
 #endif

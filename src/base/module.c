@@ -35,9 +35,7 @@ static char *find_module(const char *name, Buf *looked)
         free(found);
         found = NULL;
     }
-    free(module);
-    free(installed);
-    free(here);
+    MEM_FREE(module, installed, here);
     return found;
 }
 
