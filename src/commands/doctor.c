@@ -1,6 +1,5 @@
 /* `cairn doctor`: this machine as Cairn sees it, on one screen: for a bug report. A line that cannot be filled says
    why; nothing is changed, but for a small file that is written and removed to time the disk. */
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -290,8 +289,7 @@ static Status time_disk(const char *dir, double *rate)
         file_writer_abandon(&w);
     *rate = DISK_BYTES / (clock_monotonic() - start);
     unlink(path);
-    free(data);
-    free(path);
+    MEM_FREE(data, path);
     return status;
 }
 

@@ -117,8 +117,7 @@ static Status put_checkpoint(Buf *b, const char *directory)
 done:
     js_free(state);
     tensor_file_close(optimizer);
-    free(moments);
-    free(path);
+    MEM_FREE(moments, path);
     return status;
 }
 

@@ -114,12 +114,6 @@ static void print_kfac(const PipelinePlan *p, Buf *out)
 
 /* ---- JSON ---- */
 
-static void member(Buf *out, const char *name, double value)
-{
-    buf_printf(out, ", \"%s\": ", name);
-    buf_double(out, value);
-}
-
 static void stage_json(const PipelinePlan *p, int s, Buf *out)
 {
     const StagePlan *of = &p->stage[s];
@@ -130,7 +124,7 @@ static void stage_json(const PipelinePlan *p, int s, Buf *out)
     for (int kind = 0; kind < N_WORKS; kind++) {
         char name[24];
         snprintf(name, sizeof name, "%s_s", work_names[kind]);
-        member(out, name, of->seconds[kind]);
+        buf_member(out, name, of->seconds[kind]);
     }
     buf_puts(out, "}");
 }
@@ -142,22 +136,22 @@ static void plan_json(const PipelineRows *r, const PipelinePlan *p, Buf *out)
                "\"micro_batch_tokens\": %lld",
                pipeline_name(p->grid.shape.kind), p->grid.shape.places, p->grid.stages,
                p->grid.replicas * p->grid.directions, micros(p), (long long)p->tokens);
-    member(out, "step_s", p->step);
-    member(out, "works_s", p->timeline.works_s);
-    member(out, "seq_per_s", per_second(r, p));
-    member(out, "bubble", p->timeline.bubble);
-    member(out, "sums_s", p->sums);
-    member(out, "update_s", p->update);
+    buf_member(out, "step_s", p->step);
+    buf_member(out, "works_s", p->timeline.works_s);
+    buf_member(out, "seq_per_s", per_second(r, p));
+    buf_member(out, "bubble", p->timeline.bubble);
+    buf_member(out, "sums_s", p->sums);
+    buf_member(out, "update_s", p->update);
     buf_printf(out, ", \"boundary\": %lld, \"peak\": %zu, \"budget\": %zu, \"fits\": %s, \"exact\": %s",
                (long long)p->boundary, p->peak, p->budget, p->fits ? "true" : "false", p->exact ? "true" : "false");
     if (p->kfac) {
         buf_printf(out, ", \"kfac\": {\"interval\": %d, \"lag\": %d, \"steps\": %d", p->interval, p->lag,
                    p->fill.steps);
-        member(out, "work_s", p->fill.seconds);
-        member(out, "filled", p->fill.filled);
-        member(out, "utilization", p->fill.utilization);
-        member(out, "exposed_s", p->fill.exposed);
-        member(out, "precondition_s", p->precondition);
+        buf_member(out, "work_s", p->fill.seconds);
+        buf_member(out, "filled", p->fill.filled);
+        buf_member(out, "utilization", p->fill.utilization);
+        buf_member(out, "exposed_s", p->fill.exposed);
+        buf_member(out, "precondition_s", p->precondition);
         buf_puts(out, "}");
     }
     buf_puts(out, ",\n  \"of_stages\": [");
@@ -216,10 +210,8 @@ static Status draw(const PipelineRows *r, const char *path)
     for (int k = 0; k < N_PIPELINES; k++)
         if (r->made[k]) make_panel(&r->plan[k], &panels[n++]);
     schedule_svg(panels, n, "places of the pipeline", &out);
-    Status status = file_write_durable(path, out.data, out.len);
     timeline_panels_free(panels, n);
-    buf_free(&out);
-    return status;
+    return file_write_text(NULL, path, &out);
 }
 
 /* ---- the whole ---- */

@@ -123,12 +123,10 @@ static void print_table(const PlanRanks *r, const Network *n, const Row *rows, i
 static void print_json(const PlanRanks *r, const Network *n, const Row *rows, int count)
 {
     Buf out = {0};
-    buf_puts(&out, "{\"network\": {\"name\": ");
-    buf_json(&out, n->name);
-    buf_puts(&out, ", \"bytes_per_s\": ");
-    buf_double(&out, n->bytes);
-    buf_puts(&out, ", \"latency_s\": ");
-    buf_double(&out, n->latency);
+    buf_puts(&out, "{\"network\": {");
+    buf_member_text(&out, "name", n->name);
+    buf_member(&out, "bytes_per_s", n->bytes);
+    buf_member(&out, "latency_s", n->latency);
     buf_printf(&out, "}, \"sequences_per_rank\": %lld, \"ranks\": [", (long long)r->share);
     for (int i = 0; i < count; i++) {
         const Row *w = &rows[i];
@@ -140,10 +138,7 @@ static void print_json(const PlanRanks *r, const Network *n, const Row *rows, in
                      {"alone_s", w->alone}};
         buf_printf(&out, "%s\n {\"ranks\": %d, \"optimizer\": %zu, \"saved\": %zu, \"exchange\": %zu", i ? "," : "",
                    w->ranks, w->optimizer, rows[0].optimizer - w->optimizer, w->exchange);
-        for (size_t k = 0; k < sizeof reals / sizeof *reals; k++) {
-            buf_printf(&out, ", \"%s\": ", reals[k].name);
-            buf_double(&out, reals[k].value);
-        }
+        for (size_t k = 0; k < sizeof reals / sizeof *reals; k++) buf_member(&out, reals[k].name, reals[k].value);
         buf_printf(
             &out,
             ", \"batch_for_90_percent\": %lld, \"snapshot\": %llu, \"snapshot_copies\": %llu, \"snapshots\": %llu}",

@@ -1,6 +1,5 @@
 #include "commands/plan_table.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -127,8 +126,7 @@ static void account_json(const Account *a, Buf *out)
 void plan_row_json(const RunPlan *p, Buf *out)
 {
     const Accounts *a = &p->accounts;
-    buf_puts(out, "\"name\": ");
-    buf_json(out, p->policy);
+    buf_member_text(out, "name", p->policy);
     buf_puts(out, ", \"bytes\": {");
     for (int i = 0; i < N_PARTS; i++) buf_printf(out, "\"%s\": %zu, ", parts[i].key, part_bytes(p, i));
     buf_printf(out, "\"host\": %zu}, \"peak\": %zu, \"offloaded\": %zu, \"micro_batch\": [%lld, %lld, %lld]",
@@ -139,8 +137,8 @@ void plan_row_json(const RunPlan *p, Buf *out)
         if (i) buf_puts(out, ", ");
         account_json(&a->row[i], out);
     }
-    buf_puts(out, "], \"step_s\": ");
-    buf_double(out, p->step_s);
+    buf_puts(out, "]");
+    buf_member(out, "step_s", p->step_s);
     buf_printf(out, ", \"fits\": %s, \"exact\": %s", p->fits ? "true" : "false", p->train.exact ? "true" : "false");
 }
 
@@ -154,8 +152,8 @@ void plan_table_json(const PlanTable *t, const PlanRow *rows, int n, Buf *out)
     for (int i = 0; i < n; i++) {
         buf_printf(out, "%s\n {", i ? "," : "");
         plan_row_json(&rows[i].plan, out);
-        buf_printf(out, ", \"max_batch\": %lld, \"seq_per_s\": ", (long long)rows[i].max_batch);
-        buf_double(out, per_second(t, &rows[i].plan));
+        buf_printf(out, ", \"max_batch\": %lld", (long long)rows[i].max_batch);
+        buf_member(out, "seq_per_s", per_second(t, &rows[i].plan));
         buf_puts(out, "}");
     }
     buf_puts(out, "\n]}\n");
@@ -187,8 +185,7 @@ static void curve_make(const RunPlan *plan, Curve *c)
         c->bytes[2 * i] = c->bytes[2 * i + 1] = live[i];
         c->peak = c->peak > live[i] ? c->peak : live[i];
     }
-    free(live);
-    free(seconds);
+    MEM_FREE(live, seconds);
 }
 
 void plan_table_draw(const PlanTable *t, const PlanRow *rows, int n, Buf *out)
@@ -231,14 +228,7 @@ void plan_table_draw(const PlanTable *t, const PlanRow *rows, int n, Buf *out)
                        .fractions = true},
               out);
     for (int i = 0; i < n; i++) {
-        free(curves[i].time);
-        free(curves[i].bytes);
-        free(names[i]);
+        MEM_FREE(curves[i].time, curves[i].bytes, names[i]);
     }
-    free(title);
-    free(note);
-    free(label);
-    free(names);
-    free(curves);
-    free(series);
+    MEM_FREE(title, note, label, names, curves, series);
 }

@@ -15,11 +15,8 @@ static void read_state(const char *dir, ComparedRun *run)
 {
     CheckpointList list = {0};
     if (checkpoint_find(dir, &list) != OK) return;
-    for (int i = 0; i < list.count && !run->state; i++) {
-        char *path = file_join(list.items[i].path, "state.json");
-        if (file_exists(path) && js_read(path, &run->state) == OK) run->config = js_get(run->state, "config");
-        free(path);
-    }
+    for (int i = 0; i < list.count && !run->state; i++)
+        if (js_read_in(list.items[i].path, "state.json", &run->state)) run->config = js_get(run->state, "config");
     checkpoint_list_free(&list);
 }
 
@@ -68,8 +65,7 @@ static bool option_differs(const ComparedRun *a, const ComparedRun *b, int optio
     compare_option(a, config_flag(option), &x);
     compare_option(b, config_flag(option), &y);
     bool differs = strcmp(x.data, y.data) != 0;
-    buf_free(&x);
-    buf_free(&y);
+    BUF_FREE(&x, &y);
     return differs;
 }
 
@@ -148,8 +144,7 @@ static Status compare_losses(const ComparedRun *runs, int n, bool *equal, Buf *o
         else if (found.len)
             buf_printf(out, "losses: %s%s%s\n", found.data, why.len ? "; the runs differ in " : "",
                        why.len ? why.data : "");
-        buf_free(&found);
-        buf_free(&why);
+        BUF_FREE(&found, &why);
     }
     if (n > 1 && *equal) buf_printf(out, "losses: equal, bit for bit, over %d steps\n", least);
     if (broken.len)
@@ -181,13 +176,11 @@ static Status draw(void *context, const char *file, const Chart *chart)
 {
     Output *o = context;
     Buf out = {0};
-    char *name = mem_printf("%s.svg", file), *path = file_join(o->dir, name);
+    char *name = mem_printf("%s.svg", file);
     chart_svg(chart, &out);
-    Status status = file_write_durable(path, out.data, out.len);
+    Status status = file_write_text(o->dir, name, &out);
     page_chart(&o->page, chart);
     buf_printf(&o->written, ", %s", name);
-    buf_free(&out);
-    free(path);
     free(name);
     return status;
 }
@@ -195,10 +188,7 @@ static Status draw(void *context, const char *file, const Chart *chart)
 /* A run's own folder has a report.html of that run alone. */
 static Status check_output(const Config *c)
 {
-    char *own = file_join(c->output_dir, "metrics.jsonl");
-    bool there = file_exists(own);
-    free(own);
-    if (!there) return OK;
+    if (!file_exists_in(c->output_dir, "metrics.jsonl")) return OK;
     return fail(E_USAGE, "--output-dir %s is the folder of a run, whose report.html would be replaced; give another",
                 c->output_dir);
 }
@@ -208,7 +198,7 @@ static Status write_page(const Config *c, const ComparedRun *runs, int n, const 
 {
     Output o = {.dir = c->output_dir};
     Status status = OK;
-    char *title = mem_printf("%d %s compared", n, n == 1 ? "run" : "runs"), *path = file_join(o.dir, "report.html");
+    char *title = mem_printf("%d %s compared", n, n == 1 ? "run" : "runs");
     page_begin(&o.page, title, "Cairn " CAIRN_VERSION);
     table_html(table, &o.page);
     buf_puts(&o.page, "<p class=\"lines\">");
@@ -216,23 +206,11 @@ static Status write_page(const Config *c, const ComparedRun *runs, int n, const 
     buf_puts(&o.page, "</p>\n<h2>Curves</h2>\n");
     TRY_DONE(compare_charts(runs, n, equal, draw, &o));
     page_end(&o.page);
-    TRY_DONE(file_write_durable(path, o.page.data, o.page.len));
+    TRY_DONE(file_write_text(o.dir, "report.html", &o.page));
     printf("written to %s: report.html%s\n", o.dir, o.written.data);
 done:
-    buf_free(&o.page);
-    buf_free(&o.written);
+    BUF_FREE(&o.page, &o.written);
     free(title);
-    free(path);
-    return status;
-}
-
-static Status write_csv(const Config *c, const Table *table)
-{
-    Buf csv = {0};
-    if (!*c->csv) return OK;
-    table_csv(table, true, &csv);
-    Status status = file_write_durable(c->csv, csv.data, csv.len);
-    buf_free(&csv);
     return status;
 }
 
@@ -262,14 +240,13 @@ Status command_report(const Config *c)
     buf_print(&text);
     buf_puts(&lines, message ? message : losses.len ? losses.data : "");
     status = file_make_directories(c->output_dir);
-    if (status == OK) status = write_csv(c, &table);
+    if (status == OK && *c->csv) status = table_write_csv(&table, true, NULL, c->csv);
     if (status == OK) status = write_page(c, runs, n, &table, equal && n > 1, lines.data);
     if (status == OK && same != OK) status = fail(same, "%s", message);
     free(message);
 done:
     table_free(&table);
-    buf_free(&losses);
-    buf_free(&lines);
+    BUF_FREE(&losses, &lines);
     runs_free(runs, n);
     return status;
 }

@@ -49,9 +49,7 @@ static Status find_scripts(char **folder)
         if (file_exists(script)) *folder = realpath(places[i], NULL);
         free(script);
     }
-    free(source);
-    free(built);
-    free(program);
+    MEM_FREE(source, built, program);
     if (*folder) return OK;
     return fail(E_USAGE, "the job files in hpcai_scripts/ are neither in this folder nor beside the program's: start "
                          "the sweep from Cairn's source folder");
@@ -115,9 +113,7 @@ static Status print_array(const Sweep *s)
     }
     buf_free(&flags);
     buf_print(&out);
-    free(scripts);
-    free(program);
-    free(here);
+    MEM_FREE(scripts, program, here);
     log_info(
         "it asks for the ranks, cores and memory of the runs as planned on this host; add the time that one needs. "
         "Afterwards the sweep without --%s prints the table",

@@ -11,11 +11,7 @@ extern char **environ;
 
 /* ---- axes ---- */
 
-static void add_value(SweepAxis *a, char *value)
-{
-    MEM_GROW(a->values, a->n, a->cap);
-    a->values[a->n++] = value;
-}
+static void add_value(SweepAxis *a, char *value) { MEM_PUSH(a->values, a->n, a->cap, value); }
 
 /* "1-5" */
 static bool parse_range(const char *text, long *first, long *last)
@@ -249,19 +245,13 @@ void sweep_free(Sweep *s)
         if (r->record) run_record_free(r->record);
         free(r->record);
         config_free(&r->c);
-        free(r->name);
-        free(r->dir);
-        free(r->log);
-        free(r->at);
-        free(r->message);
+        MEM_FREE(r->name, r->dir, r->log, r->at, r->message);
     }
     for (int a = 0; a < s->n_axes; a++) {
-        for (int i = 0; i < s->axes[a].n; i++) free(s->axes[a].values[i]);
-        free(s->axes[a].values);
+        mem_free_texts(s->axes[a].values, s->axes[a].n);
         free(s->axes[a].flag);
     }
-    free(s->axes);
-    free(s->runs);
+    MEM_FREE(s->axes, s->runs);
 }
 
 /* ---- finished runs ---- */
@@ -278,13 +268,10 @@ static bool asks_for_more(const Config *c, const Json *stored)
 
 Status sweep_find_done(SweepRun *r)
 {
-    char *path = file_join(r->dir, "run.json");
-    bool there = file_exists(path);
     Effect worst;
     Buf report = {0};
     Status status = OK;
-    free(path);
-    if (!there) return OK;
+    if (!file_exists_in(r->dir, "run.json")) return OK;
     RunRecord *record = mem_alloc(sizeof *record);
     TRY_DONE(run_record_read(r->dir, record));
     const Json *stored = js_get(record->doc, "config");

@@ -72,9 +72,10 @@ static int evaluations(const Sweep *s)
 
 /* ---- tables ---- */
 
+static const char *const states[] = {"to do", "done", "does not fit", "failed", "stopped"}; /* SweepState */
+
 static void put_state(const Sweep *s, int group, Buf *out)
 {
-    static const char *const words[] = {"to do", "done", "does not fit", "failed", "stopped"};
     for (int state = 0; state < 5; state++) {
         int n = 0, all = 0;
         for (int i = 0; i < s->n_runs; i++) {
@@ -84,9 +85,9 @@ static void put_state(const Sweep *s, int group, Buf *out)
         if (n == 0) continue;
         buf_puts(out, out->len ? ", " : "");
         if (n == all && state != SWEEP_DONE)
-            buf_puts(out, words[state]);
+            buf_puts(out, states[state]);
         else
-            buf_printf(out, "%d %s", n, words[state]);
+            buf_printf(out, "%d %s", n, states[state]);
     }
 }
 
@@ -138,7 +139,6 @@ static void group_table(const Sweep *s, bool people, Table *t)
 
 static void run_table(const Sweep *s, Table *t)
 {
-    static const char *const states[] = {"to do", "done", "does not fit", "failed", "stopped"};
     int n_evals = evaluations(s);
     table_init(t, 2 + s->n_axes + n_evals + 8, 1);
     table_text(t, "run");
@@ -218,11 +218,8 @@ static Lines lines_new(int n, int room)
 
 static void lines_free(Lines *l)
 {
-    for (int i = 0; i < l->n; i++) free(l->names[i]);
-    free(l->names);
-    free(l->series);
-    free(l->x);
-    free(l->y);
+    mem_free_texts(l->names, l->n);
+    MEM_FREE(l->series, l->x, l->y);
 }
 
 /* Takes the name. */
@@ -245,13 +242,9 @@ static void add_point(Lines *l, char *name, double x, double y)
 static Status draw(const Sweep *s, const char *file, const Chart *chart, Buf *page)
 {
     Buf out = {0};
-    char *path = file_join(s->c->output_dir, file);
     chart_svg(chart, &out);
-    Status status = file_write_durable(path, out.data, out.len);
     page_chart(page, chart);
-    buf_free(&out);
-    free(path);
-    return status;
+    return file_write_text(s->c->output_dir, file, &out);
 }
 
 /* A figure against batch size, a line per policy. */
@@ -322,23 +315,11 @@ static Status draw_all(const Sweep *s, Buf *page)
 
 /* ---- all ---- */
 
-static Status write_csv(const Sweep *s, const char *name, const Table *t)
-{
-    Buf csv = {0};
-    char *path = file_join(s->c->output_dir, name);
-    table_csv(t, false, &csv);
-    Status status = file_write_durable(path, csv.data, csv.len);
-    buf_free(&csv);
-    free(path);
-    return status;
-}
-
 Status sweep_results(const Sweep *s)
 {
     Table people = {0}, means = {0}, runs = {0};
     Buf text = {0}, page = {0};
     Status status = OK;
-    char *path = file_join(s->c->output_dir, "report.html");
     char *title = mem_printf("A sweep of %d runs", s->n_runs);
     group_table(s, true, &people);
     group_table(s, false, &means);
@@ -352,16 +333,15 @@ Status sweep_results(const Sweep *s)
     buf_puts(&page, "<h2>Runs</h2>\n");
     table_html(&runs, &page);
     page_end(&page);
-    TRY_DONE(file_write_durable(path, page.data, page.len));
-    TRY_DONE(write_csv(s, "sweep.csv", &runs));
-    TRY_DONE(write_csv(s, "means.csv", &means));
+    TRY_DONE(file_write_text(s->c->output_dir, "report.html", &page));
+    TRY_DONE(table_write_csv(&runs, false, s->c->output_dir, "sweep.csv"));
+    TRY_DONE(table_write_csv(&means, false, s->c->output_dir, "means.csv"));
     log_info("written to %s: report.html, sweep.csv, means.csv and charts", s->c->output_dir);
 done:
     table_free(&people);
     table_free(&means);
     table_free(&runs);
     buf_free(&page);
-    free(path);
     free(title);
     return status;
 }

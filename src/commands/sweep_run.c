@@ -147,8 +147,7 @@ static Status plan_one(Sweep *s, SweepRun *r)
         r->planned = planned_peak(log, "  peak ");
         r->host = planned_peak(log, "               ");
     }
-    free(message);
-    free(log);
+    MEM_FREE(message, log);
     return status;
 }
 

@@ -260,17 +260,9 @@ static void draw(const Paces *p, int width, Buf *out)
     free(boxes);
 }
 
-static Status write_text(const char *dir, const char *name, const Buf *text)
-{
-    char *path = dir ? file_join(dir, name) : mem_strdup(name);
-    Status status = file_write_durable(path, text->data, text->len);
-    free(path);
-    return status;
-}
-
 static Status write_all(const Config *c, const Paces *p, const Table *t, const char *slow)
 {
-    Buf svg = {0}, page = {0}, csv = {0};
+    Buf svg = {0}, page = {0};
     Status status = file_make_directories(c->output_dir);
     draw(p, 860, &svg);
     page_begin(&page, "Variability", "Cairn " CAIRN_VERSION);
@@ -281,14 +273,11 @@ static Status write_all(const Config *c, const Paces *p, const Table *t, const c
     draw(p, PAGE_NARROW, &page);
     buf_puts(&page, "</div>\n");
     page_end(&page);
-    if (status == OK) status = write_text(c->output_dir, "variability.svg", &svg);
-    if (status == OK) status = write_text(c->output_dir, "variability.html", &page);
-    table_csv(t, false, &csv);
-    if (status == OK && *c->csv) status = write_text(NULL, c->csv, &csv);
+    if (status == OK) status = file_write_text(c->output_dir, "variability.svg", &svg);
+    if (status == OK) status = file_write_text(c->output_dir, "variability.html", &page);
+    if (status == OK && *c->csv) status = table_write_csv(t, false, NULL, c->csv);
     if (status == OK) log_info("written to %s: variability.html, variability.svg", c->output_dir);
-    buf_free(&svg);
-    buf_free(&page);
-    buf_free(&csv);
+    BUF_FREE(&svg, &page);
     return status;
 }
 

@@ -30,16 +30,13 @@ static Status read_record(const char *dir, Json **doc)
         status = js_parse(checkpoint, text.data, text.len, doc);
 done:
     buf_free(&text);
-    free(checkpoint);
-    free(path);
+    MEM_FREE(checkpoint, path);
     return status;
 }
 
 static void put_member(Buf *text, const char *key, const Json *value)
 {
-    buf_puts(text, text->len > 1 ? ", " : "");
-    buf_json(text, key);
-    buf_puts(text, ": ");
+    buf_key(text, key);
     (void)js_put_scalar(text, value);
 }
 

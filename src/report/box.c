@@ -53,12 +53,8 @@ void box_svg(const char *title, const Box *boxes, int n, double scale, const cha
     double left = fmin(24 + 7.2 * longest, 0.45 * width), plot = width - left - RIGHT;
     int height = TOP + n * ROW + BOTTOM, floor_y = TOP + n * ROW;
     if (!(most > 0)) most = 1;
-    buf_printf(out,
-               "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
-               "font-family=\"Helvetica, Arial, sans-serif\" font-size=\"12\" fill=\"#333\" role=\"img\">\n"
-               "<rect width=\"%d\" height=\"%d\" class=\"paper\" fill=\"#fff\"/>\n"
-               "<text x=\"14\" y=\"22\" font-size=\"14\" font-weight=\"bold\">",
-               width, height, width, height, width, height);
+    svg_begin(out, width, height);
+    buf_puts(out, "<text x=\"14\" y=\"22\" font-size=\"14\" font-weight=\"bold\">");
     markup_text(out, title);
     buf_puts(out, "</text>\n");
     double step = pow(10, floor(log10(most)));

@@ -219,12 +219,9 @@ static void curves_init(Curves *c, const ComparedRun *runs, int n)
 static void curves_free(Curves *c)
 {
     for (int i = 0; i < c->n; i++) {
-        free(c->x[i]);
-        free(c->y[i]);
+        MEM_FREE(c->x[i], c->y[i]);
     }
-    free(c->x);
-    free(c->y);
-    free(c->series);
+    MEM_FREE(c->x, c->y, c->series);
 }
 
 static Status draw_curves(Curves *c, Over over, const char *what, const char *file, const char *y_label,
@@ -240,8 +237,7 @@ static Status draw_curves(Curves *c, Over over, const char *what, const char *fi
                    .fractions = over == OVER_TIME,
                    .from_zero_x = over != OVER_STEPS};
     Status status = draw(context, name, &chart);
-    free(title);
-    free(name);
+    MEM_FREE(title, name);
     return status;
 }
 
@@ -360,8 +356,7 @@ static Status draw_memory(const ComparedRun *runs, int n, CompareDraw draw, void
                                   .series = c.series,
                                   .n_series = drawn,
                                   .from_zero = true});
-    for (int i = 0; i < drawn; i++) free(names[i]);
-    free(names);
+    mem_free_texts(names, drawn);
     curves_free(&c);
     return status;
 }

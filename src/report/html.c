@@ -61,8 +61,7 @@ static void put_evaluations(const RunRecord *r, Buf *out)
                                  .n_series = n,
                                  .from_zero_x = true});
     for (int k = 0; k < n; k++) {
-        free(x[k]);
-        free(y[k]);
+        MEM_FREE(x[k], y[k]);
     }
 }
 
@@ -94,8 +93,7 @@ static void put_curves(const RunRecord *r, const RunSummary *s, Buf *out)
                              .series = series,
                              .n_series = 2,
                              .from_zero = true});
-    free(name);
-    free(peak_name);
+    MEM_FREE(name, peak_name);
 }
 
 /* The memory of the process over the steps, below its plan. */
@@ -217,11 +215,7 @@ Status report_write(const char *output_dir, const RunSummary *s)
     RunRecord r;
     Buf out = {0};
     TRY(run_record_read(output_dir, &r));
-    char *path = file_join(output_dir, "report.html");
     put_page(output_dir, &r, s, &out);
-    Status status = file_write_durable(path, out.data, out.len);
-    buf_free(&out);
-    free(path);
     run_record_free(&r);
-    return status;
+    return file_write_text(output_dir, "report.html", &out);
 }

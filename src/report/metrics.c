@@ -89,41 +89,35 @@ done:
     return status;
 }
 
-static void put_member(Buf *line, const char *name, double value)
-{
-    buf_printf(line, ", \"%s\": ", name);
-    buf_double(line, value);
-}
-
 void metrics_line(const StepRecord *r, Buf *line)
 {
     buf_printf(line, "{\"step\": %lld", (long long)r->step);
-    put_member(line, "epoch", r->epoch);
-    put_member(line, "loss", r->loss);
-    put_member(line, "lr", r->lr);
-    put_member(line, "grad_norm", r->grad_norm);
-    put_member(line, "seq_per_s", r->seq_per_s);
-    put_member(line, "tokens_per_s", r->tokens_per_s);
+    buf_member(line, "epoch", r->epoch);
+    buf_member(line, "loss", r->loss);
+    buf_member(line, "lr", r->lr);
+    buf_member(line, "grad_norm", r->grad_norm);
+    buf_member(line, "seq_per_s", r->seq_per_s);
+    buf_member(line, "tokens_per_s", r->tokens_per_s);
     buf_printf(line, ", \"peak_bytes\": %zu", r->peak_bytes);
-    put_member(line, "wall_s", r->wall_s);
-    put_member(line, "trained_s", r->trained_s);
+    buf_member(line, "wall_s", r->wall_s);
+    buf_member(line, "trained_s", r->trained_s);
     if (r->pretraining) {
-        put_member(line, "mlm_loss", r->mlm_loss);
-        put_member(line, "mlm_accuracy", r->mlm_accuracy);
-        put_member(line, "nsp_loss", r->nsp_loss);
+        buf_member(line, "mlm_loss", r->mlm_loss);
+        buf_member(line, "mlm_accuracy", r->mlm_accuracy);
+        buf_member(line, "nsp_loss", r->nsp_loss);
     }
     if (r->loss_scale > 0) {
-        put_member(line, "loss_scale", r->loss_scale);
+        buf_member(line, "loss_scale", r->loss_scale);
         buf_printf(line, ", \"skipped\": %lld", (long long)r->skipped);
     }
     if (r->pipeline) {
-        put_member(line, "bubble", r->bubble);
-        if (r->kfac) put_member(line, "filled", r->filled);
-        put_member(line, "exposed_s", r->exposed_s);
+        buf_member(line, "bubble", r->bubble);
+        if (r->kfac) buf_member(line, "filled", r->filled);
+        buf_member(line, "exposed_s", r->exposed_s);
         if (r->kfac) buf_printf(line, ", \"fill_costs\": \"%s\"", r->fill_measured ? "measured" : "predicted");
     }
     if (r->kfac) {
-        put_member(line, "kfac_norm", r->kfac_norm);
+        buf_member(line, "kfac_norm", r->kfac_norm);
         buf_printf(line, ", \"kfac_set\": %lld", (long long)r->kfac_set);
         if (r->kfac_failed >= 0) buf_printf(line, ", \"kfac_failed\": %lld", (long long)r->kfac_failed);
     }
@@ -208,8 +202,7 @@ Status metrics_join(const char *output_dir, const char *other)
     if (step > 0 && line.data[line.len - 1] == '\n') status = complete(path, step, &line);
 done:
     buf_free(&line);
-    free(path);
-    free(from);
+    MEM_FREE(path, from);
     return status;
 }
 
@@ -217,11 +210,10 @@ Status metrics_eval(Metrics *m, int64_t step, const char *split, const char *met
 {
     Buf line = {0};
     if (!m) return OK;
-    buf_printf(&line, "{\"step\": %lld, \"split\": ", (long long)step);
-    buf_json(&line, split);
-    buf_puts(&line, ", \"metric\": ");
-    buf_json(&line, metric);
-    put_member(&line, "value", value);
+    buf_printf(&line, "{\"step\": %lld", (long long)step);
+    buf_member_text(&line, "split", split);
+    buf_member_text(&line, "metric", metric);
+    buf_member(&line, "value", value);
     buf_puts(&line, "}\n");
     Status status = file_write_all(m->eval_fd, m->eval_path, line.data, line.len);
     buf_free(&line);
@@ -248,7 +240,5 @@ void metrics_close(Metrics *m)
     if (m->fd >= 0) close(m->fd);
     if (m->eval_fd >= 0) close(m->eval_fd);
     tfevents_close(m->events);
-    free(m->path);
-    free(m->eval_path);
-    free(m);
+    MEM_FREE(m->path, m->eval_path, m);
 }

@@ -1,7 +1,5 @@
 #include "report/page.h"
 
-#include <stdlib.h>
-
 /* Colours of charts on a dark page: the text, the paper, the grid, and the series whose own would be too dark. */
 static const char style[] =
     ":root{color-scheme:light dark}\n"

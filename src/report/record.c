@@ -125,9 +125,7 @@ static Status read_record(const char *dir, bool any, RunRecord *r)
                       dir));
     if (!r->finished) summarize(r);
 done:
-    free(summary);
-    free(steps);
-    free(evals);
+    MEM_FREE(summary, steps, evals);
     if (status != OK) run_record_free(r);
     return status;
 }
@@ -163,11 +161,9 @@ double *run_record_smooth(const double *y, int n)
 
 void run_record_free(RunRecord *r)
 {
-    for (int i = 0; i < r->n_steps; i++) free(r->loss_texts[i]);
-    free(r->loss_texts);
+    mem_free_texts(r->loss_texts, r->n_steps);
     for (int c = 0; c < N_STEP_COLUMNS; c++) free(r->column[c]);
-    free(r->evals);
-    free(r->memory);
+    MEM_FREE(r->evals, r->memory);
     js_free(r->doc);
     *r = (RunRecord){0};
 }

@@ -22,11 +22,7 @@ static const struct {
     [BAR_UPDATE] = {"update", "#7F7F7F"},
 };
 
-void timeline_add(TimelinePanel *panel, TimelineBar bar)
-{
-    MEM_GROW(panel->bars, panel->n, panel->cap);
-    panel->bars[panel->n++] = bar;
-}
+void timeline_add(TimelinePanel *panel, TimelineBar bar) { MEM_PUSH(panel->bars, panel->n, panel->cap, bar); }
 
 void timeline_panels_free(TimelinePanel *panels, int n)
 {
@@ -86,11 +82,7 @@ void schedule_svg(const TimelinePanel *panels, int n, const char *rows, Buf *out
         }
     }
     if (!(end > 0)) end = 1;
-    buf_printf(out,
-               "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
-               "font-family=\"Helvetica, Arial, sans-serif\" font-size=\"12\" fill=\"#333\" role=\"img\">\n"
-               "<rect width=\"%d\" height=\"%d\" class=\"paper\" fill=\"#fff\"/>\n",
-               WIDTH, height, WIDTH, height, WIDTH, height);
+    svg_begin(out, WIDTH, height);
     int x = LEFT, y = LEGEND;
     for (int kind = 0; kind < N_BARS; kind++) {
         if (!used[kind]) continue;

@@ -26,12 +26,7 @@ void summary_add_eval(RunSummary *s, const char *split, const char *metric, doub
 static void put_values(Buf *out, const char *key, const SummaryValue *values, int n)
 {
     buf_printf(out, ",\n \"%s\": {", key);
-    for (int i = 0; i < n; i++) {
-        buf_puts(out, i ? ", " : "");
-        buf_json(out, values[i].name);
-        buf_puts(out, ": ");
-        buf_double(out, values[i].value);
-    }
+    for (int i = 0; i < n; i++) buf_member(out, values[i].name, values[i].value);
     buf_puts(out, "}");
 }
 
@@ -83,7 +78,6 @@ Status summary_remove(const char *output_dir)
 Status summary_write(const char *output_dir, const RunSummary *s)
 {
     Buf out = {0};
-    char *path = file_join(output_dir, "run.json");
     buf_printf(&out, "{\"format\": %d", RUN_JSON_FORMAT);
 #define X(kind, type, member)                                                                                          \
     buf_puts(&out, ",\n \"" #member "\": ");                                                                           \
@@ -98,10 +92,7 @@ Status summary_write(const char *output_dir, const RunSummary *s)
     for (int i = 0; i < s->n_memory; i++) buf_printf(&out, "%s%.0f", i ? ", " : "", s->memory_series[i]);
     buf_printf(&out, "],\n \"fingerprint\": %s,\n \"config\": %s}\n", s->fingerprint ? s->fingerprint : "{}",
                s->config_json);
-    Status status = file_write_durable(path, out.data, out.len);
-    buf_free(&out);
-    free(path);
-    return status;
+    return file_write_text(output_dir, "run.json", &out);
 }
 
 /* ---- reading ---- */

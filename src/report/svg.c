@@ -28,6 +28,15 @@ typedef struct {
     Buf *out;
 } Drawing;
 
+void svg_begin(Buf *out, int width, int height)
+{
+    buf_printf(out,
+               "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
+               "font-family=\"Helvetica, Arial, sans-serif\" font-size=\"%.0f\" fill=\"#333\" role=\"img\">\n"
+               "<rect width=\"%d\" height=\"%d\" class=\"paper\" fill=\"#fff\"/>\n",
+               width, height, width, height, FONT, width, height);
+}
+
 /* ---- text ---- */
 
 void markup_text(Buf *out, const char *s)
@@ -362,12 +371,8 @@ void chart_svg(const Chart *c, Buf *out)
     int height = d.top + d.plot_height + BOTTOM, title_x = narrow ? 14 : d.left;
     double room = width - title_x - d.right, note = c->note ? fmin(markup_text_width(c->note, FONT), room / 2) : 0;
     if (narrow && markup_text_width(c->title, d.title * 1.08) + note + 20 > room) note = 0; /* the title comes first */
-    buf_printf(out,
-               "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
-               "font-family=\"Helvetica, Arial, sans-serif\" font-size=\"%.0f\" fill=\"#333\" role=\"img\">\n"
-               "<rect width=\"%d\" height=\"%d\" class=\"paper\" fill=\"#fff\"/>\n"
-               "<text x=\"%d\" y=\"24\" font-size=\"%d\" font-weight=\"bold\">",
-               width, height, width, height, FONT, width, height, title_x, d.title);
+    svg_begin(out, width, height);
+    buf_printf(out, "<text x=\"%d\" y=\"24\" font-size=\"%d\" font-weight=\"bold\">", title_x, d.title);
     put_fitting(out, c->title, d.title * 1.08, room - note - 20); /* bold is wider */
     buf_puts(out, "</text>\n");
     if (note > 0) {

@@ -18,18 +18,13 @@ void table_init(Table *t, int columns, int left) { *t = (Table){.columns = colum
 void table_free(Table *t)
 {
     for (int i = 0; i < t->count; i++) {
-        free(t->cells[i].text);
-        free(t->cells[i].raw);
+        MEM_FREE(t->cells[i].text, t->cells[i].raw);
     }
     free(t->cells);
     *t = (Table){0};
 }
 
-static void add(Table *t, char *text, char *raw)
-{
-    MEM_GROW(t->cells, t->count, t->cap);
-    t->cells[t->count++] = (TableCell){text, raw};
-}
+static void add(Table *t, char *text, char *raw) { MEM_PUSH(t->cells, t->count, t->cap, (TableCell){text, raw}); }
 
 void table_text(Table *t, const char *format, ...)
 {
@@ -130,6 +125,13 @@ void table_csv(const Table *t, bool turned, Buf *out)
         }
         buf_puts(out, "\r\n");
     }
+}
+
+Status table_write_csv(const Table *t, bool turned, const char *folder, const char *name)
+{
+    Buf csv = {0};
+    table_csv(t, turned, &csv);
+    return file_write_text(folder, name, &csv);
 }
 
 /* A name breaks behind its underscores. */

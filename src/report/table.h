@@ -30,6 +30,7 @@ int table_terminal_width(void); /* of standard output; 100 where that is no term
 void table_print(const Table *t, int width, Buf *out);
 /* RFC 4180. `turned`: rows are columns. */
 void table_csv(const Table *t, bool turned, Buf *out);
+Status table_write_csv(const Table *t, bool turned, const char *folder, const char *name); /* as file_write_text */
 void table_html(const Table *t, Buf *out);
 
 #endif

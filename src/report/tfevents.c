@@ -4,7 +4,6 @@
    (float). */
 #include <fcntl.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -93,9 +92,7 @@ Status tfevents_scalar(TfEvents *t, int64_t step, const char *tag, double value)
     begin_event(&event, step);
     put_bytes(&event, 5, summary.data, summary.len);
     Status status = write_record(t, &event);
-    buf_free(&event);
-    buf_free(&summary);
-    buf_free(&entry);
+    BUF_FREE(&event, &summary, &entry);
     return status;
 }
 
@@ -103,6 +100,5 @@ void tfevents_close(TfEvents *t)
 {
     if (!t) return;
     if (t->fd >= 0) close(t->fd);
-    free(t->path);
-    free(t);
+    MEM_FREE(t->path, t);
 }

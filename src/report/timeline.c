@@ -78,8 +78,7 @@ static bool read_step(const Json *trace, StepTimeline *t)
         double begin = js_real(js_get(e, "ts"), NAN), end = begin + js_real(js_get(e, "dur"), NAN);
         bool step = strncmp(js_string(js_get(e, "name"), ""), "step ", 5) == 0;
         if (!is_span(e) || step || lane < 0 || lane >= MOST_LANES || !(begin >= t->begin && end <= t->end)) continue;
-        MEM_GROW(t->spans, t->n, t->cap);
-        t->spans[t->n++] = (StepSpan){lane, phase_of(js_string(js_get(e, "cat"), "")), begin, end};
+        MEM_PUSH(t->spans, t->n, t->cap, (StepSpan){lane, phase_of(js_string(js_get(e, "cat"), "")), begin, end});
     }
     return true;
 }
@@ -182,12 +181,8 @@ bool timeline_svg(const Json *trace, int width, Buf *out)
         int top = TOP + put_legend(&t, width, NULL), floor_y = top + rows * ROW;
         qsort(t.spans, (size_t)t.n, sizeof *t.spans, by_place);
         merge(&t, scale);
-        buf_printf(out,
-                   "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
-                   "font-family=\"Helvetica, Arial, sans-serif\" font-size=\"12\" fill=\"#333\" role=\"img\">\n"
-                   "<rect width=\"%d\" height=\"%d\" class=\"paper\" fill=\"#fff\"/>\n"
-                   "<text x=\"14\" y=\"22\" font-size=\"14\" font-weight=\"bold\">Timeline of one step</text>\n",
-                   width, floor_y + BOTTOM, width, floor_y + BOTTOM, width, floor_y + BOTTOM);
+        svg_begin(out, width, floor_y + BOTTOM);
+        buf_puts(out, "<text x=\"14\" y=\"22\" font-size=\"14\" font-weight=\"bold\">Timeline of one step</text>\n");
         put_legend(&t, width, out);
         put_axis(out, (t.end - t.begin) / 1e3, width, top, floor_y);
         put_lanes(&t, scale, row, top, out);
@@ -236,9 +231,7 @@ static void put_profile(const char *kernels, const char *trace, Buf *out)
     buf_printf(out, "<div class=\"large\">\n%s</div>\n<div class=\"small\">\n%s</div>\n", picture.data, narrow.data);
 done:
     js_free(doc);
-    buf_free(&text);
-    buf_free(&picture);
-    buf_free(&narrow);
+    BUF_FREE(&text, &picture, &narrow);
 }
 
 static void put_pipeline(const char *path, Buf *out)
@@ -256,7 +249,5 @@ void timeline_page(const char *output_dir, Buf *out)
          *pipeline = mem_printf("%s/profile/timeline.svg", output_dir);
     put_pipeline(pipeline, out);
     put_profile(kernels, trace, out);
-    free(kernels);
-    free(trace);
-    free(pipeline);
+    MEM_FREE(kernels, trace, pipeline);
 }
