@@ -206,8 +206,7 @@ typedef struct {
 
 static void sample_free(Sample *s)
 {
-    free(s->a);
-    free(s->weights);
+    MEM_FREE(s->a, s->weights);
     *s = (Sample){0};
 }
 
@@ -279,8 +278,7 @@ static bool rows_agree(Dtype dtype)
         few = sample_product(&s, FEW, cpu.threads);
         agree = same_samples(many, few, bytes);
     }
-    free(many);
-    free(few);
+    MEM_FREE(many, few);
     sample_free(&s);
     if (agree) agreed[dtype == BF16] |= bit;
     return agree;
@@ -294,8 +292,7 @@ bool onednn_grads_agree(Dtype dtype)
     if (sample_init(&s, &p, CHUNK) != OK) return false;
     void *all = sample_product(&s, CHUNK, cpu.threads), *one = sample_product(&s, CHUNK, 1);
     bool agree = same_samples(all, one, (size_t)(p.k * p.n) * sizeof(float));
-    free(all);
-    free(one);
+    MEM_FREE(all, one);
     sample_free(&s);
     return agree;
 }
@@ -338,9 +335,7 @@ void onednn_close(void)
     if (--dnn.opened > 0) return;
     for (int i = 0; i < dnn.n_matmuls; i++) matmul_free(dnn.matmuls[i]);
     for (int i = 0; i < dnn.n_layouts; i++) layout_free(dnn.layouts[i]);
-    free(dnn.layouts);
-    free(dnn.matmuls);
-    free(dnn.slots);
+    MEM_FREE(dnn.layouts, dnn.matmuls, dnn.slots);
     if (dnn.stream) dnnl_stream_destroy(dnn.stream);
     if (dnn.engine) dnnl_engine_destroy(dnn.engine);
     memset(&dnn, 0, sizeof dnn);

@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 #include <math.h>
-#include <string.h>
 
 #define LIBRARY "libnvidia-ml.so.1"
 

@@ -125,9 +125,7 @@ static Status all_to_all(Comm *c, const char *send, const size_t *send_bytes, si
     size_t own = send_bytes ? send_bytes[c->rank] : same_bytes;
     if (own && to[c->rank] != from[c->rank]) memcpy(from[c->rank], to[c->rank], own);
     Status status = run_exchange(c, m, n, what);
-    free(m);
-    free(from);
-    free(to);
+    MEM_FREE(m, from, to);
     return status;
 }
 
@@ -219,9 +217,7 @@ Status comm_prove(Comm *c, int copy)
             status = fail(E_PEER, "a stranger connected in place of %s: something on the network connects to our ports",
                           comm_peer_name(c, r));
     if (status != OK) c->dead = true;
-    free(mine);
-    free(theirs);
-    free(bytes);
+    MEM_FREE(mine, theirs, bytes);
     return status;
 }
 
@@ -245,9 +241,7 @@ Status comm_sum(Comm *c, double *values, int count)
     for (int k = 0; k < n_additions && status == OK; k++)
         for (int i = 0; i < count; i++) all[additions[k].to * count + i] += all[additions[k].from * count + i];
     if (status == OK) memcpy(values, all, (size_t)count * sizeof *values);
-    free(additions);
-    free(bytes);
-    free(all);
+    MEM_FREE(additions, bytes, all);
     return status;
 }
 
@@ -331,9 +325,7 @@ Status comm_agree(Comm *c, const CommFact *facts, int n)
         at += lengths[r];
     }
     if (status == OK) status = compare_facts(rest, c->size);
-    free(lengths);
-    free(rest);
-    free(all);
+    MEM_FREE(lengths, rest, all);
     buf_free(&mine);
     return status;
 }

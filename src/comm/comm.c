@@ -43,8 +43,7 @@ static void abort_waits(void *arg)
 void comm_add_wait(CommGroup *g, void (*abort)(void *self), void *self, bool late)
 {
     pthread_mutex_lock(&g->lock);
-    MEM_GROW(g->open, g->n_open, g->cap_open);
-    g->open[g->n_open++] = (CommWait){abort, self, late};
+    MEM_PUSH(g->open, g->n_open, g->cap_open, (CommWait){abort, self, late});
     pthread_mutex_unlock(&g->lock);
 }
 
@@ -93,10 +92,8 @@ static void group_leave(CommGroup *g)
 static void group_free(CommGroup *g)
 {
     if (!is_last(g, &g->holders)) return;
-    for (int r = 0; g->names && r < g->size; r++) free(g->names[r]);
-    free(g->names);
-    free(g->node_of);
-    free(g->open);
+    mem_free_texts(g->names, g->size);
+    MEM_FREE(g->node_of, g->open);
     store_close(g->store);
     pthread_mutex_destroy(&g->lock);
     free(g);
@@ -128,8 +125,7 @@ void comm_close(Comm *c)
         gloo_close(c->gloo);
     }
     group_free(c->group);
-    free(c->members);
-    free(c);
+    MEM_FREE(c->members, c);
 }
 
 /* Collective. One more connection between the ranks of the group. */
@@ -202,8 +198,7 @@ Status comm_split(Comm *c, int color, int key, Comm **part)
     *part = d;
     d = NULL;
 done:
-    free(as.members);
-    free(all);
+    MEM_FREE(as.members, all);
     comm_close(d);
     return status;
 }

@@ -285,9 +285,7 @@ void comm_device_close(CommDevice *d)
         if (!good) d->module->abort(d->nccl);
         d->module->close(d->nccl);
     }
-    free(d->pieces);
-    free(d->passes);
-    free(d);
+    MEM_FREE(d->pieces, d->passes, d);
 }
 
 /* ---- collectives ---- */
@@ -305,8 +303,7 @@ static Status queue_parts(CommDevice *d, float *x, const Intervals *parts, bool 
     for (int r = 0; r < d->size; r++)
         for (int i = 0; i < parts[r].count; i++) {
             Interval v = parts[r].intervals[i];
-            MEM_GROW(d->pieces, d->n_pieces, d->cap_pieces);
-            d->pieces[d->n_pieces++] = (NcclPiece){x + v.begin, (size_t)(v.end - v.begin), r};
+            MEM_PUSH(d->pieces, d->n_pieces, d->cap_pieces, (NcclPiece){x + v.begin, (size_t)(v.end - v.begin), r});
         }
     if (d->n_pieces == 0) return OK;
     return await_accepted(d,
@@ -334,8 +331,7 @@ Status comm_device_pass(CommDevice *d, const CommPass *passes, int n, void *stre
     d->n_passes = 0;
     for (int i = 0; i < n; i++) {
         const CommPass *p = &passes[i];
-        MEM_GROW(d->passes, d->n_passes, d->cap_passes);
-        d->passes[d->n_passes++] = (NcclPass){p->x, p->bytes, p->peer, p->send};
+        MEM_PUSH(d->passes, d->n_passes, d->cap_passes, (NcclPass){p->x, p->bytes, p->peer, p->send});
     }
     if (n == 0) return OK;
     return await_accepted(d, d->module->passes(d->nccl, d->passes, n, stream, d->error, sizeof d->error));

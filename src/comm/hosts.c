@@ -16,8 +16,7 @@ static Status add_host(HostList *list, const char *name, size_t len, int slots)
     for (size_t i = 0; i < len; i++)
         if (!host_character((unsigned char)name[i]) || (i == 0 && name[i] == '-'))
             return fail(E_FORMAT, "'%.*s' is not a host name", (int)len, name);
-    MEM_GROW(list->hosts, list->count, list->cap);
-    list->hosts[list->count++] = (Host){mem_strndup(name, len), slots};
+    MEM_PUSH(list->hosts, list->count, list->cap, (Host){mem_strndup(name, len), slots});
     return OK;
 }
 

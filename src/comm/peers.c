@@ -96,8 +96,7 @@ static Status allgather_by_store(const World *w, Store *s, Watch *watch, const c
         buf_append(&answer, all, total);
     status = store_set(s, given, answer.data, answer.len);
     if (missing.len) status = fail(E_PEER, "%s", answer.data + 1);
-    buf_free(&missing);
-    buf_free(&answer);
+    BUF_FREE(&missing, &answer);
     return status;
 }
 
@@ -341,8 +340,6 @@ done:
         *watch = NULL;
         *cards = NULL;
     }
-    free(offers);
-    free(errors);
-    free(all_errors);
+    MEM_FREE(offers, errors, all_errors);
     return status;
 }

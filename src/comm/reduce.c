@@ -100,8 +100,7 @@ CommAddition *comm_tree_additions(int64_t tree, int size, int *n)
         int added = tree ? sum_tree_added(terms, 0, at, end) : at > 0;
         held[n_held++] = branches++;
         for (; added > 0; added--, n_held--) {
-            MEM_GROW(all, *n, cap);
-            all[(*n)++] = (CommAddition){held[n_held - 2], held[n_held - 1]};
+            MEM_PUSH(all, *n, cap, (CommAddition){held[n_held - 2], held[n_held - 1]});
         }
     }
     return all;
@@ -145,8 +144,7 @@ Status comm_reduce_scatter(Comm *c, float *x, const Intervals *parts, Dtype wire
             apply_to_part(r ? add_term : unpack, x, &parts[c->rank], terms + (size_t)r * own, wire);
         apply_to_part(round_to, x, &parts[c->rank], terms, wire);
     }
-    free(send);
-    free(receive);
+    MEM_FREE(send, receive);
     return status;
 }
 

@@ -201,8 +201,7 @@ static Status meet_as_rank_0(Store *s, const World *w, double timeout_s)
     }
     TRY_DONE(store_set(s, "complete", "", 0));
 done:
-    free(joined);
-    free(answered);
+    MEM_FREE(joined, answered);
     return status;
 }
 
@@ -384,11 +383,8 @@ void store_close(Store *s)
         s->kind->leave(s->self, s->run, s->nonce, s->rank, s->size, s->complete);
     if (s->kind) s->kind->close(s->self);
     store_close(s->reports.store);
-    free(s->reports.where);
-    free(s->reports.token);
+    MEM_FREE(s->reports.where, s->reports.token);
     pthread_mutex_destroy(&s->reports.lock);
     pthread_mutex_destroy(&s->lock);
-    free(s->where);
-    free(s->run);
-    free(s);
+    MEM_FREE(s->where, s->run, s);
 }

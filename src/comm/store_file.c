@@ -71,9 +71,7 @@ static Status file_set(void *self, const char *name, const void *data, size_t si
     if (status == OK && rename(aside, path) != 0) status = fail(lost_or_failed(), "cannot write %s: %m", path);
     if (status != OK) unlink(aside);
 done:
-    free(path);
-    free(folder);
-    free(aside);
+    MEM_FREE(path, folder, aside);
     return status;
 }
 
@@ -126,8 +124,7 @@ static void file_close(void *self)
 {
     FileStore *f = self;
     if (f->held >= 0) close(f->held);
-    free(f->directory);
-    free(f);
+    MEM_FREE(f->directory, f);
 }
 
 static void file_join_run(void *self, const char *run, int rank)

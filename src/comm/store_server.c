@@ -68,8 +68,7 @@ static void accept_guest(void *arg, int listener, short happened)
     Guest *g = mem_alloc(sizeof *g);
     g->fd = fd;
     store_session_begin(&g->session, s->table, clock_monotonic());
-    MEM_GROW(s->guests, s->n_guests, s->cap_guests);
-    s->guests[s->n_guests++] = g;
+    MEM_PUSH(s->guests, s->n_guests, s->cap_guests, g);
 }
 
 /* False: it must be closed. A stranger may not fill memory; its greeting is short. */
@@ -162,8 +161,7 @@ static void server_free(StoreServer *s)
     events_free(&s->events);
     pthread_mutex_destroy(&s->lock);
     store_table_free(s->table);
-    free(s->guests);
-    free(s);
+    MEM_FREE(s->guests, s);
 }
 
 Status store_serve_key(bool loopback, int port, Hash128 key, int world_size, StoreServer **server)
@@ -220,21 +218,16 @@ bool store_server_met(StoreServer *s)
     return met;
 }
 
+static bool has_value_of(StoreServer *s, const char *format, int rank)
+{
+    char name[32];
+    snprintf(name, sizeof name, format, rank);
+    return has_value(s, name);
+}
+
 bool store_server_saved(StoreServer *s) { return has_value(s, STORE_SAVED); }
-
-bool store_server_frozen(StoreServer *s, int rank)
-{
-    char name[32];
-    snprintf(name, sizeof name, STORE_FROZEN, rank);
-    return has_value(s, name);
-}
-
-bool store_server_silent(StoreServer *s, int rank)
-{
-    char name[32];
-    snprintf(name, sizeof name, STORE_SILENT, rank);
-    return has_value(s, name);
-}
+bool store_server_frozen(StoreServer *s, int rank) { return has_value_of(s, STORE_FROZEN, rank); }
+bool store_server_silent(StoreServer *s, int rank) { return has_value_of(s, STORE_SILENT, rank); }
 
 int store_server_lost(StoreServer *s, int rank, bool *silent)
 {

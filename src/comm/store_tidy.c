@@ -27,12 +27,9 @@ static void host_text(Buf *b)
 
 void tidy_begin_run(const char *run)
 {
-    char *path = file_join(run, "by");
     Buf text = {0};
     host_text(&text);
-    if (file_write_durable(path, text.data, text.len) != OK) log_debug("%s", status_message());
-    buf_free(&text);
-    free(path);
+    if (file_write_text(run, "by", &text) != OK) log_debug("%s", status_message());
 }
 
 int tidy_hold(const char *run)
@@ -106,8 +103,7 @@ void tidy_leave(const char *folder, const char *run, const char *nonce, int rank
     }
     if (last) tidy_remove(path);
     rmdir(folder); /* if it is empty */
-    free(path);
-    free(by);
+    MEM_FREE(path, by);
 }
 
 /* ---- leftovers of other runs ---- */

@@ -51,12 +51,9 @@ void store_table_free(StoreTable *t)
     for (int i = 0; i < N_LISTS; i++)
         for (Value *v = t->lists[i], *next; v; v = next) {
             next = v->next;
-            free(v->name);
-            free(v->data);
-            free(v);
+            MEM_FREE(v->name, v->data, v);
         }
-    free(t->here);
-    free(t);
+    MEM_FREE(t->here, t);
 }
 
 static Value **table_find(StoreTable *t, const char *name)
@@ -103,8 +100,7 @@ void store_session_begin(StoreSession *s, StoreTable *t, double now)
 void store_session_end(StoreSession *s)
 {
     if (s->registered) s->table->here[s->hello.rank] = false;
-    buf_free(&s->in);
-    buf_free(&s->out);
+    BUF_FREE(&s->in, &s->out);
     free(s->name);
     *s = (StoreSession){.state = SESSION_ENDING};
 }

@@ -1,5 +1,4 @@
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -235,7 +234,5 @@ void watch_close(Watch *w)
     events_free(&w->events);
     pthread_mutex_destroy(&w->lock);
     pthread_cond_destroy(&w->changed);
-    free(w->cards);
-    free(w->links);
-    free(w);
+    MEM_FREE(w->cards, w->links, w);
 }

@@ -364,9 +364,7 @@ void config_free(Config *c)
         const OptionInfo *o = &config_table[i];
         if (config_is_text(o)) free(*(char **)config_place(c, o));
     }
-    for (int i = 0; i < c->n_positional; i++) free(c->positional[i]);
-    free(c->positional);
-    buf_free(&c->repeated);
-    buf_free(&c->line);
+    mem_free_texts(c->positional, c->n_positional);
+    BUF_FREE(&c->repeated, &c->line);
     *c = (Config){0};
 }

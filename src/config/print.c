@@ -71,8 +71,7 @@ static void help_option(int i, Command command, int columns, Buf *out)
     if (strlen(left) > FLAG_COLUMNS) buf_printf(out, "\n%*s", TEXT_COLUMN, "");
     terminal_wrap(out, text.data, TEXT_COLUMN, columns);
     free(left);
-    buf_free(&value);
-    buf_free(&text);
+    BUF_FREE(&value, &text);
 }
 
 static void help_title(const char *title, bool styled, Buf *out)
@@ -177,8 +176,7 @@ static bool list_differences(const Config *now, const Json *stored, Effect effec
                        effect == EFFECT_BITS ? " (not bit-exact)" : "");
             any = true;
         }
-        buf_free(&was);
-        buf_free(&is);
+        BUF_FREE(&was, &is);
     }
     return any;
 }

@@ -207,8 +207,7 @@ bool config_is_default(const Config *c, int option)
     config_value_text(c, option, &now);
     config_value_text(&fallback, option, &before);
     bool same = strcmp(now.data ? now.data : "", before.data ? before.data : "") == 0;
-    buf_free(&now);
-    buf_free(&before);
+    BUF_FREE(&now, &before);
     config_free(&fallback);
     return same;
 }

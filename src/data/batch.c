@@ -6,14 +6,7 @@
 
 void examples_free(Examples *e)
 {
-    free(e->offset);
-    free(e->ids);
-    free(e->types);
-    free(e->label);
-    free(e->score);
-    free(e->masked_offset);
-    free(e->masked_place);
-    free(e->masked_label);
+    MEM_FREE(e->offset, e->ids, e->types, e->label, e->score, e->masked_offset, e->masked_place, e->masked_label);
     *e = (Examples){0};
 }
 
@@ -63,9 +56,8 @@ void micro_batch_init(MicroBatch *b, MicroCapacity cap)
 
 void micro_batch_free(MicroBatch *b)
 {
-    void *all[] = {b->ids,   b->types, b->pos,     b->seq,    b->spans,        b->seq_index, b->first,
-                   b->label, b->score, b->example, b->masked, b->masked_label, b->grains};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+    MEM_FREE(b->ids, b->types, b->pos, b->seq, b->spans, b->seq_index, b->first, b->label, b->score, b->example,
+             b->masked, b->masked_label, b->grains);
     *b = (MicroBatch){0};
 }
 
@@ -131,8 +123,7 @@ int64_t micro_split(const Examples *e, const int64_t *index, const int64_t *plac
         order[i] = pieces[i].place;
         if (r->count++ == 0) r->first = i;
     }
-    free(pieces);
-    free(left);
+    MEM_FREE(pieces, left);
     return count;
 }
 
@@ -242,8 +233,7 @@ int64_t rank_share(const Examples *e, const int64_t *index, int64_t n, int64_t p
         sift_down(heap, left);
     }
     qsort(places, (size_t)mine, sizeof *places, by_place);
-    free(pieces);
-    free(heap);
+    MEM_FREE(pieces, heap);
     return mine;
 }
 

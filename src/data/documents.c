@@ -1,6 +1,5 @@
 #include "data/documents.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- documents ---- */
@@ -9,10 +8,7 @@ void documents_clear(Documents *d) { d->count = d->sentences = d->tokens = 0; }
 
 void documents_free(Documents *d)
 {
-    free(d->number);
-    free(d->first);
-    free(d->token);
-    free(d->ids);
+    MEM_FREE(d->number, d->first, d->token, d->ids);
     *d = (Documents){0};
 }
 
@@ -184,7 +180,5 @@ void documents_sequences(const Documents *d, uint32_t round, const PairOptions *
         else
             documents_pairs(d, document, round, o, add_pair, &x);
     }
-    free(x.scratch);
-    free(x.place);
-    free(x.label);
+    MEM_FREE(x.scratch, x.place, x.label);
 }

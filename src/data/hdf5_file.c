@@ -106,8 +106,7 @@ void hdf5_close(Hdf5File *f)
     }
     if (f->heap.fd >= 0) close(f->heap.fd);
     heap_free(&f->heap);
-    free(f->path);
-    free(f);
+    MEM_FREE(f->path, f);
 }
 
 const char *hdf5_path(const Hdf5File *f) { return f->path; }

@@ -3,7 +3,6 @@
 #ifndef CAIRN_DATA_HDF5_HEAP_H
 #define CAIRN_DATA_HDF5_HEAP_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/base.h"

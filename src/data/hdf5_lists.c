@@ -9,8 +9,7 @@
 
 void hdf5_lists_free(Hdf5Lists *l)
 {
-    free(l->values);
-    free(l->offset);
+    MEM_FREE(l->values, l->offset);
     *l = (Hdf5Lists){0};
 }
 

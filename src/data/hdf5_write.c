@@ -1,7 +1,5 @@
 /* Writing through HDF5's C library. */
 #include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "data/hdf5_library.h"
@@ -88,9 +86,7 @@ static bool close_locked(Hdf5Writer *w)
 static void writer_free(Hdf5Writer *w)
 {
     unlink(w->temporary);
-    free(w->path);
-    free(w->temporary);
-    free(w);
+    MEM_FREE(w->path, w->temporary, w);
 }
 
 Status hdf5_create(const char *path, const Hdf5Spec *specs, int n, int64_t rows, int gzip, int64_t chunk_rows,

@@ -243,10 +243,8 @@ void records_close(Records *r)
 {
     if (!r) return;
     records_input_close(&r->in);
-    buf_free(&r->buf);
-    buf_free(&r->texts);
-    free(r->name);
-    free(r);
+    BUF_FREE(&r->buf, &r->texts);
+    MEM_FREE(r->name, r);
 }
 
 int64_t records_columns(const Records *r) { return r->columns; }

@@ -1,5 +1,4 @@
 /* One record: its columns, by place or by key. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "data/records_internal.h"
@@ -189,8 +188,7 @@ Status record_header(Records *r)
     }
     r->columns = n;
 done:
-    for (int64_t i = 0; i < n; i++) free(names[i]);
-    free(names);
+    mem_free_texts(names, n);
     return status;
 }
 

@@ -1,5 +1,4 @@
 /* The bytes of a file of rows. */
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -31,10 +30,8 @@ static Status wait_for_input(const RecordsInput *in)
 
 static Status read_block(RecordsInput *in, void *out, size_t *n)
 {
-    ssize_t got;
     if (in->stop) TRY(wait_for_input(in));
-    do got = read(in->fd, out, BLOCK);
-    while (got < 0 && errno == EINTR);
+    ssize_t got = file_read_some(in->fd, out, BLOCK);
     if (got < 0) return fail(E_IO, "%s: cannot read it: %m", in->name);
     *n = (size_t)got;
     return OK;

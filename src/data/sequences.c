@@ -1,7 +1,5 @@
 #include "data/sequences.h"
 
-#include <stdlib.h>
-
 void sequences_clear(Sequences *s) { s->e.count = 0; }
 
 static int64_t grown_capacity(int64_t cap, int64_t need)
@@ -46,7 +44,6 @@ int64_t sequences_add(Sequences *s, int64_t length, int64_t masked)
 void sequences_free(Sequences *s)
 {
     examples_free(&s->e);
-    free(s->sample);
-    free(s->is_masked);
+    MEM_FREE(s->sample, s->is_masked);
     *s = (Sequences){0};
 }

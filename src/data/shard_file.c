@@ -1,7 +1,6 @@
 #include "data/shard_file.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define MOST_IN_PACK 256   /* sequences */

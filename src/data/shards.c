@@ -38,15 +38,13 @@ static Status find_files(Shards *s, const char *dir)
     FileList list;
     int cap = 0;
     if (!file_is_directory(dir)) {
-        MEM_GROW(s->paths, s->n_files, cap);
-        s->paths[s->n_files++] = mem_strdup(dir);
+        MEM_PUSH(s->paths, s->n_files, cap, mem_strdup(dir));
         return OK;
     }
     TRY(file_list(dir, &list));
     for (int i = 0; i < list.count; i++) {
         if (!is_shard(list.paths[i])) continue;
-        MEM_GROW(s->paths, s->n_files, cap);
-        s->paths[s->n_files++] = mem_strdup(list.paths[i]);
+        MEM_PUSH(s->paths, s->n_files, cap, mem_strdup(list.paths[i]));
     }
     file_list_free(&list);
     if (s->n_files > 0) return OK;
@@ -65,8 +63,8 @@ static Status add_blocks(Shards *s, int file, ShardFile *f)
         int64_t n = f->rows - first < rows ? f->rows - first : rows, sequences = 0;
         TRY_DONE(shard_counts(f, first, n, counts));
         for (int64_t i = 0; i < n; i++) sequences += counts[i];
-        MEM_GROW(s->blocks, s->n_blocks, s->cap_blocks);
-        s->blocks[s->n_blocks++] = (ShardBlock){file, (int32_t)n, (int32_t)sequences, first, s->count};
+        MEM_PUSH(s->blocks, s->n_blocks, s->cap_blocks,
+                 (ShardBlock){file, (int32_t)n, (int32_t)sequences, first, s->count});
         s->count += sequences;
     }
 done:
@@ -189,8 +187,7 @@ void shards_close(Shards *s)
     sequences_free(&s->read);
     sequences_free(&s->range);
     masking_free(&s->masking);
-    for (int i = 0; i < s->n_files; i++) free(s->paths[i]);
-    free(s->paths);
+    mem_free_texts(s->paths, s->n_files);
     free(s->blocks);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->changed);

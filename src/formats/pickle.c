@@ -48,8 +48,7 @@ static Status take_number(Machine *m, int bytes, uint64_t *number)
 Status pickle_push(Machine *m, PickleId id)
 {
     if (m->n_stack >= MAX_STACK) return fail(E_FORMAT, "more than %u values on the stack", MAX_STACK);
-    MEM_GROW(m->stack, m->n_stack, m->stack_capacity);
-    m->stack[m->n_stack++] = id;
+    MEM_PUSH(m->stack, m->n_stack, m->stack_capacity, id);
     return OK;
 }
 
@@ -165,8 +164,7 @@ static Status memo_put(Machine *m, uint64_t slot)
     if (m->n_stack <= stack_floor(m)) return fail(E_FORMAT, "the stack is empty where a value is needed");
     if (slot >= MAX_VALUES || slot > m->size) return fail(E_FORMAT, "memo slot %" PRIu64 " in so small a pickle", slot);
     while (m->n_memo <= slot) {
-        MEM_GROW(m->memo, m->n_memo, m->memo_capacity);
-        m->memo[m->n_memo++] = PICKLE_ABSENT;
+        MEM_PUSH(m->memo, m->n_memo, m->memo_capacity, PICKLE_ABSENT);
     }
     m->memo[slot] = m->stack[m->n_stack - 1];
     return OK;
@@ -363,8 +361,7 @@ Status pickle_read(Pickle *p, const char *path, const uint8_t *data, size_t size
     if (m.n_stack > 0 || m.n_marks > 0) status = fail(E_FORMAT, "%u values remain on the stack at its end", m.n_stack);
     *at = m.at;
 done:
-    free(m.stack);
-    free(m.memo);
+    MEM_FREE(m.stack, m.memo);
     return status == OK ? OK : status_context(status, "%s: pickle, byte %zu", path, start);
 }
 

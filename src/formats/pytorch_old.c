@@ -72,8 +72,7 @@ static Status list_storages(Old *o)
         const PickleValue *v = &p->values[i];
         if (v->kind != PICKLE_STORAGE) continue;
         const PickleValue *key = &p->values[v->storage.key];
-        MEM_GROW(o->storages, n, capacity);
-        o->storages[n++] = (OldStorage){key->text.data, key->text.len, v->storage.count, v->dtype, 0};
+        MEM_PUSH(o->storages, n, capacity, (OldStorage){key->text.data, key->text.len, v->storage.count, v->dtype, 0});
     }
     if (n > 0) qsort(o->storages, (size_t)n, sizeof *o->storages, compare_keys);
     for (int i = 0; i < n; i++) {

@@ -225,8 +225,7 @@ static Status read_index(TensorFile *f, const char *path)
     TRY_DONE(compare_with_index(f, path, map));
 done:
     js_free(doc);
-    free(files);
-    free(directory);
+    MEM_FREE(files, directory);
     return status;
 }
 
@@ -252,8 +251,7 @@ static Status read_path(TensorFile *f, const char *path)
         status = tf1_bundle_read(f, path);
     else
         status = fail(E_IO, "%s: no such file, and no TensorFlow checkpoint '%s'", path, index);
-    free(prefix);
-    free(index);
+    MEM_FREE(prefix, index);
     return status;
 }
 
@@ -317,12 +315,7 @@ void tensor_file_close(TensorFile *f)
         if (f->shards[i].mapped) file_unmap(&f->shards[i].map);
         free(f->shards[i].path);
     }
-    free(f->shards);
-    free(f->sums);
-    free(f->infos);
-    free(f->by_name);
-    free(f->path);
-    free(f);
+    MEM_FREE(f->shards, f->sums, f->infos, f->by_name, f->path, f);
 }
 
 const char *tensor_shape(char out[TENSOR_SHAPE_BYTES], const int64_t *dims, int n)

@@ -160,8 +160,7 @@ static Status add_block(Bundle *b, const char *key, size_t key_len, Cursor value
     if (before && (h.offset < before->offset || h.offset - before->offset < before->size))
         return fail(E_FORMAT, "%s: the block of '%s' does not follow the previous block", b->path,
                     reader_quote(quoted, key, key_len));
-    MEM_GROW(b->blocks, b->n_blocks, b->blocks_capacity);
-    b->blocks[b->n_blocks++] = h;
+    MEM_PUSH(b->blocks, b->n_blocks, b->blocks_capacity, h);
     return OK;
 }
 
@@ -358,11 +357,8 @@ Status tf1_bundle_read(TensorFile *f, const char *prefix)
     if (!b.has_header) status = fail(E_FORMAT, "%s: a table without entries; expected a checkpoint's index", path);
 done:
     if (b.map.data) file_unmap(&b.map);
-    free(b.unpacked);
-    free(b.blocks);
-    free(b.shard_of);
-    buf_free(&last_index);
-    buf_free(&last);
+    MEM_FREE(b.unpacked, b.blocks, b.shard_of);
+    BUF_FREE(&last_index, &last);
     free(path);
     return status;
 }

@@ -50,8 +50,8 @@ static Status list_folders(const char *out, const char *suffix, const char *othe
         const char *path = entries.paths[i], *found;
         if (!checkpoint_parse_name(file_basename(path), &step, &found) || !file_is_directory(path)) continue;
         if (strcmp(found, suffix) != 0 && strcmp(found, other) != 0) continue;
-        MEM_GROW(list->items, list->count, list->cap);
-        list->items[list->count++] = (CheckpointInfo){.step = step, .aside = *found != '\0', .path = mem_strdup(path)};
+        MEM_PUSH(list->items, list->count, list->cap,
+                 (CheckpointInfo){.step = step, .aside = *found != '\0', .path = mem_strdup(path)});
     }
     file_list_free(&entries);
     if (list->count > 0) qsort(list->items, (size_t)list->count, sizeof *list->items, newest_first);

@@ -44,8 +44,7 @@ static Status files_open(Files *f, const char *out, int64_t step, const Checkpoi
     for (int i = 0; i < f->n && status == OK; i++) {
         uint8_t length[8];
         f->path[i] = file_join(dir, names[i]);
-        do f->fd[i] = open(f->path[i], flags | O_CLOEXEC | O_NOFOLLOW);
-        while (f->fd[i] < 0 && errno == EINTR);
+        f->fd[i] = file_open(f->path[i], flags | O_NOFOLLOW);
         if (f->fd[i] < 0) {
             status = file_failed(f->path[i], "open");
         } else if (pread(f->fd[i], length, sizeof length, 0) != (ssize_t)sizeof length) {
@@ -63,12 +62,8 @@ static Status files_open(Files *f, const char *out, int64_t step, const Checkpoi
 
 static Status files_sync(const Files *f)
 {
-    for (int i = 0; i < f->n; i++) {
-        int result;
-        do result = fsync(f->fd[i]);
-        while (result != 0 && errno == EINTR);
-        if (result != 0) return file_failed(f->path[i], "flush to the disk");
-    }
+    for (int i = 0; i < f->n; i++)
+        if (file_sync(f->fd[i]) != 0) return file_failed(f->path[i], "flush to the disk");
     return OK;
 }
 

@@ -32,8 +32,7 @@ static Status read_failed(const char *path, const char *what)
 static Status open_file(const char *path, uint64_t size, int *fd)
 {
     struct stat st;
-    do *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    while (*fd < 0 && errno == EINTR);
+    *fd = file_open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
     if (*fd < 0) return read_failed(path, "open");
     Status status = OK;
     if (fstat(*fd, &st) != 0)
@@ -47,14 +46,6 @@ static Status open_file(const char *path, uint64_t size, int *fd)
     return status;
 }
 
-static ssize_t read_some(int fd, void *out, size_t len)
-{
-    ssize_t n;
-    do n = read(fd, out, len);
-    while (n < 0 && errno == EINTR);
-    return n;
-}
-
 /* Passes the whole file to `sink` (may be NULL), then verifies its size and digest. */
 static Status read_verified(const char *path, const ManifestFile *f, Sink sink, void *context)
 {
@@ -66,7 +57,7 @@ static Status read_verified(const char *path, const ManifestFile *f, Sink sink, 
     uint8_t *block = mem_alloc(BLOCK);
     DigestStream *digest = digest_new();
     for (;;) {
-        ssize_t n = read_some(fd, block, BLOCK);
+        ssize_t n = file_read_some(fd, block, BLOCK);
         if (n < 0) TRY_DONE(read_failed(path, "read"));
         if (n == 0) break;
         if ((uint64_t)n > f->size - at) TRY_DONE(fail(E_CORRUPT, "%s: the file grew during reading", path));
@@ -105,7 +96,7 @@ static Status read_manifest_text(const char *dir, const char *path, Buf *text)
     if (access(path, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR))
         return fail(E_CORRUPT, "%s: %s is missing: not a complete Cairn checkpoint", dir, CHECKPOINT_MANIFEST);
     TRY(open_file(path, ANY_SIZE, &fd));
-    while ((n = read_some(fd, block, sizeof block)) > 0 && text->len <= MAX_MANIFEST)
+    while ((n = file_read_some(fd, block, sizeof block)) > 0 && text->len <= MAX_MANIFEST)
         buf_append(text, block, (size_t)n);
     Status status = n < 0   ? read_failed(path, "read")
                     : n > 0 ? fail(E_CORRUPT, "%s: expected a file of at most %zu bytes: damaged", path, MAX_MANIFEST)
@@ -130,8 +121,7 @@ Status checkpoint_read_manifest(const char *dir, Manifest *m)
         TRY_DONE(fail(E_CORRUPT, "%s: is of step %" PRId64 ", the folder's name says %" PRId64 ": mixed up", path,
                       m->step, step));
 done:
-    free(path);
-    free(name);
+    MEM_FREE(path, name);
     buf_free(&text);
     if (status != OK) manifest_free(m);
     return status;
@@ -291,10 +281,10 @@ static Status touch_header(const char *path, uint64_t size)
     uint64_t length = 0;
     uint8_t block[4096];
     TRY(open_file(path, size, &fd));
-    ssize_t n = read_some(fd, block, sizeof block);
+    ssize_t n = file_read_some(fd, block, sizeof block);
     for (int i = 0; n >= 8 && i < 8; i++) length |= (uint64_t)block[i] << (8 * i);
     if (length > size) length = size;
-    for (uint64_t at = 0; n > 0 && at < length + 8; at += (uint64_t)n) n = read_some(fd, block, sizeof block);
+    for (uint64_t at = 0; n > 0 && at < length + 8; at += (uint64_t)n) n = file_read_some(fd, block, sizeof block);
     if (n < 0) status = read_failed(path, "read");
     close(fd);
     return status;

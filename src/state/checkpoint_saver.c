@@ -83,10 +83,7 @@ static void save_free(struct Save *save)
         free((void *)(uintptr_t)save->state.state);
         free(save->files);
     }
-    free(save->message);
-    free(save->note);
-    free(save->out);
-    free(save);
+    MEM_FREE(save->message, save->note, save->out, save);
 }
 
 static void save_write(struct Save *save)
@@ -179,7 +176,6 @@ void saver_free(Saver *s)
 {
     if (!s->out) return;
     saver_join(s);
-    free(s->last_message);
-    free(s->out);
+    MEM_FREE(s->last_message, s->out);
     *s = (Saver){0};
 }

@@ -19,14 +19,6 @@ static Status write_tensors(const char *dir, const char *name, const ParamTable 
     return status;
 }
 
-static Status write_file(const char *dir, const char *name, const void *data, size_t size)
-{
-    char *path = file_join(dir, name);
-    Status status = file_write_durable(path, data, size);
-    free(path);
-    return status;
-}
-
 /* The same for all files of tensors that other processes help to fill. */
 static Status write_together(const char *dir, const TrainingState *t, const ExportArray *model,
                              const ExportArray *moments, Manifest *m)
@@ -84,26 +76,20 @@ static Status write_folder(const char *dir, const TrainingState *t, const Manife
         TRY_DONE(write_tensors(dir, CHECKPOINT_OPTIMIZER, t->params, moments, 2, &m));
     }
     if (t->kfac && t->sets[0]) TRY_DONE(write_tensors(dir, CHECKPOINT_KFAC, t->kfac, sets, t->sets[1] ? 2 : 1, &m));
-    TRY_DONE(write_file(dir, CHECKPOINT_STATE, t->state, t->state_size));
+    TRY_DONE(file_write_in(dir, CHECKPOINT_STATE, t->state, t->state_size));
     for (int i = 0; i < t->n_files; i++)
-        TRY_DONE(write_file(dir, t->files[i].name, t->files[i].data, t->files[i].size));
+        TRY_DONE(file_write_in(dir, t->files[i].name, t->files[i].data, t->files[i].size));
     for (int i = 0; i < small->count; i++)
         manifest_add(&m, small->files[i].name, small->files[i].size, small->files[i].digest);
     manifest_render(&m, &text);
-    TRY_DONE(write_file(dir, CHECKPOINT_MANIFEST, text.data, text.len));
+    TRY_DONE(file_write_in(dir, CHECKPOINT_MANIFEST, text.data, text.len));
 done:
     manifest_free(&m);
     buf_free(&text);
     return status;
 }
 
-static bool has_manifest(const char *path)
-{
-    char *manifest = file_join(path, CHECKPOINT_MANIFEST);
-    bool there = file_exists(manifest);
-    free(manifest);
-    return there;
-}
+static bool has_manifest(const char *path) { return file_exists_in(path, CHECKPOINT_MANIFEST); }
 
 /* The entry at the new checkpoint's path: none, the same checkpoint, another one, a damaged one, or not a checkpoint.
  */
@@ -166,8 +152,7 @@ Status checkpoint_move(const CheckpointInfo *from, const char *out, bool *moved)
     TRY_DONE(rename_into_place(from->path, path, aside, existing));
     *moved = true;
 done:
-    free(path);
-    free(aside);
+    MEM_FREE(path, aside);
     return status;
 }
 
@@ -222,8 +207,6 @@ Status checkpoint_write(const char *out, const TrainingState *t, int keep, char 
     if (remove_older(out, t->step, keep) != OK) *note = mem_strdup(status_message());
 done:
     manifest_free(&small);
-    free(temporary);
-    free(path);
-    free(aside);
+    MEM_FREE(temporary, path, aside);
     return status;
 }

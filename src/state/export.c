@@ -104,8 +104,7 @@ static void remove_entry(Document *d, const char *key)
 {
     Entry *e = find_entry(d, key);
     if (!e) return;
-    free(e->key);
-    free(e->value);
+    MEM_FREE(e->key, e->value);
     *e = d->entries[--d->count];
 }
 
@@ -130,8 +129,7 @@ static void write_document(Document *d, Buf *out)
         buf_json(out, d->entries[i].key);
         buf_puts(out, ": ");
         buf_puts(out, d->entries[i].value);
-        free(d->entries[i].key);
-        free(d->entries[i].value);
+        MEM_FREE(d->entries[i].key, d->entries[i].value);
     }
     buf_puts(out, d->count ? "\n}\n" : "}\n");
     free(d->entries);
@@ -239,8 +237,7 @@ static Status set_labels(Document *d, const Model *m, const ExportText *text, co
               mem_printf("\"%s\"", m->head.kind == HEAD_REGRESSION ? "regression"
                                    : m->head.kind == HEAD_MULTI    ? "multi_label_classification"
                                                                    : "single_label_classification"));
-    for (int i = 0; i < n; i++) free(names[i]);
-    free(names);
+    mem_free_texts(names, n);
     return status;
 }
 
@@ -332,12 +329,7 @@ Status export_model(const char *directory, const Model *m, const float *weights,
     char *path = file_join(directory, "model.safetensors");
     TRY_DONE(export_files(m, text, files, &count));
     TRY_DONE(file_make_directories(directory));
-    for (int i = 0; i < count; i++) {
-        char *file = file_join(directory, files[i].name);
-        status = file_write_durable(file, files[i].data, files[i].size);
-        free(file);
-        if (status != OK) goto done;
-    }
+    for (int i = 0; i < count; i++) TRY_DONE(file_write_in(directory, files[i].name, files[i].data, files[i].size));
     TRY_DONE(export_tensors(path, &m->params, &(ExportArray){"", weights}, 1, true, NULL));
 done:
     export_files_free(files, count);

@@ -41,8 +41,7 @@ typedef struct {
 /* Takes ownership of `detail`; NULL for a line that is not an error. */
 static void add_line(ImportReport *r, ImportKind kind, const char *name, char *detail)
 {
-    MEM_GROW(r->lines, r->count, r->cap);
-    r->lines[r->count++] = (ImportLine){kind, mem_strdup(name), detail};
+    MEM_PUSH(r->lines, r->count, r->cap, (ImportLine){kind, mem_strdup(name), detail});
     r->n[kind]++;
 }
 
@@ -384,10 +383,8 @@ bool import_report_loaded(const ImportReport *r, const char *parameter)
 void import_report_free(ImportReport *r)
 {
     for (int i = 0; i < r->count; i++) {
-        free(r->lines[i].name);
-        free(r->lines[i].detail);
+        MEM_FREE(r->lines[i].name, r->lines[i].detail);
     }
-    free(r->lines);
-    free(r->path);
+    MEM_FREE(r->lines, r->path);
     *r = (ImportReport){0};
 }

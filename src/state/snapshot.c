@@ -1,7 +1,6 @@
 /* Names, the run's number, the layout, locks. Writing is in snapshot_write.c, reading in snapshot_read.c. */
 #include "state/snapshot.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>

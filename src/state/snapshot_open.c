@@ -74,8 +74,7 @@ static char *choose_path(const SnapshotPlace *p)
         if (!path) path = mem_printf("%s/%s%016" PRIx64 "%s", p->dir, stem, nonce, SNAPSHOT_SUFFIX);
         free(stem);
     }
-    free(aside);
-    free(name);
+    MEM_FREE(aside, name);
     return path;
 }
 
@@ -285,9 +284,7 @@ void snapshot_close(Snapshot *s)
     free(s->header);
     if (s->fd >= 0) close(s->fd);
     for (int i = 0; i < SNAPSHOT_SPACES; i++) intervals_free(&s->part[i]);
-    free(s->message);
-    free(s->path);
-    free(s);
+    MEM_FREE(s->message, s->path, s);
 }
 
 void snapshot_discard(Snapshot *s)

@@ -118,8 +118,7 @@ static Status list_files(const char *dir, const char *output, SnapshotList *list
     for (int i = 0; i < entries.count; i++) {
         const char *path = entries.paths[i];
         if (!str_starts_with(file_basename(path), prefix) || !str_ends_with(path, SNAPSHOT_SUFFIX)) continue;
-        MEM_GROW(list->files, list->count, list->cap);
-        list->files[list->count++] = (SnapshotFile){.path = mem_strdup(path)};
+        MEM_PUSH(list->files, list->count, list->cap, (SnapshotFile){.path = mem_strdup(path)});
     }
     file_list_free(&entries);
     free(prefix);
@@ -151,10 +150,7 @@ void snapshot_list_free(SnapshotList *list)
         SnapshotFile *f = &list->files[i];
         snapshot_fixed_free(&f->fixed);
         mapping_close(f->data, f->bytes);
-        free(f->path);
-        free(f->output);
-        free(f->host);
-        free(f->why);
+        MEM_FREE(f->path, f->output, f->host, f->why);
     }
     free(list->files);
     *list = (SnapshotList){0};

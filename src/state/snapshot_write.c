@@ -4,7 +4,6 @@
 #include "state/snapshot_writer_internal.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,15 +127,9 @@ static Status write_generation(Snapshot *s)
     return OK;
 }
 
-static double thread_seconds(void)
-{
-    struct timespec t;
-    return clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0 ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec : 0;
-}
-
 static void take_snapshot(Snapshot *s)
 {
-    double processor = thread_seconds(), start = clock_monotonic();
+    double processor = clock_thread(), start = clock_monotonic();
     free(s->message);
     s->message = NULL;
     s->status = write_generation(s);
@@ -144,7 +137,7 @@ static void take_snapshot(Snapshot *s)
     Status after = s->after ? s->after(s->after_context, s, s->slot, s->status == OK) : OK;
     if (s->status == OK && after != OK) s->message = mem_strdup(status_message());
     if (s->status == OK) s->status = after;
-    s->processor_s = thread_seconds() - processor;
+    s->processor_s = clock_thread() - processor;
     s->clock_s = clock_monotonic() - start;
 }
 

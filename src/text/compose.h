@@ -16,11 +16,7 @@ typedef struct {
     size_t count, cap;
 } Scalars;
 
-static inline void scalars_push(Scalars *s, uint32_t scalar)
-{
-    MEM_GROW(s->v, s->count, s->cap);
-    s->v[s->count++] = scalar;
-}
+static inline void scalars_push(Scalars *s, uint32_t scalar) { MEM_PUSH(s->v, s->count, s->cap, scalar); }
 
 void scalars_free(Scalars *s);
 

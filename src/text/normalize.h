@@ -5,7 +5,6 @@
 #ifndef CAIRN_TEXT_NORMALIZE_H
 #define CAIRN_TEXT_NORMALIZE_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 

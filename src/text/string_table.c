@@ -59,9 +59,4 @@ int64_t string_table_find(const StringTable *s, const char *text, size_t len)
     return (int64_t)*find_slot(s, text, len) - 1;
 }
 
-void string_table_free(StringTable *s)
-{
-    free(s->text);
-    free(s->start);
-    free(s->slots);
-}
+void string_table_free(StringTable *s) { MEM_FREE(s->text, s->start, s->slots); }

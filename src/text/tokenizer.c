@@ -46,9 +46,7 @@ Tokenizer *tokenizer_new(const Vocab *vocab, TokenizerOptions options)
 void tokenizer_free(Tokenizer *t)
 {
     if (!t) return;
-    free(t->memory);
-    free(t->more);
-    free(t);
+    MEM_FREE(t->memory, t->more, t);
 }
 
 void token_ids_free(TokenIds *ids)
@@ -62,11 +60,7 @@ typedef struct {
     TokenIds *out;
 } Encoding;
 
-static void add_id(TokenIds *out, int32_t id)
-{
-    MEM_GROW(out->ids, out->count, out->cap);
-    out->ids[out->count++] = id;
-}
+static void add_id(TokenIds *out, int32_t id) { MEM_PUSH(out->ids, out->count, out->cap, id); }
 
 /* Greedy: the longest piece first, then the longest ## piece each time; [UNK] for the whole word if one is missing. */
 static void cut_word(const Vocab *vocab, const Word *w, TokenIds *out)

@@ -88,8 +88,7 @@ static TrieNode *trie_build(const Key *keys, size_t count, const volatile sig_at
     trie_reserve(&b, 1024);
     for (int i = 0; i < 9; i++) b.look_from[i] = 256; /* keeps every base from being negative */
     b.nodes[0].parent = INT32_MAX;                    /* in use, without a parent */
-    MEM_GROW(stack, depth, cap);
-    stack[depth++] = (Branch){0, 0, count, 0};
+    MEM_PUSH(stack, depth, cap, (Branch){0, 0, count, 0});
     while (depth > 0 && !stopped(stop)) {
         Branch at = stack[--depth];
         size_t low = at.low;
@@ -109,8 +108,7 @@ static TrieNode *trie_build(const Key *keys, size_t count, const volatile sig_at
         b.nodes[at.node].base = (int32_t)base;
         for (int i = 0; i < n; i++) b.nodes[base + labels[i]].parent = at.node;
         for (int i = n - 1; i >= 0; i--) {
-            MEM_GROW(stack, depth, cap);
-            stack[depth++] = (Branch){(int32_t)(base + labels[i]), starts[i], starts[i + 1], at.depth + 1};
+            MEM_PUSH(stack, depth, cap, (Branch){(int32_t)(base + labels[i]), starts[i], starts[i + 1], at.depth + 1});
         }
     }
     free(stack);
@@ -247,18 +245,13 @@ Status vocab_write(const Vocab *vocab, const char *path)
         buf_append(&text, vocab->text + vocab->start[i], vocab->start[i + 1] - vocab->start[i] - 1);
         buf_append(&text, "\n", 1);
     }
-    Status status = file_write_durable(path, text.data, text.len);
-    buf_free(&text);
-    return status;
+    return file_write_text(NULL, path, &text);
 }
 
 void vocab_free(Vocab *vocab)
 {
     if (!vocab) return;
-    free(vocab->text);
-    free(vocab->start);
-    free(vocab->nodes);
-    free(vocab);
+    MEM_FREE(vocab->text, vocab->start, vocab->nodes, vocab);
 }
 
 /* ---- Queries ---- */

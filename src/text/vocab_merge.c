@@ -87,8 +87,7 @@ static MergeEntry dequeue(Merging *m)
 static void note_word(MergePair *p, size_t word)
 {
     if (p->n_words > 0 && p->words[p->n_words - 1] == word) return;
-    MEM_GROW(p->words, p->n_words, p->words_cap);
-    p->words[p->n_words++] = (uint32_t)word;
+    MEM_PUSH(p->words, p->n_words, p->words_cap, (uint32_t)word);
 }
 
 /* Adds one word's pairs to the counts. Pairs with `fresh` in them (−1: all) also note that the word holds them. */
@@ -103,8 +102,7 @@ static void count_pairs(Merging *m, size_t word, int32_t fresh)
         note_word(p, word);
         if (!p->touched) {
             p->touched = true;
-            MEM_GROW(m->touched, m->n_touched, m->touched_cap);
-            m->touched[m->n_touched++] = at;
+            MEM_PUSH(m->touched, m->n_touched, m->touched_cap, at);
         }
     }
 }
@@ -180,6 +178,5 @@ void merging_free(Merging *m)
 {
     string_table_free(&m->symbols);
     for (size_t i = 0; i < m->n_pairs; i++) free(m->pairs[i].words);
-    void *all[] = {m->chars, m->text, m->start, m->length, m->counts, m->pairs, m->slots, m->queue, m->touched};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+    MEM_FREE(m->chars, m->text, m->start, m->length, m->counts, m->pairs, m->slots, m->queue, m->touched);
 }

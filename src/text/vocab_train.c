@@ -110,9 +110,7 @@ void vocab_trainer_free(VocabTrainer *t)
 {
     if (!t) return;
     string_table_free(&t->words);
-    free(t->counts);
-    free(t->met);
-    free(t);
+    MEM_FREE(t->counts, t->met, t);
 }
 
 /* ---- The alphabet ---- */
@@ -154,8 +152,7 @@ static Character *count_characters(const VocabTrainer *t, size_t *n)
     *n = 0;
     for (uint32_t c = 0; c < 0x110000; c++) {
         if (!counts[c]) continue;
-        MEM_GROW(list, *n, cap);
-        list[(*n)++] = (Character){c, counts[c]};
+        MEM_PUSH(list, *n, cap, (Character){c, counts[c]});
     }
     free(counts);
     if (*n) qsort(list, *n, sizeof *list, by_count);
@@ -222,8 +219,7 @@ static void load_words(const VocabTrainer *t, Merging *m)
             size_t len = (size_t)(p - from), prefix = from == word ? 0 : 2;
             memcpy(piece + prefix, from, len);
             symbol = string_table_find(&m->symbols, piece, prefix + len);
-            MEM_GROW(m->text, n_symbols, cap);
-            m->text[n_symbols++] = (int32_t)symbol;
+            MEM_PUSH(m->text, n_symbols, cap, (int32_t)symbol);
         }
         if (symbol < 0 || n_symbols - first < 2) { /* [UNK], or too short to merge */
             n_symbols = first;

@@ -136,10 +136,7 @@ void audit_close(Audit *a)
     if (run_first(a->run) && a->steps > 0)
         log_info("audit: %lld steps, %lld of them computed twice, %lld differences", (long long)a->steps,
                  (long long)a->twice, (long long)a->differences);
-    free(a->places);
-    free(a->history);
-    free(a->blame);
-    free(a);
+    MEM_FREE(a->places, a->history, a->blame, a);
 }
 
 bool audit_twice(const Audit *a, int64_t step)
@@ -203,10 +200,10 @@ static Status record(const Audit *a, int64_t step, int attempt)
     Status status = OK;
     Buf lines = {0}, text = {0};
     char *path = file_join(a->run->c->output_dir, EXCLUDED_LINES);
-    char *report = file_join(a->run->c->output_dir, EXCLUDED_REPORT);
     bool excluded = false;
     for (int r = 0; r < n_ranks(a); r++) excluded = excluded || a->blame[r].excluded;
-    if (excluded && file_exists(path) && !file_exists(report)) buf_puts(&lines, EXCLUDED_REPAIRED);
+    if (excluded && file_exists(path) && !file_exists_in(a->run->c->output_dir, EXCLUDED_REPORT))
+        buf_puts(&lines, EXCLUDED_REPAIRED);
     for (int r = 0; r < n_ranks(a); r++) {
         const AuditFinding *f = &a->history[attempt * n_ranks(a) + r];
         if (!blamed(&a->blame[r])) continue;
@@ -218,9 +215,7 @@ static Status record(const Audit *a, int64_t step, int attempt)
     if (file_exists(path)) status = file_read(path, (size_t)1 << 30, &text);
     buf_append(&text, lines.data, lines.len);
     if (status == OK) status = file_write_durable(path, text.data, text.len);
-    buf_free(&lines);
-    buf_free(&text);
-    free(report);
+    BUF_FREE(&lines, &text);
     free(path);
     return status;
 }
@@ -230,7 +225,6 @@ static Status write_report(const Audit *a, int64_t step, int attempts)
 {
     Buf out = {0};
     int ranks = n_ranks(a);
-    char *path = file_join(a->run->c->output_dir, EXCLUDED_REPORT);
     buf_printf(&out,
                "Cairn %s ended this run at step %lld, because a machine computes wrongly.\n\nThe step was computed %d "
                "times. What must have the same bits each time had not:\n",
@@ -253,10 +247,7 @@ static Status write_report(const Audit *a, int64_t step, int attempts)
                    " beside this file has\nthe same as JSON, and earlier differences. The same command is refused "
                    "on the excluded places and resumes on\nothers. Remove this file when they were repaired. "
                    "docs/reproducibility.md explains more.\n");
-    Status status = file_write_durable(path, out.data, out.len);
-    buf_free(&out);
-    free(path);
-    return status;
+    return file_write_text(a->run->c->output_dir, EXCLUDED_REPORT, &out);
 }
 
 static void name_excluded(const Audit *a, Buf *out)

@@ -9,6 +9,7 @@
 #include "train/audit.h"
 #include "train/place.h"
 #include "train/planner.h"
+#include "train/run.h"
 #include "train/setup.h"
 #include "train/snapshot_room.h"
 
@@ -33,8 +34,9 @@ Status check_evaluations(const Config *c)
     return OK;
 }
 
-bool check_patience(const Config *c, const TrainProgress *p)
+bool check_patience(const Run *r, const TrainProgress *p)
 {
+    const Config *c = r->c;
     int64_t every = c->eval_every;
     return c->patience > 0 && every > 0 && p->best_step > 0 &&
            p->evaluated / every - p->best_step / every >= c->patience;
@@ -192,19 +194,12 @@ Status check_foreign_model(const char *dir)
 {
     static const char *const weights[] = {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
                                           "pytorch_model.bin.index.json"};
-    char *metrics = file_join(dir, "metrics.jsonl");
-    bool ours = file_exists(metrics);
-    Status status = OK;
-    free(metrics);
-    for (size_t i = 0; !ours && status == OK && i < sizeof weights / sizeof *weights; i++) {
-        char *path = file_join(dir, weights[i]);
-        if (file_exists(path))
-            status =
-                fail(E_USAGE,
-                     "%s exists, and Cairn's training did not write it; this run would replace it with another model. "
-                     "Use another --output-dir",
-                     path);
-        free(path);
-    }
-    return status;
+    if (file_exists_in(dir, "metrics.jsonl")) return OK;
+    for (size_t i = 0; i < sizeof weights / sizeof *weights; i++)
+        if (file_exists_in(dir, weights[i]))
+            return fail(E_USAGE,
+                        "%s/%s exists, and Cairn's training did not write it; this run would replace it with another "
+                        "model. Use another --output-dir",
+                        dir, weights[i]);
+    return OK;
 }

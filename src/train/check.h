@@ -11,8 +11,8 @@
 Status check_options(const Config *c, bool training);
 /* E_USAGE: evaluations while training are asked for without a dev split, or --patience without them. */
 Status check_evaluations(const Config *c);
-/* --patience: so many evaluations have passed since the best. */
-bool check_patience(const Config *c, const TrainProgress *p);
+/* Of a task's table. --patience: so many evaluations have passed since the best. */
+bool check_patience(const Run *r, const TrainProgress *p);
 /* E_USAGE: `path` is neither a file nor a folder nor the prefix of a TF1 checkpoint. */
 Status check_model(const char *path);
 /* Rank 0. Whether --model is there, and whether files can be made in the folders that the run writes to. With --dry-run

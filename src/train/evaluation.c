@@ -1,7 +1,6 @@
 #include "train/evaluation.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "train/signals.h"
 
@@ -19,8 +18,7 @@ void evaluation_free(Evaluation *v)
 {
     stage_progress_close(&v->progress);
     micro_batch_free(&v->batch);
-    free(v->order);
-    free(v->ranges);
+    MEM_FREE(v->order, v->ranges);
 }
 
 static void show(Evaluation *v)

@@ -57,8 +57,7 @@ static Status run_examples(Forward *f, const Run *r, const int64_t *index, int64
     f->rows = mem_array((size_t)((f->by_token ? most_rows->tokens : most_rows->seqs) * f->labels), sizeof *f->rows);
     for (int64_t first = 0; first < n && status == OK; first += most)
         status = evaluation_batch(&v, f->examples, index + first, n - first < most ? n - first : most, run_micro, f);
-    free(f->loss);
-    free(f->rows);
+    MEM_FREE(f->loss, f->rows);
     evaluation_free(&v);
     return status;
 }
@@ -113,7 +112,6 @@ Status evaluation_logits(Run *r, const Examples *e, float *values, double *mean_
     *mean_loss = e->count ? sum / (double)e->count : NAN;
 done:
     if (mine != index) free(mine);
-    free(index);
-    free(f.losses);
+    MEM_FREE(index, f.losses);
     return status;
 }

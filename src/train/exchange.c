@@ -1,7 +1,5 @@
 #include "train/exchange.h"
 
-#include <stdlib.h>
-
 #include "optim/optim.h"
 
 #define LEAST_BUCKETS 8         /* of a model that is small for --bucket-size: one bucket would come at the end */
@@ -10,8 +8,7 @@
 static void add_start(GradientBuckets *x, int *cap, int64_t at)
 {
     if (x->n > 0 && x->starts[x->n - 1] == at) return;
-    MEM_GROW(x->starts, x->n, *cap);
-    x->starts[x->n++] = at;
+    MEM_PUSH(x->starts, x->n, *cap, at);
 }
 
 /* A bucket ends where the next tensor would make it larger than `most`, and where the embeddings begin, whose gradients
@@ -110,10 +107,6 @@ void exchange_free(Exchange *x)
 {
     GradientBuckets *all = &x->buckets;
     for (int r = 0; x->slices && r < all->ranks; r++) intervals_free(&x->slices[r]), intervals_free(&all->sums[r]);
-    free(x->slices);
-    free(x->intervals);
-    free(all->starts);
-    free(all->parts);
-    free(all->sums);
+    MEM_FREE(x->slices, x->intervals, all->starts, all->parts, all->sums);
     *x = (Exchange){0};
 }

@@ -155,8 +155,7 @@ static void share_out(Unit *all, int n, int ranks)
         order[i]->owner = least;
         load[least] += order[i]->work;
     }
-    free(order);
-    free(load);
+    MEM_FREE(order, load);
 }
 
 /* Of elements [first, last) of a set, in pieces of the bucket size, so that an exchange needs little memory. */
@@ -252,11 +251,9 @@ void kfac_free(Kfac *k)
     for (int part = 0; part < k->parts; part++) {
         GradientBuckets *p = &k->pieces[part];
         for (int i = 0; i < p->n * p->ranks; i++) intervals_free(&p->parts[i]);
-        free(p->parts);
-        free(p->starts);
+        MEM_FREE(p->parts, p->starts);
     }
-    free(k->pieces);
-    free(k->plan.linears);
+    MEM_FREE(k->pieces, k->plan.linears);
     params_free(&k->table);
     params_free(&k->packed);
     *k = (Kfac){0};

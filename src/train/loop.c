@@ -159,8 +159,7 @@ static void open_sampling(Loop *l)
                                .until_taken = !asked};
     if ((asked || rank == 0) && sampling_open(device, &options, &l->sampling) != OK && ranks_local(l->ranks) == 0)
         log_printf(asked ? LOG_WARN : LOG_INFO, "no gpu.csv: %s", status_message());
-    free(path);
-    free(name);
+    MEM_FREE(path, name);
 }
 
 /* Logs the time of the gradient exchange, and the part that backward hides. */
@@ -206,10 +205,7 @@ void loop_free(Loop *l)
     pace_close(l->pace);
     loop_pipeline_close(l->pipeline);
     micro_batch_free(&l->micro);
-    free(l->index);
-    free(l->order);
-    free(l->share);
-    free(l->ranges);
+    MEM_FREE(l->index, l->order, l->share, l->ranges);
 }
 
 Status train_run(Run *run)

@@ -20,13 +20,9 @@ Status loop_save_alone(Loop *l)
 {
     const float *weights;
     TRY(saving_fetch(l->saving, &weights));
-    if (session_check_weights(&l->run->session, weights) != OK) {
-        char *where = mem_strdup(status_message());
-        Status status = fail(E_NUMERIC, "step %lld: after the update %s. Lower --learning-rate",
-                             (long long)l->progress->step, where);
-        free(where);
-        return status;
-    }
+    if (session_check_weights(&l->run->session, weights) != OK)
+        return fail(E_NUMERIC, "step %lld: after the update %s. Lower --learning-rate", (long long)l->progress->step,
+                    status_message());
     l->last_save = clock_monotonic();
     l->save_again = 0;
     TRY(saving_begin(l->saving));
@@ -251,16 +247,11 @@ static Status check_output(Loop *l)
     const char *dir = l->run->c->output_dir;
     if (!ranks_first(l->ranks)) return OK;
     if (lock_there(&l->run->lock)) return check_metrics(l);
-    if (save_in_new_folder(l) != OK) {
-        char *why = mem_strdup(status_message());
-        Status status = fail(E_FAIL,
-                             "%s was removed, renamed or replaced while this run wrote to it. Step %lld is not saved "
-                             "(%s). If the folder was renamed, rename it back: the same command resumes from its "
-                             "newest checkpoint",
-                             dir, (long long)l->progress->step, why);
-        free(why);
-        return status;
-    }
+    if (save_in_new_folder(l) != OK)
+        return fail(E_FAIL,
+                    "%s was removed, renamed or replaced while this run wrote to it. Step %lld is not saved (%s). If "
+                    "the folder was renamed, rename it back: the same command resumes from its newest checkpoint",
+                    dir, (long long)l->progress->step, status_message());
     return fail(E_FAIL,
                 "%s was removed or renamed while this run wrote to it. The state of step %lld is saved in a new folder "
                 "of that name, and the same command resumes there; metrics of the steps before are in the old folder",

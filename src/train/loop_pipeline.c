@@ -40,10 +40,7 @@ struct LoopPipeline *loop_pipeline_open(Loop *l)
 void loop_pipeline_close(struct LoopPipeline *p)
 {
     for (int d = 0; p && d < 2; d++) {
-        free(p->shares[d].places);
-        free(p->shares[d].order);
-        free(p->shares[d].ranges);
-        free(p->shares[d].rows);
+        MEM_FREE(p->shares[d].places, p->shares[d].order, p->shares[d].ranges, p->shares[d].rows);
     }
     free(p);
 }

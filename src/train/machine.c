@@ -184,22 +184,16 @@ static void write_cached(const char *path, const Backend *b, Dtype compute, cons
 {
     char *dir = file_directory(path);
     Buf text = {0};
-    buf_puts(&text, "{\"backend\": ");
-    buf_json(&text, b->describe);
-    buf_printf(&text, ", \"compute\": \"%s\", \"product_flops\": ", dtype_name(compute));
-    buf_double(&text, rates->product_flops);
-    buf_puts(&text, ", \"bytes\": ");
-    buf_double(&text, rates->bytes);
-    buf_puts(&text, ", \"overhead\": ");
-    buf_double(&text, rates->overhead);
-    if (rates->link_out > 0) {
-        buf_puts(&text, ", \"link_out\": ");
-        buf_double(&text, rates->link_out);
-        buf_puts(&text, ", \"link_in\": ");
-        buf_double(&text, rates->link_in);
-    }
+    buf_puts(&text, "{");
+    buf_member_text(&text, "backend", b->describe);
+    buf_member_text(&text, "compute", dtype_name(compute));
+    buf_member(&text, "product_flops", rates->product_flops);
+    buf_member(&text, "bytes", rates->bytes);
+    buf_member(&text, "overhead", rates->overhead);
+    if (rates->link_out > 0) buf_member(&text, "link_out", rates->link_out);
+    if (rates->link_out > 0) buf_member(&text, "link_in", rates->link_in);
     buf_puts(&text, busy ? ", \"busy\": true}\n" : "}\n");
-    if (file_make_directories(dir) != OK || file_write_durable(path, text.data, text.len) != OK)
+    if (file_make_directories(dir) != OK || file_write_text(NULL, path, &text) != OK)
         log_debug("rates are not kept: %s", status_message());
     buf_free(&text);
     free(dir);

@@ -54,13 +54,6 @@ struct Pace {
     Watch watch; /* rank 0's */
 };
 
-static double processor_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static int64_t switches(void)
 {
     struct rusage u;
@@ -131,7 +124,7 @@ void pace_step(Pace *p, double seconds, double waited)
     watch_step(p, seconds);
     if (p->seen++ == WARM_UP || p->seen == 1) { /* the first steps count only where there are no others */
         p->r = (Record){0};
-        p->processor_began = processor_seconds();
+        p->processor_began = clock_thread();
         p->switches_began = switches();
         if (p->seen > 1) return;
     }
@@ -139,7 +132,7 @@ void pace_step(Pace *p, double seconds, double waited)
     t->squares += own * own;
     t->seconds += seconds;
     t->waited_s += waited;
-    t->processor_s = processor_seconds() - p->processor_began;
+    t->processor_s = clock_thread() - p->processor_began;
     t->switches = switches() - p->switches_began;
 }
 
@@ -154,23 +147,18 @@ static double own_error(const Totals *t)
 
 static void put_member(Buf *out, const char *name, double value)
 {
-    if (!isfinite(value)) return;
-    buf_printf(out, ", \"%s\": ", name);
-    buf_double(out, value);
+    if (isfinite(value)) buf_member(out, name, value);
 }
 
 static void put_record(const Record *r, Buf *out)
 {
     const Totals *t = &r->t;
     int kept = t->steps < KEPT ? (int)t->steps : KEPT;
-    buf_printf(out, "{\"rank\": %d, \"host\": ", t->rank);
-    buf_json(out, t->host);
-    if (*t->gpu) {
-        buf_puts(out, ", \"gpu\": ");
-        buf_json(out, t->gpu);
-    }
-    buf_printf(out, ", \"threads\": %d, \"steps\": %lld, \"seconds\": ", t->threads, (long long)t->steps);
-    buf_double(out, t->seconds);
+    buf_printf(out, "{\"rank\": %d", t->rank);
+    buf_member_text(out, "host", t->host);
+    if (*t->gpu) buf_member_text(out, "gpu", t->gpu);
+    buf_printf(out, ", \"threads\": %d, \"steps\": %lld", t->threads, (long long)t->steps);
+    buf_member(out, "seconds", t->seconds);
     put_member(out, "waited_s", t->waited_s);
     put_member(out, "processor_s", t->processor_s);
     buf_printf(out, ", \"switches\": %lld", (long long)t->switches);
@@ -251,17 +239,14 @@ Status pace_finish(Pace *p, Run *run, Sampling *sampling)
         int n = (int)(bytes / sizeof *all);
         Buf text = {0};
         Totals *totals = mem_array((size_t)n, sizeof *totals);
-        char *path = file_join(run->c->output_dir, "ranks.jsonl");
         for (int i = 0; i < n; i++) {
             put_record(&all[i], &text);
             totals[i] = all[i].t;
         }
-        if (file_write_durable(path, text.data, text.len) != OK) log_warn("%s", status_message());
+        if (file_write_text(run->c->output_dir, "ranks.jsonl", &text) != OK) log_warn("%s", status_message());
         name_slowest(totals, n, &run->waited_for);
         if (run->waited_for.len) log_info("the others waited for %s", run->waited_for.data);
-        buf_free(&text);
         free(totals);
-        free(path);
     }
     free(all);
     return status;
@@ -270,7 +255,5 @@ Status pace_finish(Pace *p, Run *run, Sampling *sampling)
 void pace_close(Pace *p)
 {
     if (!p) return;
-    free(p->watch.before);
-    free(p->watch.now);
-    free(p);
+    MEM_FREE(p->watch.before, p->watch.now, p);
 }

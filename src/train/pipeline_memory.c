@@ -283,8 +283,7 @@ Status pipeline_take_slots(Maker *m, const FillProblem *problem)
         find_peak(m);
         if (m->p->fits) break;
     }
-    free(wanted);
-    free(least);
+    MEM_FREE(wanted, least);
     return verify_orders(m, problem);
 }
 

@@ -75,8 +75,7 @@ static Status split_layers(Maker *m)
     }
     for (int s = 0; s < n; s++) m->p->stage[s].stage = stages[s];
 done:
-    free(layer);
-    free(stages);
+    MEM_FREE(layer, stages);
     return status;
 }
 
@@ -251,10 +250,7 @@ Status pipeline_plan(const PipelineRequest *r, PipelineKind kind, PipelinePlan *
 
 void pipeline_plan_free(PipelinePlan *p)
 {
-    free(p->stage);
-    free(p->place);
-    free(p->late);
-    free(p->curve_slots);
+    MEM_FREE(p->stage, p->place, p->late, p->curve_slots);
     schedule_free(&p->schedule);
     timeline_free(&p->timeline);
     fill_free(&p->fill);

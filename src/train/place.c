@@ -226,13 +226,9 @@ void place_free(PipelinePlace *p)
 {
     if (!p) return;
     for (int n = 0; p->schedules && n <= shape(p)->micros; n++) schedule_free(&p->schedules[n]);
-    free(p->schedules);
-    free(p->stages);
-    free(p->pieces);
+    MEM_FREE(p->schedules, p->stages, p->pieces);
     intervals_free(&p->share);
-    free(p->chunks);
-    free(p->slots);
-    free(p->levels);
+    MEM_FREE(p->chunks, p->slots, p->levels);
     place_fill_free(p, &p->fill);
     kfac_free(&p->kfac);
     model_free(&p->held);

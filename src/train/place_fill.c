@@ -74,10 +74,7 @@ void place_simulate(PipelinePlace *p)
 void place_fill_free(const PipelinePlace *p, PlaceFill *f)
 {
     for (int n = 0; f->timelines && n <= shape(p)->micros; n++) timeline_free(&f->timelines[n]);
-    free(f->timelines);
-    free(f->seconds);
-    free(f->late);
-    free(f->slots);
+    MEM_FREE(f->timelines, f->seconds, f->late, f->slots);
     *f = (PlaceFill){0};
 }
 

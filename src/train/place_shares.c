@@ -83,8 +83,7 @@ static int make_pieces(const PipelinePlace *p, int number, const ParamTable *t, 
         for (int k = 0; k < parts; k++) {
             int64_t to = slice_cut(t, begin, end, k, parts);
             if (to == at) continue;
-            MEM_GROW(*pieces, n, cap);
-            (*pieces)[n++] = (PlacePiece){stage, at, to};
+            MEM_PUSH(*pieces, n, cap, (PlacePiece){stage, at, to});
             at = to;
         }
     }
@@ -140,12 +139,12 @@ static void add_parts(const PipelinePlace *p, const Param *own, const Intervals 
     int param = params_find(&p->whole->params, own->name);
     Interval v = {own->offset, own->offset};
     while (intervals_next(cut ? share : NULL, own->offset + param_held(own), &v)) {
-        MEM_GROW(list->parts, list->n, list->cap);
-        list->parts[list->n++] = (PlacePart){.param = param,
-                                             .begin = v.begin - own->offset,
-                                             .end = v.end - own->offset,
-                                             .held = v.begin,
-                                             .moment = p->shard ? intervals_before(share, v.begin) : v.begin};
+        MEM_PUSH(list->parts, list->n, list->cap,
+                 (PlacePart){.param = param,
+                             .begin = v.begin - own->offset,
+                             .end = v.end - own->offset,
+                             .held = v.begin,
+                             .moment = p->shard ? intervals_before(share, v.begin) : v.begin});
     }
 }
 

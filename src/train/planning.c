@@ -145,8 +145,7 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
     if (r->training && r->exchange) p->region_bytes[REGION_COMM] = exchange_bytes(r);
     TRY_DONE(plan_verify(p));
 done:
-    free(own);
-    free(kfac.linears);
+    MEM_FREE(own, kfac.linears);
     if (status != OK) plan_free(p);
     return status;
 }

@@ -231,18 +231,10 @@ Status profile_open(const char *output_dir, Session *session, Sampling *sampling
     return OK;
 }
 
-static Status write_kernels(const Profile *p, const Kernel *rows, int n)
-{
-    char *path = file_join(p->dir, KERNELS_FILE);
-    Status status = kernels_write(path, rows, n, p->rates_known ? &p->rates : NULL);
-    free(path);
-    return status;
-}
-
 static Status finish_files(Profile *p, const Kernel *rows, int n)
 {
     write_samples(p);
-    if (p->instrs) TRY(write_kernels(p, rows, n));
+    if (p->instrs) TRY(kernels_write(p->dir, KERNELS_FILE, rows, n, p->rates_known ? &p->rates : NULL));
     if (place_of(p)) TRY(works_write(place_of(p), p->dir, &p->works));
     trace_close(&p->events);
     write_events(p);
@@ -324,9 +316,6 @@ void profile_close(Profile *p)
     if (!p) return;
     kernels_close(&p->kernels, p->trace.rank);
     if (p->active) finish(p, p->kernels.rows, p->kernels.n); /* the others may be gone */
-    buf_free(&p->events);
-    buf_free(&p->works);
-    free(p->kernels.rows);
-    free(p->dir);
-    free(p);
+    BUF_FREE(&p->events, &p->works);
+    MEM_FREE(p->kernels.rows, p->dir, p);
 }

@@ -20,8 +20,7 @@ void kernels_add(Kernels *k, const Kernel *call)
     }
     Kernel *at = &k->rows[i];
     KernelTimes *t = &k->times[i];
-    MEM_GROW(t->items, t->n, t->cap);
-    t->items[t->n++] = call->seconds;
+    MEM_PUSH(t->items, t->n, t->cap, call->seconds);
     at->calls++;
     at->seconds += call->seconds;
     at->flops += call->flops;
@@ -73,13 +72,11 @@ static void put_kernel(const Kernel *k, double total, const CostRates *rates, Bu
     buf_printf(out, ",%lld\n", (long long)k->rank);
 }
 
-Status kernels_write(const char *path, const Kernel *rows, int n, const CostRates *rates)
+Status kernels_write(const char *dir, const char *name, const Kernel *rows, int n, const CostRates *rates)
 {
     Buf text = {0};
     buf_puts(&text, "op,phase,shape,calls,seconds,share,tflop_s,limit_tflop_s,gbyte_s,limit_gbyte_s,of_limit,median_s,"
                     "p95_s,rank\n");
     for (int i = 0; i < n; i++) put_kernel(&rows[i], kernels_seconds(rows, n, rows[i].rank), rates, &text);
-    Status status = file_write_durable(path, text.data, text.len);
-    buf_free(&text);
-    return status;
+    return file_write_text(dir, name, &text);
 }

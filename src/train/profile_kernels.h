@@ -33,6 +33,6 @@ void kernels_close(Kernels *k, int rank);
 /* Of all rows of a rank. */
 double kernels_seconds(const Kernel *rows, int n, int64_t rank);
 /* `rates` NULL: the machine's are not known. */
-Status kernels_write(const char *path, const Kernel *rows, int n, const CostRates *rates);
+Status kernels_write(const char *dir, const char *name, const Kernel *rows, int n, const CostRates *rates);
 
 #endif

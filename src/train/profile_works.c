@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/sort.h"
 
@@ -248,7 +247,7 @@ static int64_t typical_step(const Buf *works)
     return best;
 }
 
-static Status write_picture(const PipelinePlace *place, const char *path, const Buf *works)
+static Status write_picture(const PipelinePlace *place, const char *dir, const Buf *works)
 {
     int ranks = place->grid.shape.places * place->grid.replicas;
     int64_t step = typical_step(works);
@@ -257,15 +256,13 @@ static Status write_picture(const PipelinePlace *place, const char *path, const 
     draw_planned(place, works, step, &panels[0]);
     draw_measured(place, works, step, &panels[1]);
     schedule_svg(panels, 2, "ranks", &out);
-    Status status = file_write_durable(path, out.data, out.len);
     timeline_panels_free(panels, 2);
-    buf_free(&out);
-    return status;
+    return file_write_text(dir, "timeline.svg", &out);
 }
 
 /* ---- the table ---- */
 
-static Status write_table(const PipelinePlace *place, const char *path, const Buf *works)
+static Status write_table(const PipelinePlace *place, const char *dir, const Buf *works)
 {
     Buf out = {0};
     buf_puts(&out, "step,rank,place,replica,stage,work,micro_batch,tokens,begin_s,end_s\n");
@@ -281,17 +278,11 @@ static Status write_table(const PipelinePlace *place, const char *path, const Bu
         buf_puts(&out, w->micro >= 0 ? "" : ",");
         buf_printf(&out, ",%.9f,%.9f\n", w->begin, w->end);
     }
-    Status status = file_write_durable(path, out.data, out.len);
-    buf_free(&out);
-    return status;
+    return file_write_text(dir, "work.csv", &out);
 }
 
 Status works_write(const PipelinePlace *place, const char *dir, const Buf *works)
 {
-    char *picture = file_join(dir, "timeline.svg"), *table = file_join(dir, "work.csv");
-    Status status = write_picture(place, picture, works);
-    if (status == OK) status = write_table(place, table, works);
-    free(picture);
-    free(table);
-    return status;
+    TRY(write_picture(place, dir, works));
+    return write_table(place, dir, works);
 }

@@ -276,7 +276,5 @@ void ranks_close(Ranks *r)
     CHECK(!r->running, "ranks_close without ranks_end");
     comm_close(r->control);
     comm_close(r->comm);
-    free(r->message);
-    free(r->all_own_s);
-    free(r);
+    MEM_FREE(r->message, r->all_own_s, r);
 }

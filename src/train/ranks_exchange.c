@@ -30,8 +30,7 @@ Status ranks_all(Ranks *r, Status mine)
     else
         status = fail((Status)all[who], "%s: %s", comm_peer_name(c, who), said);
 done:
-    free(text);
-    free(all);
+    MEM_FREE(text, all);
     return status;
 }
 
@@ -104,8 +103,7 @@ Status ranks_gather(Ranks *r, void **data, size_t *bytes)
     *bytes = total;
     all = NULL;
 done:
-    free(all);
-    free(sizes);
+    MEM_FREE(all, sizes);
     return status;
 }
 

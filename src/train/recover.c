@@ -112,8 +112,7 @@ Status recover_find(const Config *config, const char *output_dir, Ranks *ranks, 
     persist_free(m);
 done:
     if (status != OK) persist_free(m);
-    free(pieces);
-    free(output);
+    MEM_FREE(pieces, output);
     return status;
 }
 
@@ -159,8 +158,7 @@ static Status receive_array(Ranks *ranks, int from, float *array)
     TRY_DONE(ranks_pass(ranks, from, values, (size_t)counts[1] * sizeof *values, false));
     snapshot_scatter(&part, values, array);
 done:
-    free(intervals);
-    free(values);
+    MEM_FREE(intervals, values);
     return status;
 }
 

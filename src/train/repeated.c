@@ -1,46 +1,38 @@
 #include "train/repeated.h"
 
-#include <stdlib.h>
-
 #include "base/file.h"
 #include "base/json.h"
 
 #define TIMES     3
-#define FILE_MOST 4096 /* bytes */
+#define FILE_NAME "not_finite.json"
 
 typedef struct {
     int64_t at, from, times;
 } Record;
 
-static Record read_record(const char *path)
+static Record read_record(const char *dir)
 {
     Record r = {0};
-    Buf text = {0};
     Json *doc = NULL;
-    if (file_exists(path) && file_read(path, FILE_MOST, &text) == OK && js_parse(path, text.data, text.len, &doc) == OK)
+    if (js_read_in(dir, FILE_NAME, &doc))
         r = (Record){js_int(js_get(doc, "step"), 0), js_int(js_get(doc, "resumed"), 0),
                      js_int(js_get(doc, "times"), 0)};
     js_free(doc);
-    buf_free(&text);
     return r;
 }
 
 void repeated_record(const char *output_dir, int64_t from, int64_t at)
 {
-    char *path = file_join(output_dir, "not_finite.json");
-    Record r = read_record(path);
+    Record r = read_record(output_dir);
     Buf text = {0};
     buf_printf(&text, "{\"step\": %lld, \"resumed\": %lld, \"times\": %lld}\n", (long long)at, (long long)from,
                (long long)(r.at == at ? r.times + 1 : 1));
-    if (file_write_durable(path, text.data, text.len) != OK) log_warn("%s", status_message());
-    buf_free(&text);
-    free(path);
+    if (file_write_text(output_dir, FILE_NAME, &text) != OK) log_warn("%s", status_message());
 }
 
 void repeated_suspects(const char *output_dir, Suspects *s)
 {
-    char *path = file_join(output_dir, "not_finite.json");
-    Record r = read_record(path);
+    Record r = read_record(output_dir);
     *s = (Suspects){0};
     if (r.times >= TIMES && r.from < r.at) {
         *s = (Suspects){r.from, r.at};
@@ -49,5 +41,4 @@ void repeated_suspects(const char *output_dir, Suspects *s)
                  "the newest with other flags, --resume FOLDER any)",
                  (long long)r.times, (long long)r.at, (long long)r.from);
     }
-    free(path);
 }

@@ -70,7 +70,7 @@ Status result_write(const Run *r)
     } else {
         keep_rates(r->c->output_dir, &s);
     }
-    if (r->evaluate) r->task->figures(r, &s);
+    if (r->evaluate && r->task->figures) r->task->figures(r, &s);
     Status status = summary_write(r->c->output_dir, &s);
     if (status == OK) status = report_write(r->c->output_dir, &s);
     free(series);
@@ -100,33 +100,26 @@ void eval_results_count(EvalResults *e, const char *name, const char *suffix, in
 
 Status eval_results_write(EvalResults *e, const Run *r)
 {
-    Status status = OK;
-    char *json_path = file_join(r->c->output_dir, "eval_results.json"),
-         *text_path = file_join(r->c->output_dir, "eval_results.txt"), digest[33];
-    if (!e->json.len) goto done;
+    char digest[33];
+    if (!e->json.len) return OK;
     digest_format(r->task->eval_digest(r), digest);
     add_key(e, "data", "");
     buf_json(&e->json, digest);
     buf_puts(&e->json, "\n}\n");
-    TRY_DONE(file_write_durable(json_path, e->json.data, e->json.len));
-    TRY_DONE(file_write_durable(text_path, e->text.data, e->text.len));
-done:
-    buf_free(&e->json);
+    Status status = file_write_text(r->c->output_dir, "eval_results.json", &e->json);
+    if (status == OK) status = file_write_text(r->c->output_dir, "eval_results.txt", &e->text);
     buf_free(&e->text);
-    free(json_path);
-    free(text_path);
     return status;
 }
 
 static bool same_eval_data(const Run *r)
 {
     Json *doc = NULL;
-    char *path = file_join(r->c->output_dir, "eval_results.json"), digest[33];
+    char digest[33];
     digest_format(r->task->eval_digest(r), digest);
-    bool same =
-        file_exists(path) && js_read(path, &doc) == OK && strcmp(js_string(js_get(doc, "eval_data"), ""), digest) == 0;
+    bool same = js_read_in(r->c->output_dir, "eval_results.json", &doc) &&
+                strcmp(js_string(js_get(doc, "eval_data"), ""), digest) == 0;
     js_free(doc);
-    free(path);
     return same;
 }
 
@@ -172,15 +165,13 @@ Status result_keep_best(const Run *r, double metric)
 {
     Status status = OK;
     Buf note = {0};
-    char *dir = file_join(r->c->output_dir, "best"), *note_path = file_join(dir, "best.json");
-    buf_printf(&note, "{\"step\": %lld, \"metric\": ", (long long)r->progress.step);
-    buf_double(&note, metric);
-    buf_puts(&note, "}\n");
+    char *dir = file_join(r->c->output_dir, "best");
     TRY_DONE(result_export(r, dir));
-    TRY_DONE(file_write_durable(note_path, note.data, note.len));
+    buf_printf(&note, "{\"step\": %lld", (long long)r->progress.step);
+    buf_member(&note, "metric", metric);
+    buf_puts(&note, "}\n");
+    TRY_DONE(file_write_text(dir, "best.json", &note));
 done:
-    buf_free(&note);
     free(dir);
-    free(note_path);
     return status;
 }

@@ -63,8 +63,7 @@ static Status compare_fingerprints(const Config *config, const Json *stored, con
     if (result.len) status = refuse(config, path, finished, result.data);
 done:
     js_free(now);
-    buf_free(&bits);
-    buf_free(&result);
+    BUF_FREE(&bits, &result);
     return status;
 }
 
@@ -97,10 +96,7 @@ static Status check_foreign(const char *checkpoint, const char *output_dir)
              "to resume from the newest of these",
              checkpoint, output_dir);
 done:
-    free(newest);
-    free(parent);
-    free(from);
-    free(out);
+    MEM_FREE(newest, parent, from, out);
     return status;
 }
 
@@ -206,11 +202,8 @@ static Status load_alone(const TrainResume *r, Session *s)
     float *weights = session_fill(s, STATE_WEIGHTS);
     TRY(checkpoint_load(r->dir, &s->whole->params, weights, session_fill(s, STATE_M), session_fill(s, STATE_V), NULL));
     if (session_check_weights(s, weights) == OK) return OK;
-    char *where = mem_strdup(status_message()); /* no run saves such weights */
-    Status status =
-        fail(E_CORRUPT, "%s: cannot be trained: %s. --resume FOLDER takes another checkpoint", r->dir, where);
-    free(where);
-    return status;
+    return fail(E_CORRUPT, "%s: cannot be trained: %s. --resume FOLDER takes another checkpoint", r->dir,
+                status_message()); /* no run saves such weights */
 }
 
 /* On rank 0. A checkpoint of a run without K-FAC, which --override allows, has none: zeros. */
@@ -249,8 +242,7 @@ done:
 
 void train_resume_free(TrainResume *r)
 {
-    free(r->dir);
-    free(r->name);
+    MEM_FREE(r->dir, r->name);
     js_free(r->state);
     persist_free(&r->memory);
     *r = (TrainResume){0};
@@ -299,10 +291,9 @@ void train_fingerprint(const Run *r, Digest data, Buf *out)
     char data_hex[33], origin_hex[33];
     digest_format(data, data_hex);
     digest_format(train_origin(&r->model, r->c->model), origin_hex);
-    buf_puts(out, "{\"backend\": ");
-    buf_json(out, backend->name);
-    buf_puts(out, ", \"libraries\": ");
-    buf_json(out, backend->describe);
+    buf_puts(out, "{");
+    buf_member_text(out, "backend", backend->name);
+    buf_member_text(out, "libraries", backend->describe);
     int replicas = r->setup.place ? place_replicas(r->setup.place) : ranks_size(r->ranks);
     const RunPlan *plan = &r->setup.plan;
     bool virtual = plan->input.virtual_ranks > 0; /* then neither ranks nor micro-batches change a bit */

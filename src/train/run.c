@@ -167,7 +167,8 @@ static Status check_output(Run *r)
 /* Collective. A run that ended before shows its results again. */
 static Status show_if_done(Run *r, bool *done)
 {
-    *done = run_first(r) && train_found(&r->resume) && trained(r, &r->resume.progress) && r->task->results_there(r);
+    *done = run_first(r) && train_found(&r->resume) && trained(r, &r->resume.progress) && r->task->results_there &&
+            r->task->results_there(r);
     TRY(ranks_broadcast(r->ranks, done, sizeof *done));
     if (!*done) return OK;
     r->progress = r->resume.progress;
@@ -371,12 +372,8 @@ Status run_verify(const Config *c, const Task *task, Verify *of)
     model_free(&r.model);
     start_text_free(&r.text);
     export_files_free(r.files, r.n_files);
-    buf_free(&r.fingerprint);
-    buf_free(&r.config_json);
-    buf_free(&r.hosts);
-    buf_free(&r.waited_for);
-    free(r.norm_forms);
-    free(r.carried);
+    BUF_FREE(&r.fingerprint, &r.config_json, &r.hosts, &r.waited_for);
+    MEM_FREE(r.norm_forms, r.carried);
     return status;
 }
 

@@ -48,9 +48,7 @@ void run_plan_free(RunPlan *p)
     free_more(p);
     plan_free(&p->train);
     plan_free(&p->eval);
-    free(p->segments);
-    free(p->levels);
-    free(p->norm_forms);
+    MEM_FREE(p->segments, p->levels, p->norm_forms);
     *p = (RunPlan){0};
 }
 

@@ -3,8 +3,6 @@
 #include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -129,8 +127,7 @@ static void record(Sampling *s, SampleRecord r)
     r.step = s->step;
     add_to_summary(s, &r.device);
     if (s->keep) {
-        MEM_GROW(s->records, s->n, s->cap);
-        s->records[s->n++] = r;
+        MEM_PUSH(s->records, s->n, s->cap, r);
     }
     pthread_mutex_unlock(&s->lock);
     put_line(s, &r, &line);
@@ -248,7 +245,5 @@ void sampling_close(Sampling *s)
     close_file(s);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->wake);
-    free(s->records);
-    free(s->path);
-    free(s);
+    MEM_FREE(s->records, s->path, s);
 }

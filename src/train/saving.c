@@ -2,7 +2,6 @@
 #include "train/saving.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 struct Saving {
     const Run *run;
@@ -23,10 +22,8 @@ void saving_state(const Run *run, Buf *out)
                p->finished ? "true" : "false");
     buf_puts(out, " \"loss_sum\": ");
     buf_double(out, p->loss_sum);
-    buf_puts(out, ", \"last_loss\": ");
-    buf_double(out, p->last_loss);
-    buf_puts(out, ", \"best_metric\": ");
-    buf_double(out, p->best_metric); /* NaN: null */
+    buf_member(out, "last_loss", p->last_loss);
+    buf_member(out, "best_metric", p->best_metric); /* NaN: null */
     buf_printf(out, ", \"best_step\": %lld, \"evaluated\": %lld, \"evaluated_samples\": %lld,\n \"norm_forms\": [",
                (long long)p->best_step, (long long)p->evaluated, (long long)p->evaluated_samples);
     for (int i = 0; i < 2 * s->model->config.layers + 1; i++)

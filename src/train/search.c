@@ -257,8 +257,7 @@ Status search_levels(const SearchProblem *s, SearchResult *r)
                       s->accounts->row[0].limit, (double)budget_of(s) / (1 << 20), (double)smallest / (1 << 20));
     }
 done:
-    free(all);
-    free(blocks.levels);
+    MEM_FREE(all, blocks.levels);
     if (status != OK) {
         free(r->levels);
         r->levels = NULL;

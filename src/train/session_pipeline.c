@@ -76,11 +76,7 @@ void pipeline_close(SessionPipeline *p)
     pipeline_measure_free(p);
     schedule_free(&p->one);
     pipeline_grains_free(p->grains, shape(p)->micros);
-    free(p->norm_parts);
-    free(p->more);
-    free(p->train);
-    free(p->eval);
-    free(p);
+    MEM_FREE(p->norm_parts, p->more, p->train, p->eval, p);
 }
 
 static int grains_at(const SessionPipeline *p, int chunk, int micro)

@@ -36,8 +36,7 @@ void pipeline_note(void *self, const Work *w, double seconds)
     SessionPipeline *p = self;
     PipelineMeasure *m = &p->measure;
     if (!m->on || m->n == SAMPLES_MOST) return;
-    MEM_GROW(m->samples, m->n, m->cap);
-    m->samples[m->n++] = (CostSample){cost_of(p, w), seconds};
+    MEM_PUSH(m->samples, m->n, m->cap, (CostSample){cost_of(p, w), seconds});
 }
 
 /* (place_n_costs) of this rank; 0: it had no such work. */

@@ -1,5 +1,4 @@
 /* Sums of a pipeline from GPU to GPU, on the comm lane. */
-#include <stdlib.h>
 
 #include "train/session_pipeline.h"
 
@@ -22,8 +21,7 @@ static Status queue_piece(const Session *s, CommDevice *between, float *x, Inter
     Intervals *parts = pipeline_parts(cut, holders);
     Status status = exec_sum_on_devices(&tree, &(SumSpace){.x = x}, parts);
     if (status == OK) status = comm_device_gather_parts(between, x, parts, stream);
-    free(cut);
-    free(parts);
+    MEM_FREE(cut, parts);
     return status;
 }
 

@@ -3,7 +3,6 @@
    step on that the options alone decide. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "train/session_pipeline.h"
 
@@ -14,8 +13,7 @@ static const Pipeline *shape(const SessionPipeline *p) { return &p->place->grid.
 
 void pipeline_kfac_free(PipelineKfac *k, int micros)
 {
-    free(k->items);
-    free(k->rows);
+    MEM_FREE(k->items, k->rows);
     pipeline_grains_free(k->grains, micros);
     free(k->order.works);
     fill_slots_free(&k->slots);

@@ -53,8 +53,7 @@ static Status exchange_piece(const SessionPipeline *p, const PlacePiece *piece, 
     place_cut(p->place, piece, cut);
     Intervals *parts = pipeline_parts(cut, group->size);
     Status status = pipeline_exchange(p->session, group, x + piece->begin, whole, parts, how, wire);
-    free(cut);
-    free(parts);
+    MEM_FREE(cut, parts);
     return status;
 }
 

@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "state/snapshot_copies.h"
 #include "train/saving.h"
@@ -173,13 +172,11 @@ static Status open_everywhere(Snapshots *s, bool *room)
     return OK;
 }
 
-/* Discards a file without a generation, which would only occupy memory. */
+/* A file without a generation would only occupy memory. */
 static void close_file(Snapshot *file, bool discard)
 {
-    if (discard || (file && snapshot_newest(file) == 0))
-        snapshot_discard(file);
-    else
-        snapshot_close(file);
+    bool empty = file && snapshot_newest(file) == 0;
+    (discard || empty ? snapshot_discard : snapshot_close)(file);
 }
 
 static void close_all(Snapshots *s, bool discard)
@@ -190,9 +187,7 @@ static void close_all(Snapshots *s, bool discard)
     comm_close(s->copies.comm);
     copies_free(&s->copies);
     snapshot_slices_free(&s->slices);
-    free(s->output);
-    free(s->failure);
-    free(s);
+    MEM_FREE(s->output, s->failure, s);
 }
 
 Status snapshots_open(Snapshots **out, Run *run)
@@ -304,10 +299,7 @@ static void poll_own(Snapshots *s, bool wait)
 {
     if (!s->pending || s->outcome == SNAPSHOT_COMPLETE || s->outcome == SNAPSHOT_FAILED) return;
     s->outcome = snapshot_poll(s->file, wait);
-    if (s->outcome == SNAPSHOT_COMPLETE) {
-        free(s->failure);
-        s->failure = NULL;
-    }
+    if (s->outcome == SNAPSHOT_COMPLETE) free(s->failure), s->failure = NULL;
     if (s->outcome != SNAPSHOT_FAILED || (s->failure && strcmp(s->failure, status_message()) == 0)) return;
     free(s->failure);
     s->failure = mem_strdup(status_message());
@@ -378,14 +370,13 @@ Status snapshots_step(Snapshots *s, double step_s)
     if (!s->ranks) poll_own(s, false);
     finish_pending(s, step_s);
     if (!is_due) return OK;
-    if (s->pending) { /* its copy ended long ago; the rest is short, or a transfer to other hosts */
-        double start = clock_monotonic();
-        poll_own(s, true);
-        vote_outcome(s);
-        TRY(ranks_meet(s->ranks));
-        s->stall_s += clock_monotonic() - start;
-        finish_pending(s, step_s);
-    }
+    if (!s->pending) return begin_snapshot(s);
+    double start = clock_monotonic(); /* its copy ended long ago; the rest is short, or a transfer to other hosts */
+    poll_own(s, true);
+    vote_outcome(s);
+    TRY(ranks_meet(s->ranks));
+    s->stall_s += clock_monotonic() - start;
+    finish_pending(s, step_s);
     return begin_snapshot(s);
 }
 

@@ -1,8 +1,5 @@
 #include "train/survive.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/lock.h"
 #include "base/test_switch.h"
 #include "state/snapshot.h"
@@ -241,9 +238,7 @@ Status survive(Run *run, Snapshots *snapshots, Saving *saving, SurviveSave save,
     team_free(&s.team);
     snapshot_set_free(&s.set);
     persist_free(&s.held);
-    buf_free(&s.missing);
-    buf_free(&s.why);
-    free(s.folder);
-    free(lost);
+    BUF_FREE(&s.missing, &s.why);
+    MEM_FREE(s.folder, lost);
     return E_PEER;
 }

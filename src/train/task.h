@@ -37,7 +37,7 @@ typedef struct Task {
     Status (*check_data)(Run *run);
     Digest (*train_digest)(const Run *run); /* of all training data, for the fingerprint */
     Digest (*eval_digest)(const Run *run);  /* of all evaluation data */
-    /* Rank 0. The output folder holds the results of this very run, as of run->resume. */
+    /* Rank 0; NULL: never. The output folder holds the results of this very run, as of run->resume. */
     bool (*results_there)(const Run *run);
     /* Rank 0; NULL: none. Opens the task's files beside the run's own. */
     Status (*open_output)(Run *run);
@@ -54,7 +54,7 @@ typedef struct Task {
 
     /* ---- the end ---- */
     Status (*evaluate)(Run *run);                         /* collective; writes figures and predictions */
-    void (*figures)(const Run *run, RunSummary *summary); /* of that evaluation */
+    void (*figures)(const Run *run, RunSummary *summary); /* of that evaluation; NULL: none */
     void (*close)(Run *run);                              /* frees the contents of run->own */
 } Task;
 

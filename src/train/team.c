@@ -96,11 +96,7 @@ static bool hear(const Team *t, int rank, double until, TeamMember *m)
     }
 }
 
-static void add_member(Team *t, TeamMember m)
-{
-    MEM_GROW(t->members, t->count, t->cap);
-    t->members[t->count++] = m;
-}
+static void add_member(Team *t, TeamMember m) { MEM_PUSH(t->members, t->count, t->cap, m); }
 
 void team_meet(Team *t, Comm *c, int round, bool able, TeamMember mine, double within_s)
 {
@@ -155,8 +151,7 @@ bool team_choose(const Team *t, SnapshotSet *set, Buf *missing)
     int count = 0, cap = 0;
     for (int i = 0; i < t->count; i++)
         for (int k = 0; k < t->members[i].count; k++) {
-            MEM_GROW(all, count, cap);
-            all[count++] = t->members[i].pieces[k];
+            MEM_PUSH(all, count, cap, t->members[i].pieces[k]);
         }
     snapshot_choose(all, count, set, missing);
     if (set->generation) snapshot_share(all, count, t->comm->rank, set);

@@ -105,8 +105,7 @@ static Status follow_plan(const Team *t, const TeamSource *source, int n, const 
         status = write_mine(&mine, plan.step, rank, i, plan.writers, &answer);
         test_at("wrote", rank);
     }
-    free(copy);
-    free(folder);
+    MEM_FREE(copy, folder);
     answer_name(name, t->leader, n, t->comm->rank);
     if (status != OK) log_warn("this rank's part of the save: %s", status_message());
     if (status != OK || (asked && answer.len == 0)) {
@@ -310,8 +309,7 @@ Status team_fill(void *team_fill, const TrainingState *t)
     test_at("filled", me);
 done:
     parts_free(&parts);
-    buf_free(&text);
-    buf_free(&own);
+    BUF_FREE(&text, &own);
     free(ranks);
     return status;
 }

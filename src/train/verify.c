@@ -114,8 +114,7 @@ static Status compare_member(const Verify *v, int64_t step, size_t i, const Json
         status =
             fail(E_DIFFERS, "%s: step %lld is the first that differs: %s was %s, and is %s. %lld steps before it agree",
                  v->dir, (long long)step, compared[i].name, a.data, b.data, (long long)v->compared);
-    buf_free(&a);
-    buf_free(&b);
+    BUF_FREE(&a, &b);
     return status;
 }
 

@@ -23,8 +23,7 @@ static int cut_list(char *list, char ***parts)
         char *comma = strchr(p, ',');
         if (comma) *comma = 0;
         if (!*p || strpbrk(p, "\t\r\n")) return -1;
-        MEM_GROW(*parts, count, cap);
-        (*parts)[count++] = p;
+        MEM_PUSH(*parts, count, cap, p);
         p = comma ? comma + 1 : NULL;
     }
     return count;
@@ -78,8 +77,7 @@ static Status given_labels(GlueCustom *c, const char *labels)
     for (int i = 0; i < n; i++) names[i] = mem_strdup(parts[i]);
     be_classes(c, names, n);
 done:
-    free(parts);
-    free(list);
+    MEM_FREE(parts, list);
     return status;
 }
 
@@ -199,8 +197,7 @@ static Status labels_of_data(GlueCustom *c, const char *dir)
     seen = (Seen){0};
     log_labels(&c->task, path);
 done:
-    for (int i = 0; i < seen.n; i++) free(seen.names[i]);
-    free(seen.names);
+    mem_free_texts(seen.names, seen.n);
     free(path);
     return status;
 }
@@ -326,9 +323,7 @@ Status glue_plan_head(const Config *c, Head *head)
 
 void glue_custom_free(GlueCustom *c)
 {
-    free(c->text_columns);
-    free(c->label_column);
-    for (int i = 0; i < c->n_label_names; i++) free(c->label_names[i]);
-    free(c->label_names);
+    MEM_FREE(c->text_columns, c->label_column);
+    mem_free_texts(c->label_names, c->n_label_names);
     *c = (GlueCustom){0};
 }

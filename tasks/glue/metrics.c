@@ -4,7 +4,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 int32_t glue_argmax(const float *values, int n)
 {
@@ -92,8 +91,7 @@ void glue_scores_add(GlueScores *s, const GlueTask *task, const float *values, c
 
 void glue_scores_free(GlueScores *s)
 {
-    free(s->predicted);
-    free(s->truth);
+    MEM_FREE(s->predicted, s->truth);
     *s = (GlueScores){0};
 }
 
@@ -183,8 +181,7 @@ static double rank_correlation(const double *x, const double *y, size_t n) // (n
     average_ranks(x, n, rx);
     average_ranks(y, n, ry);
     double r = correlation(rx, ry, n);
-    free(rx);
-    free(ry);
+    MEM_FREE(rx, ry);
     return r;
 }
 

@@ -234,14 +234,6 @@ static Status evaluate(Run *r)
     return OK;
 }
 
-static bool never(const Run *r)
-{
-    (void)r;
-    return false;
-}
-
-static void no_figures(const Run *r, RunSummary *s) { (void)r, (void)s; }
-
 static void close_task(Run *r)
 {
     PredictRun *p = r->own;
@@ -255,14 +247,11 @@ static void close_task(Run *r)
 
 const Task task_predict = {.size = sizeof(PredictRun),
                            .no_folder = true,
-                           .planned = NULL,
                            .check = check,
                            .open = open_task,
                            .need = need,
                            .train_digest = no_digest,
                            .eval_digest = no_digest,
-                           .results_there = never,
                            .take_import = take_import,
                            .evaluate = evaluate,
-                           .figures = no_figures,
                            .close = close_task};

@@ -290,8 +290,7 @@ Status glue_read(GlueExamples *x, const char *dir, const GlueTask *task, const G
 
 void glue_examples_drop_texts(GlueExamples *x)
 {
-    for (int i = 0; i < x->n_blocks; i++) free(x->blocks[i]);
-    free(x->blocks);
+    mem_free_texts(x->blocks, x->n_blocks);
     x->blocks = NULL;
     x->n_blocks = x->cap_blocks = 0;
     for (size_t i = 0; i < x->count; i++) x->examples[i].a = x->examples[i].b = NULL;
@@ -300,8 +299,6 @@ void glue_examples_drop_texts(GlueExamples *x)
 void glue_examples_free(GlueExamples *x)
 {
     glue_examples_drop_texts(x);
-    free(x->examples);
-    free(x->targets);
-    free(x->path);
+    MEM_FREE(x->examples, x->targets, x->path);
     *x = (GlueExamples){0};
 }

@@ -19,19 +19,17 @@ static Status check_finite(const GlueTask *task, const GlueSplit *split, const G
     return OK;
 }
 
-static Status write_text(const char *dir, const char *name, const Buf *text)
+static Status write_text(const char *dir, const char *name, Buf *text)
 {
-    TRY(file_make_directories(dir));
-    char *path = file_join(dir, name);
-    Status status = file_write_durable(path, text->data, text->len);
-    free(path);
+    Status status = file_make_directories(dir);
+    if (status == OK) status = file_write_text(dir, name, text);
+    buf_free(text);
     return status;
 }
 
 Status glue_submission_write(const char *dir, const GlueTask *task, const GlueSplit *split,
                              const GlueExamples *examples, const float *values)
 {
-    Status status = OK;
     Buf text = {0};
     if (!split->submission)
         return fail(E_USAGE, "the leaderboard has no file for split %s of task %s", split->name, task->name);
@@ -47,10 +45,7 @@ Status glue_submission_write(const char *dir, const GlueTask *task, const GlueSp
             buf_printf(&text, "%s\n", task->labels[glue_argmax(v, task->n_labels)]);
         }
     }
-    TRY_DONE(write_text(dir, split->submission, &text));
-done:
-    buf_free(&text);
-    return status;
+    return write_text(dir, split->submission, &text);
 }
 
 void glue_put_header(const GlueTask *task, Buf *out)
@@ -75,17 +70,13 @@ void glue_put_prediction(const GlueTask *task, int64_t index, const float *v, Bu
 Status glue_predictions_write(const char *dir, const GlueTask *task, const GlueSplit *split,
                               const GlueExamples *examples, const float *values)
 {
-    Status status = OK;
     Buf text = {0};
-    char *name = NULL;
     TRY(check_finite(task, split, examples, values));
     glue_put_header(task, &text);
     for (size_t i = 0; i < examples->count; i++)
         glue_put_prediction(task, examples->examples[i].index, values + i * (size_t)task->n_labels, &text);
-    name = mem_printf("predictions_%s.tsv", split->name);
-    TRY_DONE(write_text(dir, name, &text));
-done:
+    char *name = mem_printf("predictions_%s.tsv", split->name);
+    Status status = write_text(dir, name, &text);
     free(name);
-    buf_free(&text);
     return status;
 }

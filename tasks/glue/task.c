@@ -170,10 +170,6 @@ static Status take_import(Run *r, const ImportReport *report, float *weights)
     return glue_order_labels(task, r->c->model, &r->model, weights);
 }
 
-/* ---- the end of training ---- */
-
-static bool reached(const Run *r, const TrainProgress *p) { return check_patience(r->c, p); }
-
 /* ---- results ---- */
 
 /* Whether run.json, which is written last, has a metric of every requested split. */
@@ -223,7 +219,7 @@ const Task task_glue = {.size = sizeof(GlueRun),
                         .results_there = results_there,
                         .take_import = take_import,
                         .evaluate_during = glue_evaluate_during,
-                        .reached = reached,
+                        .reached = check_patience,
                         .evaluate = glue_evaluate,
                         .figures = figures,
                         .close = close_task};

@@ -86,35 +86,26 @@ static Status write_file(const Run *r, bool done)
     const PretrainRun *p = r->own;
     const PretrainBefore *b = &p->before;
     Buf out = {0};
-    char *path = file_join(r->c->output_dir, "adapt.json"), digest[33];
+    char digest[33];
     digest_format(shards_digest(p->eval_shards), digest);
-    buf_printf(&out,
-               "{\"data\": \"%s\", \"pieces\": %lld, \"words\": %lld, \"unknown\": %lld, \"mlm_loss_before\": ", digest,
+    buf_printf(&out, "{\"data\": \"%s\", \"pieces\": %lld, \"words\": %lld, \"unknown\": %lld", digest,
                (long long)b->pieces, (long long)b->words, (long long)b->unknown);
-    buf_double(&out, b->mlm_loss);
-    buf_puts(&out, ", \"mlm_accuracy_before\": ");
-    buf_double(&out, b->mlm_accuracy);
-    if (done) {
-        buf_puts(&out, ", \"mlm_loss_after\": ");
-        buf_double(&out, p->result.mlm_loss);
-        buf_puts(&out, ", \"mlm_accuracy_after\": ");
-        buf_double(&out, p->result.mlm_accuracy);
-    }
+    buf_member(&out, "mlm_loss_before", b->mlm_loss);
+    buf_member(&out, "mlm_accuracy_before", b->mlm_accuracy);
+    if (done) buf_member(&out, "mlm_loss_after", p->result.mlm_loss);
+    if (done) buf_member(&out, "mlm_accuracy_after", p->result.mlm_accuracy);
     buf_puts(&out, "}\n");
-    Status status = file_write_durable(path, out.data, out.len);
-    buf_free(&out);
-    free(path);
-    return status;
+    return file_write_text(r->c->output_dir, "adapt.json", &out);
 }
 
 /* What an earlier start of this run found. */
 static bool read_file(const Run *r, PretrainBefore *b)
 {
     Json *doc = NULL;
-    char *path = file_join(r->c->output_dir, "adapt.json"), digest[33];
+    char digest[33];
     digest_format(shards_digest(((const PretrainRun *)r->own)->eval_shards), digest);
     bool there =
-        file_exists(path) && js_read(path, &doc) == OK && strcmp(js_string(js_get(doc, "data"), ""), digest) == 0;
+        js_read_in(r->c->output_dir, "adapt.json", &doc) && strcmp(js_string(js_get(doc, "data"), ""), digest) == 0;
     if (there)
         *b = (PretrainBefore){.mlm_loss = js_real(js_get(doc, "mlm_loss_before"), 0),
                               .mlm_accuracy = js_real(js_get(doc, "mlm_accuracy_before"), 0),
@@ -122,7 +113,6 @@ static bool read_file(const Run *r, PretrainBefore *b)
                               .words = js_int(js_get(doc, "words"), 0),
                               .unknown = js_int(js_get(doc, "unknown"), 0)};
     js_free(doc);
-    free(path);
     return there;
 }
 

@@ -21,30 +21,21 @@ static bool is_text_column(const char *name, size_t len)
     return false;
 }
 
-/* Which columns of a header line hold text; false if none does. */
-static bool text_columns(const char *line, size_t len, bool wanted[MAX_COLUMNS])
+/* The columns of a line. `t` NULL: it is the header, and `wanted` says which columns hold text. Else their texts are
+   added. False: no column is wanted. */
+static bool take_columns(VocabTrainer *t, const char *line, size_t len, bool wanted[MAX_COLUMNS])
 {
     bool any = false;
     int column = 0;
     for (size_t i = 0; i <= len && column < MAX_COLUMNS; column++) {
         const char *tab = memchr(line + i, '\t', len - i);
         size_t size = tab ? (size_t)(tab - line) - i : len - i;
-        wanted[column] = is_text_column(line + i, size);
+        if (!t) wanted[column] = is_text_column(line + i, size);
+        if (t && wanted[column]) vocab_trainer_add(t, line + i, size);
         any |= wanted[column];
         i += size + 1;
     }
     return any;
-}
-
-static void add_columns(VocabTrainer *t, const char *line, size_t len, const bool wanted[MAX_COLUMNS])
-{
-    int column = 0;
-    for (size_t i = 0; i <= len && column < MAX_COLUMNS; column++) {
-        const char *tab = memchr(line + i, '\t', len - i);
-        size_t size = tab ? (size_t)(tab - line) - i : len - i;
-        if (wanted[column]) vocab_trainer_add(t, line + i, size);
-        i += size + 1;
-    }
 }
 
 /* The lines of a text without columns. */
@@ -122,10 +113,10 @@ static Status add_file(VocabTrainer *t, const VocabTraining *training, const cha
         size_t len = end ? (size_t)(end - text) - i : map.size - i, cut = len;
         if (cut && text[i + cut - 1] == '\r') cut--;
         if (table && first) {
-            table = text_columns(text + i, cut, wanted);
+            table = take_columns(NULL, text + i, cut, wanted);
             if (!table) add_text(t, training, text + i, text + map.size); /* no known header: all columns are text */
         } else {
-            add_columns(t, text + i, cut, wanted);
+            (void)take_columns(t, text + i, cut, wanted);
         }
         i += len + 1;
     }

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -250,6 +249,5 @@ void runlog_close(RunLog *l)
 {
     if (!l) return;
     if (l->file) fclose(l->file);
-    free(l->path);
-    free(l);
+    MEM_FREE(l->path, l);
 }

@@ -71,11 +71,7 @@ Status stages_plan(Stages *s, const Config *given)
 
 void stages_free(Stages *s)
 {
-    free(s->text);
-    free(s->vocab);
-    free(s->shards);
-    free(s->eval);
-    free(s->record);
+    MEM_FREE(s->text, s->vocab, s->shards, s->eval, s->record);
     *s = (Stages){0};
 }
 
@@ -127,11 +123,10 @@ static Status make_vocab(const Stages *s)
         log_info("%s exists already", s->vocab);
         goto done;
     }
-    TRY_DONE(file_write_durable(s->record, now.data, now.len));
+    TRY_DONE(file_write_text(NULL, s->record, &now));
     TRY_DONE(command_vocab(&c));
 done:
-    buf_free(&now);
-    buf_free(&before);
+    BUF_FREE(&now, &before);
     return status;
 }
 
@@ -146,13 +141,7 @@ static Status run_stages(const Stages *s)
     return OK;
 }
 
-bool stages_finished(const Stages *s)
-{
-    char *manifest = file_join(s->shards, "manifest.json");
-    bool there = file_exists(manifest);
-    free(manifest);
-    return there;
-}
+bool stages_finished(const Stages *s) { return file_exists_in(s->shards, "manifest.json"); }
 
 /* A small text may have fewer pieces than --size asks for. It is prepared soon enough to plan with what it has. */
 Status stages_foresee(const Stages *s, int *pieces)

@@ -51,8 +51,7 @@ void squad_final_text(const Tokenizer *tokenizer, const char *predicted, const c
             utf8_decode(&behind, original + len);
             end = (size_t)(behind - original);
         }
-        free(ours.at);
-        free(theirs.at);
+        MEM_FREE(ours.at, theirs.at);
     }
     buf_puts(out, "");
     buf_append(out, original + first, end - first);
@@ -90,8 +89,7 @@ static char *text_between(const SquadFile *file, const SquadWindows *w, int64_t 
         buf_append(&original, p->text + p->words[word].at, p->words[word].len);
     }
     squad_final_text(tokenizer, pieces.data, original.data, &text);
-    buf_free(&pieces);
-    buf_free(&original);
+    BUF_FREE(&pieces, &original);
     return text.data;
 }
 
@@ -158,8 +156,7 @@ static void add_spans(const SquadWindows *w, const SquadQuestion *q, int64_t num
                                  .end_logit = (double)logits[2 * end + 1]});
         }
     }
-    free(starts);
-    free(ends);
+    MEM_FREE(starts, ends);
 }
 
 static bool has_text(const SquadPrediction *p, const char *text)

@@ -1,6 +1,5 @@
 /* The results of `cairn squad`: scores of the dev file, and predictions. */
 #include <math.h>
-#include <stdlib.h>
 
 #include "tasks/squad/run.h"
 #include "train/evaluation.h"
@@ -19,8 +18,7 @@ static Status open_file(const Run *r, const SquadSplit *s, const char *name, Fil
 {
     char *file = mem_printf("%s%s", s->prefix, name), *path = file_join(r->c->output_dir, file);
     Status status = file_writer_open(w, path);
-    free(file);
-    free(path);
+    MEM_FREE(file, path);
     return status;
 }
 
@@ -130,9 +128,7 @@ static Status answer_questions(const Run *r, SquadSplit *s, Files *files)
     }
     if (status == OK && s->labelled) squad_figures(&s->file, scores, odds, answered, s->figures);
 done:
-    free(scores);
-    free(odds);
-    free(answered);
+    MEM_FREE(scores, odds, answered);
     return status;
 }
 

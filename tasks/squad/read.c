@@ -35,8 +35,7 @@ static void cut_words(SquadParagraph *p)
             continue;
         }
         if (!within) {
-            MEM_GROW(p->words, p->n_words, cap);
-            p->words[p->n_words++] = (SquadWord){.at = (uint32_t)(here - p->text), .first = character};
+            MEM_PUSH(p->words, p->n_words, cap, (SquadWord){.at = (uint32_t)(here - p->text), .first = character});
         }
         within = true;
         SquadWord *w = &p->words[p->n_words - 1];
@@ -162,20 +161,13 @@ void squad_file_free(SquadFile *f)
 {
     for (int64_t i = 0; i < f->n_paragraphs; i++) {
         SquadParagraph *p = &f->paragraphs[i];
-        free(p->text);
-        free(p->words);
-        free(p->piece_ids);
-        free(p->piece_word);
+        MEM_FREE(p->text, p->words, p->piece_ids, p->piece_word);
     }
     for (int64_t i = 0; i < f->n_questions; i++) {
         SquadQuestion *q = &f->questions[i];
         for (int32_t k = 0; k < q->n_answers; k++) free(q->answers[k].text);
-        free(q->answers);
-        free(q->id);
-        free(q->text);
+        MEM_FREE(q->answers, q->id, q->text);
     }
-    free(f->paragraphs);
-    free(f->questions);
-    free(f->path);
+    MEM_FREE(f->paragraphs, f->questions, f->path);
     *f = (SquadFile){0};
 }

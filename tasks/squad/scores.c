@@ -65,8 +65,7 @@ void squad_normalise(const char *text, Buf *out)
     }
     if (kept) put_without_articles(lower.data, lower.data + kept, &words);
     if (words.len) put_single_blanks(words.data, words.data + words.len, out);
-    buf_free(&lower);
-    buf_free(&words);
+    BUF_FREE(&lower, &words);
 }
 
 /* ---- a question ---- */

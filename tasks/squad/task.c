@@ -68,8 +68,7 @@ static Status find_file(const Config *c, const char *split, char **path)
                       c->version_2 ? "--no-version-2" : "--version-2");
     else
         status = fail(E_IO, "%s has neither %s nor %s", c->data_dir, named, plain);
-    char *all[] = {named, plain, others, a, b, o};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+    MEM_FREE(named, plain, others, a, b, o);
     return status;
 }
 
@@ -178,8 +177,6 @@ static Status take_import(Run *r, const ImportReport *report, float *weights)
     return fail(E_FORMAT, "%s has no trained head for answers (qa_outputs); train first", report->path);
 }
 
-static bool reached(const Run *r, const TrainProgress *p) { return check_patience(r->c, p); }
-
 /* ---- results ---- */
 
 /* The options that choose among answers were those of now. */
@@ -236,7 +233,7 @@ const Task task_squad = {.size = sizeof(SquadRun),
                          .results_there = results_there,
                          .take_import = take_import,
                          .evaluate_during = squad_evaluate_during,
-                         .reached = reached,
+                         .reached = check_patience,
                          .evaluate = squad_evaluate,
                          .figures = figures,
                          .close = close_task};

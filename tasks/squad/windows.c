@@ -20,8 +20,7 @@ static void tokenize_paragraph(Tokenizer *t, SquadParagraph *p)
     for (int32_t w = 0; w < p->n_words; w++) {
         tokenizer_encode(t, p->text + p->words[w].at, p->words[w].len, &ids);
         while (p->n_pieces < (int32_t)ids.count) {
-            MEM_GROW(p->piece_word, p->n_pieces, cap);
-            p->piece_word[p->n_pieces++] = w;
+            MEM_PUSH(p->piece_word, p->n_pieces, cap, w);
         }
     }
     p->piece_ids = ids.ids ? ids.ids : mem_alloc(0);
@@ -83,8 +82,7 @@ static bool find_words(const SquadParagraph *p, const SquadAnswer *a, int32_t *f
     }
     put_split(a->text, &wanted);
     bool found = wanted.len > 0 && strstr(words.data, wanted.data);
-    buf_free(&words);
-    buf_free(&wanted);
+    BUF_FREE(&words, &wanted);
     return found;
 }
 

@@ -53,8 +53,7 @@ static void man_option(Buf *out, int option, Command command)
     config_option_usage(option, command, '|', &value, &text);
     man_entry(out, flag, value.data, text.data);
     free(flag);
-    buf_free(&value);
-    buf_free(&text);
+    BUF_FREE(&value, &text);
 }
 
 static void man_head(Buf *out, const char *page, const char *help)
@@ -283,8 +282,7 @@ static void schema_type(Buf *out, const OptionInfo *o)
     case TYPE_Real:
         buf_printf(out, "\"type\": \"%s\", \"minimum\": ", o->type == TYPE_Count ? "integer" : "number");
         buf_double(out, o->low);
-        buf_puts(out, ", \"maximum\": ");
-        buf_double(out, o->high);
+        buf_member(out, "maximum", o->high);
         break;
     case TYPE_Choice:
         buf_puts(out, "\"enum\": [\"");
@@ -316,8 +314,7 @@ static void schema(Command all, Buf *out)
         buf_printf(out, "%s\n    \"%s\": {", first ? "" : ",", config_flag(i));
         first = false;
         schema_type(out, o);
-        buf_puts(out, ", \"description\": ");
-        buf_json(out, o->help);
+        buf_member_text(out, "description", o->help);
         buf_puts(out, "}");
     }
     buf_puts(out, "\n  }\n}\n");

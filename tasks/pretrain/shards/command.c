@@ -236,8 +236,7 @@ done:
     stage_progress_close(&progress);
     shards_journal_close(j);
     for (int i = 0; workers && i < j->threads; i++) shards_worker_free(&workers[i]);
-    free(workers);
-    free(eval);
+    MEM_FREE(workers, eval);
     return status;
 }
 

@@ -200,7 +200,7 @@ static Status write_manifest(ShardsJob *j, const Config *c, const char *folder, 
 {
     Buf out = {0};
     ShardsChunkResult sum = shards_sum(j);
-    char digest[33], *path = file_join(folder, "manifest.json");
+    char digest[33];
     digest_format(vocab_digest(j->vocab), digest);
     buf_printf(&out, "{\n  \"cairn_shards\": 1,\n  \"made_of\": \"%s\",\n  \"vocab_xxh3_128\": \"%s\",\n", j->identity,
                digest);
@@ -232,10 +232,7 @@ static Status write_manifest(ShardsJob *j, const Config *c, const char *folder, 
         free(name);
     }
     buf_puts(&out, "\n  ]\n}\n");
-    Status status = file_write_durable(path, out.data, out.len);
-    buf_free(&out);
-    free(path);
-    return status;
+    return file_write_text(folder, "manifest.json", &out);
 }
 
 static Status copy_vocab(const char *folder, const Buf *text)

@@ -147,11 +147,7 @@ Status shards_job_init(ShardsJob *j, const Config *c)
 void shards_job_free(ShardsJob *j)
 {
     file_list_free(&j->inputs);
-    free(j->sizes);
-    free(j->chunks);
-    free(j->chunked);
-    free(j->shards);
-    free(j->unfinished);
+    MEM_FREE(j->sizes, j->chunks, j->chunked, j->shards, j->unfinished);
     masking_free(&j->masking);
     vocab_free(j->vocab);
     buf_free(&j->vocab_text);

@@ -27,13 +27,11 @@ void shards_worker_free(ShardsWorker *w)
     free(w->window);
     token_ids_free(&w->ids);
     buf_free(&w->words);
-    free(w->lengths);
-    free(w->documents);
+    MEM_FREE(w->lengths, w->documents);
     documents_free(&w->bucket);
     buf_free(&w->record);
     sequences_free(&w->sequences);
-    free(w->rows);
-    free(w->offset);
+    MEM_FREE(w->rows, w->offset);
 }
 
 /* ---- lines ---- */
@@ -178,8 +176,7 @@ static void add_sentence(Chunking *x, const char *line, size_t len)
     ShardsDocument *d = &w->documents[w->n_documents - 1];
     d->sentences++;
     d->tokens += (uint32_t)w->ids.count;
-    MEM_GROW(w->lengths, w->n_lengths, w->cap_lengths);
-    w->lengths[w->n_lengths++] = (uint32_t)w->ids.count;
+    MEM_PUSH(w->lengths, w->n_lengths, w->cap_lengths, (uint32_t)w->ids.count);
     if (j->id_bytes == 4) {
         buf_append(&w->words, w->ids.ids, w->ids.count * sizeof *w->ids.ids);
     } else {
@@ -254,10 +251,7 @@ static Status write_chunk(ShardsJob *j, ShardsWorker *w, int i, ShardsChunkResul
     else
         file_writer_abandon(&f);
 done:
-    free(path);
-    free(offset);
-    free(first);
-    free(order);
+    MEM_FREE(path, offset, first, order);
     return status;
 }
 

@@ -1,5 +1,4 @@
 /* Pass 2: a shard from the documents of a bucket. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "data/data.h"
@@ -214,10 +213,6 @@ Status shards_make(ShardsJob *j, ShardsWorker *w, int i, ShardsResult *r)
     Rows rows = rows_of(j, e, i);
     Status status = write_rows(j, w, &rows, path);
     if (status == OK) status = file_digest(path, &r->digest, &r->size);
-    free(rows.order);
-    free(rows.packed);
-    free(rows.first);
-    free(name);
-    free(path);
+    MEM_FREE(rows.order, rows.packed, rows.first, name, path);
     return status;
 }

@@ -2,7 +2,6 @@
 #ifndef CAIRN_TASKS_PRETRAIN_WIKI_ARTICLE_H
 #define CAIRN_TASKS_PRETRAIN_WIKI_ARTICLE_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/base.h"

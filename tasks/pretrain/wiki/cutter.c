@@ -29,8 +29,7 @@ void cutter_init(Cutter *c, TextForm wanted, size_t most) { *c = (Cutter){.wante
 
 void cutter_free(Cutter *c)
 {
-    buf_free(&c->header);
-    buf_free(&c->text);
+    BUF_FREE(&c->header, &c->text);
     free(c->pieces);
     *c = (Cutter){0};
 }
@@ -126,8 +125,7 @@ Status cutter_feed(Cutter *c, const char *text, size_t len, uint64_t mark, bool 
 {
     if (c->form != FORM_UNKNOWN) drop_used(c);
     if (len > 0) {
-        MEM_GROW(c->pieces, c->n_pieces, c->pieces_cap);
-        c->pieces[c->n_pieces++] = (TextPlace){.mark = mark, .start = c->base + c->text.len};
+        MEM_PUSH(c->pieces, c->n_pieces, c->pieces_cap, (TextPlace){.mark = mark, .start = c->base + c->text.len});
         buf_append(&c->text, text, len);
     }
     return c->form == FORM_UNKNOWN ? find_form(c, end) : OK;
@@ -149,8 +147,8 @@ static void add_unit(Cutter *c, Batch *batch, size_t end, UnitState state)
 {
     size_t len = end - c->at;
     if (state != UNIT_WHOLE && len > TITLE_BYTES) len = TITLE_BYTES;
-    MEM_GROW(batch->units, batch->n, batch->cap);
-    batch->units[batch->n++] = (Unit){.offset = c->base + c->at, .start = batch->data.len, .len = len, .state = state};
+    MEM_PUSH(batch->units, batch->n, batch->cap,
+             (Unit){.offset = c->base + c->at, .start = batch->data.len, .len = len, .state = state});
     buf_append(&batch->data, c->text.data + c->at, len);
 }
 

@@ -1,6 +1,5 @@
 #include "tasks/pretrain/wiki/text_file.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -40,11 +39,7 @@ struct TextFile {
     char *column;
 };
 
-void text_piece_free(TextPiece *piece)
-{
-    buf_free(&piece->packed);
-    buf_free(&piece->text);
-}
+void text_piece_free(TextPiece *piece) { BUF_FREE(&piece->packed, &piece->text); }
 
 Packing text_file_packing(const TextFile *file) { return file->packing; }
 
@@ -62,9 +57,7 @@ static Status read_some(TextFile *f)
         f->window.data = mem_resize(f->window.data, wanted, 1);
         f->window.cap = wanted;
     }
-    ssize_t n;
-    do n = read(f->fd, f->window.data + f->window.len, READ_BYTES);
-    while (n < 0 && errno == EINTR);
+    ssize_t n = file_read_some(f->fd, f->window.data + f->window.len, READ_BYTES);
     if (n < 0)
         return fail(E_IO, "%s: cannot read at byte %llu: %m", f->path, (unsigned long long)(f->base + f->window.len));
     f->eof = n == 0;
@@ -127,8 +120,7 @@ void text_file_close(TextFile *file)
     free(file->column);
     close(file->fd);
     buf_free(&file->window);
-    free(file->path);
-    free(file);
+    MEM_FREE(file->path, file);
 }
 
 Status text_file_seek(TextFile *f, uint64_t mark)

@@ -48,12 +48,8 @@ static void format_state(const TextParts *p, bool finished, Buf *out)
 static Status write_state(const TextParts *p, bool finished)
 {
     Buf text = {0};
-    char *path = file_join(p->dir, finished ? "manifest.json" : "progress.json");
     format_state(p, finished, &text);
-    Status status = file_write_durable(path, text.data, text.len);
-    free(path);
-    buf_free(&text);
-    return status;
+    return file_write_text(p->dir, finished ? "manifest.json" : "progress.json", &text);
 }
 
 static Status close_part(TextParts *p)
@@ -61,8 +57,7 @@ static Status close_part(TextParts *p)
     if (!p->open) return OK;
     p->open = false;
     TRY(file_writer_close(&p->writer, &p->part.digest, &p->part.bytes));
-    MEM_GROW(p->parts, p->n_parts, p->parts_cap);
-    p->parts[p->n_parts++] = p->part;
+    MEM_PUSH(p->parts, p->n_parts, p->parts_cap, p->part);
     return OK;
 }
 
@@ -213,8 +208,6 @@ Status text_parts_open(TextParts *p, bool *finished)
         TRY_DONE(write_state(p, false));
     }
 done:
-    free(manifest);
-    free(progress);
-    free(part);
+    MEM_FREE(manifest, progress, part);
     return status;
 }

@@ -197,13 +197,10 @@ static void free_run(WikiRun *r)
         WikiBatchJob *b = r->batches[i];
         if (!b) continue;
         batch_free(&b->batch);
-        buf_free(&b->notes);
-        buf_free(&b->text);
-        buf_free(&b->problems);
+        BUF_FREE(&b->notes, &b->text, &b->problems);
         free(b);
     }
-    for (size_t i = 0; i < r->n_namespaces; i++) free(r->namespaces[i]);
-    free(r->namespaces);
+    mem_free_texts(r->namespaces, (int64_t)r->n_namespaces);
     text_parts_free(&r->parts);
     wiki_files_free(&r->files);
     free(r);

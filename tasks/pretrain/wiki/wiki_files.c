@@ -45,8 +45,7 @@ static Status add_path(WikiFiles *files, const char *path, int depth)
     if (!S_ISREG(info.st_mode))
         return depth > 0 ? OK
                          : fail(E_FORMAT, "%s: neither a file nor a folder; pack or write the text into a file", path);
-    MEM_GROW(files->paths, files->n, files->cap);
-    files->paths[files->n++] = mem_strdup(path);
+    MEM_PUSH(files->paths, files->n, files->cap, mem_strdup(path));
     files->bytes += (uint64_t)info.st_size;
     return OK;
 }
@@ -87,7 +86,6 @@ Status wiki_files_find(WikiFiles *files, const char *input)
 
 void wiki_files_free(WikiFiles *files)
 {
-    for (size_t i = 0; i < files->n; i++) free(files->paths[i]);
-    free(files->paths);
+    mem_free_texts(files->paths, (int64_t)files->n);
     *files = (WikiFiles){0};
 }

@@ -29,8 +29,7 @@ static void read_header(WikiRun *r, PageParser *parser, const Cutter *c)
 {
     Buf names = {0};
     page_parse_header(parser, c->header.data, c->header.len, &names);
-    MEM_GROW(r->namespaces, r->n_namespaces, r->namespaces_cap);
-    r->namespaces[r->n_namespaces++] = names.data ? names.data : mem_strdup("");
+    MEM_PUSH(r->namespaces, r->n_namespaces, r->namespaces_cap, names.data ? names.data : mem_strdup(""));
 }
 
 static Status fill_pieces(WikiRun *r, TextFile *file, bool *end)

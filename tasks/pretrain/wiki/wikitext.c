@@ -14,11 +14,7 @@ Wikitext *wikitext_new(void) { return mem_alloc(sizeof(Wikitext)); }
 void wikitext_free(Wikitext *w)
 {
     if (!w) return;
-    free(w->list.tokens);
-    free(w->list.open);
-    free(w->words.data);
-    free(w->plain.data);
-    free(w);
+    MEM_FREE(w->list.tokens, w->list.open, w->words.data, w->plain.data, w);
 }
 
 void wikitext_set_namespaces(Wikitext *w, const char *names) { w->namespaces = names; }

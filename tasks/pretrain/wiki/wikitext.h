@@ -14,7 +14,6 @@
 #define CAIRN_TASKS_PRETRAIN_WIKI_WIKITEXT_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "base/base.h"
 

@@ -329,9 +329,8 @@ static void at_variant(Wikitext *w, const Token *t)
     uint32_t at = t->body, end = t->body_end;
     if (w->words.len > 0 && w->words.data[w->words.len - 1] == '-') w->words.len--;
     w->fresh = false;
-    if (at + 1 < end && w->text[at + 1] == '|') { /* flags; H, D, T and - hide the text */
+    if (at + 1 < end && w->text[at + 1] == '|') /* flags; H, D, T and - hide the text */
         at = memchr("HDT-", w->text[at], 4) ? end : at + 2;
-    }
     uint32_t stop = find_outside(w, at, end, ';'), colon = find_outside(w, at, stop, ':');
     if (colon < stop) at = colon + 1; /* zh-hans:…; the first variant */
     enter_frame(w, at, stop, t->end);

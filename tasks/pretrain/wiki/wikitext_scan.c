@@ -42,8 +42,7 @@ static void open_token(Scan *s, TokenKind kind, uint32_t start, uint32_t body)
 {
     TokenList *list = s->list;
     uint32_t index = push_token(s, kind, start, body);
-    MEM_GROW(list->open, list->n_open, list->open_cap);
-    list->open[list->n_open++] = index;
+    MEM_PUSH(list->open, list->n_open, list->open_cap, index);
     s->n_templates += kind == TOKEN_TEMPLATE;
     s->n_tables += kind == TOKEN_TABLE;
     s->at = body;

@@ -133,11 +133,7 @@ void page_parser_close(PageParser *parser)
     free(parser);
 }
 
-void page_free(Page *page)
-{
-    buf_free(&page->title);
-    buf_free(&page->text);
-}
+void page_free(Page *page) { BUF_FREE(&page->title, &page->text); }
 
 static void reset_parser(PageParser *p)
 {
