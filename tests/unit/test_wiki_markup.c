@@ -184,9 +184,9 @@ static void hostile_nesting(void **state)
                 buf_puts(&text, pieces[i]);
                 if (i != k) buf_puts(&text, pieces[k]);
             }
-            double start = clock_monotonic();
+            double start = clock_thread();
             wikitext_sentences(w, text.data, text.len, &out);
-            double seconds = clock_monotonic() - start;
+            double seconds = clock_thread() - start;
             if (seconds > slowest) {
                 slowest = seconds;
                 worst[0] = i;
