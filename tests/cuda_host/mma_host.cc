@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "cuda_host/operands.h"
 #include "cuda_host/shared.h"
 
 namespace
@@ -28,7 +29,7 @@ template <typename T> float half_of(uint32_t bits, int which)
 
 template <typename T> void resolve_product(void *const lane[warp], unsigned, CudaHostPlace)
 {
-    float a[16][16], b[16][8];
+    float a[16][16], b[16][8], d[16][8];
     for (int i = 0; i < warp; i++) {
         const Tile *tile = static_cast<const Tile *>(lane[i]);
         int g = i / 4, t = i % 4;
@@ -36,16 +37,11 @@ template <typename T> void resolve_product(void *const lane[warp], unsigned, Cud
             for (int h = 0; h < 2; h++) a[g + r % 2 * 8][2 * t + r / 2 * 8 + h] = half_of<T>(tile->a[r], h);
         for (int r = 0; r < 2; r++)
             for (int h = 0; h < 2; h++) b[2 * t + r * 8 + h][g] = half_of<T>(tile->b[r], h);
+        for (int j = 0; j < 4; j++) d[g + j / 2 * 8][2 * t + j % 2] = tile->c[j];
     }
-    for (int i = 0; i < warp; i++) {
-        Tile *tile = static_cast<Tile *>(lane[i]);
-        for (int j = 0; j < 4; j++) {
-            int row = i / 4 + j / 2 * 8, column = i % 4 * 2 + j % 2;
-            float sum = tile->c[j];
-            for (int k = 0; k < 16; k++) sum += a[row][k] * b[k][column];
-            tile->d[j] = sum;
-        }
-    }
+    for (int row = 0; row < 16; row++) operand_row_product(d[row], a[row], b[0], 8, 8);
+    for (int i = 0; i < warp; i++)
+        for (int j = 0; j < 4; j++) static_cast<Tile *>(lane[i])->d[j] = d[i / 4 + j / 2 * 8][i % 4 * 2 + j % 2];
 }
 
 void product(const CudaHostCollective *kind, float d[4], const uint32_t a[4], const uint32_t b[2], const float c[4],

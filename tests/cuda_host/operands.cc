@@ -48,3 +48,15 @@ float operand_value(bool f16, uint16_t bits)
     memcpy(static_cast<void *>(&x), &bits, sizeof bits);
     return __half2float(x);
 }
+
+__attribute__((no_sanitize("address", "undefined"))) void operand_row_product(float *d, const float *a, const float *b,
+                                                                              unsigned step, unsigned n)
+{
+    for (unsigned first = 0; first < n; first += 8) {
+        float sum[8];
+        for (unsigned j = 0; j < 8; j++) sum[j] = d[first + j];
+        for (unsigned k = 0; k < 16; k++)
+            for (unsigned j = 0; j < 8; j++) sum[j] += a[k] * b[k * step + first + j];
+        for (unsigned j = 0; j < 8; j++) d[first + j] = sum[j];
+    }
+}

@@ -19,4 +19,8 @@ uint16_t operand_bits(const OperandTile &tile, bool turned, unsigned i, unsigned
 
 float operand_value(bool f16, uint16_t bits);
 
+/* d (n, a multiple of 8) += a (16) · b (16, n; rows `step` apart), in the order of b's rows. All three are the caller's
+   own arrays: it checks what comes from a kernel, and nothing is checked here, where most of a product's time is. */
+void operand_row_product(float *d, const float *a, const float *b, unsigned step, unsigned n);
+
 #endif

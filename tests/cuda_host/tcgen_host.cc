@@ -257,12 +257,11 @@ void compute(Tensor *t, const Product *p, CudaHostPlace at)
                                       : operand_bits(left, p->a_turned, row, k, at);
             a[k] = operand_value(p->f16, bits);
         }
-        for (unsigned j = 0; j < p->n; j++) {
-            uint32_t *d = &t->cell[row][p->d.first + j];
-            float sum = p->add ? __uint_as_float(*d) : 0;
-            for (unsigned k = 0; k < k_values; k++) sum += a[k] * b[k][j];
-            *d = __float_as_uint(sum);
-        }
+        uint32_t *d = &t->cell[row][p->d.first];
+        float sums[256];
+        for (unsigned j = 0; j < p->n; j++) sums[j] = p->add ? __uint_as_float(d[j]) : 0;
+        operand_row_product(sums, a, b[0], 256, p->n);
+        for (unsigned j = 0; j < p->n; j++) d[j] = __float_as_uint(sums[j]);
     }
     for (unsigned j = p->left.first; j < p->left.end; j++) t->column[j].read = t->count;
     for (unsigned j = p->d.first; j < p->d.end; j++) {

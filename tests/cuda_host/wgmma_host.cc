@@ -83,6 +83,10 @@ void issue(void *const thread[group], CudaHostPlace at)
 
 const CudaHostCollective wgmma_issue = {"wgmma", nullptr, issue};
 
+/* Where a lane's value lies in its warp's 16 rows. */
+int row_of(int lane, int i) { return lane / 4 + i / 2 % 2 * 8; }
+int column_of(int lane, int i) { return i / 4 * 8 + lane % 4 * 2 + i % 2; }
+
 /* Rows 16·w … of d, for warp w of the four. */
 void compute(const Product *p, int w, CudaHostPlace at)
 {
@@ -101,18 +105,16 @@ void compute(const Product *p, int w, CudaHostPlace at)
                                                                : operand_bits(left, kind.a_turned, i, k, at));
         }
     }
+    float sums[16][64];
     for (int lane = 0; lane < warp; lane++) {
-        float *d = p->d[w * warp + lane];
+        const float *d = p->d[w * warp + lane];
         if (!is_poison(d, p->values())) cuda_host_fault(at, "wgmma: lane %d changed its d before wgmma_wait", lane);
-        if (kind.add)
-            std::copy_n(p->before[w * warp + lane], p->values(), d);
-        else
-            std::fill_n(d, p->values(), 0.0f);
-        for (int i = 0; i < p->values(); i++) {
-            int row = lane / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
-            for (int k = 0; k < 16; k++) d[i] += a[row][k] * b[k][column];
-        }
+        for (int i = 0; i < p->values(); i++)
+            sums[row_of(lane, i)][column_of(lane, i)] = kind.add ? p->before[w * warp + lane][i] : 0.0f;
     }
+    for (int row = 0; row < 16; row++) operand_row_product(sums[row], a[row], b[0], 64, static_cast<unsigned>(kind.n));
+    for (int lane = 0; lane < warp; lane++)
+        for (int i = 0; i < p->values(); i++) p->d[w * warp + lane][i] = sums[row_of(lane, i)][column_of(lane, i)];
 }
 
 void wait(void *const[warp], unsigned, CudaHostPlace at)

@@ -3,7 +3,7 @@
 #include "asan.h"
 #include "ops/harness_internal.h"
 
-const Dtype compute_types[] = {BF16, F32, F16};
+const Dtype compute_types[] = {BF16, F16, F32};
 
 int compute_types_count(void)
 {

@@ -47,7 +47,7 @@ typedef struct {
 #define TOLERANCE_PEAK 24
 
 /* Dtypes that every op is tested in; N_COMPUTE of them. CAIRN_CPU_BF16=emulate leaves bf16 alone, the only one that it
-   changes. */
+   changes. fp32 is the last. */
 extern const Dtype compute_types[];
 #define N_COMPUTE compute_types_count()
 int compute_types_count(void);
