@@ -20,7 +20,8 @@
 
    A step is one micro-batch. Inputs go to the device before each; nothing comes back before the last step is done.
 
-   `graphs`: ranges captured, launches of these, ranges that were refused and ran op by op.
+   `graphs`: ranges captured, launches of these, ranges that were refused and ran op by op. `device_bytes`: the plan in
+   a device's memory; `context_bytes`: measured before it; `used_bytes`: of the process there after the steps.
 
    A line is written after each round of each policy, so that a later failure loses none. A policy that fails is
    reported

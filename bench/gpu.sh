@@ -6,7 +6,7 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/../hpcai_scripts/common.sh"
 
 usage() {
     cat <<'END'
-gpu.sh [--part smoke|ours|peer|tests|report]... [flags]     (default: all parts, in this order)
+gpu.sh [--part smoke|ours|peer|tests|variability|report]... [flags]     (default: all parts, in this order)
 
   smoke   six minutes with the build: versions and clocks; the op tests from simple to hard; the products of BERT-Large
           alone, every proposal of cuBLASLt; one step of BERT-Large at 128 and at 512 tokens; failing op tests again
@@ -15,8 +15,11 @@ gpu.sh [--part smoke|ours|peer|tests|report]... [flags]     (default: all parts,
           with several GPUs also sums between them, and a step of one rank each
   peer    PyTorch and Transformers with the same shapes, in the same minutes: plain for all shapes first, then compiled
   tests   ten steps against cpu and ref, fp16's overflows, offload, equal bits of all policies and of two runs, all op
-          tests, compute-sanitizer on the small ones; last, two ranks over NCCL (on one GPU if there is one alone), and
-          pipelines of two ranks over Gloo
+          tests, pipelines of two ranks over Gloo, compute-sanitizer on the small op tests; last, two ranks over NCCL (on
+          one GPU if there is one alone)
+  variability
+          250 iterations of BERT-Large phase 1, twice, on all GPUs: the time of each step and GPU, clocks, temperatures,
+          and what `cairn variability` says of them
   report  the results as tables, on the standard output; with --write also in bench/RESULTS.md
 
   --build DIR     a folder that holds the built program (default: build-gpu, which is built here)
@@ -53,8 +56,8 @@ while [ $# -gt 0 ]; do
     case $flag in
     --part)
         case $1 in
-        smoke | ours | peer | tests | report) parts+=("$1") ;;
-        *) die 2 "--part '$1': expected smoke, ours, peer, tests or report" ;;
+        smoke | ours | peer | tests | variability | report) parts+=("$1") ;;
+        *) die 2 "--part '$1': expected smoke, ours, peer, tests, variability or report" ;;
         esac
         ;;
     --case) cases+=("$1") ;;
@@ -69,7 +72,7 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-[ ${#parts[@]} -gt 0 ] || parts=(smoke ours peer tests report)
+[ ${#parts[@]} -gt 0 ] || parts=(smoke ours peer tests variability report)
 [ -z "$dry" ] || [ ${#cases[@]} -gt 0 ] || cases=(large-128 large-128-policies large-128-any-order large-128-two-passes large-128-native large-512 large-wiki large-128-16gib base-mnli ranks-2 large-{128,512,wiki}-attention-{own,cudnn})
 
 work=$(mktemp -d)
@@ -157,7 +160,7 @@ fi
 
 # What measures must build; a test that does not is left out.
 build_here() {
-    local generator=() log=$cairn_root/build-gpu/build.log go_on target
+    local generator=() log=$cairn_root/build-gpu/build.log go_on target tests
     build=$cairn_root/build-gpu
     mkdir -p "$build"
     [ -f "$build/CMakeCache.txt" ] || ! command -v ninja >/dev/null || generator=(-G Ninja)
@@ -174,12 +177,15 @@ build_here() {
     done
     go_on=-k
     [ ! -f "$build/build.ninja" ] || go_on=-k0
-    make_targets -- "$go_on" || say "something is not built: what needs it is left out"
+    # Not all: on a fresh machine the host executor and the other tests would take time from what is measured.
+    mapfile -t tests < <(cmake --build "$build" --target help | grep -oE "$test_targets" | sort -u)
+    make_targets --target "${tests[@]}" -- "$go_on" || say "something is not built: what needs it is left out"
 }
+test_targets='\b(ops_[a-z_]+|cuda_host_(training|offload|cudnn)|transport_(gloo|nccl)|nccl_twin|fake_cudnn)\b'
 
 needs_build=''
 for part in "${parts[@]}"; do
-    case $part in smoke | tests | ours) needs_build=1 ;; esac
+    case $part in smoke | tests | ours | variability) needs_build=1 ;; esac
 done
 if [ -n "$needs_build" ]; then
     [ -n "$build" ] || build_here
@@ -240,7 +246,7 @@ at_most() { # SECONDS; 1 where there is no time: 0 would be no limit
 # wanted KIND CASE SECONDS: not excluded by --case, not measured before, and there is time.
 wanted() {
     local name=${2%%\"*}
-    if [ "$1" != test ] && [ ${#cases[@]} -gt 0 ] && [[ " ${cases[*]} " != *" $name "* ]]; then return 1; fi
+    if [[ $1 != test && $1 != variability ]] && [ ${#cases[@]} -gt 0 ] && [[ " ${cases[*]} " != *" $name "* ]]; then return 1; fi
     if [ -n "$resume" ] && grep -q "\"kind\": \"$1\", \"case\": \"$2\"" "$file"; then return 1; fi
     [ "$(left)" -lt "$3" ] || return 0
     leave_out "$name" "no time left"

@@ -62,7 +62,7 @@ native_attention() { # NAME ROW-OF-THE-TABLE...
     if CAIRN_CUDA_NATIVE_ATTENTION=1 opens; then
         CAIRN_CUDA_NATIVE_ATTENTION=1 our_case "$1" none "$(few '' --ops)" "${@:2}"
     else
-        leave_out "$1" "no native attention: $(tail -n 1 "$work/opens")"
+        leave_out "$1" "no native attention: $why_not"
     fi
 }
 
@@ -80,14 +80,23 @@ both_attentions() { # ROW-OF-THE-TABLE...
 
 has_cudnn() { opens --dropout 0 --attention cudnn; }
 
-# bench_step opens with these flags and the environment: a step of the tiny model. 2: it does not, and says why.
+# bench_step opens with these flags and the environment: a step of the tiny model, once for all cases. If it does not,
+# with exit code 2, why_not has its reason.
+declare -A opened=()
 opens() { # FLAG...
-    local code=0
-    tiny_model
-    timeout --kill-after=10 "$(at_most 60)" "$build/bench_step" --backend "$backend" "$@" --product 64 "$work/tiny.json" \
-        2 16 1 bf16 none >"$work/opens" 2>&1 || code=$?
-    [ "$code" -ne 2 ] || tail -n 1 "$work/opens"
-    [ "$code" -ne 2 ]
+    local code=0 key="${CAIRN_CUDA_NATIVE_ATTENTION:-} $*"
+    if [ -z "${opened[$key]:-}" ]; then
+        tiny_model
+        timeout --kill-after=10 "$(at_most 60)" "$build/bench_step" --backend "$backend" "$@" --product 64 "$work/tiny.json" \
+            2 16 1 bf16 none >"$work/opens" 2>&1 || code=$?
+        opened[$key]=yes
+        if [ "$code" -eq 2 ]; then
+            opened[$key]=$(tail -n 1 "$work/opens")
+            say "${opened[$key]}"
+        fi
+    fi
+    why_not=${opened[$key]}
+    [ "$why_not" = yes ]
 }
 
 # The largest batch of BERT-Large at 128 that a plan puts into 16 GiB, run as it is.
@@ -155,6 +164,48 @@ our_ranks() {
         --name "ranks-$gpus" --json "$file" --most "$(few 1 1024)" --steps "$(few 1 20)" "$model" "$(few 1 64)" "$(few 16 128)" ||
         code=$?
     judge "ranks-$gpus" "$code"
+}
+
+# ---- part: variability ----
+
+# Sentences, a vocabulary as long as the model wants, and shards of them. False: this build makes none.
+variability_data() {
+    local words
+    awk -F'\t' 'NR > 1 { print $9 "\n" $10 (NR % 64 == 0 ? "\n" : "") }' "$cairn_root/tasks/glue/sample/train.tsv" >"$work/sentences.txt"
+    "$build/cairn" vocab --input "$work/sentences.txt" --size 400 --output "$work/words.txt" 2>/dev/null
+    words=$(sed -n 's/.*"vocab_size": *\([0-9]*\).*/\1/p' "$config")
+    { cat "$work/words.txt" && seq -f '[unused%.0f]' "$words"; } | head -n "$words" >"$work/words-all.txt"
+    "$build/cairn" shards --input "$work/sentences.txt" --vocab "$work/words-all.txt" --output-dir "$work/shards" \
+        --max-seq-length "$length" --predictions "$predictions" --dupe-factor "$(few 1 50)" >"$work/log" 2>&1
+}
+
+# 250 iterations of BERT-Large phase 1, twice, on all GPUs at once: step times, clocks, temperatures of each.
+part_variability() {
+    local name file_name runs=() command code
+    find_gpus variability cairn && { [ "$gpus" -eq 1 ] || find_gpus variability cairn_gloo.so; } || return 0
+    set_case variability large 256 128 20 -
+    variability_data || { leave_out variability "no shards: $(tail -n 1 "$work/log")" && return 0; }
+    for name in first second; do
+        wanted variability "$name" "$(few 5 60)" || continue
+        code=0
+        command=("$build/cairn" pretrain --preset "bert-$(few tiny large)-variability" --model-config "$config" --vocab "$work/words-all.txt"
+            --data-dir "$work/shards" --backend "$backend" --comm "$(few gloo auto)" --precision bf16 --batch-size $((batch * gpus)) --max-steps "$(few 8 250)"
+            --micro-batch-tokens $((batch * length)) --max-seq-length "$length" --predictions "$predictions" --save-every off
+            --gpu-metrics 100ms --output-dir "$work/variability-$name")
+        [ "$gpus" -eq 1 ] || command=(env "${rank_flags[@]}" bash "$work/ranks" "$gpus" "${command[@]}")
+        timeout --kill-after=10 "$(at_most 180)" "${command[@]}" >"$work/log" 2>&1 || code=$?
+        [ "$code" -eq 0 ] || tail -n 3 "$work/log" >&2
+        judge "variability, $name run" "$code"
+        [ "$code" -eq 0 ] || continue
+        record variability case "$name" gpus "$gpus" steps "$(few 8 250)"
+        runs+=("$results/gpu-$gpu-variability-$name")
+        mkdir -p -- "${runs[-1]}"
+        for file_name in run.json ranks.jsonl gpu{,-rank*}.csv; do # what `cairn variability` reads
+            cp -- "$work/variability-$name"/$file_name "${runs[-1]}/" 2>/dev/null || true
+        done
+    done
+    [ ${#runs[@]} -eq 0 ] || "$build/cairn" variability "${runs[@]}" --output-dir "$work/variability" \
+        --csv "$results/gpu-$gpu-variability.csv" || complain "cairn variability"
 }
 
 # ---- part: peer ----

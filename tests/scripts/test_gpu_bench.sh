@@ -30,7 +30,7 @@ says "op-gelu                      passed" "ten-steps                    passed"
     "offload                      passed" "bits-bf16                    passed" "bits-packed-fp32             passed" \
     "large-128-16gib: full fits" "false has no PyTorch and Transformers" "false cannot be run: no report"
 [ "$before" = "$(git -C "$source_dir" status --porcelain 2>/dev/null || true)" ] || complain "the source tree changed"
-for part in smoke tests ours peer; do has_file "out/gpu-dry-run-$part.jsonl"; done
+for part in smoke tests variability ours peer; do has_file "out/gpu-dry-run-$part.jsonl"; done
 mv out res
 unset OUT
 smoke=res/gpu-dry-run-smoke.jsonl
@@ -61,6 +61,10 @@ if [ -e "$build/cairn_gloo.so" ]; then
     [ "$(count '"kind": "test", "case": "pipelines-zb-v", "verdict": "passed"' res/gpu-dry-run-tests.jsonl)" -eq 1 ] ||
         complain "no pipeline of two places"
 fi
+if ! grep -q '"kind": "left_out"' res/gpu-dry-run-variability.jsonl; then # it has shards, and Gloo
+    [ "$(count '"kind": "variability"' res/gpu-dry-run-variability.jsonl)" -eq 2 ] || complain "not two runs of variability"
+    grep -q '^gpu-dry-run-variability-second,1,.*,host executor 1,' res/gpu-dry-run-variability.csv || complain "$(cat res/*-variability.csv)"
+fi
 [ "$(count '"verdict": "passed"' res/gpu-dry-run-tests.jsonl)" -eq $tests ] || complain "not $tests tests"
 [ "$(count 'no compute-sanitizer' res/gpu-dry-run-tests.jsonl)" -eq 4 ] || complain "sanitizers are not left out"
 ! grep -q '"same_bits": false' "$ours" || complain "a policy ends with other weights"
@@ -79,6 +83,7 @@ expect 0 "$gpu" --dry-run --build "$build" --results res --part ours --resume --
 if python3 -c '' 2>/dev/null; then
     expect 0 python3 "$source_dir/bench/gpu_report.py" --gpu dry-run res
     says "## GPU: dry-run" "| G11 | large-128 | equal bits | equal over policies and rounds |" "Tests on the device: $tests of $tests passed" \
+        '| G10 | large-128, `none`, the process | within 3 %, never over | 2 MiB, planned 2 (+0.00 %)' \
         "| G11 | large-128, products' sums in a fixed order against any |" "| G13 | large-128, GELU_BWD, 128 columns |" \
         "MLM_XENT, 64 columns (without its products)" \
         "say nothing of any GPU"
@@ -138,7 +143,7 @@ says "no products-*.txt there"
 
 # Wrong use.
 expect 2 "$gpu" --dry-run --part theirs
-says "expected smoke, ours, peer, tests or report"
+says "expected smoke, ours, peer, tests, variability or report"
 expect 2 "$gpu" --quick
 says "unknown flag '--quick'"
 expect 2 "$gpu" --dry-run --build "$work/none" --part ours
