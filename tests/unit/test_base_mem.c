@@ -255,6 +255,23 @@ static void test_doubles_read_back(void **state)
     }
 }
 
+/* A comma is missing before the first member of an object alone, also of one within another. */
+static void test_members(void **state)
+{
+    Buf b = {0};
+    (void)state;
+    buf_puts(&b, "{");
+    buf_member_text(&b, "a", "x\"y");
+    buf_member(&b, "b", 1.5);
+    buf_key(&b, "c\n");
+    buf_puts(&b, "{");
+    buf_member(&b, "d", 2);
+    buf_puts(&b, "}}");
+    assert_string_equal(b.data, "{\"a\": \"x\\\"y\", \"b\": 1.5, \"c\\n\": {\"d\": 2}}");
+    BUF_FREE(&b);
+    assert_null(b.data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -268,6 +285,7 @@ int main(void)
         cmocka_unit_test(test_json_strings_are_always_json),
         cmocka_unit_test(test_doubles),
         cmocka_unit_test(test_doubles_read_back),
+        cmocka_unit_test(test_members),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
