@@ -7,7 +7,8 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/ranks.sh"
 
 make_tiny_bert tiny 4
 mkdir data
-for file in train dev_matched dev_mismatched; do head -n 150 "$sample/$file.tsv" >"data/$file.tsv"; done
+head -n 150 "$sample/train.tsv" >data/train.tsv
+for file in dev_matched dev_mismatched; do head -n 40 "$sample/$file.tsv" >"data/$file.tsv"; done
 glue=(glue --model-config tiny/config.json --vocab tiny/vocab.txt --data-dir data --do-train --batch-size 27
     --max-grad-norm 0.05 --micro-batch-tokens 128)
 steps=(--max-steps 4)
