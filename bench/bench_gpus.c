@@ -46,7 +46,7 @@ static void make_batch(void)
     MicroCapacity room = {want.sequences * want.length, want.sequences, 0};
     micro_batch_init(&batch, room);
     for (int64_t s = 0; s < want.sequences; s++) {
-        batch.spans[2 * s] = batch.first[s] = batch.n_tokens;
+        int32_t first = batch.spans[2 * s] = batch.n_tokens;
         batch.seq_index[s] = (int32_t)(s + want.sequences * ranks_rank(setup.ranks));
         batch.label[s] = (int32_t)(s % 3);
         for (int64_t i = 0; i < want.length; i++) {
@@ -56,6 +56,7 @@ static void make_batch(void)
             batch.pos[row] = (int32_t)i;
             batch.seq[row] = batch.seq_index[s];
         }
+        batch.first[s] = micro_read(&batch, first);
         batch.spans[2 * s + 1] = batch.n_tokens;
         batch.n_seqs++;
     }

@@ -99,8 +99,8 @@ static double processor_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Activation bytes per token that live from forward into backward. */
-static int64_t kept_bytes_per_token(const Plan *p)
+/* Activation bytes per token that live from forward into backward, at capacity, without those of the heads. */
+static double kept_bytes_per_token(const Plan *p)
 {
     InstrId turn = p->micro.first; /* the last forward instr */
     for (InstrId i = p->micro.first; i < p->micro.first + p->micro.count; i++)
@@ -108,10 +108,11 @@ static int64_t kept_bytes_per_token(const Plan *p)
     int64_t bytes = 0;
     for (TensorId t = 0; t < p->n_tensors; t++) {
         const Tensor *x = &p->tensors[t];
-        if (x->region == REGION_ACT && x->rows.kind == ROWS_TOKENS && x->first <= turn && x->last > turn)
-            bytes += x->cols * (int64_t)dtype_size(x->dtype);
+        bool of_layers = x->rows.kind == ROWS_TOKENS || x->rows.kind == ROWS_READ;
+        if (x->region == REGION_ACT && of_layers && x->first <= turn && x->last > turn)
+            bytes += rows_in(x->rows, &p->capacity) * x->cols * (int64_t)dtype_size(x->dtype);
     }
-    return bytes;
+    return (double)bytes / (double)p->capacity.count[ROWS_TOKENS];
 }
 
 /* ---- measuring ---- */
@@ -162,7 +163,7 @@ static void measure(Row *row)
         row->rounds++;
         row->graphs = exec_graphs(r.exec);
         row->act_bytes = (double)r.plan.region_bytes[REGION_ACT];
-        row->kept = (double)kept_bytes_per_token(&r.plan) / model.config.layers;
+        row->kept = kept_bytes_per_token(&r.plan) / model.config.layers;
         row->total_bytes = (double)memory_total(&r.memory);
         row->device_bytes = memory_total(&r.memory) - r.memory.bytes[REGION_HOST];
         row->used_bytes = backend->device ? backend->device->used(backend->device) : 0;

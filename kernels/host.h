@@ -17,6 +17,7 @@ static inline int64_t host_real_rows(const Operand *o, const RowCounts *rows, co
     if (o->rows.kind == ROWS_TOKENS) real = ctl->n_tokens;
     if (o->rows.kind == ROWS_SEQS) real = ctl->n_seqs;
     if (o->rows.kind == ROWS_MASKED) real = ctl->n_masked;
+    if (o->rows.kind == ROWS_READ) real = ctl->n_read;
     return real < all ? real : all;
 }
 

@@ -106,8 +106,9 @@ typedef union {
     } compare;
 } OpAttr;
 
-/* Row counts of tensors are symbols until a micro-batch arrives. */
-typedef enum { ROWS_FIXED, ROWS_TOKENS, ROWS_SEQS, ROWS_MASKED, N_ROW_KINDS } RowKind;
+/* Row counts of tensors are symbols until a micro-batch arrives. Read rows: those tokens of which the heads read the
+   last layer's output. */
+typedef enum { ROWS_FIXED, ROWS_TOKENS, ROWS_SEQS, ROWS_MASKED, ROWS_READ, N_ROW_KINDS } RowKind;
 
 typedef struct {
     RowKind kind;
@@ -124,11 +125,11 @@ static inline int64_t rows_in(Rows rows, const RowCounts *counts) { return count
 
 /* The INPUT tensor `ctl`: everything that varies from step to step. Kernels read it in device memory. */
 typedef struct {
-    uint64_t dropout_key;               /* seed xor PHILOX_DROPOUT */
-    uint32_t batch;                     /* global batches consumed before this one */
-    int32_t n_tokens, n_seqs, n_masked; /* real rows of this micro-batch */
-    float scale_seqs;                   /* 1 / sequences of the step, over all ranks */
-    float scale_masked;                 /* 1 / masked tokens of the step, over all ranks */
+    uint64_t dropout_key;                       /* seed xor PHILOX_DROPOUT */
+    uint32_t batch;                             /* global batches consumed before this one */
+    int32_t n_tokens, n_seqs, n_masked, n_read; /* real rows of this micro-batch */
+    float scale_seqs;                           /* 1 / sequences of the step, over all ranks */
+    float scale_masked;                         /* 1 / masked tokens of the step, over all ranks */
     float learning_rate;
     float bias1, bias2;  /* 1/(1 − β1^t), 1/(1 − β2^t); 1 without bias correction */
     int64_t kfac_tokens; /* real tokens of the step, over all ranks, where K-FAC gathers statistics; else 0 */

@@ -18,7 +18,7 @@ static void add_sequence(Batch *m, int64_t length)
 {
     MicroBatch *b = &m->b;
     int32_t s = b->n_seqs++, first = b->n_tokens, n = (int32_t)length;
-    b->spans[2 * s] = b->first[s] = first;
+    b->spans[2 * s] = first;
     b->spans[2 * s + 1] = first + n;
     b->seq_index[s] = s;
     b->label[s] = s % (want.predictions ? 2 : 3);
@@ -29,12 +29,13 @@ static void add_sequence(Batch *m, int64_t length)
         b->pos[row] = i;
         b->seq[row] = s;
     }
+    b->first[s] = micro_read(b, first);
     int64_t masked = want.predictions ? want.predictions * length / want.length : 0;
     if (want.predictions && masked < 1) masked = 1;
     for (int64_t i = 0; i < masked; i++) {
         int32_t row = first + (int32_t)(i * length / masked);
-        m->masked[m->n_masked] = row;
-        m->labels[m->n_masked++] = (int32_t)(scramble((uint32_t)row + 7) % (uint32_t)model.config.vocab_size);
+        b->masked[b->n_masked] = micro_read(b, row);
+        b->masked_label[b->n_masked++] = (int32_t)(scramble((uint32_t)row + 7) % (uint32_t)model.config.vocab_size);
     }
     b->n_tokens += n;
     m->squares += (double)length * (double)length;
@@ -54,9 +55,7 @@ void batches_make(void)
     }
     for (int i = 0; i < BATCHES; i++) {
         Batch *m = &batches[i];
-        micro_batch_init(&m->b, (MicroCapacity){rows, most, 0});
-        m->masked = mem_array((size_t)rows, sizeof *m->masked);
-        m->labels = mem_array((size_t)rows, sizeof *m->labels);
+        micro_batch_init(&m->b, (MicroCapacity){rows, most, want.predictions ? rows : 0});
         while (m->b.n_seqs < most) {
             int64_t length = want.lengths ? lengths_at(&l, next % drawn, drawn) : want.length;
             if (m->b.n_tokens + length > rows) break;
@@ -65,12 +64,13 @@ void batches_make(void)
         }
         mean_seqs += (double)m->b.n_seqs / BATCHES;
         mean_tokens += (double)m->b.n_tokens / BATCHES;
-        mean_masked += (double)m->n_masked / BATCHES;
+        mean_masked += (double)m->b.n_masked / BATCHES;
         squares += m->squares / BATCHES;
         if (m->b.n_seqs > capacity.count[ROWS_SEQS]) capacity.count[ROWS_SEQS] = m->b.n_seqs;
-        if (m->n_masked > capacity.count[ROWS_MASKED]) capacity.count[ROWS_MASKED] = m->n_masked;
+        if (m->b.n_masked > capacity.count[ROWS_MASKED]) capacity.count[ROWS_MASKED] = m->b.n_masked;
     }
     capacity.count[ROWS_TOKENS] = rows;
+    capacity.count[ROWS_READ] = capacity.count[ROWS_SEQS] + capacity.count[ROWS_MASKED];
     beside = squares / mean_tokens;
     lengths_free(&l);
 }
@@ -80,14 +80,11 @@ double step_flops(void)
     const ModelConfig *c = &model.config;
     double h = c->hidden, layer = mean_tokens * (8 * h * h + 4 * h * c->ffn + 4 * beside * h);
     double head = mean_masked * (2 * h * h + 2 * h * (double)c->vocab_padded) + mean_seqs * 2 * h * h;
-    return 3 * (c->layers * layer + head);
+    double unread = (mean_tokens - mean_masked - mean_seqs) * (2 * h * h + 4 * h * c->ffn); /* in the last layer */
+    return 3 * (c->layers * layer + head - unread);
 }
 
 void batches_free(void)
 {
-    for (int i = 0; i < BATCHES; i++) {
-        micro_batch_free(&batches[i].b);
-        free(batches[i].masked);
-        free(batches[i].labels);
-    }
+    for (int i = 0; i < BATCHES; i++) micro_batch_free(&batches[i].b);
 }

@@ -72,7 +72,7 @@ static void divide(Rig *r, const Batch *m)
     for (int32_t s = 0; s < b->n_seqs && r->grains; s++) {
         int32_t end = b->spans[2 * s + 1];
         if (s + 1 < b->n_seqs && b->spans[2 * s + 3] - begin <= GRAIN_TOKENS) continue;
-        while (masked < m->n_masked && m->masked[masked] < end) masked++;
+        while (masked < b->n_masked && b->read[b->masked[masked]] < end) masked++;
         exec_add_grain(r->exec, end, s + 1, masked);
         begin = end;
     }
@@ -90,15 +90,19 @@ static Status feed(Rig *r, const Batch *m, int step)
     TRY(upload(r, t->seq_index, b->seq_index, b->n_seqs));
     TRY(upload(r, t->first, b->first, b->n_seqs));
     TRY(upload(r, t->labels, b->label, b->n_seqs));
-    TRY(upload(r, t->masked, m->masked, m->n_masked));
-    TRY(upload(r, t->masked_labels, m->labels, m->n_masked));
+    TRY(upload(r, t->read, b->read, b->n_read));
+    TRY(upload(r, t->read_pos, b->read_pos, b->n_read));
+    TRY(upload(r, t->read_seq, b->read_seq, b->n_read));
+    TRY(upload(r, t->masked, b->masked, b->n_masked));
+    TRY(upload(r, t->masked_labels, b->masked_label, b->n_masked));
     divide(r, m);
     r->ctl.batch = (uint32_t)step;
     r->ctl.n_tokens = b->n_tokens;
     r->ctl.n_seqs = b->n_seqs;
-    r->ctl.n_masked = m->n_masked;
+    r->ctl.n_masked = b->n_masked;
+    r->ctl.n_read = b->n_read;
     r->ctl.scale_seqs = 1.0f / (float)b->n_seqs;
-    r->ctl.scale_masked = m->n_masked ? 1.0f / (float)m->n_masked : 1;
+    r->ctl.scale_masked = b->n_masked ? 1.0f / (float)b->n_masked : 1;
     optim_bias(&r->optimizer, step + 1, &r->ctl.bias1, &r->ctl.bias2);
     return exec_upload(r->exec, t->ctl, &r->ctl, sizeof r->ctl);
 }
@@ -107,7 +111,7 @@ Status rig_step(Rig *r, int step)
 {
     const Batch *m = &batches[step % BATCHES];
     TRY(feed(r, m, step));
-    RowCounts rows = exec_rows(r->exec, m->b.n_tokens, m->b.n_seqs, m->n_masked);
+    RowCounts rows = exec_rows(r->exec, m->b.n_tokens, m->b.n_seqs, m->b.n_masked);
     TRY(exec_run(r->exec, r->plan.begin, &r->plan.capacity));
     exec_virtual_begin(r->exec, 0);
     TRY(exec_run(r->exec, r->plan.micro, &rows));

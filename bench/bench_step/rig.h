@@ -33,8 +33,7 @@ Status wait_for_all(void);
 enum { BATCHES = 4 };
 typedef struct {
     MicroBatch b;
-    int32_t n_masked, *masked, *labels; /* (n_masked) */
-    double squares;                     /* Σ length² */
+    double squares; /* Σ length² */
 } Batch;
 
 extern Batch batches[BATCHES];

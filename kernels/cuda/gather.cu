@@ -21,6 +21,7 @@ __device__ static inline int64_t rows_now(RealRows r, const Ctl *ctl)
     if (r.kind == ROWS_TOKENS) n = ctl->n_tokens;
     if (r.kind == ROWS_SEQS) n = ctl->n_seqs;
     if (r.kind == ROWS_MASKED) n = ctl->n_masked;
+    if (r.kind == ROWS_READ) n = ctl->n_read;
     return n < r.all ? n : r.all;
 }
 

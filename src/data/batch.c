@@ -45,6 +45,9 @@ void micro_batch_init(MicroBatch *b, MicroCapacity cap)
     b->spans = mem_array(seqs, 2 * sizeof *b->spans);
     b->seq_index = mem_array(seqs, sizeof *b->seq_index);
     b->first = mem_array(seqs, sizeof *b->first);
+    b->read = mem_array(seqs + masked, sizeof *b->read);
+    b->read_pos = mem_array(seqs + masked, sizeof *b->read_pos);
+    b->read_seq = mem_array(seqs + masked, sizeof *b->read_seq);
     b->label = mem_array(seqs, sizeof *b->label);
     b->score = mem_array(seqs, sizeof *b->score);
     b->label_width = b->score_width = 1;
@@ -56,9 +59,19 @@ void micro_batch_init(MicroBatch *b, MicroCapacity cap)
 
 void micro_batch_free(MicroBatch *b)
 {
-    MEM_FREE(b->ids, b->types, b->pos, b->seq, b->spans, b->seq_index, b->first, b->label, b->score, b->example,
-             b->masked, b->masked_label, b->grains);
+    MEM_FREE(b->ids, b->types, b->pos, b->seq, b->spans, b->seq_index, b->first, b->read, b->read_pos, b->read_seq,
+             b->label, b->score, b->example, b->masked, b->masked_label, b->grains);
     *b = (MicroBatch){0};
+}
+
+int32_t micro_read(MicroBatch *b, int32_t row)
+{
+    CHECK(b->n_read < b->cap.seqs + b->cap.masked, "read rows beyond the capacity of %lld",
+          (long long)(b->cap.seqs + b->cap.masked));
+    b->read[b->n_read] = row;
+    b->read_pos[b->n_read] = b->pos[row];
+    b->read_seq[b->n_read] = b->seq[row];
+    return b->n_read++;
 }
 
 static int64_t rows_of(const Examples *e, int64_t example, int64_t padded_length)
@@ -258,7 +271,7 @@ static void fill_masked(MicroBatch *b, const Examples *e, int64_t example, int32
     int64_t from = e->masked_offset[example], n = example_masked(e, example);
     CHECK(b->n_masked + n <= b->cap.masked, "masked positions beyond the capacity of %lld", (long long)b->cap.masked);
     for (int64_t i = 0; i < n; i++) {
-        b->masked[b->n_masked] = row + e->masked_place[from + i];
+        b->masked[b->n_masked] = micro_read(b, row + e->masked_place[from + i]);
         b->masked_label[b->n_masked++] = e->masked_label[from + i];
     }
 }
@@ -286,7 +299,7 @@ void micro_fill(MicroBatch *b, const Examples *e, const int64_t *index, const in
     int32_t row = 0;
     MicroCapacity left = {0};
     CHECK(n <= b->cap.seqs, "%lld sequences, capacity %lld", (long long)n, (long long)b->cap.seqs);
-    b->n_masked = b->n_grains = 0;
+    b->n_masked = b->n_read = b->n_grains = 0;
     fit_labels(b, e);
     int64_t width = b->score_width, labels = b->label_width;
     for (int64_t s = 0; s < n; s++) {
@@ -296,7 +309,7 @@ void micro_fill(MicroBatch *b, const Examples *e, const int64_t *index, const in
         b->spans[2 * s] = row;
         b->spans[2 * s + 1] = row + (int32_t)example_length(e, example);
         b->seq_index[s] = (int32_t)places[s];
-        b->first[s] = row;
+        b->first[s] = micro_read(b, row);
         for (int64_t k = 0; k < labels; k++) b->label[s * labels + k] = e->label ? e->label[example * labels + k] : 0;
         for (int64_t k = 0; k < width; k++) b->score[s * width + k] = e->score ? e->score[example * width + k] : 0;
         b->example[s] = example;
@@ -322,4 +335,5 @@ void micro_fill(MicroBatch *b, const Examples *e, const int64_t *index, const in
         b->masked[i] = 0;
         b->masked_label[i] = -1;
     }
+    for (int64_t i = b->n_read; i < b->cap.seqs + b->cap.masked; i++) b->read[i] = b->read_pos[i] = b->read_seq[i] = 0;
 }

@@ -78,20 +78,24 @@ typedef struct {
 /* One micro-batch on the host, in the layout of the plan's INPUT tensors. Sized once for a capacity. */
 typedef struct {
     MicroCapacity cap;
-    int32_t n_tokens, n_seqs, n_masked;
-    int32_t *ids, *types, *pos, *seq;   /* (cap.tokens) */
-    int32_t *spans, *seq_index, *first; /* (cap.seqs, 2), (cap.seqs), (cap.seqs) */
-    int32_t *label;                     /* (cap.seqs, label_width) */
-    float *score;                       /* (cap.seqs, score_width) */
-    int32_t label_width, score_width;   /* those of the examples filled in; at first 1 */
-    int64_t *example;                   /* (cap.seqs): which example it is */
-    int32_t *masked, *masked_label;     /* (cap.masked): row, and the word that was there */
-    MicroCapacity grain;                /* tokens 0, as at first: it is not divided into grains */
+    int32_t n_tokens, n_seqs, n_masked, n_read;
+    int32_t *ids, *types, *pos, *seq;    /* (cap.tokens) */
+    int32_t *spans, *seq_index, *first;  /* (cap.seqs, 2), (cap.seqs), (cap.seqs): place of the first row in `read` */
+    int32_t *read, *read_pos, *read_seq; /* (cap.seqs + cap.masked): the rows that heads read, by sequences, the first
+                                            row and then the masked ones; their pos and seq */
+    int32_t *label;                      /* (cap.seqs, label_width) */
+    float *score;                        /* (cap.seqs, score_width) */
+    int32_t label_width, score_width;    /* those of the examples filled in; at first 1 */
+    int64_t *example;                    /* (cap.seqs): which example it is */
+    int32_t *masked, *masked_label;      /* (cap.masked): place in `read`, and the word that was there */
+    MicroCapacity grain;                 /* tokens 0, as at first: it is not divided into grains */
     int32_t n_grains;
     GrainEnd *grains; /* (cap.seqs) */
 } MicroBatch;
 void micro_batch_init(MicroBatch *b, MicroCapacity cap);
 void micro_batch_free(MicroBatch *b);
+/* Adds a row that has its pos and seq to those that heads read; returns its place among them. */
+int32_t micro_read(MicroBatch *b, int32_t row);
 
 /* A micro-batch's part of micro_split's `order`. */
 typedef struct {

@@ -28,7 +28,8 @@ static Status bind_instr(Exec *e, InstrId i)
     if (!e->ops[i]->run)
         return fail(E_FAIL, "the backend '%s' has no op '%s', which instr %d needs", backend->name,
                     op_info(instr->op)->name, i);
-    return e->ops[i]->prepare(call, e->buckets, e->n_buckets);
+    bool read = call->in[0].rows.kind == ROWS_READ;
+    return e->ops[i]->prepare(call, read ? e->read_buckets : e->buckets, read ? e->n_read_buckets : e->n_buckets);
 }
 
 /* An event for each instr that another waits for. Instrs of the comm lane need none: the lane itself waits for the
@@ -51,24 +52,35 @@ static void make_events(Exec *e)
         }
 }
 
-/* Every bucket from the smallest to the capacity. Masked rows grow in proportion, sequences are always the capacity. */
-static void make_buckets(Exec *e)
+/* The buckets of a kind of rows, from the smallest to the capacity. */
+static RowCounts *make_buckets(const Exec *e, RowKind kind, int *n_buckets)
 {
-    const RowCounts *cap = &e->plan->capacity;
-    int64_t tokens = cap->count[ROWS_TOKENS], masked = cap->count[ROWS_MASKED];
-    int cap_buckets = 0;
-    for (int64_t n = 1; n <= tokens;) {
-        int64_t rows = e->memory->backend->bucket(n, tokens);
-        CHECK(rows >= n && rows <= tokens, "bucket of %lld rows is %lld, capacity %lld", (long long)n, (long long)rows,
-              (long long)tokens);
-        MEM_GROW(e->buckets, e->n_buckets, cap_buckets);
-        RowCounts *b = &e->buckets[e->n_buckets];
-        *b = *cap;
-        b->count[ROWS_TOKENS] = rows;
-        b->count[ROWS_MASKED] = (rows * masked + tokens - 1) / tokens;
-        b->bucket = e->n_buckets++;
+    int64_t most = e->plan->capacity.count[kind];
+    RowCounts *buckets = NULL;
+    int cap = 0;
+    *n_buckets = 0;
+    for (int64_t n = 1; n <= most;) {
+        int64_t rows = e->memory->backend->bucket(n, most);
+        CHECK(rows >= n && rows <= most, "bucket of %lld rows is %lld, capacity %lld", (long long)n, (long long)rows,
+              (long long)most);
+        MEM_GROW(buckets, *n_buckets, cap);
+        RowCounts *b = &buckets[*n_buckets];
+        *b = e->plan->capacity;
+        b->count[kind] = rows;
+        b->bucket = (*n_buckets)++;
         n = rows + 1;
     }
+    return buckets;
+}
+
+/* Masked rows grow in proportion to tokens; sequences are always the capacity. */
+static void make_all_buckets(Exec *e)
+{
+    int64_t tokens = e->plan->capacity.count[ROWS_TOKENS], masked = e->plan->capacity.count[ROWS_MASKED];
+    e->buckets = make_buckets(e, ROWS_TOKENS, &e->n_buckets);
+    e->read_buckets = make_buckets(e, ROWS_READ, &e->n_read_buckets);
+    for (int b = 0; b < e->n_buckets; b++)
+        e->buckets[b].count[ROWS_MASKED] = (e->buckets[b].count[ROWS_TOKENS] * masked + tokens - 1) / tokens;
 }
 
 /* A tensor dies at its last use unless another lives on in its memory. */
@@ -97,7 +109,7 @@ Status exec_init(Exec **exec, const Plan *plan, Memory *memory, ExecOptions opti
     e->calls = mem_array((size_t)plan->n_instrs, sizeof *e->calls);
     e->ops = mem_array((size_t)plan->n_instrs, sizeof *e->ops);
     e->summed = mem_array((size_t)plan->n_instrs, sizeof *e->summed);
-    make_buckets(e);
+    make_all_buckets(e);
     make_events(e);
     if (options.poison) find_dying(e);
     for (InstrId i = 0; i < plan->n_instrs; i++) {
@@ -126,6 +138,7 @@ void exec_free(Exec *e)
     free(e->calls);
     free(e->ops);
     free(e->buckets);
+    free(e->read_buckets);
     free(e->events);
     free(e->dying);
     free(e->dead);
@@ -146,9 +159,12 @@ RowCounts exec_rows(const Exec *e, int64_t n_tokens, int64_t n_seqs, int64_t n_m
 {
     CHECK(n_seqs <= e->plan->capacity.count[ROWS_SEQS], "%lld sequences, capacity %lld", (long long)n_seqs,
           (long long)e->plan->capacity.count[ROWS_SEQS]);
-    for (int b = 0; b < e->n_buckets; b++)
-        if (e->buckets[b].count[ROWS_TOKENS] >= n_tokens && e->buckets[b].count[ROWS_MASKED] >= n_masked)
-            return e->buckets[b];
+    for (int b = 0; b < e->n_buckets; b++) {
+        RowCounts rows = e->buckets[b];
+        if (rows.count[ROWS_TOKENS] < n_tokens || rows.count[ROWS_MASKED] < n_masked) continue;
+        rows.count[ROWS_READ] = e->memory->backend->bucket(n_seqs + n_masked, rows.count[ROWS_READ]);
+        return rows;
+    }
     CHECK(0, "%lld tokens and %lld masked positions do not fit the plan's %lld and %lld", (long long)n_tokens,
           (long long)n_masked, (long long)e->plan->capacity.count[ROWS_TOKENS],
           (long long)e->plan->capacity.count[ROWS_MASKED]);

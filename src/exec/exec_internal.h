@@ -36,8 +36,10 @@ struct Exec {
     const ExecFlip *flip; /* NULL: none */
     OpCall *calls;        /* (n_instrs) */
     const OpImpl **ops;   /* (n_instrs) */
-    RowCounts *buckets;   /* (n_buckets), ascending */
+    RowCounts *buckets;   /* (n_buckets), ascending by tokens, with as many read rows as there can be */
     int n_buckets;
+    RowCounts *read_buckets; /* (n_read_buckets), ascending by read rows; the other counts are the capacity's */
+    int n_read_buckets;
     int32_t *events;  /* (n_instrs): the event of an instr that another waits for, or NONE; NULL: the plan has one lane,
                          or the backend */
     int32_t n_events; /* slots that these take */

@@ -10,7 +10,7 @@ void exec_add_grain(Exec *e, int64_t tokens, int64_t seqs, int64_t masked)
 {
     MEM_GROW(e->grains, e->n_grains, e->cap_grains);
     e->grains[e->n_grains++] = (RowCounts){
-        .count = {[ROWS_TOKENS] = tokens, [ROWS_SEQS] = seqs, [ROWS_MASKED] = masked},
+        .count = {[ROWS_TOKENS] = tokens, [ROWS_SEQS] = seqs, [ROWS_MASKED] = masked, [ROWS_READ] = seqs + masked},
     };
 }
 
@@ -52,7 +52,10 @@ static Status run_rows(const Exec *e, InstrId i, const OpCall *whole, const RowC
     if (info->ctl >= 0) {
         int32_t n = (int32_t)(real > begin ? real - begin : 0);
         ctl = *op_ctl(&call);
-        *(kind == ROWS_TOKENS ? &ctl.n_tokens : kind == ROWS_SEQS ? &ctl.n_seqs : &ctl.n_masked) = n;
+        *(kind == ROWS_TOKENS   ? &ctl.n_tokens
+          : kind == ROWS_SEQS   ? &ctl.n_seqs
+          : kind == ROWS_MASKED ? &ctl.n_masked
+                                : &ctl.n_read) = n;
         call.in[info->ctl].data = &ctl;
     }
     return e->ops[i]->run(&call, &part);

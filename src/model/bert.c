@@ -100,6 +100,7 @@ typedef struct {
 static TensorId emit_addnorm(Emit *e, int layer, Keep keep, TensorId d, TensorId x, NormForm form, float p,
                              uint32_t site, const char *hf, const char *name)
 {
+    const ModelTensors *t = e->t;
     RowKind rows = e->p->tensors[d].rows.kind;
     int64_t h = e->c->hidden;
     char weight[112], bias[112];
@@ -113,7 +114,9 @@ static TensorId emit_addnorm(Emit *e, int layer, Keep keep, TensorId d, TensorId
     e->p->tensors[rstd].dtype = F32;
     TensorId xhat = keeps_xhat ? add_activation(e, keep.layer, keep.drop, rows, h, "%.40s.xhat", name) : NONE;
     OpAttr attr = {.norm = {.eps = e->c->norm_eps, .dropout = p, .site = site, .form = form}};
-    plan_emit(e->p, OP_ADDNORM, PHASE_FORWARD, layer, attr, IDS(d, x, gamma, beta, e->t->pos, e->t->seq, e->t->ctl),
+    bool read = rows == ROWS_READ;
+    plan_emit(e->p, OP_ADDNORM, PHASE_FORWARD, layer, attr,
+              IDS(d, x, gamma, beta, read ? t->read_pos : t->pos, read ? t->read_seq : t->seq, t->ctl),
               IDS(y, rstd, xhat));
     return y;
 }
@@ -165,8 +168,17 @@ static TensorId emit_attention(Emit *e, int l, TensorId x)
     return o;
 }
 
-/* `top`: the last layer of a stage, whose output no layer of this plan keeps. */
-static TensorId emit_layer(Emit *e, int l, TensorId x, bool top)
+/* The rows of x that the heads read. */
+static TensorId emit_read(Emit *e, int layer, int drop, TensorId x, const char *name)
+{
+    TensorId y = add_activation(e, layer, drop, ROWS_READ, e->c->hidden, "%s", name);
+    plan_emit(e->p, OP_GATHER, PHASE_FORWARD, layer, (OpAttr){0}, IDS(x, e->t->read, e->t->ctl), IDS(y));
+    return y;
+}
+
+/* `rows`: those that the layer computes behind its attention; `top`: it is the last layer of a stage, whose output no
+   layer of this plan keeps. */
+static TensorId emit_layer(Emit *e, int l, TensorId x, RowKind rows, bool top)
 {
     const ModelConfig *c = e->c;
     float p = dropout_rate(e, c->hidden_dropout);
@@ -174,15 +186,19 @@ static TensorId emit_layer(Emit *e, int l, TensorId x, bool top)
 #define HF(part)   (snprintf(hf, sizeof hf, "bert.encoder.layer.%d.%s", l, part), hf)
 #define NAME(part) (snprintf(name, sizeof name, "l%d.%s", l, part), name)
     TensorId o = emit_attention(e, l, x);
-    TensorId d1 = add_activation(e, l, DROP_ALWAYS, ROWS_TOKENS, c->hidden, "l%d.d1", l);
+    if (rows == ROWS_READ) {
+        o = emit_read(e, l, LEVEL_FULL, o, NAME("read_o"));
+        x = emit_read(e, l, DROP_ALWAYS, x, NAME("read_x"));
+    }
+    TensorId d1 = add_activation(e, l, DROP_ALWAYS, rows, c->hidden, "l%d.d1", l);
     emit_dense(e, l, o, d1, HF("attention.output.dense"), NAME("out"));
     TensorId y1 = emit_addnorm(e, l, (Keep){l, LEVEL_FULL}, d1, x, norm_form(e, 2 * l), p, SITE_ATTENTION_OUTPUT(l),
                                HF("attention.output.LayerNorm"), NAME("y1"));
-    TensorId pre = add_activation(e, l, LEVEL_FFN, ROWS_TOKENS, c->ffn, "l%d.pre", l);
+    TensorId pre = add_activation(e, l, LEVEL_FFN, rows, c->ffn, "l%d.pre", l);
     emit_dense(e, l, y1, pre, HF("intermediate.dense"), NAME("up"));
-    TensorId g = add_activation(e, l, LEVEL_LEAN, ROWS_TOKENS, c->ffn, "l%d.g", l);
+    TensorId g = add_activation(e, l, LEVEL_LEAN, rows, c->ffn, "l%d.g", l);
     plan_emit(e->p, OP_GELU, PHASE_FORWARD, l, (OpAttr){.gelu = {c->gelu}}, IDS(pre), IDS(g));
-    TensorId d2 = add_activation(e, l, DROP_ALWAYS, ROWS_TOKENS, c->hidden, "l%d.d2", l);
+    TensorId d2 = add_activation(e, l, DROP_ALWAYS, rows, c->hidden, "l%d.d2", l);
     emit_dense(e, l, g, d2, HF("output.dense"), NAME("down"));
     /* A layer's output is the next layer's input, and that layer's to keep. */
     snprintf(name, sizeof name, "l%d.x", l + 1);
@@ -338,6 +354,15 @@ static void add_flat_space(Emit *e)
     e->p->tensors[t->scaling].offset = 2 * (size_t)v * sizeof(float); /* behind v */
 }
 
+static bool heads_read_some(const Emit *e) { return e->m->head.kind != HEAD_SPAN && e->m->head.kind != HEAD_NONE; }
+
+static void add_read_rows(Emit *e)
+{
+    e->t->read = add_input(e, I32, ROWS_READ, 1, "read");
+    e->t->read_pos = add_input(e, I32, ROWS_READ, 1, "read_pos");
+    e->t->read_seq = add_input(e, I32, ROWS_READ, 1, "read_seq");
+}
+
 static void emit_heads(Emit *e, TensorId x)
 {
     switch (e->m->head.kind) {
@@ -369,8 +394,14 @@ static TensorId emit_receive(Emit *e, int layer)
 static void emit_stage(Emit *e, const Stage *s)
 {
     TensorId x = stage_is_first(s) ? emit_embeddings(e) : emit_receive(e, s->first);
-    for (int l = s->first; l < s->first + s->layers; l++) x = emit_layer(e, l, x, l + 1 == s->first + s->layers);
-    if (stage_is_last(e->m, s))
+    bool last = stage_is_last(e->m, s), read = last && heads_read_some(e);
+    if (read) add_read_rows(e);
+    for (int l = s->first; l < s->first + s->layers; l++) {
+        bool top = l + 1 == s->first + s->layers;
+        x = emit_layer(e, l, x, top && read && !e->o->all_rows ? ROWS_READ : ROWS_TOKENS, top);
+    }
+    if (read && e->o->all_rows) x = emit_read(e, NONE, DROP_NEVER, x, "read_x");
+    if (last)
         emit_heads(e, x);
     else
         plan_emit(e->p, OP_SEND, PHASE_FORWARD, NONE, (OpAttr){0}, IDS(x), NO_IDS);

@@ -83,6 +83,7 @@ typedef struct {
     size_t (*copy_bytes)(Dtype compute, int64_t n, int64_t k, bool transposed); /* the backend's */
     bool rounded_biases; /* LINEAR reads its bias in its output's type, from a compute copy */
     bool flat_copies;    /* plan_place_copies; the backend's copies lie as their weights */
+    bool all_rows;       /* the last layer computes all rows, not only those that the heads read */
     int64_t moments;     /* elements of m, and of v, for a slice; 0: the whole space */
     /* Of virtual ranks: sums of gradients that wait to be added to others. */
     int waiting;
@@ -94,11 +95,13 @@ typedef struct {
 
 /* Tensors that the host reads or writes; NONE where a head does not have them. */
 typedef struct {
-    TensorId ids, types, pos, seq;    /* (T) I32; seq: index of the row's sequence in the global batch */
-    TensorId spans, seq_index, first; /* (S,2), (S), (S) I32; first: each sequence's first row */
-    TensorId labels;                  /* (S) I32, next-sentence labels for pretraining; regression (S) F32, multi
-                                         (S, labels) F32; span (S, 2) */
-    TensorId masked, masked_labels;   /* (M) I32: rows, and their ids before masking */
+    TensorId ids, types, pos, seq;     /* (T) I32; seq: index of the row's sequence in the global batch */
+    TensorId read, read_pos, read_seq; /* (R) I32, of a head that does not read all: the rows that it reads, by
+                                          sequences; their pos and seq */
+    TensorId spans, seq_index, first;  /* (S,2), (S), (S) I32; first: each sequence's first row, its place in read */
+    TensorId labels;                   /* (S) I32, next-sentence labels for pretraining; regression (S) F32, multi
+                                          (S, labels) F32; span (S, 2) */
+    TensorId masked, masked_labels;    /* (M) I32: rows, as places in read, and their ids before masking */
     TensorId ctl;
     TensorId logits, loss, stats; /* (S, labels), of a span head (T, 2), F32; (S) F32; Stats */
     TensorId mlm_loss;            /* (M) F32 */

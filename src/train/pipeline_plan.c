@@ -28,28 +28,33 @@ static int micros_of(const Maker *m, int64_t tokens)
 
 /* ---- layers to stages ---- */
 
-/* Seconds of F and B of each layer, of the embeddings and of the heads, from the whole model's instrs. */
+/* Seconds of F and B of each layer, of the embeddings and of the heads, from the whole model's instrs, without
+   K-FAC's. */
 static Status whole_costs(const Maker *m, double *layer, double *embeddings, double *heads)
 {
     const PlanInput *in = input(m);
     Plan plan;
     ModelTensors t;
     Policy policy;
+    Kfac kfac;
     TRY(planner_policy(m->r->c, in->backend, &policy));
     uint8_t *levels = mem_alloc((size_t)in->model->config.layers);
     if (policy.kind != POLICY_AUTO) policy_levels(policy, in->model->config.layers, levels);
     PlanRequest q = plan_input_request(in, true);
     q.capacity = m->rows;
     q.levels = levels;
-    q.kfac = NULL;
+    kfac_init_whole(&kfac, &m->kfac, in->model, 1, 0);
+    q.kfac = &kfac;
     Status status = plan_make(&q, &plan, &t, NULL);
     free(levels);
+    kfac_free(&kfac);
     if (status != OK) return status;
     double *each = mem_array((size_t)plan.micro.count, sizeof *each);
     plan_cost(&plan, plan.micro, &m->rows, plan_input_beside(in), &in->rates, each);
     *embeddings = *heads = 0;
     for (InstrId i = 0; i < plan.micro.count; i++) {
         const Instr *instr = &plan.instrs[plan.micro.first + i];
+        if (instr->op == OP_CURVATURE) continue;
         bool embeds = instr->op == OP_EMBED || instr->op == OP_EMBED_BWD;
         *(instr->layer >= 0 ? &layer[instr->layer] : embeds ? embeddings : heads) += each[i];
     }

@@ -11,6 +11,7 @@ RowCounts plan_capacity(MicroCapacity micro)
     rows.count[ROWS_TOKENS] = (micro.tokens + ROW_MULTIPLE - 1) / ROW_MULTIPLE * ROW_MULTIPLE;
     rows.count[ROWS_SEQS] = micro.seqs;
     rows.count[ROWS_MASKED] = micro.masked;
+    rows.count[ROWS_READ] = micro.seqs + micro.masked;
     return rows;
 }
 
@@ -108,6 +109,7 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
                         .copy_bytes = copy_bytes_of(r),
                         .rounded_biases = for_device(r),
                         .flat_copies = has_flat_copies(r),
+                        .all_rows = has_kfac(r), /* whose statistics are of all tokens */
                         .moments = moments_held(r),
                         .waiting = r->waiting,
                         .received = received_of(r),

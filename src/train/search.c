@@ -84,35 +84,45 @@ static int faster_first(const void *a, const void *b)
     return memcmp(x->count, y->count, sizeof x->count);
 }
 
-/* The time and memory of one more layer at a level, from plans with that level in all layers. */
+/* What a level adds to a layer at level none. */
 typedef struct {
-    double base_seconds, base_kept, seconds[UNIFORM_LEVELS], kept[UNIFORM_LEVELS];
+    double seconds, kept;
+} Added;
+
+/* The last layer is apart: it computes fewer rows, and offloaded it keeps its input. */
+typedef struct {
+    double base_seconds, base_kept;
+    Added below[UNIFORM_LEVELS], last[UNIFORM_LEVELS];
     int levels;                        /* none … full, or offload */
     size_t smallest_peak, other_bytes; /* of the uniform plans; of none's peak, all but activations */
 } Slopes;
+
+static Added added(const Trial *to, const Trial *from, int layers)
+{
+    return (Added){(to->seconds - from->seconds) / layers, (to->kept - from->kept) / layers};
+}
 
 static Status find_slopes(const SearchProblem *s, int layers, Slopes *slopes)
 {
     uint8_t *levels = mem_alloc((size_t)layers);
     Status status = OK;
-    Trial none = {0}, trial;
+    Trial none = {0}, below = {0}, all;
     *slopes = (Slopes){.levels = s->offload ? UNIFORM_LEVELS : UNIFORM_LEVELS - 1, .smallest_peak = SIZE_MAX};
     for (int level = 0; level < slopes->levels; level++) {
         memset(levels, level, (size_t)layers);
-        TRY_DONE(try_levels(s, levels, &trial));
-        if (level == 0) none = trial;
-        slopes->seconds[level] = (trial.seconds - none.seconds) / layers;
-        slopes->kept[level] = (trial.kept - none.kept) / layers;
-        if (trial.peak < slopes->smallest_peak) slopes->smallest_peak = trial.peak;
+        TRY_DONE(try_levels(s, levels, &all));
+        if (all.peak < slopes->smallest_peak) slopes->smallest_peak = all.peak;
+        if (level == LEVEL_NONE) none = below = all;
+        levels[layers - 1] = LEVEL_NONE;
+        if (level != LEVEL_NONE && layers > 1) {
+            TRY_DONE(try_levels(s, levels, &below));
+            slopes->below[level] = added(&below, &none, layers - 1);
+        }
+        slopes->last[level] = added(&all, &below, 1);
     }
     slopes->base_seconds = none.seconds;
     slopes->base_kept = none.kept;
     slopes->other_bytes = none.other;
-    if (s->offload &&
-        layers > 1) { /* the topmost layer, of that plan alone, keeps its input: without it a lower bound */
-        double input = (slopes->kept[LEVEL_FULL] - slopes->kept[LEVEL_OFFLOAD]) * layers / (layers - 1);
-        slopes->kept[LEVEL_OFFLOAD] = slopes->kept[LEVEL_FULL] - input;
-    }
 done:
     free(levels);
     return status;
@@ -135,18 +145,25 @@ static int grain_of(int layers, int levels)
     return grain;
 }
 
+static void predict(Candidate *c, const Slopes *slopes)
+{
+    int last = LEVEL_NONE; /* the lightest */
+    while (c->count[last] == 0) last++;
+    c->seconds = slopes->base_seconds + slopes->last[last].seconds - slopes->below[last].seconds;
+    c->kept = slopes->base_kept + slopes->last[last].kept - slopes->below[last].kept;
+    for (int i = 0; i < UNIFORM_LEVELS; i++) {
+        c->seconds += c->count[i] * slopes->below[i].seconds;
+        c->kept += c->count[i] * slopes->below[i].kept;
+    }
+}
+
 /* All ways to share `left` layers among the levels from `level` on, in whole grains where that is possible. `out` NULL:
    only counts. */
 static void enumerate(Candidate c, int level, int left, int grain, const Slopes *slopes, Candidate *out, size_t *n)
 {
     if (level == slopes->levels - 1) {
         c.count[level] = (int16_t)left;
-        c.seconds = slopes->base_seconds;
-        c.kept = slopes->base_kept;
-        for (int i = 0; i < UNIFORM_LEVELS; i++) {
-            c.seconds += c.count[i] * slopes->seconds[i];
-            c.kept += c.count[i] * slopes->kept[i];
-        }
+        predict(&c, slopes);
         if (out) out[*n] = c;
         (*n)++;
         return;

@@ -183,12 +183,18 @@ Status session_send_micro(Session *s, const Exec *e, const ModelTensors *t, cons
     TRY(upload(e, t->spans, slots, b->spans, 2 * seqs));
     TRY(upload(e, t->seq_index, slots, b->seq_index, seqs));
     TRY(upload(e, t->first, slots, b->first, seqs));
+    if (t->read != NONE) {
+        TRY(upload(e, t->read, slots, b->read, seqs + masked));
+        TRY(upload(e, t->read_pos, slots, b->read_pos, seqs + masked));
+        TRY(upload(e, t->read_seq, slots, b->read_seq, seqs + masked));
+    }
     if (t->labels != NONE) TRY(upload(e, t->labels, slots, scored ? (const void *)b->score : b->label, labels));
     if (t->masked != NONE) TRY(upload(e, t->masked, slots, b->masked, masked));
     if (t->masked != NONE) TRY(upload(e, t->masked_labels, slots, b->masked_label, masked));
     s->ctl.n_tokens = b->n_tokens;
     s->ctl.n_seqs = b->n_seqs;
     s->ctl.n_masked = b->n_masked;
+    s->ctl.n_read = b->n_read;
     TRY(upload(e, t->ctl, slots, &s->ctl, sizeof s->ctl));
     session_send_grains(s, (Exec *)(uintptr_t)e, b->grains, b->n_grains);
     *rows = exec_rows(e, b->n_tokens, b->n_seqs, b->n_masked);

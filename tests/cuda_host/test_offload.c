@@ -3,7 +3,7 @@
 #include "asan.h"
 #include "cuda_host/which.h"
 
-enum { STEPS = 3, TRIES = 3, SEARCHED = TRAINING_STEPS, LAYERS = 4 };
+enum { STEPS = 3, TRIES = 3, SEARCHED = TRAINING_MOST_STEPS, LAYERS = 4 };
 
 static const char deep[] = "{\"vocab_size\": 300, \"hidden_size\": 16, \"num_hidden_layers\": 4, "
                            "\"num_attention_heads\": 2, \"intermediate_size\": 32, \"max_position_embeddings\": 64}";
@@ -136,6 +136,9 @@ static bool same_weights(const Training *a, const Training *b)
     return same;
 }
 
+/* One fills the capacity, so that memory that the plan uses again is written again. */
+static const int full[TRAINING_MICROS][TRAINING_SEQS] = {{40, 30, 40, 18}, {1}};
+
 /* Steps without wait w of instr i, until one goes wrong: its own loss shows it, or the next one's. */
 static bool runs_right(const Training *want, InstrId i, int w)
 {
@@ -143,6 +146,7 @@ static bool runs_right(const Training *want, InstrId i, int w)
     TrainingOptions o = {.backend = BACKEND,
                          .compute = F32,
                          .sizes = deep,
+                         .lengths = full,
                          .policy = "offload",
                          .change = watch_without_graphs,
                          .may_skip = true};
@@ -169,7 +173,7 @@ static void test_a_missing_wait_shows(void **state)
         print_message("skipped: on a GPU a missing wait may go unnoticed\n");
         skip();
     }
-    TrainingOptions o = {.backend = BACKEND, .compute = F32, .sizes = deep};
+    TrainingOptions o = {.backend = BACKEND, .compute = F32, .sizes = deep, .lengths = full};
     run(&want, &o, SEARCHED);
     o.policy = "offload";
     run(&plain, &o, SEARCHED);

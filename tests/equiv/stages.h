@@ -11,7 +11,7 @@
 #include "exec/exec.h"
 #include "train/planning.h"
 
-enum { LAYERS = 4, MOST_STAGES = 4, MOST_MICROS = 9, TOKENS = 64, SEQS = 4, MASKED = 16 };
+enum { LAYERS = 4, MOST_STAGES = 4, MOST_MICROS = 9, TOKENS = 64, SEQS = 4, MASKED = 16, READ = SEQS + MASKED };
 
 typedef struct {
     const char *backend, *policy;
@@ -46,7 +46,7 @@ static inline void fill_micro(MicroBatch *b, int number)
     for (int s = 0; s < SEQS; s++) {
         if (lengths[s] == 0) continue;
         int n = b->n_seqs++;
-        b->spans[2 * n] = b->first[n] = b->n_tokens;
+        b->spans[2 * n] = b->n_tokens;
         b->seq_index[n] = number * SEQS + s;
         b->label[n] = (number + s) % 2;
         for (int i = 0; i < lengths[s]; i++) {
@@ -56,8 +56,9 @@ static inline void fill_micro(MicroBatch *b, int number)
             b->types[row] = 2 * i > lengths[s];
             b->pos[row] = i;
             b->seq[row] = b->seq_index[n];
+            if (i == 0) b->first[n] = micro_read(b, row);
             if (i % 4 != 1) continue;
-            b->masked[b->n_masked] = row;
+            b->masked[b->n_masked] = micro_read(b, row);
             b->masked_label[b->n_masked++] = (int32_t)(seed >> 16) % 99;
         }
         b->spans[2 * n + 1] = b->n_tokens;
@@ -74,17 +75,20 @@ static inline Status send_micro(const Part *p, const Bench *w, const MicroBatch 
         TensorId t;
         const void *data;
         size_t count;
-    } inputs[] = {{t->ids, b->ids, TOKENS},       {t->types, b->types, TOKENS},
-                  {t->pos, b->pos, TOKENS},       {t->seq, b->seq, TOKENS},
-                  {t->spans, b->spans, 2 * SEQS}, {t->seq_index, b->seq_index, SEQS},
-                  {t->first, b->first, SEQS},     {t->labels, b->label, SEQS},
-                  {t->masked, b->masked, MASKED}, {t->masked_labels, b->masked_label, MASKED}};
+    } inputs[] = {{t->ids, b->ids, TOKENS},        {t->types, b->types, TOKENS},
+                  {t->pos, b->pos, TOKENS},        {t->seq, b->seq, TOKENS},
+                  {t->spans, b->spans, 2 * SEQS},  {t->seq_index, b->seq_index, SEQS},
+                  {t->first, b->first, SEQS},      {t->labels, b->label, SEQS},
+                  {t->masked, b->masked, MASKED},  {t->masked_labels, b->masked_label, MASKED},
+                  {t->read, b->read, READ},        {t->read_pos, b->read_pos, READ},
+                  {t->read_seq, b->read_seq, READ}};
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
         if (inputs[i].t != NONE)
             TRY(exec_upload_slot(e, inputs[i].t, slots, inputs[i].data, inputs[i].count * sizeof(int32_t)));
     ctl.n_tokens = b->n_tokens;
     ctl.n_seqs = b->n_seqs;
     ctl.n_masked = b->n_masked;
+    ctl.n_read = b->n_read;
     TRY(exec_upload_slot(e, t->ctl, slots, &ctl, sizeof ctl));
     *rows = exec_rows(e, b->n_tokens, b->n_seqs, b->n_masked);
     return OK;

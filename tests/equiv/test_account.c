@@ -60,7 +60,7 @@ static void fill_batch(MicroBatch *b, int shift)
     b->n_tokens = TOKENS;
     b->n_seqs = SEQS;
     for (int s = 0; s < SEQS; s++) {
-        b->spans[2 * s] = b->first[s] = s * LENGTH;
+        b->spans[2 * s] = s * LENGTH;
         b->spans[2 * s + 1] = (s + 1) * LENGTH;
         b->seq_index[s] = s;
         b->label[s] = s % 3;
@@ -69,6 +69,7 @@ static void fill_batch(MicroBatch *b, int shift)
             b->pos[s * LENGTH + i] = i;
             b->seq[s * LENGTH + i] = s;
         }
+        b->first[s] = micro_read(b, s * LENGTH);
     }
 }
 

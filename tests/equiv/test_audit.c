@@ -94,7 +94,10 @@ static ExecFlip random_flip(const Audited *a, int i)
     const Plan *p = &a->t.session.plan.train;
     const MicroBatch *b = &a->t.batch[i % TRAINING_MICROS];
     Place at = a->places[draw(i, 0) % (uint64_t)a->n];
-    RowCounts rows = {.count = {[ROWS_TOKENS] = b->n_tokens, [ROWS_SEQS] = b->n_seqs, [ROWS_MASKED] = b->n_masked}};
+    RowCounts rows = {.count = {[ROWS_TOKENS] = b->n_tokens,
+                                [ROWS_SEQS] = b->n_seqs,
+                                [ROWS_MASKED] = b->n_masked,
+                                [ROWS_READ] = b->n_read}};
     size_t bytes = plan_tensor_bytes(p, p->instrs[at.instr].out[at.out], &rows);
     return (ExecFlip){at.instr, at.out, draw(i, 1) % (8 * bytes)};
 }

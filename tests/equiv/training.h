@@ -10,7 +10,14 @@
 #include "train/saving.h"
 #include "train/session.h"
 
-enum { TRAINING_STEPS = 10, TRAINING_MICROS = 2, TRAINING_TOKENS = 128, TRAINING_SEQS = 8, TRAINING_LABELS = 3 };
+enum {
+    TRAINING_STEPS = 10,
+    TRAINING_MOST_STEPS = 16,
+    TRAINING_MICROS = 2,
+    TRAINING_TOKENS = 128,
+    TRAINING_SEQS = 8,
+    TRAINING_LABELS = 3
+};
 
 static const char training_head_16[] = "{\"vocab_size\": 300, \"hidden_size\": 32, \"num_hidden_layers\": 2, "
                                        "\"num_attention_heads\": 2, \"intermediate_size\": 64, "
@@ -46,7 +53,7 @@ typedef struct {
     Exchange exchange; /* with ranks */
     Kfac kfac;
     MicroBatch batch[TRAINING_MICROS];
-    double loss[TRAINING_STEPS]; /* of the steps so far */
+    double loss[TRAINING_MOST_STEPS]; /* of the steps so far */
 } Training;
 
 /* Sequences of these lengths, whose words and labels follow from `seed`. */
@@ -55,7 +62,7 @@ static inline void training_fill(MicroBatch *b, MicroCapacity capacity, const in
 {
     micro_batch_init(b, capacity);
     for (int s = 0; s < TRAINING_SEQS && lengths[s]; s++) {
-        b->spans[2 * s] = b->first[s] = b->n_tokens;
+        int first = b->spans[2 * s] = b->n_tokens;
         b->seq_index[s] = first_index + s;
         b->label[s] = (first_index + s) % labels;
         for (int i = 0; i < lengths[s]; i++) {
@@ -66,6 +73,7 @@ static inline void training_fill(MicroBatch *b, MicroCapacity capacity, const in
             b->pos[row] = i;
             b->seq[row] = first_index + s;
         }
+        b->first[s] = micro_read(b, first);
         b->spans[2 * s + 1] = b->n_tokens;
         b->n_seqs++;
     }

@@ -228,30 +228,53 @@ static inline void run_begin(GoldenRun *r, int n_seqs, int n_masked)
     assert_ok(exec_run(r->exec, r->plan.begin, &r->plan.capacity));
 }
 
+/* The rows that heads read, by sequences; `first` and `masked` as places among them. */
+static inline void run_upload_read(GoldenRun *r, const GoldenBatch *b)
+{
+    int32_t read[16 + 512], pos[16 + 512], seq[16 + 512], first[16] = {0}, masked[512];
+    int n = 0, m = 0;
+    for (int s = 0; s < b->n_seqs; s++) {
+        first[s] = n;
+        read[n++] = b->spans[2 * s];
+        for (; m < b->n_masked && b->masked[m] < b->spans[2 * s + 1]; m++) {
+            masked[m] = n;
+            read[n++] = b->masked[m];
+        }
+    }
+    assert_int_equal(n, b->n_seqs + b->n_masked);
+    for (int i = 0; i < n; i++) {
+        pos[i] = b->pos[read[i]];
+        seq[i] = b->seq[read[i]];
+    }
+    exec_upload(r->exec, r->t.read, read, (size_t)n * 4);
+    exec_upload(r->exec, r->t.read_pos, pos, (size_t)n * 4);
+    exec_upload(r->exec, r->t.read_seq, seq, (size_t)n * 4);
+    exec_upload(r->exec, r->t.first, first, sizeof first);
+    if (r->t.masked != NONE && b->n_masked) exec_upload(r->exec, r->t.masked, masked, (size_t)b->n_masked * 4);
+}
+
 static inline void run_upload_batch(GoldenRun *r, const GoldenBatch *b)
 {
     size_t tokens = (size_t)b->n_tokens * 4, seqs = (size_t)b->n_seqs * 4;
     r->ctl.n_tokens = b->n_tokens;
     r->ctl.n_seqs = b->n_seqs;
     r->ctl.n_masked = b->n_masked;
+    r->ctl.n_read = b->n_seqs + b->n_masked;
     exec_upload(r->exec, r->t.ids, b->ids, tokens);
     exec_upload(r->exec, r->t.types, b->types, tokens);
     exec_upload(r->exec, r->t.pos, b->pos, tokens);
     exec_upload(r->exec, r->t.seq, b->seq, tokens);
-    int32_t spans[32] = {0}, first[16] = {0};
+    int32_t spans[32] = {0};
     memcpy(spans, b->spans, 2 * seqs);
-    memcpy(first, b->first, seqs);
     exec_upload(r->exec, r->t.spans, spans, sizeof spans);
-    exec_upload(r->exec, r->t.first, first, sizeof first);
+    run_upload_read(r, b);
     exec_upload(r->exec, r->t.seq_index, b->seq_index, seqs);
     if (r->g->model.head.kind == HEAD_REGRESSION)
         exec_upload(r->exec, r->t.labels, b->scores, seqs);
     else
         exec_upload(r->exec, r->t.labels, b->labels, seqs);
-    if (r->t.masked != NONE && b->n_masked) {
-        exec_upload(r->exec, r->t.masked, b->masked, (size_t)b->n_masked * 4);
+    if (r->t.masked != NONE && b->n_masked)
         exec_upload(r->exec, r->t.masked_labels, b->masked_labels, (size_t)b->n_masked * 4);
-    }
     exec_upload(r->exec, r->t.ctl, &r->ctl, sizeof r->ctl);
 }
 

@@ -179,6 +179,7 @@ void case_init(OpCase *c, Op op, OpAttr attr, RowCounts rows)
     *case_ctl(c) = (Ctl){.n_tokens = (int32_t)rows.count[ROWS_TOKENS],
                          .n_seqs = (int32_t)rows.count[ROWS_SEQS],
                          .n_masked = (int32_t)rows.count[ROWS_MASKED],
+                         .n_read = (int32_t)rows.count[ROWS_READ],
                          .scale_seqs = 1,
                          .scale_masked = 1,
                          .bias1 = 1,

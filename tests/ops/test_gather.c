@@ -1,4 +1,4 @@
-/* GATHER and SCATTER: rows for sequences and for masked positions. */
+/* GATHER and SCATTER: rows for sequences, masked positions and all that heads read. */
 #include "ops/harness.h"
 
 typedef struct {
@@ -10,7 +10,7 @@ typedef struct {
 
 static const Shape shapes[] = {
     {ROWS_SEQS, 1, 1, 1, 36},      {ROWS_SEQS, 64, 4, 3, 36},       {ROWS_SEQS, 200, 64, 0, 20},
-    {ROWS_MASKED, 65, 63, 50, 36}, {ROWS_MASKED, 200, 64, 64, 128},
+    {ROWS_MASKED, 65, 63, 50, 36}, {ROWS_MASKED, 200, 64, 64, 128}, {ROWS_READ, 130, 70, 33, 36},
 };
 #define N_SHAPES (sizeof shapes / sizeof *shapes)
 
@@ -24,7 +24,9 @@ static void add_index(OpCase *c, const Shape *s)
         case_set_ints(c, "index", i, 1, &(int32_t){i < s->real ? row : -1000});
     }
     case_ctl(c)->n_tokens = (int32_t)s->tokens;
-    case_ctl(c)->n_seqs = case_ctl(c)->n_masked = s->real;
+    *(s->kind == ROWS_SEQS     ? &case_ctl(c)->n_seqs
+      : s->kind == ROWS_MASKED ? &case_ctl(c)->n_masked
+                               : &case_ctl(c)->n_read) = s->real;
 }
 
 static RowCounts rows_of_shape(const Shape *s)

@@ -93,7 +93,8 @@ static void test_packed_rows(void **state)
     assert_int_equal(b.n_seqs, 3);
     static const int32_t first[] = {0, 3, 5}, end[] = {3, 5, 10}; /* places 1, 2, 3 */
     for (int s = 0; s < 3; s++) {
-        assert_int_equal(b.first[s], first[s]);
+        assert_int_equal(b.first[s], s);
+        assert_int_equal(b.read[s], first[s]);
         assert_int_equal(b.spans[2 * s], first[s]);
         assert_int_equal(b.spans[2 * s + 1], end[s]);
         assert_int_equal(b.seq_index[s], 1 + s);
@@ -202,10 +203,15 @@ static void test_masked_rows(void **state)
     for (int round = 0; round < 2; round++) { /* the second fill replaces the first */
         micro_fill(&b, &e, index, order, 3, 0, 0);
         assert_int_equal(b.n_masked, 9);
+        assert_int_equal(b.n_read, 12);
+        for (int i = 0; i < b.n_read; i++) assert_true(i == 0 || b.read_seq[i] >= b.read_seq[i - 1]);
         for (int s = 0; s < 3; s++)
             for (int k = 0; k < 3; k++) {
-                int32_t row = b.masked[3 * s + k], length = (int32_t)lengths[index[s]];
-                assert_int_equal(row - b.first[s], k == 0 ? 0 : k == 1 ? length / 2 : length - 1);
+                int32_t place = b.masked[3 * s + k], length = (int32_t)lengths[index[s]];
+                int32_t expected = k == 0 ? 0 : k == 1 ? length / 2 : length - 1;
+                assert_int_equal(b.read[place] - b.read[b.first[s]], expected);
+                assert_int_equal(b.read_pos[place], expected);
+                assert_int_equal(b.read_seq[place], order[s]);
                 assert_int_equal(b.masked_label[3 * s + k], 1000 * index[s] + k);
             }
         for (int i = 9; i < 12; i++) assert_int_equal(b.masked_label[i], -1);
