@@ -189,7 +189,6 @@ bool attention_bwd_leaves_sums(const OpCall *call); /* the kernel leaves Attenti
    CAIRN_CUDA_NATIVE_ATTENTION asks for it and types and shapes allow it. */
 bool attention_is_native(const OpCall *call);
 bool attention_bwd_is_native(const OpCall *call);
-bool attention_native_leaves_sums(void);
 Status attention_native(const OpCall *call, const RowCounts *rows); /* of both */
 Status attention_wgmma(const OpCall *call, const RowCounts *rows);
 Status attention_bwd_wgmma(const OpCall *call, const RowCounts *rows);

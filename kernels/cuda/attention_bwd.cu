@@ -221,7 +221,7 @@ size_t attention_bwd_own_scratch(const OpCall *call, const RowCounts *rows)
 bool attention_bwd_leaves_sums(const OpCall *call)
 {
     if (!operand_present(OUT(call, ATTENTION_BWD, db)) || attention_by_cudnn(call)) return false;
-    return attention_bwd_is_native(call) ? attention_native_leaves_sums() : attention_bwd_is_whole(call);
+    return attention_bwd_is_native(call) || attention_bwd_is_whole(call);
 }
 
 size_t cuda_attention_bwd_scratch(const OpCall *call, const RowCounts *rows)

@@ -8,6 +8,7 @@
    are the next products' operands there: dv += Pᵀ·do, dk += dSᵀ·q. dSᵀ goes to shared memory too, from where it comes
    turned as the operand of dq of two stages, 128 queries. All sums stay in tensor memory, dq from pass to pass. So a
    block has all 512 columns, or, where the sequence has one pass, 256, and then shares the multiprocessor. */
+#include "kernels/cuda/attention_sums.cuh"
 #include "kernels/cuda/attention_tcgen.cuh"
 
 #define THREADS (2 * TCGEN_ROWS)
@@ -17,7 +18,8 @@
 #define LONGEST 512 /* sequence: attention_native.cu */
 
 /* Shared memory, in elements from a place of wgmma_align on: k, v, dSᵀ of two stages, two stages of q and do; then
-   log-sum-exp in base 2 and do·o of the queries. */
+   log-sum-exp in base 2 and do·o of the queries; and of each thread the sums of dk and dv for db, from pass to pass,
+   which would take registers from the loop over the queries. */
 #define V_AT      (KEYS * D)
 #define DS_AT     (2 * KEYS * D)
 #define STAGES_AT (DS_AT + 2 * KEYS * STAGE)
@@ -71,14 +73,16 @@ __device__ static inline KeyDraws draw_key(const AttentionDropout<T> &dropout, i
 template <typename T> __device__ static inline void attention_keys(const Attention<T> &a)
 {
     typedef AttentionTile<T, D> Tile; /* dSᵀ's too: a row per key, a column per query of a stage */
+    typedef AttentionSums<T, D, THREADS> Sums;
     static_assert(Tile::step == STAGE && sizeof(T) == 2, "tcgen05's tiles");
     CUDA_SHARED_DYNAMIC(T, shared);
     CUDA_SHARED(uint64_t, barrier, [1]);
     CUDA_SHARED(uint32_t, tensor, [1]);
     T *k_tile = wgmma_align(shared), *v_tile = k_tile + V_AT, *ds_tile = k_tile + DS_AT, *stages = k_tile + STAGES_AT;
     float2 *stats = reinterpret_cast<float2 *>(k_tile + STATS_AT);
+    float4 *kept = reinterpret_cast<float4 *>(stats + LONGEST) + threadIdx.x;
     AttentionPlace p;
-    if (!Tile::template begin_whole<THREADS>(a, &p)) return;
+    if (!Tile::template begin_whole<THREADS>(a, &p)) return Sums::leave_none(a);
 
     int thread = static_cast<int>(threadIdx.x), lane = thread % CUDA_WARP, warp = attention_warp();
     int own_row = CUDA_WARP * (warp % 4), part = 32 * (warp / 4); /* the warp's keys of a pass, queries of a stage */
@@ -100,6 +104,14 @@ template <typename T> __device__ static inline void attention_keys(const Attenti
     uint64_t keys = tcgen_tile(k_tile), values = tcgen_tile(v_tile);
     uint64_t scores = tcgen_tiles(ds_tile, KEYS * STAGE * sizeof(T));
     uint32_t x_at = 0, dq_at = 0, own = 0; /* in tensor memory */
+    /* Stores the warp's rows from `row` on, and adds those that there are in tiles of 16. */
+    auto store = [&](T *tile, uint32_t sums, float factor, T *to, int row, auto add) {
+        if (row >= p.length) return;
+        tile += own_row * D;
+        attention_store_sums<T, D, 32>(tile, sums, factor, to + row * width, width, p.length - row, a, part);
+        if (a.sums) add(tile);
+        if (a.sums && row + 16 < p.length) add(tile + 16 * D);
+    };
     CUDA_ROLL
     for (int pass = 0; pass < p.length; pass += KEYS) {
         int first = pass + own_row, n_keys = min(p.length - pass, KEYS); /* first: of the warp's keys */
@@ -194,16 +206,19 @@ template <typename T> __device__ static inline void attention_keys(const Attenti
         }
         tcgen_wait(barrier, 1);
         tcgen_after_sync();
-        auto store = [&](T *tile, uint32_t sums, float factor, T *to, int row) {
-            if (row < p.length)
-                attention_store_sums<T, D, 32>(tile + own_row * D, sums, factor, to + row * width, width,
-                                               p.length - row, a, part);
-        };
-        store(k_tile, own + DK_AT, a.scale, dk, first);
-        store(v_tile, own + DV_AT, a.keep_scale, dv, first);
-        if (pass + KEYS >= p.length) CUDA_ROLL
-        for (int row = own_row, j = 0; row < p.length; row += 2 * STAGE, j += D)
-            store(ds_tile, own + (dq_at - x_at) + static_cast<uint32_t>(j), a.scale, dq, row);
+        Sums sums;
+        store(k_tile, own + DK_AT, a.scale, dk, first, [&](const T *rows) { sums.template add_k<32>(rows, part); });
+        store(v_tile, own + DV_AT, a.keep_scale, dv, first, [&](const T *rows) { sums.template add_v<32>(rows, part); });
+        sums.keep(kept, pass > 0);
+    }
+    Sums sums;
+    CUDA_ROLL
+    for (int row = own_row, j = 0; row < p.length; row += 2 * STAGE, j += D)
+        store(ds_tile, own + (dq_at - x_at) + static_cast<uint32_t>(j), a.scale, dq, row,
+              [&](const T *rows) { sums.template add_q<32>(rows, part); });
+    if (a.sums) {
+        sums.keep(kept, true);
+        sums.leave(a, reinterpret_cast<float *>(stages));
     }
     __syncthreads(); /* tensor memory is no longer read */
     tcgen_after_sync();
@@ -224,7 +239,7 @@ template <typename T> __global__ void __launch_bounds__(THREADS, 2) attention_bw
 template <typename T> static Status launch(const OpCall *call, const RowCounts *rows)
 {
     Attention<T> a = attention_bwd_of<T>(call, rows);
-    size_t shared = WGMMA_ALIGN + STATS_AT * sizeof(T) + LONGEST * sizeof(float2);
+    size_t shared = WGMMA_ALIGN + STATS_AT * sizeof(T) + LONGEST * sizeof(float2) + THREADS * sizeof(float4);
     return CUDA_LAUNCH((attention_bwd_tcgen_kernel<T>), attention_sequences_grid(a), THREADS, shared, a);
 }
 

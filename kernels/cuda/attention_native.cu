@@ -15,12 +15,11 @@ struct Native {
     bool is_built;
     Status (*forward)(const OpCall *call, const RowCounts *rows);
     Status (*backward)(const OpCall *call, const RowCounts *rows);
-    bool leaves_sums; /* the backward: attention_bwd_leaves_sums */
 };
 
 const Native natives[] = {
-    {9, "by wgmma", "90a", wgmma_is_built, attention_wgmma, attention_bwd_wgmma, true},
-    {10, "by tcgen05", "100a", tcgen_is_built, attention_tcgen, attention_bwd_tcgen, false},
+    {9, "by wgmma", "90a", wgmma_is_built, attention_wgmma, attention_bwd_wgmma},
+    {10, "by tcgen05", "100a", tcgen_is_built, attention_tcgen, attention_bwd_tcgen},
 };
 const Native *chosen;
 } // namespace
@@ -63,8 +62,6 @@ bool attention_bwd_is_native(const OpCall *call)
     int longest = call->attr.attention.longest;
     return attention_is_native(call) && longest >= 1 && longest <= LONGEST && !attention_in_two_passes();
 }
-
-bool attention_native_leaves_sums(void) { return chosen->leaves_sums; }
 
 Status attention_native(const OpCall *call, const RowCounts *rows)
 {

@@ -115,7 +115,7 @@ static int kernels_of(const GpuRates *gpu, const OpCall *call, const RowCounts *
     case OP_ATTENTION_BWD: /* dq; dk and dv; db's parts, unless one kernel leaves them, and their sum */
         whole = gpu->attention_is_whole(call);
         if (!operand_present(OUT(call, ATTENTION_BWD, db))) return whole ? 1 : 2;
-        return !whole ? 4 : gpu->whole_leaves_sums ? 2 : 3;
+        return whole ? 2 : 4;
     case OP_ADDNORM_BWD: /* the rows, the sum of the parts of γ, β and db */
     case OP_LAMB:
     case OP_GRAD_NORM:
@@ -160,8 +160,7 @@ static GpuRates gpu_rates(const DeviceSpec *d)
                       .f32_flops = ASSUMED(F32_SHARE) * d->f32_peak,
                       .sweep_seconds = ASSUMED(SWEEP_SECONDS),
                       .kernels = kernels_of,
-                      .attention_is_whole = attention_is_whole,
-                      .whole_leaves_sums = attention_native(d, 1, 0) > 0}; /* not yet by tcgen05 */
+                      .attention_is_whole = attention_is_whole};
 }
 
 void device_rates(const DeviceSpec *d, Dtype compute, CostRates *rates)

@@ -115,7 +115,7 @@ double plan_call_cost(const OpCall *call, const RowCounts *rows, double seq_len,
     double overhead = rates->overhead * (rates->gpu ? rates->gpu->kernels(rates->gpu, call, rows) : 1);
     if (call->op == OP_CURVATURE) overhead /= (double)call->attr.curvature.interval;
     double products = product_seconds(call, rows, cost, seq_len, rates);
-    if (is_whole_attention(call, rates) && rates->gpu->whole_leaves_sums) cost->pass_bytes = 0;
+    if (is_whole_attention(call, rates)) cost->pass_bytes = 0;
     double traffic = cost->bytes / memory_rate(call->op, rates), passes = cost->pass_bytes / rates->bytes;
     double hidden = products > traffic ? products : traffic;
     *bound = products > traffic && products > passes ? BOUND_PRODUCTS : BOUND_TRAFFIC;

@@ -282,8 +282,7 @@ struct GpuRates {
     double sort_seconds;      /* EMBED_BWD's sort, a chain of dependent rounds */
     double f32_flops;         /* of products in fp32 */
     double sweep_seconds;     /* INVERT's pivots, a chain of dependent rounds: of each row */
-    bool (*attention_is_whole)(const OpCall *call); /* a backward in one kernel */
-    bool whole_leaves_sums;                         /* that kernel makes the sums for db, too */
+    bool (*attention_is_whole)(const OpCall *call); /* a backward in one kernel, which makes the sums for db */
     /* launched for a call; each takes `overhead` */
     int (*kernels)(const GpuRates *gpu, const OpCall *call, const RowCounts *rows);
 };
