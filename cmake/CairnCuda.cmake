@@ -27,7 +27,7 @@ function(cairn_find_cuda found why)
 
   if(NOT CAIRN_CUDA_ARCHITECTURES)
     execute_process(COMMAND ${CAIRN_NVCC} --list-gpu-arch OUTPUT_VARIABLE known ERROR_VARIABLE known)
-    foreach(architecture 80 90a 100a 90-virtual)
+    foreach(architecture 80 90a 100a 80-virtual) # no kernel has other code for 90: its PTX would be compiled for nothing
       string(REGEX MATCH "^[0-9]+" number ${architecture})
       if(known MATCHES "compute_${number}[^0-9]")
         list(APPEND architectures ${architecture})
@@ -92,7 +92,7 @@ function(cairn_cuda_flags flags)
   endif()
   foreach(architecture ${CAIRN_CUDA_ARCHITECTURES})
     if(NOT architecture MATCHES "^([0-9]+[af]?)(-virtual)?$")
-      message(FATAL_ERROR "CAIRN_CUDA_ARCHITECTURES has '${architecture}'; expected 80, 90a, 90-virtual or the like")
+      message(FATAL_ERROR "CAIRN_CUDA_ARCHITECTURES has '${architecture}'; expected 80, 90a, 80-virtual or the like")
     endif()
     set(code sm_${CMAKE_MATCH_1})
     if(CMAKE_MATCH_2)
@@ -128,13 +128,20 @@ endfunction()
 function(cairn_cuda_backend)
   cairn_cuda_sources(sources ${CAIRN_CUBLASLT_INCLUDE})
   file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/cuda)
-  cairn_cuda_flags(flags)
+  cairn_cuda_flags(device_flags)
+  set(host_flags ${device_flags} -x c++ -include cuda_runtime.h)
+  list(FILTER host_flags EXCLUDE REGEX "^(-gencode|arch=.*)$")
   foreach(source ${sources})
     get_filename_component(name ${source} NAME_WE)
     set(made ${CMAKE_CURRENT_BINARY_DIR}/cuda/${name})
+    file(STRINGS ${source} device_headers REGEX "^#include .*\\.cuh\"" LIMIT_COUNT 1)
+    set(flags ${host_flags}) # without device code the source is C++, compiled once and not for each architecture
+    if(device_headers)
+      set(flags ${device_flags} -Xptxas -v)
+    endif()
     add_custom_command(OUTPUT ${made}.o BYPRODUCTS ${made}.ptxas
       COMMAND sh ${CMAKE_SOURCE_DIR}/cmake/logged.sh ${made}.ptxas
-              ${CAIRN_NVCC} ${flags} -Xptxas -v -MD -MF ${made}.d -MT ${made}.o -c ${source} -o ${made}.o
+              ${CAIRN_NVCC} ${flags} -MD -MF ${made}.d -MT ${made}.o -c ${source} -o ${made}.o
       DEPENDS ${source} ${CMAKE_SOURCE_DIR}/cmake/logged.sh DEPFILE ${made}.d
       COMMENT "Building CUDA object ${name}.o" VERBATIM)
     set_source_files_properties(${made}.o PROPERTIES GENERATED ON EXTERNAL_OBJECT ON)
