@@ -208,7 +208,8 @@ template <typename T> __device__ static inline void attention_keys(const Attenti
         tcgen_after_sync();
         Sums sums;
         store(k_tile, own + DK_AT, a.scale, dk, first, [&](const T *rows) { sums.template add_k<32>(rows, part); });
-        store(v_tile, own + DV_AT, a.keep_scale, dv, first, [&](const T *rows) { sums.template add_v<32>(rows, part); });
+        store(v_tile, own + DV_AT, a.keep_scale, dv, first,
+              [&](const T *rows) { sums.template add_v<32>(rows, part); });
         sums.keep(kept, pass > 0);
     }
     Sums sums;
