@@ -354,17 +354,13 @@ static void test_gpu_rates(void **state)
     *OUT(&gelu, GELU_BWD, db) = (Operand){.dtype = F32, .rows = rows_fixed(1), .cols = 1024};
     assert_int_equal(rates.gpu->kernels(rates.gpu, &gelu, &one), 2);
 
-    /* attention's db: of one kernel a launch more, and no pass over dqkv; of two, or by tcgen05, the pass, and two
-       launches more */
+    /* attention's db: of one kernel a launch more, and no pass over dqkv; of two the pass, and two launches more */
     static const struct {
         const char *device, *native;
         int longest;
         bool pass;
-    } ways[] = {{"h200", "0", 512, false},
-                {"h200", "0", 0, true},
-                {"h200", "1", 512, false},
-                {"b200", "0", 512, false},
-                {"b200", "1", 512, true}};
+    } ways[] = {{"h200", "0", 512, false}, {"h200", "0", 0, true},    {"h200", "1", 512, false},
+                {"b200", "0", 512, false}, {"b200", "1", 512, false}, {"b200", "1", 0, true}};
     attention.op = OP_ATTENTION_BWD;
     *OUT(&attention, ATTENTION_BWD, dqkv) = *IN(&attention, ATTENTION_BWD, qkv);
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
