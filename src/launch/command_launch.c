@@ -67,17 +67,19 @@ void launch_take_signals(Launch *l)
 /* ---- watching ---- */
 
 /* Asks the agents of hosts whose ranks are all silent whether they reach the launcher's port. A host that does not is
-   cut off from the others, though not from the launcher; then its ranks will notice that. */
+   cut off from the others, though not from the launcher; then its ranks will notice that. Where the ranks meet
+   elsewhere, a firewall may always have closed the port: no agent is asked, and only several ranks raise the doubt. */
 static void doubt_hosts(Launch *l)
 {
     Fleet *f = &l->fleet;
+    bool tried = fleet_is_local(f) || strcmp(l->rendezvous, l->served) == 0; /* at the start each agent reached it */
     for (Remote *host = f->remotes; host < f->remotes + f->n_remotes; host++) {
         int silent = 0;
         for (int i = 0; i < host->n_ranks; i++) silent += f->ranks[host->first_rank + i].frozen;
-        if (host->lost || host->doubted || silent == 0 || silent < host->n_ranks) continue;
+        if (host->lost || host->doubted || silent < (tried ? 1 : 2) || silent < host->n_ranks) continue;
         host->doubted = true;
         host->reached = -1;
-        fleet_send(f, host, "reach %s %d", l->address, l->port);
+        if (tried) fleet_send(f, host, "reach %s %d", l->address, l->port);
     }
 }
 

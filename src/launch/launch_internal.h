@@ -25,7 +25,7 @@ typedef struct {
     int cores, gpus, first_rank, n_ranks;
     char client[64], hostname[256], complaint[512];
     int reached;  /* the address of the last "reach": 1 yes, 0 no, −1 no answer yet */
-    bool doubted; /* all its ranks are silent, and it was asked whether it reaches the launcher's port */
+    bool doubted; /* all its ranks are silent: it may be cut off from the other hosts */
 } Remote;
 
 typedef struct {
