@@ -86,7 +86,7 @@ typedef struct Backend {
 /* A module exports `const uint64_t cairn_module_abi = BACKEND_ABI`: one that was built with other tables is refused. */
 #define BACKEND_ABI                                                                                                    \
     ((uint64_t)sizeof(Backend) << 40 | (uint64_t)sizeof(Device) << 28 | (uint64_t)sizeof(OpCall) << 12 |               \
-     (uint64_t)N_OPS)
+     (uint64_t)N_ROW_KINDS << 8 | (uint64_t)N_OPS)
 extern const uint64_t cairn_module_abi;
 
 /* "ref", "cpu", "cuda", or "auto": the first of cuda, cpu, ref that opens, with a warning for ref alone. The status
