@@ -1,11 +1,11 @@
 /* The ops of a plan, one paragraph each: formula, operands with their shapes, outputs that may share memory, and
    source. Code in kernels/ref/ is the exact meaning.
 
-   Letters: T tokens of a micro-batch, S sequences, M masked positions, R any of them; H hidden, F feed-forward, A
-   heads, V padded vocabulary, C classes, P elements of the flat parameter space. "c" is the compute type (F32, BF16 or
-   F16). Parameters, their gradients and statistics are F32, indices I32; `ctl`, `stats`, `scaling` and `segments` are
-   the structs of op.h. Every op writes all rows of the micro-batch's bucket; rows beyond the real ones are finite and
-   their gradients exactly 0 (docs/contracts.md 2).
+   Letters: T tokens of a micro-batch, S sequences, M masked positions, N read rows, R any of them; H hidden, F
+   feed-forward, A heads, V padded vocabulary, C classes, P elements of the flat parameter space. "c" is the compute
+   type (F32, BF16 or F16). Parameters, their gradients and statistics are F32, indices I32; `ctl`, `stats`, `scaling`
+   and `segments` are the structs of op.h. Every op writes all rows of the micro-batch's bucket; rows beyond the real
+   ones are finite and their gradients exactly 0 (docs/contracts.md 2).
 
    <OP>_OPERANDS(IN, OUT, op) lists inputs, then outputs, as IN(op, name) or IN(op, name, marks). Marks, combined by
    "+": OPTIONAL, may be absent; ADDED, is accumulated into; BEGUN, is accumulated into, but counts as 0 before a call
@@ -130,7 +130,7 @@
 /* AFFINE: y = γ·xhat + β, the same bits as ADDNORM's y in form XHAT. xhat, y (R, H) c; gamma, beta (H). */
 #define AFFINE_OPERANDS(IN, OUT, op) IN(op, xhat) IN(op, gamma) IN(op, beta) OUT(op, y)
 
-/* GATHER: y[i] = x[index[i]]; rows beyond the real count are 0. x (T, H) c, index (S or M), y (S or M, H) c. */
+/* GATHER: y[i] = x[index[i]]; rows beyond the real count are 0. x (T or N, H) c, index (S, M or N), y (its rows, H) c. */
 #define GATHER_OPERANDS(IN, OUT, op) IN(op, x) IN(op, index) IN(op, ctl, CTL) OUT(op, y)
 
 /* SCATTER: dx[index[i]] += dy[i]; without `add` the other rows are 0. Shapes as in GATHER, add as dx. dx must lie in

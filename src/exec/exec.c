@@ -28,7 +28,7 @@ static Status bind_instr(Exec *e, InstrId i)
     if (!e->ops[i]->run)
         return fail(E_FAIL, "the backend '%s' has no op '%s', which instr %d needs", backend->name,
                     op_info(instr->op)->name, i);
-    bool read = call->in[0].rows.kind == ROWS_READ;
+    bool read = e->read_buckets && call->in[0].rows.kind == ROWS_READ;
     return e->ops[i]->prepare(call, read ? e->read_buckets : e->buckets, read ? e->n_read_buckets : e->n_buckets);
 }
 
@@ -73,12 +73,21 @@ static RowCounts *make_buckets(const Exec *e, RowKind kind, int *n_buckets)
     return buckets;
 }
 
-/* Masked rows grow in proportion to tokens; sequences are always the capacity. */
+static bool computes_read_rows(const Plan *p)
+{
+    for (InstrId i = 0; i < p->n_instrs; i++)
+        if (p->instrs[i].op == OP_LINEAR && p->tensors[p->instrs[i].in[LINEAR_IN_x]].rows.kind == ROWS_READ)
+            return true;
+    return false;
+}
+
+/* Masked rows grow in proportion to tokens; sequences are always the capacity, and so are read rows where they are
+   gathered only, so that graphs do not depend on them. */
 static void make_all_buckets(Exec *e)
 {
     int64_t tokens = e->plan->capacity.count[ROWS_TOKENS], masked = e->plan->capacity.count[ROWS_MASKED];
     e->buckets = make_buckets(e, ROWS_TOKENS, &e->n_buckets);
-    e->read_buckets = make_buckets(e, ROWS_READ, &e->n_read_buckets);
+    if (computes_read_rows(e->plan)) e->read_buckets = make_buckets(e, ROWS_READ, &e->n_read_buckets);
     for (int b = 0; b < e->n_buckets; b++)
         e->buckets[b].count[ROWS_MASKED] = (e->buckets[b].count[ROWS_TOKENS] * masked + tokens - 1) / tokens;
 }
@@ -162,7 +171,8 @@ RowCounts exec_rows(const Exec *e, int64_t n_tokens, int64_t n_seqs, int64_t n_m
     for (int b = 0; b < e->n_buckets; b++) {
         RowCounts rows = e->buckets[b];
         if (rows.count[ROWS_TOKENS] < n_tokens || rows.count[ROWS_MASKED] < n_masked) continue;
-        rows.count[ROWS_READ] = e->memory->backend->bucket(n_seqs + n_masked, rows.count[ROWS_READ]);
+        if (e->read_buckets)
+            rows.count[ROWS_READ] = e->memory->backend->bucket(n_seqs + n_masked, rows.count[ROWS_READ]);
         return rows;
     }
     CHECK(0, "%lld tokens and %lld masked positions do not fit the plan's %lld and %lld", (long long)n_tokens,

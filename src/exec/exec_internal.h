@@ -38,7 +38,8 @@ struct Exec {
     const OpImpl **ops;   /* (n_instrs) */
     RowCounts *buckets;   /* (n_buckets), ascending by tokens, with as many read rows as there can be */
     int n_buckets;
-    RowCounts *read_buckets; /* (n_read_buckets), ascending by read rows; the other counts are the capacity's */
+    RowCounts *read_buckets; /* (n_read_buckets), ascending by read rows, the other counts as in the capacity; NULL:
+                                the plan computes none */
     int n_read_buckets;
     int32_t *events;  /* (n_instrs): the event of an instr that another waits for, or NONE; NULL: the plan has one lane,
                          or the backend */

@@ -51,6 +51,7 @@ typedef struct {
     float loss_scale;          /* of fp16; 0: 1024 */
     const uint8_t *forms;      /* NULL: what the weights ask for */
     int cap_tokens;            /* 0: 256 */
+    const Kfac *kfac;          /* NULL: none */
     void (*change)(Backend *); /* may be NULL: changes the backend after it was opened */
     void (*rewrite)(Plan *);   /* may be NULL: changes the plan before it is bound to memory */
 } RunOptions;
@@ -196,6 +197,7 @@ static inline void run_open(GoldenRun *r, Golden *g, const RunOptions *o)
                                                                      g->model.head.kind == HEAD_PRETRAINING ? 64 : 0}),
                            .levels = o->levels,
                            .norm_forms = o->forms ? o->forms : forms,
+                           .kfac = o->kfac,
                            .optimizer = o->optimizer};
     assert_ok(plan_make(&request, &r->plan, &r->t, r->segments));
     if (o->rewrite) o->rewrite(&r->plan);
