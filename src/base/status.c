@@ -38,6 +38,7 @@ static void set_message(char text[MESSAGE_BYTES], int length)
    memory is E_MEMORY, whatever call it was. */
 Status status_fail(Status status, const char *format, ...)
 {
+    CHECK(status != OK, "a failure with the status OK: %s", format);
     char text[MESSAGE_BYTES];
     bool no_memory = status == E_IO && errno == ENOMEM && strstr(format, "%m");
     va_list args;

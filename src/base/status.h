@@ -26,7 +26,14 @@ typedef enum {
         N_STATUSES
 } Status;
 
-#define fail(...) status_fail(__VA_ARGS__)
+#define fail(...) status_not_ok(status_fail(__VA_ARGS__))
+
+/* status_fail() never returns OK. Compilers do not see that, and would warn of results that are unset only after OK. */
+static inline Status status_not_ok(Status status)
+{
+    if (status == OK) __builtin_unreachable();
+    return status;
+}
 
 #define TRY(call)                                                                                                      \
     do {                                                                                                               \
@@ -47,7 +54,8 @@ typedef enum {
         if (!(cond)) status_abort(__FILE__, __LINE__, #cond, __VA_ARGS__);                                             \
     } while (0)
 
-/* Records this thread's message and returns `status`. The arguments may contain status_message(); %m works. */
+/* Records this thread's message and returns `status`, which must not be OK. The arguments may contain status_message();
+   %m works. */
 Status status_fail(Status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Puts "context: " before this thread's message and returns `status`: `return status_context(s, "row %d", i);`. OK
    returns OK and changes nothing. */

@@ -126,6 +126,12 @@ static int checks(void *arg)
     return 0;
 }
 
+static int fails(void *arg)
+{
+    volatile Status status = *(Status *)arg;
+    return fail(status, "no reason") == status ? 0 : 1;
+}
+
 static void test_check_aborts(void **state)
 {
     (void)state;
@@ -137,6 +143,13 @@ static void test_check_aborts(void **state)
     assert_true(WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGABRT);
     assert_non_null(strstr(errors.data, "test_base_status.c:"));
     assert_non_null(strstr(errors.data, "not (rows > 3): rows is 2\n"));
+    Status status = E_BUSY;
+    wait_status = testing_child(fails, &status, &errors);
+    assert_true(WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0);
+    status = OK;
+    wait_status = testing_child(fails, &status, &errors);
+    assert_true(WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGABRT);
+    assert_non_null(strstr(errors.data, "a failure with the status OK: no reason\n"));
     buf_free(&errors);
 }
 
