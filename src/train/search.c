@@ -256,7 +256,7 @@ Status search_levels(const SearchProblem *s, SearchResult *r)
     enumerate((Candidate){0}, 0, layers, grain, &slopes, all, &n);
     TRY_DONE(first_fitting(s, all, n, slopes.other_bytes, layers, r, &found));
     size_t smallest = slopes.smallest_peak;
-    if (!found || memchr(r->levels, LEVEL_OFFLOAD, (size_t)layers)) {
+    if (!found || r->levels[0] == LEVEL_OFFLOAD) { /* spread() begins with the heaviest level */
         TRY_DONE(try_blocks(s, layers, &blocks, &smallest, &fits));
         blocks.layouts += r->layouts;
         if (fits && (!found || blocks.step_s < r->step_s)) {
