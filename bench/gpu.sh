@@ -167,7 +167,7 @@ build_here() {
     say "building in $build for $arch (its log: build.log)"
     make_targets() { cmake --build "$build" --parallel "$(nproc)" "$@" >>"$log" 2>&1; }
     if ! cmake -S "$cairn_root" -B "$build" "${generator[@]}" -DWITH_CUDA="$([ -n "$dry" ] && echo OFF || echo ON)" \
-        -DCAIRN_CUDA_ARCHITECTURES="$arch" -DCAIRN_WERROR=OFF >"$log" 2>&1 ||
+        -DCAIRN_CUDA_ARCHITECTURES="$arch" >"$log" 2>&1 ||
         ! make_targets --target cairn bench_step "backend_$backend"; then
         tail -n 40 "$log" >&2
         die 1 "building failed"

@@ -10,7 +10,7 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
 endif()
 set(CMAKE_C_FLAGS_RELEASE "-O2 -g1")
 
-option(CAIRN_WERROR "Warnings are errors" ON)
+option(CAIRN_WERROR "Warnings are errors; for developers" OFF)
 option(CAIRN_ASAN "AddressSanitizer and UndefinedBehaviorSanitizer" OFF)
 option(CAIRN_COVERAGE "Count executed lines and branches" OFF)
 option(CAIRN_FUZZ "Build the libFuzzer targets (clang)" OFF)

@@ -152,12 +152,14 @@ show_build() {
     [ ! -t 2 ] || printf '\r\033[K' >&2
 }
 
+cmake_flags=() # for all builds of a script
+
 configure_and_build() { # configure_and_build PRESET FOLDER LOG [CMAKE_FLAG]... -- [TARGET_FLAG]...
-    local preset=$1 folder=$2 log=$3 generator=()
+    local preset=$1 folder=$2 log=$3 flags=()
     shift 3
-    while [ "$1" != -- ]; do generator+=("$1") && shift; done
+    while [ "$1" != -- ]; do flags+=("$1") && shift; done
     shift
-    (cd -- "$cairn_root" && cmake --preset "$preset" "${generator[@]}") >"$log" 2>&1 || return
+    (cd -- "$cairn_root" && cmake --preset "$preset" "${flags[@]}") >"$log" 2>&1 || return
     cmake --build "$folder" --parallel "$(nproc)" "$@" 2>&1 | show_build "$log"
     return "${PIPESTATUS[0]}"
 }
@@ -165,14 +167,14 @@ configure_and_build() { # configure_and_build PRESET FOLDER LOG [CMAKE_FLAG]... 
 # build_preset PRESET FOLDER [TARGET...]: configures and builds; its output is shown only when it fails. A signal ends
 # the build, all its processes and the script.
 build_preset() {
-    local preset=$1 folder=$cairn_root/$2 generator=() targets=() log code=0
+    local preset=$1 folder=$cairn_root/$2 flags=("${cmake_flags[@]}") targets=() log code=0
     shift 2
     [ $# -eq 0 ] || targets=(--target "$@")
-    [ -f "$folder/CMakeCache.txt" ] || generator=(-G Ninja)
+    [ -f "$folder/CMakeCache.txt" ] || flags+=(-G Ninja)
     mkdir -p "$folder"
     log=$folder/build.log
     say "building $preset in $folder (its log: build.log)"
-    run_alone configure_and_build "$preset" "$folder" "$log" "${generator[@]}" -- "${targets[@]}" || code=$?
+    run_alone configure_and_build "$preset" "$folder" "$log" "${flags[@]}" -- "${targets[@]}" || code=$?
     end_if_stopped "during the build"
     if [ "$code" -ne 0 ]; then
         tail -n 60 "$log" >&2

@@ -17,6 +17,7 @@ The next stage runs even if one fails. The output ends with the reasons of skipp
            given, or all three
   FUZZ_SECONDS  seconds for each fuzz target (default 4, deep 60)
   TEST_JOBS     parallel tests (default: processors + 2, because many tests wait)
+  CAIRN_WERROR  ON: a compiler's warning fails the build (default: ON where CI is set, else as build/ is configured)
 Exit codes: 0 all passed, 1 something failed, 2 usage or a package to install by hand, 75 stopped by a signal.
 END
 }
@@ -32,6 +33,9 @@ for argument in "$@"; do
 done
 [ ${#stages[@]} -gt 0 ] || stages=(release asan fuzz)
 jobs=${TEST_JOBS:-$(($(nproc) + 2))}
+werror=${CAIRN_WERROR:-${CI:+ON}}
+[ -z "$werror" ] || cmake_flags=(-DCAIRN_WERROR="$werror")
+unset CAIRN_WERROR # the program takes it for a misspelt option
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive} # several tests share a core, and threads that spin keep others from it
 
 # shellcheck disable=SC2317 # by run_stage

@@ -44,7 +44,7 @@ class Cairn(CMakePackage, CudaPackage):
             "WITH_GLOO": "+gloo",
         }
         args = [self.define(name, self.spec.satisfies(variant)) for name, variant in switches.items()]
-        return args + [self.define("BUILD_TESTING", self.run_tests), self.define("CAIRN_WERROR", False)]
+        return args + [self.define("BUILD_TESTING", self.run_tests)]
 
     def setup_run_environment(self, env):
         env.prepend_path("MANPATH", self.prefix.share.man)
