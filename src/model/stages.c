@@ -75,10 +75,12 @@ void stages_split(const double *layer, int layers, double embeddings, double hea
     free(before);
 }
 
-/* "4,3,3": as even as can be. */
+/* "4,3,3": as even as can be, for n of 1 or more. */
 static void format_even(int layers, int n, Buf *out)
 {
-    for (int i = 0; i < n; i++) buf_printf(out, "%s%d", i ? "," : "", layers / n + (i < layers % n));
+    int i = 0;
+    do buf_printf(out, "%s%d", i ? "," : "", layers / n + (i < layers % n));
+    while (++i < n);
 }
 
 static Status refuse_layers(const char *option, const char *text, int layers, int n, const char *found)
