@@ -51,12 +51,6 @@ pause() { sleep "$(printf '0.%03d' $((RANDOM % $1)))"; }
 
 snapshots_left() { find "$memory" -mindepth 1 -name 'cairn-*' | wc -l; }
 
-# A tiny model makes its steps in milliseconds, and would make the last one before a test that waits for the processor
-# kills a rank. slowly: from here on a step takes 50 ms or more. quickly: no more.
-export CAIRN_TEST_SLOW=$work/slow
-slowly() { touch "${CAIRN_TEST_SLOW}0"; }
-quickly() { rm -f "${CAIRN_TEST_SLOW}0"; }
-
 # await COMMAND...: as wait_until; complains if that never comes.
 await() {
     wait_until "${hang_limit:-600}" "$@" && return
