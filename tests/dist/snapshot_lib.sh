@@ -74,6 +74,26 @@ start_ranks() {
     done
 }
 
+# start_stopped STEP N LOG COMMAND...: as start_ranks; returns when each rank has stopped itself before that step.
+start_stopped() {
+    local at=() r
+    for ((r = 0; r < $2; r++)); do at+=("step$1-$r=stop"); done
+    CAIRN_TEST_AT="${at[*]}" "${starts:-start_ranks}" "${@:2}"
+    for r in "${ranks[@]}"; do await stopped "$r"; done
+}
+# shellcheck disable=SC2317 # by await
+stopped() {
+    local stat
+    { read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1
+    [[ ${stat##*) } == T* ]]
+}
+# kill_stopped RANK...: kills these; the others, stopped as well, continue.
+kill_stopped() {
+    local r
+    for r in "$@"; do kill -9 "${ranks[r]}"; done
+    kill -CONT "${ranks[@]}" 2>/dev/null || true
+}
+
 # end_ranks: waits for all. Their exit codes are in ${codes[@]}.
 # shellcheck disable=SC2034 # codes: used by the tests
 end_ranks() {
