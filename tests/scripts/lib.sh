@@ -48,6 +48,9 @@ quick_or_deep() { if [ -n "${CAIRN_TEST_DEEP:-}" ]; then echo "$2"; else echo "$
 
 # ---- waiting: without a process, for a poll that forks costs more than the program it waits for ----
 
+# shellcheck disable=SC2034 # used by the tests
+hang_limit=600 # seconds; ends a test that hangs, and decides nothing else
+
 exec {nap_from}<> <(:)
 nap() { read -rt 0.01 -u "$nap_from" || true; }
 
@@ -96,6 +99,11 @@ alive() {
     [[ ${stat##*) } != Z* ]]
 }
 gone() { ! alive "$1"; }
+# True if process $1 is stopped, as by CAIRN_TEST_AT=PLACE=stop.
+frozen() {
+    local stat
+    { read -r stat <"/proc/$1/stat"; } 2>/dev/null && [[ ${stat##*) } == T* ]]
+}
 
 # The losses of a run, in the digits they were written with.
 losses() { sed -n 's/.*"loss": *\([^,}]*\).*/\1/p' "$1/metrics.jsonl"; }
