@@ -26,8 +26,9 @@ says 'f32 on cuda_host' 'of the device' 'of the machine' 'starting from random w
 has_file none/model.safetensors none/eval_results.json none/best/model.safetensors none/checkpoint-2/optimizer.safetensors
 [ "$(losses none | wc -l)" -eq $steps ] || complain "there are not $steps losses"
 # The rates of the machine are kept, though this device has no memory to measure the copies of offload.
-rates=$(stat -c %i cache/cairn/rates-*.json)
-grep -q '"link_out": 0,' cache/cairn/rates-*.json || complain "the rates: $(cat cache/cairn/rates-*.json)"
+rates=(cache/cairn/rates-*.json)
+kept=$(stat -c %i "${rates[0]}")
+grep -q '"link_out": 0,' "${rates[0]}" || complain "the rates: $(cat "${rates[0]}")"
 read -r measured planned < <(sed -n 's/.*peak memory \([0-9.]*\) MiB (planned \([0-9.]*\) MiB).*/\1 \2/p' <<<"$output")
 awk -v m="$measured" -v p="$planned" 'BEGIN { exit !(m > 0.97 * p && m <= p) }' ||
     complain "planned $planned MiB of the device, took $measured MiB"
@@ -44,7 +45,7 @@ awk -v a="$by_device" -v b="$by_ref" 'BEGIN { d = a - b; exit !(d < 1e-5 && d > 
 expect 0 "$CAIRN_BINARY" glue --model none --data-dir data --do-eval --backend cuda_host --precision fp32 \
     --max-seq-length 32 --output-dir evaluated
 [ "$(json_number evaluated/eval_results.json eval_loss)" = "$by_device" ] || complain "evaluation alone gives another loss"
-[ "$(ls -i cache/cairn/rates-*.json | grep -c "^ *$rates ")" -eq 1 ] || complain "the rates were measured again"
+[ "$(stat -c %i "${rates[0]}")" = "$kept" ] || complain "the rates were measured again"
 
 # TF32 is a precision of its own: other losses than fp32, its name in run.json and in the fingerprint.
 glue tf32 --backend cuda_host --precision tf32 --attention own
