@@ -99,11 +99,6 @@ alive() {
     [[ ${stat##*) } != Z* ]]
 }
 gone() { ! alive "$1"; }
-# True if process $1 is stopped, as by CAIRN_TEST_AT=PLACE=stop.
-frozen() {
-    local stat
-    { read -r stat <"/proc/$1/stat"; } 2>/dev/null && [[ ${stat##*) } == T* ]]
-}
 
 # The losses of a run, in the digits they were written with.
 losses() { sed -n 's/.*"loss": *\([^,}]*\).*/\1/p' "$1/metrics.jsonl"; }

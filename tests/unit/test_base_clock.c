@@ -1,4 +1,5 @@
 /* Clocks and durations. */
+#include <math.h>
 #include <time.h>
 
 #include "testing.h"
