@@ -96,7 +96,7 @@ pid=$!
 exec {to_pipe}>pipe
 echo "a good film" >&"$to_pipe"
 kill -TERM "$pid"
-wait_until 60 gone "$pid" || complain "SIGTERM did not end a wait for more texts"
+wait_until "$hang_limit" gone "$pid" || complain "SIGTERM did not end a wait for more texts"
 exec {to_pipe}>&-
 code=0
 wait "$pid" || code=$?

@@ -86,7 +86,7 @@ fi
 # -- two at once on one folder
 if command -v flock >/dev/null; then
     mkdir -p locked && touch locked/.lock
-    expect 1 flock locked/.lock "$CAIRN_BINARY" wiki --input "$wiki" --output-dir locked
+    CAIRN_TEST_LOCK_WAIT=0.1 expect 1 flock locked/.lock "$CAIRN_BINARY" wiki --input "$wiki" --output-dir locked
     says locked
 fi
 

@@ -137,7 +137,7 @@ static void kills(void **state)
     int n = read_parts("whole", &expected);
     assert_true(n > 3);
     read_manifest("whole", &one);
-    for (int start = 1; start <= 3; start++) {
+    for (int start = 1; start <= 3; start += 2) {
         char *out = path_of("killed");
         assert_ok(file_remove_tree(out));
         Child c = {input, start};
