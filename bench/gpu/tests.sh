@@ -5,7 +5,7 @@
 # A hanging test costs its cap, not the part. One of a sanitizer may be slow.
 run_test() { # NAME COMMAND...
     local name=$1 code=0 start=$SECONDS verdict most
-    most=${cap:-$(few 600 60)} # the host executor is slow
+    most=${cap:-60}
     shift
     wanted test "$name" 10 || return 0
     (cd -- "$cairn_root" && timeout --kill-after=10 "$(at_most "$most")" "$@") >"$work/log" 2>&1 || code=$?
@@ -68,7 +68,7 @@ END
 golden() {
     local program=$build/tests/cuda_host/$2
     [ -x "$program" ] || { leave_out "$1" "not built" && return 0; }
-    cap=$(few 600 120) run_test "$1" env CAIRN_TEST_BACKEND="$backend" CAIRN_TEST_ONLY="$3" CAIRN_TEST_MAY_SKIP=1 "$program"
+    cap=120 run_test "$1" env CAIRN_TEST_BACKEND="$backend" CAIRN_TEST_ONLY="$3" CAIRN_TEST_MAY_SKIP=1 "$program"
 }
 
 # The programs of tests/ops, from simple to hard, so that the first failure names the layer. WHICH: all, or small (those
@@ -164,7 +164,7 @@ part_smoke() {
     fi
     for name in $(op_programs all); do
         if [ "$(left)" -gt "$held" ]; then
-            cap=$(few 600 30) op_test "$name"
+            cap=30 op_test "$name"
         else
             later+=("$name")
         fi

@@ -25,7 +25,7 @@ mkdir out lengths
 printf '3 1\n9 2\n' >lengths/wikipedia-lengths.tsv
 before=$(git -C "$source_dir" status --porcelain 2>/dev/null || true)
 export OUT=$work/out
-expect 0 "$gpu" --dry-run --build "$build" --lengths lengths --python false --minutes 60 # a loaded machine
+expect 0 "$gpu" --dry-run --build "$build" --lengths lengths --python false --minutes 60
 says "op-pack                      passed" "ten-steps                    passed" "fp16-overflow                passed" \
     "offload                      passed" "bits-bf16                    passed" "bits-packed-fp32             passed" \
     "large-128-16gib: full fits" "false has no PyTorch and Transformers" "false cannot be run: no report"
@@ -75,7 +75,7 @@ grep -vE '^\{"kind": "[a-z_]+", .*\}$' res/*.jsonl && complain "lines that are n
 # Going on measures only what is missing, here the case whose lengths were not there before.
 grep -v '"case": "large-wiki"' "$ours" >rest && mv rest "$ours"
 lines=$(wc -l <"$ours")
-expect 0 "$gpu" --dry-run --build "$build" --results res --part ours --resume --python false
+expect 0 "$gpu" --dry-run --build "$build" --results res --part ours --resume --python false --minutes 60
 [ "$(wc -l <"$ours")" -ge $((lines + 2)) ] || complain "nothing was added"
 [ "$(count '"kind": "step", "case": "large-128"' "$ours")" -eq 2 ] || complain "large-128 was measured again"
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # `cairn predict`: labels and probabilities, the same for any form of the input, batch size and number of ranks.
+# shellcheck source=tests/scripts/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 
 cat >config.json <<'END'
