@@ -1,6 +1,6 @@
 /* ATTENTION and its backward without dropout, in shapes that cuDNN takes (CAIRN_TEST_ATTENTION=cudnn): heads of 8
-   columns and more, sequences far shorter than the longest that there may be, gaps, slots of no sequence. CAIRN_TEST_ONLY is a
-   pattern of the tests to run. */
+   columns and more, sequences far shorter than the longest that there may be, gaps, slots of no sequence.
+   CAIRN_TEST_ONLY is a pattern of the tests to run. */
 #include "ops/attention_cases.h"
 
 static const Shape shapes[] = {

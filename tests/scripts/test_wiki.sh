@@ -67,8 +67,8 @@ awk '/<page>/ {pages = 1} !pages {print} pages && !/<\/mediawiki>/ {body = body 
      END {for (i = 0; i < 24; i++) printf "%s", body; print "</mediawiki>"}' "$wiki" >large.xml
 run=("$CAIRN_BINARY" wiki --input large.xml --part-size 500KB)
 expect 0 "${run[@]}" --output-dir whole --threads 1
-for part in 1 2 3; do
-    CAIRN_TEST_AT=recorded-$part=term expect 75 "${run[@]}" --output-dir halted --threads $(((part + 2) / 2))
+for piece in 5 3 1; do # MiB of the dump
+    CAIRN_TEST_AT=piece-$piece=term expect 75 "${run[@]}" --output-dir halted --threads $((7 - piece))
     says "run the same command again"
 done
 expect 0 "${run[@]}" --output-dir halted

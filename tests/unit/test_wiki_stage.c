@@ -169,7 +169,7 @@ static void kills(void **state)
     buf_free(&two);
 }
 
-/* Stopped by a signal, after each further part. */
+/* Stopped by a signal, again and again. */
 static volatile sig_atomic_t stop_now;
 
 static void note_signal(int number) { stop_now = number; }
@@ -183,10 +183,8 @@ static void stops(void **state)
     assert_ok(run_wiki(input, (Settings){.out = "whole", .part_size = 400000}, NULL));
     read_parts("whole", &expected);
     signal(SIGTERM, note_signal);
-    for (int part = 1; part <= 6; part++) {
-        char place[32];
-        snprintf(place, sizeof place, "recorded-%d=term", part);
-        setenv("CAIRN_TEST_AT", place, 1);
+    setenv("CAIRN_TEST_AT", "piece-3=term", 1);
+    for (int i = 0; i < 6; i++) {
         stop_now = 0;
         assert_status(run_wiki(input, (Settings){.threads = 1, .part_size = 400000, .stop = &stop_now}, NULL),
                       E_STOPPED);
