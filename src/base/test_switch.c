@@ -27,5 +27,6 @@ void test_at(const char *place, int rank)
     const char *all = test_switch("AT");
     int n = snprintf(key, sizeof key, "%s-%d=", place, rank);
     const char *found = all ? strstr(all, key) : NULL;
-    if (found) raise(strncmp(found + n, "kill", 4) == 0 ? SIGKILL : SIGSTOP);
+    if (!found) return;
+    raise(strncmp(found + n, "kill", 4) == 0 ? SIGKILL : strncmp(found + n, "term", 4) == 0 ? SIGTERM : SIGSTOP);
 }

@@ -4,7 +4,8 @@
 
 const char *test_switch(const char *name);             /* its text, or NULL */
 double test_seconds(const char *name, double seconds); /* its duration, or `seconds` */
-/* A place in the product where CAIRN_TEST_AT kills or freezes a rank: "plan-0=kill wrote-2=stop". */
+/* A place in the product where CAIRN_TEST_AT kills, freezes or signals a rank: "plan-0=kill wrote-2=stop step5-1=term".
+   Where no ranks are, a part of the work is counted in their place: "part-3=kill". */
 void test_at(const char *place, int rank);
 
 #endif

@@ -52,6 +52,9 @@ quick_or_deep() { if [ -n "${CAIRN_TEST_DEEP:-}" ]; then echo "$2"; else echo "$
 
 # ---- waiting: without a process, for a poll that forks costs more than the program it waits for ----
 
+# shellcheck disable=SC2034 # used by the tests
+hang_limit=600 # seconds; ends a test that hangs, and decides nothing else
+
 exec {nap_from}<> <(:)
 nap() { read -rt 0.01 -u "$nap_from" || true; }
 
