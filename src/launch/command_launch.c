@@ -138,7 +138,8 @@ static void end_failed_ranks(Launch *l)
     double save =
         unmet ? NOTICE_MORE_S + test_seconds("SAVED_GRACE", SAVED_GRACE_S) : test_seconds("SAVE_GRACE", SAVE_GRACE_S);
     /* A rank that a signal stopped alone stops all; a signal to the launcher has reached all. */
-    double end = fmin(l->failed_at, l->stop_signal ? INFINITY : l->stopped_at) + FAIL_GRACE_S;
+    double end =
+        fmin(l->failed_at, l->stop_signal ? INFINITY : l->stopped_at) + test_seconds("FAIL_GRACE", FAIL_GRACE_S);
     bool ask = early || now > end || now > l->lost_at + notice + NOTICE_MORE_S;
     if (ask && !l->terminated) {
         fleet_send(f, NULL, "signal %d", SIGTERM);
