@@ -16,10 +16,46 @@ export CUDA_VISIBLE_DEVICES= # one rank per host
 export XDG_RUNTIME_DIR=$work/run
 mkdir -m 700 "$work/run"
 
-# all_gone FILE...: the processes with the ids in these files have ended, within a minute.
+# all_gone FILE...: the processes with the ids in these files have ended.
 all_gone() {
     local file pid
     for file in "$@"; do
-        while read -r pid; do wait_until 60 gone "$pid" || complain "process $pid ($file) is still alive"; done <"$file"
+        while read -r pid; do
+            wait_until "$hang_limit" gone "$pid" || complain "process $pid ($file) is still alive"
+        done <"$file"
     done
+}
+
+# parent_of PID: sets `parent`.
+parent_of() {
+    local stat
+    read -r stat <"/proc/$1/stat" && read -r _ parent _ <<<"${stat##*) }"
+}
+
+# ---- cases that wait, at the same time ----
+# beside COMMAND [ARGUMENT]...: runs it in the background as a test of its own: $work is a new folder, $PWD too.
+# together: waits for all of these, and shows the output of those that failed.
+besides=()
+beside() {
+    local where=$work/case${#besides[@]}
+    mkdir "$where"
+    mkdir -m 700 "$where/run"
+    (
+        trap 'jobs -p | xargs -r kill -9 2>/dev/null' EXIT
+        export WORK=$where XDG_RUNTIME_DIR=$where/run
+        work=$where failures=0
+        cd -- "$where" || exit 1
+        "$@"
+        exit $((failures > 0))
+    ) >"$where/.output" 2>&1 &
+    besides+=("$! $*")
+}
+together() {
+    local i pid what
+    for i in "${!besides[@]}"; do
+        read -r pid what <<<"${besides[i]}"
+        wait "$pid" || { complain "$what:" && cat "$work/case$i/.output"; }
+        rm -rf -- "$work/case$i"
+    done
+    besides=()
 }

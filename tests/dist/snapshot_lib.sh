@@ -33,18 +33,6 @@ same_run() {
     [ "$(losses "$1")" = "$(losses "$2")" ] || complain "the losses of $1 and $2 differ"
 }
 
-# For tests whose result must not depend on a time-out of the product: with the options `patient` and after `patiently`
-# none passes. One that freezes a rank or cuts it off ends that time-out by `silence`.
-patient=(--peer-timeout 1h --connect-timeout 1h)
-patiently() { export CAIRN_TEST_SURVIVE=1h CAIRN_TEST_LOCK_WAIT=1h CAIRN_TEST_SILENT=$work/silent; }
-
-# silence BY OF...: rank BY has heard nothing of ranks OF for the peer timeout. heard: no rank is silent any more.
-silence() {
-    local r
-    for r in "${@:2}"; do : >"$work/silent$1-$r"; done
-}
-heard() { rm -f -- "$work"/silent*; }
-
 # pause MS: sleeps for a random part of MS milliseconds. RANDOM is seeded, but the run's timing varies.
 RANDOM=${CAIRN_TEST_SEED:-4711}
 pause() { sleep "$(printf '0.%03d' $((RANDOM % $1)))"; }
@@ -53,7 +41,7 @@ snapshots_left() { find "$memory" -mindepth 1 -name 'cairn-*' | wc -l; }
 
 # await COMMAND...: as wait_until; complains if that never comes.
 await() {
-    wait_until "${hang_limit:-600}" "$@" && return
+    wait_until "$hang_limit" "$@" && return
     complain "waited in vain for: $*"
     tail -n 20 log* 2>/dev/null
 }
@@ -81,12 +69,6 @@ start_stopped() {
     CAIRN_TEST_AT="${at[*]}" "${starts:-start_ranks}" "${@:2}"
     for r in "${ranks[@]}"; do await stopped "$r"; done
 }
-# shellcheck disable=SC2317 # by await
-stopped() {
-    local stat
-    { read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1
-    [[ ${stat##*) } == T* ]]
-}
 # kill_stopped RANK...: kills these; the others, stopped as well, continue.
 kill_stopped() {
     local r
@@ -100,7 +82,7 @@ end_ranks() {
     local r
     codes=()
     for r in "${!ranks[@]}"; do
-        if ! wait_until "${hang_limit:-600}" gone "${ranks[r]}"; then
+        if ! wait_until "$hang_limit" gone "${ranks[r]}"; then
             complain "rank $r hangs: $(tail -qn 3 ./*."$r")"
             kill -9 "${ranks[r]}"
         fi

@@ -109,6 +109,24 @@ alive() {
     [[ ${stat##*) } != Z* ]]
 }
 gone() { ! alive "$1"; }
+# True if process $1 was stopped by a signal.
+stopped() {
+    local stat
+    { read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1
+    [[ ${stat##*) } == T* ]]
+}
+
+# For tests whose result must not depend on a time-out of the product: with the options `patient` and after `patiently`
+# none passes. One that freezes a rank or cuts it off ends that time-out by `silence`.
+patient=(--peer-timeout 1h --connect-timeout 1h)
+patiently() { export CAIRN_TEST_SURVIVE=1h CAIRN_TEST_LOCK_WAIT=1h CAIRN_TEST_SILENT=$work/silent; }
+
+# silence BY OF...: rank BY has heard nothing of ranks OF for the peer timeout. heard: no rank is silent any more.
+silence() {
+    local r
+    for r in "${@:2}"; do : >"$work/silent$1-$r"; done
+}
+heard() { rm -f -- "$work"/silent*; }
 
 # The losses of a run, in the digits they were written with.
 losses() { sed -n 's/.*"loss": *\([^,}]*\).*/\1/p' "$1/metrics.jsonl"; }
