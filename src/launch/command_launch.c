@@ -134,7 +134,7 @@ static void end_failed_ranks(Launch *l)
     for (int i = 0; i < f->n_remotes; i++)
         if (f->remotes[i].lost && f->remotes[i].n_ranks > 0) l->lost_at = fmin(l->lost_at, now);
     if (l->saved_at > now && store_server_saved(l->store)) l->saved_at = now;
-    double notice = l->peer_timeout;
+    double notice = test_seconds("NOTICE", l->peer_timeout);
     double save =
         unmet ? NOTICE_MORE_S + test_seconds("SAVED_GRACE", SAVED_GRACE_S) : test_seconds("SAVE_GRACE", SAVE_GRACE_S);
     /* A rank that a signal stopped alone stops all; a signal to the launcher has reached all. */

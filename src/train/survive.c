@@ -127,11 +127,11 @@ static Status save_with_team(Survivor *s, SurviveSave save, void *context)
 static Status take_folder(Survivor *s)
 {
     const char *out = s->run->c->output_dir;
+    double wait = test_seconds("SPARE_WAIT", s->team.deaf ? LOCK_MOST : LOCK_WAIT);
     Status status = OK;
     if (!s->own_lock->open)
-        status = s->team.deaf ? spare_take(&s->lock, out, test_seconds("SURVIVE", LOCK_MOST), LOCK_MOST, 1, &s->place)
-                              : spare_take(&s->lock, out, test_seconds("SURVIVE", LOCK_WAIT), 0,
-                                           ranks_size(s->run->ranks), &s->place);
+        status = s->team.deaf ? spare_take(&s->lock, out, wait, LOCK_MOST, 1, &s->place)
+                              : spare_take(&s->lock, out, wait, 0, ranks_size(s->run->ranks), &s->place);
     s->folder = spare_path(out, s->place);
     return status;
 }

@@ -6,7 +6,7 @@
 skip_without_gloo
 exec 2>/dev/null # the shell reports every killed process
 patiently
-unset CAIRN_TEST_SURVIVE # a frozen rank may hold the folder's lock
+unset CAIRN_TEST_SPARE_WAIT # a frozen rank may hold the folder's lock
 
 # shellcheck disable=SC2317 # by await
 begun() { gone "${ranks[0]}" || holds log.0 'ing from'; }

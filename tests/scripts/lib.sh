@@ -119,7 +119,9 @@ stopped() {
 # For tests whose result must not depend on a time-out of the product: with the options `patient` and after `patiently`
 # none passes. One that freezes a rank or cuts it off ends that time-out by `silence`.
 patient=(--peer-timeout 1h --connect-timeout 1h)
-patiently() { export CAIRN_TEST_SURVIVE=1h CAIRN_TEST_LOCK_WAIT=1h CAIRN_TEST_SILENT=$work/silent; }
+patiently() {
+    export CAIRN_TEST_SURVIVE=1h CAIRN_TEST_SPARE_WAIT=1h CAIRN_TEST_LOCK_WAIT=1h CAIRN_TEST_SILENT=$work/silent
+}
 
 # silence BY OF...: rank BY has heard nothing of ranks OF for the peer timeout. heard: no rank is silent any more.
 silence() {
