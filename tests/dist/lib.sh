@@ -32,6 +32,15 @@ parent_of() {
     read -r stat <"/proc/$1/stat" && read -r _ parent _ <<<"${stat##*) }"
 }
 
+# small_data ROWS: data/, with the first rows of the sample.
+small_data() {
+    local file
+    mkdir data
+    head -n "$1" "$sample/train.tsv" >data/train.tsv
+    for file in dev_matched dev_mismatched; do head -n 40 "$sample/$file.tsv" >"data/$file.tsv"; done
+    cp "$sample"/test_*matched.tsv data
+}
+
 # ---- cases that wait, at the same time ----
 # beside COMMAND [ARGUMENT]...: runs it in the background as a test of its own: $work is a new folder, $PWD too.
 # together: waits for all of these, and shows the output of those that failed.

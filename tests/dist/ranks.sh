@@ -42,15 +42,6 @@ ended() {
     done
 }
 
-# small_data ROWS: data/, with the first rows of the sample.
-small_data() {
-    local file
-    mkdir data
-    head -n "$1" "$sample/train.tsv" >data/train.tsv
-    for file in dev_matched dev_mismatched; do head -n 40 "$sample/$file.tsv" >"data/$file.tsv"; done
-    cp "$sample"/test_*matched.tsv data
-}
-
 # kill_all: by one call, for a rank that lives a moment longer saves what it has of the others.
 kill_all() {
     local pid

@@ -62,11 +62,11 @@ start_ranks() {
     done
 }
 
-# start_stopped STEP N LOG COMMAND...: as start_ranks; returns when each rank has stopped itself before that step.
+# start_stopped STEP N LOG COMMAND...: as start_ranks, with $also in CAIRN_TEST_AT; returns when each rank has stopped itself before that step.
 start_stopped() {
-    local at=() r
-    for ((r = 0; r < $2; r++)); do at+=("step$1-$r=stop"); done
-    CAIRN_TEST_AT="${at[*]}" "${starts:-start_ranks}" "${@:2}"
+    local places='' r
+    for ((r = 0; r < $2; r++)); do places+="step$1-$r=stop "; done
+    CAIRN_TEST_AT="$places${also:-}" "${starts:-start_ranks}" "${@:2}"
     for r in "${ranks[@]}"; do await stopped "$r"; done
 }
 # kill_stopped RANK...: kills these; the others, stopped as well, continue.
