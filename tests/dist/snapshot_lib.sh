@@ -62,7 +62,8 @@ start_ranks() {
     done
 }
 
-# start_stopped STEP N LOG COMMAND...: as start_ranks, with $also in CAIRN_TEST_AT; returns when each rank has stopped itself before that step.
+# start_stopped STEP N LOG COMMAND...: as start_ranks, with $also in CAIRN_TEST_AT; returns when each rank has stopped
+# itself before that step.
 start_stopped() {
     local places='' r
     for ((r = 0; r < $2; r++)); do places+="step$1-$r=stop "; done
