@@ -130,6 +130,34 @@ silence() {
 }
 heard() { rm -f -- "$work"/silent*; }
 
+# ---- cases that wait, at the same time ----
+# beside COMMAND [ARGUMENT]...: runs it in the background as a test of its own: $work is a new folder, $PWD too.
+# together: waits for all of these, and shows the output of those that failed.
+besides=()
+beside() {
+    local where=$work/case${#besides[@]}
+    mkdir "$where"
+    mkdir -m 700 "$where/run"
+    (
+        trap 'jobs -p | xargs -r kill -9 2>/dev/null' EXIT
+        export WORK=$where XDG_RUNTIME_DIR=$where/run
+        work=$where failures=0
+        cd -- "$where" || exit 1
+        "$@"
+        exit $((failures > 0))
+    ) >"$where/.output" 2>&1 &
+    besides+=("$! $*")
+}
+together() {
+    local i pid what
+    for i in "${!besides[@]}"; do
+        read -r pid what <<<"${besides[i]}"
+        wait "$pid" || { complain "$what:" && cat "$work/case$i/.output"; }
+        rm -rf -- "$work/case$i"
+    done
+    besides=()
+}
+
 # The losses of a run, in the digits they were written with.
 losses() { sed -n 's/.*"loss": *\([^,}]*\).*/\1/p' "$1/metrics.jsonl"; }
 
