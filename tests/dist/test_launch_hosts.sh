@@ -29,7 +29,7 @@ cat >/run/netns/.ssh2 <<'END'
 exec /run/netns/.ssh "$@"
 END
 chmod +x rank.sh /run/netns/.ssh2
-export CAIRN_TEST_PROGRAM=$work/rank.sh UNTIL=0 FIRST=0 CAIRN_TEST_NOTICE=0s
+export CAIRN_TEST_PROGRAM=$work/rank.sh UNTIL=0 FIRST=0 CAIRN_TEST_NOTICE=0s CAIRN_TEST_RETRY=1h
 printf 'h1\nh2\nh3\n' >all
 printf '# two of them\nh1\nh2 # the second\n' >two
 # shellcheck disable=SC2317 # by expect
