@@ -20,8 +20,8 @@ one() {
     local r=$1 n=$2 log=$3
     shift 3
     RANK=$r WORLD_SIZE=$n LOCAL_RANK=$r LOCAL_WORLD_SIZE=$n CAIRN_RENDEZVOUS="file:$work/.meet" MASTER_ADDR=127.0.0.1 \
-        MASTER_PORT=29400 CAIRN_PEER_TIMEOUT="${peer_timeout:-3600}" timeout "${rank_seconds:-$hang_limit}" \
-        "$CAIRN_BINARY" "$@" --threads "${threads:-1}" --verbose >"$log.$r" 2>&1 </dev/null &
+        MASTER_PORT=29400 CAIRN_PEER_TIMEOUT="${peer_timeout:-3600}" CAIRN_CONNECT_TIMEOUT=1h \
+        timeout "${rank_seconds:-$hang_limit}" "$CAIRN_BINARY" "$@" --threads "${threads:-1}" --verbose >"$log.$r" 2>&1 </dev/null &
     ranks[r]=$!
 }
 
