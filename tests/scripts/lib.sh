@@ -56,7 +56,8 @@ quick_or_deep() { if [ -n "${CAIRN_TEST_DEEP:-}" ]; then echo "$2"; else echo "$
 hang_limit=600 # seconds; ends a test that hangs, and decides nothing else
 
 exec {nap_from}<> <(:)
-nap() { read -rt 0.01 -u "$nap_from" || true; }
+nap_s=0.01 # a test whose conditions start processes sets more
+nap() { read -rt "$nap_s" -u "$nap_from" || true; }
 
 # wait_until SECONDS COMMAND...: true as soon as the command is.
 wait_until() {
