@@ -16,6 +16,7 @@
 
 extern char **environ;
 
+/* For tests: CAIRN_TEST_SAVE_GRACE and so on; CAIRN_TEST_NOTICE is a rank's loss to the others' SIGTERM. */
 #define SAVE_GRACE_S    115.0 /* for survivors to save, after they must have noticed a loss */
 #define SAVED_GRACE_S   10.0  /* for ranks to end after survivors have saved, or found them frozen */
 #define STOP_GRACE_S    600.0 /* from a signal to the last rank's end */

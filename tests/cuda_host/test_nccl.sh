@@ -11,7 +11,6 @@ if [ ! -e "$build/cairn_nccl.so" ] || [ ! -e "$twin/libnccl.so.2" ]; then
     echo "skipped: built without NCCL" && exit 77
 fi
 export LD_LIBRARY_PATH=$twin CAIRN_TEST_CUDA_HOST_DEVICE=64 CAIRN_TEST_CUDA_HOST_GPUS=2 CAIRN_TEST_NCCL_LOG=$work/environment
-peer_timeout=$hang_limit rank_seconds=$hang_limit # of ranks.sh
 
 make_tiny_bert tiny
 mkdir data

@@ -7,7 +7,6 @@ set -euo pipefail
 # shellcheck source=tests/dist/ranks.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/../dist/ranks.sh"
 export CAIRN_TEST_CUDA_HOST_DEVICE=64 CAIRN_TEST_CUDA_HOST_GPUS=4 CAIRN_TEST_CUDA_HOST_FAR=1
-peer_timeout=$hang_limit rank_seconds=$hang_limit # of ranks.sh
 
 build=${CAIRN_TEST_BUILD_DIR:-$source_dir/build}
 twin=$build/tests/cuda_host/nccl

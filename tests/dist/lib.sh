@@ -13,6 +13,7 @@ CAIRN_SNAPSHOT_DIR=$(mktemp -d /dev/shm/cairn-test-XXXXXX 2>/dev/null || mktemp 
 export CAIRN_SNAPSHOT_DIR
 trap 'jobs -p | xargs -r kill -9 2>/dev/null; rm -rf -- "$work" "$CAIRN_SNAPSHOT_DIR"' EXIT
 export CUDA_VISIBLE_DEVICES= # one rank per host
+export CAIRN_PEER_TIMEOUT=1h CAIRN_CONNECT_TIMEOUT=1h # a rank or an agent that is only slow is not lost
 export XDG_RUNTIME_DIR=$work/run
 mkdir -m 700 "$work/run"
 

@@ -8,8 +8,7 @@ if [ ! -e "${CAIRN_TEST_BUILD_DIR:-$source_dir/build}/cairn_gloo.so" ]; then
 fi
 export XDG_CACHE_HOME=$work/cache # of measured rates
 
-# $threads: of each rank, 1 where it is not set. $rank_seconds: a rank that hangs is killed after so many. $peer_timeout:
-# long, for a rank that is only slow is not lost.
+# $threads: of each rank, 1 where it is not set.
 # meet: a new place to meet. one RANK N LOG COMMAND...: one of N ranks, in the background; its output goes to LOG.RANK.
 meet() {
     rm -rf -- "$work/.meet"
@@ -20,8 +19,8 @@ one() {
     local r=$1 n=$2 log=$3
     shift 3
     RANK=$r WORLD_SIZE=$n LOCAL_RANK=$r LOCAL_WORLD_SIZE=$n CAIRN_RENDEZVOUS="file:$work/.meet" MASTER_ADDR=127.0.0.1 \
-        MASTER_PORT=29400 CAIRN_PEER_TIMEOUT="${peer_timeout:-3600}" CAIRN_CONNECT_TIMEOUT=1h \
-        timeout "${rank_seconds:-$hang_limit}" "$CAIRN_BINARY" "$@" --threads "${threads:-1}" --verbose >"$log.$r" 2>&1 </dev/null &
+        MASTER_PORT=29400 timeout "$hang_limit" "$CAIRN_BINARY" "$@" --threads "${threads:-1}" --verbose >"$log.$r" \
+        2>&1 </dev/null &
     ranks[r]=$!
 }
 

@@ -39,7 +39,7 @@ waits() { # waits COMMAND...: for all that it waits for
 slowly # what trains until a fault leaves the processor to the others
 begin() { # begin LAUNCH-FLAG... -- COMMAND...: in the background
     rm -rf pids && mkdir pids
-    "$CAIRN_BINARY" launch --ranks 3 "${patient[@]}" "$@" >launch.out 2>&1 &
+    "$CAIRN_BINARY" launch --ranks 3 "$@" >launch.out 2>&1 &
     launcher=$!
 }
 ended() { # ended CODE: the launcher ends with this code

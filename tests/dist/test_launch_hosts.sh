@@ -188,12 +188,12 @@ small=(glue --do-train --do-eval --model-config "$work/bert/config.json" --vocab
     --batch-size 4 --max-seq-length 32 --schedule constant)
 probe() {
     unset CAIRN_TEST_PROGRAM
-    expect 0 launch --hosts ../all --connect-timeout 1h --probe
+    expect 0 launch --hosts ../all --probe
     says "rank 0 on h1 (10.77.0.1), rank 1 on h2 (10.77.0.2)" "3 ranks on 3 hosts, all sending at once:" "--network "
 }
 training() { # training HOSTS
     unset CAIRN_TEST_PROGRAM
-    expect 0 launch --hosts "../$1" "${patient[@]}" -- "${small[@]}" --max-steps 6 --output-dir out
+    expect 0 launch --hosts "../$1" -- "${small[@]}" --max-steps 6 --output-dir out
     has_file out/model.safetensors
     [ "$(losses out | wc -l)" -eq 6 ] || complain "on $1: $(losses out | wc -l) steps"
 }
@@ -203,7 +203,7 @@ cut() {
     patiently
     slowly
     printf 'h4\nh5\n' >two
-    launch --hosts two "${patient[@]}" -- "${small[@]}" --max-steps 100000 --output-dir cut >launch.out 2>&1 &
+    launch --hosts two -- "${small[@]}" --max-steps 100000 --output-dir cut >launch.out 2>&1 &
     launcher=$!
     wait_until "$hang_limit" reached cut 3 || complain "the run does not begin: $(cat launch.out)"
     ip link set to5 down

@@ -30,8 +30,8 @@ if [ -e "$(dirname -- "$CAIRN_BINARY")/cairn_cpu.so" ] && ! ldd "$CAIRN_BINARY" 
     echo $((100 << 20)) >"$group/$limit"
 fi
 limited() { # limited FLAG...: two ranks within the group
-    expect "$1" bash -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group" timeout "$hang_limit" "$CAIRN_BINARY" launch \
-        "${patient[@]}" --ranks 2 --max-restarts 2 -- glue --do-train --model-config bert/config.json --vocab bert/vocab.txt --data-dir "$sample" \
+    expect "$1" bash -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group" timeout "$hang_limit" "$CAIRN_BINARY" launch --ranks 2 \
+        --max-restarts 2 -- glue --do-train --model-config bert/config.json --vocab bert/vocab.txt --data-dir "$sample" \
         --output-dir "$2" --max-steps 3 "${@:3}"
 }
 limited 0 within
