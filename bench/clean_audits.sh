@@ -18,7 +18,7 @@ export CAIRN_TEST_BUILD_DIR=${CAIRN_TEST_BUILD_DIR:-$root/build} CAIRN_SOURCE_DI
 # shellcheck source=tests/dist/ranks.sh
 source "$root/tests/dist/ranks.sh"
 # shellcheck disable=SC2034 # used by ranks.sh
-rank_seconds=86400 peer_timeout=600
+hang_limit=86400
 
 # ranks, threads, precision, virtual ranks, policy, task, sharded
 mapfile -t settings <<'END'

@@ -236,10 +236,10 @@ leave_out() { # CASE WHY
 }
 
 left() { echo $((deadline - SECONDS)); }
-at_most() { # SECONDS; 1 where there is no time: 0 would be no limit
+at_most() { # SECONDS; 1 where there is no time: 0 would be no limit. The host executor takes what is left.
     local n
     n=$(left)
-    [ "$n" -lt "$1" ] || n=$1
+    [ "$n" -lt "$1" ] || [ -n "$dry" ] || n=$1
     [ "$n" -gt 0 ] && echo "$n" || echo 1
 }
 

@@ -17,7 +17,7 @@ root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 CAIRN_TEST_SECONDS=$(awk -v h="$1" 'BEGIN { printf "%d", 3600 * h }')
 [ "$CAIRN_TEST_SECONDS" -gt 0 ] || { echo "soak.sh: HOURS is '$1'; expected a number above 0" >&2 && exit 2; }
 CAIRN_TEST_REPORT=$(realpath -- "${2:-soak.report}")
-export CAIRN_TEST_SECONDS CAIRN_TEST_REPORT CAIRN_TEST_FAULTS=1000000 CAIRN_TEST_PAUSE=${CAIRN_TEST_PAUSE:-15} \
+export CAIRN_TEST_SECONDS CAIRN_TEST_REPORT CAIRN_TEST_REAL_TIME=1 CAIRN_TEST_FAULTS=1000000 CAIRN_TEST_PAUSE=${CAIRN_TEST_PAUSE:-15} \
     CAIRN_TEST_SEED=${3:-$RANDOM} CAIRN_TEST_STEPS=${CAIRN_TEST_STEPS:-5000} CAIRN_TEST_BUILD_DIR=${CAIRN_TEST_BUILD_DIR:-$root/build}
 echo "seed $CAIRN_TEST_SEED, $CAIRN_TEST_SECONDS s"
 exec bash "$root/tests/dist/test_blame.sh"

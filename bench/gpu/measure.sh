@@ -189,7 +189,7 @@ part_variability() {
         wanted variability "$name" "$(few 5 60)" || continue
         code=0
         command=("$build/cairn" pretrain --preset "bert-$(few tiny large)-variability" --model-config "$config" --vocab "$work/words-all.txt"
-            --data-dir "$work/shards" --backend "$backend" --comm "$(few gloo auto)" --precision bf16 --batch-size $((batch * gpus)) --max-steps "$(few 8 250)"
+            --data-dir "$work/shards" --backend "$backend" --comm "$(few gloo auto)" --precision bf16 --batch-size $((batch * gpus)) --max-steps "$(few 3 250)"
             --micro-batch-tokens $((batch * length)) --max-seq-length "$length" --predictions "$predictions" --save-every off
             --gpu-metrics 100ms --output-dir "$work/variability-$name")
         [ "$gpus" -eq 1 ] || command=(env "${rank_flags[@]}" bash "$work/ranks" "$gpus" "${command[@]}")
@@ -197,7 +197,7 @@ part_variability() {
         [ "$code" -eq 0 ] || tail -n 3 "$work/log" >&2
         judge "variability, $name run" "$code"
         [ "$code" -eq 0 ] || continue
-        record variability case "$name" gpus "$gpus" steps "$(few 8 250)"
+        record variability case "$name" gpus "$gpus" steps "$(few 3 250)"
         runs+=("$results/gpu-$gpu-variability-$name")
         mkdir -p -- "${runs[-1]}"
         for file_name in run.json ranks.jsonl gpu{,-rank*}.csv; do # what `cairn variability` reads

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
+#include "base/test_switch.h"
 #include "kernels/cpu/onednn/matmul.h"
 
 #define CHUNK  2048
@@ -258,15 +260,38 @@ static void *sample_product(const Sample *s, int64_t rows, int threads)
 
 static bool same_samples(const void *x, const void *y, size_t bytes) { return x && y && memcmp(x, y, bytes) == 0; }
 
+/* For tests, whose processes are many and short: CAIRN_TEST_SAMPLES names a file with a line for each check of samples
+   that agreed. */
+static bool agreed_before(const char *line)
+{
+    Buf text = {0};
+    const char *path = test_switch("SAMPLES");
+    bool found = path && file_exists(path) && file_read(path, 1 << 20, &text) == OK && text.data &&
+                 strstr(text.data, line) != NULL;
+    buf_free(&text);
+    return found;
+}
+
+static void note_agreement(const char *line)
+{
+    const char *path = test_switch("SAMPLES");
+    FILE *f = path ? fopen(path, "a") : NULL;
+    if (!f) return;
+    fputs(line, f);
+    fclose(f);
+}
+
 /* Whether neither the number of rows nor that of threads changes a row's bits: few rows by one thread, and the same
    among others by all, down a long sum. Some kernels cut the sum between threads where rows are few. Samples that
    agreed are not made again when the process opens the backend again. */
-static bool rows_agree(Dtype dtype)
+static bool rows_agree(Dtype dtype, const char *implementation)
 {
     enum { FEW = 64, MANY = 320 };
     static uint64_t agreed[2]; /* a bit for each number of threads below 64 */
     uint64_t bit = cpu.threads < 64 ? (uint64_t)1 << cpu.threads : 0;
-    if (agreed[dtype == BF16] & bit) return true;
+    char line[128];
+    snprintf(line, sizeof line, "%s %s %s %d\n", dnn.version, implementation, dtype_name(dtype), cpu.threads);
+    if (agreed[dtype == BF16] & bit || agreed_before(line)) return true;
     const Product p = {.kind = PRODUCT_ROWS, .k = 3072, .n = 768, .in = dtype, .out = dtype};
     size_t bytes = (size_t)(FEW * p.n) * dtype_size(dtype);
     Sample s;
@@ -280,8 +305,10 @@ static bool rows_agree(Dtype dtype)
     }
     MEM_FREE(many, few);
     sample_free(&s);
-    if (agree) agreed[dtype == BF16] |= bit;
-    return agree;
+    if (!agree) return false;
+    agreed[dtype == BF16] |= bit;
+    note_agreement(line);
+    return true;
 }
 
 bool onednn_grads_agree(Dtype dtype)
@@ -306,7 +333,8 @@ static Use find_use(ProductKind kind, Dtype dtype, char *name, size_t size)
     if (find_matmul(&p, CHUNK, &m) != OK) return USE_NONE;
     if (name) snprintf(name, size, "%s", m->implementation);
     if (strncmp(m->implementation, "brg", 3) != 0) return USE_ALLOCATES;
-    bool serves = kind == PRODUCT_GRAD ? strstr(m->implementation, "amx") != NULL : rows_agree(dtype);
+    bool serves =
+        kind == PRODUCT_GRAD ? strstr(m->implementation, "amx") != NULL : rows_agree(dtype, m->implementation);
     return serves ? USE_SERVES : USE_ALLOCATES;
 }
 

@@ -1,5 +1,6 @@
 #include "base/test_switch.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,10 +15,23 @@ const char *test_switch(const char *name)
     return getenv(variable);
 }
 
+static double seconds_in(const char *path)
+{
+    char text[32] = "";
+    double given = INFINITY;
+    FILE *file = fopen(path, "re");
+    if (!file) return given;
+    size_t n = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[strcspn(text, "\n")] = '\0';
+    return n == 0 ? 0 : clock_parse_duration(text, &given) == OK ? given : INFINITY;
+}
+
 double test_seconds(const char *name, double seconds)
 {
     const char *text = test_switch(name);
     double given;
+    if (text && *text == '/') return seconds_in(text);
     return text && clock_parse_duration(text, &given) == OK ? given : seconds;
 }
 
@@ -27,5 +41,6 @@ void test_at(const char *place, int rank)
     const char *all = test_switch("AT");
     int n = snprintf(key, sizeof key, "%s-%d=", place, rank);
     const char *found = all ? strstr(all, key) : NULL;
-    if (found) raise(strncmp(found + n, "kill", 4) == 0 ? SIGKILL : SIGSTOP);
+    if (!found) return;
+    raise(strncmp(found + n, "kill", 4) == 0 ? SIGKILL : strncmp(found + n, "term", 4) == 0 ? SIGTERM : SIGSTOP);
 }

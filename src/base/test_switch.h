@@ -2,9 +2,12 @@
 #ifndef CAIRN_BASE_TEST_SWITCH_H
 #define CAIRN_BASE_TEST_SWITCH_H
 
-const char *test_switch(const char *name);             /* its text, or NULL */
-double test_seconds(const char *name, double seconds); /* its duration, or `seconds` */
-/* A place in the product where CAIRN_TEST_AT kills or freezes a rank: "plan-0=kill wrote-2=stop". */
+const char *test_switch(const char *name); /* its text, or NULL */
+/* Its duration, or `seconds`. A path instead of a duration gives the clock to the test: INFINITY until that file
+   exists, then the duration in it, 0 where it is empty. */
+double test_seconds(const char *name, double seconds);
+/* A place in the product where CAIRN_TEST_AT kills, freezes or signals a rank: "plan-0=kill wrote-2=stop step5-1=term".
+   Where no ranks are, a part of the work is counted in their place: "part-3=kill". */
 void test_at(const char *place, int rank);
 
 #endif

@@ -3,7 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/test_switch.h"
 #include "comm/comm_internal.h"
+
+double comm_patience(const Comm *c) { return test_seconds("PATIENCE", c->peer_timeout_s * 20); }
 
 Status comm_fail_lost(const Comm *c, const char *what, const Loss *l)
 {
@@ -20,7 +23,7 @@ Status comm_fail_lost(const Comm *c, const char *what, const Loss *l)
 static Status fail_exchange(Comm *c, const char *what, int peer, double begin)
 {
     Watch *watch = c->group->watch;
-    double now = clock_monotonic(), patience = c->peer_timeout_s * COMM_PATIENCE;
+    double now = clock_monotonic(), patience = comm_patience(c);
     bool late = now - begin >= 0.99 * patience, known = false, unknown = peer < 0;
     char *said = mem_strdup(status_message());
     int laggard = watch_laggard(watch), left = -1;
@@ -63,7 +66,7 @@ static Status run_exchange(Comm *c, const GlooMessage *messages, int n, const ch
     TRY(check_alive(c, what));
     if (!c->members) watch_advance(c->group->watch);
     double begin = clock_monotonic();
-    if (gloo_exchange(c, messages, n, c->peer_timeout_s * COMM_PATIENCE, &peer) == OK) return OK;
+    if (gloo_exchange(c, messages, n, comm_patience(c), &peer) == OK) return OK;
     return fail_exchange(c, what, peer, begin);
 }
 
@@ -191,7 +194,7 @@ Status comm_wait(Comm *c, CommTicket *t, const char *what)
     double begin = clock_monotonic();
     const CommTicket ticket = *t;
     free(t);
-    if (gloo_wait(c, ticket.gloo, c->peer_timeout_s * COMM_PATIENCE) == OK) return OK;
+    if (gloo_wait(c, ticket.gloo, comm_patience(c)) == OK) return OK;
     if (c->dead) return check_alive(c, what);
     return fail_exchange(c, what, ticket.peer, begin);
 }

@@ -35,8 +35,9 @@ typedef struct CommGroup {
 
 /* Gloo or NCCL must connect within this time, after the preflight has shown that all reach each other. */
 #define COMM_CONNECT_S 30.0
-/* Peer timeouts that a collective waits for a live rank that does not come: it may be saving. */
-#define COMM_PATIENCE 20.0
+/* Seconds that a collective waits for a live rank that does not come: 20 peer timeouts, because it may be saving. For
+   tests: CAIRN_TEST_PATIENCE. */
+double comm_patience(const Comm *c);
 
 /* Loads the module cairn_gloo.so. */
 Status gloo_ready(void);

@@ -146,7 +146,7 @@ static Status fail_late(CommDevice *d, double seconds)
 
 Status comm_device_await(CommDevice *d, Status (*done)(void *self, bool *done), void *self)
 {
-    double begin = clock_monotonic(), patience = d->comm->peer_timeout_s * COMM_PATIENCE;
+    double begin = clock_monotonic(), patience = comm_patience(d->comm);
     for (bool over = false;; pause_briefly()) {
         Status status = done(self, &over);
         if (status == E_PEER) return status; /* of another communicator */

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/socket.h"
+#include "base/test_switch.h"
 #include "comm/store_wire.h"
 
 #define HELLO_S  3.0  /* for connecting and greeting, per port */
@@ -197,7 +198,7 @@ static Status request(TcpStore *t, char operation, const char *name, double wait
 {
     uint8_t head[STORE_REQUEST_BYTES + STORE_MAX_NAME], reply[STORE_REPLY_BYTES];
     size_t len = strlen(name);
-    SocketLimit until = {.end = clock_monotonic() + wait_s + t->answer_s};
+    SocketLimit until = {.end = clock_monotonic() + wait_s + test_seconds("ANSWER", t->answer_s)};
     if (t->fd < 0) return fail(E_PEER, "the store at %s is lost", t->at);
     head[0] = (uint8_t)operation;
     bytes_put(head + 1, len, 2);

@@ -1,8 +1,10 @@
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/socket.h"
+#include "base/test_switch.h"
 #include "base/thread.h"
 #include "comm/watch_internal.h"
 
@@ -22,6 +24,17 @@ const char *loss_text(LossReason reason)
 
 /* ---- the thread ---- */
 
+/* Whether rank r is silent for longer than the timeout. For tests: also while the file CAIRN_TEST_SILENT<this
+   rank>-<r> exists. */
+static bool is_silent(const Watch *w, int r, double silence, double timeout_s)
+{
+    const char *path = test_switch("SILENT");
+    char *name = path ? mem_printf("%s%d-%d", path, w->rank, r) : NULL;
+    bool said = name && access(name, F_OK) == 0;
+    free(name);
+    return said || silence > timeout_s;
+}
+
 /* Sends signs of life, and records ranks that were silent for too long as lost. */
 static void send_beats(Watch *w, double now, bool slept)
 {
@@ -33,7 +46,8 @@ static void send_beats(Watch *w, double now, bool slept)
         if (slept) l->heard = now; /* this process was stopped, not the peer */
         if (l->state == LINK_STRANGER && now - l->heard > STRANGER_S) watch_close_link(l, LINK_NONE);
         if (l->state != LINK_OPEN) continue;
-        if (now - l->heard > w->timeout_s - w->beat_s) watch_record_loss(w, i, LOSS_SILENT, w->rank, now - l->heard);
+        double silence = now - l->heard;
+        if (is_silent(w, i, silence, w->timeout_s - w->beat_s)) watch_record_loss(w, i, LOSS_SILENT, w->rank, silence);
     }
 }
 
@@ -101,7 +115,8 @@ Status watch_open(const World *world, const char *address, double peer_timeout_s
     w->rank = world->rank;
     w->size = world->size;
     w->timeout_s = peer_timeout_s;
-    w->beat_s = peer_timeout_s / 6 < 2 ? peer_timeout_s / 6 : 2;
+    w->beat_s = test_switch("SILENT") ? 0.1 : 2;
+    if (w->beat_s > peer_timeout_s / 6) w->beat_s = peer_timeout_s / 6;
     w->n_links = MOST_STRANGERS + 2 * w->size;
     w->links = mem_array((size_t)w->n_links, sizeof *w->links);
     for (int i = 0; i < w->n_links; i++) w->links[i] = (WatchLink){.watch = w, .fd = -1};
@@ -200,7 +215,7 @@ bool watch_gone(Watch *w, int rank, bool *silent)
     if (!w || rank == w->rank) return false;
     pthread_mutex_lock(&w->lock);
     const WatchLink *l = &w->links[rank];
-    *silent = l->state == LINK_OPEN && clock_monotonic() - l->heard > w->timeout_s;
+    *silent = l->state == LINK_OPEN && is_silent(w, rank, clock_monotonic() - l->heard, w->timeout_s);
     bool gone = l->state == LINK_LEFT || l->state == LINK_GONE || *silent;
     pthread_mutex_unlock(&w->lock);
     return gone;

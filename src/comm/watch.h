@@ -1,7 +1,7 @@
-/* Detects lost ranks. Every pair of ranks has a small TCP connection of its own, and a thread sends signs of
-   life over it. A closed connection means that the process has ended; silence for the peer timeout means that it is
-   frozen or out of reach. The first loss that a rank notices or receives is its verdict, which it sends to all and
-   never changes. A peer needs the secret of the run to connect. */
+/* Detects lost ranks. Every pair of ranks has a small TCP connection of its own, and a thread sends signs of life over
+   it. A closed connection means that the process has ended; silence for the peer timeout means that it is frozen or out
+   of reach (a test says so by a file, CAIRN_TEST_SILENT). The first loss that a rank notices or receives is its
+   verdict, which it sends to all and never changes. A peer needs the secret of the run to connect. */
 #ifndef CAIRN_COMM_WATCH_H
 #define CAIRN_COMM_WATCH_H
 

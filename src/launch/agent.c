@@ -109,7 +109,7 @@ static void lose_launcher(Agent *a, bool gone)
     a->ended = true;
     if (a->asleep) signal_ranks(a, SIGCONT);
     signal_ranks(a, SIGTERM);
-    a->kill_at = clock_monotonic() + test_seconds("AGENT_GRACE", AGENT_GRACE_S);
+    a->lost_at = clock_monotonic();
 }
 
 /* After a SIGKILL: the memory limit if the kernel killed for memory, else 0. Older kernels only count how often the
@@ -267,7 +267,7 @@ static void agent_turn(Agent *a, int signals)
     bool gone = a->deaf || (!wire_fill(&a->orders) && a->orders.pending.len == a->orders.taken);
     if (gone) lose_launcher(a, true);
     if (!a->asleep && a->silence_s > 0 && now - a->orders.heard > a->silence_s) lose_launcher(a, false);
-    if (a->kill_at > 0 && clock_monotonic() > a->kill_at) kill_ranks(a);
+    if (a->ended && clock_monotonic() > a->lost_at + test_seconds("AGENT_GRACE", AGENT_GRACE_S)) kill_ranks(a);
 }
 
 static Status serve_orders(Agent *a, int signals)
@@ -338,7 +338,6 @@ Status agent_run(const Config *c)
         report(&a, "failed %s", status_message());
         kill_ranks(&a);
         lose_launcher(&a, true);
-        a.kill_at = clock_monotonic();
         Status rest = serve_orders(&a, signals);
         (void)rest;
     }

@@ -19,12 +19,12 @@ typedef struct {
     Buf outgoing;
     bool deaf;        /* our messages are not read */
     bool ended;       /* the launcher is gone */
+    double lost_at;   /* since then */
     bool asked;       /* SIGTERM went to the ranks */
     bool killing;     /* SIGKILL too */
     uint64_t killed;  /* the kernel's count of kills for memory, when last read */
     bool asleep;      /* the launcher is suspended, and the ranks with it */
     double turned;    /* when this process last waited */
-    double kill_at;   /* 0: not yet decided */
     double silence_s; /* a launcher that is silent for so long is lost; 0: only its end counts */
     bool direct;      /* AGENT_STDOUT and AGENT_STDERR are open */
     char *directory, *job, *record;

@@ -16,7 +16,8 @@
 
 extern char **environ;
 
-#define SAVE_GRACE_S    120.0 /* for survivors to save, after they noticed a loss */
+/* For tests: CAIRN_TEST_SAVE_GRACE and so on; CAIRN_TEST_NOTICE is a rank's loss to the others' SIGTERM. */
+#define SAVE_GRACE_S    115.0 /* for survivors to save, after they must have noticed a loss */
 #define SAVED_GRACE_S   10.0  /* for ranks to end after survivors have saved, or found them frozen */
 #define STOP_GRACE_S    600.0 /* from a signal to the last rank's end */
 #define FAIL_GRACE_S    2.0   /* from one rank's failure to the others' SIGTERM */
@@ -134,12 +135,12 @@ static void end_failed_ranks(Launch *l)
     for (int i = 0; i < f->n_remotes; i++)
         if (f->remotes[i].lost && f->remotes[i].n_ranks > 0) l->lost_at = fmin(l->lost_at, now);
     if (l->saved_at > now && store_server_saved(l->store)) l->saved_at = now;
-    double notice = l->peer_timeout;
-    double save =
-        unmet ? NOTICE_MORE_S + test_seconds("SAVED_GRACE", SAVED_GRACE_S) : test_seconds("SAVE_GRACE", SAVE_GRACE_S);
+    double notice = test_seconds("NOTICE", l->peer_timeout + NOTICE_MORE_S);
+    double save = unmet ? test_seconds("SAVED_GRACE", SAVED_GRACE_S) : test_seconds("SAVE_GRACE", SAVE_GRACE_S);
     /* A rank that a signal stopped alone stops all; a signal to the launcher has reached all. */
-    double end = fmin(l->failed_at, l->stop_signal ? INFINITY : l->stopped_at) + FAIL_GRACE_S;
-    bool ask = early || now > end || now > l->lost_at + notice + NOTICE_MORE_S;
+    double end =
+        fmin(l->failed_at, l->stop_signal ? INFINITY : l->stopped_at) + test_seconds("FAIL_GRACE", FAIL_GRACE_S);
+    bool ask = early || now > end || now > l->lost_at + notice;
     if (ask && !l->terminated) {
         fleet_send(f, NULL, "signal %d", SIGTERM);
         l->terminated = true;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/test_switch.h"
 #include "launch/launch_internal.h"
 
 #define RETRY_S 10.0 /* for an answer of a host that was lost before */
@@ -15,7 +16,9 @@ static Status check_stopped(const Launch *l)
 /* Waits for the hello of all agents; an agent without one in time is lost. */
 static Status meet_agents(Launch *l)
 {
-    double begin = clock_monotonic(), patience = fmin(l->c->connect_timeout, l->restarts ? 20 : INFINITY);
+    double begin = clock_monotonic(), most = l->restarts ? test_seconds("RETRY", 20) : INFINITY;
+    double patience = fmin(l->c->connect_timeout, most);
+    double again = fmin(patience, test_seconds("RETRY", RETRY_S));
     for (bool waiting = true; waiting;) {
         fleet_turn(&l->fleet, l->signals, 0.5, 0);
         launch_take_signals(l);
@@ -25,7 +28,7 @@ static Status meet_agents(Launch *l)
             Remote *r = &l->fleet.remotes[i];
             if (r->lost || r->met) continue;
             waiting = true;
-            if (clock_monotonic() < begin + (r->site->lost_in ? fmin(patience, RETRY_S) : patience)) continue;
+            if (clock_monotonic() < begin + (r->site->lost_in ? again : patience)) continue;
             r->lost = true;
             if (!*r->complaint) snprintf(r->complaint, sizeof r->complaint, "no answer in time");
         }

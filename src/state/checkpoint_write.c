@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/test_switch.h"
 #include "state/checkpoint_internal.h"
 #include "state/export.h"
 
@@ -195,6 +196,7 @@ Status checkpoint_write(const char *out, const TrainingState *t, int keep, char 
         }
         TRY_DONE(checkpoint_check_space(out, needed));
         status = write_folder(temporary, t, &small);
+        test_at("save", 0);
         if (status == OK) status = rename_into_place(temporary, path, aside, existing);
         if (status != OK) {
             char *why = mem_strdup(status_message());

@@ -175,8 +175,8 @@ static bool read_cached(const char *path, const Backend *b, CostRates *rates, bo
     rates->link_out = js_real(js_get(doc, "link_out"), 0);
     rates->link_in = js_real(js_get(doc, "link_in"), 0);
     *busy = js_bool(js_get(doc, "busy"), false);
+    bool link = !backend_offloads(b) || (js_get(doc, "link_out") && js_get(doc, "link_in"));
     js_free(doc);
-    bool link = !backend_offloads(b) || (rates->link_out > 0 && rates->link_in > 0);
     return rates->product_flops > 0 && rates->bytes > 0 && rates->overhead >= 0 && link;
 }
 
@@ -190,8 +190,10 @@ static void write_cached(const char *path, const Backend *b, Dtype compute, cons
     buf_member(&text, "product_flops", rates->product_flops);
     buf_member(&text, "bytes", rates->bytes);
     buf_member(&text, "overhead", rates->overhead);
-    if (rates->link_out > 0) buf_member(&text, "link_out", rates->link_out);
-    if (rates->link_out > 0) buf_member(&text, "link_in", rates->link_in);
+    if (backend_offloads(b)) { /* 0: not measured, for want of memory */
+        buf_member(&text, "link_out", rates->link_out);
+        buf_member(&text, "link_in", rates->link_in);
+    }
     buf_puts(&text, busy ? ", \"busy\": true}\n" : "}\n");
     if (file_make_directories(dir) != OK || file_write_text(NULL, path, &text) != OK)
         log_debug("rates are not kept: %s", status_message());

@@ -74,11 +74,11 @@ static void meet(Survivor *s, int round)
 {
     const Run *run = s->run;
     Comm *c = ranks_comm(run->ranks);
-    double half = run->c->peer_timeout / 2;
+    double half = run->c->peer_timeout / 2, most = test_seconds("SURVIVE", WAIT_MOST);
     TeamMember mine = {.rank = c->rank, .step = s->scattered ? s->held.set.step : s->step};
     if (s->scattered) mine.pieces = snapshot_pieces(&s->held.list, run->progress.run, c->rank, &mine.count);
     s->here = same_folder(run->c->output_dir, run->progress.run);
-    team_meet(&s->team, c, round, s->here && (!s->scattered || mine.count), mine, half < WAIT_MOST ? half : WAIT_MOST);
+    team_meet(&s->team, c, round, s->here && (!s->scattered || mine.count), mine, half < most ? half : most);
 }
 
 /* Of a scattered state: the newest generation that the members' memories hold together. */
@@ -127,10 +127,11 @@ static Status save_with_team(Survivor *s, SurviveSave save, void *context)
 static Status take_folder(Survivor *s)
 {
     const char *out = s->run->c->output_dir;
+    double wait = test_seconds("SPARE_WAIT", s->team.deaf ? LOCK_MOST : LOCK_WAIT);
     Status status = OK;
     if (!s->own_lock->open)
-        status = s->team.deaf ? spare_take(&s->lock, out, LOCK_MOST, LOCK_MOST, 1, &s->place)
-                              : spare_take(&s->lock, out, LOCK_WAIT, 0, ranks_size(s->run->ranks), &s->place);
+        status = s->team.deaf ? spare_take(&s->lock, out, wait, LOCK_MOST, 1, &s->place)
+                              : spare_take(&s->lock, out, wait, 0, ranks_size(s->run->ranks), &s->place);
     s->folder = spare_path(out, s->place);
     return status;
 }

@@ -120,7 +120,7 @@ static Status follow_plan(const Team *t, const TeamSource *source, int n, const 
 TeamEnd team_follow(Team *t, const TeamSource *source, int64_t *step, Status *part)
 {
     char plan[TEAM_NAME_BYTES], end[TEAM_NAME_BYTES];
-    double until = clock_monotonic() + END_S;
+    double until = clock_monotonic() + test_seconds("SURVIVE", END_S);
     int plans = 0;
     void *data = NULL;
     size_t size = 0;
@@ -139,7 +139,7 @@ TeamEnd team_follow(Team *t, const TeamSource *source, int64_t *step, Status *pa
         if (team_get(t, plan, TEAM_POLL_S, &data, &size) == OK) {
             *part = follow_plan(t, source, plans, data, size, step);
             plans++;
-            until = clock_monotonic() + END_S;
+            until = clock_monotonic() + test_seconds("SURVIVE", END_S);
         }
         free(data);
         data = NULL;
@@ -260,7 +260,7 @@ static Status await_answer(const Team *t, int rank, double until, void **data, s
 static Status gather_parts(const TeamFill *f, const TrainingState *t, const int32_t *ranks, int writers, Parts *parts)
 {
     int missing = 0;
-    double until = clock_monotonic() + ANSWER_S;
+    double until = clock_monotonic() + test_seconds("SURVIVE", ANSWER_S);
     for (int i = 0; i < writers; i++) {
         void *data = NULL;
         size_t size = 0;

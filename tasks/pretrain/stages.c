@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/lock.h"
+#include "base/test_switch.h"
 #include "model/model.h"
 #include "state/import.h"
 #include "tasks/pretrain/pretrain.h"
@@ -124,6 +125,7 @@ static Status make_vocab(const Stages *s)
         goto done;
     }
     TRY_DONE(file_write_text(NULL, s->record, &now));
+    test_at("vocab", 0);
     TRY_DONE(command_vocab(&c));
 done:
     BUF_FREE(&now, &before);

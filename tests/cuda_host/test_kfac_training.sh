@@ -13,9 +13,10 @@ sed -i 's/"hidden_size": 32/"hidden_size": 16/; s/"intermediate_size": 64/"inter
 mkdir data
 head -n 14 "$sample/train.tsv" >data/train.tsv
 for name in dev_matched dev_mismatched; do head -n 5 "$sample/$name.tsv" >"data/$name.tsv"; done
+steps=$(quick_or_deep 3 5)
 glue=(glue --model-config tiny/config.json --vocab tiny/vocab.txt --data-dir data --do-train --max-seq-length 8
-    --batch-size 9 --micro-batch-tokens 16 --bucket-size 4KiB --learning-rate 1e-3 --snapshot-steps 0 --comm gloo
-    --precision fp32 --kfac-interval 2 --max-steps 5)
+    --batch-size 5 --micro-batch-tokens 16 --bucket-size 4KiB --learning-rate 1e-3 --snapshot-steps 0 --comm gloo
+    --precision fp32 --kfac-interval 2 --max-steps "$steps")
 
 # run RANKS DIR OPTION...
 run() {
@@ -25,19 +26,17 @@ run() {
         complain "$2: $(grep peak_bytes "$2/run.json")"
 }
 
-# one device, beside ref; statistics in the first, third and fifth step
+# one device, beside ref; statistics in every other step
 this=("${glue[@]}" --backend cuda_host)
 expect 0 "$CAIRN_BINARY" "${glue[@]}" --backend ref --output-dir ref
 run 1 one --save-steps 1 --keep 9
 near ref one
-[ "$(grep -c '"kfac_failed": 0' one/metrics.jsonl)" -eq 3 ] || complain "one device: not 3 inversions"
-run 1 poisoned --poison --recompute full
-same one poisoned 5 kfac
+[ "$(grep -c '"kfac_failed": 0' one/metrics.jsonl)" -eq $(((steps + 1) / 2)) ] || complain "one device: not $(((steps + 1) / 2)) inversions"
 mkdir resumed
-cp -r one/checkpoint-3 resumed
-run 1 resumed
-grep -q "step 3 of 5" log.0 || complain "it does not resume from step 3"
-same one resumed 5 kfac
+cp -r one/checkpoint-$((steps - 1)) resumed
+run 1 resumed --poison --recompute full
+grep -q "step $((steps - 1)) of $steps" log.0 || complain "it does not resume from step $((steps - 1))"
+same one resumed "$steps" kfac
 
 # two devices, with a lag; pieces of a set are exchanged through the hosts
 this+=(--kfac-lag 2)
@@ -47,32 +46,31 @@ equal_ranks log 2
 near lagged two
 if [ -e "$build/cairn_nccl.so" ] && [ -e "$build/tests/cuda_host/nccl/libnccl.so.2" ]; then
     unset CAIRN_TEST_CUDA_HOST_FAR # the twin reaches into the devices
-    for pipeline in "" "--pipeline chimera"; do
+    while read -r name flags; do
         # shellcheck disable=SC2086 # words
-        LD_LIBRARY_PATH=$build/tests/cuda_host/nccl run 2 "nccl$pipeline" --comm nccl $pipeline
-        same two "nccl$pipeline" 5 kfac
-    done
+        LD_LIBRARY_PATH=$build/tests/cuda_host/nccl run 2 "$name" --comm nccl $flags
+        same two "$name" "$steps" kfac
+    done < <(printf '%s\n' nccl "$(quick_or_deep '' 'nccl-chimera --pipeline chimera')" | grep .)
     export CAIRN_TEST_CUDA_HOST_FAR=1
 fi
 
 # pipelines, filled: one replica and two
 for schedule in $(quick_or_deep "zb-v" "gpipe 1f1b interleaved zb-h1 zb-v"); do
     run 2 "$schedule" --pipeline "$schedule"
-    same lagged "$schedule" 5 kfac
+    same lagged "$schedule" "$steps" kfac
     grep -q '"filled": [0-9.]*[1-9]' "$schedule/metrics.jsonl" || complain "$schedule: nothing ran in a gap"
 done
 run 2 chimera --pipeline chimera --recompute full --save-steps 2 --keep 9
-same two chimera 5 kfac
-rm -r chimera/checkpoint-5 chimera/model.safetensors chimera/run.json
+same two chimera "$steps" kfac
+rm -r chimera/checkpoint-$steps chimera/model.safetensors chimera/run.json
 run 2 chimera
-grep -q "step 4 of 5" log.0 || complain "the pipeline's checkpoint is not resumed without it"
-same two chimera 5 kfac
+grep -q "step $((steps - 1)) of $steps" log.0 || complain "the pipeline's checkpoint is not resumed without it"
+same two chimera "$steps" kfac
 
 # A lost rank: the state in memory, with the inverses, is saved.
-peer_timeout=3
 this=("${glue[@]}" --backend cuda_host --schedule constant --warmup 0)
 start 2 lost "${this[@]}" --output-dir lost --max-steps 100000 --save-every 0 --snapshot-steps 1 --pipeline 1f1b
-wait_until 60 reached lost 4 || complain "lost does not get to its fourth step"
+wait_until "$hang_limit" reached lost 4 || complain "lost does not get to its fourth step"
 lose 1
 if saved=$(compgen -G "lost/checkpoint-*"); then
     run 1 alone --kfac-lag 2 --max-steps "${saved#*checkpoint-}"

@@ -11,7 +11,6 @@ if [ ! -e "$build/cairn_nccl.so" ] || [ ! -e "$twin/libnccl.so.2" ]; then
     echo "skipped: built without NCCL" && exit 77
 fi
 export LD_LIBRARY_PATH=$twin CAIRN_TEST_CUDA_HOST_DEVICE=64 CAIRN_TEST_CUDA_HOST_GPUS=2 CAIRN_TEST_NCCL_LOG=$work/environment
-peer_timeout=60 # of ranks.sh: far above what the test waits for
 
 make_tiny_bert tiny
 mkdir data
@@ -119,10 +118,8 @@ grep -q -e '--wire bf16: NCCL would also add in bf16' bf16.1 || complain "--wire
 
 # A rank that is killed while the other waits for its sums; one whose NCCL fails.
 start 2 killed "${endless[@]}" --output-dir killed
-wait_until 60 reached killed 3 || complain "killed does not get to its third step"
-since=$SECONDS
+wait_until "$hang_limit" reached killed 3 || complain "killed does not get to its third step"
 lose 1
-[ $((SECONDS - since)) -le 45 ] || complain "it took $((SECONDS - since)) s to end after rank 1 was killed"
 grep -q 'lost rank 1 on .*closed its connections' killed.0 || complain "rank 1 is not named: $(tail -n 1 killed.0)"
 grep -q 'Step [0-9]* of 100000 is saved in killed' killed.0 || complain "the survivor did not save: $(tail -n 1 killed.0)"
 

@@ -5,11 +5,34 @@
 . "$(dirname -- "${BASH_SOURCE[0]}")/snapshot_lib.sh"
 skip_without_gloo
 exec 2>/dev/null # the shell reports every killed process
+patiently
+unset CAIRN_TEST_SPARE_WAIT # a frozen rank may hold the folder's lock
 
 # shellcheck disable=SC2317 # by await
 begun() { gone "${ranks[0]}" || holds log.0 'ing from'; }
 # shellcheck disable=SC2317 # by await
 under_way() { gone "${ranks[0]}" || reached "$1" "$2"; }
+# others_gone: all but the frozen rank have ended.
+# shellcheck disable=SC2317 # by await
+others_gone() {
+    local r
+    for r in "${ranks[@]}"; do [ "$r" = "$frozen" ] || gone "$r" || return 1; done
+}
+# after_fault MET: ends what a frozen rank leaves. Ranks that have not MET wait long for a lost one: they are killed.
+after_fault() {
+    local r by
+    if [ "$1" -eq 0 ]; then
+        wait_until 3 others_gone || kill -9 "${ranks[@]}"
+    elif [ -n "$frozen" ]; then
+        for r in "${!ranks[@]}"; do
+            [ "${ranks[r]}" = "$frozen" ] || continue
+            for by in "${!ranks[@]}"; do silence "$by" "$r"; done
+        done
+        await others_gone
+    fi
+    if [ -n "$frozen" ]; then kill -9 "$frozen"; fi
+    heard
+}
 
 # fault: kills, freezes or signals ranks; `frozen` is the frozen one. Fails if the ranks had already ended.
 declare -A made=([one]=0 [two]=0 [all]=0 [freeze]=0 [signal]=0)
@@ -34,6 +57,7 @@ fault() {
 
 # quiet N OUT COMMAND...: N ranks without a fault.
 quiet() {
+    quickly
     start_ranks "$1" log "${@:3}" --output-dir "$2"
     end_ranks
     case "${codes[*]}" in *[1-9]*) complain "$2: ${codes[*]}" && cat log.0 ;; esac
@@ -44,8 +68,9 @@ faults=0 rounds=0 memory_used=0 disk_used=0 most_lost=0
 # faulty N OUT EVERY COMMAND...: N ranks with snapshots at every EVERY-th step, again and again with a fault each, until all
 # end with 0. A start loses 2 * EVERY steps at most.
 faulty() {
-    local n=$1 out=$2 every=$3 tries=0 before resumed lost good code r
+    local n=$1 out=$2 every=$3 tries=0 before resumed lost good code met
     rounds=$((rounds + 1))
+    slowly
     while :; do
         before=$(steps_in "$out")
         start_ranks "$n" log "${@:4}" --output-dir "$out" --snapshot-steps "$every"
@@ -58,11 +83,12 @@ faulty() {
             esac
             pause $((100 + tries % 10 * 60))
             sleep "${CAIRN_TEST_PAUSE:-0}"
-            if fault; then faults=$((faults + 1)); fi
-        fi
-        if [ -n "$frozen" ]; then
-            for r in "${ranks[@]}"; do [ "$r" = "$frozen" ] || wait_until 60 gone "$r"; done
-            kill -9 "$frozen"
+            met=0
+            if holds log.0 'ing from'; then met=1; fi
+            if fault; then
+                faults=$((faults + 1))
+                after_fault "$met"
+            fi
         fi
         end_ranks
         resumed=$(sed -n 's/^resuming from .*: step \([0-9]*\) of .*/\1/p' log.0)

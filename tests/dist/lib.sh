@@ -13,13 +13,31 @@ CAIRN_SNAPSHOT_DIR=$(mktemp -d /dev/shm/cairn-test-XXXXXX 2>/dev/null || mktemp 
 export CAIRN_SNAPSHOT_DIR
 trap 'jobs -p | xargs -r kill -9 2>/dev/null; rm -rf -- "$work" "$CAIRN_SNAPSHOT_DIR"' EXIT
 export CUDA_VISIBLE_DEVICES= # one rank per host
+export CAIRN_PEER_TIMEOUT=1h CAIRN_CONNECT_TIMEOUT=1h # a rank or an agent that is only slow is not lost
 export XDG_RUNTIME_DIR=$work/run
 mkdir -m 700 "$work/run"
 
-# all_gone FILE...: the processes with the ids in these files have ended, within a minute.
+# all_gone FILE...: the processes with the ids in these files have ended.
 all_gone() {
     local file pid
     for file in "$@"; do
-        while read -r pid; do wait_until 60 gone "$pid" || complain "process $pid ($file) is still alive"; done <"$file"
+        while read -r pid; do
+            wait_until "$hang_limit" gone "$pid" || complain "process $pid ($file) is still alive"
+        done <"$file"
     done
+}
+
+# parent_of PID: sets `parent`.
+parent_of() {
+    local stat
+    read -r stat <"/proc/$1/stat" && read -r _ parent _ <<<"${stat##*) }"
+}
+
+# small_data ROWS: data/, with the first rows of the sample.
+small_data() {
+    local file
+    mkdir data
+    head -n "$1" "$sample/train.tsv" >data/train.tsv
+    for file in dev_matched dev_mismatched; do head -n 40 "$sample/$file.tsv" >"data/$file.tsv"; done
+    cp "$sample"/test_*matched.tsv data
 }

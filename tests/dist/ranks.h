@@ -2,6 +2,7 @@
 #ifndef CAIRN_TESTS_DIST_RANKS_H
 #define CAIRN_TESTS_DIST_RANKS_H
 
+#include <sched.h>
 #include <signal.h>
 
 #include "comm/comm.h"
@@ -27,14 +28,20 @@ typedef int (*RankWork)(Comm *c, void *arg);
 
 static int ranks_this = -1;
 
+/* s: no time-out of the product passes in a test, unless it shortens it. */
+enum { HANG_S = 600 };
+
 static inline Ranks ranks_of(int size, const char *rendezvous)
 {
     Ranks r = {.world = {.size = size, .source = "test"}};
     r.options = (CommOptions){
-        .transport = "auto", .rendezvous = rendezvous, .interfaces = "", .connect_s = 60, .peer_timeout_s = 30};
+        .transport = "auto", .rendezvous = rendezvous, .interfaces = "", .connect_s = HANG_S, .peer_timeout_s = HANG_S};
     snprintf(r.world.job, sizeof r.world.job, "test-%ld", (long)getpid());
     return r;
 }
+
+/* See tests/scripts/lib.sh. Where this is not allowed a test takes longer. */
+static inline void ranks_as_batch(void) { (void)sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){0}); }
 
 static inline pid_t ranks_start(const Ranks *ranks, int rank, RankWork work)
 {
@@ -45,6 +52,7 @@ static inline pid_t ranks_start(const Ranks *ranks, int rank, RankWork work)
     World w = ranks->world;
     Comm *c;
     w.rank = ranks_this = rank;
+    ranks_as_batch();
     require(comm_open(&w, &ranks->options, &c) == OK);
     int code = work(c, ranks->arg);
     comm_close(c);
@@ -66,11 +74,36 @@ static inline void ranks_wait_ready(const char *directory, int size)
         if (file_exists(path)) {
             unlink(path);
             r++;
-        } else if (tries > 6000) {
-            fail_msg("rank %d was not ready after a minute", r);
+        } else if (tries > HANG_S * 100) {
+            fail_msg("rank %d was not ready after %d s", r, HANG_S);
         } else {
             usleep(10000);
         }
+        free(path);
+    }
+}
+
+/* From here on a rank counts as silent for the peer timeout, to all others or to one. Ranks learn the folder at
+   their start by ranks_watch_silence. */
+static inline void ranks_watch_silence(const char *directory)
+{
+    char *path = mem_printf("%s/silent-", directory);
+    setenv("CAIRN_TEST_SILENT", path, 1);
+    free(path);
+}
+
+static inline void ranks_silence(const char *directory, int by, int of)
+{
+    char *path = mem_printf("%s/silent-%d-%d", directory, by, of);
+    assert_ok(file_write_durable(path, "", 0));
+    free(path);
+}
+
+static inline void ranks_hear(const char *directory)
+{
+    for (int pair = 0; pair < 64; pair++) {
+        char *path = mem_printf("%s/silent-%d-%d", directory, pair / 8, pair % 8);
+        unlink(path);
         free(path);
     }
 }

@@ -8,7 +8,7 @@ if [ ! -e "${CAIRN_TEST_BUILD_DIR:-$source_dir/build}/cairn_gloo.so" ]; then
 fi
 export XDG_CACHE_HOME=$work/cache # of measured rates
 
-# $threads: of each rank, 1 where it is not set. $rank_seconds: a rank is killed after so many, 120.
+# $threads: of each rank, 1 where it is not set.
 # meet: a new place to meet. one RANK N LOG COMMAND...: one of N ranks, in the background; its output goes to LOG.RANK.
 meet() {
     rm -rf -- "$work/.meet"
@@ -19,8 +19,8 @@ one() {
     local r=$1 n=$2 log=$3
     shift 3
     RANK=$r WORLD_SIZE=$n LOCAL_RANK=$r LOCAL_WORLD_SIZE=$n CAIRN_RENDEZVOUS="file:$work/.meet" MASTER_ADDR=127.0.0.1 \
-        MASTER_PORT=29400 CAIRN_PEER_TIMEOUT="${peer_timeout:-20}" timeout "${rank_seconds:-120}" \
-        "$CAIRN_BINARY" "$@" --threads "${threads:-1}" --verbose >"$log.$r" 2>&1 </dev/null &
+        MASTER_PORT=29400 timeout "$hang_limit" "$CAIRN_BINARY" "$@" --threads "${threads:-1}" --verbose >"$log.$r" \
+        2>&1 </dev/null &
     ranks[r]=$!
 }
 
@@ -39,6 +39,13 @@ ended() {
         wait "$pid" || code=$?
         [ "$code" -eq "$wanted" ] || complain "a rank ended with $code instead of $wanted (line ${BASH_LINENO[0]})"
     done
+}
+
+# kill_all: by one call, for a rank that lives a moment longer saves what it has of the others.
+kill_all() {
+    local pid
+    kill -KILL -- $(pgrep -P "$(IFS=, && echo "${ranks[*]}")") || true
+    for pid in "${ranks[@]}"; do wait "$pid" 2>/dev/null || true; done
 }
 
 # lose RANK: kills one of two ranks itself, not the `timeout` around it; the other must end with 77.

@@ -39,16 +39,10 @@ pause() { sleep "$(printf '0.%03d' $((RANDOM % $1)))"; }
 
 snapshots_left() { find "$memory" -mindepth 1 -name 'cairn-*' | wc -l; }
 
-# A tiny model makes its steps in milliseconds, and would make the last one before a test that waits for the processor
-# kills a rank. slowly: from here on a step takes 50 ms or more. quickly: no more.
-export CAIRN_TEST_SLOW=$work/slow
-slowly() { touch "${CAIRN_TEST_SLOW}0"; }
-quickly() { rm -f "${CAIRN_TEST_SLOW}0"; }
-
-# await COMMAND...: as wait_until, for at most a minute; complains after that.
+# await COMMAND...: as wait_until; complains if that never comes.
 await() {
-    wait_until 60 "$@" && return
-    complain "waited a minute in vain for: $*"
+    wait_until "$hang_limit" "$@" && return
+    complain "waited in vain for: $*"
     tail -n 20 log* 2>/dev/null
 }
 
@@ -68,13 +62,28 @@ start_ranks() {
     done
 }
 
-# end_ranks: waits for all, at most 100 s. Their exit codes are in ${codes[@]}.
+# start_stopped STEP N LOG COMMAND...: as start_ranks, with $also in CAIRN_TEST_AT; returns when each rank has stopped
+# itself before that step.
+start_stopped() {
+    local places='' r
+    for ((r = 0; r < $2; r++)); do places+="step$1-$r=stop "; done
+    CAIRN_TEST_AT="$places${also:-}" "${starts:-start_ranks}" "${@:2}"
+    for r in "${ranks[@]}"; do await stopped "$r"; done
+}
+# kill_stopped RANK...: kills these; the others, stopped as well, continue.
+kill_stopped() {
+    local r
+    for r in "$@"; do kill -9 "${ranks[r]}"; done
+    kill -CONT "${ranks[@]}" 2>/dev/null || true
+}
+
+# end_ranks: waits for all. Their exit codes are in ${codes[@]}.
 # shellcheck disable=SC2034 # codes: used by the tests
 end_ranks() {
     local r
     codes=()
     for r in "${!ranks[@]}"; do
-        if ! wait_until 100 gone "${ranks[r]}"; then
+        if ! wait_until "$hang_limit" gone "${ranks[r]}"; then
             complain "rank $r hangs: $(tail -qn 3 ./*."$r")"
             kill -9 "${ranks[r]}"
         fi

@@ -6,7 +6,8 @@ set -euo pipefail
 source "$(dirname -- "${BASH_SOURCE[0]}")/ranks.sh"
 
 make_tiny_bert tiny
-glue=(glue --model-config tiny/config.json --vocab tiny/vocab.txt --data-dir "$sample" --do-train --backend ref
+small_data 40
+glue=(glue --model-config tiny/config.json --vocab tiny/vocab.txt --data-dir data --do-train --backend ref
     --batch-size 9 --max-steps 4 --max-seq-length 32 --snapshot-steps 0)
 # of the forward pass, so its number is that of one rank's plan
 instr=$("$CAIRN_BINARY" plan --model-config tiny/config.json --backend ref --recompute full --audit recompute \

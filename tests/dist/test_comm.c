@@ -363,7 +363,6 @@ static void test_leave(void **state)
 {
     char *where = mem_printf("file:%s", (char *)*state);
     Ranks ranks = ranks_of(2, where);
-    ranks.options.peer_timeout_s = 3;
     ranks.arg = mmap(NULL, sizeof(pid_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(ranks.arg != MAP_FAILED);
     ranks_run(&ranks, leave_at_once);

@@ -109,7 +109,7 @@ typedef struct {
     RankWork work;
 } Place;
 
-static pid_t start_at(const Place *p, int rank, int size, const char *where, double timeout_s, void *arg)
+static pid_t start_at(const Place *p, int rank, int size, const char *where, double connect_s, void *arg)
 {
     fflush(NULL);
     pid_t child = fork();
@@ -117,15 +117,14 @@ static pid_t start_at(const Place *p, int rank, int size, const char *where, dou
     if (child) return child;
     Comm *c;
     World w = {.rank = rank, .size = size, .source = "test"};
-    CommOptions o = {"auto", where, p->interfaces ? p->interfaces : "", 5, timeout_s, NULL};
+    CommOptions o = {"auto", where, p->interfaces ? p->interfaces : "", connect_s, HANG_S, NULL};
     snprintf(w.job, sizeof w.job, "hosts-%ld", (long)getppid());
     ranks_this = rank;
     enter(p->host);
-    double begin = clock_monotonic();
+    ranks_as_batch();
     Status status = comm_open(&w, &o, &c);
     if (status != p->status) fprintf(stderr, "rank %d: %s: %s\n", rank, status_name(status), status_message());
     require(status == p->status);
-    require(clock_monotonic() - begin < 30);
     if (status != OK) {
         if (!strstr(status_message(), p->expected)) fprintf(stderr, "expected: %s\n", p->expected);
         require(strstr(status_message(), p->expected));
@@ -146,12 +145,14 @@ static void finish(const pid_t *children, int n)
     assert_int_equal(bad, 0);
 }
 
-static void run_at(const Place *places, int n, const char *where)
+static void run_within(const Place *places, int n, const char *where, double connect_s)
 {
     pid_t children[8];
-    for (int r = 0; r < n; r++) children[r] = start_at(&places[r], r, n, where, 30, NULL);
+    for (int r = 0; r < n; r++) children[r] = start_at(&places[r], r, n, where, connect_s, NULL);
     finish(children, n);
 }
+
+static void run_at(const Place *places, int n, const char *where) { run_within(places, n, where, HANG_S); }
 
 /* Ranks 0 and 2 on node0, 1 on node1, 3 on node2. */
 static int four_ranks(Comm *c, void *arg)
@@ -224,7 +225,7 @@ static void test_no_way(void **state)
     }
     Place p[2] = {{0, NULL, E_PEER, "did not come: 1", NULL},
                   {1, NULL, E_PEER, "That address is this host's own", NULL}};
-    run_at(p, 2, "tcp://127.0.1.1:29500");
+    run_within(p, 2, "tcp://127.0.1.1:29500", 5); /* they never meet */
     free(file);
 }
 
@@ -271,16 +272,14 @@ static void test_routed(void **state)
 static int until_cut(Comm *c, void *arg)
 {
     char name[32];
-    double v = 1, good = 0;
+    double v = 1;
     Status status = OK;
     ranks_tell_ready(arg, c->rank);
     while (status == OK) {
-        good = clock_monotonic();
         status = comm_sum(c, &v, 1);
         usleep(2000);
     }
-    double took = clock_monotonic() - good;
-    require(status == E_PEER && took < c->peer_timeout_s + 20);
+    require(status == E_PEER);
     snprintf(name, sizeof name, "lost rank %d on node%d", 1, 1);
     require(strstr(status_message(), c->rank == 1 ? "lost " : name));
     require(strstr(status_message(), "is silent: it is frozen, or cannot be reached"));
@@ -293,10 +292,14 @@ static void test_cut(void **state)
     char *file = mem_printf("file:%s", (char *)*state);
     Place p[3] = {{.host = 0, .work = until_cut}, {.host = 1, .work = until_cut}, {.host = 2, .work = until_cut}};
     pid_t children[3];
-    for (int r = 0; r < 3; r++) children[r] = start_at(&p[r], r, 3, file, 1.5, *state);
+    ranks_watch_silence(*state);
+    for (int r = 0; r < 3; r++) children[r] = start_at(&p[r], r, 3, file, HANG_S, *state);
     ranks_wait_ready(*state, 3);
-    usleep(300000);
     assert_true(on(SWITCH, "ip link set v1 down"));
+    for (int r = 0; r < 3; r += 2) {
+        ranks_silence(*state, r, 1);
+        ranks_silence(*state, 1, r);
+    }
     finish(children, 3);
     free(file);
 }

@@ -1,29 +1,31 @@
 #!/usr/bin/env bash
-# A signal while ranks wait for others: they soon end with 75, at every kind of rendezvous.
+# A signal while ranks wait for others: they end with 75, at every kind of rendezvous.
 set -uo pipefail
 # shellcheck source=tests/dist/lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 if [ ! -e "$(dirname -- "$CAIRN_BINARY")/cairn_gloo.so" ]; then echo "skipped: needs the gloo module" && exit 77; fi
 
 make_tiny_bert bert
-small=(glue --do-train --model-config bert/config.json --vocab bert/vocab.txt --data-dir "$sample" --max-steps 3
-    --connect-timeout 300s --verbose --output-dir out)
+small_data 40
+small=(glue --do-train --model-config bert/config.json --vocab bert/vocab.txt --data-dir data --batch-size 4 --max-seq-length 32
+    --max-steps 3 --verbose --output-dir out)
 # rank R N WHERE: in the background; its number is in ${pids[R]}
 rank() {
+    rm -f "log.$1" # of an earlier one
     RANK=$1 WORLD_SIZE=$2 LOCAL_RANK=$1 LOCAL_WORLD_SIZE=$2 CAIRN_JOB=signals CAIRN_RENDEZVOUS=$3 \
         "$CAIRN_BINARY" "${small[@]}" >"log.$1" 2>&1 </dev/null &
     pids[$1]=$!
 }
-# stop WHAT SIGNAL: signals all started ranks once each is at the meeting, where it would wait for 300 s.
+# stop WHAT SIGNAL: signals all started ranks once each is at the meeting, where it would wait for an hour.
 stop() {
     local r code
     for r in "${!pids[@]}"; do
-        wait_until 60 grep -qs 'meets the others at' "log.$r" || complain "$1: rank $r does not come to the meeting"
+        wait_until "$hang_limit" holds "log.$r" 'meets the others at' || complain "$1: rank $r does not come to the meeting"
     done
-    sleep 0.5 # anywhere in the meeting
+    for _ in $(seq $((RANDOM % 20))); do nap; done # anywhere in the meeting
     for r in "${!pids[@]}"; do kill -s "$2" "${pids[r]}"; done
     for r in "${!pids[@]}"; do
-        wait_until 60 gone "${pids[r]}" || kill -9 "${pids[r]}"
+        wait_until "$hang_limit" gone "${pids[r]}" || kill -9 "${pids[r]}"
         code=0
         wait "${pids[r]}" || code=$?
         [ "$code" -eq 75 ] || complain "$1: rank $r ended with $code after SIG$2: $(tail -n 2 "log.$r")"
@@ -51,10 +53,10 @@ done
 [ -z "$(ls -A meet)" ] || complain "left where they met: $(find meet)"
 
 # Under the launcher: a rank that never comes; then a host that never answers.
-stop_launcher() { # stop_launcher WHAT: it ends with 75, soon after SIGTERM
+stop_launcher() { # stop_launcher WHAT: it ends with 75 after SIGTERM
     local code=0
     kill "$launcher"
-    wait_until 60 gone "$launcher" || kill -9 "$launcher"
+    wait_until "$hang_limit" gone "$launcher" || kill -9 "$launcher"
     wait "$launcher" || code=$?
     [ "$code" -eq 75 ] || complain "$1: launch ended with $code: $(cat launch.out)"
 }
@@ -62,23 +64,22 @@ cat >program.sh <<'END2'
 #!/usr/bin/env bash
 [ "$RANK" = 0 ] && exec "$CAIRN_BINARY" "$@"
 trap 'exit 75' TERM
-while :; do sleep 0.1; done
+exec {never}<> <(:)
+while :; do read -rt 0.1 -u "$never"; done
 END2
 chmod +x program.sh
 CAIRN_TEST_PROGRAM=$work/program.sh "$CAIRN_BINARY" launch --ranks 2 -- "${small[@]}" >launch.out 2>&1 &
 launcher=$!
-wait_until 60 grep -qs 'meets the others at served' launch.out || complain "launch: rank 0 does not come: $(cat launch.out)"
+wait_until "$hang_limit" holds launch.out 'meets the others at served' || complain "launch: rank 0 does not come: $(cat launch.out)"
 stop_launcher "a rank that never comes"
 # A rank is killed during training: the launcher removes the files of the meeting.
-"$CAIRN_BINARY" launch --ranks 2 --rendezvous "file:$work/meet2" -- "${small[@]/3/1000000}" --schedule constant --warmup 0 \
-    --peer-timeout 5s >launch.out 2>&1 &
+"$CAIRN_BINARY" launch --ranks 2 --rendezvous "file:$work/meet2" -- "${small[@]}" --max-steps 1000000 --schedule constant \
+    --warmup 0 >launch.out 2>&1 &
 launcher=$!
-# shellcheck disable=SC2317 # by wait_until
-trains() { [ "$(losses out 2>/dev/null | wc -l)" -ge 3 ]; }
-wait_until 60 trains || complain "it does not train: $(cat launch.out)"
+wait_until "$hang_limit" reached out 3 || complain "it does not train: $(cat launch.out)"
 [ -n "$(ls -A meet2)" ] || complain "they did not meet in the folder"
-pgrep -f "^cairn glue.*--output-dir out" | while read -r pid; do
-    grep -qzx RANK=1 "/proc/$pid/environ" && grep -qz "file:$work/meet2" "/proc/$pid/environ" && kill -9 "$pid"
+for pid in $(pgrep -f "^cairn glue.*--output-dir out"); do
+    if grep -qzx RANK=1 "/proc/$pid/environ" && grep -qzF "file:$work/meet2" "/proc/$pid/environ"; then kill -9 "$pid"; fi
 done
 code=0
 wait "$launcher" || code=$?
@@ -95,7 +96,7 @@ printf 'nowhere\n' >hosts
 ln -s "$work" "/tmp/cairn-test-$$" # CAIRN_SSH is words without spaces
 CAIRN_SSH=/tmp/cairn-test-$$/ssh.sh "$CAIRN_BINARY" launch --hosts hosts -- "${small[@]}" >launch.out 2>&1 &
 launcher=$!
-wait_until 60 test -e asked || complain "no agent was started"
+wait_until "$hang_limit" test -e asked || complain "no agent was started"
 rm -f "/tmp/cairn-test-$$"
 stop_launcher "a host that does not answer"
 finish

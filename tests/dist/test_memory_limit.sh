@@ -13,7 +13,9 @@ elif grep -qw memory /sys/fs/cgroup/cgroup.subtree_control 2>/dev/null; then
     group=/sys/fs/cgroup/cairn-test-$$ limit=memory.max
 fi
 mkdir "${group:=/nowhere/x}" 2>/dev/null || skip "there are no control groups with memory limits that can be made"
-trap 'sleep 0.2; rmdir "$group"; rm -rf -- "$work" "$CAIRN_SNAPSHOT_DIR"' EXIT
+# shellcheck disable=SC2317 # by the trap
+no_group() { rmdir "$group" 2>/dev/null; } # once its last process is gone
+trap 'wait_until "$hang_limit" no_group; rm -rf -- "$work" "$CAIRN_SNAPSHOT_DIR"' EXIT
 echo $((100 << 20)) >"$group/$limit" || skip "no limit can be set"
 
 make_tiny_bert bert
@@ -28,7 +30,7 @@ if [ -e "$(dirname -- "$CAIRN_BINARY")/cairn_cpu.so" ] && ! ldd "$CAIRN_BINARY" 
     echo $((100 << 20)) >"$group/$limit"
 fi
 limited() { # limited FLAG...: two ranks within the group
-    expect "$1" bash -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group" timeout 300 "$CAIRN_BINARY" launch --ranks 2 \
+    expect "$1" bash -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group" timeout "$hang_limit" "$CAIRN_BINARY" launch --ranks 2 \
         --max-restarts 2 -- glue --do-train --model-config bert/config.json --vocab bert/vocab.txt --data-dir "$sample" \
         --output-dir "$2" --max-steps 3 "${@:3}"
 }

@@ -7,7 +7,9 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 if [ ! -e "$(dirname -- "$CAIRN_BINARY")/cairn_gloo.so" ]; then echo "skipped: needs the gloo module" && exit 77; fi
 
 make_tiny_bert bert
-small=(--do-train --model-config bert/config.json --vocab bert/vocab.txt --data-dir "$sample" --max-steps 6 --connect-timeout 40s)
+small_data 40
+small=(--do-train --model-config bert/config.json --vocab bert/vocab.txt --data-dir data --batch-size 4 --max-seq-length 32
+    --max-steps 6)
 "$CAIRN_BINARY" launch --ranks 2 -- glue "${small[@]}" --output-dir launched >launch.out 2>&1 ||
     complain "launch: $(cat launch.out)"
 
@@ -26,7 +28,7 @@ if ! command -v mpirun >/dev/null; then
 fi
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 run=(mpirun --oversubscribe --bind-to none -n)
-expect 0 timeout 100 "${run[@]}" 2 "$CAIRN_BINARY" glue "${small[@]}" --output-dir by-mpi
+expect 0 timeout "$hang_limit" "${run[@]}" 2 "$CAIRN_BINARY" glue "${small[@]}" --output-dir by-mpi
 [ "$(losses by-mpi)" = "$(losses launched)" ] || complain "ranks under mpirun have other losses"
 [ "$(grep -c 'trained 6 steps' <<<"$output")" -eq 1 ] || complain "the ranks did not train together: $output"
 finish

@@ -6,12 +6,13 @@ set -euo pipefail
 source "$(dirname -- "${BASH_SOURCE[0]}")/ranks.sh"
 
 make_tiny_bert tiny
+small_data 40
 make_sample_text
 make_tiny_config tiny.json
 expect 0 "$CAIRN_BINARY" shards --input text --vocab vocab.txt --output-dir shards --max-seq-length 64 --dupe-factor 1 \
     --eval-fraction 0.2
 # shellcheck disable=SC2034 # by differ
-glue=(glue --model-config tiny/config.json --vocab tiny/vocab.txt --data-dir "$sample" --do-train --batch-size 27 --max-steps 3)
+glue=(glue --model-config tiny/config.json --vocab tiny/vocab.txt --data-dir data --do-train --batch-size 4 --max-steps 3)
 # shellcheck disable=SC2034 # by differ
 pretrain=(pretrain --model-config tiny.json --vocab vocab.txt --data-dir shards --max-seq-length 64 --batch-size 13
     --max-steps 3)
@@ -24,8 +25,8 @@ differ() {
     read -r -a flags_of_0 <<<"$5"
     read -r -a flags_of_1 <<<"$6"
     meet
-    one 0 2 "$log" "${command[@]}" "${flags_of_0[@]}" --output-dir "$log" --connect-timeout 100s
-    one 1 2 "$log" "${command[@]}" "${flags_of_1[@]}" --output-dir "$log" --connect-timeout 100s
+    one 0 2 "$log" "${command[@]}" "${flags_of_0[@]}" --output-dir "$log"
+    one 1 2 "$log" "${command[@]}" "${flags_of_1[@]}" --output-dir "$log"
     ended 2
     for r in 0 1; do
         grep -qF -- "the ranks do not agree on $option: rank 0 has '$of_0'; rank 1 has '$of_1'" "$log.$r" ||
@@ -49,16 +50,16 @@ differ pretrain --input "" text "" "--input text"
 differ glue --eval-every 0 2 "" "--eval-every 2"
 
 # Invalid on all ranks in the same way: each prints the error.
-start 2 wrong "${glue[@]}" --eval-every 2 --output-dir wrong --connect-timeout 100s
+start 2 wrong "${glue[@]}" --eval-every 2 --output-dir wrong
 ended 2
 for r in 0 1; do grep -q -- "give --do-eval too" "wrong.$r" || complain "rank $r does not say what is wrong"; done
 
 # Options that may differ. (ranks.sh gives all --threads 1.)
-cp -r -- "$sample" elsewhere
+cp -r -- data elsewhere
 cp -- tiny/vocab.txt words.txt
 meet
 one 0 2 own "${glue[@]}" --output-dir own --log-every 1 --keep 2
-one 1 2 own "${glue[@]/$sample/elsewhere}" --output-dir own --iface lo --backend cpu --connect-timeout 100s --memory-budget 8GiB
+one 1 2 own "${glue[@]/#data/elsewhere}" --output-dir own --iface lo --backend cpu --memory-budget 8GiB
 ended 0
 [ "$(losses own | wc -l)" -eq 3 ] || complain "options that may differ: $(losses own | wc -l) steps"
 finish

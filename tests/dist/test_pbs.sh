@@ -48,11 +48,11 @@ over() { [ -z "$(user qselect -N "$1")" ]; } # no job of that name is queued or 
 running() { [ -n "$(user qselect -N "$1" -s R)" ]; }
 # shellcheck disable=SC2317
 says_so() { [[ $(printed "$1") == *"$2"* ]]; }
-wait_over() { wait_until "${2:-600}" over "$1" || { complain "$1 does not end: $(user qstat -f | tail -n 30)" && user qdel -W force "$(user qselect -N "$1")"; }; }
-begun() { wait_until 300 trained "$1" "${2:-20}" || complain "$1 does not begin: $(printed "$1")"; }
+wait_over() { wait_until "$hang_limit" over "$1" || { complain "$1 does not end: $(user qstat -f | tail -n 30)" && user qdel -W force "$(user qselect -N "$1")"; }; }
+begun() { wait_until "$hang_limit" trained "$1" "${2:-20}" || complain "$1 does not begin: $(printed "$1")"; }
 # shellcheck disable=SC2317
 quiet() { ! pgrep -u 4001 -x cairn >/dev/null; }
-none_left() { wait_until 90 quiet || complain "$1: left behind: $(pgrep -u 4001 -a cairn)"; }
+none_left() { wait_until "$hang_limit" quiet || complain "$1: left behind: $(pgrep -u 4001 -a cairn)"; }
 exit_of() { user qstat -xf "$1" | sed -n 's/ *Exit_status = //p'; }
 # Ranks on all hosts by the letters of their states.
 states() { ps -u 4001 -o stat=,args= | awk '/cairn glue/ && !/launch/ { print substr($1, 1, 1) }' | sort | tr -d '\n'; }
@@ -83,7 +83,7 @@ refused() { # compute nodes may not submit: the printed command resumes the run
     line=$(printed refused | sed -n 's/^To resume, run on a login node: //p')
     rm -- "$share/bin/qsub"
     user env CUDA_VISIBLE_DEVICES= bash -c "$line" >"$work/.id" || complain "the printed command fails: $line: $(cat "$work/.id")"
-    wait_until 120 running refused || complain "the typed job does not run"
+    wait_until "$hang_limit" running refused || complain "the typed job does not run"
     user qdel "$(cat "$work/.id")"
     wait_over refused
     has_file "$share/a folder, two/metrics.jsonl"
@@ -111,19 +111,19 @@ suspended() {
     job=$(submit suspended "$endless")
     begun suspended
     lab in h0 root qsig -s suspend "$job"
-    wait_until 60 stopped_all || complain "ranks do not stop: '$(states)'"
+    wait_until "$hang_limit" stopped_all || complain "ranks do not stop: '$(states)'"
     before=$(steps_of suspended)
     sleep 25 # more than --peer-timeout
     [ "$(steps_of suspended)" -eq "$before" ] || complain "it trained while it was suspended"
     lab in h0 root qsig -s resume "$job"
-    wait_until 60 trained suspended $((before + 20)) || complain "it does not continue: $(printed suspended)"
+    wait_until "$hang_limit" trained suspended $((before + 20)) || complain "it does not continue: $(printed suspended)"
     says_so suspended "starting again" && complain "a rank was blamed: $(printed suspended)"
     before=$(steps_of suspended)
     lab in n1 root pkill -TSTP -f 'cairn launch --max' # as Slurm suspends, or a terminal
-    wait_until 60 stopped_all || complain "ranks do not stop with the launcher: '$(states)'"
+    wait_until "$hang_limit" stopped_all || complain "ranks do not stop with the launcher: '$(states)'"
     sleep 20
     lab in n1 root pkill -CONT -f 'cairn launch --max'
-    wait_until 60 trained suspended $((before + 20)) || complain "it does not continue after SIGTSTP: $(printed suspended)"
+    wait_until "$hang_limit" trained suspended $((before + 20)) || complain "it does not continue after SIGTSTP: $(printed suspended)"
     says_so suspended "starting again" && complain "a rank was blamed after SIGTSTP: $(printed suspended)"
     user qdel "$job"
     wait_over suspended
@@ -137,9 +137,9 @@ put_back() { # by the server, while old ranks may still save: the new start wait
     job=$(submit again "$endless")
     begun again
     lab in h0 root qrerun "$job"
-    wait_until 120 running again || complain "it does not run again: $(user qstat -f "$job")"
+    wait_until "$hang_limit" running again || complain "it does not run again: $(user qstat -f "$job")"
     before=$(steps_of again)
-    wait_until 180 trained again $((before + 20)) || complain "it does not resume: $(printed again)"
+    wait_until "$hang_limit" trained again $((before + 20)) || complain "it does not resume: $(printed again)"
     user qdel "$job"
     wait_over again
 }
@@ -148,9 +148,9 @@ faults() { # a killed rank, no starts left: the job comes back, also with chunks
     chunks=2:mpiprocs=1 restarts=0 submit fault "$endless" >/dev/null
     begun fault
     lab in n2 root pkill -KILL -x cairn
-    wait_until 120 says_so fault "ended with 77; submitted again as" || complain "after 77: $(printed fault | tail -n 5)"
+    wait_until "$hang_limit" says_so fault "ended with 77; submitted again as" || complain "after 77: $(printed fault | tail -n 5)"
     before=$(steps_of fault)
-    wait_until 180 trained fault $((before + 5)) || complain "it does not resume: $(printed fault | tail -n 5)"
+    wait_until "$hang_limit" trained fault $((before + 5)) || complain "it does not resume: $(printed fault | tail -n 5)"
     user qdel "$(user qselect -N fault)"
     wait_over fault
     none_left "fault"

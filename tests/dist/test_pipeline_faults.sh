@@ -7,10 +7,10 @@
 # shellcheck source=tests/dist/faults_lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/faults_lib.sh"
 
-most_faults=${CAIRN_TEST_FAULTS:-$(quick_or_deep 2 60)} steps=${CAIRN_TEST_STEPS:-$(quick_or_deep 30 60)}
+most_faults=${CAIRN_TEST_FAULTS:-$(quick_or_deep 2 60)} steps=${CAIRN_TEST_STEPS:-$(quick_or_deep 20 60)}
 make_case
 sed -i 's/"num_hidden_layers": 2/"num_hidden_layers": 4/' config.json
-run=("${task[@]}" --max-steps "$steps" --batch-size 8 --micro-batch-tokens 64 --peer-timeout 2 --connect-timeout 10
+run=("${task[@]}" --max-steps "$steps" --batch-size 8 --micro-batch-tokens 64 "${patient[@]}"
     --schedule constant --warmup 0)
 kfac=(--kfac-interval 5 --kfac-lag 3)
 

@@ -6,9 +6,7 @@ set -euo pipefail
 source "$(dirname -- "${BASH_SOURCE[0]}")/ranks.sh"
 
 make_tiny_bert tiny 4
-mkdir data
-head -n 150 "$sample/train.tsv" >data/train.tsv
-for file in dev_matched dev_mismatched; do head -n 40 "$sample/$file.tsv" >"data/$file.tsv"; done
+small_data 110
 glue=(glue --model-config tiny/config.json --vocab tiny/vocab.txt --data-dir data --do-train --batch-size 27
     --max-grad-norm 0.05 --micro-batch-tokens 128)
 steps=(--max-steps 4)
@@ -104,8 +102,8 @@ ended 0
 start 2 staged "${this[@]}" --output-dir staged --pipeline 1f1b
 ended 0
 same once staged 5
-for next in "1" "1 gpipe --stages 3" "4 1f1b"; do
-    read -r n schedule <<<"$next"
+for next in "1" $(quick_or_deep "" "1|gpipe|--stages|3") "4 1f1b"; do
+    read -r n schedule <<<"${next//|/ }"
     rm -r staged/checkpoint-[345]
     rm staged/model.safetensors staged/run.json
     # shellcheck disable=SC2086 # nothing without a schedule
@@ -146,24 +144,26 @@ fi
 
 # a signal to one rank: all save and end with 75, and the same command goes on
 long=("${glue[@]}" --backend ref --max-steps 100000 --schedule constant --warmup 0 --save-every 0)
+slowly
 start 2 stopped "${long[@]}" --output-dir stopped --pipeline 1f1b
-wait_until 60 reached stopped 3 || complain "stopped does not get to its third step"
+wait_until "${hang_limit:-600}" reached stopped 3 || complain "stopped does not get to its third step"
 kill -TERM -- "$(pgrep -P "${ranks[1]}")"
 ended 75
 compgen -G "stopped/checkpoint-*/optimizer.safetensors" >/dev/null || complain "nothing was saved after a signal"
-start 2 stopped "${long[@]}" --output-dir stopped --pipeline 1f1b --max-time 3
+start 2 stopped "${long[@]}" --output-dir stopped --pipeline 1f1b --max-time 1
 ended 75
 grep -q "resuming from stopped/checkpoint-" stopped.0 || complain "the run did not go on"
 
 # a lost rank ends the others; the state in memory is saved, and is that of one rank
-peer_timeout=3
 for lost in $(quick_or_deep 1 "0 1"); do
+    slowly
     start 2 lost "${long[@]}" --output-dir "lost$lost" --pipeline 1f1b --snapshot-steps 1
-    wait_until 60 reached "lost$lost" 4 || complain "lost$lost does not get to its fourth step"
+    wait_until "${hang_limit:-600}" reached "lost$lost" 4 || complain "lost$lost does not get to its fourth step"
     lose "$lost"
     grep -q "rank $lost on .* is saved in lost$lost" "lost.$((1 - lost))" ||
         complain "the other rank does not say what is saved: $(tail -n 1 "lost.$((1 - lost))")"
     saved=$(compgen -G "lost$lost/checkpoint-*") || { complain "nothing is saved in lost$lost" && continue; }
+    quickly
     start 1 alone "${long[@]}" --output-dir "alone$lost" --max-steps "${saved#*checkpoint-}"
     ended 0
     cmp "$saved/optimizer.safetensors" "alone$lost/${saved#*/}/optimizer.safetensors" || complain "$saved: other moments"

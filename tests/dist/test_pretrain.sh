@@ -12,7 +12,7 @@ expect 0 "$CAIRN_BINARY" shards --input text --vocab vocab.txt --output-dir shar
 pretrain=(pretrain --model-config tiny.json --vocab vocab.txt --data-dir shards --eval-dir shards/eval --max-seq-length 64
     --batch-size 13 --eval-batch-size 8 --max-steps 6 --eval-every 3 --optimizer lamb --backend cpu --bucket-size 64KiB)
 
-for n in 1 2 3 4; do
+for n in 1 2 3; do
     start "$n" "log$n" "${pretrain[@]}" --output-dir "out$n"
     ended 0
     [ "$n" -eq 1 ] && continue
@@ -22,12 +22,12 @@ for n in 1 2 3 4; do
 done
 has_file out1/eval.jsonl
 
-for n in 1 3; do
+for n in 1 2; do
     start "$n" "kfac$n" "${pretrain[@]}" --output-dir "kfac$n" --kfac-interval 2
     ended 0
 done
-near kfac1 kfac3
-equal_ranks kfac3 3
+near kfac1 kfac2
+equal_ranks kfac2 2
 start 1 learns "${pretrain[@]}" --output-dir learns --kfac-interval 5 --optimizer adamw --learning-rate 3e-3 --max-steps 40 \
     --eval-every 0 --warmup 4
 ended 0
@@ -49,8 +49,8 @@ has_file eval3/eval_results.txt
 # loss and accuracy are of all ranks
 for key in mlm_accuracy nsp_loss; do
     paste <(sed -n "s/.*\"$key\": \([^,}]*\).*/\1/p" out1/metrics.jsonl) \
-        <(sed -n "s/.*\"$key\": \([^,}]*\).*/\1/p" out4/metrics.jsonl) |
-        awk '($1 - $2) ^ 2 > 1e-6 { bad = 1 } END { exit bad || NR != 6 }' || complain "$key of 4 ranks"
+        <(sed -n "s/.*\"$key\": \([^,}]*\).*/\1/p" out3/metrics.jsonl) |
+        awk '($1 - $2) ^ 2 > 1e-6 { bad = 1 } END { exit bad || NR != 6 }' || complain "$key of 3 ranks"
 done
 
 finish

@@ -41,7 +41,7 @@ static bool near(double a, double b, double by) { return fabs(a - b) <= by; }
 
 static void rank_work(int rank, const char *meet, const float *weights, const double loss[STEPS])
 {
-    char number[12], *argv[] = {(char *)"cairn", (char *)"glue", (char *)"--peer-timeout", (char *)"20"};
+    char number[12], *argv[] = {(char *)"cairn", (char *)"glue", (char *)"--peer-timeout", (char *)"1h"};
     Config c = {0};
     Ranks *ranks;
     Training t;

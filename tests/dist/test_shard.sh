@@ -6,14 +6,15 @@ set -euo pipefail
 source "$(dirname -- "${BASH_SOURCE[0]}")/ranks.sh"
 
 make_tiny_bert tiny
-glue=(glue --model-config tiny/config.json --vocab tiny/vocab.txt --data-dir "$sample" --do-train --batch-size 27
+small_data 90
+glue=(glue --model-config tiny/config.json --vocab tiny/vocab.txt --data-dir data --do-train --batch-size 27
     --bucket-size 20KiB --max-grad-norm 0.05)
 
 # optimizer_mib LOG: the plan's region of the moments
 optimizer_mib() { sed -n 's/^.* *optimizer  *\([0-9.]*\) MiB$/\1/p' "$1" | head -n 1; }
 
-for case in "ref adamw fp32 3" "ref lamb bf16 2" "cpu nvlamb fp32 2" "cpu adamw bf16 3" "cpu lamb fp32 4"; do
-    read -r backend optimizer wire n <<<"$case"
+for case in "ref adamw fp32 3" "cpu lamb bf16 2" $(quick_or_deep "" "ref|lamb|bf16|2 cpu|nvlamb|fp32|2 cpu|adamw|bf16|3 cpu|lamb|fp32|4"); do
+    read -r backend optimizer wire n <<<"${case//|/ }"
     this=("${glue[@]}" --backend "$backend" --optimizer "$optimizer" --wire "$wire" --max-steps 4)
     start "$n" whole "${this[@]}" --output-dir whole
     ended 0
@@ -49,11 +50,11 @@ near once stage
 # all ranks are killed: the run resumes from the slices in memory, bit-exact
 mem=("${glue[@]}" --backend ref --optimizer lamb --shard optimizer --schedule constant --warmup 0 --snapshot-steps 1
     --save-every 0)
+slowly
 start 2 killed "${mem[@]}" --output-dir killed --max-steps 100000
-wait_until 60 reached killed 4 || complain "killed does not get to its fourth step"
-# By one call, or the rank that lives a moment longer saves what it has of both.
-kill -KILL -- $(pgrep -P "$(IFS=, && echo "${ranks[*]}")") || true
-for pid in "${ranks[@]}"; do wait "$pid" 2>/dev/null || true; done
+wait_until "${hang_limit:-600}" reached killed 4 || complain "killed does not get to its fourth step"
+kill_all
+quickly
 at=$(($(losses killed | wc -l) + 2))
 start 2 killed "${mem[@]}" --output-dir killed --max-steps "$at" --override
 ended 0

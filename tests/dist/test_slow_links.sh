@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Two hosts at the ends of long cables that lose frames (tests/fakes/cable.c): a run has the bits of one on a
-# good network. Killed or frozen ranks and cut cables are reported, and the same command resumes.
+# good network. Killed or frozen ranks and cut cables are reported, and the same command resumes. No time-out passes by
+# itself: the test says who is silent.
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=tests/dist/hosts.sh
 . "$here/hosts.sh"
@@ -13,12 +14,15 @@ skip_without_gloo
 within_hosts 2 "$0" "$@"
 exec 2>/dev/null # else the shell reports every killed process
 
+patiently
 make_case
-steps=40
-run=("${task[@]}" --max-steps "$steps" --bucket-size 16KiB --peer-timeout 3 --connect-timeout 30 --snapshot-steps 3)
+steps=20
+run=("${task[@]}" --max-steps "$steps" --bucket-size 64KiB "${patient[@]}" --snapshot-steps 3)
 for i in "${!run[@]}"; do if [ "${run[i]}" = "$memory" ]; then where=$i; fi; done
 # shellcheck disable=SC2317 # by await
 advanced() { reached "$@" || gone "${ranks[0]}"; }
+# shellcheck disable=SC2317 # by await
+halted() { stopped "$1" || gone "$1"; }
 
 # start_hosts LOG FLAG...: a rank on each host, each with its own snapshots.
 start_hosts() {
@@ -63,24 +67,30 @@ end_ranks
 same_run whole slow "$steps"
 
 # One run with one fault after another.
-most=0
-for fault in kill cut freeze cut kill; do
+for fault in $(quick_or_deep "kill cut freeze" "kill cut freeze cut kill freeze cut kill"); do
     victim=$((RANDOM % 2))
+    export CAIRN_TEST_SPARE_WAIT=1h
+    [ "$fault$victim" != freeze0 ] || CAIRN_TEST_SPARE_WAIT=0s # it has the folder's lock
     start_hosts log --output-dir hurt
-    await advanced hurt $(($(steps_in hurt) + 4))
+    await advanced hurt $(($(steps_in hurt) + 2))
     pause 200
-    begin=$SECONDS
     case $fault in
     kill) kill -9 "${ranks[victim]}" ;;
-    freeze) kill -STOP "${ranks[victim]}" ;;
-    cut) kill -9 "${cables[victim + 1]}" ;;
-    esac
-    if [ "$fault" = freeze ]; then
-        wait_until 60 gone "${ranks[1 - victim]}"
+    freeze)
+        kill -STOP "${ranks[victim]}"
+        await halted "${ranks[victim]}"
+        silence $((1 - victim)) "$victim"
+        await gone "${ranks[1 - victim]}"
         kill -9 "${ranks[victim]}"
-    fi
+        ;;
+    cut)
+        kill -9 "${cables[victim + 1]}"
+        silence 0 1
+        silence 1 0
+        ;;
+    esac
     end_ranks
-    [ "$((SECONDS - begin))" -le "$most" ] || most=$((SECONDS - begin))
+    heard
     if [ "$fault" = cut ]; then lay $((victim + 1)); fi
     for r in 0 1; do # the run's end may have come first
         case $fault$((r == victim)):${codes[r]} in
@@ -93,6 +103,4 @@ start_hosts log --output-dir hurt
 end_ranks
 [ "${codes[*]}" = "0 0" ] || { complain "${codes[*]} in the end" && tail -n 3 log.*; }
 same_run whole hurt "$steps"
-echo "five faults over long cables; the slowest was told within $most s"
-[ "$most" -le 29 ] || complain "a fault was reported after $most s" # 30 s is the default of --peer-timeout
-exit $((failures > 0))
+finish

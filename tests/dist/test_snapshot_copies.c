@@ -6,12 +6,7 @@
 #include "state/checkpoint_sample.h"
 #include "state/snapshot_copies.h"
 
-enum {
-    RANKS = 3,
-    REPLICAS = 2,
-    PEER_TIMEOUT = 3,
-    SOON = 20
-}; /* s; without a message they would wait 20 peer timeouts */
+enum { RANKS = 3, REPLICAS = 2 };
 
 static const Digest run_number = {.hi = 7, .lo = 9};
 
@@ -76,11 +71,8 @@ static SnapshotOutcome take(Snapshot *own, SnapshotCopies *copies, const Sample 
                              .state_size = s->state.state_size};
     copies->generation = generation;
     copies->keep = keep;
-    double start = clock_monotonic();
     require(snapshot_begin(own, &source, keep) == OK);
-    SnapshotOutcome outcome = snapshot_poll(own, true);
-    require(clock_monotonic() - start < SOON);
-    return outcome;
+    return snapshot_poll(own, true); /* without a message of the others it would wait for hours */
 }
 
 static int work(Comm *c, void *arg)
@@ -135,7 +127,6 @@ static void test_bad_slice(void **state)
         Work w = {.dir = dir, .damage = damage};
         assert_ok(file_make_directories(dir));
         Ranks r = ranks_of(RANKS, meet);
-        r.options.peer_timeout_s = PEER_TIMEOUT;
         r.arg = &w;
         ranks_run(&r, work);
         free(dir);

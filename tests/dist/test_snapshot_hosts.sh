@@ -11,13 +11,15 @@ skip_without_gloo
 within_hosts 2 "$0" "$@"
 
 make_case
-run=("${task[@]}" --max-steps 60 --bucket-size 16KiB --peer-timeout 3 --connect-timeout 20)
+patiently
+run=("${task[@]}" "${patient[@]}" --max-steps 20 --bucket-size 16KiB)
 for i in "${!run[@]}"; do if [ "${run[i]}" = "$memory" ]; then where=$i; fi; done
 
-# start_hosts LOG FLAG...: ranks 0 and 1 on h1, 2 and 3 on h2. Each host has its own memory.
+# start_hosts 4 LOG FLAG...: ranks 0 and 1 on h1, 2 and 3 on h2. Each host has its own memory.
+starts=start_hosts # of start_stopped
 start_hosts() {
-    local log=$1 r host
-    shift
+    local log=$2 r host
+    shift 2
     meetings=$((meetings + 1))
     mkdir -p "meet$meetings" "$memory/h1" "$memory/h2"
     ranks=()
@@ -31,97 +33,80 @@ start_hosts() {
     done
 }
 
-start_hosts log --output-dir whole --snapshot-steps 0
+start_hosts 4 log --output-dir whole --snapshot-steps 0
 end_ranks
 [ "${codes[*]}" = "0 0 0 0" ] || { complain "${codes[*]}" && tail -n 3 log.*; }
 
-for lost in 1 2; do
-    for shard in none optimizer; do
-        out=out$lost$shard
-        slowly
-        start_hosts log --output-dir "$out" --snapshot-steps 3 --shard "$shard"
-        await reached "$out" 14
-        kill -9 "${ranks[@]}"
-        quickly
-        end_ranks
-        [ "$(find "$memory" -name 'cairn-*.snapshot' | wc -l)" -eq 8 ] || complain "not four slices and four copies: $(find "$memory")"
-        rm -rf -- "$memory/h$lost"
-        before=$(steps_in "$out")
-        start_hosts log --output-dir "$out" --snapshot-steps 3 --shard "$shard"
-        end_ranks
-        [ "${codes[*]}" = "0 0 0 0" ] || { complain "${codes[*]} after host $lost was lost" && tail -n 3 log.*; }
-        grep -q 'partly from copies on other hosts' log.0 || { complain "no copies were used" && cat log.0; }
-        step=$(sed -n 's/^memory .* holds step \([0-9]*\) of this run.*/\1/p' log.0)
-        [ "$((before - step))" -le 6 ] || complain "lost $((before - step)) steps"
-        same_run whole "$out" 60
-        [ "$(find "$memory" -name 'cairn-*.snapshot' | wc -l)" -eq 0 ] || complain "snapshots remain: $(find "$memory")"
-    done
+for case in "1 none" "2 optimizer" $(quick_or_deep "" "1|optimizer 2|none"); do
+    read -r lost shard <<<"${case//|/ }"
+    out=out$lost$shard
+    start_stopped 12 4 log --output-dir "$out" --snapshot-steps 3 --shard "$shard"
+    kill_stopped 0 1 2 3
+    end_ranks
+    [ "$(find "$memory" -name 'cairn-*.snapshot' | wc -l)" -eq 8 ] || complain "not four slices and four copies: $(find "$memory")"
+    rm -rf -- "$memory/h$lost"
+    before=$(steps_in "$out")
+    start_hosts 4 log --output-dir "$out" --snapshot-steps 3 --shard "$shard"
+    end_ranks
+    [ "${codes[*]}" = "0 0 0 0" ] || { complain "${codes[*]} after host $lost was lost" && tail -n 3 log.*; }
+    grep -q 'partly from copies on other hosts' log.0 || { complain "no copies were used" && cat log.0; }
+    step=$(sed -n 's/^memory .* holds step \([0-9]*\) of this run.*/\1/p' log.0)
+    [ "$((before - step))" -le 6 ] || complain "lost $((before - step)) steps"
+    same_run whole "$out" 20
+    [ "$(find "$memory" -name 'cairn-*.snapshot' | wc -l)" -eq 0 ] || complain "snapshots remain: $(find "$memory")"
 done
 
 # A host is lost, and a rank of the other host writes a checkpoint at once, from that host's slices and copies. Without
 # copies its message names the missing slices.
-slowly
-start_hosts log --output-dir left --snapshot-steps 3 --shard optimizer
-await reached left 9
-kill -9 "${ranks[0]}" "${ranks[1]}"
+start_stopped 12 4 log --output-dir left --snapshot-steps 3 --shard optimizer
+kill_stopped 0 1
 end_ranks
-quickly
 [ "${codes[*]}" = "137 137 77 77" ] || { complain "${codes[*]} after host 1 was lost" && tail -n 3 log.*; }
-step=$(sed -n 's/.*Step \([0-9]*\) of 60 is saved in .*/\1/p' log.2)
+step=$(sed -n 's/.*Step \([0-9]*\) of 20 is saved in .*/\1/p' log.2)
 { [ -n "$step" ] && [ -e "left/checkpoint-$step/manifest.json" ]; } || { complain "host 2 saved nothing" && tail -n 2 log.2; }
 rm -rf -- "$memory/h1" "$memory/h2"
-start_hosts log --output-dir left --snapshot-steps 3 --shard optimizer
+start_hosts 4 log --output-dir left --snapshot-steps 3 --shard optimizer
 end_ranks
-grep -q "^resuming from .*checkpoint-$step: step $step of 60" log.0 || { complain "it did not resume from step $step" && cat log.0; }
-same_run whole left 60
+grep -q "^resuming from .*checkpoint-$step: step $step of 20" log.0 || { complain "it did not resume from step $step" && cat log.0; }
+same_run whole left 20
 # No host has every slice, the survivors of both have: each writes some of those of its host.
-slowly
-start_hosts log --output-dir joined --snapshot-steps 3 --shard optimizer --snapshot-replicas 0
-await reached joined 9
-kill -9 "${ranks[0]}"
+start_stopped 12 4 log --output-dir joined --snapshot-steps 3 --shard optimizer --snapshot-replicas 0
+kill_stopped 0
 end_ranks
-quickly
 [ "${codes[*]}" = "137 77 77 77" ] || { complain "${codes[*]} after rank 0 was lost" && tail -n 3 log.*; }
-step=$(sed -n 's/.*Step \([0-9]*\) of 60 is saved in .* by 3 ranks.*/\1/p' log.1)
+step=$(sed -n 's/.*Step \([0-9]*\) of 20 is saved in .* by 3 ranks.*/\1/p' log.1)
 { [ -n "$step" ] && [ -e "joined/checkpoint-$step/manifest.json" ]; } || { complain "two hosts saved nothing together" && tail -n 2 log.?; }
 rm -rf -- "$memory/h1" "$memory/h2"
-start_hosts log --output-dir joined --snapshot-steps 3 --shard optimizer
+start_hosts 4 log --output-dir joined --snapshot-steps 3 --shard optimizer
 end_ranks
-grep -q "^resuming from .*checkpoint-$step: step $step of 60" log.0 || { complain "it did not resume from step $step" && cat log.0; }
-same_run whole joined 60
+grep -q "^resuming from .*checkpoint-$step: step $step of 20" log.0 || { complain "it did not resume from step $step" && cat log.0; }
+same_run whole joined 20
 # Rank 0 has lost its host's memory, so it does not lead, and gives the folder back.
-slowly
-start_hosts log --output-dir emptied --snapshot-steps 3 --shard optimizer
-await reached emptied 9
+start_stopped 12 4 log --output-dir emptied --snapshot-steps 3 --shard optimizer
 rm -f "$memory/h1"/cairn-*
-kill -9 "${ranks[1]}"
+kill_stopped 1
 end_ranks
-quickly
 [ "${codes[*]}" = "77 137 77 77" ] || { complain "${codes[*]} after the memory of host 1 was lost" && tail -n 3 log.*; }
-grep -q 'Step [0-9]* of 60 is saved in emptied by 2 ranks' log.2 || { complain "host 2 saved nothing" && tail -n 2 log.?; }
+grep -q 'Step [0-9]* of 20 is saved in emptied by 2 ranks' log.2 || { complain "host 2 saved nothing" && tail -n 2 log.?; }
 grep -q 'rank 2 on .* saved step' log.0 || { complain "rank 0 does not follow" && tail -n 2 log.0; }
 rm -rf -- "$memory/h1" "$memory/h2"
-slowly
-start_hosts log --output-dir single --snapshot-steps 3 --shard optimizer --snapshot-replicas 0
-await reached single 9
-kill -9 "${ranks[0]}" "${ranks[1]}"
+start_stopped 12 4 log --output-dir single --snapshot-steps 3 --shard optimizer --snapshot-replicas 0
+kill_stopped 0 1
 end_ranks
-quickly
 grep -q 'Nothing is saved, .* of 4 slices lacks number 0, 1' log.2 || { complain "host 2 does not name the missing slices" && tail -n 2 log.2; }
 rm -rf -- "$memory/h1" "$memory/h2"
 
 # One host is cut off: all ranks end with 77. Its snapshots count again when it is back.
-slowly
-start_hosts log --output-dir cut --snapshot-steps 3
-await reached cut 8
+start_stopped 9 4 log --output-dir cut --snapshot-steps 3
 ip link set to2 down
+for r in 0 1; do silence "$r" 2 3 && silence $((r + 2)) 0 1; done
+kill -CONT "${ranks[@]}"
 end_ranks
-quickly
+heard
 [ "${codes[*]}" = "77 77 77 77" ] || { complain "${codes[*]} after the cable was cut" && tail -n 3 log.*; }
 ip link set to2 up
-sleep 1
-start_hosts log --output-dir cut --snapshot-steps 3
+start_hosts 4 log --output-dir cut --snapshot-steps 3
 end_ranks
 [ "${codes[*]}" = "0 0 0 0" ] || { complain "${codes[*]} after the cable was back" && tail -n 3 log.*; }
-same_run whole cut 60
+same_run whole cut 20
 exit $((failures > 0))

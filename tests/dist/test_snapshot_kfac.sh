@@ -8,12 +8,13 @@ skip_without_gloo
 exec 2>/dev/null # the shell reports every killed process
 
 make_case
-run=("${task[@]}" --peer-timeout 4 --connect-timeout 30 --schedule constant --warmup 0 --max-steps 80 --kfac-interval 5)
+patiently
+run=("${task[@]}" "${patient[@]}" --schedule constant --warmup 0 --max-steps 24 --kfac-interval 5)
 
 # equal DIR DIR: weights, moments, inverses, losses
 equal() {
-    same_run "$1" "$2" 80
-    cmp -s "$1/checkpoint-80/kfac.safetensors" "$2/checkpoint-80/kfac.safetensors" || complain "$2 has other inverses than $1"
+    same_run "$1" "$2" 24
+    cmp -s "$1/checkpoint-24/kfac.safetensors" "$2/checkpoint-24/kfac.safetensors" || complain "$2 has other inverses than $1"
 }
 
 # whole N OUT FLAG...: a run that is never stopped
@@ -25,14 +26,11 @@ whole() {
 
 # killed N OUT LIKE RANKS FLAG...: kills ranks, and runs the same command again
 killed() {
-    local n=$1 out=$2 like=$3 r lost=()
-    slowly
-    start_ranks "$n" log "${run[@]}" --output-dir "$out" --snapshot-steps 3 "${@:5}"
-    await reached "$out" 17
-    for r in $4; do lost+=("${ranks[r]}"); done
-    kill -9 "${lost[@]}" # by one call: none saves what it has of the others
+    local n=$1 out=$2 like=$3
+    start_stopped 18 "$n" log "${run[@]}" --output-dir "$out" --snapshot-steps 3 "${@:5}"
+    # shellcheck disable=SC2086 # numbers
+    kill_stopped $4
     end_ranks
-    quickly
     start_ranks "$n" again "${run[@]}" --output-dir "$out" --snapshot-steps 3 "${@:5}"
     end_ranks
     case "${codes[*]}" in *[1-9]*) complain "$out: ${codes[*]}" && cat again.0 ;; esac
@@ -57,12 +55,9 @@ grep -q "is saved in lost" log.0 || { complain "nothing is saved after a loss" &
 grep -q "resuming from lost/checkpoint-" again.0 || { complain "the run does not resume from what was saved" && cat again.0; }
 
 # replicas hold different parts; the run goes on without a pipeline from what `persist` writes
-slowly
-start_ranks 4 log "${run[@]}" --output-dir kept --snapshot-steps 2 --pipeline zb-h1 --stages 2 --kfac-lag 4
-await reached kept 12
-kill -9 "${ranks[@]}" # by one call: none saves what it has of the others
+start_stopped 13 4 log "${run[@]}" --output-dir kept --snapshot-steps 2 --pipeline zb-h1 --stages 2 --kfac-lag 4
+kill_stopped 0 1 2 3
 end_ranks
-quickly
 expect 0 "$CAIRN_BINARY" snapshot persist --snapshot-dir "$memory" --output-dir kept
 has_file kept/checkpoint-*/kfac.safetensors
 whole 2 whole4 --kfac-lag 4

@@ -16,12 +16,11 @@ fi
 
 exec 2>/dev/null # the shell reports every killed process
 make_case
-run=("${task[@]}" --max-steps 12 --bucket-size 4KiB --peer-timeout 10 --connect-timeout 20)
+run=("${task[@]}" --max-steps 12 --bucket-size 4KiB "${patient[@]}")
 for i in "${!run[@]}"; do if [ "${run[i]}" = "$memory" ]; then where=$i; fi; done
 
 # The file of one rank, in KiB.
-start_ranks 2 log "${task[@]}" --max-steps 100000 --bucket-size 4KiB --snapshot-steps 1 --output-dir measured
-await test -s measured/metrics.jsonl
+start_stopped 2 2 log "${task[@]}" --max-steps 9 --bucket-size 4KiB --snapshot-steps 1 --output-dir measured
 one=$(du -k "$memory"/cairn-*-2-0-0.snapshot | cut -f1)
 kill -9 "${ranks[@]}"
 end_ranks

@@ -189,7 +189,8 @@ static int rank_work(int rank, const char *output)
                           "--eval-every",   "3",           "--eval-batch-size", "64",
                           "--save-every",   "off",         "--learning-rate",   "1e-3",
                           "--rendezvous",   "file:meet",   "--snapshot-steps",  "0",
-                          "--persist-file", "stop",        "--output-dir",      output};
+                          "--persist-file", "stop",        "--peer-timeout",    "1h",
+                          "--output-dir",   output};
     char number[12];
     Config c = {0};
     snprintf(number, sizeof number, "%d", rank);

@@ -1,5 +1,5 @@
 /* The memory account (docs/contracts.md 7), on every backend: the arena's high-water mark at full capacity is the
-   plan's, a hundred steps allocate nothing above 4 KiB on the step's thread, and resident memory does not grow. */
+   plan's, STEPS steps allocate nothing above 4 KiB on the step's thread, and resident memory does not grow. */
 #include "testing.h"
 
 #include "base/machine_memory.h"
@@ -43,6 +43,8 @@ void *realloc(void *p, size_t size)
     return __libc_realloc(p, size);
 }
 #endif
+
+#define STEPS testing_rounds(20, 100)
 
 enum { TOKENS = 256, SEQS = 8, LENGTH = 32 };
 
@@ -177,15 +179,15 @@ static void test_steps_allocate_nothing(void **state)
         size_t before = process_resident(), most = 0;
         largest = over_4k = 0;
         counting = true;
-        for (int64_t i = 1; i <= 100; i++) {
+        for (int64_t i = 1; i <= STEPS; i++) {
             step(&f, i);
-            if (i % 25 == 0) assert_ok(session_evaluate(&f.session, &f.batch, logits, loss));
+            if (i % 5 == 0) assert_ok(session_evaluate(&f.session, &f.batch, logits, loss));
         }
         counting = false;
         most = process_resident();
         if (over_4k)
-            fail_msg("%s in %s: %zu allocations above 4 KiB within 100 steps, the largest of %zu bytes",
-                     kinds[k].backend, dtype_name(kinds[k].compute), over_4k, largest);
+            fail_msg("%s in %s: %zu allocations above 4 KiB within %d steps, the largest of %zu bytes",
+                     kinds[k].backend, dtype_name(kinds[k].compute), over_4k, STEPS, largest);
         if (most > before + (256 << 10))
             fail_msg("%s: resident memory grew by %zu bytes", kinds[k].backend, most - before);
         close_fixture(&f);

@@ -2,8 +2,8 @@
    computed twice shows every flip that changes a gradient or a loss. Steps without a flip give no alarm. */
 #include "equiv/training.h"
 
-#define FLIPS testing_rounds(150, 10000) /* of each kind */
-#define CLEAN testing_rounds(200, 100000)
+#define FLIPS testing_rounds(50, 10000) /* of each kind */
+#define CLEAN testing_rounds(60, 100000)
 
 /* An output of an instr of `micro`. */
 typedef struct {

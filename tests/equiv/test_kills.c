@@ -1,4 +1,4 @@
-/* Training that is killed at random moments (kill -9 and signals), some inside a save, and restarted each time ends
+/* Training that is killed at random moments and inside saves (kill -9 and signals), and restarted each time ends
    with the bytes and losses of an uninterrupted run. Runs the real program (CAIRN_BINARY). */
 #include "testing.h"
 
@@ -11,8 +11,9 @@ enum { STEPS = 40 };
 
 typedef struct {
     char *dir, *binary;
+    char *slow;                /* while this file exists, a step takes 50 ms or more */
     uint32_t random, whole_us; /* whole_us: a run's time */
-    int inside_saves, kills;
+    int kills;
 } Fixture;
 
 static uint32_t draw(Fixture *f) { return f->random = f->random * 1664525u + 1013904223u, f->random >> 8; }
@@ -66,6 +67,14 @@ static int wait_for(pid_t pid)
     return status;
 }
 
+/* Waits until the process has stopped itself (CAIRN_TEST_AT). */
+static void await_stop(pid_t pid)
+{
+    int status;
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+    assert_true(WIFSTOPPED(status));
+}
+
 static void must_succeed(const Fixture *f, const char *arguments)
 {
     int status = wait_for(start(f, arguments));
@@ -97,6 +106,10 @@ static int setup(void **state)
                "{\"vocab_size\": 200, \"hidden_size\": 16, \"num_hidden_layers\": 2, \"num_attention_heads\": 2, "
                "\"intermediate_size\": 32, \"max_position_embeddings\": 32}");
     must_succeed(f, "vocab --input train.tsv --output vocab.txt --size 200");
+    char *slow = file_join(f->dir, "slow");
+    f->slow = mem_printf("%s0", slow);
+    setenv("CAIRN_TEST_SLOW", slow, 1);
+    free(slow);
     double begin = clock_monotonic();
     must_succeed(f, RUN "whole");
     f->whole_us = (uint32_t)(1e6 * (clock_monotonic() - begin));
@@ -110,6 +123,7 @@ static int teardown(void **state)
     assert_ok(file_remove_tree(f->dir));
     free(f->dir);
     free(f->binary);
+    free(f->slow);
     free(f);
     return 0;
 }
@@ -196,7 +210,6 @@ static void run_with_kills(Fixture *f, const char *out)
         }
         if (WIFSIGNALED(status)) {
             f->kills++;
-            f->inside_saves += saving_now(f, out);
             continue;
         }
         if (WEXITSTATUS(status) != 0)
@@ -209,14 +222,42 @@ static void run_with_kills(Fixture *f, const char *out)
 static void test_killed_runs_end_the_same(void **state)
 {
     Fixture *f = *state;
-    for (int run = 0; f->kills < testing_rounds(30, 200) || (f->inside_saves == 0 && run < 40); run++) {
+    for (int run = 0; f->kills < testing_rounds(12, 200); run++) {
         char out[32];
         snprintf(out, sizeof out, "killed%d", run);
         run_with_kills(f, out);
         assert_like_whole(f, out);
     }
-    print_message("%d kills, %d of them inside a save\n", f->kills, f->inside_saves);
-    assert_true(f->inside_saves > 0);
+    print_message("%d kills\n", f->kills);
+}
+
+/* Killed between the last byte of each save and its name. */
+static void test_killed_inside_saves(void **state)
+{
+    Fixture *f = *state;
+    setenv("CAIRN_TEST_AT", "save-0=kill", 1);
+    for (int i = 0; i < 2; i++) {
+        int status = wait_for(start(f, RUN "inside"));
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && saving_now(f, "inside"));
+    }
+    unsetenv("CAIRN_TEST_AT");
+    must_succeed(f, RUN "inside");
+    assert_false(saving_now(f, "inside"));
+    assert_like_whole(f, "inside");
+}
+
+/* Waits until the run makes its first step, or ends. Returns whether it lives. */
+static bool await_step(const Fixture *f, const char *out, pid_t pid, int *status)
+{
+    char *metrics = mem_printf("%s/%s/metrics.jsonl", f->dir, out);
+    uint64_t size = 0;
+    bool lives = true;
+    while (lives && (file_size(metrics, &size) != OK || size == 0)) {
+        sleep_us(1000);
+        lives = waitpid(pid, status, WNOHANG) == 0;
+    }
+    free(metrics);
+    return lives;
 }
 
 /* Each of the signals, at many moments: a durable state, exit code 75, and the same end after resuming. */
@@ -224,35 +265,31 @@ static void test_signals_save_and_stop(void **state)
 {
     static const int signals[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP};
     Fixture *f = *state;
-    int stopped = 0;
-    int rounds = testing_rounds(4, 8);
-    for (int run = 0; run < rounds || (stopped <= 4 && run < 40); run++) { /* a run may end before the signal */
+    int stopped = 0, rounds = testing_rounds(5, 20);
+    for (int run = 0; stopped < rounds; run++) {
         char out[32];
+        int status;
         snprintf(out, sizeof out, "signalled%d", run);
         char *arguments = mem_printf("%s%s", RUN, out);
-        for (int tries = 0; tries < 60; tries++) {
-            int status;
-            pid_t pid = start(f, arguments);
-            sleep_us(f->whole_us / 8); /* handlers are installed at the start */
-            sleep_in_run(f, tries);
-            bool alive = waitpid(pid, &status, WNOHANG) == 0;
-            if (alive) {
-                kill(pid, signals[(run + tries) % 5]);
-                status = wait_for(pid);
-            }
-            if (!WIFEXITED(status)) continue; /* it came before the handlers */
-            if (WEXITSTATUS(status) == 0) break;
-            if (WEXITSTATUS(status) != 75)
-                fail_msg("exit code %d after signal %d, see %s/errors.txt", WEXITSTATUS(status),
-                         signals[(run + tries) % 5], f->dir);
-            stopped++;
+        testing_write(f->dir, "slow0", "");
+        pid_t pid = start(f, arguments);
+        if (await_step(f, out, pid, &status)) {
+            sleep_us(draw(f) % 200000);
+            kill(pid, signals[stopped % 5]);
+            status = wait_for(pid);
         }
-        must_succeed(f, arguments);
+        unlink(f->slow);
+        assert_true(WIFEXITED(status));
+        if (WEXITSTATUS(status) == 75) { /* else the signal came after the last step */
+            stopped++;
+            must_succeed(f, arguments);
+        } else if (WEXITSTATUS(status) != 0) {
+            fail_msg("exit code %d after signal %d, see %s/errors.txt", WEXITSTATUS(status), signals[stopped % 5],
+                     f->dir);
+        }
         assert_like_whole(f, out);
         free(arguments);
     }
-    print_message("stopped %d times\n", stopped);
-    assert_true(stopped > 4);
 }
 
 /* A closed terminal sends SIGHUP, and nothing can be written to it any more; nohup ignores the signal. */
@@ -263,12 +300,13 @@ static void test_closed_terminal(void **state)
     struct sigaction before, ignore = {.sa_handler = SIG_IGN};
     assert_true(terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0);
     assert_true(fcntl(terminal, F_SETFD, FD_CLOEXEC) == 0 && fcntl(terminal, F_SETFL, O_NONBLOCK) == 0);
-    char text[64], *metrics = file_join(f->dir, "hung-up/metrics.jsonl");
-    uint64_t size = 0;
+    char text[64];
+    setenv("CAIRN_TEST_AT", "step10-0=stop", 1);
     pid_t pid = start_at(f, RUN "hung-up", ptsname(terminal));
-    while ((file_size(metrics, &size) != OK || size == 0) && waitpid(pid, NULL, WNOHANG) == 0) sleep_us(100);
+    unsetenv("CAIRN_TEST_AT");
+    await_stop(pid);
     while (read(terminal, text, sizeof text) > 0) {}
-    close(terminal);
+    close(terminal); /* the system sends SIGCONT, too */
     int status = wait_for(pid);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 75);
@@ -282,7 +320,6 @@ static void test_closed_terminal(void **state)
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
     assert_like_whole(f, "hung-up");
-    free(metrics);
 }
 
 /* --max-time ends the run early, with a state. */
@@ -310,24 +347,19 @@ static void test_finished_and_locked(void **state)
 {
     Fixture *f = *state;
     must_succeed(f, RUN "whole");
-    char *lock = mem_printf("%s/locked/.lock", f->dir);
+    setenv("CAIRN_TEST_AT", "step10-0=stop", 1);
     pid_t first = start(f, RUN "locked");
-    Buf holder = {0};
-    while (file_read(lock, 4096, &holder) != OK || holder.len == 0) { /* written when it is held */
-        assert_int_equal(waitpid(first, NULL, WNOHANG), 0);
-        buf_free(&holder);
-        sleep_us(100);
-    }
-    buf_free(&holder);
-    kill(first, SIGSTOP);
+    unsetenv("CAIRN_TEST_AT");
+    await_stop(first);
+    setenv("CAIRN_TEST_LOCK_WAIT", "0.1s", 1);
     int second = wait_for(start(f, RUN "locked"));
+    unsetenv("CAIRN_TEST_LOCK_WAIT");
     kill(first, SIGCONT);
     assert_true(WIFEXITED(second));
     assert_int_equal(WEXITSTATUS(second), 1);
     int status = wait_for(first);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     assert_like_whole(f, "locked");
-    free(lock);
 }
 
 /* ---- an output folder that goes away in mid-run ---- */
@@ -416,6 +448,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_killed_runs_end_the_same),
+        cmocka_unit_test(test_killed_inside_saves),
         cmocka_unit_test(test_signals_save_and_stop),
         cmocka_unit_test(test_closed_terminal),
         cmocka_unit_test(test_max_time),

@@ -8,7 +8,7 @@
 /* Polls until the save ends; returns whether it failed. */
 static bool failed_save_seen(Saving *saving)
 {
-    for (int i = 0; i < 2000; i++) {
+    for (int i = 0; i < 600000; i++) { /* only a hang lasts so long */
         if (saving_failed(saving)) return true;
         usleep(1000);
     }

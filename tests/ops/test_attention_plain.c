@@ -1,5 +1,6 @@
 /* ATTENTION and its backward without dropout, in shapes that cuDNN takes (CAIRN_TEST_ATTENTION=cudnn): heads of 8
-   columns and more, sequences far shorter than the longest that there may be, gaps, slots of no sequence. */
+   columns and more, sequences far shorter than the longest that there may be, gaps, slots of no sequence.
+   CAIRN_TEST_ONLY is a pattern of the tests to run. */
 #include "ops/attention_cases.h"
 
 static const Shape shapes[] = {
@@ -58,5 +59,7 @@ int main(void)
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_gaps),
     };
+    const char *only = getenv("CAIRN_TEST_ONLY");
+    if (only) cmocka_set_test_filter(only);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

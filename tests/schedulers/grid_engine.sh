@@ -64,7 +64,7 @@ END
     } >"$ge/log/init" 2>&1 || return 1
     sge_qmaster >"$ge/log/qmaster" 2>&1 &
     disown
-    end=$((SECONDS + 300))
+    end=$((SECONDS + hang_limit))
     until qconf -sh >/dev/null 2>&1; do [ "$SECONDS" -lt "$end" ] || return 1; sleep 0.2; done
     {
         qconf -as h0
@@ -79,7 +79,7 @@ END
         nsenter --net="/run/netns/h$i" unshare --uts sh -c "hostname h$i; exec sge_execd" >"$ge/log/h$i" 2>&1 &
         disown
     done
-    end=$((SECONDS + 300))
+    end=$((SECONDS + hang_limit))
     until [ "$(qconf -sel 2>/dev/null | grep -c '^h[1-9]')" -eq "$n" ]; do [ "$SECONDS" -lt "$end" ] || return 1; sleep 0.2; done
     qconf -sq 2>/dev/null | sed "s/^qname.*/qname all.q/; s/^hostlist.*/hostlist $(for ((i = 1; i <= n; i++)); do printf 'h%d ' "$i"; done)/
         s/^slots .*/slots 2/; s/^pe_list.*/pe_list mpi/; s/^notify.*/notify 00:02:00/; s/^shell .*/shell \/bin\/bash/

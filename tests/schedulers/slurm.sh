@@ -82,7 +82,7 @@ END
         nsenter --net="/run/netns/h$i" unshare --uts sh -c "hostname h$i; exec slurmd -D -N h$i" >"$slurm/log/h$i.out" 2>&1 &
         disown
     done
-    end=$((SECONDS + 300))
+    end=$((SECONDS + hang_limit))
     until [ "$(sinfo -h -N -t idle -o %N 2>/dev/null | wc -l)" -eq "$n" ]; do
         if [ "$SECONDS" -gt "$end" ]; then
             echo "Slurm did not start:"
@@ -93,9 +93,9 @@ END
     done
 }
 
-# slurm_wait JOB SECONDS: waits until the job has left the queue or is held.
+# slurm_wait JOB: waits until the job has left the queue or is held.
 slurm_wait() {
-    local end=$((SECONDS + $2))
+    local end=$((SECONDS + hang_limit))
     while squeue -h -j "$1" -o %T 2>/dev/null | grep -q .; do
         if [ "$SECONDS" -gt "$end" ]; then
             complain "job $1 does not end: $(squeue -j "$1")"

@@ -10,7 +10,7 @@ cmake --build "$build" --target help >targets 2>/dev/null
 if ! grep -q '\bbackend_cuda_host\b' targets; then
     echo "skipped: this build has no host executor (no CUDA headers)" && exit 77
 fi
-wanted=(bench_step backend_cuda_host ops_gelu ops_tanh ops_attention_plain cuda_host_training cuda_host_offload) tests=10 cudnn=''
+wanted=(bench_step backend_cuda_host ops_tanh ops_pack ops_attention_plain cuda_host_training cuda_host_offload) tests=10 cudnn=''
 if grep -q '\bfake_cudnn\b' targets; then
     wanted+=(fake_cudnn cuda_host_cudnn) tests=12 cudnn=1
 fi
@@ -25,8 +25,8 @@ mkdir out lengths
 printf '3 1\n9 2\n' >lengths/wikipedia-lengths.tsv
 before=$(git -C "$source_dir" status --porcelain 2>/dev/null || true)
 export OUT=$work/out
-expect 0 "$gpu" --dry-run --build "$build" --lengths lengths --python false --minutes 60 # a loaded machine
-says "op-gelu                      passed" "ten-steps                    passed" "fp16-overflow                passed" \
+expect 0 "$gpu" --dry-run --build "$build" --lengths lengths --python false --minutes 60
+says "op-pack                      passed" "ten-steps                    passed" "fp16-overflow                passed" \
     "offload                      passed" "bits-bf16                    passed" "bits-packed-fp32             passed" \
     "large-128-16gib: full fits" "false has no PyTorch and Transformers" "false cannot be run: no report"
 [ "$before" = "$(git -C "$source_dir" status --porcelain 2>/dev/null || true)" ] || complain "the source tree changed"
@@ -39,7 +39,7 @@ count() { grep -c -- "$1" "$2" || true; } # TEXT FILE
 [ "$(count '"kind": "step", "case": "large-128"' "$ours")" -eq 2 ] || complain "not two policies of large-128"
 [ "$(count '"kind": "step", "case": "large-128-policies"' "$ours")" -eq 4 ] || complain "not four further policies of large-128"
 [ "$(count '"kind": "step", "case": "large-512"' "$smoke")" -eq 1 ] || complain "the first look has no step at 512"
-[ "$(count '"kind": "test", "case": "op-gelu"' "$smoke")" -eq 1 ] || complain "the first look tests no op"
+[ "$(count '"kind": "test", "case": "op-pack"' "$smoke")" -eq 1 ] || complain "the first look tests no op"
 [ "$(count '"kind": "step", "case": "large-128-native"' "$ours")" -eq 1 ] || complain "no step with native attention"
 [ "$(count '"kind": "step", "case": "large-wiki"' "$ours")" -eq 2 ] || complain "not two policies of large-wiki"
 [ "$(count '"kind": "step", "case": "base-mnli"' "$ours")" -eq 2 ] || complain "MNLI's own lengths were not found"
@@ -75,7 +75,7 @@ grep -vE '^\{"kind": "[a-z_]+", .*\}$' res/*.jsonl && complain "lines that are n
 # Going on measures only what is missing, here the case whose lengths were not there before.
 grep -v '"case": "large-wiki"' "$ours" >rest && mv rest "$ours"
 lines=$(wc -l <"$ours")
-expect 0 "$gpu" --dry-run --build "$build" --results res --part ours --resume --python false
+expect 0 "$gpu" --dry-run --build "$build" --results res --part ours --resume --python false --minutes 60
 [ "$(wc -l <"$ours")" -ge $((lines + 2)) ] || complain "nothing was added"
 [ "$(count '"kind": "step", "case": "large-128"' "$ours")" -eq 2 ] || complain "large-128 was measured again"
 

@@ -15,7 +15,7 @@ if ldd "$CAIRN_BINARY" | grep -q libasan; then echo "skipped: the sanitizer has 
 failing() {
     rm -rf out asked
     code=0 asked=
-    env LD_PRELOAD="$preload" CAIRN_TEST_MALLOC="$1" CAIRN_TEST_MALLOC_LOG="$work/asked" timeout 300 "${@:2}" \
+    env LD_PRELOAD="$preload" CAIRN_TEST_MALLOC="$1" CAIRN_TEST_MALLOC_LOG="$work/asked" timeout "$hang_limit" "${@:2}" \
         --output-dir out --snapshot-dir none --max-steps 2 --threads 1 >"$work/.stdout" 2>"$work/.stderr" </dev/null || code=$?
     if [ -e asked ]; then read -r asked <asked; fi
 }

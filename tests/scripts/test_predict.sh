@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # `cairn predict`: labels and probabilities, the same for any form of the input, batch size and number of ranks.
+# shellcheck source=tests/scripts/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 
 cat >config.json <<'END'
@@ -96,7 +97,7 @@ pid=$!
 exec {to_pipe}>pipe
 echo "a good film" >&"$to_pipe"
 kill -TERM "$pid"
-wait_until 60 gone "$pid" || complain "SIGTERM did not end a wait for more texts"
+wait_until "$hang_limit" gone "$pid" || complain "SIGTERM did not end a wait for more texts"
 exec {to_pipe}>&-
 code=0
 wait "$pid" || code=$?

@@ -66,38 +66,24 @@ for tokens in 512 128 64; do
     paste <(losses "split $tokens") <(losses "split 512") | near 1e-5 || complain "micro-batches of $tokens: other losses"
 done
 
-# shellcheck disable=SC2317 # by wait_until
-advanced() { reached "$2" "$3" || gone "$1"; }
-
-# Stopped by SIGTERM at random moments, killed between saves: the same bits. Steps have several micro-batches.
-long=("${small[@]}" --max-steps 60 --micro-batch-tokens 128 --save-steps 7)
+# Stopped by SIGTERM, and killed: before the first save, between two, after the last. The same bits. Steps have several
+# micro-batches.
+long=("${small[@]}" --max-steps 24 --micro-batch-tokens 128 --save-steps 7)
 run 0 straight "${long[@]}"
+for step in 1 5 9 23; do
+    CAIRN_TEST_AT=step$step-0=kill run 137 KILL "${long[@]}"
+    CAIRN_TEST_AT=step$step-0=term run 75 TERM "${long[@]}"
+    [ "$(steps_in TERM)" -eq $((step - 1)) ] || complain "stopped in step $step, it has made $(steps_in TERM)"
+done
 for signal in TERM KILL; do
-    stops=0
-    for _ in $(seq 40); do
-        "$CAIRN_BINARY" pretrain --vocab vocab.txt --max-seq-length 32 --threads 1 --backend ref --output-dir "$signal" \
-            "${long[@]}" >/dev/null 2>notes </dev/null &
-        pid=$!
-        wait_until 60 advanced "$pid" "$signal" $(($(steps_in "$signal") + 8 + RANDOM % 9)) || complain "$signal: no steps"
-        code=0
-        kill "-$signal" "$pid" 2>/dev/null || true
-        wait "$pid" 2>/dev/null || code=$?
-        [ "$code" -ne 0 ] || break
-        stops=$((stops + 1))
-        case $signal:$code in
-        TERM:75 | KILL:137) ;;
-        *) complain "$signal: exit code $code: $(tail -n 3 notes)" ;;
-        esac
-    done
-    echo "stopped by $signal $stops times"
-    [ "$stops" -ge 2 ] || complain "$signal hardly stopped it"
     run 0 "$signal" "${long[@]}"
+    says "resuming from"
     same_run straight "$signal"
 done
 
 # The plan counts the reader's memory: with a large batch much more than the program itself.
 for batch in 16 400; do
-    run 0 "held $batch" "${small[@]}" --batch-size "$batch" --max-steps 3 --save-every off --micro-batch-tokens 512
+    run 0 "held $batch" "${small[@]}" --batch-size "$batch" --max-steps 2 --save-every off --micro-batch-tokens 512
     awk -v m="$(json_number "held $batch/run.json" measured_peak_bytes)" -v p="$(json_number "held $batch/run.json" planned_peak_bytes)" \
         'BEGIN { exit !(m > 0 && m <= p) }' || complain "batches of $batch: more memory than planned: $(tail -n 1 <<<"$output")"
 done
@@ -183,9 +169,9 @@ run 0 skips "${small[@]}" --max-steps 3 --eval-dir masked/eval --eval-samples 64
 skipped=$(member skips skipped | tail -n 1)
 [ "$skipped" -ge 5 ] && [ "$((skipped % 4))" -ne 3 ] || complain "$skipped skips do not try what is due within them"
 grep -q '"step": 1,' skips/eval.jsonl || complain "the evaluation due in skipped steps is missing"
-all=$("$CAIRN_BINARY" pretrain "${small[@]}" --vocab vocab.txt --max-seq-length 32 --dry-run 2>&1 |
-    sed -n 's/.*masked: \([0-9]*\) sequences for training.*/\1/p')
-run 0 epochs "${small[@]}" --batch-size $((all - 1)) --max-steps 4 --eval-dir masked/eval --eval-samples 100000 \
+all=$("$CAIRN_BINARY" pretrain "${small[@]}" --data-dir masked/eval --vocab vocab.txt --max-seq-length 32 --dry-run 2>&1 |
+    sed -n 's|.*masked/eval: \([0-9]*\) sequences for training.*|\1|p')
+run 0 epochs "${small[@]}" --data-dir masked/eval --batch-size $((all - 1)) --max-steps 4 --eval-dir masked/eval --eval-samples 100000 \
     --log-format dllogger
 grep -q "\"train_samples\": $((2 * all))}" epochs/dllogger.json || complain "two epochs of $all: $(tail -n 1 epochs/dllogger.json)"
 

@@ -31,18 +31,12 @@ expect 0 "$CAIRN_BINARY" pretrain "${recipe[@]}" "${stages[@]}" --output-dir who
 says "whole/text was finished before" "whole/vocab.txt exists already" "whole/shards: all shards exist already" \
     "this run was finished before"
 
-# Killed repeatedly, each time later, until it completes.
-killed=0
-for tenths in $(seq 1 60); do
-    code=0
-    timeout -s KILL "$(awk -v t="$tenths" 'BEGIN { print 0.015 * t * sqrt(t) }')" "$CAIRN_BINARY" pretrain "${recipe[@]}" \
-        "${stages[@]}" --output-dir halted >/dev/null 2>notes || code=$?
-    [ "$code" -ne 0 ] || break
-    [ "$code" -eq 137 ] || { complain "exit code $code: $(tail -n 3 notes)" && break; }
-    killed=$((killed + 1))
+# Killed in each stage: before the text is recorded, before the vocabulary, between the passes over the text and after them,
+# before the first step and between two.
+for place in part-1 vocab-0 pass-1 pass-2 step1-0 step3-0; do
+    CAIRN_TEST_AT=$place=kill expect 137 "$CAIRN_BINARY" pretrain "${recipe[@]}" "${stages[@]}" --output-dir halted
 done
-echo "killed $killed times"
-[ "$killed" -ge 2 ] || complain "it was killed fewer than 2 times"
+expect 0 "$CAIRN_BINARY" pretrain "${recipe[@]}" "${stages[@]}" --output-dir halted
 same_as_alone halted
 
 # Between two stages: after the first one, and with the record of a vocabulary that is missing.
@@ -55,17 +49,13 @@ rm -r part/vocab.txt part/shards
 expect 0 "$CAIRN_BINARY" pretrain "${recipe[@]}" "${stages[@]}" --output-dir part
 same_as_alone part
 
-# A signal in a stage: 75, at once, with a message how to resume.
-awk '/<page>/ {pages = 1} !pages {print} pages && !/<\/mediawiki>/ {body = body $0 "\n"}
-     END {for (i = 0; i < 100; i++) printf "%s", body; print "</mediawiki>"}' "$dump" >large.xml
-"$CAIRN_BINARY" pretrain --model-config model.json --max-steps 1000000000 --input large.xml --output-dir stopped 2>notes &
-job=$!
-wait_until 60 holds notes 'large.xml: MediaWiki' || complain "it does not begin"
-kill -TERM "$job"
-code=0
-wait "$job" || code=$?
-[ "$code" -eq 75 ] || complain "exit code $code after SIGTERM: $(cat notes)"
-grep -q 'same command' notes || complain "it does not say how to resume: $(cat notes)"
+# A signal in a stage: 75, with a message how to resume.
+for place in part-1 pass-1; do
+    CAIRN_TEST_AT=$place=term expect 75 "$CAIRN_BINARY" pretrain "${recipe[@]}" "${stages[@]}" --output-dir stopped
+    says "same command"
+done
+expect 0 "$CAIRN_BINARY" pretrain "${recipe[@]}" "${stages[@]}" --output-dir stopped
+same_as_alone stopped
 
 # The user's vocabulary, and a model's.
 expect 0 "$CAIRN_BINARY" pretrain "${recipe[@]}" "${stages[@]}" --vocab vocab.txt --output-dir own
@@ -90,7 +80,7 @@ says nowhere.xml
 # Another size or input in the same folder, and a vocabulary from elsewhere there.
 expect 2 "$CAIRN_BINARY" pretrain "${recipe[@]}" "${stages[@]}" --size 500 --output-dir whole
 says whole/vocab.txt "other options"
-expect 2 "$CAIRN_BINARY" pretrain "${recipe[@]}" --input large.xml --output-dir whole
+expect 2 "$CAIRN_BINARY" pretrain "${recipe[@]}" --input "$dump,$dump" --output-dir whole
 says "other input"
 mkdir foreign && cp vocab.txt foreign/
 expect 2 "$CAIRN_BINARY" pretrain "${recipe[@]}" "${stages[@]}" --output-dir foreign

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# quickstart.sh as a new user runs it: it must produce everything that the README promises.
+# quickstart.sh as a new user runs it: it must produce everything that the README promises. 60 steps show all but what it
+# learns, which `test.sh deep` shows, by all 700.
 set -euo pipefail
 # shellcheck source=tests/scripts/lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
@@ -18,13 +19,11 @@ says "another quickstart is running in this folder"
 has_file "$out/none/metrics.jsonl"
 
 TIMEFORMAT='%R %U %S'
-{ time expect 0 "$scripts/quickstart.sh"; } 2>times.txt
+# shellcheck disable=SC2046 # a flag and its value, or none
+{ time expect 0 "$scripts/quickstart.sh" $(quick_or_deep "--max-steps 60" ""); } 2>times.txt
 read -r wall user system <times.txt
 printf '%s\n' "$output"
 echo "quickstart: $wall s, $user s of user and $system s of system time on $(nproc) cores"
-
-# Under 3 minutes on 2 cores: counted in processor time, so that other load on the machine does not matter.
-awk -v t="$user" -v s="$system" 'BEGIN { exit !(t + s <= 2 * 180) }' || complain "it took more than 2 x 180 s of processor time"
 
 says "recompute" "none" "full" "final loss" "dev_matched accuracy" "dev_mismatched accuracy" "planned peak memory" \
     "measured peak memory" "sequences/s" "losses: equal, bit for bit"
@@ -39,9 +38,12 @@ cmp "$out/none/model.safetensors" "$out/full/model.safetensors" || complain "the
 for run in none full; do
     for key in eval_accuracy eval_accuracy_mm; do
         value=$(json_number "$out/$run/eval_results.json" "$key")
-        awk -v v="$value" 'BEGIN { exit !(v != "" && v >= 0.90 && v <= 1) }' || complain "$run: $key is '$value', below 0.90"
+        awk -v v="$value" -v least="$(quick_or_deep 0.2 0.90)" 'BEGIN { exit !(v != "" && v >= least && v <= 1) }' ||
+            complain "$run: $key is '$value'"
     done
 done
+# Under 3 minutes on 2 cores: counted in processor time, so that other load on the machine does not matter.
+awk -v t="$user" -v s="$system" 'BEGIN { exit !(t + s <= 2 * 180) }' || complain "it took more than 2 x 180 s of processor time"
 
 # A fraction of the activation memory.
 none=$(json_number "$out/none/run.json" activations)

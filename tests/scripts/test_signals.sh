@@ -36,13 +36,13 @@ stopped() {
     rm -f pids begun
     env -u CAIRN_BINARY --default-signal=HUP PATH="$work/bin:$PATH" "$@" >log 2>&1 &
     script=$!
-    wait_until 60 test -e begun || { complain "$what does not begin: $(cat log)" && return; }
+    wait_until "$hang_limit" test -e begun || { complain "$what does not begin: $(cat log)" && return; }
     kill -s "$name" "$script"
-    wait_until 60 gone "$script" || { complain "$what does not end at SIG$name" && kill -9 "$script"; }
+    wait_until "$hang_limit" gone "$script" || { complain "$what does not end at SIG$name" && kill -9 "$script"; }
     wait "$script" || code=$?
     [ "$code" -eq "$wanted" ] || complain "$what ended with $code instead of $wanted at SIG$name: $(cat log)"
     while read -r pid; do
-        wait_until 60 gone "$pid" || { complain "$what at SIG$name left process $pid: $(tr '\0' ' ' <"/proc/$pid/cmdline")" && kill -9 "$pid"; }
+        wait_until "$hang_limit" gone "$pid" || { complain "$what at SIG$name left process $pid: $(tr '\0' ' ' <"/proc/$pid/cmdline")" && kill -9 "$pid"; }
     done <pids
 }
 for name in TERM HUP USR2; do

@@ -6,7 +6,9 @@ set -euo pipefail
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 
 make_tiny_bert bert
-run=(glue --task MNLI --data-dir "$sample" --model-config bert/config.json --vocab bert/vocab.txt --do-train --do-eval
+mkdir data
+for split in train dev_matched; do head -n 101 "$sample/$split.tsv" >"data/$split.tsv"; done
+run=(glue --task MNLI --data-dir "$work/data" --model-config bert/config.json --vocab bert/vocab.txt --do-train --do-eval
     --eval-splits dev_matched --max-seq-length 32 --threads 1 --snapshot-dir none --max-steps 3)
 sweep() { expect "$1" "$CAIRN_BINARY" sweep --output-dir out "${@:2}"; }
 # column NAME ROW: of out/means.csv
@@ -40,8 +42,8 @@ says "finished run with other flags" "--learning-rate was 2e-05, is 1"
 rm -rf out
 "$CAIRN_BINARY" sweep --output-dir out --jobs 2 --vary seed=1-3 -- "${run[@]}" --max-steps 200000 >log 2>&1 &
 pid=$!
-wait_until 60 reached out/seed=1 2 || complain "no run began: $(cat log)"
-wait_until 60 reached out/seed=2 2 || complain "the second run did not begin beside the first: $(cat log)"
+wait_until "$hang_limit" reached out/seed=1 2 || complain "no run began: $(cat log)"
+wait_until "$hang_limit" reached out/seed=2 2 || complain "the second run did not begin beside the first: $(cat log)"
 CAIRN_TEST_LOCK_WAIT=0.1 sweep 1 --vary seed=1-3 -- "${run[@]}" --max-steps 200000 # beside the first
 says "is in use by process $pid"
 kill -TERM "$pid"

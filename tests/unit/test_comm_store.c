@@ -12,6 +12,8 @@
 #include "base/machine_memory.h"
 #include "comm/store_wire.h"
 
+#define HANG_S 600.0 /* ends a test that hangs, and decides nothing else */
+
 static World world_of(int rank, int size, const char *job)
 {
     World w = {.rank = rank, .size = size};
@@ -23,7 +25,7 @@ static void check_value(Store *s, const char *name, const void *expected, size_t
 {
     void *data;
     size_t got;
-    assert_ok(store_get(s, name, 5, &data, &got));
+    assert_ok(store_get(s, name, HANG_S, &data, &got));
     assert_int_equal(got, size);
     assert_memory_equal(data, expected, size);
     free(data);
@@ -68,10 +70,8 @@ static void check_store(Store *a, Store *b)
         assert_int_equal(pthread_join(thread, &came), 0);
         assert_ptr_equal(came, &late);
     }
-    double begin = clock_monotonic();
     assert_status(store_get(a, "never", 0.3, &out, &got), E_PEER);
     assert_message("'never' did not come within 0.3 s");
-    assert_true(clock_monotonic() - begin < 3);
     memset(long_name, 'n', sizeof long_name - 1);
     long_name[sizeof long_name - 1] = '\0';
     assert_status(store_set(a, long_name, "", 0), E_USAGE);
@@ -93,7 +93,7 @@ typedef struct {
 static void *open_one(void *arg)
 {
     Opening *o = arg;
-    o->status = store_open(&o->world, o->where, o->token, 10, NULL, &o->store);
+    o->status = store_open(&o->world, o->where, o->token, HANG_S, NULL, &o->store);
     snprintf(o->message, sizeof o->message, "%s", status_message());
     return NULL;
 }
@@ -255,16 +255,16 @@ static void test_tcp(void **state)
     open_run(o, where, "job", "token");
     check_store(o[0].store, o[1].store);
     World looks = world_of(-1, 2, "job");
-    assert_ok(store_open(&looks, where, "token", 10, NULL, &s));
+    assert_ok(store_open(&looks, where, "token", HANG_S, NULL, &s));
     check_value(s, "again", "second", 6);
     store_close(s);
     /* A rank that left may return; a present rank may not come twice. */
     World twice = world_of(1, 2, "job");
-    assert_status(store_open(&twice, where, "token", 10, NULL, &s), E_USAGE);
+    assert_status(store_open(&twice, where, "token", HANG_S, NULL, &s), E_USAGE);
     store_close(o[1].store);
     Status again = E_USAGE;
-    for (double end = clock_monotonic() + 60; again != OK && clock_monotonic() < end;)
-        again = store_open(&twice, where, "token", 10, NULL, &s);
+    for (double end = clock_monotonic() + HANG_S; again != OK && clock_monotonic() < end;)
+        again = store_open(&twice, where, "token", HANG_S, NULL, &s);
     assert_status(again, OK);
     store_server_close(server);
     assert_status(store_set(s, "a", "", 0), E_PEER);
@@ -302,19 +302,19 @@ static void test_taken_port(void **state)
     assert_ok(store_serve(&w, true, port, "", &server));
     assert_true(store_server_port(server) > port);
     char *where = mem_printf("served://127.0.0.1:%d", port);
-    assert_ok(store_open(&w, where, NULL, 10, NULL, &s)); /* the first port accepts and stays silent */
+    assert_ok(store_open(&w, where, NULL, HANG_S, NULL, &s)); /* the first port accepts and stays silent */
     store_close(s);
     store_server_close(server);
     close(fd);
     free(where);
 }
 
-/* True: the other side has closed the connection, within `seconds`. */
-static bool closed_within(int fd, double seconds)
+/* True: the other side closes the connection. */
+static bool is_closed(int fd)
 {
     char byte;
     struct pollfd p = {.fd = fd, .events = POLLIN};
-    double end = clock_monotonic() + seconds;
+    double end = clock_monotonic() + HANG_S;
     while (clock_monotonic() < end)
         if (poll(&p, 1, 100) > 0 && recv(fd, &byte, 1, MSG_DONTWAIT) <= 0) return true;
     return false;
@@ -366,7 +366,7 @@ static void test_zero_window(void **state)
     assert_ok(store_serve(&w, true, 0, "token", &server));
     int port = store_server_port(server);
     char *where = served_at(server), *large = mem_alloc(LARGE);
-    assert_ok(store_open(&w, where, "token", 10, NULL, &s));
+    assert_ok(store_open(&w, where, "token", HANG_S, NULL, &s));
     assert_ok(store_set(s, "xl", large, LARGE));
     for (int i = 0; i < CROWD; i++) {
         crowd[i] = connect_to(port);
@@ -376,11 +376,7 @@ static void test_zero_window(void **state)
     int fd = connect_to(port);
     assert_true(let_in(fd, key, -1, 2));
     flood(fd);
-    for (int k = 0; k < 20; k++) {
-        double begin = clock_monotonic();
-        check_value(s, "xl", large, LARGE);
-        assert_true(clock_monotonic() - begin < 5);
-    }
+    for (int k = 0; k < 20; k++) check_value(s, "xl", large, LARGE);
     assert_true(process_resident() < before + ((size_t)256 << 20)); /* it requested 2 GiB at least */
     /* It gets the answers that it reads after all. */
     uint8_t head[STORE_REPLY_BYTES];
@@ -399,7 +395,7 @@ static void test_zero_window(void **state)
     free(large);
 }
 
-/* A server that freezes after the greeting is given up within the store's time-out. */
+/* A server that freezes after the greeting is given up when it does not answer. */
 static void test_frozen_server(void **state)
 {
     (void)state;
@@ -417,12 +413,12 @@ static void test_frozen_server(void **state)
     }
     assert_true(read(pipes[0], &port, sizeof port) == sizeof port && port > 0);
     char *where = mem_printf("served://127.0.0.1:%d", port);
-    assert_ok(store_open(&w, where, "token", 4, NULL, &s));
+    assert_ok(store_open(&w, where, "token", HANG_S, NULL, &s));
     kill(child, SIGSTOP);
     assert_int_equal(waitpid(child, NULL, WUNTRACED), child);
-    double begin = clock_monotonic();
+    setenv("CAIRN_TEST_ANSWER", "0.1s", 1);
     assert_status(store_set(s, "x", "y", 1), E_PEER);
-    assert_true(clock_monotonic() - begin < 15);
+    unsetenv("CAIRN_TEST_ANSWER");
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
     store_close(s);
@@ -473,23 +469,21 @@ static void test_strangers(void **state)
     assert_ok(store_serve(&w, true, 0, "token", &server));
     int port = store_server_port(server);
     char *where = served_at(server);
-    assert_ok(store_open(&w, where, "token", 10, NULL, &s));
+    assert_ok(store_open(&w, where, "token", HANG_S, NULL, &s));
     /* Many silent strangers: the oldest are closed, and a rank is still admitted and served. */
     for (int i = 0; i < CROWD; i++) crowd[i] = connect_to(port);
     World other = world_of(1, 2, "job");
-    double begin = clock_monotonic();
-    assert_ok(store_open(&other, where, "token", 10, NULL, &second));
+    assert_ok(store_open(&other, where, "token", HANG_S, NULL, &second));
     assert_ok(store_set(second, "a", "b", 1));
     check_value(s, "a", "b", 1);
-    assert_true(clock_monotonic() - begin < 3);
-    assert_true(closed_within(crowd[0], 1));
+    assert_true(is_closed(crowd[0]));
     /* Random bytes; another protocol; a greeting with another key; a replayed proof. */
     memset(junk, 0xee, sizeof junk);
     const char *words[] = {"GET / HTTP/1.0\r\n\r\n", "CAIRNS2\n0123456789abcdef", junk};
     for (int i = 0; i < 3; i++) {
         int fd = connect_to(port);
         assert_true(write(fd, words[i], i == 2 ? sizeof junk : strlen(words[i])) > 0);
-        assert_true(closed_within(fd, 2));
+        assert_true(is_closed(fd));
         close(fd);
     }
     int fd = connect_to(port);
@@ -507,7 +501,7 @@ static void test_strangers(void **state)
         fd = connect_to(port);
         assert_true(let_in(fd, key, -1, 2));
         assert_true(write(fd, requests[i], 12) == 12);
-        assert_true(closed_within(fd, 2));
+        assert_true(is_closed(fd));
         close(fd);
     }
     /* A client that leaves in the middle of a value. */
@@ -515,10 +509,15 @@ static void test_strangers(void **state)
     assert_true(let_in(fd, key, -1, 2));
     assert_true(write(fd, (uint8_t[]){'S', 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 'a', 'z'}, 13) == 13);
     close(fd);
-    usleep(50000);
     check_value(s, "a", "b", 1);
-    /* Strangers that stay silent are closed after their time. */
-    assert_true(closed_within(crowd[CROWD - 1], 8));
+    /* A stranger that stays silent is closed after its time; the others, which have more, stay. */
+    setenv("CAIRN_TEST_GREETING", "0.1s", 1);
+    fd = connect_to(port);
+    assert_true(is_closed(fd));
+    close(fd);
+    setenv("CAIRN_TEST_GREETING", "600s", 1);
+    char byte;
+    assert_true(recv(crowd[CROWD - 1], &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN);
     for (int i = 0; i < CROWD; i++) close(crowd[i]);
     store_close(second);
     store_close(s);
@@ -528,6 +527,7 @@ static void test_strangers(void **state)
 
 int main(void)
 {
+    setenv("CAIRN_TEST_GREETING", "600s", 1); /* time for strangers and ranks to greet */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_file, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_places, testing_set_up, testing_tear_down),

@@ -28,7 +28,7 @@ static void test_removed(void **state)
     assert_ok(store_file_open(*state, (Hash128){0}, true, &kind, &self));
     atomic_store(&removing, true);
     assert_int_equal(pthread_create(&thread, NULL, remove_again_and_again, run), 0);
-    double end = clock_monotonic() + 60;
+    double end = clock_monotonic() + 600;
     for (int i = 0; i < 1000 || (lost == 0 && clock_monotonic() < end); i++) {
         Status status = kind->set(self, "run/joined-1", "x", 1);
         if (status != OK) assert_status(status, E_PEER), lost++;
@@ -74,7 +74,7 @@ static void test_emptied(void **state)
 
 static void *linger(void *server)
 {
-    store_server_linger(server, 60);
+    store_server_linger(server, 1200);
     return NULL;
 }
 
@@ -90,18 +90,18 @@ static void test_linger(void **state)
     World w = {.rank = 1, .size = 2, .source = "test", .job = "job"};
     assert_ok(store_serve(&w, true, 0, "token", &server));
     char *where = mem_printf("served://127.0.0.1:%d", store_server_port(server));
-    assert_ok(store_open(&w, where, "token", 10, NULL, &s));
+    assert_ok(store_open(&w, where, "token", 600, NULL, &s));
     double begin = clock_monotonic();
     store_server_linger(server, 0.05);
     assert_true(clock_monotonic() - begin >= 0.05);
     assert_int_equal(pthread_create(&thread, NULL, linger, server), 0);
     assert_ok(store_set(s, "why", "x", 1));
-    assert_ok(store_get(s, "why", 5, &data, &size));
+    assert_ok(store_get(s, "why", 600, &data, &size));
     free(data);
     assert_int_equal(pthread_tryjoin_np(thread, NULL), EBUSY);
     store_close(s);
     assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_true(clock_monotonic() - begin < 50);
+    assert_true(clock_monotonic() - begin < 600);
     store_server_close(server);
     free(where);
 }

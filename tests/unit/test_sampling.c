@@ -29,7 +29,7 @@ static Status sample(Device *d, DeviceSample *s)
 
 static void wait_for(int asked)
 {
-    double until = clock_monotonic() + 20;
+    double until = clock_monotonic() + 600;
     while (device.asked < asked && clock_monotonic() < until) nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
     assert_true(device.asked >= asked);
 }
@@ -127,7 +127,7 @@ static void test_file(void **state)
         assert_ok(sampling_open(&d, &options, &s));
         wait_for(2);
         sampling_step(s, 5);
-        wait_for(6);
+        wait_for(device.asked + 6);
         SamplingSummary sum = sampling_summary(s);
         assert_true(sum.sm_mhz > 1000 && sum.watts == 500.25 && isnan(sum.celsius));
         assert_true(sum.slowed > 0.2 && sum.slowed < 0.8 && sum.reasons == 0x20);

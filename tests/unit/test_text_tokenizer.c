@@ -184,14 +184,14 @@ static void test_hostile_length(void **state)
     Buf text = {0};
     for (int i = 0; i < 300000; i++) buf_puts(&text, i % 2 ? "\xCC\x80" : "\xCC\xA7"); /* classes 230 and 202 */
     for (int i = 0; i < 400000; i++) buf_puts(&text, "A");
-    double start = clock_monotonic();
+    double start = clock_thread();
     char *found = pieces_of(uncased, text.data, text.len);
     assert_string_equal(found, "[UNK]");
     free(found);
     found = pieces_of(cased, text.data, text.len);
     assert_string_equal(found, "[UNK]");
     free(found);
-    assert_true(clock_monotonic() - start < 10); /* sorting by insertion would take minutes */
+    assert_true(clock_thread() - start < 10); /* sorting by insertion would take minutes */
     buf_free(&text);
 }
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/lock.h"
+#include "base/test_switch.h"
 #include "report/stage_progress.h"
 #include "tasks/pretrain/pool.h"
 #include "tasks/pretrain/pretrain.h"
@@ -226,7 +227,9 @@ static Status make_shards(ShardsJob *j, const Config *c)
     stage_progress_open(&progress);
     TRY_DONE(run_pass(j, workers, &progress, true));
     if (shards_sum(j).documents == 0) TRY_DONE(fail(E_FORMAT, "%s: no sentence in the text", c->input));
+    test_at("pass", 1);
     TRY_DONE(run_pass(j, workers, &progress, false));
+    test_at("pass", 2);
     stage_progress_close(&progress);
     TRY_DONE(shards_manifest(j, c));
     shards_journal_close(j);

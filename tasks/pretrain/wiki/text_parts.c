@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/test_switch.h"
+
 #define FORMAT "cairn text 1"
 
 static char *part_path(const TextParts *p, size_t i) { return mem_printf("%s/part-%05zu.txt", p->dir, i); }
@@ -58,6 +60,7 @@ static Status close_part(TextParts *p)
     p->open = false;
     TRY(file_writer_close(&p->writer, &p->part.digest, &p->part.bytes));
     MEM_PUSH(p->parts, p->n_parts, p->parts_cap, p->part);
+    test_at("part", (int)p->n_parts);
     return OK;
 }
 
@@ -95,6 +98,7 @@ Status text_parts_add(TextParts *p, const Buf *text, const WikiCounts *counts, c
     if (p->open && p->part.bytes + text->len > p->part_size) {
         TRY(close_part(p));
         TRY(write_state(p, false));
+        test_at("recorded", (int)p->n_parts);
     }
     if (text->len > 0) {
         if (!p->open) TRY(open_part(p));

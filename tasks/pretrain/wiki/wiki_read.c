@@ -1,6 +1,7 @@
 /* Reads one file: pieces are unpacked by the threads, cut into articles, and dispatched in batches. */
 #include <stdarg.h>
 
+#include "base/test_switch.h"
 #include "tasks/pretrain/wiki/page_xml.h"
 #include "tasks/pretrain/wiki/wiki_internal.h"
 
@@ -98,7 +99,8 @@ Status wiki_read_file(WikiRun *r, size_t index, TextPlace from)
     r->open->file = index;
     r->offset = from.offset;
     if (from.offset > 0) TRY_DONE(resume_at(r, file, &c, from));
-    for (;;) {
+    for (int piece_of_run = 1;; piece_of_run++) {
+        test_at("piece", piece_of_run);
         TRY_DONE(check_stop(r));
         TRY_DONE(fill_pieces(r, file, &end));
         bool last = r->n_pieces == 0;
