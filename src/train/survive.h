@@ -26,8 +26,8 @@ typedef Status (*SurviveSave)(void *context, const SurviveFrom *from);
    wait for its end, because a launcher may end all when one ends. If the leader ends or freezes meanwhile, they meet
    again. `save` is called again without the members that failed. Rank 0 gives its lock of the folder back if it does
    not lead. `saving`: rank 0's, whose last save ends before; may be NULL. `saved`: this rank's own state is saved, so
-   snapshots are not needed. Always E_PEER. For tests: CAIRN_TEST_SURVIVE is the duration of each of its waits for a rank
-   that lives, and for the folder's lock. */
+   snapshots are not needed. Always E_PEER. For tests: CAIRN_TEST_SURVIVE is the duration of each of its waits for a
+   rank that lives, and for the folder's lock. */
 Status survive(Run *run, Snapshots *snapshots, Saving *saving, SurviveSave save, void *context, bool *saved);
 
 #endif

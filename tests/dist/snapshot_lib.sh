@@ -35,6 +35,7 @@ same_run() {
 
 # For tests whose result must not depend on a time-out of the product: with the options `patient` and after `patiently`
 # none passes. One that freezes a rank or cuts it off ends that time-out by `silence`.
+# shellcheck disable=SC2034 # used by the tests
 patient=(--peer-timeout 1h --connect-timeout 1h)
 patiently() { export CAIRN_TEST_SURVIVE=1h CAIRN_TEST_LOCK_WAIT=1h CAIRN_TEST_SILENT=$work/silent; }
 
@@ -76,9 +77,9 @@ start_ranks() {
 
 # start_stopped STEP N LOG COMMAND...: as start_ranks; returns when each rank has stopped itself before that step.
 start_stopped() {
-    local at=() r
-    for ((r = 0; r < $2; r++)); do at+=("step$1-$r=stop"); done
-    CAIRN_TEST_AT="${at[*]}" "${starts:-start_ranks}" "${@:2}"
+    local stops=() r
+    for ((r = 0; r < $2; r++)); do stops+=("step$1-$r=stop"); done
+    CAIRN_TEST_AT="${stops[*]}" "${starts:-start_ranks}" "${@:2}"
     for r in "${ranks[@]}"; do await stopped "$r"; done
 }
 # shellcheck disable=SC2317 # by await
