@@ -78,16 +78,23 @@ static int all_faults(int64_t step, int64_t batch, int error, bool from_then, bo
 static const int errors[] = {EIO, ENOSPC, EINTR, EACCES};
 #define N_ERRORS (sizeof errors / sizeof *errors)
 
+/* Once or for ever; quickly both for EIO alone. A disk does not return EINTR for ever. */
+static bool is_tried(int error, bool from_then)
+{
+    if (error == EIO) return true;
+    return getenv("CAIRN_TEST_DEEP") ? error != EINTR || !from_then : from_then == (error == ENOSPC);
+}
+
 static void test_every_call_failing(void **state)
 {
     (void)state;
     int total = 0;
+    total += all_faults(8, 8, EIO, false, true) + all_faults(8, 8, EIO, true, true); /* in the thread */
     for (size_t e = 0; e < N_ERRORS; e++)
-        for (int mode = 0; mode < (errors[e] == EIO ? 4 : 2); mode++) /* … and in the thread */
-            if (errors[e] != EINTR || mode % 2 == 0)                  /* a disk does not return EINTR for ever */
-                total += all_faults(8, 8, errors[e], mode % 2, mode / 2);
+        for (int from_then = 0; from_then < 2; from_then++)
+            if (is_tried(errors[e], from_then)) total += all_faults(8, 8, errors[e], from_then, false);
     print_message("%d faults in a save over another step\n", total);
-    assert_true(total > 9 * 40);
+    assert_true(total > 6 * 40);
 }
 
 /* The same step with another state: the existing checkpoint becomes .old. */
@@ -96,10 +103,10 @@ static void test_every_call_failing_in_a_replacement(void **state)
     (void)state;
     int total = 0;
     for (size_t e = 0; e < N_ERRORS; e++)
-        for (int mode = 0; mode < 2; mode++)
-            if (errors[e] != EINTR || mode == 0) total += all_faults(7, 12, errors[e], mode, false);
+        for (int from_then = 0; from_then < 2; from_then++)
+            if (is_tried(errors[e], from_then)) total += all_faults(7, 12, errors[e], from_then, false);
     print_message("%d faults in a save over the same step\n", total);
-    assert_true(total > 7 * 40);
+    assert_true(total > 4 * 40);
 }
 
 /* A damaged newest one, a good one before it, and a save of the damaged one's step. */
