@@ -22,6 +22,7 @@ if(CAIRN_WERROR)
   add_compile_options(-Werror)
 endif()
 if(CAIRN_ASAN)
+  set(CMAKE_C_FLAGS_RELEASE "-O1 -g1") # compiles in half the time of -O2
   add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=address,undefined)
 endif()
