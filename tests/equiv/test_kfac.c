@@ -136,7 +136,8 @@ static void check_linear(const Training *t, int i, int tokens, const float *befo
 static void check_formulas(const char *backend)
 {
     Training t;
-    TrainingOptions o = {.backend = backend, .compute = F32, .change = replace_wgrad, .kfac = {2, 0, 1e-3, 0}};
+    TrainingOptions o = {
+        .backend = backend, .compute = F32, .change = replace_wgrad, .kfac = {.interval = 2, .damping = 1e-3}};
     Stats stats;
     int n_seqs, tokens = 0;
     training_open(&t, &o);
@@ -209,7 +210,8 @@ static void test_levels(void **state)
     (void)state;
     for (int lag = 0; lag < 2; lag++) {
         Training whole;
-        TrainingOptions o = {.backend = "ref", .compute = F32, .kfac = {3, 2 * lag, 1e-3, 0}};
+        TrainingOptions o = {
+            .backend = "ref", .compute = F32, .kfac = {.interval = 3, .lag = 2 * lag, .damping = 1e-3}};
         open_begun(&whole, &o);
         training_steps(&whole, 0, STEPS);
         for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
@@ -254,7 +256,8 @@ static void test_resume(void **state)
     (void)state;
     for (size_t l = 0; l < sizeof lags / sizeof *lags; l++) {
         Training whole;
-        TrainingOptions o = {.backend = "ref", .compute = F32, .kfac = {3, lags[l], 1e-3, 0}};
+        TrainingOptions o = {
+            .backend = "ref", .compute = F32, .kfac = {.interval = 3, .lag = lags[l], .damping = 1e-3}};
         open_begun(&whole, &o);
         training_steps(&whole, 0, STEPS);
         for (int stop = 1; stop < STEPS; stop++) resume_after(&whole, &o, stop);
@@ -291,7 +294,7 @@ static void test_lag(void **state)
 {
     (void)state;
     Training none, lag;
-    TrainingOptions o = {.backend = "ref", .compute = F32, .kfac = {3, 0, 1e-3, 0}};
+    TrainingOptions o = {.backend = "ref", .compute = F32, .kfac = {.interval = 3, .damping = 1e-3}};
     open_begun(&none, &o);
     training_steps(&none, 0, STEPS);
     o.kfac.lag = 2;
@@ -307,7 +310,7 @@ static void test_adoption(void **state)
 {
     (void)state;
     Training t;
-    TrainingOptions o = {.backend = "ref", .compute = F32, .kfac = {3, 2, 1e-3, 0}};
+    TrainingOptions o = {.backend = "ref", .compute = F32, .kfac = {.interval = 3, .lag = 2, .damping = 1e-3}};
     open_begun(&t, &o);
     training_steps(&t, 0, 3);
     size_t bytes = (size_t)t.kfac.table.size * sizeof(float);
@@ -333,7 +336,7 @@ static void test_failed_inversion(void **state)
     Training t;
     Stats stats;
     int n_seqs;
-    TrainingOptions o = {.backend = "ref", .compute = F32, .kfac = {1, 0, 1e-3, 0}};
+    TrainingOptions o = {.backend = "ref", .compute = F32, .kfac = {.interval = 1, .damping = 1e-3}};
     open_begun(&t, &o);
     training_steps(&t, 0, 1);
     const KfacLinear *l = &t.kfac.plan.linears[LINEARS - 1];
@@ -360,7 +363,8 @@ static void test_learns(void **state)
 {
     (void)state;
     Training t;
-    TrainingOptions o = {.backend = "ref", .compute = F32, .no_dropout = true, .kfac = {2, 0, 1e-3, 0}};
+    TrainingOptions o = {
+        .backend = "ref", .compute = F32, .no_dropout = true, .kfac = {.interval = 2, .damping = 1e-3}};
     open_begun(&t, &o);
     training_steps(&t, 0, TRAINING_STEPS);
     assert_true(t.loss[TRAINING_STEPS - 1] < 0.93 * t.loss[0]);
@@ -378,7 +382,8 @@ static void test_memory(void **state)
                                 "\"max_position_embeddings\": 64}";
     for (int lag = 0; lag < 2; lag++) {
         Training t;
-        TrainingOptions o = {.backend = "ref", .compute = F32, .sizes = sizes, .kfac = {4, lag, 1e-3, 0}};
+        TrainingOptions o = {
+            .backend = "ref", .compute = F32, .sizes = sizes, .kfac = {.interval = 4, .lag = lag, .damping = 1e-3}};
         training_open(&t, &o);
         const Plan *p = &t.session.plan.train;
         /* a triangle of 64 rows, rounded up to a line of 64 elements, and one of 256, which needs none */
@@ -402,7 +407,7 @@ static void test_verifier(void **state)
 {
     (void)state;
     Training t;
-    TrainingOptions o = {.backend = "ref", .compute = F32, .kfac = {4, 0, 1e-3, 0}};
+    TrainingOptions o = {.backend = "ref", .compute = F32, .kfac = {.interval = 4, .damping = 1e-3}};
     training_open(&t, &o);
     Plan *p = &t.session.plan.train;
     assert_ok(plan_verify(p));

@@ -193,7 +193,7 @@ static float ready_of(Backend *backend, float *a, float *b) // (SIDE, SIDE)
 {
     Ctl ctl = {.kfac_tokens = TOKENS};
     float ready = 0;
-    OpCall call = {.op = OP_INVERT, .attr = {.kfac = {(float)lambda, SIDE, SIDE}}};
+    OpCall call = {.op = OP_INVERT, .attr = {.kfac = {(float)lambda, SIDE, SIDE, false}}};
     RowCounts rows[2] = {rows_tokens(1), rows_tokens(1)};
     *IN(&call, INVERT, ctl) = (Operand){&ctl, U8, fixed(1), sizeof ctl};
     *OUT(&call, INVERT, a) = (Operand){a, F32, fixed(SIDE), SIDE};
@@ -246,7 +246,7 @@ static void test_adopt(void **state)
     (void)state;
     for (int ready = 0; ready < 2; ready++) {
         OpCase c;
-        case_init(&c, OP_ADOPT, (OpAttr){.kfac = {0, 3, 5}}, rows_tokens(1));
+        case_init(&c, OP_ADOPT, (OpAttr){.kfac = {0, 3, 5, false}}, rows_tokens(1));
         case_add_random(&c, "a", F32, fixed(3), 3, 1);
         case_add_random(&c, "b", F32, fixed(5), 5, 1);
         case_add(&c, "ready", F32, fixed(1), 1);
@@ -274,7 +274,7 @@ static void test_precondition(void **state)
             for (int bias = 0; bias < 2; bias++) {
                 OpCase c;
                 int64_t k = shapes[s][0], n = shapes[s][1];
-                case_init(&c, OP_PRECONDITION, (OpAttr){.kfac = {0, k, n}}, rows_tokens(1));
+                case_init(&c, OP_PRECONDITION, (OpAttr){.kfac = {0, k, n, false}}, rows_tokens(1));
                 case_add(&c, "a_inv", F32, fixed(k), k);
                 case_add(&c, "b_inv", F32, fixed(n), n);
                 random_sums(case_initial(&c, "a_inv"), k, 3, 3, 1);
