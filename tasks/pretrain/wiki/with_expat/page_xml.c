@@ -4,6 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if XML_MAJOR_VERSION == 2 && XML_MINOR_VERSION < 9 /* 2.9 deprecates the name without 64 */
+#    define XML_GetCurrentByteIndex64 XML_GetCurrentByteIndex
+#endif
+
 typedef enum { FIELD_NONE, FIELD_TITLE, FIELD_NS, FIELD_TEXT, FIELD_NAMESPACE } Field;
 
 struct PageParser {
@@ -163,7 +167,7 @@ Status page_parse(PageParser *parser, const char *xml, size_t len, Page *page, s
     parser->names = NULL;
     CHECK(len < (size_t)1 << 31, "a page of %zu bytes", len);
     if (XML_Parse(parser->xml, xml, (int)len, XML_TRUE) != XML_STATUS_OK && !page->other && !page->redirect) {
-        long offset = XML_GetCurrentByteIndex(parser->xml);
+        int64_t offset = XML_GetCurrentByteIndex64(parser->xml);
         *at = offset > 0 ? (size_t)offset : 0;
         return fail(E_FORMAT, "%s", XML_ErrorString(XML_GetErrorCode(parser->xml)));
     }
