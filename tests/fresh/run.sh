@@ -112,7 +112,7 @@ build_with() {
     clang*) cxx=clang++${1#clang} packages=("$1" "libomp${1#clang}-dev") ;;
     esac
     apt-get update -q
-    apt-cache show "${packages[@]}" >/dev/null || exit 77
+    apt-get install -q --simulate "${packages[@]}" >/dev/null || exit 77
     require_installed build
     install_packages libcmocka-dev "${packages[@]}"
     # A folder of its own beside /cairn: the tests of another compiler are built, too.
