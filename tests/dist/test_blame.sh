@@ -18,7 +18,7 @@ exits=${CAIRN_TEST_BUILD_DIR:-$here/../../build}/tests/fakes/exits.so
 skip_without_gloo
 within_hosts 2 "$0" "$@"
 
-wanted=${CAIRN_TEST_FAULTS:-$(quick_or_deep 6 60)} rest=${CAIRN_TEST_PAUSE:-0} steps=${CAIRN_TEST_STEPS:-$(quick_or_deep 100 2000)}
+wanted=${CAIRN_TEST_FAULTS:-$(quick_or_deep 6 60)} rest=${CAIRN_TEST_PAUSE:-0} steps=${CAIRN_TEST_STEPS:-$(quick_or_deep 70 2000)}
 report=${CAIRN_TEST_REPORT:-$work/report}
 make_case
 mkdir pids

@@ -43,7 +43,7 @@ case $mine in
 deaf | wait) while :; do nap; done ;;
 slow) # saves until long after rank 0 has ended
     all_begun
-    read -r first <"$WORK/pids/rank0.$start"
+    until read -r first <"$WORK/pids/rank0.$start"; do nap; done # its line is whole
     while [ -e "/proc/$first" ]; do nap; done
     for _ in {1..50}; do nap; done
     exit 75 ;;

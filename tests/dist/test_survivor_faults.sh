@@ -10,7 +10,7 @@ exec 2>/dev/null # the shell reports every killed process
 patiently
 make_case
 mkdir text && mv ./*.tsv config.json vocab.txt text
-steps=20
+steps=12
 run=(glue --data-dir "$work/text" --model-config "$work/text/config.json" --vocab "$work/text/vocab.txt" --do-train --do-eval
     --backend ref --threads 1 --max-seq-length 32 --batch-size 4 --learning-rate 1e-3 --save-every 1h --bucket-size 16KiB
     --schedule constant --warmup 0 --max-steps "$steps" "${patient[@]}")
@@ -27,7 +27,7 @@ freezes() {
     for r in "${!ranks[@]}"; do [ "$r" = "$1" ] || silence "$r" "$1"; done
 }
 
-# fault N LOST AT FLAG...: N ranks, of which LOST is killed after step 9, and the others meet AT ("PLACE-RANK=kill …").
+# fault N LOST AT FLAG...: N ranks, of which LOST is killed after step 5, and the others meet AT ("PLACE-RANK=kill …").
 # Ranks that are stopped AT a place stay so until all others have ended with 77; then they go on. No time-out passes, so
 # that the others do not wait for a rank that is gone.
 fault() {
@@ -37,7 +37,7 @@ fault() {
     codes=()
     export CAIRN_TEST_SPARE_WAIT=1h
     [[ $at != *-0=stop* ]] || CAIRN_TEST_SPARE_WAIT=0s # rank 0 has the folder's lock
-    also=$at start_stopped 10 "$n" log "${run[@]}" --output-dir "$out" --snapshot-dir "$memory" "$@"
+    also=$at start_stopped 6 "$n" log "${run[@]}" --output-dir "$out" --snapshot-dir "$memory" "$@"
     kill_stopped "$lost"
     for ((r = 0; r < n; r++)); do [[ $at != *-$r=stop* ]] || freezes "$r"; done
     for ((r = 0; r < n; r++)); do
@@ -176,12 +176,12 @@ at_random() {
     for ((round = 1; round <= rounds; round++)); do
         out=random$round lost=$((RANDOM % 4)) second=$(((lost + 1 + RANDOM % 3) % 4)) flags=(--snapshot-steps 0)
         if [ $((round % 2)) -eq 0 ]; then flags=(--shard optimizer --snapshot-steps 3); fi
-        flags+=(--save-steps 7 --snapshot-dir "$memory")
+        flags+=(--save-steps 4 --snapshot-dir "$memory")
         name="round $round: $lost, then $second, ${flags[*]}"
         rm -f "$memory"/cairn-*
-        start_stopped 10 4 log "${run[@]}" --output-dir "$out" "${flags[@]}"
+        start_stopped 6 4 log "${run[@]}" --output-dir "$out" "${flags[@]}"
         kill -CONT "${ranks[0]}" # which may still write
-        await test -e "$out/checkpoint-7/manifest.json"
+        await test -e "$out/checkpoint-4/manifest.json"
         kill_stopped "$lost"
         pause 350
         kill -9 "${ranks[second]}"
@@ -221,7 +221,7 @@ never_goes_on() {
         if [ $((round % 3)) -eq 1 ]; then at='planned-1=stop' spare=1; fi
         name="round $round: $at ${flags[*]}"
         rm -f "$memory"/cairn-*
-        also=$at start_stopped 5 4 log "${run[@]}" --output-dir "$out" --snapshot-dir "$memory" "${flags[@]}"
+        also=$at start_stopped 4 4 log "${run[@]}" --output-dir "$out" --snapshot-dir "$memory" "${flags[@]}"
         kill -CONT "${ranks[@]:0:3}" # the step does not end without rank 3
         pause 100
         kill -STOP "${ranks[0]}"
@@ -246,7 +246,7 @@ never_goes_on() {
         end_ranks
         [ "${codes[3]}" -eq 77 ] || complain "$name: rank 3 ended with ${codes[3]}"
         saved '.*' "/survivors/$spare"
-        resumes --save-steps 7 "${flags[@]}"
+        resumes --save-steps 4 "${flags[@]}"
         [ ! -e "$out/survivors" ] || complain "$name: the spare folder is left"
         show
         rm -rf "$out"
