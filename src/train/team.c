@@ -103,9 +103,10 @@ void team_meet(Team *t, Comm *c, int round, bool able, TeamMember mine, double w
     double until = clock_monotonic() + within_s;
     int lost = comm_lost(c);
     TeamMember m;
-    *t = (Team){.comm = c, .leader = able ? c->rank : -1, .round = round};
+    *t = (Team){.comm = c, .leader = able ? c->rank : -1, .round = round, .able = able};
     test_at("meet", c->rank);
     t->deaf = announce(t, round, able, &mine) != OK;
+    test_at("announced", c->rank);
     add_member(t, mine);
     for (int r = 0; r < c->size && !t->deaf; r++) {
         if (r == c->rank) continue;
@@ -132,6 +133,17 @@ void team_hear_again(Team *t)
             free(m.pieces);
     }
     t->count = kept;
+}
+
+void team_catch_up(Team *t)
+{
+    Announcement head;
+    TeamMember m;
+    if (take_announcement(t, t->leader, 0, &head, &m) && head.round > t->round && head.round < LEFT) {
+        t->round = head.round;
+        if (announce(t, t->round, t->able, &t->members[0]) != OK) log_debug("%s", status_message());
+    }
+    free(m.pieces);
 }
 
 void team_part(Team *t)

@@ -22,6 +22,7 @@ typedef struct {
     Comm *comm;
     int leader; /* -1: no rank can write */
     int round;  /* of meeting */
+    bool able;  /* this rank can write */
     bool deaf;  /* the store is lost too, so this rank leads itself alone */
     TeamMember *members;
     int count, cap; /* of the leader: all that can write, itself first */

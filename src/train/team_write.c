@@ -128,6 +128,7 @@ TeamEnd team_follow(Team *t, const TeamSource *source, int64_t *step, Status *pa
     *part = OK;
     end_name(end, t->leader);
     for (;;) {
+        team_catch_up(t);
         plan_name(plan, t->leader, plans);
         bool gone = comm_gone(t->comm, t->leader); /* before the last look at its end */
         if (team_get(t, end, 0, &data, &size) == OK) {

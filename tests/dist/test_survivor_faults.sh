@@ -120,6 +120,18 @@ two_lead() {
     tells 2 "rank 1 on .* saved step $step"
     resumes --snapshot-steps 0
     show
+    # A rank finds the first leader gone that the next one has seen leading: it still writes a part.
+    also='planned-1=kill announced-3=stop' out=late name=late
+    start_stopped 6 4 log "${run[@]}" --output-dir late --snapshot-dir "$memory" --snapshot-steps 0
+    kill_stopped 0
+    await stopped "${ranks[3]}"
+    await gone "${ranks[1]}"
+    await holds log.2 'leads the save no more'
+    kill -CONT "${ranks[3]}"
+    end_ranks
+    [ "${codes[*]:2}" = "77 77" ] || complain "late: ${codes[*]}"
+    saved ' by 2 ranks'
+    show
     fault 4 3 'planned-0=kill filled-1=kill' --snapshot-steps 0
     saved ''
     tells 2 'rank 1 on .* leads the save no more'
