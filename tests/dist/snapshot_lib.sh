@@ -46,6 +46,10 @@ await() {
     tail -n 20 log* 2>/dev/null
 }
 
+# The first of the ports of this test, where ranks meet by tcp: two tests that meet at the same ones take ranks of each
+# other.
+port=$((23000 + $$ % 1220 * 8))
+
 # start_ranks N LOG COMMAND...: N ranks on this host, in the background. Their process ids are in ${ranks[@]}; the
 # output of each is in LOG.RANK.
 meetings=0
@@ -57,7 +61,7 @@ start_ranks() {
     ranks=()
     for ((r = 0; r < n; r++)); do
         RANK=$r WORLD_SIZE=$n LOCAL_RANK=$r LOCAL_WORLD_SIZE=$n CAIRN_RENDEZVOUS="file:$PWD/meet$meetings" \
-            MASTER_ADDR=127.0.0.1 MASTER_PORT=29400 "$CAIRN_BINARY" "$@" >"$log.$r" 2>&1 </dev/null &
+            MASTER_ADDR=127.0.0.1 MASTER_PORT="$port" "$CAIRN_BINARY" "$@" >"$log.$r" 2>&1 </dev/null &
         ranks[r]=$!
     done
 }

@@ -275,7 +275,7 @@ two_hosts() {
         mkdir -p meet
         for ((r = 0; r < n; r++)); do
             RANK=$r WORLD_SIZE=$n LOCAL_RANK=$r LOCAL_WORLD_SIZE=$n CAIRN_RENDEZVOUS="file:$PWD/meet" MASTER_ADDR=127.0.0.1 \
-                MASTER_PORT=29400 "$CAIRN_BINARY" "$@" --snapshot-dir "$memory/$((r / 2))" >"$log.$r" 2>&1 </dev/null &
+                MASTER_PORT="$port" "$CAIRN_BINARY" "$@" --snapshot-dir "$memory/$((r / 2))" >"$log.$r" 2>&1 </dev/null &
             ranks[r]=$!
         done
     }
