@@ -43,7 +43,7 @@ grep -q '^resuming from .*checkpoint-' log.0 || { complain "it did not resume fr
 same_run whole shares 20
 
 # If the store is lost with rank 0, the survivors take the folder's lock in turn: one saves, the other finds it saved.
-lose turns 0 --snapshot-steps 0 --rendezvous tcp://127.0.0.1
+lose turns 0 --snapshot-steps 0 --rendezvous "tcp://127.0.0.1:$port"
 saved=$(sed -n 's/.*Step \([0-9]*\) of 20 is saved in turns.*/\1/p' log.1 log.2 | sort -u | wc -l)
 known=$(grep -l 'Step [0-9]* is saved already' log.1 log.2 | wc -l)
 [ "$saved $known" = '1 1' ] || { complain "$saved steps saved, $known found saved" && tail -n 2 log.*; }

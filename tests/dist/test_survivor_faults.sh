@@ -109,7 +109,7 @@ leads_and_dies() {
     tells 1 'Step [0-9]* is saved already'
     show
     # The store ends with the rank that leads.
-    fault 3 2 'planned-0=kill' --snapshot-steps 0 --rendezvous tcp://127.0.0.1
+    fault 3 2 'planned-0=kill' --snapshot-steps 0 --rendezvous "tcp://127.0.0.1:$port"
     saved ''
     tells 1 'rank 0 on .* leads the save no more'
     show
