@@ -103,11 +103,14 @@ export CAIRN_TEST_SLOW=$work/slow
 slowly() { touch "${CAIRN_TEST_SLOW}0"; }
 quickly() { rm -f "${CAIRN_TEST_SLOW}0"; }
 
-# True if process $1 exists and is not a zombie.
+# True if process $1 exists and is not a zombie alone: while other threads of one that was killed end, it holds its files
+# and locks.
 alive() {
-    local stat
+    local stat threads
     { read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1
-    [[ ${stat##*) } != Z* ]]
+    [[ ${stat##*) } == Z* ]] || return 0
+    threads=("/proc/$1/task/"*)
+    [ ${#threads[@]} -gt 1 ]
 }
 gone() { ! alive "$1"; }
 # True if process $1 was stopped by a signal.
