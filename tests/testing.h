@@ -64,14 +64,16 @@ static inline int testing_tear_down(void **state)
     return status == OK ? 0 : -1;
 }
 
+static inline bool testing_deep(void) { return getenv("CAIRN_TEST_DEEP") != NULL; } /* `test.sh deep` */
+
 /* Whether a sanitizer slows the test down and no long version was asked for: repetitions that reach no other code and
    no other memory are left out. */
-static inline bool testing_brief(void) { return TESTING_ASAN && !getenv("CAIRN_TEST_DEEP"); }
+static inline bool testing_brief(void) { return TESTING_ASAN && !testing_deep(); }
 
 /* Rounds of a test that repeats itself: `deep` under `test.sh deep`, else `quick`; half of `quick` under sanitizers. */
 static inline int testing_rounds(int quick, int deep)
 {
-    if (getenv("CAIRN_TEST_DEEP")) return deep;
+    if (testing_deep()) return deep;
     return TESTING_ASAN ? (quick + 1) / 2 : quick;
 }
 

@@ -72,7 +72,7 @@ static void test_same_bits(void **state)
         for (int seed = 1; seed <= TRIES; seed++) {
             Training got;
             char text[16];
-            if (TESTING_ASAN && seed != (int)t + 1) continue; /* slow */
+            if (!testing_deep() && seed != (int)t + 1) continue; /* slow */
             snprintf(text, sizeof text, "%d", seed);
             setenv("CAIRN_TEST_LANE_SEED", text, 1);
             o.change = seed % 2 ? watch : watch_without_graphs;

@@ -90,7 +90,7 @@ static int exchange_posts(Comm *c, void *arg)
 
 static void test_posts(void **state)
 {
-    int rounds = getenv("CAIRN_TEST_DEEP") ? 500 : 12;
+    int rounds = testing_deep() ? 500 : 12;
     char *where = mem_printf("file:%s", *(const char **)state);
     for (int size = 2; size <= 8; size += 3) {
         Ranks ranks = ranks_of(size, where);

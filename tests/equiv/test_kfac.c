@@ -260,7 +260,7 @@ static void test_resume(void **state)
             .backend = "ref", .compute = F32, .kfac = {.interval = 3, .lag = lags[l], .damping = 1e-3}};
         open_begun(&whole, &o);
         training_steps(&whole, 0, STEPS);
-        for (int stop = getenv("CAIRN_TEST_DEEP") ? 1 : 3; stop < STEPS - 1; stop++) resume_after(&whole, &o, stop);
+        for (int stop = testing_deep() ? 1 : 3; stop < STEPS - 1; stop++) resume_after(&whole, &o, stop);
         training_close(&whole);
     }
 }

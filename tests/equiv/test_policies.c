@@ -34,7 +34,7 @@ static float *gradients(Golden *g, const RunOptions *o, int split, Stats *stats)
 static void check_bits(Golden *g, const char *backend, Dtype compute, const uint8_t *forms)
 {
     static size_t calls;
-    const bool quick = !getenv("CAIRN_TEST_DEEP");
+    const bool quick = !testing_deep();
     size_t turn = calls++;
     uint8_t levels[64];
     size_t bytes = (size_t)g->model.params.size * sizeof(float);

@@ -82,7 +82,7 @@ static const int errors[] = {EIO, ENOSPC, EINTR, EACCES};
 static bool is_tried(int error, bool from_then)
 {
     if (error == EIO) return true;
-    return getenv("CAIRN_TEST_DEEP") ? error != EINTR || !from_then : from_then == (error == ENOSPC);
+    return testing_deep() ? error != EINTR || !from_then : from_then == (error == ENOSPC);
 }
 
 static void test_every_call_failing(void **state)

@@ -347,8 +347,7 @@ static void test_killed_while_writing(void **state)
         bool wrapped = told->before % 8 > told->committed % 8;
         if (told->committed > 0)
             assert_true(step == 100 + told->committed % 8 || step == 100 + told->begun % 8 ||
-                        (told->committed == committed && step == stood) ||
-                        (wrapped && step == 100 + told->before % 8));
+                        (told->committed == committed && step == stood) || (wrapped && step == 100 + told->before % 8));
         assert_ok(snapshot_find(*state, NULL, &list));
         for (int i = 0; i < list.count; i++)
             for (int s = 0; s < SNAPSHOT_SLOTS; s++) torn += list.files[i].why || !list.files[i].slots[s].whole;

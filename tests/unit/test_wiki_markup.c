@@ -172,7 +172,7 @@ static void hostile_nesting(void **state)
                                          "<!--", "-{",  "[[a|",    "{{lang|",   "{{lang|a=[[b]]|", "[http://a.b ",
                                          "''",   "{{{", "[[a]]",   "</ref",     "<ref name=",      "|}\n",
                                          "}}",   "]]",  "<table>", "== a ==\n", "[[File:a|",       "{{lang|a|"};
-    const bool deep = getenv("CAIRN_TEST_DEEP") != NULL;
+    const bool deep = testing_deep();
     const size_t most = (size_t)1 << (deep ? 20 : 18);
     const double limit = deep ? 5 : 1;
     double slowest = 0;
