@@ -85,6 +85,12 @@ static const char *products_text(void)
     return rows ? "brg, weight gradients own tiles" : "own tiles, weight gradients brg";
 }
 
+static void nothing(void *arg, int part)
+{
+    (void)arg;
+    (void)part;
+}
+
 static Status cpu_open(Backend *b, const BackendOptions *options)
 {
     if (options->threads < 0 || options->threads > 1024)
@@ -93,6 +99,8 @@ static Status cpu_open(Backend *b, const BackendOptions *options)
     cpu.threads = options->threads ? options->threads : cpu_threads_offered();
     omp_set_dynamic(0);
     omp_set_num_threads(cpu.threads); /* oneDNN takes its number of threads from here */
+    cpu_parallel(nothing, NULL);      /* threads start before libraries take the address space: without room for a
+                                         stack OpenMP ends the process */
     TRY(choose_isa());
     TRY(onednn_open());
     TRY(choose_products());

@@ -1,5 +1,6 @@
 #include "base/machine_memory.h"
 
+#include <malloc.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -37,6 +38,18 @@ size_t process_free_addresses(void)
     size_t all = left_of(RLIMIT_AS, "VmSize"), data = left_of(RLIMIT_DATA, "VmData");
     return all < data ? all : data;
 }
+
+#ifdef __GLIBC__
+void process_spare_addresses(void)
+{
+    if (process_free_addresses() != SIZE_MAX) mallopt(M_ARENA_MAX, 1);
+}
+
+void process_trim(void) { malloc_trim(0); }
+#else
+void process_spare_addresses(void) {}
+void process_trim(void) {}
+#endif
 
 size_t process_resident(void)
 {

@@ -10,6 +10,11 @@ size_t machine_free_bytes(void);
    without a limit. */
 size_t process_free_addresses(void);
 #define THREAD_ADDRESSES ((size_t)8 << 20) /* of a thread's stack, which is never touched as a whole */
+/* Where the address space is limited, all threads share one arena of the allocator; else each takes 64 MiB of it. Call
+   it before threads allocate. */
+void process_spare_addresses(void);
+/* Gives freed memory back to the system, which the allocator otherwise keeps, more or less of it by chance. */
+void process_trim(void);
 /* Resident anonymous and shared memory of this process, in bytes (Linux: RssAnon + RssShmem). */
 size_t process_resident(void);
 

@@ -81,6 +81,8 @@ Status module_load(const char *kind, const char *name, uint64_t abi, const char 
     char *path = find_module(name, &looked);
     if (!path)
         TRY_DONE(fail(E_USAGE, "%s '%s': cairn_%s.so is in none of: %s. %s", kind, name, name, looked.data, advice));
+    void *runtime = dlopen("libstdc++.so.6", RTLD_NOW | RTLD_LOCAL); /* first: constructors of libraries allocate */
+    if (runtime) handle_terminate(runtime);
     *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!*handle) TRY_DONE(fail(E_USAGE, "%s '%s': cannot load %s: %s", kind, name, path, dlerror()));
     const uint64_t *found = dlsym(*handle, "cairn_module_abi");

@@ -6,6 +6,9 @@
    test_account.c checks this bound. */
 #define PROCESS_RESERVE ((size_t)8 << 20)
 
+/* Of the reserve, for what plans leave in the allocator: some pages, by chance. A choice that just fitted would not. */
+#define PLANNING ((size_t)1 << 20)
+
 /* Of a device's free memory, for later allocations of CUDA: granularity, graphs, kernels of products that are loaded
    when a plan is bound. An estimate, not measured on a GPU. */
 #define DEVICE_MARGIN ((size_t)256 << 20)
@@ -18,6 +21,13 @@ static size_t device_room(size_t available, size_t total)
 {
     size_t margin = total / 64 < DEVICE_MARGIN ? total / 64 : DEVICE_MARGIN;
     return available > margin ? available - margin : 0;
+}
+
+/* What this process holds, less what the allocator keeps of freed memory, which is chance. */
+static size_t resident_now(void)
+{
+    process_trim();
+    return process_resident();
 }
 
 static Account device_row(size_t asked, size_t free_bytes, size_t context)
@@ -33,7 +43,7 @@ static Account device_row(size_t asked, size_t free_bytes, size_t context)
 void accounts_measure(Accounts *a, const Backend *b, size_t asked, int local_ranks, size_t data_bytes,
                       size_t weights_bytes)
 {
-    size_t resident = process_resident(), total, available, context;
+    size_t resident = resident_now(), total, available, context;
     Account machine = {.name = "machine",
                        .limit = "the machine's free memory",
                        .regions = ALL_REGIONS & ~(1u << REGION_HOST), /* nothing is offloaded from the host */
@@ -64,8 +74,8 @@ void accounts_measure(Accounts *a, const Backend *b, size_t asked, int local_ran
 
 void accounts_update(Accounts *a)
 {
-    size_t resident = process_resident();
-    if (!a->resident || resident <= a->resident) return;
+    size_t resident = resident_now();
+    if (!a->resident || resident <= a->resident + PLANNING) return;
     a->row[a->n - 1].held += resident - a->resident;
     a->resident = resident;
 }

@@ -52,6 +52,7 @@ Status setup_backend(const Config *c, Setup *s)
             "%.1f MiB of memory are free, on this machine or below the limit of the process's control groups; the "
             "libraries alone take %.0f MiB",
             (double)machine_free_bytes() / (1 << 20), (double)LEAST_MEMORY / (1 << 20));
+    process_spare_addresses();
     TRY(backend_open(c->backend, &options, &s->backend));
     s->compute = setup_compute(c, s->backend->best_compute(s->backend));
     if (!s->backend->supports(s->backend, s->compute, why, sizeof why))

@@ -16,7 +16,7 @@ mkdir "${group:=/nowhere/x}" 2>/dev/null || skip "there are no control groups wi
 # shellcheck disable=SC2317 # by the trap
 no_group() { rmdir "$group" 2>/dev/null; } # once its last process is gone
 trap 'wait_until "$hang_limit" no_group; rm -rf -- "$work" "$CAIRN_SNAPSHOT_DIR"' EXIT
-echo $((100 << 20)) >"$group/$limit" || skip "no limit can be set"
+echo $((240 << 20)) >"$group/$limit" || skip "no limit can be set"
 
 make_tiny_bert bert
 # Below the memory of the libraries alone: refused before they are opened.
@@ -27,7 +27,7 @@ if [ -e "$(dirname -- "$CAIRN_BINARY")/cairn_cpu.so" ] && ! ldd "$CAIRN_BINARY" 
             --model-config bert/config.json --vocab bert/vocab.txt --data-dir "$sample" --output-dir small --threads 1
         says "MiB of memory are free"
     done
-    echo $((100 << 20)) >"$group/$limit"
+    echo $((240 << 20)) >"$group/$limit"
 fi
 limited() { # limited FLAG...: two ranks within the group
     expect "$1" bash -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group" timeout "$hang_limit" "$CAIRN_BINARY" launch --ranks 2 \
@@ -40,6 +40,6 @@ limited 76 refused "${big[@]}"
 says "MiB"
 [ ! -e refused/metrics.jsonl ] || complain "it trained although its plan does not fit"
 limited 76 killed "${big[@]}" --memory-budget 8GiB
-says "was killed by the kernel for memory: the limit there is 100 MiB"
+says "was killed by the kernel for memory: the limit there is 240 MiB"
 if grep -q "starting again" <<<"$output"; then complain "it was restarted: $output"; fi
 finish
