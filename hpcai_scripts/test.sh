@@ -134,7 +134,7 @@ done
 printf '\n'
 [ ${#skips[@]} -eq 0 ] || printf '%s\n' "Skipped:" "${skips[@]}" ''
 printf '%s\n' "Slowest:"
-printf '%s\n' "${all[@]}" | sort -k2,2nr | head -n 5 | awk '$2 > 0 { printf "%7d s  %s %s\n", $2, $3, $4 }'
+printf '%s\n' "${all[@]}" | sort -k2,2nr | awk 'NR <= 5 && $2 > 0 { printf "%7d s  %s %s\n", $2, $3, $4 }'
 printf '\n'
 printf '%s\n' "${summary[@]}"
 printf '%-8s %-6s %5d s\n' all "$([ "$failed" -eq 0 ] && echo passed || echo FAILED)" $((SECONDS - started))

@@ -237,10 +237,75 @@ static void test_away(void **state)
     free(where);
 }
 
+/* Seconds to wait for ranks that never come. All groups of ranks wait at the same time. */
+enum { CONNECT_S = 20 };
+
+/* ---- time-outs that pass by themselves ---- */
+
+/* Rank 1 lives, and comes to the collective later than the peer timeout. */
+static int comes_late(Comm *c, void *arg)
+{
+    const double *seconds = arg;
+    double v = 1;
+    require(comm_sum(c, &v, 1) == OK);
+    if (c->rank == 1) usleep((useconds_t)(*seconds * 1e6));
+    require(comm_sum(c, &v, 1) == OK);
+    return 0;
+}
+
+static int until_silent(Comm *c, void *arg)
+{
+    double v = 1;
+    require(comm_sum(c, &v, 1) == OK);
+    ranks_tell_ready(arg, c->rank);
+    while (c->rank == 1) pause();
+    require(comm_sum(c, &v, 1) == E_PEER);
+    require(strstr(status_message(), "lost rank 1 on ") &&
+            strstr(status_message(), "it is frozen, or cannot be reached"));
+    return 0;
+}
+
+typedef struct {
+    pid_t late[2], frozen[2];
+    char *where[2];
+    double seconds;
+} Expiry;
+
+/* A rank that is late by more than the peer timeout is waited for; one that is stopped is lost after it. */
+static void expiry_start(Expiry *e, const char *directory)
+{
+    e->where[0] = mem_printf("file:%s/late", directory);
+    e->where[1] = mem_printf("file:%s/frozen", directory);
+    e->seconds = CONNECT_S + 5;
+    Ranks late = ranks_of(2, e->where[0]), frozen = ranks_of(2, e->where[1]);
+    unsetenv("CAIRN_TEST_SILENT");
+    late.options.peer_timeout_s = CONNECT_S;
+    late.arg = &e->seconds;
+    frozen.options.peer_timeout_s = 3;
+    frozen.arg = (void *)(uintptr_t)directory;
+    for (int r = 0; r < 2; r++) e->late[r] = ranks_start(&late, r, comes_late);
+    for (int r = 0; r < 2; r++) e->frozen[r] = ranks_start(&frozen, r, until_silent);
+    ranks_wait_ready(directory, 2);
+    kill(e->frozen[1], SIGSTOP);
+}
+
+static int expiry_end(Expiry *e)
+{
+    const pid_t good[] = {e->late[0], e->late[1], e->frozen[0]};
+    int bad = 0, status;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(waitpid(good[i], &status, 0), good[i]);
+        bad += !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+    }
+    kill(e->frozen[1], SIGKILL);
+    assert_int_equal(waitpid(e->frozen[1], &status, 0), e->frozen[1]);
+    MEM_FREE(e->where[0], e->where[1]);
+    return bad;
+}
+
 /* ---- missing and wrong ranks ---- */
 
-/* Seconds to wait for ranks that never come. All groups wait at the same time. */
-enum { CONNECT_S = 20, MOST_GROUPS = 16 };
+enum { MOST_GROUPS = 16 };
 
 typedef struct {
     World world;
@@ -313,9 +378,10 @@ static World world_of(int rank, int size, int group)
     return w;
 }
 
-static void test_missing_and_wrong(void **state)
+static void test_time_outs(void **state)
 {
     Group groups[MOST_GROUPS];
+    Expiry expiry;
     int n = 0, bad = 0;
     /* A port that the system gives to others would lead these ranks to a listener of another test. */
 #define WORLD(rank, size) .world = world_of(rank, size, n)
@@ -357,7 +423,9 @@ static void test_missing_and_wrong(void **state)
     GROUP(false, {WORLD(0, 2), .expected = "another process came as rank 0", .status = E_USAGE},
           {WORLD(0, 2), .expected = "did not come: 1", .status = E_PEER});
     groups[n - 1].twins = true;
+    expiry_start(&expiry, *state);
     for (int i = 0; i < n; i++) start_group(&groups[i]);
+    bad += expiry_end(&expiry);
     for (int i = 0; i < n; i++) bad += end_group(&groups[i]);
     for (int i = 0; i < n; i++) free(groups[i].where);
     assert_int_equal(bad, 0);
@@ -371,7 +439,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_one_by_one, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_any_moment, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_away, testing_set_up, testing_tear_down),
-        cmocka_unit_test_setup_teardown(test_missing_and_wrong, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_time_outs, testing_set_up, testing_tear_down),
     };
     log_set_level(LOG_WARN);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -76,12 +76,11 @@ sums() { sed -n "s/.*\"$2\": \([0-9.]*\).*/\1/p" "$1" | awk '{ s += $1 } END { p
 # ---- frozen ranks. Rank 0 holds the folder's lock: the others save beside. Of two that freeze at the same time both are
 # named, as soon as one would be, wherever the ranks meet ----
 frozen() { # frozen RENDEZVOUS SAVED RANK...
-    local where=$1 saved=$2 rank by
+    local where=$1 saved=$2 rank by at=
     shift 2
     export CAIRN_TEST_SILENT=$work/now/silent CAIRN_TEST_SPARE_WAIT=0s
-    begin --rendezvous "$where" -- "${endless[@]}" --output-dir out
-    under_way out
-    for rank; do signal_rank STOP "$rank"; done
+    for rank; do at+="step5-$rank=stop "; done # between two steps, so that the others have the same one
+    AT1=$at begin --rendezvous "$where" -- "${endless[@]}" --output-dir out
     for rank; do await_stop "$rank"; done
     mkdir later # both are silent from one moment on
     for rank; do for by in 0 1 2; do : >"later/silent$by-$rank"; done; done
