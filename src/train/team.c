@@ -135,11 +135,11 @@ void team_hear_again(Team *t)
     t->count = kept;
 }
 
-void team_catch_up(Team *t)
+void team_catch_up(Team *t, int rank)
 {
     Announcement head;
     TeamMember m;
-    if (take_announcement(t, t->leader, 0, &head, &m) && head.round > t->round && head.round < LEFT) {
+    if (take_announcement(t, rank, 0, &head, &m) && head.round > t->round && head.round < LEFT) {
         t->round = head.round;
         if (announce(t, t->round, t->able, &t->members[0]) != OK) log_debug("%s", status_message());
     }

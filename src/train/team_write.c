@@ -128,7 +128,7 @@ TeamEnd team_follow(Team *t, const TeamSource *source, int64_t *step, Status *pa
     *part = OK;
     end_name(end, t->leader);
     for (;;) {
-        team_catch_up(t);
+        team_catch_up(t, t->leader);
         plan_name(plan, t->leader, plans);
         bool gone = comm_gone(t->comm, t->leader); /* before the last look at its end */
         if (team_get(t, end, 0, &data, &size) == OK) {
@@ -244,11 +244,12 @@ static void drop_member(Team *t, int rank)
     t->count = kept;
 }
 
-static Status await_answer(const Team *t, int rank, double until, void **data, size_t *size)
+static Status await_answer(Team *t, int rank, double until, void **data, size_t *size)
 {
     char name[TEAM_NAME_BYTES];
     answer_name(name, t->comm->rank, t->plans - 1, rank);
     for (;;) {
+        team_catch_up(t, rank);
         bool gone = comm_gone(t->comm, rank); /* before the last look */
         if (team_get(t, name, gone ? 0 : TEAM_POLL_S, data, size) == OK) break;
         if (gone) return fail(E_PEER, "it has ended or is frozen");

@@ -41,10 +41,13 @@ ended() {
     done
 }
 
-# kill_all: by one call, for a rank that lives a moment longer saves what it has of the others.
+# kill_all: stops all first, for a rank that lives a moment longer saves what it has of the others.
 kill_all() {
-    local pid
-    kill -KILL -- $(pgrep -P "$(IFS=, && echo "${ranks[*]}")") || true
+    local pid pids
+    mapfile -t pids < <(pgrep -P "$(IFS=, && echo "${ranks[*]}")")
+    kill -STOP -- "${pids[@]}"
+    for pid in "${pids[@]}"; do wait_until "$hang_limit" stopped "$pid" || complain "process $pid does not stop"; done
+    kill -KILL -- "${pids[@]}"
     for pid in "${ranks[@]}"; do wait "$pid" 2>/dev/null || true; done
 }
 

@@ -222,7 +222,7 @@ early_signal() { # early_signal NAME
 # ---- a rank that freezes before all have met: nothing can be saved, so it gets no time for that ----
 unmet() {
     export CAIRN_TEST_NOTICE=$work/notice CAIRN_TEST_SAVED_GRACE=0s CAIRN_TEST_SAVE_GRACE=1h
-    FREEZES=1 AFTER=2 begin --connect-timeout 1s -- "${glue[@]}" --max-steps 2 --output-dir out
+    FREEZES=1 AFTER=2 begin -- "${glue[@]}" --connect-timeout 5s --max-steps 2 --output-dir out
     rank_of 0
     wait_until "$hang_limit" gone "$pid" || complain "rank 0 waits for rank 1: $(cat launch.out)"
     : >notice
@@ -232,6 +232,8 @@ unmet() {
 
 # ---- a rank that is stopped while it waits for the others, which do not notice: all stop ----
 alone() {
+    local r
+    export CAIRN_TEST_FAIL_GRACE=$work/grace
     FREEZES=0 begin --rendezvous "file:$work/run" -- "${glue[@]}" --max-steps 2 --output-dir out
     await_stop 0
     rank_of 1
@@ -241,6 +243,11 @@ alone() {
     kill -TERM "$pid"
     wait_until "$hang_limit" gone "$pid"
     signal_rank CONT 0
+    for r in 0 2; do
+        rank_of "$r"
+        wait_until "$hang_limit" handles || complain "rank $r does not handle signals"
+    done
+    : >grace # those that remain get SIGTERM
     ended 75
 }
 

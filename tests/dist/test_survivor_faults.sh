@@ -28,18 +28,26 @@ freezes() {
 }
 
 # fault N LOST AT FLAG...: N ranks, of which LOST is killed after step 5, and the others meet AT ("PLACE-RANK=kill …").
-# Ranks that are stopped AT a place stay so until all others have ended with 77; then they go on. No time-out passes, so
-# that the others do not wait for a rank that is gone.
+# Ranks that are stopped AT a place stay so until all others have ended with 77; then they go on. A rank that dies there
+# ("=die") is killed, and a stopped one counts as frozen, only when those of $seen ("PLACE-RANK=stop …") have come to their
+# place, from which they go on. No time-out passes, so that the others do not wait for a rank that is gone.
 fault() {
-    local n=$1 lost=$2 at=$3 r
+    local n=$1 lost=$2 at=$3 r those
     shift 3
     out=out$((++outs)) name="$* $at"
     codes=()
     export CAIRN_TEST_SPARE_WAIT=1h
     [[ $at != *-0=stop* ]] || CAIRN_TEST_SPARE_WAIT=0s # rank 0 has the folder's lock
-    also=$at start_stopped 6 "$n" log "${run[@]}" --output-dir "$out" --snapshot-dir "$memory" "$@"
+    also="${at//=die/=stop} ${seen:-}" start_stopped 6 "$n" log "${run[@]}" --output-dir "$out" --snapshot-dir "$memory" "$@"
     kill_stopped "$lost"
-    for ((r = 0; r < n; r++)); do [[ $at != *-$r=stop* ]] || freezes "$r"; done
+    # shellcheck disable=SC2086 # words
+    those=$(printf '%s\n' $seen | sed -n 's/.*-\([0-9]*\)=.*/\1/p')
+    for r in $those; do await stopped "${ranks[r]}"; done
+    for ((r = 0; r < n; r++)); do
+        [[ $at != *-$r=stop* ]] || freezes "$r"
+        [[ $at != *-$r=die* ]] || { await stopped "${ranks[r]}" && kill -9 "${ranks[r]}"; }
+    done
+    for r in $those; do kill -CONT "${ranks[r]}"; done
     for ((r = 0; r < n; r++)); do
         [[ $at == *-$r=stop* ]] && continue
         wait_until "$hang_limit" gone "${ranks[r]}" || complain "$name: rank $r hangs"
@@ -54,13 +62,13 @@ fault() {
             wait "${ranks[r]}"
             codes[r]=$?
         fi
-        if [ "$r" = "$lost" ] || [[ $at == *-$r=kill* ]]; then continue; fi
+        if [ "$r" = "$lost" ] || [[ $at == *-$r=kill* || $at == *-$r=die* ]]; then continue; fi
         [ "${codes[r]}" -eq 77 ] || complain "$name: rank $r ended with ${codes[r]}"
     done
     heard
     rm -rf meet*
 }
-outs=0
+outs=0 seen=''
 
 # tells RANK TEXT...
 tells() {
@@ -96,7 +104,9 @@ done
 leads_and_dies() {
     local place
     for place in meet lead planned filled; do
-        fault 3 2 "$place-0=kill" --snapshot-steps 0
+        seen=''
+        case $place in lead | planned) seen=follow0-1=stop ;; esac
+        fault 3 2 "$place-0=die" --snapshot-steps 0
         saved ''
         tells 1 'is saved in'
         [ "$place" = meet ] || tells 1 'rank 0 on .* leads the save no more'
@@ -104,14 +114,39 @@ leads_and_dies() {
     done
     resumes --snapshot-steps 0
     show
+    seen=''
     # After the checkpoint has its name: it is found.
     fault 3 2 'end-0=kill' --snapshot-steps 0
     tells 1 'Step [0-9]* is saved already'
     show
     # The store ends with the rank that leads.
-    fault 3 2 'planned-0=kill' --snapshot-steps 0 --rendezvous "tcp://127.0.0.1:$port"
+    seen=follow0-1=stop
+    fault 3 2 'planned-0=die' --snapshot-steps 0 --rendezvous "tcp://127.0.0.1:$port"
     saved ''
     tells 1 'rank 0 on .* leads the save no more'
+    show
+}
+# goes_on PID: until it has ended. It stops again where it took the leader for alive, and meets once more.
+goes_on() {
+    kill -CONT "$1" 2>/dev/null
+    gone "$1"
+}
+# late LEADER SAW LATE: of four ranks, as LEADER dies, SAW follows it, and LATE has only announced itself
+late() {
+    local r other=$((6 - $1 - $2 - $3))
+    name="late $*" out=late$1
+    export CAIRN_TEST_SPARE_WAIT=1h
+    also="planned-$1=stop follow$1-$2=stop announced-$3=stop" start_stopped 6 4 log "${run[@]}" --output-dir "$out" \
+        --snapshot-dir "$memory" --snapshot-steps 0
+    kill_stopped "$other"
+    for r in "$@"; do await stopped "${ranks[r]}"; done
+    kill -9 "${ranks[$1]}"
+    kill -CONT "${ranks[$2]}"
+    await holds "log.$2" 'leads the save no more'
+    wait_until "$hang_limit" goes_on "${ranks[$3]}" || complain "$name: rank $3 hangs"
+    end_ranks
+    for r in "$2" "$3"; do [ "${codes[r]}" -eq 77 ] || complain "$name: ${codes[*]}"; done
+    saved ' by 2 ranks'
     show
 }
 two_lead() {
@@ -120,18 +155,10 @@ two_lead() {
     tells 2 "rank 1 on .* saved step $step"
     resumes --snapshot-steps 0
     show
-    # A rank finds the first leader gone that the next one has seen leading: it still writes a part.
-    also='planned-1=kill announced-3=stop' out=late name=late
-    start_stopped 6 4 log "${run[@]}" --output-dir late --snapshot-dir "$memory" --snapshot-steps 0
-    kill_stopped 0
-    await stopped "${ranks[3]}"
-    await gone "${ranks[1]}"
-    await holds log.2 'leads the save no more'
-    kill -CONT "${ranks[3]}"
-    end_ranks
-    [ "${codes[*]:2}" = "77 77" ] || complain "late: ${codes[*]}"
-    saved ' by 2 ranks'
-    show
+    # Of the next two ranks one has seen the first leader, and the other one finds it gone: both write a part, whichever
+    # leads.
+    late 1 2 3
+    late 0 2 1
     fault 4 3 'planned-0=kill filled-1=kill' --snapshot-steps 0
     saved ''
     tells 2 'rank 1 on .* leads the save no more'
@@ -146,7 +173,9 @@ two_lead() {
 # The rank that leads freezes, and holds the lock: the other one saves beside. When it goes on, rank 1 has written its
 # part, and has left. Both checkpoints have one step, and one is kept.
 leads_and_freezes() {
+    seen=wrote-1=stop
     fault 3 2 'planned-0=stop' --snapshot-steps 0
+    seen=''
     saved ' by 2 ranks'
     tells 1 "Step $step of $steps is saved in $out/survivors/0;"
     resumes --snapshot-steps 0
@@ -233,7 +262,8 @@ never_goes_on() {
         if [ $((round % 3)) -eq 1 ]; then at='planned-1=stop' spare=1; fi
         name="round $round: $at ${flags[*]}"
         rm -f "$memory"/cairn-*
-        also=$at start_stopped 4 4 log "${run[@]}" --output-dir "$out" --snapshot-dir "$memory" "${flags[@]}"
+        # By step 7 the snapshot of step 3 is complete: that of step 6 waited for it.
+        also=$at start_stopped 7 4 log "${run[@]}" --output-dir "$out" --snapshot-dir "$memory" "${flags[@]}"
         kill -CONT "${ranks[@]:0:3}" # the step does not end without rank 3
         pause 100
         kill -STOP "${ranks[0]}"

@@ -56,7 +56,8 @@ static void test_samples(void **state)
             assert_true(r[i].step == 0 || r[i].step == 7);
             if (i > 0) assert_true(r[i].when > r[i - 1].when && r[i].step >= r[i - 1].step);
         }
-        assert_true(r[0].step == 0 && r[3].when - r[0].when > 2.5 * options.every); /* at its interval */
+        assert_true(r[0].step == 0 &&
+                    r[3].when - r[0].when > 2 * options.every); /* at its interval; the first may be late by as much */
         if (until_taken)
             assert_int_equal(device.asked, n);
         else
