@@ -218,7 +218,7 @@ static int one_is_late(Comm *c, void *arg)
     double v = 1;
     require(comm_sum(c, &v, 1) == OK);
     while (c->rank == f->victim && !comm_gone(c, 0)) usleep(10000);
-    if (c->rank == 0) setenv("CAIRN_TEST_PATIENCE", "0.5s", 1);
+    if (c->rank == 0) setenv("CAIRN_TEST_PATIENCE", "3s", 1);
     require(comm_sum(c, &v, 1) == E_PEER);
     require(strstr(status_message(), c->rank == f->victim ? "lost this one" : f->expected));
     return 0;
@@ -231,9 +231,11 @@ static void test_away(void **state)
     Ranks ranks = ranks_of(3, where);
     ranks.arg = &left;
     ranks_run(&ranks, one_leaves);
+    setenv("CAIRN_TEST_PATIENCE", "1h", 1); /* a name that is there already: another thread reads the environment */
     late.expected = "does not come to the collective that the others wait in";
     ranks.arg = &late;
     ranks_run(&ranks, one_is_late);
+    unsetenv("CAIRN_TEST_PATIENCE");
     free(where);
 }
 

@@ -278,7 +278,7 @@ closed() { # closed COMMAND...: twice, because the second run reads the files of
 
 beside waits frozen auto 'is saved in out/survivors/0 by 2 ranks' 0
 beside waits frozen "file:$work/meet here" 'is saved in out by 2 ranks' 2
-beside waits frozen "tcp://127.0.0.1:$((21000 + $$ % 9000))" 'is saved in out;' 1 2
+beside waits frozen "tcp://127.0.0.1:$((21000 + $$ % 2000))" 'is saved in out;' 1 2
 for case in helper leader in_turn no_fault stepless orphan early unmet alone agent; do beside waits $case; done
 for name in TERM INT; do beside waits early_signal $name; done
 beside closed "$CAIRN_BINARY"

@@ -25,7 +25,7 @@ digests_of() { grep -o '"grads_digest.*' "$1/metrics.jsonl"; }
 # optimizer_mib LOG: the plan's region of the moments
 optimizer_mib() { sed -n 's/^.* *optimizer  *\([0-9.]*\) MiB$/\1/p' "$1" | head -n 1; }
 
-for case in "cpu lamb bf16" $(quick_or_deep "" "ref|adamw|fp32 ref|nvlamb|fp32"); do
+for case in "cpu nvlamb bf16" $(quick_or_deep "" "ref|adamw|fp32 ref|lamb|fp32"); do
     read -r backend optimizer wire <<<"${case//|/ }"
     this=("${glue[@]}" --backend "$backend" --optimizer "$optimizer" --wire "$wire" --max-steps 4 --digest-steps 2)
     start 2 whole "${this[@]}" --output-dir whole

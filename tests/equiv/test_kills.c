@@ -394,6 +394,14 @@ static void assert_fails_saying(const Fixture *f, pid_t pid, const char *expecte
 }
 
 /* A run whose folder is removed or renamed saves in a new one and ends with 1; it leaves another run's folder alone. */
+static void stop(pid_t pid)
+{
+    int status;
+    kill(pid, SIGSTOP);
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+    assert_true(WIFSTOPPED(status));
+}
+
 static void test_folder_goes(void **state)
 {
     Fixture *f = *state;
@@ -402,13 +410,13 @@ static void test_folder_goes(void **state)
     assert_int_equal(rename(moved, elsewhere), 0);
     assert_fails_saying(f, pid, "was removed or renamed while this run wrote to it. The state of step");
     pid = start_long(f);
-    kill(pid, SIGSTOP);
+    stop(pid);
     assert_ok(file_remove_tree(moved));
     kill(pid, SIGCONT);
     assert_fails_saying(f, pid, "is saved in a new folder of that name");
     assert_ok(file_remove_tree(moved));
     pid = start_long(f);
-    kill(pid, SIGSTOP);
+    stop(pid);
     assert_ok(file_remove_tree(elsewhere));
     assert_int_equal(rename(moved, elsewhere), 0);
     pid_t second = start_long(f);

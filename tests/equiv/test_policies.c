@@ -1,5 +1,6 @@
-/* Every recompute policy gives the gradients of `none` to the last bit, with dropout, at each of several splits into
-   micro-batches, with poison and without, for all heads and LayerNorm forms. The splits agree to rounding. */
+/* Every recompute policy gives the gradients of `none` to the last bit, with dropout, for all heads and LayerNorm
+   forms; under `test.sh deep` each at several splits into micro-batches, with poison and without. The splits agree to
+   rounding. */
 #include "model/harness.h"
 
 static const char *const policies[] = {"none", "lean",    "ffn",     "selective", "half-attention",

@@ -50,7 +50,7 @@ done
 has_program debootstrap || die 2 "debootstrap is missing; install it (apt-get install debootstrap)"
 has_program git || die 2 "git is missing; install it (apt-get install git)"
 git -C "$cairn_root" rev-parse --verify -q HEAD >/dev/null || die 2 "$cairn_root is no clone of a repository that git accepts"
-# Processes and mounts of a root are in namespaces of their own: the kernel ends both, however the script ends.
+# Processes and mounts of a root are in namespaces of their own: the kernel ends both.
 apart=(unshare --mount --pid --fork --kill-child --)
 "${apart[@]}" true || die 2 "the kernel refuses namespaces for mounts and processes; a container needs CAP_SYS_ADMIN"
 
@@ -135,7 +135,7 @@ for suite in "${suites[@]}"; do
     rm -f -- "$log"
     say "== $suite: making a root (its log: $log) =="
     if ! make_root "$suite" "$log"; then
-        line "$suite" "$command" 'not reached' '' "$(grep -a '^E: ' "$log" | tail -n 1 || true)"
+        line "$suite" "$command" 'not reached' '' "$({ grep -a '^E: ' "$log" || tail -n 1 "$log"; } | tail -n 1)"
         rm -rf --one-file-system -- "${roots:?}/$suite"
         continue
     fi

@@ -6,6 +6,8 @@ set -euo pipefail
 # shellcheck source=tests/scripts/lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 
+unset CAIRN_TEST_SAMPLES # a user's process makes them
+
 # holds NAME OVER SHARE: the peak of the last run, at most OVER MiB above the plan, below it by at most 16 MiB or by SHARE.
 holds() {
     local measured planned
