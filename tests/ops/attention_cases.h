@@ -33,8 +33,8 @@ static inline int32_t longest_of(const Shape *s)
 
 /* Of compute_types the first ones; fp32, the last, has one way, whatever is said of the longest. */
 static inline int n_types(void) { return N_COMPUTE > 2 && longest_said ? 2 : N_COMPUTE; }
-/* For the long tests: with a sanitizer without fp16, whose addresses are bf16's. */
-static inline int n_long_types(void) { return longest_said && testing_brief() ? 1 : n_types(); }
+/* For the long tests: without fp16, whose addresses are bf16's; `test.sh deep` has it. */
+static inline int n_long_types(void) { return longest_said && !testing_deep() ? 1 : n_types(); }
 
 /* P and dS may be rounded to bf16 before their products. */
 static const Tolerance tolerance = {.f32 = 2e-5, .bf16 = 8e-3};
