@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A short run of each task, from its files to its results; the sanitizers' stage has no other run of the program.
+# A short run of each task, from its files to its results, with what watches runs, and two ranks; the sanitizers' stage has no
+# other run of the program.
 set -euo pipefail
 # shellcheck source=tests/scripts/lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
@@ -13,6 +14,21 @@ expect 0 "$CAIRN_BINARY" glue --task MNLI --data-dir glue --model-config tiny/co
 has_file glue-out/model.safetensors glue-out/eval_results.json
 expect 0 "$CAIRN_BINARY" predict --model glue-out --input glue/dev_matched.tsv --text-columns sentence1,sentence2 --threads 1
 [ "$(grep -c '"label"' <<<"$output")" -eq 8 ] || complain "not 8 labels: $output"
+
+# What watches a run, and what several ranks do.
+watched=("$CAIRN_BINARY" glue --data-dir glue --model-config tiny/config.json --vocab tiny/vocab.txt --do-train "${small[@]}")
+expect 0 "${watched[@]}" --output-dir watched --profile 1 --digest-steps 1 --audit 100%
+expect 0 "$CAIRN_BINARY" verify watched
+expect 0 "$CAIRN_BINARY" report watched
+expect 0 "$CAIRN_BINARY" sweep --output-dir swept --vary learning-rate=1e-4,1e-3 -- "${watched[@]:1}"
+if [ -e "$(dirname -- "$CAIRN_BINARY")/cairn_gloo.so" ]; then
+    export CAIRN_TEST_AGENT_SILENCE=1h
+    launch=("$CAIRN_BINARY" launch --ranks 2 -- "${watched[@]:1}" --snapshot-dir "$work/memory" --snapshot-steps 1)
+    mkdir memory
+    expect 0 "${launch[@]}" --output-dir sharded --shard optimizer
+    expect 0 "${launch[@]}" --output-dir piped --pipeline zb-h1 --kfac-interval 1
+    has_file sharded/model.safetensors piped/model.safetensors
+fi
 
 cp "$source_dir"/tests/golden/squad/{train,dev}-v1.1.json squad
 make_tiny_config squad.json 391
