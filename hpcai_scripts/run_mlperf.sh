@@ -64,7 +64,8 @@ if [ ! -f "$system" ] || [ ! -r "$system" ]; then die 2 "--system: $system is no
 for name in nodes ranks_per_node sequences_per_rank; do
     grep -qE "(^|[[:blank:];])$name=" "$system" || die 2 "--system: $system does not set $name; expected $known"
 done
-bash -n "$system" || die 2 "--system: $system is not bash; expected $known"
+errors=$(bash -n "$system" 2>&1) || true # bash 5.1 ends with 0
+[ -z "$errors" ] || die 2 "--system: $system is not bash: ${errors%%$'\n'*}; expected $known"
 [[ $experiments =~ ^[1-9][0-9]*$ ]] || die 2 "--experiments $experiments: expected a number above 0"
 [[ $seed =~ ^[0-9]*$ ]] || die 2 "--seed $seed: expected a number"
 nodes='' ranks_per_node='' sequences_per_rank='' flags=()
