@@ -15,10 +15,51 @@
 #include <thread>
 #include <vector>
 
+#include <dlfcn.h>
+
+#include <gloo/common/error.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
+
+// ---- Gloo's thread ----
+// Gloo's thread throws the error of a connection, which all waits on it have been given before, and nothing there
+// catches it: std::terminate would end a rank whose peer was just killed. So threads of Gloo are started here, where
+// libstdc++'s std::thread calls this function, by its place in the order of symbols; the thread goes on with the other
+// connections. Where libstdc++ is found first, as in a program in C++, the function is not called.
+
+namespace
+{
+
+using State = std::thread::_State;
+using StartThread = void(std::thread *, std::unique_ptr<State>, void (*)());
+
+struct Caught : State {
+    std::unique_ptr<State> work;
+    explicit Caught(std::unique_ptr<State> w) : work(std::move(w)) {}
+    void _M_run() override
+    {
+        for (bool over = false; !over;) {
+            try {
+                work->_M_run();
+                over = true;
+            } catch (const gloo::IoException &) {
+            }
+        }
+    }
+};
+
+} // namespace
+
+#define START_THREAD "_ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE"
+
+void start_thread(std::thread *thread, std::unique_ptr<State> work, void (*depend)()) __asm__(START_THREAD);
+void start_thread(std::thread *thread, std::unique_ptr<State> work, void (*depend)())
+{
+    static StartThread *const start = reinterpret_cast<StartThread *>(dlsym(RTLD_NEXT, START_THREAD));
+    start(thread, std::unique_ptr<State>(new Caught(std::move(work))), depend);
+}
 
 namespace
 {
