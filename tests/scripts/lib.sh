@@ -58,6 +58,9 @@ hang_limit=600 # seconds; ends a test that hangs, and decides nothing else
 exec {nap_from}<> <(:)
 nap_s=0.01 # a test whose conditions start processes sets more
 nap() { read -rt "$nap_s" -u "$nap_from" || true; }
+if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 502)); then # there `read -t` waits for ever where its time passes before it reads
+    nap() { sleep "$nap_s"; }
+fi
 
 # wait_until SECONDS COMMAND...: true as soon as the command is.
 wait_until() {
