@@ -20,8 +20,7 @@ earlier=("$WORK/told/rank$RANK."*) start=${#earlier[@]}
     while read -r name value; do [ "$name" != Cpus_allowed_list: ] || echo "CORES=$value"; done </proc/$$/status
     echo "DIRECTORY=$PWD"
 } >"$WORK/told/rank$RANK.$start"
-exec {never}<> <(:)
-nap() { read -rt 0.02 -u "$never"; }
+source "$NAP"
 note() { echo "$1" >>"$WORK/signals/rank$RANK"; }
 trap 'note TERM; exit 75' TERM
 trap 'note INT; exit 75' INT
@@ -35,17 +34,17 @@ slow) trap 'note TERM' TERM && trap 'note USR2' USR2 ;;
 esac
 all_begun() { # of this start
     local all=()
-    until [ "${#all[@]}" -ge "$WORLD_SIZE" ]; do nap; all=("$WORK/pids/"*".$start"); done
+    until [ "${#all[@]}" -ge "$WORLD_SIZE" ]; do nap 0.02; all=("$WORK/pids/"*".$start"); done
 }
 echo "rank $RANK begins"
 echo $$ >"$WORK/pids/rank$RANK.$start"
 case $mine in
-deaf | wait) while :; do nap; done ;;
+deaf | wait) while :; do nap 0.02; done ;;
 slow) # saves until long after rank 0 has ended
     all_begun
-    until read -r first <"$WORK/pids/rank0.$start"; do nap; done # its line is whole
-    while [ -e "/proc/$first" ]; do nap; done
-    for _ in {1..50}; do nap; done
+    until read -r first <"$WORK/pids/rank0.$start"; do nap 0.02; done # its line is whole
+    while [ -e "/proc/$first" ]; do nap 0.02; done
+    for _ in {1..50}; do nap 0.02; done
     exit 75 ;;
 kill) all_begun && kill -9 $$ ;;
 segv) ulimit -c 0; kill -SEGV $$ ;;
@@ -54,7 +53,7 @@ same) echo "error: nobody can" >&2; exit 2 ;;
 child)
     sleep 1000 & echo $! >>"$WORK/pids/child$RANK"
     setsid sleep 1000 & echo $! >>"$WORK/pids/child$RANK"
-    until read -r _ _ _ _ _ session _ <"/proc/$!/stat" && [ "$session" = $! ]; do nap; done
+    until read -r _ _ _ _ _ session _ <"/proc/$!/stat" && [ "$session" = $! ]; do nap 0.02; done
     exit 0 ;;
 [0-9]*) exit "$mine" ;;
 esac
@@ -295,8 +294,8 @@ cat >talks.sh <<'END'
 trap 'echo TERM >>"$WORK/signals/rank$RANK"; exit 75' TERM
 for ((i = 1; i <= 3000; i++)); do echo "rank $RANK says line $i, which is as long as lines of a log are, more or less" ; done
 echo $$ >"$WORK/pids/rank$RANK"
-exec {never}<> <(:)
-while :; do read -rt 0.1 -u "$never"; done
+source "$NAP"
+while :; do nap 0.1; done
 END
 # Stands in for ssh, and writes down what the launcher sends.
 cat >host.sh <<'END'

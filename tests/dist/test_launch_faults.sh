@@ -20,10 +20,10 @@ echo $$ >>"$WORK/pids/rank$RANK"
 mapfile -t starts <"$WORK/pids/rank$RANK"
 [ "$DIES$RANK${#starts[@]}" != yes11 ] || kill -9 $$
 if [ -n "$AFTER" ] && [ "$RANK" = 0 ]; then # another rank has ended
-    exec {never}<> <(:)
-    while [ ! -s "$WORK/pids/rank$AFTER" ]; do read -rt 0.02 -u "$never"; done
+    source "$NAP"
+    while [ ! -s "$WORK/pids/rank$AFTER" ]; do nap 0.02; done
     read -r other <"$WORK/pids/rank$AFTER"
-    while [ -e "/proc/$other" ]; do read -rt 0.02 -u "$never"; done
+    while [ -e "/proc/$other" ]; do nap 0.02; done
 fi
 at=AT${#starts[@]}
 [ -z "${!at:-}" ] || export CAIRN_TEST_AT=${!at}

@@ -17,8 +17,8 @@ earlier=("$WORK/told/rank$RANK."*) start=${#earlier[@]}
 trap 'exit 75' TERM
 echo "$(hostname) $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE node$NODE_RANK" >"$WORK/told/rank$RANK.$start"
 echo $$ >>"$WORK/told/pids"
-exec {never}<> <(:)
-while [ "$start" -lt "$UNTIL" ]; do read -rt 0.05 -u "$never"; done
+source "$NAP"
+while [ "$start" -lt "$UNTIL" ]; do nap 0.05; done
 [ "$start" -gt 0 ] || exit "$FIRST"
 exit 0
 END

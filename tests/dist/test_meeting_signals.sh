@@ -22,7 +22,7 @@ stop() {
     for r in "${!pids[@]}"; do
         wait_until "$hang_limit" holds "log.$r" 'meets the others at' || complain "$1: rank $r does not come to the meeting"
     done
-    for _ in $(seq $((RANDOM % 20))); do nap; done # anywhere in the meeting
+    for _ in $(seq $((RANDOM % 20))); do nap 0.01; done # anywhere in the meeting
     for r in "${!pids[@]}"; do kill -s "$2" "${pids[r]}"; done
     for r in "${!pids[@]}"; do
         wait_until "$hang_limit" gone "${pids[r]}" || kill -9 "${pids[r]}"
@@ -64,8 +64,8 @@ cat >program.sh <<'END2'
 #!/usr/bin/env bash
 [ "$RANK" = 0 ] && exec "$CAIRN_BINARY" "$@"
 trap 'exit 75' TERM
-exec {never}<> <(:)
-while :; do read -rt 0.1 -u "$never"; done
+source "$NAP"
+while :; do nap 0.1; done
 END2
 chmod +x program.sh
 CAIRN_TEST_PROGRAM=$work/program.sh "$CAIRN_BINARY" launch --ranks 2 -- "${small[@]}" >launch.out 2>&1 &

@@ -55,12 +55,10 @@ quick_or_deep() { if [ -n "${CAIRN_TEST_DEEP:-}" ]; then echo "$2"; else echo "$
 # shellcheck disable=SC2034 # used by the tests
 hang_limit=600 # seconds; ends a test that hangs, and decides nothing else
 
-exec {nap_from}<> <(:)
+export NAP=$source_dir/tests/scripts/nap.sh # for programs of tests
+# shellcheck source=tests/scripts/nap.sh
+source "$NAP"
 nap_s=0.01 # a test whose conditions start processes sets more
-nap() { read -rt "$nap_s" -u "$nap_from" || true; }
-if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 502)); then # there `read -t` waits for ever where its time passes before it reads
-    nap() { sleep "$nap_s"; }
-fi
 
 # wait_until SECONDS COMMAND...: true as soon as the command is.
 wait_until() {
@@ -68,7 +66,7 @@ wait_until() {
     shift
     until "$@"; do
         [ "$SECONDS" -lt "$end" ] || return 1
-        nap
+        nap "$nap_s"
     done
 }
 
