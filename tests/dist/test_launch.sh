@@ -356,6 +356,9 @@ for name in TERM INT USR1 USR2; do beside signal $name; done
 beside signal HUP TERM # the terminal is gone
 for case in environment codes failures kills unnoticed again max_time saves two_interrupts no_end launcher_killed \
     agent_killed both_killed children records unread_agent unread unread_end use; do
+    if [[ $case == unread* ]] && [ -z "$(hostname -I)" ]; then
+        echo "skipped in part: $case: this machine has only loopback" && continue
+    fi
     beside $case
 done
 together
