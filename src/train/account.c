@@ -6,8 +6,9 @@
    test_account.c checks this bound. */
 #define PROCESS_RESERVE ((size_t)8 << 20)
 
-/* Of the reserve, for what plans leave in the allocator: some pages, by chance. A choice that just fitted would not. */
-#define PLANNING ((size_t)1 << 20)
+/* The part of that reserve that pays for pages which planning leaves in the allocator, more or fewer by chance. If they
+   were counted, a choice that just fitted its budget would exceed it. */
+#define PLANNING_RESERVE ((size_t)1 << 20)
 
 /* Of a device's free memory, for later allocations of CUDA: granularity, graphs, kernels of products that are loaded
    when a plan is bound. An estimate, not measured on a GPU. */
@@ -75,7 +76,7 @@ void accounts_measure(Accounts *a, const Backend *b, size_t asked, int local_ran
 void accounts_update(Accounts *a)
 {
     size_t resident = resident_now();
-    if (!a->resident || resident <= a->resident + PLANNING) return;
+    if (!a->resident || resident <= a->resident + PLANNING_RESERVE) return;
     a->row[a->n - 1].held += resident - a->resident;
     a->resident = resident;
 }

@@ -349,7 +349,7 @@ static void test_killed_while_writing(void **state)
             assert_true(step == 100 + told->committed % 8 || step == 100 + told->begun % 8 ||
                         (told->committed == committed && step == stood) || (wrapped && step == 100 + told->before % 8));
         assert_ok(snapshot_find(*state, NULL, &list));
-        for (int i = 0; i < list.count; i++)
+        for (int i = 0; i < list.count && committed >= SNAPSHOT_SLOTS; i++) /* every slot was whole before */
             for (int s = 0; s < SNAPSHOT_SLOTS; s++) torn += list.files[i].why || !list.files[i].slots[s].whole;
         snapshot_list_free(&list);
         buf_free(&missing);
