@@ -13,6 +13,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include <dlfcn.h>
@@ -32,7 +33,15 @@
 namespace
 {
 
-using State = std::thread::_State;
+// The type of a thread's work. It is private from GCC 14 on, and an explicit instantiation may name what is private.
+struct WorkType {
+    friend auto work_type(WorkType);
+};
+template <typename T> struct Names {
+    friend auto work_type(WorkType) { return static_cast<T *>(nullptr); }
+};
+template struct Names<std::thread::_State>;
+using State = std::remove_pointer_t<decltype(work_type(WorkType()))>;
 using StartThread = void(std::thread *, std::unique_ptr<State>, void (*)());
 
 struct Caught : State {
