@@ -187,7 +187,8 @@ typedef struct {
     Operand in[OP_MAX_IN], out[OP_MAX_OUT];
     void *scratch; /* 64-byte aligned */
     size_t scratch_bytes;
-    uint8_t begun; /* bit k: output k, which is marked BEGUN, counts as 0 before this call */
+    uint8_t begun;            /* bit k: output k, which is marked BEGUN, counts as 0 before this call */
+    const RowCounts *largest; /* the largest bucket that the call is prepared for; NULL: each bucket on its own */
 } OpCall;
 
 /* An operand of a call by name. _EITHER: of a call that is of one of two ops. */

@@ -90,6 +90,7 @@ void choices_close(void)
 }
 
 bool choices_kept(void) { return kept.path != NULL; }
+const char *choices_path(void) { return kept.path; }
 
 bool choices_find(const ProductShape *shape, Choice *choice)
 {

@@ -20,6 +20,7 @@ extern "C" {
 void choices_open(const char *about);
 void choices_close(void);
 bool choices_kept(void); /* there is a place for the file */
+const char *choices_path(void);
 bool choices_find(const ProductShape *shape, Choice *choice);
 void choices_add(const ProductShape *shape, const Choice *choice);
 void choices_save(void); /* if something was added; a failure is a warning, once */

@@ -41,6 +41,7 @@ static Product curvature_product(const OpCall *call, const RowCounts *rows)
     p.shape.m = p.shape.n = p.shape.lda = p.shape.ldb = p.shape.ldc = n;
     p.shape.k = rows_in(x->rows, rows);
     p.shape.a_transposed = p.shape.accumulate = true;
+    p.most = call->largest ? rows_in(x->rows, call->largest) : 0;
     p.workspace = workspace_of(call);
     p.a = p.b = workspace_of(call) + product_workspace();
     p.c = OUT(call, CURVATURE, factor)->data;
@@ -55,9 +56,8 @@ size_t cuda_curvature_scratch(const OpCall *call, const RowCounts *rows)
 
 Status cuda_curvature_prepare(const OpCall *call, const RowCounts *buckets, int n_buckets)
 {
-    for (int i = 0; i < n_buckets; i++) {
+    for (int i = n_buckets - 1; i >= 0; i--) {
         Product p = curvature_product(call, &buckets[i]);
-        p.most_rows = i == n_buckets - 1;
         TRY(product_prepare(&p));
     }
     return OK;
@@ -150,7 +150,6 @@ static Product plain_product(const PreconditionScratch *s, int64_t m, int64_t n,
     p.shape.lda = k, p.shape.ldb = n, p.shape.ldc = n;
     p.a = a, p.b = b, p.c = c;
     p.workspace = s->workspace;
-    p.most_rows = true;
     return p;
 }
 

@@ -13,6 +13,7 @@ static Product linear_product(const OpCall *call, const RowCounts *rows)
     p.workspace = reinterpret_cast<void *>(cuda_align(reinterpret_cast<uintptr_t>(call->scratch)));
     p.shape.in = in->dtype;
     p.shape.out = out->dtype;
+    p.most = call->largest ? rows_in(in->rows, call->largest) : 0;
     p.c = out->data;
     if (call->op == OP_LINEAR) { /* y = x·wᵀ + bias */
         const Operand *bias = IN(call, LINEAR, bias);
@@ -51,9 +52,8 @@ size_t cuda_linear_scratch(const OpCall *call, const RowCounts *rows)
 
 Status cuda_linear_prepare(const OpCall *call, const RowCounts *buckets, int n_buckets)
 {
-    for (int i = 0; i < n_buckets; i++) {
+    for (int i = n_buckets - 1; i >= 0; i--) {
         Product p = linear_product(call, &buckets[i]);
-        p.most_rows = i == n_buckets - 1;
         TRY(product_prepare(&p));
     }
     return OK;

@@ -127,6 +127,7 @@ struct MlmXentChunk {
     const OpCall *call;
     MlmXentScratch scratch;
     int64_t rows, first, m; /* of the bucket; this chunk's */
+    int64_t most;           /* of the largest bucket's chunks */
     Dtype in;
 };
 
@@ -140,12 +141,20 @@ static MlmXentScratch mlm_xent_scratch(const OpCall *call, int64_t rows)
             256 + workspace + logits + (size_t)rows};
 }
 
+/* Rows of the first chunk of n. No product is left with a few rows. */
+static int64_t chunk_of(int64_t n)
+{
+    int64_t chunks = (n + CHUNK_ROWS - 1) / CHUNK_ROWS;
+    int64_t even = chunks ? ((n + chunks - 1) / chunks + 63) / 64 * 64 : 0;
+    return even < n ? even : n;
+}
+
 static MlmXentChunk first_chunk(const OpCall *call, const RowCounts *rows)
 {
     const Operand *h = IN(call, MLM_XENT, h);
-    int64_t n = rows_in(h->rows, rows), chunks = (n + CHUNK_ROWS - 1) / CHUNK_ROWS;
-    int64_t even = chunks ? ((n + chunks - 1) / chunks + 63) / 64 * 64 : 0; /* no product is left with a few rows */
-    return {call, mlm_xent_scratch(call, n), n, 0, even < n ? even : n, h->dtype};
+    int64_t n = rows_in(h->rows, rows);
+    int64_t most = call->largest ? chunk_of(rows_in(h->rows, call->largest)) : 0;
+    return {call, mlm_xent_scratch(call, n), n, 0, chunk_of(n), most, h->dtype};
 }
 
 static void next_chunk(MlmXentChunk *c)
@@ -177,6 +186,7 @@ static Product gradient_product(const MlmXentChunk &c, int64_t m, int64_t n, int
     p.shape.m = m, p.shape.n = n, p.shape.k = k;
     p.shape.lda = gradient_stride(c), p.shape.ldb = p.shape.ldc = c.call->attr.loss.k;
     p.shape.in = c.in, p.shape.out = out;
+    p.most = c.most;
     p.a = c.scratch.logits;
     p.workspace = c.scratch.workspace;
     return p;
@@ -212,7 +222,6 @@ static Product dw_product(const MlmXentChunk &c)
 static Status prepare_chunk(const MlmXentChunk &c)
 {
     Product logits = logits_product(c), dh = dh_product(c), dw = dw_product(c);
-    logits.most_rows = dh.most_rows = dw.most_rows = c.m == CHUNK_ROWS;
     TRY(product_prepare(&logits));
     if (operand_present(OUT(c.call, MLM_XENT, dh))) TRY(product_prepare(&dh));
     return operand_present(OUT(c.call, MLM_XENT, dw)) ? product_prepare(&dw) : OK;
@@ -220,7 +229,7 @@ static Status prepare_chunk(const MlmXentChunk &c)
 
 Status cuda_mlm_xent_prepare(const OpCall *call, const RowCounts *buckets, int n_buckets)
 {
-    for (int i = 0; i < n_buckets; i++) {
+    for (int i = n_buckets - 1; i >= 0; i--) {
         MlmXentChunk c = first_chunk(call, &buckets[i]);
         for (int64_t last = 0; c.m > 0; next_chunk(&c)) {
             if (c.m != last) TRY(prepare_chunk(c));

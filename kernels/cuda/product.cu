@@ -40,9 +40,8 @@ static struct {
 #undef X
 } lt;
 
-#define CANDIDATES      64  /* that are timed in the largest bucket, */
-#define CANDIDATES_LESS 12  /* in others */
-#define ALIGNMENT       16u /* of operands, in bytes */
+#define CANDIDATES 64  /* that are timed */
+#define ALIGNMENT  16u /* of operands, in bytes */
 
 /* How a shape is computed. */
 typedef struct {
@@ -53,14 +52,18 @@ typedef struct {
     cublasLtMatmulAlgo_t algorithm;
 } Prepared;
 
+/* A shape, and that of its largest bucket. */
+typedef std::pair<ProductKey, ProductKey> PreparedKey;
+
 static struct {
     void *library;
     cublasLtHandle_t handle;
     size_t workspace;
     bool tf32;
     bool any_order; /* CAIRN_CUDA_ANY_ORDER: also algorithms without a fixed order of sums, to measure its cost */
+    bool told;      /* that algorithms are timed */
     char describe[64];
-    std::map<ProductKey, Prepared> prepared;
+    std::map<PreparedKey, Prepared> prepared;
 } products;
 
 const char *product_describe(void) { return products.describe; }
@@ -147,11 +150,24 @@ void product_close(void)
     }
     if (by_loops) log_info("%d of %zu products were computed by plain loops", by_loops, products.prepared.size());
     products.prepared.clear();
+    products.told = false;
     if (products.handle) lt.cublasLtDestroy(products.handle);
     products.handle = NULL;
 }
 
 /* ---- products ---- */
+
+static PreparedKey prepared_key(const Product *p)
+{
+    const ProductShape largest = product_largest(p);
+    return {product_key(&p->shape), product_key(&largest)};
+}
+
+static bool is_largest(const Product *p)
+{
+    PreparedKey key = prepared_key(p);
+    return key.first == key.second;
+}
 
 static cudaDataType_t type_of(Dtype dtype)
 {
@@ -202,11 +218,11 @@ static bool fixed_order(const cublasLtMatmulAlgo_t *algorithm)
            (scheme == CUBLASLT_REDUCTION_SCHEME_NONE || scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
 }
 
-/* The library's proposals, at most so many, best first by its own estimate; 0 where it cannot make this product. */
-static int lt_proposals(const Prepared *p, int most, cublasLtMatmulHeuristicResult_t *found)
+/* The library's proposals, best first by its own estimate; 0 where it cannot make this product. */
+static int lt_proposals(const Prepared *p, cublasLtMatmulHeuristicResult_t found[CANDIDATES])
 {
     cublasLtMatmulPreference_t preference = NULL;
-    int n = 0, kept = 0;
+    int n = 0, usable = 0;
     if (lt.cublasLtMatmulPreferenceCreate(&preference) != CUBLAS_STATUS_SUCCESS) return 0;
     auto prefer = [&](cublasLtMatmulPreferenceAttributes_t what, auto value) {
         (void)lt.cublasLtMatmulPreferenceSetAttribute(preference, what, &value, sizeof value);
@@ -218,15 +234,15 @@ static int lt_proposals(const Prepared *p, int most, cublasLtMatmulHeuristicResu
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, uint32_t{ALIGNMENT});
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, uint32_t{ALIGNMENT});
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, uint32_t{ALIGNMENT});
-    if (lt.cublasLtMatmulAlgoGetHeuristic(products.handle, p->desc, p->a, p->b, p->c, p->c, preference, most, found,
-                                          &n) != CUBLAS_STATUS_SUCCESS)
+    if (lt.cublasLtMatmulAlgoGetHeuristic(products.handle, p->desc, p->a, p->b, p->c, p->c, preference, CANDIDATES,
+                                          found, &n) != CUBLAS_STATUS_SUCCESS)
         n = 0;
     lt.cublasLtMatmulPreferenceDestroy(preference);
     for (int i = 0; i < n; i++)
         if (found[i].state == CUBLAS_STATUS_SUCCESS && found[i].workspaceSize <= products.workspace &&
             fixed_order(&found[i].algo))
-            found[kept++] = found[i];
-    return kept;
+            found[usable++] = found[i];
+    return usable;
 }
 
 static Status product_multiply(const Product *p, const Prepared *how)
@@ -242,25 +258,33 @@ static Status product_multiply(const Product *p, const Prepared *how)
 
 /* ---- choosing ---- */
 
-#define ROUNDS 3
-#define REPEAT 4
+#define ROUNDS     3
+#define REPEAT     4
+#define FAR_SLOWER 1.25
 
-/* Seconds of one run: the best of some rounds. Negative: it cannot be run. */
-static double seconds_of(const Product *p, const Prepared *how, cudaEvent_t start, cudaEvent_t end)
+/* Seconds of one of n runs in a row; negative: it cannot be run. */
+static double seconds_of(const Product *p, const Prepared *how, int n, cudaEvent_t start, cudaEvent_t end)
 {
     cudaStream_t stream = (cudaStream_t)device_stream(NULL);
-    double best = -1;
-    if (product_multiply(p, how) != OK) return -1;
-    for (int round = 0; round < ROUNDS; round++) {
-        float milliseconds = 0;
-        if (cudaEventRecord(start, stream) != cudaSuccess) return -1;
-        for (int i = 0; i < REPEAT; i++)
-            if (product_multiply(p, how) != OK) return -1;
-        if (cudaEventRecord(end, stream) != cudaSuccess || cudaEventSynchronize(end) != cudaSuccess ||
-            cudaEventElapsedTime(&milliseconds, start, end) != cudaSuccess)
-            return -1;
-        double seconds = (double)milliseconds * 1e-3 / REPEAT;
-        if (best < 0 || seconds < best) best = seconds;
+    float milliseconds = 0;
+    if (cudaEventRecord(start, stream) != cudaSuccess) return -1;
+    for (int i = 0; i < n; i++)
+        if (product_multiply(p, how) != OK) return -1;
+    if (cudaEventRecord(end, stream) != cudaSuccess || cudaEventSynchronize(end) != cudaSuccess ||
+        cudaEventElapsedTime(&milliseconds, start, end) != cudaSuccess)
+        return -1;
+    return (double)milliseconds * 1e-3 / n;
+}
+
+/* The best of some rounds; only the first one where that is far slower than `record`, unless it is negative. */
+static double best_seconds(const Product *p, const Prepared *how, double record, cudaEvent_t start, cudaEvent_t end)
+{
+    if (product_multiply(p, how) != OK) return -1; /* loads it */
+    double best = seconds_of(p, how, 1, start, end);
+    if (record >= 0 && best > FAR_SLOWER * record) return best;
+    for (int round = 0; round < ROUNDS && best >= 0; round++) {
+        double seconds = seconds_of(p, how, REPEAT, start, end);
+        if (seconds < best) best = seconds;
     }
     return best;
 }
@@ -274,7 +298,7 @@ static Status time_each(const Product *p, Prepared *how, const cublasLtMatmulHeu
     (void)cudaEventCreate(&end);
     for (int i = 0; i < n && start && end; i++) {
         how->algorithm = found[i].algo;
-        double seconds = seconds_of(p, how, start, end);
+        double seconds = best_seconds(p, how, best, start, end);
         if (seconds < 0 || (best >= 0 && seconds >= best)) continue;
         best = seconds;
         fastest = i;
@@ -296,6 +320,9 @@ static Status time_all(const Product *p, Prepared *how, const cublasLtMatmulHeur
     const ProductShape *s = &p->shape;
     Product trial = *p;
     void *a = NULL, *b = NULL;
+    if (!products.told)
+        log_info("timing the algorithms of %s on this GPU; %s keeps the choices", products.describe, choices_path());
+    products.told = true;
     trial.a = product_random(s->in, s->lda * (s->a_transposed ? s->k : s->m), p->a, &a);
     trial.b = product_random(s->in, s->ldb * (s->b_transposed ? s->n : s->k), p->b, &b);
     Status status = time_each(&trial, how, found, n);
@@ -304,17 +331,26 @@ static Status time_all(const Product *p, Prepared *how, const cublasLtMatmulHeur
     return status;
 }
 
-/* An earlier run's choice, if the library still takes it. */
-static bool chosen_before(const ProductShape *s, Prepared *how)
+/* The algorithm of an earlier run or of the largest bucket, if the library runs it for this shape. */
+static bool take_algorithm(const void *algorithm, bool decided, Prepared *how)
+{
+    cublasLtMatmulHeuristicResult_t result;
+    memcpy(&how->algorithm, algorithm, sizeof how->algorithm);
+    bool takes = lt.cublasLtMatmulAlgoCheck(products.handle, how->desc, how->a, how->b, how->c, how->c, &how->algorithm,
+                                            &result) == CUBLAS_STATUS_SUCCESS &&
+                 result.workspaceSize <= products.workspace;
+    how->decided = takes && decided;
+    return takes;
+}
+
+static bool chosen_before(const Product *p, Prepared *how)
 {
     Choice choice;
-    cublasLtMatmulHeuristicResult_t result;
-    if (!choices_find(s, &choice)) return false;
-    memcpy(&how->algorithm, choice.algorithm, sizeof how->algorithm);
-    how->decided = lt.cublasLtMatmulAlgoCheck(products.handle, how->desc, how->a, how->b, how->c, how->c,
-                                              &how->algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
-                   result.workspaceSize <= products.workspace;
-    return how->decided;
+    PreparedKey key = prepared_key(p);
+    if (is_largest(p)) return choices_find(&p->shape, &choice) && take_algorithm(choice.algorithm, true, how);
+    auto largest = products.prepared.find({key.second, key.second});
+    return largest != products.prepared.end() && !largest->second.by_loops &&
+           take_algorithm(&largest->second.algorithm, largest->second.decided, how);
 }
 
 static Status choose_algorithm(const Product *p, bool timing, Prepared *how)
@@ -323,7 +359,8 @@ static Status choose_algorithm(const Product *p, bool timing, Prepared *how)
     cublasLtMatmulHeuristicResult_t found[CANDIDATES];
     free_prepared(how);
     TRY(describe_product(s, how));
-    int n = lt_proposals(how, p->most_rows ? CANDIDATES : CANDIDATES_LESS, found);
+    if (chosen_before(p, how)) return OK;
+    int n = lt_proposals(how, found);
     if (n == 0) {
         double flops = 2.0 * (double)s->m * (double)s->n * (double)s->k;
         log_printf(flops > 1e9 ? LOG_WARN : LOG_DEBUG,
@@ -332,11 +369,10 @@ static Status choose_algorithm(const Product *p, bool timing, Prepared *how)
         how->by_loops = how->decided = true;
         return OK;
     }
-    if (chosen_before(s, how)) return OK;
     how->algorithm = found[0].algo;
     how->decided = timing;
     /* without a file for the choice the next run would time again, choose another algorithm and have other bits */
-    return timing && n > 1 && choices_kept() ? time_all(p, how, found, n) : OK;
+    return timing && n > 1 && is_largest(p) && choices_kept() ? time_all(p, how, found, n) : OK;
 }
 
 static Status product_choose(const Product *p, bool timing, Prepared **how)
@@ -344,12 +380,13 @@ static Status product_choose(const Product *p, bool timing, Prepared **how)
     const ProductShape *s = &p->shape;
     CHECK(s->out == s->in || s->out == F32, "a product of %s in %s", dtype_name(s->in), dtype_name(s->out));
     CHECK(!s->accumulate || s->bias == BIAS_NONE, "a product that accumulates adds no bias");
-    *how = &products.prepared[product_key(s)];
+    const PreparedKey key = prepared_key(p);
+    *how = &products.prepared[key];
     if ((*how)->decided || ((*how)->desc && !timing)) return OK;
     Status status = choose_algorithm(p, timing, *how);
     if (status != OK) {
         free_prepared(*how);
-        products.prepared.erase(product_key(s));
+        products.prepared.erase(key);
     }
     return status;
 }

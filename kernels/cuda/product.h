@@ -28,9 +28,17 @@ typedef struct {
     void *c;
     const void *bias;
     void *workspace; /* product_workspace() bytes, on 256 */
-    bool most_rows;  /* product_prepare: the largest bucket, for which more candidates are tried */
+    int64_t most;    /* rows in the largest bucket, whose algorithm is taken; 0: this is the largest */
     bool begins;     /* of a shape that accumulates: c counts as 0, whatever it holds; the same algorithm */
 } Product;
+
+/* The shape of a product in its largest bucket: rows are m, or k where a is transposed. */
+static inline ProductShape product_largest(const Product *p)
+{
+    ProductShape s = p->shape;
+    if (p->most > 0) *(s.a_transposed ? &s.k : &s.m) = p->most;
+    return s;
+}
 
 /* tf32: products of F32 round a and b to TF32 (10 bits after the binary point). E_USAGE where it is open in the other
    way. */
@@ -39,9 +47,11 @@ void product_close(void);
 const char *product_describe(void); /* library and version */
 size_t product_workspace(void);     /* bytes of scratch that any product may use; a multiple of 256 */
 void product_imagine(int major);    /* product_workspace for this compute capability, while none is open */
-/* Chooses the algorithm for a shape and keeps it; called at bind. An earlier run's choice comes first. Without one the
-   candidates are timed in the operands; without operands (a, b or c NULL) the library's first is taken. With operands
-   it runs once, so that no step loads a kernel: c and workspace are overwritten. */
+/* Chooses the algorithm for a shape and keeps it; called at bind, for the largest bucket first. An earlier run's choice
+   comes first. Without one the candidates are timed in the operands; without operands (a, b or c NULL) the library's
+   first is taken. A smaller bucket takes the algorithm of the largest, or the library's first where it cannot be run
+   so: a choice depends on nothing but the two shapes and the file of choices. With operands the product runs once, so
+   that no step loads a kernel: c and workspace are overwritten. */
 Status product_prepare(const Product *product);
 Status product_run(const Product *product);
 /* In product_trial.cu: runs a small product of each type, so that the library has loaded what it needs for them and its

@@ -29,7 +29,10 @@ static Status bind_instr(Exec *e, InstrId i)
         return fail(E_FAIL, "the backend '%s' has no op '%s', which instr %d needs", backend->name,
                     op_info(instr->op)->name, i);
     bool read = e->read_buckets && call->in[0].rows.kind == ROWS_READ;
-    return e->ops[i]->prepare(call, read ? e->read_buckets : e->buckets, read ? e->n_read_buckets : e->n_buckets);
+    const RowCounts *buckets = read ? e->read_buckets : e->buckets;
+    int n = read ? e->n_read_buckets : e->n_buckets;
+    call->largest = n > 0 ? &buckets[n - 1] : NULL;
+    return e->ops[i]->prepare(call, buckets, n);
 }
 
 /* An event for each instr that another waits for. Instrs of the comm lane need none: the lane itself waits for the

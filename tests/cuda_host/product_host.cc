@@ -4,8 +4,8 @@
    that is too small, or a caller that relies on its content, shows. The first product of a type takes LOADED bytes of
    the device, as a library's kernels do.
 
-   CAIRN_TEST_PRODUCT_CHOICE=N replaces timing: a shape without a choice gets N + RANK, the k at which a sum
-   begins.
+   CAIRN_TEST_PRODUCT_CHOICE=N replaces timing: the shape of a largest bucket that has no choice gets N + RANK, the k at
+   which a sum begins.
  */
 #include "kernels/cuda/kernel.cuh"
 #include "kernels/cuda/product.h"
@@ -35,14 +35,31 @@ void product_close(void)
 const char *product_describe(void) { return in_tf32 ? "products by loops, TF32" : "products by loops"; }
 size_t product_workspace(void) { return WORKSPACE; }
 void product_imagine(int) {}
-Status product_prepare(const Product *p)
+
+static void choose(const ProductShape *s)
 {
     const char *first = getenv("CAIRN_TEST_PRODUCT_CHOICE"), *rank = getenv("RANK");
     Choice choice = {};
-    if (!first || !choices_kept() || choices_find(&p->shape, &choice)) return OK;
+    if (!first || !choices_kept() || choices_find(s, &choice)) return;
     choice.algorithm[0] = strtoull(first, nullptr, 10) + (rank ? strtoull(rank, nullptr, 10) : 0);
-    choices_add(&p->shape, &choice);
-    return OK;
+    choices_add(s, &choice);
+}
+
+/* Overwrites c and the workspace, as trials do. */
+Status product_prepare(const Product *product)
+{
+    const Product p = *product;
+    const ProductShape s = p.shape, largest = product_largest(&p);
+    if (s.m == 0 || s.n == 0 || s.k == 0) return OK;
+    choose(&largest);
+    if (!p.a || !p.b || !p.c) return OK;
+    return cuda_host_submit([p, s]() -> Status {
+        memset(p.workspace, 0x7f, WORKSPACE);
+        for (int64_t i = 0; i < s.m; i++)
+            memset(static_cast<char *>(p.c) + (size_t)(i * s.ldc) * dtype_size(s.out), 0x7f,
+                   (size_t)s.n * dtype_size(s.out));
+        return OK;
+    });
 }
 
 template <typename T> static float operand(T x, bool tf32)
@@ -92,7 +109,8 @@ Status product_run(const Product *product)
     if (!loaded[s.in]) cuda_host_load(LOADED);
     loaded[s.in] = true;
     Choice choice = {};
-    int64_t first = choices_find(&p.shape, &choice) ? static_cast<int64_t>(choice.algorithm[0]) : 0;
+    const ProductShape largest = product_largest(&p);
+    int64_t first = choices_find(&largest, &choice) ? static_cast<int64_t>(choice.algorithm[0]) : 0;
     return cuda_host_submit([p, first]() -> Status {
         memset(p.workspace, 0x7f, WORKSPACE);
         CUDA_BY_TYPE(p.shape.in, T, {

@@ -1,5 +1,6 @@
-/* The real product.cu where cuBLASLt is missing, too old, or does not start: the message has a remedy, and a second
-   attempt succeeds. Products by cuBLASLt need a GPU; product_loops.cu, and the choice of it, run here. */
+/* The real product.cu with a cuBLASLt that is missing, too old, or does not start: the message has a remedy, and a
+   second attempt succeeds. Which algorithm is chosen, with a library that computes nothing and a clock of its own.
+   Products by cuBLASLt need a GPU; product_loops.cu, and the choice of it, run here. */
 #include "kernels/cuda/kernel.cuh"
 
 #include <cublasLt.h>
@@ -13,8 +14,13 @@ static struct {
     const char *without; /* a function that it lacks */
     size_t version;
     cublasStatus_t create;
-    bool describes; /* products, for which it has no algorithm */
+    bool describes; /* products */
     int handles;
+    int proposals; /* its algorithms, of which each takes so many seconds */
+    double takes[3];
+    bool refuses;    /* an algorithm that it has not proposed for this shape */
+    int ran[3], now; /* how often each ran; the last */
+    double clock;
 } library;
 
 static cublasStatus_t create(cublasLtHandle_t *handle)
@@ -31,7 +37,42 @@ static cublasStatus_t destroy(cublasLtHandle_t)
 }
 static size_t version(void) { return library.version; }
 static const char *name_of(cublasStatus_t) { return "NAME_OF_THE_STATUS"; }
-static cublasStatus_t no_algorithm(void) { return CUBLAS_STATUS_NOT_SUPPORTED; }
+
+static cublasStatus_t propose(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int most,
+                              cublasLtMatmulHeuristicResult_t found[], int *n)
+{
+    if (library.proposals == 0) return CUBLAS_STATUS_NOT_SUPPORTED;
+    for (*n = 0; *n < most && *n < library.proposals; ++*n) {
+        found[*n] = {};
+        found[*n].algo.data[0] = (uint64_t)*n;
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+static cublasStatus_t read_config(const cublasLtMatmulAlgo_t *, cublasLtMatmulAlgoConfigAttributes_t, void *scheme,
+                                  size_t size, size_t *written)
+{
+    memset(scheme, 0, size); /* sums in one go */
+    *written = size;
+    return CUBLAS_STATUS_SUCCESS;
+}
+static cublasStatus_t check_algorithm(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+                                      cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                      const cublasLtMatmulAlgo_t *, cublasLtMatmulHeuristicResult_t *result)
+{
+    *result = {};
+    return library.refuses ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
+}
+static cublasStatus_t multiply(cublasLtHandle_t, cublasLtMatmulDesc_t, const void *, const void *,
+                               cublasLtMatrixLayout_t, const void *, cublasLtMatrixLayout_t, const void *, const void *,
+                               cublasLtMatrixLayout_t, void *, cublasLtMatrixLayout_t,
+                               const cublasLtMatmulAlgo_t *algorithm, void *, size_t, cudaStream_t)
+{
+    library.now = (int)algorithm->data[0];
+    library.ran[library.now]++;
+    library.clock += library.takes[library.now];
+    return CUBLAS_STATUS_SUCCESS;
+}
 static cublasStatus_t describe(void)
 {
     return library.describes ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INTERNAL_ERROR;
@@ -53,13 +94,17 @@ static void *find_function(void *, const char *name)
     if (strcmp(name, "cublasLtDestroy") == 0) return reinterpret_cast<void *>(destroy);
     if (strcmp(name, "cublasLtGetVersion") == 0) return reinterpret_cast<void *>(version);
     if (strcmp(name, "cublasLtGetStatusName") == 0) return reinterpret_cast<void *>(name_of);
-    if (strcmp(name, "cublasLtMatmulAlgoGetHeuristic") == 0) return reinterpret_cast<void *>(no_algorithm);
+    if (strcmp(name, "cublasLtMatmulAlgoGetHeuristic") == 0) return reinterpret_cast<void *>(propose);
+    if (strcmp(name, "cublasLtMatmulAlgoConfigGetAttribute") == 0) return reinterpret_cast<void *>(read_config);
+    if (strcmp(name, "cublasLtMatmulAlgoCheck") == 0) return reinterpret_cast<void *>(check_algorithm);
+    if (strcmp(name, "cublasLtMatmul") == 0) return reinterpret_cast<void *>(multiply);
     return reinterpret_cast<void *>(describe);
 }
 
 #define dlopen  find_library
 #define dlsym   find_function
 #define dlerror library_error
+#include "kernels/cuda/choices.cu"
 #include "kernels/cuda/product.cu"
 #include "kernels/cuda/product_loops.cu"
 #include "kernels/cuda/product_trial.cu"
@@ -69,11 +114,27 @@ static void *find_function(void *, const char *name)
 /* ---- the rest that it is linked with ---- */
 
 extern "C" {
-cudaError_t cudaEventCreate(cudaEvent_t *) { return cudaErrorNoDevice; }
-cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaErrorNoDevice; }
-cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaErrorNoDevice; }
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaErrorNoDevice; }
-cudaError_t cudaEventElapsedTime(float *, cudaEvent_t, cudaEvent_t) { return cudaErrorNoDevice; }
+cudaError_t cudaEventCreate(cudaEvent_t *event)
+{
+    *event = reinterpret_cast<cudaEvent_t>(new double());
+    return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    delete reinterpret_cast<double *>(event);
+    return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t)
+{
+    *reinterpret_cast<double *>(event) = library.clock;
+    return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end)
+{
+    *milliseconds = (float)(1e3 * (*reinterpret_cast<double *>(end) - *reinterpret_cast<double *>(start)));
+    return cudaSuccess;
+}
 
 const DeviceInfo *device_info(void)
 {
@@ -96,14 +157,6 @@ Status device_alloc(Device *, size_t bytes, void **p)
 void device_release(Device *, void *p, size_t) { free(p); }
 void *device_stream(Device *) { return NULL; }
 }
-static int choices; /* open */
-void choices_open(const char *) { choices++; }
-void choices_close(void) { choices = 0; }
-bool choices_kept(void) { return false; }
-bool choices_find(const ProductShape *, Choice *) { return false; }
-void choices_add(const ProductShape *, const Choice *) {}
-void choices_save(void) {}
-ProductKey product_key(const ProductShape *s) { return {s->m, s->n, s->k, s->in}; }
 
 /* ---- the tests ---- */
 
@@ -112,6 +165,8 @@ static int set_up(void **state)
     (void)state;
     library = {};
     library.version = CUBLAS_VER_MAJOR * 10000 + 100;
+    unsetenv("XDG_CACHE_HOME");
+    unsetenv("HOME");
     products.library = NULL;
     return 0;
 }
@@ -121,7 +176,7 @@ static void open_fails(Status status, const char *said)
     assert_status(product_open(false), status);
     assert_message(said);
     assert_int_equal(library.handles, 0);
-    assert_int_equal(choices, 0);
+    assert_null(kept.about); /* no choices are open */
     set_up(NULL);
     assert_ok(product_open(false));
     assert_non_null(strstr(product_describe(), "cuBLASLt "));
@@ -220,7 +275,7 @@ static void test_no_algorithm(void **state)
     assert_ok(product_open(false));
     for (int i = 0; i < 4; i++) {
         int64_t m = i % 2 + 1;
-        Product p = {{m, 2, 2, 2, 2, 2, false, false, false, BIAS_NONE, F32, F32}, a, b, c, NULL, NULL, false, false};
+        Product p = {{m, 2, 2, 2, 2, 2, false, false, false, BIAS_NONE, F32, F32}, a, b, c, NULL, NULL, 0, false};
         assert_ok(product_prepare(&p));
         assert_ok(product_run(&p));
         assert_true(c[0] == 19 && c[1] == 22 && (m == 1 || (c[2] == 43 && c[3] == 50)));
@@ -229,6 +284,80 @@ static void test_no_algorithm(void **state)
     product_close();
     log_set_sink(NULL);
     assert_string_equal(logged, "2 of 2 products were computed by plain loops\n");
+}
+
+/* Prepares m rows where the largest bucket has `most`, runs that once, and returns the algorithm. */
+static int algorithm_of(int64_t m, int64_t most)
+{
+    float memory[16];
+    Product p = {};
+    p.shape.m = m;
+    p.shape.n = p.shape.k = p.shape.lda = p.shape.ldb = p.shape.ldc = 8;
+    p.shape.in = p.shape.out = BF16;
+    p.a = p.b = p.c = memory;
+    p.most = most;
+    assert_ok(product_prepare(&p));
+    library.now = -1;
+    assert_ok(product_run(&p));
+    return library.now;
+}
+
+static int lines;
+static void count_lines(const char *line, size_t size)
+{
+    keep_line(line, size);
+    lines++;
+}
+
+/* The largest bucket is timed, and the smaller ones take its algorithm, whichever plan came before; a later run takes
+   the choices of the file. */
+static void test_choosing(void **state)
+{
+    (void)state;
+    char *folder = testing_directory();
+    const double slow_first[3] = {3, 1, 2}, slow_last[3] = {1, 2, 3};
+    assert_int_equal(setenv("XDG_CACHE_HOME", folder, 1), 0);
+    library.describes = true;
+    library.proposals = 3;
+    memcpy(library.takes, slow_first, sizeof slow_first);
+    lines = 0;
+    log_set_sink(count_lines);
+    assert_ok(product_open(false));
+    assert_int_equal(algorithm_of(64, 64), 1);
+    assert_int_equal(library.ran[2], 2); /* far slower: loaded, and timed once */
+    int timed = library.ran[0];
+    assert_true(timed > 2);
+    assert_int_equal(lines, 1);
+    assert_non_null(strstr(logged, "timing the algorithms of cuBLASLt "));
+    assert_non_null(strstr(logged, folder));
+    assert_int_equal(algorithm_of(32, 64), 1);
+    assert_int_equal(library.ran[0], timed);
+    library.refuses = true;
+    assert_int_equal(algorithm_of(16, 64), 0); /* the first proposal */
+    library.refuses = false;
+    assert_int_equal(library.ran[0], timed + 2);
+    product_close();
+
+    memcpy(library.takes, slow_last, sizeof slow_last);
+    assert_ok(product_open(false));
+    assert_int_equal(algorithm_of(32, 64), 0); /* the largest is not known: the first proposal */
+    assert_int_equal(algorithm_of(64, 64), 1);
+    product_close();
+    assert_int_equal(lines, 1);
+    for (int again = 0; again < 2; again++) { /* another plan's largest bucket has its own choice */
+        assert_ok(product_open(false));
+        assert_int_equal(algorithm_of(32, 32), 0);
+        assert_int_equal(algorithm_of(64, 64), 1);
+        assert_int_equal(algorithm_of(32, 64), 1);
+        assert_int_equal(algorithm_of(32, 32), 0);
+        assert_int_equal(algorithm_of(16, 32), 0);
+        product_close();
+    }
+    assert_int_equal(lines, 2);
+    log_set_sink(NULL);
+    unsetenv("XDG_CACHE_HOME");
+    assert_ok(file_remove_tree(folder));
+    free(folder);
 }
 
 /* One of each type, so that the library has loaded what it needs. */
@@ -253,7 +382,7 @@ int main(void)
         cmocka_unit_test_setup(test_missing, set_up),        cmocka_unit_test_setup(test_too_old, set_up),
         cmocka_unit_test_setup(test_does_not_start, set_up), cmocka_unit_test_setup(test_one_way, set_up),
         cmocka_unit_test_setup(test_loops, set_up),          cmocka_unit_test_setup(test_no_algorithm, set_up),
-        cmocka_unit_test_setup(test_first, set_up),
+        cmocka_unit_test_setup(test_first, set_up),          cmocka_unit_test_setup(test_choosing, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
