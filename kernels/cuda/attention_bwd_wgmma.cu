@@ -105,7 +105,7 @@ template <typename T, bool once> __device__ static inline void attention_keys(co
                 float2 coming = {};
                 auto copy_next = [&]() {
                     if (!more) return;
-                    __syncthreads(); /* stage i − 1 is no longer read */
+                    wgmma_meet<THREADS>(); /* stage i − 1 is no longer read */
                     copy_stage(i + 1);
                     if (thread < STAGE) coming = stats_of((i + 1) * STAGE + thread);
                 };

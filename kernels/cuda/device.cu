@@ -199,7 +199,9 @@ static Status open_gpu(int local_rank)
     }
     TRY(load_kernels());
     TRY(staging_open(&the_device.up));
-    return staging_open(&the_device.down);
+    TRY(staging_open(&the_device.down));
+    (void)cudaGetLastError(); /* of a call whose failure does not matter, which the first launch would report */
+    return OK;
 }
 
 Status device_open(int local_rank)

@@ -100,7 +100,8 @@ Status staging_open(Staging *s)
 {
     for (int i = 0; i < 2; i++) {
         cudaError_t error = cudaMallocHost(reinterpret_cast<void **>(&s->half[i]), STAGING);
-        if (error == cudaSuccess) error = cudaEventCreateWithFlags(&s->done[i], cudaEventDisableTiming);
+        if (error == cudaSuccess) /* a thread that waits sleeps */
+            error = cudaEventCreateWithFlags(&s->done[i], cudaEventDisableTiming | cudaEventBlockingSync);
         if (error != cudaSuccess) return device_fail(E_MEMORY, error, "an allocation of pinned host memory failed");
     }
     return OK;

@@ -21,7 +21,9 @@
    - wgmma_fence comes before the first product after registers of d or a were accessed; it takes those that were
      written: d, and a of `tiles` products.
    - wgmma_commit closes a series of products. Until wgmma_wait nobody accesses their d and a. wgmma_wait<n> takes a d
-     that is then complete; with several there is a call for each. */
+     that is then complete; with several there is a call for each.
+   - wgmma_meet<threads> is a barrier of the block's threads, all of them, as __syncthreads; but warps may meet in
+     different calls, which CUDA C++ forbids for __syncthreads. */
 #ifndef CAIRN_KERNELS_CUDA_WGMMA_CUH
 #define CAIRN_KERNELS_CUDA_WGMMA_CUH
 

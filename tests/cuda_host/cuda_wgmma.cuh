@@ -51,5 +51,6 @@ void wgmma_commit();
 void cuda_host_wgmma_wait(CudaHostPlace at);
 template <int> void wgmma_wait(float *, CudaHostPlace at = CudaHostPlace::here()) { cuda_host_wgmma_wait(at); }
 void wgmma_publish();
+template <int> void wgmma_meet(CudaHostPlace at = CudaHostPlace::here()) { __syncthreads(at); }
 
 #endif

@@ -18,6 +18,7 @@ struct FakeGpu {
     cudaError_t error;  /* with this */
     bool for_good;      /* every later call fails too */
     cudaError_t sticky; /* the error that all calls return by now */
+    cudaError_t last;   /* of the last call that failed, until it is asked for */
     int copies;         /* cudaMemcpyAsync */
     int live;           /* streams, events and allocations that were not released */
 };
@@ -39,6 +40,7 @@ static cudaError_t fake_call(const char *name)
     if (!fake.fails || strcmp(fake.fails, name) != 0 || fake.after-- > 0) return cudaSuccess;
     if (fake.for_good) fake.sticky = fake.error;
     fake.after = 0;
+    fake.last = fake.error;
     return fake.error;
 }
 
@@ -68,7 +70,12 @@ const char *cudaGetErrorName(cudaError_t error)
                                                   : "cudaErrorOther";
 }
 const char *cudaGetErrorString(cudaError_t) { return "words of the runtime"; }
-cudaError_t cudaGetLastError() { return fake.sticky; }
+cudaError_t cudaGetLastError()
+{
+    cudaError_t error = fake.last;
+    fake.last = cudaSuccess;
+    return fake.sticky != cudaSuccess ? fake.sticky : error;
+}
 
 cudaError_t cudaRuntimeGetVersion(int *version)
 {

@@ -98,6 +98,16 @@ static void test_no_code_for_it(void **state)
     open_fails(0, "this build has no code for this GPU; build with CAIRN_CUDA_ARCHITECTURES");
 }
 
+/* A call that may fail leaves its error, which is none of the first launch. */
+static void test_error_before_launches(void **state)
+{
+    (void)state;
+    fails("cudaInitDevice", 0, cudaErrorUnknown, false);
+    assert_ok(device_open(0));
+    assert_ok(cuda_launched("kernel.cu", 1));
+    device_close();
+}
+
 static void test_no_pinned_memory(void **state)
 {
     (void)state;
@@ -250,6 +260,7 @@ int main(void)
         cmocka_unit_test_setup(test_driver, set_up),
         cmocka_unit_test_setup(test_gpus, set_up),
         cmocka_unit_test_setup(test_no_code_for_it, set_up),
+        cmocka_unit_test_setup(test_error_before_launches, set_up),
         cmocka_unit_test_setup(test_no_pinned_memory, set_up),
         cmocka_unit_test_setup(test_pinned_copies, set_up),
         cmocka_unit_test_setup(test_memory_is_taken, set_up),

@@ -85,5 +85,9 @@ template <int n> __device__ static inline void wgmma_wait(float *d)
         WGMMA_ASM("wgmma.wait_group.sync.aligned 0;" : WGMMA_16("+f", d, 0) : : "memory");
 }
 __device__ static inline void wgmma_publish() { WGMMA_ASM("fence.proxy.async.shared::cta;" : : : "memory"); }
+template <int threads> __device__ static inline void wgmma_meet()
+{
+    WGMMA_ASM("barrier.sync.aligned 1, %0;" : : "n"(threads) : "memory");
+}
 
 #endif
