@@ -6,8 +6,12 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/../hpcai_scripts/common.sh"
 
 usage() {
     cat <<'END'
-gpu.sh [--part smoke|ours|peer|tests|variability|report]... [flags]     (default: all parts, in this order)
+gpu.sh [--part first|smoke|ours|peer|tests|variability|report]... [flags]     (default: all but first, in this order)
+gpu.sh --pack DIR [flags]
 
+  first   what a lease of 15 minutes allows, with --kit: right and fast, which are parts too
+  right   four minutes: op tests, training, equal bits of all policies of BERT-Base, memory, MNLI beside the CPU's losses
+  fast    five minutes: BERT-Large at 128 and 512 tokens, PyTorch beside it, native attention, compute-sanitizer
   smoke   six minutes with the build: versions and clocks; the op tests from simple to hard; the products of BERT-Large
           alone, every proposal of cuBLASLt; one step of BERT-Large at 128 and at 512 tokens; failing op tests again
           under CAIRN_CUDA_SYNC=1 and memcheck
@@ -22,6 +26,9 @@ gpu.sh [--part smoke|ours|peer|tests|variability|report]... [flags]     (default
           and what `cairn variability` says of them
   report  the results as tables, on the standard output; with --write also in bench/RESULTS.md
 
+  --pack DIR      builds here, without a GPU, all that --kit needs elsewhere: programs, libraries, rows of MNLI with the
+                  losses of a run on the CPU (CAIRN_TEST_DATA: the folder that has glue/MNLI and vocab); some 40 MB
+  --kit DIR       runs what --pack left in DIR; facts.txt in the results has a line each, as they come
   --build DIR     a folder that holds the built program (default: build-gpu, which is built here)
   --libs DIR      unpacked packages (DIR/usr/lib/..., DIR/usr/include) for what this machine lacks, to build and to run
   --results DIR   takes gpu-<GPU>-<part>.jsonl, written as they come, gpu-<GPU>-<case>-kernels.csv for
@@ -39,7 +46,7 @@ Exit codes: 0 done, 1 a test failed or a result is wrong, 2 wrong use. A part th
 END
 }
 
-parts=() cases=() build='' libs='' results='' products='' lengths=$cairn_root/bench/lengths python=python3 arch=90a minutes=''
+parts=() cases=() build='' libs='' kit='' pack='' results='' products='' lengths=$cairn_root/bench/lengths python=python3 arch=90a minutes=''
 resume='' dry='' backend=cuda write=''
 while [ $# -gt 0 ]; do
     flag=$1
@@ -49,19 +56,22 @@ while [ $# -gt 0 ]; do
     --resume) resume=1 && continue ;;
     --dry-run) dry=1 && continue ;;
     --write) write=--write && continue ;;
-    --part | --build | --libs | --results | --products | --lengths | --python | --arch | --minutes | --case) ;;
+    --part | --pack | --kit | --build | --libs | --results | --products | --lengths | --python | --arch | --minutes | --case) ;;
     *) die 2 "unknown flag '$flag'; see --help" ;;
     esac
     [ $# -gt 0 ] || die 2 "$flag: expected a value"
     case $flag in
     --part)
         case $1 in
-        smoke | ours | peer | tests | variability | report) parts+=("$1") ;;
-        *) die 2 "--part '$1': expected smoke, ours, peer, tests, variability or report" ;;
+        first) parts+=(right fast) ;;
+        right | fast | smoke | ours | peer | tests | variability | report) parts+=("$1") ;;
+        *) die 2 "--part '$1': expected first, right, fast, smoke, ours, peer, tests, variability or report" ;;
         esac
         ;;
     --case) cases+=("$1") ;;
     --minutes) [[ $1 =~ ^[0-9]+$ ]] || die 2 "--minutes '$1': expected a number" && minutes=$1 ;;
+    --pack) pack=$1 ;;
+    --kit) kit=$(cd -- "$1" 2>/dev/null && pwd) || die 2 "--kit $1: no such folder" ;;
     --build) build=$(cd -- "$1" 2>/dev/null && pwd) || die 2 "--build $1: no such folder" ;;
     --libs) libs=$(cd -- "$1" 2>/dev/null && pwd) || die 2 "--libs $1: no such folder" ;;
     --lengths) lengths=$(cd -- "$1" 2>/dev/null && pwd) || die 2 "--lengths $1: no such folder" ;;
@@ -72,7 +82,7 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-[ ${#parts[@]} -gt 0 ] || parts=(smoke ours peer tests variability report)
+[ ${#parts[@]} -gt 0 ] || [ -n "$pack" ] || parts=(smoke ours peer tests variability report)
 [ -z "$dry" ] || [ ${#cases[@]} -gt 0 ] || cases=(large-128 large-128-policies large-128-any-order large-128-two-passes large-128-native large-512 large-wiki large-128-16gib base-mnli ranks-2 large-{128,512,wiki}-attention-{own,cudnn})
 
 work=$(mktemp -d)
@@ -93,6 +103,10 @@ trap give_back EXIT
 
 # ---- what runs ----
 
+if [ -n "$kit" ]; then
+    build=$kit/build
+    export LD_LIBRARY_PATH=$kit/libs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+fi
 if [ -n "$libs" ]; then # packages unpacked elsewhere than where they were made for
     triple=$(gcc -print-multiarch 2>/dev/null || echo x86_64-linux-gnu)
     export LD_LIBRARY_PATH=$libs/usr/lib/$triple:$libs/usr/lib:$libs/lib/$triple${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -151,7 +165,7 @@ of_gpu() {
 if [ -n "$dry" ]; then
     backend=cuda_host
     gpu="dry-run"
-else
+elif [ -z "$pack" ]; then
     command -v nvidia-smi >/dev/null || die 2 "there is no nvidia-smi here, so no GPU; --dry-run proves the script without one"
     gpu=$(of_gpu name | tr -c 'A-Za-z0-9\n' '-' | tr '[:upper:]' '[:lower:]' | sed 's/-$//')
     [ -n "$gpu" ] || die 2 "nvidia-smi finds no GPU: $(nvidia-smi 2>&1 | sed -n 1p)"
@@ -185,7 +199,7 @@ test_targets='\b(ops_[a-z_]+|cuda_host_(training|offload|cudnn)|transport_(gloo|
 
 needs_build=''
 for part in "${parts[@]}"; do
-    case $part in smoke | tests | ours | variability) needs_build=1 ;; esac
+    case $part in right | fast | smoke | tests | ours | variability) needs_build=1 ;; esac
 done
 if [ -n "$needs_build" ]; then
     [ -n "$build" ] || build_here
@@ -348,6 +362,8 @@ find_ranks() {
 source "$cairn_root/bench/gpu/measure.sh"
 # shellcheck source=bench/gpu/tests.sh
 source "$cairn_root/bench/gpu/tests.sh"
+# shellcheck source=bench/gpu/first.sh
+source "$cairn_root/bench/gpu/first.sh"
 
 part_report() {
     if ! command -v "$python" >/dev/null || ! "$python" -c '' 2>/dev/null; then
@@ -358,6 +374,10 @@ part_report() {
     "$python" "$cairn_root/bench/gpu_report.py" $write --gpu "$gpu" "$results"
 }
 
+if [ -n "$pack" ]; then
+    pack_kit "$pack"
+    exit
+fi
 for part in "${parts[@]}"; do
     [ "$part" = report ] || begin_part "$part"
     "part_$part"

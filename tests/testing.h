@@ -4,6 +4,7 @@
 #define CAIRN_TESTS_TESTING_H
 
 #include <errno.h>
+#include <glob.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -62,6 +63,19 @@ static inline int testing_tear_down(void **state)
     Status status = file_remove_tree((const char *)*state);
     free(*state);
     return status == OK ? 0 : -1;
+}
+
+/* Whether a test of a backend that did not open may be skipped: where CAIRN_TEST_MAY_SKIP is set and this machine has
+   no GPU (a device that the pattern CAIRN_TEST_GPUS matches, by default those of NVIDIA's driver), or hides it, or has
+   one that is too old for the backend. Elsewhere it is a failure. */
+static inline bool testing_may_skip(void)
+{
+    const char *gpus = getenv("CAIRN_TEST_GPUS"), *visible = getenv("CUDA_VISIBLE_DEVICES");
+    glob_t found = {0};
+    bool usable = glob(gpus ? gpus : "/dev/nvidia[0-9]*", 0, NULL, &found) == 0 && (!visible || *visible) &&
+                  !strstr(status_message(), "compute capability");
+    globfree(&found);
+    return getenv("CAIRN_TEST_MAY_SKIP") && !usable;
 }
 
 static inline bool testing_deep(void) { return getenv("CAIRN_TEST_DEEP") != NULL; } /* `test.sh deep` */

@@ -64,7 +64,7 @@ static void with_scratch(OpCall *call, const RowCounts *rows)
 MachineRates measure_machine(void)
 {
     MachineRates machine;
-    int64_t size = want.product ? want.product : backend->device ? 8192 : 0;
+    int64_t size = want.product ? want.product : backend->device ? 4096 : 0;
     int64_t m = machine.m = size ? size : 1024, k = machine.k = size ? size : 768, n = machine.n = size ? size : 3072;
     RowCounts rows = {.count = {[ROWS_TOKENS] = m, [ROWS_SEQS] = 1}};
     Rows tokens = {ROWS_TOKENS, 0}, fixed = {ROWS_FIXED, n};

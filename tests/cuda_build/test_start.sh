@@ -39,3 +39,14 @@ if grep -iE 'cuda|nvidia|gpu' "$work/said"; then bad "--backend auto mentions GP
 
 # cuBLASLt is loaded after the GPU is found.
 ! grep -q cublas "$work/said" || bad "cuBLASLt was looked for without a GPU"
+
+# A test of the backend is skipped here, with the reason, and fails beside a GPU.
+tests() { env "$@" CAIRN_BACKEND_DIR="$build" CAIRN_TEST_BACKENDS=cuda CAIRN_TEST_MAY_SKIP=1 "$build/tests/ops_tanh" >"$work/said" 2>&1; }
+for gpu in none "$work" hidden; do
+    status=0 wanted=77 flags=(-u CUDA_VISIBLE_DEVICES CAIRN_TEST_GPUS="$gpu")
+    [ "$gpu" != "$work" ] || wanted=1
+    [ "$gpu" != hidden ] || flags=(CUDA_VISIBLE_DEVICES= CAIRN_TEST_GPUS="$work")
+    tests "${flags[@]}" || status=$?
+    [ "$status" -eq "$wanted" ] || { cat "$work/said" && bad "a test beside the GPU '$gpu' ends with $status, not $wanted"; }
+    grep -q "backend 'cuda': " "$work/said" || { cat "$work/said" && bad "a test beside the GPU '$gpu' has no reason"; }
+done

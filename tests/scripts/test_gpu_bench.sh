@@ -72,6 +72,27 @@ digests=$(grep '"case": "large-128"' "$ours" | grep -o '"digest": "[0-9a-f]*"' |
 [ "$digests" -eq 1 ] || complain "policies end with $digests different weights"
 grep -vE '^\{"kind": "[a-z_]+", .*\}$' res/*.jsonl && complain "lines that are no objects"
 
+# A kit, and the first minutes with it: facts as they come, few files.
+expect 0 cmake --build "$build" --target cairn backend_cpu
+expect 0 "$gpu" --dry-run --pack kit --build "$build"
+has_file kit/build/cairn_cuda_host.so kit/build/tests/ops_tanh kit/mnli/cpu.jsonl
+expect 0 "$gpu" --dry-run --part first --kit kit --results first --python false
+says "opens" "mnli-bf16: losses differ from the CPU's in fp32 by at most"
+for fact in 'right .* ok      op-pack' 'right .* ok      training' 'right .*bits-base offload: .*same bits: true' 'right .*end of right' \
+    'right .*mnli-fp32: losses differ from .* over 10 steps' 'fast .*large-512-native none: .*graphs captured' 'fast .*end of fast'; do
+    grep -q "^$fact" first/facts.txt || complain "no fact '$fact': $(cat first/facts.txt)"
+done
+[ "$(find first -type f | wc -l)" -le 8 ] || complain "more than 8 files: $(ls first)"
+tar -tzf first/logs-right.tgz | grep -q training.log || complain "no logs of the first part"
+sed -i 's/"loss": 1/"loss": 2/' kit/mnli/cpu.jsonl # another loss than the GPU's
+expect 1 "$gpu" --dry-run --part right --kit kit --results first --python false
+says "FAILED: mnli-fp32: losses differ by 1"
+rm kit/build/tests/ops_pack
+printf '#!/bin/sh\necho "skipped: words of the backend" && exit 77\n' >kit/build/tests/ops_pack
+chmod +x kit/build/tests/ops_pack
+expect 1 "$gpu" --dry-run --part right --kit kit --results first --python false
+says "FAILED  op-pack, exit code 77: skipped: words of the backend"
+
 # Going on measures only what is missing, here the case whose lengths were not there before.
 grep -v '"case": "large-wiki"' "$ours" >rest && mv rest "$ours"
 lines=$(wc -l <"$ours")
@@ -143,7 +164,7 @@ says "no products-*.txt there"
 
 # Wrong use.
 expect 2 "$gpu" --dry-run --part theirs
-says "expected smoke, ours, peer, tests, variability or report"
+says "expected first, right, fast, smoke, ours, peer, tests, variability or report"
 expect 2 "$gpu" --quick
 says "unknown flag '--quick'"
 expect 2 "$gpu" --dry-run --build "$work/none" --part ours
