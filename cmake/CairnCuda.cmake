@@ -27,7 +27,7 @@ function(cairn_find_cuda found why)
 
   if(NOT CAIRN_CUDA_ARCHITECTURES)
     execute_process(COMMAND ${CAIRN_NVCC} --list-gpu-arch OUTPUT_VARIABLE known ERROR_VARIABLE known)
-    foreach(architecture 80 90a 100a 80-virtual) # no kernel has other code for 90: its PTX would be compiled for nothing
+    foreach(architecture 80 90a 80-virtual) # no kernel has other code for 90: its PTX would be compiled for nothing
       string(REGEX MATCH "^[0-9]+" number ${architecture})
       if(known MATCHES "compute_${number}[^0-9]")
         list(APPEND architectures ${architecture})
@@ -99,7 +99,7 @@ function(cairn_cuda_flags flags)
       set(code compute_${CMAKE_MATCH_1})
     endif()
     list(APPEND list -gencode arch=compute_${CMAKE_MATCH_1},code=${code})
-    if(architecture MATCHES "^([0-9]+)a$") # 90a: wgmma is there; 100a: tcgen05
+    if(architecture MATCHES "^([0-9]+)a$") # 90a: wgmma is there
       list(APPEND list -DCAIRN_CUDA_SM${CMAKE_MATCH_1}A)
     endif()
   endforeach()

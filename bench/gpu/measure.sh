@@ -57,7 +57,7 @@ our_case() { # NAME POLICIES OPS(--ops or empty) ROW-OF-THE-TABLE...
     judge "$name" "$code"
 }
 
-# Attention by wgmma or tcgen05, which GPUs of compute capability 9.0 or 10.0 have, beside the one that is taken.
+# Attention by wgmma, which GPUs of compute capability 9.0 have, beside the one that is taken.
 native_attention() { # NAME ROW-OF-THE-TABLE...
     if CAIRN_CUDA_NATIVE_ATTENTION=1 opens; then
         CAIRN_CUDA_NATIVE_ATTENTION=1 our_case "$1" none "$(few '' --ops)" "${@:2}"

@@ -29,10 +29,6 @@
       "1.45 times the ceiling by issue")                                                                               \
     X(ATTENTION_WGMMA_BACK, 1.4, "of the rate in one",                                                                 \
       "the same, backward in one kernel: 1.6 times the lower of the ceilings by issue and by shared memory")           \
-    X(ATTENTION_TCGEN, 1.4, "of the rate",                                                                             \
-      "the same on a B200, forward: 985 instructions per 64 keys of 32 queries, 1.6 times the ceiling by issue")       \
-    X(ATTENTION_TCGEN_BACK, 1.4, "of the rate in one",                                                                 \
-      "the same, backward: 1.9 times the lower ceiling, but beyond 128 tokens a multiprocessor has one block")         \
     X(SWEEP_SECONDS, 5e-7, "s a row",                                                                                  \
       "K-FAC's inverse: three barriers, a root, a quotient and two substitutions a row, some 850 cycles in a chain")   \
     X(SORT_SECONDS, 1e-4, "s", "the embedding gradient's sort is a chain of 128 dependent rounds")                     \
@@ -64,7 +60,7 @@ void device_assumptions(const DeviceSpec *d, Buf *out)
 
 /* Peaks and memory from NVIDIA's data sheets (dense, SXM; fp32 without tensor cores; V100 has fp16 only, and is older
    than the backend takes). memory_bytes: nvidia-smi's figure less the driver's share. Attention on a B200: an H100's
-   rates, because our kernels use no newer instructions unless they are asked to. link_bytes: PCIe 5.0 × 16 gives about
+   rates, because our kernels use no newer instructions. link_bytes: PCIe 5.0 × 16 gives about
    50 GB/s, 4.0 half of it, 3.0 a quarter. */
 #define TERA 1e12
 #define GIB  1073741824.0
@@ -137,20 +133,19 @@ static int kernels_of(const GpuRates *gpu, const OpCall *call, const RowCounts *
     }
 }
 
-/* The factor of attention's rate, where the cuda backend takes it by the device's own products
-   (kernels/cuda/attention_native.cu); else 1. */
-static double attention_native(const DeviceSpec *d, double by_wgmma, double by_tcgen)
+/* The factor of attention's rate, where the cuda backend takes it by wgmma (kernels/cuda/attention_native.cu); else
+   1. */
+static double attention_native(const DeviceSpec *d, double by_wgmma)
 {
     const char *asked = getenv("CAIRN_CUDA_NATIVE_ATTENTION");
     if (!asked || !*asked || strcmp(asked, "0") == 0) return 1;
-    return d->major == 9 ? by_wgmma : d->major == 10 ? by_tcgen : 1;
+    return d->major == 9 ? by_wgmma : 1;
 }
 
 static GpuRates gpu_rates(const DeviceSpec *d)
 {
     return (GpuRates){.attention_dropout = ASSUMED(ATTENTION_DROPOUT),
-                      .attention_whole = ASSUMED(ATTENTION_WHOLE) * attention_native(d, ASSUMED(ATTENTION_WGMMA_BACK),
-                                                                                     ASSUMED(ATTENTION_TCGEN_BACK)),
+                      .attention_whole = ASSUMED(ATTENTION_WHOLE) * attention_native(d, ASSUMED(ATTENTION_WGMMA_BACK)),
                       .norm_bytes = ASSUMED(NORM_SHARE) * d->memory_peak,
                       .product_ramp = ASSUMED(PRODUCT_RAMP),
                       .multiprocessors = d->multiprocessors,
@@ -179,7 +174,7 @@ void device_rates(const DeviceSpec *d, Dtype compute, CostRates *rates)
     if (compute != F32) {
         rates->attention_flops[0] = ASSUMED(ATTENTION_LONG) * d->attention_peak;
         rates->attention_flops[1] = ASSUMED(ATTENTION_BACK) * d->attention_peak;
-        rates->attention_flops[0] *= attention_native(d, ASSUMED(ATTENTION_WGMMA), ASSUMED(ATTENTION_TCGEN));
+        rates->attention_flops[0] *= attention_native(d, ASSUMED(ATTENTION_WGMMA));
     }
     snprintf(rates->source, sizeof rates->source, "predicted: the %s's data sheet, not measured", d->name);
 }

@@ -11,7 +11,6 @@
 #include "cuda_host/fiber.h"
 #include "cuda_host/random.h"
 #include "cuda_host/shared.h"
-#include "cuda_host/tensor.h"
 
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
@@ -263,7 +262,6 @@ Status block_run(uint3 index, size_t dynamic)
     give_way();
     if (now.fault.empty() && now.ended < now.n) now.fault = deadlock();
     if (now.fault.empty()) now.fault = shared_end();
-    if (now.fault.empty()) now.fault = tensor_end();
     if (now.fault.empty()) return OK;
     for (int i = 0; i < now.n; i++) fiber_forget(&threads[i].fiber);
     std::string fault;

@@ -1,5 +1,4 @@
-/* Operands in shared memory as the tensor cores of Hopper and Blackwell read them: by descriptors, which differ in few
-   bits, in the 128-byte swizzle. */
+/* Operands in shared memory as Hopper's tensor cores read them: by descriptors, in the 128-byte swizzle. */
 #ifndef CAIRN_TESTS_CUDA_HOST_OPERANDS_H
 #define CAIRN_TESTS_CUDA_HOST_OPERANDS_H
 
