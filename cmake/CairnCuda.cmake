@@ -27,7 +27,7 @@ function(cairn_find_cuda found why)
 
   if(NOT CAIRN_CUDA_ARCHITECTURES)
     execute_process(COMMAND ${CAIRN_NVCC} --list-gpu-arch OUTPUT_VARIABLE known ERROR_VARIABLE known)
-    foreach(architecture 80 90a 80-virtual) # no kernel has other code for 90: its PTX would be compiled for nothing
+    foreach(architecture 75 80 90a 80-virtual) # no kernel has other code for 90: its PTX would be compiled for nothing
       string(REGEX MATCH "^[0-9]+" number ${architecture})
       if(known MATCHES "compute_${number}[^0-9]")
         list(APPEND architectures ${architecture})

@@ -112,10 +112,14 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, attention_blocks<T, D>) att
     Tile::store(my_q, sum, factor, dq + int64_t{p.start + first} * width, width, p.length - first, a);
 }
 
+/* Shorter stages where the block would need more than the 64 KiB that Turing has. */
+template <typename T, int D>
+using AttentionKeys = AttentionTile<T, D, D * sizeof(T) == 256 ? 16 : attention_step<T, D>>;
+
 template <typename T, int D, bool held>
 __global__ void __launch_bounds__(ATTENTION_THREADS, D <= 64 ? 3 : 2) attention_dkv_kernel(Attention<T> a)
 {
-    typedef AttentionTile<T, D> Tile;
+    typedef AttentionKeys<T, D> Tile;
     CUDA_SHARED_DYNAMIC(T, shared);
     T *k_tile = shared, *v_tile = k_tile + ATTENTION_ROWS * D;
     T *stages = v_tile + ATTENTION_ROWS * D;                              // (2, q and do, step, D)
@@ -202,10 +206,12 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, D <= 64 ? 3 : 2) attention_
 
 template <typename T, int D> static Status attention_bwd_launch(const Attention<T> &a)
 {
-    size_t shared = (2 * ATTENTION_ROWS + 4 * AttentionTile<T, D>::step) * D * sizeof(T);
-    size_t rows = 4 * AttentionTile<T, D>::step * sizeof(float);
-    TRY(CUDA_LAUNCH((attention_dq_kernel<T, D>), attention_grid(a), ATTENTION_THREADS, shared, a));
-    return CUDA_LAUNCH((attention_dkv_kernel<T, D, (D <= 64)>), attention_grid(a), ATTENTION_THREADS, shared + rows, a);
+    auto shared = [](int step) { return (2 * ATTENTION_ROWS + 4 * step) * D * sizeof(T); };
+    int step = AttentionKeys<T, D>::step;
+    TRY(CUDA_LAUNCH((attention_dq_kernel<T, D>), attention_grid(a), ATTENTION_THREADS,
+                    shared(AttentionTile<T, D>::step), a));
+    return CUDA_LAUNCH((attention_dkv_kernel<T, D, (D <= 64)>), attention_grid(a), ATTENTION_THREADS,
+                       shared(step) + 4 * step * sizeof(float), a);
 }
 
 /* ---- scratch: what the kernels need, and behind it db's parts, of sequences or of rows. There is room for either: a

@@ -173,6 +173,7 @@ static size_t most_shared(void)
 {
     const DeviceInfo *d = device_info();
     if (d->major == 9 || d->major == 10) return 227 << 10;
+    if (d->major == 7) return 64 << 10;
     return (d->major == 8 && (d->minor == 0 || d->minor == 7) ? 163 : 99) << 10;
 }
 

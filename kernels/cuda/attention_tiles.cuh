@@ -34,9 +34,10 @@ template <typename T> __device__ static inline const AttentionChunk<T> *as_chunk
 
 /* Rows of D values; the 16-byte chunks of a row are permuted by its number, so that a column of chunks lies in
    different banks. */
-template <typename T, int D> struct AttentionTile {
+template <typename T, int D> static constexpr int attention_step = D * sizeof(T) <= 128 ? 64 : 8192 / (D * sizeof(T));
+template <typename T, int D, int stage_rows = attention_step<T, D>> struct AttentionTile {
     static constexpr int chunk = 16 / sizeof(T), chunks = D / chunk;
-    static constexpr int step = D * sizeof(T) <= 128 ? 64 : 8192 / (D * sizeof(T)); /* rows of a stage */
+    static constexpr int step = stage_rows;
     static_assert(chunks >= 4 && step % 16 == 0, "the permutation is for rows of 64 bytes and more");
 
     __device__ static inline int at(int row, int column)

@@ -154,9 +154,11 @@ static Status describe_gpu(int gpu, DeviceInfo *info)
     snprintf(info->unit, sizeof info->unit, "GPU-");
     for (size_t i = 0; i < sizeof p.uuid.bytes; i++)
         snprintf(info->unit + 4 + 2 * i, 3, "%02x", (unsigned)(unsigned char)p.uuid.bytes[i]);
-    if (p.major < 8)
-        return fail(E_USAGE, "backend 'cuda': %s has compute capability %d.%d; 8.0 (Ampere) or newer is needed", p.name,
-                    p.major, p.minor);
+    if (p.major * 10 + p.minor < 75)
+        return fail(
+            E_USAGE,
+            "backend 'cuda': %s has compute capability %d.%d; 7.5 (Turing) or newer is needed. Use --backend cpu",
+            p.name, p.major, p.minor);
     return OK;
 }
 

@@ -38,7 +38,8 @@ struct LossRows {
 /* One block per row of a chunk whose first row is `first`. With `gradient` the row becomes one of type T, in the first
    half of its bytes where T has two. */
 template <typename T>
-__global__ void __launch_bounds__(SOFTMAX_THREADS, 2) softmax_kernel(LossRows c, int32_t first, bool gradient)
+__global__ void __launch_bounds__(SOFTMAX_THREADS, CUDA_BLOCKS(SOFTMAX_THREADS, 2))
+    softmax_kernel(LossRows c, int32_t first, bool gradient)
 {
     CUDA_SHARED(Softmax, shared, [SOFTMAX_WARPS]);
     int32_t row = first + (int32_t)blockIdx.x, label = row < c.ctl->n_masked ? c.labels[row] : -1;

@@ -1,6 +1,7 @@
 /* Tensor-core tiles: a warp multiplies a 16×16 tile by a 16×8 tile, its lanes holding pieces ("fragments") of each.
-   Under nvcc one PTX instruction each (sm_80 on); in the host executor twins that exchange the fragments between lanes
-   (tests/cuda_host/cuda_tiles.cuh) and sum k = 0 … 15 in order. All 32 lanes of a warp must call, together.
+   Under nvcc one PTX instruction each, two of half the length on Turing; in the host executor twins that exchange the
+   fragments between lanes (tests/cuda_host/cuda_tiles.cuh) and sum k in order. All 32 lanes of a warp must call,
+   together.
 
    Fragments (PTX ISA, mma.m16n8k16): lane = 4·g + t, g in 0..7, t in 0..3; a register holds two neighbouring values,
    the first in its low half.
@@ -40,6 +41,19 @@ template <typename T> __device__ static inline uint32_t mma_pair(float low, floa
     uint32_t bits;
     memcpy(&bits, pair, sizeof bits);
     return bits;
+}
+
+/* What Turing takes in place of longer products and of copies past the registers. product: d = a·b + c over 8 of k. */
+template <typename Eight>
+__device__ static inline void mma_by_halves(float d[4], const uint32_t a[4], const uint32_t b[2], const float c[4],
+                                            Eight product)
+{
+    product(d, a, b[0], c);
+    product(d, a + 2, b[1], d);
+}
+__device__ static inline void copy_by_registers(void *shared, const void *global, bool there)
+{
+    *static_cast<uint4 *>(shared) = there ? *static_cast<const uint4 *>(global) : make_uint4(0, 0, 0, 0);
 }
 
 #include <cuda_tiles.cuh> /* of gpu/, or of tests/cuda_host/ */

@@ -16,6 +16,14 @@ const uint64_t cairn_module_abi = BACKEND_ABI;
 
 static int opened; /* how often; the device and its libraries are open as long as it is not 0 */
 
+static Status needs_ampere(const char *what)
+{
+    const DeviceInfo *d = device_info();
+    if (d->major >= 8) return OK;
+    return fail(E_USAGE, "%s needs compute capability 8.0 (Ampere), and %s has %d.%d; leave it out", what, d->name,
+                d->major, d->minor);
+}
+
 static Status open_device(const BackendOptions *options)
 {
     bool cudnn = options->attention == ATTENTION_CUDNN;
@@ -23,6 +31,8 @@ static Status open_device(const BackendOptions *options)
         return fail(E_USAGE, "backend '%s': it is open with attention made in another way; close it first",
                     CAIRN_CUDA_NAME);
     TRY(device_open(options->local_rank));
+    if (options->tf32) TRY(needs_ampere("--precision tf32"));
+    if (cudnn) TRY(needs_ampere("--attention cudnn"));
     TRY(attention_native_open());
     TRY(product_open(options->tf32));
     return cudnn ? sdpa_open(device_info()->major, device_info()->minor) : OK;
@@ -70,8 +80,18 @@ static void cuda_close(Backend *)
     if (--opened == 0) close_device();
 }
 
+/* The open device; none is open where a plan is made for another one. */
+static bool is_turing(void) { return opened > 0 && device_info()->major < 8; }
+
 static bool cuda_supports(const Backend *b, Dtype compute, char *why_not, size_t size)
 {
+    const DeviceInfo *d = device_info();
+    if (compute == BF16 && is_turing()) {
+        snprintf(why_not, size,
+                 "%s has compute capability %d.%d, and bf16 needs 8.0 (Ampere); use --precision fp16 or fp32", d->name,
+                 d->major, d->minor);
+        return false;
+    }
     if (compute == BF16 || compute == F16 || (compute == F32 && !b->cudnn)) return true;
     snprintf(why_not, size,
              compute == F32 ? "--attention cudnn computes in bf16 and fp16, not %s"
@@ -80,7 +100,7 @@ static bool cuda_supports(const Backend *b, Dtype compute, char *why_not, size_t
     return false;
 }
 
-static Dtype cuda_best_compute(const Backend *) { return BF16; }
+static Dtype cuda_best_compute(const Backend *) { return is_turing() ? F16 : BF16; }
 
 /* Eight buckets from each power of two to the next, so that at most an eighth of the rows are empty. */
 #define SMALLEST 64

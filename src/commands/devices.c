@@ -58,28 +58,29 @@ void device_assumptions(const DeviceSpec *d, Buf *out)
                    assumptions[i].reason);
 }
 
-/* Peaks and memory from NVIDIA's data sheets (dense, SXM; fp32 without tensor cores; V100 has fp16 only, and is older
-   than the backend takes). memory_bytes: nvidia-smi's figure less the driver's share. Attention on a B200: an H100's
-   rates, because our kernels use no newer instructions. link_bytes: PCIe 5.0 × 16 gives about
-   50 GB/s, 4.0 half of it, 3.0 a quarter. */
+/* Peaks and memory from NVIDIA's data sheets (dense, SXM, T4 PCIe; fp32 without tensor cores; V100 and T4 have fp16
+   only, and a V100 is older than the backend takes). memory_bytes: nvidia-smi's figure less the driver's share.
+   Attention on a B200: an H100's rates, because our kernels use no newer instructions. link_bytes: PCIe 5.0 × 16 gives
+   about 50 GB/s, 4.0 half of it, 3.0 a quarter. */
 #define TERA 1e12
 #define GIB  1073741824.0
 static const DeviceSpec devices[] = {
-    {"h200", 9, 132, 989 * TERA, 67 * TERA, 4.8 * TERA, 139 * GIB, 989 * TERA, 50e9},
-    {"h100", 9, 132, 989 * TERA, 67 * TERA, 3.35 * TERA, 79 * GIB, 989 * TERA, 50e9},
-    {"a100", 8, 108, 312 * TERA, 19.5 * TERA, 2.04 * TERA, 79 * GIB, 312 * TERA, 25e9},
-    {"b200", 10, 148, 2250 * TERA, 75 * TERA, 8.0 * TERA, 178 * GIB, 989 * TERA, 50e9},
-    {"v100", 7, 80, 125 * TERA, 15.7 * TERA, 0.9 * TERA, 31 * GIB, 125 * TERA, 12e9},
+    {"h200", 9, 0, 132, 989 * TERA, 67 * TERA, 4.8 * TERA, 139 * GIB, 989 * TERA, 50e9},
+    {"h100", 9, 0, 132, 989 * TERA, 67 * TERA, 3.35 * TERA, 79 * GIB, 989 * TERA, 50e9},
+    {"a100", 8, 0, 108, 312 * TERA, 19.5 * TERA, 2.04 * TERA, 79 * GIB, 312 * TERA, 25e9},
+    {"b200", 10, 0, 148, 2250 * TERA, 75 * TERA, 8.0 * TERA, 178 * GIB, 989 * TERA, 50e9},
+    {"v100", 7, 0, 80, 125 * TERA, 15.7 * TERA, 0.9 * TERA, 31 * GIB, 125 * TERA, 12e9},
+    {"t4", 7, 5, 40, 65 * TERA, 8.1 * TERA, 0.32 * TERA, 15 * GIB, 65 * TERA, 12e9},
 };
 
 Status device_find(const char *name, const DeviceSpec **device)
 {
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
-        if (strcmp(name, devices[i].name) != 0) continue;
+        if (strcasecmp(name, devices[i].name) != 0) continue;
         *device = &devices[i];
         return OK;
     }
-    return fail(E_USAGE, "--device '%s' is unknown; expected h200, h100, a100, b200 or v100", name);
+    return fail(E_USAGE, "--device '%s' is unknown; expected h200, h100, a100, b200, v100 or t4", name);
 }
 
 Dtype device_compute(const DeviceSpec *d) { return d->major < 8 ? F16 : BF16; }
@@ -176,7 +177,8 @@ void device_rates(const DeviceSpec *d, Dtype compute, CostRates *rates)
         rates->attention_flops[1] = ASSUMED(ATTENTION_BACK) * d->attention_peak;
         rates->attention_flops[0] *= attention_native(d, ASSUMED(ATTENTION_WGMMA));
     }
-    snprintf(rates->source, sizeof rates->source, "predicted: the %s's data sheet, not measured", d->name);
+    snprintf(rates->source, sizeof rates->source, "predicted: the %s's data sheet, not measured%s", d->name,
+             d->major * 10 + d->minor < 75 ? "; predicted only: the cuda backend needs 7.5" : "");
 }
 
 bool device_table(const DeviceSpec *d, Backend *table)

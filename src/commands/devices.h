@@ -9,7 +9,7 @@
 
 typedef struct {
     const char *name;
-    int major; /* of its compute capability */
+    int major, minor; /* compute capability */
     int multiprocessors;
     double bf16_peak, f32_peak;       /* dense products, per second */
     double memory_peak, memory_bytes; /* bytes per second; bytes */

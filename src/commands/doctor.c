@@ -159,9 +159,12 @@ static void put_gpus(Sheet *s)
     int n = gpus_count();
     find_value("/proc/driver/nvidia/version", "NVRM version", driver, sizeof driver);
     if (n || *driver)
-        put(s, "GPUs", "%d for this process; driver: %s", n, *driver ? driver : "unknown");
+        put(s, "GPUs",
+            "%d for this process; driver: %s; the cuda backend takes Turing (compute capability 7.5) or newer", n,
+            *driver ? driver : "unknown");
     else
-        put(s, "GPUs", "none: no NVIDIA driver is loaded");
+        put(s, "GPUs",
+            "none: no NVIDIA driver is loaded; the cuda backend takes Turing (compute capability 7.5) or newer");
 }
 
 static void put_transport(Sheet *s)

@@ -216,7 +216,7 @@
       "(compute that share of the steps twice), recompute,P%, or off")                                                 \
     /* plan */                                                                                                         \
     X(device, Text, "", 0, 0, "", "NAME", NONE, "p",                                                                   \
-      "plan for a device that this host lacks: h200, h100, b200, a100, v100")                                          \
+      "plan for a device that this host lacks: h200, h100, b200, a100, v100, t4")                                      \
     X(lengths, Path, "", 0, 0, "", "FILE", NONE, "p",                                                                  \
       "plan for packed sequences of these lengths (a file with lines: length, count) instead of full ones")            \
     X(json, Switch, "false", 0, 0, "", "", NONE, "po", "print JSON")                                                   \
@@ -296,7 +296,7 @@
 #define VARIABLE_LIST(X)                                                                                               \
     X("CAIRN_CUDA_ANY_ORDER", "1: cuBLASLt may add in any order, to measure the cost of equal bits")                   \
     X("CAIRN_CUDA_TWO_PASSES", "1: attention's backward on a GPU never in one kernel, to compare the two ways")        \
-    X("CAIRN_CUDA_NATIVE_ATTENTION", "1: attention by wgmma (H100, H200), which no GPU has run yet") \
+    X("CAIRN_CUDA_NATIVE_ATTENTION", "1: attention by wgmma (H100, H200), which no GPU has run yet")                   \
     X("CAIRN_BACKEND_DIR", "folder searched first for the backends' cairn_NAME.so")                                    \
     X("CAIRN_CUDNN", "the file of libcudnn.so.9, for --attention cudnn, where the loader does not find it")            \
     X("CAIRN_CPU_ISA", "the cpu backend's instructions: avx512_bf16, avx512, avx2 or generic")                         \

@@ -279,8 +279,8 @@ Status check_launch(dim3 grid, dim3 block, size_t shared)
     if (grid.x > 0x7fffffff || grid.y > 65535 || grid.z > 65535)
         return fail_launch(
             print("a grid of %ux%ux%u blocks; it may have at most 2147483647 x 65535 x 65535", grid.x, grid.y, grid.z));
-    if (shared > shared_limit)
-        return fail_launch(print("%zu bytes of dynamic shared memory; a block has at most %zu", shared, shared_limit));
+    if (shared > shared_most())
+        return fail_launch(print("%zu bytes of dynamic shared memory; a block has at most %zu", shared, shared_most()));
     return OK;
 }
 

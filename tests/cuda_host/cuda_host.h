@@ -97,6 +97,7 @@ bool cuda_host_waits_outside(int first_lane);
 int cuda_host_lane_chosen();
 /* Called with true before each work runs, with false after it; they nest. NULL: nothing is called. */
 void cuda_host_set_reach(void (*reach)(bool));
+void cuda_host_set_shared(size_t most); /* bytes of a block */
 /* Runs the work that need not wait; true: the event is recorded. */
 Status cuda_host_event_done(int slot, bool *done);
 

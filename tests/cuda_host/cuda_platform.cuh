@@ -6,6 +6,7 @@
 #include "cuda_host/cuda_host.h"
 
 #define CUDA_UNROLL
+#define CUDA_BLOCKS(threads, blocks) (blocks)
 #define CUDA_ROLL
 #define CUDA_NOW(x)
 /* The call runs when the lane gets there, as a launch does. */

@@ -9,6 +9,9 @@ void mma_bf16_16x8x16(float d[4], const uint32_t a[4], const uint32_t b[2], cons
                       CudaHostPlace at = CudaHostPlace::here());
 void mma_f16_16x8x16(float d[4], const uint32_t a[4], const uint32_t b[2], const float c[4],
                      CudaHostPlace at = CudaHostPlace::here());
+/* Turing's: the first 8 of k of the other. */
+void mma_f16_16x8x8(float d[4], const uint32_t a[2], uint32_t b, const float c[4],
+                    CudaHostPlace at = CudaHostPlace::here());
 
 void mma_load4(uint32_t r[4], const void *row, CudaHostPlace at = CudaHostPlace::here());
 void mma_load4_transposed(uint32_t r[4], const void *row, CudaHostPlace at = CudaHostPlace::here());

@@ -105,6 +105,8 @@ Status device_open(int local_rank)
     snprintf(device.info.unit, sizeof device.info.unit, "host executor %d", gpu);
     const char *major = getenv("CAIRN_TEST_CUDA_HOST_MAJOR"); /* of the compute capability */
     device.info.major = major ? atoi(major) : 9;
+    device.info.minor = device.info.major == 7 ? 5 : 0;
+    cuda_host_set_shared((size_t)(device.info.major == 7 ? 64 : 227) << 10);
     device.info.multiprocessors = 4;
     const char *mib = getenv("CAIRN_TEST_CUDA_HOST_DEVICE");
     device.info.memory = mib ? (size_t)atoi(mib) << 20 : (size_t)1 << 40;

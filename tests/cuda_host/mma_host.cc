@@ -138,6 +138,11 @@ void mma_f16_16x8x16(float d[4], const uint32_t a[4], const uint32_t b[2], const
 {
     product(&mma_f16, d, a, b, c, at);
 }
+void mma_f16_16x8x8(float d[4], const uint32_t a[2], uint32_t b, const float c[4], CudaHostPlace at)
+{
+    const uint32_t whole_a[4] = {a[0], a[1]}, whole_b[2] = {b};
+    product(&mma_f16, d, whole_a, whole_b, c, at);
+}
 
 void mma_load4(uint32_t r[4], const void *row, CudaHostPlace at) { load(&load4, r, row, at); }
 void mma_load4_transposed(uint32_t r[4], const void *row, CudaHostPlace at) { load(&load4_transposed, r, row, at); }

@@ -43,7 +43,11 @@ unsigned char *add(const char *name, size_t bytes, size_t align)
 #endif
     return memory + offset;
 }
+size_t most = shared_limit; // of the device
 } // namespace
+
+size_t shared_most() { return most; }
+void cuda_host_set_shared(size_t bytes) { most = bytes < shared_limit ? bytes : shared_limit; }
 
 void shared_begin(size_t dynamic)
 {
@@ -91,9 +95,9 @@ std::string shared_end()
 void *cuda_host_shared(CudaHostShared *site, size_t bytes, size_t align, const char *name, CudaHostPlace at)
 {
     if (site->block == block) return site->array;
-    if (used + bytes > shared_limit)
+    if (used + bytes > shared_most())
         cuda_host_fault(at, "shared memory for %s: the block would have %zu bytes; it has at most %zu", name,
-                        used + bytes, shared_limit);
+                        used + bytes, shared_most());
     if (n_arrays == max_arrays || align > 128)
         cuda_host_fault(at, "shared memory for %s: at most %d arrays, aligned to at most 128 bytes, not %zu", name,
                         max_arrays, align);

@@ -7,6 +7,7 @@
 #include <string>
 
 constexpr size_t shared_limit = 227 << 10; /* per block, on the largest */
+size_t shared_most();                      /* of the device, at most that */
 
 void shared_begin(size_t dynamic); /* a new block without arrays */
 std::string shared_end();          /* "", or the array that was overrun */

@@ -82,7 +82,10 @@ static void test_gpus(void **state)
     unsetenv("CAIRN_SHARED_GPU");
     fake.major = 7;
     fake.minor = 5;
-    open_fails(0, "Fake has compute capability 7.5; 8.0 (Ampere) or newer is needed");
+    assert_ok(device_open(0));
+    device_close();
+    fake.minor = 0;
+    open_fails(0, "Fake has compute capability 7.0; 7.5 (Turing) or newer is needed. Use --backend cpu");
     fails("cudaGetDeviceProperties", 0, cudaErrorECCUncorrectable, false);
     open_fails(0, "its memory is damaged; use another GPU");
     fails("cudaStreamCreateWithFlags", 1, cudaErrorDevicesUnavailable, false);

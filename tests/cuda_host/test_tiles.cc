@@ -8,7 +8,8 @@ constexpr int launches = 5;
 
 /* ---- one product, fragments filled as in the header ---- */
 
-template <typename T>
+/* turing: by what Turing has. */
+template <typename T, bool turing>
 __global__ static void product_kernel(const T *a, const T *b, const float *c, float *d) // (16, 16), (16, 8), (16, 8)
 {
     int lane = static_cast<int>(threadIdx.x), g = lane / 4, t = lane % 4;
@@ -23,11 +24,15 @@ __global__ static void product_kernel(const T *a, const T *b, const float *c, fl
         fb[r] = mma_pair<T>(to_float(from[0]), to_float(from[8]));
     }
     for (int j = 0; j < 4; j++) fc[j] = c[(g + j / 2 * 8) * 8 + 2 * t + j % 2];
-    mma_16x8x16<T>(fc, fa, fb, fc);
+    if (turing)
+        mma_by_halves(fc, fa, fb, fc,
+                      [](float *to, const uint32_t *x, uint32_t y, const float *z) { mma_f16_16x8x8(to, x, y, z); });
+    else
+        mma_16x8x16<T>(fc, fa, fb, fc);
     for (int j = 0; j < 4; j++) d[(g + j / 2 * 8) * 8 + 2 * t + j % 2] = fc[j];
 }
 
-template <typename T> static void products_are_right()
+template <typename T, bool turing> static void products_are_right()
 {
     uint64_t seed = 3;
     for (int launch = 0; launch < launches; launch++) {
@@ -38,7 +43,7 @@ template <typename T> static void products_are_right()
             for (int j = 0; j < 8; j++) b[i][j] = from_float<T>(testing_value(&seed));
             for (int j = 0; j < 8; j++) c[i][j] = testing_value(&seed);
         }
-        assert_ok(CUDA_LAUNCH((product_kernel<T>), 1, 32, 0, &a[0][0], &b[0][0], &c[0][0], &d[0][0]));
+        assert_ok(CUDA_LAUNCH((product_kernel<T, turing>), 1, 32, 0, &a[0][0], &b[0][0], &c[0][0], &d[0][0]));
         for (int i = 0; i < 16; i++)
             for (int j = 0; j < 8; j++) {
                 float sum = c[i][j];
@@ -51,22 +56,28 @@ template <typename T> static void products_are_right()
 static void test_products(void **state)
 {
     (void)state;
-    products_are_right<__nv_bfloat16>();
-    products_are_right<__half>();
+    products_are_right<__nv_bfloat16, false>();
+    products_are_right<__half, false>();
+    products_are_right<__half, true>();
 }
 
 /* ---- o = round(q·kᵀ)·v for 16 queries and 16 keys of width 32, as attention does it ---- */
 
 constexpr int width = 32, pitch = width + 8; /* values between rows in shared memory; rows on 16 bytes */
 
-template <typename T> __global__ static void chain_kernel(const T *q, const T *k, const T *v, float *o)
+template <typename T, bool turing> __global__ static void chain_kernel(const T *q, const T *k, const T *v, float *o)
 {
     CUDA_SHARED(__align__(16) T, tiles, [3][16][pitch]);
     int lane = static_cast<int>(threadIdx.x), g = lane / 4, t = lane % 4;
     const T *from[3] = {q, k, v};
     for (int tile = 0; tile < 3; tile++)
-        for (int i = lane; i < 16 * width / 8; i += 32)
-            copy_async(&tiles[tile][i / (width / 8)][i % (width / 8) * 8], from[tile] + i * 8);
+        for (int i = lane; i < 16 * width / 8; i += 32) {
+            T *to = &tiles[tile][i / (width / 8)][i % (width / 8) * 8];
+            if (turing)
+                copy_by_registers(to, from[tile] + i * 8, true);
+            else
+                copy_async(to, from[tile] + i * 8);
+        }
     copy_async_commit();
     copy_async_wait<0>();
     __syncthreads();
@@ -86,7 +97,7 @@ template <typename T> __global__ static void chain_kernel(const T *q, const T *k
         for (int j = 0; j < 4; j++) o[(g + j / 2 * 8) * width + n * 8 + 2 * t + j % 2] = out[n][j];
 }
 
-template <typename T> static void chain_is_right()
+template <typename T, bool turing> static void chain_is_right()
 {
     uint64_t seed = 5;
     alignas(16) T q[16][width], k[16][width], v[16][width];
@@ -94,7 +105,7 @@ template <typename T> static void chain_is_right()
     T *tiles[3] = {&q[0][0], &k[0][0], &v[0][0]};
     for (T *tile : tiles)
         for (int i = 0; i < 16 * width; i++) tile[i] = from_float<T>(testing_value(&seed));
-    assert_ok(CUDA_LAUNCH((chain_kernel<T>), 1, 32, 0, &q[0][0], &k[0][0], &v[0][0], &o[0][0]));
+    assert_ok(CUDA_LAUNCH((chain_kernel<T, turing>), 1, 32, 0, &q[0][0], &k[0][0], &v[0][0], &o[0][0]));
     for (int i = 0; i < 16; i++) {
         float p[16];
         for (int j = 0; j < 16; j++) {
@@ -113,8 +124,9 @@ template <typename T> static void chain_is_right()
 static void test_products_of_products(void **state)
 {
     (void)state;
-    chain_is_right<__nv_bfloat16>();
-    chain_is_right<__half>();
+    chain_is_right<__nv_bfloat16, false>();
+    chain_is_right<__half, false>();
+    chain_is_right<__half, true>();
 }
 
 /* ---- which draws are a lane's ---- */

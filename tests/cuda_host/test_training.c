@@ -309,13 +309,11 @@ static void test_tf32(void **state)
     backend_close(b);
 }
 
-/* Attention by the products of one generation of GPUs is another way to the same losses, and says so; policies have the
-   same bits. */
-static void native_attention(const Training *plain, const char *generation, const char *products)
+/* Attention by wgmma is another way to the same losses, and says so; policies have the same bits. */
+static void native_attention(const Training *plain, const char *products)
 {
     Training native, full;
     TrainingOptions o = {.backend = BACKEND, .compute = BF16};
-    setenv("CAIRN_TEST_CUDA_HOST_MAJOR", generation, 1);
     run(&native, &o, FEW_STEPS);
     assert_non_null(strstr(native.backend->describe, products));
     double apart = fabs(native.loss[FEW_STEPS - 1] - plain->loss[FEW_STEPS - 1]);
@@ -325,7 +323,6 @@ static void native_attention(const Training *plain, const char *generation, cons
     training_same_bits(&full, &native, 0, FEW_STEPS, "full, native");
     training_close(&full);
     training_close(&native);
-    unsetenv("CAIRN_TEST_CUDA_HOST_MAJOR");
 }
 
 static void test_native_attention(void **state)
@@ -343,9 +340,9 @@ static void test_native_attention(void **state)
     }
     backend_close(b);
     if (on_a_gpu()) {
-        native_attention(&plain, "", "attention own, ");
+        native_attention(&plain, "attention own, ");
     } else {
-        native_attention(&plain, "9", "attention own, by wgmma");
+        native_attention(&plain, "attention own, by wgmma");
         setenv("CAIRN_TEST_CUDA_HOST_MAJOR", "8", 1);
         assert_status(backend_open(BACKEND, NULL, &b), E_USAGE);
         assert_message("CAIRN_CUDA_NATIVE_ATTENTION=1: it is for GPUs of compute capability 9.0 (wgmma), and");
@@ -355,6 +352,34 @@ static void test_native_attention(void **state)
     assert_ok(backend_open(BACKEND, NULL, &b));
     assert_null(strstr(b->describe, "by wgmma"));
     backend_close(b);
+}
+
+/* A GPU of compute capability 7.5 has fp16 and fp32, and refuses what it lacks by name. */
+static void test_turing(void **state)
+{
+    (void)state;
+    Backend *b = NULL;
+    char why[256] = "";
+    Training plain, turing;
+    TrainingOptions o = {.backend = BACKEND, .compute = F16};
+    if (on_a_gpu()) skip();
+    run(&plain, &o, FEW_STEPS);
+    setenv("CAIRN_TEST_CUDA_HOST_MAJOR", "7", 1);
+    assert_status(backend_open(BACKEND, &(BackendOptions){.tf32 = true}, &b), E_USAGE);
+    assert_message("--precision tf32 needs compute capability 8.0 (Ampere), and host executor has 7.5");
+    assert_status(backend_open(BACKEND, &(BackendOptions){.attention = ATTENTION_CUDNN}, &b), E_USAGE);
+    assert_message("--attention cudnn needs compute capability 8.0 (Ampere), and host executor has 7.5");
+    assert_ok(backend_open(BACKEND, NULL, &b));
+    assert_non_null(strstr(b->describe, "(sm_75)"));
+    assert_int_equal(b->best_compute(b), F16);
+    assert_false(b->supports(b, BF16, why, sizeof why));
+    assert_non_null(strstr(why, "7.5, and bf16 needs 8.0 (Ampere); use --precision fp16 or fp32"));
+    backend_close(b);
+    run(&turing, &o, FEW_STEPS);
+    unsetenv("CAIRN_TEST_CUDA_HOST_MAJOR");
+    for (int i = 0; i < FEW_STEPS; i++) assert_true(fabs(plain.loss[i] - turing.loss[i]) < 1e-3);
+    training_close(&turing);
+    training_close(&plain);
 }
 
 /* All these tests have dropout. */
@@ -507,6 +532,7 @@ int main(void)
         cmocka_unit_test(test_overflow_in_graphs),
         cmocka_unit_test(test_tf32),
         cmocka_unit_test(test_native_attention),
+        cmocka_unit_test(test_turing),
         cmocka_unit_test(test_dropout_matters),
         cmocka_unit_test(test_memory_after_products),
         cmocka_unit_test_setup_teardown(test_save_and_go_on, testing_set_up, testing_tear_down),

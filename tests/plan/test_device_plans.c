@@ -263,7 +263,7 @@ static void test_rates(void **state)
     assert_ok(device_find("h200", &h200));
     assert_ok(device_find("a100", &a100));
     assert_int_equal(device_find("h201", &none), E_USAGE);
-    assert_message("h200, h100, a100, b200 or v100");
+    assert_message("h200, h100, a100, b200, v100 or t4");
     device_rates(h200, BF16, &bf16);
     device_rates(h200, F32, &f32);
     device_rates(a100, BF16, &old);

@@ -103,7 +103,10 @@ says "long.tsv has sequences of 600 tokens" "--max-seq-length 600"
 expect 1 "$CAIRN_BINARY" plan --device h200 --model-config "$large" --lengths bad.tsv
 says "bad.tsv:1: expected a length"
 expect 0 "$CAIRN_BINARY" plan --device v100 --model-config bert-tiny
-says "v100, f16"
+says "v100, f16" "predicted only: the cuda backend needs 7.5"
+expect 0 "$CAIRN_BINARY" plan --device T4 --model-config bert-tiny
+says "t4, f16"
+! grep -q 'predicted only' <<<"$output" || complain "a T4 is refused"
 expect 2 "$CAIRN_BINARY" plan --device v100 --model-config bert-tiny --precision bf16
 says "the v100 has fp16 and fp32"
 expect 76 "$CAIRN_BINARY" plan --device h200 --model-config bert-tiny --memory-budget 16MiB --json
@@ -115,5 +118,5 @@ expect 2 "$CAIRN_BINARY" plan --device h200 --model-config bert-tiny --recompute
 expect 2 "$CAIRN_BINARY" plan --device h200 --model-config bert-lage
 says "no size of that name; expected a config.json, or bert-tiny"
 expect 2 "$CAIRN_BINARY" plan --device h300 --model-config "$large"
-says "'h300' is unknown; expected h200, h100, a100, b200 or v100"
+says "'h300' is unknown; expected h200, h100, a100, b200, v100 or t4"
 finish

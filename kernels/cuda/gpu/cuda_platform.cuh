@@ -19,6 +19,12 @@
 #define CUDA_STRIP(...) __VA_ARGS__
 #define CUDA_UNROLL     _Pragma("unroll")
 #define CUDA_ROLL       _Pragma("unroll 1")
+/* Blocks of a multiprocessor, for __launch_bounds__: Turing has 1024 threads. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#    define CUDA_BLOCKS(threads, blocks) ((threads) * (blocks) > 1024 ? 1024 / (threads) : (blocks))
+#else
+#    define CUDA_BLOCKS(threads, blocks) (blocks)
+#endif
 /* The variable x has its value before what follows. Else ptxas computes it behind the next branch, for which it copies
    what x is computed from. */
 #define CUDA_NOW(x) asm volatile("" : "+f"(x))
