@@ -71,7 +71,8 @@ static inline int testing_tear_down(void **state)
 static inline bool testing_may_skip(void)
 {
     const char *gpus = getenv("CAIRN_TEST_GPUS"), *visible = getenv("CUDA_VISIBLE_DEVICES");
-    glob_t found = {0};
+    glob_t found;
+    memset(&found, 0, sizeof found);
     bool usable = glob(gpus ? gpus : "/dev/nvidia[0-9]*", 0, NULL, &found) == 0 && (!visible || *visible) &&
                   !strstr(status_message(), "compute capability");
     globfree(&found);

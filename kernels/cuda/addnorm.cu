@@ -250,8 +250,11 @@ template <typename T> static Status addnorm_bwd(const OpCall *call, const RowCou
     bool whole = whole_cols(a.cols) && on_16(a.kept, a.dy, a.gamma, a.beta, a.dd, a.dx, a.parts);
     ROWS_BY_SHAPE(a.cols, whole, S, {
         int64_t blocks = backward_blocks<S>(a.rows);
-        TRY(CUDA_LAUNCH((addnorm_bwd_kernel<T, S>), (unsigned)blocks, S::threads,
-                        a.sums * NormSums<S>::bytes + NormSums<S>::inverse_bytes, a));
+        size_t shared = a.sums * NormSums<S>::bytes + NormSums<S>::inverse_bytes;
+        if (shared > device_info()->shared)
+            return fail(E_USAGE, "ADDNORM_BWD: rows of %lld columns need %zu bytes of shared memory, and %s has %zu",
+                        (long long)a.cols, shared, device_info()->name, device_info()->shared);
+        TRY(CUDA_LAUNCH((addnorm_bwd_kernel<T, S>), (unsigned)blocks, S::threads, shared, a));
         return columns_add_parts(
             a.parts, blocks, a.cols,
             {{cuda_data<float>(OUT(call, ADDNORM_BWD, dgamma)), cuda_data<float>(OUT(call, ADDNORM_BWD, dbeta)),

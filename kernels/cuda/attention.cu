@@ -106,12 +106,13 @@ Status cuda_attention_prepare(const OpCall *call, const RowCounts *buckets, int 
 {
     int32_t head_dim = call->attr.attention.head_dim;
     if (attention_by_cudnn(call)) return attention_cudnn_prepare(call, buckets, n);
-    if (device_info()->major == 7 && call->op == OP_ATTENTION_BWD && head_dim > 64 &&
-        IN(call, ATTENTION_BWD, qkv)->dtype == F32)
+    const size_t wide = 96 << 10,
+                 shared = device_info()->shared; /* wide: what a backward of such heads in fp32 needs */
+    if (call->op == OP_ATTENTION_BWD && head_dim > 64 && IN(call, ATTENTION_BWD, qkv)->dtype == F32 && shared < wide)
         return fail(E_USAGE,
-                    "attention: heads of %d columns in fp32 need more shared memory than the 64 KiB of %s; use "
+                    "attention: heads of %d columns in fp32 need more shared memory than the %zu KiB of %s; use "
                     "--precision fp16, or more heads (num_attention_heads in config.json)",
-                    head_dim, device_info()->name);
+                    head_dim, shared >> 10, device_info()->name);
     if (head_dim <= ATTENTION_HEAD_DIM) return OK;
     return fail(E_USAGE,
                 "attention: heads have %d columns; the cuda backend has kernels for at most %d. Use more heads "

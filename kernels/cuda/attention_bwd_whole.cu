@@ -168,15 +168,6 @@ __global__ void __launch_bounds__(WARPS *CUDA_WARP, WARPS == 4 ? 2 : 1)
 #define LONGEST 512
 #define FEW     128 /* to this length a block has four warps, two blocks a multiprocessor; then eight, and one */
 
-/* Shared memory of a block, by compute capability. */
-static size_t most_shared(void)
-{
-    const DeviceInfo *d = device_info();
-    if (d->major == 9 || d->major == 10) return 227 << 10;
-    if (d->major == 7) return 64 << 10;
-    return (d->major == 8 && (d->minor == 0 || d->minor == 7) ? 163 : 99) << 10;
-}
-
 template <int D> static size_t shared_bytes(int longest)
 {
     return longest <= FEW ? AttentionWhole<__half, D, 4>::bytes(longest) : AttentionWhole<__half, D, 8>::bytes(longest);
@@ -193,8 +184,8 @@ bool attention_bwd_is_whole(const OpCall *call)
     int longest = call->attr.attention.longest, head_dim = call->attr.attention.head_dim;
     if (dtype_size(IN(call, ATTENTION_BWD, qkv)->dtype) != 2 || longest < 1 || longest > LONGEST) return false;
     if (attention_in_two_passes()) return false;
-    return head_dim <= 32 ? shared_bytes<32>(longest) <= most_shared()
-                          : head_dim <= 64 && shared_bytes<64>(longest) <= most_shared();
+    size_t most = device_info()->shared;
+    return head_dim <= 32 ? shared_bytes<32>(longest) <= most : head_dim <= 64 && shared_bytes<64>(longest) <= most;
 }
 
 template <typename T, int D, int WARPS> static Status whole_launch(const Attention<T> &a, int longest)

@@ -208,7 +208,7 @@ template <typename T, int D, int stage_rows = attention_step<T, D>> struct Atten
 /* A warp's 16 own rows; with `held` in registers as A fragments, else read again for each product. */
 template <typename T, int D, bool held> struct AttentionOwn {
     typedef AttentionTile<T, D> Tile;
-    const T *tile;
+    const T *tile = nullptr;
     uint32_t a[held ? D / 16 : 1][4];
 
     __device__ inline void read(uint32_t fragment[4], int k) const

@@ -150,6 +150,7 @@ static Status describe_gpu(int gpu, DeviceInfo *info)
     info->major = p.major;
     info->minor = p.minor;
     info->multiprocessors = p.multiProcessorCount;
+    info->shared = p.sharedMemPerBlockOptin;
     info->memory = p.totalGlobalMem;
     snprintf(info->unit, sizeof info->unit, "GPU-");
     for (size_t i = 0; i < sizeof p.uuid.bytes; i++)

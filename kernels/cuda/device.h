@@ -16,6 +16,7 @@ typedef struct {
     char name[128];   /* "NVIDIA H200" */
     int major, minor; /* compute capability */
     int multiprocessors;
+    size_t shared;       /* bytes of shared memory that a block may have */
     size_t memory, free; /* bytes of the device, and free when it was opened */
     size_t context;      /* bytes that context and libraries took until device_measure_memory */
     int driver, runtime; /* versions as CUDA writes them: 13000 */

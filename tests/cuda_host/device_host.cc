@@ -106,7 +106,8 @@ Status device_open(int local_rank)
     const char *major = getenv("CAIRN_TEST_CUDA_HOST_MAJOR"); /* of the compute capability */
     device.info.major = major ? atoi(major) : 9;
     device.info.minor = device.info.major == 7 ? 5 : 0;
-    cuda_host_set_shared((size_t)(device.info.major == 7 ? 64 : 227) << 10);
+    device.info.shared = (size_t)(device.info.major == 7 ? 64 : device.info.major == 8 ? 99 : 227) << 10;
+    cuda_host_set_shared(device.info.shared);
     device.info.multiprocessors = 4;
     const char *mib = getenv("CAIRN_TEST_CUDA_HOST_DEVICE");
     device.info.memory = mib ? (size_t)atoi(mib) << 20 : (size_t)1 << 40;
