@@ -37,7 +37,7 @@ gpu.sh --pack DIR [flags]
   --lengths DIR   holds other tables of lengths than bench/lengths
   --python FILE   a Python with PyTorch and Transformers (default: python3)
   --arch LIST     CAIRN_CUDA_ARCHITECTURES of a build made here (default: 90a)
-  --minutes N     of each part, the build included (default 9; smoke: 6)
+  --minutes N     of each part, the build included (default 9; smoke: 6; right: 230 s, fast: 320 s)
   --resume        keeps the results of an earlier call and measures what is missing; else a part starts again
   --case NAME     of ours and peer only this case; several times for several
   --dry-run       everything on the host executor with tiny shapes: proves this script, measures nothing
@@ -94,9 +94,14 @@ fi
 mkdir -p -- "$results"
 results=$(cd -- "$results" && pwd)
 began=$SECONDS # of the next part: a build counts as a part of the first
+logs='' # of part right or fast, in $work
+keep_logs() { [ -z "$logs" ] || tar -C "$logs" -czf "$results/logs-$part.tgz" .; }
 keep_products() { cp -f -- "$work"/cache/cairn/products-*.txt "$results"/ 2>/dev/null || true; }
 give_back() {
+    local id
+    for id in $(jobs -p); do pkill -P "$id" 2>/dev/null || true; done # what a stopped part still runs
     keep_products
+    keep_logs
     rm -rf -- "$work"
 }
 trap give_back EXIT
@@ -139,10 +144,11 @@ library() {
     libraries+=("$name: ${version:-?} $include $found")
     case $found in /usr/lib/* | /lib/* | '') ;; *) LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$(dirname -- "$found") ;; esac
     case $include in /usr/include* | '') ;; *) CPATH=${CPATH:+$CPATH:}$include ;; esac
+    [ "$name" != cuBLASLt ] || cublaslt=$found
     [ "$name" != cuDNN ] || [ -z "$found" ] || export CAIRN_CUDNN=${CAIRN_CUDNN:-$found}
 }
 
-libraries=()
+libraries=() cublaslt=''
 find_libraries() {
     local folder
     wheels=()
@@ -219,7 +225,8 @@ mkdir -p "$XDG_CACHE_HOME/cairn"
 begin_part() {
     part=$1
     file=$results/gpu-$gpu-$part.jsonl
-    deadline=$((${began:-$SECONDS} + 60 * ${minutes:-$([ "$part" = smoke ] && echo 6 || echo 9)}))
+    case $part in right) seconds=230 ;; fast) seconds=320 ;; smoke) seconds=360 ;; *) seconds=540 ;; esac
+    deadline=$((${began:-$SECONDS} + ${minutes:+60 *} ${minutes:-$seconds}))
     began=''
     [ -n "$resume" ] || : >"$file"
     touch "$file"

@@ -193,6 +193,7 @@ void measure_ops(const char *policy, double step)
         while (k < n && !same_kind(&kinds[k], &call, r.plan.instrs[i].phase)) k++;
         if (k == n) {
             MEM_GROW(kinds, n, cap);
+            call.largest = &r.plan.capacity;
             kinds[n++] = (Kind){.call = call, .phase = r.plan.instrs[i].phase};
             bind(&r, &r.plan.instrs[i], &kinds[k].call);
         }

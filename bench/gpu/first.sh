@@ -62,16 +62,21 @@ fact() {
     printf '%s %4d s  %s\n' "$part" $((SECONDS - first_began)) "$*" | tee -a "$results/facts.txt" >&2
 }
 
-# one NAME CAP COMMAND...: its output is in $logs/NAME.log; a failure or a skip is a fact with its first lines.
+# one NAME CAP COMMAND...: its output is in $logs/NAME.log; a failure or a skip is a fact with its first lines. What has
+# no time left, of its own or of the part, counts as no failure.
 one() {
-    local name=$1 cap=$2 code=0 start=$SECONDS
+    local name=$1 cap=$2 code=0 start=$SECONDS most words
     shift 2
-    timeout --kill-after=5 "$cap" "$@" >"$logs/$name.log" 2>&1 || code=$?
-    if [ "$code" -eq 0 ]; then
-        fact "ok      $name ($((SECONDS - start)) s)"
-    else
-        fact "FAILED  $name, exit code $code: $(grep -aE 'ERROR|error|skipped|failed|differ' "$logs/$name.log" | head -n 3 | tr '\n' '|' | cut -c 1-400)"
-    fi
+    most=$(at_most "$cap")
+    timeout --kill-after=5 "$most" "$@" >"$logs/$name.log" 2>&1 || code=$?
+    words=$({ grep -aE 'ERROR|error:' "$logs/$name.log" || grep -aE 'skipped|failed|differ' "$logs/$name.log"; } | head -n 3 |
+        tr '\n' '|' | cut -c 1-400) || true
+    [ "$code" -ne 137 ] || [ $((SECONDS - start)) -lt "$most" ] || code=124
+    case $code in
+    0) fact "ok      $name ($((SECONDS - start)) s)" ;;
+    124) fact "no time $name: not done in $((SECONDS - start)) s" && return 0 ;;
+    *) fact "FAILED  $name, exit code $code: $words" ;;
+    esac
     return "$code"
 }
 
@@ -90,7 +95,8 @@ begin_first() {
 
 end_first() {
     several
-    tar -C "$logs" -czf "$results/logs-$part.tgz" .
+    keep_logs
+    logs=''
     fact "end of $part"
 }
 
@@ -109,13 +115,15 @@ step_facts() { # CASE: of each line of its steps
 part_right() {
     local name step=("$build/bench_step" --backend "$backend" --json "$file")
     begin_first
-    (cat "$(dirname -- "${CAIRN_CUDNN:-/nowhere}")"/libcublasLt.so.13 >/dev/null; "$python" -c 'import torch, transformers') >/dev/null 2>&1 & # into the page cache
+    (cat "${cublaslt:-/dev/null}" >/dev/null; "$python" -c 'import torch, transformers') >/dev/null 2>&1 & # into the page cache
     [ -n "$dry" ] || fact "$(of_gpu name,driver_version,clocks.sm,power.limit,memory.total); ${libraries[*]}"
-    if ! one opens 60 "${step[@]}" --name opens --product 64 "$work/tiny.json" 2 16 1 bf16 none; then
+    if ! one opens 100 "${step[@]}" --name opens --product 64 "$work/tiny.json" 2 16 1 bf16 none; then
         complain "nothing opens: $(tail -n 1 "$logs/opens.log")"
+        end_first
         return 0
     fi
-    fact "        $(head -n 1 "$logs/opens.log")"
+    fact "        $(grep -am 1 ' tokens' "$logs/opens.log" || true)"
+    step_facts opens # alone on the device, so its memory is this process's
 
     op() { # VARIANT PROGRAM VARIABLE...; without a folder for choices no product is timed
         [ -x "$build/tests/ops_$2" ] || { fact "left out op-$2: not built" && return 0; }
@@ -128,18 +136,17 @@ part_right() {
         op -native attention_plain CAIRN_CUDA_NATIVE_ATTENTION=1
         op -two-passes attention CAIRN_CUDA_TWO_PASSES=1
     fi
-    several
-
     one training 120 env CAIRN_TEST_BACKEND="$backend" CAIRN_TEST_ONLY="$(few test_dropout_matters '*')" \
         "$build/tests/cuda_host/cuda_host_training" &
     begun+=($!)
+    several
+    { grep -a 'differ by' "$logs/training.log" || true; } | while read -r name; do fact "        $name"; done
+
     # shellcheck disable=SC2046 # words
     one bits-base 120 "${step[@]}" --name bits-base --product "$(few 64 2048)" --optimizer lamb --predictions "$(few 3 5)" \
         $([ -n "$dry" ] && echo "$work/tiny.json" 2 16 || echo "$cairn_root/bench/configs/bert-base.json" 8 128) 1 bf16 \
         none lean selective full offload || complain "policies of BERT-Base"
     step_facts bits-base
-    several
-    { grep -a 'differ by' "$logs/training.log" || true; } | while read -r name; do fact "        $name"; done
 
     mnli_facts fp32 0.001
     mnli_facts bf16 0.05
@@ -156,6 +163,7 @@ mnli_facts() { # PRECISION BOUND
     fi
     mnli_run "$kit/mnli" "$backend" "$1" "$work/mnli-$1"
     one "mnli-$1" 90 "${run[@]}" || { complain "mnli-$1" && return 0; }
+    [ -r "$work/mnli-$1/metrics.jsonl" ] || return 0
     worst=$(paste -d '|' "$kit/mnli/cpu.jsonl" "$work/mnli-$1/metrics.jsonl" | awk -F'"loss": ' '
         { a = $2 + 0; b = $3 + 0; d = a > b ? a - b : b - a; if (NF == 3) n++; if (d > worst) worst = d }
         END { printf "%.3g over %d steps\n", worst, n; exit !(n > 0) }') || { complain "mnli-$1 has no losses" && return 0; }
@@ -179,15 +187,16 @@ fast_case() { # NAME CAP POLICIES FLAG...
 
 fast_peer() { # NAME CAP, of the case that was set
     [ -z "$dry" ] || return 0
-    timeout --kill-after=5 "$2" "$python" "$cairn_root/bench/peer_gpu.py" --model-config "$config" --name "$1" --batch "$batch" \
+    timeout --kill-after=5 "$(at_most "$2")" env -u LD_LIBRARY_PATH "$python" "$cairn_root/bench/peer_gpu.py" --model-config "$config" --name "$1" --batch "$batch" \
         --seq "$length" --predictions "$predictions" --steps 10 --rounds 2 --warmup 6 --settings plain >"$logs/peer-$1.log" 2>&1 || true
     grep -a '^{' "$logs/peer-$1.log" >>"$file" || true
-    fact "PyTorch $1: $(grep -ao '"seq_per_s": [0-9.]*' "$logs/peer-$1.log" | tail -n 1)"
+    fact "PyTorch $1: $(grep -aoE '"(seq_per_s|why)": [^,}]*' "$logs/peer-$1.log" | tail -n 1)"
 }
 
 part_fast() {
-    local name tool
+    local name
     begin_first
+    cp -- "$results"/products-*.txt "$XDG_CACHE_HOME/cairn/" 2>/dev/null || true # of `right`, unless --products names others
     fast_case large-128 150 "none full" --ops --kernels "$logs/large-128-kernels.csv"
     fast_peer large-128 60
     fast_case large-512 90 none

@@ -90,8 +90,8 @@ opens() { # FLAG...
         timeout --kill-after=10 "$(at_most 60)" "$build/bench_step" --backend "$backend" "$@" --product 64 "$work/tiny.json" \
             2 16 1 bf16 none >"$work/opens" 2>&1 || code=$?
         opened[$key]=yes
-        if [ "$code" -eq 2 ]; then
-            opened[$key]=$(tail -n 1 "$work/opens")
+        if [ "$code" -eq 2 ] || [ "$code" -eq 124 ]; then
+            opened[$key]="$([ "$code" -eq 2 ] && tail -n 1 "$work/opens" || echo "it did not open within 60 s")"
             say "${opened[$key]}"
         fi
     fi

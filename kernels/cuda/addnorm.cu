@@ -251,9 +251,10 @@ template <typename T> static Status addnorm_bwd(const OpCall *call, const RowCou
     ROWS_BY_SHAPE(a.cols, whole, S, {
         int64_t blocks = backward_blocks<S>(a.rows);
         size_t shared = a.sums * NormSums<S>::bytes + NormSums<S>::inverse_bytes;
-        if (shared > device_info()->shared)
+        size_t fixed = S::warps * sizeof(float); /* the kernel's own array */
+        if (shared + fixed > device_info()->shared)
             return fail(E_USAGE, "ADDNORM_BWD: rows of %lld columns need %zu bytes of shared memory, and %s has %zu",
-                        (long long)a.cols, shared, device_info()->name, device_info()->shared);
+                        (long long)a.cols, shared + fixed, device_info()->name, device_info()->shared);
         TRY(CUDA_LAUNCH((addnorm_bwd_kernel<T, S>), (unsigned)blocks, S::threads, shared, a));
         return columns_add_parts(
             a.parts, blocks, a.cols,

@@ -276,31 +276,35 @@ static double seconds_of(const Product *p, const Prepared *how, int n, cudaEvent
     return (double)milliseconds * 1e-3 / n;
 }
 
-/* The best of some rounds; only the first one where that is far slower than `record`, unless it is negative. */
-static double best_seconds(const Product *p, const Prepared *how, double record, cudaEvent_t start, cudaEvent_t end)
+/* The best of some rounds. Negative: it cannot be run, or a single run is far slower than `*single`, that of the
+   fastest so far, unless this is negative. Else `*single` becomes its own. */
+static double best_seconds(const Product *p, const Prepared *how, double *single, cudaEvent_t start, cudaEvent_t end)
 {
     if (product_multiply(p, how) != OK) return -1; /* loads it */
-    double best = seconds_of(p, how, 1, start, end);
-    if (record >= 0 && best > FAR_SLOWER * record) return best;
-    for (int round = 0; round < ROUNDS && best >= 0; round++) {
+    double once = seconds_of(p, how, 1, start, end), best = -1;
+    if (once < 0 || (*single >= 0 && once > FAR_SLOWER * *single)) return -1;
+    for (int round = 0; round < ROUNDS; round++) {
         double seconds = seconds_of(p, how, REPEAT, start, end);
-        if (seconds < best) best = seconds;
+        if (seconds < 0) return -1;
+        if (best < 0 || seconds < best) best = seconds;
     }
+    *single = once;
     return best;
 }
 
 static Status time_each(const Product *p, Prepared *how, const cublasLtMatmulHeuristicResult_t *found, int n)
 {
     cudaEvent_t start = NULL, end = NULL;
-    double best = -1;
+    double best = -1, single = -1;
     int fastest = 0;
     (void)cudaEventCreate(&start);
     (void)cudaEventCreate(&end);
     for (int i = 0; i < n && start && end; i++) {
         how->algorithm = found[i].algo;
-        double seconds = best_seconds(p, how, best, start, end);
+        double once = single, seconds = best_seconds(p, how, &once, start, end);
         if (seconds < 0 || (best >= 0 && seconds >= best)) continue;
         best = seconds;
+        single = once;
         fastest = i;
     }
     if (start) (void)cudaEventDestroy(start);

@@ -10,6 +10,7 @@
 #include "kernels/cuda/kernel.cuh"
 #include "kernels/cuda/product.h"
 
+#include <set>
 #include <stdlib.h>
 
 #include "kernels/cuda/choices.h"
@@ -18,6 +19,7 @@
 #define LOADED    ((size_t)64 << 10)
 
 static bool in_tf32;
+static std::set<ProductKey> prepared; /* largest buckets */
 static bool loaded[N_DTYPES];
 
 Status product_open(bool tf32)
@@ -30,6 +32,7 @@ Status product_open(bool tf32)
 void product_close(void)
 {
     choices_close();
+    prepared.clear();
     memset(loaded, 0, sizeof loaded);
 }
 const char *product_describe(void) { return in_tf32 ? "products by loops, TF32" : "products by loops"; }
@@ -51,6 +54,8 @@ Status product_prepare(const Product *product)
     const Product p = *product;
     const ProductShape s = p.shape, largest = product_largest(&p);
     if (s.m == 0 || s.n == 0 || s.k == 0) return OK;
+    if (product_key(&s) == product_key(&largest)) prepared.insert(product_key(&s));
+    CHECK(prepared.count(product_key(&largest)), "a smaller bucket is prepared before the largest");
     choose(&largest);
     if (!p.a || !p.b || !p.c) return OK;
     return cuda_host_submit([p, s]() -> Status {

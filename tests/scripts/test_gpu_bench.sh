@@ -92,6 +92,16 @@ printf '#!/bin/sh\necho "skipped: words of the backend" && exit 77\n' >kit/build
 chmod +x kit/build/tests/ops_pack
 expect 1 "$gpu" --dry-run --part right --kit kit --results first --python false
 says "FAILED  op-pack, exit code 77: skipped: words of the backend"
+# A part that is cut off keeps its logs and leaves no process behind.
+printf '#!/bin/sh\necho words of the test\necho $$ >"$BEGUN"\nexec sleep 100000\n' >kit/build/tests/ops_pack
+BEGUN=$work/begun "$gpu" --dry-run --part right --kit kit --results cut --python false >cut.log 2>&1 &
+id=$!
+while [ ! -s begun ] && kill -0 "$id" 2>/dev/null; do nap 0.1; done
+kill -TERM "$id"
+wait "$id" && complain "a part that was cut off ends with 0"
+gone() { ! kill -0 "$(cat begun)" 2>/dev/null; }
+wait_until 300 gone || complain "a test of a part that was cut off lives on"
+tar -xzOf cut/logs-right.tgz ./op-pack.log | grep -q "words of the test" || complain "the log of a test that was cut off is lost"
 
 # Going on measures only what is missing, here the case whose lengths were not there before.
 grep -v '"case": "large-wiki"' "$ours" >rest && mv rest "$ours"
