@@ -225,8 +225,10 @@ mkdir -p "$XDG_CACHE_HOME/cairn"
 begin_part() {
     part=$1
     file=$results/gpu-$gpu-$part.jsonl
+    local seconds
     case $part in right) seconds=230 ;; fast) seconds=320 ;; smoke) seconds=360 ;; *) seconds=540 ;; esac
-    deadline=$((${began:-$SECONDS} + ${minutes:+60 *} ${minutes:-$seconds}))
+    [ -z "$minutes" ] || seconds=$((60 * minutes))
+    deadline=$((${began:-$SECONDS} + seconds))
     began=''
     [ -n "$resume" ] || : >"$file"
     touch "$file"

@@ -123,6 +123,15 @@ if(GLOO_INCLUDE_DIR AND GLOO_LIBRARY AND NOT WITH_GLOO STREQUAL "OFF")
 endif()
 cairn_decide_library(GLOO gloo ${gloo_found} "libgloo-dev and a C++ compiler" "${GLOO_INCLUDE_DIR}" "${GLOO_LIBRARY}")
 
+# In the Gloo of 2020 (Ubuntu 22.04) a rank whose peer is killed may stand still (docs/network.md). A macro of 2021 tells.
+set(GLOO_MAY_HANG OFF)
+if(HAVE_GLOO AND EXISTS ${GLOO_INCLUDE_DIR}/gloo/config.h)
+  file(STRINGS ${GLOO_INCLUDE_DIR}/gloo/config.h newer REGEX GLOO_HAVE_TRANSPORT_TCP_TLS)
+  if(NOT newer)
+    set(GLOO_MAY_HANG ON)
+  endif()
+endif()
+
 # NCCL's header includes CUDA's. Its module is compiled as C; it runs where there are GPUs.
 set(cuda_places $ENV{CUDA_HOME} $ENV{CUDA_PATH} /usr/local/cuda)
 find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${cuda_places} PATH_SUFFIXES include)

@@ -31,21 +31,8 @@ template <typename T, int D, int threads> struct AttentionSums {
     {
         add<columns>(q, tile, 0, from);
     }
-    template <int columns = D> __device__ inline void add_k(const T *tile, int from = 0)
-    {
-        add<columns>(kv, tile, 0, from);
-    }
-    template <int columns = D> __device__ inline void add_v(const T *tile, int from = 0)
-    {
-        add<columns>(kv, tile, 1, from);
-    }
-    /* Adds what `kept` holds, if anything, to kv, and keeps the sum there. */
-    __device__ inline void keep(float4 *kept, bool held)
-    {
-        float4 old = held ? *kept : float4{};
-        kv[0] += old.x, kv[1] += old.y, kv[2] += old.z, kv[3] += old.w;
-        *kept = make_float4(kv[0], kv[1], kv[2], kv[3]);
-    }
+    __device__ inline void add_k(const T *tile) { add<D>(kv, tile, 0, 0); }
+    __device__ inline void add_v(const T *tile) { add<D>(kv, tile, 1, 0); }
 
     /* value(i), of column i % D of q, k or v, to the row of the block's sequence. */
     template <typename Value> __device__ static inline void put(const Attention<T> &a, Value value)

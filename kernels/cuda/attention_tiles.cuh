@@ -132,17 +132,8 @@ template <typename T, int D, int stage_rows = attention_step<T, D>> struct Atten
             attention_put(tile + (start ^ 8 * i) + 8 * D * second, x[i][2 * second] * factor[second],
                           x[i][2 * second + 1] * factor[second]);
         __syncwarp();
-        store_rows<16, columns>(tile, to, stride, n, a, from);
-    }
-
-    /* The first n of a warp's `rows` rows of shared memory, of `columns` columns from `from` on, to `to`. */
-    template <int rows, int columns = D>
-    __device__ static inline void store_rows(const T *tile, T *to, int stride, int n, const Attention<T> &a,
-                                             int from = 0)
-    {
-        constexpr int across = columns / chunk, apart = CUDA_WARP / across; /* rows at a time */
-        int lane = static_cast<int>(threadIdx.x) % CUDA_WARP, row = lane / across,
-            column = from + lane % across * chunk;
+        constexpr int rows = 16, across = columns / chunk, apart = CUDA_WARP / across; /* rows at a time */
+        int row = lane / across, column = from + lane % across * chunk;
         if (!a.aligned) {
             CUDA_ROLL
             for (; row < min(n, rows); row += apart)
@@ -150,7 +141,7 @@ template <typename T, int D, int stage_rows = attention_step<T, D>> struct Atten
             return;
         }
         if (column >= a.head_dim) return;
-        int start = at(row, column);
+        start = at(row, column);
         to += row * stride + column;
         CUDA_UNROLL
         for (int i = 0; i < rows; i += apart)

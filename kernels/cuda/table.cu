@@ -100,7 +100,7 @@ static bool cuda_supports(const Backend *b, Dtype compute, char *why_not, size_t
     return false;
 }
 
-static Dtype cuda_best_compute(const Backend *) { return is_turing() ? F16 : BF16; }
+static Dtype cuda_best_compute(const Backend *) { return is_turing() ? F32 : BF16; }
 
 /* Eight buckets from each power of two to the next, so that at most an eighth of the rows are empty. */
 #define SMALLEST 64

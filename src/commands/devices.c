@@ -83,7 +83,7 @@ Status device_find(const char *name, const DeviceSpec **device)
     return fail(E_USAGE, "--device '%s' is unknown; expected h200, h100, a100, b200, v100 or t4", name);
 }
 
-Dtype device_compute(const DeviceSpec *d) { return d->major < 8 ? F16 : BF16; }
+Dtype device_compute(const DeviceSpec *d) { return d->major < 8 ? F32 : BF16; }
 
 double device_peak(const DeviceSpec *d, Dtype compute) { return compute == F32 ? d->f32_peak : d->bf16_peak; }
 

@@ -19,7 +19,7 @@ namespace
 {
 constexpr int max_threads = 1024, warp = 32, warps_of_group = 4;
 
-enum State { READY, AT_BARRIER, AT_COLLECTIVE, ASLEEP, ENDED };
+enum State { READY, AT_BARRIER, AT_COLLECTIVE, ENDED };
 
 struct Thread {
     Fiber fiber;
@@ -28,8 +28,6 @@ struct Thread {
     CudaHostPlace at;               /* where it waits */
     const CudaHostCollective *kind; /* AT_COLLECTIVE */
     unsigned mask;
-    const char *sleeps_in; /* ASLEEP */
-    const void *sleeps_for;
 };
 
 /* Lanes of a warp that wait for each other. */
@@ -183,7 +181,7 @@ std::string doing(const Thread *t)
 {
     if (t->state == ENDED) return "has ended";
     if (t->state == READY) return "runs";
-    const char *what = t->state == AT_BARRIER ? "__syncthreads" : t->state == ASLEEP ? t->sleeps_in : t->kind->name;
+    const char *what = t->state == AT_BARRIER ? "__syncthreads" : t->kind->name;
     return print("waits in %s (%s)", what, place(t->at).c_str());
 }
 
@@ -218,10 +216,6 @@ std::string deadlock()
                    (other < now.n ? doing(&threads[other]) : "does not exist") + "; all four warps must come";
         }
     }
-    for (int i = 0; i < now.n; i++)
-        if (threads[i].state == ASLEEP)
-            return name_of(&threads[i]) + " " + doing(&threads[i]) + " for the shared address " +
-                   std::to_string(shared_offset(threads[i].sleeps_for)) + ", which never comes to pass";
     const Thread *waits = nullptr, *other = nullptr;
     for (int i = now.n - 1; i >= 0; i--) (threads[i].state == AT_BARRIER ? waits : other) = &threads[i];
     return print("__syncthreads (%s) was reached by %d of the block's %d threads; ", place(waits->at).c_str(),
@@ -413,22 +407,6 @@ void cuda_host_collect(const CudaHostCollective *kind, unsigned mask, void *mine
         *g = w->group[--w->n];
     }
     give_way();
-}
-
-void cuda_host_sleep(const char *name, const void *what, CudaHostPlace at)
-{
-    Thread *self = now.self;
-    self->state = ASLEEP;
-    self->at = at;
-    self->sleeps_in = name;
-    self->sleeps_for = what;
-    give_way();
-}
-
-void cuda_host_wake(const void *what)
-{
-    for (int i = 0; i < now.n; i++)
-        if (threads[i].state == ASLEEP && threads[i].sleeps_for == what) make_ready(&threads[i]);
 }
 
 /* ---- collectives ---- */

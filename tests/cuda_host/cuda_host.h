@@ -168,10 +168,6 @@ struct CudaHostCollective {
     void (*resolve_group)(void *const thread[128], CudaHostPlace at) = nullptr;
 };
 void cuda_host_collect(const CudaHostCollective *kind, unsigned mask, void *mine, CudaHostPlace at);
-/* Waits until another thread of the block wakes those that wait for `what`, a place in shared memory; `name` is of the
-   function that waits. */
-void cuda_host_sleep(const char *name, const void *what, CudaHostPlace at);
-void cuda_host_wake(const void *what);
 int cuda_host_thread(); /* of the block, counted as CUDA does */
 int cuda_host_lane();   /* of its warp */
 

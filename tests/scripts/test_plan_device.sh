@@ -103,8 +103,8 @@ says "long.tsv has sequences of 600 tokens" "--max-seq-length 600"
 expect 1 "$CAIRN_BINARY" plan --device h200 --model-config "$large" --lengths bad.tsv
 says "bad.tsv:1: expected a length"
 expect 0 "$CAIRN_BINARY" plan --device v100 --model-config bert-tiny
-says "v100, f16" "predicted only: the cuda backend needs 7.5"
-expect 0 "$CAIRN_BINARY" plan --device T4 --model-config bert-tiny
+says "v100, f32" "predicted only: the cuda backend needs 7.5"
+expect 0 "$CAIRN_BINARY" plan --device T4 --model-config bert-tiny --precision fp16
 says "t4, f16"
 ! grep -q 'predicted only' <<<"$output" || complain "a T4 is refused"
 expect 2 "$CAIRN_BINARY" plan --device v100 --model-config bert-tiny --precision bf16
