@@ -70,7 +70,7 @@ static const DeviceSpec devices[] = {
     {"a100", 8, 0, 108, 312 * TERA, 19.5 * TERA, 2.04 * TERA, 79 * GIB, 312 * TERA, 25e9},
     {"b200", 10, 0, 148, 2250 * TERA, 75 * TERA, 8.0 * TERA, 178 * GIB, 989 * TERA, 50e9},
     {"v100", 7, 0, 80, 125 * TERA, 15.7 * TERA, 0.9 * TERA, 31 * GIB, 125 * TERA, 12e9},
-    {"t4", 7, 5, 40, 65 * TERA, 8.1 * TERA, 0.32 * TERA, 15 * GIB, 65 * TERA, 12e9},
+    {"t4", 7, 5, 40, 65 * TERA, 8.1 * TERA, 0.32 * TERA, 14.5 * GIB, 65 * TERA, 12e9},
 };
 
 Status device_find(const char *name, const DeviceSpec **device)
