@@ -2,6 +2,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,8 +34,9 @@ static void write_holder(int fd)
     if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)n, 0) != n) log_debug("cannot write into the lock: %m");
 }
 
-/* flock until `end` (clock_monotonic): 0, or errno; EINTR where a signal ended the wait. */
-static int lock_until(int fd, double end)
+/* flock until `end` (clock_monotonic): 0, or errno; EINTR where a signal ended the wait. Signals come in pauses alone,
+   with the mask `signals`, so that none is lost between two of them. */
+static int lock_until(int fd, double end, const sigset_t *signals)
 {
     const struct timespec pause = {.tv_nsec = POLL_NS};
     bool interrupted = false;
@@ -42,7 +46,7 @@ static int lock_until(int fd, double end)
         if (errno != EWOULDBLOCK) return errno;
         if (interrupted) return EINTR;
         if (clock_monotonic() >= end) return EWOULDBLOCK;
-        interrupted = nanosleep(&pause, NULL) != 0;
+        interrupted = ppoll(NULL, 0, &pause, signals) != 0;
     }
 }
 
@@ -58,13 +62,17 @@ static Status take_lock(FolderLock *lock, const char *folder, int flags, double 
     char *path = file_join(folder, ".lock");
     int fd = file_open(path, O_RDWR | O_CREAT | flags);
     if (fd < 0) TRY_DONE(fail(errno == EEXIST ? E_FAIL : E_IO, "%s: cannot open: %m", path));
-    int error = lock_until(fd, 0);
+    int error = lock_until(fd, 0, NULL);
     if (error == EWOULDBLOCK && seconds > 0) {
+        sigset_t all, before;
         read_holder(fd, holder, sizeof holder);
+        sigfillset(&all);
+        pthread_sigmask(SIG_BLOCK, &all, &before);
         if (log_wait)
             log_warn("%s: this output folder is in use by %s; waiting up to %.0f s for it to end", folder, holder,
                      seconds);
-        error = lock_until(fd, clock_monotonic() + seconds);
+        error = lock_until(fd, clock_monotonic() + seconds, &before);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
     }
     errno = error; /* for %m */
     if (error == 0) {

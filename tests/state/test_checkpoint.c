@@ -478,8 +478,15 @@ static void test_lock_is_waited_for(void **state)
 }
 
 static void on_alarm(int signal) { (void)signal; }
+static void raise_alarm(const char *line, size_t size)
+{
+    (void)line;
+    (void)size;
+    raise(SIGALRM);
+}
 
-/* A signal ends the wait with E_STOPPED. A lock that is still held is E_FAIL, in a batch job E_BUSY. */
+/* A signal ends the wait with E_STOPPED, also one that comes while the wait is announced. A lock that is still held is
+ * E_FAIL, in a batch job E_BUSY. */
 static void test_lock_refused(void **state)
 {
     (void)state;
@@ -488,6 +495,11 @@ static void test_lock_refused(void **state)
     char *out = file_join(place, "d");
     signal(SIGALRM, on_alarm);
     assert_ok(lock_take(&lock, out));
+    setenv("CAIRN_TEST_LOCK_WAIT", "5s", 1);
+    log_set_sink(raise_alarm);
+    assert_status(lock_take(&second, out), E_STOPPED);
+    log_set_sink(NULL);
+    unsetenv("CAIRN_TEST_LOCK_WAIT");
     setitimer(ITIMER_REAL, &often, NULL);
     assert_status(lock_take(&second, out), E_STOPPED);
     assert_non_null(strstr(status_message(), "stopped while waiting for process"));
