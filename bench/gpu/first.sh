@@ -5,7 +5,6 @@
 # ---- --pack ----
 
 kit_libraries='jansson|xxhash|cmocka|gloo|hiredis|ibverbs|nl-route-3|nl-3' # never libc, libstdc++, libgcc or libgomp
-kit_ops='gelu tanh dropout pack gather addnorm embed loss optimizer linear mlm_xent attention attention_plain slices add digest compare span_xent kfac backend'
 
 # Steps of BERT-Base from random weights on rows of MNLI; the same on the CPU and on the GPU.
 mnli_run() { # FOLDER BACKEND PRECISION OUTPUT: sets `run`
@@ -24,15 +23,14 @@ pack_kit() {
         build=$cairn_root/build-gpu-kit
         say "building in $build for $arch"
         mkdir -p "$build"
-        # shellcheck disable=SC2046 # words
         { cmake -S "$cairn_root" -B "$build" -G Ninja -DWITH_CUDA=ON -DCAIRN_CUDA_ARCHITECTURES="$arch" -DWITH_HDF5=OFF \
             -DWITH_EXPAT=OFF -DWITH_NCCL=OFF && ninja -C "$build" cairn backend_cpu backend_cuda backend_cuda_host transport_gloo \
-            bench_step bench_products cuda_host_training cuda_host_offload cuda_host_cudnn fake_cudnn $(printf 'ops_%s ' $kit_ops); } \
+            bench_step bench_products cuda_host_training cuda_host_offload cuda_host_cudnn fake_cudnn ops_programs; } \
             >"$build/build.log" 2>&1 || { tail -n 20 "$build/build.log" >&2 && die 1 "building failed (its log: $build/build.log)"; }
     fi
     export CAIRN_BACKEND_DIR=$build
     for name in cairn bench_step bench_products cairn_cuda.so cairn_cuda_host.so cairn_gloo.so tests/cuda_host/cuda_host_training \
-        tests/cuda_host/cuda_host_offload tests/cuda_host/cuda_host_cudnn tests/cuda_host/fake_cudnn.so $(printf 'tests/ops_%s ' $kit_ops); do
+        tests/cuda_host/cuda_host_offload tests/cuda_host/cuda_host_cudnn tests/cuda_host/fake_cudnn.so $(cd -- "$build" && printf '%s ' tests/ops_*); do
         if [ -e "$build/$name" ]; then
             strip -o "$to/build/$name" "$build/$name"
             programs+=("$to/build/$name")
@@ -130,7 +128,7 @@ part_right() {
         one "op-$2$1" 60 env -u XDG_CACHE_HOME -u HOME "${@:3}" CAIRN_TEST_BACKENDS="$backend" "$build/tests/ops_$2" &
         begun+=($!)
     }
-    for name in $(few 'tanh pack' "$kit_ops"); do op '' "$name"; done
+    for name in $(op_programs all); do op '' "$name"; done
     if [ -z "$dry" ]; then
         op -native attention CAIRN_CUDA_NATIVE_ATTENTION=1
         op -native attention_plain CAIRN_CUDA_NATIVE_ATTENTION=1

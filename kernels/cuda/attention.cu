@@ -106,8 +106,7 @@ Status cuda_attention_prepare(const OpCall *call, const RowCounts *buckets, int 
 {
     int32_t head_dim = call->attr.attention.head_dim;
     if (attention_by_cudnn(call)) return attention_cudnn_prepare(call, buckets, n);
-    const size_t wide = 96 << 10,
-                 shared = device_info()->shared; /* wide: what a backward of such heads in fp32 needs */
+    const size_t shared = device_info()->shared, wide = 96 << 10; /* the backward of heads above 64 in fp32 */
     if (call->op == OP_ATTENTION_BWD && head_dim > 64 && IN(call, ATTENTION_BWD, qkv)->dtype == F32 && shared < wide)
         return fail(E_USAGE,
                     "attention: heads of %d columns in fp32 need more shared memory than the %zu KiB of %s; use "

@@ -165,7 +165,7 @@ static PreparedKey prepared_key(const Product *p)
 
 static bool is_largest(const Product *p)
 {
-    PreparedKey key = prepared_key(p);
+    const PreparedKey key = prepared_key(p);
     return key.first == key.second;
 }
 
@@ -350,8 +350,8 @@ static bool take_algorithm(const void *algorithm, bool decided, Prepared *how)
 static bool chosen_before(const Product *p, Prepared *how)
 {
     Choice choice;
-    PreparedKey key = prepared_key(p);
     if (is_largest(p)) return choices_find(&p->shape, &choice) && take_algorithm(choice.algorithm, true, how);
+    const PreparedKey key = prepared_key(p);
     auto largest = products.prepared.find({key.second, key.second});
     return largest != products.prepared.end() && !largest->second.by_loops &&
            take_algorithm(&largest->second.algorithm, largest->second.decided, how);

@@ -16,12 +16,12 @@ const uint64_t cairn_module_abi = BACKEND_ABI;
 
 static int opened; /* how often; the device and its libraries are open as long as it is not 0 */
 
-static Status needs_ampere(const char *what)
+static Status needs_ampere(const char *what, const char *instead)
 {
     const DeviceInfo *d = device_info();
     if (d->major >= 8) return OK;
-    return fail(E_USAGE, "%s needs compute capability 8.0 (Ampere), and %s has %d.%d; leave it out", what, d->name,
-                d->major, d->minor);
+    return fail(E_USAGE, "%s needs compute capability 8.0 (Ampere), and %s has %d.%d; use %s", what, d->name, d->major,
+                d->minor, instead);
 }
 
 static Status open_device(const BackendOptions *options)
@@ -31,8 +31,8 @@ static Status open_device(const BackendOptions *options)
         return fail(E_USAGE, "backend '%s': it is open with attention made in another way; close it first",
                     CAIRN_CUDA_NAME);
     TRY(device_open(options->local_rank));
-    if (options->tf32) TRY(needs_ampere("--precision tf32"));
-    if (cudnn) TRY(needs_ampere("--attention cudnn"));
+    if (options->tf32) TRY(needs_ampere("--precision tf32", "--precision fp16 or fp32"));
+    if (cudnn) TRY(needs_ampere("--attention cudnn", "--attention own"));
     TRY(attention_native_open());
     TRY(product_open(options->tf32));
     return cudnn ? sdpa_open(device_info()->major, device_info()->minor) : OK;
@@ -85,11 +85,8 @@ static bool is_turing(void) { return opened > 0 && device_info()->major < 8; }
 
 static bool cuda_supports(const Backend *b, Dtype compute, char *why_not, size_t size)
 {
-    const DeviceInfo *d = device_info();
-    if (compute == BF16 && is_turing()) {
-        snprintf(why_not, size,
-                 "%s has compute capability %d.%d, and bf16 needs 8.0 (Ampere); use --precision fp16 or fp32", d->name,
-                 d->major, d->minor);
+    if (compute == BF16 && is_turing() && needs_ampere("bf16", "--precision fp16 or fp32") != OK) {
+        snprintf(why_not, size, "%s", status_message());
         return false;
     }
     if (compute == BF16 || compute == F16 || (compute == F32 && !b->cudnn)) return true;

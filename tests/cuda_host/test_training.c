@@ -374,7 +374,8 @@ static void test_turing(void **state)
     assert_non_null(strstr(b->describe, "(sm_75)"));
     assert_int_equal(b->best_compute(b), F32); /* auto is never fp16 */
     assert_false(b->supports(b, BF16, why, sizeof why));
-    assert_non_null(strstr(why, "7.5, and bf16 needs 8.0 (Ampere); use --precision fp16 or fp32"));
+    assert_non_null(strstr(
+        why, "bf16 needs compute capability 8.0 (Ampere), and host executor has 7.5; use --precision fp16 or fp32"));
     backend_close(b);
     run(&turing, &o, FEW_STEPS);
     unsetenv("CAIRN_TEST_CUDA_HOST_MAJOR");

@@ -93,7 +93,7 @@ chmod +x kit/build/tests/ops_pack
 expect 1 "$gpu" --dry-run --part right --kit kit --results first --python false
 says "FAILED  op-pack, exit code 77: skipped: words of the backend"
 # A part that is cut off keeps its logs and leaves no process behind.
-printf '#!/bin/sh\necho words of the test\necho $$ >"$BEGUN"\nexec sleep 100000\n' >kit/build/tests/ops_pack
+printf '#!/bin/sh\necho words of the test\necho $$ >"$BEGUN"\nexec tail -f /dev/null\n' >kit/build/tests/ops_pack
 BEGUN=$work/begun "$gpu" --dry-run --part right --kit kit --results cut --python false >cut.log 2>&1 &
 id=$!
 while [ ! -s begun ] && kill -0 "$id" 2>/dev/null; do nap 0.1; done
