@@ -116,10 +116,10 @@ static uint64_t tensors_bytes(const ParamTable *params)
     return bytes;
 }
 
-uint64_t checkpoint_bytes(const ParamTable *params, const ParamTable *kfac, int sets)
+uint64_t checkpoint_bytes(const ParamTable *params, const ParamTable *kfac)
 {
     enum { SMALL = 64 * 1024 }; /* manifest, state.json and blocks */
-    return SMALL + 3 * tensors_bytes(params) + (kfac ? (uint64_t)sets * tensors_bytes(kfac) : 0);
+    return SMALL + 3 * tensors_bytes(params) + (kfac ? tensors_bytes(kfac) : 0);
 }
 
 Status checkpoint_check_space(const char *directory, uint64_t bytes)

@@ -39,20 +39,27 @@ struct TrainingState {
     const ParamTable *params;
     int64_t step;
     const float *weights, *m, *v; // (params->size) each; may be in the saver's buffer already, in this order
-    const ParamTable *kfac;       /* of K-FAC's sets; NULL: none */
-    const float *sets[2];         // (kfac->size) each: the one in use, the next one or NULL. Both NULL: from `fill`
-    double stopped;               /* clock_monotonic when training stopped for this save; 0: now */
-    const char *state;            /* JSON text for state.json */
+    const ParamTable *kfac;       /* of K-FAC's sets, those of the next one named "next.…"; NULL: none */
+    const float *sets;            // (kfac->size); NULL: from `read_sets`, or where that is NULL too, from `fill`
+    /* Elements [begin, end) of the sets, during saver_begin of a saver without a buffer. */
+    Status (*read_sets)(void *context, int64_t begin, int64_t end, float *to);
+    void *read_context;
+    double stopped;    /* clock_monotonic when training stopped for this save; 0: now */
+    const char *state; /* JSON text for state.json */
     size_t state_size;
     const ModelFile *files;
     int n_files;
     /* NULL: the tensors come from weights, m and v. Else it is called once model.safetensors and optimizer.safetensors
-       have their size (kfac.safetensors too, with the tensors of `kfac`, where `sets` are NULL), and returns when other
-       processes and this one have written their parts. After its failure the tensors come from weights, m and v after
+       have their size (kfac.safetensors too where checkpoint_fills_sets), and returns when other processes and this one
+       have written their parts. After its failure the tensors come from weights, m and v after
        all, or, where these are NULL, the save fails. */
     Status (*fill)(void *context, const TrainingState *t);
     void *fill_context;
 };
+static inline bool checkpoint_fills_sets(const TrainingState *t)
+{
+    return t->fill && t->kfac && !t->sets && !t->read_sets;
+}
 
 typedef struct {
     int saved, failed;      /* checkpoints */
@@ -90,8 +97,8 @@ bool saver_poll(Saver *s);
 Status saver_wait(Saver *s);
 void saver_free(Saver *s); /* waits; takes a zeroed one */
 
-/* Bytes of one checkpoint on disk without the small files, rounded up a little; `kfac` (NULL: none) times `sets`. */
-uint64_t checkpoint_bytes(const ParamTable *params, const ParamTable *kfac, int sets);
+/* Bytes of one checkpoint on disk without the small files, rounded up a little; `kfac`: NULL: none. */
+uint64_t checkpoint_bytes(const ParamTable *params, const ParamTable *kfac);
 /* E_IO, with both figures, if the file system of `directory` (which need not exist yet) has fewer than `bytes` free. */
 Status checkpoint_check_space(const char *directory, uint64_t bytes);
 /* Removes leftovers of killed processes in `out`: checkpoint-*.tmp. A missing `out` is fine. */
@@ -141,9 +148,11 @@ Status checkpoint_move(const CheckpointInfo *from, const char *out, bool *moved)
    the vocabulary's pad rows are 0. `state` (may be NULL) gets state.json's text. A failure leaves the arrays and
    `state` undefined. */
 Status checkpoint_load(const char *path, const ParamTable *params, float *weights, float *m, float *v, Buf *state);
-/* K-FAC's sets of a checkpoint that has them; `next` may be NULL. A checkpoint without leaves `used` 0 everywhere, and
- *found false; one without a next set `next`. */
-Status checkpoint_load_kfac(const char *path, const ParamTable *kfac, float *used, float *next, bool *found);
+/* K-FAC's sets of a checkpoint that has them (*found), passed to `put` in pieces: elements [begin, end) of one tensor.
+   E_FORMAT: it holds a next set, and the table has none. In a table with one, those tensors are not passed where the
+   checkpoint lacks them. */
+typedef void (*CheckpointPut)(void *context, int64_t begin, int64_t end, const float *from);
+Status checkpoint_load_kfac(const char *path, const ParamTable *kfac, CheckpointPut put, void *context, bool *found);
 /* Reads every byte and compares digests; stores state.json's text and the step (both may be NULL). */
 Status checkpoint_verify(const char *path, Buf *state, int64_t *step);
 

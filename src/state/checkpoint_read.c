@@ -46,6 +46,19 @@ static Status open_file(const char *path, uint64_t size, int *fd)
     return status;
 }
 
+/* A whole block, but at the end of the file, so that no number lies in two blocks. */
+static ssize_t read_block(int fd, uint8_t *block)
+{
+    size_t got = 0;
+    while (got < BLOCK) {
+        ssize_t n = file_read_some(fd, block + got, BLOCK - got);
+        if (n < 0) return n;
+        if (n == 0) break;
+        got += (size_t)n;
+    }
+    return (ssize_t)got;
+}
+
 /* Passes the whole file to `sink` (may be NULL), then verifies its size and digest. */
 static Status read_verified(const char *path, const ManifestFile *f, Sink sink, void *context)
 {
@@ -57,7 +70,7 @@ static Status read_verified(const char *path, const ManifestFile *f, Sink sink, 
     uint8_t *block = mem_alloc(BLOCK);
     DigestStream *digest = digest_new();
     for (;;) {
-        ssize_t n = file_read_some(fd, block, BLOCK);
+        ssize_t n = read_block(fd, block);
         if (n < 0) TRY_DONE(read_failed(path, "read"));
         if (n == 0) break;
         if ((uint64_t)n > f->size - at) TRY_DONE(fail(E_CORRUPT, "%s: the file grew during reading", path));
@@ -162,13 +175,28 @@ Status checkpoint_verify(const char *dir, Buf *state, int64_t *step)
 
 typedef struct {
     uint64_t begin, end; /* bytes of the file */
-    uint8_t *to;
+    float *to;           /* NULL: to the array's `put` */
+    int64_t at;          /* the first element's place in the flat space */
 } Piece;
 
 typedef struct {
     Piece *pieces; /* ascending, without overlap */
     int count, next;
+    CheckpointPut put;
+    void *context;
 } Scatter;
+
+/* Bytes [from, to) of the file, which begin at `data`. A file with a `put` has whole numbers there. */
+static void pass_bytes(const Scatter *s, const Piece *p, uint64_t from, uint64_t to, const uint8_t *data)
+{
+    size_t before = (size_t)(from - p->begin), n = (size_t)(to - from);
+    if (p->to) {
+        memcpy((uint8_t *)p->to + before, data, n);
+        return;
+    }
+    int64_t at = p->at + (int64_t)(before / sizeof(float));
+    s->put(s->context, at, at + (int64_t)(n / sizeof(float)), (const float *)(const void *)data);
+}
 
 static void scatter(void *context, uint64_t offset, const uint8_t *data, size_t len)
 {
@@ -177,7 +205,7 @@ static void scatter(void *context, uint64_t offset, const uint8_t *data, size_t 
     for (; s->next < s->count && s->pieces[s->next].begin < end; s->next++) {
         const Piece *p = &s->pieces[s->next];
         uint64_t from = p->begin > offset ? p->begin : offset, to = p->end < end ? p->end : end;
-        if (to > from) memcpy(p->to + (from - p->begin), data + (from - offset), (size_t)(to - from));
+        if (to > from) pass_bytes(s, p, from, to, data + (from - offset));
         if (p->end > end) return;
     }
 }
@@ -191,7 +219,7 @@ static int by_offset(const void *a, const void *b)
 /* One array of the flat space, and the prefix of its tensors' names. */
 typedef struct {
     const char *prefix;
-    float *values; // (params->size)
+    float *values; // (params->size); NULL: the scatter's `put`
 } Array;
 
 typedef struct {
@@ -249,9 +277,11 @@ static void map_tensors(const TensorFile *file, const ParamTable *params, const 
             const Param *p = &params->params[i];
             char *name = mem_printf("%s%s", arrays[a].prefix, p->name);
             const TensorInfo *t = find_tensor(file, name, p, d);
-            if (t)
-                s->pieces[s->count++] = (Piece){
-                    .begin = t->offset, .end = t->offset + t->bytes, .to = (uint8_t *)(arrays[a].values + p->offset)};
+            float *to = arrays[a].values ? arrays[a].values + p->offset : NULL;
+            if (t && !to && t->offset % sizeof *to)
+                add_difference(d, "misplaced:  %s: at byte %" PRIu64, name, t->offset);
+            else if (t)
+                s->pieces[s->count++] = (Piece){t->offset, t->offset + t->bytes, to, p->offset};
             free(name);
         }
     for (int i = 0; i < tensor_file_count(file); i++) {
@@ -290,11 +320,11 @@ static Status touch_header(const char *path, uint64_t size)
     return status;
 }
 
-static Status read_tensors(const char *dir, const ManifestFile *f, const ParamTable *params, const Array *arrays, int n)
+static Status read_tensors(const char *dir, const ManifestFile *f, const ParamTable *params, const Array *arrays, int n,
+                           Scatter s)
 {
     Status status = OK;
     TensorFile *file = NULL;
-    Scatter s = {0};
     Differences d = {0};
     char *path = file_join(dir, f->name);
     TRY_DONE(touch_header(path, f->size));
@@ -307,7 +337,7 @@ static Status read_tensors(const char *dir, const ManifestFile *f, const ParamTa
         TRY_DONE(fail(E_FORMAT, "%s: was saved from another model; %d tensors differ%s:%s", path, d.count,
                       d.count > MAX_SHOWN ? ", the first are" : "", d.text.data));
     }
-    for (int a = 0; a < n; a++) clear_gaps(params, arrays[a].values);
+    for (int a = 0; a < n && arrays[a].values; a++) clear_gaps(params, arrays[a].values);
     TRY_DONE(read_verified(path, f, scatter, &s));
 done:
     tensor_file_close(file);
@@ -325,12 +355,17 @@ Status checkpoint_load(const char *dir, const ParamTable *params, float *weights
     CHECK(!m == !v, "checkpoint_load needs both moments or neither");
     TRY(checkpoint_read_manifest(dir, &manifest));
     TRY_DONE(verify_files(dir, &manifest, false, state));
-    TRY_DONE(read_tensors(dir, manifest_find(&manifest, CHECKPOINT_MODEL), params, model, 1));
-    if (m) TRY_DONE(read_tensors(dir, manifest_find(&manifest, CHECKPOINT_OPTIMIZER), params, moments, 2));
+    TRY_DONE(read_tensors(dir, manifest_find(&manifest, CHECKPOINT_MODEL), params, model, 1, (Scatter){0}));
+    if (m)
+        TRY_DONE(read_tensors(dir, manifest_find(&manifest, CHECKPOINT_OPTIMIZER), params, moments, 2, (Scatter){0}));
 done:
     manifest_free(&manifest);
     return status;
 }
+
+/* ---- K-FAC's sets ---- */
+
+#define NEXT "next."
 
 static Status has_next(const char *dir, const ManifestFile *f, bool *has)
 {
@@ -341,26 +376,37 @@ static Status has_next(const char *dir, const ManifestFile *f, bool *has)
     if (status == E_FORMAT) status = fail(E_CORRUPT, "%s: damaged", status_message());
     *has = false;
     for (int i = 0; status == OK && i < tensor_file_count(file) && !*has; i++)
-        *has = str_starts_with(tensor_file_info(file, i)->name, "next.");
+        *has = str_starts_with(tensor_file_info(file, i)->name, NEXT);
     tensor_file_close(file);
     free(path);
     return status;
 }
 
-Status checkpoint_load_kfac(const char *dir, const ParamTable *kfac, float *used, float *next, bool *found)
+/* The tensors before those of the next set. */
+static ParamTable first_set(const ParamTable *kfac)
+{
+    ParamTable first = *kfac;
+    for (first.count = 0; first.count < kfac->count; first.count++)
+        if (str_starts_with(kfac->params[first.count].name, NEXT)) break;
+    if (first.count < kfac->count) first.size = kfac->params[first.count].offset;
+    return first;
+}
+
+Status checkpoint_load_kfac(const char *dir, const ParamTable *kfac, CheckpointPut put, void *context, bool *found)
 {
     Status status = OK;
     Manifest manifest;
     bool two = false;
-    const Array sets[] = {{"", used}, {"next.", next}};
+    ParamTable first = first_set(kfac);
     TRY(checkpoint_read_manifest(dir, &manifest));
     const ManifestFile *f = manifest_find(&manifest, CHECKPOINT_KFAC);
     *found = f;
-    if (f) TRY_DONE(has_next(dir, f, &two));
-    if (f && two && !next)
+    if (!f) goto done;
+    TRY_DONE(has_next(dir, f, &two));
+    if (two && first.count == kfac->count)
         TRY_DONE(fail(E_FORMAT, "%s/%s: holds the next inverses of a run with a --kfac-lag; this run has none", dir,
                       f->name));
-    if (f) status = read_tensors(dir, f, kfac, sets, two ? 2 : 1);
+    status = read_tensors(dir, f, two ? kfac : &first, &(Array){"", NULL}, 1, (Scatter){.put = put, .context = context});
 done:
     manifest_free(&manifest);
     return status;

@@ -65,11 +65,9 @@ static struct Save *save_new(const Saver *s, const TrainingState *state)
     save->state.weights = s->buffer;
     save->state.m = s->buffer + n;
     save->state.v = s->buffer + 2 * n;
-    for (int i = 0; i < 2 && state->sets[i]; i++) {
-        float *to = s->buffer + 3 * n + (size_t)i * (size_t)state->kfac->size;
-        copy_floats(to, state->sets[i], (size_t)state->kfac->size);
-        save->state.sets[i] = to;
-    }
+    CHECK(!state->read_sets, "a save in the background reads K-FAC's sets from the buffer");
+    if (state->sets) copy_floats(s->buffer + 3 * n, state->sets, (size_t)state->kfac->size);
+    if (state->sets) save->state.sets = s->buffer + 3 * n;
     return save;
 }
 

@@ -29,11 +29,11 @@ static Status write_together(const char *dir, const TrainingState *t, const Expo
     char *paths[3];
     Digest digests[3];
     uint64_t sizes[3];
-    int n = t->kfac && !t->sets[0] ? 3 : 2;
+    int n = checkpoint_fills_sets(t) ? 3 : 2;
     for (int i = 0; i < 3; i++) paths[i] = file_join(dir, names[i]);
     TRY_DONE(export_reserve(paths[0], t->params, model, 1));
     TRY_DONE(export_reserve(paths[1], t->params, moments, 2));
-    if (n > 2) TRY_DONE(export_reserve(paths[2], t->kfac, &(ExportArray){"", NULL}, 1));
+    if (n > 2) TRY_DONE(export_reserve(paths[2], t->kfac, &(ExportArray){.prefix = ""}, 1));
     TRY_DONE(t->fill(t->fill_context, t));
     for (int i = 0; i < n; i++) TRY_DONE(file_digest(paths[i], &digests[i], &sizes[i]));
     for (int i = 0; i < n; i++) manifest_add(m, names[i], sizes[i], digests[i]);
@@ -63,8 +63,9 @@ static Status write_folder(const char *dir, const TrainingState *t, const Manife
     Status status = OK;
     Manifest m = {.step = t->step};
     Buf text = {0};
-    const ExportArray model[] = {{"", t->weights}}, moments[] = {{"m.", t->m}, {"v.", t->v}},
-                      sets[] = {{"", t->sets[0]}, {"next.", t->sets[1]}};
+    const ExportArray model[] = {{"", .values = t->weights}},
+                      moments[] = {{"m.", .values = t->m}, {"v.", .values = t->v}},
+                      sets[] = {{"", t->sets, t->read_sets, t->read_context}};
     if (mkdir(dir, 0777) != 0) TRY_DONE(fail(E_IO, "%s: cannot create the folder: %m", dir));
     if (t->fill) status = write_together(dir, t, model, moments, &m);
     if (t->fill && status != OK) {
@@ -76,7 +77,7 @@ static Status write_folder(const char *dir, const TrainingState *t, const Manife
         TRY_DONE(write_tensors(dir, CHECKPOINT_MODEL, t->params, model, 1, &m));
         TRY_DONE(write_tensors(dir, CHECKPOINT_OPTIMIZER, t->params, moments, 2, &m));
     }
-    if (t->kfac && t->sets[0]) TRY_DONE(write_tensors(dir, CHECKPOINT_KFAC, t->kfac, sets, t->sets[1] ? 2 : 1, &m));
+    if (t->kfac && !checkpoint_fills_sets(t)) TRY_DONE(write_tensors(dir, CHECKPOINT_KFAC, t->kfac, sets, 1, &m));
     TRY_DONE(file_write_in(dir, CHECKPOINT_STATE, t->state, t->state_size));
     for (int i = 0; i < t->n_files; i++)
         TRY_DONE(file_write_in(dir, t->files[i].name, t->files[i].data, t->files[i].size));
@@ -182,7 +183,7 @@ Status checkpoint_write(const char *out, const TrainingState *t, int keep, char 
     Status status = OK;
     Manifest small = {0};
     Existing existing;
-    uint64_t needed = checkpoint_bytes(t->params, t->kfac, t->sets[0] ? 2 : 1) + t->state_size;
+    uint64_t needed = checkpoint_bytes(t->params, t->kfac) + t->state_size;
     char *temporary = checkpoint_path(out, t->step, ".tmp"), *path = checkpoint_path(out, t->step, "");
     char *aside = checkpoint_path(out, t->step, ".old");
     for (int i = 0; i < t->n_files; i++) needed += t->files[i].size;

@@ -32,7 +32,9 @@ void export_files_free(ModelFile *files, int count); /* takes zeroed ones */
 /* One array of the flat space, and the prefix of its tensors' names. */
 typedef struct {
     const char *prefix;
-    const float *values; // (params->size)
+    const float *values; // (params->size); NULL: from `read`, elements [begin, end) of one tensor
+    Status (*read)(void *context, int64_t begin, int64_t end, float *to);
+    void *context;
 } ExportArray;
 
 /* A safetensors file of `n` arrays, durably; tensors in the table's order, or `by_name`. `digest` may be NULL. */

@@ -5,6 +5,8 @@
 
 #include "formats/tensor_file.h"
 
+enum { BLOCK = 1 << 16 }; /* elements */
+
 static int compare_params(const void *a, const void *b)
 {
     return strcmp((*(const Param *const *)a)->name, (*(const Param *const *)b)->name);
@@ -31,22 +33,34 @@ static Status open_tensors(const char *path, const ParamTable *params, const Exp
     return status;
 }
 
+/* Pad rows come last in memory, and are not written. */
+static Status write_tensor(SafetensorsWriter *w, const ExportArray *a, const Param *p, float *block)
+{
+    int64_t end = p->offset + param_exported(p);
+    if (a->values) return safetensors_writer_write(w, a->values + p->offset, (size_t)param_exported(p) * sizeof(float));
+    for (int64_t at = p->offset; at < end; at += BLOCK) {
+        int64_t n = end - at < BLOCK ? end - at : BLOCK;
+        TRY(a->read(a->context, at, at + n, block));
+        TRY(safetensors_writer_write(w, block, (size_t)n * sizeof *block));
+    }
+    return OK;
+}
+
 Status export_tensors(const char *path, const ParamTable *params, const ExportArray *arrays, int n, bool by_name,
                       Digest *digest)
 {
     Status status = OK;
     SafetensorsWriter *w = NULL;
     const Param **order = mem_array((size_t)params->count, sizeof *order);
+    float *block = mem_array(BLOCK, sizeof *block);
     TRY_DONE(open_tensors(path, params, arrays, n, by_name, order, &w));
     for (int a = 0; a < n; a++)
-        for (int i = 0; i < params->count; i++) /* pad rows come last in memory, and are not written */
-            TRY_DONE(safetensors_writer_write(w, arrays[a].values + order[i]->offset,
-                                              (size_t)param_exported(order[i]) * sizeof(float)));
+        for (int i = 0; i < params->count; i++) TRY_DONE(write_tensor(w, &arrays[a], order[i], block));
     status = safetensors_writer_close(w, digest);
     w = NULL;
 done:
     safetensors_writer_abandon(w);
-    free(order);
+    MEM_FREE(order, block);
     return status;
 }
 

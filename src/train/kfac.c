@@ -1,5 +1,6 @@
 #include "train/kfac.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,18 +62,6 @@ Status kfac_check(const Config *c)
 
 /* ---- the table ---- */
 
-static void add_packed(ParamTable *t, const Param *of)
-{
-    int64_t size = of->rows * (of->rows + 1) / 2;
-    MEM_GROW(t->params, t->count, t->cap);
-    Param *p = &t->params[t->count++];
-    *p = *of;
-    p->rows = p->padded = size;
-    p->cols = p->n_dims = 1;
-    p->offset = t->size;
-    t->size += (size + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
-}
-
 static int64_t add_param(Kfac *k, const char *linear, const char *what, int64_t side)
 {
     ParamTable *t = &k->table;
@@ -83,7 +72,6 @@ static int64_t add_param(Kfac *k, const char *linear, const char *what, int64_t 
     if (side == 1) p->n_dims = 1;
     snprintf(p->name, sizeof p->name, "%s.%s", linear, what);
     t->size += (side * side + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
-    add_packed(&k->packed, p);
     return p->offset;
 }
 
@@ -202,6 +190,58 @@ static void add_part(Kfac *k, const KfacOptions *o, const Model *m, const KfacPa
     free(all);
 }
 
+/* ---- the saved form ---- */
+
+static int64_t triangle(int64_t rows) { return rows * (rows + 1) / 2; }
+
+static void make_saved(Kfac *k)
+{
+    ParamTable *t = &k->saved;
+    for (int set = 0; set < kfac_sets(k); set++)
+        for (int i = 0; i < k->table.count; i++) {
+            MEM_GROW(t->params, t->count, t->cap);
+            Param *p = &t->params[t->count++];
+            *p = k->table.params[i];
+            p->rows = p->padded = triangle(p->rows);
+            p->cols = p->n_dims = 1;
+            p->offset = t->size;
+            t->size += (p->rows + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
+            int length = snprintf(p->name, sizeof p->name, "%s%s", set ? "next." : "", k->table.params[i].name);
+            CHECK(length < (int)sizeof p->name, "a tensor's name of %d characters", length);
+        }
+    k->save_size = t->size;
+}
+
+/* The place of an element of the triangle. */
+static int64_t find_row(int64_t element, int64_t *column)
+{
+    int64_t row = (int64_t)((sqrt(8 * (double)element + 1) - 1) / 2);
+    while (triangle(row) > element) row--;
+    while (triangle(row + 1) <= element) row++;
+    *column = element - triangle(row);
+    return row;
+}
+
+void kfac_pack(const Param *p, int64_t begin, int64_t end, const float *from, float *saved)
+{
+    int64_t c, r = find_row(begin, &c);
+    for (int64_t left = end - begin; left > 0; r++, c = 0) {
+        int64_t n = r + 1 - c < left ? r + 1 - c : left;
+        memcpy(saved, from + r * p->cols + c, (size_t)n * sizeof *saved);
+        saved += n;
+        left -= n;
+    }
+}
+
+void kfac_unpack(const Param *p, int64_t begin, int64_t end, const float *saved, float *to)
+{
+    int64_t c, r = find_row(begin, &c);
+    for (int64_t left = end - begin; left > 0; r++, c = 0)
+        for (; c <= r && left > 0; c++, left--, saved++) to[r * p->cols + c] = to[c * p->cols + r] = *saved;
+}
+
+/* ---- all of it ---- */
+
 void kfac_init(Kfac *k, const KfacOptions *o, const Model *m, const KfacPart *parts, int n)
 {
     enum { LINEARS = 6 };
@@ -213,7 +253,7 @@ void kfac_init(Kfac *k, const KfacOptions *o, const Model *m, const KfacPart *pa
     k->pieces = mem_array((size_t)n, sizeof *k->pieces);
     for (int i = 0; i < n; i++) add_part(k, o, m, &parts[i], cap);
     k->plan.size = k->table.size;
-    k->saved = k->packed.size;
+    make_saved(k);
 }
 
 void kfac_init_whole(Kfac *k, const KfacOptions *o, const Model *m, int ranks, int rank)
@@ -255,7 +295,7 @@ void kfac_free(Kfac *k)
     }
     MEM_FREE(k->pieces, k->plan.linears);
     params_free(&k->table);
-    params_free(&k->packed);
+    params_free(&k->saved);
     *k = (Kfac){0};
 }
 
@@ -265,34 +305,4 @@ float *kfac_matrix(const Kfac *k)
     for (int i = 0; i < k->table.count; i++)
         if (kfac_bytes(&k->table.params[i]) > most) most = kfac_bytes(&k->table.params[i]);
     return mem_alloc(most);
-}
-
-/* ---- the saved form ---- */
-
-void kfac_saved_table(const Kfac *k, ParamTable *t)
-{
-    *t = (ParamTable){0};
-    for (int set = 0; set < kfac_sets(k); set++)
-        for (int i = 0; i < k->packed.count; i++) {
-            const Param *from = &k->packed.params[i];
-            MEM_GROW(t->params, t->count, t->cap);
-            Param *p = &t->params[t->count++];
-            *p = *from;
-            p->offset += set * k->packed.size;
-            int length = snprintf(p->name, sizeof p->name, "%s%s", set ? "next." : "", from->name);
-            CHECK(length < (int)sizeof p->name, "a tensor's name of %d characters", length);
-        }
-    t->size = kfac_sets(k) * k->packed.size;
-}
-
-void kfac_pack_tensor(const Param *p, const float *from, float *packed)
-{
-    for (int64_t r = 0; r < p->rows; packed += ++r)
-        memcpy(packed, from + r * p->cols, (size_t)(r + 1) * sizeof *packed);
-}
-
-void kfac_unpack_tensor(const Param *p, const float *packed, float *to)
-{
-    for (int64_t r = 0; r < p->rows; r++)
-        for (int64_t c = 0; c <= r; c++, packed++) to[r * p->cols + c] = to[c * p->cols + r] = *packed;
 }

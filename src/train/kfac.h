@@ -17,10 +17,12 @@ typedef struct {
 typedef struct {
     int interval, lag; /* steps; interval 0: no K-FAC, and all else is empty */
     KfacPlan plan;
-    /* A set as tensors with names: "<linear>.A_inv", ".B_inv" and ".has", 1 where the linear has inverses. As training
-       uses it, and as it is saved: of a matrix the lower triangle alone, row by row. */
-    ParamTable table, packed;
-    int64_t saved;           /* elements of a set in a save: of the whole model */
+    /* A set as tensors with names: "<linear>.A_inv", ".B_inv" and ".has", 1 where the linear has inverses. */
+    ParamTable table;
+    /* All sets as they are saved, one behind the other: of a matrix the lower triangle alone, row by row. Names of the
+       second set begin with "next.". */
+    ParamTable saved;
+    int64_t save_size;       /* elements of a save: of the whole model */
     GradientBuckets *pieces; // (parts) of a set, and who sums and inverts which elements; where several ranks hold it
     int parts;
 } Kfac;
@@ -46,14 +48,13 @@ int64_t kfac_largest_piece(const Kfac *k); /* of an exchange, in elements; 0: th
 int64_t kfac_received(const Kfac *k);      /* the most of GradientBuckets.received */
 void kfac_free(Kfac *k);                   /* takes a zeroed one */
 float *kfac_matrix(const Kfac *k);         /* room for a set's largest tensor; the caller frees */
-/* All sets that are saved as one space, set after set; names of the second begin with "next.". The caller frees. */
-void kfac_saved_table(const Kfac *k, ParamTable *t);
-/* The layer of a tensor of `table`, `packed`, or the saved table. */
+/* The layer of a tensor of `table` or `saved`. */
 static inline int kfac_layer(const Kfac *k, int tensor) { return k->plan.linears[tensor % k->table.count / 3].layer; }
-/* One tensor of `table`: its bytes, and between it and its saved form. */
+/* The bytes of a tensor of `table`. */
 static inline size_t kfac_bytes(const Param *p) { return (size_t)(p->rows * p->cols) * sizeof(float); }
-void kfac_pack_tensor(const Param *p, const float *from, float *packed);
-void kfac_unpack_tensor(const Param *p, const float *packed, float *to);
+/* Elements [begin, end) of the saved form of a tensor of `table`, out of the tensor or into it. */
+void kfac_pack(const Param *p, int64_t begin, int64_t end, const float *from, float *saved);
+void kfac_unpack(const Param *p, int64_t begin, int64_t end, const float *saved, float *to);
 
 /* Step `step` (from 1) gathers statistics. */
 static inline bool kfac_refreshes(const Kfac *k, int64_t step)

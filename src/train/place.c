@@ -143,7 +143,7 @@ static void take_kfac(PipelinePlace *p, const KfacOptions *o)
         parts[k] = (KfacPart){place_stage(p, k)->first, place_stage(p, k)->layers, place_replicas(p),
                               place_replica(p, place_direction(p, k))};
     kfac_init(&p->kfac, o, &p->held, parts, chunks);
-    p->kfac.saved = p->whole_kfac->packed.size;
+    p->kfac.save_size = p->whole_kfac->save_size;
     free(parts);
 }
 

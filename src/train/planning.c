@@ -92,7 +92,7 @@ static KfacPlan kfac_of(const PlanRequest *r)
 static size_t save_bytes(const PlanRequest *r)
 {
     size_t floats = 3 * (size_t)(r->whole ? r->whole : r->model)->params.size;
-    if (has_kfac(r)) floats += (size_t)kfac_sets(r->kfac) * (size_t)r->kfac->saved;
+    if (has_kfac(r)) floats += (size_t)r->kfac->save_size;
     return floats * sizeof(float);
 }
 

@@ -133,59 +133,88 @@ Status recover_state(const Persist *m, Ranks *ranks, Buf *text)
     return status;
 }
 
+enum { BLOCK = 1 << 16 }; /* elements that are sent together */
+
+/* Where rank 0 puts a slice. */
+typedef struct {
+    Session *session;
+    float *arrays[SNAPSHOT_ARRAYS]; /* NULL: K-FAC's sets */
+    float *block;                   // (BLOCK)
+} Target;
+
 static Status send_slice(Ranks *ranks, const SnapshotFile *f, int slot)
 {
     for (int a = 0; a < SNAPSHOT_ARRAYS; a++) {
         const Intervals *part = &f->fixed.part[snapshot_space(a)];
-        int64_t counts[2] = {part->count, part->size};
-        TRY(ranks_pass(ranks, 0, counts, sizeof counts, true));
-        TRY(ranks_pass(ranks, 0, part->intervals, (size_t)part->count * sizeof *part->intervals, true));
-        TRY(ranks_pass(ranks, 0, (void *)(uintptr_t)snapshot_values(f, slot, a), (size_t)part->size * sizeof(float),
-                       true));
+        const float *values = snapshot_values(f, slot, a);
+        int64_t count = part->count;
+        TRY(ranks_pass(ranks, 0, &count, sizeof count, true));
+        for (int i = 0; i < part->count; i++) {
+            Interval *x = &part->intervals[i];
+            TRY(ranks_pass(ranks, 0, x, sizeof *x, true));
+            for (int64_t at = x->begin, n; at < x->end; at += n, values += n) {
+                n = x->end - at < BLOCK ? x->end - at : BLOCK;
+                TRY(ranks_pass(ranks, 0, (void *)(uintptr_t)values, (size_t)n * sizeof *values, true));
+            }
+        }
     }
     return OK;
 }
 
-static Status receive_array(Ranks *ranks, int from, float *array)
+static Status receive_interval(Ranks *ranks, int from, const Target *t, int array)
 {
-    Status status = OK;
-    int64_t counts[2];
-    TRY(ranks_pass(ranks, from, counts, sizeof counts, false));
-    Interval *intervals = mem_array((size_t)counts[0], sizeof *intervals);
-    Intervals part = {.intervals = intervals, .count = (int)counts[0], .size = counts[1]};
-    float *values = mem_array((size_t)counts[1], sizeof *values);
-    TRY_DONE(ranks_pass(ranks, from, intervals, (size_t)counts[0] * sizeof *intervals, false));
-    TRY_DONE(ranks_pass(ranks, from, values, (size_t)counts[1] * sizeof *values, false));
-    snapshot_scatter(&part, values, array);
-done:
-    MEM_FREE(intervals, values);
-    return status;
-}
-
-static Status receive_slice(Ranks *ranks, int from, float *const arrays[SNAPSHOT_ARRAYS])
-{
-    for (int a = 0; a < SNAPSHOT_ARRAYS; a++) TRY(receive_array(ranks, from, arrays[a]));
+    Interval x;
+    TRY(ranks_pass(ranks, from, &x, sizeof x, false));
+    for (int64_t at = x.begin, n; at < x.end; at += n) {
+        float *to = t->arrays[array] ? t->arrays[array] + at : t->block;
+        n = x.end - at < BLOCK ? x.end - at : BLOCK;
+        TRY(ranks_pass(ranks, from, to, (size_t)n * sizeof *to, false));
+        if (!t->arrays[array]) session_fill_kfac(t->session, at, at + n, to);
+    }
     return OK;
 }
 
-static Status gather_slices(const Persist *m, Ranks *ranks, float *const arrays[SNAPSHOT_ARRAYS])
+static Status receive_slice(Ranks *ranks, int from, const Target *t)
+{
+    for (int a = 0; a < SNAPSHOT_ARRAYS; a++) {
+        int64_t count;
+        TRY(ranks_pass(ranks, from, &count, sizeof count, false));
+        for (int64_t i = 0; i < count; i++) TRY(receive_interval(ranks, from, t, a));
+    }
+    return OK;
+}
+
+static Status take_slice(const Persist *m, const SnapshotPiece *p, const Target *t)
+{
+    const SnapshotFile *f = &m->list.files[p->file];
+    const Intervals *part = &f->fixed.part[snapshot_space(SNAPSHOT_KFAC)];
+    const float *values = snapshot_values(f, p->slot, SNAPSHOT_KFAC);
+    for (int i = 0; i < part->count; i++) {
+        const Interval *x = &part->intervals[i];
+        session_fill_kfac(t->session, x->begin, x->end, values);
+        values += x->end - x->begin;
+    }
+    return snapshot_assemble_piece(&m->list, p, t->arrays);
+}
+
+static Status gather_slices(const Persist *m, Ranks *ranks, const Target *t)
 {
     int rank = ranks_rank(ranks);
     for (int i = 0; i < m->set.world; i++) {
         const SnapshotPiece *p = &m->set.pieces[i];
         if (p->rank == rank && rank == 0)
-            TRY(snapshot_assemble_piece(&m->list, p, arrays));
+            TRY(take_slice(m, p, t));
         else if (p->rank == rank)
             TRY(send_slice(ranks, &m->list.files[p->file], p->slot));
         else if (rank == 0)
-            TRY(receive_slice(ranks, p->rank, arrays));
+            TRY(receive_slice(ranks, p->rank, t));
     }
     return OK;
 }
 
-Status recover_load(const Persist *m, Session *s, float *packed)
+Status recover_load(const Persist *m, Session *s)
 {
-    float *arrays[SNAPSHOT_ARRAYS] = {[SNAPSHOT_KFAC] = packed};
+    Target t = {.session = s};
     SnapshotSlices slices;
     snapshot_slices_of(&slices, &s->plan.input);
     bool same = digest_equal(snapshot_tables_digest(slices.params), m->set.pieces[0].params);
@@ -196,9 +225,12 @@ Status recover_load(const Persist *m, Session *s, float *packed)
                     "Use another --output-dir, or --resume never",
                     (long long)m->set.step);
     for (StateArray a = 0; ranks_first(s->options.ranks) && a < N_STATE_ARRAYS; a++) {
-        arrays[a] = session_fill(s, a);
-        memset(arrays[a], 0, (size_t)s->whole->params.size * sizeof(float));
+        t.arrays[a] = session_fill(s, a);
+        memset(t.arrays[a], 0, (size_t)s->whole->params.size * sizeof(float));
     }
     TRY(ranks_meet(s->options.ranks));
-    return ranks_all(s->options.ranks, gather_slices(m, s->options.ranks, arrays));
+    t.block = mem_array(BLOCK, sizeof *t.block);
+    Status status = ranks_all(s->options.ranks, gather_slices(m, s->options.ranks, &t));
+    free(t.block);
+    return status;
 }

@@ -13,7 +13,7 @@ Status recover_find(const Config *config, const char *output_dir, Ranks *ranks, 
                     Persist *memory);
 /* Collective. The text of its state.json, on all ranks. */
 Status recover_state(const Persist *memory, Ranks *ranks, Buf *text);
-/* Collective. Weights and moments into rank 0's session_fill arrays, K-FAC's sets into its `packed`. */
-Status recover_load(const Persist *memory, Session *s, float *packed);
+/* Collective. Weights and moments into rank 0's session_fill arrays, K-FAC's sets by its session_fill_kfac. */
+Status recover_load(const Persist *memory, Session *s);
 
 #endif

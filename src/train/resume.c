@@ -206,12 +206,16 @@ static Status load_alone(const TrainResume *r, Session *s)
                 status_message()); /* no run saves such weights */
 }
 
+static void put_kfac(void *session, int64_t begin, int64_t end, const float *from)
+{
+    session_fill_kfac(session, begin, end, from);
+}
+
 /* On rank 0. A checkpoint of a run without K-FAC, which --override allows, has none: zeros. */
-static Status read_kfac(const TrainResume *r, const Kfac *k, float *packed)
+static Status load_kfac(const TrainResume *r, Session *s)
 {
     bool found = false;
-    float *next = kfac_sets(k) > 1 ? packed + k->packed.size : NULL;
-    TRY(checkpoint_load_kfac(r->dir, &k->packed, packed, next, &found));
+    TRY(checkpoint_load_kfac(r->dir, &session_kfac_whole(s)->saved, put_kfac, s, &found));
     if (!found)
         log_warn("%s has no state of K-FAC: gradients are preconditioned after the next step that gathers statistics",
                  r->name);
@@ -221,23 +225,18 @@ static Status read_kfac(const TrainResume *r, const Kfac *k, float *packed)
 Status train_load(TrainResume *r, Session *s)
 {
     Ranks *ranks = s->options.ranks;
-    const Kfac *k = session_kfac_whole(s);
-    int64_t sets = kfac_sets(k) > 0 && ranks_first(ranks) ? kfac_sets(k) * k->packed.size : 0;
-    float *packed = sets ? mem_array((size_t)sets, sizeof *packed) : NULL;
-    Status status = OK;
-    TRY_DONE(load_scaling(r, s));
+    bool first = ranks_first(ranks), kfac = session_kfac(s) != NULL;
+    TRY(load_scaling(r, s));
+    if (kfac && first) session_clear_kfac(s);
     if (r->memory.set.generation) {
-        TRY_DONE(recover_load(&r->memory, s, packed));
+        TRY(recover_load(&r->memory, s));
         persist_free(&r->memory); /* unmaps the snapshots as soon as possible */
     } else {
-        TRY_DONE(ranks_all(ranks, packed ? read_kfac(r, k, packed) : OK));
-        TRY_DONE(ranks_all(ranks, ranks_first(ranks) ? load_alone(r, s) : OK));
+        TRY(ranks_all(ranks, kfac && first ? load_kfac(r, s) : OK));
+        TRY(ranks_all(ranks, first ? load_alone(r, s) : OK));
     }
-    if (kfac_sets(k) > 0) TRY_DONE(session_spread_kfac(s, packed));
-    status = session_share(s, true);
-done:
-    free(packed);
-    return status;
+    if (kfac) TRY(session_spread_kfac(s));
+    return session_share(s, true);
 }
 
 void train_resume_free(TrainResume *r)

@@ -27,10 +27,7 @@ ExportText run_export_text(const Run *r)
                         .n_labels = r->n_labels};
 }
 
-uint64_t run_checkpoint_bytes(const Run *r)
-{
-    return checkpoint_bytes(&r->model.params, &r->setup.kfac.packed, kfac_sets(&r->setup.kfac));
-}
+uint64_t run_checkpoint_bytes(const Run *r) { return checkpoint_bytes(&r->model.params, &r->setup.kfac.saved); }
 
 /* Collective: rank 0 does it, the others get its status. */
 static Status on_first(Run *r, Status (*work)(Run *)) { return ranks_all(r->ranks, run_first(r) ? work(r) : OK); }

@@ -88,25 +88,28 @@ Status saving_fetch(Saving *s, const float **weights)
     return OK;
 }
 
-/* Packs K-FAC's sets behind the save buffer's moments, after the previous save ended; without a buffer into new memory,
-   `*own`, which the caller frees. Those of a pipeline were collected there. */
-static Status pack_sets(Saving *s, TrainingState *state, float **own)
+static Status read_sets(void *session, int64_t begin, int64_t end, float *to)
+{
+    return session_read_kfac(session, begin, end, to);
+}
+
+/* K-FAC's sets: in the save buffer, after the previous save ended; without a buffer read in pieces, or, in a pipeline,
+   from `fill`. Those of a pipeline were collected in the buffer. */
+static Status take_sets(Saving *s, TrainingState *state)
 {
     const Session *session = &s->run->session;
     const Kfac *k = session_kfac_whole(session);
-    float *buffer = session_save_buffer(session);
-    int sets = kfac_sets(k);
-    *own = NULL;
-    if (!sets) return OK;
+    float *buffer = session_kfac_buffer(session);
+    if (!kfac_sets(k)) return OK;
     if (!(state->stopped > 0)) state->stopped = clock_monotonic();
     (void)saver_wait(&s->saver);
-    if (buffer)
-        buffer += 3 * session->whole->params.size;
-    else
-        buffer = *own = mem_array((size_t)(sets * k->packed.size), sizeof **own);
-    state->kfac = &k->packed;
-    for (int i = 0; i < sets; i++) state->sets[i] = buffer + i * k->packed.size;
-    return session->pipeline ? OK : session_read_kfac(session, 0, sets * k->packed.size, buffer);
+    state->kfac = &k->saved;
+    state->sets = buffer;
+    if (!buffer && !session->pipeline) {
+        state->read_sets = read_sets;
+        state->read_context = (void *)(uintptr_t)session;
+    }
+    return !buffer || session->pipeline ? OK : session_read_kfac(session, 0, k->saved.size, buffer);
 }
 
 Status saving_begin(Saving *s)
@@ -126,10 +129,8 @@ Status saving_begin(Saving *s)
                            .n_files = s->run->n_files,
                            .fill = s->fill,
                            .fill_context = s->fill_context};
-    float *own;
-    Status status = pack_sets(s, &state, &own);
+    Status status = take_sets(s, &state);
     if (status == OK) status = saver_begin(&s->saver, &state); /* without a buffer it returns when it is durable */
-    free(own);
     drop_fetched(s);
     buf_free(&text);
     return status;

@@ -90,16 +90,22 @@ const Kfac *session_kfac(const Session *s); /* NULL: none */
 float *session_kfac_set(const Session *s, bool next);
 /* Of all layers, as in a save: in a pipeline other tables than this rank's. */
 const Kfac *session_kfac_whole(const Session *s);
-/* Collective. The sets (packed, one behind the other) that rank 0 read become those of all ranks. */
-Status session_spread_kfac(const Session *s, const float *packed);
-/* Collective, in a pipeline. Brings all sets to rank 0's save buffer, packed. */
+/* On rank 0: room for K-FAC's sets in their saved form (kfac->saved.size), in the save buffer; NULL: it has none. */
+float *session_kfac_buffer(const Session *s);
+/* On rank 0, before session_spread_kfac: sets all inverses to 0; then elements [begin, end) of the saved form. They go
+   to their places, or in a pipeline and to a device through the save buffer. */
+void session_clear_kfac(Session *s);
+void session_fill_kfac(Session *s, int64_t begin, int64_t end, const float *from);
+/* Collective. The sets that rank 0 filled become those of all ranks. */
+Status session_spread_kfac(const Session *s);
+/* Collective, in a pipeline. Brings all sets to rank 0's save buffer, in their saved form. */
 Status session_collect_kfac(const Session *s);
 /* Collective. Completes the set of inverses that is pending. */
 Status session_settle_kfac(const Session *s);
 bool session_kfac_pending(const Session *s); /* the same on all ranks */
 /* A tensor of a set by its name, in the backend's memory; NULL: this rank does not hold it. */
 float *session_kfac_tensor(const Session *s, bool next, const char *name);
-/* Elements [begin, end) of the space of kfac_saved_table, whole tensors that this rank holds. */
+/* Elements [begin, end) of the saved form, of tensors that this rank holds. */
 Status session_read_kfac(const Session *s, int64_t begin, int64_t end, float *to);
 /* Linears without new inverses: of all, or of those that this rank inverted. */
 Status session_kfac_failed(const Session *s, bool own, int64_t *failed);

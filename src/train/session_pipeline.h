@@ -121,8 +121,8 @@ void pipeline_kfac_free(PipelineKfac *k, int micros); /* micro-batches of a pass
 /* Linears that the inversions of all places left as they were; −1: none since the last call. */
 int64_t pipeline_kfac_failed(SessionPipeline *p);
 /* Collective. Between rank 0's packed sets (of the whole model, one behind the other) and what ranks hold. */
-Status pipeline_kfac_collect(const Session *s, float *packed);
-Status pipeline_kfac_spread(const Session *s, const float *packed);
+Status pipeline_kfac_collect(const Session *s);
+Status pipeline_kfac_spread(const Session *s);
 
 /* ---- its measured costs (session_pipeline_costs.c) ---- */
 const PlaceFill *pipeline_fill(const SessionPipeline *p);

@@ -282,68 +282,85 @@ Status pipeline_kfac_settle(const Session *s)
     return complete(p);
 }
 
-/* ---- saved sets ---- */
+/* ---- saved sets, between rank 0's save buffer and the ranks that hold them ---- */
 
-/* Room for a matrix on rank 0, which may hold none of its own, and between a device and the host on all. */
-static float *new_matrix(const Session *s)
-{
-    return ranks_first(s->options.ranks) ? kfac_matrix(session_kfac_whole(s)) : session_kfac_room(s);
-}
+enum { BLOCK = 1 << 16 }; /* elements of the saved form that are sent together */
 
-static Status collect_tensor(const Session *s, int set, int tensor, float *packed, float *matrix)
-{
-    const Kfac *whole = session_kfac_whole(s);
-    const Param *p = &whole->table.params[tensor];
-    Ranks *ranks = s->options.ranks;
-    int keeper = place_layer_keeper(s->plan.input.place, kfac_layer(whole, tensor)), rank = ranks_rank(ranks);
-    float *own = rank == keeper ? session_kfac_tensor(s, set == 1, p->name) : NULL, *here = matrix;
-    if (own) TRY(session_kfac_take(s, p, own, s->options.backend->device ? matrix : NULL, &here));
-    if (rank > 0) return own ? ranks_pass(ranks, 0, here, kfac_bytes(p), true) : OK;
-    if (!own) TRY(ranks_pass(ranks, keeper, matrix, kfac_bytes(p), false));
-    kfac_pack_tensor(p, here, packed + set * whole->packed.size + whole->packed.params[tensor].offset);
-    return OK;
-}
+/* A tensor of the saved form on this rank. */
+typedef struct {
+    const Param *saved, *square;
+    float *own, *here; /* the square one; the same in the host's memory, or a device's `room`. NULL: not held */
+    float *block;      // (BLOCK)
+} SetTensor;
 
-static Status spread_tensor(const Session *s, int set, int tensor, const float *packed, float *matrix)
+/* Sends the triangle of `here`, or receives it into that. */
+static Status pass_triangle(const Session *s, const SetTensor *t, bool send)
 {
-    const Kfac *whole = session_kfac_whole(s);
-    const PipelinePlace *at = s->plan.input.place;
-    const Param *p = &whole->table.params[tensor];
-    Ranks *ranks = s->options.ranks;
-    int layer = kfac_layer(whole, tensor);
-    float *own = session_kfac_tensor(s, set == 1, p->name), *here = s->options.backend->device ? matrix : own;
-    if (ranks_rank(ranks) > 0) {
-        if (own) TRY(ranks_pass(ranks, 0, here, kfac_bytes(p), false));
-        return own ? session_kfac_put(s, p, here, own) : OK;
+    for (int64_t at = 0; at < t->saved->rows; at += BLOCK) {
+        int64_t end = at + BLOCK < t->saved->rows ? at + BLOCK : t->saved->rows;
+        if (send) kfac_pack(t->square, at, end, t->here, t->block);
+        TRY(ranks_pass(s->options.ranks, 0, t->block, (size_t)(end - at) * sizeof(float), send));
+        if (!send) kfac_unpack(t->square, at, end, t->block, t->here);
     }
-    kfac_unpack_tensor(p, packed + set * whole->packed.size + whole->packed.params[tensor].offset, matrix);
-    if (own) TRY(session_kfac_put(s, p, matrix, own));
-    for (int r = 1; r < ranks_size(ranks); r++)
-        if (place_holds_layer(at, r, layer)) TRY(ranks_pass(ranks, r, matrix, kfac_bytes(p), true));
     return OK;
 }
 
-Status pipeline_kfac_collect(const Session *s, float *packed)
+/* The other end, on rank 0. */
+static Status pass_saved(const Session *s, const SetTensor *t, int peer, bool send)
+{
+    float *at = session_kfac_buffer(s) + t->saved->offset;
+    for (int64_t left = t->saved->rows; left > 0; left -= BLOCK, at += BLOCK)
+        TRY(ranks_pass(s->options.ranks, peer, at, (size_t)(left < BLOCK ? left : BLOCK) * sizeof(float), send));
+    return OK;
+}
+
+static Status collect_tensor(const Session *s, const SetTensor *t, int layer)
+{
+    int keeper = place_layer_keeper(s->plan.input.place, layer), rank = ranks_rank(s->options.ranks);
+    float *here;
+    if (rank == keeper) TRY(session_kfac_take(s, t->square, t->own, t->here == t->own ? NULL : t->here, &here));
+    if (rank > 0) return rank == keeper ? pass_triangle(s, t, true) : OK;
+    if (rank != keeper) return pass_saved(s, t, keeper, false);
+    kfac_pack(t->square, 0, t->saved->rows, here, session_kfac_buffer(s) + t->saved->offset);
+    return OK;
+}
+
+static Status spread_tensor(const Session *s, const SetTensor *t, int layer)
+{
+    Ranks *ranks = s->options.ranks;
+    bool first = ranks_first(ranks);
+    if (t->own) {
+        if (first)
+            kfac_unpack(t->square, 0, t->saved->rows, session_kfac_buffer(s) + t->saved->offset, t->here);
+        else
+            TRY(pass_triangle(s, t, false));
+        TRY(session_kfac_put(s, t->square, t->here, t->own));
+    }
+    for (int r = 1; first && r < ranks_size(ranks); r++)
+        if (place_holds_layer(s->plan.input.place, r, layer)) TRY(pass_saved(s, t, r, true));
+    return OK;
+}
+
+static Status pass_sets(const Session *s, Status (*pass)(const Session *s, const SetTensor *t, int layer))
 {
     const Kfac *whole = session_kfac_whole(s);
     Status status = OK;
-    TRY(pipeline_kfac_settle(s));
-    float *matrix = new_matrix(s);
-    for (int set = 0; set < kfac_sets(whole); set++)
-        for (int i = 0; i < whole->table.count; i++) TRY_DONE(collect_tensor(s, set, i, packed, matrix));
+    float *room = session_kfac_room(s), *block = mem_array(BLOCK, sizeof *block);
+    for (int i = 0; i < whole->saved.count; i++) {
+        const Param *square = &whole->table.params[i % whole->table.count];
+        float *own = session_kfac_tensor(s, i >= whole->table.count, square->name);
+        const SetTensor t = {&whole->saved.params[i], square, own, own && room ? room : own, block};
+        TRY_DONE(pass(s, &t, kfac_layer(whole, i)));
+    }
 done:
-    free(matrix);
+    MEM_FREE(room, block);
     return status;
 }
 
-Status pipeline_kfac_spread(const Session *s, const float *packed)
+Status pipeline_kfac_collect(const Session *s)
 {
-    const Kfac *whole = session_kfac_whole(s);
-    Status status = OK;
-    float *matrix = new_matrix(s);
-    for (int set = 0; set < kfac_sets(whole); set++)
-        for (int i = 0; i < whole->table.count; i++) TRY_DONE(spread_tensor(s, set, i, packed, matrix));
-done:
-    free(matrix);
-    return status;
+    TRY(pipeline_kfac_settle(s));
+    return pass_sets(s, collect_tensor);
 }
+
+Status pipeline_kfac_spread(const Session *s) { return pass_sets(s, spread_tensor); }

@@ -51,10 +51,10 @@ Status snapshots_replicas(const Config *c, int hosts, int *n)
 static void share_sets(SnapshotSlices *s, const Kfac *k, const PipelinePlace *place)
 {
     int64_t *load = mem_array((size_t)s->ranks, sizeof *load);
-    for (int i = 0; i < s->sets.count; i++) {
+    const ParamTable *sets = &k->saved;
+    for (int i = 0; i < sets->count; i++) {
         int first = place ? place_layer_keeper(place, kfac_layer(k, i)) : 0, least = first;
-        int64_t begin = s->sets.params[i].offset,
-                end = i + 1 < s->sets.count ? s->sets.params[i + 1].offset : s->sets.size;
+        int64_t begin = sets->params[i].offset, end = i + 1 < sets->count ? sets->params[i + 1].offset : sets->size;
         for (int r = first; r < first + (place ? place->grid.replicas : s->ranks); r++)
             if (load[r] < load[least]) least = r;
         load[least] += end - begin;
@@ -66,11 +66,10 @@ static void share_sets(SnapshotSlices *s, const Kfac *k, const PipelinePlace *pl
 static void slices_init(SnapshotSlices *s, const ParamTable *params, Intervals *slices, int ranks, const Kfac *k,
                         const PipelinePlace *place)
 {
-    *s = (SnapshotSlices){.ranks = ranks, .params = {params, &s->sets}, .slices = {slices}};
+    static const ParamTable none;
+    *s = (SnapshotSlices){.ranks = ranks, .params = {params, k ? &k->saved : &none}, .slices = {slices}};
     s->slices[1] = mem_array((size_t)ranks, sizeof *s->slices[1]);
-    if (kfac_sets(k) == 0) return;
-    kfac_saved_table(k, &s->sets);
-    share_sets(s, k, place);
+    if (kfac_sets(k) > 0) share_sets(s, k, place);
 }
 
 void snapshot_slices_init(SnapshotSlices *s, const ParamTable *params, const Exchange *x, const Kfac *k)
@@ -93,7 +92,6 @@ void snapshot_slices_free(SnapshotSlices *s)
         for (int r = 0; s->slices[space] && r < s->ranks; r++) intervals_free(&s->slices[space][r]);
         free(s->slices[space]);
     }
-    params_free(&s->sets);
     *s = (SnapshotSlices){0};
 }
 

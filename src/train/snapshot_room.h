@@ -21,12 +21,10 @@ Status snapshots_replicas(const Config *c, int hosts, int *n);
 /* Which rank snapshots which elements of the model's space and of K-FAC's. */
 typedef struct {
     int ranks;
-    const ParamTable *params[SNAPSHOT_SPACES]; /* the second: `sets` */
+    const ParamTable *params[SNAPSHOT_SPACES]; /* the second: without K-FAC it has no tensors */
     Intervals *slices[SNAPSHOT_SPACES];        // (ranks)
-    ParamTable sets;                           /* without K-FAC no tensors */
 } SnapshotSlices;
-/* Of ranks that hold the whole model each (`x` NULL: of one rank); `k` NULL: no K-FAC. `s` may not move until it is
-   freed. */
+/* Of ranks that hold the whole model each (`x` NULL: of one rank); `k` NULL: no K-FAC. `params` and `k` outlive it. */
 void snapshot_slices_init(SnapshotSlices *s, const ParamTable *params, const Exchange *x, const Kfac *k);
 /* Of a run, or of one that is planned. */
 void snapshot_slices_of(SnapshotSlices *s, const PlanInput *in);

@@ -117,6 +117,21 @@ static Status follow_plan(const Team *t, const TeamSource *source, int n, const 
     return status;
 }
 
+/* The step of a plan that the leader has ended without this rank, which came too late to read it. */
+static void learn_step(const Team *t, int64_t *step)
+{
+    char name[TEAM_NAME_BYTES];
+    void *data = NULL;
+    size_t size = 0;
+    Plan plan;
+    plan_name(name, t->leader, 0);
+    if (*step < 0 && team_get(t, name, 0, &data, &size) == OK && size >= sizeof plan) {
+        memcpy(&plan, data, sizeof plan);
+        *step = plan.step;
+    }
+    free(data);
+}
+
 TeamEnd team_follow(Team *t, const TeamSource *source, int64_t *step, Status *part)
 {
     char plan[TEAM_NAME_BYTES], end[TEAM_NAME_BYTES];
@@ -134,6 +149,7 @@ TeamEnd team_follow(Team *t, const TeamSource *source, int64_t *step, Status *pa
         if (team_get(t, end, 0, &data, &size) == OK) {
             TeamEnd how = size == 1 && *(const char *)data == '1' ? TEAM_SAVED : TEAM_FAILED;
             free(data);
+            learn_step(t, step);
             return how;
         }
         if (gone || clock_monotonic() > until) return gone ? TEAM_LEFT : TEAM_UNCLEAR;
@@ -207,7 +223,8 @@ static Status check_answer(const TeamFill *f, const TrainingState *t, const char
         data += sizeof w;
         size -= sizeof w;
         int n = parts_add(parts);
-        CheckpointPart part = {{t->params, t->sets[0] ? NULL : t->kfac}, {&parts->parts[0][n], &parts->parts[1][n]}};
+        CheckpointPart part = {{t->params, checkpoint_fills_sets(t) ? t->kfac : NULL},
+                               {&parts->parts[0][n], &parts->parts[1][n]}};
         for (int space = 0; space < 2; space++)
             if (!take_intervals(&data, &size, w.count[space], &parts->parts[space][n]))
                 return fail(E_PEER, "its answer is cut");
@@ -306,7 +323,7 @@ Status team_fill(void *team_fill, const TrainingState *t)
     TRY_DONE(check_answer(f, t, own.data, own.len, &parts));
     TRY_DONE(gather_parts(f, t, ranks, writers, &parts));
     TRY_DONE(checkpoint_check_whole(t->params, parts.parts[0], parts.count));
-    if (t->kfac && !t->sets[0]) TRY_DONE(checkpoint_check_whole(t->kfac, parts.parts[1], parts.count));
+    if (checkpoint_fills_sets(t)) TRY_DONE(checkpoint_check_whole(t->kfac, parts.parts[1], parts.count));
     team->writers = writers;
     test_at("filled", me);
 done:

@@ -313,8 +313,8 @@ static void test_space(void **state)
         total += size;
         free(path);
     }
-    assert_true(checkpoint_bytes(&t, NULL, 0) >= total);
-    assert_ok(checkpoint_check_space(place, checkpoint_bytes(&t, NULL, 0)));
+    assert_true(checkpoint_bytes(&t, NULL) >= total);
+    assert_ok(checkpoint_check_space(place, checkpoint_bytes(&t, NULL)));
     char *later = file_join(place, "not/yet/there");
     assert_ok(checkpoint_check_space(later, 1));
     assert_ok(file_free_bytes(place, &available));

@@ -159,7 +159,7 @@ static void test_the_same_model_gives_the_same_bytes(void **state)
     }
     char *path = file_join(a, "alone.safetensors"), *whole = file_join(a, "model.safetensors");
     Digest digest, expected;
-    assert_ok(export_tensors(path, &m.params, &(ExportArray){"", w}, 1, true, &digest));
+    assert_ok(export_tensors(path, &m.params, &(ExportArray){"", .values = w}, 1, true, &digest));
     assert_ok(file_digest(whole, &expected, NULL));
     assert_true(digest_equal(digest, expected));
     assert_ok(file_remove_tree(a));
