@@ -135,11 +135,13 @@ static Status find_input(PlanRun *r)
     return find_lengths(r);
 }
 
+/* E_MEMORY: of auto, where nothing fits. */
 static Status choose(PlanRun *r, const char *policy, RunPlan *plan)
 {
     Config c = *r->c;
     c.recompute = (char *)(uintptr_t)policy;
-    return planner_choose(&c, &r->input, &r->accounts, NULL, plan);
+    TRY(planner_choose(&c, &r->input, &r->accounts, NULL, plan));
+    return strcmp(policy, "auto") == 0 ? planner_check(&c, plan, NULL) : OK;
 }
 
 /* ---- the largest batch ---- */

@@ -207,18 +207,55 @@ static double bytes_of(double sequences, double length, double masks)
     return sequences * (length * token + masks * mask + other);
 }
 
-size_t shards_memory(const Shards *s, double mean_length, bool steps)
+/* What the memory depends on. */
+typedef struct {
+    double files, count, rows;       /* rows: sequences of a block */
+    double longest, length;          /* of a sequence: any, and on average */
+    double masks, stored;            /* of a sequence: drawn, and in the files */
+    double batch, window, n_windows; /* sequences; windows in all */
+} Sizes;
+
+static size_t memory_of(const Sizes *z, bool steps)
 {
     enum { WIDE_COLUMNS = 3, KEPT_BY_CALLERS = 128 };
-    double longest = (double)s->o.max_length, length = fmin(LENGTH_SPREAD * mean_length, longest), rows = 1;
-    double masks = fmin((double)s->o.max_predictions, length), stored = s->n_masked ? masks : 0;
-    for (int64_t i = 0; i < s->n_blocks; i++) rows = fmax(rows, (double)s->blocks[i].sequences);
-    double open = (double)((s->n_files < SHARDS_OPEN_FILES ? s->n_files : SHARDS_OPEN_FILES) * SHARDS_OPEN_BYTES);
-    double as_read = rows * longest * WIDE_COLUMNS * sizeof(int32_t) + open, count = (double)s->count;
-    if (!steps) return (size_t)(as_read + bytes_of(2 * rows, length, masks));
-    double window = fmin((double)s->window_blocks * rows, count), batch = fmin((double)s->o.batch_size, count);
-    return (size_t)(as_read + bytes_of((s->n_windows > 1 ? 2 : 1) * window, length, stored) +
-                    bytes_of(3 * batch, length, masks) + batch * KEPT_BY_CALLERS);
+    double open = fmin(z->files, SHARDS_OPEN_FILES) * (double)SHARDS_OPEN_BYTES;
+    double as_read = z->rows * z->longest * WIDE_COLUMNS * sizeof(int32_t) + open;
+    if (!steps) return (size_t)(as_read + bytes_of(2 * z->rows, z->length, z->masks));
+    double window = fmin(z->window, z->count), batch = fmin(z->batch, z->count);
+    return (size_t)(as_read + bytes_of((z->n_windows > 1 ? 2 : 1) * window, z->length, z->stored) +
+                    bytes_of(3 * batch, z->length, z->masks) + batch * KEPT_BY_CALLERS);
+}
+
+size_t shards_memory(const Shards *s, double mean_length, bool steps)
+{
+    Sizes z = {.files = s->n_files,
+               .count = (double)s->count,
+               .rows = 1,
+               .longest = (double)s->o.max_length,
+               .batch = (double)s->o.batch_size,
+               .n_windows = (double)s->n_windows};
+    z.length = fmin(LENGTH_SPREAD * mean_length, z.longest);
+    z.masks = fmin((double)s->o.max_predictions, z.length);
+    z.stored = s->n_masked ? z.masks : 0;
+    for (int64_t i = 0; i < s->n_blocks; i++) z.rows = fmax(z.rows, (double)s->blocks[i].sequences);
+    z.window = (double)s->window_blocks * z.rows;
+    return memory_of(&z, steps);
+}
+
+size_t shards_memory_most(const ShardsOptions *o, double text_bytes, double file_bytes, bool steps)
+{
+    double longest = (double)o->max_length, tokens = text_bytes; /* of a byte each, at least */
+    Sizes z = {.files = ceil(text_bytes / file_bytes),
+               .count = ceil(tokens / longest),
+               .rows = SHARDS_BLOCK_ROWS,
+               .longest = longest,
+               .length = longest,
+               .masks = (double)o->max_predictions,
+               .stored = (double)o->max_predictions,
+               .batch = (double)o->batch_size,
+               .window = fmax(SHARDS_WINDOW_TOKENS / longest, SHARDS_BLOCK_ROWS)};
+    z.n_windows = z.count / z.window;
+    return memory_of(&z, steps);
 }
 
 ShardsWork shards_work(Shards *s)

@@ -406,7 +406,8 @@ Status checkpoint_load_kfac(const char *dir, const ParamTable *kfac, CheckpointP
     if (two && first.count == kfac->count)
         TRY_DONE(fail(E_FORMAT, "%s/%s: holds the next inverses of a run with a --kfac-lag; this run has none", dir,
                       f->name));
-    status = read_tensors(dir, f, two ? kfac : &first, &(Array){"", NULL}, 1, (Scatter){.put = put, .context = context});
+    status =
+        read_tensors(dir, f, two ? kfac : &first, &(Array){"", NULL}, 1, (Scatter){.put = put, .context = context});
 done:
     manifest_free(&manifest);
     return status;

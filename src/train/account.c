@@ -10,6 +10,9 @@
    were counted, a choice that just fitted its budget would exceed it. */
 #define PLANNING_RESERVE ((size_t)1 << 20)
 
+/* What another start of the same run may hold more than this one, by chance. */
+#define CHANCE ((size_t)2 << 20)
+
 /* Of a device's free memory, for later allocations of CUDA: granularity, graphs, kernels of products that are loaded
    when a plan is bound. An estimate, not measured on a GPU. */
 #define DEVICE_MARGIN ((size_t)256 << 20)
@@ -98,6 +101,8 @@ size_t account_sum(const Account *a, const size_t bytes[N_REGIONS])
         if (account_has(a, (Region)r)) sum += bytes[r];
     return sum;
 }
+
+size_t accounts_enough(const Accounts *a, size_t bytes) { return bytes + (a->n == 1 && a->resident ? CHANCE : 0); }
 
 Account *accounts_set_peaks(Accounts *a, const size_t bytes[N_REGIONS])
 {

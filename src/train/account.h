@@ -39,6 +39,10 @@ void accounts_imagine(Accounts *a, size_t asked, size_t memory_bytes, size_t con
 static inline bool account_has(const Account *a, Region r) { return a->regions >> r & 1; }
 /* held, snapshots, and the bytes of its regions. */
 size_t account_sum(const Account *a, const size_t bytes[N_REGIONS]);
+/* The first row's budget in which a run starts whose plans and holdings are so many bytes: more than these, since the
+   next process holds a little more or less by chance. MIB_UP: whole MiB of it, for a message. */
+#define MIB_UP(bytes) (((bytes) + ((size_t)1 << 20) - 1) >> 20)
+size_t accounts_enough(const Accounts *a, size_t bytes);
 /* Sets the peaks. Returns the first row above its budget, or NULL. */
 Account *accounts_set_peaks(Accounts *a, const size_t bytes[N_REGIONS]);
 

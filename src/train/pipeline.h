@@ -92,6 +92,7 @@ typedef struct {
     const PlanInput *in;
     const Accounts *accounts;
     const LayerCosts *given;
+    const int64_t *beside; // (places) bytes that a place takes beside what is counted here; NULL: none
 } PipelineRequest;
 
 /* Splits layers, chooses levels, simulates, verifies. The caller frees the plan, also after a failure. */

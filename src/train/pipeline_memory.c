@@ -232,7 +232,7 @@ static void make_place(Maker *m, int place)
     bytes[REGION_ACT] += device_staging(m, place);
     (void)accounts_set_peaks(&accounts, bytes);
     of->activations = bytes[REGION_ACT];
-    of->peak = accounts.row[0].peak;
+    of->peak = accounts.row[0].peak + (size_t)(m->r->beside ? m->r->beside[place] : 0);
 }
 
 static void find_peak(Maker *m)
@@ -307,23 +307,44 @@ static bool heavier(StagePlan *s)
     return false;
 }
 
-/* --recompute auto: as long as a place does not fit, its stages give up more. */
+static Status set_policies(Maker *m, const Policy *policies)
+{
+    for (int s = 0; s < m->p->grid.stages; s++) {
+        m->p->stage[s].policy = policies[s];
+        TRY(make_stage(m, s));
+    }
+    find_peak(m);
+    return OK;
+}
+
+/* --recompute auto: as long as a place does not fit, its stages give up more. Where that is never enough, the smallest
+   of what was tried. */
 static Status relieve(Maker *m)
 {
+    Status status = OK;
+    size_t smallest = SIZE_MAX;
+    Policy *best = mem_array((size_t)m->p->grid.stages, sizeof *best);
     for (bool changed = true; changed && !m->p->fits;) {
+        if (m->p->peak < smallest) {
+            smallest = m->p->peak;
+            for (int s = 0; s < m->p->grid.stages; s++) best[s] = m->p->stage[s].policy;
+        }
         changed = false;
         for (int place = 0; place < shape(m)->places; place++) {
             if (m->p->place[place].peak <= m->p->budget) continue;
             for (int chunk = 0; chunk < shape(m)->chunks; chunk++) {
                 int stage = pipeline_stage(shape(m), place, chunk);
                 if (!heavier(&m->p->stage[stage])) continue;
-                TRY(make_stage(m, stage));
+                TRY_DONE(make_stage(m, stage));
                 changed = true;
             }
         }
         find_peak(m);
     }
-    return OK;
+    if (!m->p->fits && m->p->peak > smallest) status = set_policies(m, best);
+done:
+    free(best);
+    return status;
 }
 
 Status pipeline_make_stages(Maker *m)

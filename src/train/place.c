@@ -9,8 +9,6 @@
 #include "train/planner.h"
 #include "train/snapshot_room.h"
 
-#define MIB(bytes) ((double)(bytes) / (1 << 20))
-
 static const Pipeline *shape(const PipelinePlace *p) { return &p->grid.shape; }
 
 int place_chunks(const PipelinePlace *p) { return shape(p)->chunks; }
@@ -68,8 +66,6 @@ static Status choose(PipelineKind kind, const PipelineRequest *r, PipelinePlan *
                      Policy *policies)
 {
     TRY(pipeline_plan(r, kind, plan));
-    if (!plan->fits) return pipeline_refuse(r, plan);
-    pipeline_warn(plan);
     *choice = (Choice){plan->grid, plan->tokens, plan->step};
     choice->grid.shape.micros = plan->schedule.shape.micros;
     for (int s = 0; s < plan->grid.stages; s++) {
@@ -177,51 +173,6 @@ static void take_number(PipelinePlace *p, const Ranks *ranks)
     p->pipeline = ranks_rank(ranks) % p->grid.replicas;
 }
 
-Status place_choose(const Config *c, const PlanInput *in, const Accounts *accounts, Ranks *ranks, PipelinePlace **place)
-{
-    Status status = OK;
-    PipelineKind kind = place_kind(c);
-    Accounts least = *accounts;
-    LayerCosts none = {0};
-    PipelineRequest r = {.c = c, .ranks = ranks_size(ranks), .in = in, .accounts = &least, .given = &none};
-    PipelinePlace *p = *place = mem_alloc(sizeof *p);
-    Choice choice = {0};
-    PipelinePlan plan = {0};
-    KfacOptions kfac;
-    int64_t room = (int64_t)least.row[0].budget - (int64_t)least.row[0].held;
-    TRY(pipeline_grid(c, kind, r.ranks, in->model->config.layers, &p->grid));
-    TRY(kfac_options(c, &kfac));
-    TRY(ranks_least(ranks, &room));
-    least.row[0].budget = (size_t)(room > 0 ? room : 0) + least.row[0].held;
-    p->stages = mem_array((size_t)p->grid.stages, sizeof *p->stages);
-    Policy *policies = mem_array((size_t)p->grid.stages, sizeof *policies);
-    TRY_DONE(ranks_all(ranks, ranks_first(ranks) ? choose(kind, &r, &plan, &choice, p->stages, policies) : OK));
-    TRY_DONE(ranks_broadcast(ranks, &choice, sizeof choice));
-    TRY_DONE(ranks_broadcast(ranks, p->stages, (size_t)p->grid.stages * sizeof *p->stages));
-    TRY_DONE(ranks_broadcast(ranks, policies, (size_t)p->grid.stages * sizeof *policies));
-    p->whole = in->model;
-    p->whole_kfac = in->kfac;
-    p->grid = choice.grid;
-    p->tokens = choice.tokens;
-    p->step_s = choice.step_s;
-    p->wire = strcmp(c->wire, "bf16") == 0 ? BF16 : F32;
-    p->bucket = c->bucket_size / (int64_t)sizeof(float);
-    if (p->bucket > p->whole->params.size) p->bucket = p->whole->params.size;
-    p->bucket = p->bucket < NORM_BLOCK ? NORM_BLOCK : p->bucket / NORM_BLOCK * NORM_BLOCK;
-    take_number(p, ranks);
-    take_levels(p, policies);
-    take_models(p);
-    p->shard = strcmp(c->shard, "optimizer") == 0 && place_replicas(p) > 1;
-    place_take_shares(p);
-    take_kfac(p, &kfac);
-    TRY_DONE(place_share_fill(p, &plan, ranks));
-    status = take_schedules(p);
-done:
-    pipeline_plan_free(&plan);
-    free(policies);
-    return status;
-}
-
 void place_free(PipelinePlace *p)
 {
     if (!p) return;
@@ -268,16 +219,44 @@ static size_t norm_table_bytes(const PipelinePlace *p)
 
 static size_t piece_bytes(const PipelinePlace *p) { return (size_t)(p->bucket + PLACE_CUT) * sizeof(float); }
 
-/* Of the elements of a sum all parts and the terms of the own part; the table of norm blocks; both uses' parts of the
-   word embedding's gradient. One rank alone, on a host, exchanges nothing. */
-size_t place_scratch_bytes(const PipelinePlace *p, const Backend *b)
+/* Of the piece that needs most, between its holders. */
+static size_t sum_bytes(const PipelinePlace *p)
 {
-    size_t holders = (size_t)place_replicas(p), table = norm_table_bytes(p);
-    size_t sum = 2 * piece_bytes(p) + holders * PLACE_CUT * sizeof(float);
-    if (shape(p)->places == 1 && holders == 1 && !b->device) return 0;
-    size_t bytes = table > sum ? table : sum, factors = kfac_scratch_bytes(&p->kfac);
-    if (factors > bytes) bytes = factors;
-    return (bytes + 63) / 64 * 64;
+    int holders = place_replicas(p);
+    size_t most = 0;
+    if (holders == 1) return 0;
+    Interval *cut = mem_array((size_t)holders, sizeof *cut);
+    Intervals *parts = mem_array((size_t)holders, sizeof *parts);
+    for (int i = 0; i < p->n_pieces; i++) {
+        place_cut(p, &p->pieces[i], cut);
+        for (int q = 0; q < holders; q++) parts[q].size = cut[q].end - cut[q].begin;
+        size_t shared = p->shard ? (size_t)(p->pieces[i].end - p->pieces[i].begin) * sizeof(float) : 0;
+        size_t bytes = comm_reduce_bytes(parts, holders, p->wire, 0);
+        if (bytes < shared) bytes = shared;
+        if (bytes > most) most = bytes;
+    }
+    MEM_FREE(cut, parts);
+    return most;
+}
+
+/* Of the other use's gradient of a tied word embedding, and with a device of a copy to send, a bucket behind it. */
+static size_t tie_bytes(const PipelinePlace *p, bool device)
+{
+    const Param *tied = model_tied(p->whole);
+    bool exchanged = tied && params_find(&p->held.params, tied->name) >= 0 && (p->grid.stages > 1 || p->both_uses);
+    int64_t n = !exchanged ? 0 : param_held(tied) < p->bucket ? param_held(tied) : p->bucket;
+    return (size_t)(n + (device && exchanged ? p->bucket : 0)) * sizeof(float);
+}
+
+/* One rank alone, on a host, exchanges nothing. */
+static size_t scratch_bytes(const PipelinePlace *p, bool device)
+{
+    const size_t all[] = {sum_bytes(p), tie_bytes(p, device), norm_table_bytes(p), kfac_scratch_bytes(&p->kfac)};
+    size_t most = 0;
+    if (shape(p)->places == 1 && place_replicas(p) == 1 && !device) return 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i] > most) most = all[i];
+    return (most + 63) / 64 * 64;
 }
 
 int64_t place_even_part(int64_t n, int holders)
@@ -299,12 +278,65 @@ size_t place_copy_bytes(const PipelinePlace *p)
 
 size_t place_comm_bytes(const PipelinePlace *p, const Backend *b)
 {
-    return place_scratch_bytes(p, b) + (b->device ? place_copy_bytes(p) : 0);
+    return p->scratch + (b->device ? place_copy_bytes(p) : 0);
 }
 
-Status place_plan(const Config *c, const PlanInput *in, const Accounts *accounts, const Ranks *ranks, RunPlan *plan)
+/* ---- the choice ---- */
+
+/* What rounds of the choice pass on, on rank 0. */
+typedef struct {
+    PipelinePlan plan; /* the last one's */
+    int64_t *beside;   // (places) bytes that a place's plans took beside what that plan counts
+    bool smallest;     /* the choice is for no memory at all */
+} Search;
+
+static Status take_choice(PipelinePlace *p, const Config *c, const PlanInput *in, const Accounts *accounts,
+                          Ranks *ranks, Search *search)
 {
-    const PipelinePlace *p = in->place;
+    Status status = OK;
+    PipelineKind kind = place_kind(c);
+    Accounts least = *accounts;
+    LayerCosts none = {0};
+    PipelineRequest r = {
+        .c = c, .ranks = ranks_size(ranks), .in = in, .accounts = &least, .given = &none, .beside = search->beside};
+    Choice choice = {0};
+    PipelinePlan *plan = &search->plan;
+    KfacOptions kfac;
+    int64_t room = (int64_t)least.row[0].budget - (int64_t)least.row[0].held;
+    pipeline_plan_free(plan);
+    TRY(kfac_options(c, &kfac));
+    TRY(ranks_least(ranks, &room));
+    least.row[0].budget = search->smallest ? 0 : (size_t)(room > 0 ? room : 0) + least.row[0].held;
+    p->stages = mem_array((size_t)p->grid.stages, sizeof *p->stages);
+    Policy *policies = mem_array((size_t)p->grid.stages, sizeof *policies);
+    TRY_DONE(ranks_all(ranks, ranks_first(ranks) ? choose(kind, &r, plan, &choice, p->stages, policies) : OK));
+    TRY_DONE(ranks_broadcast(ranks, &choice, sizeof choice));
+    TRY_DONE(ranks_broadcast(ranks, p->stages, (size_t)p->grid.stages * sizeof *p->stages));
+    TRY_DONE(ranks_broadcast(ranks, policies, (size_t)p->grid.stages * sizeof *policies));
+    p->grid = choice.grid;
+    p->tokens = choice.tokens;
+    p->step_s = choice.step_s;
+    p->wire = strcmp(c->wire, "bf16") == 0 ? BF16 : F32;
+    p->bucket = c->bucket_size / (int64_t)sizeof(float);
+    if (p->bucket > p->whole->params.size) p->bucket = p->whole->params.size;
+    p->bucket = p->bucket < NORM_BLOCK ? NORM_BLOCK : p->bucket / NORM_BLOCK * NORM_BLOCK;
+    take_number(p, ranks);
+    take_levels(p, policies);
+    take_models(p);
+    p->shard = strcmp(c->shard, "optimizer") == 0 && place_replicas(p) > 1;
+    place_take_shares(p);
+    take_kfac(p, &kfac);
+    p->scratch = scratch_bytes(p, in->backend->device != NULL);
+    TRY_DONE(place_share_fill(p, plan, ranks));
+    status = take_schedules(p);
+done:
+    free(policies);
+    return status;
+}
+
+static Status make_plans(const PipelinePlace *p, const Config *c, const PlanInput *in, const Accounts *accounts,
+                         const Ranks *ranks, RunPlan *plan)
+{
     uint64_t snapshots;
     run_plan_init(plan, in);
     plan->grain = planner_grain(c, in);
@@ -328,20 +360,85 @@ Status place_plan(const Config *c, const PlanInput *in, const Accounts *accounts
     return OK;
 }
 
-Status place_refuse(const PipelinePlace *p, const RunPlan *plan)
+/* Rank 0 learns how much the places take. */
+static Status learn(const PipelinePlace *p, const RunPlan *plan, const Accounts *accounts, Ranks *ranks, Search *search)
 {
-    const Accounts *all = &plan->accounts;
-    const Account *of = &all->row[0];
-    if (of->peak <= of->budget) of = &all->row[all->n - 1];
-    if (of != &all->row[0])
-        return fail(
-            E_MEMORY,
-            "place %d of the pipeline takes %.1f MiB beside its device, for boundaries, sums and the state that "
-            "is being saved, more than %s of %.1f MiB. Start fewer ranks on a host",
-            p->number, MIB(of->peak), of->limit, MIB(of->budget));
-    return fail(E_MEMORY,
-                "place %d of the pipeline takes %.1f MiB with evaluation and the state that is being saved, more than "
-                "%s of %.1f MiB. Give --recompute auto, a larger --memory-budget, or fewer layers to this place by "
-                "--stage-layers",
-                p->number, MIB(of->peak), of->limit, MIB(of->budget));
+    int n = ranks_size(ranks);
+    int64_t *all = mem_array((size_t)n, sizeof *all);
+    int64_t own = (int64_t)plan->accounts.row[0].peak - (int64_t)accounts->row[0].held;
+    all[0] = own;
+    Status status = ranks ? comm_allgather(ranks_comm(ranks), &own, sizeof own, all) : OK;
+    for (int place = 0; status == OK && ranks_first(ranks) && place < shape(p)->places; place++) {
+        int64_t most = 0, *beside = &search->beside[place];
+        for (int r = place * p->grid.replicas; r < (place + 1) * p->grid.replicas; r++)
+            if (all[r] > most) most = all[r];
+        *beside += most - ((int64_t)search->plan.place[place].peak - (int64_t)accounts->row[0].held);
+    }
+    free(all);
+    return status;
+}
+
+/* One round: the choice, and what follows from it. */
+static Status choose_once(const Config *c, const PlanInput *whole, PlanInput *in, const Accounts *accounts,
+                          Ranks *ranks, bool by_devices, Search *search, PipelinePlace **place, RunPlan *plan)
+{
+    PipelinePlace *p = mem_alloc(sizeof *p);
+    run_plan_free(plan);
+    place_free(*place);
+    *place = p;
+    *in = *whole;
+    p->whole = whole->model;
+    p->whole_kfac = whole->kfac;
+    p->by_devices = by_devices;
+    TRY(pipeline_grid(c, place_kind(c), ranks_size(ranks), p->whole->config.layers, &p->grid));
+    TRY(take_choice(p, c, whole, accounts, ranks, search));
+    in->place = p;
+    in->kfac = &p->kfac;
+    in->model = &p->chunks[0];
+    return make_plans(p, c, in, accounts, ranks, plan);
+}
+
+/* Bytes beside `held` that the smallest choice of --recompute auto takes on this rank. */
+static Status smallest_auto(const Config *c, const PlanInput *whole, const Accounts *accounts, Ranks *ranks,
+                            bool by_devices, Search *search, int64_t *needs)
+{
+    Config automatic = *c;
+    PlanInput in;
+    PipelinePlace *place = NULL;
+    RunPlan plan = {0};
+    static char name[] = "auto";
+    automatic.recompute = name;
+    search->smallest = true;
+    Status status = choose_once(&automatic, whole, &in, accounts, ranks, by_devices, search, &place, &plan);
+    if (status == OK) *needs = (int64_t)plan.accounts.row[0].peak - (int64_t)plan.accounts.row[0].held;
+    run_plan_free(&plan);
+    place_free(place);
+    return status;
+}
+
+/* The search counts stages, not all that lies beside them on a place: evaluation, the state that is saved, buffers.
+   Where the plans then do not fit, the choice is made again with what they took, and at last the smallest is taken. */
+Status place_choose(const Config *c, PlanInput *in, const Accounts *accounts, Ranks *ranks, bool by_devices,
+                    PipelinePlace **place, RunPlan *plan)
+{
+    enum { SMALLEST = 3 };
+    Status status = OK;
+    const PlanInput whole = *in;
+    int64_t fits = 0, least = -1, n = ranks_size(ranks);
+    Search search = {.beside = mem_array((size_t)n, sizeof *search.beside)};
+    for (int round = 0; round <= SMALLEST && !fits; round++) {
+        search.smallest = round == SMALLEST;
+        TRY_DONE(choose_once(c, &whole, in, accounts, ranks, by_devices, &search, place, plan));
+        TRY_DONE(learn(*place, plan, accounts, ranks, &search));
+        fits = plan->fits;
+        TRY_DONE(ranks_least(ranks, &fits));
+    }
+    if (fits && ranks_first(ranks)) pipeline_warn(&search.plan);
+    if (!fits && strcmp(c->recompute, "auto") != 0)
+        TRY_DONE(smallest_auto(c, &whole, accounts, ranks, by_devices, &search, &least));
+    if (!fits) status = planner_refuse(plan, least, ranks);
+done:
+    pipeline_plan_free(&search.plan);
+    free(search.beside);
+    return status;
 }

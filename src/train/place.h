@@ -59,9 +59,9 @@ struct PipelinePlace {
     int64_t tokens;        /* of a micro-batch */
     double step_s;         /* predicted */
     int64_t bucket;        /* elements that travel at once in a sum: whole norm blocks */
+    size_t scratch;        /* bytes of the region COMM that exchanges need beside the values */
     Dtype wire;
-    bool by_devices; /* boundaries go from GPU to GPU, and their buffers lie in the device's memory. The caller sets it
-                      */
+    bool by_devices; /* boundaries go from GPU to GPU, and their buffers lie in the device's memory */
     PlaceFill fill;
     Kfac kfac;              /* of what this rank holds, a part for each chunk; interval 0: none */
     const Kfac *whole_kfac; /* the caller's */
@@ -72,15 +72,12 @@ bool place_wanted(const Config *c);
 PipelineKind place_kind(const Config *c);
 /* E_USAGE names an option that a run by a pipeline does not have, or one of pipelines alone. */
 Status place_check(const Config *c, bool training);
-/* Collective. Rank 0 splits layers and chooses levels and micro-batches; every schedule is verified. E_USAGE, and
-   E_MEMORY as for `cairn plan --pipeline`. The caller frees the place. */
-Status place_choose(const Config *c, const PlanInput *in, const Accounts *accounts, Ranks *ranks,
-                    PipelinePlace **place);
+/* Collective. Rank 0 splits layers and chooses levels and micro-batches, every schedule is verified, and every rank
+   makes its plans, for which in->place, in->kfac and in->model are set. E_USAGE; E_MEMORY as planner_check. The caller
+   frees place and plan, also after a failure. */
+Status place_choose(const Config *c, PlanInput *in, const Accounts *accounts, Ranks *ranks, bool by_devices,
+                    PipelinePlace **place, RunPlan *plan);
 void place_free(PipelinePlace *p); /* takes NULL */
-/* Makes this rank's plans. `in->place` is set. Sets plan->fits. */
-Status place_plan(const Config *c, const PlanInput *in, const Accounts *accounts, const Ranks *ranks, RunPlan *plan);
-/* E_MEMORY for a plan that does not fit this rank. */
-Status place_refuse(const PipelinePlace *p, const RunPlan *plan);
 
 /* Collective: rank 0's plan becomes that of all. */
 Status place_share_fill(PipelinePlace *p, const PipelinePlan *plan, Ranks *ranks);
@@ -123,10 +120,9 @@ Intervals *place_norm_parts(const PipelinePlace *p);
 Intervals *place_slices(const PipelinePlace *p);
 
 /* ---- memory ---- */
-/* Bytes of the region COMM: scratch of the sums, and behind it, with a device, a copy of what the host exchanges (at
-   most place_copy_bytes at once). Of boundaries' staging for plans with such a capacity, in the host's memory or a
+/* Bytes of the region COMM: `scratch`, and behind it, with a device, a copy of what the host exchanges (at most
+   place_copy_bytes at once). Of boundaries' staging for plans with such a capacity, in the host's memory or a
    `device`'s. */
-size_t place_scratch_bytes(const PipelinePlace *p, const Backend *b);
 size_t place_copy_bytes(const PipelinePlace *p);
 size_t place_comm_bytes(const PipelinePlace *p, const Backend *b);
 /* Of a piece between so many holders, with virtual ranks over NCCL: elements of each one's part but the last ones';

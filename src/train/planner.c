@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "state/snapshot.h"
+#include "train/place.h"
 #include "train/search.h"
 #include "train/snapshot_room.h"
 
@@ -18,8 +19,16 @@ typedef struct {
     RunPlan *plan;
     Policy policy;
     int64_t share;      /* sequences of a step, on one rank */
+    int64_t tokens;     /* of a micro-batch, by --micro-batch-tokens; 0: auto */
     bool own_snapshots; /* --snapshot-steps is a number: their memory is reserved before levels are chosen */
+    bool counted;       /* the primitives of a backend, and the snapshots that are there */
 } Planner;
+
+/* Sequences of a step, on one rank or virtual rank. */
+static int64_t share_of(const Config *c, const PlanInput *in)
+{
+    return planner_share(c, in->virtual_ranks ? in->virtual_ranks : in->exchange ? in->exchange->buckets.ranks : 1);
+}
 
 static const PlanInput *input(const Planner *g) { return &g->plan->input; }
 
@@ -40,6 +49,24 @@ static void set_micro(Planner *g, int64_t tokens)
     micros = input(g)->packed ? ceil(rows) / (double)tokens : ceil(rows / (double)tokens);
     g->plan->micro = planner_capacity(input(g), tokens, g->share);
     g->plan->micros = fmax(micros, 1) * fmax((double)input(g)->virtual_each, 1);
+}
+
+static Status plan_evaluation(const Planner *g, int64_t training)
+{
+    RunPlan *p = g->plan;
+    MicroCapacity capacity = planner_evaluation_capacity(g->c, input(g), training);
+    if (!input(g)->evaluation || capacity.tokens == p->eval_micro.tokens) return OK;
+    p->eval_micro = capacity;
+    TRY(run_plan_make_one(p, false));
+    accounts_update(&p->accounts);
+    return OK;
+}
+
+/* Evaluation beside it shares its memory. */
+static Status take_micro(Planner *g, int64_t tokens)
+{
+    set_micro(g, tokens);
+    return plan_evaluation(g, g->plan->micro.tokens);
 }
 
 static double step_seconds(const Planner *g)
@@ -71,29 +98,31 @@ static void take_levels(Planner *g, SearchResult *r)
     snprintf(p->policy, sizeof p->policy, "auto (%s)", r->name);
 }
 
-/* --micro-batch-tokens auto: from the whole step down by halves, the fastest wins, ties to the larger. */
+static bool better(const SearchResult *r, const SearchResult *than)
+{
+    if (r->fits != than->fits) return r->fits;
+    return r->fits ? r->step_s < than->step_s * (1 - 1e-9) : r->peak < than->peak;
+}
+
+/* --micro-batch-tokens auto: from the whole step down by halves, the fastest that fits wins, ties to the larger; where
+   none fits the smallest. */
 static Status search_micro(Planner *g)
 {
-    Status last = OK;
-    double best = INFINITY;
+    SearchResult best = {.peak = SIZE_MAX};
     int64_t best_tokens = 0, length = input(g)->max_length, least = planner_least_tokens(g->c, g->share, length);
     for (int64_t tokens = g->share * length; tokens >= least; tokens /= 2) {
         SearchResult r;
-        set_micro(g, tokens);
-        last = search(g, &r);
-        if (last == OK && r.step_s < best * (1 - 1e-9)) {
-            best = r.step_s;
-            best_tokens = tokens;
-            take_levels(g, &r);
-        } else if (last == OK) {
+        TRY(take_micro(g, tokens));
+        TRY(search(g, &r));
+        if (!better(&r, &best)) {
             free(r.levels);
-        } else if (last != E_MEMORY) {
-            return last;
+            continue;
         }
+        take_levels(g, &r);
+        best = r;
+        best_tokens = tokens;
     }
-    if (!best_tokens) return last;
-    set_micro(g, best_tokens);
-    return OK;
+    return take_micro(g, best_tokens);
 }
 
 /* --micro-batch-tokens auto with a fixed policy: the largest that fits. */
@@ -104,7 +133,7 @@ static Status largest_micro(Planner *g)
         Plan p;
         ModelTensors t;
         size_t bytes[N_REGIONS];
-        set_micro(g, tokens > least ? tokens : least);
+        TRY(take_micro(g, tokens > least ? tokens : least));
         PlanRequest r = run_plan_request(g->plan, true);
         TRY(plan_make(&r, &p, &t, NULL));
         plan_bytes(&p, &g->plan->eval, bytes);
@@ -119,40 +148,34 @@ static Status choose_levels(Planner *g)
     RunPlan *p = g->plan;
     if (g->policy.kind == POLICY_AUTO) {
         SearchResult r;
-        if (p->micro.tokens == 0) return search_micro(g);
+        if (!g->tokens) return search_micro(g);
         TRY(search(g, &r));
         take_levels(g, &r);
         return OK;
     }
     policy_levels(g->policy, input(g)->model->config.layers, p->levels);
     policy_format(g->policy, p->policy);
-    return p->micro.tokens ? OK : largest_micro(g);
+    return g->tokens ? OK : largest_micro(g);
 }
 
-static Status choose_alone(Planner *g)
-{
-    size_t reserved = machine(g)->snapshots;
-    Status status = choose_levels(g);
-    if (status != E_MEMORY || !reserved || machine(g) != &g->plan->accounts.row[0]) return status;
-    return status_context(status, "beside %.1f MiB for snapshots (--snapshot-steps 0 takes none)", MIB(reserved));
-}
-
-/* The same choice on all ranks: what fits the one with the least memory. */
-static Status choose_together(Planner *g, Ranks *ranks)
+/* The same choice on all ranks: what fits the one with the least memory, or, of several with other accounts, the
+   `smallest` there is. */
+static Status choose_together(Planner *g, Ranks *ranks, bool smallest)
 {
     RunPlan *p = g->plan;
     Account *first = &p->accounts.row[0];
+    size_t budget = first->budget;
     int64_t room = (int64_t)first->budget - (int64_t)first->held;
-    if (!ranks) return choose_alone(g);
-    TRY(ranks_least(ranks, &room));
-    first->budget = (size_t)(room > 0 ? room : 0) + first->held;
-    TRY(ranks_all(ranks, ranks_first(ranks) ? choose_alone(g) : OK));
+    if (ranks) TRY(ranks_least(ranks, &room));
+    first->budget = smallest ? 0 : (size_t)(room > 0 ? room : 0) + first->held;
+    TRY(ranks_all(ranks, ranks_first(ranks) ? choose_levels(g) : OK));
+    first->budget = budget;
+    if (!ranks) return OK;
     TRY(ranks_broadcast(ranks, &p->micro.tokens, sizeof p->micro.tokens));
     TRY(ranks_broadcast(ranks, &p->step_s, sizeof p->step_s));
     TRY(ranks_broadcast(ranks, p->policy, sizeof p->policy));
     TRY(ranks_broadcast(ranks, p->levels, (size_t)input(g)->model->config.layers));
-    set_micro(g, p->micro.tokens);
-    return OK;
+    return take_micro(g, p->micro.tokens);
 }
 
 /* ---- snapshots ---- */
@@ -167,11 +190,6 @@ void planner_take_snapshots(const Config *c, const Ranks *ranks, size_t bytes, A
     if (machine_row->automatic)
         machine_row->budget += (size_t)(snapshot_present(c->snapshot_dir, output) / (uint64_t)ranks_local_size(ranks));
     free(output);
-}
-
-static void take_snapshots(Planner *g, const Ranks *ranks, uint64_t bytes)
-{
-    planner_take_snapshots(g->c, ranks, (size_t)bytes, &g->plan->accounts);
 }
 
 /* ---- fitting the accounts ---- */
@@ -189,6 +207,7 @@ static void make_fit(Planner *g)
 {
     RunPlan *p = g->plan;
     Account *over;
+    p->snapshots_given_up = 0;
     while ((over = accounts_set_peaks(&p->accounts, p->bytes))) {
         if (over->snapshots && !g->own_snapshots) {
             p->snapshots_given_up = over->snapshots;
@@ -218,6 +237,8 @@ void planner_warn(const Config *c, const RunPlan *p)
                  MIB(first->budget));
 }
 
+/* ---- what does not fit ---- */
+
 static Status refuse_machine(const RunPlan *p, const Account *a)
 {
     char snapshots[96] = "";
@@ -232,105 +253,162 @@ static Status refuse_machine(const RunPlan *p, const Account *a)
         MIB(a->peak), MIB(p->bytes[REGION_SAVE]), MIB(p->bytes[REGION_HOST]), snapshots, MIB(a->budget));
 }
 
-Status planner_refuse(const Config *c, const RunPlan *p)
+/* Bytes beside `held` of the smallest plan of --recompute auto. */
+static Status smallest_auto(const Config *c, const RunPlan *p, int64_t *needs)
+{
+    RunPlan plan = *p;
+    SearchResult r;
+    Planner g = {.c = c, .plan = &plan, .share = share_of(c, &p->input)};
+    plan.save_buffer = p->input.saves && !can_stream(&p->input);
+    plan.accounts.row[0].budget = 0;
+    if (strcmp(c->micro_batch_tokens, "auto") == 0)
+        set_micro(&g, planner_least_tokens(c, g.share, p->input.max_length));
+    TRY(search(&g, &r));
+    free(r.levels);
+    *needs = (int64_t)r.peak - (int64_t)plan.accounts.row[0].held;
+    return OK;
+}
+
+static void put_budget(Buf *text, bool automatic, size_t bytes)
+{
+    buf_printf(text, "%s%zu%sMiB", automatic ? "" : "--memory-budget ", MIB_UP(bytes), automatic ? " " : "");
+}
+
+/* `enough`: a budget for all ranks; `of_auto`: the same with --recompute auto, 0: no less. */
+static Status refuse(const RunPlan *p, size_t enough, size_t of_auto)
 {
     const Account *first = &p->accounts.row[0];
-    RunPlan plan = *p;
-    Planner g = {.c = c, .plan = &plan};
-    SearchResult r;
-    char of_it[96] = "";
+    Buf text = {0};
+    if (p->fits) return OK;
     if (first->peak <= first->budget) return refuse_machine(p, &p->accounts.row[p->accounts.n - 1]);
-    if (!p->input.training)
-        return fail(E_MEMORY, "evaluation takes %.1f MiB, more than %s of %.1f MiB. Lower --eval-batch-size",
-                    MIB(first->peak), first->limit, MIB(first->budget));
+    if (p->input.training)
+        buf_printf(&text, "--recompute %s takes %.1f MiB", p->policy, MIB(first->peak));
+    else
+        buf_printf(&text, "evaluation takes %.1f MiB", MIB(first->peak));
+    if (p->input.place) buf_printf(&text, " on place %d of the pipeline", p->input.place->number);
     if (first->snapshots)
-        snprintf(of_it, sizeof of_it, " (%.1f MiB of it for snapshots; --snapshot-steps 0 takes none)",
-                 MIB(first->snapshots));
-    Status status = search(&g, &r);
-    if (status == OK) {
-        free(r.levels);
-        return fail(E_MEMORY, "--recompute %s takes %.1f MiB%s, more than %s of %.1f MiB; --recompute auto fits: %s",
-                    p->policy, MIB(first->peak), of_it, first->limit, MIB(first->budget), r.name);
+        buf_printf(&text, " (%.1f MiB of it for snapshots; --snapshot-steps 0 takes none)", MIB(first->snapshots));
+    buf_printf(&text, ", more than %s of %.1f MiB. It fits with ", first->limit, MIB(first->budget));
+    put_budget(&text, first->automatic, enough);
+    if (of_auto) buf_puts(&text, ", with --recompute auto");
+    if (of_auto > first->budget) {
+        buf_puts(&text, " and ");
+        put_budget(&text, first->automatic, of_auto);
     }
-    if (status != E_MEMORY) return status;
-    return status_context(status, "--recompute %s takes %.1f MiB%s, more than %s of %.1f MiB", p->policy,
-                          MIB(first->peak), of_it, first->limit, MIB(first->budget));
+    if (p->input.place) buf_puts(&text, ", with fewer layers on this place (--stage-layers)");
+    buf_printf(&text, ", or with a smaller %s",
+               p->input.training ? "--micro-batch-tokens, --batch-size or --max-seq-length" : "--eval-batch-size");
+    Status status = fail(E_MEMORY, "%s", text.data);
+    buf_free(&text);
+    return status;
+}
+
+static Status ranks_most(Ranks *ranks, int64_t *n)
+{
+    *n = -*n;
+    TRY(ranks_least(ranks, n));
+    *n = -*n;
+    return OK;
+}
+
+Status planner_refuse(const RunPlan *p, int64_t least, Ranks *ranks)
+{
+    const Account *first = &p->accounts.row[0];
+    int64_t held = (int64_t)(first->held + p->input.later_bytes), needs = (int64_t)(first->peak - first->held);
+    size_t of_auto = 0;
+    TRY(ranks_most(ranks, &held));
+    TRY(ranks_most(ranks, &needs));
+    TRY(ranks_most(ranks, &least));
+    if (least >= 0 && least < needs) of_auto = accounts_enough(&p->accounts, (size_t)(held + least));
+    return ranks_all(ranks, refuse(p, accounts_enough(&p->accounts, (size_t)(held + needs)), of_auto));
+}
+
+Status planner_check(const Config *c, const RunPlan *p, Ranks *ranks)
+{
+    int64_t fits = p->fits, least = -1;
+    TRY(ranks_least(ranks, &fits));
+    if (fits) return OK;
+    bool fixed = p->input.training && !str_starts_with(p->policy, "auto");
+    TRY(ranks_all(ranks, fixed ? smallest_auto(c, p, &least) : OK));
+    return planner_refuse(p, least, ranks);
 }
 
 /* ---- the whole plan ---- */
 
 /* A backend makes its primitives (oneDNN: tens of MiB) when a plan of a capacity is first made. A choice by memory must
    count them, so one plan, of the largest micro-batch, is made ahead. */
-static Status count_primitives(Planner *g, int64_t tokens)
+static Status count_primitives(Planner *g)
 {
     RunPlan *p = g->plan;
     MicroCapacity chosen = p->micro;
     Plan ahead;
     ModelTensors t;
-    if (!p->accounts.resident || (tokens && g->policy.kind != POLICY_AUTO)) return OK;
-    if (!tokens) set_micro(g, g->share * input(g)->max_length);
+    if (!p->accounts.resident || (g->tokens && g->policy.kind != POLICY_AUTO)) return OK;
+    if (!g->tokens) set_micro(g, g->share * input(g)->max_length);
     PlanRequest r = run_plan_request(p, true);
     TRY(plan_make(&r, &ahead, &t, NULL));
     plan_free(&ahead);
-    if (!tokens) p->micro = chosen;
+    if (!g->tokens) p->micro = chosen;
     accounts_update(&p->accounts);
     return OK;
 }
 
-static Status plan_evaluation(const Planner *g, int64_t training)
-{
-    RunPlan *p = g->plan;
-    MicroCapacity capacity = planner_evaluation_capacity(g->c, input(g), training);
-    if (capacity.tokens == p->eval_micro.tokens) return OK;
-    plan_free(&p->eval);
-    p->eval_micro = capacity;
-    TRY(run_plan_make_one(p, false));
-    accounts_update(&p->accounts);
-    return OK;
-}
-
-static Status choose_training(Planner *g, Ranks *ranks, uint64_t snapshots)
+static Status choose_training(Planner *g, Ranks *ranks, bool smallest)
 {
     RunPlan *p = g->plan;
     const PlanInput *in = &p->input;
-    int64_t tokens;
-    TRY(planner_policy(g->c, in->backend, &g->policy));
-    TRY(planner_micro_tokens(g->c, g->share, in->max_length, &tokens));
-    if (planner_one_grain(in)) tokens = planner_least_tokens(g->c, g->share, in->max_length);
-    if (in->evaluation) TRY(plan_evaluation(g, tokens ? tokens : in->max_length));
-    if (tokens) set_micro(g, tokens);
-    TRY(count_primitives(g, tokens));
-    if (g->own_snapshots) take_snapshots(g, ranks, snapshots);
-    /* In the memory that activations lie in the save buffer comes after the choice, so that a larger budget is never
-       slower. */
-    p->save_buffer = in->saves && !account_has(&p->accounts.row[0], REGION_SAVE);
-    TRY(choose_together(g, ranks));
+    if (g->tokens) TRY(take_micro(g, g->tokens));
+    if (!g->counted) TRY(count_primitives(g));
+    /* In the memory that activations lie in a save buffer that the run can do without comes after the choice, so that a
+       larger budget is never slower. */
+    p->save_buffer = in->saves && !(account_has(&p->accounts.row[0], REGION_SAVE) && can_stream(in));
+    TRY(choose_together(g, ranks, smallest));
     p->save_buffer = in->saves;
     TRY(run_plan_make_one(p, true));
-    if (in->evaluation) TRY(plan_evaluation(g, p->micro.tokens));
     accounts_update(&p->accounts);
     if (in->saves) p->step_s = step_seconds(g);
     return OK;
 }
 
+static void take_snapshots(Planner *g, const Ranks *ranks, size_t bytes)
+{
+    if (!g->counted) planner_take_snapshots(g->c, ranks, bytes, &g->plan->accounts);
+    machine(g)->snapshots = bytes;
+}
+
+/* A plan that is made may make the process hold more than was known at the choice. Where it then does not fit, the
+   choice is made again with what is known now, and at last the smallest plan is taken. */
+static Status choose_fitting(Planner *g, Ranks *ranks)
+{
+    enum { SMALLEST = 2 };
+    RunPlan *p = g->plan;
+    uint64_t snapshots;
+    TRY(planner_policy(g->c, input(g)->backend, &g->policy));
+    TRY(planner_micro_tokens(g->c, g->share, input(g)->max_length, &g->tokens));
+    if (planner_one_grain(input(g))) g->tokens = planner_least_tokens(g->c, g->share, input(g)->max_length);
+    TRY(snapshots_need(g->c, ranks, input(g), &snapshots));
+    bool fixed = g->policy.kind != POLICY_AUTO && g->tokens;
+    for (int round = 0; round <= SMALLEST; round++) {
+        if (g->own_snapshots) take_snapshots(g, ranks, (size_t)snapshots);
+        TRY(choose_training(g, ranks, round == SMALLEST));
+        if (!g->own_snapshots) take_snapshots(g, ranks, (size_t)snapshots);
+        g->counted = true;
+        make_fit(g);
+        int64_t fits = p->fits;
+        TRY(ranks_least(ranks, &fits));
+        if (fits || fixed) break;
+    }
+    return OK;
+}
+
 Status planner_choose(const Config *c, const PlanInput *in, const Accounts *accounts, Ranks *ranks, RunPlan *p)
 {
-    uint64_t snapshots = 0;
-    Planner g = {.c = c,
-                 .plan = p,
-                 .share = planner_share(c, in->virtual_ranks ? in->virtual_ranks
-                                           : in->exchange    ? in->exchange->buckets.ranks
-                                                             : 1),
-                 .own_snapshots = strcmp(c->snapshot_steps, "auto") != 0};
+    Planner g = {.c = c, .plan = p, .share = share_of(c, in), .own_snapshots = strcmp(c->snapshot_steps, "auto") != 0};
     run_plan_init(p, in);
     p->accounts = *accounts;
     p->grain = planner_grain(c, in);
-    if (in->evaluation && !in->training) TRY(plan_evaluation(&g, 0));
-    if (in->training) {
-        TRY(snapshots_need(c, ranks, in, &snapshots));
-        TRY(choose_training(&g, ranks, snapshots));
-    }
-    if (!g.own_snapshots) take_snapshots(&g, ranks, snapshots);
+    if (in->training) return choose_fitting(&g, ranks);
+    TRY(plan_evaluation(&g, 0));
     make_fit(&g);
     return OK;
 }

@@ -32,15 +32,18 @@ bool planner_for_device(const PlanInput *in);
 
 /* ---- the plan ---- */
 
-/* Collective: rank 0 chooses, for the rank with the smallest budget. Makes each plan once, besides those that a search
-   tries. plan->fits: it fits the accounts. E_MEMORY: a search finds none that fits; the message has the smallest
-   budget that would do. The caller frees the plan, also after a failure. */
+/* Collective: rank 0 chooses, for the rank with the smallest budget. plan->fits: it fits the accounts of this rank;
+   where nothing fits the plan is the smallest there is. The caller frees it, also after a failure. */
 Status planner_choose(const Config *c, const PlanInput *in, const Accounts *accounts, Ranks *ranks, RunPlan *plan);
 /* Counts the snapshots of a rank. */
 void planner_take_snapshots(const Config *c, const Ranks *ranks, size_t bytes, Accounts *accounts);
 /* Warns of snapshots and a save buffer that were given up, and of an option without effect. */
 void planner_warn(const Config *c, const RunPlan *plan);
-/* E_MEMORY with what would fit, for a plan that does not. */
-Status planner_refuse(const Config *c, const RunPlan *plan);
+/* Collective. E_MEMORY on all ranks where the plan does not fit on one. The message names a budget in which the whole
+   run starts: on all ranks, with evaluation and a save buffer that it cannot do without, new and resumed. */
+Status planner_check(const Config *c, const RunPlan *plan, Ranks *ranks);
+/* Its refusal, of plans of which one does not fit. `least`: bytes beside `held` of the smallest plan of --recompute
+   auto; -1: this is auto. */
+Status planner_refuse(const RunPlan *plan, int64_t least, Ranks *ranks);
 
 #endif

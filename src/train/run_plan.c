@@ -134,10 +134,12 @@ static void share_activations(RunPlan *p, bool training)
 Status run_plan_make_one(RunPlan *p, bool training)
 {
     int chunks = chunks_of(p);
+    if (training) free(p->segments);
     if (training) p->segments = mem_array((size_t)p->input.model->params.count, sizeof *p->segments);
     if (chunks > 1 && !p->more) p->more = mem_array((size_t)chunks - 1, sizeof *p->more);
     for (int k = 0; k < chunks; k++) {
         PlanRequest r = request_of(p, k, training);
+        plan_free((Plan *)(uintptr_t)run_plan_of(p, k, training));
         TRY(plan_make(&r, (Plan *)(uintptr_t)run_plan_of(p, k, training),
                       (ModelTensors *)(uintptr_t)run_plan_tensors(p, k, training),
                       training && k == 0 ? p->segments : NULL));

@@ -17,6 +17,8 @@ typedef struct {
     double beside;      /* mean length of a token's sequence; 0: mean_length */
     bool packed;        /* `cairn plan --lengths`: a micro-batch has room for sequences of mean_length alone */
     size_t data_bytes;  /* of the machine's memory, that data will need beside the bytes that the process holds */
+    size_t later_bytes; /* the same of data that is still to be made, at most: the plan does not count it, the budget
+                           that a refusal names does */
     const uint8_t *norm_forms; /* (2·layers + 1), of the weights that training starts from; NULL: all Y */
     /* setup_plan fills these in: */
     const Backend *backend; /* open, or the table of an imagined device; NULL: sizes are estimated */

@@ -93,8 +93,10 @@ typedef struct {
 typedef struct {
     double base_seconds, base_kept;
     Added below[UNIFORM_LEVELS], last[UNIFORM_LEVELS];
-    int levels;                        /* none … full, or offload */
-    size_t smallest_peak, other_bytes; /* of the uniform plans; of none's peak, all but activations */
+    int levels, smallest; /* none … full, or offload; the one whose uniform plan has the smallest peak */
+    size_t smallest_peak;
+    double smallest_seconds;
+    size_t other_bytes; /* of none's peak, all but activations */
 } Slopes;
 
 static Added added(const Trial *to, const Trial *from, int layers)
@@ -111,7 +113,11 @@ static Status find_slopes(const SearchProblem *s, int layers, Slopes *slopes)
     for (int level = 0; level < slopes->levels; level++) {
         memset(levels, level, (size_t)layers);
         TRY_DONE(try_levels(s, levels, &all));
-        if (all.peak < slopes->smallest_peak) slopes->smallest_peak = all.peak;
+        if (all.peak < slopes->smallest_peak) {
+            slopes->smallest = level;
+            slopes->smallest_peak = all.peak;
+            slopes->smallest_seconds = all.seconds;
+        }
         if (level == LEVEL_NONE) none = below = all;
         levels[layers - 1] = LEVEL_NONE;
         if (level != LEVEL_NONE && layers > 1) {
@@ -186,16 +192,15 @@ static void sift(Candidate *heap, size_t n, size_t at)
     heap[at] = moving;
 }
 
-static void set_found(SearchResult *r, const Trial *trial, bool *found)
+static void set_found(SearchResult *r, const Trial *trial)
 {
-    *found = true;
+    r->fits = true;
     r->peak = trial->peak;
     r->step_s = trial->seconds;
 }
 
 /* The fastest candidate whose exact peak fits. Destroys `all`. */
-static Status first_fitting(const SearchProblem *s, Candidate *all, size_t n, size_t other, int layers, SearchResult *r,
-                            bool *found)
+static Status first_fitting(const SearchProblem *s, Candidate *all, size_t n, size_t other, int layers, SearchResult *r)
 {
     size_t possible = 0;
     Trial trial;
@@ -203,7 +208,7 @@ static Status first_fitting(const SearchProblem *s, Candidate *all, size_t n, si
         if ((double)other + all[i].kept <= (double)budget_of(s)) all[possible++] = all[i];
     n = possible;
     for (size_t i = n / 2; i-- > 0;) sift(all, n, i);
-    while (n > 0 && !*found) {
+    while (n > 0 && !r->fits) {
         Candidate c = all[0];
         spread(&c, r->levels);
         all[0] = all[--n];
@@ -211,7 +216,7 @@ static Status first_fitting(const SearchProblem *s, Candidate *all, size_t n, si
         r->layouts++;
         TRY(try_levels(s, r->levels, &trial));
         if (trial.peak > budget_of(s)) continue;
-        set_found(r, &trial, found);
+        set_found(r, &trial);
         if (c.count[LEVEL_OFFLOAD]) r->step_s = c.seconds; /* a sum, so that less memory is never faster */
         describe(r->levels, layers, r->name, sizeof r->name);
     }
@@ -219,23 +224,36 @@ static Status first_fitting(const SearchProblem *s, Candidate *all, size_t n, si
 }
 
 /* Blocks of K layers, the smallest K that fits, for budgets below every layer's input, or a slow link. A larger K keeps
-   fewer inputs and needs more inside a block, so the search ends a little beyond the K with the smallest peak. */
-static Status try_blocks(const SearchProblem *s, int layers, SearchResult *r, size_t *smallest, bool *found)
+   fewer inputs and needs more inside a block, so the search ends a little beyond the K with the smallest peak. Where
+   none fits, `r` is that one. */
+static Status try_blocks(const SearchProblem *s, int layers, SearchResult *r)
 {
     Trial trial;
-    for (int k = 2, best = 2; k <= layers && k <= 2 * best + 8 && !*found; k++) {
+    int best = 2;
+    r->peak = SIZE_MAX;
+    for (int k = 2; k <= layers && k <= 2 * best + 8 && !r->fits; k++) {
         policy_levels((Policy){POLICY_EVERY, k}, layers, r->levels);
         r->layouts++;
         TRY(try_levels(s, r->levels, &trial));
-        if (trial.peak < *smallest) {
-            *smallest = trial.peak;
+        if (trial.peak < r->peak) {
+            r->peak = trial.peak;
+            r->step_s = trial.seconds;
             best = k;
         }
-        if (trial.peak > budget_of(s)) continue;
-        set_found(r, &trial, found);
-        policy_format((Policy){POLICY_EVERY, k}, r->name);
+        if (trial.peak <= budget_of(s)) set_found(r, &trial);
     }
+    policy_levels((Policy){POLICY_EVERY, best}, layers, r->levels);
+    policy_format((Policy){POLICY_EVERY, best}, r->name);
     return OK;
+}
+
+/* The smallest of the uniform plans, where none fits. */
+static void take_uniform(const Slopes *slopes, int layers, SearchResult *r)
+{
+    r->peak = slopes->smallest_peak;
+    r->step_s = slopes->smallest_seconds;
+    memset(r->levels, slopes->smallest, (size_t)layers);
+    describe(r->levels, layers, r->name, sizeof r->name);
 }
 
 Status search_levels(const SearchProblem *s, SearchResult *r)
@@ -243,7 +261,6 @@ Status search_levels(const SearchProblem *s, SearchResult *r)
     Status status = OK;
     int layers = s->training.model->config.layers;
     Slopes slopes;
-    bool found = false, fits = false;
     size_t n = 0;
     Candidate *all = NULL;
     SearchResult blocks = {.levels = mem_alloc((size_t)layers)};
@@ -254,24 +271,17 @@ Status search_levels(const SearchProblem *s, SearchResult *r)
     all = mem_array(n, sizeof *all);
     n = 0;
     enumerate((Candidate){0}, 0, layers, grain, &slopes, all, &n);
-    TRY_DONE(first_fitting(s, all, n, slopes.other_bytes, layers, r, &found));
-    size_t smallest = slopes.smallest_peak;
-    if (!found || r->levels[0] == LEVEL_OFFLOAD) { /* spread() begins with the heaviest level */
-        TRY_DONE(try_blocks(s, layers, &blocks, &smallest, &fits));
+    TRY_DONE(first_fitting(s, all, n, slopes.other_bytes, layers, r));
+    if (!r->fits) take_uniform(&slopes, layers, r);
+    if (!r->fits || r->levels[0] == LEVEL_OFFLOAD) { /* spread() begins with the heaviest level */
+        TRY_DONE(try_blocks(s, layers, &blocks));
         blocks.layouts += r->layouts;
-        if (fits && (!found || blocks.step_s < r->step_s)) {
-            SearchResult slower = *r;
+        bool better = blocks.fits && r->fits ? blocks.step_s < r->step_s : blocks.peak < r->peak;
+        if (blocks.fits >= r->fits && better) {
+            SearchResult other = *r;
             *r = blocks;
-            blocks = slower;
-            found = true;
+            blocks = other;
         }
-    }
-    if (!found) {
-        r->peak = smallest;
-        status = fail(E_MEMORY,
-                      "no plan fits %s of %.1f MiB; the smallest for this batch takes %.1f MiB. Raise --memory-budget, "
-                      "or lower --micro-batch-tokens, --batch-size or --max-seq-length",
-                      s->accounts->row[0].limit, (double)budget_of(s) / (1 << 20), (double)smallest / (1 << 20));
     }
 done:
     MEM_FREE(all, blocks.levels);

@@ -21,12 +21,12 @@ typedef struct {
     uint8_t *levels; /* (layers); the caller frees */
     char name[64];   /* "none×8 lean×4" or a policy's name */
     size_t peak;     /* exact */
+    bool fits;       /* else it is the smallest of the plans that were tried, and none fits */
     double step_s;   /* predicted */
     int layouts;     /* plans that were laid out */
 } SearchResult;
 
-/* E_MEMORY names the smallest budget that would do, which is then result->peak. Time never rises with the budget; of
-   equal times the one with less memory wins. */
+/* Time never rises with the budget; of equal times the one with less memory wins. */
 Status search_levels(const SearchProblem *problem, SearchResult *result);
 
 /* Predicted seconds of one step of a plan: `micros` micro-batches at its capacity, and the update. */

@@ -9,8 +9,7 @@
 static float *copy_of(const Session *s, float *there)
 {
     if (!s->options.backend->device) return there;
-    return (float *)((char *)s->memory.base[REGION_COMM] +
-                     place_scratch_bytes(s->plan.input.place, s->options.backend));
+    return (float *)((char *)s->memory.base[REGION_COMM] + s->plan.input.place->scratch);
 }
 
 static void check_copy(const Session *s, int64_t n)

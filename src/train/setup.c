@@ -294,13 +294,7 @@ static Status plan_place(const Config *c, PlanInput *in, const Accounts *account
         return fail(E_USAGE,
                     "--pipeline: the backend '%s' has no sums of norm blocks, so it cannot update a stage alone",
                     s->backend->name);
-    TRY(place_choose(c, in, accounts, s->ranks, &s->place));
-    s->place->by_devices = s->devices != NULL;
-    in->place = s->place;
-    in->kfac = &s->place->kfac;
-    in->model = &s->place->chunks[0];
-    TRY(place_plan(c, in, accounts, s->ranks, &s->plan));
-    TRY(ranks_all(s->ranks, s->plan.fits ? OK : place_refuse(s->place, &s->plan)));
+    TRY(place_choose(c, in, accounts, s->ranks, s->devices != NULL, &s->place, &s->plan));
     planner_warn(c, &s->plan);
     return OK;
 }
@@ -325,7 +319,7 @@ Status setup_plan(const Config *c, const PlanInput *need, Setup *s)
     if (in.training && in.saves) machine_rates(s->backend, s->compute, &in.rates);
     if (pipeline) return plan_place(c, &in, &accounts, s);
     TRY(planner_choose(c, &in, &accounts, s->ranks, &s->plan));
-    if (!s->plan.fits) return planner_refuse(c, &s->plan);
+    TRY(planner_check(c, &s->plan, s->ranks));
     planner_warn(c, &s->plan);
     return OK;
 }
@@ -350,7 +344,7 @@ Status setup_foresee(const Config *c, const PlanInput *need, Setup *s)
                      (size_t)in.model->params.size * sizeof(float));
     machine_rates(s->backend, s->compute, &in.rates);
     Status status = planner_choose(c, &in, &accounts, NULL, &plan);
-    if (status == OK && !plan.fits) status = planner_refuse(c, &plan);
+    if (status == OK) status = planner_check(c, &plan, NULL);
     run_plan_free(&plan);
     kfac_free(&s->kfac); /* the run plans again */
     exchange_free(&exchange);

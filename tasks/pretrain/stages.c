@@ -146,12 +146,13 @@ static Status run_stages(const Stages *s)
 bool stages_finished(const Stages *s) { return file_exists_in(s->shards, "manifest.json"); }
 
 /* A small text may have fewer pieces than --size asks for. It is prepared soon enough to plan with what it has. */
-Status stages_foresee(const Stages *s, int *pieces)
+Status stages_foresee(const Stages *s, double *text, int *pieces)
 {
     enum { ENOUGH_TEXT = 16 << 20, FEW_PIECES = 1000 };
     WikiFiles files;
     bool named = !file_exists(s->training.model_config);
     TRY(wiki_files_find(&files, s->given->input));
+    *text = files.text;
     *pieces = (int)s->training.size;
     if (named && *pieces > FEW_PIECES && files.text < ENOUGH_TEXT) *pieces = FEW_PIECES;
     wiki_files_free(&files);

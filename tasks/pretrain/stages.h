@@ -23,8 +23,9 @@ typedef struct {
 Status stages_plan(Stages *s, const Config *given);
 /* Whether the shards are complete. */
 bool stages_finished(const Stages *s);
-/* Finds the input, and the pieces that a vocabulary made from it will have at least. */
-Status stages_foresee(const Stages *s, int *pieces);
+/* Finds the input: about how many bytes of text it gives, and the pieces that a vocabulary made from it will have at
+   least. */
+Status stages_foresee(const Stages *s, double *text, int *pieces);
 /* Makes all that is missing. E_STOPPED: the same command resumes. */
 Status stages_make(const Stages *s);
 void stages_free(Stages *s); /* takes a zeroed one */

@@ -230,6 +230,7 @@ static Status plan_rank(const Words *w, int ranks, Planned *r)
     in.exchange = &exchange;
     accounts_measure(&accounts, in.backend, (size_t)r->c.memory_budget, 1, 0, 0);
     status = planner_choose(&r->c, &in, &accounts, NULL, &r->run.setup.plan);
+    if (status == OK && strcmp(r->c.recompute, "auto") == 0) status = planner_check(&r->c, &r->run.setup.plan, NULL);
     exchange_free(&exchange);
     return status;
 }

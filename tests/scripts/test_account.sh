@@ -88,6 +88,55 @@ expect 76 "$CAIRN_BINARY" pretrain --do-train --model-config tiny.json --vocab v
     --max-seq-length 128 --max-steps 2 --output-dir run --batch-size 64 --memory-budget 40MiB
 [ ! -s run/metrics.jsonl ] || complain "a step was made beyond the budget"
 
+# ---- pipelines ----
+
+# Replicas and directions sum in pieces. A pipeline without them exchanges boundaries and the word embedding alone.
+wide=(--data-dir "$sample" --model-config wide.json --vocab wide.txt --do-train --batch-size 8 --micro-batch-tokens 256
+    --max-steps 2 --recompute none --snapshot-steps 0)
+{ cat vocab.txt && seq 100001 $((108000 - $(wc -l <vocab.txt))); } >wide.txt
+model wide.json 8000 256 4
+for pipeline in gpipe chimera "1f1b --stages 2"; do
+    [[ $pipeline == *stages* ]] && ranks=4 || ranks=2
+    rm -rf -- run
+    # shellcheck disable=SC2086 # several words
+    expect 0 "$CAIRN_BINARY" launch --ranks $ranks -- glue "${wide[@]}" --pipeline $pipeline --output-dir run
+    holds "$pipeline, $ranks ranks" 0 0
+done
+
+# ---- a budget that a refusal names ----
+
+peak=${CAIRN_TEST_BUILD_DIR:-$source_dir/build}/tests/fakes/peak.so
+
+# starts NAME RANKS COMMAND FLAG...: refused, it starts in the budget that is named, stops, resumes there, and no rank holds
+# more at any moment.
+starts() {
+    local name=$1 ranks=$2 launch=() budget measured steps
+    shift 2
+    [ "$ranks" -eq 1 ] || launch=(launch --ranks "$ranks" --)
+    rm -rf -- run
+    expect 76 "$CAIRN_BINARY" "${launch[@]}" "$@" --max-steps 2 --memory-budget 12MiB --output-dir run
+    says "more than the memory budget of 12.0 MiB"
+    budget=$(sed -n 's/.*It fits with --memory-budget \([0-9]*\)MiB.*/\1/p' <<<"$output" | head -n 1)
+    rm -rf -- run # text that is made before a plan is
+    for steps in 2 4; do
+        rm -f -- peaks
+        LD_PRELOAD=$peak CAIRN_TEST_PEAK=$work/peaks expect 0 "$CAIRN_BINARY" "${launch[@]}" "$@" --max-steps $steps --override \
+            --memory-budget "${budget}MiB" --output-dir run
+        [ $steps -eq 2 ] || says "resuming from"
+        measured=$(sort -n peaks | tail -n 1)
+        echo "$name, $steps steps: $measured MiB of $budget"
+        awk -v m="$measured" -v b="$budget" 'BEGIN { exit !(m > 0 && m <= b) }' || complain "$name: $measured MiB of $budget MiB"
+    done
+}
+
+glue=(glue --data-dir "$sample" --model-config tiny.json --vocab vocab.txt --do-train --batch-size 16 --max-seq-length 128)
+starts "K-FAC" 1 "${glue[@]}" --model-config wide.json --vocab wide.txt --recompute auto --kfac-interval 1 --kfac-lag 1
+starts "a sharded optimizer" 2 "${glue[@]}" --recompute auto --shard optimizer --do-eval
+starts "a pipeline" 2 "${glue[@]}" --recompute half-attention --pipeline 1f1b --do-eval --kfac-interval 1
+starts "automatic micro-batches" 1 "${glue[@]}" --recompute auto --micro-batch-tokens auto --do-eval --eval-batch-size 64
+starts "data that is still to be made" 1 pretrain --input text --model-config tiny.json --vocab vocab.txt --max-seq-length 128 \
+    --batch-size 16 --recompute auto
+
 # ---- all combinations ----
 
 if [ "${CAIRN_TEST_DEEP:-}" = 1 ]; then
