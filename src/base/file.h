@@ -36,6 +36,7 @@ typedef struct {
     uint8_t *block; /* write buffer, flushed at FILE_BLOCK bytes */
     size_t used;
     uint64_t size; /* bytes given to the system */
+    off_t sent;    /* of these, on their way to the disk */
     DigestStream *digest;
     bool broken; /* a write failed, so the file must not get its name */
 } FileWriter;

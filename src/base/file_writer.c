@@ -9,6 +9,8 @@
 
 #include "base/file.h"
 
+#define SENT_PIECE ((size_t)2 << 20) /* on its way to the disk at once; as much is written meanwhile */
+
 /* The file to write. A symbolic link stays, and its target is replaced. */
 static char *resolve(const char *path)
 {
@@ -59,18 +61,32 @@ static Status writing_failed(FileWriter *w, const char *what, uint64_t missing)
     return fail(E_IO, "%s: cannot %s: %m", w->path, what);
 }
 
+/* Begins to write what is new to the disk, and waits for what was begun before. Pages that wait for the disk are memory
+   that the kernel cannot take back: a control group near its limit, which counts them, would lose the process. An error
+   is fsync's to report. */
+static void send_pages(FileWriter *w)
+{
+    const off_t piece = (off_t)SENT_PIECE;
+    off_t end = (off_t)w->size / piece * piece;
+    if (end <= w->sent) return;
+    (void)sync_file_range(w->fd, w->sent, end - w->sent, SYNC_FILE_RANGE_WRITE);
+    if (w->sent > 0) (void)sync_file_range(w->fd, 0, w->sent, SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WAIT_AFTER);
+    w->sent = end;
+}
+
 /* Writes without the buffer. Signals and short writes are not errors. */
 static Status write_out(FileWriter *w, const uint8_t *data, size_t len)
 {
     digest_update(w->digest, data, len);
     while (len > 0) {
-        ssize_t n = write(w->fd, data, len);
+        ssize_t n = write(w->fd, data, len < SENT_PIECE ? len : SENT_PIECE);
         if (n == 0) errno = EIO; /* no progress and no reason: do not try for ever */
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) return writing_failed(w, "write", len);
         data += n;
         len -= (size_t)n;
         w->size += (uint64_t)n;
+        send_pages(w);
     }
     return OK;
 }

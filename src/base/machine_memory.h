@@ -6,6 +6,9 @@
 
 /* Bytes a new allocation may use: MemAvailable, or the room below the process's cgroup limit if that is less. */
 size_t machine_free_bytes(void);
+/* What a cgroup counts beside the memory of its processes, where its limit is the least: pages of files on their way to
+   the disk, and memory of the kernel. 0: no such limit. */
+size_t machine_group_bytes(void);
 /* Address space that this process may still take (ulimit -v, -d): it includes stacks that are never touched. SIZE_MAX
    without a limit. */
 size_t process_free_addresses(void);

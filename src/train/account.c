@@ -53,7 +53,7 @@ void accounts_measure(Accounts *a, const Backend *b, size_t asked, int local_ran
                        .regions = ALL_REGIONS & ~(1u << REGION_HOST), /* nothing is offloaded from the host */
                        .automatic = true,
                        .budget = machine_free_bytes() / (size_t)local_ranks + resident,
-                       .held = resident + PROCESS_RESERVE + data_bytes};
+                       .held = resident + PROCESS_RESERVE + data_bytes + (asked ? 0 : machine_group_bytes())};
     size_t addresses = process_free_addresses(), stacks = (size_t)b->threads * THREAD_ADDRESSES;
     if (addresses != SIZE_MAX) addresses = addresses > stacks ? addresses - stacks : 0;
     if (addresses != SIZE_MAX && addresses + resident < machine.budget) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A control group's memory limit, as a scheduler sets it for a job: a plan obeys it. If the kernel kills a rank because
+# A control group's memory limit, as a scheduler sets it for a job: a plan obeys it, and so does all that the run does. If the kernel kills a rank because
 # of it, the message names the limit, there is no restart, and the launcher ends with 76.
 set -uo pipefail
 # shellcheck source=tests/dist/lib.sh
@@ -34,6 +34,21 @@ limited() { # limited FLAG...: two ranks within the group
         --max-restarts 2 -- glue --do-train --model-config bert/config.json --vocab bert/vocab.txt --data-dir "$sample" \
         --output-dir "$2" --max-steps 3 "${@:3}"
 }
+# K-FAC's sets are written and read within the plan, also where it just fits: in the limit that the refusal names a run
+# saves, stops, goes on and saves again.
+if [ -e "$(dirname -- "$CAIRN_BINARY")/cairn_cpu.so" ] && ! ldd "$CAIRN_BINARY" | grep -q libasan; then
+    sed 's/"hidden_size": *[0-9]*/"hidden_size": 256/; s/"intermediate_size": *[0-9]*/"intermediate_size": 1024/' bert/config.json >wide.json
+    kfac=("$CAIRN_BINARY" glue --do-train --model-config wide.json --vocab bert/vocab.txt --data-dir "$sample" --output-dir kfac
+        --batch-size 16 --recompute auto --kfac-interval 1 --kfac-lag 1 --snapshot-steps 0 --save-steps 1)
+    echo $((60 << 20)) >"$group/$limit"
+    expect 76 bash -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group" "${kfac[@]}" --max-steps 4
+    fits=$(sed -n 's/.*It fits with \([0-9]*\) MiB.*/\1/p' <<<"$output")
+    echo $((fits << 20)) >"$group/$limit"
+    expect 75 bash -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group" "${kfac[@]}" --max-steps 4 --max-time 0.01s
+    expect 0 bash -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group" "${kfac[@]}" --max-steps 4
+    says "resuming from" "no room for the save buffer"
+    echo $((240 << 20)) >"$group/$limit"
+fi
 limited 0 within
 big=(--padded --batch-size 2048 --micro-batch-tokens 131072)
 limited 76 refused "${big[@]}"
