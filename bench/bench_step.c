@@ -16,7 +16,8 @@
    --json FILE          appends one line per policy, and per op
    --name TEXT          what the lines are called
 
-   A policy with "+audit" behind its name is trained with --audit recompute, with "+grains" with --virtual-ranks 1.
+   A policy with "+audit" behind its name is trained with --audit recompute, with "+check" with what a step that --audit
+   P% computes twice has beside the second computation, with "+grains" with --virtual-ranks 1.
 
    A step is one micro-batch. Inputs go to the device before each; nothing comes back before the last step is done.
 

@@ -28,6 +28,8 @@ Status rig_open(Rig *r, const char *policy_name)
                .ctl = {.dropout_key = 1 ^ PHILOX_DROPOUT, .learning_rate = 1e-5f}};
     bool audited = strstr(policy_name, "+audit") != NULL;
     char *name = mem_strndup(policy_name, strcspn(policy_name, "+"));
+    r->noted = audited || strstr(policy_name, "+check") != NULL;
+    r->checked = r->noted && !audited;
     r->grains = strstr(policy_name, "+grains") != NULL;
     Status parsed = policy_parse(name, &policy);
     free(name);
@@ -42,6 +44,7 @@ Status rig_open(Rig *r, const char *policy_name)
                            .capacity = capacity,
                            .levels = levels,
                            .audit = audited,
+                           .watch = r->noted,
                            .apart = r->grains,
                            .optimizer = r->optimizer};
     Status status = plan_make(&request, &r->plan, &r->t, segments);
@@ -116,5 +119,8 @@ Status rig_step(Rig *r, int step)
     exec_virtual_begin(r->exec, 0);
     TRY(exec_run(r->exec, r->plan.micro, &rows));
     TRY(exec_virtual_end(r->exec, true));
-    return exec_run(r->exec, r->plan.update, &r->plan.capacity);
+    if (r->checked) TRY(exec_run(r->exec, r->plan.pack, &r->plan.capacity));
+    if (r->checked) TRY(exec_run(r->exec, r->plan.check, &r->plan.capacity));
+    TRY(exec_run(r->exec, r->plan.update, &r->plan.capacity));
+    return r->noted ? exec_run(r->exec, r->plan.note, &r->plan.capacity) : OK;
 }

@@ -53,7 +53,8 @@ typedef struct {
     Exec *exec;
     Ctl ctl;
     Optimizer optimizer;
-    bool grains; /* as with --virtual-ranks 1 */
+    bool grains;         /* as with --virtual-ranks 1 */
+    bool noted, checked; /* weights and moments, as with --audit */
 } Rig;
 
 Status rig_open(Rig *r, const char *policy_name);

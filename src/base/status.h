@@ -16,7 +16,7 @@
     X(E_BUSY, 75, "in use by another process, run again later")                                                        \
     X(E_MEMORY, 76, "does not fit in memory")                                                                          \
     X(E_PEER, 77, "a rank or host was lost; run again to resume")                                                      \
-    X(E_DIFFERS, 78, "computed again, with other bits")                                                                \
+    X(E_DIFFERS, 78, "other bits than before")                                                                         \
     X(E_CORRUPT, 79, "checkpoint corrupt and no good one left")
 
 typedef enum {

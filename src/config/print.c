@@ -114,7 +114,8 @@ static void help_all(int columns, bool styled, Buf *out)
     terminal_wrap(out,
                   "`cairn COMMAND --help` lists a command's flags. Exit codes: 0 done, 1 failed, 2 usage, 75 stopped "
                   "by a signal or a limit, with its work saved (99 under Grid Engine), 76 does not fit in memory, 77 a "
-                  "rank or host was lost, 78 a verified step differs, 79 checkpoint corrupt.",
+                  "rank or host was lost, 78 a verified step differs or --audit found damaged memory, 79 checkpoint "
+                  "corrupt.",
                   0, columns);
 }
 

@@ -165,7 +165,12 @@ void exec_free(Exec *e)
 void exec_set_check(Exec *e, bool check) { e->options.check = check; }
 void exec_set_gathers(Exec *e, bool gathers) { e->gathers_not = !gathers; }
 void exec_set_captures(Exec *e, bool captures) { e->captures_not = !captures; }
-void exec_set_flip(Exec *e, const ExecFlip *flip) { e->flip = flip; }
+void exec_set_flip(Exec *e, const ExecFlip *flip)
+{
+    e->flip = flip;
+    e->turns = 0;
+}
+int64_t exec_turns(const Exec *e) { return e->turns; }
 
 RowCounts exec_rows(const Exec *e, int64_t n_tokens, int64_t n_seqs, int64_t n_masked)
 {
@@ -227,14 +232,30 @@ static Status poison_dead(const Exec *e, InstrId i)
     return status;
 }
 
-static Status flip_bit(const Exec *e, const RowCounts *rows)
+static Status flip_bit(const Exec *e, unsigned char *memory, size_t bytes)
 {
-    TensorId t = e->plan->instrs[e->flip->instr].out[e->flip->out];
-    uint64_t bit = e->flip->bit % (8 * plan_tensor_bytes(e->plan, t, rows));
-    unsigned char byte, *place = (unsigned char *)exec_data(e, t) + bit / 8;
+    uint64_t bit = e->flip->bit % (8 * bytes);
+    unsigned char byte, *place = memory + bit / 8;
     TRY(backend_download(e->memory->backend, &byte, place, 1));
     byte ^= (unsigned char)(1u << bit % 8);
     return backend_upload(e->memory->backend, place, &byte, 1);
+}
+
+static Status flip_output(const Exec *e, InstrId i, const RowCounts *rows)
+{
+    if (!e->flip || e->flip->of || e->flip->instr != i) return OK;
+    TensorId t = e->plan->instrs[i].out[e->flip->out];
+    return flip_bit(e, exec_data(e, t), plan_tensor_bytes(e->plan, t, rows));
+}
+
+Status exec_turn(Exec *e)
+{
+    if (!e->flip || !e->flip->of || ++e->turns != e->flip->turn) return OK;
+    if (strcmp(e->flip->of, "copies") == 0)
+        return flip_bit(e, e->memory->base[REGION_COPY], e->plan->region_bytes[REGION_COPY]);
+    TensorId t = plan_find(e->plan, e->flip->of);
+    CHECK(t != NONE, "no tensor '%s' to flip a bit in", e->flip->of);
+    return flip_bit(e, exec_data(e, t), e->plan->tensors[t].bytes);
 }
 
 /* Before an instr and after it: its lane, and the events of those it waits for and of itself. */
@@ -302,7 +323,8 @@ static Status run_watched(Exec *e, Range range, const RowCounts *rows)
         if (op_is_exchange(e->plan->instrs[i].op)) continue;
         if (exec_stopped(e, range)) return fail(E_STOPPED, "stopped between two instrs");
         TRY(exec_run_named(e, i, rows));
-        if (e->flip && e->flip->instr == i) TRY(flip_bit(e, rows));
+        TRY(flip_output(e, i, rows));
+        TRY(exec_turn(e));
         if (e->options.check || e->options.poison) TRY(wait_for_lanes(e));
         if (e->options.check) TRY(exec_check_finite(e, i, rows));
         if (e->options.poison) TRY(poison_dead(e, i));

@@ -85,13 +85,20 @@ void exec_set_check(Exec *e, bool check);
    does not know the step when they are launched. */
 void exec_set_gathers(Exec *e, bool gathers);
 /* A fault, for tests: whenever instr `instr` has run, bit number `bit` of its output `out`, modulo the bits of the rows
-   that it wrote, is flipped. */
+   that it wrote, is flipped. With `of`: after turn number `turn`, from 1, bit number `bit` of the tensor of that name,
+   or of all "copies", modulo its bits. */
 typedef struct {
     InstrId instr;
     int out;
     uint64_t bit;
+    int64_t turn;
+    const char *of; /* NULL: of the instr */
 } ExecFlip;
-void exec_set_flip(Exec *e, const ExecFlip *flip); /* NULL: none. Must live until it is replaced */
+/* NULL: none. Must live until it is replaced. Turns are counted from here on. */
+void exec_set_flip(Exec *e, const ExecFlip *flip);
+/* The end of a turn: an instr that ran, or a moment between instrs that the caller names by this call. */
+Status exec_turn(Exec *e);
+int64_t exec_turns(const Exec *e); /* so far */
 
 /* The bucket for a micro-batch of that many rows; CHECKs that it fits the capacity. */
 RowCounts exec_rows(const Exec *e, int64_t n_tokens, int64_t n_seqs, int64_t n_masked);

@@ -34,6 +34,7 @@ struct Exec {
     Memory *memory;
     ExecOptions options;
     const ExecFlip *flip; /* NULL: none */
+    int64_t turns;        /* since it was set */
     OpCall *calls;        /* (n_instrs) */
     const OpImpl **ops;   /* (n_instrs) */
     RowCounts *buckets;   /* (n_buckets), ascending by tokens, with as many read rows as there can be */

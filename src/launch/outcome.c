@@ -170,7 +170,8 @@ void outcome_find(Launch *l, Outcome *o)
     }
     if (o->code == 77 && l->stop_signal && !l->killed) o->code = status_exit_code(E_STOPPED);
     if (l->interrupts > 1) o->code = 130;
-    o->again = o->code == 77 && !l->stop_signal && !*f->failure;
+    bool resumes = o->code == 77 || (o->code == status_exit_code(E_DIFFERS) && l->output_dir); /* not `cairn verify` */
+    o->again = resumes && !l->stop_signal && !*f->failure;
 }
 
 /* Killed or frozen by itself, before it noticed another's loss. */

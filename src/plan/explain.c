@@ -130,4 +130,6 @@ void plan_explain(const Plan *p, Buf *out)
     if (p->adopt.count) explain_range(p, "adopt", p->adopt, false, out);
     explain_range(p, "update", p->update, false, out);
     if (p->pack.first == p->update.first + p->update.count) explain_range(p, "pack", p->pack, false, out);
+    if (p->note.count) explain_range(p, "note", p->note, false, out);
+    if (p->check.count) explain_range(p, "check", p->check, false, out);
 }

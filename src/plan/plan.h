@@ -111,6 +111,7 @@ typedef struct {
                                     one after the other */
     Range gather, invert, adopt; /* of K-FAC: see plan_kfac_ranges; else empty */
     int32_t kfac_interval;       /* steps, of which one runs these ranges; 0: no K-FAC */
+    Range note, check;           /* see plan_watch; else empty */
     Range work[N_RANGES];        /* of a stage: the parts of micro; B, or I and W */
     int slots[N_SLOTS];          /* of a stage: micro-batches that are kept at once; 0: not cut */
     RowCounts capacity;          /* largest micro-batch: tokens, sequences, masked positions */
@@ -178,6 +179,16 @@ void plan_recompute(Plan *p, const uint8_t *levels);
    makes it, and a COMPARE behind the second notes a difference in the OUTPUT tensor `audit`, which is returned (NONE:
    nothing is made twice). The first sums, 8 bytes a row, live from forward to backward. */
 TensorId plan_audit(Plan *p);
+
+/* After plan_pack. Appends the ranges `note`, which keeps sums of weights and moments, and `check`, which compares them
+   with new ones and notes a difference in w->changed. `arrays` (n) are the weights, then the moments. Tensors of the
+   found difference are WATCHED_ROW elements a row, and have the array as `original`. */
+#define WATCHED_ROW 4096
+typedef struct {
+    TensorId changed,
+        sums[2]; /* AuditFound; the weights' sums that `note` keeps, of whole rows and of the rest; NONE */
+} PlanWatch;
+void plan_watch(Plan *p, const TensorId *arrays, int n, PlanWatch *w);
 
 /* After plan_recompute. OFFLOAD copies the kept input of each layer at LEVEL_OFFLOAD to the host as soon as it is made;
    FETCH copies it back one layer before backward reads it. Both are on the copy lane, and the memory is free in

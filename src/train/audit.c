@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/excluded.h"
+#include "train/suspects.h"
 
 /* Where a rank computes. */
 typedef struct {
@@ -22,6 +23,7 @@ struct Audit {
     AuditFinding *history; // (AUDIT_ATTEMPTS, ranks) of the step
     AuditBlame *blame;     // (ranks)
     int64_t steps, twice, differences;
+    int64_t same; /* the last step after which all ranks had the same weights, as far as is known */
 };
 
 static Status parse_share(const char *word, double *share)
@@ -122,7 +124,7 @@ Status audit_open(Audit **audit, const Run *run)
     *audit = NULL;
     if (!choice.recompute && !(choice.share > 0)) return OK;
     Audit *a = *audit = mem_alloc(sizeof *a);
-    *a = (Audit){.run = run, .choice = choice};
+    *a = (Audit){.run = run, .choice = choice, .same = run->progress.step};
     TRY(gather_places(a));
     a->history = mem_array((size_t)AUDIT_ATTEMPTS * (size_t)n_ranks(a), sizeof *a->history);
     a->blame = mem_array((size_t)n_ranks(a), sizeof *a->blame);
@@ -147,6 +149,8 @@ bool audit_twice(const Audit *a, int64_t step)
     return (double)draw < a->choice.share * 4294967296.0;
 }
 
+bool audit_notes(const Audit *a, int64_t step) { return a && (a->choice.recompute || audit_twice(a, step)); }
+
 int audit_partner(const Audit *a, int attempt)
 {
     int rank = ranks_rank(a->run->ranks), ranks = n_ranks(a);
@@ -155,13 +159,37 @@ int audit_partner(const Audit *a, int attempt)
 
 /* ---- differences ---- */
 
-static bool blamed(const AuditBlame *b) { return b->recomputed || b->wrong || b->suspect; }
+static bool damaged(const AuditBlame *b) { return b->changed || b->apart; }
+
+static bool blamed(const AuditBlame *b) { return b->recomputed || b->wrong || b->suspect || damaged(b); }
+
+typedef struct {
+    const char *array;
+    int64_t element;
+} Changed;
+
+/* The first difference. */
+static Changed changed_at(const Audit *a, const AuditFound *f)
+{
+    const Plan *p = &a->run->session.plan.train;
+    const Tensor *part = &p->tensors[f->tensor];
+    if (part->original == NONE) return (Changed){part->name, 0};
+    const Tensor *of = &p->tensors[part->original];
+    return (Changed){of->name, (int64_t)((part->offset - of->offset) / dtype_size(of->dtype)) + f->row * part->cols};
+}
 
 static void describe(const Audit *a, int rank, const AuditFinding *f, Buf *out)
 {
     const Plan *p = &a->run->session.plan.train;
     const AuditBlame *b = &a->blame[rank];
     buf_printf(out, "rank %d on %s: ", rank, a->places[rank].host);
+    if (b->changed) {
+        Changed at = changed_at(a, &f->changed);
+        buf_printf(out, "'%s' changed in memory since the last update, from element %lld on", at.array,
+                   (long long)at.element);
+    }
+    if (b->apart) buf_printf(out, "%sits weights are not those of the other ranks", b->changed ? "; " : "");
+    if (damaged(b)) return;
     if (b->recomputed) {
         char name[PLAN_NAME_MAX];
         InstrId maker = plan_maker(p, (TensorId)f->recomputed.tensor);
@@ -185,6 +213,11 @@ static void put_line(const Audit *a, int64_t step, int attempt, int rank, const 
                b->wrong     ? "wrong"
                : b->suspect ? "suspect"
                             : "right");
+    if (b->changed) {
+        Changed at = changed_at(a, &f->changed);
+        buf_printf(out, ", \"changed\": \"%s\", \"element\": %lld", at.array, (long long)at.element);
+    }
+    if (b->apart) buf_puts(out, ", \"weights\": \"apart\"");
     if (b->recomputed) {
         InstrId maker = plan_maker(p, (TensorId)f->recomputed.tensor);
         buf_printf(out, ", \"instr\": %d, \"op\": \"%s\", \"tensor\": ", maker, op_info(p->instrs[maker].op)->name);
@@ -209,7 +242,8 @@ static Status record(const Audit *a, int64_t step, int attempt)
         if (!blamed(&a->blame[r])) continue;
         put_line(a, step, attempt, r, f, &lines);
         describe(a, r, f, &text);
-        log_warn("step %lld, attempt %d: a machine computes wrongly. %s", (long long)step, attempt + 1, text.data);
+        log_warn("step %lld, attempt %d: %s. %s", (long long)step, attempt + 1,
+                 damaged(&a->blame[r]) ? "memory is damaged" : "a machine computes wrongly", text.data);
         buf_free(&text);
     }
     if (file_exists(path)) status = file_read(path, (size_t)1 << 30, &text);
@@ -264,6 +298,33 @@ static Status exclude(const Audit *a, int64_t step, int attempt, const char *nam
                 EXCLUDED_REPORT);
 }
 
+/* Where memory is damaged, other gradients follow from it. A bit that changes once is no sign of a wrong machine, so
+   nobody is excluded. */
+static void forget_others(Audit *a)
+{
+    for (int r = 0; r < n_ranks(a); r++)
+        a->blame[r] = (AuditBlame){.changed = a->blame[r].changed, .apart = a->blame[r].apart};
+}
+
+static Status end_damaged(const Audit *a, int64_t step, bool changed)
+{
+    Buf who = {0};
+    const char *dir = a->run->c->output_dir;
+    int64_t from = changed ? step - 1 : a->same + 1;
+    for (int r = 0; r < n_ranks(a); r++)
+        if (damaged(&a->blame[r])) buf_printf(&who, "%srank %d on %s", who.len ? " and " : "", r, a->places[r].host);
+    Status status = ranks_all(a->run->ranks, run_first(a->run) ? suspects_damaged(dir, from, step) : OK);
+    if (status == OK)
+        status = fail(E_DIFFERS,
+                      "step %lld: %s of %s, so the run ends. A state of step %lld or later that %s has may be damaged "
+                      "too; the same command resumes from the state before",
+                      (long long)step,
+                      changed ? "the audit found damage in the memory" : "the audit found other weights in the memory",
+                      who.data, (long long)from, dir);
+    buf_free(&who);
+    return status;
+}
+
 Status audit_judge(Audit *a, int64_t step, int attempt, const AuditFinding *mine, bool *again)
 {
     *again = false;
@@ -278,14 +339,19 @@ Status audit_judge(Audit *a, int64_t step, int attempt, const AuditFinding *mine
     audit_blame(a->history, attempt + 1, (int)ranks, a->blame);
     a->steps += attempt == 0;
     a->twice += attempt == 0 && mine->partner >= 0;
-    bool excluded = false;
+    bool excluded = false, changed = false, apart = false;
     for (size_t r = 0; r < ranks; r++) {
         *again |= blamed(&a->blame[r]);
         excluded |= a->blame[r].excluded;
+        changed |= a->blame[r].changed;
+        apart |= a->blame[r].apart;
     }
+    if (!apart && mine->partner >= 0) a->same = step - 1;
     if (!*again) return OK;
     a->differences++;
+    if (changed || apart) forget_others(a);
     TRY(ranks_all(a->run->ranks, run_first(a->run) ? record(a, step, attempt) : OK));
+    if (changed || apart) return end_damaged(a, step, !apart);
     if (!excluded) return OK;
     Buf names = {0};
     name_excluded(a, &names);

@@ -1,7 +1,9 @@
 /* --audit: what a step computes twice must have the same bits. `recompute` compares each recomputed tensor with its
    first time (plan_audit); P% computes that share of the steps twice as a whole, on another rank where ranks compute
    alike, and compares the digests of gradients and losses. A difference is a fault of a machine: the step is done
-   again, and a rank that is wrong twice is excluded (docs/reproducibility.md). */
+   again, and a rank that is wrong twice is excluded. Weights and moments must still be what the last update made them
+   (plan_watch), and the weights those of the other ranks; else the run ends, and a state before the damage is taken at
+   its next start (docs/reproducibility.md). */
 #ifndef CAIRN_TRAIN_AUDIT_H
 #define CAIRN_TRAIN_AUDIT_H
 
@@ -18,8 +20,10 @@ Status audit_parse(const char *text, AuditChoice *choice);
 /* Of one rank, from one computation of a step. */
 typedef struct {
     AuditFound recomputed;
+    AuditFound changed;  /* in weights and moments since the last update */
     int64_t partner;     /* the rank whose share it computed beside its own; −1: the step was computed once */
     uint64_t own, other; /* digests of its own share's gradients and of the partner's */
+    uint64_t weights;    /* digest after the last update; where the step was computed twice */
 } AuditFinding;
 
 /* ---- blame: a function of the findings (audit_blame.c) ---- */
@@ -30,6 +34,8 @@ typedef struct {
     bool recomputed; /* in the last attempt: a tensor was made again with other bits */
     bool wrong;      /* in the last attempt: a share's gradients are not those of most computations of it */
     bool suspect;    /* in the last attempt: this rank or another one is wrong */
+    bool changed;    /* its weights or moments changed since the last update */
+    bool apart;      /* its weights are not those of most ranks; of all ranks where there is no most */
     bool excluded;
 } AuditBlame;
 
@@ -51,8 +57,10 @@ void audit_close(Audit *a); /* takes NULL */
 bool audit_twice(const Audit *a, int64_t step); /* that step is computed twice; takes NULL */
 /* The rank whose share this one computes too: another one where possible. `attempt` from 0. */
 int audit_partner(const Audit *a, int attempt);
+bool audit_notes(const Audit *a,
+                 int64_t step); /* before that step session_note keeps what it begins from; takes NULL */
 /* Collective. Compares what all ranks found. *again: the step must be computed again. E_PEER: a rank is excluded; the
-   report is written. Takes NULL. */
+   report is written. E_DIFFERS: a rank's state is damaged, and which saved states may be is written. Takes NULL. */
 Status audit_judge(Audit *a, int64_t step, int attempt, const AuditFinding *mine, bool *again);
 
 #endif

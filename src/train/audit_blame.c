@@ -84,6 +84,21 @@ static AuditBlame judge(const Case *c, int attempt, int rank)
     return b;
 }
 
+static int holders(const Case *c, int attempt, uint64_t weights)
+{
+    int n = 0;
+    for (int r = 0; r < c->ranks; r++) n += finding(c, attempt, r)->weights == weights;
+    return n;
+}
+
+/* All ranks compute a step twice, or none. */
+static bool is_apart(const Case *c, int attempt, int rank)
+{
+    const AuditFinding *f = finding(c, attempt, rank);
+    return f->partner >= 0 && 2 * holders(c, attempt, f->weights) <= c->ranks &&
+           holders(c, attempt, f->weights) < c->ranks;
+}
+
 void audit_blame(const AuditFinding *history, int attempts, int ranks, AuditBlame *blame)
 {
     const Case c = {history, attempts, ranks};
@@ -91,6 +106,8 @@ void audit_blame(const AuditFinding *history, int attempts, int ranks, AuditBlam
     for (int r = 0; r < ranks; r++) {
         AuditBlame *b = &blame[r];
         *b = judge(&c, last, r);
+        b->changed = finding(&c, last, r)->changed.rows > 0;
+        b->apart = is_apart(&c, last, r);
         for (int a = 0; a < last; a++) {
             AuditBlame before = judge(&c, a, r);
             b->excluded |= b->wrong && before.wrong;

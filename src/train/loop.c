@@ -10,8 +10,8 @@
 #include "base/test_switch.h"
 #include "train/audit.h"
 #include "train/loop_internal.h"
-#include "train/repeated.h"
 #include "train/survive.h"
+#include "train/suspects.h"
 #include "train/train.h"
 
 /* For tests: while the file CAIRN_TEST_SLOW<rank> exists, this rank's own work takes ten times as long, and at least 50
@@ -60,7 +60,7 @@ static Status turn(Loop *l)
 static Status end_not_finite(Loop *l)
 {
     log_error("%s", status_message());
-    if (ranks_first(l->ranks)) repeated_record(l->run->c->output_dir, l->first_step, l->progress->step + 1);
+    if (ranks_first(l->ranks)) suspects_not_finite(l->run->c->output_dir, l->first_step, l->progress->step + 1);
     if (l->saving) saving_keep_one_more(l->saving); /* the state to go back to if this one is damaged */
     Status status = loop_save(l);
     if (status == OK)
@@ -222,12 +222,14 @@ Status train_run(Run *run)
     TRY_DONE(ranks_broadcast_text(run->ranks, &run->config_json));
     TRY_DONE(snapshots_open(&l.snapshots, run));
     TRY_DONE(audit_open(&l.audit, run));
+    if (audit_notes(l.audit, progress->step + 1)) TRY_DONE(session_note(&run->session));
     progress->finished = false; /* a finished run may continue with more steps */
     if (progress->evaluated_samples < 0) progress->evaluated_samples = loop_samples_before(run, progress->batch - 1);
     TRY_DONE(loop_evaluate_if_due(&l));
     while (progress->step < run->schedule.total_steps && !run->reached) TRY_DONE(turn(&l));
     progress->finished = true;
     TRY_DONE(loop_save(&l));
+    if (ranks_first(l.ranks)) suspects_passed(run->c->output_dir);
     log_exchange(&l);
     TRY_DONE(pace_finish(l.pace, run, l.sampling));
 done:

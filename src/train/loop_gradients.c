@@ -120,46 +120,57 @@ static Status compute_share(Loop *l, int rank, AuditFinding *f, uint64_t *digest
 }
 
 /* A fault for tests, CAIRN_TEST_FLIP="RANK STEP ATTEMPTS INSTR OUT BIT": this rank's own computation of that step has
-   it in so many attempts. */
+   it in so many attempts. See also loop_step.c. */
 static bool find_fault(const Loop *l, int attempt, ExecFlip *flip)
 {
     const char *text = test_switch("FLIP");
     long long v[6];
     if (!text || sscanf(text, "%lld %lld %lld %lld %lld %lld", &v[0], &v[1], &v[2], &v[3], &v[4], &v[5]) != 6)
         return false;
-    *flip = (ExecFlip){(InstrId)v[3], (int)v[4], (uint64_t)v[5]};
+    *flip = (ExecFlip){.instr = (InstrId)v[3], .out = (int)v[4], .bit = (uint64_t)v[5]};
     return v[0] == ranks_rank(l->ranks) && v[1] == l->progress->step + 1 && attempt < v[2];
 }
 
-/* The partner's share first, because the own gradients are summed. */
+/* The partner's share first, because the own gradients are summed. The own copies are made again in between: were they
+   damaged before, the two computations would agree. */
 static Status compute_twice(Loop *l, int attempt, const ExecFlip *flip, AuditFinding *f)
 {
+    Session *s = &l->run->session;
     f->partner = audit_partner(l->audit, attempt);
     TRY(compute_share(l, (int)f->partner, f, &f->other));
-    exec_set_flip(l->run->session.train, flip);
+    TRY(session_pack(s));
+    if (flip) exec_set_flip(s->train, flip);
     TRY(compute_share(l, ranks_rank(l->ranks), f, &f->own));
+    TRY(exec_turn(s->train));
     loop_vote(l);
-    return l->ranks ? session_last(&l->run->session, NULL) : OK;
+    if (l->ranks) TRY(session_last(s, NULL));
+    return session_noted_digest(s, &f->weights);
+}
+
+static Status compute_attempt(Loop *l, int attempt, const ExecFlip *flip, AuditFinding *f)
+{
+    Session *s = &l->run->session;
+    if (attempt > 0) TRY(session_pack(s));
+    if (audit_twice(l->audit, l->progress->step + 1)) {
+        TRY(compute_twice(l, attempt, flip, f));
+    } else {
+        if (flip) exec_set_flip(s->train, flip);
+        TRY(compute_once(l));
+        TRY(add_recomputed(l, f));
+        if (attempt == 0 && f->recomputed.rows == 0) return OK;
+    }
+    return session_changed(s, &f->changed);
 }
 
 static Status compute_audited(Loop *l, int attempt, bool *again)
 {
     ExecFlip fault;
     AuditFinding f = {.partner = -1};
-    int64_t step = l->progress->step + 1;
-    Session *s = &l->run->session;
-    const ExecFlip *flip = find_fault(l, attempt, &fault) ? &fault : NULL;
-    Status status = OK;
-    if (audit_twice(l->audit, step)) {
-        status = compute_twice(l, attempt, flip, &f);
-    } else {
-        exec_set_flip(s->train, flip);
-        status = compute_once(l);
-        if (status == OK) status = add_recomputed(l, &f);
-    }
-    exec_set_flip(s->train, NULL);
+    bool faulty = find_fault(l, attempt, &fault);
+    Status status = compute_attempt(l, attempt, faulty ? &fault : NULL, &f);
+    if (faulty) exec_set_flip(l->run->session.train, NULL);
     TRY(status);
-    status = audit_judge(l->audit, step, attempt, &f, again);
+    status = audit_judge(l->audit, l->progress->step + 1, attempt, &f, again);
     l->excluded = status == E_PEER && *again;
     return status;
 }

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/test_switch.h"
+#include "train/audit.h"
 #include "train/loop_internal.h"
 
 static double per_epoch(const Run *r) { return (double)batches_per_epoch(r->source.count, r->c->batch_size); }
@@ -64,7 +66,7 @@ static Status digest_weights(Loop *l)
     return ranks_same(l->ranks, "the digest of the weights", hex);
 }
 
-Status loop_step(Loop *l, Stats *stats)
+static Status make_step(Loop *l, Stats *stats)
 {
     Run *run = l->run;
     Session *s = &run->session;
@@ -74,11 +76,36 @@ Status loop_step(Loop *l, Stats *stats)
     TRY(digest_gradients(l));
     double start = clock_monotonic();
     snapshots_wait_copied(l->snapshots);
+    if (audit_notes(l->audit, step + 1) || audit_notes(l->audit, step)) session_note_update(s); /* it may be skipped */
     TRY(session_update(s, &run->setup.optimizer, step, rate_schedule_at(&run->schedule, step), stats));
     profile_range(l->profile, start, "update");
     if (stats->finite) TRY(digest_weights(l));
     bool may_skip = session_scale_is_dynamic(s) && l->before.scale > LOSS_SCALE_LEAST;
     return stats->finite || may_skip ? OK : explain_not_finite(l, step);
+}
+
+/* A fault for tests, CAIRN_TEST_FLIP="RANK STEP TENSOR TURN BIT": see ExecFlip. */
+static bool find_fault(const Loop *l, ExecFlip *flip, char of[32])
+{
+    const char *text = test_switch("FLIP");
+    long long v[4];
+    if (!text || sscanf(text, "%lld %lld %31[a-z] %lld %lld", &v[0], &v[1], of, &v[2], &v[3]) != 5) return false;
+    *flip = (ExecFlip){.of = of, .turn = v[2], .bit = (uint64_t)v[3]};
+    return v[0] == ranks_rank(l->ranks) && v[1] == l->progress->step + 1;
+}
+
+Status loop_step(Loop *l, Stats *stats)
+{
+    ExecFlip fault;
+    char of[32];
+    bool faulty = find_fault(l, &fault, of);
+    if (faulty) exec_set_flip(l->run->session.train, &fault);
+    Status status = make_step(l, stats);
+    if (faulty)
+        log_debug("step %lld had %lld turns", (long long)l->progress->step + 1,
+                  (long long)exec_turns(l->run->session.train));
+    if (faulty) exec_set_flip(l->run->session.train, NULL);
+    return status;
 }
 
 /* The step's loss from its sums: the function whose gradient the step uses. */

@@ -140,6 +140,8 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
         optim_emit(p, r->model, r->whole, t, &r->optimizer, slice_of(r), segments);
     else
         plan_pack(p, false);
+    if (r->training && r->watch)
+        plan_watch(p, (const TensorId[]){t->weights, t->moments_m, t->moments_v}, 3, &t->watch);
     plan_bind(p, r->backend ? scratch_of : NULL, (void *)r->backend);
     plan_liveness(p);
     plan_layout(p);

@@ -25,6 +25,7 @@ typedef struct {
     Optimizer optimizer;       /* training */
     bool save_buffer;          /* training: room to write checkpoints in the background */
     bool audit;                /* training: recomputed tensors are compared with their first values */
+    bool watch;                /* training: weights and moments are compared with what the update made them */
     const Exchange *exchange;  /* training: NULL: one rank */
     const Intervals *slice;    /* training: a sharded optimizer's, where it is not that of `exchange` */
     const Kfac *kfac;          /* training: NULL: none */

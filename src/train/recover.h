@@ -2,7 +2,7 @@
 #ifndef CAIRN_TRAIN_RECOVER_H
 #define CAIRN_TRAIN_RECOVER_H
 
-#include "train/repeated.h"
+#include "train/suspects.h"
 #include "train/train.h"
 
 /* Collective. Finds the newest whole generation of the run in `output_dir` on all ranks that is not in `not`, and names

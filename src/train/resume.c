@@ -6,8 +6,8 @@
 #include "state/checkpoint.h"
 #include "train/place.h"
 #include "train/recover.h"
-#include "train/repeated.h"
 #include "train/saving.h"
+#include "train/suspects.h"
 
 /* Members of a fingerprint whose change alters the run; the others affect only the last bits. */
 static const struct {
@@ -170,11 +170,14 @@ Status train_find(const Config *config, const char *output_dir, Ranks *ranks, Tr
 {
     Suspects not = {0};
     if (strcmp(config->resume, "auto") == 0 && !config->override && ranks_first(ranks))
-        repeated_suspects(output_dir, &not );
+        suspects_read(output_dir, &not );
     TRY(ranks_broadcast(ranks, &not, sizeof not ));
     TRY(find_state(config, output_dir, ranks, &not, r));
     if (not .to == 0 || train_found(r)) return OK;
-    if (ranks_first(ranks)) log_warn("%s has no state before step %lld", output_dir, (long long)not .from);
+    if (ranks_first(ranks))
+        log_warn("%s has no state before step %lld%s", output_dir, (long long)not .from,
+                 not .damaged ? "; training begins again" : "");
+    if (not .damaged) return OK;
     return find_state(config, output_dir, ranks, &(const Suspects){0}, r);
 }
 

@@ -95,6 +95,7 @@ static PlanRequest request_of(const RunPlan *p, int chunk, bool training)
     r.norm_forms = p->norm_forms;
     r.save_buffer = p->save_buffer;
     r.audit = training && p->input.audit;
+    r.watch = training && p->input.watch;
     r.exchange = training ? p->input.exchange : NULL;
     r.waiting = training ? p->input.virtual_waiting : 0;
     r.apart = training && p->input.virtual_ranks > 0;

@@ -29,6 +29,7 @@ typedef struct {
     const Kfac *kfac;         /* NULL: none */
     bool saves;               /* this rank writes checkpoints: rank 0 */
     bool audit;               /* --audit recompute */
+    bool watch;               /* --audit with anything */
     /* setup_virtual: --virtual-ranks, 0: it is not given; those of a rank; --grain-tokens, one sequence at least */
     int64_t virtual_ranks, virtual_each, grain_tokens;
     int virtual_waiting;        /* sums of them that wait beside the gradients, at most on any rank */

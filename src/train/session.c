@@ -293,12 +293,23 @@ Status session_upload_ctl(Session *s)
     return exec_upload(s->train, s->plan.train_tensors.step_ctl, &ctl, sizeof ctl);
 }
 
+/* A weight that is damaged before its sums then has the copies that follow from it, and its damage behind them is
+   found. So the copies come last. A device's update has written them already. */
+static Status update_noted(Session *s)
+{
+    const Plan *p = &s->plan.train;
+    s->note_due = false;
+    TRY(exec_run(s->train, (Range){p->update.first, p->pack.first - p->update.first}, &p->capacity));
+    TRY(session_note(s));
+    return session_pack(s);
+}
+
 /* In a pipeline the host exchanges what the SHAREs name. */
 static Status run_update(Session *s)
 {
     const Plan *p = &s->plan.train;
     InstrId end = p->update.first + p->update.count;
-    if (!s->pipeline) return exec_run(s->train, p->update, &p->capacity);
+    if (!s->pipeline) return s->note_due ? update_noted(s) : exec_run(s->train, p->update, &p->capacity);
     for (InstrId first = p->update.first, i = first; i <= end; i++) {
         if (i < end && p->instrs[i].op != OP_SHARE) continue;
         TRY(exec_run(s->train, (Range){first, i - first}, &p->capacity));

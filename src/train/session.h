@@ -53,6 +53,7 @@ typedef struct {
     float *filled[N_STATE_ARRAYS]; /* host memory from session_fill, until session_ready */
     ExecRanks exec_ranks;          /* with ranks, for training; its comm is the session's own */
     AuditFound found;              /* by the virtual ranks of this step that have ended */
+    bool note_due;                 /* see session_note_update */
 } Session;
 
 /* Collective. Allocates what the plan needs and binds it. Takes the plan over: *plan is zeroed, also after a failure.
@@ -153,6 +154,14 @@ Status session_complete(Session *s);
 Status session_last(Session *s, const MicroBatch *b);
 /* What the comparisons of this step found so far; nothing where the plan has none. */
 Status session_audit_found(const Session *s, AuditFound *found);
+/* Makes the compute copies again from the weights. */
+Status session_pack(Session *s);
+/* With PlanInput.watch: keeps sums of weights and moments; then what differs from them, and the digest of the kept sums
+   of weights, which all ranks have alike. */
+Status session_note(Session *s);
+void session_note_update(Session *s); /* the next session_update does, before it makes the compute copies */
+Status session_changed(const Session *s, AuditFound *found);
+Status session_noted_digest(const Session *s, uint64_t *digest);
 /* Between the last micro-batch and the update: the digest of this rank's gradients and losses, before any exchange
    (after micro-batches of session_micro alone). */
 Status session_own_digest(const Session *s, uint64_t *digest);

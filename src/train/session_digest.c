@@ -18,18 +18,54 @@ static Status sum_values(const Session *s, const float *there, const Intervals *
     return status;
 }
 
-Status session_audit_found(const Session *s, AuditFound *found)
+/* A finding may be damaged itself: then it is one in `t`, the tensor that it was read from. */
+static Status read_found(const Session *s, TensorId t, AuditFound *found)
 {
     const Plan *p = &s->plan.train;
-    TensorId t = s->plan.train_tensors.audit;
-    *found = s->found;
-    if (t == NONE || found->rows > 0) return OK;
     TRY(exec_download(s->train, t, found, sizeof *found));
     bool known = found->tensor >= 0 && found->tensor < p->n_tensors && found->row >= 0 &&
-                 plan_maker(p, (TensorId)found->tensor) != NONE;
-    if (found->rows < 0 || (found->rows > 0 && !known)) *found = (AuditFound){.rows = 1, .tensor = t}; /* it is wrong */
+                 (plan_maker(p, (TensorId)found->tensor) != NONE || p->tensors[found->tensor].original != NONE);
+    if (found->rows < 0 || (found->rows > 0 && !known)) *found = (AuditFound){.rows = 1, .tensor = t};
     return OK;
 }
+
+Status session_audit_found(const Session *s, AuditFound *found)
+{
+    TensorId t = s->plan.train_tensors.audit;
+    *found = s->found;
+    return t == NONE || found->rows > 0 ? OK : read_found(s, t, found);
+}
+
+/* ---- weights and moments ---- */
+
+Status session_pack(Session *s) { return exec_run(s->train, s->plan.train.pack, &s->plan.train.capacity); }
+
+Status session_note(Session *s) { return exec_run(s->train, s->plan.train.note, &s->plan.train.capacity); }
+
+void session_note_update(Session *s) { s->note_due = true; }
+
+Status session_changed(const Session *s, AuditFound *found)
+{
+    TRY(exec_run(s->train, s->plan.train.check, &s->plan.train.capacity));
+    return read_found(s, s->plan.train_tensors.watch.changed, found);
+}
+
+Status session_noted_digest(const Session *s, uint64_t *digest)
+{
+    const Plan *p = &s->plan.train;
+    const TensorId *parts = s->plan.train_tensors.watch.sums;
+    size_t bytes[2], at = 0;
+    Status status = OK;
+    for (int k = 0; k < 2; k++) bytes[k] = parts[k] == NONE ? 0 : p->tensors[parts[k]].bytes;
+    char *sums = mem_alloc(bytes[0] + bytes[1]);
+    for (int k = 0; k < 2 && status == OK; at += bytes[k++])
+        if (bytes[k]) status = exec_download(s->train, parts[k], sums + at, bytes[k]);
+    *digest = digest_of(sums, bytes[0] + bytes[1]).lo;
+    free(sums);
+    return status;
+}
+
+/* ---- gradients ---- */
 
 static const float *gradients(const Session *s) { return exec_data(s->train, s->plan.train_tensors.grads); }
 

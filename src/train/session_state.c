@@ -142,7 +142,7 @@ Status session_ready(Session *s)
 {
     for (StateArray a = 0; a < N_STATE_ARRAYS; a++) TRY(upload_filled(s, a));
     if (s->pipeline) return pipeline_pack(s, 0);
-    if (s->train) return exec_run(s->train, s->plan.train.pack, &s->plan.train.capacity);
+    if (s->train) return session_pack(s);
     return exec_run(s->eval, s->plan.eval.pack, &s->plan.eval.capacity);
 }
 

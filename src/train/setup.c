@@ -276,6 +276,7 @@ Status setup_audit(const Config *c, PlanInput *in)
     AuditChoice audit;
     TRY(audit_parse(c->audit, &audit));
     in->audit = audit.recompute;
+    in->watch = audit.recompute || audit.share > 0;
     return OK;
 }
 

@@ -55,6 +55,15 @@ same four
 run $nccl 3 three --audit 100% --recompute lean --shard optimizer
 [ ! -e three/audit.jsonl ] || complain "an audit found a difference: $(cat three/audit.jsonl)"
 same three
+export CAIRN_TEST_FLIP="1 2 weights 40 77" # a bit of a weight in one device's memory
+start 2 damaged "${task[@]}" "${common[@]}" --comm gloo --output-dir damaged --audit 100% --save-steps 1 --keep 9
+ended 78
+grep -q "rank 1 on .*'weights' changed in memory since the last update, from element 0 on" damaged.0 ||
+    complain "the damage is not found: $(tail -n 3 damaged.0)"
+export CAIRN_TEST_FLIP="1 2 copies 40 77" # in the first computation: found and repeated, or harmless
+run gloo 2 copied --audit 100%
+same copied
+unset CAIRN_TEST_FLIP
 rm -r two/checkpoint-2 two/model.safetensors two/run.json
 run $nccl 2 two
 grep -q "resuming from two/checkpoint-1" two.0 || complain "the run did not resume"

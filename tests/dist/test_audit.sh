@@ -91,6 +91,106 @@ rm launched/audit-report.txt
 expect 0 "${launched[@]}"
 same quiet2 launched
 
+# Memory. damage RANK STEP TENSOR TURN BIT
+damage() { export CAIRN_TEST_FLIP="$*"; }
+saving=("${glue[@]}" --save-steps 1 --keep 9 --audit 100%)
+damage 1 3 weights 50 77 # of one rank: the state of step 2 is not taken
+start 2 damaged "${saving[@]}" --output-dir damaged
+ended 78
+for r in 0 1; do
+    grep -q "step 3: the audit found damage in the memory of rank 1 on .*step 2 or later" "damaged.$r" ||
+        complain "rank $r does not say it: $(tail -n 1 "damaged.$r")"
+done
+grep -q '"step": 3, "attempt": 1, .*"rank": 1, .*"gradients": "right", "changed": "weights", "element": 0, "excluded": false' \
+    damaged/audit.jsonl || complain "audit.jsonl is wrong: $(cat damaged/audit.jsonl)"
+has_file damaged/checkpoint-2/manifest.json damaged/damaged.json
+unset CAIRN_TEST_FLIP
+start 2 mended "${saving[@]}" --output-dir damaged
+ended 0
+grep -q "the states of steps 2 to 2 may be damaged" mended.0 || complain "the damaged state is not named: $(cat mended.0)"
+grep -q "resuming from .*checkpoint-1" mended.0 || complain "another state is taken: $(cat mended.0)"
+[ ! -e damaged/damaged.json ] || complain "the run is finished, and damaged.json is left"
+same quiet2 damaged
+
+# Any moment of step 2 on rank 1, by the turns of exec_turn: the two computations, the digest of the gradients before
+# their sum, check, update, note, and the copies.
+explained=$("$CAIRN_BINARY" plan --model-config tiny/config.json --backend ref --audit 100% --max-seq-length 32 \
+    --batch-size 9 --explain 2>/dev/null)
+count() { awk -v range="$1:" '$1 == range { print $2 }' <<<"$explained"; }
+copies=$(awk '$1 == "update:" { on = 1 } on && $5 == "pack" { n++ } END { print n + 0 }' <<<"$explained")
+damage 1 2 weights 0 0 # never: for the number of turns
+start 2 turns "${saving[@]}" --output-dir turns
+ended 0
+turns=$(sed -n 's/.*step 2 had \([0-9]*\) turns/\1/p' turns.1)
+moments=(computations digest check update note copies)
+from=(1 0 0 0 0 0) to=(0 0 0 0 0 "$turns")
+from[5]=$((turns - copies + 1)) from[4]=$((from[5] - $(count note))) from[3]=$((from[4] - $(count update) + copies))
+from[2]=$((from[3] - $(count check))) from[1]=$((from[2] - 1))
+for k in 0 1 2 3 4; do to[k]=$((from[k + 1] - 1)); done
+
+# A gradient behind its sum, on one rank: its weights are not those of the other. Nobody knows whose are right.
+damage 1 2 grads "${to[2]}" 30
+start 2 apart "${saving[@]}" --output-dir apart
+ended 78
+grep -q "step 3: the audit found other weights in the memory of rank 0 on .* and rank 1 on .*step 2 or later" apart.0 ||
+    complain "not apart: $(tail -n 2 apart.0)"
+[ "$(grep -c '"step": 3, .*"weights": "apart"' apart/audit.jsonl)" -eq 2 ] || complain "$(cat apart/audit.jsonl)"
+unset CAIRN_TEST_FLIP
+start 2 together "${saving[@]}" --output-dir apart
+ended 0
+same quiet2 apart
+
+# The outcome of a flip: ended, repeated, harmless or unseen.
+outcome() {
+    local r code codes='' right=yes
+    damage 1 2 "$1" "$2" "$3"
+    rm -rf any
+    start 2 any "${glue[@]}" --audit 100% --output-dir any
+    for r in 0 1; do
+        code=0
+        wait "${ranks[r]}" || code=$?
+        codes+="$code "
+    done
+    cmp -s turns/model.safetensors any/model.safetensors &&
+        cmp -s turns/checkpoint-4/optimizer.safetensors any/checkpoint-4/optimizer.safetensors || right=no
+    case "$codes$right" in
+    "78 78 no") outcome=ended ;;
+    "0 0 yes") if [ -e any/audit.jsonl ]; then outcome=repeated; else outcome=harmless; fi ;;
+    "0 0 no") if [ -e any/audit.jsonl ]; then outcome=wrong; else outcome=unseen; fi ;;
+    *) outcome="codes $codes" ;;
+    esac
+}
+declare -A seen=()
+RANDOM=7 flips=1
+if [ -n "${CAIRN_TEST_DEEP:-}" ]; then flips=20; fi
+for place in copies weights m v grads; do
+    for k in "${!moments[@]}"; do
+        for ((i = 0; i < flips; i++)); do
+            if [ "$flips" -eq 1 ] && [ $((RANDOM % 4)) -gt 0 ]; then continue; fi
+            turn=$((from[k] + (RANDOM * 32768 + RANDOM) % (to[k] - from[k] + 1))) bit=$((RANDOM * 32768 + RANDOM))
+            outcome "$place" "$turn" "$bit"
+            seen[$place ${moments[k]} $outcome]=$((${seen[$place ${moments[k]} $outcome]:-0} + 1))
+            case "$outcome" in
+            ended | repeated | harmless) ;;
+            unseen) [ "$place ${moments[k]}" = "grads digest" ] || complain "$place, turn $turn (${moments[k]}), bit $bit: unseen" ;;
+            *) complain "$place, turn $turn (${moments[k]}), bit $bit: $outcome" ;;
+            esac
+        done
+    done
+done
+for key in "${!seen[@]}"; do echo "$key: ${seen[$key]}"; done | sort
+unset CAIRN_TEST_FLIP
+
+# The launcher starts again; without an earlier state training begins again.
+damage 1 1 m 50 77
+mapfile -t launched < <(printf '%s\n' "$CAIRN_BINARY" launch --ranks 2 --max-restarts 1 -- "${glue[@]}" --audit 100% --output-dir often)
+expect 78 "${launched[@]}"
+says "ended with 78 (other bits than before); starting again" \
+    "states of steps 0 to 0 may be damaged" "has no state before step 0; training begins again"
+unset CAIRN_TEST_FLIP
+expect 0 "${launched[@]}"
+same quiet2 often
+
 start 2 other verify quiet3
 ended 2
 grep -q "cairn launch --ranks 3 -- verify quiet3" other.0 || complain "other number of ranks: $(tail -n 1 other.0)"

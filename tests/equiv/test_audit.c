@@ -99,7 +99,7 @@ static ExecFlip random_flip(const Audited *a, int i)
                                 [ROWS_MASKED] = b->n_masked,
                                 [ROWS_READ] = b->n_read}};
     size_t bytes = plan_tensor_bytes(p, p->instrs[at.instr].out[at.out], &rows);
-    return (ExecFlip){at.instr, at.out, draw(i, 1) % (8 * bytes)};
+    return (ExecFlip){.instr = at.instr, .out = at.out, .bit = draw(i, 1) % (8 * bytes)};
 }
 
 static int64_t flipped_row(const Audited *a, const ExecFlip *flip, int micro)
@@ -165,7 +165,7 @@ static void test_flips_in_notes(void **state)
     for (InstrId i = p->micro.first; i < p->micro.first + p->micro.count; i++) {
         if (p->instrs[i].op != OP_COMPARE || wrong > 0) continue; /* the first is enough */
         for (uint64_t bit = 0; bit < 8 * sizeof found; bit += 7) {
-            compute(&a, 0, &(ExecFlip){i, 0, bit}, &found, &digest);
+            compute(&a, 0, &(ExecFlip){.instr = i, .bit = bit}, &found, &digest);
             if (found.rows == 0) continue;
             assert_true(found.rows > 0 && found.row >= 0 && found.tensor >= 0 && found.tensor < p->n_tensors);
             assert_true(plan_maker(p, (TensorId)found.tensor) != NONE);

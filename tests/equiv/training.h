@@ -114,6 +114,7 @@ static inline void training_open(Training *t, const TrainingOptions *o)
                        .evaluation = true,
                        .optimizer = t->optimizer,
                        .audit = o->audit,
+                       .watch = o->audit,
                        .exchange = o->ranks ? &t->exchange : NULL,
                        .kfac = &t->kfac};
     SessionOptions session = {.backend = t->backend, .poison = o->poison, .seed = 5, .ranks = o->ranks};

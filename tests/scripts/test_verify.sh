@@ -108,6 +108,13 @@ says "local rank 0 on" "is excluded from this run" "remove that file"
 rm twice/audit-report.txt
 audited 0 --output-dir twice
 cmp -s run/model.safetensors twice/model.safetensors || complain "the resumed run has other bits"
+export CAIRN_TEST_FLIP="0 4 v 40 7"
+audited 78 --output-dir damaged --audit 100% --save-steps 1 --keep 9
+says "step 4, attempt 1: memory is damaged. rank 0 on" "'v' changed in memory since the last update, from element 0 on"
+unset CAIRN_TEST_FLIP
+audited 0 --output-dir damaged
+says "the states of steps 3 to 3 may be damaged" "checkpoint-2"
+cmp -s run/model.safetensors damaged/model.safetensors || complain "the run resumed behind the damage has other bits"
 audited 2 --output-dir bad --audit 50%,20%
 says "--audit '50%,20%': expected"
 audited 2 --output-dir bad --audit sometimes

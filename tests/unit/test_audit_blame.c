@@ -25,14 +25,16 @@ static AuditFinding *attempt(Findings *f, bool twice)
     return now;
 }
 
-/* What is known of each rank: '.' nothing, r recomputed, w wrong, s suspect; upper case: excluded. */
+/* What is known of each rank: '.' nothing, c changed, a apart, r recomputed, w wrong, s suspect; upper case: excluded.
+ */
 static void expect(Findings *f, const char *expected)
 {
     char text[MOST_RANKS + 1] = "";
     audit_blame(f->all, f->attempts, f->ranks, f->blame);
     for (int r = 0; r < f->ranks; r++) {
         const AuditBlame *b = &f->blame[r];
-        text[r] = b->recomputed ? 'r' : b->wrong ? 'w' : b->suspect ? 's' : '.';
+        char known = b->recomputed ? 'r' : b->wrong ? 'w' : b->suspect ? 's' : '.';
+        text[r] = b->changed ? 'c' : b->apart ? 'a' : known;
         if (b->excluded) text[r] = (char)(text[r] - 'a' + 'A');
     }
     assert_string_equal(text, expected);
@@ -109,6 +111,27 @@ static void test_more_ranks(void **state)
     }
 }
 
+/* What lasts from step to step: a rank's own memory, and the weights that all ranks have alike. */
+static void test_memory(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= MOST_RANKS; ranks++) {
+        Findings f = {.ranks = ranks};
+        AuditFinding *now = attempt(&f, true);
+        now[ranks - 1].changed = (AuditFound){2, 7, 5};
+        expect(&f, &"...c"[MOST_RANKS - ranks]);
+        now[ranks - 1].changed = (AuditFound){0};
+        now[ranks - 1].weights = 1; /* alone no other rank has others */
+        expect(&f, ranks == 1 ? "." : ranks == 2 ? "aa" : &"...a"[MOST_RANKS - ranks]);
+    }
+    Findings four = {.ranks = 4};
+    AuditFinding *now = attempt(&four, true);
+    now[0].weights = now[2].weights = 1; /* two and two */
+    expect(&four, "aaaa");
+    for (int r = 0; r < 4; r++) now[r].partner = -1; /* computed once: there are no digests */
+    expect(&four, "....");
+}
+
 static void test_options(void **state)
 {
     AuditChoice c;
@@ -132,7 +155,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_recomputed_tensors), cmocka_unit_test(test_one_rank), cmocka_unit_test(test_two_ranks),
-        cmocka_unit_test(test_more_ranks),         cmocka_unit_test(test_options),
+        cmocka_unit_test(test_more_ranks),         cmocka_unit_test(test_memory),   cmocka_unit_test(test_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,79 @@
+#include "train/suspects.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json.h"
+
+#define TIMES      3
+#define NOT_FINITE "not_finite.json"
+#define DAMAGED    "damaged.json"
+
+typedef struct {
+    int64_t at, from, times;
+} Record;
+
+static Record read_record(const char *dir)
+{
+    Record r = {0};
+    Json *doc = NULL;
+    if (js_read_in(dir, NOT_FINITE, &doc))
+        r = (Record){js_int(js_get(doc, "step"), 0), js_int(js_get(doc, "resumed"), 0),
+                     js_int(js_get(doc, "times"), 0)};
+    js_free(doc);
+    return r;
+}
+
+void suspects_not_finite(const char *output_dir, int64_t from, int64_t at)
+{
+    Record r = read_record(output_dir);
+    Buf text = {0};
+    buf_printf(&text, "{\"step\": %lld, \"resumed\": %lld, \"times\": %lld}\n", (long long)at, (long long)from,
+               (long long)(r.at == at ? r.times + 1 : 1));
+    if (file_write_text(output_dir, NOT_FINITE, &text) != OK) log_warn("%s", status_message());
+}
+
+Status suspects_damaged(const char *output_dir, int64_t from, int64_t to)
+{
+    Buf text = {0};
+    buf_printf(&text, "{\"from\": %lld, \"before\": %lld}\n", (long long)from, (long long)to);
+    return file_write_text(output_dir, DAMAGED, &text);
+}
+
+void suspects_passed(const char *output_dir)
+{
+    char *path = file_join(output_dir, DAMAGED);
+    (void)unlink(path);
+    free(path);
+}
+
+static bool read_damaged(const char *dir, Suspects *s)
+{
+    Json *doc = NULL;
+    *s = (Suspects){0};
+    if (js_read_in(dir, DAMAGED, &doc))
+        *s = (Suspects){js_int(js_get(doc, "from"), 0), js_int(js_get(doc, "before"), 0), true};
+    js_free(doc);
+    return s->to > s->from;
+}
+
+void suspects_read(const char *output_dir, Suspects *s)
+{
+    Record r = read_record(output_dir);
+    if (read_damaged(output_dir, s)) {
+        log_warn(
+            "--audit found that the states of steps %lld to %lld may be damaged; the state before them is taken, if "
+            "there is one (--override takes the newest with other flags, --resume FOLDER any)",
+            (long long)s->from, (long long)s->to - 1);
+        return;
+    }
+    *s = (Suspects){0};
+    if (r.times >= TIMES && r.from < r.at) {
+        *s = (Suspects){r.from, r.at, false};
+        log_warn("training ended %lld times because a value was not finite at step %lld, the last time from the state "
+                 "of step %lld, which may be damaged; the state before it is taken, if there is one (--override takes "
+                 "the newest with other flags, --resume FOLDER any)",
+                 (long long)r.times, (long long)r.at, (long long)r.from);
+    }
+}
