@@ -315,12 +315,12 @@ static Status end_damaged(const Audit *a, int64_t step, bool changed)
         if (damaged(&a->blame[r])) buf_printf(&who, "%srank %d on %s", who.len ? " and " : "", r, a->places[r].host);
     Status status = ranks_all(a->run->ranks, run_first(a->run) ? suspects_damaged(dir, from, step) : OK);
     if (status == OK)
-        status = fail(E_DIFFERS,
-                      "step %lld: %s of %s, so the run ends. A state of step %lld or later that %s has may be damaged "
-                      "too; the same command resumes from the state before",
-                      (long long)step,
-                      changed ? "the audit found damage in the memory" : "the audit found other weights in the memory",
-                      who.data, (long long)from, dir);
+        status =
+            fail(E_DIFFERS,
+                 "step %lld: %s of %s %s. States of step %lld or later in %s may be damaged too and are not taken; "
+                 "the same command resumes from the state before them",
+                 (long long)step, changed ? "the memory" : "the weights", who.data,
+                 changed ? "changed since the last update" : "are not those of the other ranks", (long long)from, dir);
     buf_free(&who);
     return status;
 }

@@ -76,7 +76,8 @@ static Status make_step(Loop *l, Stats *stats)
     TRY(digest_gradients(l));
     double start = clock_monotonic();
     snapshots_wait_copied(l->snapshots);
-    if (audit_notes(l->audit, step + 1) || audit_notes(l->audit, step)) session_note_update(s); /* it may be skipped */
+    if (audit_notes(l->audit, step + 1) || (session_scale_is_dynamic(s) && audit_notes(l->audit, step)))
+        session_note_update(s); /* an update that is skipped makes the same step the next one */
     TRY(session_update(s, &run->setup.optimizer, step, rate_schedule_at(&run->schedule, step), stats));
     profile_range(l->profile, start, "update");
     if (stats->finite) TRY(digest_weights(l));
