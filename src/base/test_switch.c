@@ -44,3 +44,10 @@ void test_at(const char *place, int rank)
     if (!found) return;
     raise(strncmp(found + n, "kill", 4) == 0 ? SIGKILL : strncmp(found + n, "term", 4) == 0 ? SIGTERM : SIGSTOP);
 }
+
+void test_at_number(const char *place, int64_t number, int rank)
+{
+    char numbered[64];
+    snprintf(numbered, sizeof numbered, "%s%lld", place, (long long)number);
+    test_at(numbered, rank);
+}

@@ -1,10 +1,13 @@
 /* metrics.jsonl and eval.jsonl: one JSON object per line, each line one write. */
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/test_switch.h"
 #include "report/report.h"
 
 struct Metrics {
@@ -13,6 +16,12 @@ struct Metrics {
     double trained[2]; /* until the step of the start, and behind it, in steps that are cut off */
     TfEvents *events;
 };
+
+/* A file as an earlier process left it, and how much of it stays. */
+typedef struct {
+    Buf text;
+    size_t kept;
+} Lines;
 
 /* The "step" of a line {"step": N, …}, or −1. */
 static int64_t step_of(const char *line, size_t len)
@@ -53,39 +62,80 @@ static double last_trained(const Buf *text, size_t kept)
     return at && at < text->data + kept ? strtod(at + sizeof key - 1, NULL) : 0;
 }
 
-/* `trained` (may be NULL) gets the seconds until `step`, and those behind it. */
-static Status open_lines(const char *path, int64_t step, int *fd, double trained[2])
+/* Opens a file for appending behind the line of `step`. `old` (may be NULL) gets what it held. */
+static Status open_lines(const char *path, int64_t step, int *fd, Lines *old)
 {
-    Buf text = {0};
-    size_t kept = 0;
+    Lines lines = {0};
     if (file_exists(path)) {
-        TRY(file_read(path, (size_t)4 << 30, &text));
-        kept = step > 0 ? keep_until(&text, step) : 0;
-        if (trained) trained[0] = last_trained(&text, kept);
-        if (trained) trained[1] = last_trained(&text, keep_until(&text, INT64_MAX)) - trained[0];
-        buf_free(&text);
+        TRY(file_read(path, (size_t)4 << 30, &lines.text));
+        lines.kept = step > 0 ? keep_until(&lines.text, step) : 0;
     }
     *fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (*fd < 0 || ftruncate(*fd, (off_t)kept) != 0) return fail(E_IO, "%s: cannot be written: %m", path);
-    return OK;
+    Status status = OK;
+    if (*fd < 0 || ftruncate(*fd, (off_t)lines.kept) != 0) status = fail(E_IO, "%s: cannot be written: %m", path);
+    if (old)
+        *old = lines;
+    else
+        buf_free(&lines.text);
+    return status;
 }
 
-Status metrics_open(Metrics **metrics, const char *output_dir, int64_t step)
+/* TensorBoard's file repeats what the .jsonl files have: a full disk ends it, not the run. */
+static void put_scalar(Metrics *m, int64_t step, const char *tag, double value)
+{
+    if (!m->events || tfevents_scalar(m->events, step, tag, value) == OK) return;
+    log_warn("%s. Training continues without TensorBoard's file; metrics.jsonl has all values", status_message());
+    tfevents_close(m->events);
+    m->events = NULL;
+}
+
+/* Those of a line of metrics.jsonl. */
+static void put_scalars(Metrics *m, const char *line)
+{
+    static const char *const keys[] = {"loss",     "lr",        "grad_norm",  "mlm_loss", "mlm_accuracy",
+                                       "nsp_loss", "kfac_norm", "loss_scale", "seq_per_s"};
+    Json *doc = NULL;
+    if (!m->events) return;
+    Status status = js_parse(m->path, line, strcspn(line, "\n"), &doc);
+    for (size_t i = 0; status == OK && i < sizeof keys / sizeof *keys; i++) {
+        const Json *value = js_get(doc, keys[i]);
+        char tag[32];
+        snprintf(tag, sizeof tag, "train/%s", keys[i]);
+        if (value) put_scalar(m, js_int(js_get(doc, "step"), 0), tag, js_real(value, NAN));
+    }
+    js_free(doc);
+}
+
+/* TensorBoard's file begins behind `step`, or at an evaluation of this step that an earlier process wrote and this one
+   writes again. TensorBoard then drops all that older files have of the step, so the step is put again. */
+static void open_events(Metrics *m, const char *output_dir, int64_t step, const Lines *steps, const Lines *evals)
+{
+    const Buf *text = &evals->text;
+    size_t cut = text->len - evals->kept;
+    bool again = step > 0 && cut > 0 && step_of(text->data + evals->kept, cut) == step;
+    if (tfevents_open(&m->events, output_dir, again ? step - 1 : step) != OK)
+        log_warn("%s. Training continues without TensorBoard's file", status_message());
+    if (again) put_scalars(m, last_line(&steps->text, steps->kept));
+}
+
+Status metrics_open(Metrics **metrics, const char *output_dir, int64_t step, int64_t evaluated)
 {
     Metrics *m = mem_alloc(sizeof *m);
     Status status = OK;
+    Lines steps = {0}, evals = {0};
     *m = (Metrics){.path = file_join(output_dir, "metrics.jsonl"),
                    .eval_path = file_join(output_dir, "eval.jsonl"),
                    .fd = -1,
                    .eval_fd = -1};
-    TRY_DONE(open_lines(m->path, step, &m->fd, m->trained));
-    TRY_DONE(open_lines(m->eval_path, step, &m->eval_fd, NULL));
-    if (tfevents_open(&m->events, output_dir, step) != OK)
-        log_warn("%s. Training continues without TensorBoard's file", status_message());
+    TRY_DONE(open_lines(m->path, step, &m->fd, &steps));
+    TRY_DONE(open_lines(m->eval_path, evaluated, &m->eval_fd, &evals));
+    m->trained[0] = last_trained(&steps.text, steps.kept);
+    m->trained[1] = last_trained(&steps.text, keep_until(&steps.text, INT64_MAX)) - m->trained[0];
+    open_events(m, output_dir, step, &steps, &evals);
     *metrics = m;
-    return OK;
 done:
-    metrics_close(m);
+    BUF_FREE(&steps.text, &evals.text);
+    if (status != OK) metrics_close(m);
     return status;
 }
 
@@ -127,36 +177,13 @@ void metrics_line(const StepRecord *r, Buf *line)
     buf_puts(line, "}\n");
 }
 
-/* TensorBoard's file repeats what the .jsonl files have: a full disk ends it, not the run. */
-static void put_scalar(Metrics *m, int64_t step, const char *tag, double value)
-{
-    if (!m->events || tfevents_scalar(m->events, step, tag, value) == OK) return;
-    log_warn("%s. Training continues without TensorBoard's file; metrics.jsonl has all values", status_message());
-    tfevents_close(m->events);
-    m->events = NULL;
-}
-
 Status metrics_step(Metrics *m, const StepRecord *r)
 {
     Buf line = {0};
     metrics_line(r, &line);
     Status status = file_write_all(m->fd, m->path, line.data, line.len);
+    put_scalars(m, line.data);
     buf_free(&line);
-    const struct {
-        const char *tag;
-        double value;
-        bool there;
-    } scalars[] = {{"train/loss", r->loss, true},
-                   {"train/lr", r->lr, true},
-                   {"train/grad_norm", r->grad_norm, true},
-                   {"train/mlm_loss", r->mlm_loss, r->pretraining},
-                   {"train/mlm_accuracy", r->mlm_accuracy, r->pretraining},
-                   {"train/nsp_loss", r->nsp_loss, r->pretraining},
-                   {"train/kfac_norm", r->kfac_norm, r->kfac},
-                   {"train/loss_scale", r->loss_scale, r->loss_scale > 0},
-                   {"train/seq_per_s", r->seq_per_s, true}};
-    for (size_t i = 0; i < sizeof scalars / sizeof *scalars; i++)
-        if (scalars[i].there) put_scalar(m, r->step, scalars[i].tag, scalars[i].value);
     return status;
 }
 
@@ -210,6 +237,9 @@ Status metrics_eval(Metrics *m, int64_t step, const char *split, const char *met
 {
     Buf line = {0};
     if (!m) return OK;
+    char *place = mem_printf("%s-%s", split, metric);
+    test_at_number(place, step, 0);
+    free(place);
     buf_printf(&line, "{\"step\": %lld", (long long)step);
     buf_member_text(&line, "split", split);
     buf_member_text(&line, "metric", metric);

@@ -39,9 +39,10 @@ typedef struct {
 
 typedef struct Metrics Metrics;
 
-/* Appends. Lines of steps after `step` (of a run that was killed after its last save) and a torn last line are cut off
-   first, so that the file reads as if the run had never stopped. */
-Status metrics_open(Metrics **m, const char *output_dir, int64_t step);
+/* Appends. A torn last line and the lines that the run writes again are cut off first, so that the files read as if the
+   run had never stopped: steps after `step`, and evaluations after that of step `evaluated`, the last one that the
+   state at `step` knows of (0: none). An evaluation of `step` itself may be still to come. */
+Status metrics_open(Metrics **m, const char *output_dir, int64_t step, int64_t evaluated);
 Status metrics_step(Metrics *m, const StepRecord *r);
 /* trained_s of the last step that the file had when it was opened; 0: none. */
 double metrics_trained(const Metrics *m);

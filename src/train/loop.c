@@ -1,7 +1,6 @@
 /* The loop. One turn is one step, then the due work: metrics, evaluation, a save, the end. TrainProgress holds all
    state that changes, so a run can stop and resume at any turn. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -24,18 +23,10 @@ static void slow_down(const Loop *l, double own_s)
     free(name);
 }
 
-/* For tests: a place before each step, "step10-2=stop". */
-static void begin_step(const Loop *l)
-{
-    char place[32];
-    snprintf(place, sizeof place, "step%lld", (long long)l->progress->step + 1);
-    test_at(place, ranks_rank(l->ranks));
-}
-
 static Status turn(Loop *l)
 {
     Stats stats;
-    begin_step(l);
+    test_at_number("step", l->progress->step + 1, ranks_rank(l->ranks));
     TRY(profile_step_begin(l->profile));
     double start = clock_monotonic(), busy, before, waited;
     sampling_step(l->sampling, l->progress->step + 1);
@@ -134,7 +125,7 @@ static Status open_outputs(Loop *l)
     Run *run = l->run;
     int64_t step = l->progress->step, total = run->schedule.total_steps;
     TRY(saving_open(&l->saving, run, run->c->output_dir));
-    TRY(metrics_open(&l->metrics, run->c->output_dir, step));
+    TRY(metrics_open(&l->metrics, run->c->output_dir, step, l->progress->evaluated));
     l->trained_s = metrics_trained(l->metrics);
     record_start(l);
     l->display = progress_open(total, step, run->c->log_every);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/test_switch.h"
 #include "train/loop_internal.h"
 #include "train/result.h"
 #include "train/signals.h"
@@ -150,13 +151,18 @@ static Status evaluate(Loop *l)
     double metric = NAN, start = clock_monotonic();
     Buf text = {0};
     Status status = OK;
+    int rank = ranks_rank(l->ranks);
+    test_at_number("evaluate", p->step, rank);
     TRY_DONE(run->task->evaluate_during(run, l->metrics, &metric, &text));
     log_info("step %lld: %s", (long long)p->step, text.data ? text.data : "");
-    if (isnan(p->best_metric) || metric > p->best_metric) {
+    test_at_number("evaluated", p->step, rank);
+    bool best = isnan(p->best_metric) || metric > p->best_metric;
+    if (best) TRY_DONE(bring_weights(l));
+    /* A meeting: no rank counts the evaluation before rank 0 has written its lines and best/. */
+    TRY_DONE(ranks_all(l->ranks, best && ranks_first(l->ranks) ? result_keep_best(run, metric) : OK));
+    if (best) {
         p->best_metric = metric;
         p->best_step = p->step;
-        TRY_DONE(bring_weights(l));
-        TRY_DONE(ranks_all(l->ranks, ranks_first(l->ranks) ? result_keep_best(run, metric) : OK));
     }
     p->evaluated = p->step;
     p->evaluated_samples = loop_samples_before(run, p->batch);

@@ -1,7 +1,5 @@
 #include "train/survive.h"
 
-#include <stdio.h>
-
 #include "base/lock.h"
 #include "base/test_switch.h"
 #include "state/snapshot.h"
@@ -178,15 +176,13 @@ static bool follow(Survivor *s)
 {
     TeamSource source = source_of(s);
     const char *leader = comm_peer_name(ranks_comm(s->run->ranks), s->team.leader);
-    char place[24];
     int64_t step;
     Status part;
     if (s->own_lock->open) { /* rank 0's, which does not lead */
         if (s->saving) (void)saving_wait(s->saving);
         lock_release(s->own_lock);
     }
-    snprintf(place, sizeof place, "follow%d", s->team.leader);
-    test_at(place, ranks_rank(s->run->ranks));
+    test_at_number("follow", s->team.leader, ranks_rank(s->run->ranks));
     TeamEnd end = team_follow(&s->team, &source, &step, &part);
     if (end == TEAM_LEFT) {
         log_warn("%s leads the save no more: it has ended or is frozen", leader);

@@ -2,7 +2,9 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/base.h"
 
@@ -146,27 +148,61 @@ static int64_t last_place(const Buf *file, const char *text)
     return place;
 }
 
-/* Whether the file has a run's start without its end. */
-static bool has_open_run(const RunLog *l)
+/* Where the file's last run starts, if it has no end; else −1. */
+static int64_t open_run(const RunLog *l, const Buf *text)
+{
+    int64_t start = last_place(text, l->mlperf ? "\"run_start\"" : "\"PARAMETER\"");
+    return start > last_place(text, l->mlperf ? "\"run_stop\"" : "\"step\": [],") ? start : -1;
+}
+
+/* The number behind `key` in a line; −1: none. */
+static int64_t number_of(const char *line, const char *key)
+{
+    const char *at = strstr(line, key);
+    char *end;
+    if (!at) return -1;
+    long long n = strtoll(at + strlen(key), &end, 10);
+    return end == at + strlen(key) ? -1 : n;
+}
+
+/* Cuts off a torn line, and the evaluations that the run makes again: those after `evaluated` sequences (negative:
+   unknown). Their first line is the stop of the block before them. The lines that stay say whether a block is open. */
+static void continue_run(RunLog *l, int64_t evaluated)
 {
     Buf text = {0};
-    bool open = false;
-    if (file_exists(l->path) && file_read(l->path, (size_t)1 << 30, &text) == OK)
-        open = last_place(&text, l->mlperf ? "\"run_start\"" : "\"PARAMETER\"") >
-               last_place(&text, l->mlperf ? "\"run_stop\"" : "\"step\": [],");
+    bool good = file_read(l->path, (size_t)1 << 30, &text) == OK;
+    int64_t start = good ? open_run(l, &text) : -1;
+    size_t kept = start < 0 ? text.len : (size_t)start;
+    while (start >= 0 && kept > 0 && text.data[kept - 1] != '\n') kept--;
+    for (char *line = text.data + kept, *end; start >= 0 && (end = strchr(line, '\n')); line = end + 1) {
+        *end = '\0';
+        bool stop = strstr(line, "\"block_stop\"");
+        int64_t at = number_of(line, l->mlperf ? "\"first_epoch_num\": " : "\"step\": [");
+        if (evaluated >= 0 && (l->mlperf ? stop && at >= evaluated : at > evaluated)) break;
+        if (at >= 0) {
+            l->in_block = !stop;
+            l->block_start = at;
+        }
+        kept = (size_t)(end + 1 - text.data);
+    }
+    if (!good || ftruncate(fileno(l->file), (off_t)kept) != 0)
+        log_warn("%s: lines of evaluations that are made again cannot be cut off (%s)", l->path,
+                 good ? strerror(errno) : status_message());
     buf_free(&text);
-    return open;
 }
 
 Status runlog_open(RunLog **log, const Config *c, bool resumed)
 {
+    Buf text = {0};
     *log = NULL;
     if (strcmp(c->log_format, "plain") == 0) return OK;
     RunLog *l = mem_alloc(sizeof *l);
     l->c = c;
     l->mlperf = strcmp(c->log_format, "mlperf") == 0;
     l->path = file_join(c->output_dir, l->mlperf ? "mlperf.log" : "dllogger.json");
-    l->continued = resumed && has_open_run(l);
+    if (resumed && file_exists(l->path) && file_read(l->path, (size_t)1 << 30, &text) == OK)
+        l->continued = open_run(l, &text) >= 0;
+    buf_free(&text);
     l->file = fopen(l->path, resumed ? "ae" : "we");
     if (!l->file) {
         Status status = fail(E_IO, "%s: cannot be written: %s", l->path, strerror(errno));
@@ -185,9 +221,10 @@ void runlog_start(RunLog *l, const RunLogStart *start)
     char text[256];
     l->every = start->every;
     l->total = start->train_samples;
-    l->block_start = start->evaluated > 0 ? start->evaluated : 0;
-    l->in_block = start->samples < l->total || l->block_start < start->samples;
-    if (l->continued) return;
+    if (l->continued) {
+        continue_run(l, start->evaluated);
+        return;
+    }
     if (!l->mlperf) {
         snprintf(text, sizeof text,
                  "\"train_batch_size\": %lld, \"learning_rate\": %.9g, \"max_steps\": %lld, \"seed\": %lld",

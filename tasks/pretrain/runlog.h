@@ -21,10 +21,11 @@ typedef struct {
     const RateSchedule *schedule;
     int64_t train_samples, eval_samples; /* sequences of training; of an evaluation */
     int64_t predictions, micros;         /* masked positions a sequence may have; micro-batches of a usual step */
-    int64_t samples, evaluated;          /* sequences seen so far; at the last evaluation */
+    int64_t samples, evaluated;          /* sequences seen so far; at the last evaluation, negative: unknown */
     int64_t every;                       /* sequences between evaluations; 0: no evaluations */
 } RunLogStart;
-/* The end of initialisation, hyperparameters, and the start of the run. */
+/* The end of initialisation, hyperparameters, and the start of the run. A run that the file has already continues after
+   its evaluation at `evaluated`: lines behind that are cut off, because the run writes them again. */
 void runlog_start(RunLog *log, const RunLogStart *start);
 void runlog_evaluation_start(RunLog *log, int64_t samples);
 /* `more`: training continues after this evaluation. */

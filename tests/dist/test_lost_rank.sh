@@ -43,6 +43,24 @@ for lost in 0 2; do
     done
 done
 
+# A rank killed in an evaluation, before or after rank 0 writes its lines: the lines and the best model of a whole run.
+evaluated=("${glue[@]}" --max-steps 6 --eval-every 2 --learning-rate 1e-3)
+unset CAIRN_TEST_SLOW
+start 2 whole "${evaluated[@]}" --output-dir whole
+ended 0
+for place in evaluated2-1 evaluated2-0 dev_matched-accuracy4-0 evaluated4-0 dev_mismatched-accuracy6-0; do
+    export CAIRN_TEST_AT=$place=kill
+    start 2 "log$place" "${evaluated[@]}" --output-dir evaluated
+    unset CAIRN_TEST_AT
+    survivors "${place##*-}" "log$place"
+    wait "${ranks[${place##*-}]}" 2>/dev/null || true
+done
+start 2 rest "${evaluated[@]}" --output-dir evaluated
+ended 0
+for file in eval.jsonl best/model.safetensors best/best.json model.safetensors; do
+    cmp "whole/$file" "evaluated/$file" || complain "$file after ranks were killed in evaluations"
+done
+
 # a rank that cannot read its data names the file, the others name the rank
 cp -r -- data broken && rm broken/train.tsv
 meet

@@ -85,7 +85,8 @@ static void must_succeed(const Fixture *f, const char *arguments)
 #define RUN                                                                                                            \
     "glue --data-dir . --model-config config.json --vocab vocab.txt --do-train --do-eval --backend ref "               \
     "--max-seq-length 32 "                                                                                             \
-    "--batch-size 4 --learning-rate 1e-3 --max-steps 40 --save-steps 2 --recompute selective --output-dir "
+    "--batch-size 4 --learning-rate 1e-3 --max-steps 40 --save-steps 2 --eval-every 3 --recompute selective "          \
+    "--output-dir "
 
 static int setup(void **state)
 {
@@ -158,7 +159,12 @@ static int64_t last_step(const Fixture *f, const char *out)
 
 static void assert_like_whole(const Fixture *f, const char *out)
 {
-    static const char *const files[] = {"model.safetensors", "eval_results.json", "checkpoint-40/model.safetensors",
+    static const char *const files[] = {"model.safetensors",
+                                        "eval_results.json",
+                                        "eval.jsonl",
+                                        "best/model.safetensors",
+                                        "best/best.json",
+                                        "checkpoint-40/model.safetensors",
                                         "checkpoint-40/optimizer.safetensors"};
     Buf a = {0}, b = {0};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
@@ -244,6 +250,34 @@ static void test_killed_inside_saves(void **state)
     must_succeed(f, RUN "inside");
     assert_false(saving_now(f, "inside"));
     assert_like_whole(f, "inside");
+}
+
+/* Around the evaluation of step 9: stopped and saved before it, then killed in each of its moments and after it;
+   without a save behind it, so that each process makes the evaluation again, and with one before it. */
+static void test_killed_around_an_evaluation(void **state)
+{
+    static const char *const places[] = {"evaluate9-0=term",
+                                         "dev_matched-accuracy9-0=kill",
+                                         "dev_mismatched-accuracy9-0=kill",
+                                         "evaluated9-0=kill",
+                                         "step10-0=kill",
+                                         "step12-0=kill"};
+    static const char *const runs[] = {RUN "evaluated --save-steps 1000", RUN "evaluated-saved"};
+    Fixture *f = *state;
+    for (size_t k = 0; k < 2; k++) {
+        for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+            if (k > 0 && i == 0) continue;
+            setenv("CAIRN_TEST_AT", places[i], 1);
+            int status = wait_for(start(f, runs[k]));
+            unsetenv("CAIRN_TEST_AT");
+            if (i == 0)
+                assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 75);
+            else if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL)
+                fail_msg("not killed at %s: status %x, see %s/errors.txt", places[i], status, f->dir);
+        }
+        must_succeed(f, runs[k]);
+        assert_like_whole(f, k ? "evaluated-saved" : "evaluated");
+    }
 }
 
 /* Waits until the run makes its first step, or ends. Returns whether it lives. */
@@ -457,6 +491,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_killed_runs_end_the_same),
         cmocka_unit_test(test_killed_inside_saves),
+        cmocka_unit_test(test_killed_around_an_evaluation),
         cmocka_unit_test(test_signals_save_and_stop),
         cmocka_unit_test(test_closed_terminal),
         cmocka_unit_test(test_max_time),

@@ -254,6 +254,22 @@ grep -q '"key": "max_predictions_per_seq", "value": 5,' "log parts/mlperf.log" |
 grep '"key": "gradient_accumulation_steps"' "log parts/mlperf.log" | grep -q '"value": [2-9],' || complain "no accumulation is logged"
 grep -q opt_lamb "log parts/mlperf.log" && complain "keys of LAMB for AdamW"
 
+# Stopped before an evaluation, and killed in it and behind it: the lines of a run that was never stopped, but for times.
+untimed() { sed -E 's/"time_ms": [0-9]*, //; s/"timestamp.*"type"/"type"/; /"throughput"|_per_second/d' -- "$1"; }
+for format in mlperf dllogger; do
+    saved=("${logged[@]}" --log-format "$format" --save-steps 1) file=$format.log
+    [ "$format" = mlperf ] || file=dllogger.json
+    run 0 "whole $format" "${saved[@]}"
+    for place in evaluate2-0=term eval-mlm_loss2-0=kill evaluated2-0=kill step4-0=kill evaluated4-0=kill; do
+        code=137
+        [ "${place#*=}" = kill ] || code=75
+        CAIRN_TEST_AT=$place run "$code" "killed $format" "${saved[@]}"
+    done
+    run 0 "killed $format" "${saved[@]}"
+    diff <(untimed "whole $format/$file") <(untimed "killed $format/$file") || complain "$file of a run that was killed"
+    cmp "whole $format/eval.jsonl" "killed $format/eval.jsonl" || complain "eval.jsonl of a run that was killed"
+done
+
 # Evaluated again, on other shards: new metrics; run.json keeps its record of training.
 rate=$(json_number "log parts/run.json" seq_per_s) held=$(json_number "log parts/eval_results.json" eval_samples)
 run 0 "log parts" "${logged[@]}"

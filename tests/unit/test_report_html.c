@@ -45,7 +45,7 @@ static RunSummary summary_of(const char *recompute)
 static void write_steps(const char *dir, int n, int bad)
 {
     Metrics *m;
-    assert_ok(metrics_open(&m, dir, 0));
+    assert_ok(metrics_open(&m, dir, 0, 0));
     for (int i = 1; i <= n; i++) {
         StepRecord r = {.step = i,
                         .seq_per_s = 10,

@@ -131,7 +131,7 @@ static void test_keys_and_values(void **state)
     enum { N = sizeof records / sizeof *records };
     Metrics *m;
     Json *docs[N];
-    assert_ok(metrics_open(&m, f->dir, 0));
+    assert_ok(metrics_open(&m, f->dir, 0, 0));
     for (int i = 0; i < N; i++) assert_ok(metrics_step(m, &records[i]));
     assert_int_equal(read_lines(f->metrics, docs, N), N); /* readers see all lines before it is closed */
     for (int i = 0; i < N; i++) {
@@ -153,7 +153,7 @@ static void test_not_finite_is_null(void **state)
     StepRecord r = {.step = 1, .loss = NAN, .grad_norm = INFINITY, .seq_per_s = -INFINITY};
     Metrics *m;
     Json *line;
-    assert_ok(metrics_open(&m, f->dir, 0));
+    assert_ok(metrics_open(&m, f->dir, 0, 0));
     assert_ok(metrics_step(m, &r));
     metrics_close(m);
     assert_int_equal(read_lines(f->metrics, &line, 1), 1);
@@ -169,7 +169,7 @@ static void test_evaluations(void **state)
     const Fixture *f = *state;
     Metrics *m;
     Json *docs[2];
-    assert_ok(metrics_open(&m, f->dir, 0));
+    assert_ok(metrics_open(&m, f->dir, 0, 0));
     assert_ok(metrics_eval(m, 40, "dev_matched", "accuracy", 0.1));
     assert_ok(metrics_eval(m, 40, "a \"split\"\n\\", "f1", NAN));
     metrics_close(m);
@@ -193,11 +193,11 @@ static void test_resumes_at_any_step(void **state)
     const Fixture *f = *state;
     for (int64_t from = 0; from <= 12; from++) {
         Metrics *m;
-        assert_ok(metrics_open(&m, f->dir, 0)); /* a new run drops the lines of the last one */
+        assert_ok(metrics_open(&m, f->dir, 0, 0)); /* a new run drops the lines of the last one */
         write_steps(m, 1, 12, 0);
         metrics_close(m);
         assert_steps(f->metrics, 12, 12);
-        assert_ok(metrics_open(&m, f->dir, from));
+        assert_ok(metrics_open(&m, f->dir, from, from));
         assert_steps(f->metrics, from, from);
         write_steps(m, from + 1, 14, 0.5);
         metrics_close(m);
@@ -221,11 +221,11 @@ static void test_torn_last_line(void **state)
                  {"{\"step\": 5, \"epoch\": 0.7", 24}};
     for (size_t i = 0; i < sizeof tails / sizeof *tails; i++) {
         Metrics *m;
-        assert_ok(metrics_open(&m, f->dir, 0));
+        assert_ok(metrics_open(&m, f->dir, 0, 0));
         write_steps(m, 1, 3, 0);
         metrics_close(m);
         append(f->metrics, tails[i].data, tails[i].len);
-        assert_ok(metrics_open(&m, f->dir, 4)); /* line 4 did not reach the disk; the checkpoint did */
+        assert_ok(metrics_open(&m, f->dir, 4, 4)); /* line 4 did not reach the disk; the checkpoint did */
         assert_steps(f->metrics, 3, 3);
         write_steps(m, 4, 6, 0.5);
         metrics_close(m);
@@ -238,13 +238,15 @@ static void test_evaluations_continue(void **state)
     const Fixture *f = *state;
     Metrics *m;
     Json *docs[8];
-    assert_ok(metrics_open(&m, f->dir, 0));
+    assert_ok(metrics_open(&m, f->dir, 0, 0));
     for (int step = 3; step <= 12; step += 3)
         for (int k = 0; k < 2; k++) assert_ok(metrics_eval(m, step, k ? "mm" : "m", "accuracy", step));
     metrics_close(m);
     append(f->eval, "{\"step\": 12, \"sp", 16);
-    assert_ok(metrics_open(&m, f->dir, 6));
+    assert_ok(metrics_open(&m, f->dir, 9, 6)); /* stopped after step 9, before its evaluation; then killed in it */
     assert_ok(metrics_eval(m, 9, "m", "accuracy", -9));
+    metrics_close(m);
+    assert_ok(metrics_open(&m, f->dir, 10, 9));
     metrics_close(m);
     assert_int_equal(read_lines(f->eval, docs, 8), 5);
     for (int i = 0; i < 5; i++) {
@@ -262,7 +264,7 @@ static int write_until_full(void *arg)
     Metrics *m;
     const struct rlimit limit = {3000, 3000};
     signal(SIGXFSZ, SIG_IGN);
-    if (setrlimit(RLIMIT_FSIZE, &limit) != 0 || metrics_open(&m, f->dir, 0) != OK) return 2;
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0 || metrics_open(&m, f->dir, 0, 0) != OK) return 2;
     for (int64_t step = 1; step < 1000; step++) {
         StepRecord r = record_of(step, 0);
         Status status = metrics_step(m, &r);
@@ -283,7 +285,7 @@ static void test_continues_after_a_full_disk(void **state)
         fail_msg("not an E_IO that names the file: %s", errors.data);
     uint64_t before = 0, after = 0;
     assert_ok(file_size(f->metrics, &before));
-    assert_ok(metrics_open(&m, f->dir, 1000));
+    assert_ok(metrics_open(&m, f->dir, 1000, 1000));
     assert_ok(file_size(f->metrics, &after));
     Json *docs[64];
     int n = read_lines(f->metrics, docs, 64);
@@ -315,7 +317,7 @@ static int write_without_events(void *arg)
     const Fixture *f = arg;
     Metrics *m;
     log_set_level(LOG_WARN);
-    if (metrics_open(&m, f->dir, 0) != OK || !fill_event_file()) return 2;
+    if (metrics_open(&m, f->dir, 0, 0) != OK || !fill_event_file()) return 2;
     for (int64_t step = 1; step <= 5; step++) {
         StepRecord r = record_of(step, 0);
         if (metrics_step(m, &r) != OK || metrics_eval(m, step, "dev", "accuracy", 0.5) != OK) return 1;
@@ -345,7 +347,7 @@ static void test_no_such_folder(void **state)
     const Fixture *f = *state;
     char *missing = file_join(f->dir, "missing");
     Metrics *m = NULL;
-    assert_status(metrics_open(&m, missing, 0), E_IO);
+    assert_status(metrics_open(&m, missing, 0, 0), E_IO);
     assert_message("missing/metrics.jsonl");
     metrics_close(NULL);
     free(missing);

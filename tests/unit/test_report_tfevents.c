@@ -285,19 +285,19 @@ static StepRecord record_of(int64_t step, double salt)
 
 typedef struct {
     const char *dir;
-    int64_t from, to;
+    int64_t from, to, evaluated;
     double salt;
 } Part;
 
-/* A process of a run: resumes after `from`, is killed after `to`. */
+/* A process of a run: resumes after `from`, where the last evaluation was at `evaluated`, and is killed after `to`. */
 static int run_part(void *arg)
 {
     const Part *p = arg;
     Metrics *m;
-    if (metrics_open(&m, p->dir, p->from) != OK) return 1;
-    for (int64_t step = p->from + 1; step <= p->to; step++) {
+    if (metrics_open(&m, p->dir, p->from, p->evaluated) != OK) return 1;
+    for (int64_t step = p->evaluated < p->from ? p->from : p->from + 1; step <= p->to; step++) {
         StepRecord r = record_of(step, p->salt);
-        if (metrics_step(m, &r) != OK) return 2;
+        if (step > p->from && metrics_step(m, &r) != OK) return 2;
         if (step % 3 == 0 && metrics_eval(m, step, "dev", "accuracy", (double)step + p->salt) != OK) return 3;
     }
     return 0;
@@ -311,12 +311,11 @@ static void assert_scalar(const Event *e, int64_t step, const char *tag, double 
     assert_memory_equal(&e->value, &expected, sizeof expected);
 }
 
-/* Killed after step 8, resumed from the save at step 6: TensorBoard shows each step once, 7 and 8 of the second process
-   and the evaluation at 6 of the first. */
-static void test_no_step_twice(void **state)
+/* Killed after step 8 and resumed from the save at step 6, before or after the evaluation there: TensorBoard shows each
+   step and each evaluation once. */
+static void check_no_step_twice(const char *dir, int64_t evaluated)
 {
-    char *dir = *state;
-    const Part parts[] = {{dir, 0, 8, 0}, {dir, 6, 10, 0.25}};
+    const Part parts[] = {{dir, 0, 8, 0, 0}, {dir, 6, 10, evaluated, 0.25}};
     for (int i = 0; i < 2; i++) {
         Buf errors = {0};
         char *paths[2];
@@ -338,9 +337,21 @@ static void test_no_step_twice(void **state)
         assert_scalar(e++, step, "train/lr", r.lr);
         assert_scalar(e++, step, "train/grad_norm", r.grad_norm);
         assert_scalar(e++, step, "train/seq_per_s", r.seq_per_s);
-        if (step % 3 == 0) assert_scalar(e++, step, "eval/dev/accuracy", (double)step + (step > 6 ? 0.25 : 0));
+        double salt = step > evaluated ? 0.25 : 0;
+        if (step % 3 == 0) assert_scalar(e++, step, "eval/dev/accuracy", (double)step + salt);
     }
     free(kept.events);
+}
+
+static void test_no_step_twice(void **state)
+{
+    static const int64_t evaluated[] = {6, 3};
+    for (int i = 0; i < 2; i++) {
+        char *dir = mem_printf("%s/%d", (char *)*state, i);
+        assert_ok(file_make_directories(dir));
+        check_no_step_twice(dir, evaluated[i]);
+        free(dir);
+    }
 }
 
 static void test_no_such_folder(void **state)
