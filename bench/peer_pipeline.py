@@ -100,7 +100,7 @@ def piped(args, schedule, model, x, labels):
 def measure(args, schedule, start, x, labels):
     model = copy.deepcopy(start)
     parts, run = (whole if schedule == "none" else lambda *a: piped(a[0], schedule, *a[1:]))(args, model, x, labels)
-    optimizer = BertAdamW(torch, parts.named_parameters(), 0.01, math.inf, False)
+    optimizer = BertAdamW(torch, parts.named_parameters(), 0.01, math.inf, True)
     seconds, losses, processor = [], [], 0.0
     for step in range(args.steps):
         dist.barrier()

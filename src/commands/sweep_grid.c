@@ -275,6 +275,7 @@ Status sweep_find_done(SweepRun *r)
     RunRecord *record = mem_alloc(sizeof *record);
     TRY_DONE(run_record_read(r->dir, record));
     const Json *stored = js_get(record->doc, "config");
+    if (config_keep_former(&r->c, stored, &report)) buf_free(&report); /* as the run itself would */
     TRY_DONE(config_difference(&r->c, stored, &worst, &report));
     if (worst == EFFECT_RESULT)
         TRY_DONE(fail(E_USAGE, "%s holds a finished run with other flags: %s. Give another --output-dir", r->dir,

@@ -75,7 +75,8 @@
     X(schedule, Text, "linear", 0, 0, "", "NAME", RESULT, "*T",                                                        \
       "linear, poly:P, cosine or constant; with -nvidia: NVIDIA's form, which jumps at the end of warmup")             \
     X(optimizer, Choice, "adamw", 0, 0, "adamw lamb nvlamb", "NAME", RESULT, "*pT", "update rule")                     \
-    X(bias_correction, Switch, "false", 0, 0, "", "", RESULT, "*T", "correct the moments' bias (BERT does not)")       \
+    X(bias_correction, Switch, "true", 0, 0, "", "", RESULT, "*T",                                                     \
+      "correct the moments' bias; Google's BERT was trained without it")                                               \
     X(adam_beta1, Real, "0.9", 0, 0.999999, "", "X", RESULT, "*T", "decay of the first moment")                        \
     X(adam_beta2, Real, "0.999", 0, 0.9999999, "", "X", RESULT, "*T", "decay of the second moment")                    \
     X(adam_eps, Real, "1e-6", 0, 1, "", "X", RESULT, "*T", "added to the root of the second moment")                   \

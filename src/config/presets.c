@@ -6,8 +6,8 @@
 /* phase1, phase2: NVIDIA's DeepLearningExamples (LAMB, rate without the jump's rescaling). mlperf: MLPerf Training's
    BERT v5.0, NVIDIA's setting for 8 GPUs, from MLPerf's initial checkpoint. original: Devlin et al. 2018. variability:
    250 steps of phase1, for `cairn variability`. adapt: `cairn adapt`, masked words alone on own text (Gururangan et al.
-   2020, at the rate of fine-tuning); it has no size. The first has no name: BERT's own batch and rate for one epoch,
-   without a preset. The last is `cairn squad`'s, the defaults of Google's run_squad.py; no flag names it. */
+   2020, at the rate of fine-tuning); it has no size. The first has no name: BERT's own batch, rate and AdamW for one
+   epoch, without a preset. The last is `cairn squad`'s, the defaults of Google's run_squad.py; no flag names it. */
 static const char *const recipes[] = {"", "phase1", "phase2", "mlperf", "original", "variability", "adapt", "(squad)"};
 enum { N_RECIPES = sizeof recipes / sizeof *recipes, SQUAD = N_RECIPES - 1, ADAPT = SQUAD - 1 };
 
@@ -31,7 +31,7 @@ static const struct {
     {OPTION_schedule,
      {NULL, "poly:0.5-nvidia", "poly:0.5-nvidia", "poly:1-nvidia", "linear", "poly:0.5-nvidia", NULL, NULL}},
     {OPTION_optimizer, {NULL, "lamb", "lamb", "lamb", "adamw", "lamb", NULL, NULL}},
-    {OPTION_bias_correction, {NULL, "true", "true", "true", NULL, "true", NULL, NULL}},
+    {OPTION_bias_correction, {"false", "true", "true", "true", "false", "true", NULL, NULL}},
     {OPTION_adam_beta1, {NULL, NULL, NULL, ".60466", NULL, NULL, NULL, NULL}},
     {OPTION_adam_beta2, {NULL, NULL, NULL, ".85437", NULL, NULL, NULL, NULL}},
     {OPTION_weight_decay, {NULL, "0.01", "0.01", ".1", "0.01", "0.01", NULL, NULL}},

@@ -57,7 +57,8 @@ void config_option_usage(int option, Command command, char separator, Buf *value
     for (char *p = value->data; o->type == TYPE_Choice && *p; p++)
         if (*p == ' ') *p = separator;
     buf_puts(text, o->help);
-    if (*fallback && o->type != TYPE_Switch) buf_printf(text, " [%s]", fallback);
+    if (o->type == TYPE_Switch) fallback = strcmp(fallback, "true") == 0 ? "on" : "";
+    if (*fallback) buf_printf(text, " [%s]", fallback);
 }
 
 enum { FLAG_COLUMNS = 30, TEXT_COLUMN = FLAG_COLUMNS + 3 };
@@ -189,4 +190,27 @@ Status config_difference(const Config *now, const Json *stored, Effect *worst, B
     for (int effect = EFFECT_RESULT; effect > EFFECT_NONE; effect--)
         if (list_differences(now, stored, (Effect)effect, report) && *worst == EFFECT_NONE) *worst = (Effect)effect;
     return OK;
+}
+
+bool config_keep_former(Config *now, const Json *stored, Buf *kept)
+{
+    static const struct {
+        int option;
+        const char *value;
+    } former[] = {{OPTION_bias_correction, "false"}};
+    bool any = false;
+    for (size_t i = 0; i < sizeof former / sizeof *former; i++) {
+        int option = former[i].option;
+        bool given = now->source[option] != FROM_DEFAULT || !config_option_of(option, now->command);
+        const Json *v = given ? NULL : js_get(stored, config_flag(option));
+        Buf was = {0};
+        if (v) config_json_text(v, &was);
+        if (v && strcmp(was.data, former[i].value) == 0 &&
+            config_set_value(now, option, "the run", former[i].value, FROM_FILE) == OK) {
+            buf_printf(kept, "%s--%s stays %s", kept->len ? "; " : "", config_flag(option), former[i].value);
+            any = true;
+        }
+        buf_free(&was);
+    }
+    return any;
 }

@@ -65,9 +65,9 @@ static Status find_carried(Run *r)
     if (!r->train || strcmp(r->c->moments, "carried") != 0) return OK;
     TRY(on_first(r, look_for_carried));
     TRY(ranks_broadcast_path(r->ranks, &r->carried));
-    r->carrying = *r->c;
-    r->carrying.model = r->carried;
-    r->c = &r->carrying;
+    r->replaced = *r->c;
+    r->replaced.model = r->carried;
+    r->c = &r->replaced;
     return OK;
 }
 
@@ -282,27 +282,43 @@ static Status verify(Run *r)
     return verify_steps(r);
 }
 
-/* The options for state.json and run.json. What a launcher or a job gave this start alone is left out. */
-static void record_options(Run *r)
+/* A run that resumes keeps what was a default when it began. `recorded`: the options for state.json. */
+static void keep_former(Run *r, Config *recorded)
+{
+    const Json *stored = js_get(r->resume.state, "config");
+    Buf kept = {0};
+    if (!train_found(&r->resume) || !config_keep_former(recorded, stored, &kept)) goto done;
+    log_info("resuming from %s: %s, as that run has it; the default of new runs is another", r->resume.name, kept.data);
+    if (r->c != &r->replaced) r->replaced = *r->c;
+    (void)config_keep_former(&r->replaced, stored, &kept);
+    r->c = &r->replaced;
+done:
+    buf_free(&kept);
+}
+
+/* For state.json and run.json. What a launcher or a job gave this start alone is left out. */
+static void record_options(Run *r, Config *c)
 {
     static char automatic[] = "auto";
-    Config c = *r->c;
-    if (c.source[OPTION_rendezvous] == FROM_ENVIRONMENT) c.rendezvous = automatic;
-    if (c.source[OPTION_max_time] == FROM_ENVIRONMENT) c.max_time = 0;
-    config_json(&c, &r->config_json);
+    if (c->source[OPTION_rendezvous] == FROM_ENVIRONMENT) c->rendezvous = automatic;
+    if (c->source[OPTION_max_time] == FROM_ENVIRONMENT) c->max_time = 0;
+    config_json(c, &r->config_json);
 }
 
 static Status live(Run *r)
 {
     const Task *task = r->task;
     bool done;
-    record_options(r); /* before --moments carried replaces --model */
+    Config recorded = *r->c; /* before --moments carried replaces --model */
     TRY(find_carried(r));
     const Config *c = r->c;
     TRY(ranks_all(r->ranks, task->open(r)));
     bool writes = !c->dry_run && !r->verify && !task->no_folder;
     if (writes) TRY(on_first(r, take_output));
     if (!c->dry_run && r->train) TRY(train_find(c, writes ? c->output_dir : "", r->ranks, &r->resume));
+    keep_former(r, &recorded);
+    c = r->c;
+    record_options(r, &recorded);
     if (writes && r->train) TRY(audit_check_excluded(r));
     TRY(start_norm_forms(c, &r->model, &r->resume, r->ranks, &r->norm_forms));
     TRY(run_make_plan(r));

@@ -33,7 +33,7 @@ struct Run {
     ExampleSource source; /* only with `train` */
 
     char *carried;       /* --moments carried: the checkpoint whose weights and moments the run starts from */
-    Config carrying;     /* then run->c, with that checkpoint as --model */
+    Config replaced;     /* then run->c, with that checkpoint as --model; also with defaults that the resumed run has */
     TrainResume resume;  /* the state in the output folder, if there is one */
     uint8_t *norm_forms; // (2·layers + 1), of the weights that the run starts from
     Setup setup;

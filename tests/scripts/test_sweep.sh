@@ -37,6 +37,12 @@ says "0 to make, 3 finished before"
 [ "$times" = "$(stat -c %Y.%i out/batch-size=4_seed=*/run.json)" ] || complain "finished runs were made again"
 sweep 2 "${vary[@]}" -- "${run[@]}" --learning-rate 1
 says "finished run with other flags" "--learning-rate was 2e-05, is 1"
+# Runs of a version whose default was another count as made.
+sed -i 's/"bias-correction": true/"bias-correction": false/' out/batch-size=4_seed=*/run.json
+sweep 0 "${vary[@]}" -- "${run[@]}" --micro-batch-tokens step --padded --memory-budget 300MiB
+says "0 to make, 3 finished before"
+sweep 2 "${vary[@]}" -- "${run[@]}" --bias-correction
+says "--bias-correction was false, is true"
 
 # A signal stops the run that is made, with its state; the same command resumes. Two at a time.
 rm -rf out

@@ -21,7 +21,7 @@ static void test_defaults(void **state)
     assert_string_equal(c.warmup, "0.1");
     assert_string_equal(c.schedule, "linear");
     assert_string_equal(c.optimizer, "adamw");
-    assert_false(c.bias_correction);
+    assert_true(c.bias_correction);
     assert_true(c.adam_beta1 == 0.9 && c.adam_beta2 == 0.999 && c.adam_eps == 1e-6);
     assert_true(c.weight_decay == 0.01 && c.max_grad_norm == 1.0);
     assert_true(c.dropout == -1);

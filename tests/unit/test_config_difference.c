@@ -35,7 +35,7 @@ static void test_difference(void **state)
     assert_difference("--learning-rate=3e-5", EFFECT_RESULT, "--learning-rate was 2e-05, is 3e-05");
     assert_difference("--epochs=3.0", EFFECT_NONE, "");
     assert_difference("--optimizer=lamb", EFFECT_RESULT, "--optimizer was adamw, is lamb");
-    assert_difference("--bias-correction", EFFECT_RESULT, "--bias-correction was false, is true");
+    assert_difference("--no-bias-correction", EFFECT_RESULT, "--bias-correction was true, is false");
     assert_difference("--threads=3", EFFECT_NONE, "");
     assert_difference("--backend=ref", EFFECT_BITS, "--backend was auto, is ref (not bit-exact)");
     assert_difference("--recompute=full", EFFECT_NONE, ""); /* changes no bit */
@@ -92,12 +92,49 @@ static void test_difference_with_virtual_ranks(void **state)
     js_free(stored);
 }
 
+/* What was a default when the run began stays, unless it is given now. */
+static void test_former_default(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *command, *stored, *given;
+        bool kept, value;
+    } cases[] = {
+        {"glue", "{\"bias-correction\": false}", NULL, true, false},
+        {"squad", "{\"bias-correction\": false}", NULL, true, false},
+        {"adapt", "{\"bias-correction\": false}", NULL, true, false},
+        {"glue", "{\"bias-correction\": false}", "--bias-correction", false, true},
+        {"glue", "{\"bias-correction\": true}", NULL, false, true},
+        {"glue", "{}", NULL, false, true},
+        {"pretrain", "{\"bias-correction\": false}", NULL, false, false}, /* is still its default */
+        {"pretrain", "{\"bias-correction\": false}", "--preset=bert-base-phase1", false, true},
+        {"pretrain", "{\"bias-correction\": false}", "--preset=bert-base-original", false, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Config c;
+        Json *stored;
+        Buf kept = {0};
+        assert_ok(js_parse("stored", cases[i].stored, strlen(cases[i].stored), &stored));
+        assert_ok(parse(&c, cases[i].command, cases[i].given, NULL));
+        assert_int_equal(config_keep_former(&c, stored, &kept), cases[i].kept);
+        assert_int_equal(c.bias_correction, cases[i].value);
+        if (cases[i].kept)
+            assert_string_equal(kept.data, "--bias-correction stays false");
+        else
+            assert_int_equal(kept.len, 0);
+        buf_free(&kept);
+        js_free(stored);
+        config_free(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_difference),
         cmocka_unit_test(test_difference_of_several),
         cmocka_unit_test(test_difference_with_virtual_ranks),
+        cmocka_unit_test(test_former_default),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
