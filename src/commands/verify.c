@@ -1,4 +1,5 @@
-/* `cairn verify RUN [--steps A-B]`: computes steps of a run again and compares them with its metrics.jsonl. */
+/* `cairn verify RUN [--steps A-B]`: computes steps of a run again and compares them with its metrics.jsonl and its
+   checkpoints. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -213,9 +214,13 @@ Status command_verify(const Config *own)
     v.fingerprint = js_get(doc, "fingerprint");
     TRY_DONE(configure(own, doc, &v, &c));
     TRY_DONE(commands_run_verify(&c, &v));
+    char checkpoints[64] = "; there is no checkpoint of these steps";
+    if (v.checkpoints > 0)
+        snprintf(checkpoints, sizeof checkpoints,
+                 v.checkpoints > 1 ? ", as do %d checkpoints" : ", as does %d checkpoint", v.checkpoints);
     if (v.compared > 0)
-        printf("%s: %lld steps computed again, up to step %lld; all agree\n", v.dir, (long long)v.compared,
-               (long long)v.last);
+        printf("%s: %lld steps computed again, up to step %lld; all agree%s\n", v.dir, (long long)v.compared,
+               (long long)v.last, checkpoints);
 done:
     config_free(&c);
     js_free(doc);

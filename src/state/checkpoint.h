@@ -121,6 +121,9 @@ Status checkpoint_write_part(const char *out, int64_t step, const CheckpointPart
 Status checkpoint_part_digest(const CheckpointPart *part, CheckpointRead read, void *context, Digest *digest);
 /* E_CORRUPT: the unfinished checkpoint holds other elements there. */
 Status checkpoint_check_part(const char *out, int64_t step, const CheckpointPart *part, Digest digest);
+/* E_DIFFERS names the first element of the finished checkpoint at `path`, one of this model, whose bits are not those
+   of `read`. */
+Status checkpoint_compare(const char *path, const CheckpointPart *part, CheckpointRead read, void *context);
 /* E_CORRUPT: elements of the tensors are in none of these parts (n), which may overlap. */
 Status checkpoint_check_whole(const ParamTable *params, const Intervals *parts, int n);
 

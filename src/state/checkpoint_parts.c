@@ -1,5 +1,5 @@
-/* One checkpoint that several processes write: a process makes the files with their full size, and each writes the
-   elements of its part of the flat space to their places in them. */
+/* Elements of the flat space at their places in a checkpoint's files. Several processes write one checkpoint: a process
+   makes the files with their full size, and each writes its part. A finished one is compared with a state. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -35,11 +35,10 @@ static void files_close(Files *f)
     }
 }
 
-static Status files_open(Files *f, const char *out, int64_t step, const CheckpointPart *part, int flags)
+static Status files_open(Files *f, const char *dir, const CheckpointPart *part, int flags)
 {
     static const char *const names[] = {CHECKPOINT_MODEL, CHECKPOINT_OPTIMIZER, CHECKPOINT_KFAC};
     Status status = OK;
-    char *dir = checkpoint_path(out, step, ".tmp");
     *f = (Files){.n = has_sets(part) ? 3 : 2, .fd = {-1, -1, -1}};
     for (int i = 0; i < f->n && status == OK; i++) {
         uint8_t length[8];
@@ -55,8 +54,15 @@ static Status files_open(Files *f, const char *out, int64_t step, const Checkpoi
             f->start[i] = sizeof length + header;
         }
     }
-    free(dir);
     if (status != OK) files_close(f);
+    return status;
+}
+
+static Status open_unfinished(Files *f, const char *out, int64_t step, const CheckpointPart *part, int flags)
+{
+    char *dir = checkpoint_path(out, step, ".tmp");
+    Status status = files_open(f, dir, part, flags);
+    free(dir);
     return status;
 }
 
@@ -82,17 +88,32 @@ static Status pass_bytes(const Files *f, int file, bool write, uint8_t *data, si
     return OK;
 }
 
-/* Elements on their way: from `read` into the files (either may be NULL), or, without `read`, from the files. */
+/* Elements on their way: from `read` into the files (either may be NULL), or, without `read`, from the files. With
+   `saved` those of the files are compared with those of `read`. */
 typedef struct {
     const Files *files;
     CheckpointRead read;
     void *context;
     DigestStream *digest;
     float *block; // (BLOCK)
+    float *saved; // (BLOCK)
 } Pass;
 
-/* Elements [begin, end) of an array, which are `place` elements into the data of their file. */
-static Status pass_run(const Pass *p, int array, int64_t begin, int64_t end, int64_t place)
+/* The block, elements of `q` from number `first` on, against the file's, which are at `there`. */
+static Status compare_block(const Pass *p, const Param *q, int array, int64_t first, int64_t n, uint64_t there)
+{
+    static const char *const prefixes[ARRAYS] = {"", "m.", "v.", ""};
+    int file = places[array].file;
+    TRY(pass_bytes(p->files, file, false, (uint8_t *)p->saved, (size_t)n * sizeof(float), there));
+    if (memcmp(p->saved, p->block, (size_t)n * sizeof(float)) == 0) return OK;
+    int64_t i = 0;
+    while (memcmp(&p->saved[i], &p->block[i], sizeof(float)) == 0) i++;
+    return fail(E_DIFFERS, "%s: element %" PRId64 " of %s%s was %.9g, and is %.9g", p->files->path[file], first + i,
+                prefixes[array], q->name, (double)p->saved[i], (double)p->block[i]);
+}
+
+/* Elements [begin, end) of an array, all of `q`, which are `place` elements into the data of their file. */
+static Status pass_run(const Pass *p, const Param *q, int array, int64_t begin, int64_t end, int64_t place)
 {
     for (int64_t at = begin; at < end; at += BLOCK) {
         int64_t n = end - at < BLOCK ? end - at : BLOCK;
@@ -100,7 +121,10 @@ static Status pass_run(const Pass *p, int array, int64_t begin, int64_t end, int
         int file = places[array].file;
         uint64_t there = p->files ? p->files->start[file] + (uint64_t)(place + at - begin) * sizeof(float) : 0;
         if (p->read) TRY(p->read(p->context, array, at, at + n, p->block));
-        if (p->files) TRY(pass_bytes(p->files, file, p->read != NULL, (uint8_t *)p->block, bytes, there));
+        if (p->saved)
+            TRY(compare_block(p, q, array, at - q->offset, n, there));
+        else if (p->files)
+            TRY(pass_bytes(p->files, file, p->read != NULL, (uint8_t *)p->block, bytes, there));
         digest_update(p->digest, p->block, bytes);
     }
     return OK;
@@ -119,7 +143,7 @@ static Status pass_array(const Pass *p, const ParamTable *params, const Interval
             const Param *q = &params->params[k];
             int64_t end = q->offset + param_exported(q), from = x->begin > q->offset ? x->begin : q->offset,
                     to = x->end < end ? x->end : end;
-            if (from < to) TRY(pass_run(p, array, from, to, place + from - q->offset));
+            if (from < to) TRY(pass_run(p, q, array, from, to, place + from - q->offset));
             if (end > x->end) break; /* the next interval may have more of it */
             place += param_exported(q);
         }
@@ -127,15 +151,20 @@ static Status pass_array(const Pass *p, const ParamTable *params, const Interval
     return OK;
 }
 
+static Status pass_all(const Pass *p, const CheckpointPart *part)
+{
+    for (int a = 0; a < ARRAYS; a++) {
+        int space = places[a].space;
+        if (space == 0 || has_sets(part)) TRY(pass_array(p, part->params[space], part->part[space], a));
+    }
+    return OK;
+}
+
 static Status pass_part(const Files *files, const CheckpointPart *part, CheckpointRead read, void *context,
                         Digest *digest)
 {
-    Status status = OK;
-    Pass p = {files, read, context, digest_new(), mem_array(BLOCK, sizeof(float))};
-    for (int a = 0; a < ARRAYS && status == OK; a++) {
-        int space = places[a].space;
-        if (space == 0 || has_sets(part)) status = pass_array(&p, part->params[space], part->part[space], a);
-    }
+    Pass p = {files, read, context, digest_new(), mem_array(BLOCK, sizeof(float)), NULL};
+    Status status = pass_all(&p, part);
     *digest = digest_value(p.digest);
     digest_free(p.digest);
     free(p.block);
@@ -146,7 +175,7 @@ Status checkpoint_write_part(const char *out, int64_t step, const CheckpointPart
                              void *context, Digest *digest)
 {
     Files f;
-    TRY(files_open(&f, out, step, part, O_RDWR));
+    TRY(open_unfinished(&f, out, step, part, O_RDWR));
     Status status = pass_part(&f, part, read, context, digest);
     if (status == OK) status = files_sync(&f);
     files_close(&f);
@@ -162,10 +191,22 @@ Status checkpoint_check_part(const char *out, int64_t step, const CheckpointPart
 {
     Files f;
     Digest there;
-    TRY(files_open(&f, out, step, part, O_RDONLY));
+    TRY(open_unfinished(&f, out, step, part, O_RDONLY));
     Status status = pass_part(&f, part, NULL, NULL, &there);
     if (status == OK && !digest_equal(there, digest))
         status = fail(E_CORRUPT, "%s and %s: bytes differ from those that were written", f.path[0], f.path[1]);
+    files_close(&f);
+    return status;
+}
+
+Status checkpoint_compare(const char *path, const CheckpointPart *part, CheckpointRead read, void *context)
+{
+    Files f;
+    TRY(files_open(&f, path, part, O_RDONLY));
+    Pass p = {&f, read, context, digest_new(), mem_array(BLOCK, sizeof(float)), mem_array(BLOCK, sizeof(float))};
+    Status status = pass_all(&p, part);
+    digest_free(p.digest);
+    MEM_FREE(p.block, p.saved);
     files_close(&f);
     return status;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "state/checkpoint.h"
 #include "train/loop_internal.h"
 #include "train/signals.h"
 
@@ -136,7 +137,125 @@ done:
     return status;
 }
 
-static Status one_step(Loop *l)
+/* ---- checkpoints ---- */
+
+/* The good checkpoint of a step, and its state.json; *path is NULL where there is none. */
+static void find_checkpoint(const CheckpointList *list, int64_t step, const char **path, Buf *state)
+{
+    *path = NULL;
+    for (int i = 0; i < list->count && !*path; i++) {
+        if (list->items[i].step != step) continue;
+        if (checkpoint_verify(list->items[i].path, state, NULL) == OK)
+            *path = list->items[i].path;
+        else
+            log_warn("%s: it is not compared", status_message());
+    }
+}
+
+static void put_value(Buf *out, const Json *v)
+{
+    if (js_kind(v) != JSON_KIND_ARRAY) put_figure(out, v);
+    for (size_t i = 0; i < js_size(v); i++) put_figure(out, js_at(v, i));
+}
+
+/* The members of state.json that steps change. */
+static const struct {
+    const char *key, *inner;
+    bool skips; /* updates that fp16 skips behind the step change it */
+} progress[] = {{"batch", NULL, true},      {"skipped", NULL, true},       {"loss_sum", NULL, false},
+                {"last_loss", NULL, false}, {"loss_scale", "scale", true}, {"loss_scale", "good", true},
+                {"norm_forms", NULL, false}};
+
+static Status compare_progress(const Run *r, const char *path, const Buf *stored)
+{
+    Json *was = NULL, *is = NULL;
+    TrainProgress saved, own;
+    Buf text = {0};
+    Status status = OK;
+    saving_state(r, &text);
+    TRY_DONE(saving_read(path, stored, r->progress.step, &was, &saved));
+    TRY_DONE(saving_read("this step", &text, r->progress.step, &is, &own));
+    bool skipped = session_scale_is_dynamic(&r->session) && saved.batch > own.batch; /* saved behind such updates */
+    for (size_t i = 0; i < sizeof progress / sizeof *progress && status == OK; i++) {
+        const char *key = progress[i].key, *inner = progress[i].inner;
+        const Json *x = js_get(was, key), *y = js_get(is, key);
+        Buf a = {0}, b = {0};
+        put_value(&a, inner ? js_get(x, inner) : x);
+        put_value(&b, inner ? js_get(y, inner) : y);
+        if (strcmp(a.data, b.data) != 0 && !(skipped && progress[i].skips))
+            status = fail(E_DIFFERS, "%s/state.json: %s%s%s was %s, and is %s", path, key, inner ? "." : "",
+                          inner ? inner : "", a.data, b.data);
+        BUF_FREE(&a, &b);
+    }
+done:
+    js_free(was);
+    js_free(is);
+    buf_free(&text);
+    return status;
+}
+
+typedef struct {
+    const Session *session;
+    const float *sets; /* K-FAC's, packed, one behind the other */
+} State;
+
+/* A CheckpointRead of rank 0, which has collected what it does not hold. */
+static Status read_state(void *state, int array, int64_t begin, int64_t end, float *to)
+{
+    const State *s = state;
+    if (array < N_STATE_ARRAYS && session_has_all(s->session, (StateArray)array))
+        return session_read_range(s->session, (StateArray)array, begin, end, to);
+    const float *all =
+        array == N_STATE_ARRAYS ? s->sets : session_save_buffer(s->session) + array * s->session->whole->params.size;
+    memcpy(to, all + begin, (size_t)(end - begin) * sizeof *to);
+    return OK;
+}
+
+static Status compare_tensors(const Session *s, const char *path)
+{
+    const Kfac *k = session_kfac_whole(s);
+    int64_t n = kfac_sets(k) > 0 ? kfac_sets(k) * k->packed.size : 0;
+    float *sets = n ? mem_array((size_t)n, sizeof *sets) : NULL;
+    ParamTable saved = {0};
+    Interval whole[2] = {{0, s->whole->params.size}, {0, n}};
+    Intervals all[2] = {{.intervals = &whole[0], .count = 1}, {.intervals = &whole[1], .count = 1}};
+    CheckpointPart part = {.params = {&s->whole->params, n ? &saved : NULL}, .part = {&all[0], &all[1]}};
+    State state = {s, sets};
+    Status status = OK;
+    if (n) kfac_saved_table(k, &saved);
+    if (n) TRY_DONE(session_read_kfac(s, 0, n, sets));
+    status = checkpoint_compare(path, &part, read_state, &state);
+done:
+    free(sets);
+    free(saved.params);
+    return status;
+}
+
+static Status compare_checkpoint(Run *r, const char *path, const Buf *state)
+{
+    Status status = compare_tensors(&r->session, path);
+    if (status == OK) status = compare_progress(r, path, state);
+    if (status == OK) r->verify->checkpoints++;
+    return status_context(status, "%s: the state of step %lld differs", r->verify->dir, (long long)r->progress.step);
+}
+
+/* Collective. The state after this step with its checkpoint, if it has one. */
+static Status compare_state(Run *r, const CheckpointList *list)
+{
+    const char *path = NULL;
+    Buf state = {0};
+    Status status = OK;
+    if (run_first(r)) find_checkpoint(list, r->progress.step, &path, &state);
+    bool there = path;
+    TRY_DONE(ranks_broadcast(r->ranks, &there, sizeof there));
+    if (there && session_scattered(&r->session)) TRY_DONE(session_collect(&r->session));
+    if (there) status = ranks_all(r->ranks, run_first(r) ? compare_checkpoint(r, path, &state) : OK);
+done:
+    buf_free(&state);
+    return status;
+}
+
+static Status one_step(Loop *l, const CheckpointList *list)
 {
     Stats stats;
     int64_t before = l->progress->step;
@@ -145,20 +264,23 @@ static Status one_step(Loop *l)
     TRY(loop_record(l, &stats, clock_monotonic() - start));
     if (l->progress->step == before) return OK; /* fp16: a skipped update */
     TRY(ranks_all(l->ranks, ranks_first(l->ranks) ? compare_step(l->run->verify, &l->record) : OK));
-    return loop_check_forms(l);
+    TRY(loop_check_forms(l));
+    return compare_state(l->run, list);
 }
 
 Status verify_steps(Run *r)
 {
     Loop l;
-    Status status = OK;
-    loop_open(&l, r);
+    CheckpointList list = {0};
     bool stop = false;
+    loop_open(&l, r);
+    Status status = ranks_all(r->ranks, run_first(r) ? checkpoint_find(r->verify->dir, &list) : OK);
     while (status == OK && !stop && r->progress.step < r->verify->last) {
-        status = one_step(&l);
+        status = one_step(&l, &list);
         stop = r->ranks ? ranks_signal(r->ranks) != 0 : *signals_stop() != 0;
     }
     loop_free(&l);
+    checkpoint_list_free(&list);
     if (status == E_STOPPED || (status == OK && stop))
         return fail(E_STOPPED, "stopped; %lld steps agree so far", (long long)r->verify->compared);
     return status;

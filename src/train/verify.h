@@ -1,4 +1,5 @@
-/* Computes steps of a finished or stopped run again and compares them with its metrics.jsonl. Writes nothing. */
+/* Computes steps of a finished or stopped run again and compares them with its metrics.jsonl, and the state behind them
+   with its checkpoints. Writes nothing. */
 #ifndef CAIRN_TRAIN_VERIFY_H
 #define CAIRN_TRAIN_VERIFY_H
 
@@ -13,10 +14,11 @@ typedef struct Verify {
     size_t at;        /* in `recorded`: the end of the line that was found last */
     int64_t lines;    /* up to there */
     int64_t compared; /* steps so far, that agreed */
+    int checkpoints;  /* the same */
 } Verify;
 
 /* Collective. The steps after r->progress.step up to verify->last; r->session is open. E_DIFFERS names the first step
-   that differs, and in what. */
+   that differs, or whose checkpoint does, and in what. */
 Status verify_steps(Run *r);
 /* Collective; before the session is opened. E_USAGE where the number of ranks, the data or the precision differ from
    the run's; warns of other differences. */

@@ -80,7 +80,7 @@ every_case() {
 task=("${glue[@]}" --backend cpu) && every_case
 verified=("$CAIRN_BINARY" verify base)
 expect 0 "${verified[@]}"
-says "4 steps computed again, up to step 4; all agree"
+says "4 steps computed again, up to step 4; all agree, as do 2 checkpoints"
 start 2 verify verify base
 ended 0
 rm -r base
@@ -90,6 +90,8 @@ rm -r base
 # K-FAC: an optimizer that is not sharded
 mapfile -t cases < <(if [ "${CAIRN_TEST_DEEP:-}" = 1 ]; then all 8 | grep 'none$'; else echo "2 2 200 lean none"; fi)
 task=("${glue[@]}" --backend ref --kfac-interval 2 --kfac-lag 1) && every_case
+expect 0 "${verified[@]}"
+says "all agree, as do 2 checkpoints"
 rm -r base
 echo "$made runs of ${#cases[@]} combinations"
 if [ "${CAIRN_TEST_DEEP:-}" = 1 ]; then

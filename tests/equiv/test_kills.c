@@ -1,5 +1,7 @@
 /* Training that is killed at random moments and inside saves (kill -9 and signals), and restarted each time ends
-   with the bytes and losses of an uninterrupted run. Runs the real program (CAIRN_BINARY). */
+   with the bytes and losses of an uninterrupted run. `cairn verify` finds one changed bit in its last checkpoint. Runs
+   the real program (CAIRN_BINARY). */
+#include "state/checkpoint_internal.h"
 #include "testing.h"
 
 #include <fcntl.h>
@@ -398,7 +400,7 @@ static void test_finished_and_locked(void **state)
 
 /* ---- an output folder that goes away in mid-run ---- */
 
-#define LONG RUN "moved --max-steps 100000 --save-steps 1000 --resume auto"
+#define LONG RUN "moved --max-steps 100000 --save-steps 1000 --eval-every 0 --resume auto"
 
 /* Starts a long run and returns when it has made a step in the folder. */
 static pid_t start_long(const Fixture *f)
@@ -414,13 +416,13 @@ static pid_t start_long(const Fixture *f)
     return pid;
 }
 
-static void assert_fails_saying(const Fixture *f, pid_t pid, const char *expected)
+static void assert_ends_saying(const Fixture *f, pid_t pid, int code, const char *expected)
 {
     Buf said = {0};
     char *errors = file_join(f->dir, "errors.txt");
     int status = wait_for(pid);
     assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 1);
+    assert_int_equal(WEXITSTATUS(status), code);
     assert_ok(file_read(errors, 64 << 20, &said));
     if (!strstr(said.data, expected)) fail_msg("'%s' is not in %s", expected, errors);
     buf_free(&said);
@@ -442,12 +444,12 @@ static void test_folder_goes(void **state)
     char *moved = file_join(f->dir, "moved"), *elsewhere = file_join(f->dir, "elsewhere");
     pid_t pid = start_long(f);
     assert_int_equal(rename(moved, elsewhere), 0);
-    assert_fails_saying(f, pid, "was removed or renamed while this run wrote to it. The state of step");
+    assert_ends_saying(f, pid, 1, "was removed or renamed while this run wrote to it. The state of step");
     pid = start_long(f);
     stop(pid);
     assert_ok(file_remove_tree(moved));
     kill(pid, SIGCONT);
-    assert_fails_saying(f, pid, "is saved in a new folder of that name");
+    assert_ends_saying(f, pid, 1, "is saved in a new folder of that name");
     assert_ok(file_remove_tree(moved));
     pid = start_long(f);
     stop(pid);
@@ -455,7 +457,7 @@ static void test_folder_goes(void **state)
     assert_int_equal(rename(moved, elsewhere), 0);
     pid_t second = start_long(f);
     kill(pid, SIGCONT);
-    assert_fails_saying(f, pid, "was removed, renamed or replaced while this run wrote to it. Step ");
+    assert_ends_saying(f, pid, 1, "was removed, renamed or replaced while this run wrote to it. Step ");
     kill(second, SIGTERM);
     int status = wait_for(second);
     assert_true(WIFEXITED(status));
@@ -477,13 +479,66 @@ static void test_metrics_go(void **state)
         if (file_exists(moved)) assert_ok(file_remove_tree(moved));
         pid_t pid = start_long(f);
         assert_int_equal(unlink(path), 0);
-        assert_fails_saying(f, pid, said);
+        assert_ends_saying(f, pid, 1, said);
         assert_int_equal(system(saved), 0);
         free(path);
         free(said);
         free(saved);
     }
     free(moved);
+}
+
+/* ---- a checkpoint that is not as the run's steps leave it ---- */
+
+/* Flips the lowest bit of a byte of a file of `whole`'s last checkpoint, and makes the manifest right again: of the
+   byte behind `key`, or, without it, of the first or the last element. */
+static void flip(const Fixture *f, const char *name, const char *key, bool last)
+{
+    char *dir = file_join(f->dir, "whole/checkpoint-40"), *path = file_join(dir, name),
+         *manifest = file_join(dir, CHECKPOINT_MANIFEST);
+    Buf data = {0}, text = {0};
+    Manifest m;
+    uint64_t header;
+    assert_ok(file_read(path, 1 << 24, &data));
+    memcpy(&header, data.data, sizeof header);
+    size_t at = key    ? (size_t)(strstr(data.data, key) - data.data) + strlen(key)
+                : last ? data.len - sizeof(float)
+                       : sizeof header + header;
+    data.data[at] ^= 1;
+    assert_ok(file_write_durable(path, data.data, data.len));
+    assert_ok(checkpoint_read_manifest(dir, &m));
+    for (int i = 0; i < m.count; i++)
+        if (strcmp(m.files[i].name, name) == 0) m.files[i].digest = digest_of(data.data, data.len);
+    manifest_render(&m, &text);
+    assert_ok(file_write_durable(manifest, text.data, text.len));
+    assert_ok(checkpoint_verify(dir, NULL, NULL));
+    manifest_free(&m);
+    buf_free(&data);
+    buf_free(&text);
+    free(dir);
+    free(path);
+    free(manifest);
+}
+
+static void test_verify_sees_a_bit(void **state)
+{
+    static const struct {
+        const char *name, *key;
+        bool last;
+        const char *said;
+    } cases[] = {{"optimizer.safetensors", NULL, false, "optimizer.safetensors: element 0 of m."},
+                 {"optimizer.safetensors", NULL, true, " of v."},
+                 {"model.safetensors", NULL, false, "model.safetensors: element 0 of "},
+                 {"state.json", "\"loss_sum\": ", false, "state.json: loss_sum was "},
+                 {"state.json", "\"last_loss\": ", false, "state.json: last_loss was "}};
+    Fixture *f = *state;
+    must_succeed(f, "verify whole");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        flip(f, cases[i].name, cases[i].key, cases[i].last);
+        assert_ends_saying(f, start(f, "verify whole"), 78, cases[i].said);
+        flip(f, cases[i].name, cases[i].key, cases[i].last);
+    }
+    must_succeed(f, "verify whole");
 }
 
 int main(void)
@@ -498,6 +553,7 @@ int main(void)
         cmocka_unit_test(test_finished_and_locked),
         cmocka_unit_test(test_folder_goes),
         cmocka_unit_test(test_metrics_go),
+        cmocka_unit_test(test_verify_sees_a_bit),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
