@@ -194,41 +194,24 @@ done:
     return status;
 }
 
-typedef struct {
-    const Session *session;
-    const float *sets; /* K-FAC's, packed, one behind the other */
-} State;
-
 /* A CheckpointRead of rank 0, which has collected what it does not hold. */
-static Status read_state(void *state, int array, int64_t begin, int64_t end, float *to)
+static Status read_state(void *session, int array, int64_t begin, int64_t end, float *to)
 {
-    const State *s = state;
-    if (array < N_STATE_ARRAYS && session_has_all(s->session, (StateArray)array))
-        return session_read_range(s->session, (StateArray)array, begin, end, to);
-    const float *all =
-        array == N_STATE_ARRAYS ? s->sets : session_save_buffer(s->session) + array * s->session->whole->params.size;
-    memcpy(to, all + begin, (size_t)(end - begin) * sizeof *to);
+    const Session *s = session;
+    if (array == N_STATE_ARRAYS) return session_read_kfac(s, begin, end, to);
+    if (session_has_all(s, (StateArray)array)) return session_read_range(s, (StateArray)array, begin, end, to);
+    memcpy(to, session_save_buffer(s) + array * s->whole->params.size + begin, (size_t)(end - begin) * sizeof *to);
     return OK;
 }
 
 static Status compare_tensors(const Session *s, const char *path)
 {
     const Kfac *k = session_kfac_whole(s);
-    int64_t n = kfac_sets(k) > 0 ? kfac_sets(k) * k->packed.size : 0;
-    float *sets = n ? mem_array((size_t)n, sizeof *sets) : NULL;
-    ParamTable saved = {0};
-    Interval whole[2] = {{0, s->whole->params.size}, {0, n}};
+    const ParamTable *params = &s->whole->params, *sets = k ? &k->saved : NULL;
+    Interval whole[2] = {{0, params->size}, {0, sets ? sets->size : 0}};
     Intervals all[2] = {{.intervals = &whole[0], .count = 1}, {.intervals = &whole[1], .count = 1}};
-    CheckpointPart part = {.params = {&s->whole->params, n ? &saved : NULL}, .part = {&all[0], &all[1]}};
-    State state = {s, sets};
-    Status status = OK;
-    if (n) kfac_saved_table(k, &saved);
-    if (n) TRY_DONE(session_read_kfac(s, 0, n, sets));
-    status = checkpoint_compare(path, &part, read_state, &state);
-done:
-    free(sets);
-    free(saved.params);
-    return status;
+    CheckpointPart part = {.params = {params, sets}, .part = {&all[0], &all[1]}};
+    return checkpoint_compare(path, &part, read_state, (void *)(uintptr_t)s);
 }
 
 static Status compare_checkpoint(Run *r, const char *path, const Buf *state)
