@@ -168,6 +168,7 @@ Status shards_open(const char *dir, const ShardsOptions *o, Shards **out)
     s->limits = (ShardLimits){s->o.vocab_size, o->max_length, s->o.max_predictions,
                               o->vocab ? vocab_special(o->vocab).cls : -1};
     TRY_DONE(find_files(s, dir));
+    TRY_DONE(shard_digests_read(s->paths, s->n_files, &s->digests));
     TRY_DONE(open_files(s, dir));
     TRY_DONE(shards_start(s));
 done:
@@ -188,7 +189,7 @@ void shards_close(Shards *s)
     sequences_free(&s->range);
     masking_free(&s->masking);
     mem_free_texts(s->paths, s->n_files);
-    free(s->blocks);
+    MEM_FREE(s->blocks, s->digests);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->changed);
     free(s);
@@ -215,6 +216,7 @@ static Status open_file(Shards *s, ShardReader *r, int32_t file, ShardFile **f)
     }
     shard_close(&r->open[oldest].f);
     r->open[oldest].file = -1;
+    TRY(shard_digest_check(s->paths[file], &s->digests[file]));
     TRY(shard_open(&r->open[oldest].f, s->paths[file], s->limits));
     r->open[oldest].file = file;
     r->open[oldest].used = r->clock;

@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "data/masking.h"
+#include "data/shard_digests.h"
 #include "data/shard_file.h"
 #include "data/shards.h"
 
@@ -52,6 +53,7 @@ struct Shards {
     ShardLimits limits;
     Masking masking;
     char **paths;          // (n_files)
+    ShardDigest *digests;  // (n_files)
     int n_files, n_masked; /* of these, with masks */
     ShardBlock *blocks;    // (n_blocks)
     int64_t n_blocks, cap_blocks, count;

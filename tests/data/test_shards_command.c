@@ -3,8 +3,10 @@
 #include "testing.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "config/config.h"
 #include "data/hdf5_file.h"
@@ -405,6 +407,67 @@ static void test_damage_between_two_runs(void **state)
     buf_free(&bytes);
 }
 
+/* Opens the shards and reads them all, as a run does that begins, or its first step, as one that resumes. */
+static Status read_shards(const char *dir, const Vocab *vocab, bool begins)
+{
+    Shards *s;
+    const Examples *e;
+    ShardsOptions o = {.vocab = vocab, .max_length = 64, .max_predictions = 10, .seed = 1, .batch_size = 8};
+    TRY(shards_open(dir, &o, &s));
+    Status status = begins ? shards_check(s, NULL) : shards_step(s, 0, &e);
+    shards_close(s);
+    return status;
+}
+
+static void flip(const char *path, int64_t at, int bit)
+{
+    uint8_t byte;
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_int_equal(pread(fd, &byte, 1, at), 1);
+    byte ^= (uint8_t)(1 << bit);
+    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    close(fd);
+}
+
+static void test_every_changed_bit_is_noticed(void **state)
+{
+    const Fixture *f = *state;
+    enum { FLIPS = 97 };
+    Vocab *vocab;
+    uint64_t size;
+    int differ = 0, unnoticed = 0;
+    if (!hdf5_available()) skip();
+    assert_ok(run(f, "flips", ""));
+    assert_ok(vocab_read(f->vocab, NULL, &vocab));
+    char *dir = file_join(f->dir, "flips"), *shard = file_join(dir, "part-00000.hdf5"),
+         *manifest = file_join(dir, "manifest.json"), *hidden = file_join(f->dir, "hidden");
+    assert_ok(read_shards(dir, vocab, true));
+    assert_ok(file_size(shard, &size));
+    for (int i = 0; i < FLIPS; i++) {
+        int64_t at = (int64_t)(size - 1) * i / (FLIPS - 1);
+        flip(shard, at, i % 8);
+        Status status = read_shards(dir, vocab, i % 2 == 0);
+        assert_true(status != OK);
+        if (status == E_CORRUPT && ++differ == 1) {
+            assert_message("part-00000.hdf5: damaged: its digest (XXH3-128) is ");
+            assert_message("make its shards again");
+        }
+        if (i % 8 == 0) { /* others' shards have no digests */
+            assert_int_equal(rename(manifest, hidden), 0);
+            unnoticed += read_shards(dir, vocab, true) == OK;
+            assert_int_equal(rename(hidden, manifest), 0);
+        }
+        flip(shard, at, i % 8);
+    }
+    assert_true(differ > FLIPS / 2 && unnoticed > 0);
+    assert_ok(read_shards(dir, vocab, true));
+    assert_int_equal(truncate(manifest, 9), 0);
+    assert_true(read_shards(dir, vocab, true) != OK);
+    assert_message("to train without them");
+    vocab_free(vocab);
+    MEM_FREE(dir, shard, manifest, hidden);
+}
+
 /* ---- bad input ---- */
 
 static void test_odd_text(void **state)
@@ -459,6 +522,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_killed_at_any_moment, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_full_disk, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_damage_between_two_runs, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_every_changed_bit_is_noticed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_odd_text, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_wrong_use, set_up, tear_down),
     };

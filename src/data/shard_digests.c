@@ -1,0 +1,52 @@
+#include "data/shard_digests.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int by_name(const void *name, const void *path) { return strcmp(name, file_basename(*(char *const *)path)); }
+
+static void take_shard(const Json *shard, char *const *paths, int n, ShardDigest *digests)
+{
+    const char *name = js_string(js_get(shard, "name"), "");
+    char *const *path = bsearch(name, paths, (size_t)n, sizeof *paths, by_name);
+    Digest d;
+    if (!path || !digest_parse(js_string(js_get(shard, "xxh3_128"), ""), &d)) return;
+    digests[path - paths].expected = d;
+    atomic_store(&digests[path - paths].pending, true);
+}
+
+Status shard_digests_read(char *const *paths, int n, ShardDigest **digests)
+{
+    char *folder = file_directory(paths[0]), *manifest = file_join(folder, "manifest.json");
+    Json *doc = NULL;
+    Status status = OK;
+    *digests = mem_array((size_t)n, sizeof **digests);
+    if (!file_exists(manifest)) goto done;
+    status = js_read(manifest, &doc);
+    if (status != OK)
+        TRY_DONE(status_context(status, "the digests of the shards; remove %s to train without them", manifest));
+    const Json *shards = js_get(doc, "cairn_shards") ? js_get(doc, "shards") : NULL;
+    for (size_t i = 0; i < js_size(shards); i++) take_shard(js_at(shards, i), paths, n, *digests);
+done:
+    js_free(doc);
+    MEM_FREE(folder, manifest);
+    return status;
+}
+
+Status shard_digest_check(const char *path, ShardDigest *d)
+{
+    Digest found;
+    char expected[33], have[33];
+    if (!atomic_load(&d->pending)) return OK;
+    TRY(file_digest(path, &found, NULL));
+    if (!digest_equal(found, d->expected)) {
+        digest_format(d->expected, expected);
+        digest_format(found, have);
+        return fail(E_CORRUPT,
+                    "%s: damaged: its digest (XXH3-128) is %s, that of manifest.json beside it %s; remove the folder "
+                    "and make its shards again",
+                    path, have, expected);
+    }
+    atomic_store(&d->pending, false);
+    return OK;
+}
