@@ -1,5 +1,5 @@
 /* The module cairn_gloo.so, which is C++. It uses nothing of the program that loads it, and no exception leaves it. A
-   failing function writes a text into `error`. */
+   failing function writes a text into `error`; errno is ENOMEM where the system lacked memory, else 0. */
 #ifndef CAIRN_COMM_GLOO_H
 #define CAIRN_COMM_GLOO_H
 
@@ -26,6 +26,8 @@ typedef struct {
     int (*set)(void *store, const char *name, const void *data, size_t size);
     int (*get)(void *store, const char *name, double timeout_s, void **data, size_t *size);
     int (*lost)(void *store); /* 1: a rank is lost, and connecting must end */
+    /* For an error that Gloo lets nobody catch. Does not return. The last one given is called. */
+    void (*fatal)(const char *text);
 } GlooOptions;
 
 typedef struct {

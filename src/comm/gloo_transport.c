@@ -1,7 +1,9 @@
 /* Loads the module of Gloo and gives it the store. */
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/module.h"
 #include "comm/comm_internal.h"
@@ -34,6 +36,7 @@ static void signals_off(sigset_t *before, bool all)
 
 static void signals_on(const sigset_t *before)
 {
+    int error = errno; /* of the module */
     sigset_t pipe_signal;
     const struct timespec now = {0};
     sigemptyset(&pipe_signal);
@@ -41,6 +44,20 @@ static void signals_on(const sigset_t *before)
     if (!sigismember(before, SIGPIPE))
         while (sigtimedwait(&pipe_signal, NULL, &now) > 0) {}
     pthread_sigmask(SIG_SETMASK, before, NULL);
+    errno = error;
+}
+
+/* Of a call of the module. */
+static Status failed(const char *error)
+{
+    if (errno == ENOMEM) mem_exhausted(0);
+    return fail(E_PEER, "%s", error);
+}
+
+static void end(const char *text)
+{
+    log_printf(LOG_ERROR, "Gloo: %s", text);
+    _exit(status_exit_code(E_PEER));
 }
 
 Status gloo_exchange(const Comm *c, const GlooMessage *messages, int n, double timeout_s, int *peer)
@@ -50,7 +67,7 @@ Status gloo_exchange(const Comm *c, const GlooMessage *messages, int n, double t
     signals_off(&before, false);
     int bad = c->gloo->module->exchange(c->gloo->gloo, messages, n, timeout_s, peer, error, sizeof error);
     signals_on(&before);
-    return bad ? fail(E_PEER, "%s", error) : OK;
+    return bad ? failed(error) : OK;
 }
 
 Status gloo_post(const Comm *c, const GlooMessage *message, uint64_t tag, void **ticket)
@@ -60,7 +77,7 @@ Status gloo_post(const Comm *c, const GlooMessage *message, uint64_t tag, void *
     signals_off(&before, false);
     *ticket = c->gloo->module->post(c->gloo->gloo, message, tag, error, sizeof error);
     signals_on(&before);
-    return *ticket ? OK : fail(E_PEER, "%s", error);
+    return *ticket ? OK : failed(error);
 }
 
 Status gloo_wait(const Comm *c, void *ticket, double timeout_s)
@@ -70,7 +87,7 @@ Status gloo_wait(const Comm *c, void *ticket, double timeout_s)
     signals_off(&before, false);
     int bad = c->gloo->module->wait(c->gloo->gloo, ticket, timeout_s, error, sizeof error);
     signals_on(&before);
-    return bad ? fail(E_PEER, "%s", error) : OK;
+    return bad ? failed(error) : OK;
 }
 
 void gloo_abort(void *connection)
@@ -147,13 +164,15 @@ Status gloo_open(Comm *c, int copy)
                                  .store = &r,
                                  .set = rendezvous_set,
                                  .get = rendezvous_get,
-                                 .lost = rendezvous_lost};
+                                 .lost = rendezvous_lost,
+                                 .fatal = end};
     signals_off(&before, true);
     void *gloo = m->open(&options, error, sizeof error);
     signals_on(&before);
     if (!gloo)
-        return fail(E_PEER, "rank %d at %s: Gloo did not connect the ranks within %.0f s: %s", c->rank, g->address,
-                    timeout_s, error);
+        return fail(errno == ENOMEM ? E_MEMORY : E_PEER,
+                    "rank %d at %s: Gloo did not connect the ranks within %.0f s: %s", c->rank, g->address, timeout_s,
+                    error);
     c->gloo = mem_alloc(sizeof *c->gloo);
     *c->gloo = (GlooConnection){m, gloo};
     return OK;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -11,67 +12,73 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <new>
+#include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
-#include <type_traits>
 #include <vector>
 
-#include <dlfcn.h>
-
-#include <gloo/common/error.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
-// ---- Gloo's thread ----
-// Gloo's thread throws the error of a connection, which all waits on it have been given before, and nothing there
-// catches it: std::terminate would end a rank whose peer was just killed. So threads of Gloo are started here, where
-// libstdc++'s std::thread calls this function, by its place in the order of symbols; the thread goes on with the other
-// connections. Where libstdc++ is found first, as in a program in C++, the function is not called.
+#include "comm/gloo/uncaught.h"
 
 namespace
 {
 
-// The type of a thread's work. It is private from GCC 14 on, and an explicit instantiation may name what is private.
-struct WorkType {
-    friend auto work_type(WorkType);
-};
-template <typename T> struct Names {
-    friend auto work_type(WorkType) { return static_cast<T *>(nullptr); }
-};
-template struct Names<std::thread::_State>;
-using State = std::remove_pointer_t<decltype(work_type(WorkType()))>;
-using StartThread = void(std::thread *, std::unique_ptr<State>, void (*)());
-
-struct Caught : State {
-    std::unique_ptr<State> work;
-    explicit Caught(std::unique_ptr<State> w) : work(std::move(w)) {}
-    void _M_run() override
-    {
-        for (bool over = false; !over;) {
-            try {
-                work->_M_run();
-                over = true;
-            } catch (const gloo::IoException &) {
-            }
-        }
-    }
+struct Gloo {
+    std::shared_ptr<gloo::rendezvous::Context> context;
+    std::mutex mutex; // of `live` and `posted`
+    std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>> live;
+    std::vector<gloo::transport::UnboundBuffer *> posted;
+    std::atomic<bool> aborted{false};
 };
 
-} // namespace
-
-#define START_THREAD "_ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE"
-
-void start_thread(std::thread *thread, std::unique_ptr<State> work, void (*depend)()) __asm__(START_THREAD);
-void start_thread(std::thread *thread, std::unique_ptr<State> work, void (*depend)())
+void abort_waits(Gloo *g)
 {
-    static StartThread *const start = reinterpret_cast<StartThread *>(dlsym(RTLD_NEXT, START_THREAD));
-    start(thread, std::unique_ptr<State>(new Caught(std::move(work))), depend);
+    const std::lock_guard<std::mutex> lock(g->mutex);
+    g->aborted = true;
+    for (const auto &b : g->live) {
+        b->abortWaitRecv();
+        b->abortWaitSend();
+    }
+    for (auto *b : g->posted) {
+        b->abortWaitRecv();
+        b->abortWaitSend();
+    }
 }
 
-namespace
+// The open connections, and the first error of a thread of Gloo that no wait has been given. Never freed: a connecting
+// thread that was left alone may outlive the others.
+struct All {
+    std::mutex mutex;
+    std::vector<Gloo *> open;
+    std::string error;
+};
+All &all = *new All;
+
+// Such an error may be of any connection, so all fail.
+void fail_all(const char *error)
 {
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    if (all.error.empty()) all.error = error;
+    for (Gloo *g : all.open) abort_waits(g);
+}
+
+bool thread_failed()
+{
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    return !all.error.empty();
+}
+
+std::string given_up()
+{
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    return all.error.empty() ? "given up" : all.error;
+}
 
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
@@ -83,17 +90,35 @@ Milliseconds milliseconds(double seconds) { return Milliseconds(std::max<long lo
 
 using Buffer = std::unique_ptr<gloo::transport::UnboundBuffer>;
 
-struct Gloo {
-    std::shared_ptr<gloo::rendezvous::Context> context;
-    std::mutex mutex; // of `live`
-    std::vector<Buffer> live;
-    std::vector<gloo::transport::UnboundBuffer *> posted;
-    std::atomic<bool> aborted{false};
-};
-
-void set_error(char *error, size_t size, const char *text)
+// Runs `work`; false: it threw, the text is in `error`, and errno is ENOMEM where the system lacked memory, else 0.
+template <typename Work> bool caught(char *error, size_t size, Work work)
 {
-    if (size) snprintf(error, size, "%s", text);
+    int number = 0;
+    try {
+        work();
+        return true;
+    } catch (const std::bad_alloc &e) {
+        number = ENOMEM;
+        snprintf(error, size, "%s", e.what());
+    } catch (const std::system_error &e) { // a thread that cannot be started
+        if (e.code() == std::errc::resource_unavailable_try_again) number = ENOMEM;
+        snprintf(error, size, "%s", e.what());
+    } catch (const std::exception &e) {
+        snprintf(error, size, "%s", e.what());
+    } catch (...) {
+        snprintf(error, size, "an unknown exception");
+    }
+    errno = number;
+    return false;
+}
+
+// For what follows a failure.
+template <typename Work> void attempt(Work work)
+{
+    char ignored[64];
+    const int number = errno;
+    caught(ignored, sizeof ignored, work);
+    errno = number;
 }
 
 // Gloo's wait for its peers to connect cannot be cut short. So a thread of its own waits; when a rank is lost the
@@ -101,6 +126,7 @@ void set_error(char *error, size_t size, const char *text)
 struct Opening {
     GlooOptions options;
     std::string address, error;
+    int number = 0; // errno with `error`
     std::unique_ptr<Gloo> gloo;
     std::mutex calls; // into the caller's store
     bool left_alone = false;
@@ -144,7 +170,8 @@ class Store : public gloo::rendezvous::Store
 
 void connect(Opening &o)
 {
-    try {
+    char error[512] = "";
+    const bool good = caught(error, sizeof error, [&] {
         gloo::transport::tcp::attr attr;
         attr.hostname = o.address;
         auto device = gloo::transport::tcp::CreateDevice(attr);
@@ -154,40 +181,40 @@ void connect(Opening &o)
         Store store(o);
         g->context->connectFullMesh(store, device);
         o.gloo = std::move(g);
-    } catch (const std::exception &e) {
-        o.error = e.what();
-    } catch (...) {
-        o.error = "an unknown exception";
-    }
+    });
     const std::lock_guard<std::mutex> lock(o.mutex);
+    o.number = good ? 0 : errno;
+    o.error = error;
     o.done = true;
     o.changed.notify_all();
 }
 
 void *open(const GlooOptions *options, char *error, size_t error_size)
 {
-    try {
+    Gloo *gloo = nullptr;
+    int number = 0;
+    uncaught_handle(fail_all, options->fatal);
+    const bool good = caught(error, error_size, [&] {
         auto o = std::make_shared<Opening>();
         o->options = *options;
         o->address = options->address;
         std::thread([o] { connect(*o); }).detach();
         std::unique_lock<std::mutex> lock(o->mutex);
         while (!o->changed.wait_for(lock, Milliseconds(50), [&] { return o->done; })) {
-            if (!options->lost(options->store)) continue;
+            if (!options->lost(options->store) && !thread_failed()) continue;
             lock.unlock();
             const std::lock_guard<std::mutex> calls(o->calls); // none is under way, none will be
             o->left_alone = true;
-            set_error(error, error_size, "given up");
-            return nullptr;
+            throw std::runtime_error(given_up());
         }
-        if (o->gloo) return o->gloo.release();
-        set_error(error, error_size, o->error.c_str());
-    } catch (const std::exception &e) {
-        set_error(error, error_size, e.what());
-    } catch (...) {
-        set_error(error, error_size, "an unknown exception");
-    }
-    return nullptr;
+        number = o->number;
+        if (!o->gloo) throw std::runtime_error(o->error);
+        const std::lock_guard<std::mutex> of_all(all.mutex);
+        all.open.push_back(o->gloo.get());
+        gloo = o->gloo.release();
+    });
+    if (!good && number) errno = number;
+    return gloo;
 }
 
 struct Transfer {
@@ -229,10 +256,14 @@ void release(Gloo *g)
 void give_up(Gloo *g)
 {
     g->aborted = true;
-    try {
-        g->context->closeConnections();
-    } catch (...) {
-    }
+    attempt([&] { g->context->closeConnections(); });
+}
+
+void wait_for(Gloo *g, gloo::transport::UnboundBuffer *b, bool send, Clock::time_point end)
+{
+    const auto left = std::max(Milliseconds(1), std::chrono::duration_cast<Milliseconds>(end - Clock::now()));
+    if (g->aborted || !(send ? b->waitSend(nullptr, left) : b->waitRecv(nullptr, left)))
+        throw std::runtime_error(given_up());
 }
 
 int exchange(void *self, const GlooMessage *messages, int n, double timeout_s, int *peer, char *error,
@@ -240,29 +271,22 @@ int exchange(void *self, const GlooMessage *messages, int n, double timeout_s, i
 {
     Gloo *g = static_cast<Gloo *>(self);
     *peer = -1;
-    try {
+    const bool good = caught(error, error_size, [&] {
         const auto end = Clock::now() + milliseconds(timeout_s);
         std::vector<Transfer> pieces;
         post(g, messages, n, false, pieces);
         post(g, messages, n, true, pieces);
         for (const Transfer &p : pieces) {
             *peer = p.peer;
-            if (g->aborted) throw std::runtime_error("given up");
-            const auto left = std::max(Milliseconds(1), std::chrono::duration_cast<Milliseconds>(end - Clock::now()));
-            const bool done = p.send ? p.buffer->waitSend(nullptr, left) : p.buffer->waitRecv(nullptr, left);
-            if (!done) throw std::runtime_error("given up");
+            wait_for(g, p.buffer, p.send, end);
         }
-        release(g);
+    });
+    if (good)
         *peer = -1;
-        return 0;
-    } catch (const std::exception &e) {
-        set_error(error, error_size, e.what());
-    } catch (...) {
-        set_error(error, error_size, "an unknown exception");
-    }
-    give_up(g);
-    release(g);
-    return 1;
+    else
+        give_up(g);
+    attempt([&] { release(g); });
+    return !good;
 }
 
 // A message that was posted: its pieces, in order.
@@ -281,10 +305,11 @@ void forget(Gloo *g, const Ticket &ticket)
 void *post_one(void *self, const GlooMessage *m, uint64_t tag, char *error, size_t error_size)
 {
     Gloo *g = static_cast<Gloo *>(self);
-    auto ticket = std::make_unique<Ticket>();
-    ticket->send = m->send != 0;
-    try {
-        if (g->aborted) throw std::runtime_error("given up");
+    std::unique_ptr<Ticket> ticket;
+    const bool good = caught(error, error_size, [&] {
+        if (g->aborted) throw std::runtime_error(given_up());
+        ticket = std::make_unique<Ticket>();
+        ticket->send = m->send != 0;
         for (size_t at = 0; at < m->bytes; at += kPiece) {
             ticket->pieces.push_back(
                 g->context->createUnboundBuffer(static_cast<char *>(m->data) + at, std::min(kPiece, m->bytes - at)));
@@ -298,14 +323,12 @@ void *post_one(void *self, const GlooMessage *m, uint64_t tag, char *error, size
             else
                 b->recv(m->peer, tag);
         }
-        return ticket.release();
-    } catch (const std::exception &e) {
-        set_error(error, error_size, e.what());
-    } catch (...) {
-        set_error(error, error_size, "an unknown exception");
-    }
+    });
+    if (good) return ticket.release();
     give_up(g);
-    forget(g, *ticket);
+    attempt([&] {
+        if (ticket) forget(g, *ticket);
+    });
     return nullptr;
 }
 
@@ -313,42 +336,18 @@ int wait_one(void *self, void *of, double timeout_s, char *error, size_t error_s
 {
     Gloo *g = static_cast<Gloo *>(self);
     const std::unique_ptr<Ticket> ticket(static_cast<Ticket *>(of));
-    int status = 1;
-    try {
+    const bool good = caught(error, error_size, [&] {
         const auto end = Clock::now() + milliseconds(timeout_s);
-        for (const auto &b : ticket->pieces) {
-            if (g->aborted) throw std::runtime_error("given up");
-            const auto left = std::max(Milliseconds(1), std::chrono::duration_cast<Milliseconds>(end - Clock::now()));
-            if (!(ticket->send ? b->waitSend(nullptr, left) : b->waitRecv(nullptr, left)))
-                throw std::runtime_error("given up");
-        }
-        status = 0;
-    } catch (const std::exception &e) {
-        set_error(error, error_size, e.what());
-    } catch (...) {
-        set_error(error, error_size, "an unknown exception");
-    }
-    if (status) give_up(g);
-    forget(g, *ticket);
-    return status;
+        for (const auto &b : ticket->pieces) wait_for(g, b.get(), ticket->send, end);
+    });
+    if (!good) give_up(g);
+    attempt([&] { forget(g, *ticket); });
+    return !good;
 }
 
 void abort_exchange(void *self)
 {
-    Gloo *g = static_cast<Gloo *>(self);
-    try {
-        const std::lock_guard<std::mutex> lock(g->mutex);
-        g->aborted = true;
-        for (const auto &b : g->live) {
-            b->abortWaitRecv();
-            b->abortWaitSend();
-        }
-        for (auto *b : g->posted) {
-            b->abortWaitRecv();
-            b->abortWaitSend();
-        }
-    } catch (...) {
-    }
+    attempt([&] { abort_waits(static_cast<Gloo *>(self)); });
 }
 
 // Gloo's closeConnections resets connections, which discards what the system has not yet sent: over a slow network the
@@ -356,11 +355,14 @@ void abort_exchange(void *self)
 void close(void *self)
 {
     Gloo *g = static_cast<Gloo *>(self);
-    try {
+    attempt([&] {
+        const std::lock_guard<std::mutex> lock(all.mutex);
+        all.open.erase(std::remove(all.open.begin(), all.open.end(), g), all.open.end());
+    });
+    attempt([&] {
         if (g->aborted) g->context->closeConnections();
-        delete g;
-    } catch (...) {
-    }
+    });
+    delete g;
 }
 
 } // namespace
