@@ -6,8 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/library.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/product.h"
+
+#define OPENMP "OpenMP"
 
 Cpu cpu;
 Status cairn_backend_cpu(Backend *b);
@@ -97,10 +100,11 @@ static Status cpu_open(Backend *b, const BackendOptions *options)
         return fail(E_USAGE, "%d threads: expected 1 to 1024, or 0 for one per core", options->threads);
     __builtin_cpu_init();
     cpu.threads = options->threads ? options->threads : cpu_threads_offered();
+    library_enter(OPENMP);
     omp_set_dynamic(0);
     omp_set_num_threads(cpu.threads); /* oneDNN takes its number of threads from here */
-    cpu_parallel(nothing, NULL);      /* threads start before libraries take the address space: without room for a
-                                         stack OpenMP ends the process */
+    library_leave();
+    cpu_parallel(nothing, NULL); /* threads start before libraries take the address space */
     TRY(choose_isa());
     TRY(onednn_open());
     TRY(choose_products());
@@ -170,8 +174,10 @@ Status cairn_backend_cpu(Backend *b)
 
 void cpu_parallel(void (*run)(void *arg, int part), void *arg)
 {
+    library_enter(OPENMP);
 #pragma omp parallel num_threads(cpu.threads)
     for (int part = omp_get_thread_num(); part < cpu.threads; part += omp_get_num_threads()) run(arg, part);
+    library_leave();
 }
 
 bool cpu_is_bf16(Dtype dtype)

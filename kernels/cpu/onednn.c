@@ -9,11 +9,13 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/library.h"
 #include "base/test_switch.h"
 #include "kernels/cpu/onednn/matmul.h"
 
-#define CHUNK  2048
-#define BUCKET 64
+#define LIBRARY "oneDNN"
+#define CHUNK   2048
+#define BUCKET  64
 
 /* ---- kept between calls ---- */
 
@@ -50,7 +52,10 @@ static Status find_layout(Dtype dtype, int64_t depth, int64_t columns, PackedLay
     *l = (PackedLayout){.dtype = dtype, .depth = depth, .columns = columns};
     MEM_GROW(dnn.layouts, dnn.n_layouts, dnn.cap_layouts);
     dnn.layouts[dnn.n_layouts++] = *layout = l; /* kept even if it fails: close frees it */
-    return layout_make(l, dnn.engine, CHUNK);
+    library_enter(LIBRARY);
+    Status status = layout_make(l, dnn.engine, CHUNK);
+    library_leave();
+    return status;
 }
 
 size_t onednn_copy_bytes(Dtype compute, int64_t depth, int64_t columns)
@@ -64,7 +69,10 @@ Status onednn_pack(void *copy, const float *w, int64_t n, int64_t k, bool transp
 {
     PackedLayout *l;
     TRY(find_layout(compute, transposed ? n : k, transposed ? k : n, &l));
-    return layout_pack(l, dnn.stream, copy, w, transposed);
+    library_enter(LIBRARY);
+    Status status = layout_pack(l, dnn.stream, copy, w, transposed);
+    library_leave();
+    return status;
 }
 
 /* ---- products ---- */
@@ -74,7 +82,18 @@ static Status make(Matmul *m)
     const Product *p = &m->product;
     PackedLayout *l = NULL;
     if (p->kind != PRODUCT_GRAD) TRY(find_layout(p->in, p->k, p->n, &l));
-    return matmul_make(m, dnn.engine, l);
+    library_enter(LIBRARY);
+    Status status = matmul_make(m, dnn.engine, l);
+    library_leave();
+    return status;
+}
+
+static Status run(const Matmul *m, const void *src, const void *weights, const float *bias, void *dst, void *scratch)
+{
+    library_enter(LIBRARY);
+    Status status = matmul_run(m, dnn.stream, src, weights, bias, dst, scratch);
+    library_leave();
+    return status;
 }
 
 static bool is_matmul_of(const Matmul *m, const Product *p, int64_t rows)
@@ -177,9 +196,9 @@ Status onednn_run(const Product *p, int64_t rows, const void *a, const void *b, 
         TRY(find_matmul(p, piece, &m));
         const char *x = (const char *)a + (size_t)(first * p->k) * in;
         if (p->kind == PRODUCT_GRAD)
-            TRY(matmul_run(m, dnn.stream, (const char *)b + (size_t)(first * p->n) * in, x, NULL, c, scratch));
+            TRY(run(m, (const char *)b + (size_t)(first * p->n) * in, x, NULL, c, scratch));
         else
-            TRY(matmul_run(m, dnn.stream, x, b, bias, (char *)c + (size_t)(first * p->n) * out, scratch));
+            TRY(run(m, x, b, bias, (char *)c + (size_t)(first * p->n) * out, scratch));
     }
     return OK;
 }
@@ -248,7 +267,7 @@ static void *sample_product(const Sample *s, int64_t rows, int threads)
     Status status = make(m);
     if (status == OK) {
         scratch = mem_alloc(m->scratch_bytes + 64);
-        status = matmul_run(m, dnn.stream, grad ? s->b : s->a, grad ? s->a : s->b, NULL, c, align64(scratch));
+        status = run(m, grad ? s->b : s->a, grad ? s->a : s->b, NULL, c, align64(scratch));
     }
     omp_set_num_threads(cpu.threads);
     matmul_free(m);
@@ -343,8 +362,12 @@ Status onednn_open(void)
     if (dnn.opened++) return OK;
     const dnnl_version_t *v = dnnl_version();
     snprintf(dnn.version, sizeof dnn.version, "%d.%d.%d", v->major, v->minor, v->patch);
-    TRY(api_status(dnnl_engine_create(&dnn.engine, dnnl_cpu, 0), "engine"));
-    TRY(api_status(dnnl_stream_create(&dnn.stream, dnn.engine, dnnl_stream_default_flags), "stream"));
+    library_enter(LIBRARY);
+    Status status = api_status(dnnl_engine_create(&dnn.engine, dnnl_cpu, 0), "engine");
+    if (status == OK)
+        status = api_status(dnnl_stream_create(&dnn.stream, dnn.engine, dnnl_stream_default_flags), "stream");
+    library_leave();
+    TRY(status);
     for (int bf16 = 0; bf16 < 2; bf16++) {
         Dtype dtype = bf16 ? BF16 : F32;
         char name[sizeof dnn.implementation] = "";

@@ -1,11 +1,14 @@
 #include "base/module.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/library.h"
 
 static char *executable_directory(void)
 {
@@ -74,6 +77,17 @@ static void handle_terminate(void *handle)
     if (before != terminate) terminate_before = before;
 }
 
+/* The loader's calls of the allocator leave errno, its mappings a text. Of a file system from which nothing may be
+   executed it says the first one, too. */
+static bool lacked_memory(const char *path, const char *why)
+{
+    static const char *const says[] = {"failed to map segment", "cannot map zero-fill", "annot allocate"};
+    struct statvfs system;
+    bool lacked = errno == ENOMEM;
+    for (size_t i = 0; i < sizeof says / sizeof *says; i++) lacked = lacked || strstr(why, says[i]);
+    return lacked && !(statvfs(path, &system) == 0 && system.f_flag & ST_NOEXEC);
+}
+
 Status module_load(const char *kind, const char *name, uint64_t abi, const char *advice, void **handle)
 {
     Status status = OK;
@@ -81,10 +95,17 @@ Status module_load(const char *kind, const char *name, uint64_t abi, const char 
     char *path = find_module(name, &looked);
     if (!path)
         TRY_DONE(fail(E_USAGE, "%s '%s': cairn_%s.so is in none of: %s. %s", kind, name, name, looked.data, advice));
+    library_enter(path);
     void *runtime = dlopen("libstdc++.so.6", RTLD_NOW | RTLD_LOCAL); /* first: constructors of libraries allocate */
     if (runtime) handle_terminate(runtime);
     *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!*handle) TRY_DONE(fail(E_USAGE, "%s '%s': cannot load %s: %s", kind, name, path, dlerror()));
+    library_leave();
+    if (!*handle) {
+        const char *why = dlerror();
+        if (lacked_memory(path, why))
+            TRY_DONE(fail(E_MEMORY, "%s '%s': no memory to load %s: %s", kind, name, path, why));
+        TRY_DONE(fail(E_USAGE, "%s '%s': cannot load %s: %s", kind, name, path, why));
+    }
     const uint64_t *found = dlsym(*handle, "cairn_module_abi");
     if (!found || *found != abi)
         TRY_DONE(fail(E_USAGE, "%s '%s': %s belongs to another build of cairn; build it again", kind, name, path));

@@ -44,7 +44,7 @@ void parallel_ranges(size_t n, size_t grain, ParallelWork work, void *arg)
         size_t end = i + 1 == threads ? n : grains * (i + 1) / threads * grain;
         ranges[i] = (Range){work, arg, at, end};
         at = end;
-        started[i] = i > 0 && thread_start(&ids[i], run_range, &ranges[i]) == 0;
+        started[i] = i > 0 && thread_start(&ids[i], run_range, &ranges[i]) == OK;
     }
     for (size_t i = 0; i < threads; i++)
         if (!started[i]) run_range(&ranges[i]);

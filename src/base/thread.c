@@ -1,19 +1,25 @@
 #include "base/thread.h"
 
 #include <signal.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/base.h"
 
-int thread_start(pthread_t *thread, void *(*run)(void *), void *arg)
+Status thread_start(pthread_t *thread, void *(*run)(void *), void *arg)
 {
     sigset_t all, before;
     sigfillset(&all);
-    sigdelset(&all, SIGBUS); /* of base/mapping, in the thread that meets it */
+    sigdelset(&all, SIGBUS);  /* of base/mapping, in the thread that meets it */
+    sigdelset(&all, SIGSEGV); /* of base/library */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = pthread_create(thread, NULL, run, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
+    if (!error) return OK;
+    return fail(E_MEMORY,
+                "a thread cannot be started: %s; free some memory, or raise the limits on processes (ulimit -u, "
+                "the cgroup's pids.max) and on memory (ulimit -v)",
+                strerror(error));
 }
 
 void thread_lock_init(pthread_mutex_t *lock, pthread_cond_t *changed)

@@ -5,9 +5,11 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-/* Starts a thread with all signals blocked but SIGBUS, because the program's first thread handles them. Returns 0 or an
- * errno. */
-int thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
+#include "base/status.h"
+
+/* Starts a thread with all signals blocked but SIGBUS and SIGSEGV, because the program's first thread handles them.
+ * E_MEMORY: the system has none left. */
+Status thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
 
 /* A lock, and a condition whose deadlines are times of clock_monotonic. Aborts where the system has no more. */
 void thread_lock_init(pthread_mutex_t *lock, pthread_cond_t *changed);

@@ -328,7 +328,7 @@ Status peers_meet(const World *w, const CommOptions *o, Store *store, double tim
     TRY_DONE(exchange_cards(w, store, &mine, *cards, timeout_s));
     log_choice(w, *cards);
     double end = clock_monotonic() + PREFLIGHT_S;
-    watch_connect(*watch, *cards, CONNECT_S < timeout_s ? CONNECT_S : timeout_s, errors);
+    TRY_DONE(watch_connect(*watch, *cards, CONNECT_S < timeout_s ? CONNECT_S : timeout_s, errors));
     TRY_DONE(
         allgather_by_store(w, store, *watch, "reach", errors, n * sizeof *errors, all_errors, end - clock_monotonic()));
     Loss loss; /* the first collective reports a rank that was lost since, by name */

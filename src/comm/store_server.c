@@ -181,8 +181,7 @@ Status store_serve_key(bool loopback, int port, Hash128 key, int world_size, Sto
     s->table = store_table_new(key, world_size);
     pthread_mutex_init(&s->lock, NULL);
     Status status = events_init(&s->events);
-    if (status == OK && thread_start(&s->thread, server_thread, s) != 0)
-        status = fail(E_FAIL, "no thread for the store: %m");
+    if (status == OK) status = status_context(thread_start(&s->thread, server_thread, s), "the thread of the store");
     if (status == OK)
         *server = s;
     else

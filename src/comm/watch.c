@@ -140,14 +140,15 @@ static bool all_answered(const Watch *w)
     return true;
 }
 
-void watch_connect(Watch *w, const PeerCard *cards, double timeout_s, int32_t *errors)
+Status watch_connect(Watch *w, const PeerCard *cards, double timeout_s, int32_t *errors)
 {
     double end = clock_monotonic() + timeout_s;
     w->cards = mem_array((size_t)w->size, sizeof *w->cards);
     memcpy(w->cards, cards, (size_t)w->size * sizeof *cards);
     w->connecting = true;
-    w->threaded = thread_start(&w->thread, watch_thread, w) == 0;
-    CHECK(w->threaded, "no thread for the watch");
+    Status status = thread_start(&w->thread, watch_thread, w);
+    w->threaded = status == OK;
+    if (status != OK) return status_context(status, "the thread that watches the other ranks");
     pthread_mutex_lock(&w->lock);
     for (double now = clock_monotonic(); now < end && !all_answered(w) && w->loss.reason == LOSS_NONE;) {
         double next = now + PROBE_S < end ? now + PROBE_S : end;
@@ -162,6 +163,7 @@ void watch_connect(Watch *w, const PeerCard *cards, double timeout_s, int32_t *e
                                                                                    : ETIMEDOUT;
     }
     pthread_mutex_unlock(&w->lock);
+    return OK;
 }
 
 void watch_on_loss(Watch *w, void (*lost)(void *arg), void *arg)

@@ -35,7 +35,7 @@ typedef struct Watch Watch;
 Status watch_open(const World *world, const char *address, double peer_timeout_s, int32_t *port, Watch **watch);
 /* Connects to all others within `timeout_s`, and watches from then on. The higher rank of a pair connects; errors[r] is
    0, or the errno with which that failed for rank r. */
-void watch_connect(Watch *w, const PeerCard *cards, double timeout_s, int32_t *errors);
+Status watch_connect(Watch *w, const PeerCard *cards, double timeout_s, int32_t *errors);
 /* Calls `lost` once, from the watching thread, at the first loss. */
 void watch_on_loss(Watch *w, void (*lost)(void *arg), void *arg);
 /* Waits up to `wait_s` for the verdict. False: there is none. `w` NULL: there is one rank, which is never lost. */

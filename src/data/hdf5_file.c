@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/library.h"
 #include "data/hdf5_library.h"
 
 #define MOST_ROWS  (INT64_C(1) << 40)
@@ -19,6 +20,7 @@ void hdf5_lock(void)
 {
     static bool started;
     pthread_mutex_lock(&lock);
+    library_enter("HDF5");
     if (!started) setenv("HDF5_USE_FILE_LOCKING", "FALSE", 0); /* read when the library starts */
     H5open();
 #ifdef CAIRN_FUZZ /* freed blocks stay with the library: each open file takes half a megabyte */
@@ -28,7 +30,11 @@ void hdf5_lock(void)
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* no printing; the setting is per thread */
 }
 
-void hdf5_unlock(void) { pthread_mutex_unlock(&lock); }
+void hdf5_unlock(void)
+{
+    library_leave();
+    pthread_mutex_unlock(&lock);
+}
 
 static herr_t keep_message(unsigned n, const H5E_error2_t *e, void *data)
 {

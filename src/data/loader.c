@@ -280,10 +280,9 @@ Status shards_start(Shards *s)
     s->window_first = mem_array((size_t)s->n_windows + 1, sizeof *s->window_first);
     s->order_epoch = s->windows[0].index = s->windows[1].index = -1;
     for (int i = 0; i < 3; i++) s->slots[i].batch = -1;
-    int error = thread_start(&s->thread, make_batches, s);
-    if (error) return fail(E_FAIL, "the thread that reads shards cannot be started: %s", strerror(error));
-    s->started = true;
-    return OK;
+    Status status = thread_start(&s->thread, make_batches, s);
+    s->started = status == OK;
+    return status_context(status, "the thread that reads shards");
 }
 
 void shards_stop(Shards *s)

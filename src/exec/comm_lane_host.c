@@ -279,10 +279,11 @@ Status comm_lane_open_host(Exec *e, float *grads, Stats *stats, int most, CommLa
                     .threaded = !e->memory->backend->device};
     l->ranks->comm->tree = (CommTree){.terms = l->ranks->buckets->tree};
     thread_lock_init(&l->lock, &l->changed);
-    if (l->threaded && thread_start(&l->thread, lane_thread, l) != 0) {
+    Status status = l->threaded ? thread_start(&l->thread, lane_thread, l) : OK;
+    if (status != OK) {
         l->threaded = false;
         host_close(&l->lane);
-        return fail(E_MEMORY, "the thread of the comm lane cannot be started");
+        return status_context(status, "the thread of the comm lane");
     }
     *lane = &l->lane;
     return OK;

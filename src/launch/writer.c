@@ -102,7 +102,7 @@ void writer_begin(void)
         Writer *w = &writers[i];
         w->last = &w->first;
         thread_lock_init(&w->lock, &w->changed);
-        n += thread_start(&w->thread, write_pieces, w) == 0;
+        n += thread_start(&w->thread, write_pieces, w) == OK;
     }
     if (n < wanted) return; /* without threads the launcher writes, and may wait */
     n_writers = n;

@@ -146,7 +146,7 @@ Status saver_begin(Saver *s, const TrainingState *state)
     CHECK(s->out, "saver_begin without saver_init");
     saver_join(s);
     s->save = save_new(s, state);
-    s->running = s->buffer && thread_start(&s->thread, save_thread, s->save) == 0;
+    s->running = s->buffer && thread_start(&s->thread, save_thread, s->save) == OK;
     if (!s->running) {
         save_write(s->save);
         saver_record(s);

@@ -186,7 +186,7 @@ Status snapshot_begin(Snapshot *s, const SnapshotSource *source, int64_t keep)
     s->begun = true;
     s->copied = true;
     for (int a = 0; a < SNAPSHOT_ARRAYS; a++) s->copied = s->copied && !source->arrays[a];
-    s->started = thread_start(&s->thread, snapshot_thread, s) == 0;
+    s->started = thread_start(&s->thread, snapshot_thread, s) == OK;
     if (!s->started) take_snapshot(s);
     return OK;
 }

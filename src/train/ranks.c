@@ -128,8 +128,9 @@ static Status start_thread(Ranks *r)
 {
     r->all_own_s = mem_array((size_t)r->comm->size, sizeof *r->all_own_s);
     thread_lock_init(&r->lock, &r->changed);
-    r->running = thread_start(&r->thread, heartbeat, r) == 0;
-    return r->running ? OK : fail(E_MEMORY, "cannot start the thread that exchanges heartbeats with the other ranks");
+    Status status = thread_start(&r->thread, heartbeat, r);
+    r->running = status == OK;
+    return status_context(status, "the thread that exchanges heartbeats with the other ranks");
 }
 
 Status ranks_meet(Ranks *r)

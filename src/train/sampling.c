@@ -188,7 +188,7 @@ Status sampling_open(Device *d, const SamplingOptions *options, Sampling **sampl
     thread_lock_init(&s->lock, &s->wake);
     if (*s->path) open_file(s, options->append);
     record(s, first);
-    s->running = thread_start(&s->thread, sample_loop, s) == 0;
+    s->running = thread_start(&s->thread, sample_loop, s) == OK;
     if (!s->running) log_warn("the device is not sampled: no thread can be started");
     *sampling = s;
     return OK;

@@ -83,7 +83,7 @@ static void add_text(VocabTrainer *t, const VocabTraining *training, const char 
             i + 1 < n && (size_t)(end - text) > share ? memchr(text + share, '\n', (size_t)(end - text) - share) : NULL;
         if (stop) p->end = stop + 1;
         text = p->end;
-        p->started = i > 0 && thread_start(&p->thread, count_part, p) == 0;
+        p->started = i > 0 && thread_start(&p->thread, count_part, p) == OK;
     }
     for (size_t i = 0; i < n; i++)
         if (!parts[i].started) count_part(&parts[i]);

@@ -47,20 +47,20 @@ static void *run_thread(void *arg)
 Status pool_open(Pool **pool, int threads, PoolWork work, void *const *workers)
 {
     Pool *p = mem_alloc(sizeof *p);
-    int error = 0;
+    Status status = OK;
     CHECK(threads >= 1 && threads <= POOL_MOST, "%d threads", threads);
     p->work = work;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->work_is_there, NULL);
     pthread_cond_init(&p->job_is_done, NULL);
-    for (int i = 0; i < threads && error == 0; i++) {
+    for (int i = 0; i < threads && status == OK; i++) {
         p->threads[i] = (Thread){.pool = p, .worker = workers[i]};
-        error = thread_start(&p->threads[i].id, run_thread, &p->threads[i]);
-        p->n += error == 0;
+        status = thread_start(&p->threads[i].id, run_thread, &p->threads[i]);
+        p->n += status == OK;
     }
     if (p->n == 0) {
         pool_close(p);
-        return fail(E_FAIL, "no thread can be started: %s", strerror(error));
+        return status;
     }
     *pool = p;
     return OK;

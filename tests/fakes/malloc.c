@@ -1,17 +1,22 @@
-/* Preloaded: allocation number CAIRN_TEST_MALLOC of the process fails, counted from 1 in all threads. The file
-   CAIRN_TEST_MALLOC_LOG then gets one line with the program or library that asked for it; with a number beyond the
-   last, the count of all. */
+/* Preloaded: allocation number CAIRN_TEST_MALLOC of the process fails, counted from 1 in all threads. With
+   CAIRN_TEST_MALLOC_KIND=map these are mappings, with those of the stacks of new threads; else blocks of the allocator.
+   Under CAIRN_TEST_MALLOC_RANK no process fails but the one whose RANK is that.
+   The file CAIRN_TEST_MALLOC_LOG then gets one line with the program or library that asked for it; with a number beyond
+   the last, the count of all. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <execinfo.h>
 #include <fcntl.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 void *__libc_malloc(size_t bytes);
@@ -21,6 +26,7 @@ void *__libc_memalign(size_t alignment, size_t bytes);
 
 static atomic_long made;
 static long failing;
+static bool maps;
 static const char *path;
 
 static void say(const char *text)
@@ -51,18 +57,18 @@ static void say_caller(void)
     say(name);
 }
 
-static bool fails(void)
+static bool fails(bool map)
 {
-    if (failing <= 0 || atomic_fetch_add(&made, 1) + 1 != failing) return false;
+    if (failing <= 0 || map != maps || atomic_fetch_add(&made, 1) + 1 != failing) return false;
     say_caller(); /* what it allocates itself is no longer the one that fails */
     errno = ENOMEM;
     return true;
 }
 
-void *malloc(size_t bytes) { return fails() ? NULL : __libc_malloc(bytes); }
-void *calloc(size_t count, size_t bytes) { return fails() ? NULL : __libc_calloc(count, bytes); }
-void *realloc(void *p, size_t bytes) { return fails() ? NULL : __libc_realloc(p, bytes); }
-void *memalign(size_t alignment, size_t bytes) { return fails() ? NULL : __libc_memalign(alignment, bytes); }
+void *malloc(size_t bytes) { return fails(false) ? NULL : __libc_malloc(bytes); }
+void *calloc(size_t count, size_t bytes) { return fails(false) ? NULL : __libc_calloc(count, bytes); }
+void *realloc(void *p, size_t bytes) { return fails(false) ? NULL : __libc_realloc(p, bytes); }
+void *memalign(size_t alignment, size_t bytes) { return fails(false) ? NULL : __libc_memalign(alignment, bytes); }
 void *aligned_alloc(size_t alignment, size_t bytes) { return memalign(alignment, bytes); }
 
 int posix_memalign(void **p, size_t alignment, size_t bytes)
@@ -72,14 +78,36 @@ int posix_memalign(void **p, size_t alignment, size_t bytes)
     return q ? 0 : ENOMEM;
 }
 
+void *mmap(void *at, size_t bytes, int access, int flags, int file, off_t from)
+{
+    return fails(true) ? MAP_FAILED : (void *)syscall(SYS_mmap, at, bytes, access, flags, file, from);
+}
+void *mmap64(void *at, size_t bytes, int access, int flags, int file, off_t from)
+{
+    return mmap(at, bytes, access, flags, file, from);
+}
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*run)(void *), void *arg)
+{
+    static int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    if (!real)
+        real =
+            (int (*)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *))dlsym(RTLD_NEXT, "pthread_create");
+    return fails(true) ? EAGAIN : real(thread, how, run, arg);
+}
+
 __attribute__((constructor)) static void begin(void)
 {
     void *frames[2];
     const char *number = getenv("CAIRN_TEST_MALLOC");
+    const char *kind = getenv("CAIRN_TEST_MALLOC_KIND");
     path = getenv("CAIRN_TEST_MALLOC_LOG");
+    maps = kind && strcmp(kind, "map") == 0;
     (void)backtrace(frames, 2); /* loads its library now */
     atomic_store(&made, 0);
-    failing = number ? strtol(number, NULL, 10) : 0;
+    const char *rank = getenv("CAIRN_TEST_MALLOC_RANK"), *own = getenv("RANK");
+    bool concerned = !rank || (own && strcmp(own, rank) == 0);
+    failing = number && concerned ? strtol(number, NULL, 10) : 0;
 }
 
 __attribute__((destructor)) static void end(void)

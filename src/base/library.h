@@ -1,0 +1,10 @@
+/* Libraries that crash, abort or exit where the system refuses them memory. Where a thread does that between enter and
+   leave, the process ends with E_MEMORY's exit code and a line that names the library. Any other crash stays one. */
+#ifndef CAIRN_BASE_LIBRARY_H
+#define CAIRN_BASE_LIBRARY_H
+
+/* This thread calls the library `name`, which lives until library_leave. Does not nest. Clears errno. */
+void library_enter(const char *name);
+void library_leave(void);
+
+#endif
