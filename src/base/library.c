@@ -60,4 +60,8 @@ void library_enter(const char *name)
     errno = 0;
 }
 
-void library_leave(void) { inside = NULL; }
+bool library_leave(void)
+{
+    inside = NULL;
+    return errno == ENOMEM;
+}

@@ -3,8 +3,11 @@
 #ifndef CAIRN_BASE_LIBRARY_H
 #define CAIRN_BASE_LIBRARY_H
 
+#include <stdbool.h>
+
 /* This thread calls the library `name`, which lives until library_leave. Does not nest. Clears errno. */
 void library_enter(const char *name);
-void library_leave(void);
+/* True: errno says that the system refused it memory since. What it then returned may be wrong. */
+bool library_leave(void);
 
 #endif

@@ -30,9 +30,14 @@ void hdf5_lock(void)
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* no printing; the setting is per thread */
 }
 
-void hdf5_unlock(void)
+void hdf5_unlock(const char *path)
 {
-    library_leave();
+    if (library_leave()) {
+        log_printf(LOG_ERROR,
+                   "%s: the system refused memory to the library HDF5; free some memory or use a smaller configuration",
+                   path);
+        _exit(status_exit_code(E_MEMORY));
+    }
     pthread_mutex_unlock(&lock);
 }
 
@@ -87,7 +92,7 @@ Status hdf5_open(const char *path, Hdf5File **out)
     TRY_DONE(file_size(path, &f->size));
     hdf5_lock();
     status = open_locked(f);
-    hdf5_unlock();
+    hdf5_unlock(path);
 done:
     if (status != OK) {
         hdf5_close(f);
@@ -104,7 +109,7 @@ void hdf5_close(Hdf5File *f)
         hdf5_lock();
         for (Hdf5Column *c = f->columns; c; c = c->next) H5Dclose(c->id);
         H5Fclose(f->id);
-        hdf5_unlock();
+        hdf5_unlock(f->path);
     }
     for (Hdf5Column *c = f->columns, *next; c; c = next) {
         next = c->next;
@@ -268,7 +273,7 @@ Status hdf5_column(Hdf5File *f, const char *name, Hdf5Column **c)
     *c = NULL;
     hdf5_lock();
     Status status = column_locked(f, name, c);
-    hdf5_unlock();
+    hdf5_unlock(f->path);
     return status;
 }
 
@@ -295,6 +300,6 @@ Status hdf5_read(Hdf5Column *c, int64_t first, int64_t n, int32_t *out)
                                  (long long)(first + n - 1), hdf5_says());
     H5Sclose(memory);
     H5Sclose(space);
-    hdf5_unlock();
+    hdf5_unlock(c->file->path);
     return status;
 }

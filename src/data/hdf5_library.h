@@ -28,7 +28,8 @@ struct Hdf5File {
 
 /* Every call of the library is between these two. The first call initialises the library. */
 void hdf5_lock(void);
-void hdf5_unlock(void);
+/* Ends the process where the library lacked memory: it then says that things are not there, and frees them twice. */
+void hdf5_unlock(const char *path);
 /* The library's message for its last error; valid until hdf5_unlock. */
 const char *hdf5_says(void);
 

@@ -72,7 +72,7 @@ static Status some_descriptors(Hdf5Column *c, uint64_t row, uint64_t rows, uint8
                                  (unsigned long long)stored, (unsigned long long)bytes);
     else if (!(known = chunk_address(c, at, &address)))
         status = whole_chunk(c, at, within, rows, out);
-    hdf5_unlock();
+    hdf5_unlock(c->file->path);
     if (!known) return status;
     if (address > c->file->size || bytes > c->file->size - address)
         return hdf5_bad_column(c, "the chunk of row %llu does not lie in the file", (unsigned long long)row);

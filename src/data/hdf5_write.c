@@ -98,7 +98,7 @@ Status hdf5_create(const char *path, const Hdf5Spec *specs, int n, int64_t rows,
     w->temporary = mem_printf("%s.tmp.%ld", path, (long)getpid());
     hdf5_lock();
     Status status = create_locked(w, specs, n, rows, gzip, chunk_rows);
-    hdf5_unlock();
+    hdf5_unlock(w->path);
     if (status != OK) hdf5_abandon(w);
     *out = status == OK ? w : NULL;
     return status;
@@ -125,7 +125,7 @@ Status hdf5_write(Hdf5Writer *w, int column, int64_t first, int64_t n, const voi
     if (n == 0) return OK;
     hdf5_lock();
     Status status = write_rows(w, column, first, n, values);
-    hdf5_unlock();
+    hdf5_unlock(w->path);
     return status;
 }
 
@@ -145,7 +145,7 @@ Status hdf5_write_lists(Hdf5Writer *w, int column, int64_t first, int64_t n, con
         status = write_rows(w, column, first + done, rows, w->lists);
         done += rows;
     }
-    hdf5_unlock();
+    hdf5_unlock(w->path);
     return status;
 }
 
@@ -164,7 +164,7 @@ Status hdf5_finish(Hdf5Writer *w)
     Status status = OK;
     hdf5_lock();
     if (!close_locked(w)) status = fail(E_IO, "%s: %s", w->temporary, hdf5_says());
-    hdf5_unlock();
+    hdf5_unlock(w->path);
     if (status == OK) status = sync_file(w->temporary);
     if (status == OK) status = file_rename(w->temporary, w->path);
     writer_free(w);
@@ -176,6 +176,6 @@ void hdf5_abandon(Hdf5Writer *w)
     if (!w) return;
     hdf5_lock();
     close_locked(w);
-    hdf5_unlock();
+    hdf5_unlock(w->path);
     writer_free(w);
 }

@@ -74,6 +74,17 @@ static void test_without_memory(void **state)
     }
 }
 
+static void test_survived(void **state)
+{
+    (void)state;
+    errno = ENOMEM;
+    library_enter("Sample");
+    assert_false(library_leave());
+    library_enter("Sample");
+    errno = ENOMEM;
+    assert_true(library_leave());
+}
+
 static void test_otherwise(void **state)
 {
     (void)state;
@@ -98,6 +109,7 @@ static void test_otherwise(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_without_memory), cmocka_unit_test(test_otherwise)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_without_memory), cmocka_unit_test(test_otherwise),
+                                       cmocka_unit_test(test_survived)};
     return cmocka_run_group_tests_name("base/library", tests, NULL, NULL);
 }
