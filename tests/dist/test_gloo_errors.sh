@@ -36,6 +36,13 @@ refused() {
     esac
 }
 
+# Its first socket: rank 0, which connects, does not wait for its address.
+alone() {
+    refused 1 socket
+    grep -q 'lost rank 1 .*closed its connection in order' log.0 || complain "rank 0 says: $(tail -n 2 log.0)"
+}
+
+beside alone
 # What threads call: one that connects, one of the loop; what destructors call.
 beside refused 1 getpeername
 beside refused 1 epoll_wait on
