@@ -45,7 +45,7 @@ static void take_exit(void)
 
 static void install(void)
 {
-    struct sigaction action = {.sa_sigaction = take_crash, .sa_flags = SA_SIGINFO};
+    struct sigaction action = {.sa_sigaction = take_crash, .sa_flags = SA_SIGINFO | SA_ONSTACK};
     sigemptyset(&action.sa_mask);
     sigaction(SIGSEGV, &action, &segv_before);
     sigaction(SIGABRT, &action, &abort_before);

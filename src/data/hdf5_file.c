@@ -1,6 +1,7 @@
 /* Reading through HDF5's C library. */
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -16,16 +17,26 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char message[256];
 
+/* Without memory the library calls itself until no stack is left, so that the handler of base/library needs another. */
+static void start(void)
+{
+    static char room[1 << 16];
+    stack_t own = {.ss_sp = room, .ss_size = sizeof room}, before;
+    sigaltstack(&own, &before);
+    setenv("HDF5_USE_FILE_LOCKING", "FALSE", 0); /* read when the library starts */
+    H5open();
+#ifdef CAIRN_FUZZ /* freed blocks stay with the library: each open file takes half a megabyte */
+    H5set_free_list_limits(-1, -1, -1, -1, -1, -1);
+#endif
+    sigaltstack(&before, NULL);
+}
+
 void hdf5_lock(void)
 {
     static bool started;
     pthread_mutex_lock(&lock);
     library_enter("HDF5");
-    if (!started) setenv("HDF5_USE_FILE_LOCKING", "FALSE", 0); /* read when the library starts */
-    H5open();
-#ifdef CAIRN_FUZZ /* freed blocks stay with the library: each open file takes half a megabyte */
-    if (!started) H5set_free_list_limits(-1, -1, -1, -1, -1, -1);
-#endif
+    if (!started) start();
     started = true;
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* no printing; the setting is per thread */
 }
