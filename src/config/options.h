@@ -211,7 +211,7 @@
     X(snapshot_replicas, Text, "auto", 0, 0, "", "R", NONE, "*pT",                                                     \
       "other hosts that hold a copy of each rank's part; auto: 1 with several hosts")                                  \
     X(persist_file, Path, "", 0, 0, "", "FILE", NONE, "*RT",                                                           \
-      "when this file appears, the state is saved to disk and the run stops")                                          \
+      "when this empty file appears, the state is saved to disk, the run stops and the file is removed")               \
     X(audit, Text, "off", 0, 0, "", "WHAT", NONE, "*pT",                                                               \
       "catch a machine that computes wrongly: recompute (compare each recomputed tensor with its first value), P% "    \
       "(compute that share of the steps twice), recompute,P%, or off")                                                 \

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/test_switch.h"
+#include "train/check.h"
 #include "train/loop_internal.h"
 #include "train/result.h"
 #include "train/signals.h"
@@ -112,6 +113,17 @@ static bool end_is_due(const Loop *l)
     return limit > 0 && loop_trained(l) >= limit;
 }
 
+/* Warns once where the name is another file's. */
+static bool persist_file_there(Loop *l)
+{
+    bool asked;
+    if (check_persist_file(l->run->c->persist_file, &asked) != OK && !l->persist_refused) {
+        log_warn("training continues: %s", status_message());
+        l->persist_refused = true;
+    }
+    return asked;
+}
+
 /* Checks once a second at most, because the file's folder may be on a file server. */
 static bool persist_asked(Loop *l)
 {
@@ -119,7 +131,7 @@ static bool persist_asked(Loop *l)
     double now = clock_monotonic();
     if (!*path || now - l->last_look < 1) return false;
     l->last_look = now;
-    return access(path, F_OK) == 0;
+    return persist_file_there(l);
 }
 
 void loop_vote(Loop *l)
@@ -187,8 +199,9 @@ static Status stop_to_persist(Loop *l)
 {
     const char *path = l->run->c->persist_file;
     char *why = mem_printf("stopped by the file %s", path);
+    bool sign = persist_file_there(l); /* on this rank's host */
     Status status = stop(l, why);
-    if (status == E_STOPPED) (void)unlink(path);
+    if (status == E_STOPPED && sign) (void)unlink(path);
     free(why);
     return status;
 }

@@ -46,6 +46,7 @@ typedef struct {
     double step_s;                                      /* of a step: a moving mean */
     double trained_s, began;                            /* in training before this process; clock when it began */
     double last_look;                                   /* for --persist-file */
+    bool persist_refused;                               /* its name is another file's, which was said */
 } Loop;
 
 /* A loop that begins after the run's progress, without files. */

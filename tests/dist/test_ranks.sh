@@ -78,11 +78,14 @@ start 2 gone_on "${glue[@]}" --output-dir "stop$who" --batch-size 27 --max-steps
 ended 0
 cmp whole/model.safetensors "stop$who/model.safetensors" || complain "a stop changed bits"
 
-# --persist-file stops all ranks and is removed
+# --persist-file stops all ranks and is removed; one with contents does neither
 slowly
 start 2 file "${glue[@]}" --output-dir file --batch-size 27 --max-steps 100000 --persist-file error.txt
 wait_until "${hang_limit:-600}" reached file 3 || complain "file does not get to its third step"
-touch error.txt
+echo kept >error.txt
+wait_until "${hang_limit:-600}" holds file.0 "--persist-file error.txt: expected nothing, or the empty file" || complain "a file with contents is not refused"
+[ "$(cat error.txt)" = kept ] || complain "--persist-file cost a file of the user's"
+: >error.txt
 ended 75
 grep -q "error.txt" file.0 || complain "rank 0 does not name the file that stopped it"
 [ ! -e error.txt ] || complain "the file that stopped the run was not removed"

@@ -61,6 +61,10 @@ at_once 2 "--schedule 'zigzag'" -- --schedule zigzag
 at_once 2 "--recompute 'half'" -- --recompute half
 at_once 2 "no split 'dev_other'" -- --eval-splits dev_other
 at_once 2 "--task 'Quora' is unknown" -- --task Quora
+echo kept >notes.txt
+at_once 2 "--persist-file notes.txt: expected nothing, or the empty file" -- --persist-file notes.txt
+[ "$(cat notes.txt)" = kept ] || complain "--persist-file cost a file of the user's"
+at_once 2 "--persist-file data: expected nothing, or the empty file" -- --persist-file data
 expect 2 "$CAIRN_BINARY" vocab --input "$dump" --output nowhere/vocab.txt
 says "the folder nowhere does not exist"
 
