@@ -1,5 +1,6 @@
 #include "base/fault_record.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
@@ -133,8 +134,11 @@ void fault_record_free(FaultRecord *f)
 void fault_record_append(const char *dir, const char *name, Buf *line)
 {
     char *path = file_join(dir, name);
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (fd < 0 || file_write_all(fd, path, line->data, line->len) != OK) log_debug("%s: not written", path);
+    int fd;
+    Status status = file_open_regular(path, O_WRONLY | O_CREAT | O_APPEND, &fd);
+    if (status == OK) status = file_write_all(fd, path, line->data, line->len);
+    if (status != OK && errno == ENOENT) log_debug("%s", status_message()); /* the run has no folder yet */
+    if (status != OK && errno != ENOENT) log_warn("%s; a line of it is lost", status_message());
     if (fd >= 0) close(fd);
     buf_free(line);
     free(path);

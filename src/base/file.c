@@ -2,9 +2,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -19,9 +21,65 @@ enum { READ_BYTES = 256 * 1024 };
 int file_open(const char *path, int flags)
 {
     int fd;
-    do fd = open(path, flags | O_CLOEXEC, 0666);
+    do fd = open(path, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
     while (fd < 0 && errno == EINTR);
     return fd;
+}
+
+static const char *kind_of(mode_t mode)
+{
+    return S_ISREG(mode)    ? "a regular file"
+           : S_ISDIR(mode)  ? "a folder"
+           : S_ISFIFO(mode) ? "a named pipe"
+           : S_ISSOCK(mode) ? "a socket"
+                            : "a device";
+}
+
+static bool is_nameless_pipe(int fd)
+{
+    struct statfs fs;
+    return fstatfs(fd, &fs) == 0 && fs.f_type == PIPEFS_MAGIC;
+}
+
+void file_wait(int fd)
+{
+    int flags = fcntl(fd, F_GETFL);
+    if (flags >= 0) (void)fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
+}
+
+/* Opens a regular file, or another thing that `takes` accepts. */
+static Status open_kind(const char *path, int flags, bool (*takes)(int fd, mode_t mode), int *fd)
+{
+    struct stat st;
+    *fd = file_open(path, flags);
+    int why = *fd < 0 ? errno : EINVAL;
+    bool unlike = *fd >= 0 ? fstat(*fd, &st) == 0 && !S_ISREG(st.st_mode)
+                           : (why == ENXIO || why == EISDIR) && stat(path, &st) == 0;
+    if (*fd >= 0 && (!unlike || (takes && takes(*fd, st.st_mode)))) return OK;
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
+    errno = why;
+    Status status = unlike ? fail(E_IO, "%s: expected a regular file, found %s", path, kind_of(st.st_mode))
+                           : fail(E_IO, "%s: cannot open: %m", path);
+    errno = why;
+    return status;
+}
+
+Status file_open_regular(const char *path, int flags, int *fd) { return open_kind(path, flags, NULL, fd); }
+
+static bool takes_pipe(int fd, mode_t mode) { return S_ISFIFO(mode) && is_nameless_pipe(fd); }
+
+static bool takes_stream(int fd, mode_t mode)
+{
+    (void)fd;
+    return S_ISFIFO(mode) || S_ISCHR(mode);
+}
+
+Status file_open_input(const char *path, bool stream, int *fd)
+{
+    TRY(open_kind(path, O_RDONLY, stream ? takes_stream : takes_pipe, fd));
+    file_wait(*fd);
+    return OK;
 }
 
 ssize_t file_read_some(int fd, void *out, size_t len)
@@ -44,11 +102,10 @@ Status file_map(FileMap *map, const char *path)
 {
     Status status = OK;
     *map = (FileMap){0};
-    int fd = file_open(path, O_RDONLY | O_NONBLOCK); /* a pipe is refused below without a wait */
-    if (fd < 0) return fail(E_IO, "%s: cannot open: %m", path);
+    int fd;
+    TRY(file_open_regular(path, O_RDONLY, &fd));
     struct stat st;
     if (fstat(fd, &st) != 0) TRY_DONE(fail(E_IO, "%s: cannot examine: %m", path));
-    if (!S_ISREG(st.st_mode)) TRY_DONE(fail(E_IO, "%s: expected a regular file", path));
     map->data = (const uint8_t *)"";
     if (st.st_size > 0) {
         map->data = mapping_open(fd, (size_t)st.st_size, false);
@@ -72,15 +129,15 @@ void file_unmap(FileMap *map)
     *map = (FileMap){0};
 }
 
-/* Appends the bytes of a file or pipe to `out` (up to `max` of them), to `stream` and their number to *size; each may
+/* Appends the bytes of a file to `out` (up to `max` of them), to `stream` and their number to *size; each may
    be NULL. */
 static Status read_whole(const char *path, size_t max, Buf *out, DigestStream *stream, uint64_t *size)
 {
     Status status = OK;
     uint64_t total = 0;
+    int fd;
+    TRY(file_open_input(path, false, &fd));
     char *piece = mem_alloc(READ_BYTES);
-    int fd = file_open(path, O_RDONLY);
-    if (fd < 0) TRY_DONE(fail(E_IO, "%s: cannot open: %m", path));
     for (;;) {
         ssize_t n = file_read_some(fd, piece, READ_BYTES);
         if (n < 0) TRY_DONE(fail(E_IO, "%s: cannot read: %m", path));
@@ -93,7 +150,7 @@ static Status read_whole(const char *path, size_t max, Buf *out, DigestStream *s
     }
     if (size) *size = total;
 done:
-    if (fd >= 0) close(fd);
+    close(fd);
     free(piece);
     return status;
 }

@@ -1,7 +1,9 @@
-/* Files. Reading never allocates what a header claims; writing is durable: to `path.tmp.<pid>`, fsync, rename, fsync of
-   the directory, so that a file of that name is always whole, the old or the new one. Errors are E_IO unless stated
-   otherwise; the message has the path and the system's reason, on a full disk also the bytes needed and free. A killed
-   process leaves its temporaries behind; the owner of the directory removes them. Not for signal handlers. */
+/* Files. A file that Cairn finds by a name in a folder, or that a flag names, must be a regular one: what else has the
+   name is refused, and opening never waits for it. Reading never allocates what a header claims; writing is durable: to
+   `path.tmp.<pid>`, fsync, rename, fsync of the directory, so that a file of that name is always whole, the old or the
+   new one. Errors are E_IO unless stated otherwise; the message has the path and the system's reason, on a full disk
+   also the bytes needed and free. A killed process leaves its temporaries behind; the owner of the directory removes
+   them. Not for signal handlers. */
 #ifndef CAIRN_BASE_FILE_H
 #define CAIRN_BASE_FILE_H
 
@@ -24,10 +26,11 @@ Status file_map(FileMap *map, const char *path);
 /* To call after the last access: E_IO if the file became shorter, because the missing bytes were read as 0. */
 Status file_map_check(const FileMap *map, const char *path);
 void file_unmap(FileMap *map); /* takes a zeroed one */
-/* Reads a whole file or pipe into a Buf, replacing its contents. Larger than `max` bytes is E_FORMAT. */
+/* Reads a whole file into a Buf, replacing its contents. Larger than `max` bytes is E_FORMAT. */
 Status file_read(const char *path, size_t max, Buf *out);
 
-/* A file under a temporary name. A device, pipe or socket is written directly; a symbolic link is followed.
+/* A file under a temporary name. A device, or a pipe that somebody reads, is written directly; a symbolic link is
+   followed.
    Use: open, write…, close (makes it durable and gives it its name) or abandon. After a failed write only abandon
    remains (close then abandons and fails). One writer per path and process at a time. */
 typedef struct {
@@ -63,8 +66,14 @@ Status file_digest(const char *path, Digest *digest, uint64_t *size); /* either 
    their numbers and receive the log. A program calls this first. */
 void file_open_standard(void);
 
-/* open, read and fsync, which a signal does not interrupt. */
+/* open, read and fsync, which a signal does not interrupt. A pipe or device is opened as by O_NONBLOCK. */
 int file_open(const char *path, int flags);
+/* The same for a regular file. On failure *fd is −1 and errno that of open; E_IO too if another thing has the name. */
+Status file_open_regular(const char *path, int flags, int *fd);
+/* For reading: a regular file, or a pipe without a name, as the shell's <(…) and /dev/stdin are. `stream`: a named pipe
+   or a device too; the caller polls before it reads, so that a signal ends the wait. */
+Status file_open_input(const char *path, bool stream, int *fd);
+void file_wait(int fd); /* from here on reads and writes wait; opening did not */
 ssize_t file_read_some(int fd, void *out, size_t len);
 int file_sync(int fd);
 

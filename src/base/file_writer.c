@@ -32,13 +32,19 @@ Status file_writer_open(FileWriter *w, const char *path)
     if (file_is_directory(path)) return fail(E_IO, "%s: a folder; expected the name of a file to write", path);
     char *target = resolve(path);
     char *temporary = written_in_place(target) ? NULL : mem_printf("%s.tmp.%ld", target, (long)getpid());
-    int fd = temporary ? file_open(temporary, O_WRONLY | O_CREAT | O_TRUNC) : file_open(target, O_WRONLY);
+    int fd = file_open(temporary ? temporary : target, O_WRONLY | (temporary ? O_CREAT | O_TRUNC : 0));
+    if (fd < 0 && !temporary && errno == ENXIO) {
+        Status status = fail(E_IO, "%s: expected a regular file, found a socket or a pipe that nobody reads", target);
+        free(target);
+        return status;
+    }
     if (fd < 0) {
         Status status = fail(E_IO, "%s: cannot %s it for writing: %m", temporary ? temporary : target,
                              temporary ? "create" : "open");
         MEM_FREE(temporary, target);
         return status;
     }
+    file_wait(fd);
     *w = (FileWriter){
         .path = target, .temporary = temporary, .fd = fd, .block = mem_alloc(FILE_BLOCK), .digest = digest_new()};
     return OK;

@@ -60,8 +60,9 @@ static Status take_lock(FolderLock *lock, const char *folder, int flags, double 
     *lock = (FolderLock){.fd = -1};
     TRY(file_make_directories(folder));
     char *path = file_join(folder, ".lock");
-    int fd = file_open(path, O_RDWR | O_CREAT | flags);
-    if (fd < 0) TRY_DONE(fail(errno == EEXIST ? E_FAIL : E_IO, "%s: cannot open: %m", path));
+    int fd;
+    status = file_open_regular(path, O_RDWR | O_CREAT | flags, &fd);
+    if (status != OK) TRY_DONE(errno == EEXIST ? E_FAIL : status);
     int error = lock_until(fd, 0, NULL);
     if (error == EWOULDBLOCK && seconds > 0) {
         sigset_t all, before;
@@ -139,7 +140,7 @@ void lock_release(FolderLock *lock)
 bool lock_in_use(const char *folder)
 {
     char *path = file_join(folder, ".lock");
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = file_open(path, O_RDONLY);
     bool used = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     if (fd >= 0) close(fd);
     free(path);

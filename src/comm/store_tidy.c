@@ -35,7 +35,7 @@ void tidy_begin_run(const char *run)
 int tidy_hold(const char *run)
 {
     char *path = file_join(run, "by");
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = file_open(path, O_RDONLY);
     if (fd >= 0) flock(fd, LOCK_SH | LOCK_NB);
     free(path);
     return fd;
@@ -96,7 +96,7 @@ void tidy_leave(const char *folder, const char *run, const char *nonce, int rank
     if (complete) {
         snprintf(name, sizeof name, "left-%d", rank);
         char *left = file_join(path, name);
-        int fd = open(left, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        int fd = file_open(left, O_WRONLY | O_CREAT);
         if (fd >= 0) close(fd);
         free(left);
         last = count_entries(path, "left-") >= size;
@@ -123,7 +123,7 @@ static bool is_dead(const char *run, const char *host)
     char *path = file_join(run, "by");
     bool dead = false;
     /* for writing, which NFS needs for an exclusive lock */
-    int fd = own_folder(run, &st) && is_older(&st, DEAD_S) ? open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW) : -1;
+    int fd = own_folder(run, &st) && is_older(&st, DEAD_S) ? file_open(path, O_RDWR | O_NOFOLLOW) : -1;
     if (fd >= 0 && file_read(path, 4096, &text) == OK && text.data && strcmp(text.data, host) == 0)
         dead = flock(fd, LOCK_EX | LOCK_NB) == 0;
     if (fd >= 0) close(fd);

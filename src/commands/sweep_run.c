@@ -30,8 +30,10 @@ static Status start(char **words, const char *log, pid_t *pid)
     Status status = file_make_directories(folder);
     free(folder);
     TRY(status);
-    int out = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666), in = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (out < 0 || in < 0) status = fail(E_IO, "%s: cannot be written: %m", log);
+    int out, in;
+    TRY(file_open_regular(log, O_WRONLY | O_CREAT | O_APPEND, &out));
+    in = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (in < 0) status = fail(E_IO, "/dev/null: cannot open: %m");
     *pid = status == OK ? fork() : -1;
     if (*pid == 0) {
         setpgid(0, 0);

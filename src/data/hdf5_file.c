@@ -98,8 +98,7 @@ Status hdf5_open(const char *path, Hdf5File **out)
     *out = NULL;
     f->path = mem_strdup(path);
     f->id = -1;
-    f->heap.fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (f->heap.fd < 0) TRY_DONE(fail(E_IO, "%s: %m", path));
+    TRY_DONE(file_open_regular(path, O_RDONLY, &f->heap.fd));
     TRY_DONE(file_size(path, &f->size));
     hdf5_lock();
     status = open_locked(f);

@@ -152,8 +152,8 @@ Status hdf5_write_lists(Hdf5Writer *w, int column, int64_t first, int64_t n, con
 /* The file's bytes to the disk. */
 static Status sync_file(const char *path)
 {
-    int fd = open(path, O_RDWR | O_CLOEXEC);
-    bool good = fd >= 0 && fsync(fd) == 0;
+    int fd = file_open(path, O_RDWR);
+    bool good = fd >= 0 && file_sync(fd) == 0;
     Status status = good ? OK : fail(E_IO, "%s: %m", path);
     if (fd >= 0) close(fd);
     return status;

@@ -1,5 +1,4 @@
 /* The bytes of a file of rows. */
-#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,8 +56,9 @@ Status records_input_open(RecordsInput *in, const char *name, const char *path)
     in->name = name;
     in->fd = -1;
     if (path) {
-        in->fd = strcmp(path, "-") == 0 ? dup(STDIN_FILENO) : open(path, O_RDONLY | O_CLOEXEC);
-        if (in->fd < 0) return fail(E_IO, "%s: cannot open it: %m", name);
+        bool standard = strcmp(path, "-") == 0;
+        if (!standard) TRY(file_open_input(path, in->stop != NULL, &in->fd));
+        if (standard && (in->fd = dup(STDIN_FILENO)) < 0) return fail(E_IO, "%s: cannot open: %m", name);
         if (fstat(in->fd, &info) == 0 && S_ISDIR(info.st_mode))
             return fail(E_IO, "%s: a folder; expected a file of rows", name);
     }

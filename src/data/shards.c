@@ -27,7 +27,7 @@ static bool is_shard(const char *path)
     struct stat info;
     if (name[0] == '.' || strstr(name, ".tmp.") || stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return false;
     if (ending && (strcmp(ending, ".hdf5") == 0 || strcmp(ending, ".h5") == 0)) return true;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = file_open(path, O_RDONLY);
     bool found = fd >= 0 && read(fd, first, sizeof first) == sizeof first && memcmp(first, signature, 8) == 0;
     if (fd >= 0) close(fd);
     return found;
@@ -78,8 +78,8 @@ static Status digest_pieces(const char *path, DigestStream *d)
     uint64_t size;
     Status status = OK;
     TRY(file_size(path, &size));
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return fail(E_IO, "%s: %m", path);
+    int fd;
+    TRY(file_open_regular(path, O_RDONLY, &fd));
     uint8_t *piece = mem_alloc(PIECE_BYTES);
     const char *name = file_basename(path);
     digest_update(d, name, strlen(name) + 1);

@@ -104,8 +104,10 @@ int door_admit(const Door *d, int *number)
 static Status read_door(const char *path, char secret[33], char port[16], char name[256])
 {
     struct stat about;
-    FILE *f;
-    for (int k = 0; !(f = fopen(path, "re")) && k < 20; k++) usleep(100000); /* a shared folder may show it later */
+    int fd;
+    /* A shared folder may show it later. */
+    for (int k = 0; (fd = file_open(path, O_RDONLY)) < 0 && k < 20; k++) usleep(100000);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
     if (!f) return fail(E_IO, "%s: %m; is the launcher's working folder the same on this host?", path);
     bool own = fstat(fileno(f), &about) == 0 && about.st_uid == geteuid() && (about.st_mode & 077) == 0;
     bool whole = fscanf(f, "%32s %15s %255s", secret, port, name) == 3;

@@ -18,7 +18,7 @@ static double trained(const char *dir)
     static const char key[] = "\"trained_s\": ";
     char *path = file_join(dir, "metrics.jsonl"), *text = mem_alloc(TAIL + 1);
     double seconds = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = file_open(path, O_RDONLY);
     off_t size = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
     if (size > 0 && pread(fd, text, TAIL, size > TAIL ? size - TAIL : 0) > 0)
         for (const char *at = text; (at = strstr(at, key));) seconds = strtod(at += sizeof key - 1, NULL);

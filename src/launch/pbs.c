@@ -1,5 +1,6 @@
 #include "launch/pbs.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -24,7 +25,8 @@ static char *configured_folder(void)
 {
     const char *given = getenv("PBS_CONF_FILE");
     char *folder = NULL, line[4096];
-    FILE *f = fopen(given && *given ? given : "/etc/pbs.conf", "re");
+    int fd = file_open(given && *given ? given : "/etc/pbs.conf", O_RDONLY);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
     while (f && !folder && fgets(line, sizeof line, f)) {
         line[strcspn(line, "\r\n")] = '\0';
         if (strncmp(line, "PBS_EXEC=", 9) == 0) folder = mem_strdup(line + 9);

@@ -70,9 +70,8 @@ static Status open_lines(const char *path, int64_t step, int *fd, Lines *old)
         TRY(file_read(path, (size_t)4 << 30, &lines.text));
         lines.kept = step > 0 ? keep_until(&lines.text, step) : 0;
     }
-    *fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    Status status = OK;
-    if (*fd < 0 || ftruncate(*fd, (off_t)lines.kept) != 0) status = fail(E_IO, "%s: cannot be written: %m", path);
+    Status status = file_open_regular(path, O_WRONLY | O_CREAT | O_APPEND, fd);
+    if (status == OK && ftruncate(*fd, (off_t)lines.kept) != 0) status = fail(E_IO, "%s: cannot be written: %m", path);
     if (old)
         *old = lines;
     else

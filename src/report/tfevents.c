@@ -65,10 +65,10 @@ Status tfevents_open(TfEvents **events, const char *output_dir, int64_t step)
     if (gethostname(host, sizeof host - 1) != 0) strcpy(host, "localhost");
     t->path =
         mem_printf("%s/events.out.tfevents.%010.0f.%s.%d.0", output_dir, floor(clock_wall()), host, (int)getpid());
-    t->fd = open(t->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    Status status = file_open_regular(t->path, O_WRONLY | O_CREAT | O_APPEND, &t->fd);
     begin_event(&event, 0);
     put_bytes(&event, 3, version, sizeof version - 1);
-    Status status = t->fd < 0 ? fail(E_IO, "%s: cannot be made: %m", t->path) : write_record(t, &event);
+    if (status == OK) status = write_record(t, &event);
     event.len = 0;
     begin_event(&event, step + 1); /* TensorBoard then drops this step and later ones of older files */
     put_bytes(&event, 7, start, sizeof start);

@@ -32,7 +32,7 @@ static Status read_failed(const char *path, const char *what)
 static Status open_file(const char *path, uint64_t size, int *fd)
 {
     struct stat st;
-    *fd = file_open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+    *fd = file_open(path, O_RDONLY);
     if (*fd < 0) return read_failed(path, "open");
     Status status = OK;
     if (fstat(*fd, &st) != 0)

@@ -65,10 +65,7 @@ char *snapshot_name(const char *output, int world, int slice, int holder)
 
 /* ---- Files ---- */
 
-int snapshot_open_path(const char *path, int flags)
-{
-    return open(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
-}
+int snapshot_open_path(const char *path, int flags) { return file_open(path, flags | O_NOFOLLOW); }
 
 Status snapshot_check_owner(int fd, struct stat *st)
 {

@@ -74,7 +74,7 @@ Status snapshot_check(const uint8_t *data, size_t size, SnapshotFixed *fixed);
 char *snapshot_name(const char *output, int world, int slice, int holder);
 /* The prefix of a run's file names; `output` NULL: of every run of this user. */
 char *snapshot_prefix(const char *output);
-/* open() that neither follows a link nor blocks; −1 with errno. */
+/* file_open() that follows no link; −1 with errno. */
 int snapshot_open_path(const char *path, int flags);
 /* E_FORMAT unless it is a regular file of this user that no other user may read or change. */
 Status snapshot_check_owner(int fd, struct stat *st);

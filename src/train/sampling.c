@@ -93,8 +93,9 @@ static void write_line(Sampling *s, const char *text, size_t len)
 
 static void open_file(Sampling *s, bool append)
 {
-    s->fd = open(s->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (append ? 0 : O_TRUNC), 0666);
-    if (s->fd < 0) log_warn("%s: cannot be written: %m. Training continues without it", s->path);
+    int flags = O_WRONLY | O_CREAT | O_APPEND | (append ? 0 : O_TRUNC);
+    if (file_open_regular(s->path, flags, &s->fd) != OK)
+        log_warn("%s. Training continues without it", status_message());
     if (s->fd >= 0 && lseek(s->fd, 0, SEEK_END) == 0) write_line(s, head, sizeof head - 1);
 }
 

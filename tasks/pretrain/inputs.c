@@ -1,5 +1,6 @@
 #include "tasks/pretrain/inputs.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,8 +77,9 @@ Status inputs_find(FileList *inputs, const char *list, bool only_text)
 
 Status input_identify(const char *path, uint64_t size, DigestStream *digest, Buf *head)
 {
-    FILE *f = fopen(path, "rb");
-    if (!f) return fail(E_IO, "%s: cannot open it: %m", path);
+    int fd;
+    TRY(file_open_regular(path, O_RDONLY, &fd));
+    FILE *f = fdopen(fd, "rb");
     char *bytes = mem_alloc(END_BYTES);
     digest_update(digest, file_basename(path), strlen(file_basename(path)) + 1);
     digest_update(digest, &size, sizeof size);

@@ -1,6 +1,7 @@
 #include "tasks/pretrain/runlog.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -203,9 +204,10 @@ Status runlog_open(RunLog **log, const Config *c, bool resumed)
     if (resumed && file_exists(l->path) && file_read(l->path, (size_t)1 << 30, &text) == OK)
         l->continued = open_run(l, &text) >= 0;
     buf_free(&text);
-    l->file = fopen(l->path, resumed ? "ae" : "we");
-    if (!l->file) {
-        Status status = fail(E_IO, "%s: cannot be written: %s", l->path, strerror(errno));
+    int fd;
+    Status status = file_open_regular(l->path, O_WRONLY | O_CREAT | (resumed ? O_APPEND : O_TRUNC), &fd);
+    if (status == OK && !(l->file = fdopen(fd, resumed ? "a" : "w"))) status = fail(E_IO, "%s: %m", l->path);
+    if (status != OK) {
         runlog_close(l);
         return status;
     }

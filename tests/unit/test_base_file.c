@@ -422,7 +422,7 @@ static void test_reads(void **state)
     assert_ok(file_read(path, 0, &b));
     assert_string_equal(b.data, "");
     assert_status(file_read(place, 100, &b), E_IO);
-    assert_message("Is a directory");
+    assert_message("expected a regular file, found a folder");
     buf_free(&b);
     uint64_t size = 7;
     assert_ok(file_size(path, &size));

@@ -257,7 +257,7 @@ static void test_reads_files(void **state)
     assert_ok(file_write_durable(path, "", 0));
     assert_status(js_read(path, &doc), E_FORMAT);
     assert_status(js_read(directory, &doc), E_IO);
-    assert_message("Is a directory");
+    assert_message("expected a regular file, found a folder");
     assert_int_equal(truncate(path, (64 << 20) + 1), 0); /* a sparse file */
     assert_status(js_read(path, &doc), E_FORMAT);
     assert_message("larger than the 67108864 bytes");

@@ -211,7 +211,7 @@ static void files_that_are_none(void **state)
     (void)state;
     Records *r;
     assert_status(records_open(&r, "/nowhere/x.csv", &text_and_label), E_IO);
-    assert_message("/nowhere/x.csv: cannot open it");
+    assert_message("/nowhere/x.csv: cannot open");
     assert_status(records_open(&r, "/", &text_and_label), E_IO);
     assert_message("a folder");
 }

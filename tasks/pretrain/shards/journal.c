@@ -1,5 +1,6 @@
 /* DIR/unfinished/progress.jsonl has a line for each finished chunk and shard, so that a stopped or killed run resumes.
    DIR/manifest.json lists all shards. Formats: docs/files.md 8. */
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -128,8 +129,10 @@ Status shards_journal_open(ShardsJob *j, bool *finished)
     TRY_DONE(file_make_directories(j->unfinished));
     TRY_DONE(file_remove_temporaries(j->unfinished));
     TRY_DONE(file_remove_temporaries(j->dir));
-    j->journal = fopen(path, "a");
-    if (!j->journal || ftruncate(fileno(j->journal), (off_t)whole) != 0) TRY_DONE(fail(E_IO, "%s: %m", path));
+    int fd;
+    TRY_DONE(file_open_regular(path, O_WRONLY | O_CREAT | O_APPEND, &fd));
+    j->journal = fdopen(fd, "a");
+    if (!j->journal || ftruncate(fd, (off_t)whole) != 0) TRY_DONE(fail(E_IO, "%s: %m", path));
     if (whole == 0) fprintf(j->journal, "{\"made_of\": \"%s\"}\n", j->identity);
     if (fflush(j->journal) != 0) TRY_DONE(fail(E_IO, "%s: %m", path));
 done:

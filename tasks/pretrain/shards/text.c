@@ -267,8 +267,7 @@ Status shards_chunk(ShardsJob *j, ShardsWorker *w, int i, ShardsChunkResult *r)
     if (!w->tokenizer) w->tokenizer = tokenizer_new(j->vocab, j->text);
     l.text = w->window;
     w->words.len = w->n_lengths = w->n_documents = 0;
-    l.fd = open(l.path, O_RDONLY | O_CLOEXEC);
-    if (l.fd < 0) return fail(E_IO, "%s: %m", l.path);
+    TRY(file_open_regular(l.path, O_RDONLY, &l.fd));
     Status status = read_chunk(&x, &l, chunk);
     close(l.fd);
     return status == OK ? write_chunk(j, w, i, r) : status;
@@ -340,8 +339,9 @@ Status shards_gather(ShardsJob *j, ShardsWorker *w, int bucket, Documents *d)
     for (int i = 0; i < j->n_chunks; i++) {
         uint64_t offset[2], magic;
         char *path = shards_chunk_path(j, i);
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
-        Status status = fd < 0 ? fail(E_IO, "%s: %m", path) : read_exactly(fd, path, 0, &magic, sizeof magic);
+        int fd;
+        Status status = file_open_regular(path, O_RDONLY, &fd);
+        if (status == OK) status = read_exactly(fd, path, 0, &magic, sizeof magic);
         if (status == OK) status = read_exactly(fd, path, 8 + 8 * (uint64_t)bucket, offset, sizeof offset);
         if (status == OK && (magic != MAGIC || offset[1] < offset[0] || offset[1] > j->chunked[i].size))
             status = fail_damaged(path);

@@ -92,16 +92,13 @@ static bool holds_records(const char *path)
 
 Status text_file_open(TextFile **file, const char *path, const char *column)
 {
-    struct stat info;
+    uint64_t size;
+    int fd;
     *file = NULL;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return fail(E_IO, "%s: cannot open it: %m", path);
-    if (fstat(fd, &info) != 0 || S_ISDIR(info.st_mode)) {
-        close(fd);
-        return fail(E_IO, "%s: not a file", path);
-    }
+    TRY(file_size(path, &size));
+    TRY(file_open_regular(path, O_RDONLY, &fd));
     TextFile *f = mem_alloc(sizeof *f);
-    *f = (TextFile){.path = mem_strdup(path), .fd = fd, .size = (uint64_t)info.st_size, .block = NO_BLOCK};
+    *f = (TextFile){.path = mem_strdup(path), .fd = fd, .size = size, .block = NO_BLOCK};
     f->column = mem_strdup(column);
     if (holds_records(path)) f->packing = PACKING_RECORDS;
     Status status = f->packing == PACKING_RECORDS ? open_records(f) : detect(f);
