@@ -46,15 +46,6 @@ void log_set_sink(void (*sink)(const char *line, size_t size))
     pthread_mutex_unlock(&lock);
 }
 
-/* Messages quote names and contents of files, which must not control a terminal. */
-static void neutralise(Buf *line)
-{
-    for (size_t i = 0; i < line->len; i++) {
-        unsigned char c = (unsigned char)line->data[i];
-        if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f) line->data[i] = '?';
-    }
-}
-
 void log_printf(LogLevel level, const char *format, ...)
 {
     if ((int)level > atomic_load(&level_now)) return;
@@ -62,17 +53,15 @@ void log_printf(LogLevel level, const char *format, ...)
     Buf line = {0}, text = {0};
     pthread_mutex_lock(&lock);
     bool coloured = level <= LOG_WARN && !sink_now && terminal_colours(STDERR_FILENO);
-    buf_puts(&line, name_now);
+    buf_message(&line, name_now);
     pthread_mutex_unlock(&lock);
     va_list args;
     va_start(args, format);
     errno = saved; /* for %m */
     buf_vprintf(&text, format, args);
     va_end(args);
-    neutralise(&text);
-    neutralise(&line);
     buf_printf(&line, "%s%s%s", coloured ? colours[level] : "", prefix[level], coloured ? TERMINAL_PLAIN : "");
-    buf_puts(&line, text.data ? text.data : "");
+    buf_message(&line, text.data);
     buf_free(&text);
     if (line.data[line.len - (line.len > 0)] != '\n') buf_puts(&line, "\n");
 

@@ -1,6 +1,8 @@
 /* Messages for people, on stderr, one line each: "error: …", "warning: …", "debug: …", and LOG_INFO without a prefix. A
-   final newline is added; control characters become '?'. From any thread (one write(2) per line, under one lock), errno
-   is kept; not from signal handlers. The live progress line is cleared first and drawn again. */
+   final newline is added. The further lines of a table begin with two blanks; other line feeds, control characters and
+   what is no UTF-8 are escaped (buf_message), since messages quote arguments, names and contents of files. From any
+   thread (one write(2) per line, under one lock), errno is kept; not from signal handlers. The live progress line is
+   cleared first and drawn again. */
 #ifndef CAIRN_BASE_LOG_H
 #define CAIRN_BASE_LOG_H
 

@@ -144,6 +144,44 @@ static size_t utf8_span(const unsigned char *s, int *valid)
     return n;
 }
 
+#define REPLACEMENT "\xef\xbf\xbd"
+
+void buf_utf8(Buf *b, const char *s)
+{
+    buf_puts(b, "");
+    for (int valid; *s;) {
+        size_t n = utf8_span((const unsigned char *)s, &valid);
+        buf_append(b, valid ? s : REPLACEMENT, valid ? n : strlen(REPLACEMENT));
+        s += n;
+    }
+}
+
+/* Bytes of the character at `s` that a message shows as they are; 0: those of a control character, C1's too, are
+   escaped. */
+static size_t shown_span(const unsigned char *s)
+{
+    int valid;
+    size_t n = utf8_span(s, &valid);
+    int feed = s[0] == '\n' && (!s[1] || (s[1] == ' ' && s[2] == ' '));
+    int control = (s[0] < 0x20 && s[0] != '\t' && !feed) || s[0] == 0x7f || (s[0] == 0xc2 && s[1] < 0xa0);
+    return valid && !control ? n : 0;
+}
+
+void buf_message(Buf *b, const char *text)
+{
+    for (const unsigned char *s = (const unsigned char *)text; *s;) {
+        size_t plain = 0, n;
+        while (s[plain] && (n = shown_span(s + plain)) > 0) plain += n;
+        buf_append(b, s, plain);
+        s += plain;
+        if (*s == '\n')
+            buf_puts(b, "\\n");
+        else if (*s)
+            buf_printf(b, "\\x%02x", *s);
+        s += *s != '\0';
+    }
+}
+
 static void json_escape(Buf *b, char c)
 {
     static const char names[][2] = {{'"', '"'},  {'\\', '\\'}, {'\b', 'b'}, {'\f', 'f'},
@@ -172,7 +210,7 @@ void buf_json(Buf *b, const char *s)
         s += plain;
         if (!valid) {
             s += utf8_span((const unsigned char *)s, &valid);
-            buf_puts(b, "\xef\xbf\xbd");
+            buf_puts(b, REPLACEMENT);
         } else if (*s) {
             json_escape(b, *s++);
         }

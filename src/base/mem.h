@@ -50,7 +50,11 @@ void buf_append(Buf *b, const void *data, size_t len);
 void buf_puts(Buf *b, const char *s);
 void buf_printf(Buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void buf_vprintf(Buf *b, const char *format, va_list args);
-void buf_json(Buf *b, const char *s); /* "s" with quotes, escaped for JSON; invalid UTF-8 becomes U+FFFD */
+void buf_utf8(Buf *b, const char *s); /* invalid UTF-8 becomes U+FFFD */
+/* Text of a message: \n, \x1b and \xff stand for line feeds, control characters and bytes that are no UTF-8. Tabs stay,
+   and line feeds at the end or before two blanks. */
+void buf_message(Buf *b, const char *s);
+void buf_json(Buf *b, const char *s); /* "s" with quotes, escaped for JSON; invalid UTF-8 as buf_utf8 */
 /* A word of a command line, in quotes where a shell needs them; xargs reads it back too. */
 void buf_word(Buf *b, const char *word);
 /* A JSON number with the fewest digits that read back equal. NaN and infinities become null, since JSON lacks them. */

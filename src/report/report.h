@@ -131,7 +131,7 @@ void timeline_panels_free(TimelinePanel *panels, int n);
 /* Panels below each other, on one axis of milliseconds. `rows`: what a row is, "places of the pipeline". */
 void schedule_svg(const TimelinePanel *panels, int n, const char *rows, Buf *out);
 void svg_begin(Buf *out, int width, int height); /* the start of every picture; "</svg>" ends it */
-/* Text of XML and HTML, also inside "…": escaped; control characters become '?'. */
+/* Text of XML and HTML, also inside "…": escaped; control characters become '?', invalid UTF-8 U+FFFD. */
 void markup_text(Buf *out, const char *s);
 /* About the width of a text in the wider of the usual sans-serif fonts; never much too small. */
 double markup_text_width(const char *s, double size);

@@ -39,9 +39,11 @@ void svg_begin(Buf *out, int width, int height)
 
 /* ---- text ---- */
 
-void markup_text(Buf *out, const char *s)
+void markup_text(Buf *out, const char *text)
 {
-    for (; *s; s++) {
+    Buf valid = {0};
+    buf_utf8(&valid, text);
+    for (const char *s = valid.data; *s; s++) {
         if (*s == '<')
             buf_puts(out, "&lt;");
         else if (*s == '>')
@@ -55,6 +57,7 @@ void markup_text(Buf *out, const char *s)
         else
             buf_append(out, s, 1);
     }
+    buf_free(&valid);
 }
 
 static double letter_width(unsigned char c)

@@ -34,7 +34,10 @@ void table_text(Table *t, const char *format, ...)
     buf_puts(&text, "");
     buf_vprintf(&text, format, args);
     va_end(args);
-    add(t, text.data, NULL);
+    Buf shown = {0};
+    buf_puts(&shown, "");
+    buf_message(&shown, text.data);
+    add(t, shown.data, text.data);
 }
 
 void table_figure(Table *t, const char *format, double value)

@@ -198,6 +198,11 @@ done
 has_file "tensor step.txt"
 cmp "tensor step.txt" "tensor 128.txt" || complain "the tensor that is blamed depends on the micro-batch"
 
+# Names that would be a line of their own, or colour the terminal; letters stay.
+expect 2 "$CAIRN_BINARY" plan --model-config tiny/config.json --task $'a\nerror: \e[31m\xff\xc3\xa9'
+[ "$output" = "${output%%$'\n'*}" ] || complain "a line feed of a flag begins a line: $output"
+says $'a\\nerror: \\x1b[31m\\xff\xc3\xa9'
+
 # -- existing output
 [ "$before" = "$(good)" ] || complain "the good model's folder changed"
 mkdir foreign && cp good/{config.json,vocab.txt,model.safetensors} foreign

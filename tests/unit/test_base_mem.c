@@ -134,6 +134,29 @@ static void test_buffers_grow(void **state)
     buf_free(&empty);
 }
 
+/* Neither a second message nor an order to the terminal comes of what a message quotes. */
+static void test_messages_show_what_they_quote(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *in, *out;
+    } cases[] = {{"", ""},
+                 {"plain \xc3\xa9 \xf0\x9f\x90\xa7, a\ttab\n", "plain \xc3\xa9 \xf0\x9f\x90\xa7, a\ttab\n"},
+                 {"a\nerror: b\n c", "a\\nerror: b\\n c"},
+                 {"a table\n  row\n  row", "a table\n  row\n  row"},
+                 {"\x1b[31m\r\x7f", "\\x1b[31m\\x0d\\x7f"},
+                 {"\xff\xc3 \xed\xa0\x80", "\\xff\\xc3 \\xed\\xa0\\x80"},
+                 {"\xc2\x9b"
+                  "1m \xc2\xa0",
+                  "\\xc2\\x9b1m \xc2\xa0"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Buf b = {0};
+        buf_message(&b, cases[i].in);
+        assert_string_equal(b.data ? b.data : "", cases[i].out);
+        buf_free(&b);
+    }
+}
+
 #define REPLACED "\xef\xbf\xbd"
 
 static void test_json_strings(void **state)
@@ -280,6 +303,7 @@ int main(void)
         cmocka_unit_test(test_strings),
         cmocka_unit_test(test_grows_arrays),
         cmocka_unit_test(test_buffers_grow),
+        cmocka_unit_test(test_messages_show_what_they_quote),
         cmocka_unit_test(test_json_strings),
         cmocka_unit_test(test_words_of_a_command_line),
         cmocka_unit_test(test_json_strings_are_always_json),

@@ -368,6 +368,9 @@ static void test_escaping(void **state)
     Buf out = {0};
     markup_text(&out, "<a b=\"&\">\n\t\x1f");
     assert_string_equal(out.data, "&lt;a b=&quot;&amp;&quot;&gt;\n\t?");
+    out.len = 0;
+    markup_text(&out, "\xff\xc3\xa4\xc3");
+    assert_string_equal(out.data, "\xef\xbf\xbd\xc3\xa4\xef\xbf\xbd");
     buf_free(&out);
     static const char odd[] = "a<b> & \"c\" 'd' ]]> &amp; \x01\x7f \xc3\xa4\xe2\x82\xac";
     static const char shown[] = "a<b> & \"c\" 'd' ]]> &amp; ?\x7f \xc3\xa4\xe2\x82\xac";

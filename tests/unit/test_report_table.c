@@ -36,6 +36,10 @@ static void test_print(void **state)
         "       a head\ngröße    0.33\n\n       a head\ngröße       –\n\n           a head\ngröße  x, \"y\" <z>\n");
     table_free(&t);
     table_free(&t);
+    table_init(&t, 1, 1); /* a name of a folder */
+    table_text(&t, "a\nb\x1b\xff");
+    expect_print(&t, 100, "a\\nb\\x1b\\xff\n");
+    table_free(&t);
 }
 
 static void test_csv(void **state)
