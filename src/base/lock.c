@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/host.h"
 #include "base/test_switch.h"
 
 enum { POLL_NS = 50000000, WAIT_S = 10, WAIT_BATCH_S = 60 };
@@ -27,8 +28,8 @@ static void read_holder(int fd, char *text, size_t size)
 
 static void write_holder(int fd)
 {
-    char host[256] = "", text[320];
-    if (gethostname(host, sizeof host - 1) != 0) strcpy(host, "?");
+    char host[256], text[320];
+    host_name(host, sizeof host);
     int n = snprintf(text, sizeof text, "process %ld on host %s\n", (long)getpid(), host);
     /* only for the message above; the lock holds without it */
     if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)n, 0) != n) log_debug("cannot write into the lock: %m");

@@ -8,22 +8,15 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/host.h"
 #include "base/library.h"
-
-static char *executable_directory(void)
-{
-    char path[4096];
-    ssize_t len = readlink("/proc/self/exe", path, sizeof path - 1);
-    if (len <= 0) return NULL;
-    path[len] = '\0';
-    return file_directory(path);
-}
 
 /* Path of the module, or NULL. `looked` gets the folders that were searched, in their order. */
 static char *find_module(const char *name, Buf *looked)
 {
     const char *set = getenv("CAIRN_BACKEND_DIR");
-    char *here = executable_directory(), *installed = here ? file_join(here, "../lib/cairn") : NULL;
+    char *program = host_program(), *here = *program == '/' ? file_directory(program) : NULL;
+    char *installed = here ? file_join(here, "../lib/cairn") : NULL;
     char *module = mem_printf("cairn_%s.so", name), *found = NULL;
     const struct {
         const char *what, *path;
@@ -38,7 +31,8 @@ static char *find_module(const char *name, Buf *looked)
         free(found);
         found = NULL;
     }
-    MEM_FREE(module, installed, here);
+    if (!here) buf_printf(looked, "%sthe program's folder, which is unknown without /proc", looked->len ? ", " : "");
+    MEM_FREE(module, installed, here, program);
     return found;
 }
 

@@ -123,6 +123,19 @@ int socket_listen_any(int port)
     return socket_listen(&at);
 }
 
+const char *socket_loopback(void)
+{
+    static const char *const both[] = {"127.0.0.1", "::1"};
+    for (int i = 0; i < 2; i++) {
+        SocketAddress at;
+        socket_address(both[i], 0, &at);
+        int fd = socket_listen(&at);
+        if (fd >= 0) close(fd);
+        if (fd >= 0) return both[i];
+    }
+    return both[0];
+}
+
 int socket_port(int fd)
 {
     SocketAddress a;

@@ -30,7 +30,8 @@ bool socket_receive_all(int fd, void *data, size_t size, SocketLimit limit);
 int socket_error(int fd);
 /* Negative, with errno, on failure. With port 0 the system chooses. */
 int socket_listen(const SocketAddress *address);
-int socket_listen_any(int port); /* at all addresses, of IPv6 if the system has it */
+int socket_listen_any(int port);   /* at all addresses, of IPv6 if the system has it */
+const char *socket_loopback(void); /* 127.0.0.1, or ::1 where the host has that alone */
 int socket_port(int fd);
 /* Negative: no connection is waiting, or too many files are open (after a pause of 10 ms). */
 int socket_accept(int listener);

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/host.h"
 #include "comm/interfaces.h"
 #include "comm/watch.h"
 
@@ -315,7 +316,7 @@ Status peers_meet(const World *w, const CommOptions *o, Store *store, double tim
     answer_keep(&mine, ready);
     *cards = mem_array(n, sizeof **cards);
     *watch = NULL;
-    gethostname(card->name, sizeof card->name - 1);
+    host_name(card->name, sizeof card->name);
     card->host = offer.host = host_identity(card->name);
     hash128_random(&card->nonce);
     if (!mine.failed) answer_keep(&mine, make_offer(o, &offer));

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/host.h"
 #include "comm/store_internal.h"
 
 #define REPORT_S 5.0 /* limit of the wait for the launcher's answer to a report */
@@ -135,9 +136,9 @@ static void sleep_longer(double *seconds)
 /* A number of this process, with host and process for messages: "HEX host NAME process PID". */
 static void draw_nonce(Store *s, char *out, size_t size)
 {
-    char hex[33], host[128] = "";
+    char hex[33], host[128];
     hash128_random_hex(hex);
-    gethostname(host, sizeof host - 1);
+    host_name(host, sizeof host);
     for (char *p = host; *p; p++)
         if (*p == ' ') *p = '_';
     snprintf(out, size, "%s host %s process %ld", hex, host, (long)getpid());

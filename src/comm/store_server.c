@@ -169,7 +169,7 @@ Status store_serve_key(bool loopback, int port, Hash128 key, int world_size, Sto
     SocketAddress local;
     int fd = -1, why = 0, tries = port ? STORE_PORTS : 1;
     for (int i = 0; i < tries && fd < 0 && port + i < 65536; i++) {
-        socket_address("127.0.0.1", port + i, &local);
+        socket_address(socket_loopback(), port + i, &local);
         fd = loopback ? socket_listen(&local) : socket_listen_any(port + i);
         if (fd < 0) why = errno;
         if (fd < 0 && why != EADDRINUSE) break;

@@ -275,7 +275,7 @@ Status store_tcp_open(const World *w, const char *host_and_port, bool serve, Has
         bool loopback = strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0;
         TRY_DONE(store_serve_key(loopback, port, key, w->size, &t->server));
         free(host);
-        host = mem_strdup("127.0.0.1");
+        host = mem_strdup(socket_loopback());
         port = store_server_port(t->server);
     }
     TRY_DONE(join_server(t, w, host, port, key, timeout_s, stop));

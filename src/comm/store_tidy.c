@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/host.h"
 #include "comm/store_internal.h"
 
 #define DEAD_S     600.0   /* a run: between its first file and its lock lie moments */
@@ -17,9 +18,9 @@
 /* Identifies this host, also after a reboot. */
 static void host_text(Buf *b)
 {
-    char name[256] = "?";
+    char name[256];
     Buf id = {0};
-    gethostname(name, sizeof name - 1);
+    host_name(name, sizeof name);
     if (file_read("/etc/machine-id", 4096, &id) != OK || !id.data) buf_puts(&id, "-");
     buf_printf(b, "host %s %.*s\n", name, (int)strcspn(id.data, "\n"), id.data);
     buf_free(&id);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/host.h"
 #include "base/lock.h"
 #include "commands/commands.h"
 #include "commands/plan_job.h"
@@ -41,7 +42,7 @@ static void put_sweep(const Sweep *s, const char *variable, Buf *out)
    frees. */
 static Status find_scripts(char **folder)
 {
-    char *program = machine_program(), *built = file_directory(program), *source = file_join(built, "..");
+    char *program = host_program(), *built = file_directory(program), *source = file_join(built, "..");
     const char *const places[] = {source, "."};
     *folder = NULL;
     for (int i = 0; i < 2 && !*folder; i++) {
@@ -85,7 +86,7 @@ static Status print_array(const Sweep *s)
     char *scripts, *here, *program;
     TRY(find_scripts(&scripts));
     here = getcwd(NULL, 0);
-    program = machine_program();
+    program = host_program();
     buf_puts(&out, "(cd");
     put_word(&out, scripts);
     buf_puts(&out, " && CAIRN_BINARY=");

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/cgroup.h"
+#include "base/host.h"
 #include "base/socket.h"
 #include "base/test_switch.h"
 #include "launch/agent_internal.h"
@@ -53,9 +54,9 @@ static void report(Agent *a, const char *format, ...)
 
 static void report_hello(Agent *a)
 {
-    char name[256] = "?", client[64] = "-";
+    char name[256], client[64] = "-";
     const char *connection = getenv("SSH_CONNECTION"); /* "client-address client-port server-address server-port" */
-    gethostname(name, sizeof name - 1);
+    host_name(name, sizeof name);
     if (connection) snprintf(client, sizeof client, "%.*s", (int)strcspn(connection, " "), connection);
     cores_find(&a->cores);
     report(a, "hello %s %d %d %s %s", CAIRN_VERSION, a->cores.n, gpus_count(), *client ? client : "-", name);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/cgroup.h"
+#include "base/host.h"
 #include "base/test_switch.h"
 #include "launch/agent.h"
 #include "launch/agent_internal.h"
@@ -98,7 +99,7 @@ Status agent_start_ranks(Agent *a)
 {
     Status status = OK;
     const char *other = test_switch("PROGRAM");
-    char *own = machine_program(); /* its file may have been replaced meanwhile */
+    char *own = host_program(); /* its file may have been replaced meanwhile */
     const char *program = other ? other : access(own, X_OK) == 0 ? own : "/proc/self/exe";
     a->killed = cgroup_memory_kills("");
     if (a->directory && chdir(a->directory) != 0)

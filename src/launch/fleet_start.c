@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/host.h"
 #include "launch/agent.h"
 #include "launch/launch_internal.h"
 #include "launch/machine.h"
@@ -50,7 +51,7 @@ static int own_words(const Fleet *f, const Remote *r, char **words)
 {
     int n = 0;
     const char *job = f->sites->from == SITES_OF_PBS ? getenv("PBS_JOBID") : NULL;
-    words[n++] = machine_program();
+    words[n++] = host_program();
     words[n++] = mem_strdup("launch");
     words[n++] = mem_strdup("--");
     words[n++] = mem_strdup("@agent");
@@ -105,7 +106,7 @@ static const char *door_name(const Fleet *f)
     static char own[256];
     for (int i = 0; i < f->sites->n; i++)
         if (f->sites->list[i].here) return f->sites->list[i].name;
-    gethostname(own, sizeof own - 1);
+    host_name(own, sizeof own);
     return own;
 }
 

@@ -68,8 +68,8 @@ void fleet_end(Fleet *f, double patience_s);
 bool fleet_is_local(const Fleet *f);
 const Remote *fleet_host_of(const Fleet *f, int rank);
 
-/* Finds the address of this process's `port` for the ranks: 127.0.0.1 if all are on this host, else the first address
-   of this machine that every agent can connect to. E_PEER names the hosts that reach none. */
+/* Finds the address of this process's `port` for the ranks: that of loopback if all are on this host, else the first
+   address of this machine that every agent can connect to. E_PEER names the hosts that reach none. */
 Status meeting_choose(Fleet *f, int port, int watch, double silence_s, char address[128]);
 /* The first of these addresses, untried; "": there is none. */
 void meeting_guess(const Fleet *f, char address[128]);

@@ -114,13 +114,6 @@ uint64_t process_started(pid_t pid)
     return strtoull(at, NULL, 10);
 }
 
-char *machine_program(void)
-{
-    char path[4096];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof path);
-    return n > 0 ? mem_strndup(path, (size_t)n) : mem_strdup("cairn");
-}
-
 void boot_id(char out[48])
 {
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");

@@ -27,8 +27,6 @@ int gpus_count(void);
 /* Start time of process `pid` in clock ticks since boot; 0: there is no such process. Together with the boot's id it
    identifies a process forever; process numbers are reused. */
 uint64_t process_started(pid_t pid);
-/* The path of this program. The caller frees it. */
-char *machine_program(void);
 /* The id of this boot; "": unknown. */
 void boot_id(char out[48]);
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/socket.h"
 #include "comm/interfaces.h"
 #include "launch/launch_internal.h"
 
@@ -68,14 +69,14 @@ void meeting_guess(const Fleet *f, char address[128])
 {
     Addresses own = {.n = 0};
     if (!fleet_is_local(f)) find_addresses(f, &own);
-    snprintf(address, 128, "%s", fleet_is_local(f) ? "127.0.0.1" : own.n ? own.text[0] : "");
+    snprintf(address, 128, "%s", fleet_is_local(f) ? socket_loopback() : own.n ? own.text[0] : "");
 }
 
 Status meeting_choose(Fleet *f, int port, int watch, double silence_s, char address[128])
 {
     Addresses own = {.n = 0};
     Buf missing = {0};
-    snprintf(address, 128, "127.0.0.1");
+    snprintf(address, 128, "%s", socket_loopback());
     if (fleet_is_local(f)) return OK;
     find_addresses(f, &own);
     for (int i = 0; i < own.n; i++) {

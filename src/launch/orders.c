@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/socket.h"
 #include "base/test_switch.h"
 #include "launch/launch_internal.h"
 #include "launch/machine.h"
@@ -68,7 +69,7 @@ void orders_send(Launch *l, Remote *r, int node)
     fleet_send(f, r, "set WORLD_SIZE=%d", f->n_ranks);
     fleet_send(f, r, "set LOCAL_WORLD_SIZE=%d", r->n_ranks);
     fleet_send(f, r, "set NODE_RANK=%d", node);
-    fleet_send(f, r, "set MASTER_ADDR=%s", *l->address ? l->address : "127.0.0.1");
+    fleet_send(f, r, "set MASTER_ADDR=%s", *l->address ? l->address : socket_loopback());
     fleet_send(f, r, "set MASTER_PORT=%d", l->port);
     fleet_send(f, r, "set CAIRN_JOB=%s", l->job);
     fleet_send(f, r, "set CAIRN_JOB_TOKEN=%s", l->token);

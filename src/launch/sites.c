@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/host.h"
 #include "comm/hosts.h"
 #include "comm/world.h"
 
@@ -84,9 +85,9 @@ static bool this_machine(const char *name, const char *own_name, const struct if
 
 static void mark_here(Sites *sites)
 {
-    char name[256] = "";
+    char name[256];
     struct ifaddrs *own = NULL;
-    gethostname(name, sizeof name - 1);
+    host_name(name, sizeof name);
     if (getifaddrs(&own) != 0) own = NULL;
     bool any = false; /* at most one site is this machine */
     for (int i = 0; i < sites->n && !any; i++) any = sites->list[i].here = this_machine(sites->list[i].name, name, own);

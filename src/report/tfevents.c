@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/host.h"
 #include "report/report.h"
 
 struct TfEvents {
@@ -59,10 +60,10 @@ static void begin_event(Buf *event, int64_t step)
 Status tfevents_open(TfEvents **events, const char *output_dir, int64_t step)
 {
     static const char version[] = "brain.Event:2", start[] = {1 << 3, 1};
-    char host[128] = "localhost";
+    char host[128];
     TfEvents *t = mem_alloc(sizeof *t);
     Buf event = {0};
-    if (gethostname(host, sizeof host - 1) != 0) strcpy(host, "localhost");
+    host_name(host, sizeof host);
     t->path =
         mem_printf("%s/events.out.tfevents.%010.0f.%s.%d.0", output_dir, floor(clock_wall()), host, (int)getpid());
     Status status = file_open_regular(t->path, O_WRONLY | O_CREAT | O_APPEND, &t->fd);

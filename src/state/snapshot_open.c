@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/host.h"
 #include "base/mapping.h"
 #include "state/snapshot_writer_internal.h"
 
@@ -240,7 +241,7 @@ static void write_owner(Snapshot *s)
     SnapshotOwner owner;
     memset(&owner, 0, sizeof owner);
     owner.pid = (int64_t)getpid();
-    if (gethostname(owner.host, sizeof owner.host - 1) != 0) owner.host[0] = '?';
+    host_name(owner.host, sizeof owner.host);
     memcpy(s->data + SNAPSHOT_PAGE, &owner, sizeof owner);
 }
 

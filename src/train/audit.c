@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/excluded.h"
+#include "base/host.h"
 #include "train/suspects.h"
 
 /* Where a rank computes. */
@@ -58,7 +59,7 @@ Status audit_parse(const char *text, AuditChoice *choice)
 static Place own_place(const Run *run)
 {
     Place p = {.local_rank = ranks_local(run->ranks)};
-    if (gethostname(p.host, sizeof p.host - 1) != 0) strcpy(p.host, "localhost");
+    host_name(p.host, sizeof p.host);
     if (run->setup.backend) strcpy(p.machine, run->setup.backend->describe);
     return p;
 }

@@ -181,6 +181,8 @@ static void doubt_untrained(const Config *c)
 
 void check_doubts(const Config *c, const Ranks *ranks, bool training)
 {
+    if (!file_exists("/proc/self/status"))
+        log_warn("/proc is not mounted here, so memory and its limits cannot be read: neither is in the plan");
     doubt_threads(c, ranks);
     if (!ranks) doubt_alone(c, training);
     if (!training) {

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/host.h"
 #include "base/sort.h"
 #include "base/test_switch.h"
 
@@ -209,7 +210,7 @@ static void fill_record(Pace *p, const Run *run)
     t->rank = ranks_rank(run->ranks);
     t->threads = b ? b->threads : 0;
     if (b && b->device) snprintf(t->gpu, sizeof t->gpu, "%s", b->device->unit);
-    if (gethostname(t->host, sizeof t->host - 1) != 0) strcpy(t->host, "?");
+    host_name(t->host, sizeof t->host);
 }
 
 Status pace_look(Pace *p, const Run *run)

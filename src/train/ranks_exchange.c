@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/host.h"
 #include "train/ranks.h"
 
 #define PIECE     ((size_t)64 << 20) /* bytes of a message: no longer than a transport's smallest limit */
@@ -144,7 +145,7 @@ Status ranks_hosts(Ranks *r, Buf *hosts)
     enum { NAME = 65 };
     size_t bytes = NAME;
     char *names = mem_alloc(bytes);
-    if (gethostname(names, NAME - 1) != 0) strcpy(names, "unknown");
+    host_name(names, NAME);
     Status status = ranks_gather(r, (void **)&names, &bytes);
     for (char *at = names, *end = names + bytes; status == OK && at < end; at += NAME) {
         int count = 0;

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Hosts that lack something: a name, IPv4 on loopback, /proc, and enough of a limited resource. Ranks run there, or the
+# limit is named at once.
+set -uo pipefail
+# shellcheck source=tests/dist/lib.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+skip() { echo "skipped: $1" && exit 77; }
+[ -e "$(dirname -- "$CAIRN_BINARY")/cairn_gloo.so" ] || skip "needs the gloo module"
+
+make_tiny_bert bert
+small_data 21
+export CAIRN_TEST_AGENT_SILENCE=1h
+train=(glue --do-train --data-dir data --model-config bert/config.json --vocab bert/vocab.txt --max-seq-length 16 --threads 1
+    --batch-size 8 --max-steps 1 --snapshot-steps 0 --resume never)
+alone=("$CAIRN_BINARY" "${train[@]}" --output-dir alone)
+launch=("$CAIRN_BINARY" launch --ranks 2 -- "${train[@]}" --output-dir two)
+
+# -- what a namespace can take away; the shell in it is given the program's arguments
+if [ "$(id -u)" -eq 0 ] && unshare --net --uts --mount true 2>/dev/null; then
+    expect 0 unshare --uts bash -c 'echo >/proc/sys/kernel/hostname && exec "$@"' bash "${launch[@]}"
+    says "2 ranks on this host" "the model is in two"
+    if command -v ip >/dev/null; then
+        # shellcheck disable=SC2016 # by the shell in the namespace
+        expect 0 unshare --net bash -c 'ip link set lo up && ip addr del 127.0.0.1/8 dev lo && exec "$@"' bash "${launch[@]}"
+        says "talk by lo (::1)" "the model is in two"
+    fi
+    no_proc=(unshare --mount bash -c 'mount -t tmpfs none /proc && exec "$@"' bash)
+    expect 0 "${no_proc[@]}" "${launch[@]}"
+    says "warning: /proc is not mounted here" "the model is in two"
+    expect 0 "${no_proc[@]}" "${alone[@]}" --backend ref
+    expect 2 "${no_proc[@]}" "${alone[@]}" --backend abacus
+    says "backend 'abacus'"
+    grep -qF "(null)" <<<"$output" && complain "a message has (null): $output"
+fi
+finish
