@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/machine_memory.h"
 #include "base/terminal.h"
 #include "commands/commands.h"
 #include "config/config.h"
@@ -24,6 +25,8 @@ static Status run(int argc, char **argv)
 {
     Config c = {0};
     Buf text = {0};
+    TRY(process_check_stack());
+    process_spare_addresses();
     if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)) {
         help(N_COMMANDS, &text);
         buf_print(&text);

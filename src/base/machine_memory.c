@@ -49,6 +49,17 @@ size_t process_free_addresses(void)
     return all < data ? all : data;
 }
 
+Status process_check_stack(void)
+{
+    enum { LEAST_KIB = 256 }; /* a launcher was killed by SIGSEGV with 80, and not with 96 */
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur / 1024 >= LEAST_KIB) return OK;
+    return fail(E_MEMORY,
+                "stacks are limited to %llu KiB (ulimit -s); expected %d KiB or more. Raise the limit, as by ulimit -s "
+                "8192",
+                (unsigned long long)limit.rlim_cur / 1024, (int)LEAST_KIB);
+}
+
 #ifdef __GLIBC__
 void process_spare_addresses(void)
 {

@@ -4,6 +4,8 @@
 
 #include <stddef.h>
 
+#include "base/status.h"
+
 /* Bytes a new allocation may use: MemAvailable, or the room below the process's cgroup limit if that is less. */
 size_t machine_free_bytes(void);
 /* What a cgroup counts beside the memory of its processes, where its limit is the least: pages of files on their way to
@@ -16,6 +18,8 @@ size_t process_free_addresses(void);
 /* Where the address space is limited, all threads share one arena of the allocator; else each takes 64 MiB of it. Call
    it before threads allocate. */
 void process_spare_addresses(void);
+/* E_MEMORY: stacks are limited (ulimit -s) to less than the program was found to need. */
+Status process_check_stack(void);
 /* Gives freed memory back to the system, which the allocator otherwise keeps, more or less of it by chance. */
 void process_trim(void);
 /* Resident anonymous and shared memory of this process, in bytes (Linux: RssAnon + RssShmem). */

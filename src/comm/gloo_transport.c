@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/module.h"
@@ -171,10 +172,14 @@ Status gloo_open(Comm *c, int copy)
     signals_off(&before, true);
     void *gloo = m->open(&options, error, sizeof error);
     signals_on(&before);
+    if (!gloo && (errno == ENOMEM || strstr(error, strerror(ENOMEM)))) /* Gloo's own texts have the system's error */
+        return fail(E_MEMORY,
+                    "rank %d at %s: no memory to connect the ranks: %s. Raise the limit on the address "
+                    "space (ulimit -v), or free memory",
+                    c->rank, g->address, error);
     if (!gloo)
-        return fail(errno == ENOMEM ? E_MEMORY : E_PEER,
-                    "rank %d at %s: Gloo did not connect the ranks within %.0f s: %s", c->rank, g->address, timeout_s,
-                    error);
+        return fail(E_PEER, "rank %d at %s: Gloo did not connect the ranks within %.0f s: %s", c->rank, g->address,
+                    timeout_s, error);
     c->gloo = mem_alloc(sizeof *c->gloo);
     *c->gloo = (GlooConnection){m, gloo};
     return OK;

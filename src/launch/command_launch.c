@@ -357,6 +357,7 @@ Status command_launch(const Config *c)
     if (c->n_positional == 1 && strcmp(c->positional[0], "@probe") == 0) return probe_run(c);
     Status status = OK;
     TRY_DONE(check_command(&l));
+    TRY_DONE(launch_check_files(c->ranks > 0 ? (int)c->ranks : 1)); /* again when all hosts are known */
     TRY_DONE(sites_find(c->hosts, environ, &l.sites));
     hash128_random_hex(l.random);
     TRY_DONE(watch_signals(&l));

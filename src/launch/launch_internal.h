@@ -161,6 +161,8 @@ bool outcome_is_failure(int code);
 void launch_take_signals(Launch *l);
 /* The name that ranks find (comm/world.c). */
 void launch_world(const Launch *l, World *world);
+/* Raises the limit on open files as far as it may. E_FAIL: it stays below the need of a process of so many ranks. */
+Status launch_check_files(int ranks);
 /* Starts agents and ranks. E_STOPPED: a signal came before. */
 Status launch_start(Launch *l);
 

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "base/test_switch.h"
 #include "launch/launch_internal.h"
@@ -89,10 +90,23 @@ static Status place_ranks(Launch *l)
         log_debug("%s: ranks %d to %d, %d cores, %d GPUs", r->site->name, r->first_rank, n - 1, r->cores, r->gpus);
     }
     warn_of_gpus(l);
+    TRY(launch_check_files(n));
     f->ranks = mem_array((size_t)n, sizeof *f->ranks);
     f->n_ranks = f->running = n;
     f->output = output_open(n, l->c->verbose);
     return OK;
+}
+
+Status launch_check_files(int ranks)
+{
+    rlim_t need = 24 + 4 * (rlim_t)ranks; /* 20 did for one rank; from two on 12, and 4 for each */
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= need) return OK;
+    rlim_t now = limit.rlim_cur;
+    limit.rlim_cur = need;
+    if (limit.rlim_max >= need && setrlimit(RLIMIT_NOFILE, &limit) == 0) return OK; /* agents and ranks inherit it */
+    return fail(E_FAIL, "a process may have %llu files open (ulimit -n); with %d rank%s it needs %llu: raise the limit",
+                (unsigned long long)now, ranks, ranks == 1 ? "" : "s", (unsigned long long)need);
 }
 
 void launch_world(const Launch *l, World *world) { snprintf(world->job, sizeof world->job, "cairn-%.60s", l->job); }

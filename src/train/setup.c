@@ -30,6 +30,29 @@ Dtype setup_compute(const Config *c, Dtype best)
     return best;
 }
 
+Status setup_check_addresses(const Config *c, int threads)
+{
+    size_t left = process_free_addresses(), least = LEAST_ADDRESSES + (size_t)threads * THREAD_ADDRESSES;
+    if (strcmp(c->backend, "ref") == 0 || left >= least) return OK;
+    return fail(E_MEMORY,
+                "%.1f MiB are left below the limits of this process on its address space (ulimit -v, -d); the "
+                "libraries and the stacks alone take %.0f MiB with --threads %d",
+                (double)left / (1 << 20), (double)least / (1 << 20), threads);
+}
+
+/* Before any rank opens its libraries, since those of a host share its memory. */
+static Status check_room(const Config *c, const Setup *s, int threads)
+{
+    int here = ranks_local_size(s->ranks);
+    size_t left = machine_free_bytes(), least = LEAST_MEMORY * (size_t)here;
+    TRY(setup_check_addresses(c, threads));
+    if (strcmp(c->backend, "ref") == 0 || left >= least) return OK;
+    return fail(E_MEMORY,
+                "%.1f MiB of memory are free, on this machine or below the limit of the process's control groups; the "
+                "libraries of %d rank%s here alone take %.0f MiB",
+                (double)left / (1 << 20), here, here == 1 ? "" : "s", (double)least / (1 << 20));
+}
+
 Status setup_backend(const Config *c, Setup *s)
 {
     char why[256] = "";
@@ -40,19 +63,7 @@ Status setup_backend(const Config *c, Setup *s)
                                            : strcmp(c->attention, "own") == 0 ? ATTENTION_OWN
                                                                               : ATTENTION_AUTO};
     int threads = options.threads ? options.threads : parallel_cores();
-    size_t least = LEAST_ADDRESSES + (size_t)threads * THREAD_ADDRESSES;
-    if (strcmp(c->backend, "ref") != 0 && process_free_addresses() < least)
-        return fail(E_MEMORY,
-                    "%.1f MiB are left below the limits of this process on its address space (ulimit -v, -d); the "
-                    "libraries and the stacks alone take %.0f MiB with --threads %d",
-                    (double)process_free_addresses() / (1 << 20), (double)least / (1 << 20), threads);
-    if (strcmp(c->backend, "ref") != 0 && machine_free_bytes() < LEAST_MEMORY)
-        return fail(
-            E_MEMORY,
-            "%.1f MiB of memory are free, on this machine or below the limit of the process's control groups; the "
-            "libraries alone take %.0f MiB",
-            (double)machine_free_bytes() / (1 << 20), (double)LEAST_MEMORY / (1 << 20));
-    process_spare_addresses();
+    TRY(ranks_all(s->ranks, check_room(c, s, threads)));
     TRY(backend_open(c->backend, &options, &s->backend));
     s->compute = setup_compute(c, s->backend->best_compute(s->backend));
     if (!s->backend->supports(s->backend, s->compute, why, sizeof why))

@@ -22,7 +22,10 @@ typedef struct {
 
 /* --precision; `best` stands for auto. */
 Dtype setup_compute(const Config *c, Dtype best);
-/* Opens --backend. --precision auto is the backend's best. */
+/* E_MEMORY: limits on addresses (ulimit -v, -d) leave no room for a backend's libraries and the stacks of its threads.
+ */
+Status setup_check_addresses(const Config *c, int threads);
+/* Collective. Opens --backend. --precision auto is the backend's best. */
 Status setup_backend(const Config *c, Setup *s);
 Status setup_optimizer(const Config *c, Optimizer *o);
 /* Total steps from --max-steps or --epochs, then warmup, which those of --epochs cut. */

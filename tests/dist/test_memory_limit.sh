@@ -49,6 +49,15 @@ if [ -e "$(dirname -- "$CAIRN_BINARY")/cairn_cpu.so" ] && ! ldd "$CAIRN_BINARY" 
     says "resuming from" "no room for the save buffer"
     echo $((240 << 20)) >"$group/$limit"
 fi
+# Room for the libraries of one rank, and not of both, which open them at the same time.
+if [ -e "$(dirname -- "$CAIRN_BINARY")/cairn_cpu.so" ] && ! ldd "$CAIRN_BINARY" | grep -q libasan; then
+    for mib in 36 40 44; do
+        echo $((mib << 20)) >"$group/$limit"
+        limited 76 both --threads 1
+        says "the libraries of 2 ranks here alone take 48 MiB"
+    done
+    echo $((240 << 20)) >"$group/$limit"
+fi
 limited 0 within
 big=(--padded --batch-size 2048 --micro-batch-tokens 131072)
 limited 76 refused "${big[@]}"

@@ -32,4 +32,23 @@ if [ "$(id -u)" -eq 0 ] && unshare --net --uts --mount true 2>/dev/null; then
     says "backend 'abacus'"
     grep -qF "(null)" <<<"$output" && complain "a message has (null): $output"
 fi
+
+# -- limits of a process
+limited() { # limited CODE TEXT LIMIT... -- COMMAND...
+    local code=$1 text=$2 limit=()
+    shift 2
+    while [ "$1" != -- ]; do limit+=("$1") && shift; done
+    # shellcheck disable=SC2016 # by the shell below
+    expect "$code" bash -c 'ulimit "$1" "$2" && shift 2 && exec "$@"' bash "${limit[@]}" "${@:2}"
+    says "$text"
+}
+limited 76 "stacks are limited to 64 KiB (ulimit -s)" -s 64 -- "${launch[@]}"
+limited 76 "stacks are limited to 64 KiB (ulimit -s)" -s 64 -- "${alone[@]}"
+limited 1 "a process may have 12 files open (ulimit -n); with 2 ranks it needs 32" -n 12 -- "${launch[@]}"
+limited 0 "the model is in two" -n 32 -- "${launch[@]}"
+limited 0 "the model is in two" -Sn 12 -- "${launch[@]}" # the launcher raises what it may
+if [ -e "$(dirname -- "$CAIRN_BINARY")/cairn_cpu.so" ] && ! ldd "$CAIRN_BINARY" | grep -q libasan; then
+    limited 0 "the model is in two" -s 256 -- "${launch[@]}"
+    for kib in 80000 110000 150000; do limited 76 "ulimit -v" -v $kib -- "${launch[@]}"; done
+fi
 finish
