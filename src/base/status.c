@@ -35,17 +35,20 @@ static void set_message(char text[MESSAGE_BYTES], int length)
 }
 
 /* The arguments may point into the last message, so the new one is built beside it. What the system refuses for lack of
-   memory is E_MEMORY, whatever call it was. */
+   memory is E_MEMORY, whatever call it was. That of files is named. */
 Status status_fail(Status status, const char *format, ...)
 {
     CHECK(status != OK, "a failure with the status OK: %s", format);
     char text[MESSAGE_BYTES];
-    bool no_memory = status == E_IO && errno == ENOMEM && strstr(format, "%m");
+    bool by_system = strstr(format, "%m") != NULL, no_files = by_system && errno == EMFILE;
+    bool no_memory = by_system && status == E_IO && errno == ENOMEM;
     va_list args;
     va_start(args, format);
     int n = vsnprintf(text, sizeof text, format, args);
     va_end(args);
     if (n < 0) strcpy(text, "(a message that cannot be printed)");
+    if (n >= 0 && n < MESSAGE_BYTES && no_files)
+        n += snprintf(text + n, sizeof text - (size_t)n, ". Raise the limit on open files (ulimit -n)");
     set_message(text, n);
     return no_memory ? E_MEMORY : status;
 }

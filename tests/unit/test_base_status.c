@@ -53,6 +53,12 @@ static void test_context(void **state)
     assert_status(fail(E_IO, "x: cannot list: %m"), E_MEMORY);
     assert_status(fail(E_IO, "x is a folder"), E_IO);
     assert_status(fail(E_FORMAT, "x: %m"), E_FORMAT);
+    errno = EMFILE;
+    assert_status(fail(E_IO, "x: cannot open: %m"), E_IO);
+    assert_string_equal(status_message(),
+                        "x: cannot open: Too many open files. Raise the limit on open files (ulimit -n)");
+    assert_status(fail(E_IO, "x is a folder"), E_IO);
+    assert_string_equal(status_message(), "x is a folder");
 }
 
 static void test_names_and_codes(void **state)
