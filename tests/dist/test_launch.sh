@@ -55,7 +55,7 @@ child)
     setsid sleep 1000 & echo $! >>"$WORK/pids/child$RANK"
     until read -r _ _ _ _ _ session _ <"/proc/$!/stat" && [ "$session" = $! ]; do nap 0.02; done
     exit 0 ;;
-[0-9]*) exit "$mine" ;;
+[0-9]*) all_begun && exit "$mine" ;;
 esac
 exit 0
 END
