@@ -69,9 +69,11 @@ static Status open_named(const char *name, const BackendOptions *options, Backen
 {
     if (strcmp(name, "auto") != 0) return open_one(name, options, backend);
     if (options->attention == ATTENTION_CUDNN) return open_one("cuda", options, backend); /* or its refusal */
-    if (open_one("cuda", options, backend) == OK) return OK;
+    Status status = open_one("cuda", options, backend);
+    if (status == OK || status == E_MEMORY) return status; /* without memory the run ends, and is not another one */
     log_debug("%s", status_message());
-    if (open_one("cpu", options, backend) == OK) return OK;
+    status = open_one("cpu", options, backend);
+    if (status == OK || status == E_MEMORY) return status;
     log_warn("%s; using ref, which is slow", status_message());
     return open_one("ref", options, backend);
 }

@@ -24,7 +24,7 @@ static void end(const char *how)
     say("error: the system refused memory to the library ");
     say(inside);
     say(how);
-    say("; free some memory or use a smaller configuration\n");
+    say("; " LIBRARY_ADVICE "\n");
     _exit(status_exit_code(E_MEMORY));
 }
 

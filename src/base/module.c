@@ -97,7 +97,7 @@ Status module_load(const char *kind, const char *name, uint64_t abi, const char 
     if (!*handle) {
         const char *why = dlerror();
         if (lacked_memory(path, why))
-            TRY_DONE(fail(E_MEMORY, "%s '%s': no memory to load %s: %s", kind, name, path, why));
+            TRY_DONE(fail(E_MEMORY, "%s '%s': no memory to load %s: %s; " LIBRARY_ADVICE, kind, name, path, why));
         TRY_DONE(fail(E_USAGE, "%s '%s': cannot load %s: %s", kind, name, path, why));
     }
     const uint64_t *found = dlsym(*handle, "cairn_module_abi");

@@ -44,9 +44,7 @@ void hdf5_lock(void)
 void hdf5_unlock(const char *path)
 {
     if (library_leave()) {
-        log_printf(LOG_ERROR,
-                   "%s: the system refused memory to the library HDF5; free some memory or use a smaller configuration",
-                   path);
+        log_printf(LOG_ERROR, "%s: the system refused memory to the library HDF5; " LIBRARY_ADVICE, path);
         _exit(status_exit_code(E_MEMORY));
     }
     pthread_mutex_unlock(&lock);
