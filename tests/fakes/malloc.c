@@ -1,6 +1,6 @@
 /* Preloaded: allocation number CAIRN_TEST_MALLOC of the process fails, counted from 1 in all threads. With
-   CAIRN_TEST_MALLOC_KIND=map these are mappings, with those of the stacks of new threads; else blocks of the allocator.
-   Under CAIRN_TEST_MALLOC_RANK no process fails but the one whose RANK is that.
+   CAIRN_TEST_MALLOC_KIND=map these are mappings, with those of the stacks of new threads; with "load" blocks of the
+   allocator in dlopen; else all blocks. Under CAIRN_TEST_MALLOC_RANK no process fails but the one whose RANK is that.
    The file CAIRN_TEST_MALLOC_LOG then gets one line with the program or library that asked for it; with a number beyond
    the last, the count of all. */
 #include <dlfcn.h>
@@ -26,7 +26,8 @@ void *__libc_memalign(size_t alignment, size_t bytes);
 
 static atomic_long made;
 static long failing;
-static bool maps;
+static const char *kind;
+static _Thread_local bool loads;
 static const char *path;
 
 static void say(const char *text)
@@ -57,9 +58,13 @@ static void say_caller(void)
     say(name);
 }
 
+static bool is_kind(const char *name) { return kind && strcmp(kind, name) == 0; }
+
 static bool fails(bool map)
 {
-    if (failing <= 0 || map != maps || atomic_fetch_add(&made, 1) + 1 != failing) return false;
+    if (failing <= 0 || map != is_kind("map") || (is_kind("load") && !loads) ||
+        atomic_fetch_add(&made, 1) + 1 != failing)
+        return false;
     say_caller(); /* what it allocates itself is no longer the one that fails */
     errno = ENOMEM;
     return true;
@@ -96,13 +101,22 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*run)(vo
     return fails(true) ? EAGAIN : real(thread, how, run, arg);
 }
 
+void *dlopen(const char *name, int flags)
+{
+    static void *(*real)(const char *, int);
+    if (!real) real = (void *(*)(const char *, int))dlsym(RTLD_NEXT, "dlopen");
+    loads = true;
+    void *handle = real(name, flags);
+    loads = false;
+    return handle;
+}
+
 __attribute__((constructor)) static void begin(void)
 {
     void *frames[2];
     const char *number = getenv("CAIRN_TEST_MALLOC");
-    const char *kind = getenv("CAIRN_TEST_MALLOC_KIND");
+    kind = getenv("CAIRN_TEST_MALLOC_KIND");
     path = getenv("CAIRN_TEST_MALLOC_LOG");
-    maps = kind && strcmp(kind, "map") == 0;
     (void)backtrace(frames, 2); /* loads its library now */
     atomic_store(&made, 0);
     const char *rank = getenv("CAIRN_TEST_MALLOC_RANK"), *own = getenv("RANK");

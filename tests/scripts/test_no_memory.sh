@@ -61,6 +61,9 @@ sweep block "$(quick_or_deep 15 300)" model.safetensors "${glue[@]}" "${short[@]
 if [ -e "$build/cairn_cpu.so" ]; then
     sweep block "$(quick_or_deep 4 300)" model.safetensors "${glue[@]}" "${short[@]}" --backend cpu
     sweep map "$(quick_or_deep 5 0)" model.safetensors "${glue[@]}" "${short[@]}" --backend cpu --kfac-interval 1
+    auto=() # takes no other backend
+    if [ -e "$build/cairn_cuda.so" ]; then auto=(--backend cpu); fi
+    sweep load "$(quick_or_deep 40 0)" model.safetensors "${glue[@]}" "${short[@]}" "${auto[@]}"
 fi
 if [ -e "$build/cairn_gloo.so" ]; then # of two ranks one
     export CAIRN_TEST_AGENT_SILENCE=1h
