@@ -90,6 +90,22 @@ ssize_t file_read_some(int fd, void *out, size_t len)
     return n;
 }
 
+/* Some file systems lack it. */
+static int send_range(int fd, off_t begin, off_t end, unsigned flags)
+{
+    if (end <= begin || sync_file_range(fd, begin, end - begin, flags) == 0) return 0;
+    return errno == EINVAL || errno == ENOSYS || errno == ESPIPE ? 0 : -1;
+}
+
+int file_send(int fd, off_t end, FileSent *sent)
+{
+    FileSent before = *sent;
+    if (end <= before.end) return 0;
+    *sent = (FileSent){before.end, end};
+    if (send_range(fd, sent->begin, end, SYNC_FILE_RANGE_WRITE) != 0) return -1;
+    return send_range(fd, before.begin, before.end, SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WAIT_AFTER);
+}
+
 int file_sync(int fd)
 {
     int result;

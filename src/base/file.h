@@ -29,6 +29,15 @@ void file_unmap(FileMap *map); /* takes a zeroed one */
 /* Reads a whole file into a Buf, replacing its contents. Larger than `max` bytes is E_FORMAT. */
 Status file_read(const char *path, size_t max, Buf *out);
 
+/* Of a file that is written from its beginning or from `begin`: begins to write up to `end` to the disk, and waits for
+   what was begun before. Pages that wait for the disk are memory that the kernel cannot take back: a control group near
+   its limit, which counts them, would lose the process. −1 with errno: the bytes are lost, and fsync may not say so
+   again. */
+typedef struct {
+    off_t begin, end; /* on their way */
+} FileSent;
+int file_send(int fd, off_t end, FileSent *sent);
+
 /* A file under a temporary name. A device, or a pipe that somebody reads, is written directly; a symbolic link is
    followed.
    Use: open, write…, close (makes it durable and gives it its name) or abandon. After a failed write only abandon
@@ -39,7 +48,7 @@ typedef struct {
     uint8_t *block; /* write buffer, flushed at FILE_BLOCK bytes */
     size_t used;
     uint64_t size; /* bytes given to the system */
-    off_t sent;    /* of these, on their way to the disk */
+    FileSent sent;
     DigestStream *digest;
     bool broken; /* a write failed, so the file must not get its name */
 } FileWriter;

@@ -67,19 +67,6 @@ static Status writing_failed(FileWriter *w, const char *what, uint64_t missing)
     return fail(E_IO, "%s: cannot %s: %m", w->path, what);
 }
 
-/* Begins to write what is new to the disk, and waits for what was begun before. Pages that wait for the disk are memory
-   that the kernel cannot take back: a control group near its limit, which counts them, would lose the process. An error
-   is fsync's to report. */
-static void send_pages(FileWriter *w)
-{
-    const off_t piece = (off_t)SENT_PIECE;
-    off_t end = (off_t)w->size / piece * piece;
-    if (end <= w->sent) return;
-    (void)sync_file_range(w->fd, w->sent, end - w->sent, SYNC_FILE_RANGE_WRITE);
-    if (w->sent > 0) (void)sync_file_range(w->fd, 0, w->sent, SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WAIT_AFTER);
-    w->sent = end;
-}
-
 /* Writes without the buffer. Signals and short writes are not errors. */
 static Status write_out(FileWriter *w, const uint8_t *data, size_t len)
 {
@@ -92,7 +79,8 @@ static Status write_out(FileWriter *w, const uint8_t *data, size_t len)
         data += n;
         len -= (size_t)n;
         w->size += (uint64_t)n;
-        send_pages(w);
+        if (file_send(w->fd, (off_t)w->size / (off_t)SENT_PIECE * (off_t)SENT_PIECE, &w->sent) != 0)
+            return writing_failed(w, "write", len);
     }
     return OK;
 }

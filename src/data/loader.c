@@ -242,10 +242,10 @@ size_t shards_memory(const Shards *s, double mean_length, bool steps)
     return memory_of(&z, steps);
 }
 
-size_t shards_memory_most(const ShardsOptions *o, double text_bytes, double file_bytes, bool steps)
+size_t shards_memory_most(const ShardsOptions *o, double tokens, double files, bool steps)
 {
-    double longest = (double)o->max_length, tokens = text_bytes; /* of a byte each, at least */
-    Sizes z = {.files = ceil(text_bytes / file_bytes),
+    double longest = (double)o->max_length;
+    Sizes z = {.files = files,
                .count = ceil(tokens / longest),
                .rows = SHARDS_BLOCK_ROWS,
                .longest = longest,

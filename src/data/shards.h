@@ -45,8 +45,8 @@ ExampleSource shards_source(Shards *s);
 /* Bytes that will be allocated beyond those held now, for sequences of `mean_length`: by shards_step (windows, batches
    and the caller's figures of each sequence), or by shards_range alone. For the run's memory account. */
 size_t shards_memory(const Shards *s, double mean_length, bool steps);
-/* At most so many, for shards of this much text that are still to be made, of which a file takes `file_bytes`. */
-size_t shards_memory_most(const ShardsOptions *o, double text_bytes, double file_bytes, bool steps);
+/* At most so many, for shards of so many tokens in so many files, which are still to be made. */
+size_t shards_memory_most(const ShardsOptions *o, double tokens, double files, bool steps);
 /* Sequences first … first + n − 1 in file order, of the picked ones; masks that are drawn are those of epoch 0. Valid
    until the next call. */
 Status shards_range(Shards *s, int64_t first, int64_t n, const Examples **e);

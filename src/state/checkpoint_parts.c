@@ -21,6 +21,7 @@ typedef struct {
     char *path[FILES];
     int fd[FILES];
     uint64_t start[FILES]; /* of the data */
+    FileSent *sent;        // (FILES) of files that are written
 } Files;
 
 static bool has_sets(const CheckpointPart *p) { return p->params[1] && p->params[1]->count > 0; }
@@ -85,6 +86,7 @@ static Status pass_bytes(const Files *f, int file, bool write, uint8_t *data, si
         bytes -= (size_t)n;
         at += (uint64_t)n;
     }
+    if (write && file_send(f->fd[file], (off_t)at, &f->sent[file]) != 0) return file_failed(f->path[file], "write");
     return OK;
 }
 
@@ -175,7 +177,9 @@ Status checkpoint_write_part(const char *out, int64_t step, const CheckpointPart
                              void *context, Digest *digest)
 {
     Files f;
+    FileSent sent[FILES] = {0};
     TRY(open_unfinished(&f, out, step, part, O_RDWR));
+    f.sent = sent;
     Status status = pass_part(&f, part, read, context, digest);
     if (status == OK) status = files_sync(&f);
     files_close(&f);

@@ -404,8 +404,11 @@ Status checkpoint_load_kfac(const char *dir, const ParamTable *kfac, CheckpointP
     if (!f) goto done;
     TRY_DONE(has_next(dir, f, &two));
     if (two && first.count == kfac->count)
-        TRY_DONE(fail(E_FORMAT, "%s/%s: holds the next inverses of a run with a --kfac-lag; this run has none", dir,
-                      f->name));
+        TRY_DONE(fail(
+            E_FORMAT,
+            "%s/%s: holds the next inverses of a run with a --kfac-lag, and this run has none: give --kfac-lag, or "
+            "--resume never",
+            dir, f->name));
     status =
         read_tensors(dir, f, two ? kfac : &first, &(Array){"", NULL}, 1, (Scatter){.put = put, .context = context});
 done:

@@ -10,7 +10,7 @@
    were counted, a choice that just fitted its budget would exceed it. */
 #define PLANNING_RESERVE ((size_t)1 << 20)
 
-/* What another start of the same run may hold more than this one, by chance. */
+/* Of a process: pages of libraries and of the allocator. */
 #define CHANCE ((size_t)2 << 20)
 
 /* Of a device's free memory, for later allocations of CUDA: granularity, graphs, kernels of products that are loaded
@@ -53,7 +53,8 @@ void accounts_measure(Accounts *a, const Backend *b, size_t asked, int local_ran
                        .regions = ALL_REGIONS & ~(1u << REGION_HOST), /* nothing is offloaded from the host */
                        .automatic = true,
                        .budget = machine_free_bytes() / (size_t)local_ranks + resident,
-                       .held = resident + PROCESS_RESERVE + data_bytes + (asked ? 0 : machine_group_bytes())};
+                       .held =
+                           resident + PROCESS_RESERVE + data_bytes + (asked && !b->device ? 0 : machine_group_bytes())};
     size_t addresses = process_free_addresses(), stacks = (size_t)b->threads * THREAD_ADDRESSES;
     if (addresses != SIZE_MAX) addresses = addresses > stacks ? addresses - stacks : 0;
     if (addresses != SIZE_MAX && addresses + resident < machine.budget) {
@@ -65,7 +66,7 @@ void accounts_measure(Accounts *a, const Backend *b, size_t asked, int local_ran
         b->device->memory(b->device, &total, &available, &context);
         machine.regions = HOST_REGIONS;
         machine.held += weights_bytes;
-        *a = (Accounts){2, {device_row(asked, device_room(available, total) + context, context), machine}, resident};
+        *a = (Accounts){2, {device_row(asked, device_room(available, total) + context, context), machine}, resident, 0};
         return;
     }
     if (asked) {
@@ -73,7 +74,7 @@ void accounts_measure(Accounts *a, const Backend *b, size_t asked, int local_ran
         machine.automatic = false;
         machine.budget = asked;
     }
-    *a = (Accounts){1, {machine}, resident};
+    *a = (Accounts){1, {machine}, resident, CHANCE};
 }
 
 void accounts_update(Accounts *a)
@@ -102,7 +103,7 @@ size_t account_sum(const Account *a, const size_t bytes[N_REGIONS])
     return sum;
 }
 
-size_t accounts_enough(const Accounts *a, size_t bytes) { return bytes + (a->n == 1 && a->resident ? CHANCE : 0); }
+size_t accounts_enough(const Accounts *a, size_t bytes) { return bytes + a->chance; }
 
 Account *accounts_set_peaks(Accounts *a, const size_t bytes[N_REGIONS])
 {

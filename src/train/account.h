@@ -23,6 +23,7 @@ typedef struct {
     int n;
     Account row[2];  /* the first is the memory of the activations, the last the machine's */
     size_t resident; /* bytes of this process that `held` counts; 0: an imagined device */
+    size_t chance;   /* bytes that another start of the same run may hold more in the first row */
 } Accounts;
 
 /* Budgets and holdings of this process now. `asked` is --memory-budget, the first row's; 0: auto. `local_ranks` share

@@ -323,11 +323,11 @@ Status pipeline_refuse(const PipelineRequest *r, PipelinePlan *p)
     TRY(least_split(r, p));
     for (int s = 0; s < p->grid.stages && used < sizeof layers; s++)
         used += (size_t)snprintf(layers + used, sizeof layers - used, "%s%d", s ? "," : "", p->stage[s].stage.layers);
-    return fail(
-        E_MEMORY,
-        "%s: place %d of the pipeline takes %.1f MiB, more than %s of %.1f MiB. Give --memory-budget %zuMiB%s, or "
-        "--stage-layers %s, which needs least: %.1f MiB",
-        pipeline_name(p->grid.shape.kind), worst, MIB(peak), r->accounts->row[0].limit, MIB(p->budget),
-        MIB_UP(accounts_enough(r->accounts, peak)), strcmp(r->c->recompute, "auto") == 0 ? "" : ", --recompute auto",
-        layers, MIB(p->peak));
+    return fail(E_MEMORY,
+                "%s: place %d of the pipeline takes %.1f MiB, more than %s of %.1f MiB. The stages alone fit with "
+                "--memory-budget %zuMiB%s, or with --stage-layers %s, which needs least: %.1f MiB. A run also holds "
+                "evaluation and the state that it saves",
+                pipeline_name(p->grid.shape.kind), worst, MIB(peak), r->accounts->row[0].limit, MIB(p->budget),
+                MIB_UP(accounts_enough(r->accounts, peak)),
+                strcmp(r->c->recompute, "auto") == 0 ? "" : ", --recompute auto", layers, MIB(p->peak));
 }

@@ -426,7 +426,8 @@ Status place_choose(const Config *c, PlanInput *in, const Accounts *accounts, Ra
     const PlanInput whole = *in;
     int64_t fits = 0, least = -1, n = ranks_size(ranks);
     Search search = {.beside = mem_array((size_t)n, sizeof *search.beside)};
-    for (int round = 0; round <= SMALLEST && !fits; round++) {
+    bool fixed = strcmp(c->recompute, "auto") != 0 && strcmp(c->micro_batch_tokens, "auto") != 0;
+    for (int round = 0; round <= (fixed ? 0 : SMALLEST) && !fits; round++) {
         search.smallest = round == SMALLEST;
         TRY_DONE(choose_once(c, &whole, in, accounts, ranks, by_devices, &search, place, plan));
         TRY_DONE(learn(*place, plan, accounts, ranks, &search));

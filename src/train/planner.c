@@ -109,10 +109,11 @@ static bool better(const SearchResult *r, const SearchResult *than)
 static Status search_micro(Planner *g)
 {
     SearchResult best = {.peak = SIZE_MAX};
-    int64_t best_tokens = 0, length = input(g)->max_length, least = planner_least_tokens(g->c, g->share, length);
-    for (int64_t tokens = g->share * length; tokens >= least; tokens /= 2) {
+    int64_t length = input(g)->max_length, least = planner_least_tokens(g->c, g->share, length), best_tokens = least;
+    for (int64_t tokens = g->share * length, last = 0; last != least; tokens /= 2) {
         SearchResult r;
-        TRY(take_micro(g, tokens));
+        last = tokens > least ? tokens : least;
+        TRY(take_micro(g, last));
         TRY(search(g, &r));
         if (!better(&r, &best)) {
             free(r.levels);
@@ -120,7 +121,7 @@ static Status search_micro(Planner *g)
         }
         take_levels(g, &r);
         best = r;
-        best_tokens = tokens;
+        best_tokens = last;
     }
     return take_micro(g, best_tokens);
 }
@@ -207,6 +208,7 @@ static void make_fit(Planner *g)
 {
     RunPlan *p = g->plan;
     Account *over;
+    p->fits = false;
     p->snapshots_given_up = 0;
     while ((over = accounts_set_peaks(&p->accounts, p->bytes))) {
         if (over->snapshots && !g->own_snapshots) {
@@ -290,6 +292,7 @@ static Status refuse(const RunPlan *p, size_t enough, size_t of_auto)
         buf_printf(&text, " (%.1f MiB of it for snapshots; --snapshot-steps 0 takes none)", MIB(first->snapshots));
     buf_printf(&text, ", more than %s of %.1f MiB. It fits with ", first->limit, MIB(first->budget));
     put_budget(&text, first->automatic, enough);
+    if (MIB_UP(of_auto) == MIB_UP(enough)) of_auto = 0;
     if (of_auto) buf_puts(&text, ", with --recompute auto");
     if (of_auto > first->budget) {
         buf_puts(&text, " and ");

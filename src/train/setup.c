@@ -350,6 +350,7 @@ Status setup_foresee(const Config *c, const PlanInput *need, Setup *s)
     in.compute = s->compute;
     in.saves = true;
     TRY(setup_optimizer(c, &in.optimizer));
+    TRY(setup_audit(c, &in));
     if (s->ranks) setup_exchange(c, &in.model->params, ranks_size(s->ranks), 0, &exchange);
     if (s->ranks) in.exchange = &exchange;
     accounts_measure(&accounts, s->backend, (size_t)c->memory_budget, ranks_local_size(s->ranks), in.data_bytes,

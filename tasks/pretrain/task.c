@@ -102,9 +102,10 @@ static size_t foresee_data(const Run *r, double text_bytes)
     const Config *c = r->c;
     const ShardsOptions o = {
         .max_length = (int)c->max_seq_length, .max_predictions = (int)predictions_of(c), .batch_size = c->batch_size};
-    double text = text_bytes * (double)c->dupe_factor, file = (double)c->shard_size;
-    return KEPT_OF_MAKING + (r->train ? shards_memory_most(&o, text, file, true) : 0) +
-           (r->evaluate ? shards_memory_most(&o, text, file, false) : 0);
+    double copies = (double)c->dupe_factor, tokens = copies * text_bytes; /* a token is a byte at least */
+    double files = copies * (ceil(text_bytes / (double)c->shard_size) + 1);
+    return KEPT_OF_MAKING + (r->train ? shards_memory_most(&o, tokens, files, true) : 0) +
+           (r->evaluate ? shards_memory_most(&o, tokens, files, false) : 0);
 }
 
 /* Rank 0. What training would refuse after hours of preparation: its sizes, its weights, its plan. */

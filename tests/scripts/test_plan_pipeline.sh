@@ -98,7 +98,7 @@ says "expected a column backward_ms"
 plan 76 --pipeline 1f1b --stages 4 --ranks 4 --batch-size 64 --stage-layers 9,1,1,1 --memory-budget 1300MiB --recompute full
 says "place 0 of the pipeline takes" "--memory-budget" "--stage-layers"
 split=$(sed -n 's/.*--stage-layers \([0-9,]*\), which.*/\1/p' <<<"$output" | tail -n 1)
-budget=$(sed -n 's/.*Give --memory-budget \([0-9]*MiB\).*/\1/p' <<<"$output" | tail -n 1)
+budget=$(sed -n 's/.*fit with --memory-budget \([0-9]*MiB\).*/\1/p' <<<"$output" | tail -n 1)
 plan 0 --pipeline 1f1b --stages 4 --ranks 4 --batch-size 64 --stage-layers 9,1,1,1 --memory-budget "$budget" --recompute full
 plan 0 --pipeline 1f1b --stages 4 --ranks 4 --batch-size 64 --stage-layers "$split" --memory-budget "$budget" --recompute full
 

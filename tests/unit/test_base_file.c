@@ -251,6 +251,32 @@ static void test_full_disk(void **state)
     free(path);
 }
 
+/* An error of pages on their way is the write's: fsync may not say it again. */
+static bool lose_pages;
+
+int sync_file_range(int fd, off64_t offset, off64_t count, unsigned flags)
+{
+    if (!lose_pages) return (int)syscall(SYS_sync_file_range, fd, offset, count, flags);
+    errno = EIO;
+    return -1;
+}
+
+static void test_lost_pages(void **state)
+{
+    (void)state;
+    enum { BYTES = 5 << 20 };
+    char *path = file_join(place, "data"), *bytes = mem_alloc(BYTES);
+    FileWriter w;
+    assert_ok(file_write_durable(path, "old", 3));
+    assert_ok(file_writer_open(&w, path));
+    lose_pages = true;
+    assert_status(file_writer_write(&w, bytes, BYTES), E_IO);
+    lose_pages = false;
+    assert_status(file_writer_close(&w, NULL, NULL), E_IO);
+    assert_content(path, "old", 3);
+    MEM_FREE(path, bytes);
+}
+
 static void test_abandon(void **state)
 {
     (void)state;
@@ -533,6 +559,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_short_and_interrupted_writes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_every_call_failing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_full_disk, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_lost_pages, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_abandon, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_temporaries, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_devices_and_links, set_up, tear_down),
