@@ -43,8 +43,8 @@ Status shard_digest_check(const char *path, ShardDigest *d)
         digest_format(d->expected, expected);
         digest_format(found, have);
         return fail(E_CORRUPT,
-                    "%s: damaged: its digest (XXH3-128) is %s, that of manifest.json beside it %s; remove the folder "
-                    "and make its shards again",
+                    "%s: damaged: its digest (XXH3-128) is %s, that of manifest.json beside it %s. Remove the folder "
+                    "and make its shards again; or, where that manifest is not of this file, remove the manifest",
                     path, have, expected);
     }
     atomic_store(&d->pending, false);

@@ -92,6 +92,34 @@ done:
     return status;
 }
 
+static Status rename_aside(const char *out, const CheckpointInfo *c)
+{
+    char *aside = checkpoint_path(out, c->step, ".damaged");
+    Status status = file_remove_tree(aside); /* of an earlier time */
+    if (status == OK) status = file_rename(c->path, aside);
+    if (status == OK) log_warn("%s is now %s", c->path, aside);
+    free(aside);
+    return status;
+}
+
+Status checkpoint_set_aside(const char *out, int64_t from, int64_t to, const char *except)
+{
+    Status status = OK;
+    CheckpointList list;
+    char *kept = realpath(except, NULL);
+    TRY_DONE(checkpoint_find(out, &list));
+    for (int i = 0; i < list.count; i++) {
+        char *here = realpath(list.items[i].path, NULL);
+        bool keep = here && kept && strcmp(here, kept) == 0;
+        free(here);
+        if (!keep && list.items[i].step >= from && list.items[i].step < to) TRY_DONE(rename_aside(out, &list.items[i]));
+    }
+done:
+    checkpoint_list_free(&list);
+    free(kept);
+    return status;
+}
+
 Status checkpoint_remove_leftovers(const char *out)
 {
     Status status = OK;

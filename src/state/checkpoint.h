@@ -143,6 +143,9 @@ typedef struct {
 /* All folders in `out` with a checkpoint's name, whole or not. A missing `out` gives none. */
 Status checkpoint_find(const char *out, CheckpointList *list);
 void checkpoint_list_free(CheckpointList *list); /* takes a zeroed one */
+/* Renames the checkpoints of steps from … before `to` to checkpoint-<step>.damaged, which no reader takes for one, and
+   logs it; not that in the folder `except`, where there is one of this name. */
+Status checkpoint_set_aside(const char *out, int64_t from, int64_t to, const char *except);
 /* Moves a checkpoint from another folder into `out`, unless that has a whole one of the same step, or has a damaged one
    and this one is damaged too. */
 Status checkpoint_move(const CheckpointInfo *from, const char *out, bool *moved);

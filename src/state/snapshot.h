@@ -193,6 +193,9 @@ void snapshot_scatter(const Intervals *part, const float *values, float *to);
 /* One piece of the list into the flat space (NULL: not that array). */
 Status snapshot_assemble_piece(const SnapshotList *list, const SnapshotPiece *piece,
                                float *const arrays[SNAPSHOT_ARRAYS]);
+/* Makes the slots of steps from … before `to` of the run in `output` empty. A file that a process holds is left, with a
+   warning. */
+Status snapshot_forget(const char *dir, const char *output, int64_t from, int64_t to);
 /* Removes the files of dead processes of the run in `output` (NULL: of every run), except those of world size
    `except_world` (0: no exception), and unfinished files. `removed`, `kept` (may be NULL) count. */
 Status snapshot_remove(const char *dir, const char *output, int except_world, int *removed, int *kept);

@@ -221,6 +221,41 @@ Status snapshot_assemble_piece(const SnapshotList *list, const SnapshotPiece *p,
 
 /* ---- Removal ---- */
 
+static Status forget_slots(const char *path, int fd, int64_t from, int64_t to)
+{
+    const SnapshotMark none = {0};
+    SnapshotHeader h;
+    if (pread(fd, &h, sizeof h, 0) != (ssize_t)sizeof h || !digest_equal(h.digest, snapshot_header_digest(&h)))
+        return OK;
+    for (int s = 0; s < SNAPSHOT_SLOTS; s++) {
+        SnapshotMark m;
+        off_t at = (off_t)h.slot_offset[s];
+        if (pread(fd, &m, sizeof m, at) != (ssize_t)sizeof m || m.step < from || m.step >= to) continue;
+        if (pwrite(fd, &none, sizeof none, at) != (ssize_t)sizeof none) return fail(E_IO, "%s: cannot write: %m", path);
+    }
+    return OK;
+}
+
+Status snapshot_forget(const char *dir, const char *output, int64_t from, int64_t to)
+{
+    SnapshotList list;
+    struct stat st;
+    Status status = list_files(dir, output, &list);
+    for (int i = 0; i < list.count && status == OK; i++) {
+        int fd = snapshot_open_path(list.files[i].path, O_RDWR);
+        if (fd < 0 || snapshot_check_owner(fd, &st) != OK)
+            log_debug("%s: left as it is", list.files[i].path);
+        else if (!snapshot_lock(fd))
+            log_warn("%s: a process holds it; its states of steps %" PRId64 " to %" PRId64 " stay", list.files[i].path,
+                     from, to - 1);
+        else
+            status = forget_slots(list.files[i].path, fd, from, to);
+        if (fd >= 0) close(fd);
+    }
+    snapshot_list_free(&list);
+    return status;
+}
+
 /* Removes an unfinished file or a snapshot, unless a process holds it. */
 static Status remove_unlocked(const char *path, bool *gone)
 {

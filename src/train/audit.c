@@ -318,7 +318,7 @@ static Status end_damaged(const Audit *a, int64_t step, bool changed)
     if (status == OK)
         status =
             fail(E_DIFFERS,
-                 "step %lld: %s of %s %s. States of step %lld or later in %s may be damaged too and are not taken; "
+                 "step %lld: %s of %s %s. States of step %lld or later in %s may be damaged too and are set aside; "
                  "the same command resumes from the state before them",
                  (long long)step, changed ? "the memory" : "the weights", who.data,
                  changed ? "changed since the last update" : "are not those of the other ranks", (long long)from, dir);

@@ -220,7 +220,6 @@ Status train_run(Run *run)
     while (progress->step < run->schedule.total_steps && !run->reached) TRY_DONE(turn(&l));
     progress->finished = true;
     TRY_DONE(loop_save(&l));
-    if (ranks_first(l.ranks)) suspects_passed(run->c->output_dir);
     log_exchange(&l);
     TRY_DONE(pace_finish(l.pace, run, l.sampling));
 done:

@@ -166,18 +166,42 @@ done:
     return status;
 }
 
+/* Collective. Takes what --audit found to be damaged out of the way, on disk and in the hosts' memory: a run that
+   resumes makes the states of these steps again, and those are good. */
+static Status set_damaged_aside(const Config *config, const char *output_dir, Ranks *ranks)
+{
+    Status status = OK;
+    bool first = ranks_first(ranks);
+    Suspects s = {0};
+    char *output = NULL; /* canonical, from rank 0 */
+    if (first && suspects_find_damaged(output_dir, &s)) {
+        log_warn(
+            "--audit found that the states of steps %lld to %lld may be damaged: they are set aside, and the state "
+            "before them is taken, if there is one",
+            (long long)s.from, (long long)s.to - 1);
+        output = snapshot_canonical(output_dir);
+    }
+    TRY_DONE(ranks_broadcast(ranks, &s, sizeof s));
+    if (s.to <= s.from) goto done;
+    TRY_DONE(ranks_broadcast_path(ranks, &output));
+    TRY_DONE(ranks_all(ranks, snapshot_forget(config->snapshot_dir, output, s.from, s.to)));
+    TRY_DONE(ranks_all(ranks, first ? checkpoint_set_aside(output_dir, s.from, s.to, config->resume) : OK));
+    status = ranks_all(ranks, first ? suspects_forget_damaged(output_dir) : OK);
+done:
+    free(output);
+    return status;
+}
+
 Status train_find(const Config *config, const char *output_dir, Ranks *ranks, TrainResume *r)
 {
     Suspects not = {0};
+    if (*output_dir) TRY(set_damaged_aside(config, output_dir, ranks));
     if (strcmp(config->resume, "auto") == 0 && !config->override && ranks_first(ranks))
         suspects_read(output_dir, &not );
     TRY(ranks_broadcast(ranks, &not, sizeof not ));
     TRY(find_state(config, output_dir, ranks, &not, r));
     if (not .to == 0 || train_found(r)) return OK;
-    if (ranks_first(ranks))
-        log_warn("%s has no state before step %lld%s", output_dir, (long long)not .from,
-                 not .damaged ? "; training begins again" : "");
-    if (not .damaged) return OK;
+    if (ranks_first(ranks)) log_warn("%s has no state before step %lld", output_dir, (long long)not .from);
     return find_state(config, output_dir, ranks, &(const Suspects){0}, r);
 }
 

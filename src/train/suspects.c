@@ -41,39 +41,32 @@ Status suspects_damaged(const char *output_dir, int64_t from, int64_t to)
     return file_write_text(output_dir, DAMAGED, &text);
 }
 
-void suspects_passed(const char *output_dir)
-{
-    char *path = file_join(output_dir, DAMAGED);
-    (void)unlink(path);
-    free(path);
-}
-
-static bool read_damaged(const char *dir, Suspects *s)
+bool suspects_find_damaged(const char *output_dir, Suspects *s)
 {
     Json *doc = NULL;
     *s = (Suspects){0};
-    if (js_read_in(dir, DAMAGED, &doc))
-        *s = (Suspects){js_int(js_get(doc, "from"), 0), js_int(js_get(doc, "before"), 0), true};
+    if (js_read_in(output_dir, DAMAGED, &doc))
+        *s = (Suspects){js_int(js_get(doc, "from"), 0), js_int(js_get(doc, "before"), 0)};
     js_free(doc);
     return s->to > s->from;
+}
+
+Status suspects_forget_damaged(const char *output_dir)
+{
+    char *path = file_join(output_dir, DAMAGED);
+    Status status = unlink(path) == 0 ? file_sync_directory(output_dir) : fail(E_IO, "%s: cannot remove: %m", path);
+    free(path);
+    return status;
 }
 
 void suspects_read(const char *output_dir, Suspects *s)
 {
     Record r = read_record(output_dir);
-    if (read_damaged(output_dir, s)) {
-        log_warn(
-            "--audit found that the states of steps %lld to %lld may be damaged; the state before them is taken, if "
-            "there is one (--override takes the newest with other flags, --resume FOLDER any)",
-            (long long)s->from, (long long)s->to - 1);
-        return;
-    }
     *s = (Suspects){0};
-    if (r.times >= TIMES && r.from < r.at) {
-        *s = (Suspects){r.from, r.at, false};
-        log_warn("training ended %lld times because a value was not finite at step %lld, the last time from the state "
-                 "of step %lld, which may be damaged; the state before it is taken, if there is one (--override takes "
-                 "the newest with other flags, --resume FOLDER any)",
-                 (long long)r.times, (long long)r.at, (long long)r.from);
-    }
+    if (r.times < TIMES || r.from >= r.at) return;
+    *s = (Suspects){r.from, r.at};
+    log_warn("training ended %lld times because a value was not finite at step %lld, the last time from the state "
+             "of step %lld, which may be damaged; the state before it is taken, if there is one (--override takes "
+             "the newest with other flags, --resume FOLDER any)",
+             (long long)r.times, (long long)r.at, (long long)r.from);
 }

@@ -112,8 +112,13 @@ export CAIRN_TEST_FLIP="0 4 v 40 7"
 audited 78 --output-dir damaged --audit 100% --save-steps 1 --keep 9
 says "step 4, attempt 1: memory is damaged. rank 0 on" "'v' changed in memory since the last update, from element 0 on"
 unset CAIRN_TEST_FLIP
+# Killed behind step 3, which is made again, it goes on from there: that state is good.
+CAIRN_TEST_AT="step5-0=kill" audited 137 --output-dir damaged --save-steps 1 --keep 9
+says "the states of steps 3 to 3 may be damaged: they are set aside" "resuming from damaged/checkpoint-2"
+has_file damaged/checkpoint-3.damaged/manifest.json damaged/checkpoint-3/manifest.json
+[ ! -e damaged/damaged.json ] || complain "damaged.json is left"
 audited 0 --output-dir damaged
-says "the states of steps 3 to 3 may be damaged" "checkpoint-2"
+grep -q "resuming from damaged/checkpoint-[34]:" <<<"$output" || complain "a good state is not taken: $output"
 cmp -s run/model.safetensors damaged/model.safetensors || complain "the run resumed behind the damage has other bits"
 audited 2 --output-dir bad --audit 50%,20%
 says "--audit '50%,20%': expected"
