@@ -426,7 +426,8 @@ Status place_choose(const Config *c, PlanInput *in, const Accounts *accounts, Ra
     const PlanInput whole = *in;
     int64_t fits = 0, least = -1, n = ranks_size(ranks);
     Search search = {.beside = mem_array((size_t)n, sizeof *search.beside)};
-    bool fixed = strcmp(c->recompute, "auto") != 0 && strcmp(c->micro_batch_tokens, "auto") != 0;
+    bool fixed = strcmp(c->recompute, "auto") != 0 && strcmp(c->micro_batch_tokens, "auto") != 0 &&
+                 c->kfac_interval == 0; /* which takes more slots where they fit */
     for (int round = 0; round <= (fixed ? 0 : SMALLEST) && !fits; round++) {
         search.smallest = round == SMALLEST;
         TRY_DONE(choose_once(c, &whole, in, accounts, ranks, by_devices, &search, place, plan));

@@ -110,13 +110,14 @@ peak=${CAIRN_TEST_BUILD_DIR:-$source_dir/build}/tests/fakes/peak.so
 # starts NAME RANKS COMMAND FLAG...: refused, it starts in the budget that is named, stops, resumes there, and no rank holds
 # more at any moment.
 starts() {
-    local name=$1 ranks=$2 launch=() budget measured steps
+    local name=$1 ranks=$2 launch=() budget measured steps less
     shift 2
     [ "$ranks" -eq 1 ] || launch=(launch --ranks "$ranks" --)
     rm -rf -- run
     expect 76 "$CAIRN_BINARY" "${launch[@]}" "$@" --max-steps 2 --memory-budget 12MiB --output-dir run
     says "more than the memory budget of 12.0 MiB"
     budget=$(sed -n 's/.*It fits with --memory-budget \([0-9]*\)MiB.*/\1/p' <<<"$output" | head -n 1)
+    less=$(sed -n 's/.*with --recompute auto and --memory-budget \([0-9]*\)MiB.*/\1/p' <<<"$output" | head -n 1)
     rm -rf -- run # text that is made before a plan is
     for steps in 2 4; do
         rm -f -- peaks
@@ -127,12 +128,16 @@ starts() {
         echo "$name, $steps steps: $measured MiB of $budget"
         awk -v m="$measured" -v b="$budget" 'BEGIN { exit !(m > 0 && m <= b) }' || complain "$name: $measured MiB of $budget MiB"
     done
+    [ -z "$less" ] || expect 0 "$CAIRN_BINARY" "${launch[@]}" "$@" --recompute auto --memory-budget "${less}MiB" --max-steps 1 \
+        --output-dir run --resume never
 }
 
+model deep.json 600 128 4
 glue=(glue --data-dir "$sample" --model-config tiny.json --vocab vocab.txt --do-train --batch-size 16 --max-seq-length 128)
 starts "K-FAC" 1 "${glue[@]}" --model-config wide.json --vocab wide.txt --recompute auto --kfac-interval 1 --kfac-lag 1
 starts "a sharded optimizer" 2 "${glue[@]}" --recompute auto --shard optimizer --do-eval
-starts "a pipeline" 2 "${glue[@]}" --recompute half-attention --pipeline 1f1b --do-eval --kfac-interval 1
+starts "a pipeline" 2 "${glue[@]}" --recompute half-attention --pipeline interleaved --stage-chunks 2 --model-config deep.json --do-eval --kfac-interval 2 --kfac-lag 0
+starts "automatic micro-batches of an odd step" 1 "${glue[@]}" --recompute none --micro-batch-tokens auto --batch-size 31 --padded
 starts "automatic micro-batches" 1 "${glue[@]}" --recompute auto --micro-batch-tokens auto --do-eval --eval-batch-size 64
 starts "data that is still to be made" 1 pretrain --input text --model-config tiny.json --vocab vocab.txt --max-seq-length 128 \
     --batch-size 16 --recompute auto
