@@ -72,9 +72,9 @@ bool place_wanted(const Config *c);
 PipelineKind place_kind(const Config *c);
 /* E_USAGE names an option that a run by a pipeline does not have, or one of pipelines alone. */
 Status place_check(const Config *c, bool training);
-/* Collective. Rank 0 splits layers and chooses levels and micro-batches, every schedule is verified, and every rank
-   makes its plans, for which in->place, in->kfac and in->model are set. E_USAGE; E_MEMORY as planner_check. The caller
-   frees place and plan, also after a failure. */
+/* place_choose.c. Collective. Rank 0 splits layers and chooses levels and micro-batches, every schedule is verified,
+   and every rank makes its plans, for which in->place, in->kfac and in->model are set. E_USAGE; E_MEMORY as
+   planner_check. The caller frees place and plan, also after a failure. */
 Status place_choose(const Config *c, PlanInput *in, const Accounts *accounts, Ranks *ranks, bool by_devices,
                     PipelinePlace **place, RunPlan *plan);
 void place_free(PipelinePlace *p); /* takes NULL */
@@ -123,6 +123,7 @@ Intervals *place_slices(const PipelinePlace *p);
 /* Bytes of the region COMM: `scratch`, and behind it, with a device, a copy of what the host exchanges (at most
    place_copy_bytes at once). Of boundaries' staging for plans with such a capacity, in the host's memory or a
    `device`'s. */
+size_t place_scratch_bytes(const PipelinePlace *p, bool device); /* `scratch`, after shares and K-FAC */
 size_t place_copy_bytes(const PipelinePlace *p);
 size_t place_comm_bytes(const PipelinePlace *p, const Backend *b);
 /* Of a piece between so many holders, with virtual ranks over NCCL: elements of each one's part but the last ones';

@@ -1,0 +1,270 @@
+/* The choice of a pipeline's stages, levels and micro-batches, and what follows from it for a rank. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/pipeline.h"
+#include "train/place.h"
+#include "train/planner.h"
+#include "train/snapshot_room.h"
+
+static const Pipeline *shape(const PipelinePlace *p) { return &p->grid.shape; }
+
+/* ---- what rank 0 chooses ---- */
+
+typedef struct {
+    PipelineGrid grid;
+    int64_t tokens;
+    double step_s;
+} Choice;
+
+static Status choose(PipelineKind kind, const PipelineRequest *r, PipelinePlan *plan, Choice *choice, Stage *stages,
+                     Policy *policies)
+{
+    TRY(pipeline_plan(r, kind, plan));
+    *choice = (Choice){plan->grid, plan->tokens, plan->step};
+    choice->grid.shape.micros = plan->schedule.shape.micros;
+    for (int s = 0; s < plan->grid.stages; s++) {
+        stages[s] = plan->stage[s].stage;
+        policies[s] = plan->stage[s].policy;
+    }
+    return OK;
+}
+
+/* ---- what follows from it ---- */
+
+static void take_levels(PipelinePlace *p, const Policy *policies)
+{
+    int layers = p->whole->config.layers;
+    p->levels = mem_alloc((size_t)layers);
+    policy_format(policies[0], p->policy);
+    for (int s = 0; s < p->grid.stages; s++) {
+        pipeline_stage_levels(&p->stages[s], policies[s], layers, p->levels);
+        if (memcmp(&policies[s], &policies[0], sizeof *policies) != 0)
+            snprintf(p->policy, sizeof p->policy, "by stage");
+    }
+}
+
+static void take_models(PipelinePlace *p)
+{
+    int chunks = place_chunks(p);
+    bool first = false, last = false;
+    place_part(p, p->number, &p->held);
+    p->chunks = mem_array((size_t)chunks, sizeof *p->chunks);
+    for (int k = 0; k < chunks; k++) {
+        const Stage *s = place_stage(p, k);
+        p->chunks[k] = p->held;
+        p->chunks[k].stages = (Stage *)(uintptr_t)s;
+        p->chunks[k].n_stages = 1;
+        first |= stage_is_first(s);
+        last |= stage_is_last(p->whole, s);
+    }
+    p->both_uses = first && last && model_tied(p->whole) != NULL;
+}
+
+/* Holders of a stage are in the order of replicas. */
+static void take_kfac(PipelinePlace *p, const KfacOptions *o)
+{
+    int chunks = place_chunks(p);
+    KfacPart *parts = mem_array((size_t)chunks, sizeof *parts);
+    for (int k = 0; k < chunks; k++)
+        parts[k] = (KfacPart){place_stage(p, k)->first, place_stage(p, k)->layers, place_replicas(p),
+                              place_replica(p, place_direction(p, k))};
+    kfac_init(&p->kfac, o, &p->held, parts, chunks);
+    p->kfac.save_size = p->whole_kfac->save_size;
+    free(parts);
+}
+
+/* Slots for every number of micro-batches. */
+static Status take_schedules(PipelinePlace *p)
+{
+    int most = shape(p)->micros, chunks = place_chunks(p);
+    bool split = pipeline_splits_backward(shape(p)->kind);
+    p->schedules = mem_array((size_t)most + 1, sizeof *p->schedules);
+    p->slots = mem_array((size_t)chunks, sizeof *p->slots);
+    for (int k = 0; k < chunks; k++)
+        for (int kind = 0; kind < N_ORDER_SLOTS; kind++) p->slots[k][kind] = kind == SLOT_ACTIVATION || split;
+    for (int n = 1; n <= most; n++) {
+        Pipeline with = *shape(p);
+        with.micros = n;
+        schedule_make(&with, &p->schedules[n]);
+        if (n <= 2 * with.places + 1 || n == most) TRY(schedule_verify(&p->schedules[n]));
+        for (int k = 0; k < chunks; k++)
+            for (int kind = 0; kind < N_ORDER_SLOTS; kind++) {
+                int slots = schedule_slots(&p->schedules[n], p->number, k, (SlotKind)kind);
+                if (slots > p->slots[k][kind]) p->slots[k][kind] = slots;
+            }
+    }
+    place_simulate(p);
+    return OK;
+}
+
+static void take_number(PipelinePlace *p, const Ranks *ranks)
+{
+    p->number = ranks_rank(ranks) / p->grid.replicas;
+    p->pipeline = ranks_rank(ranks) % p->grid.replicas;
+}
+
+/* ---- the choice ---- */
+
+/* What rounds of the choice pass on, on rank 0. */
+typedef struct {
+    PipelinePlan plan; /* the last one's */
+    int64_t *beside;   // (places) bytes that a place's plans took beside what that plan counts
+    bool smallest;     /* the choice is for no memory at all */
+} Search;
+
+static Status take_choice(PipelinePlace *p, const Config *c, const PlanInput *in, const Accounts *accounts,
+                          Ranks *ranks, Search *search)
+{
+    Status status = OK;
+    PipelineKind kind = place_kind(c);
+    Accounts least = *accounts;
+    LayerCosts none = {0};
+    PipelineRequest r = {
+        .c = c, .ranks = ranks_size(ranks), .in = in, .accounts = &least, .given = &none, .beside = search->beside};
+    Choice choice = {0};
+    PipelinePlan *plan = &search->plan;
+    KfacOptions kfac;
+    int64_t room = (int64_t)least.row[0].budget - (int64_t)least.row[0].held;
+    pipeline_plan_free(plan);
+    TRY(kfac_options(c, &kfac));
+    TRY(ranks_least(ranks, &room));
+    least.row[0].budget = search->smallest ? 0 : (size_t)(room > 0 ? room : 0) + least.row[0].held;
+    p->stages = mem_array((size_t)p->grid.stages, sizeof *p->stages);
+    Policy *policies = mem_array((size_t)p->grid.stages, sizeof *policies);
+    TRY_DONE(ranks_all(ranks, ranks_first(ranks) ? choose(kind, &r, plan, &choice, p->stages, policies) : OK));
+    TRY_DONE(ranks_broadcast(ranks, &choice, sizeof choice));
+    TRY_DONE(ranks_broadcast(ranks, p->stages, (size_t)p->grid.stages * sizeof *p->stages));
+    TRY_DONE(ranks_broadcast(ranks, policies, (size_t)p->grid.stages * sizeof *policies));
+    p->grid = choice.grid;
+    p->tokens = choice.tokens;
+    p->step_s = choice.step_s;
+    p->wire = strcmp(c->wire, "bf16") == 0 ? BF16 : F32;
+    p->bucket = c->bucket_size / (int64_t)sizeof(float);
+    if (p->bucket > p->whole->params.size) p->bucket = p->whole->params.size;
+    p->bucket = p->bucket < NORM_BLOCK ? NORM_BLOCK : p->bucket / NORM_BLOCK * NORM_BLOCK;
+    take_number(p, ranks);
+    take_levels(p, policies);
+    take_models(p);
+    p->shard = strcmp(c->shard, "optimizer") == 0 && place_replicas(p) > 1;
+    place_take_shares(p);
+    take_kfac(p, &kfac);
+    p->scratch = place_scratch_bytes(p, in->backend->device != NULL);
+    TRY_DONE(place_share_fill(p, plan, ranks));
+    status = take_schedules(p);
+done:
+    free(policies);
+    return status;
+}
+
+static Status make_plans(const PipelinePlace *p, const Config *c, const PlanInput *in, const Accounts *accounts,
+                         const Ranks *ranks, RunPlan *plan)
+{
+    uint64_t snapshots;
+    run_plan_init(plan, in);
+    plan->grain = planner_grain(c, in);
+    plan->accounts = *accounts;
+    memcpy(plan->levels, p->levels, (size_t)p->whole->config.layers);
+    snprintf(plan->policy, sizeof plan->policy, "%s", p->policy);
+    plan->micro = planner_capacity(in, p->tokens, planner_share(c, place_replicas(p)));
+    plan->micros = (double)shape(p)->micros / p->grid.directions;
+    plan->step_s = p->step_s;
+    plan->save_buffer = in->saves;
+    if (in->evaluation) plan->eval_micro = planner_evaluation_capacity(c, in, p->tokens);
+    TRY(run_plan_make(plan));
+    TRY(snapshots_need(c, ranks, in, &snapshots));
+    accounts_update(&plan->accounts);
+    planner_take_snapshots(c, ranks, (size_t)snapshots, &plan->accounts);
+    plan->fits = accounts_set_peaks(&plan->accounts, plan->bytes) == NULL;
+    if (plan->fits || !snapshots || strcmp(c->snapshot_steps, "auto") != 0) return OK;
+    plan->snapshots_given_up = (size_t)snapshots;
+    plan->accounts.row[plan->accounts.n - 1].snapshots = 0;
+    plan->fits = accounts_set_peaks(&plan->accounts, plan->bytes) == NULL;
+    return OK;
+}
+
+/* Rank 0 learns how much the places take. */
+static Status learn(const PipelinePlace *p, const RunPlan *plan, const Accounts *accounts, Ranks *ranks, Search *search)
+{
+    int n = ranks_size(ranks);
+    int64_t *all = mem_array((size_t)n, sizeof *all);
+    int64_t own = (int64_t)plan->accounts.row[0].peak - (int64_t)accounts->row[0].held;
+    all[0] = own;
+    Status status = ranks ? comm_allgather(ranks_comm(ranks), &own, sizeof own, all) : OK;
+    for (int place = 0; status == OK && ranks_first(ranks) && place < shape(p)->places; place++) {
+        int64_t most = 0, *beside = &search->beside[place];
+        for (int r = place * p->grid.replicas; r < (place + 1) * p->grid.replicas; r++)
+            if (all[r] > most) most = all[r];
+        *beside += most - ((int64_t)search->plan.place[place].peak - (int64_t)accounts->row[0].held);
+    }
+    free(all);
+    return status;
+}
+
+/* One round: the choice, and what follows from it. */
+static Status choose_once(const Config *c, const PlanInput *whole, PlanInput *in, const Accounts *accounts,
+                          Ranks *ranks, bool by_devices, Search *search, PipelinePlace **place, RunPlan *plan)
+{
+    PipelinePlace *p = mem_alloc(sizeof *p);
+    run_plan_free(plan);
+    place_free(*place);
+    *place = p;
+    *in = *whole;
+    p->whole = whole->model;
+    p->whole_kfac = whole->kfac;
+    p->by_devices = by_devices;
+    TRY(pipeline_grid(c, place_kind(c), ranks_size(ranks), p->whole->config.layers, &p->grid));
+    TRY(take_choice(p, c, whole, accounts, ranks, search));
+    in->place = p;
+    in->kfac = &p->kfac;
+    in->model = &p->chunks[0];
+    return make_plans(p, c, in, accounts, ranks, plan);
+}
+
+/* Bytes beside `held` that the smallest choice of --recompute auto takes on this rank. */
+static Status smallest_auto(const Config *c, const PlanInput *whole, const Accounts *accounts, Ranks *ranks,
+                            bool by_devices, Search *search, int64_t *needs)
+{
+    Config automatic = *c;
+    PlanInput in;
+    PipelinePlace *place = NULL;
+    RunPlan plan = {0};
+    static char name[] = "auto";
+    automatic.recompute = name;
+    search->smallest = true;
+    Status status = choose_once(&automatic, whole, &in, accounts, ranks, by_devices, search, &place, &plan);
+    if (status == OK) *needs = (int64_t)plan.accounts.row[0].peak - (int64_t)plan.accounts.row[0].held;
+    run_plan_free(&plan);
+    place_free(place);
+    return status;
+}
+
+/* The search counts stages, not all that lies beside them on a place: evaluation, the state that is saved, buffers.
+   Where the plans then do not fit, the choice is made again with what they took, and at last the smallest is taken. */
+Status place_choose(const Config *c, PlanInput *in, const Accounts *accounts, Ranks *ranks, bool by_devices,
+                    PipelinePlace **place, RunPlan *plan)
+{
+    enum { SMALLEST = 3 };
+    Status status = OK;
+    const PlanInput whole = *in;
+    int64_t fits = 0, least = -1, n = ranks_size(ranks);
+    Search search = {.beside = mem_array((size_t)n, sizeof *search.beside)};
+    bool fixed = strcmp(c->recompute, "auto") != 0 && strcmp(c->micro_batch_tokens, "auto") != 0 &&
+                 c->kfac_interval == 0; /* which takes more slots where they fit */
+    for (int round = 0; round <= (fixed ? 0 : SMALLEST) && !fits; round++) {
+        search.smallest = round == SMALLEST;
+        TRY_DONE(choose_once(c, &whole, in, accounts, ranks, by_devices, &search, place, plan));
+        TRY_DONE(learn(*place, plan, accounts, ranks, &search));
+        fits = plan->fits;
+        TRY_DONE(ranks_least(ranks, &fits));
+    }
+    if (fits && ranks_first(ranks)) pipeline_warn(&search.plan);
+    if (!fits && strcmp(c->recompute, "auto") != 0)
+        TRY_DONE(smallest_auto(c, &whole, accounts, ranks, by_devices, &search, &least));
+    if (!fits) status = planner_refuse(plan, least, ranks);
+done:
+    pipeline_plan_free(&search.plan);
+    free(search.beside);
+    return status;
+}
