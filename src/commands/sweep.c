@@ -192,6 +192,7 @@ static Status sweep(Sweep *s)
     TRY_DONE(sweep_grid(s));
     if (c->index > s->n_runs)
         TRY_DONE(fail(E_USAGE, "--index %lld: the sweep has %d runs", (long long)c->index, s->n_runs));
+    sweep_keep_former(s);
     for (int i = 0; i < s->n_runs; i++) TRY_DONE(sweep_find_done(&s->runs[i]));
     bool array = c->index > 0 || c->pbs || c->slurm || c->sge; /* its runs are made side by side */
     if (!array) TRY_DONE(lock_take(&lock, c->output_dir));

@@ -29,6 +29,7 @@ typedef struct {
     Config c;               /* of its task */
     SweepState state;
     int group;         /* the number of the runs that differ by their seed alone */
+    Buf kept;          /* flags with former defaults (config_keep_former) */
     char *message;     /* of a failure; NULL: none */
     int64_t ranks;     /* of its launcher; without one, or where the launcher chooses, 1 */
     double planned;    /* bytes of the plan's peak; NaN: unknown */
@@ -56,6 +57,8 @@ void sweep_free(Sweep *s);
    caller frees with sweep_words_free. */
 char **sweep_command(const Sweep *s, const SweepRun *r, char *const *more);
 void sweep_words_free(char **words);
+/* Where a finished or begun run has a former default, all runs keep it, and it is logged. */
+void sweep_keep_former(Sweep *s);
 /* Whether its folder holds it, finished. E_USAGE: it holds a run with other flags. */
 Status sweep_find_done(SweepRun *r);
 

@@ -6,6 +6,7 @@
 
 #include "commands/commands.h"
 #include "commands/sweep.h"
+#include "state/checkpoint.h"
 
 extern char **environ;
 
@@ -87,8 +88,9 @@ static Status read_axes(Sweep *s)
 char **sweep_command(const Sweep *s, const SweepRun *r, char *const *more)
 {
     int n = 0, n_more = 0;
+    char *kept = mem_strdup(r->kept.len ? r->kept.data : ""), *rest = kept;
     while (more && more[n_more]) n_more++;
-    char **words = mem_array((size_t)(s->n_words + s->n_axes + n_more + 5), sizeof *words);
+    char **words = mem_array((size_t)(s->n_words + s->n_axes + N_OPTIONS + n_more + 5), sizeof *words);
     words[n++] = mem_strdup("cairn");
     for (int i = 0; i < s->n_words; i++) {
         if (s->task_at > 0 && i == s->task_at - 1) /* the "--" of launch */
@@ -102,7 +104,10 @@ char **sweep_command(const Sweep *s, const SweepRun *r, char *const *more)
     words[n++] = mem_printf("--output-dir=%s", r->dir);
     if (s->c->stop_after > 0) words[n++] = mem_printf("--stop-after=%.3fs", s->c->stop_after);
     if (config_option_of(OPTION_seeds, s->command)) words[n++] = mem_strdup("--seeds="); /* this sweep makes them */
+    for (char *word = strsep(&rest, " "); word; word = strsep(&rest, " "))
+        if (*word) words[n++] = mem_strdup(word);
     for (int i = 0; i < n_more; i++) words[n++] = mem_strdup(more[i]);
+    free(kept);
     return words;
 }
 
@@ -245,6 +250,7 @@ void sweep_free(Sweep *s)
         if (r->record) run_record_free(r->record);
         free(r->record);
         config_free(&r->c);
+        buf_free(&r->kept);
         MEM_FREE(r->name, r->dir, r->log, r->at, r->message);
     }
     for (int a = 0; a < s->n_axes; a++) {
@@ -254,7 +260,43 @@ void sweep_free(Sweep *s)
     MEM_FREE(s->axes, s->runs);
 }
 
-/* ---- finished runs ---- */
+/* ---- runs that are there ---- */
+
+/* The record of a finished run, else the newest state of a begun one. NULL: there is none that can be read; the run
+   itself reports damage. */
+static Json *read_stored(const char *dir)
+{
+    Json *doc = NULL;
+    CheckpointList list = {0};
+    char *path = file_join(dir, "run.json");
+    if (file_exists(path))
+        (void)js_read(path, &doc);
+    else
+        (void)checkpoint_find(dir, &list);
+    for (int i = 0; i < list.count && !doc; i++) {
+        free(path);
+        path = file_join(list.items[i].path, "state.json");
+        (void)js_read(path, &doc);
+    }
+    checkpoint_list_free(&list);
+    free(path);
+    return doc;
+}
+
+void sweep_keep_former(Sweep *s)
+{
+    for (int i = 0; i < s->n_runs; i++) {
+        Json *doc = read_stored(s->runs[i].dir);
+        const Json *stored = js_get(doc, "config");
+        SweepRun *r = &s->runs[i];
+        if (config_keep_former(&r->c, stored, &r->kept)) {
+            log_info("%s has %s, which was the default when it began; all runs of the sweep keep it", r->dir,
+                     r->kept.data);
+            for (int k = 0; k < s->n_runs; k++) (void)config_keep_former(&s->runs[k].c, stored, &s->runs[k].kept);
+        }
+        js_free(doc);
+    }
+}
 
 /* Options that make a finished run continue, or evaluate again. */
 static bool asks_for_more(const Config *c, const Json *stored)
@@ -275,7 +317,6 @@ Status sweep_find_done(SweepRun *r)
     RunRecord *record = mem_alloc(sizeof *record);
     TRY_DONE(run_record_read(r->dir, record));
     const Json *stored = js_get(record->doc, "config");
-    if (config_keep_former(&r->c, stored, &report)) buf_free(&report); /* as the run itself would */
     TRY_DONE(config_difference(&r->c, stored, &worst, &report));
     if (worst == EFFECT_RESULT)
         TRY_DONE(fail(E_USAGE, "%s holds a finished run with other flags: %s. Give another --output-dir", r->dir,

@@ -109,8 +109,9 @@ void config_help(Command command, int columns, bool styled, Buf *out);
 Status config_difference(const Config *now, const Json *stored, Effect *worst, Buf *report);
 
 /* Before that comparison. An earlier version had another default for some options: where the run that resumes does not
-   give one of them, it keeps the stored value if that is the former default. `kept` lists these; returns whether there
-   are any. `now` may be a plain copy of another configuration: none of these options has memory. */
+   give one of them, it keeps the stored value if that is the former default. `kept` lists these as flags,
+   "--bias-correction=false"; returns whether there are any. `now` may be a plain copy of another configuration: none of
+   these options has memory. */
 bool config_keep_former(Config *now, const Json *stored, Buf *kept);
 
 /* Texts of the options that --preset sets. `name` "": no preset. E_USAGE lists the presets. */

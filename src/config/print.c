@@ -207,7 +207,7 @@ bool config_keep_former(Config *now, const Json *stored, Buf *kept)
         if (v) config_json_text(v, &was);
         if (v && strcmp(was.data, former[i].value) == 0 &&
             config_set_value(now, option, "the run", former[i].value, FROM_FILE) == OK) {
-            buf_printf(kept, "%s--%s stays %s", kept->len ? "; " : "", config_flag(option), former[i].value);
+            buf_printf(kept, "%s--%s=%s", kept->len ? " " : "", config_flag(option), former[i].value);
             any = true;
         }
         buf_free(&was);

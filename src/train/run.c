@@ -289,7 +289,8 @@ static void keep_former(Run *r, Config *recorded)
     const Json *stored = js_get(r->resume.state, "config");
     Buf kept = {0};
     if (!train_found(&r->resume) || !config_keep_former(recorded, stored, &kept)) goto done;
-    log_info("resuming from %s: %s, as that run has it; the default of new runs is another", r->resume.name, kept.data);
+    log_info("resuming from %s: %s stays, as that run has it; the default of new runs is another", r->resume.name,
+             kept.data);
     if (r->c != &r->replaced) r->replaced = *r->c;
     (void)config_keep_former(&r->replaced, stored, &kept);
     r->c = &r->replaced;

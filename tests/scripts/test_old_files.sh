@@ -19,7 +19,7 @@ train=("$CAIRN_BINARY" glue --model-config config.json --vocab vocab.txt --data-
 expect 2 "${train[@]}" --do-eval --max-steps 6 --output-dir run --bias-correction
 says "--bias-correction was false, is true"
 expect 0 "${train[@]}" --do-eval --max-steps 6 --output-dir run
-says "checkpoint-2: --bias-correction stays false"
+says "checkpoint-2: --bias-correction=false stays"
 [ "$(losses run | wc -l)" -eq 4 ] || complain "the run did not continue after step 2"
 paste <(tail -n 4 losses.jsonl | sed 's/.*"loss": *\([^,}]*\).*/\1/') <(losses run) |
     awk '{ d = $1 - $2; if (d < 0) d = -d; if (NF != 2 || !(d < 1e-5)) bad = 1 } END { exit bad || NR != 4 }' ||
@@ -33,7 +33,7 @@ expect 0 "$CAIRN_BINARY" snapshot list --snapshot-dir shm
 says "$old/snap" "step 279" "1 rank"
 expect 0 "${train[@]}" --schedule constant --warmup 1 --max-steps 281 --snapshot-steps 1 --snapshot-dir shm --save-every off \
     --override --output-dir snap
-says "--bias-correction stays false"
+says "--bias-correction=false stays"
 [ "$(losses snap | wc -l)" -eq 2 ] || complain "the run did not continue from the snapshot of step 279"
 
 # Shards of both layouts hold the same sequences as before.

@@ -37,10 +37,21 @@ says "0 to make, 3 finished before"
 [ "$times" = "$(stat -c %Y.%i out/batch-size=4_seed=*/run.json)" ] || complain "finished runs were made again"
 sweep 2 "${vary[@]}" -- "${run[@]}" --learning-rate 1
 says "finished run with other flags" "--learning-rate was 2e-05, is 1"
-# Runs of a version whose default was another count as made.
+# Runs of a version whose default was another count as made. One of them, finished or only begun, decides for all.
 sed -i 's/"bias-correction": true/"bias-correction": false/' out/batch-size=4_seed=*/run.json
-sweep 0 "${vary[@]}" -- "${run[@]}" --micro-batch-tokens step --padded --memory-budget 300MiB
-says "0 to make, 3 finished before"
+rm -r out/batch-size=4_seed=[23]
+former() { # former MADE FINISHED
+    sweep 0 "${vary[@]}" -- "${run[@]}" --micro-batch-tokens step --padded --memory-budget 300MiB
+    says "$1 to make, $2 finished before"
+    [ "$(grep -c 'has --bias-correction=false, .*all runs of the sweep keep it' <<<"$output")" -eq 1 ] ||
+        complain "not said once: $output"
+    [ "$(grep -l '"bias-correction": false' out/batch-size=4_seed=*/run.json | wc -l)" -eq 3 ] ||
+        complain "runs with two defaults in one sweep: $output"
+}
+former 2 1
+rm -r out/batch-size=4_seed=[13] out/batch-size=4_seed=2/run.json
+former 3 0
+former 0 3
 sweep 2 "${vary[@]}" -- "${run[@]}" --bias-correction
 says "--bias-correction was false, is true"
 
