@@ -16,7 +16,9 @@
 
 void fault_record_add(FaultRecord *f, int64_t rank, const char *host)
 {
-    char *name = rank >= 0 ? mem_printf("rank %lld on %s", (long long)rank, host) : mem_printf("host %s", host);
+    char *name = rank >= 0 ? mem_printf("rank %lld on %s", (long long)rank, host)
+                 : *host   ? mem_printf("host %s", host)
+                           : mem_strdup("an unknown rank");
     int k = 0;
     while (k < f->n_places && strcmp(f->places[k].name, name) != 0) k++;
     if (k == f->n_places) {
@@ -29,9 +31,9 @@ void fault_record_add(FaultRecord *f, int64_t rank, const char *host)
 
 static bool take_fault(void *record, const Json *line)
 {
-    const char *host = js_string(js_get(line, "host"), "");
+    const char *host = js_string(js_get(line, "host"), NULL);
     int64_t rank = js_int(js_get(line, "rank"), -2);
-    if (!*host || rank < -1) return false;
+    if (!host || rank < -1 || (!*host && rank >= 0)) return false;
     fault_record_add(record, rank, host);
     return true;
 }

@@ -132,7 +132,7 @@ typedef struct {
 typedef struct {
     int code;   /* the launcher's exit code */
     bool again; /* another start may help */
-    int rank;   /* whose end is the outcome; −1: a host's loss */
+    int rank;   /* whose end is the outcome; −1: a host's loss, or nobody knows whose memory is damaged */
     char host[256];
     char what[1024]; /* one line: rank, host, signal */
 } Outcome;

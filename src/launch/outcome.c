@@ -115,21 +115,43 @@ static void describe_lost_host(const Remote *r, const char *why, Outcome *o)
              r->first_rank + r->n_ranks - 1, why);
 }
 
+static int rank_at(const Launch *l, const ExcludedPlace *place)
+{
+    for (int k = 0; k < l->fleet.n_remotes; k++) {
+        const Remote *r = &l->fleet.remotes[k];
+        if (strcmp(r->hostname, place->host) == 0 && place->local_rank >= 0 && place->local_rank < r->n_ranks)
+            return r->first_rank + (int)place->local_rank;
+    }
+    return -1;
+}
+
 /* The rank at the place that --audit excluded last; −1: none is among the ranks. */
 static int excluded_rank(const Launch *l)
 {
     ExcludedPlace *places = NULL;
     int n = 0, found = -1;
     if (l->output_dir && excluded_read(l->output_dir, &places, &n) != OK) log_debug("%s", status_message());
-    for (int i = 0; i < n; i++)
-        for (int k = 0; k < l->fleet.n_remotes; k++) {
-            const Remote *r = &l->fleet.remotes[k];
-            if (strcmp(r->hostname, places[i].host) == 0 && places[i].local_rank >= 0 &&
-                places[i].local_rank < r->n_ranks)
-                found = r->first_rank + (int)places[i].local_rank;
-        }
+    for (int i = n - 1; i >= 0 && found < 0; i--) found = rank_at(l, &places[i]);
     free(places);
     return found;
+}
+
+/* All ranks end alike where --audit found damaged memory of one, or weights apart of several. */
+static void describe_damage(const Launch *l, Outcome *o)
+{
+    ExcludedPlace *places = NULL;
+    int n = 0;
+    if (excluded_damaged(l->output_dir, &places, &n) != OK) log_debug("%s", status_message());
+    o->rank = n == 1 ? rank_at(l, &places[0]) : -1;
+    free(places);
+    const char *host = o->rank >= 0 ? fleet_host_of(&l->fleet, o->rank)->site->name : "";
+    snprintf(o->host, sizeof o->host, "%s", host);
+    if (o->rank >= 0)
+        snprintf(o->what, sizeof o->what, "rank %d on %s: --audit found damaged memory, see %s/%s", o->rank, host,
+                 l->output_dir, EXCLUDED_LINES);
+    else
+        snprintf(o->what, sizeof o->what, "--audit found damaged memory, but not of which rank: see %s/%s",
+                 l->output_dir, EXCLUDED_LINES);
 }
 
 /* In order of precedence: a failed rank, a lost host or killed rank, lost peers, a stop. */
@@ -137,6 +159,7 @@ void outcome_find(Launch *l, Outcome *o)
 {
     const Fleet *f = &l->fleet;
     static bool (*const kinds[])(const Rank *r) = {failed, was_killed, lost_peer, interrupted, stopped_well};
+    bool damaged = false;
     *o = (Outcome){.rank = -1};
     for (int i = 0; i < f->n_ranks; i++) { /* stopped before it handled signals */
         Rank *r = &f->ranks[i];
@@ -159,7 +182,10 @@ void outcome_find(Launch *l, Outcome *o)
         if (excluded >= 0)
             snprintf(o->what, sizeof o->what, "rank %d on %s is excluded by --audit: see %s/%s", rank, o->host,
                      l->output_dir, EXCLUDED_REPORT);
-        if (k < 2) output_last(f->output, rank, o->host);
+        damaged = o->code == status_exit_code(E_DIFFERS) && l->output_dir; /* not `cairn verify` */
+        if (damaged) describe_damage(l, o);
+        if (o->rank >= 0) rank = o->rank;
+        if (k < 2) output_last(f->output, rank, fleet_host_of(f, rank)->site->name);
         const Remote *cut_off = kinds[k] == lost_peer    ? cut_off_host(l)
                                 : kinds[k] == was_killed ? unreachable_host(l, rank)
                                                          : NULL;
@@ -170,8 +196,7 @@ void outcome_find(Launch *l, Outcome *o)
     }
     if (o->code == 77 && l->stop_signal && !l->killed) o->code = status_exit_code(E_STOPPED);
     if (l->interrupts > 1) o->code = 130;
-    bool resumes = o->code == 77 || (o->code == status_exit_code(E_DIFFERS) && l->output_dir); /* not `cairn verify` */
-    o->again = resumes && !l->stop_signal && !*f->failure;
+    o->again = (o->code == 77 || damaged) && !l->stop_signal && !*f->failure;
 }
 
 /* Killed or frozen by itself, before it noticed another's loss. */

@@ -203,12 +203,12 @@ static void describe(const Audit *a, int rank, const AuditFinding *f, Buf *out)
     if (b->suspect && !b->wrong) buf_puts(out, "it or its partner computed other gradients from the same sequences");
 }
 
-static void put_line(const Audit *a, int64_t step, int attempt, int rank, const AuditFinding *f, Buf *out)
+static void put_line(const Audit *a, int64_t step, int attempt, double time, int rank, const AuditFinding *f, Buf *out)
 {
     const Plan *p = &a->run->session.plan.train;
     const AuditBlame *b = &a->blame[rank];
-    buf_printf(out, "{\"step\": %lld, \"attempt\": %d, \"time\": %.0f, \"rank\": %d, \"host\": ", (long long)step,
-               attempt + 1, clock_wall(), rank);
+    buf_printf(out, "{\"step\": %lld, \"attempt\": %d, \"time\": %.3f, \"rank\": %d, \"host\": ", (long long)step,
+               attempt + 1, time, rank);
     buf_json(out, a->places[rank].host);
     buf_printf(out, ", \"local_rank\": %lld, \"gradients\": \"%s\"", (long long)a->places[rank].local_rank,
                b->wrong     ? "wrong"
@@ -235,13 +235,14 @@ static Status record(const Audit *a, int64_t step, int attempt)
     Buf lines = {0}, text = {0};
     char *path = file_join(a->run->c->output_dir, EXCLUDED_LINES);
     bool excluded = false;
+    double now = clock_wall(); /* of all these lines */
     for (int r = 0; r < n_ranks(a); r++) excluded = excluded || a->blame[r].excluded;
     if (excluded && file_exists(path) && !file_exists_in(a->run->c->output_dir, EXCLUDED_REPORT))
         buf_puts(&lines, EXCLUDED_REPAIRED);
     for (int r = 0; r < n_ranks(a); r++) {
         const AuditFinding *f = &a->history[attempt * n_ranks(a) + r];
         if (!blamed(&a->blame[r])) continue;
-        put_line(a, step, attempt, r, f, &lines);
+        put_line(a, step, attempt, now, r, f, &lines);
         describe(a, r, f, &text);
         log_warn("step %lld, attempt %d: %s. %s", (long long)step, attempt + 1,
                  damaged(&a->blame[r]) ? "memory is damaged" : "a machine computes wrongly", text.data);

@@ -184,12 +184,18 @@ done
 for key in "${!seen[@]}"; do echo "$key: ${seen[$key]}"; done | sort
 unset CAIRN_TEST_FLIP
 
-# The launcher starts again; without an earlier state training begins again.
+# The launcher names the rank, and starts again; without an earlier state training begins again.
 damage 1 1 m 50 77
 mapfile -t launched < <(printf '%s\n' "$CAIRN_BINARY" launch --ranks 2 --max-restarts 1 -- "${glue[@]}" --audit 100% --output-dir often)
 expect 78 "${launched[@]}"
-says "ended with 78 (other bits than before); starting again" \
+says "warning: rank 1 on localhost: --audit found damaged memory, see often/audit.jsonl; starting again" \
+    "error: rank 1 on localhost: --audit found damaged memory" "2 faults: rank 1 on localhost (2)" \
     "states of steps 0 to 0 may be damaged: they are set aside"
+[ "$(grep -c '"rank": 1, "host": "localhost", ' often/faults.jsonl)" -eq 2 ] || complain "$(cat often/faults.jsonl)"
+damage 1 2 grads "${to[2]}" 30
+expect 78 "$CAIRN_BINARY" launch --ranks 2 --max-restarts 0 -- "${glue[@]}" --audit 100% --output-dir unknown
+says "1 fault: an unknown rank (1)" "error: --audit found damaged memory, but not of which rank: see unknown/audit.jsonl"
+grep -q '"rank": -1, "host": "", .*"code": 78' unknown/faults.jsonl || complain "$(cat unknown/faults.jsonl)"
 unset CAIRN_TEST_FLIP
 expect 0 "${launched[@]}"
 same quiet2 often
