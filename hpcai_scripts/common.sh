@@ -322,7 +322,8 @@ source folder and all paths must be the same on all hosts (a shared file system)
     qsub -I -l select=2:ngpus=4:ncpus=20:mpiprocs=4:mem=64gb,place=scatter # and then, on the first node:
     ./hpcai_scripts/$self $example
 
-Exit codes: as $script; 77: a host or a rank was lost after the last restart; 99 for 75 under Grid Engine.
+Exit codes: as $script; 77: a host or a rank was lost after the last restart, 78: --audit found damaged memory after
+it; 99 for 75 under Grid Engine.
 See docs/cluster.md for details.
 END
         return 0

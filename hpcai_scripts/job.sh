@@ -153,6 +153,10 @@ run_job() {
     run_forwarding "$script" "${flags[@]}" || code=$?
 }
 
+# Whether another start, perhaps on other hosts, can help: a rank or host was lost (77), or --audit found damaged memory
+# (78). Of `code`.
+was_fault() { [ "$code" -eq 77 ] || [ "$code" -eq 78 ]; }
+
 # ---- PBS ----
 
 # Prints the job as `qstat -f` shows it, one line per attribute, or nothing.
@@ -228,12 +232,12 @@ pbs_script() {
     echo "$copy"
 }
 
-# pbs_again ARGUMENT...: requeues a job that ended with 75 or 77, by qrerun, which few sites allow to users, else as a new
-# job. A job without progress (77, or 75 within five minutes) is requeued at most ten times.
+# pbs_again ARGUMENT...: requeues a job that ended with 75 or by a fault, by qrerun, which few sites allow to users, else
+# as a new job. A job without progress (a fault, or 75 within five minutes) is requeued at most ten times.
 pbs_again() {
     local refused submitted resubmission
     if $own_limit; then unset CAIRN_MAX_TIME; fi # it holds for this job only, and qsub -V would pass it on
-    case $code in 75 | 77) ;; *) return ;; esac
+    [ "$code" -eq 75 ] || was_fault || return 0
     if [ "$code" -eq 75 ] && [ "$(seconds_used)" -ge 300 ]; then RUN_FAULTS=0; else RUN_FAULTS=$((${RUN_FAULTS:-0} + 1)); fi
     if [ "$RUN_FAULTS" -gt 10 ]; then
         say "job.pbs: ended with $code; ten starts in a row made no progress, so it is not submitted again"

@@ -20,7 +20,8 @@ Builds Cairn if needed, fine-tunes (--do-train) and evaluates (--do-eval; switch
 On many hosts: run_glue_multinode.sh, or --multinode here.
 
 Exit codes: 0 done, 1 failed, 2 usage, 75 stopped by a signal or a limit, with its work saved (run again to
-resume), 76 does not fit in memory, 77 a rank was lost, 79 checkpoint corrupt. `build/cairn glue --help` lists all flags.
+resume), 76 does not fit in memory, 77 a rank was lost, 78 --audit found damaged memory (run again to resume), 79
+checkpoint corrupt. `build/cairn glue --help` lists all flags.
 END
 }
 

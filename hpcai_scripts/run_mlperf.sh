@@ -32,7 +32,8 @@ The same command finishes what is missing: results that exist stay, an unfinishe
         --system H100_8x8x72 ...
 
 Exit codes: 0 all runs reached the target, 1 a run did not or a checker objects, 2 usage, 75 stopped by a signal or
-a limit, with its work saved (run again to resume), 76 does not fit in memory, 77 a rank was lost.
+a limit, with its work saved (run again to resume), 76 does not fit in memory, 77 a rank was lost, 78 --audit found
+damaged memory (run again to resume).
 END
 }
 

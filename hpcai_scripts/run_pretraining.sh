@@ -25,7 +25,8 @@ steps of 65536 sequences of 128 tokens, then 1563 of 32768 of 512). Flags overri
 On many hosts: run_pretraining_multinode.sh, or --multinode here.
 
 Exit codes: 0 done, 1 failed, 2 usage, 75 stopped by a signal or a limit, with its work saved (run again to
-resume), 76 does not fit in memory, 77 a rank was lost, 79 checkpoint corrupt. `build/cairn pretrain --help` lists all flags.
+resume), 76 does not fit in memory, 77 a rank was lost, 78 --audit found damaged memory (run again to resume), 79
+checkpoint corrupt. `build/cairn pretrain --help` lists all flags.
 END
 }
 

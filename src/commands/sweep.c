@@ -155,7 +155,10 @@ static Status run_alone(Sweep *s, int n)
     TRY(sweep_plan(s));
     TRY(sweep_run_all(s, n));
     if (r->state == SWEEP_DONE) return OK;
-    return fail(r->state == SWEEP_TOO_BIG ? E_MEMORY : E_FAIL, "%s: %s", r->name, r->message);
+    Status end = r->state == SWEEP_TOO_BIG ? E_MEMORY : E_FAIL;
+    if (r->code == status_exit_code(E_PEER)) end = E_PEER;
+    if (r->code == status_exit_code(E_DIFFERS)) end = E_DIFFERS;
+    return fail(end, "%s: %s", r->name, r->message);
 }
 
 static Status run_all(Sweep *s)

@@ -31,6 +31,7 @@ typedef struct {
     int group;         /* the number of the runs that differ by their seed alone */
     Buf kept;          /* flags with former defaults (config_keep_former) */
     char *message;     /* of a failure; NULL: none */
+    int code;          /* exit code of a failure; 0: none */
     int64_t ranks;     /* of its launcher; without one, or where the launcher chooses, 1 */
     double planned;    /* bytes of the plan's peak; NaN: unknown */
     double host;       /* the same where `planned` is a device's: of the host; else NaN */

@@ -203,6 +203,7 @@ static void take_result(SweepRun *r, int code)
         r->state = SWEEP_STOPPED;
     } else {
         r->state = code == 76 ? SWEEP_TOO_BIG : SWEEP_FAILED;
+        r->code = code;
         r->message = last_error(r->log, code);
     }
 }

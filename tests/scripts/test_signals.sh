@@ -74,4 +74,24 @@ code=0
 mkdir -p "a copy/tasks/glue/sample"
 cp "$sample/config.json" "a copy/tasks/glue/sample/"
 stopped TERM 75 "quickstart.sh, training" env CAIRN_BINARY="$work/bin/cairn" "a copy/hpcai_scripts/quickstart.sh"
+
+# A job comes back after a stop, a lost rank and damaged memory, of the last two ten times at most; after nothing else.
+printf '#!/bin/sh\nexit $END\n' >"a copy/hpcai_scripts/ends.sh"
+printf '#!/bin/sh\ncase $* in *%%L*) echo 1:00:00 ;; *) echo RUNNING ;; esac\n' >bin/squeue
+printf '#!/bin/sh\ntouch "$WORK/back"\n' | tee bin/scontrol >bin/qrerun
+chmod +x "a copy/hpcai_scripts/ends.sh" bin/squeue bin/scontrol bin/qrerun
+# comes_back YES_OR_NO CODE EARLIER: of a job whose run ends with that code, behind so many earlier starts
+comes_back() {
+    local job back
+    for job in "SLURM_RESTART_COUNT=$3 SLURM_JOB_ID=7 slurm" "RUN_FAULTS=$3 PBS_WALLTIME=3600 PBS_JOBID=7 pbs"; do
+        rm -f back
+        # shellcheck disable=SC2086 # several words
+        (cd "a copy" && env PATH="$work/bin:$PATH" RUN_SCRIPT=ends.sh END="$2" ${job% *} bash "hpcai_scripts/job.${job##* }") >log 2>&1
+        if [ -e back ]; then back=yes; else back=no; fi
+        [ "$back" = "$1" ] || complain "job.${job##* } behind $3 starts, code $2: comes back: $back: $(cat log)"
+    done
+}
+for code in 75 77 78; do comes_back yes "$code" 0; done
+for code in 77 78; do comes_back no "$code" 10; done
+for code in 0 1 2 76 79; do comes_back no "$code" 0; done
 finish

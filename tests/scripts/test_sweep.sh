@@ -88,6 +88,9 @@ says "1 of 2 runs failed" "1 done" "failed"
 expect 0 "$CAIRN_BINARY" sweep --output-dir one --index 2 --vary seed=1-3 -- "${run[@]}"
 has_file one/seed=2/run.json
 [ ! -e one/seed=1 ] || complain "--index 2 made the first run"
+# Its exit code is that of the run: a job file resumes after damaged memory.
+CAIRN_TEST_FLIP="0 2 v 40 7" expect 78 "$CAIRN_BINARY" sweep --output-dir one --index 1 --vary seed=1-3 -- "${run[@]}" --audit 100%
+says "error: seed=1: step 2: the memory of rank 0"
 # The printed command submits the runs from any folder, and words of any kind reach them as they are. This scheduler makes
 # the jobs of an array one after the other, each from a copy of the job file and in another folder.
 mkdir bin
