@@ -218,9 +218,16 @@ Status command_verify(const Config *own)
     if (v.checkpoints > 0)
         snprintf(checkpoints, sizeof checkpoints,
                  v.checkpoints > 1 ? ", as do %d checkpoints" : ", as does %d checkpoint", v.checkpoints);
+    if (v.checkpoints == 0 && v.damaged > 0) *checkpoints = '\0';
+    char damaged[80] = "";
+    if (v.damaged > 0)
+        snprintf(damaged, sizeof damaged,
+                 v.damaged > 1 ? "; %d checkpoints are damaged and were not compared"
+                               : "; %d checkpoint is damaged and was not compared",
+                 v.damaged);
     if (v.compared > 0)
-        printf("%s: %lld steps computed again, up to step %lld; all agree%s\n", v.dir, (long long)v.compared,
-               (long long)v.last, checkpoints);
+        printf("%s: %lld steps computed again, up to step %lld; all agree%s%s\n", v.dir, (long long)v.compared,
+               (long long)v.last, checkpoints, damaged);
 done:
     config_free(&c);
     js_free(doc);

@@ -140,16 +140,20 @@ done:
 /* ---- checkpoints ---- */
 
 /* The good checkpoint of a step, and its state.json; *path is NULL where there is none. */
-static void find_checkpoint(const CheckpointList *list, int64_t step, const char **path, Buf *state)
+static void find_checkpoint(Verify *v, const CheckpointList *list, int64_t step, const char **path, Buf *state)
 {
+    bool damaged = false;
     *path = NULL;
     for (int i = 0; i < list->count && !*path; i++) {
         if (list->items[i].step != step) continue;
-        if (checkpoint_verify(list->items[i].path, state, NULL) == OK)
+        if (checkpoint_verify(list->items[i].path, state, NULL) == OK) {
             *path = list->items[i].path;
-        else
+        } else {
             log_warn("%s: it is not compared", status_message());
+            damaged = true;
+        }
     }
+    v->damaged += damaged && !*path;
 }
 
 static void put_value(Buf *out, const Json *v)
@@ -232,7 +236,7 @@ static Status compare_state(Run *r, const CheckpointList *list)
     const char *path = NULL;
     Buf state = {0};
     Status status = OK;
-    if (run_first(r)) find_checkpoint(list, r->progress.step, &path, &state);
+    if (run_first(r)) find_checkpoint(r->verify, list, r->progress.step, &path, &state);
     bool there = path;
     TRY_DONE(ranks_broadcast(r->ranks, &there, sizeof there));
     if (there && session_scattered(&r->session)) TRY_DONE(session_collect(&r->session));

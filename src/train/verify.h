@@ -15,6 +15,7 @@ typedef struct Verify {
     int64_t lines;    /* up to there */
     int64_t compared; /* steps so far, that agreed */
     int checkpoints;  /* the same */
+    int damaged;      /* checkpoints of these steps, which were not compared */
 } Verify;
 
 /* Collective. The steps after r->progress.step up to verify->last; r->session is open. E_DIFFERS names the first step

@@ -44,6 +44,20 @@ cp -r run short && sed -i 4q short/metrics.jsonl
 expect 0 "$CAIRN_BINARY" verify short
 says "up to step 4; all agree"
 
+# damaged checkpoints are counted in the last line
+cp -r run torn
+for step in 2 4; do
+    printf x | dd of="torn/checkpoint-$step/optimizer.safetensors" bs=1 seek=9999 conv=notrunc status=none
+    expect 0 "$CAIRN_BINARY" verify torn
+    says "checkpoint-$step/optimizer.safetensors" ": it is not compared"
+    case $step in
+    2) says "all agree, as do 2 checkpoints; 1 checkpoint is damaged and was not compared" ;;
+    4) says "all agree, as does 1 checkpoint; 2 checkpoints are damaged and were not compared" ;;
+    esac
+done
+expect 0 "$CAIRN_BINARY" verify torn --steps 3-4
+says "up to step 4; all agree; 2 checkpoints are damaged and were not compared"
+
 # of a run that was stopped: its checkpoint has the options
 cp -r run stopped && rm stopped/run.json
 expect 0 "$CAIRN_BINARY" verify stopped --steps 6
