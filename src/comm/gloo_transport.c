@@ -178,8 +178,12 @@ Status gloo_open(Comm *c, int copy)
                     "space (ulimit -v), or free memory",
                     c->rank, g->address, error);
     if (!gloo)
-        return fail(E_PEER, "rank %d at %s: Gloo did not connect the ranks within %.0f s: %s", c->rank, g->address,
-                    timeout_s, error);
+        return fail(E_PEER, "rank %d at %s: Gloo did not connect the ranks within %.0f s: %s%s", c->rank, g->address,
+                    timeout_s, error,
+                    strstr(error, strerror(EADDRINUSE))
+                        ? ". It takes a port for each pair of ranks on a host: start fewer ranks there, wait a minute "
+                          "for ports of an earlier run, or allow more (sysctl net.ipv4.ip_local_port_range)"
+                        : "");
     c->gloo = mem_alloc(sizeof *c->gloo);
     *c->gloo = (GlooConnection){m, gloo};
     return OK;

@@ -12,7 +12,7 @@ static void take_shard(const Json *shard, char *const *paths, int n, ShardDigest
     Digest d;
     if (!path || !digest_parse(js_string(js_get(shard, "xxh3_128"), ""), &d)) return;
     digests[path - paths].expected = d;
-    atomic_store(&digests[path - paths].pending, true);
+    atomic_store(&digests[path - paths].state, DIGEST_PENDING);
 }
 
 Status shard_digests_read(char *const *paths, int n, ShardDigest **digests)
@@ -33,20 +33,27 @@ done:
     return status;
 }
 
-Status shard_digest_check(const char *path, ShardDigest *d)
+/* Threads that come at the same time read the file each. */
+static Status compare(const char *path, ShardDigest *d)
 {
     Digest found;
-    char expected[33], have[33];
-    if (!atomic_load(&d->pending)) return OK;
     TRY(file_digest(path, &found, NULL));
-    if (!digest_equal(found, d->expected)) {
-        digest_format(d->expected, expected);
-        digest_format(found, have);
-        return fail(E_CORRUPT,
-                    "%s: damaged: its digest (XXH3-128) is %s, that of manifest.json beside it %s. Remove the folder "
-                    "and make its shards again; or, where that manifest is not of this file, remove the manifest",
-                    path, have, expected);
-    }
-    atomic_store(&d->pending, false);
+    bool right = digest_equal(found, d->expected);
+    if (!right) d->found = found;
+    atomic_store(&d->state, right ? DIGEST_RIGHT : DIGEST_WRONG);
     return OK;
+}
+
+Status shard_digest_check(const char *path, ShardDigest *d)
+{
+    char expected[33], have[33];
+    if (atomic_load(&d->state) == DIGEST_PENDING) TRY(compare(path, d));
+    if (atomic_load(&d->state) != DIGEST_WRONG) return OK;
+    digest_format(d->expected, expected);
+    digest_format(d->found, have);
+    return fail(
+        E_CORRUPT,
+        "%s: damaged: its digest (XXH3-128) is %s, that of manifest.json beside it %s. Remove the folder and make "
+        "its shards again; or, where that manifest is not of this file, remove the manifest",
+        path, have, expected);
 }

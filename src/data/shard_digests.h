@@ -7,9 +7,10 @@
 #include "base/base.h"
 
 typedef struct {
-    Digest expected;
-    atomic_bool pending; /* known, and not yet compared */
+    Digest expected, found; /* found: of a damaged one */
+    atomic_int state;       /* ShardDigestState */
 } ShardDigest;
+typedef enum { DIGEST_NONE, DIGEST_PENDING, DIGEST_RIGHT, DIGEST_WRONG } ShardDigestState; /* PENDING: known alone */
 
 /* `paths` are files of one folder, sorted. Without a manifest of `cairn shards`, or where it does not list a file,
    there is no digest to compare. The caller frees *digests, (n). */
