@@ -29,19 +29,17 @@ void file_unmap(FileMap *map); /* takes a zeroed one */
 /* Reads a whole file into a Buf, replacing its contents. Larger than `max` bytes is E_FORMAT. */
 Status file_read(const char *path, size_t max, Buf *out);
 
-/* Of a file that is written from its beginning or from `begin`: begins to write up to `end` to the disk, and waits for
-   what was begun before. Pages that wait for the disk are memory that the kernel cannot take back: a control group near
-   its limit, which counts them, would lose the process. −1 with errno: the bytes are lost, and fsync may not say so
-   again. */
+/* Begins to write a file's pages up to `end` to the disk, and waits for those that were begun before. `sent` is zeroed
+   at first. Pages that wait for the disk are memory that the kernel cannot take back: a control group near its limit,
+   which counts them, would lose the process. −1 with errno: the bytes are lost, and fsync may not say so again. */
 typedef struct {
     off_t begin, end; /* on their way */
 } FileSent;
 int file_send(int fd, off_t end, FileSent *sent);
 
-/* A file under a temporary name. A device, or a pipe that somebody reads, is written directly; a symbolic link is
-   followed.
-   Use: open, write…, close (makes it durable and gives it its name) or abandon. After a failed write only abandon
-   remains (close then abandons and fails). One writer per path and process at a time. */
+/* A file under a temporary name. Devices and pipes are written directly; a pipe must have a reader. A symbolic link is
+   followed. Use: open, write…, close (makes it durable and gives it its name) or abandon. After a failed write only
+   abandon remains (close then abandons and fails). One writer per path and process at a time. */
 typedef struct {
     char *path, *temporary; /* temporary NULL: in place */
     int fd;
@@ -77,7 +75,8 @@ void file_open_standard(void);
 
 /* open, read and fsync, which a signal does not interrupt. A pipe or device is opened as by O_NONBLOCK. */
 int file_open(const char *path, int flags);
-/* The same for a regular file. On failure *fd is −1 and errno that of open; E_IO too if another thing has the name. */
+/* Opens a regular file as file_open does. On failure *fd is −1 and errno that of open. E_IO: it cannot be opened, or
+   something else has the name. */
 Status file_open_regular(const char *path, int flags, int *fd);
 /* For reading: a regular file, or a pipe without a name, as the shell's <(…) and /dev/stdin are. `stream`: a named pipe
    or a device too; the caller polls before it reads, so that a signal ends the wait. */

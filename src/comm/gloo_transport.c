@@ -48,7 +48,7 @@ static void signals_on(const sigset_t *before)
     errno = error;
 }
 
-/* Of a call of the module. */
+/* The status of a call of the module that failed. */
 static Status failed(const char *error)
 {
     if (errno == ENOMEM) mem_exhausted(0);

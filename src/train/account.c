@@ -10,7 +10,7 @@
    were counted, a choice that just fitted its budget would exceed it. */
 #define PLANNING_RESERVE ((size_t)1 << 20)
 
-/* Of a process: pages of libraries and of the allocator. */
+/* What one process may hold more than the next: pages of libraries and of the allocator. */
 #define CHANCE ((size_t)2 << 20)
 
 /* Of a device's free memory, for later allocations of CUDA: granularity, graphs, kernels of products that are loaded

@@ -124,7 +124,7 @@ static size_t norm_table_bytes(const PipelinePlace *p)
 
 static size_t piece_bytes(const PipelinePlace *p) { return (size_t)(p->bucket + PLACE_CUT) * sizeof(float); }
 
-/* Of the piece that needs most, between its holders. */
+/* Scratch for the sums of the piece that needs most, between its holders. */
 static size_t sum_bytes(const PipelinePlace *p)
 {
     int holders = place_replicas(p);
@@ -144,7 +144,9 @@ static size_t sum_bytes(const PipelinePlace *p)
     return most;
 }
 
-/* Of the other use's gradient of a tied word embedding, and with a device of a copy to send, a bucket behind it. */
+/* Room for the other use's gradient of a tied word embedding; with a device also for a copy to send, a bucket behind
+ * it.
+ */
 static size_t tie_bytes(const PipelinePlace *p, bool device)
 {
     const Param *tied = model_tied(p->whole);

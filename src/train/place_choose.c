@@ -176,11 +176,7 @@ static Status make_plans(const PipelinePlace *p, const Config *c, const PlanInpu
     TRY(snapshots_need(c, ranks, in, &snapshots));
     accounts_update(&plan->accounts);
     planner_take_snapshots(c, ranks, (size_t)snapshots, &plan->accounts);
-    plan->fits = accounts_set_peaks(&plan->accounts, plan->bytes) == NULL;
-    if (plan->fits || !snapshots || strcmp(c->snapshot_steps, "auto") != 0) return OK;
-    plan->snapshots_given_up = (size_t)snapshots;
-    plan->accounts.row[plan->accounts.n - 1].snapshots = 0;
-    plan->fits = accounts_set_peaks(&plan->accounts, plan->bytes) == NULL;
+    planner_fit(c, plan);
     return OK;
 }
 

@@ -18,10 +18,9 @@ typedef struct {
     const Config *c;
     RunPlan *plan;
     Policy policy;
-    int64_t share;      /* sequences of a step, on one rank */
-    int64_t tokens;     /* of a micro-batch, by --micro-batch-tokens; 0: auto */
-    bool own_snapshots; /* --snapshot-steps is a number: their memory is reserved before levels are chosen */
-    bool counted;       /* the primitives of a backend, and the snapshots that are there */
+    int64_t share;  /* sequences of a step, on one rank */
+    int64_t tokens; /* of a micro-batch, by --micro-batch-tokens; 0: auto */
+    bool counted;   /* the primitives of a backend, and the snapshots that are there */
 } Planner;
 
 /* Sequences of a step, on one rank or virtual rank. */
@@ -159,8 +158,7 @@ static Status choose_levels(Planner *g)
     return g->tokens ? OK : largest_micro(g);
 }
 
-/* The same choice on all ranks: what fits the one with the least memory, or, of several with other accounts, the
-   `smallest` there is. */
+/* Rank 0 chooses for all ranks: what fits the one with the least memory, or the `smallest` plan there is. */
 static Status choose_together(Planner *g, Ranks *ranks, bool smallest)
 {
     RunPlan *p = g->plan;
@@ -199,19 +197,18 @@ void planner_take_snapshots(const Config *c, const Ranks *ranks, size_t bytes, A
    moments of other ranks are collected in it. */
 static bool can_stream(const PlanInput *in)
 {
-    return !planner_for_device(in) && !(in->exchange && in->exchange->shard);
+    return !planner_for_device(in) && !in->place && !(in->exchange && in->exchange->shard);
 }
 
-/* Computes the peaks. Where a plan does not fit, gives up snapshots that --snapshot-steps auto would take, then the
-   save buffer. */
-static void make_fit(Planner *g)
+static bool own_snapshots(const Config *c) { return strcmp(c->snapshot_steps, "auto") != 0; }
+
+void planner_fit(const Config *c, RunPlan *p)
 {
-    RunPlan *p = g->plan;
     Account *over;
     p->fits = false;
     p->snapshots_given_up = 0;
     while ((over = accounts_set_peaks(&p->accounts, p->bytes))) {
-        if (over->snapshots && !g->own_snapshots) {
+        if (over->snapshots && !own_snapshots(c)) {
             p->snapshots_given_up = over->snapshots;
             over->snapshots = 0;
         } else if (p->save_buffer && account_has(over, REGION_SAVE) && can_stream(&p->input)) {
@@ -391,12 +388,13 @@ static Status choose_fitting(Planner *g, Ranks *ranks)
     if (planner_one_grain(input(g))) g->tokens = planner_least_tokens(g->c, g->share, input(g)->max_length);
     TRY(snapshots_need(g->c, ranks, input(g), &snapshots));
     bool fixed = g->policy.kind != POLICY_AUTO && g->tokens;
+    bool own = own_snapshots(g->c); /* their memory is reserved before levels are chosen */
     for (int round = 0; round <= SMALLEST; round++) {
-        if (g->own_snapshots) take_snapshots(g, ranks, (size_t)snapshots);
+        if (own) take_snapshots(g, ranks, (size_t)snapshots);
         TRY(choose_training(g, ranks, round == SMALLEST));
-        if (!g->own_snapshots) take_snapshots(g, ranks, (size_t)snapshots);
+        if (!own) take_snapshots(g, ranks, (size_t)snapshots);
         g->counted = true;
-        make_fit(g);
+        planner_fit(g->c, p);
         int64_t fits = p->fits;
         TRY(ranks_least(ranks, &fits));
         if (fits || fixed) break;
@@ -406,12 +404,12 @@ static Status choose_fitting(Planner *g, Ranks *ranks)
 
 Status planner_choose(const Config *c, const PlanInput *in, const Accounts *accounts, Ranks *ranks, RunPlan *p)
 {
-    Planner g = {.c = c, .plan = p, .share = share_of(c, in), .own_snapshots = strcmp(c->snapshot_steps, "auto") != 0};
+    Planner g = {.c = c, .plan = p, .share = share_of(c, in)};
     run_plan_init(p, in);
     p->accounts = *accounts;
     p->grain = planner_grain(c, in);
     if (in->training) return choose_fitting(&g, ranks);
     TRY(plan_evaluation(&g, 0));
-    make_fit(&g);
+    planner_fit(c, p);
     return OK;
 }

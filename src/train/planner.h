@@ -35,6 +35,9 @@ bool planner_for_device(const PlanInput *in);
 /* Collective: rank 0 chooses, for the rank with the smallest budget. plan->fits: it fits the accounts of this rank;
    where nothing fits the plan is the smallest there is. The caller frees it, also after a failure. */
 Status planner_choose(const Config *c, const PlanInput *in, const Accounts *accounts, Ranks *ranks, RunPlan *plan);
+/* Computes the peaks, and sets plan->fits. Where a plan does not fit, snapshots that --snapshot-steps auto would take
+   are given up, then a save buffer that the run can do without. */
+void planner_fit(const Config *c, RunPlan *plan);
 /* Counts the snapshots of a rank. */
 void planner_take_snapshots(const Config *c, const Ranks *ranks, size_t bytes, Accounts *accounts);
 /* Warns of snapshots and a save buffer that were given up, and of an option without effect. */

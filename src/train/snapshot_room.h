@@ -24,7 +24,8 @@ typedef struct {
     const ParamTable *params[SNAPSHOT_SPACES]; /* the second: without K-FAC it has no tensors */
     Intervals *slices[SNAPSHOT_SPACES];        // (ranks)
 } SnapshotSlices;
-/* Of ranks that hold the whole model each (`x` NULL: of one rank); `k` NULL: no K-FAC. `params` and `k` outlive it. */
+/* The slices of ranks that hold the whole model each (`x` NULL: one rank); `k` NULL: no K-FAC. `params` and `k` outlive
+   them. */
 void snapshot_slices_init(SnapshotSlices *s, const ParamTable *params, const Exchange *x, const Kfac *k);
 /* Of a run, or of one that is planned. */
 void snapshot_slices_of(SnapshotSlices *s, const PlanInput *in);

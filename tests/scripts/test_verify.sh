@@ -126,7 +126,7 @@ export CAIRN_TEST_FLIP="0 4 v 40 7"
 audited 78 --output-dir damaged --audit 100% --save-steps 1 --keep 9
 says "step 4, attempt 1: memory is damaged. rank 0 on" "'v' changed in memory since the last update, from element 0 on"
 unset CAIRN_TEST_FLIP
-# Killed behind step 3, which is made again, it goes on from there: that state is good.
+# The run makes step 3 again and is killed behind it. The new state of step 3 is good, and the next start takes it.
 CAIRN_TEST_AT="step5-0=kill" audited 137 --output-dir damaged --save-steps 1 --keep 9
 says "the states of steps 3 to 3 may be damaged: they are set aside" "resuming from damaged/checkpoint-2"
 has_file damaged/checkpoint-3.damaged/manifest.json damaged/checkpoint-3/manifest.json
