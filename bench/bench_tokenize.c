@@ -54,8 +54,7 @@ static Status measure(const char *vocab_path, const char *text_path, bool cased,
     TRY_DONE(vocab_read(vocab_path, NULL, &vocab));
     double load = clock_monotonic() - start;
     TRY_DONE(file_map(&map, text_path));
-    tokenizer =
-        tokenizer_new(vocab, (TokenizerOptions){.lower_case = !cased, .strip_accents = -1, .split_chinese = true});
+    tokenizer = tokenizer_new(vocab, tokenizer_options(!cased));
 
     const char *p = (const char *)map.data, *end = p + map.size;
     while (p < end) {

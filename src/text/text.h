@@ -24,22 +24,55 @@ Status vocab_read(const char *path, const volatile sig_atomic_t *stop, Vocab **v
 Status vocab_parse(const char *name, const char *text, size_t len, const volatile sig_atomic_t *stop, Vocab **vocab);
 Status vocab_write(const Vocab *vocab, const char *path); /* durable; one piece and \n per line */
 void vocab_free(Vocab *vocab);                            /* takes NULL */
-int32_t vocab_size(const Vocab *vocab);
+int32_t vocab_size(const Vocab *vocab);   /* ids, and so embeddings: the lines and the added tokens beyond them */
+int32_t vocab_pieces(const Vocab *vocab); /* lines of vocab.txt */
 const char *vocab_piece(const Vocab *vocab, int32_t id);               /* 0 ≤ id < size; lives as long as the Vocab */
-int32_t vocab_find(const Vocab *vocab, const char *piece, size_t len); /* −1 if absent */
-Digest vocab_digest(const Vocab *vocab);                               /* of the bytes that vocab_write writes */
+int32_t vocab_find(const Vocab *vocab, const char *piece, size_t len); /* of the lines; −1 if absent */
+Digest vocab_digest(const Vocab *vocab); /* of the bytes that vocab_write writes, then of what vocab_set_… added */
 
 typedef struct {
     int32_t pad, unk, cls, sep, mask;
 } SpecialIds;
 SpecialIds vocab_special(const Vocab *vocab);
 
+/* A token that is looked for in the text before words are cut. */
 typedef struct {
+    char *text;
+    int32_t id;
+    bool special, normalized, single_word, lstrip, rstrip; /* as in tokenizer.json's added_tokens */
+} AddedToken;
+
+/* Adds to the five special pieces, which every Vocab looks for; one of them in the list takes the list's flags. Copies.
+   Call once, before a Tokenizer is made. E_FORMAT, which names the token, for an id that is neither its piece's nor the
+   next one beyond the lines, and for an empty or repeated token. */
+Status vocab_set_added(Vocab *vocab, const AddedToken *added, int n);
+const AddedToken *vocab_added(const Vocab *vocab, int *n); /* with the five, ascending by id */
+/* Words that the Python tokenizer neither lower-cases nor cuts at punctuation. Copies; call before a Tokenizer is made.
+ */
+Status vocab_set_never_split(Vocab *vocab, const char *const *words, int n);
+
+/* The tokenizer of Transformers that is the reference. */
+typedef enum {
+    TOKENIZER_FAST,  /* the tokenizers library, which Transformers 5 uses */
+    TOKENIZER_PYTHON /* BertTokenizer of Transformers 4, in Python */
+} TokenizerKind;
+
+typedef struct {
+    TokenizerKind kind;
     bool lower_case;
     int strip_accents;  /* −1: as lower_case (Hugging Face's None), 0 no, 1 yes */
     bool split_chinese; /* true in every published BERT */
     bool split_special; /* Hugging Face's split_special_tokens: [SEP] in the text counts as text */
+    bool clean_text;    /* false: control characters stay */
+    bool split_words;   /* false: do_basic_tokenize false, words are cut at white space only and not lower-cased */
 } TokenizerOptions;
+
+/* Options of the published models. */
+static inline TokenizerOptions tokenizer_options(bool lower_case)
+{
+    return (TokenizerOptions){
+        .lower_case = lower_case, .strip_accents = -1, .split_chinese = true, .clean_text = true, .split_words = true};
+}
 
 typedef struct Tokenizer Tokenizer;
 

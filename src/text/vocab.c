@@ -190,7 +190,7 @@ Status vocab_parse(const char *name, const char *text, size_t len, const volatil
     }
     TRY_DONE(check_stop(name, stop));
 
-    v->size = (int32_t)count;
+    v->pieces = v->size = (int32_t)count;
     v->text = mem_alloc(len + 1);
     v->start = mem_array(count + 1, sizeof *v->start);
     for (size_t i = 0, at = 0; i < count; i++) {
@@ -218,6 +218,7 @@ Status vocab_parse(const char *name, const char *text, size_t len, const volatil
     TRY_DONE(check_stop(name, stop));
     v->continuation = trie_walk(v, 0, "##", 2);
     TRY_DONE(find_special(name, v));
+    vocab_add_special(v);
 done:
     free(keys);
     if (status != OK) {
@@ -241,7 +242,7 @@ Status vocab_read(const char *path, const volatile sig_atomic_t *stop, Vocab **v
 Status vocab_write(const Vocab *vocab, const char *path)
 {
     Buf text = {0};
-    for (int32_t i = 0; i < vocab->size; i++) {
+    for (int32_t i = 0; i < vocab->pieces; i++) {
         buf_append(&text, vocab->text + vocab->start[i], vocab->start[i + 1] - vocab->start[i] - 1);
         buf_append(&text, "\n", 1);
     }
@@ -251,6 +252,7 @@ Status vocab_write(const Vocab *vocab, const char *path)
 void vocab_free(Vocab *vocab)
 {
     if (!vocab) return;
+    vocab_free_added(vocab);
     MEM_FREE(vocab->text, vocab->start, vocab->nodes, vocab);
 }
 
@@ -258,9 +260,12 @@ void vocab_free(Vocab *vocab)
 
 int32_t vocab_size(const Vocab *vocab) { return vocab->size; }
 
+int32_t vocab_pieces(const Vocab *vocab) { return vocab->pieces; }
+
 const char *vocab_piece(const Vocab *vocab, int32_t id)
 {
     CHECK(id >= 0 && id < vocab->size, "piece %d of a vocabulary of %d", (int)id, (int)vocab->size);
+    if (id >= vocab->pieces) return vocab->added[vocab->n_added - (vocab->size - id)].text;
     return vocab->text + vocab->start[id];
 }
 

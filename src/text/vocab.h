@@ -11,14 +11,21 @@ typedef struct {
 } TrieNode;
 
 struct Vocab {
-    char *text;    /* all pieces, each with a NUL after it */
-    size_t *start; // (size + 1), where each piece begins in `text`
-    int32_t size;
+    char *text;           /* all pieces, each with a NUL after it */
+    size_t *start;        // (size + 1), where each piece begins in `text`
+    int32_t pieces, size; /* lines; ids */
     TrieNode *nodes;      /* node 0 is the root; at least 256 nodes follow every base */
     int32_t continuation; /* the node after "##", or −1 */
     SpecialIds special;
+    AddedToken *added;  // (n_added), ascending by id
+    char **never_split; // (n_never_split)
+    int n_added, n_never_split;
     Digest digest;
 };
+
+/* The five special pieces as added tokens. */
+void vocab_add_special(Vocab *vocab);
+void vocab_free_added(Vocab *vocab);
 
 /* Returns the id of the longest piece that `text` begins with, read from node `from`, and its length in *used; −1 if
    none matches. */

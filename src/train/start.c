@@ -102,7 +102,7 @@ static Status choose_options(const Config *c, const char *folder, TokenizerOptio
 
 Status start_text(const Config *c, const char *folder, StartText *t)
 {
-    *t = (StartText){.options = {.lower_case = true, .strip_accents = -1, .split_chinese = true}};
+    *t = (StartText){.options = tokenizer_options(true)};
     t->path = find_vocabulary(c, folder);
     if (!t->path && *c->model)
         return fail(E_USAGE, "--model %s has no vocab.txt beside it; give the folder of a model, or --vocab FILE",

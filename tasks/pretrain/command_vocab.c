@@ -141,8 +141,7 @@ Status command_vocab(const Config *c)
     Status status = OK;
     if (!*c->input || !*c->output) return fail(E_USAGE, "give --input FILE or folder, and --output vocab.txt");
     TRY(file_try_place(c->output));
-    TokenizerOptions text = {
-        .lower_case = strcmp(c->do_lower_case, "no") != 0, .strip_accents = -1, .split_chinese = true};
+    TokenizerOptions text = tokenizer_options(strcmp(c->do_lower_case, "no") != 0);
     if (strcmp(c->strip_accents, "auto") != 0) text.strip_accents = strcmp(c->strip_accents, "yes") == 0;
     VocabTraining training = {.size = (int32_t)c->size, .min_count = c->min_count, .normalisation = text};
     VocabTrainer *t = vocab_trainer_new(training);

@@ -187,7 +187,7 @@ static void test_real_text(void **state)
     Masking m;
     assert_ok(vocab_read(vocab_path, NULL, &vocab));
     assert_ok(file_read(text_path, 1 << 24, &text));
-    Tokenizer *t = tokenizer_new(vocab, (TokenizerOptions){true, -1, true, false});
+    Tokenizer *t = tokenizer_new(vocab, tokenizer_options(true));
     uint64_t number = 0;
     for (char *line = strtok(text.data, "\n"); line; line = strtok(NULL, "\n")) {
         bool title = strncmp(line, " = ", 3) == 0 && strncmp(line, " = = ", 5) != 0;

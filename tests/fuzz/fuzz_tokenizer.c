@@ -24,7 +24,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!vocab) CHECK(vocab_parse("built-in", pieces, sizeof pieces - 1, NULL, &vocab) == OK, "%s", status_message());
     if (size == 0) return 0;
     uint8_t choice = data[0];
-    TokenizerOptions options = {choice & 1, (choice >> 1) % 3 - 1, choice >> 4 & 1, choice >> 5 & 1};
+    TokenizerOptions options = tokenizer_options(choice & 1);
+    options.strip_accents = (choice >> 1) % 3 - 1;
+    options.split_chinese = choice >> 4 & 1;
+    options.split_special = choice >> 5 & 1;
     Tokenizer *t = tokenizer_new(vocab, options);
     const char *text = (const char *)data + 1, *end = (const char *)data + size;
     size_t len = size - 1;

@@ -31,7 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     CHECK(vocab_size(again) == vocab_size(vocab), "%d pieces became %d", (int)vocab_size(vocab),
           (int)vocab_size(again));
 
-    Tokenizer *t = tokenizer_new(vocab, (TokenizerOptions){.lower_case = data[0] & 2, .strip_accents = -1});
+    Tokenizer *t = tokenizer_new(vocab, tokenizer_options(data[0] & 2));
     TokenIds ids = {0};
     tokenizer_encode(t, text.data, text.len, &ids); /* its own pieces as text, to walk the whole trie */
     token_ids_free(&ids);

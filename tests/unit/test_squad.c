@@ -18,8 +18,7 @@ static int set_up(void **state)
     static Golden g;
     assert_ok(js_read(FOLDER "expected.json", &g.expected));
     assert_ok(vocab_read(FOLDER "vocab.txt", NULL, &g.vocab));
-    g.tokenizer =
-        tokenizer_new(g.vocab, (TokenizerOptions){.lower_case = true, .strip_accents = -1, .split_chinese = true});
+    g.tokenizer = tokenizer_new(g.vocab, tokenizer_options(true));
     *state = &g;
     return 0;
 }

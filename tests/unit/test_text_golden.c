@@ -19,12 +19,15 @@ static char *data_path(const char *name)
 
 static TokenizerOptions options_of(const char *letters)
 {
-    return (TokenizerOptions){.lower_case = strchr(letters, 'l') != NULL,
+    return (TokenizerOptions){.kind = TOKENIZER_PYTHON,
+                              .lower_case = strchr(letters, 'l') != NULL,
                               .strip_accents = strchr(letters, 'a')   ? 1
                                                : strchr(letters, 'A') ? 0
                                                                       : -1,
                               .split_chinese = strchr(letters, 'i') == NULL,
-                              .split_special = strchr(letters, 's') != NULL};
+                              .split_special = strchr(letters, 's') != NULL,
+                              .clean_text = true,
+                              .split_words = true};
 }
 
 /* ---- The digested output ---- */
@@ -426,7 +429,7 @@ static void check_vector(char **f, int number)
     json_text(f[4], &text);
     Json *tokens = *f[6] ? parse_array(f[6]) : NULL;
     const Json *list = tokens ? js_at(tokens, 0) : NULL;
-    TokenizerOptions options = {.lower_case = f[3][0] == '1', .strip_accents = -1, .split_chinese = true};
+    TokenizerOptions options = tokenizer_options(f[3][0] == '1');
     if (strcmp(f[1], "basic") == 0) {
         Buf words = {0}, expected = {0};
         buf_puts(&words, "");
@@ -480,7 +483,7 @@ static void check_question(char **f, int number)
     (void)number;
     Buf text = {0};
     json_text(f[0], &text);
-    Tokenizer *tokenizer = tokenizer_new(vector_vocabs[0], (TokenizerOptions){true, -1, true, false});
+    Tokenizer *tokenizer = tokenizer_new(vector_vocabs[0], tokenizer_options(true));
     TokenIds ids = {0};
     tokenizer_encode(tokenizer, text.data, text.len, &ids);
     char *p = f[2], *word = f[1];

@@ -41,8 +41,12 @@ static char *pieces_of(TokenizerOptions options, const char *text, size_t len)
     return out.data ? out.data : mem_strdup("");
 }
 
-static const TokenizerOptions uncased = {.lower_case = true, .strip_accents = -1, .split_chinese = true};
-static const TokenizerOptions cased = {.lower_case = false, .strip_accents = -1, .split_chinese = true};
+/* The Python tokenizer's. */
+#define OPTIONS(lower, strip, chinese, special)                                                                        \
+    {                                                                                                                  \
+        TOKENIZER_PYTHON, lower, strip, chinese, special, .clean_text = true, .split_words = true                      \
+    }
+static const TokenizerOptions uncased = OPTIONS(true, -1, true, false), cased = OPTIONS(false, -1, true, false);
 
 static void check(TokenizerOptions options, const char *text, size_t len, const char *expected)
 {
@@ -69,7 +73,7 @@ static void test_accents(void **state)
 {
     (void)state;
     static const char composed[] = "Caf\xC3\xA9", apart[] = "Cafe\xCC\x81";
-    TokenizerOptions keep = {true, 0, true, false}, strip = {false, 1, true, false};
+    TokenizerOptions keep = OPTIONS(true, 0, true, false), strip = OPTIONS(false, 1, true, false);
     CHECK_PIECES(uncased, composed, "cafe");
     CHECK_PIECES(uncased, apart, "cafe");
     CHECK_PIECES(cased, composed, "Caf\xC3\xA9");
@@ -90,7 +94,7 @@ static void test_lower_case(void **state)
 static void test_ideographs(void **state)
 {
     (void)state;
-    TokenizerOptions whole = {true, -1, false, false};
+    TokenizerOptions whole = OPTIONS(true, -1, false, false);
     CHECK_PIECES(uncased,
                  "a\xE4\xB8\xAD"
                  "b",
@@ -104,7 +108,7 @@ static void test_ideographs(void **state)
 static void test_special_pieces(void **state)
 {
     (void)state;
-    TokenizerOptions split = {false, -1, true, true}, split_lower = {true, -1, true, true};
+    TokenizerOptions split = OPTIONS(false, -1, true, true), split_lower = OPTIONS(true, -1, true, true);
     CHECK_PIECES(uncased, "a[SEP]b [MASK] [PAD][UNK][CLS]", "a [SEP] b [MASK] [PAD] [UNK] [CLS]");
     CHECK_PIECES(cased, "[[SEP]]", "[ [SEP] ]");
     CHECK_PIECES(uncased, "[cls]", "[ cls ]");

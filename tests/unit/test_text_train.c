@@ -4,7 +4,8 @@
 
 #include "text/text.h"
 
-static const TokenizerOptions uncased = {.lower_case = true, .strip_accents = -1, .split_chinese = true};
+static const TokenizerOptions uncased = {
+    .lower_case = true, .strip_accents = -1, .split_chinese = true, .clean_text = true, .split_words = true};
 
 static Vocab *train(VocabTraining options, const char *text)
 {

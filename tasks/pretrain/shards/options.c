@@ -58,8 +58,7 @@ static ShardsForm form_of(const char *layout)
 
 static Status read_options(ShardsJob *j, const Config *c)
 {
-    TokenizerOptions text = {
-        .lower_case = strcmp(c->do_lower_case, "no") != 0, .strip_accents = -1, .split_chinese = true};
+    TokenizerOptions text = tokenizer_options(strcmp(c->do_lower_case, "no") != 0);
     if (!*c->input)
         return fail(E_USAGE, "give --input DIR: text with a sentence per line, an empty line after each document");
     if (!*c->vocab) return fail(E_USAGE, "give --vocab FILE");
