@@ -23,23 +23,26 @@ void scalars_free(Scalars *s)
     *s = (Scalars){0};
 }
 
-uint8_t unicode_dense[UNICODE_DENSE];
+uint8_t unicode_dense[2][UNICODE_DENSE];
 atomic_bool unicode_dense_ready;
 
 static void make_dense(void)
 {
     for (uint32_t c = 0, i = 0; c < UNICODE_DENSE; c++) {
         if (unicode_runs[i + 1] >> 8 == c) i++;
-        unicode_dense[c] = (uint8_t)(2 * (unicode_runs[i] & 255) + (c - (unicode_runs[i] >> 8)) % 2);
+        unicode_dense[UNICODE_PYTHON][c] = (uint8_t)(2 * (unicode_runs[i] & 255) + (c - (unicode_runs[i] >> 8)) % 2);
     }
+    memcpy(unicode_dense[UNICODE_LIBRARY], unicode_dense[UNICODE_PYTHON], UNICODE_DENSE);
+    for (const UnicodeDifference *d = unicode_differences; d < unicode_differences + UNICODE_DIFFERENCES; d++)
+        memset(unicode_dense[UNICODE_LIBRARY] + d->first, 2 * d->kind, d->last - d->first + 1);
     atomic_store_explicit(&unicode_dense_ready, true, memory_order_release);
 }
 
-UnicodeRecord unicode_record_slow(uint32_t scalar)
+UnicodeRecord unicode_record_slow(UnicodeSource source, uint32_t scalar)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, make_dense);
-    if (scalar < UNICODE_DENSE) return unicode_record(scalar);
+    if (scalar < UNICODE_DENSE) return unicode_record_of(source, scalar);
     int i = UNICODE_RUNS - 1;
     while (unicode_runs[i] >> 8 > scalar) i--;
     return unicode_kinds[unicode_runs[i] & 255][(scalar - (unicode_runs[i] >> 8)) % 2];
@@ -78,7 +81,7 @@ static int compare_single(const void *scalar, const void *single)
 }
 
 /* Appends the full decomposition of `c`, which is `c` itself if nothing decomposes it. */
-static void decompose(Scalars *out, uint32_t c)
+static void decompose(UnicodeSource source, Scalars *out, uint32_t c)
 {
     uint32_t s = c - S_BASE;
     if (s < S_COUNT) {
@@ -87,15 +90,15 @@ static void decompose(Scalars *out, uint32_t c)
         if (s % T_COUNT) scalars_push(out, T_BASE + s % T_COUNT);
         return;
     }
-    if (unicode_record(c).bits & UC_DECOMPOSES) {
+    if (unicode_record_of(source, c).bits & UC_DECOMPOSES) {
         const uint16_t *i = bsearch(&c, unicode_by_composed, UNICODE_PAIRS, sizeof *i, compare_composed);
         if (i) {
-            decompose(out, unicode_pairs[*i].first);
+            decompose(source, out, unicode_pairs[*i].first);
             scalars_push(out, unicode_pairs[*i].second);
         } else {
             const uint32_t *single =
                 bsearch(&c, unicode_single, UNICODE_SINGLE, sizeof *unicode_single, compare_single);
-            decompose(out, single[1]);
+            decompose(source, out, single[1]);
         }
         return;
     }
@@ -124,33 +127,35 @@ static uint32_t compose(uint32_t first, uint32_t second)
 }
 
 /* Stable order of v (n), all of them non-starters, by combining class. */
-static void order_marks(uint32_t *v, size_t n, uint32_t *scratch)
+static void order_marks(UnicodeSource source, uint32_t *v, size_t n, uint32_t *scratch)
 {
+#define CLASS(scalar) unicode_record_of(source, scalar).combining
     if (n <= 32) {
         for (size_t i = 1; i < n; i++) {
             uint32_t c = v[i];
-            uint8_t class = unicode_record(c).combining;
+            uint8_t class = CLASS(c);
             size_t j = i;
-            for (; j > 0 && unicode_record(v[j - 1]).combining > class; j--) v[j] = v[j - 1];
+            for (; j > 0 && CLASS(v[j - 1]) > class; j--) v[j] = v[j - 1];
             v[j] = c;
         }
         return;
     }
     size_t place[256] = {0};
-    for (size_t i = 0; i < n; i++) place[unicode_record(v[i]).combining]++;
+    for (size_t i = 0; i < n; i++) place[CLASS(v[i])]++;
     for (size_t class = 0, sum = 0; class < 256; class ++) {
         size_t here = place[class];
         place[class] = sum;
         sum += here;
     }
-    for (size_t i = 0; i < n; i++) scratch[place[unicode_record(v[i]).combining]++] = v[i];
+    for (size_t i = 0; i < n; i++) scratch[place[CLASS(v[i])]++] = v[i];
+#undef CLASS
     memcpy(v, scratch, n * sizeof *v);
 }
 
-void scalars_nfd(Scalars *s, Scalars *scratch)
+void scalars_nfd(UnicodeSource source, Scalars *s, Scalars *scratch)
 {
     scratch->count = 0;
-    for (size_t i = 0; i < s->count; i++) decompose(scratch, s->v[i]);
+    for (size_t i = 0; i < s->count; i++) decompose(source, scratch, s->v[i]);
     Scalars swap = *s;
     *s = *scratch;
     *scratch = swap;
@@ -160,15 +165,15 @@ void scalars_nfd(Scalars *s, Scalars *scratch)
     }
     for (size_t i = 0; i < s->count;) {
         size_t start = i;
-        while (i < s->count && unicode_record(s->v[i]).combining) i++;
-        if (i - start > 1) order_marks(s->v + start, i - start, scratch->v);
+        while (i < s->count && unicode_record_of(source, s->v[i]).combining) i++;
+        if (i - start > 1) order_marks(source, s->v + start, i - start, scratch->v);
         if (i == start) i++;
     }
 }
 
 void scalars_nfc(Scalars *s, Scalars *scratch)
 {
-    scalars_nfd(s, scratch);
+    scalars_nfd(UNICODE_PYTHON, s, scratch);
     size_t kept = 0, starter = SIZE_MAX; /* index of the last starter among those kept */
     int before = 0;                      /* class of the last one kept after it, 0 if none */
     for (size_t i = 0; i < s->count; i++) {

@@ -20,25 +20,30 @@ static inline void scalars_push(Scalars *s, uint32_t scalar) { MEM_PUSH(s->v, s-
 
 void scalars_free(Scalars *s);
 
+/* Whose facts: Python's unicodedata, or Hugging Face's tokenizers library. */
+typedef enum { UNICODE_PYTHON, UNICODE_LIBRARY } UnicodeSource;
+
 /* Kind and place in its run of each scalar below UNICODE_DENSE, 2 · kind + (0 or 1), made from the runs on first use.
  */
-extern uint8_t unicode_dense[UNICODE_DENSE];
+extern uint8_t unicode_dense[2][UNICODE_DENSE];
 extern atomic_bool unicode_dense_ready;
-UnicodeRecord unicode_record_slow(uint32_t scalar);
+UnicodeRecord unicode_record_slow(UnicodeSource source, uint32_t scalar);
 
 /* The record of a value up to U+10FFFF. */
-static inline UnicodeRecord unicode_record(uint32_t scalar)
+static inline UnicodeRecord unicode_record_of(UnicodeSource source, uint32_t scalar)
 {
     if (scalar >= UNICODE_DENSE || !atomic_load_explicit(&unicode_dense_ready, memory_order_acquire))
-        return unicode_record_slow(scalar);
-    return unicode_kinds[unicode_dense[scalar] / 2][unicode_dense[scalar] % 2];
+        return unicode_record_slow(source, scalar);
+    return unicode_kinds[unicode_dense[source][scalar] / 2][unicode_dense[source][scalar] % 2];
 }
+static inline UnicodeRecord unicode_record(uint32_t scalar) { return unicode_record_of(UNICODE_PYTHON, scalar); }
 
-/* Python's str.lower() of one character: 1 or 2 scalars. Returns how many. */
+/* Lower case of one character whose record has UC_LOWER: 1 or 2 scalars. Returns how many. */
 int unicode_lowered(uint32_t scalar, uint32_t out[2]);
 
-/* Convert `s` to canonical decomposition or composition. They overwrite `scratch`. Linear in the length. */
-void scalars_nfd(Scalars *s, Scalars *scratch);
+/* Convert `s` to canonical decomposition or composition (by Python's facts). They overwrite `scratch`. Linear in the
+   length. */
+void scalars_nfd(UnicodeSource source, Scalars *s, Scalars *scratch);
 void scalars_nfc(Scalars *s, Scalars *scratch);
 
 #endif

@@ -3,32 +3,35 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "text/characters.h"
 #include "text/compose.h"
+#include "text/parts.h"
 #include "text/unicode_tables.h"
 #include "text/utf8.h"
 
-const SpecialPiece special_pieces[N_SPECIAL] = {{"[PAD]", 5}, {"[UNK]", 5}, {"[CLS]", 5}, {"[SEP]", 5}, {"[MASK]", 6}};
-
-/* Index of the special piece that `text` begins with, or −1. */
-static int special_at(const char *text, size_t len)
-{
-    for (int i = 0; i < N_SPECIAL; i++) {
-        const SpecialPiece *s = &special_pieces[i];
-        if (len >= s->len && memcmp(text, s->text, s->len) == 0) return i;
-    }
-    return -1;
-}
+const AddedToken special_tokens[N_SPECIAL] = {{.text = "[PAD]", .id = -1, .special = true},
+                                              {.text = "[UNK]", .id = -1, .special = true},
+                                              {.text = "[CLS]", .id = -1, .special = true},
+                                              {.text = "[SEP]", .id = -1, .special = true},
+                                              {.text = "[MASK]", .id = -1, .special = true}};
 
 typedef struct {
-    bool lower, strip, chinese, special; /* special: cut at special pieces */
-    WordsFn *each;
-    void *context;
-    Scalars word;    /* the word so far, of text that is not all ASCII */
-    unsigned seen;   /* bits of all scalars of the word */
-    Scalars scratch; /* for composing */
-    char *bytes;     /* a part of the word as UTF-8 */
+    const TextRules *rules;
+    const WordSink *sink;
+    bool python, lower, strip;
+    UnicodeSource source;
+    unsigned dropped; /* bits of the scalars that are left out */
+    Buf *normal;      /* gets the normalised text, before words are cut; NULL: words are cut at once */
+    Scalars word;     /* the word so far, of text that is not all ASCII */
+    unsigned seen;    /* bits of all scalars of the word */
+    Scalars scratch;  /* for composing */
+    Buf lowered, normalised;
+    Parts parts, normalised_parts;
+    char *bytes; /* a part of the word as UTF-8 */
     size_t bytes_cap;
 } WordScan;
+
+static inline unsigned bits_of(const WordScan *w, uint32_t scalar) { return unicode_record_of(w->source, scalar).bits; }
 
 static char *room_for(WordScan *w, size_t bytes)
 {
@@ -113,96 +116,155 @@ static void copied_words(const WordScan *w, const AsciiCopy *copy, size_t n)
             words[found++] = (Word){copy->text + at, len, len};
         }
     }
-    if (found) w->each(w->context, words, found);
+    if (found) w->sink->words(w->sink->context, words, found);
 }
 
 /* ---- Other text: scalar by scalar into w->word ---- */
 
-static void emit_part(WordScan *w, const uint32_t *part, size_t count)
+/* Writes scalars as UTF-8. NUL, which no piece has, becomes two bytes that no piece has either: words have no NUL. */
+static char *write_scalars(const uint32_t *part, size_t count, char *end)
 {
-    char *bytes = room_for(w, 4 * count), *end = bytes;
-    for (size_t i = 0; i < count; i++) end += utf8_encode(part[i], end);
-    w->each(w->context, &(Word){bytes, (uint32_t)(end - bytes), (uint32_t)count}, 1);
+    for (size_t i = 0; i < count; i++) {
+        if (part[i] == 0) {
+            *end++ = '\xC0';
+            *end++ = '\x80';
+        } else {
+            end += utf8_encode(part[i], end);
+        }
+    }
+    return end;
 }
 
-static bool word_is_special(const Scalars *word)
+static void emit_part(WordScan *w, const uint32_t *part, size_t count)
 {
-    char ascii[8];
-    if (word->count < 5 || word->count > 6 || word->v[0] != '[') return false;
-    for (size_t i = 0; i < word->count; i++) ascii[i] = word->v[i] < 0x80 ? (char)word->v[i] : 0;
-    int i = special_at(ascii, word->count);
-    return i >= 0 && special_pieces[i].len == word->count;
+    char *bytes = room_for(w, 4 * count);
+    size_t len = (size_t)(write_scalars(part, count, bytes) - bytes);
+    if (w->rules->whole.nodes && lookup_exactly(&w->rules->whole, bytes, len) == 1) {
+        if (w->sink->token) w->sink->token(w->sink->context, bytes, len, -1);
+        return;
+    }
+    w->sink->words(w->sink->context, &(Word){bytes, (uint32_t)len, (uint32_t)count}, 1);
+}
+
+/* Python's special tokens and words of never_split. */
+static bool stays_whole(WordScan *w)
+{
+    const Scalars *word = &w->word;
+    if (!w->rules->whole.nodes) return false;
+    char *bytes = room_for(w, 4 * word->count);
+    return word->count &&
+           lookup_exactly(&w->rules->whole, bytes, (size_t)(write_scalars(word->v, word->count, bytes) - bytes)) >= 0;
 }
 
 static void strip_accents(WordScan *w)
 {
     Scalars *word = &w->word;
-    scalars_nfd(word, &w->scratch);
+    scalars_nfd(w->source, word, &w->scratch);
     size_t kept = 0;
     for (size_t i = 0; i < word->count; i++) {
-        if (!(unicode_record(word->v[i]).bits & UC_MARK)) word->v[kept++] = word->v[i];
+        if (!(bits_of(w, word->v[i]) & UC_MARK)) word->v[kept++] = word->v[i];
     }
     word->count = kept;
 }
 
-static void end_word(WordScan *w)
+static void lower_word(WordScan *w)
 {
     Scalars *word = &w->word;
-    unsigned seen = w->seen;
-    w->seen = 0;
-    if (word->count == 0) return;
-    if (seen & UC_NFC) {
-        scalars_nfc(word, &w->scratch);
-        for (size_t i = 0; i < word->count; i++) seen |= unicode_record(word->v[i]).bits;
+    for (size_t i = 0; i < word->count; i++) {
+        uint32_t lowered[2];
+        if (bits_of(w, word->v[i]) & UC_LOWER && unicode_lowered(word->v[i], lowered) == 1) word->v[i] = lowered[0];
     }
-    if (!word_is_special(word)) {
-        if (w->lower && !w->special) { /* a special piece within a longer word counts as text */
-            for (size_t i = 0; i < word->count; i++) {
-                if (word->v[i] >= 'A' && word->v[i] <= 'Z') word->v[i] |= 0x20;
-            }
-        }
-        if (w->strip && (seen & (UC_DECOMPOSES | UC_MARK))) strip_accents(w);
-    }
-    bool whole = word_is_special(word); /* stripped accents may have made it one */
+}
+
+/* Cuts w->word around punctuation. */
+static void cut_word(WordScan *w, bool whole)
+{
+    Scalars *word = &w->word;
     for (size_t i = 0; i < word->count;) {
         size_t start = i++;
         if (whole) {
             i = word->count;
-        } else if (!(unicode_record(word->v[start]).bits & UC_PUNCT)) {
-            while (i < word->count && !(unicode_record(word->v[i]).bits & UC_PUNCT)) i++;
+        } else if (!(bits_of(w, word->v[start]) & UC_PUNCT)) {
+            while (i < word->count && !(bits_of(w, word->v[i]) & UC_PUNCT)) i++;
         }
         emit_part(w, word->v + start, i - start);
     }
     word->count = 0;
 }
 
-static void add_scalar(WordScan *w, uint32_t scalar)
+static void append_scalars(Buf *out, const uint32_t *part, size_t count)
 {
-    unsigned bits = unicode_record(scalar).bits;
-    if (bits & UC_DROP) return;
-    bool alone = w->chinese && (bits & UC_CJK);
-    if (alone || (bits & UC_SPACE)) end_word(w);
-    if (bits & UC_SPACE) return;
-    scalars_push(&w->word, scalar);
-    w->seen |= bits;
-    if (alone) end_word(w);
+    char bytes[4];
+    for (size_t i = 0; i < count; i++) buf_append(out, bytes, (size_t)(write_scalars(part + i, 1, bytes) - bytes));
 }
 
-/* A run without ASCII white space. Special pieces in it are not lower-cased, and not cut out. */
-static void any_run(WordScan *w, const char *p, const char *end)
+static void end_word(WordScan *w)
 {
+    const TokenizerOptions *o = &w->rules->options;
+    Scalars *word = &w->word;
+    unsigned seen = w->seen;
+    bool whole = !o->split_words;
+    w->seen = 0;
+    if (word->count == 0) return;
+    if (w->python && !whole) {
+        if (seen & UC_NFC) {
+            scalars_nfc(word, &w->scratch);
+            for (size_t i = 0; i < word->count; i++) seen |= bits_of(w, word->v[i]);
+        }
+        whole = stays_whole(w);
+        if (!whole && w->lower && o->split_special) lower_word(w); /* a special piece in a longer word */
+    }
+    if (!whole && w->strip && (seen & (UC_DECOMPOSES | UC_MARK))) {
+        strip_accents(w);
+        whole = w->python && stays_whole(w);
+    }
+    if (w->normal) {
+        append_scalars(w->normal, word->v, word->count);
+        word->count = 0;
+    } else {
+        cut_word(w, whole);
+    }
+}
+
+static void add_scalar(WordScan *w, uint32_t scalar, unsigned bits)
+{
+    static const uint32_t blank = ' ';
+    if (bits & w->dropped) return;
+    bool alone = w->rules->options.split_chinese && (bits & UC_CJK);
+    bool space = bits & (UC_SPACE | UC_DROP) && character_ends_word(w->source, scalar);
+    if (alone || space) {
+        end_word(w);
+        if (w->normal) append_scalars(w->normal, alone || w->dropped ? &blank : &scalar, 1);
+    }
+    if (space) return;
+    scalars_push(&w->word, scalar);
+    w->seen |= bits;
+    if (!alone) return;
+    end_word(w);
+    if (w->normal) append_scalars(w->normal, &blank, 1);
+}
+
+/* Normalises text without tokens in it. */
+static void normalise(WordScan *w, const char *p, const char *end)
+{
+    const TextRules *r = w->rules;
+    bool keeps = w->python && w->lower && r->options.split_special; /* special tokens are not lower-cased */
     while (p < end) {
-        int special = *p == '[' ? special_at(p, (size_t)(end - p)) : -1;
-        if (special >= 0) {
-            for (size_t i = 0; i < special_pieces[special].len; i++) add_scalar(w, (uint8_t)*p++);
+        size_t kept = 0;
+        if (keeps && lookup_longest(&r->raw, p, end, &kept) >= 0) {
+            for (const char *stop = p + kept; p < stop;) {
+                uint32_t scalar = utf8_decode(&p, stop);
+                add_scalar(w, scalar, bits_of(w, scalar));
+            }
             continue;
         }
         uint32_t scalar = utf8_decode(&p, end), lowered[2];
-        if (w->lower && (unicode_record(scalar).bits & UC_LOWER)) {
+        unsigned bits = bits_of(w, scalar);
+        if (w->lower && (bits & UC_LOWER)) {
             int n = unicode_lowered(scalar, lowered);
-            for (int i = 0; i < n; i++) add_scalar(w, lowered[i]);
+            for (int i = 0; i < n; i++) add_scalar(w, lowered[i], bits_of(w, lowered[i]));
         } else {
-            add_scalar(w, scalar);
+            add_scalar(w, scalar, bits);
         }
     }
     end_word(w);
@@ -210,46 +272,108 @@ static void any_run(WordScan *w, const char *p, const char *end)
 
 /* ---- Texts ---- */
 
-/* A run between ASCII white space. Cuts it at special pieces, unless they count as text. */
-static void run_words(WordScan *w, const char *p, const char *end)
+static void emit_token(WordScan *w, const AddedToken *t)
 {
-    while (p < end) {
-        const char *chunk = p;
-        int special = -1;
-        for (; p < end; p++)
-            if (*p == '[' && w->special && (special = special_at(p, (size_t)(end - p))) >= 0) break;
-        any_run(w, chunk, p);
-        if (special >= 0) {
-            const SpecialPiece *s = &special_pieces[special];
-            w->each(w->context, &(Word){s->text, (uint32_t)s->len, (uint32_t)s->len}, 1);
-            p += s->len;
+    if (w->sink->token) w->sink->token(w->sink->context, t->text, strlen(t->text), t->id);
+}
+
+/* Text between raw tokens, with normalised tokens in it. */
+static void normalised_words(WordScan *w, const char *p, const char *end)
+{
+    w->normalised.len = 0;
+    w->normal = &w->normalised;
+    normalise(w, p, end);
+    w->normal = NULL;
+    if (!w->normalised.len) return;
+    parts_library(w->rules, &w->rules->normal, w->normalised.data, w->normalised.data + w->normalised.len,
+                  &w->normalised_parts);
+    for (size_t i = 0; i < w->normalised_parts.count; i++) {
+        const Part *part = &w->normalised_parts.v[i];
+        if (part->token) emit_token(w, part->token);
+        for (const char *at = part->start; !part->token && at < part->stop;) {
+            uint32_t scalar = utf8_decode(&at, part->stop);
+            bool space = character_ends_word(w->source, scalar);
+            if (!space) scalars_push(&w->word, scalar);
+            if (space || at == part->stop) cut_word(w, !w->rules->options.split_words);
         }
     }
 }
 
-void text_words(const TokenizerOptions *options, const char *text, size_t len, WordsFn *each, void *context)
+static void unit_words(WordScan *w, const char *p, const char *end)
 {
-    WordScan w = {.lower = options->lower_case,
-                  .strip = options->strip_accents < 0 ? options->lower_case : options->strip_accents > 0,
-                  .chinese = options->split_chinese,
-                  .special = !options->split_special,
-                  .each = each,
-                  .context = context};
+    const TextRules *r = w->rules;
+    if (p == end) return;
+    if (r->lowers) {
+        w->lowered.len = 0;
+        text_lowered(&r->raw, p, end, &w->lowered);
+        p = w->lowered.data;
+        end = p + w->lowered.len;
+    }
+    if (w->python)
+        parts_python(r, p, end, &w->parts);
+    else
+        parts_library(r, &r->raw, p, end, &w->parts);
+    for (size_t i = 0; i < w->parts.count; i++) {
+        const Part *part = &w->parts.v[i];
+        if (part->token)
+            emit_token(w, part->token);
+        else if (!w->python && r->normal.nodes)
+            normalised_words(w, part->start, part->stop);
+        else
+            normalise(w, part->start, part->stop);
+    }
+}
+
+static WordScan begin_scan(const TextRules *rules, const WordSink *sink)
+{
+    const TokenizerOptions *o = &rules->options;
+    bool python = o->kind == TOKENIZER_PYTHON;
+    return (WordScan){.rules = rules,
+                      .sink = sink,
+                      .python = python,
+                      .lower = o->lower_case,
+                      .strip = o->strip_accents < 0 ? o->lower_case : o->strip_accents > 0,
+                      .source = python ? UNICODE_PYTHON : UNICODE_LIBRARY,
+                      .dropped = !o->clean_text ? 0
+                                 : python       ? UC_DROP | UC_UNASSIGNED
+                                                : UC_DROP};
+}
+
+static void end_scan(WordScan *w)
+{
+    scalars_free(&w->word);
+    scalars_free(&w->scratch);
+    BUF_FREE(&w->lowered, &w->normalised);
+    MEM_FREE(w->parts.v, w->normalised_parts.v, w->bytes);
+}
+
+void text_normalised(const TextRules *rules, const char *text, size_t len, Buf *out)
+{
+    WordScan w = begin_scan(rules, NULL);
+    w.normal = out;
+    normalise(&w, text, text + len);
+    end_scan(&w);
+}
+
+void text_words(const TextRules *rules, const char *text, size_t len, const WordSink *sink)
+{
+    WordScan w = begin_scan(rules, sink);
     AsciiCopy copy;
     const char *p = text, *end = text + len;
     while (p < end) {
-        size_t left = (size_t)(end - p), copied = copy_ascii(&copy, p, left, w.lower), whole = copied;
-        if (copied < left) /* the last run may continue */
-            while (whole > 0 && copy.text[whole - 1] != ' ') whole--;
-        copied_words(&w, &copy, whole);
-        p += whole;
-        if (whole == left || (whole > 0 && copied == ASCII_PART)) continue;
+        size_t left = (size_t)(end - p), copied = 0, whole = 0;
+        if (rules->ascii) {
+            whole = copied = copy_ascii(&copy, p, left, w.lower);
+            if (copied < left) /* the last run may continue */
+                while (whole > 0 && copy.text[whole - 1] != ' ') whole--;
+            copied_words(&w, &copy, whole);
+            p += whole;
+            if (whole == left || (whole > 0 && copied == ASCII_PART)) continue;
+        }
         const char *run = p;
-        while (p < end && !(unicode_ascii[(uint8_t)*p] & UC_SPACE)) p++;
-        run_words(&w, run, p);
+        while (p < end && (rules->across || !(unicode_ascii[(uint8_t)*p] & UC_SPACE))) p++;
+        unit_words(&w, run, p);
         if (p < end) p++;
     }
-    scalars_free(&w.word);
-    scalars_free(&w.scratch);
-    free(w.bytes);
+    end_scan(&w);
 }

@@ -26,7 +26,7 @@ typedef struct {
 
 struct Tokenizer {
     const Vocab *vocab;
-    TokenizerOptions options;
+    TextRules rules;
     CacheSet *cache;             // (1 << CACHE_BITS), each a cache line
     int32_t (*more)[CACHE_MORE]; // (1 << CACHE_BITS, CACHE_MORE) of the set's only word with more than CACHE_PIECES
     void *memory;                /* of the cache */
@@ -36,7 +36,7 @@ Tokenizer *tokenizer_new(const Vocab *vocab, TokenizerOptions options)
 {
     Tokenizer *t = mem_alloc(sizeof *t);
     t->vocab = vocab;
-    t->options = options;
+    text_rules_init(&t->rules, options, vocab);
     t->memory = mem_array(((size_t)1 << CACHE_BITS) + 1, sizeof *t->cache);
     t->cache = (CacheSet *)(((uintptr_t)t->memory + sizeof *t->cache - 1) & -(uintptr_t)sizeof *t->cache);
     t->more = mem_array((size_t)1 << CACHE_BITS, sizeof *t->more);
@@ -46,6 +46,7 @@ Tokenizer *tokenizer_new(const Vocab *vocab, TokenizerOptions options)
 void tokenizer_free(Tokenizer *t)
 {
     if (!t) return;
+    text_rules_free(&t->rules);
     MEM_FREE(t->memory, t->more, t);
 }
 
@@ -69,7 +70,7 @@ static void cut_word(const Vocab *vocab, const Word *w, TokenIds *out)
     int32_t from = 0;
     bool known = w->chars <= WORD_MAX;
     for (size_t at = 0; at < w->len && known; at += used) {
-        int32_t id = from < 0 ? -1 : vocab_longest(vocab, from, w->text + at, w->len - at, &used);
+        int32_t id = from < 0 ? -1 : trie_longest(vocab->nodes, from, w->text + at, w->len - at, &used);
         if (id < 0)
             known = false;
         else
@@ -150,24 +151,36 @@ static void encode_words(void *context, const Word *words, size_t n)
     out->count = (size_t)(ids - out->ids);
 }
 
+static void encode_token(void *context, const char *text, size_t len, int32_t id)
+{
+    const Encoding *e = context;
+    const Vocab *vocab = e->tokenizer->vocab;
+    if (id < 0) id = vocab_find(vocab, text, len);
+    add_id(e->out, id < 0 ? vocab->special.unk : id);
+}
+
 void tokenizer_encode(Tokenizer *t, const char *text, size_t len, TokenIds *out)
 {
     Encoding e = {t, out};
-    text_words(&t->options, text, len, encode_words, &e);
+    text_words(&t->rules, text, len, &(WordSink){&e, encode_words, encode_token});
+}
+
+static void append_token(void *context, const char *text, size_t len, int32_t id)
+{
+    Buf *out = context;
+    (void)id;
+    if (out->len) buf_puts(out, " ");
+    buf_append(out, text, len);
 }
 
 static void append_words(void *context, const Word *words, size_t n)
 {
-    Buf *out = context;
-    for (size_t i = 0; i < n; i++) {
-        if (out->len) buf_puts(out, " ");
-        buf_append(out, words[i].text, words[i].len);
-    }
+    for (size_t i = 0; i < n; i++) append_token(context, words[i].text, words[i].len, -1);
 }
 
 void tokenizer_words(const Tokenizer *t, const char *text, size_t len, Buf *out)
 {
-    text_words(&t->options, text, len, append_words, out);
+    text_words(&t->rules, text, len, &(WordSink){out, append_words, append_token});
 }
 
 void tokenizer_encode_first(Tokenizer *t, const char *text, size_t len, size_t most, TokenIds *out)
@@ -176,7 +189,7 @@ void tokenizer_encode_first(Tokenizer *t, const char *text, size_t len, size_t m
     const char *end = text + len;
     while (text < end && out->count < most) {
         size_t left = (size_t)(end - text);
-        const char *blank = left > PART ? memchr(text + PART, ' ', left - PART) : NULL;
+        const char *blank = left > PART && !t->rules.across ? memchr(text + PART, ' ', left - PART) : NULL;
         const char *stop = blank ? blank : end;
         tokenizer_encode(t, text, (size_t)(stop - text), out);
         text = stop;

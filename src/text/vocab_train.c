@@ -24,6 +24,7 @@ typedef struct {
 
 struct VocabTrainer {
     VocabTraining options;
+    TextRules rules;
     StringTable words;
     int64_t *counts; // (words.count)
     size_t counts_cap;
@@ -34,6 +35,7 @@ VocabTrainer *vocab_trainer_new(VocabTraining options)
 {
     VocabTrainer *t = mem_alloc(sizeof *t);
     t->options = options;
+    text_rules_init(&t->rules, options.normalisation, NULL);
     t->met = mem_array((size_t)1 << MET_BITS, sizeof *t->met);
     if (options.alphabet <= 0) t->options.alphabet = DEFAULT_ALPHABET;
     if (options.min_count <= 0) t->options.min_count = DEFAULT_COUNT;
@@ -103,13 +105,14 @@ void vocab_trainer_merge(VocabTrainer *t, VocabTrainer *more)
 
 void vocab_trainer_add(VocabTrainer *t, const char *text, size_t len)
 {
-    text_words(&t->options.normalisation, text, len, count_words, t);
+    text_words(&t->rules, text, len, &(WordSink){.context = t, .words = count_words});
 }
 
 void vocab_trainer_free(VocabTrainer *t)
 {
     if (!t) return;
     string_table_free(&t->words);
+    text_rules_free(&t->rules);
     MEM_FREE(t->counts, t->met, t);
 }
 
@@ -238,7 +241,8 @@ Status vocab_trainer_finish(VocabTrainer *t, Vocab **vocab)
     Buf lines = {0};
     *vocab = NULL;
     count_all_met(t);
-    for (int i = 0; i < N_SPECIAL; i++) merging_add_symbol(&m, special_pieces[i].text, special_pieces[i].len, 0);
+    for (int i = 0; i < N_SPECIAL; i++)
+        merging_add_symbol(&m, special_tokens[i].text, strlen(special_tokens[i].text), 0);
     TRY_DONE(add_alphabet(t, &m));
     load_words(t, &m);
     merging_run(&m);

@@ -33,11 +33,18 @@ static TokenizerOptions options_of(const char *letters)
 /* ---- The digested output ---- */
 
 typedef struct {
-    TokenizerOptions options;
+    TextRules rules;
     Tokenizer *tokenizer; /* NULL: words, not ids */
     TokenIds ids;
     Buf out;
 } Digester;
+
+static void add_token(void *context, const char *text, size_t len, int32_t id)
+{
+    (void)id;
+    buf_append(context, text, len);
+    buf_append(context, " ", 1);
+}
 
 static void add_words(void *context, const Word *words, size_t n)
 {
@@ -55,7 +62,7 @@ static void add_words(void *context, const Word *words, size_t n)
 static void add_text(Digester *d, const char *text, size_t len)
 {
     if (!d->tokenizer) {
-        text_words(&d->options, text, len, add_words, &d->out);
+        text_words(&d->rules, text, len, &(WordSink){&d->out, add_words, add_token});
         buf_append(&d->out, "\n", 1);
         return;
     }
@@ -217,6 +224,7 @@ static void free_digester(Digester *d)
 {
     token_ids_free(&d->ids);
     buf_free(&d->out);
+    text_rules_free(&d->rules);
 }
 
 static void test_words_of_every_scalar(void **state)
@@ -228,7 +236,8 @@ static void test_words_of_every_scalar(void **state)
     int words = 0;
     read_golden(&golden);
     for (const char *at = golden.data; next_line(&at, &line);) {
-        d.options = options_of(line.options);
+        text_rules_free(&d.rules);
+        text_rules_init(&d.rules, options_of(line.options), NULL);
         if (strcmp(line.kind, "words") == 0) {
             uint32_t block = (uint32_t)strtoul(line.what, NULL, 16);
             /* with a sanitizer each block with one of its four options */
@@ -434,7 +443,10 @@ static void check_vector(char **f, int number)
         Buf words = {0}, expected = {0};
         buf_puts(&words, "");
         buf_puts(&expected, "");
-        text_words(&options, text.data, text.len, add_words, &words);
+        TextRules rules;
+        text_rules_init(&rules, options, NULL);
+        text_words(&rules, text.data, text.len, &(WordSink){&words, add_words, add_token});
+        text_rules_free(&rules);
         for (size_t i = 0; i < js_size(list); i++) buf_printf(&expected, "%s ", js_string(js_at(list, i), "?"));
         assert_int_equal(words.len, expected.len);
         if (words.len) assert_memory_equal(words.data, expected.data, words.len);
