@@ -5,7 +5,7 @@
 #include "commands/commands.h"
 #include "state/export.h"
 #include "state/import.h"
-#include "text/text.h"
+#include "text/tokenizer_files.h"
 
 /* ---- the model that a file holds ---- */
 
@@ -52,43 +52,28 @@ done:
 
 /* ---- files beside the weights ---- */
 
-/* A vocabulary of lower-cased text has capitals only in [PAD] and the like. */
-static bool has_capitals(const char *piece)
+/* The tokenizer; stays empty, with a warning, where there is none. */
+static Status read_tokenizer(const Config *c, int32_t rows, TokenizerFiles *t)
 {
-    if (*piece == '[') return false;
-    for (; *piece; piece++)
-        if (*piece >= 'A' && *piece <= 'Z') return true;
-    return false;
-}
-
-/* The vocabulary as text, and whether it looks lower-cased; stays empty, with a warning, where there is none. */
-static Status read_vocab(const Config *c, int32_t rows, Buf *text, bool *lower_case)
-{
-    char *path = *c->vocab ? mem_strdup(c->vocab) : import_find_vocab(c->model);
-    Vocab *vocab = NULL;
-    if (!path) {
-        log_warn("%s: no vocab.txt beside the weights and no --vocab: the output gets no tokenizer", c->model);
+    char *found = tokenizer_files_find(c->model);
+    bool none = !*c->vocab && !found;
+    free(found);
+    if (none) {
+        log_warn("%s: no vocab.txt or tokenizer.json beside the weights and no --vocab: the output gets no tokenizer",
+                 c->model);
         return OK;
     }
-    Status status = OK;
-    TRY_DONE(vocab_read(path, NULL, &vocab));
-    if (vocab_size(vocab) > rows)
-        TRY_DONE(fail(E_FORMAT,
-                      "%s: %d pieces, but the model has embeddings for %d; give the vocabulary it was trained with",
-                      path, vocab_size(vocab), rows));
-    if (vocab_size(vocab) < rows)
-        log_warn("%s: %d pieces for %d embeddings; the rest can never be used", path, vocab_size(vocab), rows);
-    for (int32_t i = 0; i < vocab_size(vocab); i++) {
-        buf_printf(text, "%s\n", vocab_piece(vocab, i));
-        if (has_capitals(vocab_piece(vocab, i))) *lower_case = false;
-    }
-done:
-    vocab_free(vocab);
-    free(path);
-    return status;
+    TRY(tokenizer_files_read(*c->vocab ? c->vocab : NULL, c->model, NULL, t));
+    if (vocab_size(t->vocab) > rows)
+        return fail(E_FORMAT,
+                    "%s: %d pieces, but the model has embeddings for %d; give the vocabulary it was trained with",
+                    t->path, vocab_size(t->vocab), rows);
+    if (vocab_size(t->vocab) < rows)
+        log_warn("%s: %d pieces for %d embeddings; the rest can never be used", t->path, vocab_size(t->vocab), rows);
+    return OK;
 }
 
-/* A conversion must not overwrite the source's config.json and vocab.txt. */
+/* A conversion must not overwrite the source's config.json and tokenizer. */
 static Status check_output(const Config *c, const TensorFile *f)
 {
     struct stat a, b;
@@ -111,11 +96,9 @@ Status command_convert(const Config *c)
     ModelConfig config = {0};
     Model m = {0};
     ImportReport report = {0};
-    Buf vocab = {0};
+    TokenizerFiles tokenizer = {0};
     float *weights = NULL;
     ImportHeads heads;
-    bool lower_case = true;
-    int strip_accents = -1;
     if (!*c->model) return fail(E_USAGE, "convert: give the weights with --model");
     if (!*c->output) return fail(E_USAGE, "convert: give the directory to write with --output");
     TRY_DONE(tensor_file_open(c->model, &file));
@@ -123,24 +106,18 @@ Status command_convert(const Config *c)
     TRY_DONE(import_find_heads(file, &heads));
     TRY_DONE(commands_model_config(c, &config));
     TRY_DONE(make_model(&heads, config, &m));
-    TRY_DONE(read_vocab(c, m.config.vocab_size, &vocab, &lower_case));
-    TRY_DONE(import_tokenizer_options(c->model, &lower_case, &strip_accents));
+    TRY_DONE(read_tokenizer(c, m.config.vocab_size, &tokenizer));
     TRY_DONE(import_check(c->model, &m, NULL)); /* before memory is allocated for the sizes in config.json */
     weights = mem_array((size_t)m.params.size, sizeof *weights);
     TRY_DONE(import_weights(c->model, &m, 0, weights, &report));
     import_report_log(&report);
-    TRY_DONE(export_model(c->output, &m, weights,
-                          &(ExportText){
-                              .vocab = vocab.data,
-                              .vocab_len = vocab.len,
-                              .lower_case = lower_case,
-                              .strip_accents = strip_accents,
-                          }));
+    TRY_DONE(
+        export_model(c->output, &m, weights, &(ExportText){.vocab = tokenizer.vocab, .tokenizer = tokenizer.options}));
     log_info("written: %s", c->output);
 done:
     tensor_file_close(file);
     import_report_free(&report);
-    buf_free(&vocab);
+    tokenizer_files_free(&tokenizer);
     free(weights);
     model_free(&m);
     return status;

@@ -22,7 +22,9 @@
     X(model_config, PathOrName, "", 0, 0, "", "FILE", NONE, "*pciyR",                                                  \
       "config.json, bert_config.json, or bert-tiny, -mini, -small, -medium, -base, -large; default: the one beside "   \
       "--model")                                                                                                       \
-    X(vocab, Path, "", 0, 0, "", "FILE", NONE, "*pcsdyR", "vocab.txt; default: the one beside --model")                \
+    X(vocab, Path, "", 0, 0, "", "FILE", NONE, "*pcsdyR",                                                              \
+      "vocab.txt or tokenizer.json; default: the one "                                                                 \
+      "beside --model")                                                                                                \
     X(output_dir, Folder, "results", 0, 0, "", "DIR", NONE, "*rwsnzqoR",                                               \
       "folder for all output; doctor: whose disk is timed")                                                            \
     X(do_train, Switch, "false", 0, 0, "", "", NONE, "*",                                                              \
@@ -59,9 +61,10 @@
       "tokens from one window of a long paragraph to the next")                                                        \
     X(predictions, Count, "0", 0, 65536, "", "N", RESULT, "pts",                                                       \
       "masked positions per sequence at most. plan: above 0 plans pretraining. pretrain: 0 is 15 % of the longest")    \
-    X(do_lower_case, Choice, "auto", 0, 0, "auto yes no", "WHEN", RESULT, "*vs",                                       \
-      "lower-case the text; auto: as the model's tokenizer_config.json or the shards say, else yes")                   \
-    X(strip_accents, Choice, "auto", 0, 0, "auto yes no", "WHEN", RESULT, "*vs",                                       \
+    X(do_lower_case, Choice, "auto", 0, 0, "auto yes no", "WHEN", RESULT, "*vsd",                                      \
+      "lower-case the text; auto: as the tokenizer's files or the shards say, else no where pieces have capital "      \
+      "letters; vocab: auto is yes")                                                                                   \
+    X(strip_accents, Choice, "auto", 0, 0, "auto yes no", "WHEN", RESULT, "*vsd",                                      \
       "strip accents; auto: as --do-lower-case")                                                                       \
     /* training */                                                                                                     \
     X(batch_size, Count, "32", 1, 1048576, "", "N", RESULT, "*pT", "sequences per step")                               \

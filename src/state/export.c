@@ -258,36 +258,7 @@ static Status write_config(const Model *m, const ExportText *text, Buf *out)
     return status;
 }
 
-/* ---- the tokenizer ---- */
-
-static const struct {
-    const char *key, *piece;
-} special[] = {{"cls_token", "[CLS]"},
-               {"mask_token", "[MASK]"},
-               {"pad_token", "[PAD]"},
-               {"sep_token", "[SEP]"},
-               {"unk_token", "[UNK]"}};
-
-static void set_special_tokens(Document *d)
-{
-    for (size_t i = 0; i < sizeof special / sizeof *special; i++)
-        set_value(d, special[i].key, mem_printf("\"%s\"", special[i].piece));
-}
-
-static void write_tokenizer(const Model *m, const ExportText *text, Buf *out)
-{
-    Document d = {0};
-    set_special_tokens(&d);
-    set_value(&d, "do_lower_case", mem_strdup(text->lower_case ? "true" : "false"));
-    set_value(&d, "strip_accents",
-              mem_strdup(text->strip_accents < 0 ? "null"
-                         : text->strip_accents   ? "true"
-                                                 : "false"));
-    set_value(&d, "tokenize_chinese_chars", mem_strdup("true"));
-    set_value(&d, "tokenizer_class", mem_strdup("\"BertTokenizer\""));
-    set_value(&d, "model_max_length", mem_printf("%d", m->config.positions));
-    write_document(&d, out);
-}
+/* ---- the files ---- */
 
 /* Takes ownership of the text. */
 static ModelFile take_text(const char *name, Buf *text)
@@ -299,20 +270,15 @@ static ModelFile take_text(const char *name, Buf *text)
 
 Status export_files(const Model *m, const ExportText *text, ModelFile files[EXPORT_MAX_FILES], int *count)
 {
-    Document d = {0};
+    TokenizerText tokenizer[TOKENIZER_MAX_TEXTS];
     Buf out = {0};
     memset(files, 0, EXPORT_MAX_FILES * sizeof *files);
     *count = 0;
     Status status = write_config(m, text, &out);
     files[(*count)++] = take_text("config.json", &out);
     if (status != OK || !text->vocab) return status;
-    buf_append(&out, text->vocab, text->vocab_len);
-    files[(*count)++] = take_text("vocab.txt", &out);
-    write_tokenizer(m, text, &out);
-    files[(*count)++] = take_text("tokenizer_config.json", &out);
-    set_special_tokens(&d);
-    write_document(&d, &out);
-    files[(*count)++] = take_text("special_tokens_map.json", &out);
+    int n = tokenizer_files_write(text->vocab, &text->tokenizer, m->config.positions, tokenizer);
+    for (int i = 0; i < n; i++) files[(*count)++] = take_text(tokenizer[i].name, &tokenizer[i].text);
     return OK;
 }
 

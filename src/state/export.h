@@ -1,7 +1,6 @@
-/* A model as a directory that Hugging Face's from_pretrained loads as it is: config.json, vocab.txt,
-   tokenizer_config.json, special_tokens_map.json, model.safetensors (fp32, metadata format "pt", Hugging Face's names,
-   vocabulary without pad rows, the tied decoder not repeated). The same model gives the same bytes: no time, host or
-   path is in them. */
+/* A model as a directory that Hugging Face's from_pretrained loads as it is: config.json, the tokenizer
+   (text/tokenizer_files.h), model.safetensors (fp32, metadata format "pt", Hugging Face's names, vocabulary without pad
+   rows, the tied decoder not repeated). The same model gives the same bytes: no time, host or path is in them. */
 #ifndef CAIRN_STATE_EXPORT_H
 #define CAIRN_STATE_EXPORT_H
 
@@ -10,20 +9,19 @@
 #include "base/base.h"
 #include "model/model.h"
 #include "state/model_file.h"
+#include "text/tokenizer_files.h"
 
 /* Inputs for the files beside the weights. The caller owns everything. */
 typedef struct {
-    const char *vocab; // (vocab_len) the text of vocab.txt, one piece per line; NULL: no tokenizer is written
-    size_t vocab_len;
-    bool lower_case;
-    int strip_accents;         /* −1: as lower_case */
+    const Vocab *vocab; /* NULL: no tokenizer is written */
+    TokenizerOptions tokenizer;
     const char *const *labels; // (n_labels) names of the classes; NULL: those of the config's source, or LABEL_0 …
     int n_labels;              /* the head's, where `labels` is given */
 } ExportText;
 
-#define EXPORT_MAX_FILES 4
+#define EXPORT_MAX_FILES (1 + TOKENIZER_MAX_TEXTS)
 
-/* config.json and, with a vocabulary, the three files of the tokenizer. Keeps the keys of the model's source config,
+/* config.json and, with a vocabulary, the files of the tokenizer. Keeps the keys of the model's source config,
    except paths and another head's labels. E_FORMAT: the source config is not valid JSON; E_FAIL: two classes have one
    name. */
 Status export_files(const Model *m, const ExportText *text, ModelFile files[EXPORT_MAX_FILES], int *count);

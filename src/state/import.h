@@ -104,15 +104,11 @@ void import_report_free(ImportReport *report);
 /* ---- files beside the weights ---- */
 /* `path`: as tensor_file_open takes it. The file in the same directory, or NULL; the caller frees. */
 char *import_find_config(const char *path); /* config.json or bert_config.json */
-char *import_find_vocab(const char *path);  /* vocab.txt */
 /* id2label of the config.json beside `path`, in order; n is 0 if the config has none. import_labels_free. */
 Status import_labels(const char *path, char ***labels, int *n);
 void import_labels_free(char **labels, int n);
 /* What that config.json says that the model gives: answers ("architectures"), else labels ("problem_type"; without it
    one label is a score). */
 Status import_problem(const char *path, HeadKind *kind);
-/* From tokenizer_config.json in the same directory; absent keys leave the values unchanged. strip_accents: −1 as
-   lower_case. */
-Status import_tokenizer_options(const char *path, bool *lower_case, int *strip_accents);
 
 #endif

@@ -1,4 +1,4 @@
-/* The files beside the weights: config.json, vocab.txt, tokenizer_config.json. */
+/* config.json beside the weights. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +20,6 @@ char *import_find_config(const char *path)
     char *found = find_beside(path, "config.json");
     return found ? found : find_beside(path, "bert_config.json");
 }
-
-char *import_find_vocab(const char *path) { return find_beside(path, "vocab.txt"); }
 
 void import_labels_free(char **labels, int n)
 {
@@ -77,22 +75,6 @@ Status import_problem(const char *path, HeadKind *kind)
             : strcmp(type, "regression") == 0 || (*type == '\0' && labels == 1) ? HEAD_REGRESSION
                                                                                 : HEAD_CLASSIFIER;
     js_free(doc);
-    free(file);
-    return status;
-}
-
-Status import_tokenizer_options(const char *path, bool *lower_case, int *strip_accents)
-{
-    char *file = find_beside(path, "tokenizer_config.json");
-    Json *doc = NULL;
-    if (!file) return OK;
-    Status status = js_read(file, &doc);
-    if (status == OK) {
-        const Json *strip = js_get(doc, "strip_accents");
-        *lower_case = js_bool(js_get(doc, "do_lower_case"), *lower_case);
-        if (strip) *strip_accents = js_kind(strip) == JSON_KIND_BOOL ? js_bool(strip, false) : -1;
-        js_free(doc);
-    }
     free(file);
     return status;
 }

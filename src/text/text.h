@@ -65,6 +65,7 @@ typedef struct {
     bool split_special; /* Hugging Face's split_special_tokens: [SEP] in the text counts as text */
     bool clean_text;    /* false: control characters stay */
     bool split_words;   /* false: do_basic_tokenize false, words are cut at white space only and not lower-cased */
+    bool one_type;      /* model_input_names has no token_type_ids: both texts of a pair have type 0 */
 } TokenizerOptions;
 
 /* Options of the published models. */
@@ -97,9 +98,9 @@ void tokenizer_encode_first(Tokenizer *t, const char *text, size_t len, size_t m
 /* Appends to an empty Buf the words that are cut into pieces, with a blank between two: Google's BasicTokenizer. */
 void tokenizer_words(const Tokenizer *t, const char *text, size_t len, Buf *out);
 
-/* [CLS] a [SEP] or [CLS] a [SEP] b [SEP] with token types 0…0 1…1, cut to max_len by removing tokens from the end of
-   the longer side, one at a time (longest-first; on a tie from b, as Hugging Face does). `b` may be NULL. max_len is at
-   least 2, with b 3. Returns the length. */
+/* [CLS] a [SEP] or [CLS] a [SEP] b [SEP] with token types 0…0 1…1 (one_type: 0…0), cut to max_len by removing tokens
+   from the end of the longer side, one at a time (longest-first; on a tie from b, as Hugging Face does). `b` may be
+   NULL. max_len is at least 2, with b 3. Returns the length. */
 int tokenizer_pair(const Tokenizer *t, const TokenIds *a, const TokenIds *b, int max_len, int32_t *ids, // (max_len)
                    uint8_t *types);                                                                     // (max_len)
 

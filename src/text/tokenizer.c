@@ -223,7 +223,7 @@ int tokenizer_pair(const Tokenizer *t, const TokenIds *a, const TokenIds *b, int
         int first = n;
         for (size_t i = 0; i < keep_b; i++) ids[n++] = b->ids[i];
         ids[n++] = special.sep;
-        memset(types + first, 1, (size_t)(n - first));
+        memset(types + first, !t->rules.options.one_type, (size_t)(n - first));
     }
     return n;
 }

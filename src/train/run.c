@@ -19,12 +19,8 @@ int64_t run_padded_length(const Run *r) { return r->c->padded ? r->c->max_seq_le
 
 ExportText run_export_text(const Run *r)
 {
-    return (ExportText){.vocab = r->text.file.data,
-                        .vocab_len = r->text.file.len,
-                        .lower_case = r->text.options.lower_case,
-                        .strip_accents = r->text.options.strip_accents,
-                        .labels = r->labels,
-                        .n_labels = r->n_labels};
+    return (ExportText){
+        .vocab = r->text.vocab, .tokenizer = r->text.options, .labels = r->labels, .n_labels = r->n_labels};
 }
 
 uint64_t run_checkpoint_bytes(const Run *r) { return checkpoint_bytes(&r->model.params, &r->setup.kfac.saved); }
@@ -385,7 +381,7 @@ Status run_verify(const Config *c, const Task *task, Verify *of)
     task->close(&r);
     free(r.own);
     model_free(&r.model);
-    start_text_free(&r.text);
+    tokenizer_files_free(&r.text);
     export_files_free(r.files, r.n_files);
     BUF_FREE(&r.fingerprint, &r.config_json, &r.hosts, &r.waited_for);
     MEM_FREE(r.norm_forms, r.carried);

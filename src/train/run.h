@@ -26,7 +26,7 @@ struct Run {
     const char *name;          /* in run.json: "MNLI" */
     bool train, evaluate;      /* evaluates at the end, and with --eval-every or eval_samples while training, too */
     int64_t eval_samples;      /* evaluates after so many more sequences; 0: --eval-every alone */
-    StartText text;            /* start_text */
+    TokenizerFiles text;       /* start_text */
     Model model;               /* start_model */
     const char *const *labels; // (n_labels) names of classes for the exported config.json; NULL: none
     int n_labels;

@@ -9,20 +9,10 @@
 
 /* ---- text ---- */
 
-static char *find_vocabulary(const Config *c, const char *folder)
-{
-    if (*c->vocab) return mem_strdup(c->vocab);
-    if (folder) {
-        char *path = file_join(folder, "vocab.txt");
-        if (file_exists(path)) return path;
-        free(path);
-    }
-    return *c->model ? import_find_vocab(c->model) : NULL;
-}
-
 /* The text options in the manifest.json of `cairn shards`. */
 typedef struct {
     bool there, lower_case;
+    bool python;       /* made by the Python tokenizer, as all shards whose manifest names no tokenizer */
     int strip_accents; /* as in TokenizerOptions */
     char vocab[33];    /* the vocabulary's digest */
     int64_t max_length;
@@ -39,6 +29,7 @@ static Status read_manifest(const char *folder, ShardsText *s)
     const char *strip = js_string(js_get(doc, "strip_accents"), "auto");
     s->lower_case = strcmp(js_string(js_get(doc, "do_lower_case"), "auto"), "no") != 0;
     s->strip_accents = strcmp(strip, "auto") == 0 ? -1 : strcmp(strip, "yes") == 0;
+    s->python = s->there && strcmp(js_string(js_get(doc, "tokenizer"), "python"), "python") == 0;
     snprintf(s->vocab, sizeof s->vocab, "%s", js_string(js_get(doc, "vocab_xxh3_128"), ""));
     s->max_length = js_int(js_get(doc, "max_seq_length"), 0);
 done:
@@ -57,7 +48,7 @@ Status start_shards_length(const char *folder, int64_t *length)
 
 static bool strips(bool lower_case, int strip_accents) { return strip_accents < 0 ? lower_case : strip_accents != 0; }
 
-Status start_check_shards(const StartText *t, const char *folder)
+Status start_check_shards(const TokenizerFiles *t, const char *folder)
 {
     ShardsText s;
     char vocab[33];
@@ -80,49 +71,57 @@ Status start_check_shards(const StartText *t, const char *folder)
                 strip ? "yes" : "no");
 }
 
-/* Flags, else the model's tokenizer, else the manifest of the shards. */
-static Status choose_options(const Config *c, const char *folder, TokenizerOptions *o)
+/* Whose files say how text is read: the model's, else the shards'; a vocabulary alone says less. NULL: nobody's. */
+static const char *choose_place(const Config *c, const char *folder)
 {
-    enum { UNSAID = -2 };
-    bool from_model = true, other = false;
-    int strip = UNSAID, unsaid = UNSAID;
-    ShardsText s = {0};
-    if (folder) TRY(read_manifest(folder, &s));
-    if (*c->model) { /* a value left unchanged is absent from the model's files */
-        TRY(import_tokenizer_options(c->model, &from_model, &strip));
-        TRY(import_tokenizer_options(c->model, &other, &unsaid));
+    const char *places[] = {*c->model ? c->model : NULL, folder};
+    for (int i = 0; i < 2; i++)
+        if (places[i] && tokenizer_files_say(places[i])) return places[i];
+    for (int i = 0; i < 2; i++) {
+        char *found = places[i] ? tokenizer_files_find(places[i]) : NULL;
+        bool has_pieces = found != NULL;
+        free(found);
+        if (has_pieces) return places[i];
     }
-    bool says_case = *c->model && from_model == other;
-    o->lower_case = says_case ? from_model : s.there ? s.lower_case : true;
-    o->strip_accents = strip != UNSAID ? strip : s.there ? s.strip_accents : -1;
-    if (strcmp(c->do_lower_case, "auto") != 0) o->lower_case = strcmp(c->do_lower_case, "yes") == 0;
-    if (strcmp(c->strip_accents, "auto") != 0) o->strip_accents = strcmp(c->strip_accents, "yes") == 0;
+    return NULL;
+}
+
+/* What the files leave open, the manifest of the shards says. */
+static Status adopt_manifest(const char *folder, TokenizerFiles *t)
+{
+    ShardsText s;
+    TRY(read_manifest(folder, &s));
+    if (!s.there) return OK;
+    if (!t->says_case) t->options.lower_case = s.lower_case;
+    if (!t->says_accents) t->options.strip_accents = s.strip_accents;
+    t->says_case = t->says_accents = true;
+    if (s.python) t->options.kind = TOKENIZER_PYTHON;
+    if (!s.python && t->options.kind == TOKENIZER_PYTHON)
+        log_warn(
+            "%s: its shards were made with the fast tokenizer, and the model's files ask for the Python one; a few "
+            "texts have other pieces there",
+            folder);
     return OK;
 }
 
-Status start_text(const Config *c, const char *folder, StartText *t)
+Status start_text(const Config *c, const char *folder, TokenizerFiles *t)
 {
-    *t = (StartText){.options = tokenizer_options(true)};
-    t->path = find_vocabulary(c, folder);
-    if (!t->path && *c->model)
-        return fail(E_USAGE, "--model %s has no vocab.txt beside it; give the folder of a model, or --vocab FILE",
+    const char *vocab = *c->vocab ? c->vocab : NULL, *place = choose_place(c, folder);
+    *t = (TokenizerFiles){0};
+    if (!vocab && !place && *c->model)
+        return fail(E_USAGE,
+                    "--model %s has no vocab.txt and no tokenizer.json beside it; give the folder of a model, or "
+                    "--vocab FILE",
                     c->model);
-    if (!t->path && folder && !file_is_directory(folder))
+    if (!vocab && !place && folder && !file_is_directory(folder))
         return fail(E_USAGE, "%s: there is no such folder; expected shards, as `cairn shards` makes them", folder);
-    if (!t->path && folder) return fail(E_USAGE, "no vocabulary: %s holds no vocab.txt; give --vocab FILE", folder);
-    if (!t->path) return fail(E_USAGE, "no vocabulary: give --model DIR, which has one, or --vocab FILE");
-    TRY(choose_options(c, folder, &t->options));
-    TRY(vocab_read(t->path, signals_stop(), &t->vocab));
-    if (folder) TRY(start_check_shards(t, folder));
-    return file_read(t->path, (size_t)256 << 20, &t->file);
-}
-
-void start_text_free(StartText *t)
-{
-    vocab_free(t->vocab);
-    buf_free(&t->file);
-    free(t->path);
-    *t = (StartText){0};
+    if (!vocab && !place && folder)
+        return fail(E_USAGE, "no vocabulary: %s holds no vocab.txt; give --vocab FILE", folder);
+    if (!vocab && !place) return fail(E_USAGE, "no vocabulary: give --model DIR, which has one, or --vocab FILE");
+    TRY(tokenizer_files_read(vocab, place, signals_stop(), t));
+    if (folder) TRY(adopt_manifest(folder, t));
+    tokenizer_files_choose(t, c->do_lower_case, c->strip_accents);
+    return folder ? start_check_shards(t, folder) : OK;
 }
 
 /* ---- the model ---- */
@@ -142,7 +141,7 @@ static Status check_vocabulary(const char *vocab_path, int pieces, int rows, con
     return OK;
 }
 
-Status start_model(const Config *c, const StartText *t, Head head, int64_t max_length, Model *m, char **path)
+Status start_model(const Config *c, const TokenizerFiles *t, Head head, int64_t max_length, Model *m, char **path)
 {
     return start_model_sized(c, t->path, vocab_size(t->vocab), head, max_length, m, path);
 }

@@ -4,29 +4,22 @@
 
 #include "config/config.h"
 #include "model/model.h"
-#include "text/text.h"
+#include "text/tokenizer_files.h"
 #include "train/train.h"
 
-typedef struct {
-    char *path; /* of the vocabulary */
-    Vocab *vocab;
-    Buf file; /* its bytes, to be exported again */
-    TokenizerOptions options;
-} StartText;
-
-/* --vocab, else vocab.txt in `folder` of shards (NULL: none), else the one beside --model; the tokenizer's options from
-   flags, else from what lies beside --model, else from the shards' manifest.json. E_USAGE as start_check_shards. */
-Status start_text(const Config *c, const char *folder, StartText *t);
+/* The pieces are --vocab's, else those beside --model, else those in `folder` of shards (NULL: none). How text is read:
+   from flags, else from the files beside them, else from the shards' manifest.json, else from the vocabulary's
+   capitals. E_USAGE as start_check_shards. */
+Status start_text(const Config *c, const char *folder, TokenizerFiles *t);
 /* E_USAGE if the shards in `folder` were made with another vocabulary, or with other case or accents, according to
    manifest.json. Folders without one pass. */
-Status start_check_shards(const StartText *t, const char *folder);
+Status start_check_shards(const TokenizerFiles *t, const char *folder);
 /* --max-seq-length of its manifest.json; folders without one leave *length. */
 Status start_shards_length(const char *folder, int64_t *length);
-void start_text_free(StartText *t); /* takes a zeroed one */
 
 /* Sizes from --model-config, else from beside --model, with --dropout; E_USAGE if they do not fit the vocabulary
    or sequences of `max_length`. `path` (may be NULL) gets the file's name, which the caller frees. */
-Status start_model(const Config *c, const StartText *t, Head head, int64_t max_length, Model *m, char **path);
+Status start_model(const Config *c, const TokenizerFiles *t, Head head, int64_t max_length, Model *m, char **path);
 /* The same for a vocabulary of so many pieces, which need not exist yet. */
 Status start_model_sized(const Config *c, const char *vocab_path, int pieces, Head head, int64_t max_length, Model *m,
                          char **path);

@@ -6,9 +6,9 @@
 #include "base/lock.h"
 #include "base/test_switch.h"
 #include "model/model.h"
-#include "state/import.h"
 #include "tasks/pretrain/pretrain.h"
 #include "tasks/pretrain/wiki/wiki.h"
+#include "text/tokenizer_files.h"
 #include "train/signals.h"
 
 /* ---- paths ---- */
@@ -39,11 +39,22 @@ static Status choose_size(Config *training)
     return OK;
 }
 
+/* Those of a tokenizer that exists; one that Cairn has not is refused before hours of work. */
+static Status read_options(const Config *given, TokenizerOptions *text)
+{
+    TokenizerFiles t = {0};
+    Status status = tokenizer_files_read(*given->vocab ? given->vocab : NULL, *given->model ? given->model : NULL,
+                                         signals_stop(), &t);
+    if (status == OK) tokenizer_files_choose(&t, given->do_lower_case, given->strip_accents);
+    *text = t.options;
+    tokenizer_files_free(&t);
+    return status;
+}
+
 Status stages_plan(Stages *s, const Config *given)
 {
     const char *out = given->output_dir;
-    bool lower_case = true;
-    int strip_accents = -1;
+    TokenizerOptions text = tokenizer_options(true);
     *s = (Stages){.given = given, .training = *given};
     TRY(check_use(given));
     s->text = file_join(out, "text");
@@ -53,20 +64,21 @@ Status stages_plan(Stages *s, const Config *given)
     if (*given->vocab)
         s->vocab = mem_strdup(given->vocab);
     else if (*given->model)
-        s->vocab = import_find_vocab(given->model);
+        s->vocab = tokenizer_files_find(given->model);
     s->makes_vocab = !s->vocab;
     if (!s->vocab && *given->model)
-        return fail(E_USAGE, "--model %s: no vocab.txt is beside it; give --vocab FILE", given->model);
+        return fail(E_USAGE, "--model %s: no vocab.txt and no tokenizer.json is beside it; give --vocab FILE",
+                    given->model);
     if (!s->vocab) s->vocab = file_join(out, "vocab.txt");
-    if (*given->model) TRY(import_tokenizer_options(given->model, &lower_case, &strip_accents));
+    if (!s->makes_vocab) TRY(read_options(given, &text));
     Config *t = &s->training;
     t->vocab = s->vocab;
     t->data_dir = s->shards;
     if (given->eval_fraction > 0) t->eval_dir = s->eval;
     /* Vocabulary and shards must be made with the options with which training reads text (start_text). */
-    if (strcmp(given->do_lower_case, "auto") == 0) t->do_lower_case = (char *)(lower_case ? "yes" : "no");
-    if (strcmp(given->strip_accents, "auto") == 0 && strip_accents >= 0)
-        t->strip_accents = (char *)(strip_accents ? "yes" : "no");
+    if (strcmp(given->do_lower_case, "auto") == 0) t->do_lower_case = (char *)(text.lower_case ? "yes" : "no");
+    if (strcmp(given->strip_accents, "auto") == 0 && text.strip_accents >= 0)
+        t->strip_accents = (char *)(text.strip_accents ? "yes" : "no");
     return choose_size(t);
 }
 

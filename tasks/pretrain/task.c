@@ -83,7 +83,7 @@ static Status check_model(const Model *m)
 }
 
 /* The sizes of a model whose vocabulary may not be made yet. */
-static Status foresee_model(const Run *r, StartText *text, Model *m, double *text_bytes)
+static Status foresee_model(const Run *r, TokenizerFiles *text, Model *m, double *text_bytes)
 {
     const Stages *s = &((const PretrainRun *)r->own)->stages;
     int64_t length = r->c->max_seq_length;
@@ -114,7 +114,7 @@ static Status foresee(Run *r)
     const Config *c = r->c;
     double text_bytes;
     Status status = OK;
-    StartText text = {0};
+    TokenizerFiles text = {0};
     Model m = {0};
     TRY_DONE(foresee_model(r, &text, &m, &text_bytes));
     TRY_DONE(check_model(&m));
@@ -129,7 +129,7 @@ static Status foresee(Run *r)
     TRY_DONE(setup_foresee(c, &need, &r->setup));
 done:
     model_free(&m);
-    start_text_free(&text);
+    tokenizer_files_free(&text);
     return status;
 }
 

@@ -78,6 +78,7 @@ typedef struct {
     int max_length, stride, max_query; /* max_length ≥ max_query + 4 */
     bool training;                     /* the file was read as SQUAD_TRAIN */
     SpecialIds special;
+    bool one_type; /* as in TokenizerOptions */
 } SquadCut;
 
 /* Windows of all questions, in the file's order. In training a window without the whole answer has both labels at

@@ -79,7 +79,8 @@ static Status read_file(const Run *r, const char *split, SquadUse use, SquadFile
                     .stride = (int)c->doc_stride,
                     .max_query = (int)c->max_query_length,
                     .training = use == SQUAD_TRAIN,
-                    .special = vocab_special(r->text.vocab)};
+                    .special = vocab_special(r->text.vocab),
+                    .one_type = r->text.options.one_type};
     char *path = NULL;
     TRY(find_file(c, split, &path));
     Status status = squad_read(path, c->version_2, use, file);

@@ -155,7 +155,7 @@ static void add_window(SquadWindows *out, size_t *cap, const SquadFile *file, co
     memcpy(ids + first, p->piece_ids + w.start, (size_t)w.length * sizeof *ids);
     ids[n - 1] = cut.special.sep;
     memset(e->types + at, 0, first);
-    memset(e->types + at + first, 1, n - first);
+    memset(e->types + at + first, !cut.one_type, n - first);
     bool whole = pieces[0] >= w.start && pieces[1] >= pieces[0] && pieces[1] < w.start + w.length;
     int32_t none = cut.training ? 0 : -1; /* 0: [CLS] */
     for (int k = 0; k < 2; k++) e->label[2 * e->count + k] = whole ? pieces[k] - w.start + (int32_t)first : none;

@@ -241,7 +241,7 @@ static void planned_free(Planned *r)
     r->run.task->close(&r->run);
     free(r->run.own);
     model_free(&r->run.model);
-    start_text_free(&r->run.text);
+    tokenizer_files_free(&r->run.text);
     config_free(&r->c);
 }
 

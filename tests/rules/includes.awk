@@ -16,7 +16,7 @@ BEGIN {
     allow["src/launch"] = "config/ comm/"
     allow["src/exec"] = "plan/ comm/ kernels/backend.h"
     allow["src/formats"] = ""
-    allow["src/state"] = "formats/ model/ comm/"
+    allow["src/state"] = "formats/ model/ comm/ text/"
     allow["src/report"] = ""
     allow["src/train"] = "config/ text/ data/ plan/ model/ optim/ comm/ exec/ state/ formats/ report/ kernels/op.h kernels/backend.h kernels/device.h"
     allow["src/commands"] = allow["src/train"] " train/ tasks/ launch/"

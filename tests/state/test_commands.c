@@ -111,10 +111,11 @@ static void test_convert_keeps_every_head_there_is(void **state)
         if (!strstr(written.extra, models[i].architecture))
             fail_msg("no %s in %s", models[i].architecture, written.extra);
         assert_file(out, "vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nWord\n");
-        bool lower = true;
-        int strip = 0;
-        assert_ok(import_tokenizer_options(out, &lower, &strip));
-        assert_true(!lower && strip == -1); /* a vocabulary with capitals */
+        TokenizerFiles tokenizer;
+        assert_ok(tokenizer_files_read(NULL, out, NULL, &tokenizer));
+        assert_true(!tokenizer.options.lower_case && tokenizer.options.strip_accents == -1); /* it has capitals */
+        assert_true(tokenizer.says_case && tokenizer.options.kind == TOKENIZER_FAST);
+        tokenizer_files_free(&tokenizer);
         model_config_free(&written);
         import_report_free(&report);
         model_free(&m);
@@ -134,8 +135,9 @@ static void test_convert_twice(void **state)
 {
     (void)state;
     static const char vocab[] = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\n";
-    static const char *const names[] = {"config.json", "vocab.txt", "tokenizer_config.json", "special_tokens_map.json",
-                                        "model.safetensors"};
+    static const char *const names[] = {
+        "config.json",      "vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+        "model.safetensors"};
     char golden[] = "tests/golden/bert/tiny_pre";
     char *directory = testing_directory(), *a = file_join(directory, "a"), *b = file_join(directory, "b");
     char *vocab_path = file_join(directory, "vocab.txt");

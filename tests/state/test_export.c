@@ -47,15 +47,6 @@ static Buf read_file(const char *directory, const char *name)
     return text;
 }
 
-static Json *read_json(const char *directory, const char *name)
-{
-    Json *doc;
-    char *path = file_join(directory, name);
-    assert_ok(js_read(path, &doc));
-    free(path);
-    return doc;
-}
-
 /* ---- weights ---- */
 
 /* `a` and `b` have the same tensors, with the same types, shapes and bits. */
@@ -139,13 +130,16 @@ static void test_pad_rows_and_copies_stay_inside(void **state)
 static void test_the_same_model_gives_the_same_bytes(void **state)
 {
     (void)state;
-    static const char *const names[] = {"config.json", "vocab.txt", "tokenizer_config.json", "special_tokens_map.json",
-                                        "model.safetensors"};
+    static const char *const names[] = {
+        "config.json",      "vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+        "model.safetensors"};
     char *a = testing_directory(), *b = testing_directory(), *deep = file_join(b, "made/on/the/way");
     Model m;
     read_model(&m, "tests/golden/bert/tiny_cls", (Head){HEAD_CLASSIFIER, 3});
     float *w = some_weights(&m);
-    ExportText text = {.vocab = vocab, .vocab_len = strlen(vocab), .lower_case = true, .strip_accents = -1};
+    Vocab *pieces;
+    assert_ok(vocab_parse("vocab", vocab, strlen(vocab), NULL, &pieces));
+    ExportText text = {.vocab = pieces, .tokenizer = tokenizer_options(true)};
     assert_ok(export_model(a, &m, w, &text));
     assert_ok(export_model(a, &m, w, &text)); /* over the first */
     assert_ok(export_model(deep, &m, w, &text));
@@ -162,6 +156,7 @@ static void test_the_same_model_gives_the_same_bytes(void **state)
     assert_ok(export_tensors(path, &m.params, &(ExportArray){"", .values = w}, 1, true, &digest));
     assert_ok(file_digest(whole, &expected, NULL));
     assert_true(digest_equal(digest, expected));
+    vocab_free(pieces);
     assert_ok(file_remove_tree(a));
     assert_ok(file_remove_tree(b));
     model_free(&m);
@@ -322,47 +317,6 @@ static void test_a_changed_or_handmade_config(void **state)
 
 /* ---- the tokenizer ---- */
 
-static void test_tokenizer_files(void **state)
-{
-    (void)state;
-    static const struct {
-        bool lower;
-        int strip;
-        JsonKind kind;
-    } cases[] = {{true, -1, JSON_KIND_NULL}, {false, 0, JSON_KIND_BOOL}, {true, 1, JSON_KIND_BOOL}};
-    Model m;
-    read_model(&m, "tests/golden/bert/tiny_cls", (Head){HEAD_CLASSIFIER, 3});
-    float *w = some_weights(&m);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char *out = testing_directory();
-        bool lower = !cases[i].lower;
-        int strip = 99;
-        assert_ok(export_model(out, &m, w,
-                               &(ExportText){.vocab = vocab,
-                                             .vocab_len = strlen(vocab),
-                                             .lower_case = cases[i].lower,
-                                             .strip_accents = cases[i].strip}));
-        Json *c = read_json(out, "tokenizer_config.json");
-        assert_int_equal(js_kind(js_get(c, "strip_accents")), cases[i].kind);
-        assert_string_equal(js_string(js_get(c, "tokenizer_class"), ""), "BertTokenizer");
-        assert_int_equal(js_int(js_get(c, "model_max_length"), 0), m.config.positions);
-        js_free(c);
-        assert_ok(import_tokenizer_options(out, &lower, &strip));
-        assert_true(lower == cases[i].lower && strip == cases[i].strip);
-        c = read_json(out, "special_tokens_map.json");
-        assert_int_equal(js_size(c), 5);
-        assert_string_equal(js_string(js_get(c, "mask_token"), ""), "[MASK]");
-        js_free(c);
-        Buf text = read_file(out, "vocab.txt");
-        assert_string_equal(text.data, vocab);
-        buf_free(&text);
-        assert_ok(file_remove_tree(out));
-        free(out);
-    }
-    free(w);
-    model_free(&m);
-}
-
 static void test_without_a_vocabulary_there_is_no_tokenizer(void **state)
 {
     (void)state;
@@ -370,7 +324,7 @@ static void test_without_a_vocabulary_there_is_no_tokenizer(void **state)
     Model m;
     int n;
     read_model(&m, "tests/golden/bert/tiny_cls", (Head){HEAD_CLASSIFIER, 3});
-    assert_ok(export_files(&m, &(ExportText){.lower_case = true}, files, &n));
+    assert_ok(export_files(&m, &(ExportText){.tokenizer = tokenizer_options(true)}, files, &n));
     assert_int_equal(n, 1);
     export_files_free(files, n);
     model_free(&m);
@@ -412,7 +366,6 @@ int main(void)
         cmocka_unit_test(test_labels_of_the_source_only_where_they_fit),
         cmocka_unit_test(test_the_source_s_keys_are_kept),
         cmocka_unit_test(test_a_changed_or_handmade_config),
-        cmocka_unit_test(test_tokenizer_files),
         cmocka_unit_test(test_without_a_vocabulary_there_is_no_tokenizer),
         cmocka_unit_test(test_a_directory_that_cannot_be_made),
     };

@@ -353,46 +353,20 @@ static void test_google_names_of_a_larger_model(void **state)
 
 /* ---- beside the weights ---- */
 
-static void test_config_vocab_and_options_are_found(void **state)
+static void test_the_config_is_found(void **state)
 {
     (void)state;
     char *directory = testing_directory(), *file = file_join(directory, "bert_model.ckpt");
-    char *config = file_join(directory, "bert_config.json"), *vocab = file_join(directory, "vocab.txt");
-    char *options = file_join(directory, "tokenizer_config.json");
+    char *config = file_join(directory, "bert_config.json");
     const char *const paths[] = {directory, file};
-    bool lower = true;
-    int strip = 1;
     for (int i = 0; i < 2; i++) assert_null(import_find_config(paths[i]));
-    for (int i = 0; i < 2; i++) assert_null(import_find_vocab(paths[i]));
-    assert_ok(import_tokenizer_options(file, &lower, &strip));
-    assert_true(lower && strip == 1);
     assert_ok(file_write_durable(config, "{}", 2));
-    assert_ok(file_write_durable(vocab, "a\n", 2));
     for (int i = 0; i < 2; i++) {
         char *found = import_find_config(paths[i]);
         assert_string_equal(found, config);
         free(found);
-        found = import_find_vocab(paths[i]);
-        assert_string_equal(found, vocab);
-        free(found);
     }
-    static const struct {
-        const char *text;
-        bool lower;
-        int strip;
-    } cases[] = {{"{\"do_lower_case\": false, \"strip_accents\": null}", false, -1},
-                 {"{\"do_lower_case\": true, \"strip_accents\": false}", true, 0},
-                 {"{\"strip_accents\": true}", true, 1}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_ok(file_write_durable(options, cases[i].text, strlen(cases[i].text)));
-        assert_ok(import_tokenizer_options(i % 2 ? file : directory, &lower, &strip));
-        assert_true(lower == cases[i].lower && strip == cases[i].strip);
-    }
-    assert_ok(file_write_durable(options, "{", 1));
-    assert_status(import_tokenizer_options(directory, &lower, &strip), E_FORMAT);
     assert_ok(file_remove_tree(directory));
-    free(options);
-    free(vocab);
     free(config);
     free(file);
     free(directory);
@@ -410,7 +384,7 @@ int main(void)
         cmocka_unit_test(test_google_checkpoint),
         cmocka_unit_test(test_an_export_without_prefix),
         cmocka_unit_test(test_google_names_of_a_larger_model),
-        cmocka_unit_test(test_config_vocab_and_options_are_found),
+        cmocka_unit_test(test_the_config_is_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -182,21 +182,20 @@ static void log_summary(const ShardsJob *j, double seconds, bool resumed)
              seconds > 0 ? (double)j->bytes / 1e6 / seconds : 0);
 }
 
-/* The vocabulary is copied beside the shards, but never replaces another one. */
+/* The tokenizer is written beside the shards, but never replaces another vocabulary. */
 static Status check_vocab_place(const ShardsJob *j, const Config *c)
 {
-    Vocab *there = NULL;
+    TokenizerFiles there = {0};
     Status status = OK;
-    char *path = file_join(j->dir, "vocab.txt");
-    if (!file_exists(path)) goto done;
-    TRY_DONE(vocab_read(path, j->stop, &there));
-    Digest a = vocab_digest(there), b = vocab_digest(j->vocab);
-    if (memcmp(&a, &b, sizeof a) != 0)
+    char *path = tokenizer_files_find(j->dir);
+    if (!path) return OK;
+    TRY_DONE(tokenizer_files_read(NULL, j->dir, j->stop, &there));
+    if (!digest_equal(vocab_digest(there.vocab), vocab_digest(j->tokenizer.vocab)))
         TRY_DONE(fail(E_USAGE,
                       "%s differs from %s, which goes beside the shards as vocab.txt; give another --output-dir", path,
                       c->vocab));
 done:
-    vocab_free(there);
+    tokenizer_files_free(&there);
     free(path);
     return status;
 }
@@ -209,7 +208,7 @@ static Status make_shards(ShardsJob *j, const Config *c)
     StageProgress progress = {0};
     ShardsWorker *workers = NULL;
     char *eval = file_join(j->dir, "eval");
-    TRY_DONE(shards_journal_open(j, &finished));
+    TRY_DONE(shards_journal_open(j, c, &finished));
     if (finished) { /* a process killed after the manifest left files */
         TRY_DONE(file_remove_temporaries(j->dir));
         TRY_DONE(file_remove_tree(j->unfinished));

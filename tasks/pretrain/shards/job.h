@@ -16,7 +16,7 @@
 #include "data/documents.h"
 #include "data/hdf5_file.h"
 #include "tasks/pretrain/inputs.h"
-#include "text/text.h"
+#include "text/tokenizer_files.h"
 
 #define SHARDS_SIZE        ((int64_t)4 << 20) /* of a shard by default: bytes of its text */
 #define SHARDS_CHUNK_BYTES ((uint64_t)16 << 20)
@@ -60,10 +60,8 @@ typedef struct {
     uint64_t bytes;  /* of text */
     int threads;
 
-    Buf vocab_text; /* the file's bytes, copied beside the shards */
-    Vocab *vocab;
-    TokenizerOptions text;
-    int id_bytes; /* of an id in a chunk file: 2 or 4 */
+    TokenizerFiles tokenizer; /* written beside the shards, too */
+    int id_bytes;             /* of an id in a chunk file: 2 or 4 */
     PairOptions pairs;
     Masking masking;
     bool is_static; /* masks are stored */
@@ -80,6 +78,7 @@ typedef struct {
     int n_shards;
 
     char identity[33]; /* digest of options and inputs */
+    char older[33];    /* the same as versions that had the Python tokenizer alone made it */
     FILE *journal;
     const volatile sig_atomic_t *stop;
     pthread_mutex_t lock; /* of the journal */
@@ -106,6 +105,8 @@ void shards_worker_free(ShardsWorker *w);
 /* From options, vocabulary and text. Writes nothing. The caller frees it also after a failure. (options.c) */
 Status shards_job_init(ShardsJob *j, const Config *c);
 void shards_job_free(ShardsJob *j);
+/* The folder holds work of a version that had the Python tokenizer alone: the job goes on with that one. */
+void shards_adopt_older(ShardsJob *j, const Config *c);
 
 /* Pass 1: chunk i to its file. (text.c) */
 Status shards_chunk(ShardsJob *j, ShardsWorker *w, int i, ShardsChunkResult *r);
@@ -126,7 +127,7 @@ int64_t shards_pack(const int64_t *offset, int64_t n, int most, int64_t *order, 
 /* The journal, by which a run resumes, and the manifest. (journal.c) */
 /* Reads the journal of an earlier run of the same job; incomplete files are made again. E_USAGE: the folder belongs to
    another job. *finished: all shards exist already. */
-Status shards_journal_open(ShardsJob *j, bool *finished);
+Status shards_journal_open(ShardsJob *j, const Config *c, bool *finished);
 Status shards_journal_chunk(ShardsJob *j, int i, const ShardsChunkResult *r);
 Status shards_journal_shard(ShardsJob *j, int i, const ShardsResult *r);
 Status shards_manifest(ShardsJob *j, const Config *c);

@@ -59,6 +59,14 @@ static void adopt_line(ShardsJob *j, const Json *line)
     free(path);
 }
 
+/* Whether the folder's work is this job's, or that of a version before the fast tokenizer. */
+static bool is_ours(ShardsJob *j, const Config *c, const Json *record)
+{
+    const char *made_of = js_string(js_get(record, "made_of"), "");
+    if (strcmp(made_of, j->older) == 0) shards_adopt_older(j, c);
+    return strcmp(made_of, j->identity) == 0;
+}
+
 static Status belongs_to_another_job(const ShardsJob *j, const char *path)
 {
     return fail(
@@ -68,7 +76,7 @@ static Status belongs_to_another_job(const ShardsJob *j, const char *path)
 }
 
 /* Reads the journal's whole lines; *whole is their length. */
-static Status read_journal(ShardsJob *j, const char *path, size_t *whole)
+static Status read_journal(ShardsJob *j, const Config *c, const char *path, size_t *whole)
 {
     Buf text = {0};
     Status status = OK;
@@ -79,7 +87,7 @@ static Status read_journal(ShardsJob *j, const char *path, size_t *whole)
     for (char *at = text.data, *end; (end = memchr(at, '\n', text.len - (size_t)(at - text.data))); at = end + 1) {
         Json *line;
         if (js_parse(path, at, (size_t)(end - at), &line) != OK) break; /* incomplete: the end of the journal */
-        bool ours = !first || strcmp(js_string(js_get(line, "made_of"), ""), j->identity) == 0;
+        bool ours = !first || is_ours(j, c, line);
         if (ours && !first) adopt_line(j, line);
         js_free(line);
         if (!ours) TRY_DONE(belongs_to_another_job(j, path));
@@ -92,14 +100,14 @@ done:
 }
 
 /* A manifest lists all shards, so each must be there. */
-static Status read_manifest(ShardsJob *j, bool *finished)
+static Status read_manifest(ShardsJob *j, const Config *c, bool *finished)
 {
     char *path = file_join(j->dir, "manifest.json");
     Json *doc = NULL;
     Status status = OK;
     if (!file_exists(path)) goto done;
     TRY_DONE(js_read(path, &doc));
-    if (strcmp(js_string(js_get(doc, "made_of"), ""), j->identity) != 0) TRY_DONE(belongs_to_another_job(j, path));
+    if (!is_ours(j, c, doc)) TRY_DONE(belongs_to_another_job(j, path));
     const Json *shards = js_get(doc, "shards");
     for (size_t i = 0; i < js_size(shards); i++) {
         const Json *shard = js_at(shards, i);
@@ -117,15 +125,15 @@ done:
     return status;
 }
 
-Status shards_journal_open(ShardsJob *j, bool *finished)
+Status shards_journal_open(ShardsJob *j, const Config *c, bool *finished)
 {
     char *path = journal_path(j);
     size_t whole = 0;
     Status status = OK;
     *finished = false;
-    TRY_DONE(read_manifest(j, finished));
+    TRY_DONE(read_manifest(j, c, finished));
     if (*finished) goto done;
-    TRY_DONE(read_journal(j, path, &whole));
+    TRY_DONE(read_journal(j, c, path, &whole));
     TRY_DONE(file_make_directories(j->unfinished));
     TRY_DONE(file_remove_temporaries(j->unfinished));
     TRY_DONE(file_remove_temporaries(j->dir));
@@ -203,8 +211,9 @@ static Status write_manifest(ShardsJob *j, const Config *c, const char *folder, 
 {
     Buf out = {0};
     ShardsChunkResult sum = shards_sum(j);
+    const TokenizerOptions *o = &j->tokenizer.options;
     char digest[33];
-    digest_format(vocab_digest(j->vocab), digest);
+    digest_format(vocab_digest(j->tokenizer.vocab), digest);
     buf_printf(&out, "{\n  \"cairn_shards\": 1,\n  \"made_of\": \"%s\",\n  \"vocab_xxh3_128\": \"%s\",\n", j->identity,
                digest);
     buf_printf(&out,
@@ -215,11 +224,16 @@ static Status write_manifest(ShardsJob *j, const Config *c, const char *folder, 
     buf_double(&out, c->short_seq_prob);
     buf_puts(&out, ",\n  \"eval_fraction\": ");
     buf_double(&out, c->eval_fraction);
-    buf_printf(&out,
-               ",\n  \"dupe_factor\": %d,\n  \"whole_words\": %s,\n  \"masking\": \"%s\",\n  \"layout\": \"%s\",\n  "
-               "\"do_lower_case\": \"%s\",\n  \"strip_accents\": \"%s\",\n  \"seed\": %lld,\n",
-               j->rounds, c->whole_words ? "true" : "false", j->is_static ? "static" : "dynamic", c->layout,
-               c->do_lower_case, c->strip_accents, (long long)c->seed);
+    buf_printf(
+        &out,
+        ",\n  \"dupe_factor\": %d,\n  \"whole_words\": %s,\n  \"masking\": \"%s\",\n  \"layout\": \"%s\",\n  "
+        "\"tokenizer\": \"%s\",\n  \"do_lower_case\": \"%s\",\n  \"strip_accents\": \"%s\",\n  \"seed\": %lld,\n",
+        j->rounds, c->whole_words ? "true" : "false", j->is_static ? "static" : "dynamic", c->layout,
+        o->kind == TOKENIZER_FAST ? "fast" : "python", o->lower_case ? "yes" : "no",
+        o->strip_accents < 0 ? "auto"
+        : o->strip_accents   ? "yes"
+                             : "no",
+        (long long)c->seed);
     buf_printf(&out,
                "  \"text_bytes\": %llu,\n  \"documents\": %lld,\n  \"eval_documents\": %lld,\n  \"sentences\": "
                "%lld,\n  \"text_tokens\": %lld,\n  \"shards\": [",
@@ -238,15 +252,14 @@ static Status write_manifest(ShardsJob *j, const Config *c, const char *folder, 
     return file_write_text(folder, "manifest.json", &out);
 }
 
-static Status copy_vocab(const char *folder, const Buf *text)
+static Status write_tokenizer(const ShardsJob *j, const char *folder)
 {
-    char *path = file_join(folder, "vocab.txt");
-    Buf there = {0};
-    Status status = file_exists(path) ? file_read(path, SIZE_MAX, &there) : OK;
-    bool same = there.data && there.len == text->len && memcmp(there.data, text->data, text->len) == 0;
-    if (status == OK && !same) status = file_write_durable(path, text->data, text->len);
-    buf_free(&there);
-    free(path);
+    TokenizerText texts[TOKENIZER_MAX_TEXTS];
+    Status status = OK;
+    int n = tokenizer_files_write(j->tokenizer.vocab, &j->tokenizer.options, j->pairs.max_length, texts);
+    for (int i = 0; i < n && status == OK; i++)
+        status = file_write_in(folder, texts[i].name, texts[i].text.data, texts[i].text.len);
+    for (int i = 0; i < n; i++) buf_free(&texts[i].text);
     return status;
 }
 
@@ -255,8 +268,8 @@ Status shards_manifest(ShardsJob *j, const Config *c)
 {
     Status status = OK;
     char *eval = file_join(j->dir, "eval");
-    TRY_DONE(copy_vocab(j->dir, &j->vocab_text));
-    if (j->eval_buckets) TRY_DONE(copy_vocab(eval, &j->vocab_text));
+    TRY_DONE(write_tokenizer(j, j->dir));
+    if (j->eval_buckets) TRY_DONE(write_tokenizer(j, eval));
     if (j->eval_buckets) TRY_DONE(write_manifest(j, c, eval, "eval/"));
     TRY_DONE(write_manifest(j, c, j->dir, ""));
 done:

@@ -11,7 +11,6 @@
 #define LEAST_SHARD  4096
 #define MOST_SHARD   ((int64_t)64 << 20)
 #define MOST_BUCKETS 65536
-#define MOST_VOCAB   ((size_t)256 << 20)
 
 /* ---- the text ---- */
 
@@ -58,7 +57,6 @@ static ShardsForm form_of(const char *layout)
 
 static Status read_options(ShardsJob *j, const Config *c)
 {
-    TokenizerOptions text = tokenizer_options(strcmp(c->do_lower_case, "no") != 0);
     if (!*c->input)
         return fail(E_USAGE, "give --input DIR: text with a sentence per line, an empty line after each document");
     if (!*c->vocab) return fail(E_USAGE, "give --vocab FILE");
@@ -69,15 +67,13 @@ static Status read_options(ShardsJob *j, const Config *c)
     int64_t shard = c->shard_size ? c->shard_size : SHARDS_SIZE;
     if (shard < LEAST_SHARD || shard > MOST_SHARD)
         return fail(E_USAGE, "--shard-size is %lld bytes; expected 4 KiB to 64 MiB", (long long)shard);
-    if (strcmp(c->strip_accents, "auto") != 0) text.strip_accents = strcmp(c->strip_accents, "yes") == 0;
-    TRY(file_read(c->vocab, MOST_VOCAB, &j->vocab_text));
-    TRY(vocab_parse(c->vocab, j->vocab_text.data ? j->vocab_text.data : "", j->vocab_text.len, j->stop, &j->vocab));
+    TRY(tokenizer_files_read(c->vocab, *c->model ? c->model : NULL, j->stop, &j->tokenizer));
+    tokenizer_files_choose(&j->tokenizer, c->do_lower_case, c->strip_accents);
     TRY(find_text(j, c->input));
-    SpecialIds special = vocab_special(j->vocab);
+    SpecialIds special = vocab_special(j->tokenizer.vocab);
     j->dir = c->output_dir;
     j->unfinished = file_join(j->dir, "unfinished");
-    j->text = text;
-    j->id_bytes = vocab_size(j->vocab) <= UINT16_MAX + 1 ? 2 : 4;
+    j->id_bytes = vocab_size(j->tokenizer.vocab) <= UINT16_MAX + 1 ? 2 : 4;
     j->form = form_of(c->layout);
     j->is_static = strcmp(c->masking, "static") == 0 || (strcmp(c->masking, "auto") == 0 && j->form != SHARDS_COMPACT);
     j->max_predictions = c->predictions ? (int)c->predictions : (int)ceil(0.15 * (double)c->max_seq_length);
@@ -92,7 +88,8 @@ static Status read_options(ShardsJob *j, const Config *c)
                     "--nsp off: rows of fixed length without masks are pairs; leave out --layout %s, or give "
                     "--masking static",
                     c->layout);
-    masking_init(&j->masking, j->vocab, (uint64_t)c->seed, c->mask_fraction, j->max_predictions, c->whole_words);
+    masking_init(&j->masking, j->tokenizer.vocab, (uint64_t)c->seed, c->mask_fraction, j->max_predictions,
+                 c->whole_words);
     j->eval_fraction = c->eval_fraction;
     double buckets = ceil((double)j->bytes * (1 - c->eval_fraction) / (double)shard);
     double eval = c->eval_fraction > 0 ? ceil((double)j->bytes * c->eval_fraction / (double)shard) : 0;
@@ -109,12 +106,33 @@ static Status read_options(ShardsJob *j, const Config *c)
     return OK;
 }
 
+/* The digest of versions before the fast tokenizer, and the text's options. */
+static Digest identify_text(Digest older, const TokenizerOptions *o)
+{
+    const int8_t options[] = {(int8_t)o->kind,  o->lower_case,    (int8_t)o->strip_accents,
+                              o->split_chinese, o->split_special, o->clean_text,
+                              o->split_words};
+    char both[sizeof older + sizeof options];
+    memcpy(both, &older, sizeof older);
+    memcpy(both + sizeof older, options, sizeof options);
+    return digest_of(both, sizeof both);
+}
+
+void shards_adopt_older(ShardsJob *j, const Config *c)
+{
+    TokenizerOptions *o = &j->tokenizer.options;
+    *o = tokenizer_options(strcmp(c->do_lower_case, "no") != 0);
+    if (strcmp(c->strip_accents, "auto") != 0) o->strip_accents = strcmp(c->strip_accents, "yes") == 0;
+    o->kind = TOKENIZER_PYTHON;
+    memcpy(j->identity, j->older, sizeof j->identity);
+}
+
 /* Digest of everything that determines the shards: options, vocabulary, and the text files by name, size, first and
    last 64 KiB. */
 static Status identify_job(ShardsJob *j, const Config *c)
 {
     DigestStream *d = digest_new();
-    Digest vocab = vocab_digest(j->vocab);
+    Digest vocab = vocab_digest(j->tokenizer.vocab), older;
     Status status = OK;
     Buf head = {0};
     double numbers[] = {(double)c->max_seq_length, (double)j->max_predictions, c->mask_fraction,
@@ -129,7 +147,9 @@ static Status identify_job(ShardsJob *j, const Config *c)
     digest_update(d, &vocab, sizeof vocab);
     for (int i = 0; i < j->inputs.count && status == OK; i++)
         status = input_identify(j->inputs.paths[i], j->sizes[i], d, &head);
-    digest_format(digest_value(d), j->identity);
+    older = digest_value(d);
+    digest_format(older, j->older);
+    digest_format(identify_text(older, &j->tokenizer.options), j->identity);
     digest_free(d);
     buf_free(&head);
     return status;
@@ -148,7 +168,6 @@ void shards_job_free(ShardsJob *j)
     file_list_free(&j->inputs);
     MEM_FREE(j->sizes, j->chunks, j->chunked, j->shards, j->unfinished);
     masking_free(&j->masking);
-    vocab_free(j->vocab);
-    buf_free(&j->vocab_text);
+    tokenizer_files_free(&j->tokenizer);
     pthread_mutex_destroy(&j->lock);
 }

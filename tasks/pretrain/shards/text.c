@@ -264,7 +264,7 @@ Status shards_chunk(ShardsJob *j, ShardsWorker *w, int i, ShardsChunkResult *r)
     Lines l = {.path = j->inputs.paths[chunk->input], .size = j->sizes[chunk->input]};
     *r = (ShardsChunkResult){0};
     if (!w->window) w->window = mem_alloc(WINDOW);
-    if (!w->tokenizer) w->tokenizer = tokenizer_new(j->vocab, j->text);
+    if (!w->tokenizer) w->tokenizer = tokenizer_new(j->tokenizer.vocab, j->tokenizer.options);
     l.text = w->window;
     w->words.len = w->n_lengths = w->n_documents = 0;
     TRY(file_open_regular(l.path, O_RDONLY, &l.fd));
@@ -312,7 +312,7 @@ static bool widen(const char *from, size_t id_bytes, size_t n, uint32_t limit, i
 static Status parse_documents(const ShardsJob *j, const char *path, const Buf *record, Documents *d)
 {
     size_t id_bytes = (size_t)j->id_bytes;
-    uint32_t limit = (uint32_t)vocab_size(j->vocab);
+    uint32_t limit = (uint32_t)vocab_size(j->tokenizer.vocab);
     for (size_t at = 0; at < record->len;) {
         uint32_t counts[4], length;
         if (record->len - at < sizeof counts) return fail_damaged(path);

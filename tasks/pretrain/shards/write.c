@@ -21,7 +21,7 @@ static int columns_of(const ShardsJob *j, Column out[MOST_COLUMNS])
 {
     bool nvidia = j->form == SHARDS_NVIDIA, fixed = nvidia || j->form == SHARDS_FIXED,
          packed = j->form == SHARDS_PACKED;
-    int id = nvidia || vocab_size(j->vocab) > INT16_MAX ? 4 : 2,
+    int id = nvidia || vocab_size(j->tokenizer.vocab) > INT16_MAX ? 4 : 2,
         place = nvidia || j->pairs.max_length > INT16_MAX ? 4 : 2, n = 0;
     int64_t length = fixed ? j->pairs.max_length : 0, masks = fixed ? j->max_predictions : 0;
     out[n++] = (Column){SHARD_INPUT_IDS, id, length};

@@ -1,0 +1,331 @@
+/* A folder's tokenizer: which of its files says what, and where they differ. */
+#include "text/tokenizer_files.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/str.h"
+#include "text/characters.h"
+#include "text/tokenizer_internal.h"
+
+#define FILE_MAX ((size_t)1 << 28) /* bytes of a vocab.txt */
+
+/* ---- the files ---- */
+
+typedef struct {
+    char *pieces, *json, *config, *special, *added, *model; /* paths; NULL: there is none */
+    Json *json_doc;
+    TokenizerConfig said;
+    TokenizerJson from_json;
+    bool vocab_given;
+} Source;
+
+static char *folder_of(const char *path) { return file_is_directory(path) ? mem_strdup(path) : file_directory(path); }
+
+static char *find_in(const char *folder, const char *name)
+{
+    char *path = file_join(folder, name);
+    if (file_exists(path)) return path;
+    free(path);
+    return NULL;
+}
+
+static char *find_beside(const char *path, const char *name)
+{
+    char *folder = folder_of(path), *found = find_in(folder, name);
+    free(folder);
+    return found;
+}
+
+char *tokenizer_files_find(const char *path)
+{
+    char *found = find_beside(path, "tokenizer.json");
+    return found ? found : find_beside(path, "vocab.txt");
+}
+
+bool tokenizer_files_say(const char *path)
+{
+    char *folder = folder_of(path);
+    bool has = file_exists_in(folder, "tokenizer_config.json") || file_exists_in(folder, "tokenizer.json");
+    free(folder);
+    return has;
+}
+
+static bool is_json(const char *path) { return str_ends_with(path, ".json"); }
+
+static void find_files(const char *vocab, const char *beside, Source *s)
+{
+    const char *place = vocab && (tokenizer_files_say(vocab) || !beside) ? vocab : beside;
+    s->vocab_given = vocab != NULL;
+    s->json = vocab && is_json(vocab) ? mem_strdup(vocab) : find_beside(place, "tokenizer.json");
+    s->pieces = !vocab ? find_beside(place, "vocab.txt") : is_json(vocab) ? NULL : mem_strdup(vocab);
+    s->config = find_beside(place, "tokenizer_config.json");
+    s->special = find_beside(place, "special_tokens_map.json");
+    s->added = find_beside(place, "added_tokens.json");
+    s->model = find_beside(place, "config.json");
+}
+
+static void source_free(Source *s)
+{
+    MEM_FREE(s->pieces, s->json, s->config, s->special, s->added, s->model);
+    js_free(s->json_doc);
+    tokenizer_config_free(&s->said);
+    tokenizer_json_free(&s->from_json);
+}
+
+static Status read_config(Source *s)
+{
+    Json *doc = NULL;
+    Status status = OK;
+    s->said = tokenizer_config_new();
+    if (s->config) TRY_DONE(js_read(s->config, &doc));
+    if (doc) TRY_DONE(tokenizer_config_read(s->config, doc, s->vocab_given, &s->said));
+    if (s->said.class == CLASS_UNSAID && s->model) {
+        js_free(doc);
+        TRY_DONE(js_read(s->model, &doc));
+        TRY_DONE(tokenizer_class_read(s->model, js_get(doc, "tokenizer_class"), s->vocab_given, &s->said));
+    }
+done:
+    js_free(doc);
+    return status;
+}
+
+/* The older places of tokens, which Transformers reads where tokenizer_config.json has no added_tokens_decoder. */
+static Status read_older(Source *s, TokenList *added)
+{
+    Json *special = NULL, *doc = NULL;
+    Status status = OK;
+    if (s->special) TRY_DONE(js_read(s->special, &special));
+    if (special) TRY_DONE(tokenizer_special_map_read(s->special, special, &s->said.special));
+    if (s->added) TRY_DONE(js_read(s->added, &doc));
+    if (doc) TRY_DONE(tokenizer_added_read(s->added, doc, &s->said.special, added));
+done:
+    js_free(special);
+    js_free(doc);
+    return status;
+}
+
+/* ---- what they say together ---- */
+
+/* tokenizer_config.json's word, else tokenizer.json's; of a general class the other way round. `usual` is what
+   Transformers takes where the first says nothing. */
+static int choose(const Source *s, const char *key, int config, const char *json_key, int json, int usual)
+{
+    bool general = s->said.class == CLASS_GENERAL;
+    if (config == UNSAID || json == UNSAID) {
+        if (config == UNSAID && json != UNSAID && json != usual && !general)
+            log_warn(
+                "%s: '%s' counts here, since tokenizer_config.json is silent; Transformers' BertTokenizer would take "
+                "its own default",
+                s->json, json_key);
+        return config != UNSAID ? config : json;
+    }
+    if (config != json)
+        log_warn("%s ('%s') and %s ('%s') differ: the %s counts, as in Transformers 5", s->config, key, s->json,
+                 json_key, general ? "second" : "first");
+    return general ? json : config;
+}
+
+static int stripping(int strip, int lower) { return strip == -1 ? lower : strip; }
+
+static void choose_options(const Source *s, TokenizerFiles *f)
+{
+    const TokenizerConfig *c = &s->said;
+    const TokenizerWords *w = &s->from_json.words, unsaid = {UNSAID, UNSAID, UNSAID, UNSAID};
+    if (!s->json) w = &unsaid;
+    int lower = choose(s, "do_lower_case", c->words.lower_case, "lowercase", w->lower_case, 1);
+    int chinese =
+        choose(s, "tokenize_chinese_chars", c->words.split_chinese, "handle_chinese_chars", w->split_chinese, 1);
+    int config_strip = c->words.strip_accents, json_strip = w->strip_accents, known = lower == UNSAID ? 1 : lower;
+    if (config_strip != UNSAID && json_strip != UNSAID &&
+        stripping(config_strip, known) == stripping(json_strip, known))
+        json_strip = config_strip; /* null and a value may mean the same */
+    bool usual = json_strip == UNSAID || stripping(json_strip, known) == known;
+    int strip = choose(s, "strip_accents", config_strip, "strip_accents", json_strip, usual ? json_strip : -1);
+    bool python = c->basic_tokenize == 0 || c->n_never_split > 0 || c->use_fast == 0;
+    f->says_case = lower != UNSAID;
+    f->says_accents = strip != UNSAID;
+    f->options = tokenizer_options(lower != 0);
+    if (strip != UNSAID) f->options.strip_accents = strip;
+    f->options.kind = python ? TOKENIZER_PYTHON : TOKENIZER_FAST;
+    f->options.split_chinese = chinese != 0;
+    f->options.split_special = c->split_special == 1;
+    f->options.split_words = c->basic_tokenize != 0;
+    f->options.clean_text = python || choose(s, "clean_text", UNSAID, "clean_text", w->clean_text, 1) != 0;
+    f->options.one_type = c->one_type > 0;
+    if (c->one_type == ONE_TYPE_BY_CLASS)
+        log_info("%s: by its class and without 'model_input_names', both texts of a pair have the token type 0, as in "
+                 "Transformers 5",
+                 s->config ? s->config : s->model);
+    f->max_length = c->max_length;
+}
+
+/* Adds tokens of another file. One of another id, or one that the first file has to list and does not, is an error. */
+static Status merge_tokens(const char *file, const TokenList *more, const char *first, bool complete, TokenList *all)
+{
+    for (int i = 0; i < more->n; i++) {
+        const AddedToken *t = &more->tokens[i], *there = token_list_find(all, t->text);
+        if (there && there->id != t->id)
+            return fail(E_FORMAT, "the added token '%s' has id %d in %s and %d in %s; make them agree", t->text,
+                        (int)there->id, first, (int)t->id, file);
+        if (there) continue;
+        if (complete)
+            return fail(E_FORMAT,
+                        "%s has the added token '%s', %s ('added_tokens_decoder') has not, and Transformers reads that "
+                        "alone; make them agree",
+                        file, t->text, first);
+        token_list_add(all, t);
+    }
+    return OK;
+}
+
+static Status gather_tokens(Source *s, TokenList *all)
+{
+    TokenizerConfig *c = &s->said;
+    TokenList older = {0};
+    Status status = OK;
+    bool complete = c->lists_added && c->class != CLASS_GENERAL;
+    bool json_first = s->json && !complete;
+    const char *first = json_first ? s->json : c->lists_added ? s->config : s->added;
+    TRY_DONE(c->lists_added ? OK : read_older(s, &older));
+    if (json_first) TRY_DONE(merge_tokens(s->json, &s->from_json.added, "", false, all));
+    if (c->lists_added) TRY_DONE(merge_tokens(s->config, &c->added, first, false, all));
+    if (s->json && !json_first) TRY_DONE(merge_tokens(s->json, &s->from_json.added, first, complete, all));
+    TRY_DONE(merge_tokens(s->added, &older, first, false, all));
+done:
+    token_list_free(&older);
+    return status;
+}
+
+/* A token with a role but no id is its piece, or the next one beyond all. */
+static Status set_tokens(Source *s, Vocab *vocab, const char *path)
+{
+    TokenList all = {0};
+    Status status = OK;
+    TRY_DONE(gather_tokens(s, &all));
+    int32_t next = vocab_pieces(vocab);
+    for (int i = 0; i < all.n; i++)
+        if (all.tokens[i].id >= next) next = all.tokens[i].id + 1;
+    for (int i = 0; i < s->said.special.n; i++) {
+        AddedToken t = s->said.special.tokens[i];
+        if (token_list_find(&all, t.text)) continue;
+        t.id = vocab_find(vocab, t.text, strlen(t.text));
+        if (t.id < 0) t.id = next++;
+        token_list_add(&all, &t);
+    }
+    TRY_DONE(status_context(vocab_set_added(vocab, all.tokens, all.n), "%s", path));
+    if (s->said.n_never_split)
+        TRY_DONE(vocab_set_never_split(vocab, (const char *const *)s->said.never_split, s->said.n_never_split));
+done:
+    token_list_free(&all);
+    return status;
+}
+
+/* ---- the pieces ---- */
+
+/* vocab.txt beside tokenizer.json should have the same pieces; the Python tokenizer reads it, the fast one does not. */
+static Status read_pieces(Source *s, const volatile sig_atomic_t *stop, TokenizerFiles *f)
+{
+    Buf text = {0};
+    Vocab *lines = NULL;
+    Status status = OK;
+    const Buf *json = &s->from_json.pieces;
+    bool use_lines = s->pieces && (!s->json || s->vocab_given || f->options.kind == TOKENIZER_PYTHON);
+    bool same = false;
+    if (s->pieces) TRY_DONE(file_read(s->pieces, FILE_MAX, &text));
+    if (s->pieces && s->json) same = text.len == json->len && memcmp(text.data, json->data, text.len) == 0;
+    if (use_lines || (s->pieces && !same))
+        TRY_DONE(vocab_parse(s->pieces, text.data ? text.data : "", text.len, stop, &lines));
+    f->path = mem_strdup(use_lines ? s->pieces : s->json);
+    if (s->json && !(use_lines && same)) {
+        TRY_DONE(vocab_parse(s->json, json->data ? json->data : "", json->len, stop, &f->vocab));
+        if (lines && !digest_equal(vocab_digest(lines), vocab_digest(f->vocab)))
+            log_warn("%s and %s have other pieces: %s counts%s", s->pieces, s->json, f->path,
+                     s->vocab_given ? ", as --vocab says" : ", as in Transformers");
+    }
+    if (use_lines) {
+        vocab_free(f->vocab);
+        f->vocab = lines;
+        lines = NULL;
+    }
+done:
+    vocab_free(lines);
+    buf_free(&text);
+    return status;
+}
+
+/* ---- case ---- */
+
+/* Special pieces are in capitals everywhere: [PAD], [unused1], <S>. */
+static bool is_marker(const char *piece, size_t len)
+{
+    return (piece[0] == '[' && piece[len - 1] == ']') || (piece[0] == '<' && piece[len - 1] == '>');
+}
+
+/* Whether lower-casing would keep some pieces from every text. */
+static bool has_capitals(const Vocab *vocab)
+{
+    Buf lower = {0};
+    bool found = false;
+    int n;
+    const AddedToken *added = vocab_added(vocab, &n);
+    for (int32_t i = 0; i < vocab_pieces(vocab) && !found; i++) {
+        const char *piece = vocab_piece(vocab, i);
+        size_t len = strlen(piece);
+        lower.len = 0;
+        characters_lower(piece, len, &lower);
+        found = !is_marker(piece, len) && (lower.len != len || memcmp(lower.data, piece, len) != 0);
+        for (int k = 0; k < n && found; k++) found = added[k].id != i;
+    }
+    buf_free(&lower);
+    return found;
+}
+
+/* ---- together ---- */
+
+static Status read_source(Source *s, const volatile sig_atomic_t *stop, TokenizerFiles *f)
+{
+    TRY(read_config(s));
+    if (s->json) {
+        TRY(js_read(s->json, &s->json_doc));
+        TRY(tokenizer_json_read(s->json, s->json_doc, s->said.class == CLASS_GENERAL, &s->from_json));
+    }
+    choose_options(s, f);
+    TRY(read_pieces(s, stop, f));
+    TRY(set_tokens(s, f->vocab, s->config ? s->config : f->path));
+    if (!f->says_case) f->options.lower_case = !has_capitals(f->vocab);
+    return OK;
+}
+
+Status tokenizer_files_read(const char *vocab, const char *beside, const volatile sig_atomic_t *stop,
+                            TokenizerFiles *files)
+{
+    Source s = {0};
+    *files = (TokenizerFiles){0};
+    if (!vocab && !beside) return fail(E_USAGE, "no vocabulary: give --vocab FILE");
+    find_files(vocab, beside, &s);
+    Status status = s.pieces || s.json ? read_source(&s, stop, files)
+                                       : fail(E_USAGE, "%s has no vocab.txt and no tokenizer.json beside it", beside);
+    source_free(&s);
+    return status;
+}
+
+void tokenizer_files_free(TokenizerFiles *files)
+{
+    free(files->path);
+    vocab_free(files->vocab);
+    *files = (TokenizerFiles){0};
+}
+
+void tokenizer_files_choose(TokenizerFiles *files, const char *do_lower_case, const char *strip_accents)
+{
+    TokenizerOptions *o = &files->options;
+    if (strcmp(do_lower_case, "auto") != 0)
+        o->lower_case = strcmp(do_lower_case, "yes") == 0;
+    else if (!files->says_case && !o->lower_case)
+        log_info("%s has pieces with capital letters, and no file says more: text keeps its case. --do-lower-case yes "
+                 "lower-cases it",
+                 files->path);
+    if (strcmp(strip_accents, "auto") != 0) o->strip_accents = strcmp(strip_accents, "yes") == 0;
+}
