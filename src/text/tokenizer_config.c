@@ -225,15 +225,23 @@ static Status read_inputs(const char *file, const Json *doc, TokenizerConfig *c)
     return OK;
 }
 
+/* Keys by which Transformers would take another tokenizer than that of the files. */
 static Status check_rest(const char *file, const Json *doc)
 {
-    const Json *files = js_get(doc, "fast_tokenizer_files"), *inputs = js_get(doc, "init_inputs");
+    static const char *const others[] = {"vocab", "gguf_file", "init_inputs"};
+    const Json *files = js_get(doc, "fast_tokenizer_files");
     for (size_t i = 0; i < js_size(files); i++)
         if (strcmp(js_string(js_at(files, i), ""), "tokenizer.json") != 0)
             return tokenizer_refuse(
                 file, "fast_tokenizer_files", js_at(files, i),
                 "\"tokenizer.json\" alone; give the file that counts this name, and remove the key");
-    if (js_size(inputs)) return tokenizer_refuse(file, "init_inputs", inputs, "none; remove the key");
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        const Json *value = js_get(doc, others[i]);
+        bool empty = js_kind(value) == JSON_KIND_NULL || (js_kind(value) == JSON_KIND_ARRAY && !js_size(value));
+        if (!empty)
+            return tokenizer_refuse(file, others[i], value,
+                                    "none: vocab.txt or tokenizer.json says it; remove the key");
+    }
     return OK;
 }
 

@@ -180,30 +180,32 @@ static Status merge_tokens(const char *file, const TokenList *more, const char *
     return OK;
 }
 
-static Status gather_tokens(Source *s, TokenList *all)
+/* *first: the file whose word on a token counts. */
+static Status gather_tokens(Source *s, const char **first, TokenList *all)
 {
     TokenizerConfig *c = &s->said;
     TokenList older = {0};
     Status status = OK;
     bool complete = c->lists_added && c->class != CLASS_GENERAL;
     bool json_first = s->json && !complete;
-    const char *first = json_first ? s->json : c->lists_added ? s->config : s->added;
+    *first = json_first ? s->json : c->lists_added ? s->config : s->added ? s->added : s->config;
     TRY_DONE(c->lists_added ? OK : read_older(s, &older));
     if (json_first) TRY_DONE(merge_tokens(s->json, &s->from_json.added, "", false, all));
-    if (c->lists_added) TRY_DONE(merge_tokens(s->config, &c->added, first, false, all));
-    if (s->json && !json_first) TRY_DONE(merge_tokens(s->json, &s->from_json.added, first, complete, all));
-    TRY_DONE(merge_tokens(s->added, &older, first, false, all));
+    if (c->lists_added) TRY_DONE(merge_tokens(s->config, &c->added, *first, false, all));
+    if (s->json && !json_first) TRY_DONE(merge_tokens(s->json, &s->from_json.added, *first, complete, all));
+    TRY_DONE(merge_tokens(s->added, &older, *first, false, all));
 done:
     token_list_free(&older);
     return status;
 }
 
 /* A token with a role but no id is its piece, or the next one beyond all. */
-static Status set_tokens(Source *s, Vocab *vocab, const char *path)
+static Status set_tokens(Source *s, Vocab *vocab)
 {
     TokenList all = {0};
+    const char *first;
     Status status = OK;
-    TRY_DONE(gather_tokens(s, &all));
+    TRY_DONE(gather_tokens(s, &first, &all));
     int32_t next = vocab_pieces(vocab);
     for (int i = 0; i < all.n; i++)
         if (all.tokens[i].id >= next) next = all.tokens[i].id + 1;
@@ -214,7 +216,7 @@ static Status set_tokens(Source *s, Vocab *vocab, const char *path)
         if (t.id < 0) t.id = next++;
         token_list_add(&all, &t);
     }
-    TRY_DONE(status_context(vocab_set_added(vocab, all.tokens, all.n), "%s", path));
+    TRY_DONE(status_context(vocab_set_added(vocab, all.tokens, all.n), "%s", first ? first : s->special));
     if (s->said.n_never_split)
         TRY_DONE(vocab_set_never_split(vocab, (const char *const *)s->said.never_split, s->said.n_never_split));
 done:
@@ -293,7 +295,7 @@ static Status read_source(Source *s, const volatile sig_atomic_t *stop, Tokenize
     }
     choose_options(s, f);
     TRY(read_pieces(s, stop, f));
-    TRY(set_tokens(s, f->vocab, s->config ? s->config : f->path));
+    TRY(set_tokens(s, f->vocab));
     if (!f->says_case) f->options.lower_case = !has_capitals(f->vocab);
     return OK;
 }
