@@ -216,7 +216,7 @@ static Status set_tokens(Source *s, Vocab *vocab)
         if (t.id < 0) t.id = next++;
         token_list_add(&all, &t);
     }
-    TRY_DONE(status_context(vocab_set_added(vocab, all.tokens, all.n), "%s", first ? first : s->special));
+    if (all.n) TRY_DONE(status_context(vocab_set_added(vocab, all.tokens, all.n), "%s", first ? first : s->special));
     if (s->said.n_never_split)
         TRY_DONE(vocab_set_never_split(vocab, (const char *const *)s->said.never_split, s->said.n_never_split));
 done:
