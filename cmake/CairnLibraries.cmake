@@ -4,9 +4,7 @@ include(CairnCuda)
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 
-pkg_check_modules(jansson REQUIRED IMPORTED_TARGET jansson>=2.11)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash>=0.8)
-add_library(cairn::jansson ALIAS PkgConfig::jansson)
 add_library(cairn::xxhash ALIAS PkgConfig::xxhash)
 include(CheckCSourceCompiles) # not every build of the library chooses by processor
 set(CMAKE_REQUIRED_LIBRARIES PkgConfig::xxhash)

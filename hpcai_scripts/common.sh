@@ -45,7 +45,6 @@ missing_for_build() {
     has_program ninja || echo ninja-build
     has_program pkg-config || echo pkg-config
     has_header dnnl.h || echo libdnnl-dev
-    has_library jansson || echo libjansson-dev
     has_library libxxhash || echo libxxhash-dev
     has_library hdf5 || has_library hdf5-serial || echo libhdf5-dev
     has_header expat.h || echo libexpat1-dev

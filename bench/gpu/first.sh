@@ -4,7 +4,7 @@
 
 # ---- --pack ----
 
-kit_libraries='jansson|xxhash|cmocka|gloo|hiredis|ibverbs|nl-route-3|nl-3' # never libc, libstdc++, libgcc or libgomp
+kit_libraries='xxhash|cmocka|gloo|hiredis|ibverbs|nl-route-3|nl-3' # never libc, libstdc++, libgcc or libgomp
 
 # Steps of BERT-Base from random weights on rows of MNLI; the same on the CPU and on the GPU.
 mnli_run() { # FOLDER BACKEND PRECISION OUTPUT: sets `run`

@@ -26,7 +26,6 @@ class Cairn(CMakePackage, CudaPackage):
     depends_on("cxx", type="build")
     depends_on("cmake@3.22:", type="build")
     depends_on("pkgconfig", type="build")
-    depends_on("jansson")
     depends_on("xxhash")
     depends_on("onednn")
     depends_on("hdf5", when="+hdf5")

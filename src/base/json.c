@@ -1,82 +1,12 @@
 #include "base/json.h"
 
-#include <jansson.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json_internal.h"
 
-enum { MAX_DEPTH = 64 };
-static const size_t max_bytes = (size_t)64 << 20; /* of a file; jansson needs many times as much */
-
-/* A Json is a json_t; the name keeps jansson out of the header. jansson's getters take NULL and wrong kinds. */
-static json_t *node(const Json *v) { return (json_t *)(uintptr_t)v; }
-
-static const Json *wrap(const json_t *v) { return (const Json *)v; }
-
-/* jansson recurses to its own, far deeper limit, so the depth is checked before it starts. The check may misread text
-   that is not JSON, but no other. */
-static Status check_depth(const char *name, int64_t first_line, const char *text, size_t len)
-{
-    int depth = 0;
-    bool in_string = false;
-    for (size_t i = 0; i < len; i++) {
-        char c = text[i];
-        if (in_string) {
-            if (c == '\\')
-                i++;
-            else if (c == '"')
-                in_string = false;
-            continue;
-        }
-        if (c == '"') in_string = true;
-        if (c == ']' || c == '}') depth--;
-        if (c != '[' && c != '{') continue;
-        if (++depth <= MAX_DEPTH) continue;
-        long long line = first_line;
-        size_t start = 0;
-        for (size_t k = 0; k < i; k++)
-            if (text[k] == '\n') line++, start = k + 1;
-        return fail(E_FORMAT, "%s: line %lld, column %zu: arrays and objects nested deeper than %d", name, line,
-                    i - start + 1, MAX_DEPTH);
-    }
-    return OK;
-}
-
-/* jansson reports a failed allocation as text that is not valid; mem_alloc ends the process with its own message. */
-static void set_allocator(void) { json_set_alloc_funcs(mem_alloc, free); }
-
-Status js_parse(const char *name, const char *text, size_t len, Json **doc)
-{
-    return js_parse_at(name, 1, text, len, doc);
-}
-
-Status js_parse_at(const char *name, int64_t first_line, const char *text, size_t len, Json **doc)
-{
-    *doc = NULL;
-    if (len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) { /* a byte order mark, as Windows editors leave it */
-        text += 3;
-        len -= 3;
-    }
-    if (len == 0) return fail(E_FORMAT, "%s: empty; expected JSON", name);
-    TRY(check_depth(name, first_line, text, len));
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    (void)pthread_once(&once, set_allocator);
-    json_error_t error;
-    json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
-    if (!root) {
-        if (json_error_code(&error) == json_error_out_of_memory) {
-            return fail(E_MEMORY, "%s: no memory left to parse %zu bytes of JSON", name, len);
-        }
-        for (char *p = error.text; *p; p++) /* jansson cuts characters */
-            if ((unsigned char)*p >= 0x80) *p = '?';
-        return fail(E_FORMAT, "%s: line %lld, column %d: not valid JSON: %s", name,
-                    (long long)(first_line - 1 + error.line), error.column, error.text);
-    }
-    *doc = (Json *)root;
-    return OK;
-}
+static const size_t max_bytes = (size_t)64 << 20; /* of a file that js_read reads */
 
 bool js_read_in(const char *folder, const char *name, Json **doc)
 {
@@ -99,68 +29,123 @@ done:
     return status;
 }
 
-void js_free(Json *doc) { json_decref(node(doc)); }
-
-JsonKind js_kind(const Json *v)
+void js_free(Json *root)
 {
-    static const JsonKind kinds[] = {
-        [JSON_OBJECT] = JSON_KIND_OBJECT, [JSON_ARRAY] = JSON_KIND_ARRAY, [JSON_STRING] = JSON_KIND_STRING,
-        [JSON_INTEGER] = JSON_KIND_INT,   [JSON_REAL] = JSON_KIND_REAL,   [JSON_TRUE] = JSON_KIND_BOOL,
-        [JSON_FALSE] = JSON_KIND_BOOL,    [JSON_NULL] = JSON_KIND_NULL};
-    return v ? kinds[json_typeof(node(v))] : JSON_KIND_NULL;
+    Document *d = (Document *)root;
+    if (!d) return;
+    for (size_t i = 0; i < d->n_blocks; i++) free(d->blocks[i]);
+    MEM_FREE(d->blocks, d->text, d);
 }
 
-size_t js_size(const Json *v) { return json_object_size(node(v)) + json_array_size(node(v)); }
+/* ---- values ---- */
 
-const Json *js_get(const Json *object, const char *key) { return wrap(json_object_get(node(object), key)); }
+const Member *json_find(const Object *o, uint32_t n, const char *key, uint32_t **slot)
+{
+    if (!o->slots) {
+        for (uint32_t i = 0; i < n; i++)
+            if (strcmp(o->members[i].key, key) == 0) return &o->members[i];
+        return NULL;
+    }
+    uint32_t hash = 2166136261u; /* FNV-1a */
+    for (const char *s = key; *s; s++) hash = (hash ^ (unsigned char)*s) * 16777619u;
+    hash ^= hash >> 15;
+    for (*slot = &o->slots[hash & o->mask]; **slot; *slot = &o->slots[++hash & o->mask])
+        if (strcmp(o->members[**slot - 1].key, key) == 0) return &o->members[**slot - 1];
+    return NULL;
+}
 
-const Json *js_at(const Json *array, size_t i) { return wrap(json_array_get(node(array), i)); }
+JsonKind js_kind(const Json *v) { return v ? v->kind : JSON_KIND_NULL; }
 
-void *js_first(const Json *object) { return json_object_iter(node(object)); }
+const char *js_kind_name(const Json *v)
+{
+    static const char *const names[] = {[JSON_KIND_NULL] = "null",      [JSON_KIND_BOOL] = "true or false",
+                                        [JSON_KIND_INT] = "a number",   [JSON_KIND_REAL] = "a number",
+                                        [JSON_KIND_STRING] = "a text",  [JSON_KIND_NOT_FINITE] = "not a finite number",
+                                        [JSON_KIND_ARRAY] = "an array", [JSON_KIND_OBJECT] = "an object"};
+    return names[js_kind(v)];
+}
 
-void *js_next(const Json *object, void *it) { return json_object_iter_next(node(object), it); }
+size_t js_size(const Json *v) { return v ? v->n : 0; }
 
-const char *js_key(void *it) { return json_object_iter_key(it); }
+const Json *js_get(const Json *object, const char *key)
+{
+    uint32_t *slot;
+    if (js_kind(object) != JSON_KIND_OBJECT || !object->n) return NULL;
+    const Member *m = json_find(object->object, object->n, key, &slot);
+    return m ? &m->value : NULL;
+}
 
-const Json *js_value(void *it) { return wrap(json_object_iter_value(it)); }
+const char *js_repeated(const Json *object)
+{
+    return js_kind(object) == JSON_KIND_OBJECT && object->n ? object->object->repeated : NULL;
+}
+
+const Json *js_at(const Json *array, size_t i)
+{
+    return js_kind(array) == JSON_KIND_ARRAY && i < array->n ? &array->items[i] : NULL;
+}
+
+void *js_first(const Json *object)
+{
+    return js_kind(object) == JSON_KIND_OBJECT && object->n ? (void *)(uintptr_t)object->object->members : NULL;
+}
+
+void *js_next(const Json *object, void *it)
+{
+    Member *next = (Member *)it + 1;
+    return next < object->object->members + object->n ? next : NULL;
+}
+
+const char *js_key(void *it) { return ((const Member *)it)->key; }
+
+const Json *js_value(void *it) { return &((const Member *)it)->value; }
 
 const char *js_string(const Json *v, const char *fallback)
 {
-    return json_is_string(node(v)) ? json_string_value(node(v)) : fallback;
+    return js_kind(v) == JSON_KIND_STRING ? v->text : fallback;
 }
 
 int64_t js_int(const Json *v, int64_t fallback)
 {
-    return json_is_integer(node(v)) ? (int64_t)json_integer_value(node(v)) : fallback;
+    return js_kind(v) == JSON_KIND_INT ? (int64_t)strtoll(v->text, NULL, 10) : fallback;
 }
 
 double js_real(const Json *v, double fallback)
 {
-    return json_is_number(node(v)) ? json_number_value(node(v)) : fallback;
+    return js_kind(v) == JSON_KIND_INT || js_kind(v) == JSON_KIND_REAL ? strtod(v->text, NULL) : fallback;
 }
 
-bool js_bool(const Json *v, bool fallback) { return json_is_boolean(node(v)) ? json_is_true(node(v)) : fallback; }
+bool js_bool(const Json *v, bool fallback) { return js_kind(v) == JSON_KIND_BOOL ? *v->text == 't' : fallback; }
+
+const char *js_text(const Json *v)
+{
+    return v && v->kind != JSON_KIND_ARRAY && v->kind != JSON_KIND_OBJECT ? v->text : NULL;
+}
+
+/* ---- writing ---- */
 
 bool js_put_scalar(Buf *out, const Json *v)
 {
-    switch (js_kind(v)) {
-    case JSON_KIND_NULL:
-        buf_puts(out, "null");
-        break;
-    case JSON_KIND_BOOL:
-        buf_puts(out, js_bool(v, false) ? "true" : "false");
-        break;
-    case JSON_KIND_INT:
-        buf_printf(out, "%lld", (long long)js_int(v, 0));
-        break;
-    case JSON_KIND_REAL:
-        buf_double(out, js_real(v, 0));
-        break;
-    case JSON_KIND_STRING:
-        buf_json(out, js_string(v, ""));
-        break;
-    default:
-        return false;
-    }
+    if (js_kind(v) == JSON_KIND_ARRAY || js_kind(v) == JSON_KIND_OBJECT) return false;
+    if (js_kind(v) == JSON_KIND_STRING)
+        buf_json(out, v->text);
+    else
+        buf_puts(out, v ? v->text : "null");
     return true;
+}
+
+void js_put(Buf *out, const Json *v)
+{
+    if (js_put_scalar(out, v)) return;
+    bool array = v->kind == JSON_KIND_ARRAY;
+    buf_puts(out, array ? "[" : "{");
+    for (size_t i = 0; i < v->n; i++) {
+        if (i) buf_puts(out, ", ");
+        if (!array) {
+            buf_json(out, v->object->members[i].key);
+            buf_puts(out, ": ");
+        }
+        js_put(out, array ? &v->items[i] : &v->object->members[i].value);
+    }
+    buf_puts(out, array ? "]" : "}");
 }

@@ -1,6 +1,7 @@
-/* JSON documents (RFC 8259), read-only (jansson, which only json.c includes). E_FORMAT, with line and column, for
-   invalid JSON, duplicate keys, depth beyond 64, NUL characters, integers beyond 64 bits. Buf writes JSON: buf_json and
-   buf_double. */
+/* JSON documents (RFC 8259), read-only, read as Python's json module reads them: NaN, Infinity and numbers of any size
+   are accepted, of equal keys the last one counts, with the place of the first. \u0000 and half a surrogate pair become
+   U+FFFD, so that every text is a C string of UTF-8. E_FORMAT, with line and column, for invalid JSON, depth beyond 64
+   and texts of 4 GiB. Buf writes JSON: buf_json and buf_double. */
 #ifndef CAIRN_BASE_JSON_H
 #define CAIRN_BASE_JSON_H
 
@@ -16,8 +17,9 @@ typedef struct Json Json; /* a value of a document; valid until the document is 
 typedef enum {
     JSON_KIND_NULL,
     JSON_KIND_BOOL,
-    JSON_KIND_INT,
-    JSON_KIND_REAL,
+    JSON_KIND_INT,        /* a whole number of 64 bits, written without point and exponent */
+    JSON_KIND_REAL,       /* any other finite number */
+    JSON_KIND_NOT_FINITE, /* NaN, Infinity, -Infinity, 1e999 */
     JSON_KIND_STRING,
     JSON_KIND_ARRAY,
     JSON_KIND_OBJECT
@@ -33,8 +35,10 @@ bool js_read_in(const char *folder, const char *name, Json **doc); /* false: the
 void js_free(Json *doc);                                           /* the root only; takes NULL */
 
 JsonKind js_kind(const Json *v);                         /* NULL has the kind NULL */
+const char *js_kind_name(const Json *v);                 /* "a text", "null", "an array" */
 size_t js_size(const Json *v);                           /* members of an object or array, else 0 */
 const Json *js_get(const Json *object, const char *key); /* NULL if missing or not an object */
+const char *js_repeated(const Json *object);             /* a key that the text has twice; NULL: none */
 const Json *js_at(const Json *array, size_t i);          /* NULL if out of range or not an array */
 /* Walks an object in the order of the text: `for (void *it = js_first(o); it; it = js_next(o, it))`. */
 void *js_first(const Json *object);
@@ -47,7 +51,11 @@ const char *js_string(const Json *v, const char *fallback);
 int64_t js_int(const Json *v, int64_t fallback);
 double js_real(const Json *v, double fallback); /* takes integers too */
 bool js_bool(const Json *v, bool fallback);
-/* Appends null, a bool, a number or a string as JSON. Returns false, and appends nothing, for an array or object. */
+/* A string's text; a number, a bool or null as it is written. NULL for an array, an object and NULL. */
+const char *js_text(const Json *v);
+/* Appends a value as JSON, numbers as they are written. */
+void js_put(Buf *out, const Json *v);
+/* The same, but returns false, and appends nothing, for an array or object. */
 bool js_put_scalar(Buf *out, const Json *v);
 
 #define RUN_JSON_FORMAT 1 /* of run.json, which report/ writes and reads, and config/ reads */

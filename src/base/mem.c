@@ -121,10 +121,9 @@ void buf_vprintf(Buf *b, const char *format, va_list args)
     b->len += (size_t)n;
 }
 
-/* Length of the UTF-8 character at `s`, which ends with a NUL. For other bytes *valid is 0 and the length is that of
-   the longest prefix of a character, at least 1 (Unicode 15, 3.9, "substitution of maximal subparts"). */
-static size_t utf8_span(const unsigned char *s, int *valid)
+size_t buf_utf8_span(const char *text, int *valid)
 {
+    const unsigned char *s = (const unsigned char *)text;
     unsigned char first = s[0], low = 0x80, high = 0xbf; /* of the second byte */
     size_t need = first < 0x80                     ? 1
                   : first >= 0xc2 && first <= 0xdf ? 2
@@ -150,7 +149,7 @@ void buf_utf8(Buf *b, const char *s)
 {
     buf_puts(b, "");
     for (int valid; *s;) {
-        size_t n = utf8_span((const unsigned char *)s, &valid);
+        size_t n = buf_utf8_span(s, &valid);
         buf_append(b, valid ? s : REPLACEMENT, valid ? n : strlen(REPLACEMENT));
         s += n;
     }
@@ -161,7 +160,7 @@ void buf_utf8(Buf *b, const char *s)
 static size_t shown_span(const unsigned char *s)
 {
     int valid;
-    size_t n = utf8_span(s, &valid);
+    size_t n = buf_utf8_span((const char *)s, &valid);
     int feed = s[0] == '\n' && (!s[1] || (s[1] == ' ' && s[2] == ' '));
     int control = (s[0] < 0x20 && s[0] != '\t' && !feed) || s[0] == 0x7f || (s[0] == 0xc2 && s[1] < 0xa0);
     return valid && !control ? n : 0;
@@ -202,14 +201,14 @@ void buf_json(Buf *b, const char *s)
         size_t plain = 0; /* a run that needs no escape, in one piece */
         int valid = 1;
         while (s[plain] && (unsigned char)s[plain] >= 0x20 && s[plain] != '"' && s[plain] != '\\') {
-            size_t n = utf8_span((const unsigned char *)s + plain, &valid);
+            size_t n = buf_utf8_span(s + plain, &valid);
             if (!valid) break;
             plain += n;
         }
         buf_append(b, s, plain);
         s += plain;
         if (!valid) {
-            s += utf8_span((const unsigned char *)s, &valid);
+            s += buf_utf8_span(s, &valid);
             buf_puts(b, REPLACEMENT);
         } else if (*s) {
             json_escape(b, *s++);

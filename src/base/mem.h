@@ -50,6 +50,9 @@ void buf_append(Buf *b, const void *data, size_t len);
 void buf_puts(Buf *b, const char *s);
 void buf_printf(Buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void buf_vprintf(Buf *b, const char *format, va_list args);
+/* Length of the UTF-8 character at `s`, which ends with a NUL. For other bytes *valid is 0 and the length is that of
+   the longest prefix of a character, at least 1 (Unicode 15, 3.9, "substitution of maximal subparts"). */
+size_t buf_utf8_span(const char *s, int *valid);
 void buf_utf8(Buf *b, const char *s); /* invalid UTF-8 becomes U+FFFD */
 /* Text of a message: \n, \x1b and \xff stand for line feeds, control characters and bytes that are no UTF-8. Tabs stay,
    and line feeds at the end or before two blanks. */

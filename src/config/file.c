@@ -67,6 +67,7 @@ Status config_apply_file(Config *c, const char *path, Json **read)
         return fail(E_USAGE, "%s: expected a run.json of format %d, found format %lld: another version wrote it", path,
                     RUN_JSON_FORMAT, (long long)format);
     if (js_kind(options) != JSON_KIND_OBJECT) return fail(E_USAGE, "%s: expected a JSON object of options", path);
+    if (js_repeated(options)) return fail(E_USAGE, "%s: '%s' is given twice", path, js_repeated(options));
     char here[4096];
     const char *folder = options == record ? js_string(js_get(*read, "folder"), "") : "";
     bool elsewhere = *folder && file_is_directory(folder) && !(getcwd(here, sizeof here) && strcmp(here, folder) == 0);

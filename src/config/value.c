@@ -215,7 +215,10 @@ bool config_is_default(const Config *c, int option)
 bool config_json_text(const Json *v, Buf *text)
 {
     if (js_kind(v) == JSON_KIND_NULL) return false;
-    if (js_kind(v) != JSON_KIND_STRING) return js_put_scalar(text, v);
-    buf_puts(text, js_string(v, ""));
+    if (!js_text(v)) return false;
+    if (js_kind(v) == JSON_KIND_REAL) /* 8.0 is 8 */
+        buf_double(text, js_real(v, 0));
+    else
+        buf_puts(text, js_text(v));
     return true;
 }

@@ -123,6 +123,7 @@ Status safetensors_read(TensorFile *f, int shard)
 
     int first = f->count;
     TRY_DONE(js_parse(path, (const char *)data + 8, (size_t)header, &doc));
+    if (js_repeated(doc)) TRY_DONE(fail(E_FORMAT, "%s: the header names '%s' twice", path, js_repeated(doc)));
     for (void *it = js_first(doc); it; it = js_next(doc, it)) {
         if (strcmp(js_key(it), "__metadata__") == 0)
             TRY_DONE(check_metadata(path, js_value(it)));

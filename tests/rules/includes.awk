@@ -28,7 +28,6 @@ BEGIN {
     vendor["dnnl"] = "kernels/cpu/onednn"
     vendor["oneapi"] = "kernels/cpu/onednn"
     vendor["omp"] = "kernels/cpu/"
-    vendor["jansson"] = "src/base/json.c"
     vendor["xxh"] = "src/base/digest.c"
     vendor["hdf5"] = "src/data/hdf5"
     vendor["expat"] = "tasks/pretrain/wiki/with_expat/"

@@ -52,7 +52,7 @@ static void test_scalars_as_json(void **state)
 {
     (void)state;
     Json *doc = parse("[null, true, false, -3, 0.5, 2.0, \"a\\\"b\", [], {}]");
-    static const char *const expected[] = {"null", "true", "false", "-3", "0.5", "2", "\"a\\\"b\"", "", ""};
+    static const char *const expected[] = {"null", "true", "false", "-3", "0.5", "2.0", "\"a\\\"b\"", "", ""};
     for (size_t i = 0; i < js_size(doc); i++) {
         Buf out = {0};
         buf_puts(&out, "");
@@ -86,6 +86,88 @@ static void test_missing_and_wrong_kinds(void **state)
     assert_null(js_first(js_get(doc, "list")));
     js_free(doc);
     js_free(NULL);
+}
+
+/* What Python's json reads and other readers refuse. */
+static void test_reads_as_python(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text; /* of an array's one element */
+        JsonKind kind;
+        const char *expected;
+    } cases[] = {
+        {"9223372036854775807", JSON_KIND_INT, NULL},
+        {"9223372036854775808", JSON_KIND_REAL, NULL},
+        {"-9223372036854775809", JSON_KIND_REAL, NULL},
+        {"123456789012345678901234567890", JSON_KIND_REAL, NULL},
+        {"1e15", JSON_KIND_REAL, NULL},
+        {"2.50", JSON_KIND_REAL, NULL},
+        {"-0.0", JSON_KIND_REAL, NULL},
+        {"1e400", JSON_KIND_NOT_FINITE, NULL},
+        {"-1E+999", JSON_KIND_NOT_FINITE, NULL},
+        {"1e-999", JSON_KIND_REAL, NULL},
+        {"NaN", JSON_KIND_NOT_FINITE, NULL},
+        {"Infinity", JSON_KIND_NOT_FINITE, NULL},
+        {"-Infinity", JSON_KIND_NOT_FINITE, NULL},
+        {"null", JSON_KIND_NULL, NULL},
+        {"\"a\\u0000b\"", JSON_KIND_STRING,
+         "a\xef\xbf\xbd"
+         "b"},
+        {"\"\\ud800\"", JSON_KIND_STRING, "\xef\xbf\xbd"},
+        {"\"\\udc00\\ud800x\"", JSON_KIND_STRING, "\xef\xbf\xbd\xef\xbf\xbdx"},
+        {"\"\\ud83d\\ude00\\ud83d\\u0041\"", JSON_KIND_STRING,
+         "\xf0\x9f\x98\x80\xef\xbf\xbd"
+         "A"},
+        {"\"\\/\\b\\f\\n\\r\\t\\\"\\\\\\u00E9\\u20ac\"", JSON_KIND_STRING, "/\b\f\n\r\t\"\\\xc3\xa9\xe2\x82\xac"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *text = mem_printf("[%s,%s]", cases[i].text, cases[i].text);
+        Json *doc = parse(text);
+        for (size_t k = 0; k < 2; k++) {
+            assert_int_equal(js_kind(js_at(doc, k)), cases[i].kind);
+            assert_string_equal(js_text(js_at(doc, k)), cases[i].expected ? cases[i].expected : cases[i].text);
+        }
+        js_free(doc);
+        free(text);
+    }
+    Json *doc = parse("[9223372036854775808, 1e400, NaN, {\"a\": [1, {}], \"\": -0}]");
+    assert_true(js_real(js_at(doc, 0), 0) == 9223372036854775808.0);
+    assert_true(js_real(js_at(doc, 1), 7) == 7 && js_real(js_at(doc, 2), 7) == 7);
+    assert_null(js_text(js_at(doc, 3)));
+    Buf out = {0};
+    js_put(&out, doc);
+    assert_string_equal(out.data, "[9223372036854775808, 1e400, NaN, {\"a\": [1, {}], \"\": -0}]");
+    buf_free(&out);
+    js_free(doc);
+}
+
+/* Of equal keys the last one counts, at the place of the first, in small objects and in those with a table. */
+static void test_repeated_keys(void **state)
+{
+    (void)state;
+    for (int n = 2; n < 3000; n = n * 3 / 2 + 1) {
+        Buf text = {0};
+        buf_puts(&text, "{");
+        for (int i = 0; i < n; i++) buf_printf(&text, "\"key %d\": %d, ", i, i);
+        buf_printf(&text, "\"k\\u0065y %d\": {\"x\": 1}, \"last\": null}", n / 2);
+        Json *doc = parse(text.data);
+        char key[32];
+        int i = 0;
+        assert_int_equal(js_size(doc), n + 1);
+        for (void *it = js_first(doc); it; it = js_next(doc, it), i++) {
+            snprintf(key, sizeof key, "key %d", i);
+            assert_string_equal(js_key(it), i < n ? key : "last");
+            assert_ptr_equal(js_get(doc, js_key(it)), js_value(it));
+            assert_int_equal(js_int(js_value(it), -1), i == n / 2 || i == n ? -1 : i);
+        }
+        snprintf(key, sizeof key, "key %d", n / 2);
+        assert_string_equal(js_repeated(doc), key);
+        assert_null(js_repeated(js_get(doc, key)));
+        assert_null(js_get(doc, "key"));
+        js_free(doc);
+        buf_free(&text);
+    }
 }
 
 static void test_walks_in_order(void **state)
@@ -135,20 +217,15 @@ static void test_refuses(void **state)
         {"[01]", "line 1"},
         {"[1.]", "line 1"},
         {"[+1]", "line 1"},
-        {"[NaN]", "line 1"},
-        {"[Infinity]", "line 1"},
-        {"[1e999]", "line 1"},
-        {"[9223372036854775808]", "line 1"},
         {"[\"a\nb\"]", "line 1"},
         {"[\"\\x\"]", "line 1"},
-        {"[\"\\ud800\"]", "line 1"},
-        {"[\"\\u0000\"]", "line 1"},
         {"[\"\xff\"]", "line 1"},
         {"[\"\xc0\xaf\"]", "line 1"},
-        {"[1] // comment", "line 1"},
-        {"{\"a\": 1, \"b\": 2, \"a\": 3}", "duplicate object key"},
-        {"[[{\"x\": {\"k\": 1,\n\"k\": 1}}]]", "line 2"},
-        {"{\"a\": 1, \"\\u0061\": 2}", "duplicate object key"},
+        {"[1] // comment", "line 1, column 5: not valid JSON: expected the end of the text, found '/'"},
+        {"[\"\\u00g0\"]", "line 1, column 4: not valid JSON: expected an escape"},
+        {"[\"ä\", -]", "line 1, column 8: not valid JSON: expected a digit, found ']'"},
+        {"[-Inf]", "expected a value, found '-'"},
+        {"[1e]", "line 1, column 4"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         refuse(cases[i].text, strlen(cases[i].text), cases[i].part);
@@ -266,7 +343,7 @@ static void test_reads_files(void **state)
     free(directory);
 }
 
-/* A million numbers in 16 MiB of new addresses: jansson's allocations fail. */
+/* A million numbers in 16 MiB of new addresses. */
 static int parses_without_memory(void *arg)
 {
     const Buf *text = arg;
@@ -280,16 +357,14 @@ static void test_no_memory_ends_with_76(void **state)
 {
     (void)state;
     Buf text = {0}, errors = {0};
-#ifdef TESTING_ASAN
-    skip(); /* it needs addresses of its own */
-#endif
+    if (TESTING_ASAN) skip(); /* it needs addresses of its own */
     buf_puts(&text, "[0");
     for (int i = 0; i < 1000000; i++) buf_puts(&text, ",1");
     buf_puts(&text, "]");
     int wait_status = testing_child(parses_without_memory, &text, &errors);
     assert_true(WIFEXITED(wait_status));
     assert_int_equal(WEXITSTATUS(wait_status), 76);
-    assert_non_null(strstr(errors.data, "the system has no memory left"));
+    assert_non_null(strstr(errors.data, "MiB of memory"));
     buf_free(&errors);
     buf_free(&text);
 }
@@ -300,6 +375,8 @@ int main(void)
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_scalars_as_json),
         cmocka_unit_test(test_missing_and_wrong_kinds),
+        cmocka_unit_test(test_reads_as_python),
+        cmocka_unit_test(test_repeated_keys),
         cmocka_unit_test(test_walks_in_order),
         cmocka_unit_test(test_refuses),
         cmocka_unit_test(test_depth),

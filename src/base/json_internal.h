@@ -1,0 +1,41 @@
+/* Inside src/base: a JSON document in memory. */
+#ifndef CAIRN_BASE_JSON_INTERNAL_H
+#define CAIRN_BASE_JSON_INTERNAL_H
+
+#include "base/json.h"
+
+typedef struct Object Object;
+
+struct Json {
+    JsonKind kind;
+    uint32_t n; /* members of an array or object */
+    union {
+        const char *text; /* of any other kind */
+        const Json *items;
+        const Object *object;
+    };
+};
+
+typedef struct {
+    const char *key;
+    Json value;
+} Member;
+
+struct Object {
+    const char *repeated;
+    uint32_t mask, *slots; /* a hash table of the members, counted from 1; NULL where they are few */
+    Member members[];
+};
+
+/* A document: the root with everything that it points to. */
+typedef struct {
+    Json root;
+    char *text;    /* a copy, in which strings are unescaped and numbers end with a NUL */
+    void **blocks; // (n_blocks) arrays and objects
+    size_t n_blocks, cap_blocks;
+} Document;
+
+/* The member with the key among the first n; where there is none, *slot is its place in the table. */
+const Member *json_find(const Object *o, uint32_t n, const char *key, uint32_t **slot);
+
+#endif
