@@ -145,7 +145,7 @@ static bool names_a_column(const Records *r, const char *line, size_t len)
         size_t n = name ? strlen(name) : 0;
         for (size_t i = 0; name && i + n <= len; i++) {
             char before = i ? line[i - 1] : ',', after = i + n < len ? line[i + n] : ',';
-            if (memcmp(line + i, name, n) == 0 && strchr(",\"", before) && strchr(",\"\r", after)) return true;
+            if (memcmp(line + i, name, n) == 0 && strchr(",;\t\"", before) && strchr(",;\t\"\r", after)) return true;
         }
     }
     return false;
@@ -188,6 +188,17 @@ static Status columns_by_position(Records *r)
     return OK;
 }
 
+/* Of plain lines: names without blanks, one of them wanted, and separators between. */
+static bool looks_like_header(const Records *r)
+{
+    bool separated = false;
+    for (size_t i = 0; i < r->raw.len; i++) {
+        if (r->raw.p[i] == ' ') return false;
+        separated = separated || strchr(",;\t", r->raw.p[i]);
+    }
+    return separated && names_a_column(r, r->raw.p, r->raw.len);
+}
+
 static Status find_columns(Records *r)
 {
     static const char *const between[] = {"", "tab-separated columns", "comma-separated columns", "JSON objects",
@@ -197,6 +208,16 @@ static Status find_columns(Records *r)
     if (!r->has_raw)
         return fail(E_FORMAT, "%s: the file is empty; expected %srows of %s", r->name, header ? "a header and " : "",
                     between[r->form]);
+    if (memchr(r->raw.p, 0, r->raw.len))
+        return fail(E_FORMAT,
+                    "%s:%lld: expected UTF-8, found NUL bytes; if the file is UTF-16, convert it, with iconv -f "
+                    "utf-16le -t utf-8",
+                    r->name, (long long)r->raw_line);
+    if (r->form == RECORDS_LINES && looks_like_header(r))
+        return fail(E_FORMAT,
+                    "%s:%lld: expected a text on each line, found '%s', which looks like a header of columns; name the "
+                    "file .csv or .tsv",
+                    r->name, (long long)r->raw_line, record_shown(r->raw).text);
     if (r->form == RECORDS_JSONL || r->form == RECORDS_LINES) {
         r->columns = r->form == RECORDS_LINES ? 1 : r->o.n;
         for (int k = 0; k < r->o.n; k++) r->position[k] = r->form == RECORDS_LINES && k > 0 ? -1 : k;
@@ -248,6 +269,16 @@ void records_close(Records *r)
 }
 
 int64_t records_columns(const Records *r) { return r->columns; }
+
+bool records_are_json(const Records *r) { return r->form == RECORDS_JSONL; }
+
+void records_warn_quotes(const Records *r)
+{
+    if (r->o.form != RECORDS_BY_NAME || !r->in_quotes || (r->in_quotes < r->next_number && !r->doubled)) return;
+    log_warn("%s: %lld of %lld rows have a column in quotes. In a TSV file quotes are text, which the model sees; if "
+             "they are not, write the file as CSV (.csv), or without quotes",
+             r->name, (long long)r->in_quotes, (long long)r->next_number);
+}
 
 /* ---- rows ---- */
 

@@ -2,8 +2,9 @@
 
    TSV: a row ends at LF or CRLF, tabs separate columns, quotes are text (GLUE's files). CSV: commas separate columns; a
    column in double quotes may hold commas, line breaks and doubled quotes. Both have a header with the columns' names,
-   or columns are given by position. JSON lines: an object on each line; a column is a key; strings, numbers and
-   booleans are texts, an array of them is their texts with commas between. Lines: each line is the one column.
+   or columns are given by position; blanks around a name of the header do not count. JSON lines: an object on each
+   line; a column is a key; strings are texts, as are numbers and booleans as they are written. Lines: each line is the
+   one column.
 
    A byte order mark at the start and empty lines at the end are skipped, in CSV and JSON lines all empty lines. All
    text must be UTF-8. Records are read one by one, so a file may have any size, and a row up to 64 MiB. Errors
@@ -19,7 +20,15 @@
 
 typedef enum { RECORDS_BY_NAME, RECORDS_TSV, RECORDS_CSV, RECORDS_JSONL, RECORDS_LINES } RecordsForm;
 
-enum { RECORDS_MOST_COLUMNS = 8, RECORDS_AS_FIRST = -1 };
+enum { RECORDS_MOST_COLUMNS = 40, RECORDS_AS_FIRST = -1 };
+
+/* What a column of JSON lines may hold beside a text, a finite number, true and false. */
+typedef enum {
+    RECORD_TEXT, /* nothing */
+    RECORD_LIST, /* an array of these: its texts with commas between */
+    RECORD_ANY,  /* any value: arrays and objects as JSON; null is no text */
+    RECORD_JSON  /* any value, as JSON; the text of a table stays a text */
+} RecordValue;
 
 typedef struct {
     RecordsForm
@@ -27,6 +36,7 @@ typedef struct {
     const char
         *columns[RECORDS_MOST_COLUMNS];  /* (n) names in the header, or positions "0", "1" …; each NULL or wanted */
     bool optional[RECORDS_MOST_COLUMNS]; /* a header or an object may lack the column */
+    RecordValue values[RECORDS_MOST_COLUMNS];
     int n;
     int without_header; /* 0: header; > 0: so many columns; RECORDS_AS_FIRST: as many as the first row */
     bool short_rows;    /* rows with too few columns are returned too, see Record */
@@ -59,6 +69,9 @@ Status records_next(Records *records, const Record **row);
 /* From now on a row of more bytes, up to a block of 1 MiB, is E_MEMORY. */
 void records_limit(Records *records, size_t bytes);
 int64_t records_columns(const Records *records); /* in every row; JSON: as many as wanted */
+bool records_are_json(const Records *records);
+/* Behind the last row: warns where a TSV file of the user's has its texts in quotes, as CSV has them. */
+void records_warn_quotes(const Records *records);
 
 /* What the file's name says; RECORDS_BY_NAME: nothing. */
 RecordsForm records_form_of_name(const char *path);
@@ -69,5 +82,6 @@ typedef struct {
 } RecordShown;
 RecordShown record_shown(RecordText text);
 bool record_text_is(RecordText text, const char *wanted);
+RecordText record_trim(RecordText text); /* without blanks around it, those that Python's str.strip removes */
 
 #endif

@@ -2,6 +2,8 @@
 #include <string.h>
 
 #include "data/records_internal.h"
+#include "text/characters.h"
+#include "text/utf8.h"
 
 static int64_t line_at(const Records *r, const char *p)
 {
@@ -33,6 +35,25 @@ RecordShown record_shown(RecordText s)
 bool record_text_is(RecordText s, const char *text)
 {
     return s.p && strlen(text) == s.len && (s.len == 0 || !memcmp(s.p, text, s.len));
+}
+
+RecordText record_trim(RecordText s)
+{
+    const char *end = s.p + s.len;
+    while (s.p < end) {
+        const char *next = s.p;
+        if (!character_is_space(utf8_decode(&next, end))) break;
+        s.p = next;
+    }
+    while (end > s.p) {
+        const char *last = end - 1, *next;
+        while (last > s.p && ((unsigned char)*last & 0xc0) == 0x80) last--;
+        next = last;
+        if (!character_is_space(utf8_decode(&next, end))) break;
+        end = last;
+    }
+    s.len = (size_t)(end - s.p);
+    return s;
 }
 
 /* ---- columns by place ---- */
@@ -142,15 +163,23 @@ done:
     return status;
 }
 
+static size_t count(RecordText s, char c)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s.len; i++) n += s.p[i] == c;
+    return n;
+}
+
 const char *record_hint(const Records *r)
 {
-    bool named = r->o.form == RECORDS_BY_NAME; /* the file's name decides the form */
-    if (memchr(r->raw.p, r->form == RECORDS_CSV ? '\t' : ',', r->raw.len)) {
-        if (r->form == RECORDS_CSV) return "; that looks like columns with tabs between: name the file .tsv";
+    bool named = r->o.form == RECORDS_BY_NAME, csv = r->form == RECORDS_CSV; /* named: the name decides the form */
+    size_t own = count(r->raw, csv ? ',' : '\t'), other = count(r->raw, csv ? '\t' : ',');
+    if (other > own) {
+        if (csv) return "; that looks like columns with tabs between: name the file .tsv";
         return named ? "; that looks like columns with commas between: name the file .csv"
                      : "; that looks like columns with commas between: this task's files have tabs";
     }
-    if (memchr(r->raw.p, ';', r->raw.len))
+    if (count(r->raw, ';') > own)
         return "; that looks like columns with semicolons between: write commas or tabs instead";
     return "";
 }
@@ -162,8 +191,8 @@ static Status missing_column(const Records *r, char *const *names, int64_t n, co
         buf_printf(&list, "%s'%s'", i ? ", " : "", record_shown((RecordText){names[i], strlen(names[i])}).text);
     if (n > 24) buf_puts(&list, ", …");
     Status status = fail(E_FORMAT, "%s:%lld: expected a column named '%s' in the header, found %s%s%s", r->name,
-                         (long long)r->raw_line, wanted, list.data ? list.data : "nothing",
-                         n == 1 ? record_hint(r) : "", r->o.advice ? r->o.advice : "");
+                         (long long)r->raw_line, wanted, list.data ? list.data : "nothing", record_hint(r),
+                         r->o.advice ? r->o.advice : "");
     buf_free(&list);
     return status;
 }
@@ -178,7 +207,9 @@ Status record_header(Records *r)
         const char *wanted = r->o.columns[k];
         r->position[k] = -1;
         for (int64_t i = 0; wanted && i < n; i++) {
-            if (strcmp(names[i], wanted) != 0) continue;
+            if (strcmp(names[i], wanted) != 0 &&
+                !record_text_is(record_trim((RecordText){names[i], strlen(names[i])}), wanted))
+                continue;
             if (r->position[k] >= 0)
                 TRY_DONE(fail(E_FORMAT, "%s:%lld: the header names column '%s' twice (columns %d and %lld)", r->name,
                               (long long)r->raw_line, wanted, r->position[k] + 1, (long long)i + 1));
@@ -197,9 +228,24 @@ done:
 /* Where a text lies in r->texts, which moves when it grows; NOT_THERE: the text lies elsewhere. */
 #define NOT_THERE SIZE_MAX
 
+/* Counts a row whose wanted column stands in quotes, as CSV writes it: in TSV these are text. */
+static void note_quotes(Records *r, RecordText cell)
+{
+    if (r->form != RECORDS_TSV || cell.len < 2 || *cell.p != '"' || cell.p[cell.len - 1] != '"') return;
+    bool doubled = false;
+    for (size_t i = 1; i + 1 < cell.len; i++) {
+        if (cell.p[i] != '"') continue;
+        if (i + 2 >= cell.len || cell.p[++i] != '"') return; /* no CSV */
+        doubled = true;
+    }
+    r->in_quotes++;
+    r->doubled += doubled;
+}
+
 static Status take_cells(Records *r, size_t from[RECORDS_MOST_COLUMNS])
 {
     RecordCells cells = {r, r->raw};
+    int64_t quotes = r->in_quotes;
     for (r->current.count = 0;; r->current.count++) {
         size_t before = r->texts.len;
         RecordText cell;
@@ -209,6 +255,7 @@ static Status take_cells(Records *r, size_t from[RECORDS_MOST_COLUMNS])
         for (int k = 0; k < r->o.n; k++) {
             if (r->position[k] != r->current.count) continue;
             r->current.texts[k] = cell;
+            if (r->in_quotes == quotes) note_quotes(r, cell);
             kept = !cell.p;
             if (kept) from[k] = before;
         }
@@ -217,28 +264,25 @@ static Status take_cells(Records *r, size_t from[RECORDS_MOST_COLUMNS])
 }
 
 /* Appends a value's text. */
-static Status json_text(const Records *r, const char *key, const Json *v, bool in_array, Buf *out)
+static Status json_text(const Records *r, const char *key, RecordValue value, const Json *v, Buf *out)
 {
     JsonKind kind = js_kind(v);
-    if (kind == JSON_KIND_STRING) {
-        const char *text = js_string(v, "");
-        if (in_array && strchr(text, ','))
-            return fail(E_FORMAT, "%s:%lld: '%s' has a text with a comma in its array; expected texts without", r->name,
-                        (long long)r->raw_line, key);
-        buf_puts(out, text);
-    } else if (kind == JSON_KIND_ARRAY && !in_array) {
+    if (value == RECORD_LIST && kind == JSON_KIND_ARRAY) {
         for (size_t i = 0; i < js_size(v); i++) {
+            const char *text = js_string(js_at(v, i), "");
+            if (strchr(text, ','))
+                return fail(E_FORMAT, "%s:%lld: '%s' has a text with a comma in its array; expected texts without",
+                            r->name, (long long)r->raw_line, key);
             if (i) buf_puts(out, ",");
-            TRY(json_text(r, key, js_at(v, i), true, out));
+            TRY(json_text(r, key, RECORD_TEXT, js_at(v, i), out));
         }
-    } else if (kind == JSON_KIND_NULL || kind == JSON_KIND_OBJECT || kind == JSON_KIND_ARRAY) {
-        return fail(E_FORMAT, "%s:%lld: '%s' is %s; expected a text or a number", r->name, (long long)r->raw_line, key,
-                    kind == JSON_KIND_NULL    ? "null"
-                    : kind == JSON_KIND_ARRAY ? "an array of arrays"
-                                              : "an object");
-    } else {
-        js_put_scalar(out, v);
+        return OK;
     }
+    if (value == RECORD_JSON || (value == RECORD_ANY && !js_text(v))) return js_put(out, v), OK;
+    if (kind == JSON_KIND_NULL || kind == JSON_KIND_NOT_FINITE || !js_text(v))
+        return fail(E_FORMAT, "%s:%lld: '%s' is %s; expected a text or a number%s", r->name, (long long)r->raw_line,
+                    key, js_kind_name(v), kind == JSON_KIND_ARRAY ? " (a line is one row)" : "");
+    buf_puts(out, js_text(v));
     return OK;
 }
 
@@ -254,21 +298,31 @@ static Status missing_key(const Records *r, const Json *object, const char *key)
     return status;
 }
 
+static Status read_object(const Records *r, Json **object)
+{
+    static const char advice[] = "; each line must be a row's object, as pandas' to_json(orient='records', lines=True) "
+                                 "writes them";
+    Status status = js_parse_at(r->name, r->raw_line, r->raw.p, r->raw.len, object);
+    if (status == E_FORMAT && r->current.number == 0) return fail(status, "%s%s", status_message(), advice);
+    if (status == OK && js_kind(*object) != JSON_KIND_OBJECT)
+        status = fail(E_FORMAT, "%s:%lld: expected a JSON object ({…}) on the line, found an array%s", r->name,
+                      (long long)r->raw_line, advice);
+    return status;
+}
+
 static Status take_keys(Records *r, size_t from[RECORDS_MOST_COLUMNS])
 {
     Json *object = NULL;
     Status status = OK;
-    TRY_DONE(js_parse_at(r->name, r->raw_line, r->raw.p, r->raw.len, &object));
-    if (js_kind(object) != JSON_KIND_OBJECT)
-        TRY_DONE(fail(E_FORMAT, "%s:%lld: expected a JSON object ({…}) on the line, found an array", r->name,
-                      (long long)r->raw_line));
+    TRY_DONE(read_object(r, &object));
     for (int k = 0; k < r->o.n; k++) {
         const char *key = r->o.columns[k];
         const Json *v = key ? js_get(object, key) : NULL;
         if (key && !v && !r->o.optional[k]) TRY_DONE(missing_key(r, object, key));
-        if (!v || (js_kind(v) == JSON_KIND_NULL && r->o.optional[k])) continue;
+        bool none = js_kind(v) == JSON_KIND_NULL && (r->o.optional[k] || r->o.values[k] == RECORD_ANY);
+        if (!v || none) continue;
         from[k] = r->texts.len;
-        TRY_DONE(json_text(r, key, v, false, &r->texts));
+        TRY_DONE(json_text(r, key, r->o.values[k], v, &r->texts));
         r->current.texts[k].len = r->texts.len - from[k];
     }
     r->current.count = r->columns;

@@ -48,6 +48,7 @@ struct Records {
     int64_t empty_line;
     int64_t columns;
     int position[RECORDS_MOST_COLUMNS]; /* −1: absent */
+    int64_t in_quotes, doubled;         /* TSV: rows with a wanted column in quotes; with doubled quotes in it */
     Buf texts;                          /* unescaped texts of the row */
     Record current;
 };
@@ -56,7 +57,7 @@ struct Records {
 
 /* Counts the columns of a record. */
 Status record_cells_count(const Records *r, int64_t *count);
-/* Of a record of one column, where more are expected: the advice if another character separates them, else "". */
+/* The advice where another character than the form's separates the record's columns, else "". */
 const char *record_hint(const Records *r);
 /* Fills r->current.texts from the record, by r->position; JSON by key. */
 Status record_cells_take(Records *r);

@@ -1,16 +1,13 @@
 /* A user's own files: columns by name, labels as given, as in the data, or as the model has them. */
 #include <float.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "config/config.h"
-#include "data/records.h"
 #include "state/import.h"
-#include "tasks/glue/glue.h"
+#include "tasks/glue/custom.h"
 
-#define MOST_LABELS          1000 /* of data */
-#define MOST_LABELS_OF_MODEL 10000
+enum { MOST_LABELS_OF_MODEL = 10000 };
 
 /* ---- columns ---- */
 
@@ -33,7 +30,7 @@ static bool is_position(const char *s) { return *s && strlen(s) <= 4 && strspn(s
 
 /* ---- labels ---- */
 
-static void be_regression(GlueTask *t)
+void glue_custom_be_regression(GlueTask *t)
 {
     t->regression = true;
     t->n_labels = 1;
@@ -44,8 +41,7 @@ static void be_regression(GlueTask *t)
     t->best = GLUE_COMBINED;
 }
 
-/* Takes the names over. */
-static void be_classes(GlueCustom *c, char **names, int n)
+void glue_custom_be_classes(GlueCustom *c, char **names, int n)
 {
     GlueTask *t = &c->task;
     c->label_names = names;
@@ -69,136 +65,21 @@ static Status given_labels(GlueCustom *c, const char *labels)
     if (n < (c->task.multi ? 1 : 2))
         TRY_DONE(
             fail(E_USAGE, "--labels '%s': expected two or more names with commas between them, or regression", labels));
+    for (int i = 0; i < n; i++) {
+        RecordText name = record_trim((RecordText){parts[i], strlen(parts[i])});
+        parts[i] = (char *)(uintptr_t)name.p;
+        parts[i][name.len] = 0;
+        if (!*parts[i]) TRY_DONE(fail(E_USAGE, "--labels '%s': expected a name between the commas", labels));
+    }
     for (int i = 0; i < n; i++)
         for (int k = 0; k < i; k++)
             if (!strcmp(parts[i], parts[k]))
                 TRY_DONE(fail(E_USAGE, "--labels '%s': '%s' occurs twice", labels, parts[i]));
     names = mem_array((size_t)n, sizeof *names);
     for (int i = 0; i < n; i++) names[i] = mem_strdup(parts[i]);
-    be_classes(c, names, n);
+    glue_custom_be_classes(c, names, n);
 done:
     MEM_FREE(parts, list);
-    return status;
-}
-
-/* Different texts of a column, in the order of their bytes. */
-typedef struct {
-    char **names; // (n)
-    int n, cap;
-    bool whole;   /* all are whole numbers */
-    bool numbers; /* all are numbers */
-    bool parts;   /* some number has a fraction */
-    bool multi;   /* a row has several */
-} Seen;
-
-static bool is_whole(const char *s)
-{
-    size_t sign = *s == '-';
-    return s[sign] && strlen(s) <= 18 && strspn(s + sign, "0123456789") == strlen(s + sign);
-}
-
-/* Notes a label's text. E_FORMAT: too many. */
-static Status see(Seen *seen, const char *path, const Record *row, RecordText s)
-{
-    int low = 0, high = seen->n;
-    double value = 0;
-    if (s.len == 0) return fail(E_FORMAT, "%s:%lld: the label is empty", path, (long long)row->line);
-    if (memchr(s.p, 0, s.len) || memchr(s.p, '\n', s.len) || memchr(s.p, '\t', s.len))
-        return fail(E_FORMAT, "%s:%lld: the label '%s' holds a tab, a line break or a NUL", path, (long long)row->line,
-                    record_shown(s).text);
-    while (low < high) {
-        int middle = (low + high) / 2;
-        size_t n = strlen(seen->names[middle]);
-        int order = memcmp(seen->names[middle], s.p, n < s.len ? n : s.len);
-        if (order == 0 && n == s.len) return OK;
-        if (order < 0 || (order == 0 && n < s.len))
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    bool number = glue_number(s, &value);
-    seen->numbers = seen->numbers && number;
-    seen->parts = seen->parts || (number && value != floor(value));
-    if (seen->parts && !seen->numbers && !seen->multi)
-        return fail(E_FORMAT,
-                    "%s:%lld: the label '%s': some labels are numbers with a fraction, others are no numbers; expected "
-                    "scores or classes. Correct them, or give the classes as --labels",
-                    path, (long long)row->line, record_shown(s).text);
-    if (seen->numbers && seen->parts && seen->n >= MOST_LABELS) return OK; /* scores; a later text fails when read */
-    if (seen->n >= MOST_LABELS && !seen->numbers)
-        return fail(E_FORMAT,
-                    "%s:%lld: more than %d different labels; expected a column of classes. Give the classes as "
-                    "--labels, or another --label-column",
-                    path, (long long)row->line, MOST_LABELS);
-    MEM_GROW(seen->names, seen->n, seen->cap);
-    memmove(seen->names + low + 1, seen->names + low, (size_t)(seen->n - low) * sizeof *seen->names);
-    char *name = mem_alloc(s.len + 1);
-    memcpy(name, s.p, s.len);
-    seen->names[low] = name;
-    seen->n++;
-    seen->whole = seen->whole && is_whole(name);
-    return OK;
-}
-
-static int by_number(const void *a, const void *b)
-{
-    long long x = strtoll(*(char *const *)a, NULL, 10), y = strtoll(*(char *const *)b, NULL, 10);
-    return x < y ? -1 : x > y;
-}
-
-static Status see_file(Seen *seen, const char *path, const GlueLayout *layout)
-{
-    RecordsOptions o = {.columns = {layout->label}, .n = 1, .without_header = layout->columns};
-    Records *rows;
-    const Record *row;
-    Status status = records_open(&rows, path, &o);
-    while (status == OK) {
-        status = records_next(rows, &row);
-        if (status != OK || !row) break;
-        RecordText rest = row->texts[0], label = rest;
-        if (!seen->multi) status = see(seen, path, row, label);
-        while (seen->multi && status == OK && glue_label_next(&rest, &label)) status = see(seen, path, row, label);
-    }
-    records_close(rows);
-    return status;
-}
-
-static void log_labels(const GlueTask *t, const char *path)
-{
-    Buf list = {0};
-    for (int i = 0; i < t->n_labels && i < 20; i++) buf_printf(&list, "%s%s", i ? ", " : "", t->labels[i]);
-    log_info("%s: %d labels, %s%s", path, t->n_labels, list.data, t->n_labels > 20 ? ", …" : "");
-    buf_free(&list);
-}
-
-/* Numbers with a fraction are scores, all else are classes: whole numbers in their order, others by their bytes. */
-static Status labels_of_data(GlueCustom *c, const char *dir)
-{
-    Seen seen = {.whole = true, .numbers = !c->task.multi, .multi = c->task.multi};
-    char *path = NULL;
-    Status status = OK;
-    TRY_DONE(glue_split_path(dir, &c->task, &c->task.splits[0], &path));
-    TRY_DONE(see_file(&seen, path, &c->labelled));
-    if (seen.numbers && seen.parts) {
-        log_info("%s: the labels are numbers with fractions, so they are scores (--labels regression)", path);
-        be_regression(&c->task);
-        goto done;
-    }
-    if (seen.n > MOST_LABELS)
-        TRY_DONE(fail(E_FORMAT,
-                      "%s: %d different labels, all whole numbers; give --labels regression if they are scores, else "
-                      "the classes as --labels",
-                      path, seen.n));
-    if (seen.n == 0) TRY_DONE(fail(E_FORMAT, "%s: expected at least one row with a label, found none", path));
-    if (seen.n < (c->task.multi ? 1 : 2))
-        TRY_DONE(fail(E_FORMAT, "%s: all labels are '%s'; expected two different ones at least", path, seen.names[0]));
-    if (seen.whole) qsort(seen.names, (size_t)seen.n, sizeof *seen.names, by_number);
-    be_classes(c, seen.names, seen.n);
-    seen = (Seen){0};
-    log_labels(&c->task, path);
-done:
-    mem_free_texts(seen.names, seen.n);
-    free(path);
     return status;
 }
 
@@ -232,7 +113,7 @@ Status glue_custom_labels_of_model(GlueCustom *c, const char *model)
     TRY_DONE(import_labels(model, &names, &n));
     c->task.multi = kind == HEAD_MULTI;
     if (kind == HEAD_REGRESSION) {
-        be_regression(&c->task);
+        glue_custom_be_regression(&c->task);
         goto done;
     }
     if (kind == HEAD_CLASSIFIER && n < 2)
@@ -242,7 +123,7 @@ Status glue_custom_labels_of_model(GlueCustom *c, const char *model)
                  "or write the labels into the file",
                  config, model));
     TRY_DONE(check_names(model, names, n));
-    be_classes(c, names, n);
+    glue_custom_be_classes(c, names, n);
     names = NULL;
 done:
     free(config);
@@ -255,7 +136,7 @@ Status glue_custom_labels(GlueCustom *c, const Config *config)
     if (config->multi_label && c->task.regression)
         return fail(E_USAGE, "--multi-label and --labels regression: a row has several labels, or a score");
     if (c->task.n_labels > 0) return OK;
-    if (config->do_train) return labels_of_data(c, config->data_dir);
+    if (config->do_train) return glue_custom_labels_of_data(c, config->data_dir);
     if (*config->model) return glue_custom_labels_of_model(c, config->model);
     return fail(E_USAGE, "--task custom: without training, the labels are those of --model; give one");
 }
@@ -280,7 +161,7 @@ Status glue_custom_init(GlueCustom *c, const char *text_columns, const char *lab
         TRY_DONE(fail(E_USAGE, "--label-column '%s': expected the name of one column", label_column));
     c->label_column = label_column ? mem_strdup(label_column) : NULL;
     if (labels && strcmp(labels, "regression") == 0)
-        be_regression(&c->task);
+        glue_custom_be_regression(&c->task);
     else if (labels && *labels)
         TRY_DONE(given_labels(c, labels));
 
@@ -313,7 +194,7 @@ Status glue_plan_head(const Config *c, Head *head)
     if (!glue_task_is_custom(c->task))
         status = glue_task_find(c->task, &task);
     else if (strcmp(c->labels, "regression") == 0)
-        be_regression(&custom.task);
+        glue_custom_be_regression(&custom.task);
     else if (*c->labels)
         status = given_labels(&custom, c->labels);
     if (status == OK) *head = glue_head(task);

@@ -86,7 +86,7 @@ const GlueTask *glue_task_at(int i); /* of the table, from 0; NULL beyond the la
 Status glue_split_find(const GlueTask *task, const char *name, const GlueSplit **split);
 /* The i-th split of a kind, from 0; NULL beyond the last. */
 const GlueSplit *glue_split_at(const GlueTask *task, GlueSplitKind kind, int i);
-/* The label's number; −1 if the task has no such label. */
+/* The label's number, where blanks around it do not count; −1 if the task has no such label. */
 int32_t glue_label_find(const GlueTask *task, const char *text, size_t len);
 const char *glue_metric_name(GlueMetric metric);
 
@@ -137,6 +137,7 @@ typedef struct {
     size_t skipped_short;      /* rows with too few columns, where the task allows it */
     char *path;
     float *targets; // (count, n_labels) several labels; else NULL
+    size_t whole;   /* several labels: rows that have all, written as a vector */
     char **blocks;  /* (n_blocks) the texts */
     int n_blocks, cap_blocks;
     char *block_at; /* free space in the last block */
@@ -153,8 +154,6 @@ Status glue_parse(GlueExamples *examples, const char *name, const void *data, si
 Status glue_split_path(const char *dir, const GlueTask *task, const GlueSplit *split, char **path);
 void glue_examples_drop_texts(GlueExamples *examples); /* once they are tokenised */
 void glue_examples_free(GlueExamples *examples);       /* takes a zeroed one */
-/* The next of several labels with commas between, without the spaces around it. False: none is left. */
-bool glue_label_next(RecordText *rest, RecordText *label);
 /* A finite number, in digits. */
 bool glue_number(RecordText text, double *value);
 

@@ -1,11 +1,9 @@
 /* Examples from the rows of a file (data/records.h): the columns of a task, its labels and scores. */
-#include "tasks/glue/glue.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/records.h"
+#include "tasks/glue/custom.h"
 
 enum { INDEX, TEXT_A, TEXT_B, LABEL, N_COLUMNS };
 
@@ -41,7 +39,7 @@ bool glue_number(RecordText s, double *value)
 
 static Status parse_score(const char *name, const Record *r, const GlueTask *task, float *score)
 {
-    RecordText s = r->texts[LABEL];
+    RecordText s = record_trim(r->texts[LABEL]);
     double v = 0;
     if (!glue_number(s, &v))
         return fail(E_FORMAT, "%s:%lld: expected a number as score, found '%s'", name, (long long)r->line,
@@ -66,29 +64,42 @@ static Status unknown_label(const char *name, const Record *r, const GlueTask *t
     return status;
 }
 
-bool glue_label_next(RecordText *rest, RecordText *label)
+/* A label is written as an element of a vector is. */
+static bool has_elements(const GlueTask *task)
 {
-    while (rest->len && *rest->p == ' ') rest->p++, rest->len--;
-    if (rest->len == 0) return false;
-    const char *comma = memchr(rest->p, ',', rest->len);
-    *label = (RecordText){rest->p, comma ? (size_t)(comma - rest->p) : rest->len};
-    rest->p += label->len + (comma != NULL);
-    rest->len -= label->len + (comma != NULL);
-    while (label->len && label->p[label->len - 1] == ' ') label->len--;
-    return true;
+    for (int i = 0; i < task->n_labels; i++)
+        if (glue_label_is_element((RecordText){task->labels[i], strlen(task->labels[i])})) return true;
+    return false;
+}
+
+/* A vector of as many elements as labels is taken as one, unless a label is written like an element. */
+static Status take_labels(GlueExamples *x, const Record *r, const GlueTask *task, GlueLabelList *list, float *targets)
+{
+    TRY(glue_label_list(list, x->path, r, r->texts[LABEL]));
+    bool fits = list->vector && list->n == task->n_labels, names = has_elements(task);
+    for (int i = 0; i < task->n_labels; i++) targets[i] = fits && !names && glue_label_set(list->labels[i]);
+    if (fits && !names) return OK;
+    if (list->vector && names && glue_label_twice(list)) return glue_label_vector(x->path, r->line, r->texts[LABEL]);
+    x->whole += fits;
+    for (int k = 0; k < list->n; k++) {
+        int32_t i = glue_label_find(task, list->labels[k].p, list->labels[k].len);
+        if (i < 0 && list->vector && !names)
+            return fail(E_FORMAT,
+                        "%s:%lld: the labels '%s' are a vector of %d elements; expected one for each of %d labels",
+                        x->path, (long long)r->line, record_shown(r->texts[LABEL]).text, list->n, task->n_labels);
+        if (i < 0) return unknown_label(x->path, r, task, list->labels[k]);
+        targets[i] = 1;
+    }
+    return OK;
 }
 
 /* Several labels: a 1 for each that the row has. */
 static Status parse_targets(GlueExamples *x, const Record *r, const GlueTask *task, float *targets)
 {
-    RecordText rest = r->texts[LABEL], label;
-    for (int i = 0; i < task->n_labels; i++) targets[i] = 0;
-    while (glue_label_next(&rest, &label)) {
-        int32_t i = glue_label_find(task, label.p, label.len);
-        if (i < 0) return unknown_label(x->path, r, task, label);
-        targets[i] = 1;
-    }
-    return OK;
+    GlueLabelList list = {0};
+    Status status = take_labels(x, r, task, &list, targets);
+    free(list.labels);
+    return status;
 }
 
 /* A copy of a text that lives as long as `x`. */
@@ -146,6 +157,7 @@ static RecordsOptions rows_options(const GlueTask *task, const GlueSplit *split)
     return (RecordsOptions){.form = glue_task_is_custom(task->name) ? RECORDS_BY_NAME : RECORDS_TSV,
                             .columns = {[INDEX] = l->index, [TEXT_A] = l->a, [TEXT_B] = l->b, [LABEL] = l->label},
                             .optional = {[INDEX] = true},
+                            .values = {[LABEL] = task->multi ? RECORD_LIST : RECORD_TEXT},
                             .n = N_COLUMNS,
                             .without_header = l->columns,
                             .short_rows = task->skip_short_rows && split->kind != GLUE_TEST};
@@ -189,7 +201,13 @@ static Status parse_rows(GlueExamples *x, Records *rows, const GlueTask *task, c
     }
     for (size_t i = 0; x->targets && i < x->count; i++) /* it moves no more */
         x->examples[i].targets = x->targets + i * (size_t)task->n_labels;
+    if (x->whole && x->whole == x->count)
+        return fail(E_FORMAT,
+                    "%s: each row has all labels: they look like vectors of 0 and 1, but labels are called so. "
+                    "Name the elements otherwise, as --labels A,B",
+                    x->path);
     warn_blank(x);
+    records_warn_quotes(rows);
     if (x->skipped_unlabelled)
         log_warn("%s: left out %zu rows whose label is '%s' (no majority)", x->path, x->skipped_unlabelled,
                  task->skip_label);

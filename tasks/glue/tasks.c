@@ -173,8 +173,13 @@ const GlueSplit *glue_split_at(const GlueTask *task, GlueSplitKind kind, int i)
 
 int32_t glue_label_find(const GlueTask *task, const char *text, size_t len)
 {
-    for (int i = 0; !task->regression && i < task->n_labels; i++) {
-        if (strlen(task->labels[i]) == len && !memcmp(task->labels[i], text, len)) return i;
+    RecordText as_is = {text, len}, trimmed = record_trim(as_is);
+    int n = task->regression ? 0 : task->n_labels;
+    for (int32_t i = 0; i < n; i++)
+        if (record_text_is(as_is, task->labels[i])) return i;
+    for (int32_t i = 0; i < n; i++) {
+        RecordText name = record_trim((RecordText){task->labels[i], strlen(task->labels[i])});
+        if (name.len == trimmed.len && memcmp(name.p, trimmed.p, name.len) == 0) return i;
     }
     return -1;
 }

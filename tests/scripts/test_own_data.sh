@@ -27,7 +27,7 @@ for split in train dev; do
 done
 for form in tsv csv json gz; do
     expect 0 "${run[@]}" --data-dir $form --text-columns text --label-column label --do-train --do-eval --output-dir "out $form"
-    says "2 labels, negative, positive"
+    says "2 labels, 'negative' (14), 'positive' (26)"
     cmp "out tsv/model.safetensors" "out $form/model.safetensors" || complain "$form trains another model than tsv"
     cmp "out tsv/eval_results.txt" "out $form/eval_results.txt" || complain "$form evaluates otherwise than tsv"
 done
@@ -42,7 +42,7 @@ has_file "eval json/eval_results.json"
 mkdir numbers scores
 { echo text,label && for ((i = 0; i < 22; i++)); do echo "a good film,$((i % 11))"; done; } >numbers/train.csv
 expect 0 "${run[@]}" --data-dir numbers --text-columns text --label-column label --do-train --output-dir "out numbers"
-says "11 labels, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10"
+says "11 labels, '0' (2), '1' (2), '2' (2), '3' (2), '4' (2), '5' (2), '6' (2), '7' (2), '8' (2), '9' (2), '10' (2)"
 { echo text,label && for ((i = 0; i < 22; i++)); do echo "a good film,$i.5"; done; } >scores/train.csv
 cp scores/train.csv scores/dev.csv
 expect 0 "${run[@]}" --data-dir scores --text-columns text --label-column label --do-train --do-eval --output-dir "out scores"
@@ -64,7 +64,7 @@ done
 { echo text,tags && cat rows.csv; } >several/dev.csv
 tags=("${run[@]}" --data-dir several --text-columns text --label-column tags)
 expect 0 "${tags[@]}" --multi-label --do-train --do-eval --epochs 60 --output-dir "out several"
-says "2 labels, odd, third"
+says "2 labels, 'odd' (20), 'third' (14)"
 grep -q '"problem_type": "multi_label_classification"' "out several/config.json" || complain "several labels are not in config.json"
 [ "$(json_number "out several/eval_results.json" eval_accuracy)" = 1 ] || complain "several labels were not learnt: $(cat "out several/eval_results.json")"
 grep -q '"eval_f1": *1' "out several/eval_results.json" || complain "no F1 of several labels"
@@ -113,9 +113,25 @@ says "wrong/train.csv: all labels are '1'"
 printf 'text,label\n' >wrong/train.csv
 expect 1 own
 says "wrong/train.csv: expected at least one row with a label, found none"
-printf 'text,label\na film,0.5\na plot,nan\n' >wrong/train.csv
+printf 'text,label\na film,0.5\na plot,good\n' >wrong/train.csv
 expect 1 own
-says "wrong/train.csv:3: the label 'nan'" "expected scores or classes"
+says "wrong/train.csv:3: the label 'good'" "expected scores or classes"
+printf 'text,label\na film,1\na plot,nan\n' >wrong/train.csv
+expect 1 own
+says "wrong/train.csv:3: the label 'nan' is a table's word for a missing value"
+echo '{"text": ["a film", "a plot"], "label": ["x", "y"]}' >wrong/train.json
+rm wrong/train.csv
+expect 1 own
+says "wrong/train.json:1: 'label' is an array; expected a text or a number"
+rm wrong/train.json
+
+# What may be a mistake is said: labels that differ only in case, rare ones, quotes in TSV.
+{ printf '"text"\tlabel\n' && for ((i = 0; i < 400; i++)); do printf '"a ""good"" film"\t%s\n' "$((i % 2 ? 1 : 0))"; done
+  printf '"a film"\tA\n"a plot"\ta\n"a plot"\t1.0\n'; } >wrong/train.tsv
+expect 0 "${run[@]}" --data-dir wrong --text-columns '"text"' --label-column label --do-train --max-steps 1 --output-dir "out said"
+says "train.tsv: '1' and '1.0', 'A' and 'a' differ only in case or in how a number is written" \
+    "under 1 % of the 403 rows have the labels '1.0' (1), 'A' (1), 'a' (1)" "403 of 403 rows have a column in quotes"
+rm wrong/train.tsv
 printf 'text\tlabel\na film\t1\n' >wrong/train.csv
 expect 1 own
 says "expected a column named 'label'" "name the file .tsv"

@@ -100,7 +100,6 @@ static void test_refuses_wrong_headers(void **state)
         {"{\"__metadata__\":{\"format\":1}}", 0, "the value of 'format' is not a string"},
         {"{" T("", "F32", "[1]", 0, 4) "}", 4, "tensor name ''"},
         {"{" T("a\\nb", "F32", "[1]", 0, 4) "}", 4, "without control characters"},
-        {"{" T("a\\u0000b", "F32", "[1]", 0, 4) "}", 4, "not valid JSON"},
         {"{" T("a\xff", "F32", "[1]", 0, 4) "}", 4, "not valid JSON"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -69,6 +69,9 @@ static void csv_as_rfc_4180_has_it(void **state)
                 "2:a, \"b\"\r\nc|1 5:|2 6:|3");
     assert_rows("f.csv", "text,label\n\"\"\"\",\"\"\"x\"\n", &text_and_label, "2:\"|\"x");
     assert_rows("f.csv", "text,label\na\tb, 1 \n", &text_and_label, "2:a\tb| 1 "); /* spaces belong to the column */
+    assert_rows("f.csv", " text , label\t\na,1\n", &text_and_label, "2:a|1");      /* but not to its name */
+    assert_rows("f.tsv", "text\t\xc2\xa0label\n\"a\"\t\"1\"\n", &text_and_label, "2:\"a\"|\"1\"");
+    assert_refused("f.csv", "label, label,text\n", &text_and_label, "names column 'label' twice (columns 1 and 2)");
 }
 
 static void csv_errors_have_line_and_column(void **state)
@@ -86,6 +89,13 @@ static void csv_errors_have_line_and_column(void **state)
                    "f.csv:3: expected UTF-8, found byte 0xff at offset 15 of the file (byte 2 of the line)");
     assert_refused("f.csv", "text\tlabel\na\t1\n", &text_and_label, "name the file .tsv");
     assert_refused("f.csv", "text;label\na;1\n", &text_and_label, "semicolons");
+    assert_refused("f.csv", "id;text, title;label\n1;a;1\n", &text_and_label, "semicolons");
+    assert_refused("f.csv", "id\ttext, title\tlabel\n1\ta\t1\n", &text_and_label, "name the file .tsv");
+    Records *r;
+    assert_status(records_open_memory(&r, "f.csv", "\xff\xfet\0e\0", 6, &text_and_label), E_FORMAT);
+    assert_message("found UTF-16");
+    assert_status(records_open_memory(&r, "f.csv", "t\0e\0x\0t\0\n\0", 10, &text_and_label), E_FORMAT);
+    assert_message("f.csv:1: expected UTF-8, found NUL bytes; if the file is UTF-16");
     assert_refused("f.tsv", "text,label\na,1\n", &text_and_label, "name the file .csv");
     assert_refused("f.csv", "text,label,text\n", &text_and_label, "names column 'text' twice (columns 1 and 3)");
     assert_refused("f.csv", "\n\n", &text_and_label, "f.csv: the file is empty; expected a header and rows of comma");
@@ -112,20 +122,47 @@ static void columns_by_position(void **state)
 static void json_lines(void **state)
 {
     (void)state;
-    const RecordsOptions optional = {.columns = {"text", "label"}, .optional = {false, true}, .n = 2};
     assert_rows("f.jsonl",
                 "{\"text\": \"a\\n\\\"b\\u00e9\", \"label\": 1}\n\n{\"label\": \"x\", \"more\": {}, \"text\": 2.5}",
                 &text_and_label, "1:a\n\"bé|1 3:2.5|x");
-    assert_rows("f.json", "{\"text\": true, \"label\": [\"x\", \"y\", 3]}\n", &text_and_label, "1:true|x,y,3");
-    assert_rows("f.ndjson", "{\"text\": \"a\"}\n{\"text\": \"b\", \"label\": null}\n{\"text\": \"\", \"label\": []}\n",
-                &optional, "1:a|NONE 2:b|NONE 3:|");
+    const RecordsOptions list = {.columns = {"text", "label"}, .values = {RECORD_TEXT, RECORD_LIST}, .n = 2};
+    assert_rows("f.json", "{\"text\": true, \"label\": [\"x\", \"y\", 3.0]}\n", &list, "1:true|x,y,3.0");
+    assert_rows("f.json", "{\"text\": 1e15, \"label\": 2.0}\n{\"text\": 18446744073709551616, \"label\": 1.50}\n",
+                &list, "1:1e15|2.0 2:18446744073709551616|1.50");
+    /* What nobody reads harms nobody. */
+    assert_rows(
+        "f.jsonl",
+        "{\"x\": 99999999999999999999, \"y\": [\"\\u0000\", \"\\ud800\", NaN, 1e400], \"text\": \"a\", \"x\": {}, "
+        "\"label\": \"l\"}",
+        &text_and_label, "1:a|l");
+    const RecordsOptions any = {.columns = {"a", "b"}, .values = {RECORD_ANY, RECORD_JSON}, .n = 2};
+    assert_rows("f.jsonl",
+                "{\"a\": [1, {\"k\": \"v\"}], \"b\": [1.0,\"x\"]}\n{\"a\": null, \"b\": null}\n"
+                "{\"a\": \"t\", \"b\": \"t\\\"\"}\n",
+                &any, "1:[1, {\"k\": \"v\"}]|[1.0, \"x\"] 2:NONE|null 3:t|\"t\\\"\"");
+    assert_rows("f.csv", "a,b\nt,1\n", &any, "2:t|1");
+    assert_rows(
+        "f.ndjson", "{\"text\": \"a\"}\n{\"text\": \"b\", \"label\": null}\n{\"text\": \"\", \"label\": []}\n",
+        &(RecordsOptions){
+            .columns = {"text", "label"}, .optional = {false, true}, .values = {RECORD_TEXT, RECORD_LIST}, .n = 2},
+        "1:a|NONE 2:b|NONE 3:|");
+    assert_refused("f.jsonl", "{\"text\": \"a\", \"label\": NaN}\n", &text_and_label,
+                   "f.jsonl:1: 'label' is not a finite number; expected a text or a number");
+    assert_refused("f.jsonl", "{\"text\": [\"a\", \"b\"], \"label\": 1}\n", &list,
+                   "f.jsonl:1: 'text' is an array; expected a text or a number (a line is one row)");
+    assert_refused("f.jsonl", "{\"text\": \"a\", \"label\": [[1]]}\n", &list, "'label' is an array; expected a text");
+    assert_refused("f.jsonl", "{\"text\": \"a\", \"label\": [null]}\n", &list, "'label' is null; expected a text");
+    assert_refused("f.json", "{\n  \"text\": \"a\"\n}\n", &text_and_label,
+                   "each line must be a row's object, as pandas'");
+    assert_refused("f.json", "[{\"text\": \"a\", \"label\": 1}]\n", &text_and_label,
+                   "found an array; each line must be");
     assert_refused("f.jsonl", "{\"text\": \"a\", \"label\": 1}\n{\"text\": \"b\"}\n", &text_and_label,
                    "f.jsonl:2: expected a key 'label', found 'text'");
     assert_refused("f.jsonl", "{\"text\": \"a\", \"label\": 1}\n{\"text\": \"b\", }\n", &text_and_label,
                    "f.jsonl: line 2, column 15: not valid JSON");
     assert_refused("f.jsonl", "{\"text\": \"a\", \"label\": null}\n", &text_and_label, "f.jsonl:1: 'label' is null");
     assert_refused("f.jsonl", "{\"text\": {}, \"label\": 1}\n", &text_and_label, "f.jsonl:1: 'text' is an object");
-    assert_refused("f.jsonl", "{\"text\": \"a\", \"label\": [\"x,y\"]}\n", &text_and_label, "a text with a comma");
+    assert_refused("f.jsonl", "{\"text\": \"a\", \"label\": [\"x,y\"]}\n", &list, "a text with a comma");
     assert_refused("f.jsonl", "[1]\n", &text_and_label, "f.jsonl:1: expected a JSON object");
     assert_refused("f.jsonl", "", &text_and_label, "f.jsonl: the file is empty; expected rows of JSON objects");
 }
@@ -141,6 +178,9 @@ static void the_form_is_found(void **state)
     assert_rows("x", "b,\"text\"\n1,2\n", &o, "2:2");
     assert_rows("x", "A plain text, with a comma.\n\nAnother.\n\n", &o, "1:A plain text, with a comma. 2: 3:Another.");
     assert_rows("x.txt", "text\n", &o, "1:text");
+    assert_rows("x.txt", "text, a comma\n", &o, "1:text, a comma");
+    assert_refused("x.txt", "id\ttext\n1\ta\n", &o, "x.txt:1: expected a text on each line, found 'id?text'");
+    assert_refused("x", "id;text\n1;a\n", &o, "semicolons");
     assert_int_equal(records_form_of_name("a.b/c.csv.gz"), RECORDS_CSV);
     assert_int_equal(records_form_of_name("a.csv/c"), RECORDS_BY_NAME);
 }

@@ -1,0 +1,247 @@
+/* The labels of a user's training file. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tasks/glue/custom.h"
+#include "text/characters.h"
+
+enum { MOST_LABELS = 1000, FEW_ROWS = 5, SHOWN = 20 };
+
+typedef struct {
+    char *name;
+    int64_t rows;
+} SeenLabel;
+
+/* Different texts of a column, in the order of their bytes. */
+typedef struct {
+    SeenLabel *labels; // (n)
+    int n, cap;
+    int64_t rows;
+    bool whole;   /* all are whole numbers */
+    bool numbers; /* all are numbers */
+    bool parts;   /* some number has a fraction */
+    bool multi;   /* a row has several */
+    int vector;   /* all rows are vectors of so many elements; −1: they are not */
+    RecordShown first;
+    int64_t first_line;
+} Seen;
+
+static bool is_whole(const char *s)
+{
+    size_t sign = *s == '-';
+    return s[sign] && strlen(s) <= 18 && strspn(s + sign, "0123456789") == strlen(s + sign);
+}
+
+/* The label's place, or where it belongs. */
+static bool find(const Seen *seen, RecordText s, int *at)
+{
+    int low = 0, high = seen->n;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        size_t n = strlen(seen->labels[middle].name);
+        int order = memcmp(seen->labels[middle].name, s.p, n < s.len ? n : s.len);
+        if (order == 0 && n == s.len) return *at = middle, true;
+        if (order < 0 || (order == 0 && n < s.len))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return *at = low, false;
+}
+
+static Status check_label(const char *path, const Record *row, RecordText s)
+{
+    if (s.len == 0) return fail(E_FORMAT, "%s:%lld: the label is empty", path, (long long)row->line);
+    if (glue_label_missing(s))
+        return fail(E_FORMAT,
+                    "%s:%lld: the label '%s' is a table's word for a missing value; remove the row or mend its label, "
+                    "or, if it is a label, give all labels as --labels X,Y",
+                    path, (long long)row->line, record_shown(s).text);
+    if (memchr(s.p, 0, s.len) || memchr(s.p, '\n', s.len) || memchr(s.p, '\t', s.len))
+        return fail(E_FORMAT, "%s:%lld: the label '%s' holds a tab, a line break or a NUL", path, (long long)row->line,
+                    record_shown(s).text);
+    return OK;
+}
+
+/* Notes a label's text. E_FORMAT: too many. */
+static Status see(Seen *seen, const char *path, const Record *row, RecordText s)
+{
+    int at;
+    double value = 0;
+    TRY(check_label(path, row, s));
+    if (find(seen, s, &at)) return seen->labels[at].rows++, OK;
+    bool number = glue_number(s, &value);
+    seen->numbers = seen->numbers && number;
+    seen->parts = seen->parts || (number && value != floor(value));
+    if (seen->parts && !seen->numbers && !seen->multi)
+        return fail(E_FORMAT,
+                    "%s:%lld: the label '%s': some labels are numbers with a fraction, others are no numbers; expected "
+                    "scores or classes. Correct them, or give the classes as --labels",
+                    path, (long long)row->line, record_shown(s).text);
+    if (seen->numbers && seen->parts && seen->multi)
+        return fail(E_FORMAT, "%s:%lld: the label '%s' is a number with a fraction; expected names, or 0 and 1", path,
+                    (long long)row->line, record_shown(s).text);
+    if (seen->numbers && seen->parts && seen->n >= MOST_LABELS) return OK; /* scores; a later text fails when read */
+    if (seen->n >= MOST_LABELS && !seen->numbers)
+        return fail(E_FORMAT,
+                    "%s:%lld: more than %d different labels; expected a column of classes. Give the classes as "
+                    "--labels, or another --label-column",
+                    path, (long long)row->line, MOST_LABELS);
+    MEM_GROW(seen->labels, seen->n, seen->cap);
+    memmove(seen->labels + at + 1, seen->labels + at, (size_t)(seen->n - at) * sizeof *seen->labels);
+    seen->labels[at] = (SeenLabel){.name = mem_alloc(s.len + 1), .rows = 1};
+    memcpy(seen->labels[at].name, s.p, s.len);
+    seen->n++;
+    seen->whole = seen->whole && is_whole(seen->labels[at].name);
+    return OK;
+}
+
+/* A row with several labels: each counts once. */
+static Status see_list(Seen *seen, GlueLabelList *list, const char *path, const Record *row)
+{
+    TRY(glue_label_list(list, path, row, row->texts[0]));
+    if (list->vector && glue_label_twice(list)) return glue_label_vector(path, row->line, row->texts[0]);
+    int length = list->vector ? list->n : -1;
+    if (seen->rows == 0) {
+        seen->first = record_shown(row->texts[0]);
+        seen->first_line = row->line;
+    }
+    seen->vector = seen->rows == 0 || seen->vector == length ? length : -1;
+    for (int i = 0; i < list->n; i++) {
+        GlueLabelList before = {.labels = list->labels, .n = i + 1};
+        if (!glue_label_twice(&before)) TRY(see(seen, path, row, list->labels[i]));
+    }
+    return OK;
+}
+
+static Status see_file(Seen *seen, const char *path, const GlueLayout *layout)
+{
+    RecordsOptions o = {.columns = {layout->label},
+                        .values = {seen->multi ? RECORD_LIST : RECORD_TEXT},
+                        .n = 1,
+                        .without_header = layout->columns};
+    Records *rows;
+    GlueLabelList list = {0};
+    const Record *row;
+    Status status = records_open(&rows, path, &o);
+    for (; status == OK; seen->rows++) {
+        status = records_next(rows, &row);
+        if (status != OK || !row) break;
+        status = seen->multi ? see_list(seen, &list, path, row) : see(seen, path, row, record_trim(row->texts[0]));
+    }
+    if (status == OK && seen->multi && seen->rows && seen->vector > 0)
+        status = glue_label_vector(path, seen->first_line, (RecordText){seen->first.text, strlen(seen->first.text)});
+    records_close(rows);
+    free(list.labels);
+    return status;
+}
+
+/* ---- what is said ---- */
+
+static void log_labels(const Seen *seen, const char *path)
+{
+    Buf list = {0};
+    for (int i = 0; i < seen->n && i < SHOWN; i++)
+        buf_printf(&list, "%s'%s' (%lld)", i ? ", " : "", seen->labels[i].name, (long long)seen->labels[i].rows);
+    log_info("%s: %d labels, %s%s", path, seen->n, list.data, seen->n > SHOWN ? ", …" : "");
+    buf_free(&list);
+}
+
+/* Whether two labels may be one: the same but for case, or the same number. */
+static bool alike(const char *a, const char *a_lowered, const char *b, const char *b_lowered)
+{
+    double x, y;
+    if (strcmp(a_lowered, b_lowered) == 0) return true;
+    return glue_number((RecordText){a, strlen(a)}, &x) && glue_number((RecordText){b, strlen(b)}, &y) && x == y;
+}
+
+static void warn_alike(const Seen *seen, const char *path)
+{
+    Buf pairs = {0}, lowered = {0};
+    char **lower = mem_array((size_t)seen->n, sizeof *lower);
+    int found = 0;
+    for (int i = 0; i < seen->n; i++) {
+        lowered.len = 0;
+        buf_puts(&lowered, "");
+        characters_lower(seen->labels[i].name, strlen(seen->labels[i].name), &lowered);
+        lower[i] = mem_strdup(lowered.data);
+    }
+    for (int i = 0; i < seen->n; i++)
+        for (int k = 0; k < i; k++) {
+            const char *a = seen->labels[k].name, *b = seen->labels[i].name;
+            if (!alike(a, lower[k], b, lower[i])) continue;
+            if (found < SHOWN) buf_printf(&pairs, "%s'%s' and '%s'", found ? ", " : "", a, b);
+            found++;
+        }
+    if (found)
+        log_warn("%s: %s differ only in case or in how a number is written, and are different labels; if they are one, "
+                 "mend the rows",
+                 path, pairs.data);
+    mem_free_texts(lower, seen->n);
+    BUF_FREE(&pairs, &lowered);
+}
+
+static void warn_rare(const Seen *seen, const char *path)
+{
+    Buf list = {0};
+    int found = 0;
+    for (int i = 0; i < seen->n; i++) {
+        int64_t rows = seen->labels[i].rows;
+        if (rows >= FEW_ROWS || rows * 100 >= seen->rows) continue;
+        if (found < SHOWN) buf_printf(&list, "%s'%s' (%lld)", found ? ", " : "", seen->labels[i].name, (long long)rows);
+        found++;
+    }
+    if (found)
+        log_warn("%s: under 1 %% of the %lld rows have the label%s %s%s; if that is a mistake, mend the rows", path,
+                 (long long)seen->rows, found == 1 ? "" : "s", list.data, found > SHOWN ? ", …" : "");
+    buf_free(&list);
+}
+
+/* ---- the labels ---- */
+
+static int by_number(const void *a, const void *b)
+{
+    long long x = strtoll(((const SeenLabel *)a)->name, NULL, 10), y = strtoll(((const SeenLabel *)b)->name, NULL, 10);
+    return x < y ? -1 : x > y;
+}
+
+static Status check_count(const Seen *seen, const char *path)
+{
+    if (seen->n > MOST_LABELS)
+        return fail(E_FORMAT,
+                    "%s: %d different labels, all whole numbers; give --labels regression if they are scores, else "
+                    "the classes as --labels",
+                    path, seen->n);
+    if (seen->n == 0) return fail(E_FORMAT, "%s: expected at least one row with a label, found none", path);
+    if (seen->n < (seen->multi ? 1 : 2))
+        return fail(E_FORMAT, "%s: all labels are '%s'; expected two different ones at least", path,
+                    seen->labels[0].name);
+    return OK;
+}
+
+Status glue_custom_labels_of_data(GlueCustom *c, const char *dir)
+{
+    Seen seen = {.whole = true, .numbers = true, .multi = c->task.multi};
+    char *path = NULL;
+    Status status = OK;
+    TRY_DONE(glue_split_path(dir, &c->task, &c->task.splits[0], &path));
+    TRY_DONE(see_file(&seen, path, &c->labelled));
+    if (seen.numbers && seen.parts) {
+        log_info("%s: the labels are numbers with fractions, so they are scores (--labels regression)", path);
+        glue_custom_be_regression(&c->task);
+        goto done;
+    }
+    TRY_DONE(check_count(&seen, path));
+    if (seen.whole) qsort(seen.labels, (size_t)seen.n, sizeof *seen.labels, by_number);
+    log_labels(&seen, path);
+    warn_alike(&seen, path);
+    warn_rare(&seen, path);
+    char **names = mem_array((size_t)seen.n, sizeof *names);
+    for (int i = 0; i < seen.n; i++) names[i] = mem_strdup(seen.labels[i].name);
+    glue_custom_be_classes(c, names, seen.n);
+done:
+    for (int i = 0; i < seen.n; i++) free(seen.labels[i].name);
+    MEM_FREE(seen.labels, path);
+    return status;
+}
