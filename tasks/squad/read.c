@@ -1,4 +1,6 @@
-/* SQuAD's JSON: data[] of articles, each with paragraphs[] of a context and its questions (qas[]). */
+/* SQuAD's JSON: data[] of articles, each with paragraphs[] of a context and its questions (qas[]); or data[] of rows.
+ */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,12 +14,31 @@ typedef struct {
     bool version_2;
     SquadUse use;
     size_t article, paragraph;
+    bool flat; /* data[] has a row per question, as Hugging Face's run_qa.py reads */
 } Place;
 
 static Status bad(const Place *at, const char *question, const char *what)
 {
     return fail(E_FORMAT, "%s: data[%zu].paragraphs[%zu]%s%s: %s", at->name, at->article, at->paragraph,
                 question ? ", question " : "", question ? question : "", what);
+}
+
+/* The value of a key is missing, or of another kind. */
+static Status wrong(const Place *at, const char *question, const char *key, const Json *v, const char *expected)
+{
+    char what[256], number[40] = "";
+    if (js_kind(v) == JSON_KIND_INT || js_kind(v) == JSON_KIND_REAL) snprintf(number, sizeof number, "%s", js_text(v));
+    if (!v)
+        snprintf(what, sizeof what, "no '%s'; expected %s", key, expected);
+    else
+        snprintf(what, sizeof what, "'%s' is %s; expected %s", key, *number ? number : js_kind_name(v), expected);
+    return bad(at, question, what);
+}
+
+static Status get_text(const Place *at, const char *question, const char *key, const Json *v, const char **text)
+{
+    *text = js_string(v, NULL);
+    return *text ? OK : wrong(at, question, key, v, "a text");
 }
 
 /* Where run_squad.py cuts a paragraph. */
@@ -43,54 +64,78 @@ static void cut_words(SquadParagraph *p)
     }
 }
 
+/* A list of objects with 'text' and 'answer_start', or, as Hugging Face's datasets have it, an object with a list of
+   each. */
 static Status read_answers(const Place *at, const Json *answers, SquadQuestion *q)
 {
-    size_t n = js_size(answers);
-    if (js_kind(answers) == JSON_KIND_OBJECT || js_kind(answers) == JSON_KIND_STRING)
-        return bad(at, q->id, "its 'answers' are no list of objects with 'text' and 'answer_start', as SQuAD's are");
+    static const char list[] = "a list of objects with 'text' and 'answer_start'", start[] = "answer_start";
+    const Json *texts = js_get(answers, "text"), *starts = js_get(answers, start);
+    bool lists = js_kind(texts) == JSON_KIND_ARRAY && js_size(starts) == js_size(texts);
+    if (js_kind(answers) != JSON_KIND_NULL && js_kind(answers) != JSON_KIND_ARRAY && !lists)
+        return wrong(at, q->id, "answers", answers, list);
+    size_t n = js_size(lists ? texts : answers);
     q->answers = mem_array(n, sizeof *q->answers);
     for (size_t i = 0; i < n; i++) {
-        const Json *a = js_at(answers, i);
-        const char *text = js_string(js_get(a, "text"), NULL);
-        if (!text) return bad(at, q->id, "an answer has no 'text'");
-        q->answers[q->n_answers++] =
-            (SquadAnswer){.text = mem_strdup(text), .start = js_int(js_get(a, "answer_start"), -1)};
+        const Json *answer = js_at(answers, i), *text = lists ? js_at(texts, i) : js_get(answer, "text");
+        const Json *place = lists ? js_at(starts, i) : js_get(answer, start);
+        const char *found;
+        if (!lists && js_kind(answer) != JSON_KIND_OBJECT) return wrong(at, q->id, "answers", answer, list);
+        TRY(get_text(at, q->id, "text", text, &found));
+        q->answers[q->n_answers++] = (SquadAnswer){.text = mem_strdup(found), .start = js_int(place, -1)};
         if (at->use == SQUAD_TRAIN && i == 0 && q->answers[0].start < 0)
-            return bad(at, q->id, "its answer has no 'answer_start', which training needs");
+            return wrong(at, q->id, start, place, "a whole number from 0, which training needs");
     }
+    return OK;
+}
+
+static Status read_impossible(const Place *at, const Json *v, SquadQuestion *q)
+{
+    const Json *impossible = js_get(v, "is_impossible");
+    if (js_kind(impossible) != JSON_KIND_NULL && js_kind(impossible) != JSON_KIND_BOOL)
+        return wrong(at, q->id, "is_impossible", impossible, "true or false");
+    q->impossible = js_bool(impossible, at->flat && q->n_answers == 0);
+    if (!at->version_2 && (q->n_answers == 0 || q->impossible))
+        return bad(at, q->id,
+                   q->n_answers ? "it is marked 'is_impossible'; files of SQuAD 2.0 need --version-2"
+                                : "it has no answer; files of SQuAD 2.0 need --version-2");
+    if (q->n_answers == 0 && !q->impossible && at->use == SQUAD_TRAIN)
+        return bad(at, q->id, "it has no answer and is not marked 'is_impossible'");
     return OK;
 }
 
 static Status read_question(const Place *at, const Json *v, SquadFile *file)
 {
-    const char *id = js_string(js_get(v, "id"), NULL), *text = js_string(js_get(v, "question"), NULL);
-    if (!id) return bad(at, NULL, "a question has no 'id'");
-    if (!text) return bad(at, id, "it has no text ('question')");
+    const Json *key = js_get(v, "id");
+    const char *id = js_kind(key) == JSON_KIND_NOT_FINITE || js_kind(key) == JSON_KIND_NULL ? NULL : js_text(key),
+               *text;
+    if (!id) return wrong(at, NULL, "id", key, "a text or a number, of a question");
+    TRY(get_text(at, id, "question", js_get(v, "question"), &text));
     MEM_GROW(file->questions, file->n_questions, file->cap_questions);
     SquadQuestion *q = &file->questions[file->n_questions++];
     *q =
         (SquadQuestion){.id = mem_strdup(id), .text = mem_strdup(text), .paragraph = (int32_t)(file->n_paragraphs - 1)};
     if (at->use == SQUAD_TEST) return OK;
     TRY(read_answers(at, js_get(v, "answers"), q));
-    q->impossible = at->version_2 && js_bool(js_get(v, "is_impossible"), false);
-    if (q->n_answers == 0 && !at->version_2)
-        return bad(at, id, "it has no answer; files of SQuAD 2.0 need --version-2");
-    if (q->n_answers == 0 && !q->impossible && at->use == SQUAD_TRAIN)
-        return bad(at, id, "it has no answer and is not marked 'is_impossible'");
-    return OK;
+    return read_impossible(at, v, q);
 }
 
 static Status read_paragraph(const Place *at, const Json *v, SquadFile *file)
 {
-    const char *text = js_string(js_get(v, "context"), NULL);
+    const char *text;
     const Json *questions = js_get(v, "qas");
-    if (!text) return bad(at, NULL, "no text ('context')");
+    TRY(get_text(at, NULL, "context", js_get(v, "context"), &text));
     if (strlen(text) > INT32_MAX) return bad(at, NULL, "a text of more than 2 GiB");
-    if (js_kind(questions) != JSON_KIND_ARRAY) return bad(at, NULL, "no list of questions ('qas')");
-    MEM_GROW(file->paragraphs, file->n_paragraphs, file->cap_paragraphs);
-    SquadParagraph *p = &file->paragraphs[file->n_paragraphs++];
-    *p = (SquadParagraph){.text = mem_strdup(text)};
-    cut_words(p);
+    if (!at->flat && js_kind(questions) != JSON_KIND_ARRAY)
+        return wrong(at, NULL, "qas", questions, "a list of questions");
+    /* Rows of the same paragraph follow each other. */
+    bool again = at->flat && file->n_paragraphs && !strcmp(file->paragraphs[file->n_paragraphs - 1].text, text);
+    if (!again) {
+        MEM_GROW(file->paragraphs, file->n_paragraphs, file->cap_paragraphs);
+        SquadParagraph *p = &file->paragraphs[file->n_paragraphs++];
+        *p = (SquadParagraph){.text = mem_strdup(text)};
+        cut_words(p);
+    }
+    if (at->flat) return read_question(at, v, file);
     for (size_t i = 0; i < js_size(questions); i++) TRY(read_question(at, js_at(questions, i), file));
     return OK;
 }
@@ -101,7 +146,11 @@ static Status read_articles(Place *at, const Json *doc, SquadFile *file)
     if (js_kind(articles) != JSON_KIND_ARRAY)
         return fail(E_FORMAT, "%s: expected SQuAD's JSON, an object with a list 'data' of articles", at->name);
     for (at->article = 0; at->article < js_size(articles); at->article++) {
-        const Json *paragraphs = js_get(js_at(articles, at->article), "paragraphs");
+        const Json *article = js_at(articles, at->article), *paragraphs = js_get(article, "paragraphs");
+        at->paragraph = 0;
+        at->flat = !paragraphs && js_get(article, "context");
+        if (at->flat) TRY(read_paragraph(at, article, file));
+        if (at->flat) continue;
         if (js_kind(paragraphs) != JSON_KIND_ARRAY)
             return fail(E_FORMAT, "%s: data[%zu] has no list 'paragraphs'", at->name, at->article);
         for (at->paragraph = 0; at->paragraph < js_size(paragraphs); at->paragraph++)

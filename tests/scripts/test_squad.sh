@@ -127,9 +127,9 @@ cp data/train-v2.0.json old/train-v1.1.json
 expect 1 "${run[@]}" --data-dir old --do-train
 says "old/train-v1.1.json: data[0].paragraphs[0], question veldra-007" "files of SQuAD 2.0 need --version-2"
 printf '%s\n' '{"data": [{"paragraphs": [{"context": "280 m", "qas": [{"id": "q1", "question": "How long?",' \
-    '"answers": {"text": ["280 m"], "answer_start": [0]}}]}]}]}' >old/train-v1.1.json
+    '"answers": [{"text": "280 m", "answer_start": "0"}]}]}]}]}' >old/train-v1.1.json
 expect 1 "${run[@]}" --data-dir old --do-train
-says "question q1: its 'answers' are no list"
+says "question q1: 'answer_start' is a text; expected a whole number from 0"
 expect 2 "$CAIRN_BINARY" predict --model known-out --input config.json
 says "answers questions" "cairn squad --do-predict"
 expect 1 "$CAIRN_BINARY" glue --task RTE --model known-out --data-dir "$sample" --do-eval --max-seq-length 64

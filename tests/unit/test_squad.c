@@ -293,14 +293,45 @@ static void bad_files_are_named(void **state)
     (void)state;
     SquadFile file;
 #define Q "\"question\": \"what\""
-    expect_refused("{" Q "}", false, SQUAD_TRAIN, "data[0].paragraphs[0]: a question has no 'id'");
-    expect_refused("{\"id\": \"x\"}", false, SQUAD_TRAIN, "question x: it has no text");
+    expect_refused("{" Q "}", false, SQUAD_TRAIN, "data[0].paragraphs[0]: no 'id'; expected a text or a number");
+    expect_refused("{\"id\": \"x\"}", false, SQUAD_TRAIN, "question x: no 'question'; expected a text");
     expect_refused("{\"id\": \"x\", " Q ", \"answers\": []}", false, SQUAD_TRAIN, "--version-2");
     expect_refused("{\"id\": \"x\", " Q ", \"answers\": []}", false, SQUAD_DEV, "--version-2");
     expect_refused("{\"id\": \"x\", " Q ", \"answers\": []}", true, SQUAD_TRAIN, "not marked 'is_impossible'");
-    expect_refused("{\"id\": \"x\", " Q ", \"answers\": [{}]}", false, SQUAD_DEV, "an answer has no 'text'");
+    expect_refused("{\"id\": \"x\", " Q ", \"answers\": [{}]}", false, SQUAD_DEV, "x: no 'text'; expected a text");
     expect_refused("{\"id\": \"x\", " Q ", \"answers\": [{\"text\": \"gas\"}]}", false, SQUAD_TRAIN,
-                   "no 'answer_start'");
+                   "question x: no 'answer_start'; expected a whole number from 0, which training needs");
+    static const struct {
+        const char *question, *message;
+    } kinds[] = {
+        {"{\"id\": [7], " Q "}", "'id' is an array; expected a text or a number"},
+        {"{\"id\": null, " Q "}", "'id' is null; expected a text or a number"},
+        {"{\"id\": 7, \"question\": 1984}", "question 7: 'question' is 1984; expected a text"},
+        {"{\"id\": 7.50, " Q ", \"answers\": [\"gas\"]}",
+         "question 7.50: 'answers' is a text; expected a list of objects"},
+        {"{\"id\": true, " Q ", \"answers\": 5}", "question true: 'answers' is 5; expected a list"},
+        {"{\"id\": 7, " Q ", \"answers\": {\"text\": \"gas\", \"answer_start\": 0}}",
+         "'answers' is an object; expected a list"},
+        {"{\"id\": 7, " Q ", \"answers\": [{\"text\": 5, \"answer_start\": 0}]}", "'text' is 5; expected a text"},
+        {"{\"id\": 7, " Q ", \"answers\": [{\"text\": \"gas\", \"answer_start\": \"0\"}]}",
+         "'answer_start' is a text; expected a whole number from 0"},
+        {"{\"id\": 7, " Q ", \"answers\": [{\"text\": \"gas\", \"answer_start\": 0.0}]}",
+         "'answer_start' is 0.0; expected a whole number from 0"},
+        {"{\"id\": 7, " Q ", \"answers\": [{\"text\": \"gas\", \"answer_start\": -1}]}",
+         "'answer_start' is -1; expected a whole number from 0"},
+        {"{\"id\": 7, " Q ", \"answers\": {\"text\": [\"gas\"], \"answer_start\": [\"0\"]}}",
+         "'answer_start' is a text"},
+        {"{\"id\": 7, " Q ", \"answers\": [], \"is_impossible\": \"true\"}",
+         "'is_impossible' is a text; expected true or false"},
+        {"{\"id\": 7, " Q ", \"answers\": [], \"is_impossible\": 1}", "'is_impossible' is 1; expected true or false"},
+        {"{\"id\": 7, " Q "}, {\"id\": \"7\", " Q "}", "it has no answer"},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        expect_refused(kinds[i].question, i + 1 < sizeof kinds / sizeof *kinds, SQUAD_TRAIN, kinds[i].message);
+    expect_refused("{\"id\": 7, " Q
+                   ", \"answers\": [{\"text\": \"gas\", \"answer_start\": 0}], \"is_impossible\": true}",
+                   false, SQUAD_TRAIN, "it is marked 'is_impossible'; files of SQuAD 2.0 need --version-2");
+    expect_refused("{\"id\": 7, " Q "}, {\"id\": \"7\", " Q "}", false, SQUAD_TEST, "two questions have the id 7");
     expect_refused("{\"id\": \"x\", " Q "}, {\"id\": \"x\", " Q "}", false, SQUAD_TEST, "two questions have the id x");
     expect_refused("", false, SQUAD_TEST, "no questions");
 #undef Q
@@ -308,14 +339,46 @@ static void bad_files_are_named(void **state)
     assert_message("a list 'data' of articles");
     assert_status(squad_parse("f", "{\"data\": [{}]}", 14, false, SQUAD_TEST, &file), E_FORMAT);
     assert_message("data[0] has no list 'paragraphs'");
+    static const char number[] = "{\"data\": [{\"paragraphs\": [{\"context\": 5, \"qas\": []}]}]}";
+    assert_status(squad_parse("f", number, strlen(number), false, SQUAD_TEST, &file), E_FORMAT);
+    assert_message("f: data[0].paragraphs[0]: 'context' is 5; expected a text");
+}
+
+/* Rows of Hugging Face's datasets: a question each, answers as lists; no answer is an impossible question. */
+static void rows_are_read(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"data\": [{\"id\": 7, \"context\": \"gas and oil\", \"question\": \"a\", "
+                               "\"answers\": {\"text\": [\"gas\", \"oil\"], "
+                               "\"answer_start\": [0, 8]}}, {\"id\": \"b\", \"context\": \"gas and oil\", "
+                               "\"question\": \"b\", \"answers\": {\"text\": "
+                               "[], \"answer_start\": []}}, {\"id\": \"c\", \"context\": \"wood\", \"question\": "
+                               "\"c\", \"answers\": [{\"text\": \"wood\", "
+                               "\"answer_start\": 0}], \"is_impossible\": null}]}";
+    SquadFile file;
+    assert_ok(squad_parse("f", text, strlen(text), true, SQUAD_TRAIN, &file));
+    assert_int_equal(file.n_questions, 3);
+    assert_int_equal(file.n_paragraphs, 2);
+    assert_string_equal(file.questions[0].id, "7");
+    assert_int_equal(file.questions[0].n_answers, 2);
+    assert_int_equal(file.questions[0].answers[1].start, 8);
+    assert_true(!file.questions[0].impossible && file.questions[1].impossible && !file.questions[2].impossible);
+    assert_int_equal(file.questions[2].paragraph, 1);
+    squad_file_free(&file);
+    assert_status(squad_parse("f", text, strlen(text), false, SQUAD_TRAIN, &file), E_FORMAT);
+    assert_message("question b: it has no answer; files of SQuAD 2.0 need --version-2");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(windows_are_the_scripts),          cmocka_unit_test(answers_are_the_scripts),
-        cmocka_unit_test(scores_are_the_scripts),           cmocka_unit_test(answers_keep_the_case_of_the_text),
-        cmocka_unit_test(an_empty_paragraph_has_no_answer), cmocka_unit_test(bad_files_are_named),
+        cmocka_unit_test(windows_are_the_scripts),
+        cmocka_unit_test(answers_are_the_scripts),
+        cmocka_unit_test(scores_are_the_scripts),
+        cmocka_unit_test(answers_keep_the_case_of_the_text),
+        cmocka_unit_test(an_empty_paragraph_has_no_answer),
+        cmocka_unit_test(bad_files_are_named),
+        cmocka_unit_test(rows_are_read),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
