@@ -62,14 +62,15 @@ static void cut_pair(Pair *p, int64_t room, Draws *d)
     }
 }
 
-/* B from another document: from a random sentence on, as many as reach the length. */
+/* B from another document, of which there is one: from a random sentence on, as many as reach the length. */
 static void take_random(const Documents *d, Pair *p, int64_t wanted, Draws *draw)
 {
     int64_t other = p->document;
     for (int i = 0; i < 10 && other == p->document; i++) other = draw_below(draw, (uint32_t)d->count);
+    if (other == p->document) other = (other + 1) % d->count;
     int64_t first = d->first[other], last = d->first[other + 1];
     p->other = other;
-    p->label = other != p->document;
+    p->label = 1;
     p->b = p->b_end = first + draw_below(draw, (uint32_t)(last - first));
     do p->b_end++;
     while (p->b_end < last && d->token[p->b_end] - d->token[p->b] < wanted);
@@ -81,13 +82,22 @@ void documents_pairs(const Documents *d, int64_t document, uint32_t round, const
     uint64_t number = d->number[document];
     Draws draw = draws(o->seed ^ PHILOX_PAIRS, round, (uint32_t)number, (uint32_t)(number >> 32));
     int64_t room = o->max_length - 3, target = room, last = d->first[document + 1];
+    bool others = d->count > 1;
     if (draw_chance(&draw, o->short_prob)) target = 2 + draw_below(&draw, (uint32_t)room - 1);
     for (int64_t begin = d->first[document], end = begin + 1; begin < last; end++) {
         if (end < last && d->token[end] - d->token[begin] < target) continue;
+        if (!others && end - begin == 1) { /* a B must follow: the next sentence, or the last one after its own A */
+            if (end < last)
+                end++;
+            else if (begin > d->first[document])
+                begin--;
+            else
+                return;
+        }
         Pair p = {.document = document, .other = document, .a = begin, .a_end = begin + 1};
         if (end - begin > 1) p.a_end += draw_below(&draw, (uint32_t)(end - begin - 1));
         bool alone = end - begin == 1;
-        if (alone || draw_chance(&draw, 0.5)) {
+        if (others && (alone || draw_chance(&draw, 0.5))) {
             take_random(d, &p, target - (d->token[p.a_end] - d->token[p.a]), &draw);
             end = p.a_end; /* the next pair uses the others */
         } else {

@@ -4,8 +4,9 @@
    with short_prob, drawn once per document, a random shorter one). A random number of them, at least one, is segment A.
    With probability ½, and always where there is only one sentence, B comes from another document, from a random
    sentence on, and the next pair uses the other gathered sentences; else B is the rest. A pair that is too long loses
-   tokens one by one from its longer segment, at the front or the end at random. Label 0: B follows A; 1: random. Where
-   ten draws find no other document, B comes from the same one and the label is 0.
+   tokens one by one from its longer segment, at the front or the end at random. Label 0: B follows A; 1: random.
+   Without another document B always follows A, and a document of one sentence has no pair. (The authors' script then
+   takes a random B of the same document, with label 0.)
 
    Without pairs a sequence is as many sentences of a document as fit; a longer sentence is cut into several. */
 #ifndef CAIRN_DATA_DOCUMENTS_H

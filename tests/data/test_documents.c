@@ -25,7 +25,8 @@ static void random_documents(Documents *d, int64_t count, int64_t sentences, int
 typedef struct {
     const Documents *d;
     uint8_t *seen; // (sentences) as A or as the B that follows
-    int64_t pairs, label[2], at_end, last_document, last_end;
+    bool few;      /* a last sentence may be used twice: as the A of a lone B */
+    int64_t pairs, label[2], last_document, last_end;
 } Seen;
 
 static void look(void *arg, const Pair *p)
@@ -44,11 +45,13 @@ static void look(void *arg, const Pair *p)
     assert_true(p->b_token >= d->token[p->b] && p->b_token_end <= d->token[p->b_end]);
     /* It begins where the pair before it ended. */
     if (s->last_document == p->document)
-        assert_int_equal(p->a, s->last_end);
+        assert_true(p->a == s->last_end ||
+                    (s->few && p->a == s->last_end - 1 && p->b_end == d->first[p->document + 1]));
     else
         assert_int_equal(p->a, d->first[p->document]);
     bool follows = p->label == 0 && p->other == p->document && p->b == p->a_end;
-    if (p->label == 1) assert_int_not_equal(p->other, p->document);
+    assert_int_equal(p->label, p->other != p->document);
+    if (p->label == 0) assert_int_equal(p->b, p->a_end);
     for (int64_t i = p->a; i < p->a_end; i++) s->seen[i]++;
     for (int64_t i = p->b; follows && i < p->b_end; i++) s->seen[i]++;
     s->last_document = p->document;
@@ -73,16 +76,31 @@ static void test_no_sentence_is_lost(void **state)
     }
 }
 
-static void test_one_document_has_no_other(void **state)
+/* Without another document B follows A in every pair, no sentence is lost, and a lone sentence has no pair. With two,
+   each random B is from the other, however many draws it takes. */
+static void test_few_documents(void **state)
 {
-    Documents d;
     (void)state;
-    random_documents(&d, 1, 1, 5, 1);
-    Seen s = {.d = &d, .seen = mem_alloc(1), .last_document = -1};
-    documents_pairs(&d, 0, 0, &options, look, &s);
-    assert_int_equal(s.label[0], 1); /* drawn from itself: labelled as next, as in BERT's tools */
-    free(s.seen);
-    documents_free(&d);
+    for (uint64_t seed = 0; seed < 300; seed++) {
+        Documents d;
+        random_documents(&d, 1, 12, 40, seed);
+        Seen s = {.d = &d, .seen = mem_alloc((size_t)d.sentences), .few = true, .last_document = -1};
+        documents_pairs(&d, 0, 0, &options, look, &s);
+        assert_int_equal(s.label[1], 0);
+        assert_true(d.sentences == 1 ? s.pairs == 0 : s.pairs > 0);
+        for (int64_t i = 0; i < d.sentences && d.sentences > 1; i++) assert_in_range(s.seen[i], 1, 2);
+        free(s.seen);
+        documents_free(&d);
+    }
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        Documents d;
+        random_documents(&d, 2, 200, 60, seed);
+        Seen s = {.d = &d, .seen = mem_alloc((size_t)d.sentences), .last_document = -1};
+        for (uint32_t round = 0; round < 20; round++)
+            for (int64_t i = 0; i < 2; i++) documents_pairs(&d, i, round, &options, look, &s), s.last_document = -1;
+        free(s.seen);
+        documents_free(&d);
+    }
 }
 
 static void test_long_sentences_are_cut_on_both_ends(void **state)
@@ -257,7 +275,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_no_sentence_is_lost),
-        cmocka_unit_test(test_one_document_has_no_other),
+        cmocka_unit_test(test_few_documents),
         cmocka_unit_test(test_long_sentences_are_cut_on_both_ends),
         cmocka_unit_test(test_texts_alone),
         cmocka_unit_test(test_rounds_and_seeds_differ_and_repeat),

@@ -332,7 +332,14 @@ expect 0 "$CAIRN_BINARY" shards --input text --vocab vocab.txt --max-seq-length 
 says "--eval-fraction 0.0001 holds out none of the" "give a larger one"
 grep -v '^$' text/part-00000.txt >joined.txt
 expect 0 "$CAIRN_BINARY" shards --input joined.txt --vocab vocab.txt --max-seq-length 32 --output-dir scant
-says "few pairs, or none, will have B from another document"
+says "1 of 1 shards have one document, so all their pairs have label 0" "more documents" "--nsp off"
+sed 's/$/\n/' text/part-00000.txt >apart.txt
+expect 0 "$CAIRN_BINARY" shards --input apart.txt --vocab vocab.txt --max-seq-length 32 --output-dir apart
+says "pairs have label 1 (B from another document); expected about half" "only after each document" "--nsp off"
+head -n 1 joined.txt >one.txt
+expect 1 "$CAIRN_BINARY" shards --input one.txt --vocab vocab.txt --max-seq-length 32 --output-dir lone
+says "found 1 sentences in 1 documents, each alone in its shard" "--nsp off"
+expect 0 "$CAIRN_BINARY" shards --input one.txt --vocab vocab.txt --max-seq-length 32 --nsp off --output-dir lone-texts
 head -n 590 vocab.txt >short.txt
 mkdir bare && cp masked/part-* bare/ # without manifest.json, which identifies the vocabulary
 run 2 bad "${small[@]}" --data-dir bare --vocab short.txt

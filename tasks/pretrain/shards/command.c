@@ -14,7 +14,7 @@
 #define BYTES_PER_TOKEN 3.5  /* of English, at least; for estimates alone */
 #define TOKENS_TWICE    1.4  /* text that a random B replaces is used again */
 #define FIRST_PASS      0.75 /* of the time */
-#define FEW             3    /* documents per shard */
+#define FEW             0.1  /* share of pairs with label 0 */
 
 /* ---- memory and disk ---- */
 
@@ -140,14 +140,31 @@ done:
     return status;
 }
 
-/* B of a random pair comes from the same shard, so a shard of one document has no random pairs. */
-static void warn_few(const char *what, int64_t documents, int shards)
+/* B of a random pair comes from the same shard, so pairs of a shard with one document all have label 0. Where no B
+   follows within a document, because each line is one or each fills a sequence, all have label 1. */
+static void warn_labels(const ShardsJob *j, bool held_out)
 {
-    if (documents > 0 && documents < FEW * (int64_t)shards)
-        log_warn(
-            "%s: %lld documents in %d shards: few pairs, or none, will have B from another document; give a larger "
-            "--shard-size, or more documents (an empty line ends one)",
-            what, (long long)documents, shards);
+    const char *what = held_out ? "held out" : "for training";
+    int64_t pairs = 0, random = 0;
+    int lone = 0, shards = 0;
+    for (int i = 0; i < j->n_shards; i++) {
+        const ShardsResult *r = &j->shards[i];
+        if (shards_held_out(j, i) != held_out || r->sequences == 0) continue;
+        pairs += r->sequences;
+        random += r->random;
+        lone += r->documents == 1;
+        shards++;
+    }
+    if (j->pairs.alone || pairs == 0) return;
+    if (lone > 0)
+        log_warn("%s: %d of %d shards have one document, so all their pairs have label 0 (B follows A); give more "
+                 "documents (an empty line ends one), a larger --shard-size, or --nsp off",
+                 what, lone, shards);
+    if ((double)(pairs - random) < FEW * (double)pairs)
+        log_warn("%s: %lld of %lld pairs have label 1 (B from another document); expected about half. Give a sentence "
+                 "per line, and an empty line only after each document (docs/data.md 3), a larger --max-seq-length, or "
+                 "--nsp off",
+                 what, (long long)random, (long long)pairs);
 }
 
 static void warn_documents(const ShardsJob *j, int64_t documents, int64_t held_out)
@@ -155,8 +172,8 @@ static void warn_documents(const ShardsJob *j, int64_t documents, int64_t held_o
     if (j->eval_fraction > 0 && (held_out == 0 || held_out == documents))
         log_warn("--eval-fraction %g holds out %s of the %lld documents; give a %s one", j->eval_fraction,
                  held_out ? "all" : "none", (long long)documents, held_out ? "smaller" : "larger");
-    warn_few("for training", documents - held_out, j->buckets);
-    warn_few("held out", held_out, j->eval_buckets);
+    warn_labels(j, false);
+    warn_labels(j, true);
 }
 
 static void log_summary(const ShardsJob *j, double seconds, bool resumed)
@@ -180,6 +197,19 @@ static void log_summary(const ShardsJob *j, double seconds, bool resumed)
              (long long)made.sequences, made.sequences ? (double)made.tokens / (double)made.sequences : 0, size);
     log_info("%s%s, %.1f MB of text per second", took, resumed ? " since it resumed" : "",
              seconds > 0 ? (double)j->bytes / 1e6 / seconds : 0);
+}
+
+/* Documents of one sentence that are alone in their shard have no pair. */
+static Status check_pairs(const ShardsJob *j, const Config *c)
+{
+    int64_t sequences = 0;
+    for (int i = 0; i < j->n_shards; i++) sequences += j->shards[i].sequences;
+    if (sequences > 0) return OK;
+    return fail(
+        E_FORMAT,
+        "%s: expected pairs of sentences, found %lld sentences in %lld documents, each alone in its shard; give "
+        "more text, a larger --shard-size, or --nsp off",
+        c->input, (long long)shards_sum(j).sentences, (long long)shards_sum(j).documents);
 }
 
 /* The tokenizer is written beside the shards, but never replaces another vocabulary. */
@@ -230,6 +260,7 @@ static Status make_shards(ShardsJob *j, const Config *c)
     TRY_DONE(run_pass(j, workers, &progress, false));
     test_at("pass", 2);
     stage_progress_close(&progress);
+    TRY_DONE(check_pairs(j, c));
     TRY_DONE(shards_manifest(j, c));
     shards_journal_close(j);
     TRY_DONE(file_remove_tree(j->unfinished));

@@ -43,6 +43,7 @@ typedef struct {
 typedef struct {
     uint64_t size;
     int64_t sequences, tokens, masked;
+    int64_t documents, random; /* of its bucket; pairs of label 1 */
     Digest digest;
     bool done;
 } ShardsResult;
@@ -117,6 +118,7 @@ Status shards_gather(ShardsJob *j, ShardsWorker *w, int bucket, Documents *d);
 /* Pass 2: shard i. (write.c) */
 Status shards_make(ShardsJob *j, ShardsWorker *w, int i, ShardsResult *r);
 char *shards_name(const ShardsJob *j, int i); /* below DIR */
+bool shards_held_out(const ShardsJob *j, int i);
 /* Bytes of a shard of so many sequences and tokens, about. */
 double shards_bytes(const ShardsJob *j, double sequences, double tokens);
 

@@ -51,6 +51,8 @@ static void adopt_line(ShardsJob *j, const Json *line)
                                               .sequences = sequences,
                                               .tokens = js_int(js_get(line, "tokens"), 0),
                                               .masked = js_int(js_get(line, "masked"), 0),
+                                              .documents = js_int(js_get(line, "documents"), 0),
+                                              .random = js_int(js_get(line, "random"), 0),
                                               .done = true};
             if (sequences) file_digest(path, &j->shards[shard].digest, NULL);
         }
@@ -187,7 +189,8 @@ static void describe_shard(const ShardsResult *r, Buf *out)
 Status shards_journal_shard(ShardsJob *j, int i, const ShardsResult *r)
 {
     Buf line = {0};
-    buf_printf(&line, "{\"shard\": %d, ", i);
+    buf_printf(&line, "{\"shard\": %d, \"documents\": %lld, \"random\": %lld, ", i, (long long)r->documents,
+               (long long)r->random);
     describe_shard(r, &line);
     buf_puts(&line, "\n");
     Status status = add_line(j, line.data);

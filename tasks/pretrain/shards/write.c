@@ -186,6 +186,12 @@ static bool place_of(const ShardsJob *j, int shard, int *bucket, int *round)
     return held_out;
 }
 
+bool shards_held_out(const ShardsJob *j, int i)
+{
+    int bucket, round;
+    return place_of(j, i, &bucket, &round);
+}
+
 char *shards_name(const ShardsJob *j, int i)
 {
     int bucket, round;
@@ -207,6 +213,8 @@ Status shards_make(ShardsJob *j, ShardsWorker *w, int i, ShardsResult *r)
     r->sequences = e->count;
     r->tokens = e->offset[e->count];
     r->masked = e->masked_offset[e->count];
+    r->documents = w->bucket.count;
+    for (int64_t k = 0; k < e->count; k++) r->random += e->label[k] == 1;
     if (*j->stop) return fail(E_STOPPED, "stopped; the same command resumes");
     if (r->sequences == 0) return OK; /* an empty bucket makes no shard */
     char *name = shards_name(j, i), *path = file_join(j->dir, name);
