@@ -80,6 +80,17 @@ static const Case cases[] = {
     {"<gallery>\nFile:A.jpg|b [[c]]\n</gallery>\nText.", "Text.\n"},
     {"<poem>\nA line.\nAnother line.\n</poem>", "A line.\nAnother line.\n"},
     {"A<br />b<br>c <span class=\"x\">d</span> <div>e.</div> f<sup>2</sup>.", "A b c d\ne.\nf2.\n"},
+    /* a > within quotes does not end a tag; quotes that are not a value's, or never closed, are characters */
+    {"A<br style=\"w > x\" /> b<ref name=\"y > z\" /> c <span title='u > \"v'>d</span> <small class = "
+     "\"s>t\">e</small>.",
+     "A b c d e.\n"},
+    {"A <ref group=\"a>b\" name='c>'>d</ref>e <math display=\"a > b\">x</math> <nowiki a='>'>[[f]]</nowiki>.",
+     "A e x [[f]].\n"},
+    {"A <span lang=\"a>b\"title=\"c>d\">e</span> <span title=\"f>g</span> and \"h\" or 'i' <b id=j>k</b>.",
+     "A e g and \"h\" or 'i' k.\n"},
+    {"A <ref name=O'Brien>b</ref>c <ref name=\"d>e</ref>f <ref name=\"g\">h</ref>i <ref name=j \"k>l</ref>.",
+     "A c f i.\n"},
+    {"A <b title=\"c\nd > e\">f</b> <!-- \"g -->h\".", "A f h\".\n"},
     {"If a < b and c > d, <foo>e</foo>.", "If a < b and c > d, <foo>e</foo>.\n"},
     {"A -{zh-hans:b; zh-hant:c}- -{d}- -{H|e}- f.", "A b d f.\n"},
     {"__NOTOC__ A__b __FORCETOC__ c_d.", "A__b c_d.\n"},
@@ -168,10 +179,12 @@ static void other_languages(void **state)
 static void hostile_nesting(void **state)
 {
     (void)state;
-    static const char *const pieces[] = {"{{",   "[[",  "{|\n",    "<ref>",     "<nowiki>",        "<b",
-                                         "<!--", "-{",  "[[a|",    "{{lang|",   "{{lang|a=[[b]]|", "[http://a.b ",
-                                         "''",   "{{{", "[[a]]",   "</ref",     "<ref name=",      "|}\n",
-                                         "}}",   "]]",  "<table>", "== a ==\n", "[[File:a|",       "{{lang|a|"};
+    static const char *const pieces[] = {
+        "{{",     "[[",   "{|\n",           "<ref>",     "<nowiki>",        "<b",
+        "<!--",   "-{",   "[[a|",           "{{lang|",   "{{lang|a=[[b]]|", "[http://a.b ",
+        "''",     "{{{",  "[[a]]",          "</ref",     "<ref name=",      "|}\n",
+        "}}",     "]]",   "<table>",        "== a ==\n", "[[File:a|",       "{{lang|a|",
+        "<b a='", "=\" ", "<b a=\"b\"c='d>"};
     const bool deep = testing_deep();
     const size_t most = (size_t)1 << (deep ? 20 : 18);
     const double limit = deep ? 5 : 1;

@@ -70,6 +70,29 @@ static void close_token(Scan *s, TokenKind kind, uint32_t body_end, uint32_t end
     s->single = 0;
 }
 
+/* Whether the quote before p ends an attribute's value: a blank, the tag's end or another attribute follows. */
+static bool ends_value(const char *p, const char *most)
+{
+    if (p == most || strchr(" \t\n\r/>", *p)) return true;
+    while (p < most && (wikitext_letter(*p) || *p == '-')) p++;
+    return p < most && *p == '=';
+}
+
+/* The > that ends a tag whose attributes begin at p; NULL: none before `most`. As in HTML a > within a quoted value
+   does not end it. A quote that is never closed is an ordinary character. */
+static const char *tag_close(const char *p, const char *most)
+{
+    for (;;) {
+        const char *close = memchr(p, '>', (size_t)(most - p));
+        const char *quote = close ? memchr(p, '=', (size_t)(close - p)) : NULL, *end = NULL;
+        if (!quote) return close;
+        do quote++;
+        while (strchr(" \t\n\r", *quote)); /* the tag's > is behind it */
+        if (*quote == '"' || *quote == '\'') end = memchr(quote + 1, *quote, (size_t)(most - quote - 1));
+        p = end && ends_value(end + 1, most) ? end + 1 : quote;
+    }
+}
+
 void wikitext_tag_at(const char *text, uint32_t len, uint32_t at, TagAt *tag)
 {
     uint32_t p = at + 1, n = 0;
@@ -83,7 +106,7 @@ void wikitext_tag_at(const char *text, uint32_t len, uint32_t at, TagAt *tag)
     tag->kind = wikitext_tag(tag->name);
     if (tag->kind == TAG_NONE) return;
     uint32_t most = len - p < MOST_TAG ? len : p + MOST_TAG;
-    const char *end = memchr(text + p, '>', most - p);
+    const char *end = tag_close(text + p, text + most);
     if (!end) { /* not a whole tag: its name is removed */
         tag->end = p;
         tag->empty = true;
