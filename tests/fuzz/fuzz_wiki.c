@@ -44,6 +44,8 @@ static void as_wikitext(const char *text, size_t len)
 static Status make(const char *text, size_t len, size_t step, Buf *out, Buf *problems, WikiCounts *sum)
 {
     static ArticleMaker *maker;
+    char links[] = "datei,", other[] = ",datei,talk,";
+    Namespaces names = {{.data = links, .len = 6}, {.data = other, .len = 12}, true};
     Cutter c;
     Batch batch = {0};
     Status status = OK;
@@ -64,7 +66,7 @@ static Status make(const char *text, size_t len, size_t step, Buf *out, Buf *pro
     }
     WikiCounts counts;
     if (status == OK) {
-        articles_make(maker, &batch, "datei,", out, problems, &counts);
+        articles_make(maker, &batch, &names, out, problems, &counts);
         wiki_counts_add(sum, &counts);
         CHECK(counts.pages == (int64_t)batch.n, "units");
         CHECK(counts.pages == counts.articles + counts.redirects + counts.other_namespaces + counts.empty +

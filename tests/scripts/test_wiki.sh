@@ -26,6 +26,15 @@ expect 1 "$CAIRN_BINARY" vocab --input marked.xml --output dump.txt
 says "found a file that is a dump of a wiki (XML)"
 expect 0 "$CAIRN_BINARY" wiki --input marked.xml --output-dir "marked text"
 cmp text/part-00000.txt "marked text/part-00000.txt" || complain "a byte order mark and blanks change the text"
+grep -v '<ns>' "$wiki" >old.xml # export-0.3 to 0.5
+expect 0 "$CAIRN_BINARY" wiki --input old.xml --output-dir "old text"
+says "4 pages of other namespaces"
+cmp text/part-00000.txt "old text/part-00000.txt" || complain "without <ns> the text is another"
+if grep -q 'have no <ns>' <<<"$output"; then complain "warned of names that the header has"; fi
+sed -n '/<page>/,$p' old.xml >bare.xml
+expect 0 "$CAIRN_BINARY" wiki --input bare.xml --output-dir "bare text"
+says "bare.xml: pages have no <ns>" "English prefixes" "4 pages of other namespaces"
+cmp text/part-00000.txt "bare text/part-00000.txt" || complain "without a header the text is another"
 { printf ' \n<?xml version="1.0"?>\n<feed>' && cat vocab.txt; } >feed.txt
 expect 1 "$CAIRN_BINARY" vocab --input feed.txt --output dump.txt
 says "found a file that is XML, but no dump of a wiki; give its text alone"

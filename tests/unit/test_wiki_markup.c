@@ -252,12 +252,13 @@ static void pages_of_xml(void **state)
     (void)state;
     PageParser *parser;
     Page page = {0};
+    Namespaces names = {0};
     size_t at = 0;
     if (page_parser_open(&parser) != OK) {
         print_message("skipped: %s\n", status_message());
         skip();
     }
-#define PARSE(xml) page_parse(parser, xml, strlen(xml), &page, &at)
+#define PARSE(xml) page_parse(parser, xml, strlen(xml), &names, &page, &at)
     assert_ok(PARSE("<page><title>A &amp; B</title><ns>0</ns><id>1</id><revision><id>2</id><comment>x</comment>"
                     "<text xml:space=\"preserve\">One &lt;b&gt; &#233;</text></revision></page>"));
     assert_string_equal(page.title.data, "A & B");
@@ -286,13 +287,38 @@ static void pages_of_xml(void **state)
         assert_status(PARSE(bad[i]), E_FORMAT);
         assert_true(at <= strlen(bad[i]));
     }
-    Buf names = {0};
+    /* Without <ns> (schema 0.3 to 0.5) the title's prefix decides, by the header's names or else by English ones. */
     static const char header[] =
-        "<mediawiki><siteinfo><namespaces><namespace key=\"6\">Datei</namespace>"
-        "<namespace key=\"14\" case=\"x\">Kategorie</namespace><namespace key=\"1\">D</namespace>";
-    page_parse_header(parser, header, strlen(header), &names);
-    assert_string_equal(names.data, "datei,kategorie,");
-    buf_free(&names);
+        "<mediawiki><siteinfo><namespaces><namespace key=\"6\">Datei</namespace><namespace key=\"0\" />"
+        "<namespace key=\"14\" case=\"x\">Kategorie</namespace><namespace key=\"1\">Q&amp;A D</namespace>";
+    static const struct {
+        const char *title;
+        bool given, usual; /* another namespace by the header, by English names */
+    } titles[] = {{"River", false, false},      {"2001: A Walk", false, false},   {"Datei:A.jpg", true, false},
+                  {"datei:A.jpg", true, false}, {"Q&amp;A D:River", true, false}, {"Talk:River", false, true},
+                  {"User talk:A", false, true}, {"A,Talk:B", false, false},       {":A", false, false}};
+    for (int given = 0; given < 2; given++) {
+        names = (Namespaces){0};
+        page_parse_header(parser, given ? header : "", given ? strlen(header) : 0, &names);
+        assert_int_equal(names.given, given);
+        assert_string_equal(names.links.data, given ? "datei,kategorie," : "");
+        for (size_t i = 0; i < sizeof titles / sizeof *titles; i++) {
+            char *xml = mem_printf("<page><title>%s</title><id>1</id><revision><text>x</text></revision></page>",
+                                   titles[i].title);
+            assert_ok(PARSE(xml));
+            assert_int_equal(page.other, given ? titles[i].given : titles[i].usual);
+            free(xml);
+        }
+        assert_ok(PARSE("<page><title>Datei:A</title><ns>0</ns><revision><text>x</text></revision></page>"));
+        assert_false(page.other);
+        assert_ok(PARSE("<page><title>A</title><revision><text>#\u0430\u0430\u0430: [[x]]</text></revision></page>"));
+        assert_true(page.redirect);
+        assert_ok(PARSE("<page><title>A</title><revision><text># [[x]] is.</text></revision></page>"));
+        assert_false(page.redirect);
+        assert_ok(PARSE("<page><title>A</title><ns>0</ns><revision><text>#ABC [[x]]</text></revision></page>"));
+        assert_false(page.redirect);
+        namespaces_free(&names);
+    }
     page_free(&page);
     page_parser_close(parser);
 }

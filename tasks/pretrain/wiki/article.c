@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tasks/pretrain/wiki/page_xml.h"
 #include "tasks/pretrain/wiki/wikitext.h"
 #include "text/text.h"
 
@@ -69,11 +68,11 @@ static const char *const unit_problems[] = {
     [UNIT_CUT] = "the file ends within it; left out",
 };
 
-static size_t make_page(ArticleMaker *m, const Unit *unit, const char *xml, const char *namespaces, Buf *text,
+static size_t make_page(ArticleMaker *m, const Unit *unit, const char *xml, const Namespaces *names, Buf *text,
                         Buf *problems, WikiCounts *counts)
 {
     size_t at = 0;
-    if (page_parse(m->parser, xml, unit->len, &m->page, &at) != OK) {
+    if (page_parse(m->parser, xml, unit->len, names, &m->page, &at) != OK) {
         int64_t bad = text_utf8_error(xml, unit->len);
         char *why = bad >= 0 ? mem_printf("byte %llu is not UTF-8; left out",
                                           (unsigned long long)unit->offset + (unsigned long long)bad)
@@ -89,7 +88,7 @@ static size_t make_page(ArticleMaker *m, const Unit *unit, const char *xml, cons
         counts->redirects += !m->page.other;
         return SIZE_MAX;
     }
-    wikitext_set_namespaces(m->wikitext, namespaces);
+    wikitext_set_namespaces(m->wikitext, names->links.data);
     size_t n = wikitext_sentences(m->wikitext, m->page.text.data ? m->page.text.data : "", m->page.text.len, text);
     counts->gaps += (int64_t)wikitext_dropped(m->wikitext);
     return n;
@@ -155,7 +154,7 @@ static size_t make_text(ArticleMaker *m, TextForm form, const Unit *unit, const 
     return form == FORM_DOCS ? make_doc(m, data, unit->len, text) : make_lines(m, form, data, data + unit->len, text);
 }
 
-void articles_make(ArticleMaker *maker, const Batch *batch, const char *namespaces, Buf *text, Buf *problems,
+void articles_make(ArticleMaker *maker, const Batch *batch, const Namespaces *names, Buf *text, Buf *problems,
                    WikiCounts *counts)
 {
     *counts = (WikiCounts){0};
@@ -170,7 +169,7 @@ void articles_make(ArticleMaker *maker, const Batch *batch, const char *namespac
             continue;
         }
         size_t before = text->len;
-        size_t n = batch->form == FORM_PAGES ? make_page(maker, unit, data, namespaces, text, problems, counts)
+        size_t n = batch->form == FORM_PAGES ? make_page(maker, unit, data, names, text, problems, counts)
                                              : make_text(maker, batch->form, unit, data, text, problems, counts);
         if (n == SIZE_MAX) continue;
         if (n == 0) {

@@ -6,6 +6,7 @@
 
 #include "base/base.h"
 #include "tasks/pretrain/wiki/cutter.h"
+#include "tasks/pretrain/wiki/page_xml.h"
 
 /* X(field, meaning) */
 #define WIKI_COUNT_LIST(X)                                                                                             \
@@ -36,9 +37,9 @@ ArticleMaker *article_maker_new(void);        /* without expat it must get no FO
 void article_maker_free(ArticleMaker *maker); /* takes NULL */
 
 /* Appends the text of a batch to `text`, and a line for each unit left out ("page 'X' at byte 123: why") to `problems`.
-   `counts` are of this batch alone, without read_bytes and lost. `namespaces`: as in wikitext.h. The result
+   `counts` are of this batch alone, without read_bytes and lost. `names`: of the dump; NULL for other text. The result
    depends on the arguments alone. */
-void articles_make(ArticleMaker *maker, const Batch *batch, const char *namespaces, Buf *text, Buf *problems,
+void articles_make(ArticleMaker *maker, const Batch *batch, const Namespaces *names, Buf *text, Buf *problems,
                    WikiCounts *counts);
 
 #endif

@@ -16,7 +16,7 @@ static void run_job(PoolJob *job, void *worker)
     }
     WikiBatchJob *b = (WikiBatchJob *)j;
     b->text.len = b->problems.len = 0;
-    articles_make(worker, &b->batch, b->namespaces, &b->text, &b->problems, &b->counts);
+    articles_make(worker, &b->batch, b->names, &b->text, &b->problems, &b->counts);
     b->counts.lost = b->lost;
     b->counts.read_bytes = b->read_bytes;
 }
@@ -103,7 +103,7 @@ Status wiki_dispatch(WikiRun *r, TextCursor cursor, uint64_t offset, double done
     r->offset = offset;
     b->cursor = cursor;
     b->done = done;
-    b->namespaces = r->n_namespaces ? r->namespaces[r->n_namespaces - 1] : NULL;
+    b->names = r->n_names ? r->names[r->n_names - 1] : NULL;
     r->n_batches++; /* it is in the ring's next slot already */
     r->batch_bytes += b->batch.data.len;
     pool_submit(r->pool, &b->job.job);
@@ -200,7 +200,11 @@ static void free_run(WikiRun *r)
         BUF_FREE(&b->notes, &b->text, &b->problems);
         free(b);
     }
-    mem_free_texts(r->namespaces, (int64_t)r->n_namespaces);
+    for (size_t i = 0; i < r->n_names; i++) {
+        namespaces_free(r->names[i]);
+        free(r->names[i]);
+    }
+    free(r->names);
     text_parts_free(&r->parts);
     wiki_files_free(&r->files);
     free(r);

@@ -27,7 +27,7 @@ typedef struct {
     Batch batch;
     Buf notes; /* damage of the file itself, before the batch's articles */
     int64_t lost, read_bytes;
-    const char *namespaces;
+    const Namespaces *names;
     size_t file;       /* of the list */
     TextCursor cursor; /* the start of the next batch */
     double done;       /* share of the input, when the batch was cut */
@@ -48,8 +48,8 @@ typedef struct {
     int first_batch, n_batches, most_batches;
     size_t batch_bytes; /* of those in the ring */
     WikiBatchJob *open; /* the batch being filled; not in the ring */
-    char **namespaces;  // (n_namespaces) one per dump: batches point to them
-    size_t n_namespaces, namespaces_cap;
+    Namespaces **names; // (n_names) one per dump: batches point to them
+    size_t n_names, names_cap;
     int warnings;
     uint64_t files_bytes; /* of the files before the current one */
     uint64_t offset;      /* in the current file's text, of the end of the last batch */

@@ -1,5 +1,6 @@
 /* Reads one file: pieces are unpacked by the threads, cut into articles, and dispatched in batches. */
 #include <stdarg.h>
+#include <string.h>
 
 #include "base/test_switch.h"
 #include "tasks/pretrain/wiki/page_xml.h"
@@ -25,12 +26,18 @@ static void note_damage(WikiRun *r, const char *format, ...)
     va_end(args);
 }
 
-/* Keeps the names of a dump's namespaces. */
-static void read_header(WikiRun *r, PageParser *parser, const Cutter *c)
+/* Keeps the names of a dump's namespaces, before its first batch. */
+static void read_header(WikiRun *r, PageParser *parser, const Cutter *c, const char *name)
 {
-    Buf names = {0};
-    page_parse_header(parser, c->header.data, c->header.len, &names);
-    MEM_PUSH(r->namespaces, r->n_namespaces, r->namespaces_cap, names.data ? names.data : mem_strdup(""));
+    Namespaces *names = mem_alloc(sizeof *names);
+    const Batch *b = &r->open->batch;
+    page_parse_header(parser, c->header.data ? c->header.data : "", c->header.len, names);
+    MEM_PUSH(r->names, r->n_names, r->names_cap, names);
+    if (!names->given && b->n > 0 && !memmem(b->data.data, b->units[0].len, "<ns>", 4))
+        log_warn(
+            "%s: pages have no <ns>, and no <namespaces> precede them; expected one of the two. Pages whose titles "
+            "have English prefixes, as Talk:, are left out; others count as articles",
+            name);
 }
 
 static Status fill_pieces(WikiRun *r, TextFile *file, bool *end)
@@ -133,8 +140,8 @@ Status wiki_read_file(WikiRun *r, size_t index, TextPlace from)
         bool full;
         do {
             full = cutter_take(&c, &r->open->batch, last);
-            if (c.header.len > 0 && !named) {
-                read_header(r, parser, &c);
+            if (c.form == FORM_PAGES && !named && (c.header.len > 0 || c.open || r->open->batch.n > 0)) {
+                read_header(r, parser, &c, name);
                 named = true;
             }
             if (full)

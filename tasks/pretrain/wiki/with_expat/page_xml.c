@@ -13,7 +13,10 @@ typedef enum { FIELD_NONE, FIELD_TITLE, FIELD_NS, FIELD_TEXT, FIELD_NAMESPACE } 
 struct PageParser {
     XML_Parser xml;
     Page *page;
-    Buf *names; /* of a header; else NULL */
+    const Namespaces *names;
+    Namespaces *header; /* being read; else NULL */
+    bool links;         /* the namespace being read is one whose links are left out */
+    Buf name;           /* of that namespace */
     Field field;
     int depth;
     char ns[16]; /* digits of <ns> */
@@ -34,10 +37,43 @@ static void header_start(PageParser *p, const char *name, const XML_Char **attri
 {
     if (strcmp(name, "namespace") != 0) return;
     for (; attributes[0]; attributes += 2) {
-        if (strcmp(attributes[0], "key") != 0) continue;
-        if (strcmp(attributes[1], "6") == 0 || strcmp(attributes[1], "14") == 0 || strcmp(attributes[1], "-2") == 0)
-            p->field = FIELD_NAMESPACE;
+        const char *key = attributes[1];
+        if (strcmp(attributes[0], "key") != 0 || strcmp(key, "0") == 0) continue;
+        p->field = FIELD_NAMESPACE;
+        p->links = strcmp(key, "6") == 0 || strcmp(key, "14") == 0 || strcmp(key, "-2") == 0;
+        p->name.len = 0;
     }
+}
+
+/* Lowers ASCII only, like the text with which the names are compared. */
+static void append_lower(Buf *b, const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        char c = text[i] >= 'A' && text[i] <= 'Z' ? (char)(text[i] + 32) : text[i];
+        if (c != ',') buf_append(b, &c, 1);
+    }
+}
+
+static void header_end(PageParser *p)
+{
+    if (p->field != FIELD_NAMESPACE || p->name.len == 0) return;
+    Namespaces *n = p->header;
+    buf_puts(&p->name, ",");
+    if (n->other.len == 0) buf_puts(&n->other, ",");
+    buf_append(&n->other, p->name.data, p->name.len);
+    if (p->links) buf_append(&n->links, p->name.data, p->name.len);
+}
+
+/* Whether a page without <ns> is in another namespace: "Talk:River", but not "2001: A Walk". */
+static bool has_prefix(PageParser *p, const Buf *title)
+{
+    const char *colon = title->len ? memchr(title->data, ':', title->len) : NULL;
+    if (!colon || colon == title->data) return false;
+    p->name.len = 0;
+    buf_puts(&p->name, ",");
+    append_lower(&p->name, title->data, (size_t)(colon - title->data));
+    buf_puts(&p->name, ",");
+    return p->names->other.len && memmem(p->names->other.data, p->names->other.len, p->name.data, p->name.len);
 }
 
 static void XMLCALL on_start(void *arg, const XML_Char *name, const XML_Char **attributes)
@@ -45,7 +81,7 @@ static void XMLCALL on_start(void *arg, const XML_Char *name, const XML_Char **a
     PageParser *p = arg;
     p->depth++;
     p->field = FIELD_NONE;
-    if (p->names) {
+    if (p->header) {
         header_start(p, name, attributes);
     } else if (p->depth == 2) { /* page/… */
         if (strcmp(name, "title") == 0) {
@@ -55,6 +91,9 @@ static void XMLCALL on_start(void *arg, const XML_Char *name, const XML_Char **a
             p->ns_len = 0;
         } else if (strcmp(name, "redirect") == 0) {
             p->page->redirect = true;
+            XML_StopParser(p->xml, XML_FALSE);
+        } else if (strcmp(name, "revision") == 0 && p->ns_len == 0 && has_prefix(p, &p->page->title)) {
+            p->page->other = true;
             XML_StopParser(p->xml, XML_FALSE);
         }
     } else if (p->depth == 3 && strcmp(name, "text") == 0) { /* page/revision/text */
@@ -68,6 +107,7 @@ static void XMLCALL on_end(void *arg, const XML_Char *name)
     PageParser *p = arg;
     (void)name;
     p->depth--;
+    if (p->header) header_end(p);
     if (p->field == FIELD_NS) {
         p->ns[p->ns_len] = '\0';
         if (strcmp(p->ns, "0") != 0) {
@@ -76,16 +116,6 @@ static void XMLCALL on_end(void *arg, const XML_Char *name)
         }
     }
     p->field = FIELD_NONE;
-}
-
-/* Lowers ASCII only, like the text with which the names are compared. */
-static void add_name(Buf *names, const XML_Char *text, size_t len)
-{
-    for (size_t i = 0; i < len; i++) {
-        char c = text[i] >= 'A' && text[i] <= 'Z' ? (char)(text[i] + 32) : text[i];
-        if (c != ',') buf_append(names, &c, 1);
-    }
-    buf_puts(names, ",");
 }
 
 static void XMLCALL on_text(void *arg, const XML_Char *text, int len)
@@ -105,7 +135,7 @@ static void XMLCALL on_text(void *arg, const XML_Char *text, int len)
         p->ns_len += n;
         break;
     case FIELD_NAMESPACE:
-        add_name(p->names, text, n);
+        append_lower(&p->name, text, n);
         break;
     default:
         break;
@@ -133,9 +163,12 @@ Status page_parser_open(PageParser **parser)
 void page_parser_close(PageParser *parser)
 {
     if (!parser) return;
+    buf_free(&parser->name);
     XML_ParserFree(parser->xml);
     free(parser);
 }
+
+void namespaces_free(Namespaces *n) { BUF_FREE(&n->links, &n->other); }
 
 void page_free(Page *page) { BUF_FREE(&page->title, &page->text); }
 
@@ -150,35 +183,51 @@ static void reset_parser(PageParser *p)
     p->depth = 0;
 }
 
-/* MediaWiki before 1.16 did not mark redirects in the XML. */
-static bool is_redirect(const Buf *text)
+/* MediaWiki before 1.16 did not mark redirects in the XML. In dumps without <ns> the word is of any language: a
+   redirect is a # with a word directly behind it, and a link. */
+static bool is_redirect(const Buf *text, bool any_word)
 {
     const char *p = text->data, *end = p + text->len;
     while (p < end && (*p == ' ' || *p == '\n' || *p == '\t')) p++;
-    return end - p >= 9 && strncasecmp(p, "#REDIRECT", 9) == 0;
+    if (end - p >= 9 && strncasecmp(p, "#REDIRECT", 9) == 0) return true;
+    const char *word = p + 1;
+    if (!any_word || p == end || *p != '#') return false;
+    for (p = word; p < end && !strchr(" \n\t:#*[]{}<>|", *p);) p++;
+    if (p - word < 3) return false;
+    while (p < end && (*p == ' ' || *p == '\n' || *p == ':')) p++;
+    return end - p >= 2 && memcmp(p, "[[", 2) == 0;
 }
 
-Status page_parse(PageParser *parser, const char *xml, size_t len, Page *page, size_t *at)
+Status page_parse(PageParser *parser, const char *xml, size_t len, const Namespaces *names, Page *page, size_t *at)
 {
     page->other = page->redirect = false;
     page->title.len = page->text.len = 0;
     reset_parser(parser);
     parser->page = page;
-    parser->names = NULL;
+    parser->names = names;
+    parser->header = NULL;
+    parser->ns_len = 0;
     CHECK(len < (size_t)1 << 31, "a page of %zu bytes", len);
     if (XML_Parse(parser->xml, xml, (int)len, XML_TRUE) != XML_STATUS_OK && !page->other && !page->redirect) {
         int64_t offset = XML_GetCurrentByteIndex64(parser->xml);
         *at = offset > 0 ? (size_t)offset : 0;
         return fail(E_FORMAT, "%s", XML_ErrorString(XML_GetErrorCode(parser->xml)));
     }
-    if (page->text.len > 0 && is_redirect(&page->text)) page->redirect = true;
+    if (page->text.len > 0 && is_redirect(&page->text, parser->ns_len == 0)) page->redirect = true;
     return OK;
 }
 
-void page_parse_header(PageParser *parser, const char *xml, size_t len, Buf *names)
+void page_parse_header(PageParser *parser, const char *xml, size_t len, Namespaces *names)
 {
+    static const char usual[] =
+        ",media,special,talk,user,user talk,wikipedia,wikipedia talk,project,project talk,image,"
+        "image talk,file,file talk,mediawiki,mediawiki talk,template,template talk,help,help "
+        "talk,category,category talk,portal,portal talk,";
     reset_parser(parser);
-    parser->names = names;
+    parser->header = names;
     XML_Parse(parser->xml, xml, len < (size_t)1 << 30 ? (int)len : 0, XML_FALSE);
-    parser->names = NULL;
+    parser->header = NULL;
+    names->given = names->other.len > 0;
+    if (!names->given) buf_puts(&names->other, usual);
+    buf_puts(&names->links, "");
 }

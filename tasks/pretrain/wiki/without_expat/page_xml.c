@@ -12,13 +12,15 @@ void page_parser_close(PageParser *parser) { (void)parser; }
 
 void page_free(Page *page) { (void)page; }
 
-Status page_parse(PageParser *parser, const char *xml, size_t len, Page *page, size_t *at)
+void namespaces_free(Namespaces *n) { (void)n; }
+
+Status page_parse(PageParser *parser, const char *xml, size_t len, const Namespaces *names, Page *page, size_t *at)
 {
-    (void)parser, (void)xml, (void)len, (void)page, (void)at;
+    (void)parser, (void)xml, (void)len, (void)names, (void)page, (void)at;
     return fail(E_FAIL, "built without expat");
 }
 
-void page_parse_header(PageParser *parser, const char *xml, size_t len, Buf *names)
+void page_parse_header(PageParser *parser, const char *xml, size_t len, Namespaces *names)
 {
     (void)parser, (void)xml, (void)len, (void)names;
 }
