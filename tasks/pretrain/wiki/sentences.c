@@ -88,10 +88,9 @@ static bool is_upper(uint32_t c)
     return c < 0x110000 && unicode_record(c).bits & UC_LOWER;
 }
 
-/* Whether a sentence can begin with this. Letters of scripts without capitals can begin one. */
-static bool may_begin(uint32_t c)
+bool sentences_may_begin(uint32_t c)
 {
-    if (c < 0x80) return (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '$';
+    if (c < 0x80) return (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '$' || c == SENTENCE_GAP;
     if (is_upper(c)) return true;
     return !((c >= 0xDF && c <= 0x24F) || (c >= 0x370 && c <= 0x58F) || (c >= 0x1E00 && c <= 0x206F));
 }
@@ -219,7 +218,7 @@ size_t sentences_append(const char *text, size_t len, Buf *out)
         while ((n = bracket_length(next, end, false)) > 0) next += n;
         if (!other) {
             const char *at = next;
-            if (next >= end || !may_begin(utf8_decode(&at, end))) continue;
+            if (next >= end || !sentences_may_begin(utf8_decode(&at, end))) continue;
             if (single) {
                 const char *word = stop;
                 while (word > begin && word[-1] != ' ' && word[-1] != '(' && word[-1] != '[' && word[-1] != '"' &&

@@ -3,6 +3,9 @@
 #ifndef CAIRN_TASKS_PRETRAIN_WIKI_SENTENCES_H
 #define CAIRN_TASKS_PRETRAIN_WIKI_SENTENCES_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "base/base.h"
 
 #define SENTENCE_MOST 10000 /* bytes of a line; longer ones are cut at a space */
@@ -12,5 +15,10 @@
 size_t sentences_append(const char *text, size_t len, Buf *out);
 /* The same for text that is one sentence already: only checks length and letters. */
 size_t sentences_append_one(const char *text, size_t len, Buf *out);
+
+/* Stands for words that are missing, in the text and its sentences. A sentence may begin with it. */
+#define SENTENCE_GAP '\1'
+/* Whether a sentence can begin with this character. Letters of scripts without capitals can begin one. */
+bool sentences_may_begin(uint32_t c);
 
 #endif

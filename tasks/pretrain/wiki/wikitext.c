@@ -36,7 +36,7 @@ static void drop_gaps(Wikitext *w, size_t from)
     size_t kept = from;
     for (size_t at = from, next; at < w->out->len; at = next) {
         next = (size_t)((char *)memchr(data + at, '\n', w->out->len - at) - data) + 1;
-        if (memchr(data + at, WIKITEXT_GAP, next - at)) {
+        if (memchr(data + at, SENTENCE_GAP, next - at)) {
             w->dropped++;
             w->sentences--;
             continue;
@@ -50,13 +50,13 @@ static void drop_gaps(Wikitext *w, size_t from)
 
 void wikitext_end_paragraph(Wikitext *w)
 {
-    CHECK(w->words.len <= w->len, "%zu bytes of words from %u", w->words.len, (unsigned)w->len);
+    CHECK(w->words.len <= w->words.cap, "%zu bytes of words in %zu", w->words.len, w->words.cap);
     if (w->words.len > 0) {
-        wikitext_mend(&w->words, &w->plain);
+        wikitext_mend(&w->words, true, &w->plain);
         size_t before = w->out->len;
         if (!w->item || wikitext_is_prose(&w->plain))
             w->sentences += sentences_append(w->plain.data, w->plain.len, w->out);
-        if (memchr(w->plain.data, WIKITEXT_GAP, w->plain.len)) drop_gaps(w, before);
+        if (memchr(w->plain.data, SENTENCE_GAP, w->plain.len)) drop_gaps(w, before);
         w->words.len = 0;
     }
     w->item = false;
@@ -246,6 +246,8 @@ static void at_angle(Wikitext *w)
     }
     if (tag.kind == TAG_BREAK) wikitext_end_paragraph(w);
     if (tag.kind == TAG_SPACE) wikitext_append_char(w, ' ');
+    if (!tag.closing && !tag.empty && (strcmp(tag.name, "sup") == 0 || strcmp(tag.name, "sub") == 0))
+        wikitext_begin_script(w, tag.name[2] == 'p' ? '^' : '_', tag.end, w->limit);
     wikitext_move_to(w, tag.end < w->limit ? tag.end : w->limit);
 }
 
@@ -256,7 +258,7 @@ static void at_special(Wikitext *w)
 {
     switch (w->text[w->at]) {
     case '\n':
-        wikitext_append_char(w, ' ');
+        wikitext_append_char(w, '\n');
         w->at++;
         w->fresh = true;
         w->external = 0;
@@ -294,8 +296,8 @@ static void at_special(Wikitext *w)
 size_t wikitext_sentences(Wikitext *w, const char *text, size_t len, Buf *out)
 {
     CHECK(len < (size_t)1 << 31, "an article of %zu bytes", len);
-    reserve(&w->words, len + 16);
-    reserve(&w->plain, len + 16);
+    reserve(&w->words, len + len / 2 + 64); /* {{as of|1|9|1}}: "As of 1 September 1" */
+    reserve(&w->plain, len + len / 2 + 64);
     wikitext_scan(&w->list, text, (uint32_t)len);
     w->text = text;
     w->len = w->limit = (uint32_t)len;
@@ -347,7 +349,7 @@ size_t wikitext_plain(Wikitext *w, const char *text, size_t len, bool one_senten
         w->at = stop;
         if (found) wikitext_append_entity(w);
     }
-    wikitext_mend(&w->words, &w->plain);
+    wikitext_mend(&w->words, false, &w->plain);
     w->words.len = 0;
     return one_sentence ? sentences_append_one(w->plain.data, w->plain.len, out)
                         : sentences_append(w->plain.data, w->plain.len, out);

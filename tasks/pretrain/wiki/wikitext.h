@@ -4,7 +4,8 @@
    comments, galleries and the like, files and images with their captions, categories, links to other languages,
    headings, list items that are not prose, preformatted text, the sections that hold links and sources, magic words.
    Kept: the words of links, of emphasis, of HTML's inline tags, of nowiki, of the first of language variants.
-   A sentence with a gap where a template's words were ("such as .") is left out.
+   A sentence is left out where what was removed gave words ("such as .", "born on in Ulm"), by its place (see
+   wikitext_mend.c), or where a template shows a number that cannot be given (wikitext_numbers.c).
    <math> of a few letters is kept, other formulas become the word "formula". Gaps are closed: "( )" is removed, and so
    is a blank before a comma.
 

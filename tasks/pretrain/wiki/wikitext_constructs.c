@@ -58,9 +58,7 @@ static void enter_frame(Wikitext *w, uint32_t at, uint32_t end, uint32_t jump)
 
 /* ---- templates ---- */
 
-/* A parameter of a template: the one of that name, or, without a name, the n-th unnamed one, from 1. */
-static bool find_parameter(const Wikitext *w, const Token *t, const char *name, int wanted, uint32_t *start,
-                           uint32_t *end)
+bool wikitext_parameter(const Wikitext *w, const Token *t, const char *name, int wanted, uint32_t *start, uint32_t *end)
 {
     size_t k = w->next;
     uint32_t at = find_from(w, &k, t->body, t->body_end, '|');
@@ -86,70 +84,34 @@ static bool find_parameter(const Wikitext *w, const Token *t, const char *name, 
     return false;
 }
 
-/* Appends the words of a parameter, without what is markup in them. */
-static void append_parameter(Wikitext *w, uint32_t from, uint32_t to)
+bool wikitext_append_plain(Wikitext *w, uint32_t from, uint32_t to)
 {
-    for (uint32_t i = from; i < to; i++)
-        if (!strchr("[]{}<>&'\n", w->text[i])) wikitext_append_char(w, w->text[i]);
-}
-
-/* {{convert|5|to|6|km|mi}}: "5 to 6 km". */
-static bool append_quantity(Wikitext *w, const Token *t)
-{
-    static const char *const between[] = {"and", "to", "or", "by", "x", "-", "–"};
-    uint32_t from = 0, to = 0;
-    for (int n = 1; n < 8 && find_parameter(w, t, NULL, n, &from, &to); n += 2) {
-        bool range = false;
-        append_parameter(w, from, to);
-        if (!find_parameter(w, t, NULL, n + 1, &from, &to)) return n > 1;
-        for (size_t i = 0; i < sizeof between / sizeof *between; i++)
-            range |= strlen(between[i]) == to - from && memcmp(between[i], w->text + from, to - from) == 0;
-        bool tight = range && (w->text[from] < 'a' || w->text[from] > 'z');
-        if (!tight) wikitext_append_char(w, ' ');
-        if (to - from == 1 && strchr("CF", w->text[from])) wikitext_append(w, "°", 2);
-        append_parameter(w, from, to);
-        if (!range) return true;
-        if (!tight) wikitext_append_char(w, ' ');
+    for (uint32_t i = from; i < to;) {
+        char c = w->text[i];
+        if (strchr("[]{}<>", c)) return false;
+        if (c == '&') {
+            w->at = i;
+            wikitext_append_entity(w);
+            i = w->at;
+        } else if (c == '\'' && i + 1 < to && w->text[i + 1] == '\'') {
+            while (i < to && w->text[i] == '\'') i++;
+        } else {
+            wikitext_append_char(w, c == '\n' ? ' ' : c);
+            i++;
+        }
     }
-    return false;
-}
-
-/* Appends `before`, the named parameter and `after`, if the template has it. */
-static bool append_named(Wikitext *w, const Token *t, const char *name, const char *before, const char *after)
-{
-    uint32_t from = 0, to = 0;
-    if (!find_parameter(w, t, name, 0, &from, &to) || from == to) return false;
-    wikitext_append(w, before, strlen(before));
-    append_parameter(w, from, to);
-    wikitext_append(w, after, strlen(after));
     return true;
 }
 
-/* {{val|9.1|e=-31|u=kg}}: "9.1×10−31 kg". */
-static bool append_value(Wikitext *w, const Token *t)
+/* {{chem|H|2|O}}: "H2O". {{keypress|Ctrl|C}}: "Ctrl+C". {{respell|RIV|ər}}: "RIV-ər". */
+static bool append_all(Wikitext *w, const Token *t, char between)
 {
     uint32_t from = 0, to = 0;
-    if (find_parameter(w, t, NULL, 1, &from, &to))
-        append_parameter(w, from, to);
-    else if (!find_parameter(w, t, "e", 0, &from, &to))
-        return false;
-    append_named(w, t, "e", "×10", "");
-    (void)(append_named(w, t, "u", " ", "") || append_named(w, t, "ul", " ", ""));
-    (void)(append_named(w, t, "up", "/", "") || append_named(w, t, "upl", "/", ""));
-    return true;
-}
-
-/* {{height|ft=6|in=1}}: "6 ft 1 in". */
-static bool append_height(Wikitext *w, const Token *t)
-{
-    static const char *const units[] = {"m", "cm", "ft", "in"};
-    bool any = false;
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        char unit[8] = " ";
-        strcat(unit, units[i]);
-        any |= append_named(w, t, units[i], any ? " " : "", unit);
+    for (int n = 1; n < 64 && wikitext_parameter(w, t, NULL, n, &from, &to); n++) {
+        if (n > 1 && between) wikitext_append_char(w, between);
+        if (!wikitext_append_plain(w, from, to)) return false;
     }
-    return any;
+    return true;
 }
 
 /* {{IPAc-en|ˈ|k|ɛər|n}}: "/ˈkɛərn/". Words that the template says before, and sound files, are left out. */
@@ -159,7 +121,7 @@ static bool append_phonemes(Wikitext *w, const Token *t)
                                        "us",   "ukalso", "usalso", "alsouk", "alsous"};
     uint32_t from = 0, to = 0;
     bool any = false;
-    for (int n = 1; n < 64 && find_parameter(w, t, NULL, n, &from, &to); n++) {
+    for (int n = 1; n < 64 && wikitext_parameter(w, t, NULL, n, &from, &to); n++) {
         char word[8];
         bool skip = memchr(w->text + from, '.', to - from) != NULL;
         if (!skip && wikitext_lower_name(w, from, to, word, sizeof word))
@@ -170,75 +132,74 @@ static bool append_phonemes(Wikitext *w, const Token *t)
         for (uint32_t i = from; i < to; i++) /* "_" is a blank between words */
             if (w->text[i] == '_')
                 wikitext_append_char(w, ' ');
-            else
-                append_parameter(w, i, i + 1);
+            else if (!strchr("[]{}<>&'\n", w->text[i]))
+                wikitext_append_char(w, w->text[i]);
     }
     if (any) wikitext_append_char(w, '/');
     return any;
 }
 
-/* {{start date|1976|4|1}}: "April 1, 1976", with df=y "1 April 1976". Parts may be missing from the end. */
-static bool append_date(Wikitext *w, const Token *t)
+/* Enters the n-th unnamed parameter, which may have markup in it. */
+static bool enter_parameter(Wikitext *w, const Token *t, int n)
 {
-    static const char *const months[] = {"January", "February", "March",     "April",   "May",      "June",
-                                         "July",    "August",   "September", "October", "November", "December"};
-    uint32_t year = 0, year_end = 0, month = 0, month_end = 0, day = 0, day_end = 0, from, to;
-    if (!find_parameter(w, t, NULL, 1, &year, &year_end) || year == year_end) return false;
-    bool has_month = find_parameter(w, t, NULL, 2, &month, &month_end) && month < month_end;
-    bool has_day = has_month && find_parameter(w, t, NULL, 3, &day, &day_end) && day < day_end;
-    bool day_first = find_parameter(w, t, "df", 0, &from, &to) && from < to && strchr("yY1tT", w->text[from]);
-    while (has_day && day_end - day == 2 && w->text[day] == '0') day++;
-    if (has_day && day_first) append_parameter(w, day, day_end), wikitext_append_char(w, ' ');
-    int number = 0;
-    for (uint32_t i = month; has_month && i < month_end; i++)
-        number = w->text[i] >= '0' && w->text[i] <= '9' && number < 13 ? 10 * number + w->text[i] - '0' : 13;
-    if (has_month && number >= 1 && number <= 12)
-        wikitext_append(w, months[number - 1], strlen(months[number - 1]));
-    else if (has_month)
-        append_parameter(w, month, month_end);
-    if (has_month) wikitext_append_char(w, ' ');
-    if (has_day && !day_first) append_parameter(w, day, day_end), wikitext_append(w, ", ", 2);
-    append_parameter(w, year, year_end);
+    uint32_t from = 0, to = 0;
+    if (!wikitext_parameter(w, t, NULL, n, &from, &to)) return false;
+    if (from == to) return false;
+    w->fresh = false;
+    enter_frame(w, from, to, t->end);
     return true;
 }
 
-/* Appends the words of a template in its form, or enters its last parameter. False: a parameter is missing. */
-static bool append_form(Wikitext *w, const Token *t, const char *form)
+/* Appends a part of a form. */
+static bool append_part(Wikitext *w, const Token *t, char code)
 {
     uint32_t from = 0, to = 0;
+    switch (code) {
+    case '+':
+        return append_all(w, t, 0);
+    case 'k':
+        return append_all(w, t, '+');
+    case 'r':
+        return append_all(w, t, '-');
+    case 's':
+        return append_phonemes(w, t);
+    case '1':
+    case '2':
+        return wikitext_parameter(w, t, NULL, code - '0', &from, &to) && from < to &&
+               wikitext_append_plain(w, from, to);
+    default:
+        return wikitext_append_number(w, t, code);
+    }
+}
+
+/* Appends the words of a template in its form, or enters its last parameter. False: it has no such parameter, or shows
+   what Cairn cannot give; the words are as before. */
+static bool append_form(Wikitext *w, const Token *t, const char *form)
+{
+    size_t before = w->words.len;
+    uint32_t from, to;
     for (; *form; form++) {
-        switch (*form) {
-        case '\1':
-        case '\2':
-            if (!find_parameter(w, t, NULL, *form, &from, &to)) return false;
-            if (form[1] == '\0') { /* the last one may have markup in it */
-                w->fresh = false;
-                enter_frame(w, from, to, t->end);
-                return true;
-            }
-            append_parameter(w, from, to);
-            break;
-        case '\3':
-            if (!append_quantity(w, t)) return false;
-            break;
-        case '\4':
-            for (int n = 1; n < 10 && find_parameter(w, t, NULL, n, &from, &to); n++) append_parameter(w, from, to);
-            break;
-        case '\5':
-            if (!append_phonemes(w, t)) return false;
-            break;
-        case '\6':
-            if (!append_date(w, t)) return false;
-            break;
-        case '\7':
-            if (!append_height(w, t)) return false;
-            break;
-        case '\10':
-            if (!append_value(w, t)) return false;
-            break;
-        default:
+        if (*form != '%') {
             wikitext_append_char(w, *form);
             continue;
+        }
+        char code = *++form;
+        bool last = form[1] == '\0';
+        if (code == '3') code = wikitext_parameter(w, t, NULL, 3, &from, &to) ? '3' : '2';
+        if (code == '+' && last && !wikitext_parameter(w, t, NULL, 2, &from, &to)) code = '?';
+        if (code == '^' || code == '_') {
+            if (wikitext_parameter(w, t, NULL, 1, &from, &to)) wikitext_begin_script(w, code, from, t->end);
+            code = '1';
+        }
+        if (last && code == '?' && !wikitext_parameter(w, t, NULL, 1, &from, &to)) break;
+        if (last && (code == '?' || (code >= '1' && code <= '3'))) {
+            if (enter_parameter(w, t, code == '?' ? 1 : code - '0')) return true;
+            w->words.len = before;
+            return false;
+        }
+        if (!append_part(w, t, code)) {
+            w->words.len = before;
+            return false;
         }
         w->fresh = false;
     }
@@ -263,14 +224,18 @@ static void at_template(Wikitext *w, const Token *t)
     char name[32];
     uint32_t name_end = t->body, most = t->body_end - t->body < 40 ? t->body_end : t->body + 40;
     while (name_end < most && w->text[name_end] != '|' && w->text[name_end] != '{') name_end++;
+    bool silent = false;
     const char *form = NULL;
     if (t->body - t->start == 2 && wikitext_lower_name(w, t->body, name_end, name, sizeof name)) {
         form = wikitext_kept_template(name);
-        if (!form && strncmp(name, "lang-", 5) == 0) form = "\1";
+        if (!form && strncmp(name, "lang-", 5) == 0) form = "%1";
+        if (!form && strncmp(name, "ipa-", 4) == 0) form = "[%1]";
+        silent = !form && (wikitext_silent_template(name) || strncmp(name, "#tag:ref", 8) == 0);
     }
     if (form && append_form(w, t, form)) return;
     if (!form && append_number(w, t)) return;
-    if (wikitext_wants_word(&w->words)) wikitext_append_char(w, WIKITEXT_GAP);
+    bool words = form && strcmp(form, "%s") != 0; /* sounds may be a file alone */
+    if (!silent) wikitext_append_char(w, words ? WIKITEXT_MISSING : WIKITEXT_MARK);
     wikitext_move_to(w, t->end);
 }
 
@@ -392,6 +357,10 @@ void wikitext_at_token(Wikitext *w, const Token *t)
     case TOKEN_TABLE:
         wikitext_end_paragraph(w);
         w->fresh = false;
+        wikitext_move_to(w, t->end);
+        break;
+    case TOKEN_GAP:
+        wikitext_append_char(w, WIKITEXT_MARK);
         wikitext_move_to(w, t->end);
         break;
     default:

@@ -9,6 +9,7 @@
 
 typedef enum {
     TAG_NONE,   /* not a tag of HTML or MediaWiki: text */
+    TAG_SILENT, /* removed with its contents; shows nothing where it stands */
     TAG_DROP,   /* removed with its contents */
     TAG_MATH,   /* a formula */
     TAG_RAW,    /* nowiki: its contents are text */
@@ -25,7 +26,16 @@ typedef struct {
     uint8_t kind;            /* TokenKind */
 } Token;
 
-typedef enum { TOKEN_DROP, TOKEN_MATH, TOKEN_RAW, TOKEN_TEMPLATE, TOKEN_TABLE, TOKEN_LINK, TOKEN_VARIANT } TokenKind;
+typedef enum {
+    TOKEN_DROP,
+    TOKEN_GAP,
+    TOKEN_MATH,
+    TOKEN_RAW,
+    TOKEN_TEMPLATE,
+    TOKEN_TABLE,
+    TOKEN_LINK,
+    TOKEN_VARIANT
+} TokenKind;
 
 typedef struct {
     Token *tokens; // (n) by start
@@ -73,9 +83,9 @@ static inline void wikitext_append(Wikitext *w, const char *p, size_t n)
     w->words.len += n;
 }
 
-/* In `words`, where a template was dropped behind a word that needs another ("such as {{x}}"); in the mended paragraph,
-   where a gap stayed ("such as ."). A text has no such byte. */
-#define WIKITEXT_GAP '\1'
+/* In `words`, in the place of what was left out. No text has such bytes. */
+#define WIKITEXT_MARK    '\1' /* it may have given words: its place decides */
+#define WIKITEXT_MISSING '\2' /* it gave words, perhaps a number, that Cairn cannot give */
 
 static inline bool wikitext_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 static inline char wikitext_lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c; }
@@ -103,13 +113,27 @@ uint32_t wikitext_line_end(const Wikitext *w, uint32_t at);
 /* text[at, end) without blanks around it, in lower case, _ as a blank. False: longer than `size`. */
 bool wikitext_lower_name(const Wikitext *w, uint32_t at, uint32_t end, char *name, size_t size);
 
+/* A parameter of a template, without blanks around it: the one of that name, or, with NULL, the n-th unnamed one,
+   from 1. `w` is at the template. */
+bool wikitext_parameter(const Wikitext *w, const Token *t, const char *name, int n, uint32_t *start, uint32_t *end);
+/* Appends text[from, to) without emphasis. False: it has other markup; a part of it may be appended. */
+bool wikitext_append_plain(Wikitext *w, uint32_t from, uint32_t to);
+
+/* ---- wikitext_numbers.c ---- */
+
+/* Appends the words of a template of numbers, by its code in the table of forms. False: it shows what Cairn cannot
+   give; a part of the words may be appended. */
+bool wikitext_append_number(Wikitext *w, const Token *t, char code);
+/* Before raised (^) or lowered (_) text at `from`, which ends before `end`: behind a digit a raised number gets the
+   sign, as 10^6, and that of a fraction, 5<sup>1</sup>/2, a blank. */
+void wikitext_begin_script(Wikitext *w, char sign, uint32_t from, uint32_t end);
+
 /* ---- wikitext_mend.c ---- */
 
-/* Whether the last word asks for another one: "such as ", "of ". */
-bool wikitext_wants_word(const Words *words);
 /* Leaves single blanks, none at the ends; removes control and invisible characters; closes gaps: "( , x ; )" → "(x)",
-   "()" → "", "a , b" → "a, b". `to` needs the room of `from`. */
-void wikitext_mend(const Words *from, Words *to);
+   "()" → "", "a , b" → "a, b". `marks`: a mark becomes SENTENCE_GAP where words are missing, else nothing; false: there
+   are none. `to` needs the room of `from`. */
+void wikitext_mend(const Words *from, bool marks, Words *to);
 /* Whether a mended list item reads like a sentence. */
 bool wikitext_is_prose(const Words *words);
 
@@ -133,6 +157,7 @@ void wikitext_tag_at(const char *text, uint32_t len, uint32_t at, TagAt *tag);
 TagKind wikitext_tag(const char *name);
 uint32_t wikitext_entity(const char *name); /* 0: unknown */
 const char *wikitext_kept_template(const char *name);
+bool wikitext_silent_template(const char *name); /* it gives no words */
 bool wikitext_dropped_section(const char *name);
 /* Whether a link with this prefix ("file", "fr") is left out. `namespaces`: more prefixes, with commas; may be NULL. */
 bool wikitext_dropped_prefix(const char *namespaces, const char *name, bool written_lower);

@@ -1,7 +1,9 @@
 /* Mends a paragraph after markup was cut out of it. */
 #include <string.h>
 
+#include "tasks/pretrain/wiki/sentences.h"
 #include "tasks/pretrain/wiki/wikitext_internal.h"
+#include "text/utf8.h"
 
 #define LEAST_PROSE 6 /* blanks of a list item that is kept */
 
@@ -28,28 +30,6 @@ static size_t odd_character(const unsigned char *p, size_t left, int *what)
     return p[0] == 0xEF && left >= 3 && p[1] == 0xBB && p[2] == 0xBF ? 3 : 0; /* byte order mark */
 }
 
-bool wikitext_wants_word(const Words *words)
-{
-    static const char *const wanting[] = {"a",      "an",   "and",  "as", "at",  "be",   "between", "by",
-                                          "called", "for",  "from", "in", "is",  "like", "of",      "on",
-                                          "or",     "than", "the",  "to", "via", "was",  "were",    "with"};
-    size_t end = words->len, n = 0;
-    if (end == 0 || words->data[end - 1] != ' ') return false;
-    end--;
-    while (n < end && wikitext_letter(words->data[end - n - 1])) n++;
-    for (size_t i = 0; n > 0 && i < sizeof wanting / sizeof *wanting; i++)
-        if (strlen(wanting[i]) == n && memcmp(wanting[i], words->data + end - n, n) == 0) return true;
-    return false;
-}
-
-/* Whether nothing fills the gap at p: the end, a stop, or "or" and "and" follow. */
-static bool is_open_gap(const unsigned char *p, const unsigned char *end)
-{
-    while (p < end && (*p == ' ' || *p == WIKITEXT_GAP || *p == '\'' || *p == '"')) p++;
-    if (p == end || strchr(".,;:)", *p)) return true;
-    return (end - p > 3 && memcmp(p, "or ", 3) == 0) || (end - p > 4 && memcmp(p, "and ", 4) == 0);
-}
-
 enum { PLAIN, BLANK, COMMA, OPEN, CLOSE, ODD, CONTROL };
 static const uint8_t classes[256] = {
     [0] = CONTROL,   [1] = CONTROL,  [2] = CONTROL,  [3] = CONTROL,  [4] = CONTROL,  [5] = CONTROL,  [6] = CONTROL,
@@ -61,12 +41,104 @@ static const uint8_t classes[256] = {
     [127] = CONTROL,
 };
 
+/* ---- gaps ---- */
+
+static bool is_mark(char c) { return c == WIKITEXT_MARK || c == WIKITEXT_MISSING; }
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+/* Letters and digits of any script, but no punctuation. */
+static bool is_word(uint32_t c)
+{
+    static const uint32_t stops[] = {0xD7, 0xF7, 0x60C, 0x61B, 0x61F, 0x6D4, 0x964, 0x965};
+    if (c < 0x80) return wikitext_letter((char)c) || is_digit((char)c);
+    if (c < 0xC0 || (c >= 0x2000 && c < 0x2C00) || (c >= 0x3000 && c < 0x3040) || c >= 0xFF00) return false;
+    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++)
+        if (c == stops[i]) return false;
+    return true;
+}
+
+/* Whether text[.. end) ends a sentence, perhaps with quotes or brackets behind its stop. */
+static bool ends_sentence(const char *begin, const char *end)
+{
+    static const char *const stops[] = {".", "!", "?", "…", "。", "！", "？", "।", "؟", "۔"};
+    while (end > begin && (strchr("\"')]", end[-1]) || (end - begin > 3 && memcmp(end - 3, "”", 3) == 0)))
+        end -= strchr("\"')]", end[-1]) ? 1 : 3;
+    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++) {
+        size_t n = strlen(stops[i]);
+        if ((size_t)(end - begin) >= n && memcmp(end - n, stops[i], n) == 0) return true;
+    }
+    return false;
+}
+
+/* Whether a note may follow [.. end) without a blank: a letter, or punctuation that closes. */
+static bool holds_note(const char *begin, const char *end)
+{
+    const char *p = end - 1;
+    while (p > begin && ((unsigned char)*p & 0xC0) == 0x80) p--;
+    uint32_t c = utf8_decode(&p, end);
+    if (c < 0x80) return wikitext_letter((char)c) || strchr(",;:)]\"'%!?.", (int)c);
+    return is_word(c) || c == 0xBB || c == 0x2019 || c == 0x201D || c == 0x2026 || (c >= 0x3001 && c < 0x3040) ||
+           c >= 0xFF00;
+}
+
+/* Marks in a row, with the blanks among them. */
+typedef struct {
+    bool missing;     /* one of them gave words */
+    bool blank, line; /* a blank or a line's start is before one of them */
+    bool blank_after, line_after;
+    const char *next, *end; /* the text behind them */
+} Marks;
+
+static const char *read_marks(const char *p, const char *end, Marks *m)
+{
+    for (bool blank = m->blank, line = m->line; p < end && (is_mark(*p) || *p == ' ' || *p == '\n'); p++) {
+        if (is_mark(*p)) {
+            m->missing |= *p == WIKITEXT_MISSING;
+            m->blank |= blank;
+            m->line |= line;
+            blank = line = false;
+        } else {
+            blank = true;
+            line |= *p == '\n';
+        }
+        m->blank_after = blank;
+        m->line_after = line;
+    }
+    m->next = p;
+    m->end = end;
+    return p;
+}
+
+/* Whether words are missing at marks behind the mended text [begin, at), which ends without a blank. What gives no
+   words, as a note, follows a word or stop without a blank, or stands alone on lines. What gives words has blanks
+   around it, or a blank and punctuation, or is a part of a word. A whole item in brackets may be missing: (x; MARK). */
+static bool is_gap(const Marks *m, const char *begin, const char *at, int depth)
+{
+    const char *p = m->next;
+    bool ended = p == m->end, start = at == begin;
+    uint32_t next = 0;
+    if (!ended) next = utf8_decode(&p, m->end);
+    if (m->missing) return true;
+    char before = start ? '\0' : at[-1];
+    bool item_ends = !ended && next < 0x80 && strchr(",;)", (int)next);
+    if (before == '(' || (depth > 0 && strchr(",;", before) && before)) return !item_ends;
+    if (start || ends_sentence(begin, at) || (before == ':' && m->line)) {
+        if (ended || m->line_after) return false;
+        return (m->blank || start) && !sentences_may_begin(next) && !strchr("\"'([", next < 0x80 ? (int)next : 'a');
+    }
+    if (m->blank) return true;
+    if (!holds_note(begin, at)) return true;                           /* 3.5{{x}}, −{{x}} */
+    if (before == '"' && at - begin > 1 && at[-2] == ' ') return true; /* "{{x}}" */
+    return !ended && !m->blank_after && is_word(next);
+}
+
 static bool is_separator(char c) { return c == ',' || c == ';' || c == ':'; }
 
-void wikitext_mend(const Words *from, Words *to)
+void wikitext_mend(const Words *from, bool marks, Words *to)
 {
     const unsigned char *p = (const unsigned char *)from->data, *end = p + from->len;
     char *q = to->data, *begin = q;
+    int depth = 0; /* of round brackets */
     while (p < end) {
         const unsigned char *run = p;
         size_t n;
@@ -97,9 +169,11 @@ void wikitext_mend(const Words *from, Words *to)
         }
         case OPEN:
             *q++ = (char)*p++;
+            depth++;
             break;
         case CLOSE:
             p++;
+            depth -= depth > 0;
             while (q > begin && (q[-1] == ' ' || is_separator(q[-1]))) q--;
             if (q > begin && q[-1] == '(')
                 q--;
@@ -116,7 +190,17 @@ void wikitext_mend(const Words *from, Words *to)
                 p += n;
             break;
         default: /* controls */
-            if (*p++ == WIKITEXT_GAP && is_open_gap(p, end)) *q++ = WIKITEXT_GAP;
+            if (!marks || !is_mark((char)*p)) {
+                p++;
+                break;
+            }
+            bool blank = q > begin && q[-1] == ' ';
+            Marks m = {.blank = blank, .line = blank && p[-1] == '\n'};
+            p = (const unsigned char *)read_marks((const char *)p, (const char *)end, &m);
+            bool gap = is_gap(&m, begin, q - blank, depth);
+            if (m.blank && !blank && q > begin && q[-1] != '(') *q++ = ' ', blank = true;
+            if (gap) *q++ = SENTENCE_GAP, blank = false;
+            if (m.blank_after && !blank && q > begin && q[-1] != '(') *q++ = ' ';
         }
     }
     while (q > begin && q[-1] == ' ') q--;

@@ -154,6 +154,7 @@ static void at_tag(Scan *s)
     TagAt tag;
     wikitext_tag_at(text, s->len, at, &tag);
     switch (tag.kind) {
+    case TAG_SILENT:
     case TAG_DROP:
     case TAG_MATH:
     case TAG_RAW:
@@ -161,7 +162,8 @@ static void at_tag(Scan *s)
             add_closed(s, TOKEN_DROP, at, at, at, tag.end);
         else
             add_closed(s,
-                       tag.kind == TAG_DROP   ? TOKEN_DROP
+                       tag.kind == TAG_SILENT ? TOKEN_DROP
+                       : tag.kind == TAG_DROP ? TOKEN_GAP
                        : tag.kind == TAG_MATH ? TOKEN_MATH
                                               : TOKEN_RAW,
                        at, tag.end, start, end);
