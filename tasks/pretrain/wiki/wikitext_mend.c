@@ -109,25 +109,31 @@ static const char *read_marks(const char *p, const char *end, Marks *m)
     return p;
 }
 
+/* Whether a sentence, or a quotation or bracket at its start, can begin with this. */
+static bool opens(uint32_t c)
+{
+    static const uint32_t openings[] = {'"', '\'', '(', '[', 0xA1, 0xAB, 0xBF, 0x2013, 0x2014, 0x2018, 0x201C, 0x201E};
+    for (size_t i = 0; i < sizeof openings / sizeof *openings; i++)
+        if (c == openings[i]) return true;
+    return sentences_may_begin(c);
+}
+
 /* Whether words are missing at marks behind the mended text [begin, at), which ends without a blank. What gives no
    words, as a note, follows a word or stop without a blank, or stands alone on lines. What gives words has blanks
    around it, or a blank and punctuation, or is a part of a word. A whole item in brackets may be missing: (x; MARK). */
 static bool is_gap(const Marks *m, const char *begin, const char *at, int depth)
 {
     const char *p = m->next;
-    bool ended = p == m->end, start = at == begin;
-    uint32_t next = 0;
-    if (!ended) next = utf8_decode(&p, m->end);
+    bool ended = p == m->end;
+    uint32_t next = ended ? 0 : utf8_decode(&p, m->end);
     if (m->missing) return true;
-    char before = start ? '\0' : at[-1];
-    bool item_ends = !ended && next < 0x80 && strchr(",;)", (int)next);
-    if (before == '(' || (depth > 0 && strchr(",;", before) && before)) return !item_ends;
-    if (start || ends_sentence(begin, at) || (before == ':' && m->line)) {
-        if (ended || m->line_after) return false;
-        return (m->blank || start) && !sentences_may_begin(next) && !strchr("\"'([", next < 0x80 ? (int)next : 'a');
-    }
-    if (m->blank) return true;
-    if (!holds_note(begin, at)) return true;                           /* 3.5{{x}}, −{{x}} */
+    if (at == begin) return !ended && !m->line_after && !opens(next);
+    char before = at[-1];
+    if (before == '(' || (depth > 0 && strchr(",;", before)))
+        return ended || !strchr(",;)", next < 0x80 ? (int)next : 'x');
+    if (ends_sentence(begin, at) || (before == ':' && m->line))
+        return m->blank && !ended && !m->line_after && !opens(next);
+    if (m->blank || !holds_note(begin, at)) return true;               /* born on {{x}}, 3.5{{x}} */
     if (before == '"' && at - begin > 1 && at[-2] == ' ') return true; /* "{{x}}" */
     return !ended && !m->blank_after && is_word(next);
 }
