@@ -19,12 +19,16 @@ void wikitext_free(Wikitext *w)
 
 void wikitext_set_namespaces(Wikitext *w, const char *names) { w->namespaces = names; }
 
+void wikitext_grow(Words *words, size_t n)
+{
+    words->cap = words->len + n + (words->len + n) / 4;
+    words->data = mem_resize(words->data, words->cap, 1);
+}
+
 static void reserve(Words *words, size_t len)
 {
     words->len = 0;
-    if (words->cap >= len) return;
-    words->cap = len + len / 4;
-    words->data = mem_resize(words->data, words->cap, 1);
+    if (words->cap < len) wikitext_grow(words, len);
 }
 
 size_t wikitext_dropped(const Wikitext *w) { return w->dropped; }
@@ -50,8 +54,8 @@ static void drop_gaps(Wikitext *w, size_t from)
 
 void wikitext_end_paragraph(Wikitext *w)
 {
-    CHECK(w->words.len <= w->words.cap, "%zu bytes of words in %zu", w->words.len, w->words.cap);
     if (w->words.len > 0) {
+        reserve(&w->plain, w->words.len);
         wikitext_mend(&w->words, true, &w->plain);
         size_t before = w->out->len;
         if (!w->item || wikitext_is_prose(&w->plain))
@@ -296,8 +300,7 @@ static void at_special(Wikitext *w)
 size_t wikitext_sentences(Wikitext *w, const char *text, size_t len, Buf *out)
 {
     CHECK(len < (size_t)1 << 31, "an article of %zu bytes", len);
-    reserve(&w->words, len + len / 2 + 64); /* {{as of|1|9|1}}: "As of 1 September 1" */
-    reserve(&w->plain, len + len / 2 + 64);
+    reserve(&w->words, len + 16);
     wikitext_scan(&w->list, text, (uint32_t)len);
     w->text = text;
     w->len = w->limit = (uint32_t)len;

@@ -44,7 +44,7 @@ typedef struct {
     size_t n_open, open_cap;
 } TokenList;
 
-/* Text in a buffer that never grows. */
+/* Text in a buffer that has room for an article's from its start. */
 typedef struct {
     char *data;
     size_t len, cap;
@@ -77,8 +77,11 @@ struct Wikitext {
     Buf *out;
 };
 
+void wikitext_grow(Words *words, size_t n); /* makes room for n bytes more: a template may show more than it has */
+
 static inline void wikitext_append(Wikitext *w, const char *p, size_t n)
 {
+    if (w->words.cap - w->words.len < n) wikitext_grow(&w->words, n);
     memcpy(w->words.data + w->words.len, p, n);
     w->words.len += n;
 }
@@ -90,7 +93,7 @@ static inline void wikitext_append(Wikitext *w, const char *p, size_t n)
 static inline bool wikitext_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 static inline char wikitext_lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c; }
 
-static inline void wikitext_append_char(Wikitext *w, char c) { w->words.data[w->words.len++] = c; }
+static inline void wikitext_append_char(Wikitext *w, char c) { wikitext_append(w, &c, 1); }
 
 static inline void wikitext_move_to(Wikitext *w, uint32_t at)
 {

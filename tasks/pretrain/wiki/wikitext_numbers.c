@@ -7,6 +7,7 @@
 #include "tasks/pretrain/wiki/wikitext_internal.h"
 
 #define COUNT(list) (sizeof(list) / sizeof *(list))
+#define LONG_UNIT   3  /* bytes of a unit that is shown after each value */
 #define MOST_WORD   24 /* bytes of a unit, a range's word or an option */
 
 typedef struct {
@@ -196,12 +197,12 @@ static bool put_quantity(Reader *r)
         if (!find(r, NULL, k) || !put_amount(r)) return false;
         if (k + 1 == n) break;
         find_word(r, k + 1, word);
-        bool times = strcmp(word, "x") == 0 || strcmp(word, "×") == 0 || strcmp(word, "&times;") == 0;
-        if (times && symbols) {
+        bool times = symbols && (strcmp(word, "x") == 0 || strcmp(word, "×") == 0 || strcmp(word, "&times;") == 0);
+        if (times && strlen(unit) <= LONG_UNIT) { /* 3 ft × 4 ft */
             put(r, " ");
-            if (!put_unit(r, unit)) return false;
+            put(r, unit);
         }
-        put(r, times && symbols ? " × " : range_of(word));
+        put(r, times ? " × " : range_of(word));
     }
     put(r, " ");
     if (!put_unit(r, unit)) return false;
@@ -237,9 +238,11 @@ static bool put_value(Reader *r)
     bool more = find_word(r, 2, word), digits = more && word[0] != '(';
     if (more) between = strcmp(word, "x") == 0 ? " × " : range_of(word);
     if (digits && power) put(r, "(");
-    if (value &&
-        (!find(r, NULL, 1) || (!is_digit(r->w->text[r->to - 1]) && r->w->text[r->to - 1] != ')') || !put_found(r)))
-        return false;
+    if (value) {
+        find(r, NULL, 1);
+        bool uncertain = r->w->text[r->to - 1] == ')'; /* 5(2) */
+        if (uncertain ? !is_digit(r->w->text[r->from]) || !put_found(r) : !put_amount(r)) return false;
+    }
     if (between) {
         put(r, between);
         if (!find(r, NULL, 3) || !put_amount(r) || find(r, NULL, 4)) return false;
@@ -247,9 +250,9 @@ static bool put_value(Reader *r)
         bool two = digits && find(r, NULL, 3);
         if (digits) put(r, two ? "+" : "±");
         find(r, NULL, 2);
-        if (!put_found(r)) return false;
+        if (digits ? !put_amount(r) : !put_found(r)) return false;
         if (two) put(r, "−");
-        if (two && (!find(r, NULL, 3) || !put_found(r))) return false;
+        if (two && (!find(r, NULL, 3) || !put_amount(r))) return false;
     }
     if (digits && power) put(r, ")");
     if (power && !put_named(r, "e", value ? "×10^" : "10^", "")) return false;
