@@ -89,6 +89,7 @@ static const Case cases[] = {
     {"{{x}} is big. {{x}} It is. {{x}}, or is. It was.", "It is.\nIt was.\n"},
     {"{{x}}\n{{y}}\nipod is big.\n{{z}}\nIt is:\n{{z}}\nnot small.", "ipod is big.\nIt is: not small.\n"},
     {"Born in\n{{x}}\nin Paris.", ""},
+    {"Born in\n{{x}}\n\nBorn so\n{{x}}\nA town.", "Born in\nBorn so A town.\n"},
     {"The {{nowrap|{{x}}}} is. The [[a|{{x}}]] is. The ''{{x}}'' is. The {{x}}'s is. It is {{{1}}}. It is {{#if:a|b}} "
      "so. It was.",
      "It was.\n"},
@@ -262,7 +263,8 @@ static const Case numbers[] = {
     {"as of|2009|4|5|df=US|since=y", "Since April 5, 2009"},
     {"as of|2009|4|bare=y", "April 2009"},
     {"as of|2009|alt=in 2009", "in 2009"},
-    {"as of|2009|pre=early", NULL},
+    {"as of|2009|pre=early|post=,", "As of early 2009,"},
+    {"as of|2009|pre={{x}}", NULL},
     {"birth date|1976|04|01", "April 1, 1976"},
     {"birth date|1976|4|1|df=y", "1 April 1976"},
     {"death date and age|mf=yes|1976|4|1|1900|1|1", "April 1, 1976"},

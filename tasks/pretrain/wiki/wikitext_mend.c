@@ -133,6 +133,7 @@ static bool is_gap(const Marks *m, const char *begin, const char *at, int depth)
         return ended || !strchr(",;)", next < 0x80 ? (int)next : 'x');
     if (ends_sentence(begin, at) || (before == ':' && m->line))
         return m->blank && !ended && !m->line_after && !opens(next);
+    if (m->line && (ended || m->line_after)) return !ended && !opens(next);
     if (m->blank || !holds_note(begin, at)) return true;               /* born on {{x}}, 3.5{{x}} */
     if (before == '"' && at - begin > 1 && at[-2] == ' ') return true; /* "{{x}}" */
     return !ended && !m->blank_after && is_word(next);

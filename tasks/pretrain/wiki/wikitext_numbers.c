@@ -347,11 +347,12 @@ static bool put_as_of(Reader *r)
 {
     char word[MOST_WORD];
     if (find(r, "alt", 0)) return put_found(r);
-    if (find(r, "pre", 0) || find(r, "post", 0)) return false;
     bool since = is_yes(r, "since"), lower = is_yes(r, "lc");
     if (!is_yes(r, "bare")) put(r, since ? (lower ? "since " : "Since ") : lower ? "as of " : "As of ");
     bool american = find(r, "df", 0) && strcmp(word_of(r, word), "US") == 0;
-    return put_date(r, 1, !american);
+    if (find(r, "pre", 0) && !put_named(r, "pre", "", " ")) return false;
+    if (!put_date(r, 1, !american)) return false;
+    return !find(r, "post", 0) || put_found(r);
 }
 
 /* {{circa|1900|1950}}: "c. 1900 – c. 1950". */
