@@ -32,10 +32,12 @@ static Mean mean_of(const Sweep *s, int group, Figure figure, const char *name)
 {
     Mean m = {NAN, NAN, 0};
     double sum = 0, squares = 0;
+    bool undefined = false; /* the mean over seeds does not leave out a run whose metric is not a number */
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < s->n_runs; i++) {
             const SweepRun *r = &s->runs[i];
             double x = r->group == group && r->record ? figure(r, name) : NAN;
+            undefined |= figure == evaluation && r->group == group && r->record && !isfinite(x);
             if (!isfinite(x)) continue;
             if (pass == 0)
                 sum += x, m.n++;
@@ -44,7 +46,7 @@ static Mean mean_of(const Sweep *s, int group, Figure figure, const char *name)
             if (pass == 0) m.mean = sum / m.n;
         }
     if (m.n > 1) m.deviation = sqrt(squares / (m.n - 1));
-    return m;
+    return undefined ? (Mean){NAN, NAN, 0} : m;
 }
 
 /* Of the runs of a group, the first. */

@@ -74,6 +74,39 @@ const char *config_advice(Command command, const char *name, const char *before)
     return text;
 }
 
+/* Another trainer's switch of one type, as --fp16. TF32 is a way to multiply fp32 beside fp16 and bf16. Without any of
+   them other trainers compute in fp32, so false is fp32 unless another type was given. */
+static Status set_precision(Config *c, const ForeignName *foreign, bool on, const char *type, const char *from,
+                            ConfigSource source)
+{
+    const char *given = c->foreign[OPTION_precision];
+    bool given_here = given && c->source[OPTION_precision] == source, half = strcmp(type, "tf32") != 0;
+    bool half_given = strstr(c->precision, "16") != NULL, same = strcmp(c->precision, type) == 0;
+    if (on && given_here && half && half_given && !same)
+        return fail(E_USAGE, "%s: --%s and --%s are both true; give one of them", from, given, foreign->name);
+    if (on && given_here && !half && half_given) return OK;
+    if (!on && !(same && !(given_here && strcmp(given, foreign->name) != 0)) && strcmp(c->precision, "auto") != 0)
+        return OK;
+    TRY(config_set_value(c, OPTION_precision, from, on ? type : "fp32", source));
+    c->foreign[OPTION_precision] = foreign->name;
+    return OK;
+}
+
+/* Two of their names for one option, with two values. */
+static Status check_names(const Config *c, int option, const ForeignName *foreign, const char *from, const char *text,
+                          const char *own, ConfigSource source)
+{
+    Buf before = {0};
+    const char *name = c->foreign[option];
+    if (!name || c->source[option] != source || config_same_name(name, foreign->name)) return OK;
+    config_value_text(c, option, &before);
+    bool same = strcmp(before.data ? before.data : "", own) == 0;
+    buf_free(&before);
+    if (same) return OK;
+    return fail(E_USAGE, "%s: --%s and --%s %s both set --%s; give one of them", from, name, foreign->name, text,
+                config_flag(option));
+}
+
 Status config_set_named(Config *c, int option, const ForeignName *foreign, const char *from, const char *text,
                         ConfigSource source)
 {
@@ -82,12 +115,32 @@ Status config_set_named(Config *c, int option, const ForeignName *foreign, const
         if (!config_foreign_value(foreign, text, own, sizeof own))
             return fail(E_USAGE, "%s: --%s %s is not taken; %s", from, foreign->name, text,
                         *foreign->advice ? foreign->advice : "this value is unknown");
+        if (option == FOREIGN_STRATEGY) c->strategy = strcasecmp(text, "no") == 0 ? "no" : "steps";
+        if (option == OPTION_precision && strncmp(foreign->values, "true=", 5) == 0) {
+            char type[16];
+            (void)config_foreign_value(foreign, "true", type, sizeof type);
+            return set_precision(c, foreign, *own != '\0', type, from, source);
+        }
         bool as_ours = strcmp(own, "") == 0 && *text; /* without an effect */
         if (option < 0 || as_ours) return OK;
+        TRY(check_names(c, option, foreign, from, text, own, source));
         text = own;
     }
-    if (option == OPTION_batch_size) c->batch_name = foreign ? foreign->name : NULL;
-    return config_set_value(c, option, from, text, source);
+    TRY(config_set_value(c, option, from, text, source));
+    c->foreign[option] = foreign ? foreign->name : NULL;
+    return OK;
+}
+
+/* Another trainer's eval_strategy: without its steps no evaluation would take place, and "no" is none at all. */
+static Status apply_strategy(Config *c)
+{
+    if (!c->strategy) return OK;
+    if (strcmp(c->strategy, "no") == 0)
+        return config_set_value(c, OPTION_eval_every, "eval_strategy no", "0", FROM_FLAG);
+    if (c->eval_every > 0) return OK;
+    return fail(E_USAGE,
+                "--eval_strategy steps evaluates while training, but the steps between two evaluations are not "
+                "given: add --eval-every N (eval_steps)");
 }
 
 /* CAIRN_ variables that are not options. */
@@ -340,6 +393,7 @@ static Status parse(Config *c, int argc, char **argv, char **environment)
     if (*c->model && c->source[OPTION_model_config] == FROM_PRESET) /* weights have their own sizes */
         TRY_DONE(config_set_value(c, OPTION_model_config, "", "", FROM_PRESET));
 done:
+    if (status == OK && !c->help) status = apply_strategy(c);
     free(preset);
     js_free(read);
     return status;

@@ -42,11 +42,17 @@ static Status apply_member(Config *c, const char *path, const char *folder, cons
         return fail(E_USAGE, "%s: '%s' is allowed only on the command line or in CAIRN_CONFIG", path, key);
     if (option < 0 && !foreign)
         return fail(E_USAGE, "%s: unknown option '%s'%s", path, key, config_advice(N_COMMANDS, key, ""));
-    if (option >= 0 && seen[option]) return fail(E_USAGE, "%s: '%s' is given twice", path, config_flag(option));
-    if (option >= 0) seen[option] = true;
     Buf text = {0};
+    char own[4096];
     buf_puts(&text, "");
     bool plain = config_json_text(v, &text);
+    bool idle =
+        foreign && plain && config_foreign_value(foreign, text.data, own, sizeof own) && !*own; /* "fp16": false */
+    if (option >= 0 && !idle && seen[option]) {
+        buf_free(&text);
+        return fail(E_USAGE, "%s: '%s' is given twice", path, config_flag(option));
+    }
+    if (option >= 0 && !idle) seen[option] = true;
     if (plain && option >= 0 && *folder) resolve_paths(option, folder, &text);
     Status status = plain ? config_set_named(c, option, foreign, path, text.data, FROM_FILE)
                           : fail(E_USAGE, "%s: '%s' must be a string, a number, true or false", path, key);

@@ -1,5 +1,6 @@
 /* Names that are not in the table: those of other trainers, and misspelt ones. */
 #include <ctype.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,10 +74,11 @@ const ForeignName config_foreign[] = {
     {"max_steps", OPTION_max_steps, "-1=0 *", ""},
     {"max_train_steps", OPTION_max_steps, "*", ""},
     {"num_train_steps", OPTION_max_steps, "*", ""},
-    {"warmup_steps", OPTION_warmup, "*", ""},
-    {"num_warmup_steps", OPTION_warmup, "*", ""},
-    {"warmup_ratio", OPTION_warmup, "*", ""},
-    {"warmup_proportion", OPTION_warmup, "*", ""},
+    {"warmup_steps", OPTION_warmup, "# %", "expected a count of steps, or a share of them below 1"},
+    {"num_warmup_steps", OPTION_warmup, "#", "expected a count of steps"},
+    {"warmup_ratio", OPTION_warmup, "%", "expected a share of the steps from 0 to 1; --warmup N is a count of steps"},
+    {"warmup_proportion", OPTION_warmup, "/",
+     "expected a share of the steps from 0 to 1; --warmup N is a count of steps"},
     {"start_warmup_step", OPTION_warmup_start, "*", ""},
     {"lr_scheduler_type", OPTION_schedule, "linear=linear cosine=cosine constant_with_warmup=constant",
      "--schedule linear, cosine, constant or poly:P; --warmup 0 is without warmup"},
@@ -129,18 +131,18 @@ const ForeignName config_foreign[] = {
     {"resume_from_checkpoint", OPTION_resume, "true=auto false=never *", ""},
     {"resume_step", -1, "-1=", "--resume auto takes the newest checkpoint, --resume DIR another"},
     {"skip_checkpoint", OPTION_save_every, SWITCH("off"), "true or false"},
-    {"eval_strategy", -1, "no= steps=", "--eval-every N"},
-    {"evaluation_strategy", -1, "no= steps=", "--eval-every N"},
-    {"eval_steps", OPTION_eval_every, "*", ""},
+    {"eval_strategy", FOREIGN_STRATEGY, "no= steps=", "--eval-every N, in steps"},
+    {"evaluation_strategy", FOREIGN_STRATEGY, "no= steps=", "--eval-every N, in steps"},
+    {"eval_steps", OPTION_eval_every, "#", "expected a count of steps, as --eval-every N"},
     {"eval_iter_samples", OPTION_eval_samples, "*", ""},
     {"num_eval_examples", OPTION_eval_count, "*", ""},
-    {"max_eval_samples", OPTION_eval_count, "*", ""},
+    {"max_eval_samples", OPTION_eval_first, "#", "expected a count"},
     {"per_device_eval_batch_size", OPTION_eval_batch_size, "*", ""},
     {"per_gpu_eval_batch_size", OPTION_eval_batch_size, "*", ""},
     {"predict_batch_size", OPTION_eval_batch_size, "*", ""},
     {"load_best_model_at_end", -1, "false=", "--eval-every N keeps the best model in best/ of --output-dir"},
     {"metric_for_best_model", -1, "", "the task's own metric picks the model of --eval-every"},
-    {"logging_steps", OPTION_log_every, "*", ""},
+    {"logging_steps", OPTION_log_every, "#", "expected a count of steps, as --log-every N"},
     {"log_freq", OPTION_log_every, "*", ""},
     {"logging_strategy", -1, "steps=", "--log-every N"},
     {"logging_first_step", -1, SWITCH(""), ""},
@@ -217,11 +219,24 @@ const char *config_foreign_command(const char *name)
     return NULL;
 }
 
+/* Cairn's text for a number of theirs, by the sign in `values`. False: another number, or none. */
+static bool number_value(char sign, const char *value, char *out, size_t room)
+{
+    char *end;
+    double x = strtod(value, &end);
+    if (end == value || *end || isspace((unsigned char)*value)) return false;
+    if (sign == '#') return x == trunc(x) && fabs(x) < 1e15 && snprintf(out, room, "%.0f", x) < (int)room;
+    if (!(x >= 0 && x <= 1)) return false;
+    if (sign == '/') return snprintf(out, room, "%s", x == 1 ? "100%" : value) < (int)room;
+    return snprintf(out, room, "%.15g%%", 100 * x) < (int)room;
+}
+
 bool config_foreign_value(const ForeignName *f, const char *value, char *out, size_t room)
 {
     size_t len = strlen(value);
     for (const char *p = f->values; *p; p += strcspn(p, " "), p += *p == ' ') {
         if (*p == '*') return snprintf(out, room, "%s", value) < (int)room;
+        if (strchr("#%/", *p) && number_value(*p, value, out, room)) return true;
         if (strcspn(p, "=") != len || strncasecmp(p, value, len) != 0) continue;
         p += len + 1;
         return snprintf(out, room, "%.*s", (int)strcspn(p, " "), p) < (int)room;

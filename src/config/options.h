@@ -162,6 +162,8 @@
       "evaluate every N training sequences; mlperf: at the interval of MLPerf's rules")                                \
     X(eval_count, Count, "0", 0, 1e9, "", "N", NONE, "t",                                                              \
       "evaluate N sequences, at even distances among those of --eval-dir; 0: all")                                     \
+    X(eval_first, Count, "0", 0, 1e9, "", "N", NONE, "gt",                                                             \
+      "evaluate only the first N rows of each dev split, or sequences of --eval-dir; 0: all")                          \
     X(target_mlm_accuracy, Real, "0", 0, 1, "", "X", NONE, "tT", "stop when an evaluation reaches this; 0: never")     \
     X(log_format, Choice, "plain", 0, 0, "plain mlperf dllogger", "NAME", NONE, "tR",                                  \
       "write beside metrics.jsonl: mlperf.log (:::MLLOG lines), or dllogger.json")                                     \

@@ -59,20 +59,22 @@ bool config_json_text(const Json *v, Buf *text);
 /* ---- names.c: names that are not in the table ---- */
 
 /* A flag of another trainer. `values` has a word for each value that is taken: FROM=TO, FROM= for one without an
-   effect, * for all others, taken as they are. A switch's begin with true= or are false= alone. Any other value, or any
-   where `values` is empty, is refused with the advice. */
+   effect; then, for all others, # whole numbers (also written 500.0), % shares from 0 to 1 as a percentage, / shares as
+   they are but 1 as 100%, or * any value as it is. A switch's begin with true= or are false= alone. Any other value, or
+   any where `values` is empty, is refused with the advice. */
 typedef struct {
     const char *name;
-    int option; /* −1: none */
+    int option; /* negative: none */
     const char *values, *advice;
 } ForeignName;
 
+enum { FOREIGN_STRATEGY = -2 };            /* the option of rows that set Config's strategy */
 extern const ForeignName config_foreign[]; /* the last has no name */
 
 /* Compares flags and keys; `-` and `_` are the same. */
 bool config_same_name(const char *a, const char *b);
 const ForeignName *config_foreign_name(const char *name); /* NULL: unknown */
-/* Cairn's value for theirs. False where it is refused. */
+/* Cairn's value for theirs, "" where it has no effect. False where it is refused. */
 bool config_foreign_value(const ForeignName *f, const char *value, char *out, size_t room);
 const char *config_foreign_command(const char *name); /* advice; NULL: unknown */
 /* The most similar name, NULL where none is. N_COMMANDS: flags of all commands. */

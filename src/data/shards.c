@@ -142,6 +142,7 @@ static Status open_files(Shards *s, const char *dir)
     }
     digest_update(d, &s->count, sizeof s->count);
     if (picks(s)) digest_update(d, &s->o.picked, sizeof s->o.picked);
+    if (picks(s) && s->o.picked_first) digest_update(d, "first", 5);
     s->digest = digest_value(d);
     status = check_folder(s, dir, layouts);
 done:
@@ -326,7 +327,10 @@ Status shards_check(Shards *s, const volatile sig_atomic_t *stop)
 }
 
 /* The number in the set of the i-th picked sequence. */
-static int64_t picked_at(const Shards *s, int64_t i) { return picks(s) ? i * s->count / s->o.picked : i; }
+static int64_t picked_at(const Shards *s, int64_t i)
+{
+    return picks(s) && !s->o.picked_first ? i * s->count / s->o.picked : i;
+}
 
 Status shards_range(Shards *s, int64_t first, int64_t n, const Examples **e)
 {

@@ -24,7 +24,8 @@ typedef struct {
     bool dynamic_masking; /* draws new masks for masked files too, from the words in their labels */
     double mask_fraction; /* 0: 0.15 */
     bool whole_words;
-    int64_t picked; /* for shards_range alone: of more sequences so many, at even distances, are the set; 0: all */
+    int64_t picked;    /* for shards_range alone: of more sequences so many, at even distances, are the set; 0: all */
+    bool picked_first; /* … and the first ones */
 } ShardsOptions;
 
 typedef struct Shards Shards;

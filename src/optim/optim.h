@@ -52,7 +52,8 @@ typedef struct {
 
 /* "linear", "poly:0.5", "cosine", "constant", each with an optional "-nvidia" suffix. */
 Status rate_schedule_parse(const char *text, RateSchedule *s);
-/* "0.1" is a fraction of total, "10%" too, "1000" a count. One above total is `cut` to it, else E_USAGE. */
+/* "0.1" is a fraction of total, rounded down; "10%" a share, rounded up as Hugging Face's; "1000" a count. A count
+   above total is `cut` to it, else E_USAGE. */
 Status warmup_parse(const char *text, int64_t total_steps, bool cut, int64_t *warmup_steps);
 /* Learning rate of the update that makes step number `step` (from 1). */
 double rate_schedule_at(const RateSchedule *s, int64_t step);

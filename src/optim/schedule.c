@@ -41,13 +41,23 @@ Status warmup_parse(const char *text, int64_t total_steps, bool cut, int64_t *wa
     double x = strtod(text, &end);
     bool percent = *end == '%' && end[1] == '\0';
     if (end == text || (*end != '\0' && !percent) || !(x >= 0) || (percent && x > 100))
-        return fail(E_USAGE, "--warmup '%s': expected a fraction (0.1), a percentage (10%%) or a count of steps (1000)",
+        return fail(E_USAGE,
+                    "--warmup '%s': expected a fraction below 1 (0.1), a percentage (10%%, 100%%) or a count of steps "
+                    "(1000)",
                     text);
-    if (percent) x /= 100;
+    if (percent) { /* the double of 0.07, not of 7 divided by 100 */
+        char *share = mem_printf("%.*se-2", (int)(end - text), text), *rest;
+        double exact = strtod(share, &rest);
+        x = *rest ? x / 100 : exact;
+        free(share);
+    }
     if (percent || x < 1) {
-        *warmup_steps = (int64_t)floor(x * (double)total_steps);
+        double steps = x * (double)total_steps;
+        *warmup_steps = (int64_t)(percent ? ceil(steps) : floor(steps));
         return OK;
     }
+    if (x == 1 && strchr(text, '.'))
+        return fail(E_USAGE, "--warmup '%s': 1 is one step, 100%% all steps; write one of the two", text);
     if (x != floor(x)) return fail(E_USAGE, "--warmup '%s': a count of steps must be whole", text);
     if (x > (double)total_steps && cut) x = (double)total_steps;
     if (x > (double)total_steps)

@@ -128,8 +128,9 @@ static void put_evaluations(const ComparedRun *runs, int n, Table *t)
         for (int e = 0; e < runs[k].r.s.n_evals; e++) {
             const char *name = runs[k].r.s.evals[e].name;
             bool before = false;
-            for (int j = 0; j < k && !before; j++)
-                before = !isnan(value_of(runs[j].r.s.evals, runs[j].r.s.n_evals, name));
+            for (int j = 0; j < k; j++)
+                for (int i = 0; i < runs[j].r.s.n_evals && !before; i++)
+                    before = strcmp(runs[j].r.s.evals[i].name, name) == 0;
             if (before) continue;
             table_text(t, "%s", name);
             for (int i = 0; i < n; i++) table_figure(t, "%.4f", value_of(runs[i].r.s.evals, runs[i].r.s.n_evals, name));

@@ -39,8 +39,7 @@ bool check_patience(const Run *r, const TrainProgress *p)
 {
     const Config *c = r->c;
     int64_t every = c->eval_every;
-    return c->patience > 0 && every > 0 && p->best_step > 0 &&
-           p->evaluated / every - p->best_step / every >= c->patience;
+    return c->patience > 0 && every > 0 && p->evaluated / every - p->best_step / every >= c->patience;
 }
 
 Status check_persist_file(const char *path, bool *asked)

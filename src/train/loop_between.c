@@ -168,7 +168,7 @@ static Status evaluate(Loop *l)
     TRY_DONE(run->task->evaluate_during(run, l->metrics, &metric, &text));
     log_info("step %lld: %s", (long long)p->step, text.data ? text.data : "");
     test_at_number("evaluated", p->step, rank);
-    bool best = isnan(p->best_metric) || metric > p->best_metric;
+    bool best = !isnan(metric) && !(metric <= p->best_metric); /* best_metric: NaN before the first number */
     if (best) TRY_DONE(bring_weights(l));
     /* A meeting: no rank counts the evaluation before rank 0 has written its lines and best/. */
     TRY_DONE(ranks_all(l->ranks, best && ranks_first(l->ranks) ? result_keep_best(run, metric) : OK));
@@ -179,6 +179,9 @@ static Status evaluate(Loop *l)
     p->evaluated = p->step;
     p->evaluated_samples = loop_samples_before(run, p->batch);
     run->reached = run->task->reached && run->task->reached(run, p);
+    if (run->reached && run->c->patience > 0)
+        log_info("training ends: --patience %lld, and the last evaluations were no better",
+                 (long long)run->c->patience);
     l->slowest_evaluation = fmax(l->slowest_evaluation, clock_monotonic() - start);
     profile_range(l->profile, start, "evaluation");
 done:

@@ -8,12 +8,13 @@
 
 Status ranks_check_batch(const Config *c, int64_t ranks)
 {
+    const char *name = c->foreign[OPTION_batch_size]; /* it may count a rank's sequences */
     long long batch = (long long)c->batch_size, all = batch * (long long)ranks;
-    if (ranks <= 1 || !c->batch_name) return OK;
+    if (ranks <= 1 || !name) return OK;
     return fail(E_USAGE,
                 "--%s %lld with %lld ranks: give --batch-size, which counts the sequences of all ranks: %lld, or %lld "
                 "if each rank has %lld",
-                c->batch_name, batch, (long long)ranks, batch, all, batch);
+                name, batch, (long long)ranks, batch, all, batch);
 }
 
 Status ranks_compare_options(Comm *comm, const Config *c)

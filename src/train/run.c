@@ -223,12 +223,23 @@ static Status start_or_resume(Run *r)
 
 /* ---- training and the end ---- */
 
+/* Removes the summary of the run before, because the new one is written last, and the best model of another run, which
+   no evaluation of this one might replace. */
+static Status remove_before(const Run *r)
+{
+    TRY(summary_remove(r->c->output_dir));
+    if (r->progress.step > 0 || (r->c->eval_every == 0 && r->eval_samples == 0)) return OK;
+    char *best = file_join(r->c->output_dir, "best");
+    Status status = file_remove_tree(best);
+    free(best);
+    return status;
+}
+
 static Status train(Run *r)
 {
     const Task *task = r->task;
     if (!trained(r, &r->progress)) {
-        /* The summary of the run before; the new one is written last. */
-        TRY(ranks_all(r->ranks, run_first(r) ? summary_remove(r->c->output_dir) : OK));
+        TRY(ranks_all(r->ranks, run_first(r) ? remove_before(r) : OK));
         if (task->training_begins) TRY(task->training_begins(r));
         Status status = train_run(r);
         if (task->training_ends) task->training_ends(r, status);
@@ -245,6 +256,8 @@ static void log_best(const Run *r)
     if (p->best_step > 0)
         log_info("the best evaluation was %.4f at step %lld; its model is in %s/best", p->best_metric,
                  (long long)p->best_step, r->c->output_dir);
+    else if (p->evaluated > 0)
+        log_warn("no evaluation gave a number: %s/best has no model of this run", r->c->output_dir);
 }
 
 static void log_end(const Run *r)

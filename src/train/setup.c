@@ -79,14 +79,13 @@ static Status find_loss_scale(const Config *c, Optimizer *o)
     double fixed = strtod(c->loss_scale, &end);
     o->loss_scale = (float)c->init_loss_scale;
     o->scale_growth = (int32_t)c->loss_scale_growth_interval;
-    if (strcmp(c->loss_scale, "dynamic") == 0) return OK;
+    if (strcmp(c->loss_scale, "dynamic") == 0 || (end != c->loss_scale && *end == '\0' && fixed == 0)) return OK;
     if (end == c->loss_scale || *end != '\0' ||
-        !(fixed == 0 || (fixed >= (double)LOSS_SCALE_LEAST && fixed <= (double)LOSS_SCALE_MOST)))
+        !(fixed >= (double)LOSS_SCALE_LEAST && fixed <= (double)LOSS_SCALE_MOST))
         return fail(E_USAGE, "--loss-scale '%s': expected dynamic, or a fixed scale from 1 to 2^32", c->loss_scale);
     if (strcmp(c->precision, "fp16") != 0)
         return fail(E_USAGE, "--loss-scale %s: only --precision fp16 has a loss scale, and this is %s", c->loss_scale,
                     c->precision);
-    if (fixed == 0) return OK;
     o->loss_scale = (float)fixed;
     o->scale_growth = 0;
     return OK;

@@ -48,7 +48,7 @@ typedef struct Task {
     Status (*training_begins)(Run *run);         /* collective; NULL: none */
     void (*training_ends)(Run *run, Status how); /* NULL: none */
     /* Collective. Evaluates in the middle of training; figures go to `metrics` (NULL except on rank 0). `metric` picks
-       the best model: larger is better. `text` is one line for people. May return E_STOPPED. */
+       the best model: larger is better, and NaN never. `text` is one line for people. May return E_STOPPED. */
     Status (*evaluate_during)(Run *run, Metrics *metrics, double *metric, Buf *text);
     bool (*reached)(const Run *run, const TrainProgress *p); /* NULL: never. Training ends after such an evaluation */
 

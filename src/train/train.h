@@ -24,7 +24,7 @@ typedef struct {
     int64_t step, batch; /* updates made; global batches consumed */
     double loss_sum;     /* Σ of step losses since the start */
     double last_loss;
-    double best_metric; /* NaN: none yet */
+    double best_metric; /* NaN: no evaluation gave a number yet, and best_step is 0 */
     int64_t best_step;
     int64_t evaluated;         /* the step of the last evaluation during training; 0: none yet */
     int64_t evaluated_samples; /* sequences seen before that evaluation; negative: unknown, in an old state */

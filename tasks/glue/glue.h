@@ -177,6 +177,8 @@ void glue_scores_add_score(GlueScores *scores, double predicted, double truth);
 void glue_scores_add(GlueScores *scores, const GlueTask *task, const float *values, const GlueExample *example);
 /* GLUE_COMBINED is the plain mean of the task's other metrics. */
 double glue_scores_value(const GlueScores *scores, const GlueTask *task, GlueMetric metric);
+/* Writes why a correlation is NaN, for people; "" where all metrics of the task are numbers. */
+void glue_scores_undefined(const GlueScores *scores, const GlueTask *task, char *why, size_t room);
 void glue_scores_free(GlueScores *scores); /* takes a zeroed one */
 
 /* Several labels: whether a logit says that the row has the label. */

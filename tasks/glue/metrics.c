@@ -3,6 +3,7 @@
 #include "tasks/glue/glue.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 int32_t glue_argmax(const float *values, int n)
@@ -220,4 +221,28 @@ double glue_scores_value(const GlueScores *s, const GlueTask *task, GlueMetric m
     }
     CHECK(0, "metric %d", (int)metric);
     return NAN;
+}
+
+static bool constant(const double *x, size_t n) // (n)
+{
+    for (size_t i = 1; i < n; i++)
+        if (x[i] != x[0]) return false;
+    return true;
+}
+
+void glue_scores_undefined(const GlueScores *s, const GlueTask *task, char *why, size_t room)
+{
+    bool undefined = false;
+    *why = '\0';
+    for (int i = 0; i < task->n_metrics; i++) undefined |= isnan(glue_scores_value(s, task, task->metrics[i]));
+    if (!undefined) return;
+    if (s->n < 2)
+        snprintf(why, room, "a correlation needs two rows or more, and there are %lld", (long long)s->n);
+    else if (constant(s->truth, s->count))
+        snprintf(why, room, "all %zu labels are %g, and nothing correlates with a constant", s->count, s->truth[0]);
+    else if (constant(s->predicted, s->count))
+        snprintf(why, room, "all %zu predictions are %g, and nothing correlates with a constant", s->count,
+                 s->predicted[0]);
+    else
+        snprintf(why, room, "labels or predictions are too large or too close to each other for a double");
 }

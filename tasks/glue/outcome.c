@@ -25,6 +25,7 @@ static Status evaluate_split(Run *r, GlueSplitData *d)
         glue_scores_add(&scores, task, d->values + i * labels, &d->raw.examples[i]);
     for (int m = 0; m < task->n_metrics; m++) d->result.metrics[m] = glue_scores_value(&scores, task, task->metrics[m]);
     d->result.best = glue_scores_value(&scores, task, task->best);
+    glue_scores_undefined(&scores, task, d->result.undefined, sizeof d->result.undefined);
     glue_scores_free(&scores);
     return OK;
 }
@@ -35,17 +36,20 @@ static void describe_result(const GlueTask *task, const GlueSplitData *d, Buf *t
     for (int m = 0; m < task->n_metrics; m++)
         buf_printf(text, " %s %.4f", glue_metric_name(task->metrics[m]), d->result.metrics[m]);
     buf_printf(text, " loss %.4f", d->result.loss);
+    if (*d->result.undefined) buf_printf(text, " (nan, because %s)", d->result.undefined);
 }
 
 Status glue_evaluate_during(Run *r, Metrics *metrics, double *metric, Buf *text)
 {
     GlueRun *g = r->own;
+    bool first = true;
     *metric = NAN;
     for (int i = 0; i < g->n_splits; i++) {
         GlueSplitData *d = &g->splits[i];
         if (d->split->kind != GLUE_DEV) continue;
         TRY(evaluate_split(r, d));
-        if (isnan(*metric)) *metric = d->result.best;
+        if (first) *metric = d->result.best;
+        first = false;
         describe_result(g->task, d, text);
     }
     for (int i = 0; i < g->n_splits; i++) /* after the last split, so that a stop leaves no part of them */

@@ -13,6 +13,7 @@
 typedef struct {
     double metrics[GLUE_MAX_METRICS]; /* in the task's order; only where labelled */
     double best, loss, seconds;
+    char undefined[160]; /* why a metric is NaN; else "" */
 } GlueResult;
 
 typedef struct {

@@ -90,6 +90,8 @@ static Status read_split(const GlueRun *g, const Config *c, const GlueSplit *spl
 {
     d->split = split;
     TRY(glue_read(&d->raw, c->data_dir, g->task, split));
+    if (split->kind == GLUE_DEV && c->eval_first > 0 && d->raw.count > (size_t)c->eval_first)
+        d->raw.count = (size_t)c->eval_first;
     TRY(glue_tokenize(&d->raw, g->task, g->tokenizer, (int)c->max_seq_length, signals_stop(), &d->examples));
     glue_examples_drop_texts(&d->raw);
     log_info("%s: %lld examples, %.1f tokens on average", d->raw.path, (long long)d->examples.count,

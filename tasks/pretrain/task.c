@@ -184,12 +184,15 @@ static Status open_shards(const Run *r, bool evaluation, Shards **shards)
                        .dynamic_masking = strcmp(c->masking, "dynamic") == 0,
                        .mask_fraction = c->mask_fraction,
                        .whole_words = c->whole_words,
-                       .picked = evaluation ? c->eval_count : 0};
+                       .picked = !evaluation     ? 0
+                                 : c->eval_first ? c->eval_first
+                                                 : c->eval_count,
+                       .picked_first = c->eval_first > 0};
     TRY(shards_open(folder, &o, shards));
     if (shards_count(*shards) < o.picked &&
-        (c->command != COMMAND_ADAPT || c->source[OPTION_eval_count] != FROM_PRESET))
-        log_warn("%s: its %lld sequences are evaluated, fewer than --eval-count %lld", folder,
-                 (long long)shards_count(*shards), (long long)o.picked);
+        (c->command != COMMAND_ADAPT || o.picked_first || c->source[OPTION_eval_count] != FROM_PRESET))
+        log_warn("%s: its %lld sequences are evaluated, fewer than --%s %lld", folder, (long long)shards_count(*shards),
+                 o.picked_first ? "eval-first" : "eval-count", (long long)o.picked);
     log_info("%s: %lld sequences for %s", folder, (long long)shards_count(*shards),
              evaluation ? "evaluation" : "training");
     return OK;

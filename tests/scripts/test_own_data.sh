@@ -99,6 +99,31 @@ grep -q "<td>best</td>" "out patient/report.html" || complain "report.html lacks
 expect 2 "${base[@]}" --patience 2 --output-dir "out wrong"
 says --eval-every
 
+# A correlation with constant labels is NaN, which is never better: the log says why, no best/ is kept, not that of an
+# earlier run either, and training ends. Results are JSON with null.
+mkdir constant varied
+sed '1~3s/good/bad/' scores/dev.csv | tee varied/train.csv >varied/dev.csv
+cp varied/train.csv constant/train.csv
+sed '2,$s/,.*/,3.5/' varied/dev.csv >constant/dev.csv
+constant=("${run[@]}" --text-columns text --label-column label --do-train --do-eval --eval-every 1 --patience 2 --output-dir "out constant")
+expect 0 "${constant[@]}" --data-dir varied
+has_file "out constant/best/best.json"
+expect 0 "${constant[@]}" --data-dir constant --resume never
+says "nan, because all 22 labels are 3.5" "training ends: --patience 2" "warning: no evaluation gave a number: out constant/best has no model of this run"
+[ "$(wc -l <"out constant/metrics.jsonl")" = 2 ] || complain "NaN ends training after $(wc -l <"out constant/metrics.jsonl") steps, not 2"
+[ ! -e "out constant/best" ] || complain "a NaN is the best result: $(cat "out constant/best/best.json")"
+grep -q '"eval_pearson": null' "out constant/eval_results.json" || complain "a NaN is not null: $(cat "out constant/eval_results.json")"
+expect 0 "${constant[@]}" --data-dir constant
+says "finished"
+expect 0 "$CAIRN_BINARY" report "out constant" "out constant" --output-dir compared
+[ "$(grep -c '^dev pearson' <<<"$output")" = 1 ] || complain "a row of NaN is repeated: $output"
+
+# The first rows of the dev split, as run_glue.py's flag takes them.
+head -n 4 varied/dev.csv >constant/dev.csv
+expect 0 "${run[@]}" --data-dir constant --text-columns text --label-column label --do-train --do-eval --output-dir "out three"
+expect 0 "${run[@]}" --data-dir varied --text-columns text --label-column label --do-train --do-eval --max_eval_samples 3 --output-dir "out first"
+cmp "out three/eval_results.txt" "out first/eval_results.txt" || complain "--max_eval_samples 3 evaluates other rows than the first 3"
+
 # Errors name file and place, and what to do.
 mkdir wrong
 own() { "${run[@]}" --data-dir wrong --text-columns text --label-column label --do-train --output-dir "out wrong"; }

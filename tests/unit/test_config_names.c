@@ -12,9 +12,9 @@ static void test_taken(void **state)
                     "a", NULL));
     assert_true(c.learning_rate == 3e-5 && c.epochs == 2);
     assert_int_equal(c.batch_size, 16);
-    assert_string_equal(c.batch_name, "per_device_train_batch_size");
+    assert_string_equal(c.foreign[OPTION_batch_size], "per_device_train_batch_size");
     assert_string_equal(c.task, "SST-2");
-    assert_string_equal(c.warmup, "0.06");
+    assert_string_equal(c.warmup, "6%");
     assert_int_equal(c.max_steps, 0);
     assert_int_equal(c.keep, 2);
     assert_string_equal(c.schedule, "constant");
@@ -23,7 +23,7 @@ static void test_taken(void **state)
     config_free(&c);
     assert_ok(parse(&c, "glue", "--train_batch_size", "16", "--batch-size", "8", NULL));
     assert_int_equal(c.batch_size, 8);
-    assert_null(c.batch_name); /* counts all ranks */
+    assert_null(c.foreign[OPTION_batch_size]); /* counts all ranks */
     config_free(&c);
 }
 
@@ -67,13 +67,70 @@ static void test_taken_words(void **state)
     assert_refused(parse(&c, "pretrain", "--phase2", NULL), "--preset bert-large-phase2");
 }
 
+/* Values that mean something else under Cairn's own name, and flags that depend on each other. */
+static void test_meanings(void **state)
+{
+    (void)state;
+    Config c;
+    static const struct {
+        const char *flag, *value, *warmup;
+    } warmups[] = {{"--warmup_ratio", "1", "100%"},
+                   {"--warmup_ratio", "1.0", "100%"},
+                   {"--warmup_ratio=0.06", NULL, "6%"},
+                   {"--warmup_steps", "1", "1"},
+                   {"--warmup_steps", "1.0", "1"},
+                   {"--warmup_steps", "0.25", "25%"},
+                   {"--warmup_proportion", "1.0", "100%"},
+                   {"--warmup_proportion", "0.1", "0.1"},
+                   {"--warmup", "1", "1"}};
+    for (size_t i = 0; i < sizeof warmups / sizeof *warmups; i++) {
+        assert_ok(parse(&c, "glue", warmups[i].flag, warmups[i].value, NULL));
+        assert_string_equal(c.warmup, warmups[i].warmup);
+        config_free(&c);
+    }
+    static const struct {
+        const char *flags[4], *precision;
+    } types[] = {{{"--fp16=false"}, "fp32"},
+                 {{"--fp16=false", "--bf16=true"}, "bf16"},
+                 {{"--bf16=true", "--tf32=true"}, "bf16"},
+                 {{"--tf32=true", "--bf16=true"}, "bf16"},
+                 {{"--tf32=true", "--bf16=false", "--fp16=false"}, "tf32"},
+                 {{"--bf16=true", "--bf16=false"}, "fp32"},
+                 {{"--fp16", "--amp=false"}, "fp16"},
+                 {{"--precision=bf16", "--fp16=false"}, "bf16"}};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        const char *const *f = types[i].flags;
+        assert_ok(parse(&c, "glue", f[0], f[1], f[2], NULL));
+        assert_string_equal(c.precision, types[i].precision);
+        config_free(&c);
+    }
+    assert_refused(parse(&c, "glue", "--fp16", "--bf16", NULL), "--fp16 and --bf16 are both true");
+    assert_refused(parse(&c, "glue", "--warmup_steps", "0", "--warmup_ratio", "0.1", NULL),
+                   "--warmup_steps and --warmup_ratio 0.1 both set --warmup");
+    assert_ok(parse(&c, "glue", "--num_train_epochs", "2", "--num_epochs=2", "--eval_steps", "500.0", NULL));
+    assert_int_equal(c.eval_every, 500);
+    config_free(&c);
+    assert_refused(parse(&c, "glue", "--eval_strategy", "steps", NULL), "--eval_strategy steps", "--eval-every N");
+    assert_ok(parse(&c, "glue", "--evaluation_strategy=steps", "--eval-every", "5", NULL));
+    assert_int_equal(c.eval_every, 5);
+    config_free(&c);
+    assert_ok(parse(&c, "glue", "--eval_strategy", "no", "--eval_steps", "5", NULL));
+    assert_int_equal(c.eval_every, 0);
+    config_free(&c);
+    assert_refused(parse(&c, "glue", "--eval_strategy", "epoch", NULL), "--eval_strategy epoch", "--eval-every N");
+    assert_ok(parse(&c, "glue", "--max_eval_samples", "10", NULL));
+    assert_int_equal(c.eval_first, 10);
+    config_free(&c);
+}
+
 static void test_keys_of_a_file(void **state)
 {
     (void)state;
     Config c;
     char *dir = testing_directory();
     char *file =
-        store(dir, "hf.json", "{\"per_device_train_batch_size\": 4, \"fp16\": true, \"num_train_epochs\": 1.5}");
+        store(dir, "hf.json",
+              "{\"per_device_train_batch_size\": 4, \"fp16\": true, \"bf16\": false, \"num_train_epochs\": 1.5}");
     assert_ok(parse(&c, "glue", "--config", file, NULL));
     assert_int_equal(c.batch_size, 4);
     assert_string_equal(c.precision, "fp16");
@@ -101,6 +158,9 @@ static void test_refused_with_advice(void **state)
     assert_refused(parse(&c, "glue", "--lr", NULL), "--lr needs a value");
     assert_refused(parse(&c, "glue", "--lr", "x", NULL), "--learning-rate is 'x'");
     assert_refused(parse(&c, "vocab", "--lr", "1", NULL), "--lr is not a flag of `cairn vocab`");
+    assert_refused(parse(&c, "glue", "--warmup_ratio", "100", NULL), "--warmup_ratio 100", "--warmup N");
+    assert_refused(parse(&c, "glue", "--eval_steps", "0.1", NULL), "--eval_steps 0.1", "--eval-every N");
+    assert_refused(parse(&c, "squad", "--max_eval_samples", "10", NULL), "--max_eval_samples is not a flag of");
     assert_refused(parse(&c, "train", NULL), "unknown command 'train'", "`cairn glue --do-train`", "`cairn pretrain`");
 }
 
@@ -135,10 +195,10 @@ static void test_rows(void **state)
         assert_true(own < 0 || own == f->option);
         assert_ptr_equal(config_foreign_name(f->name), f); /* no name twice */
         assert_true(f->option >= 0 || *f->values || *f->advice);
-        assert_true(strchr(f->values, '*') || *f->advice || strncmp(f->values, "true= false=", 12) == 0);
+        assert_true(strpbrk(f->values, "*") || *f->advice || strncmp(f->values, "true= false=", 12) == 0);
         for (const char *p = f->values; *p; p += strcspn(p, " "), p += *p == ' ') {
             char word[64];
-            if (*p == '*') continue;
+            if (strchr("*#%/", *p)) continue;
             snprintf(word, sizeof word, "%.*s", (int)strcspn(p, "="), p);
             assert_true(config_foreign_value(f, word, value, sizeof value));
             Config c = {0};
@@ -151,13 +211,10 @@ static void test_rows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_taken),
-        cmocka_unit_test(test_taken_switches),
-        cmocka_unit_test(test_taken_words),
-        cmocka_unit_test(test_keys_of_a_file),
-        cmocka_unit_test(test_refused_with_advice),
-        cmocka_unit_test(test_similar),
-        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_taken),          cmocka_unit_test(test_taken_switches),
+        cmocka_unit_test(test_taken_words),    cmocka_unit_test(test_meanings),
+        cmocka_unit_test(test_keys_of_a_file), cmocka_unit_test(test_refused_with_advice),
+        cmocka_unit_test(test_similar),        cmocka_unit_test(test_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -74,6 +74,13 @@ static void equal_to_scikit_learn_and_scipy(void **state)
     fclose(f);
 }
 
+static const char *reason(const GlueScores *s, const GlueTask *task)
+{
+    static char why[160];
+    glue_scores_undefined(s, task, why, sizeof why);
+    return why;
+}
+
 static void undefined_is_nan(void **state)
 {
     (void)state;
@@ -81,14 +88,22 @@ static void undefined_is_nan(void **state)
     const GlueTask *sts = task_named("STSB");
     for (int m = 0; m < N_GLUE_METRICS; m++) assert_true(isnan(glue_scores_value(&s, sts, (GlueMetric)m)));
     glue_scores_add_score(&s, 1, 2);
+    assert_string_equal(reason(&s, sts), "a correlation needs two rows or more, and there are 1");
     assert_true(isnan(glue_scores_value(&s, sts, GLUE_PEARSON)));
     assert_true(isnan(glue_scores_value(&s, sts, GLUE_SPEARMAN)));
     assert_true(isnan(glue_scores_value(&s, sts, GLUE_COMBINED)));
     glue_scores_add_score(&s, 2, 3);
     assert_near("two", glue_scores_value(&s, sts, GLUE_COMBINED), 1);
+    assert_string_equal(reason(&s, sts), "");
     glue_scores_add_score(&s, NAN, 3);
     assert_true(isnan(glue_scores_value(&s, sts, GLUE_PEARSON)));
     assert_true(isnan(glue_scores_value(&s, sts, GLUE_SPEARMAN)));
+    glue_scores_free(&s);
+    for (int i = 0; i < 3; i++) glue_scores_add_score(&s, i, 3.5);
+    assert_string_equal(reason(&s, sts), "all 3 labels are 3.5, and nothing correlates with a constant");
+    glue_scores_free(&s);
+    for (int i = 0; i < 3; i++) glue_scores_add_score(&s, 0.25, i);
+    assert_string_equal(reason(&s, sts), "all 3 predictions are 0.25, and nothing correlates with a constant");
     glue_scores_free(&s);
 }
 

@@ -94,8 +94,9 @@ static void test_warmup(void **state)
     static const struct {
         const char *text;
         int64_t steps;
-    } good[] = {{"0.1", 100}, {"0", 0}, {"10%", 100}, {"250", 250}, {"1", 1}, {"0.2843", 284}, {"100%", 1000}};
-    static const char *const bad[] = {"", "x", "-1", "1.5", "101%", "10%%", "nan", "5 "};
+    } good[] = {{"0.1", 100},    {"0", 0},       {"10%", 100},    {"250", 250}, {"1", 1},
+                {"0.2843", 284}, {"100%", 1000}, {"28.43%", 285}, {"0.01%", 1}, {"8.1%", 81}};
+    static const char *const bad[] = {"", "x", "-1", "1.5", "101%", "10%%", "nan", "5 ", "1.0"};
     int64_t n;
     (void)state;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {

@@ -92,6 +92,8 @@ static Status read_journal(ShardsJob *j, const Config *c, const char *path, size
         bool ours = !first || is_ours(j, c, line);
         if (ours && !first) adopt_line(j, line);
         js_free(line);
+        bool more = memchr(end + 1, '\n', text.len - (size_t)(end + 1 - text.data)) != NULL;
+        if (!ours && !more) break; /* a start that failed before it made anything: the journal begins again */
         if (!ours) TRY_DONE(belongs_to_another_job(j, path));
         first = false;
         *whole = (size_t)(end + 1 - text.data);

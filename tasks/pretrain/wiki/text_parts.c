@@ -160,7 +160,12 @@ static Status read_state(TextParts *p, const char *path, bool finished)
         status = fail(E_USAGE, "%s: not made by `cairn wiki`; give another --output-dir", path);
         goto done;
     }
-    if (strcmp(js_string(js_get(doc, "identity"), ""), p->identity) != 0) {
+    bool ours = strcmp(js_string(js_get(doc, "identity"), ""), p->identity) == 0;
+    if (!ours && !finished && js_size(parts) == 0) { /* a start that failed before it made anything */
+        status = write_state(p, false);
+        goto done;
+    }
+    if (!ours) {
         status =
             fail(E_USAGE,
                  "%s: made from other input (%s) or with other options; give another --output-dir, or remove this one",
