@@ -8,7 +8,8 @@
 
 #include "config/table.h"
 
-#define SWITCH(value) "true=" value " false="
+#define SWITCH(value)    "true=" value " false="
+#define PRECISION_SWITCH "true or false (fp32, where no other type is given)"
 
 /* Hugging Face's run_glue.py, run_mlm.py and TrainingArguments, NVIDIA's DeepLearningExamples, Google's BERT. */
 const ForeignName config_foreign[] = {
@@ -97,11 +98,11 @@ const ForeignName config_foreign[] = {
     {"phase2", -1, "false=", "--preset bert-large-phase2 has the recipe, --model RUN the weights of phase 1"},
     {"phase1_end_step", -1, "", "--model RUN starts phase 2 with the weights of phase 1, at step 0"},
     /* computing and memory */
-    {"fp16", OPTION_precision, SWITCH("fp16"), "true or false"},
-    {"use_fp16", OPTION_precision, SWITCH("fp16"), "true or false"},
-    {"bf16", OPTION_precision, SWITCH("bf16"), "true or false"},
-    {"tf32", OPTION_precision, SWITCH("tf32"), "true or false"},
-    {"amp", OPTION_precision, SWITCH("fp16"), "true or false"},
+    {"fp16", OPTION_precision, SWITCH("fp16"), PRECISION_SWITCH},
+    {"use_fp16", OPTION_precision, SWITCH("fp16"), PRECISION_SWITCH},
+    {"bf16", OPTION_precision, SWITCH("bf16"), PRECISION_SWITCH},
+    {"tf32", OPTION_precision, SWITCH("tf32"), PRECISION_SWITCH},
+    {"amp", OPTION_precision, SWITCH("fp16"), PRECISION_SWITCH},
     {"mixed_precision", OPTION_precision, "no=fp32 fp16=fp16 bf16=bf16", "--precision fp32, bf16 or fp16"},
     {"fp16_opt_level", -1, "", "--precision fp16 keeps weights and moments in fp32"},
     {"fp16_full_eval", -1, "false=", "--precision is the type of training and of evaluation"},

@@ -57,6 +57,23 @@ expect 0 "$scripts/run_glue.sh" --batch-size 7 --print-config
 says '"batch-size": 7' '"model": "bert dir"' '"data-dir": "glue data"' '"output-dir": "my results/MNLI"' '"do-train": true'
 has_file "$out/run.json" # nothing was moved
 
+# HPCAI-2020's positional call: translated in one printed line, and run. Missing values are its defaults.
+expect 0 env RESULTS_DIR=hpcai "$scripts/run_glue.sh" MNLI 16 5e-4 fp32 true 1 64 64 1.0 0.25 "bert dir" "${small[@]}"
+says "run_glue.sh --task MNLI --batch-size 16 --learning-rate 5e-4 --precision fp32 --max-seq-length 64 --epochs 1.0 --warmup-proportion 0.25 --optimizer lamb --schedule poly:0.5-nvidia --model bert\\ dir --vocab bert\\ dir/vocab.txt --max-steps 6"
+for setting in '"batch-size": 16' '"learning-rate": 0.0005' '"max-seq-length": 64' '"epochs": 1' '"warmup": "0.25"' '"optimizer": "lamb"'; do
+    grep -q "$setting" hpcai/MNLI/run.json || complain "HPCAI's call lost $setting"
+done
+expect 0 "$scripts/run_glue.sh" MNLI 24 --precision fp32 --print-config
+says '"learning-rate": 5e-05' '"batch-size": 24' '"schedule": "poly:0.5-nvidia"'
+expect 2 "$scripts/run_glue.sh" MNLI 24 fp16 5e-5
+says "value 3, learning_rate, is 'fp16'; expected a number. The order is task_name batch_size learning_rate precision"
+expect 2 "$scripts/run_glue.sh" MNLI 24 5e-5 fp16 true 1 128 64 large 3.0 0.1
+says "value 9, epochs, is 'large'"
+expect 2 "$scripts/run_glue.sh" MNLI 24 5e-5 fp16 true 1 128 64 3.0 0.1 model another
+says "expected at most 11 values" "found 12"
+expect 2 "$scripts/run_glue_multinode.sh" MNLI 24
+says "num_gpu, is 1; expected the number of all ranks"
+
 # From another folder, through a copy of the scripts.
 mkdir -p "a copy" deep/er
 cp -r "$scripts" "a copy/"

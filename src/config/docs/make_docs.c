@@ -104,7 +104,8 @@ static void man_command(Command command, Buf *out)
 static void man_foreign(Buf *out)
 {
     buf_puts(out, ".SH FLAGS OF OTHER TRAINERS\nFlags of Hugging Face's and NVIDIA's scripts and of Google's BERT are "
-                  "taken where they mean the same; any other value ends with an advice.\n");
+                  "taken where they mean the same; any other value ends with an advice. In values, FROM=TO is a "
+                  "word and Cairn's for it, # a whole number, % and / a share from 0 to 1, * any value.\n");
     for (int taken = 1; taken >= 0; taken--)
         for (const ForeignName *f = config_foreign; f->name; f++) {
             Buf text = {0};
