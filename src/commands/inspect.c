@@ -24,8 +24,9 @@ static const char *human(char out[32], double bytes)
 /* ---- tensors ---- */
 
 /* The role of a tensor in the importer. */
-static const char *role(const TensorInfo *t, SourceName *s)
+static const char *role(const TensorFile *f, int i, SourceName *s)
 {
+    const TensorInfo *t = tensor_file_info(f, i);
     if ((t->name[0] == 'm' || t->name[0] == 'v') && t->name[1] == '.') { /* as checkpoints name them */
         import_name(t->name + 2, s);
         if (s->kind == SOURCE_WEIGHT) {
@@ -33,7 +34,7 @@ static const char *role(const TensorInfo *t, SourceName *s)
             return t->name[0] == 'm' ? "first moment" : "second moment";
         }
     }
-    import_name(t->name, s);
+    import_tensor(f, i, s);
     switch (s->kind) {
     case SOURCE_WEIGHT:
         return s->transpose ? "weight, transposed" : "weight";
@@ -76,7 +77,7 @@ static void put_file(Buf *b, const TensorFile *f)
     for (int i = 0; i < tensor_file_count(f); i++) {
         const TensorInfo *t = tensor_file_info(f, i);
         SourceName s;
-        const char *is = role(t, &s);
+        const char *is = role(f, i, &s);
         count(&all, t);
         count(s.kind == SOURCE_WEIGHT ? &weights : &ignored, t);
         buf_printf(b, "%-*s  %-5s", NAME_WIDTH, t->name, dtype_name(t->dtype));

@@ -57,7 +57,7 @@ static void match_tensor(Import *im, int i)
     const char *theirs = tensor_file_info(im->file, i)->name;
     const ParamTable *t = &im->model->params;
     SourceName s;
-    import_name(theirs, &s);
+    import_tensor(im->file, i, &s);
     if (s.kind == SOURCE_IGNORED) {
         add_line(im->report, IMPORT_IGNORED, theirs, NULL);
         return;
@@ -79,6 +79,25 @@ static void match_tensor(Import *im, int i)
     }
     *place = i;
     if (s.kind == SOURCE_WEIGHT) im->matches[p].transpose = s.transpose;
+}
+
+/* One model's tensors share a prefix: the encoder's all, a head's is equal or an outer part of it. Others may belong to
+   another model in the file. */
+static void check_prefixes(Import *im)
+{
+    const ParamTable *t = &im->model->params;
+    int first = im->matches[params_find(t, "bert.embeddings.word_embeddings.weight")].tensor;
+    SourceName encoder, s;
+    if (first < 0) return;
+    import_tensor(im->file, first, &encoder);
+    for (int i = 0; i < t->count; i++) {
+        if (im->matches[i].tensor < 0) continue;
+        import_tensor(im->file, im->matches[i].tensor, &s);
+        bool head = !str_starts_with(s.name, "bert.");
+        if (head ? str_starts_with(encoder.prefix, s.prefix) : strcmp(encoder.prefix, s.prefix) == 0) continue;
+        add_line(im->report, IMPORT_UNEXPECTED, tensor_file_info(im->file, im->matches[i].tensor)->name,
+                 mem_printf("is not beside the encoder's tensors, as '%s'", tensor_file_info(im->file, first)->name));
+    }
 }
 
 /* ---- checking shapes ---- */
@@ -308,6 +327,7 @@ static Status import_open(Import *im, const char *path)
     im->matches = mem_array((size_t)m->params.count, sizeof *im->matches);
     for (int i = 0; i < m->params.count; i++) im->matches[i] = (Match){.tensor = -1, .copy = -1};
     for (int i = 0; i < tensor_file_count(im->file); i++) match_tensor(im, i);
+    check_prefixes(im);
     check_params(im);
     return report_errors(im->report);
 }

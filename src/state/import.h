@@ -2,11 +2,14 @@
    be found with its shape, every tensor of the file must be understood.
 
    Names understood, as Hugging Face, NVIDIA's BERT for PyTorch and Google's TensorFlow 1 BERT write them:
-     prefixes `module.`, `model.`, `_orig_mod.` in any number; `bert.` or not (a BertModel saved alone)
+     parts that wrappers add: `module.`, `_orig_mod.`, `_fsdp_wrapped_module.`, `_checkpoint_wrapped_module.`
+     anywhere, `model.` in front; `bert.` or not (a BertModel saved alone)
+     another prefix, as `net.`, that all of the encoder's tensors have; a head's is equal or a shorter part of it
      LayerNorm.gamma, .beta; `dense_act` for `dense`
      bert/encoder/layer_0/attention/self/query/kernel (transposed), …/gamma, …/beta, output_bias, output_weights,
      cls/squad/output_weights (qa_outputs.weight)
-   Ignored, and listed in the report: position_ids, optimizer slots and counters, heads that the model does not have.
+   Ignored, and listed in the report: position_ids, counters, optimizer slots (in TensorFlow's files a parameter's name
+   and more words), heads that the model does not have.
    cls.predictions.decoder is a copy of the word embedding and must equal it.
 
    A vocabulary may have exactly the model's size, or that size rounded up to a multiple of 8 or 64 (as trainers pad
@@ -31,13 +34,17 @@ typedef enum {
 
 typedef struct {
     SourceKind kind;
-    char name[128];  /* as in the parameter table; "" if ignored or unknown */
-    bool transpose;  /* the file holds (in, out) */
-    bool head;       /* belongs to a head, which a model need not have */
-    const char *why; /* static text, for SOURCE_IGNORED */
+    char name[128];   /* as in the parameter table; "" if ignored or unknown */
+    char prefix[128]; /* what a wrapper put before it, without `bert.`: "net." */
+    bool transpose;   /* the file holds (in, out) */
+    bool head;        /* belongs to a head, which a model need not have */
+    const char *why;  /* static text, for SOURCE_IGNORED */
 } SourceName;
 
 void import_name(const char *name, SourceName *out);
+/* The same of a file's tensor i. An unknown one of integers, and in TensorFlow's files a single number, is a counter:
+   ignored. */
+void import_tensor(const TensorFile *file, int i, SourceName *out);
 
 /* Heads of which a file has at least one tensor. */
 typedef struct {

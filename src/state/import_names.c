@@ -1,11 +1,41 @@
 /* Translates the tensor names of other trainers into names of the parameter table. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "state/import.h"
 
-static const char *const wrappers[] = {"module.", "model.", "_orig_mod."};
-static const char *const encoder_parts[] = {"embeddings.", "encoder.", "pooler."};
+/* Parts of a PyTorch name that wrappers add anywhere in it: DataParallel and DeepSpeed, torch.compile, FSDP, activation
+   checkpointing. `model` only leads. */
+static const char *const wrappers[] = {"module", "_orig_mod", "_fsdp_wrapped_module", "_fpw_module",
+                                       "_checkpoint_wrapped_module"};
+
+/* Ends that show where BERT's own name begins, whatever stands before it. */
+static const struct {
+    const char *begins;
+    bool encoder, whole; /* belongs beneath `bert.`; is the whole rest of the name */
+} anchors[] = {
+    {"embeddings.word_embeddings.", true, false},
+    {"embeddings.position_embeddings.", true, false},
+    {"embeddings.token_type_embeddings.", true, false},
+    {"embeddings.LayerNorm.", true, false},
+    {"embeddings.position_ids", true, true},
+    {"embeddings.token_type_ids", true, true},
+    {"encoder.layer.", true, false},
+    {"pooler.dense.", true, false},
+    {"cls.predictions.", false, false},
+    {"cls.seq_relationship.", false, false},
+    {"classifier.weight", false, true},
+    {"classifier.bias", false, true},
+    {"qa_outputs.weight", false, true},
+    {"qa_outputs.bias", false, true},
+};
+
+/* Encoders whose tensors have BERT's names and another meaning. */
+static const char *const other_models[] = {"roberta",  "xlm_roberta", "camembert", "electra",
+                                           "layoutlm", "ernie",       "nezha",     "esm",
+                                           "vit",      "deit",        "splinter",  "data2vec_text"};
+
 static const char *const head_parts[] = {"classifier.", "cls.", "bert.pooler.", "qa_outputs."};
 
 /* TensorFlow: names that optimizers add, as the last part of a name or as the whole name. */
@@ -23,14 +53,14 @@ static const struct {
     {"cls.predictions.decoder.bias", "cls.predictions.bias"},
 };
 
-/* A part of a name and its equivalent here. */
+/* The last part of a parameter's name and its equivalent here. */
 static const struct {
     const char *theirs, *ours;
     bool transpose;
 } tf1_parts[] = {
     {"kernel", "weight", true},     {"gamma", "weight", false},
     {"beta", "bias", false},        {"output_weights", "weight", false}, /* is (labels, hidden) already */
-    {"output_bias", "bias", false},
+    {"output_bias", "bias", false}, {"bias", "bias", false},
 };
 
 /* Google's run_squad.py. */
@@ -69,14 +99,22 @@ static void append_part(Name *n, const char *s)
     append(n, s, strlen(s));
 }
 
+/* The row of tf1_parts; −1: none. */
+static int find_tf1_part(const char *part)
+{
+    for (size_t i = 0; i < COUNT(tf1_parts); i++)
+        if (strcmp(part, tf1_parts[i].theirs) == 0) return (int)i;
+    return -1;
+}
+
 /* One part of a TensorFlow name. */
 static void append_tf1_part(Name *n, const char *part, bool only, bool last, SourceName *out)
 {
-    for (size_t i = 0; last && i < COUNT(tf1_parts); i++) {
-        if (strcmp(part, tf1_parts[i].theirs) != 0) continue;
+    int row = last ? find_tf1_part(part) : -1;
+    if (row >= 0) {
         if (only) append_part(n, "classifier"); /* run_classifier.py's output_weights and output_bias */
-        append_part(n, tf1_parts[i].ours);
-        out->transpose = tf1_parts[i].transpose;
+        append_part(n, tf1_parts[row].ours);
+        out->transpose = tf1_parts[row].transpose;
         return;
     }
     if (str_starts_with(part, "layer_") && part[6] >= '0' && part[6] <= '9') {
@@ -92,96 +130,140 @@ static bool is_tf1(const char *name)
     return strchr(name, '/') || strcmp(name, "output_weights") == 0 || strcmp(name, "output_bias") == 0;
 }
 
-static void translate_tf1(const char *name, Name *n, SourceName *out)
+/* The part that ends a parameter's name also ends this one; returns the words behind it: a slot of an optimizer, an
+   average. */
+static const char *translate_tf1(const char *name, Name *n, SourceName *out)
 {
-    bool only = !strchr(name, '/');
+    bool only = strcspn(name, "/") == strlen(name) || str_starts_with(name, "output_");
     if (str_starts_with(name, tf1_span_head)) {
         append_part(n, "qa_outputs");
         name += strlen(tf1_span_head);
+        only = false;
     }
     while (*name) {
         char part[sizeof n->text];
         size_t len = strcspn(name, "/");
         if (len >= sizeof part) {
             n->full = true;
-            return;
+            return name;
         }
         memcpy(part, name, len);
         part[len] = 0;
         name += len + (name[len] == '/');
-        append_tf1_part(n, part, only, *name == 0, out);
+        bool last = *name == 0 || find_tf1_part(part) >= 0 || str_ends_with(part, "_embeddings");
+        append_tf1_part(n, part, only, last, out);
+        if (last) break;
     }
+    return name;
 }
 
-/* PyTorch: wrappers off, `bert.` in front, gamma and beta, dense_act. */
+/* PyTorch: wrappers off, gamma and beta, dense_act. */
 static void translate_pytorch(const char *name, Name *n)
 {
-    for (size_t i = 0; i < COUNT(wrappers);) {
-        if (str_starts_with(name, wrappers[i])) {
-            name += strlen(wrappers[i]);
-            i = 0;
-        } else {
-            i++;
-        }
-    }
-    for (size_t i = 0; i < COUNT(encoder_parts); i++)
-        if (str_starts_with(name, encoder_parts[i])) append_part(n, "bert");
     bool norm = false; /* the previous part was LayerNorm */
     while (*name && !n->full) {
+        char part[sizeof n->text];
         size_t len = strcspn(name, ".");
-        const char *part = name;
+        if (len >= sizeof part) {
+            n->full = true;
+            return;
+        }
+        memcpy(part, name, len);
+        part[len] = 0;
         name += len + (name[len] == '.');
-        if (n->len) append(n, ".", 1);
-        if (norm && len == 5 && memcmp(part, "gamma", 5) == 0)
-            append(n, "weight", 6);
-        else if (norm && len == 4 && memcmp(part, "beta", 4) == 0)
-            append(n, "bias", 4);
-        else if (len == 9 && memcmp(part, "dense_act", 9) == 0)
-            append(n, "dense", 5);
-        else
-            append(n, part, len);
-        norm = len == 9 && memcmp(part, "LayerNorm", 9) == 0;
+        if (is_listed(part, wrappers, COUNT(wrappers)) || (n->len == 0 && strcmp(part, "model") == 0)) continue;
+        append_part(n, norm && strcmp(part, "gamma") == 0  ? "weight"
+                       : norm && strcmp(part, "beta") == 0 ? "bias"
+                       : strcmp(part, "dense_act") == 0    ? "dense"
+                                                           : part);
+        norm = strcmp(part, "LayerNorm") == 0;
     }
 }
 
-static void set_ignored(SourceName *out, const char *why)
+/* ---- the place of BERT's name in a longer one ---- */
+
+static const char *find_anchor(const char *text, bool *encoder)
 {
-    out->kind = SOURCE_IGNORED;
-    out->why = why;
+    for (const char *at = text; at; at = strchr(at, '.') ? strchr(at, '.') + 1 : NULL)
+        for (size_t i = 0; i < COUNT(anchors); i++)
+            if (anchors[i].whole ? strcmp(at, anchors[i].begins) == 0 : str_starts_with(at, anchors[i].begins)) {
+                *encoder = anchors[i].encoder;
+                return at;
+            }
+    return NULL;
 }
+
+static bool names_other_model(const char *prefix)
+{
+    char part[sizeof((SourceName *)0)->prefix];
+    for (; *prefix; prefix += strcspn(prefix, "."), prefix += *prefix == '.') {
+        snprintf(part, sizeof part, "%.*s", (int)strcspn(prefix, "."), prefix);
+        if (is_listed(part, other_models, COUNT(other_models))) return true;
+    }
+    return false;
+}
+
+/* Sets prefix and name. False: the name belongs to no BERT. */
+static bool place_name(const char *text, SourceName *out)
+{
+    bool encoder = false;
+    const char *at = find_anchor(text, &encoder);
+    if (!at) at = text;
+    int prefix = (int)(at - text), own = encoder ? (int)strlen("bert.") : 0;
+    if (strlen(at) + (size_t)own >= sizeof out->name) return false;
+    snprintf(out->prefix, sizeof out->prefix, "%.*s", prefix, text);
+    snprintf(out->name, sizeof out->name, "%s%s", encoder ? "bert." : "", at);
+    if (encoder && str_ends_with(out->prefix, "bert.") && (prefix == own || out->prefix[prefix - own - 1] == '.'))
+        out->prefix[prefix - own] = 0;
+    for (size_t i = 0; i < COUNT(head_parts); i++)
+        if (str_starts_with(out->name, head_parts[i])) out->head = true;
+    return !names_other_model(out->prefix) && (out->head || str_starts_with(out->name, "bert."));
+}
+
+static void set_ignored(SourceName *out, const char *why) { *out = (SourceName){.kind = SOURCE_IGNORED, .why = why}; }
 
 void import_name(const char *name, SourceName *out)
 {
     Name n = {0};
-    const char *slash = strrchr(name, '/');
+    const char *slash = strrchr(name, '/'), *behind = "";
     *out = (SourceName){.kind = SOURCE_UNKNOWN};
     if (is_listed(slash ? slash + 1 : name, counters, COUNT(counters))) {
         set_ignored(out, "counter of the optimizer");
         return;
     }
-    if (slash && is_listed(slash + 1, slots, COUNT(slots))) {
+    if (is_tf1(name))
+        behind = translate_tf1(name, &n, out);
+    else
+        translate_pytorch(name, &n);
+    bool known = !n.full && n.len > 0 && place_name(n.text, out);
+    if (slash && ((known && *behind) || is_listed(slash + 1, slots, COUNT(slots)))) {
         set_ignored(out, "optimizer slot");
         return;
     }
-    if (is_tf1(name))
-        translate_tf1(name, &n, out);
-    else
-        translate_pytorch(name, &n);
-    if (n.full || n.len == 0) return;
-    if (is_listed(n.text, buffers, COUNT(buffers))) {
+    if (!known) {
+        *out = (SourceName){.kind = SOURCE_UNKNOWN, .transpose = out->transpose};
+        return;
+    }
+    if (is_listed(out->name, buffers, COUNT(buffers))) {
         set_ignored(out, "buffer");
         return;
     }
-    for (size_t i = 0; i < COUNT(head_parts); i++)
-        if (str_starts_with(n.text, head_parts[i])) out->head = true;
-    if (!out->head && !str_starts_with(n.text, "bert.")) return;
     out->kind = SOURCE_WEIGHT;
-    memcpy(out->name, n.text, n.len + 1);
     for (size_t i = 0; i < COUNT(tied); i++) {
-        if (strcmp(n.text, tied[i].copy) != 0) continue;
+        if (strcmp(out->name, tied[i].copy) != 0) continue;
         out->kind = SOURCE_TIED;
         strcpy(out->name, tied[i].of);
+        break;
     }
+}
+
+void import_tensor(const TensorFile *file, int i, SourceName *out)
+{
+    const TensorInfo *t = tensor_file_info(file, i);
+    import_name(t->name, out);
+    if (out->kind != SOURCE_UNKNOWN) return;
+    bool whole = t->dtype != F32 && t->dtype != F16 && t->dtype != BF16 && t->dtype != F64;
+    if (whole || (t->n_dims == 0 && tensor_file_format(file) == TENSORS_TF1)) set_ignored(out, "counter");
 }
 
 /* ---- heads ---- */
@@ -192,7 +274,7 @@ Status import_find_heads(const TensorFile *file, ImportHeads *h)
     for (int i = 0; i < tensor_file_count(file); i++) {
         const TensorInfo *t = tensor_file_info(file, i);
         SourceName s;
-        import_name(t->name, &s);
+        import_tensor(file, i, &s);
         if (str_starts_with(s.name, "bert.pooler.")) h->pooler = true;
         if (str_starts_with(s.name, "cls.predictions.")) h->predictions = true;
         if (str_starts_with(s.name, "cls.seq_relationship.")) h->next_sentence = true;

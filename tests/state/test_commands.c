@@ -229,7 +229,7 @@ static void test_inspect_lists_and_sums(void **state)
                                         "f32    (3, 5)                      60  weight\n",
                                         "f32    (2)                          8  copy of a tied weight\n",
                                         "bf16   (4)                          8  optimizer slot\n",
-                                        "u8     ()                           1  unknown\n",
+                                        "u8     ()                           1  counter\n",
                                         "parameters      1 tensors              15 numbers        60 B\n",
                                         "others          3 tensors               7 numbers        17 B\n",
                                         "in all          4 tensors              22 numbers        77 B\n"};

@@ -25,6 +25,11 @@ static char *plain(const char *name) { return mem_strdup(name); }
 static char *with_module(const char *name) { return prefixed(name, "module."); }
 static char *with_model(const char *name) { return prefixed(name, "model."); }
 static char *with_all(const char *name) { return prefixed(name, "_orig_mod.module.model."); }
+static char *with_net(const char *name) { return prefixed(name, "teacher.net."); }
+static char *within_encoder(const char *name)
+{
+    return strncmp(name, "bert.", 5) == 0 ? mem_printf("encoder.%s", name + 5) : mem_strdup(name);
+}
 static char *without_bert(const char *name) { return mem_strdup(strncmp(name, "bert.", 5) == 0 ? name + 5 : name); }
 static char *with_gamma(const char *name)
 {
@@ -42,6 +47,15 @@ static char *nvidia(const char *name)
     free(act);
     free(gamma);
     return s;
+}
+static char *within_layers(const char *name)
+{
+    char *s = replaced(mem_strdup(name), "bert.encoder.", "bert._fsdp_wrapped_module.encoder.");
+    s = replaced(s, ".attention.", "._checkpoint_wrapped_module.attention.");
+    s = replaced(s, ".output.", "._fsdp_wrapped_module.output.");
+    char *all = prefixed(s, "_fsdp_wrapped_module.module._orig_mod.");
+    free(s);
+    return all;
 }
 static char *google(const char *name)
 {
@@ -64,6 +78,9 @@ static const struct {
                 {"module.", with_module},
                 {"model.", with_model},
                 {"_orig_mod.module.model.", with_all},
+                {"teacher.net.", with_net},
+                {"encoder.", within_encoder},
+                {"FSDP", within_layers},
                 {"without bert.", without_bert},
                 {"gamma and beta", with_gamma},
                 {"dense_act", with_dense_act},
@@ -121,6 +138,25 @@ static void test_names_one_by_one(void **state)
         {"global_step", SOURCE_IGNORED, "", false, false},
         {"bert/pooler/dense/kernel/adam_m", SOURCE_IGNORED, "", false, false},
         {"output_weights/adam_v", SOURCE_IGNORED, "", false, false},
+        /* a parameter's name and more words */
+        {"bert/pooler/dense/kernel/lamb_m", SOURCE_IGNORED, "", false, false},
+        {"bert/pooler/dense/bias/Momentum", SOURCE_IGNORED, "", false, false},
+        {"bert/encoder/layer_0/output/LayerNorm/gamma/RMSProp_1", SOURCE_IGNORED, "", false, false},
+        {"bert/embeddings/word_embeddings/ExponentialMovingAverage", SOURCE_IGNORED, "", false, false},
+        {"cls/predictions/output_bias/accum_grad", SOURCE_IGNORED, "", false, false},
+        {"cls/squad/output_weights/adam_m_1", SOURCE_IGNORED, "", false, false},
+        {"output_bias/LAMB", SOURCE_IGNORED, "", false, false},
+        {"train/bert/pooler/dense/kernel/adam_m/local_step", SOURCE_IGNORED, "", false, false},
+        {"head/kernel/lamb_m", SOURCE_UNKNOWN, "", true, false},
+        {"bert.pooler.dense.weight.exp_avg", SOURCE_WEIGHT, "bert.pooler.dense.weight.exp_avg", false, true},
+        /* what stands before BERT's name */
+        {"net.module.bert.encoder.layer.0.output.dense.bias", SOURCE_WEIGHT, "bert.encoder.layer.0.output.dense.bias",
+         false, false},
+        {"scope/bert/pooler/dense/kernel", SOURCE_WEIGHT, "bert.pooler.dense.weight", true, true},
+        {"net.embeddings.position_ids", SOURCE_IGNORED, "", false, false},
+        {"net.classifier.weight", SOURCE_WEIGHT, "classifier.weight", false, true},
+        {"roberta.encoder.layer.0.output.dense.bias", SOURCE_UNKNOWN, "", false, false},
+        {"net.classifier.dense.weight", SOURCE_UNKNOWN, "", false, false},
         /* gamma is only LayerNorm's, and an empty name belongs to no parameter */
         {"bert.gamma", SOURCE_WEIGHT, "bert.gamma", false, false},
         {"model.", SOURCE_UNKNOWN, "", false, false},
@@ -164,7 +200,57 @@ static void test_long_names_are_unknown(void **state)
     }
 }
 
+/* ---- more than one model in a file ---- */
+
+static void test_two_candidates_are_refused(void **state)
+{
+    (void)state;
+    Case c;
+    case_open(&c, classifier3);
+    int n = c.tensors.count;
+    for (int i = 0; i < n; i++) {
+        char *name = prefixed(c.tensors.infos[i].name, "teacher.");
+        add_tensor(&c.tensors, name, c.tensors.infos[i].dims, c.tensors.infos[i].n_dims, NULL);
+        free(name);
+    }
+    assert_status(case_import(&c), E_FORMAT);
+    assert_int_equal(c.report.n[IMPORT_TWICE], n);
+    for (int i = 0; i < c.report.count; i++)
+        if (strcmp(c.report.lines[i].name, "classifier.bias") == 0)
+            assert_string_equal(c.report.lines[i].detail, "as 'classifier.bias' and 'teacher.classifier.bias'");
+    case_close(&c);
+}
+
+/* A head or a pooler that stands elsewhere than the encoder may be another model's. */
+static void test_parts_of_another_model_are_not_taken(void **state)
+{
+    (void)state;
+    static const char *const theirs[][2] = {{"classifier.weight", "aux.classifier.weight"},
+                                            {"bert.pooler.dense.bias", "aux.bert.pooler.dense.bias"}};
+    for (int i = 0; i < 2; i++) {
+        Case c;
+        case_open(&c, classifier3);
+        rename_tensor(&c.tensors, find_tensor(&c.tensors, theirs[i][0]), theirs[i][1]);
+        assert_status(case_import(&c), E_FORMAT);
+        assert_message("1 unexpected: aux.");
+        case_close(&c);
+    }
+}
+
 /* ---- ignored tensors ---- */
+
+static void test_unknown_integers_are_counters(void **state)
+{
+    (void)state;
+    Case c;
+    case_open(&c, classifier3);
+    c.tensors.infos[add_tensor(&c.tensors, "net.bad_steps", (int64_t[]){1}, 1, NULL)].dtype = I32;
+    add_tensor(&c.tensors, "temperature", NULL, 0, NULL);
+    assert_status(case_import(&c), E_FORMAT);
+    assert_int_equal(c.report.n[IMPORT_IGNORED], 1);
+    assert_message("1 unexpected: temperature");
+    case_close(&c);
+}
 
 static void test_ignored_and_unused_are_reported(void **state)
 {
@@ -378,6 +464,9 @@ int main(void)
         cmocka_unit_test(test_every_naming_gives_the_same_bits),
         cmocka_unit_test(test_names_one_by_one),
         cmocka_unit_test(test_long_names_are_unknown),
+        cmocka_unit_test(test_two_candidates_are_refused),
+        cmocka_unit_test(test_parts_of_another_model_are_not_taken),
+        cmocka_unit_test(test_unknown_integers_are_counters),
         cmocka_unit_test(test_ignored_and_unused_are_reported),
         cmocka_unit_test(test_new_heads_are_initialised_by_the_seed),
         cmocka_unit_test(test_a_classifier_for_other_labels_is_new),
