@@ -23,14 +23,16 @@ static void take_params(ParamTable *t, const ParamTable *donor, const char *pref
 }
 
 /* A model of exactly the file's tensors, which can only be read and written. Takes over `config`. */
-static Status make_model(const ImportHeads *h, ModelConfig config, Model *m)
+static Status make_model(const ImportHeads *h, HeadKind kind, ModelConfig config, Model *m)
 {
     Status status = OK;
     Model full = {0}, labelled = {0}, span = {0};
     ModelConfig sizes = config; /* without owned memory */
     sizes.extra = NULL;
+    sizes.untied = sizes.untied && h->predictions;
     TRY(model_init(m, config, (Head){HEAD_NONE, 0}));
     m->head = import_head(h);
+    if (h->labels) m->head.kind = kind;
     TRY_DONE(model_init(&full, sizes, (Head){HEAD_PRETRAINING, 2}));
     if (h->pooler) take_params(&m->params, &full.params, "bert.pooler.");
     if (h->predictions) take_params(&m->params, &full.params, "cls.predictions.");
@@ -51,6 +53,36 @@ done:
 }
 
 /* ---- files beside the weights ---- */
+
+/* What config.json says of the head that the weights have. E_FORMAT: the classifier has another number of labels. */
+static Status read_labels(const ModelConfig *config, const ImportHeads *h, char ***labels, int *n, HeadKind *kind)
+{
+    static const char name[] = "the model's config.json";
+    Json *doc = NULL;
+    bool said;
+    Status status = OK;
+    *kind = import_head(h).kind;
+    if (!h->labels && !h->span) return OK;
+    TRY(js_parse(name, config->extra, strlen(config->extra), &doc));
+    HeadKind of_config;
+    TRY_DONE(import_problem_in(name, doc, &of_config, &said));
+    if (!h->labels) goto done;
+    TRY_DONE(import_labels_in(name, doc, labels, n, &said));
+    if (*n == h->labels) {
+        *kind = of_config;
+        goto done;
+    }
+    if (said)
+        status =
+            fail(E_FORMAT, "classifier.weight has %lld rows, and %s says %d labels; correct 'id2label' or 'num_labels'",
+                 (long long)h->labels, name, *n);
+    import_labels_free(*labels, *n);
+    *labels = NULL;
+    *n = 0;
+done:
+    js_free(doc);
+    return status;
+}
 
 /* The tokenizer; stays empty, with a warning, where there is none. */
 static Status read_tokenizer(const Config *c, int32_t rows, TokenizerFiles *t)
@@ -99,24 +131,38 @@ Status command_convert(const Config *c)
     TokenizerFiles tokenizer = {0};
     float *weights = NULL;
     ImportHeads heads;
+    HeadKind kind;
+    ModelUse use = {0};
+    char **labels = NULL;
+    int n_labels = 0;
     if (!*c->model) return fail(E_USAGE, "convert: give the weights with --model");
     if (!*c->output) return fail(E_USAGE, "convert: give the directory to write with --output");
     TRY_DONE(tensor_file_open(c->model, &file));
     TRY_DONE(check_output(c, file));
     TRY_DONE(import_find_heads(file, &heads));
     TRY_DONE(commands_model_config(c, &config));
-    TRY_DONE(make_model(&heads, config, &m));
+    TRY_DONE(read_labels(&config, &heads, &labels, &n_labels, &kind));
+    TRY_DONE(make_model(&heads, kind, config, &m));
     TRY_DONE(read_tokenizer(c, m.config.vocab_size, &tokenizer));
+    TRY_DONE(import_use(c->model, &use));
     TRY_DONE(import_check(c->model, &m, NULL)); /* before memory is allocated for the sizes in config.json */
     weights = mem_array((size_t)m.params.size, sizeof *weights);
     TRY_DONE(import_weights(c->model, &m, 0, weights, &report));
     import_report_log(&report);
-    TRY_DONE(
-        export_model(c->output, &m, weights, &(ExportText){.vocab = tokenizer.vocab, .tokenizer = tokenizer.options}));
+    TRY_DONE(export_model(c->output, &m, weights,
+                          &(ExportText){
+                              .vocab = tokenizer.vocab,
+                              .tokenizer = tokenizer.options,
+                              .labels = (const char *const *)labels,
+                              .n_labels = n_labels,
+                              .use = use,
+                          }));
     log_info("written: %s", c->output);
 done:
     tensor_file_close(file);
     import_report_free(&report);
+    import_labels_free(labels, n_labels);
+    import_use_free(&use);
     tokenizer_files_free(&tokenizer);
     free(weights);
     model_free(&m);

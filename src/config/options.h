@@ -53,8 +53,8 @@
       "HDF5 shards to evaluate on; default: --data-dir, without training")                                             \
     /* text */                                                                                                         \
     X(max_seq_length, Count, "128", 3, 65536, "", "N", RESULT, "*psd",                                                 \
-      "longest sequence in tokens; longer ones are cut, paragraphs of squad into windows. pretrain: default is the "   \
-      "length of the shards")                                                                                          \
+      "longest sequence in tokens; longer ones are cut, paragraphs of squad into windows. Without training the "       \
+      "default is the model's; pretrain: the length of the shards")                                                    \
     X(max_query_length, Count, "64", 1, 65536, "", "N", RESULT, "k",                                                   \
       "longest question in tokens; longer ones are cut")                                                               \
     X(doc_stride, Count, "128", 1, 65536, "", "N", RESULT, "k",                                                        \

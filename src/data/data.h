@@ -20,6 +20,7 @@ typedef struct {
     int32_t *masked_place;  /* (masked_offset[count]) */
     int32_t *masked_label;  /* (masked_offset[count]) */
     Digest digest;          /* of ids, types, labels: part of the fingerprint */
+    int64_t cut;            /* texts or pairs that were longer than the longest sequence */
 } Examples;
 void examples_free(Examples *e);
 double examples_mean_length(const Examples *e); /* in tokens; 0 for none */

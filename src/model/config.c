@@ -24,12 +24,19 @@ static Status size_key(const Source *s, const char *key, int64_t fallback, int64
 static Status real_key(const Source *s, const char *key, double fallback, double max, float *out)
 {
     const Json *v = js_get(s->root, key);
-    if (v && js_kind(v) == JSON_KIND_NULL) v = NULL; /* Hugging Face writes classifier_dropout: null */
     if (v && js_kind(v) != JSON_KIND_INT && js_kind(v) != JSON_KIND_REAL)
         return fail(E_FORMAT, "%s: '%s' must be a number", s->name, key);
     double x = js_real(v, fallback);
     if (!(x >= 0 && x <= max)) return fail(E_FORMAT, "%s: '%s' is %g; expected 0 to %g", s->name, key, x, max);
     *out = (float)x;
+    return OK;
+}
+
+static Status text_key(const Source *s, const char *key, const char *fallback, const char **out)
+{
+    const Json *v = js_get(s->root, key);
+    if (v && js_kind(v) != JSON_KIND_STRING) return fail(E_FORMAT, "%s: '%s' must be a text", s->name, key);
+    *out = js_string(v, fallback);
     return OK;
 }
 
@@ -42,8 +49,11 @@ static Status activation(const Source *s, GeluKind *gelu)
                  {"gelu_python", GELU_ERF},
                  {"gelu_new", GELU_TANH},
                  {"gelu_fast", GELU_TANH},
+                 {"gelu_accurate", GELU_TANH},
+                 {"gelu_python_tanh", GELU_TANH},
                  {"gelu_pytorch_tanh", GELU_TANH}};
-    const char *name = js_string(js_get(s->root, "hidden_act"), "gelu");
+    const char *name;
+    TRY(text_key(s, "hidden_act", "gelu", &name));
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (strcmp(name, known[i].name) != 0) continue;
         *gelu = known[i].kind;
@@ -53,19 +63,51 @@ static Status activation(const Source *s, GeluKind *gelu)
                 name);
 }
 
+/* Keys that make another model of BERT, unless they say nothing: null, false, an empty list or object. */
+static const struct {
+    const char *key, *means;
+} others[] = {
+    {"is_decoder", "a decoder is not BERT"},
+    {"add_cross_attention", "a decoder is not BERT"},
+    {"is_encoder_decoder", "a decoder is not BERT"},
+    {"pruned_heads", "Cairn has the same heads in all layers; save the model after merging or without pruning"},
+    {"per_layer_config", "Cairn has the same sizes in all layers"},
+    {"quantization_config", "Cairn reads weights in f32, f16, bf16 or f64; give the model before quantization"},
+    {"auto_map", "the model has code of its own, which Cairn does not run. If its weights are those of a plain BERT, "
+                 "remove the key"},
+};
+
+static bool says_nothing(const Json *v)
+{
+    JsonKind kind = js_kind(v);
+    return kind == JSON_KIND_NULL || (kind == JSON_KIND_BOOL && !js_bool(v, true)) ||
+           ((kind == JSON_KIND_ARRAY || kind == JSON_KIND_OBJECT) && js_size(v) == 0);
+}
+
+/* Configs of before `model_type` name a class. */
+static bool is_class_of_bert(const char *name)
+{
+    static const char *const begins[] = {"Bert", "TFBert", "FlaxBert"};
+    for (int i = 0; i < 3; i++)
+        if (str_starts_with(name, begins[i])) return true;
+    return *name == '\0';
+}
+
 static Status only_bert(const Source *s)
 {
-    const char *type = js_string(js_get(s->root, "model_type"), "bert");
+    const char *type, *position, *class = js_string(js_at(js_get(s->root, "architectures"), 0), "");
+    if (!js_get(s->root, "model_type") && !is_class_of_bert(class))
+        return fail(E_FORMAT, "%s: 'architectures' is '%s', and there is no 'model_type'; Cairn trains 'bert'", s->name,
+                    class);
+    TRY(text_key(s, "model_type", "bert", &type));
     if (strcmp(type, "bert") != 0)
         return fail(E_FORMAT, "%s: 'model_type' is '%s'; Cairn trains 'bert'", s->name, type);
-    const char *position = js_string(js_get(s->root, "position_embedding_type"), "absolute");
+    TRY(text_key(s, "position_embedding_type", "absolute", &position));
     if (strcmp(position, "absolute") != 0)
         return fail(E_FORMAT, "%s: 'position_embedding_type' is '%s'; Cairn has 'absolute'", s->name, position);
-    if (js_bool(js_get(s->root, "is_decoder"), false) || js_bool(js_get(s->root, "add_cross_attention"), false))
-        return fail(E_FORMAT, "%s: a decoder ('is_decoder', 'add_cross_attention') is not BERT", s->name);
-    if (!js_bool(js_get(s->root, "tie_word_embeddings"), true))
-        return fail(E_FORMAT, "%s: 'tie_word_embeddings' is false; Cairn ties the MLM decoder to the word embedding",
-                    s->name);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (!says_nothing(js_get(s->root, others[i].key)))
+            return fail(E_FORMAT, "%s: the key '%s' is set: %s", s->name, others[i].key, others[i].means);
     return OK;
 }
 
@@ -87,9 +129,15 @@ Status model_config_parse(const char *name, const char *text, size_t len, ModelC
     TRY_DONE(real_key(&s, "layer_norm_eps", 1e-12, 1, &c->norm_eps));
     TRY_DONE(real_key(&s, "hidden_dropout_prob", 0.1, 0.999, &c->hidden_dropout));
     TRY_DONE(real_key(&s, "attention_probs_dropout_prob", 0.1, 0.999, &c->attention_dropout));
-    TRY_DONE(real_key(&s, "classifier_dropout", (double)c->hidden_dropout, 0.999, &c->classifier_dropout));
+    c->classifier_dropout = c->hidden_dropout;
+    if (js_kind(js_get(doc, "classifier_dropout")) != JSON_KIND_NULL) /* null: as hidden_dropout_prob */
+        TRY_DONE(real_key(&s, "classifier_dropout", 0, 0.999, &c->classifier_dropout));
     TRY_DONE(real_key(&s, "initializer_range", 0.02, 10, &c->initializer_range));
     TRY_DONE(activation(&s, &c->gelu));
+    const Json *tie = js_get(doc, "tie_word_embeddings");
+    if (tie && js_kind(tie) != JSON_KIND_BOOL)
+        TRY_DONE(fail(E_FORMAT, "%s: 'tie_word_embeddings' must be true or false", name));
+    c->untied = !js_bool(tie, true);
     int64_t pad = js_int(js_get(doc, "pad_token_id"), 0);
     c->pad_token_id = pad >= 0 && pad < c->vocab_size ? (int32_t)pad : 0;
     if (c->hidden % c->heads != 0) {

@@ -131,6 +131,10 @@ static void add_embeddings(TableBuilder *a, const ModelConfig *c)
 Status model_init(Model *m, ModelConfig config, Head head)
 {
     *m = (Model){.config = config, .head = head, .longest = config.positions};
+    if (config.untied && head.kind == HEAD_PRETRAINING)
+        return fail(E_FORMAT,
+                    "the model's config.json: 'tie_word_embeddings' is false; Cairn pretrains with an MLM decoder "
+                    "that is the word embedding");
     m->params.initializer_range = config.initializer_range;
     TableBuilder a = {.table = &m->params, .layer = -1};
     add_heads(&a, &m->config, head);

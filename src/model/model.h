@@ -13,12 +13,14 @@ typedef struct {
     float norm_eps, hidden_dropout, attention_dropout, classifier_dropout, initializer_range;
     GeluKind gelu;
     int32_t pad_token_id;
+    bool untied; /* the MLM decoder is not the word embedding: no model with pretraining's heads */
     char *extra; /* the source's JSON text, so that unknown keys are exported again; NULL if made by hand */
 } ModelConfig;
 
 /* `path`: the file, or a directory with config.json or bert_config.json. Refuses other models than BERT and names the
    key: other model types, relative positions, hidden not divisible by heads, sizes below 1 or absurd, unknown
-   activations. */
+   activations, decoders, pruned heads, quantized weights, code of its own. tests/state/config_keys.tsv lists all keys.
+ */
 Status model_config_read(const char *path, ModelConfig *config);
 /* Sets all three dropout rates; a negative rate keeps those of the file. */
 void model_config_set_dropout(ModelConfig *config, float rate);
@@ -53,7 +55,7 @@ typedef struct {
     int n_stages;
 } Model;
 
-/* Takes ownership of `config`'s memory. */
+/* Takes ownership of `config`'s memory, also after an error: E_FORMAT, pretraining's heads with an untied decoder. */
 Status model_init(Model *m, ModelConfig config, Head head);
 void model_free(Model *m);
 

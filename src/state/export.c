@@ -140,7 +140,8 @@ static void write_document(Document *d, Buf *out)
 
 /* Keys of the source that would be wrong here: paths, and values that the head and the fp32 weights determine. */
 static const char *const dropped[] = {"_name_or_path", "_commit_hash", "dtype",    "quantization_config",
-                                      "num_labels",    "id2label",     "label2id", "problem_type"};
+                                      "num_labels",    "id2label",     "label2id", "problem_type",
+                                      MODEL_USE_KEY};
 
 static bool has_param(const Model *m, const char *name) { return params_find(&m->params, name) >= 0; }
 
@@ -241,6 +242,34 @@ static Status set_labels(Document *d, const Model *m, const ExportText *text, co
     return status;
 }
 
+static void put_member(Buf *b, const char *key) { buf_printf(b, "%s\n    \"%s\": ", b->len ? "," : "{", key); }
+
+static void put_text(Buf *b, const char *key, const char *value)
+{
+    if (!value || !*value) return;
+    put_member(b, key);
+    buf_json(b, value);
+}
+
+static void put_count(Buf *b, const char *key, int64_t value)
+{
+    if (value <= 0) return;
+    put_member(b, key);
+    buf_printf(b, "%lld", (long long)value);
+}
+
+static void set_use(Document *d, const ModelUse *use)
+{
+    Buf b = {0};
+    put_count(&b, "doc_stride", use->doc_stride);
+    put_text(&b, "label_column", use->label_column);
+    put_count(&b, "max_query_length", use->max_query_length);
+    put_text(&b, "text_columns", use->text_columns);
+    if (!b.len) return;
+    buf_puts(&b, "\n  }");
+    set_value(d, MODEL_USE_KEY, b.data);
+}
+
 static Status write_config(const Model *m, const ExportText *text, Buf *out)
 {
     Status status = OK;
@@ -252,6 +281,7 @@ static Status write_config(const Model *m, const ExportText *text, Buf *out)
     set_value(&d, "model_type", mem_strdup("\"bert\""));
     set_value(&d, "torch_dtype", mem_strdup("\"float32\""));
     set_sizes(&d, &m->config, source);
+    set_use(&d, &text->use);
     if (has_param(m, "classifier.weight")) status = set_labels(&d, m, text, source);
     write_document(&d, out);
     js_free(source);
@@ -277,7 +307,8 @@ Status export_files(const Model *m, const ExportText *text, ModelFile files[EXPO
     Status status = write_config(m, text, &out);
     files[(*count)++] = take_text("config.json", &out);
     if (status != OK || !text->vocab) return status;
-    int n = tokenizer_files_write(text->vocab, &text->tokenizer, m->config.positions, tokenizer);
+    int n = tokenizer_files_write(text->vocab, &text->tokenizer,
+                                  text->use.max_length ? text->use.max_length : m->config.positions, tokenizer);
     for (int i = 0; i < n; i++) files[(*count)++] = take_text(tokenizer[i].name, &tokenizer[i].text);
     return OK;
 }

@@ -17,6 +17,7 @@ typedef struct {
     TokenizerOptions tokenizer;
     const char *const *labels; // (n_labels) names of the classes; NULL: those of the config's source, or LABEL_0 …
     int n_labels;              /* the head's, where `labels` is given */
+    ModelUse use;              /* max_length 0: the positions */
 } ExportText;
 
 #define EXPORT_MAX_FILES (1 + TOKENIZER_MAX_TEXTS)

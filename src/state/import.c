@@ -19,8 +19,9 @@ static const char *const kind_names[] = {
 };
 
 /* A head must be complete or absent. */
-static const char *const groups[] = {"classifier.", "bert.pooler.", "cls.predictions.", "cls.seq_relationship.",
+static const char *const groups[] = {"bert.pooler.", "cls.predictions.", "cls.seq_relationship.", "classifier.",
                                      "qa_outputs."};
+enum { GROUP_CLASSIFIER = 3 }; /* from here on: heads that classes of other models have too */
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
@@ -52,6 +53,13 @@ static const char *param_shape(char out[TENSOR_SHAPE_BYTES], const Param *p)
 
 /* ---- matching names ---- */
 
+static int group_of(const char *name)
+{
+    for (size_t i = 0; i < COUNT(groups); i++)
+        if (str_starts_with(name, groups[i])) return (int)i;
+    return -1;
+}
+
 static void match_tensor(Import *im, int i)
 {
     const char *theirs = tensor_file_info(im->file, i)->name;
@@ -60,6 +68,10 @@ static void match_tensor(Import *im, int i)
     import_tensor(im->file, i, &s);
     if (s.kind == SOURCE_IGNORED) {
         add_line(im->report, IMPORT_IGNORED, theirs, NULL);
+        return;
+    }
+    if (im->report->foreign && group_of(s.name) >= GROUP_CLASSIFIER) {
+        add_line(im->report, IMPORT_UNUSED, theirs, NULL);
         return;
     }
     int p = s.kind == SOURCE_UNKNOWN ? -1 : params_find(t, s.name);
@@ -140,22 +152,17 @@ static void check_shape(Import *im, const Param *p, int tensor, bool transpose)
 }
 
 /* A classifier for another number of labels belongs to another task, so this one is initialised. */
-static bool has_other_labels(const Import *im)
+static bool has_other_labels(Import *im)
 {
     const ParamTable *t = &im->model->params;
     int w = params_find(t, "classifier.weight"), b = params_find(t, "classifier.bias");
     if (w < 0 || im->matches[w].tensor < 0 || im->matches[b].tensor < 0) return false;
     const TensorInfo *weight = tensor_file_info(im->file, im->matches[w].tensor);
     const TensorInfo *bias = tensor_file_info(im->file, im->matches[b].tensor);
-    return weight->n_dims == 2 && bias->n_dims == 1 && weight->dims[0] == bias->dims[0] &&
-           weight->dims[1] == t->params[w].cols && weight->dims[0] != t->params[w].rows && weight->dims[0] > 0;
-}
-
-static int group_of(const char *name)
-{
-    for (size_t i = 0; i < COUNT(groups); i++)
-        if (str_starts_with(name, groups[i])) return (int)i;
-    return -1;
+    bool other = weight->n_dims == 2 && bias->n_dims == 1 && weight->dims[0] == bias->dims[0] &&
+                 weight->dims[1] == t->params[w].cols && weight->dims[0] != t->params[w].rows && weight->dims[0] > 0;
+    if (other) im->report->labels = weight->dims[0];
+    return other;
 }
 
 /* Reports every parameter, or its error. */
@@ -181,7 +188,7 @@ static void check_params(Import *im)
             m->fresh = p->head && g >= 0 && !group_found[g];
             add_line(im->report, m->fresh ? IMPORT_NEW : IMPORT_MISSING, p->name,
                      m->fresh ? NULL : mem_printf("expected %s", param_shape(expected, p)));
-        } else if (g == 0 && relabelled) {
+        } else if (g == GROUP_CLASSIFIER && relabelled) {
             m->fresh = true;
             add_line(im->report, IMPORT_NEW, p->name, NULL);
         } else {
@@ -324,6 +331,7 @@ static Status import_open(Import *im, const char *path)
     free(im->report->path);
     im->report->path = mem_strdup(tensor_file_path(im->file));
     im->report->format = tensor_file_format(im->file);
+    im->report->foreign = import_foreign_class(path);
     im->matches = mem_array((size_t)m->params.count, sizeof *im->matches);
     for (int i = 0; i < m->params.count; i++) im->matches[i] = (Match){.tensor = -1, .copy = -1};
     for (int i = 0; i < tensor_file_count(im->file); i++) match_tensor(im, i);
@@ -390,6 +398,7 @@ void import_report_log(const ImportReport *r)
              tensor_format_name(r->format));
     log_kind(r, IMPORT_NEW, "new, initialised at random");
     log_kind(r, IMPORT_UNUSED, "not used (heads that this model lacks)");
+    if (r->foreign) log_info("  its class is %s ('architectures'), whose head is not used", r->foreign);
     log_kind(r, IMPORT_IGNORED, "ignored (buffers, optimizer state)");
 }
 
@@ -405,6 +414,6 @@ void import_report_free(ImportReport *r)
     for (int i = 0; i < r->count; i++) {
         MEM_FREE(r->lines[i].name, r->lines[i].detail);
     }
-    MEM_FREE(r->lines, r->path);
+    MEM_FREE(r->lines, r->path, r->foreign);
     *r = (ImportReport){0};
 }

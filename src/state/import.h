@@ -23,6 +23,7 @@
 #include "base/base.h"
 #include "formats/tensor_file.h"
 #include "model/model.h"
+#include "state/model_file.h"
 
 /* ---- names ---- */
 typedef enum {
@@ -91,6 +92,8 @@ typedef struct {
     int count, cap;
     int n[N_IMPORT_KINDS];
     int64_t parameters; /* elements loaded */
+    int64_t labels;     /* rows of the file's classifier, where it is for others than the model's; else 0 */
+    char *foreign;      /* import_foreign_class: its head is not used; NULL: none */
 } ImportReport;
 
 /* Fills `weights` (m->params.size), gaps and pad rows with 0. Parameters of a head that the file lacks as a whole, and
@@ -110,12 +113,27 @@ void import_report_free(ImportReport *report);
 
 /* ---- files beside the weights ---- */
 /* `path`: as tensor_file_open takes it. The file in the same directory, or NULL; the caller frees. */
+char *import_find_beside(const char *path, const char *name);
 char *import_find_config(const char *path); /* config.json or bert_config.json */
-/* id2label of the config.json beside `path`, in order; n is 0 if the config has none. import_labels_free. */
+/* The labels by the config.json beside `path`, in order: id2label, else label2id, else LABEL_0 … of num_labels, by
+   default two, as Transformers has it. n is 0 if there is no config. import_labels_free. E_FORMAT: names or numbers are
+   missing, or two keys contradict each other. */
 Status import_labels(const char *path, char ***labels, int *n);
+/* The same of a document that errors call `name`. `said`: it has a key for them. */
+Status import_labels_in(const char *name, const Json *config, char ***labels, int *n, bool *said);
 void import_labels_free(char **labels, int n);
+/* Newly allocated texts: import_use_free. E_FORMAT: a value of another kind. */
+Status import_use(const char *path, ModelUse *use);
+void import_use_free(ModelUse *use);
 /* What that config.json says that the model gives: answers ("architectures"), else labels ("problem_type"; without it
-   one label is a score). */
+   one label is a score). E_FORMAT: a head that Cairn does not have, named by its class. */
 Status import_problem(const char *path, HeadKind *kind);
+/* The same of a document, or NULL for none. `said`: by "problem_type". */
+Status import_problem_in(const char *name, const Json *config, HeadKind *kind, bool *said);
+/* E_USAGE if its "problem_type" is another than the head needs; errors as import_problem. */
+Status import_check_problem(const char *path, HeadKind wanted);
+/* The class of "architectures" whose head Cairn does not have, as BertForTokenClassification; NULL: none. The caller
+   frees. */
+char *import_foreign_class(const char *path);
 
 #endif

@@ -3,6 +3,7 @@
 #define CAIRN_STATE_MODEL_FILE_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 /* Names are letters, digits, '.', '_', '-', at most 127 of them, and do not begin with a dot. */
 typedef struct {
@@ -10,5 +11,16 @@ typedef struct {
     const void *data; // (size)
     size_t size;
 } ModelFile;
+
+/* What a model's folder says of the texts that it was trained with: max_length is tokenizer_config.json's
+   model_max_length, the rest lies in config.json under MODEL_USE_KEY, which Transformers keeps. 0 and NULL: not said.
+   Columns are as --text-columns and --label-column take them. */
+typedef struct {
+    int64_t max_length, doc_stride, max_query_length;
+    char *text_columns, *label_column;
+} ModelUse;
+
+#define MODEL_USE_KEY  "cairn"
+#define MODEL_USE_MOST 1000000
 
 #endif

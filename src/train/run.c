@@ -19,8 +19,11 @@ int64_t run_padded_length(const Run *r) { return r->c->padded ? r->c->max_seq_le
 
 ExportText run_export_text(const Run *r)
 {
-    return (ExportText){
-        .vocab = r->text.vocab, .tokenizer = r->text.options, .labels = r->labels, .n_labels = r->n_labels};
+    return (ExportText){.vocab = r->text.vocab,
+                        .tokenizer = r->text.options,
+                        .labels = r->labels,
+                        .n_labels = r->n_labels,
+                        .use = r->use};
 }
 
 uint64_t run_checkpoint_bytes(const Run *r) { return checkpoint_bytes(&r->model.params, &r->setup.kfac.saved); }

@@ -30,6 +30,7 @@ struct Run {
     Model model;               /* start_model */
     const char *const *labels; // (n_labels) names of classes for the exported config.json; NULL: none
     int n_labels;
+    ModelUse use;         /* what the exported model says of its texts */
     ExampleSource source; /* only with `train` */
 
     char *carried;       /* --moments carried: the checkpoint whose weights and moments the run starts from */

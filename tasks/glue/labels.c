@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <strings.h>
 
-#include "state/import.h"
-
 bool glue_label_order(const GlueTask *task, char *const *names, int n, int *from)
 {
     if (n != task->n_labels) return false;
@@ -49,4 +47,19 @@ Status glue_order_labels(const GlueTask *task, const char *path, const Model *mo
     import_labels_free(names, n);
     free(from);
     return status;
+}
+
+Status glue_check_import(const GlueTask *task, const char *model, const ImportReport *report)
+{
+    TRY(import_check_problem(model, glue_head(task).kind));
+    if (!report->n[IMPORT_NEW]) return OK;
+    if (report->labels)
+        return fail(
+            E_FORMAT,
+            "%s: classifier.weight has %lld rows, and %s %d; give the model's own config.json with as many labels "
+            "('id2label' or 'num_labels'), or train another classifier with `cairn glue --do-train`",
+            report->path, (long long)report->labels,
+            glue_task_is_custom(task->name) ? "the labels are" : "the task's labels are", task->n_labels);
+    return fail(E_FORMAT, "%s has no trained classifier of %d labels; train it with `cairn glue --do-train`",
+                report->path, task->n_labels);
 }

@@ -15,6 +15,8 @@ void glue_append(Examples *e, size_t *cap, Tokenizer *tokenizer, RecordText a, R
         e->types = mem_resize(e->types, *cap, sizeof *e->types);
     }
     int n = tokenizer_pair(tokenizer, &first, b.p ? &second : NULL, max_length, e->ids + used, e->types + used);
+    int special = b.p && second.count ? 3 : 2;
+    e->cut += first.count + second.count + (size_t)special > (size_t)max_length;
     e->offset[++e->count] = (int64_t)used + n;
     token_ids_free(&first);
     token_ids_free(&second);

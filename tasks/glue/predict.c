@@ -6,16 +6,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tasks/glue/labels.h"
 #include "tasks/glue/run.h"
+#include "train/adopt.h"
 #include "train/check.h"
 #include "train/evaluation.h"
 #include "train/signals.h"
 
-enum { BLOCK_ROWS = 4096, DEFAULT_LENGTH = 128 };
+enum { BLOCK_ROWS = 4096 };
 
 /* run->own. */
 typedef struct {
-    Config sized; /* --max-seq-length by default: 128, or the model's positions */
+    Adopted adopted; /* length and columns, as the model was trained */
     GlueCustom custom;
     Tokenizer *tokenizer;
     Records *records; /* rank 0's */
@@ -42,22 +44,6 @@ static Status check(Run *r)
     return check_model(r->c->model);
 }
 
-static Status choose_length(Run *r)
-{
-    PredictRun *p = r->own;
-    ModelConfig config;
-    char *path = import_find_config(r->c->model);
-    if (!path || r->c->source[OPTION_max_seq_length] != FROM_DEFAULT) return free(path), OK;
-    Status status = model_config_read(path, &config);
-    free(path);
-    TRY(status);
-    p->sized = *r->c;
-    p->sized.max_seq_length = config.positions < DEFAULT_LENGTH ? config.positions : DEFAULT_LENGTH;
-    r->c = &p->sized;
-    model_config_free(&config);
-    return OK;
-}
-
 /* The output would replace the input. */
 static Status check_output(const Config *c)
 {
@@ -71,11 +57,12 @@ static Status open_input(const Run *r)
 {
     PredictRun *p = r->own;
     const GlueLayout *l = &p->custom.unlabelled;
+    bool given = *r->given->text_columns;
     RecordsOptions o = {.columns = {l->a, l->b},
                         .n = l->b ? 2 : 1,
                         .without_header = l->columns,
-                        .plain_lines = !*r->c->text_columns,
-                        .advice = *r->c->text_columns ? NULL : "; name the columns of texts by --text-columns",
+                        .plain_lines = !given && !l->b,
+                        .advice = given ? NULL : "; name the columns of texts by --text-columns",
                         .stop = signals_stop()};
     if (p->to_file) TRY(check_output(r->c));
     TRY(records_open(&p->records, *r->c->input ? r->c->input : "-", &o));
@@ -85,7 +72,8 @@ static Status open_input(const Run *r)
 static Status open_task(Run *r)
 {
     PredictRun *p = r->own;
-    TRY(choose_length(r));
+    TRY(adopt_options(r, ADOPT_COLUMNS, &p->adopted));
+    adopt_log(&p->adopted);
     TRY(glue_custom_init(&p->custom, *r->c->text_columns ? r->c->text_columns : "text", NULL, "", false));
     TRY(glue_custom_labels_of_model(&p->custom, r->c->model));
     r->name = "predict";
@@ -109,10 +97,7 @@ static Digest no_digest(const Run *r)
 static Status take_import(Run *r, const ImportReport *report, float *weights)
 {
     (void)weights;
-    if (!report->n[IMPORT_NEW]) return OK;
-    return fail(E_FORMAT,
-                "%s has no trained classifier of the %d labels in its config.json; train it with `cairn glue`",
-                report->path, r->model.head.labels);
+    return glue_check_import(&((const PredictRun *)r->own)->custom.task, r->c->model, report);
 }
 
 /* ---- blocks ---- */
@@ -229,8 +214,8 @@ static Status evaluate(Run *r)
     if (p->to_file) TRY(file_writer_close(&p->writer, NULL, NULL));
     p->to_file = false;
     double seconds = clock_monotonic() - p->started;
-    log_info("%lld texts in %.1f s%s%s", (long long)p->done, seconds, *r->c->output ? "; their labels are in " : "",
-             r->c->output);
+    log_info("%lld texts in %.1f s, %lld cut at %lld tokens%s%s", (long long)p->done, seconds, (long long)p->block.cut,
+             (long long)r->c->max_seq_length, *r->c->output ? "; their labels are in " : "", r->c->output);
     return OK;
 }
 
@@ -242,6 +227,7 @@ static void close_task(Run *r)
     examples_free(&p->block);
     tokenizer_free(p->tokenizer);
     glue_custom_free(&p->custom);
+    adopt_free(&p->adopted);
     free(p->values);
 }
 

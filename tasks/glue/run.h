@@ -7,6 +7,7 @@
 #include "data/data.h"
 #include "tasks/glue/glue.h"
 #include "text/text.h"
+#include "train/adopt.h"
 #include "train/run.h"
 
 /* Of the last evaluation of a split. */
@@ -26,6 +27,7 @@ typedef struct {
 
 /* run->own. */
 typedef struct {
+    Adopted adopted; /* without training */
     GlueCustom custom;
     const GlueTask *task;
     Tokenizer *tokenizer;

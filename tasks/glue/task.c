@@ -59,7 +59,10 @@ static Status check(Run *r)
         return fail(E_USAGE, "nothing to do: give --do-train, --do-eval or --do-predict");
     TRY(check_evaluations(c));
     TRY(check_custom_options(c));
-    return find_task(r->own, c);
+    if (!r->train)
+        TRY(adopt_options(r, glue_task_is_custom(c->task) ? ADOPT_COLUMNS : ADOPT_TEXTS,
+                          &((GlueRun *)r->own)->adopted));
+    return find_task(r->own, r->c);
 }
 
 /* ---- reading ---- */
@@ -94,8 +97,8 @@ static Status read_split(const GlueRun *g, const Config *c, const GlueSplit *spl
         d->raw.count = (size_t)c->eval_first;
     TRY(glue_tokenize(&d->raw, g->task, g->tokenizer, (int)c->max_seq_length, signals_stop(), &d->examples));
     glue_examples_drop_texts(&d->raw);
-    log_info("%s: %lld examples, %.1f tokens on average", d->raw.path, (long long)d->examples.count,
-             examples_mean_length(&d->examples));
+    log_info("%s: %lld examples, %.1f tokens on average, %lld cut at %lld", d->raw.path, (long long)d->examples.count,
+             examples_mean_length(&d->examples), (long long)d->examples.cut, (long long)c->max_seq_length);
     return OK;
 }
 
@@ -127,6 +130,12 @@ static Status read_data(GlueRun *g, const Config *c)
 static Status open_task(Run *r)
 {
     GlueRun *g = r->own;
+    adopt_log(&g->adopted);
+    r->use.max_length = r->c->max_seq_length;
+    if (glue_task_is_custom(r->c->task)) {
+        r->use.text_columns = r->c->text_columns;
+        r->use.label_column = r->c->label_column;
+    }
     if (glue_task_is_custom(r->c->task)) TRY(glue_custom_labels(&g->custom, r->c));
     if (r->c->label_smoothing > 0 && (g->task->regression || g->task->multi))
         return fail(E_USAGE, "--label-smoothing is for tasks of one label in several");
@@ -166,8 +175,7 @@ static Digest eval_digest(const Run *r)
 static Status take_import(Run *r, const ImportReport *report, float *weights)
 {
     const GlueTask *task = ((const GlueRun *)r->own)->task;
-    if (!r->train && report->n[IMPORT_NEW])
-        return fail(E_FORMAT, "%s has no trained head for %s; train first", report->path, task->name);
+    if (!r->train) TRY(glue_check_import(task, r->c->model, report));
     if (task->regression || !import_report_loaded(report, "classifier.weight")) return OK;
     return glue_order_labels(task, r->c->model, &r->model, weights);
 }
@@ -209,6 +217,7 @@ static void close_task(Run *r)
     for (int i = 0; i < g->n_splits; i++) split_free(&g->splits[i]);
     tokenizer_free(g->tokenizer);
     glue_custom_free(&g->custom);
+    adopt_free(&g->adopted);
 }
 
 const Task task_glue = {.size = sizeof(GlueRun),

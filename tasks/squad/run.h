@@ -3,6 +3,7 @@
 #define CAIRN_TASKS_SQUAD_RUN_H
 
 #include "tasks/squad/squad.h"
+#include "train/adopt.h"
 #include "train/run.h"
 
 /* A file to evaluate. */
@@ -18,6 +19,7 @@ typedef struct {
 
 /* run->own. */
 typedef struct {
+    Adopted adopted; /* without training */
     Tokenizer *tokenizer;
     SquadWindows train;
     LoadedExamples loaded; /* train's, for the source */

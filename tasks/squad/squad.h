@@ -71,6 +71,7 @@ typedef struct {
     SquadWindow *windows; // (examples.count)
     int64_t cap;
     Examples examples; /* labels (count, 2): rows of the first and last piece of the answer; −1 unless training */
+    int64_t cut;       /* questions longer than max_query */
     int64_t skipped;   /* training: questions whose answer is not at its place in the paragraph */
 } SquadWindows;
 

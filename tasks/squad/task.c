@@ -31,6 +31,8 @@ static Status check(Run *r)
     if (!c->do_train && !c->do_eval && !c->do_predict)
         return fail(E_USAGE, "nothing to do: give --do-train, --do-eval or --do-predict");
     TRY(check_evaluations(c));
+    if (!r->train) TRY(adopt_options(r, ADOPT_WINDOWS, &((SquadRun *)r->own)->adopted));
+    c = r->c;
     if (c->max_seq_length < c->max_query_length + 4)
         return fail(E_USAGE,
                     "--max-seq-length %lld leaves no room for the paragraph behind a question of --max-query-length "
@@ -87,8 +89,9 @@ static Status read_file(const Run *r, const char *split, SquadUse use, SquadFile
     free(path);
     TRY(status);
     TRY(squad_windows(file, ((const SquadRun *)r->own)->tokenizer, cut, signals_stop(), windows));
-    log_info("%s: %lld questions, %lld windows of %.1f tokens on average", file->path, (long long)file->n_questions,
-             (long long)windows->examples.count, examples_mean_length(&windows->examples));
+    log_info("%s: %lld questions, %lld cut at %d tokens, %lld windows of %.1f tokens on average", file->path,
+             (long long)file->n_questions, (long long)windows->cut, cut.max_query, (long long)windows->examples.count,
+             examples_mean_length(&windows->examples));
     if (windows->skipped)
         log_warn("%s: %lld questions are left out, because their answer is not at 'answer_start' of the paragraph",
                  file->path, (long long)windows->skipped);
@@ -136,6 +139,8 @@ static Status open_task(Run *r)
     const Config *c = r->c;
     r->name = c->version_2 ? "SQuAD 2.0" : "SQuAD 1.1";
     r->evaluate = c->do_eval || c->do_predict;
+    r->use = (ModelUse){c->max_seq_length, c->doc_stride, c->max_query_length, NULL, NULL};
+    adopt_log(&own->adopted);
     TRY(start_text(c, NULL, &r->text));
     own->tokenizer = tokenizer_new(r->text.vocab, r->text.options);
     TRY(open_model(r));
@@ -221,6 +226,7 @@ static void close_task(Run *r)
         free(own->splits[i].logits);
     }
     tokenizer_free(own->tokenizer);
+    adopt_free(&own->adopted);
 }
 
 const Task task_squad = {.size = sizeof(SquadRun),

@@ -201,6 +201,7 @@ Status squad_windows(SquadFile *file, Tokenizer *t, SquadCut cut, const volatile
         }
         query.count = 0;
         tokenizer_encode(t, q->text, strlen(q->text), &query);
+        out->cut += query.count > (size_t)cut.max_query;
         cut_question(out, &cap, file, (int32_t)i, &query, cut, pieces);
         q->n_windows = out->examples.count - q->window;
     }

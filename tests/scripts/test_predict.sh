@@ -40,15 +40,37 @@ cmp base.jsonl ranks.jsonl || complain "three ranks give other predictions"
 
 # TSV is what `cairn glue --do-predict` writes.
 head -n 51 rows.csv >data/test.csv
-expect 0 "$CAIRN_BINARY" glue --task custom --model one --data-dir data --text-columns text --max-seq-length 32 --backend cpu --threads 1 --do-predict --output-dir same
+expect 0 "$CAIRN_BINARY" glue --task custom --model one --data-dir data --text-columns text --backend cpu --threads 1 --do-predict --output-dir same
 expect 0 "${predict[@]}" --input data/test.csv --output test.tsv
 cmp same/predictions_test.tsv test.tsv || complain "predict and glue --do-predict differ"
 expect 0 "${predict[@]}" --input data/test.csv --format tsv
 cmp .stdout test.tsv || complain "--format tsv differs"
 
-# Pairs by name; a model without a classifier, and bad rows.
-expect 0 "$CAIRN_BINARY" predict --model pair --backend cpu --text-columns text,other --input data/train.csv
-[ "$(wc -l <.stdout)" -eq 40 ] || complain "not 40 pairs"
+# A model's folder carries length and columns, through a checkpoint and a conversion too; a flag that differs is said.
+expect 0 "$CAIRN_BINARY" predict --model pair --backend cpu --text-columns text,other --max-seq-length 24 --input data/train.csv --output given.jsonl
+[ "$(wc -l <given.jsonl)" -eq 40 ] || complain "not 40 pairs"
+expect 0 "$CAIRN_BINARY" convert --model pair --output converted
+for model in pair pair/checkpoint-* converted; do
+    expect 0 "$CAIRN_BINARY" predict --model "$model" --backend cpu --input data/train.csv --output out.jsonl
+    says "as $model says: --max-seq-length 24 --text-columns text,other" ", 0 cut at 24 tokens"
+    cmp given.jsonl out.jsonl || complain "$model predicts otherwise without flags"
+done
+expect 0 "$CAIRN_BINARY" predict --model pair --backend cpu --text-columns text --max-seq-length 4 --input data/train.csv
+says "other options than pair says: --max-seq-length 24 --text-columns text,other" "40 texts in" ", 40 cut at 4 tokens"
+cp data/train.csv data/dev.csv
+expect 0 "$CAIRN_BINARY" glue --task custom --model pair --data-dir data --backend cpu --do-eval --output-dir "eval pair"
+says "as pair says: --max-seq-length 24 --text-columns text,other --label-column label" "40 examples, 8.0 tokens on average, 0 cut at 24"
+
+# A model of others: its length is the tokenizer's, at most the positions.
+cp -r one others
+for length in 5 64 1e30; do
+    sed -i "s/\"model_max_length\": .*/\"model_max_length\": $length,/" others/tokenizer_config.json
+    expect 0 "$CAIRN_BINARY" predict --model others --backend cpu --input rows.csv --output out.jsonl
+    [ "$length" = 5 ] || length=32
+    says "as others says: --max-seq-length $length" "cut at $length tokens"
+done
+
+# A model without a classifier, and bad rows.
 expect 2 "$CAIRN_BINARY" predict --input data/train.csv
 says --model
 expect 1 "${predict[@]}" --text-columns nothing --input data/train.csv
@@ -85,10 +107,35 @@ expect 1 "$CAIRN_BINARY" predict --model odd --input lines.txt
 says "the config.json of odd: label 0, 'nega?tive', holds a tab or a line break"
 {
     printf '{"id2label": {"0": "a"' && for ((i = 1; i < 10001; i++)); do printf ', "%d": "%d"' "$i" "$i"; done
-    printf '},\n' && sed -e '/"id2label": {/,/}/d' -e 1d one/config.json
+    printf '},\n' && sed -e '/"id2label": {/,/}/d' -e /num_labels/d -e 1d one/config.json
 } >odd/config.json
 expect 1 "$CAIRN_BINARY" predict --model odd --input lines.txt
 says "the config.json of odd names 10001 labels; expected at most 10000"
+
+# Labels as Transformers leaves them out, another number than the weights have, and a head of another kind.
+printf 'index\tsentence1\tsentence2\tlabel\n0\ta film\ta plot\tentailment\n' >data/dev.tsv
+bare() { sed -e '/"\(id2label\|label2id\)": {/,/}/d' -e /num_labels/d -e "s/^{/{$1/" one/config.json >odd/config.json; }
+bare ''
+expect 0 "$CAIRN_BINARY" predict --model odd --backend cpu --threads 1 --input lines.txt --output out.jsonl
+sed 's/negative/LABEL_0/g; s/positive/LABEL_1/g' base.jsonl | cmp - out.jsonl || complain "without id2label labels are not LABEL_0 and LABEL_1"
+bare '"num_labels": 3,'
+expect 1 "$CAIRN_BINARY" predict --model odd --input lines.txt
+says "odd/model.safetensors: classifier.weight has 2 rows, and the labels are 3"
+expect 1 "$CAIRN_BINARY" convert --model odd --output odd-out
+says "classifier.weight has 2 rows, and the model's config.json says 3 labels"
+bare '"num_labels": 2,'
+sed -i 's/BertForSequenceClassification/BertForTokenClassification/' odd/config.json
+expect 1 "$CAIRN_BINARY" predict --model odd --input lines.txt
+says "odd/config.json: the model is a BertForTokenClassification"
+rm data/dev.csv
+expect 1 "$CAIRN_BINARY" glue --task RTE --model odd --data-dir data --do-eval --output-dir eval-odd
+says "odd/config.json: the model is a BertForTokenClassification"
+expect 0 "$CAIRN_BINARY" glue --task custom --model odd --data-dir data --text-columns text --label-column label --backend cpu --do-train --max-steps 1 --max-seq-length 24 --output-dir from-odd
+says "its class is BertForTokenClassification ('architectures'), whose head is not used" "2 new, initialised at random: classifier.weight, classifier.bias"
+bare '"num_labels": 2, "problem_type": "multi_label_classification",'
+sed -i '/single_label/d' odd/config.json
+expect 2 "$CAIRN_BINARY" glue --task RTE --model odd --data-dir data --do-eval --output-dir eval-odd
+says "'problem_type' is multi_label_classification, and the task needs another"
 
 # A signal ends the wait for a pipe that stays open.
 mkfifo pipe

@@ -1,0 +1,51 @@
+/* What a model's folder says of the texts that it was trained with. */
+#include <stdlib.h>
+
+#include "state/import.h"
+
+static Status read_count(const char *file, const Json *v, const char *key, int64_t *out)
+{
+    v = js_get(v, key);
+    if (!v || js_kind(v) == JSON_KIND_NULL) return OK;
+    if ((js_kind(v) != JSON_KIND_INT && js_kind(v) != JSON_KIND_REAL) || !(js_real(v, 0) >= 1))
+        return fail(E_FORMAT, "%s: '%s' must be a number of tokens", file, key);
+    *out = js_real(v, 0) > MODEL_USE_MOST ? 0 : (int64_t)js_real(v, 0); /* 1e30 and the like: no limit */
+    return OK;
+}
+
+static Status read_column(const char *file, const Json *v, const char *key, char **out)
+{
+    v = js_get(v, key);
+    if (!v) return OK;
+    if (js_kind(v) != JSON_KIND_STRING) return fail(E_FORMAT, "%s: '%s' must be a text", file, key);
+    *out = mem_strdup(js_string(v, ""));
+    return OK;
+}
+
+Status import_use(const char *path, ModelUse *use)
+{
+    Status status = OK;
+    Json *config = NULL, *tokenizer = NULL;
+    char *file = import_find_config(path), *beside = import_find_beside(path, "tokenizer_config.json");
+    *use = (ModelUse){0};
+    if (file) TRY_DONE(js_read(file, &config));
+    if (beside) TRY_DONE(js_read(beside, &tokenizer));
+    TRY_DONE(read_count(beside, tokenizer, "model_max_length", &use->max_length));
+    const Json *own = js_get(config, MODEL_USE_KEY);
+    TRY_DONE(read_count(file, own, "doc_stride", &use->doc_stride));
+    TRY_DONE(read_count(file, own, "max_query_length", &use->max_query_length));
+    TRY_DONE(read_column(file, own, "text_columns", &use->text_columns));
+    TRY_DONE(read_column(file, own, "label_column", &use->label_column));
+done:
+    if (status != OK) import_use_free(use);
+    js_free(config);
+    js_free(tokenizer);
+    MEM_FREE(file, beside);
+    return status;
+}
+
+void import_use_free(ModelUse *use)
+{
+    MEM_FREE(use->text_columns, use->label_column);
+    *use = (ModelUse){0};
+}

@@ -1,0 +1,77 @@
+#include "train/adopt.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/table.h"
+
+typedef struct {
+    const Config *given;
+    Adopted *a;
+    Buf taken, differ;
+} Adoption;
+
+static bool is_given(const Config *c, int option) { return c->source[option] > FROM_PRESET; }
+
+static void say(Buf *b, int option, const char *value) { buf_printf(b, " --%s %s", config_flag(option), value); }
+
+static void adopt_count(Adoption *w, int option, int64_t value, int64_t *to)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)value);
+    if (value <= 0 || value == *to) return;
+    say(is_given(w->given, option) ? &w->differ : &w->taken, option, text);
+    if (!is_given(w->given, option)) *to = value;
+}
+
+static void adopt_text(Adoption *w, int option, char *value, ConfigText *to)
+{
+    if (!value || !config_option_of(option, w->given->command) || strcmp(value, *to) == 0) return;
+    say(is_given(w->given, option) ? &w->differ : &w->taken, option, value);
+    if (!is_given(w->given, option)) *to = value;
+}
+
+Status adopt_options(Run *r, AdoptKind kind, Adopted *a)
+{
+    char *path = import_find_config(r->c->model);
+    Adoption w = {.given = r->c, .a = a};
+    ModelConfig sizes = {0};
+    Status status = OK;
+    if (!*r->c->model || !path) goto done;
+    TRY_DONE(model_config_read(*r->c->model_config ? r->c->model_config : path, &sizes));
+    TRY_DONE(import_use(r->c->model, &a->use));
+    a->config = *r->c;
+    ModelUse *use = &a->use;
+    if (use->max_length == 0 || use->max_length > sizes.positions) use->max_length = sizes.positions;
+    bool foreign = kind == ADOPT_WINDOWS && !use->doc_stride && a->config.max_seq_length < use->max_length;
+    if (!foreign) adopt_count(&w, OPTION_max_seq_length, use->max_length, &a->config.max_seq_length);
+    if (kind == ADOPT_WINDOWS) {
+        adopt_count(&w, OPTION_doc_stride, use->doc_stride, &a->config.doc_stride);
+        adopt_count(&w, OPTION_max_query_length, use->max_query_length, &a->config.max_query_length);
+    }
+    if (kind == ADOPT_COLUMNS) {
+        adopt_text(&w, OPTION_text_columns, use->text_columns, &a->config.text_columns);
+        adopt_text(&w, OPTION_label_column, use->label_column, &a->config.label_column);
+    }
+    if (w.taken.len) buf_printf(&a->said, "as %s says:%s", r->c->model, w.taken.data);
+    if (w.differ.len)
+        buf_printf(&a->said, "%sother options than %s says:%s", a->said.len ? "\n" : "", r->c->model, w.differ.data);
+    r->c = &a->config;
+done:
+    model_config_free(&sizes);
+    free(path);
+    BUF_FREE(&w.taken, &w.differ);
+    return status;
+}
+
+void adopt_log(const Adopted *a)
+{
+    if (a->said.len) log_info("%s", a->said.data);
+}
+
+void adopt_free(Adopted *a)
+{
+    import_use_free(&a->use);
+    buf_free(&a->said);
+}

@@ -1,0 +1,26 @@
+/* Options of a use without training that were not given: taken from the folder of --model, which says how the model was
+   trained. */
+#ifndef CAIRN_TRAIN_ADOPT_H
+#define CAIRN_TRAIN_ADOPT_H
+
+#include "train/run.h"
+
+typedef struct {
+    ModelUse use;
+    Config config; /* becomes run->c */
+    Buf said;      /* for adopt_log */
+} Adopted;
+
+typedef enum {
+    ADOPT_TEXTS,   /* --max-seq-length: the model's, at most its positions */
+    ADOPT_COLUMNS, /* and --text-columns, --label-column */
+    ADOPT_WINDOWS  /* and --doc-stride, --max-query-length; of a model without these --max-seq-length is not raised */
+} AdoptKind;
+
+/* Before the ranks meet. */
+Status adopt_options(Run *r, AdoptKind kind, Adopted *a);
+/* A line on the options taken, and one on those given that differ from the model's. */
+void adopt_log(const Adopted *a);
+void adopt_free(Adopted *a); /* takes a zeroed one */
+
+#endif
