@@ -19,4 +19,3 @@ char *import_find_config(const char *path)
     char *found = import_find_beside(path, "config.json");
     return found ? found : import_find_beside(path, "bert_config.json");
 }
-
