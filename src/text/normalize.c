@@ -19,6 +19,7 @@ typedef struct {
     const TextRules *rules;
     const WordSink *sink;
     bool python, lower, strip;
+    bool keeps; /* special tokens are in the text, and not lower-cased */
     UnicodeSource source;
     unsigned dropped; /* bits of the scalars that are left out */
     Buf *normal;      /* gets the normalised text, before words are cut; NULL: words are cut at once */
@@ -212,7 +213,7 @@ static void end_word(WordScan *w)
             for (size_t i = 0; i < word->count; i++) seen |= bits_of(w, word->v[i]);
         }
         whole = stays_whole(w);
-        if (!whole && w->lower && o->split_special) lower_word(w); /* a special piece in a longer word */
+        if (!whole && w->keeps) lower_word(w); /* a special token in a longer word */
     }
     if (!whole && w->strip && (seen & (UC_DECOMPOSES | UC_MARK))) {
         strip_accents(w);
@@ -248,10 +249,9 @@ static void add_scalar(WordScan *w, uint32_t scalar, unsigned bits)
 static void normalise(WordScan *w, const char *p, const char *end)
 {
     const TextRules *r = w->rules;
-    bool keeps = w->python && w->lower && r->options.split_special; /* special tokens are not lower-cased */
     while (p < end) {
         size_t kept = 0;
-        if (keeps && lookup_longest(&r->raw, p, end, &kept) >= 0) {
+        if (w->keeps && lookup_longest(&r->raw, p, end, &kept) >= 0) {
             for (const char *stop = p + kept; p < stop;) {
                 uint32_t scalar = utf8_decode(&p, stop);
                 add_scalar(w, scalar, bits_of(w, scalar));
@@ -332,6 +332,7 @@ static WordScan begin_scan(const TextRules *rules, const WordSink *sink)
                       .sink = sink,
                       .python = python,
                       .lower = o->lower_case,
+                      .keeps = python && o->lower_case && (o->split_special || rules->across),
                       .strip = o->strip_accents < 0 ? o->lower_case : o->strip_accents > 0,
                       .source = python ? UNICODE_PYTHON : UNICODE_LIBRARY,
                       .dropped = !o->clean_text ? 0

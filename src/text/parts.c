@@ -32,6 +32,12 @@ static const char *skip_space_before(UnicodeSource source, const char *text, con
     return p;
 }
 
+/* A token whose text changes is text. */
+static void change_part(Part *part, const char *start, const char *stop)
+{
+    if (start != part->start || stop != part->stop) *part = (Part){start, stop, NULL};
+}
+
 /* As the library does it. A match that does not count is text, and the search goes on behind it. */
 void parts_library(const TextRules *r, const Lookup *l, const char *text, const char *end, Parts *parts)
 {
@@ -48,10 +54,13 @@ void parts_library(const TextRules *r, const Lookup *l, const char *text, const 
         const char *start = p, *stop = p + len;
         if (t->special && r->options.split_special) continue;
         if (t->single_word && (is_word_at(text, start, end, true) || is_word_at(text, stop, end, false))) continue;
-        if (t->lstrip) start = skip_space_before(UNICODE_LIBRARY, from < start ? from : start, start);
+        if (t->lstrip) {
+            start = skip_space_before(UNICODE_LIBRARY, text, start);
+            if (start < from) start = from;
+        }
         if (t->rstrip) stop = skip_space(UNICODE_LIBRARY, stop, end);
         if (from < start) add_part(parts, (Part){from, start, NULL});
-        add_part(parts, (Part){start, stop, t});
+        if (start < stop) add_part(parts, (Part){start, stop, t});
         from = stop;
     }
     if (from < end) add_part(parts, (Part){from, end, NULL});
@@ -81,15 +90,19 @@ void parts_python(const TextRules *r, const char *text, const char *end, Parts *
         if (!t || part->start == part->stop) continue;
         bool joins_left = t->single_word && left < part && left->start < left->stop && left->stop[-1] != ' ';
         bool joins_right = t->single_word && right > part && *right->start != ' ';
-        if (t->rstrip && right > part && !right->token)
-            right->start = skip_space(UNICODE_PYTHON, right->start, right->stop);
-        if (t->lstrip && left < part && !left->token)
-            left->stop = skip_space_before(UNICODE_PYTHON, left->start, left->stop);
-        if (joins_left)
-            *left = (Part){left->start, part->stop, NULL};
-        else if (joins_right)
-            *right = (Part){part->start, right->stop, NULL};
-        if (joins_left || joins_right) *part = (Part){part->stop, part->stop, NULL};
+        if (t->rstrip && right > part)
+            change_part(right, skip_space(UNICODE_PYTHON, right->start, right->stop), right->stop);
+        if (t->lstrip && left < part)
+            change_part(left, left->start, skip_space_before(UNICODE_PYTHON, left->start, left->stop));
+        Part *joined = joins_left ? left : right;
+        if (!joins_left && !joins_right) continue;
+        if (joined->start == joined->stop) /* nothing is left of it */
+            *joined = *part;
+        else if (joins_left)
+            change_part(left, left->start, part->stop);
+        else
+            change_part(right, part->start, right->stop);
+        change_part(part, part->stop, part->stop);
     }
 }
 

@@ -66,15 +66,14 @@ static void python_lookups(TextRules *r, int n, char *const *never_split, int n_
         else
             buf_puts(&text, t->text);
         add_key(&all, text.data, text.len, i);
-        if (t->special) {
-            add_key(&raw, text.data, text.len, i);
-            add_key(&whole, text.data, text.len, 2);
-        }
+        if (t->special) add_key(&raw, text.data, text.len, i);
+        if (t->special && r->options.split_words) add_key(&whole, text.data, text.len, 2);
         if (!t->special && r->options.lower_case) r->lowers = true;
         if (t->single_word) r->across = true;
         buf_free(&text);
     }
-    for (int i = 0; i < n_never_split; i++) add_key(&whole, never_split[i], strlen(never_split[i]), 1);
+    for (int i = 0; i < n_never_split && r->options.split_words; i++)
+        add_key(&whole, never_split[i], strlen(never_split[i]), 1);
     take_keys(&raw, n, &r->raw);
     take_keys(&all, n, &r->normal);
     take_keys(&whole, 2, &r->whole);
