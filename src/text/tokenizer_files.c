@@ -9,12 +9,12 @@
 #include "text/characters.h"
 #include "text/tokenizer_internal.h"
 
-#define FILE_MAX ((size_t)1 << 28) /* bytes of a vocab.txt */
-
 /* ---- the files ---- */
 
 typedef struct {
     char *pieces, *json, *config, *special, *added, *model; /* paths; NULL: there is none */
+    char *theirs;      /* the vocab.txt of these files, where --vocab names another one */
+    bool other_pieces; /* --vocab has other pieces than theirs, to which their tokens belong */
     Json *json_doc;
     TokenizerConfig said;
     TokenizerJson from_json;
@@ -56,10 +56,12 @@ static bool is_json(const char *path) { return str_ends_with(path, ".json"); }
 
 static void find_files(const char *vocab, const char *beside, Source *s)
 {
-    const char *place = vocab && (tokenizer_files_say(vocab) || !beside) ? vocab : beside;
+    bool own = vocab && (is_json(vocab) || tokenizer_files_say(vocab) || !beside);
+    const char *place = own ? vocab : beside;
     s->vocab_given = vocab != NULL;
     s->json = vocab && is_json(vocab) ? mem_strdup(vocab) : find_beside(place, "tokenizer.json");
     s->pieces = !vocab ? find_beside(place, "vocab.txt") : is_json(vocab) ? NULL : mem_strdup(vocab);
+    s->theirs = vocab && !own ? find_beside(place, "vocab.txt") : NULL;
     s->config = find_beside(place, "tokenizer_config.json");
     s->special = find_beside(place, "special_tokens_map.json");
     s->added = find_beside(place, "added_tokens.json");
@@ -68,7 +70,7 @@ static void find_files(const char *vocab, const char *beside, Source *s)
 
 static void source_free(Source *s)
 {
-    MEM_FREE(s->pieces, s->json, s->config, s->special, s->added, s->model);
+    MEM_FREE(s->theirs, s->pieces, s->json, s->config, s->special, s->added, s->model);
     js_free(s->json_doc);
     tokenizer_config_free(&s->said);
     tokenizer_json_free(&s->from_json);
@@ -226,34 +228,38 @@ done:
 
 /* ---- the pieces ---- */
 
+static Status read_vocab(const char *path, const volatile sig_atomic_t *stop, Vocab **vocab)
+{
+    return path ? vocab_read(path, stop, vocab) : OK;
+}
+
 /* vocab.txt beside tokenizer.json should have the same pieces; the Python tokenizer reads it, the fast one does not. */
 static Status read_pieces(Source *s, const volatile sig_atomic_t *stop, TokenizerFiles *f)
 {
-    Buf text = {0};
-    Vocab *lines = NULL;
-    Status status = OK;
+    Vocab *lines = NULL, *other = NULL;
     const Buf *json = &s->from_json.pieces;
     bool use_lines = s->pieces && (!s->json || s->vocab_given || f->options.kind == TOKENIZER_PYTHON);
-    bool same = false;
-    if (s->pieces) TRY_DONE(file_read(s->pieces, FILE_MAX, &text));
-    if (s->pieces && s->json) same = text.len == json->len && memcmp(text.data, json->data, text.len) == 0;
-    if (use_lines || (s->pieces && !same))
-        TRY_DONE(vocab_parse(s->pieces, text.data ? text.data : "", text.len, stop, &lines));
+    Status status = OK;
+    TRY_DONE(read_vocab(s->pieces, stop, &lines));
+    if (s->json) {
+        TRY_DONE(vocab_parse(s->json, json->data ? json->data : "", json->len, stop, &other));
+    } else {
+        TRY_DONE(read_vocab(s->theirs, stop, &other));
+    }
     f->path = mem_strdup(use_lines ? s->pieces : s->json);
-    if (s->json && !(use_lines && same)) {
-        TRY_DONE(vocab_parse(s->json, json->data ? json->data : "", json->len, stop, &f->vocab));
-        if (lines && !digest_equal(vocab_digest(lines), vocab_digest(f->vocab)))
-            log_warn("%s and %s have other pieces: %s counts%s", s->pieces, s->json, f->path,
-                     s->vocab_given ? ", as --vocab says" : ", as in Transformers");
+    f->vocab = use_lines ? lines : other;
+    if (lines && other && !digest_equal(vocab_digest(lines), vocab_digest(other))) {
+        s->other_pieces = s->theirs != NULL || (s->vocab_given && use_lines);
+        log_warn("%s and %s have other pieces: %s counts%s", s->pieces, s->json ? s->json : s->theirs, f->path,
+                 s->other_pieces ? ", as --vocab says, without the added tokens of the other" : ", as in Transformers");
     }
-    if (use_lines) {
-        vocab_free(f->vocab);
-        f->vocab = lines;
+    if (use_lines)
         lines = NULL;
-    }
+    else
+        other = NULL;
 done:
     vocab_free(lines);
-    buf_free(&text);
+    vocab_free(other);
     return status;
 }
 
@@ -295,7 +301,7 @@ static Status read_source(Source *s, const volatile sig_atomic_t *stop, Tokenize
     }
     choose_options(s, f);
     TRY(read_pieces(s, stop, f));
-    TRY(set_tokens(s, f->vocab));
+    TRY(s->other_pieces ? OK : set_tokens(s, f->vocab));
     if (!f->says_case) f->options.lower_case = !has_capitals(f->vocab);
     return OK;
 }

@@ -74,7 +74,7 @@ Status start_check_shards(const TokenizerFiles *t, const char *folder)
 /* Whose files say how text is read: the model's, else the shards'; a vocabulary alone says less. NULL: nobody's. */
 static const char *choose_place(const Config *c, const char *folder)
 {
-    const char *places[] = {*c->model ? c->model : NULL, folder};
+    const char *places[] = {*c->model ? c->model : NULL, folder && file_is_directory(folder) ? folder : NULL};
     for (int i = 0; i < 2; i++)
         if (places[i] && tokenizer_files_say(places[i])) return places[i];
     for (int i = 0; i < 2; i++) {

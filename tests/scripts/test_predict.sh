@@ -150,6 +150,35 @@ code=0
 wait "$pid" || code=$?
 [ "$code" -eq 75 ] || [ "$code" -eq 143 ] || complain "a stopped predict ended with $code: $(cat messages)"
 
+# The tokenizer's files: tokenizer.json alone is enough; a class of another tokenizer is refused by name, unless --vocab
+# is given; flags come before the files.
+cp -r one alone && rm alone/vocab.txt alone/special_tokens_map.json
+expect 0 "$CAIRN_BINARY" predict --model alone --backend cpu --threads 1 --input lines.txt --output alone.jsonl
+cmp base.jsonl alone.jsonl || complain "tokenizer.json alone gives other predictions"
+cp -r one other && sed -i 's/"tokenizer_class": "BertTokenizer"/"tokenizer_class": "BertJapaneseTokenizer"/' other/tokenizer_config.json
+expect 1 "$CAIRN_BINARY" predict --model other --backend cpu --threads 1 --input lines.txt
+says "'tokenizer_class' is BertJapaneseTokenizer" "--vocab FILE"
+expect 0 "$CAIRN_BINARY" predict --model other --vocab other/vocab.txt --backend cpu --threads 1 --input lines.txt --output other.jsonl
+cmp base.jsonl other.jsonl || complain "--vocab gives other predictions"
+tr '[:lower:]' '[:upper:]' <lines.txt >capitals.txt
+expect 0 "${predict[@]}" --input capitals.txt --output capitals.jsonl
+cmp base.jsonl capitals.jsonl || complain "the model lower-cases, and predict does not"
+expect 0 "${predict[@]}" --input capitals.txt --do-lower-case no --output kept.jsonl
+cmp -s base.jsonl kept.jsonl && complain "--do-lower-case no lower-cases"
+
+# Added tokens are ids with embeddings of their own, through training, into the output folder; 16 is also 14 rounded up to 8.
+mkdir added && cp vocab.txt added && sed 's/"vocab_size": 14/"vocab_size": 16/' config.json >added/config.json
+printf '{"do_lower_case": true, "added_tokens_decoder": {"14": {"content": "<go>"}, "15": {"content": "(y)"}}}' >added/tokenizer_config.json
+sed -i 's/bad film/bad <go> (y) film/' data/train.csv
+expect 0 "${train[@]}" --model-config added/config.json --vocab added/vocab.txt --text-columns text --output-dir "with added"
+grep -q padding .stderr && complain "added tokens count as padding"
+grep -q '"content": "(y)"' "with added/tokenizer.json" || complain "an added token is not in tokenizer.json"
+expect 0 "$CAIRN_BINARY" inspect --model "with added"
+says "(16, 32)"
+sed 's/, "15": {"content": "(y)"}//' added/tokenizer_config.json >less.json && mv less.json added/tokenizer_config.json
+expect 2 "${train[@]}" --model-config <(sed 's/"vocab_size": 14/"vocab_size": 17/' config.json) --vocab added/vocab.txt --text-columns text --output-dir less
+says "added/vocab.txt has 15 pieces"
+
 # A row that takes more than the budget leaves is refused; one that it has room for is read.
 { echo "a good film" && head -c 60000000 /dev/zero | tr '\0' 'a'; } >long.txt
 expect 76 "${predict[@]}" --input long.txt --memory-budget 96MiB

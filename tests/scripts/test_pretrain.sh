@@ -116,8 +116,14 @@ says "single: none of the first" "give --nsp off"
 # agree with it; a model with another tokenizer needs a flag that agrees with the shards.
 has_file masked/vocab.txt masked/eval/vocab.txt masked/eval/manifest.json
 cmp masked/eval/vocab.txt vocab.txt || complain "another vocabulary beside the shards"
+has_file masked/tokenizer.json masked/eval/tokenizer_config.json
+grep -q '"tokenizer": "fast"' masked/manifest.json || complain "the manifest names no tokenizer"
 expect 0 "$CAIRN_BINARY" pretrain "${small[@]}" --max-seq-length 32 --threads 1 --backend ref --max-steps 1 --output-dir uncased
 grep -q '"do_lower_case": true' uncased/tokenizer_config.json || complain "an uncased model's tokenizer keeps case"
+# Shards whose manifest names no tokenizer are of a version that had the Python one alone.
+cp -r masked older && rm older/tokenizer.json older/tokenizer_config.json && sed -i '/"tokenizer": "fast"/d' older/manifest.json
+run 0 python "${small[@]}" --data-dir older --max-steps 1
+grep -q '"use_fast": false' python/tokenizer_config.json || complain "older shards: not the Python tokenizer"
 make_shards kept --masking static --do-lower-case no --eval-fraction 0.1
 for strip in yes no; do make_shards "kept $strip" --masking static --do-lower-case no --strip-accents "$strip"; done
 run 0 "cased" "${small[@]}" --data-dir kept --max-steps 1 --eval-dir kept/eval
