@@ -292,13 +292,25 @@ static bool has_capitals(const Vocab *vocab)
 
 /* ---- together ---- */
 
+/* A tokenizer.json of another tokenizer does not count beside a vocab.txt that --vocab names. */
+static Status read_json(Source *s)
+{
+    if (!s->json) return OK;
+    TRY(js_read(s->json, &s->json_doc));
+    Status status = tokenizer_json_read(s->json, s->json_doc, s->said.class == CLASS_GENERAL, &s->from_json);
+    if (status == OK || !s->vocab_given || !s->pieces) return status;
+    log_warn("%s", status_message());
+    log_warn("--vocab is given, so BERT's own tokenizer is used");
+    tokenizer_json_free(&s->from_json);
+    free(s->json);
+    s->json = NULL;
+    return OK;
+}
+
 static Status read_source(Source *s, const volatile sig_atomic_t *stop, TokenizerFiles *f)
 {
     TRY(read_config(s));
-    if (s->json) {
-        TRY(js_read(s->json, &s->json_doc));
-        TRY(tokenizer_json_read(s->json, s->json_doc, s->said.class == CLASS_GENERAL, &s->from_json));
-    }
+    TRY(read_json(s));
     choose_options(s, f);
     TRY(read_pieces(s, stop, f));
     TRY(s->other_pieces ? OK : set_tokens(s, f->vocab));

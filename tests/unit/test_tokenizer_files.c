@@ -112,6 +112,14 @@ static void test_a_given_vocabulary(void **state)
     assert_ok(tokenizer_files_read(json_path, NULL, NULL, &t));
     assert_true(t.says_case && !t.options.lower_case && vocab_pieces(t.vocab) == 7);
     tokenizer_files_free(&t);
+    memcpy(strstr(json, "BertPreTokenizer"), "WhitespaceSplit_", 16); /* of another tokenizer */
+    testing_write(other, "tokenizer.json", json);
+    assert_status(tokenizer_files_read(NULL, other, NULL, &t), E_FORMAT);
+    assert_message("--vocab FILE");
+    tokenizer_files_free(&t);
+    assert_ok(tokenizer_files_read(vocab, NULL, NULL, &t));
+    assert_true(!t.says_case && t.options.lower_case);
+    tokenizer_files_free(&t);
     assert_ok(file_remove_tree(model));
     assert_ok(file_remove_tree(other));
     MEM_FREE(model, other, vocab, json_path, json);
