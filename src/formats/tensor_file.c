@@ -109,11 +109,14 @@ static Status read_single(TensorFile *f, const char *path)
     int shard;
     TRY(reader_add_shard(f, path, &shard));
     const FileMap *m = &f->shards[shard].map;
+    /* Its first bytes are the header's length, which may look like a pickle's. */
+    f->format = TENSORS_SAFETENSORS;
+    if (m->size > 8 && m->data[8] == '{') return safetensors_read(f, shard);
     f->format = TENSORS_PYTORCH;
     if (begins_with(m, "PK\3\4", 4) || begins_with(m, "PK\5\6", 4)) return pytorch_zip_read(f, shard);
     if (m->size >= 2 && m->data[0] == 0x80 && m->data[1] <= 5) return pytorch_old_read(f, shard);
     f->format = TENSORS_SAFETENSORS;
-    if (str_ends_with(path, ".safetensors") || (m->size > 8 && m->data[8] == '{')) return safetensors_read(f, shard);
+    if (str_ends_with(path, ".safetensors")) return safetensors_read(f, shard);
     if (m->size >= 48 && reader_le64(m->data + m->size - 8) == UINT64_C(0xdb4775248b80fb57))
         return fail(E_FORMAT,
                     "%s: a TensorFlow table in one file (the V1 form, before TensorFlow 0.12); expected the V2 form, "

@@ -399,7 +399,7 @@ void import_report_log(const ImportReport *r)
     log_kind(r, IMPORT_NEW, "new, initialised at random");
     log_kind(r, IMPORT_UNUSED, "not used (heads that this model lacks)");
     if (r->foreign) log_info("  its class is %s ('architectures'), whose head is not used", r->foreign);
-    log_kind(r, IMPORT_IGNORED, "ignored (buffers, optimizer state)");
+    log_kind(r, IMPORT_IGNORED, "ignored (buffers, counters, slots of the optimizer)");
 }
 
 bool import_report_loaded(const ImportReport *r, const char *parameter)

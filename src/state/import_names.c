@@ -260,8 +260,9 @@ void import_name(const char *name, SourceName *out)
 void import_tensor(const TensorFile *file, int i, SourceName *out)
 {
     const TensorInfo *t = tensor_file_info(file, i);
+    bool encoder;
     import_name(t->name, out);
-    if (out->kind != SOURCE_UNKNOWN) return;
+    if (out->kind != SOURCE_UNKNOWN && (out->kind != SOURCE_WEIGHT || find_anchor(out->name, &encoder))) return;
     bool whole = t->dtype != F32 && t->dtype != F16 && t->dtype != BF16 && t->dtype != F64;
     if (whole || (t->n_dims == 0 && tensor_file_format(file) == TENSORS_TF1)) set_ignored(out, "counter");
 }

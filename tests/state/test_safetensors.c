@@ -166,6 +166,25 @@ static void test_odd_but_valid(void **state)
     buf_free(&b);
 }
 
+/* The first bytes of a pickle, 0x80 and the protocol, are also the length of a header: 640, 896, 1152 … */
+static void test_a_length_that_looks_like_a_pickle(void **state)
+{
+    (void)state;
+    for (size_t protocol = 0; protocol <= 5; protocol++) {
+        char header[0x600];
+        int n = snprintf(header, sizeof header, "{%s", T("a", "F32", "[2]", 0, 8));
+        memset(header + n, ' ', sizeof header - (size_t)n);
+        header[0x80 + 0x100 * protocol - 1] = '}';
+        header[0x80 + 0x100 * protocol] = 0;
+        Buf file = make_file(header, 8);
+        TensorFile *f = open_hostile(path, path, file.data, file.len);
+        assert_non_null(f);
+        assert_int_equal(tensor_file_count(f), 1);
+        tensor_file_close(f);
+        buf_free(&file);
+    }
+}
+
 static void test_every_truncation(void **state)
 {
     (void)state;
@@ -313,6 +332,7 @@ int main(void)
         cmocka_unit_test(test_refuses_deep_and_long),
         cmocka_unit_test(test_refuses_wrong_lengths),
         cmocka_unit_test(test_odd_but_valid),
+        cmocka_unit_test(test_a_length_that_looks_like_a_pickle),
         cmocka_unit_test(test_every_truncation),
         cmocka_unit_test(test_every_flipped_bit),
         cmocka_unit_test(test_round_trip),
