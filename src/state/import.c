@@ -227,10 +227,10 @@ static Status report_errors(const ImportReport *r)
     }
     if (shown > MAX_ROWS) log_error("  … and %d more", shown - MAX_ROWS);
     if (shown > MAX_NAMES) buf_puts(&text, " …");
-    Status status = fail(E_FORMAT,
-                         "%s: %s; give the config.json (--model-config) that belongs to these weights, or weights that "
-                         "belong to it",
-                         r->path, text.data);
+    Status status = fail(E_FORMAT, "%s: %s; %s", r->path, text.data,
+                         r->n[IMPORT_TWICE] ? "the file holds more than one model; save the wanted one alone"
+                                            : "give the config.json (--model-config) that belongs to these weights, or "
+                                              "weights that belong to it");
     buf_free(&text);
     return status;
 }

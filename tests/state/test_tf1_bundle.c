@@ -1,6 +1,8 @@
 /* TensorFlow 1 checkpoints: real ones (with slots and global_step; an index without data), one with Snappy blocks and
    two data files, hand-made errors with valid checksums, every truncation, every flipped bit; and the Snappy decoder.
  */
+#include "state/import.h"
+
 #include "file_builders.h"
 #define HOSTILE_NAME "model.ckpt.index"
 #include "hostile_file.h"
@@ -286,6 +288,38 @@ static void test_wrong_entries(void **state)
     free(data);
 }
 
+/* Beside the encoder's parameters and its heads a single number counts something; an array may be a head. */
+static void test_single_numbers_are_counters(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int n;
+        SourceKind kind;
+    } cases[] = {{"Variable", 0, SOURCE_IGNORED},
+                 {"Variable_1", 1, SOURCE_UNKNOWN},
+                 {"bert/encoder/layer_0/alpha", 0, SOURCE_WEIGHT},
+                 {"bert/loss_scale", 0, SOURCE_IGNORED},
+                 {"loss_scale", 0, SOURCE_IGNORED}};
+    const int count = sizeof cases / sizeof *cases;
+    char *data = data_path(0, 1);
+    store_bytes(data, "\0\0\0\0\0\0\0", 8);
+    Buf b = {0};
+    put_header(&b, HEADER, 6);
+    for (int i = 0; i < count; i++) put_entry(&b, cases[i].name, 1, cases[i].n, (int64_t[]){1}, 0, 0, 4, "", 0);
+    Buf t = table_of(&b, 0);
+    TensorFile *f = open_hostile(path, prefix, t.data, t.len);
+    assert_non_null(f);
+    for (int i = 0; i < count; i++) {
+        SourceName s;
+        import_tensor(f, tensor_file_find(f, cases[i].name), &s);
+        if (s.kind != cases[i].kind) fail_msg("%s: kind %d", cases[i].name, s.kind);
+    }
+    tensor_file_close(f);
+    BUF_FREE(&b, &t);
+    free(data);
+}
+
 static void test_wrong_headers(void **state)
 {
     (void)state;
@@ -508,6 +542,7 @@ int main(void)
         cmocka_unit_test(test_every_truncation),
         cmocka_unit_test(test_every_flipped_bit),
         cmocka_unit_test(test_wrong_entries),
+        cmocka_unit_test(test_single_numbers_are_counters),
         cmocka_unit_test(test_wrong_headers),
         cmocka_unit_test(test_keys_and_blocks),
         cmocka_unit_test(test_broken_blocks),
