@@ -268,8 +268,10 @@
     X(shard_size, Size, "4MiB", 0, 0, "", "SIZE", NONE, "s", "approximate size of the text in a shard")                \
     X(output, Path, "", 0, 0, "", "PATH", NONE, "cvd",                                                                 \
       "path to write: a folder (convert), a vocabulary (vocab), predictions (predict; default: the standard output)")  \
-    X(format, Choice, "auto", 0, 0, "auto jsonl tsv", "FORM", NONE, "d",                                               \
+    X(format, Choice, "auto", 0, 0, "auto jsonl tsv csv", "FORM", NONE, "d",                                           \
       "format of the predictions; auto: by the ending of --output, else jsonl")                                        \
+    X(keep_columns, Text, "", 0, 0, "", "A,B,...", NONE, "d",                                                          \
+      "columns of the input to copy into the predictions, by name")                                                    \
     X(size, Count, "30522", 10, 10000000, "", "N", NONE, "vt", "pieces in the vocabulary")                             \
     X(min_count, Count, "2", 1, 1e15, "", "N", NONE, "v", "minimum number of occurrences of a piece")                  \
     X(vary, List, "", 0, 0, "", "FLAG=A,B,...", NONE, "z",                                                             \

@@ -219,8 +219,16 @@ static Status find_columns(Records *r)
                     "file .csv or .tsv",
                     r->name, (long long)r->raw_line, record_shown(r->raw).text);
     if (r->form == RECORDS_JSONL || r->form == RECORDS_LINES) {
+        const char *text = NULL; /* of lines, the one column */
         r->columns = r->form == RECORDS_LINES ? 1 : r->o.n;
-        for (int k = 0; k < r->o.n; k++) r->position[k] = r->form == RECORDS_LINES && k > 0 ? -1 : k;
+        for (int k = 0; k < r->o.n; k++) {
+            const char *wanted = r->o.columns[k];
+            r->position[k] = r->form == RECORDS_JSONL ? k : wanted ? 0 : -1;
+            if (!text) text = wanted;
+            if (r->form == RECORDS_LINES && wanted && strcmp(wanted, text) != 0)
+                return fail(E_FORMAT, "%s: expected a column '%s', found lines of text, which are '%s' alone", r->name,
+                            wanted, text);
+        }
         return OK;
     }
     RecordText raw = r->raw;

@@ -203,9 +203,10 @@ Status glue_submission_write(const char *dir, const GlueTask *task, const GlueSp
 Status glue_predictions_write(const char *dir, const GlueTask *task, const GlueSplit *split,
                               const GlueExamples *examples, const float *values);
 
-/* The header and a row of that file; v (n_labels). */
-void glue_put_header(const GlueTask *task, Buf *out);
-void glue_put_prediction(const GlueTask *task, int64_t index, const float *v, Buf *out);
+/* The header and a row of that file, or of a CSV file, without the line's end; v (n_labels). */
+void glue_put_header(const GlueTask *task, bool csv, Buf *out);
+void glue_put_prediction(const GlueTask *task, int64_t index, const float *v, bool csv, Buf *out);
+void glue_put_cell(bool csv, const char *text, size_t len, Buf *out); /* in CSV within quotes where it needs them */
 
 /* ---- the tasks of `cairn glue` (task.c) and `cairn predict` (predict.c) ---- */
 

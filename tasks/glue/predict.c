@@ -7,13 +7,14 @@
 #include <unistd.h>
 
 #include "tasks/glue/labels.h"
+#include "tasks/glue/predict_output.h"
 #include "tasks/glue/run.h"
 #include "train/adopt.h"
 #include "train/check.h"
 #include "train/evaluation.h"
 #include "train/signals.h"
 
-enum { BLOCK_ROWS = 4096 };
+enum { BLOCK_ROWS = 4096, BLOCK_KEPT = 16 << 20 }; /* rows, and bytes of --keep-columns, that end a block */
 
 /* run->own. */
 typedef struct {
@@ -22,7 +23,8 @@ typedef struct {
     Tokenizer *tokenizer;
     Records *records; /* rank 0's */
     FileWriter writer;
-    bool to_file, tsv;
+    PredictOutput output;
+    bool to_file;
     int64_t done;
     Examples block;
     size_t cap;    /* tokens that the block has room for */
@@ -32,15 +34,13 @@ typedef struct {
 
 static Status check(Run *r)
 {
-    const char *format = r->c->format;
     PredictRun *p = r->own;
-    bool named_tsv = records_form_of_name(r->c->output) == RECORDS_TSV;
-    p->tsv = strcmp(format, "tsv") == 0 || (strcmp(format, "auto") == 0 && named_tsv);
     p->to_file = *r->c->output && strcmp(r->c->output, "-") != 0;
     p->started = clock_monotonic();
     r->train = false;
     r->evaluate = true;
     if (!*r->c->model) return fail(E_USAGE, "give the fine-tuned model as --model DIR");
+    TRY(predict_output_init(&p->output, r->c));
     return check_model(r->c->model);
 }
 
@@ -65,6 +65,7 @@ static Status open_input(const Run *r)
                         .advice = given ? NULL : "; name the columns of texts by --text-columns",
                         .stop = signals_stop()};
     if (p->to_file) TRY(check_output(r->c));
+    TRY(predict_output_columns(&p->output, &p->custom.task, &o));
     TRY(records_open(&p->records, *r->c->input ? r->c->input : "-", &o));
     return p->to_file ? file_writer_open(&p->writer, r->c->output) : OK;
 }
@@ -107,10 +108,12 @@ static Status read_block(const Run *r)
     PredictRun *p = r->own;
     const Record *row;
     p->block.count = 0;
-    while (p->block.count < BLOCK_ROWS) {
+    predict_output_forget(&p->output);
+    while (p->block.count < BLOCK_ROWS && p->output.kept.len < BLOCK_KEPT) {
         if (*signals_stop()) return fail(E_STOPPED, "stopped after %lld texts", (long long)p->done);
         TRY(records_next(p->records, &row));
         if (!row) break;
+        TRY(predict_output_keep(&p->output, p->records, row));
         glue_append(&p->block, &p->cap, p->tokenizer, row->texts[0],
                     p->custom.unlabelled.b ? row->texts[1] : (RecordText){NULL, 0}, (int)r->c->max_seq_length);
     }
@@ -135,38 +138,13 @@ static Status share_block(Run *r)
     return ranks_broadcast(r->ranks, e->types, tokens);
 }
 
-static void put_json(const GlueTask *t, int64_t index, const float *v, Buf *out)
-{
-    bool any = false;
-    buf_printf(out, "{\"index\": %lld, ", (long long)index);
-    if (t->regression) {
-        buf_printf(out, "\"score\": %.9g}\n", (double)v[0]);
-        return;
-    }
-    buf_puts(out, t->multi ? "\"labels\": [" : "\"label\": ");
-    if (!t->multi) buf_json(out, t->labels[glue_argmax(v, t->n_labels)]);
-    for (int i = 0; i < t->n_labels && t->multi; i++) {
-        if (v[i] <= 0.5f) continue;
-        if (any) buf_puts(out, ", ");
-        buf_json(out, t->labels[i]);
-        any = true;
-    }
-    buf_puts(out, t->multi ? "], \"probabilities\": {" : ", \"probabilities\": {");
-    for (int i = 0; i < t->n_labels; i++) {
-        if (i) buf_puts(out, ", ");
-        buf_json(out, t->labels[i]);
-        buf_printf(out, ": %.9g", (double)v[i]);
-    }
-    buf_puts(out, "}}\n");
-}
-
 static Status write_block(const Run *r)
 {
     PredictRun *p = r->own;
     const GlueTask *t = &p->custom.task;
     Buf out = {0};
     Status status = OK;
-    if (p->tsv && p->done == 0) glue_put_header(t, &out);
+    if (p->done == 0) predict_output_header(&p->output, t, &out);
     for (int64_t i = 0; i < p->block.count * t->n_labels; i++)
         if (!isfinite(p->values[i]))
             TRY_DONE(fail(E_NUMERIC,
@@ -174,10 +152,7 @@ static Status write_block(const Run *r)
                           (long long)(p->done + i / t->n_labels), (double)p->values[i]));
     glue_probabilities(t, p->values, p->block.count);
     for (int64_t i = 0; i < p->block.count; i++)
-        if (p->tsv)
-            glue_put_prediction(t, p->done + i, p->values + i * t->n_labels, &out);
-        else
-            put_json(t, p->done + i, p->values + i * t->n_labels, &out);
+        predict_output_row(&p->output, t, p->done + i, (int)i, p->values + i * t->n_labels, &out);
     p->done += p->block.count;
     status = p->to_file ? file_writer_write(&p->writer, out.data, out.len)
                         : file_write_all(STDOUT_FILENO, "the standard output", out.data, out.len);
@@ -211,6 +186,7 @@ static Status evaluate(Run *r)
         TRY(ranks_all(r->ranks, run_first(r) ? write_block(r) : OK));
     }
     if (!run_first(r)) return OK;
+    records_warn_quotes(p->records);
     if (p->to_file) TRY(file_writer_close(&p->writer, NULL, NULL));
     p->to_file = false;
     double seconds = clock_monotonic() - p->started;
@@ -228,6 +204,7 @@ static void close_task(Run *r)
     tokenizer_free(p->tokenizer);
     glue_custom_free(&p->custom);
     adopt_free(&p->adopted);
+    predict_output_free(&p->output);
     free(p->values);
 }
 

@@ -85,9 +85,9 @@ says "error: unnamed.csv:1: expected a column named 'text' in the header, found 
 expect 1 "${predict[@]}" --input empty.csv
 says "error: empty.csv: the file is empty"
 printf '{"text": "a film"}\n{"txt": "a film"}\n' >bad.jsonl
-expect 1 "${predict[@]}" --input bad.jsonl --output bad.out
+expect 1 "${predict[@]}" --input bad.jsonl --output bad.jsonl.out --format jsonl
 says "bad.jsonl:2: expected a key 'text', found 'txt'; name the columns of texts by --text-columns"
-[ ! -e bad.out ] || complain "a failed command left its output"
+[ ! -e bad.jsonl.out ] || complain "a failed command left its output"
 expect 2 "${predict[@]}" --input rows.csv --output ./rows.csv
 says "--output ./rows.csv is the input"
 [ "$(wc -l <rows.csv)" -eq 9001 ] || complain "the input was replaced"
@@ -185,5 +185,44 @@ expect 76 "${predict[@]}" --input long.txt --memory-budget 96MiB
 says "leaves no room"
 expect 0 "${predict[@]}" --input long.txt --memory-budget 1GiB --output long.jsonl
 [ "$(wc -l <long.jsonl)" -eq 2 ] || complain "not 2 predictions of a long row"
+
+# The ending of --output is the form; --keep-columns copies columns of the input.
+keep=("${predict[@]}" --keep-columns id,text)
+printf 'id,text,more\r\n7.0,"a ""good"" film, the plot",1\r\n,"a bad\nfilm",2\r\n' >kept.csv
+printf '%s\n' '{"text": "a \"good\" film, the plot", "id": 7.0, "more": {}}' '{"id": null, "text": "a bad\nfilm"}' >kept.jsonl
+expect 0 "${keep[@]}" --input kept.csv --output kept-out.csv
+expect 0 "${keep[@]}" --input kept.jsonl --output again.csv
+cmp kept-out.csv again.csv || complain "JSON lines and CSV keep other columns: $(cat again.csv)"
+[ "$(head -n 1 kept-out.csv)" = index,prediction,probability_negative,probability_positive,id,text ] || complain "not the header: $(head -n 1 kept-out.csv)"
+grep -qE '^0,(negative|positive),0\.[0-9]+,0\.[0-9]+,7\.0,"a ""good"" film, the plot"$' kept-out.csv || complain "not CSV: $(cat kept-out.csv)"
+tail -n 2 kept-out.csv | head -n 1 | grep -qE '^1,(negative|positive),0\.[0-9]+,0\.[0-9]+,,"a bad$' || complain "a line break is not in quotes: $(cat kept-out.csv)"
+expect 0 "${keep[@]}" --input kept.jsonl --output kept-out.jsonl
+head -n 1 kept-out.jsonl | grep -qF '}, "id": 7.0, "text": "a \"good\" film, the plot"}' || complain "not the values: $(cat kept-out.jsonl)"
+tail -n 1 kept-out.jsonl | grep -qF '}, "id": null, "text": "a bad\nfilm"}' || complain "not null: $(cat kept-out.jsonl)"
+expect 0 "${keep[@]}" --input kept.csv --format jsonl
+head -n 1 .stdout | grep -qF '}, "id": "7.0", "text": "a \"good\" film, the plot"}' || complain "a table's text is not a text: $(cat .stdout)"
+expect 0 "${predict[@]}" --keep-columns id,more --input kept.csv --output kept-out.tsv
+[ "$(cut -f 5,6 kept-out.tsv | tr '\t\n' ',;')" = "id,more;7.0,1;,2;" ] || complain "not TSV: $(cat kept-out.tsv)"
+expect 1 "${keep[@]}" --input kept.csv --output kept-out.tsv
+says "line 3 of the input: 'text' holds a tab or a line break" "--format csv"
+expect 1 "${predict[@]}" --keep-columns id,nothing --input kept.csv --output out.csv
+says "kept.csv:1: expected a column named 'nothing' in the header, found 'id', 'text', 'more'"
+expect 1 "${predict[@]}" --keep-columns more --input kept.jsonl --output out.csv
+says "kept.jsonl:2: expected a key 'more', found 'id', 'text'"
+head -n 1 kept.jsonl >first.jsonl
+expect 0 "${predict[@]}" --keep-columns more --input first.jsonl --output out.csv
+grep -q ',{}$' out.csv || complain "an object is not kept as JSON: $(cat out.csv)"
+expect 0 "${predict[@]}" --keep-columns text --input lines.txt --output kept-out.jsonl
+sed 's/, "text": .*/}/' kept-out.jsonl | cmp - base.jsonl || complain "--keep-columns changes predictions"
+expect 1 "${predict[@]}" --keep-columns id --input lines.txt
+says "lines.txt: expected a column 'id', found lines of text, which are 'text' alone"
+expect 2 "${predict[@]}" --keep-columns label --input data/train.csv
+says "--keep-columns label: the predictions have a column of that name; --format csv calls theirs otherwise"
+expect 2 "${predict[@]}" --input rows.csv --output out.csv --format tsv
+says "--output out.csv and --format tsv are two formats"
+expect 2 "${predict[@]}" --input rows.csv --output out.xlsx
+says "--output out.xlsx: expected the ending .csv, .tsv or .jsonl, or --format"
+expect 2 "${predict[@]}" --input rows.csv --output out.csv.gz
+says "predictions are not packed"
 
 finish

@@ -1,0 +1,31 @@
+/* Inside tasks/glue: the rows that `cairn predict` writes (predict_output.c). */
+#ifndef CAIRN_TASKS_GLUE_PREDICT_OUTPUT_H
+#define CAIRN_TASKS_GLUE_PREDICT_OUTPUT_H
+
+#include "config/config.h"
+#include "tasks/glue/glue.h"
+
+typedef struct {
+    RecordsForm form;   /* RECORDS_TSV, RECORDS_CSV or RECORDS_JSONL */
+    char *list, **keep; // (n_keep) --keep-columns, and its names, which lie in `list`
+    int n_keep, cap_keep;
+    int first;    /* the first of them among a row's texts */
+    Buf kept;     /* of the rows that are not written yet */
+    size_t *ends; // (n_ends) of each of these rows in `kept`
+    int n_ends, cap_ends;
+} PredictOutput;
+
+/* The form is --format, by default the ending of --output. E_USAGE: they differ, or the ending says nothing. */
+Status predict_output_init(PredictOutput *out, const Config *c);
+void predict_output_free(PredictOutput *out); /* takes a zeroed one */
+/* Adds the columns to keep to the wanted ones. E_USAGE: one has the name of a prediction's column. */
+Status predict_output_columns(PredictOutput *out, const GlueTask *task, RecordsOptions *o);
+/* Notes the columns to keep of a row, in order. E_FORMAT: the form cannot hold a text. */
+Status predict_output_keep(PredictOutput *out, const Records *records, const Record *row);
+void predict_output_header(const PredictOutput *out, const GlueTask *task, Buf *text);
+/* Row `i` of those that are noted, with its prediction: v (n_labels). */
+void predict_output_row(const PredictOutput *out, const GlueTask *task, int64_t index, int i, const float *v,
+                        Buf *text);
+void predict_output_forget(PredictOutput *out); /* the noted rows */
+
+#endif
