@@ -155,6 +155,8 @@ static const Case cases[] = {
     {"&", ""},
     {"<", ""},
     {"a<ref", "a\n"},
+    {"A -{1<sup}->", "A 1>\n"},
+    {"= b -->", "= b -->\n"},
 };
 
 /* A template in the middle of a sentence, and what it becomes there; NULL: the sentence is left out. */

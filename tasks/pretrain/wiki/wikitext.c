@@ -88,7 +88,7 @@ static bool skip_heading(Wikitext *w)
         while (end > at && (text[end - 1] == ' ' || text[end - 1] == '\t' || text[end - 1] == '\r')) end--;
         if (end - at < 3 || memcmp(text + end - 3, "-->", 3) != 0) break;
         uint32_t open = end - 3;
-        while (open > at && memcmp(text + open, "<!--", 4) != 0) open--;
+        while (open > at && memcmp(text + --open, "<!--", 4) != 0) continue;
         if (open == at) break;
         end = open;
     }

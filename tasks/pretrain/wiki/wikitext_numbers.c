@@ -395,6 +395,7 @@ bool wikitext_append_number(Wikitext *w, const Token *t, char code)
 
 void wikitext_begin_script(Wikitext *w, char sign, uint32_t from, uint32_t end)
 {
+    if (from >= end) return;
     const char *p = w->text + from, *stop = w->text + end;
     while (p < stop && *p == ' ') p++;
     static const char minus[] = "&minus;";
