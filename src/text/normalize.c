@@ -170,10 +170,14 @@ static void strip_accents(WordScan *w)
 
 static void lower_word(WordScan *w)
 {
-    Scalars *word = &w->word;
-    for (size_t i = 0; i < word->count; i++) {
-        uint32_t lowered[2];
-        if (bits_of(w, word->v[i]) & UC_LOWER && unicode_lowered(word->v[i], lowered) == 1) word->v[i] = lowered[0];
+    Scalars word = w->word;
+    w->word = w->scratch;
+    w->scratch = word;
+    w->word.count = 0;
+    for (size_t i = 0; i < word.count; i++) {
+        uint32_t lowered[2] = {word.v[i]};
+        int n = bits_of(w, word.v[i]) & UC_LOWER ? unicode_lowered(word.v[i], lowered) : 1;
+        for (int k = 0; k < n; k++) scalars_push(&w->word, lowered[k]);
     }
 }
 
@@ -213,7 +217,10 @@ static void end_word(WordScan *w)
             for (size_t i = 0; i < word->count; i++) seen |= bits_of(w, word->v[i]);
         }
         whole = stays_whole(w);
-        if (!whole && w->keeps) lower_word(w); /* a special token in a longer word */
+        if (!whole && w->keeps) { /* a special token in a longer word */
+            lower_word(w);
+            whole = stays_whole(w);
+        }
     }
     if (!whole && w->strip && (seen & (UC_DECOMPOSES | UC_MARK))) {
         strip_accents(w);

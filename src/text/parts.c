@@ -32,10 +32,12 @@ static const char *skip_space_before(UnicodeSource source, const char *text, con
     return p;
 }
 
-/* A token whose text changes is text. */
-static void change_part(Part *part, const char *start, const char *stop)
+/* A part whose text changes may become a token, or be none any more. */
+static void change_part(const TextRules *r, Part *part, const char *start, const char *stop)
 {
-    if (start != part->start || stop != part->stop) *part = (Part){start, stop, NULL};
+    if (start == part->start && stop == part->stop) return;
+    int32_t i = start < stop ? lookup_exactly(&r->normal, start, (size_t)(stop - start)) : -1;
+    *part = (Part){start, stop, i < 0 ? NULL : &r->added[i]};
 }
 
 /* As the library does it. A match that does not count is text, and the search goes on behind it. */
@@ -91,18 +93,13 @@ void parts_python(const TextRules *r, const char *text, const char *end, Parts *
         bool joins_left = t->single_word && left < part && left->start < left->stop && left->stop[-1] != ' ';
         bool joins_right = t->single_word && right > part && *right->start != ' ';
         if (t->rstrip && right > part)
-            change_part(right, skip_space(UNICODE_PYTHON, right->start, right->stop), right->stop);
+            change_part(r, right, skip_space(UNICODE_PYTHON, right->start, right->stop), right->stop);
         if (t->lstrip && left < part)
-            change_part(left, left->start, skip_space_before(UNICODE_PYTHON, left->start, left->stop));
-        Part *joined = joins_left ? left : right;
-        if (!joins_left && !joins_right) continue;
-        if (joined->start == joined->stop) /* nothing is left of it */
-            *joined = *part;
-        else if (joins_left)
-            change_part(left, left->start, part->stop);
-        else
-            change_part(right, part->start, right->stop);
-        change_part(part, part->stop, part->stop);
+            change_part(r, left, left->start, skip_space_before(UNICODE_PYTHON, left->start, left->stop));
+        if (joins_left) change_part(r, left, left->start < left->stop ? left->start : part->start, part->stop);
+        if (joins_right && !joins_left)
+            change_part(r, right, part->start, right->start < right->stop ? right->stop : part->stop);
+        if (joins_left || joins_right) change_part(r, part, part->stop, part->stop);
     }
 }
 

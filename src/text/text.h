@@ -92,15 +92,16 @@ void token_ids_free(TokenIds *ids);
 void tokenizer_encode(Tokenizer *t, const char *text, size_t len, TokenIds *out);
 
 /* The same for the beginning of a text of any length: stops where `out` has `most` ids or more. tokenizer_pair with a
-   max_len up to `most` gives the same as for the whole text. */
+   max_len up to `most` gives the same as for the whole text, if the other text is whole and has fewer than `most`. */
 void tokenizer_encode_first(Tokenizer *t, const char *text, size_t len, size_t most, TokenIds *out);
 
 /* Appends to an empty Buf the words that are cut into pieces, with a blank between two: Google's BasicTokenizer. */
 void tokenizer_words(const Tokenizer *t, const char *text, size_t len, Buf *out);
 
-/* [CLS] a [SEP] or [CLS] a [SEP] b [SEP] with token types 0…0 1…1 (one_type: 0…0), cut to max_len by removing tokens
-   from the end of the longer side, one at a time (longest-first; on a tie from b, as Hugging Face does). `b` may be
-   NULL. max_len is at least 2, with b 3. Returns the length. */
+/* [CLS] a [SEP] or [CLS] a [SEP] b [SEP] with token types 0…0 1…1 (one_type: 0…0), cut to max_len (longest-first) as
+   the reference does it: both sides keep half of the room, unless one needs less, and of an odd room the longer side
+   one more (on a tie b; with the Python tokenizer always a). `b` is NULL where there is no second text, or an empty
+   one. max_len is at least 2, with b 3. Returns the length. */
 int tokenizer_pair(const Tokenizer *t, const TokenIds *a, const TokenIds *b, int max_len, int32_t *ids, // (max_len)
                    uint8_t *types);                                                                     // (max_len)
 

@@ -202,15 +202,15 @@ int tokenizer_pair(const Tokenizer *t, const TokenIds *a, const TokenIds *b, int
     CHECK(max_len >= (int)framing, "max_len %d has no room for [CLS] and [SEP]", max_len);
     size_t keep_a = a->count, keep_b = b ? b->count : 0, room = (size_t)max_len - framing;
     if (keep_a + keep_b > room) {
-        /* Tokens go from the longer side until both are equal, then from each in turn, b first. */
-        size_t half = room / 2, odd = room % 2;
-        if (keep_b <= half)
+        /* Tokens go from the longer side until both are equal, then from each in turn. Of an odd room one more is the
+           longer side's, but always a's with the Python tokenizer. */
+        bool more_a = t->rules.options.kind == TOKENIZER_PYTHON || keep_a > keep_b;
+        size_t most_a = room / 2 + (more_a ? room % 2 : 0), most_b = room - most_a;
+        if (keep_b <= most_b) {
             keep_a = room - keep_b;
-        else if (keep_a <= half + odd)
+        } else {
+            keep_a = keep_a < most_a ? keep_a : most_a;
             keep_b = room - keep_a;
-        else {
-            keep_a = half + odd;
-            keep_b = half;
         }
     }
     const SpecialIds special = t->vocab->special;

@@ -7,16 +7,17 @@ void glue_append(Examples *e, size_t *cap, Tokenizer *tokenizer, RecordText a, R
 {
     TokenIds first = {0}, second = {0};
     size_t used = (size_t)e->offset[e->count];
-    tokenizer_encode_first(tokenizer, a.p, a.len, (size_t)max_length, &first);
-    if (b.p) tokenizer_encode_first(tokenizer, b.p, b.len, (size_t)max_length, &second);
+    bool pair = b.p && b.len > 0; /* an empty second text is none */
+    if (pair) tokenizer_encode(tokenizer, b.p, b.len, &second);
+    size_t most = second.count < (size_t)max_length ? (size_t)max_length : second.count + 1;
+    tokenizer_encode_first(tokenizer, a.p, a.len, most, &first);
     if (used + (size_t)max_length > *cap) {
         *cap = 2 * *cap + (size_t)max_length + 4096;
         e->ids = mem_resize(e->ids, *cap, sizeof *e->ids);
         e->types = mem_resize(e->types, *cap, sizeof *e->types);
     }
-    int n = tokenizer_pair(tokenizer, &first, b.p ? &second : NULL, max_length, e->ids + used, e->types + used);
-    int special = b.p && second.count ? 3 : 2;
-    e->cut += first.count + second.count + (size_t)special > (size_t)max_length;
+    int n = tokenizer_pair(tokenizer, &first, pair ? &second : NULL, max_length, e->ids + used, e->types + used);
+    e->cut += first.count + second.count + (pair ? 3 : 2) > (size_t)max_length;
     e->offset[++e->count] = (int64_t)used + n;
     token_ids_free(&first);
     token_ids_free(&second);
