@@ -222,7 +222,7 @@ static void end_word(WordScan *w)
             whole = stays_whole(w);
         }
     }
-    if (!whole && w->strip && (seen & (UC_DECOMPOSES | UC_MARK))) {
+    if (!whole && w->strip && (seen & (UC_DECOMPOSES | UC_MARK | UC_NFC))) {
         strip_accents(w);
         whole = w->python && stays_whole(w);
     }

@@ -14,7 +14,7 @@ enum {
     UC_MARK = 16, /* category Mn: dropped where accents are stripped */
     UC_LOWER = 32, /* Python's str.lower() changes it */
     UC_DECOMPOSES = 64, /* NFD changes it */
-    UC_NFC = 128, /* NFC may change it or the scalar before it; a word without this bit is in NFC */
+    UC_NFC = 128, /* NFC may change it or the scalar before it, or its place among marks; a word without this bit is in NFC */
     UC_UNASSIGNED = 256, /* category Cn: removed, too, by Python's tokenizer */
 };
 

@@ -131,7 +131,7 @@ def words(tok, text):
 
 
 def ids(tok, text):
-    v = tok.convert_tokens_to_ids(tok.tokenize(text))
+    v = tok(text, add_special_tokens=False)["input_ids"] if LIBRARY else tok.convert_tokens_to_ids(tok.tokenize(text))
     return struct.pack(f"<{len(v) + 1}i", *v, -1)
 
 

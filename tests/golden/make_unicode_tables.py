@@ -27,7 +27,7 @@ BITS = [
     ("UC_MARK", "category Mn: dropped where accents are stripped"),
     ("UC_LOWER", "Python's str.lower() changes it"),
     ("UC_DECOMPOSES", "NFD changes it"),
-    ("UC_NFC", "NFC may change it or the scalar before it; a word without this bit is in NFC"),
+    ("UC_NFC", "NFC may change it or the scalar before it, or its place among marks; a word without this bit is in NFC"),
     ("UC_UNASSIGNED", "category Cn: removed, too, by Python's tokenizer"),
 ]
 BIT = {name: 1 << i for i, (name, _) in enumerate(BITS)}
