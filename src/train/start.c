@@ -48,6 +48,29 @@ Status start_shards_length(const char *folder, int64_t *length)
 
 static bool strips(bool lower_case, int strip_accents) { return strip_accents < 0 ? lower_case : strip_accents != 0; }
 
+/* What the manifest does not say, the tokenizer's files beside newer shards do. */
+static Status check_files(const TokenizerFiles *t, const char *folder)
+{
+    TokenizerFiles s = {0};
+    Status status = OK;
+    if (!tokenizer_files_say(folder)) return OK;
+    TRY_DONE(tokenizer_files_read(NULL, folder, signals_stop(), &s));
+    const TokenizerOptions *x = &s.options, *y = &t->options;
+    const char *key = x->split_chinese != y->split_chinese   ? "tokenize_chinese_chars"
+                      : x->split_special != y->split_special ? "split_special_tokens"
+                      : x->clean_text != y->clean_text       ? "clean_text"
+                      : x->split_words != y->split_words     ? "do_basic_tokenize"
+                                                             : NULL;
+    if (key)
+        status = fail(E_USAGE,
+                      "%s: its text was made with another '%s' than the model's files say. Training and use of the "
+                      "model would then differ: make the shards again",
+                      folder, key);
+done:
+    tokenizer_files_free(&s);
+    return status;
+}
+
 Status start_check_shards(const TokenizerFiles *t, const char *folder)
 {
     ShardsText s;
@@ -62,7 +85,7 @@ Status start_check_shards(const TokenizerFiles *t, const char *folder)
                     "vocabulary as --vocab",
                     folder, t->path);
     bool shards_strip = strips(s.lower_case, s.strip_accents), strip = strips(o->lower_case, o->strip_accents);
-    if (s.lower_case == o->lower_case && shards_strip == strip) return OK;
+    if (s.lower_case == o->lower_case && shards_strip == strip) return check_files(t, folder);
     return fail(E_USAGE,
                 "%s: its manifest.json says that its text was made with --do-lower-case %s --strip-accents %s; the "
                 "flags or the model's tokenizer_config.json say %s and %s. Training and use of the model would then "

@@ -12,7 +12,7 @@
    capitals. E_USAGE as start_check_shards. */
 Status start_text(const Config *c, const char *folder, TokenizerFiles *t);
 /* E_USAGE if the shards in `folder` were made with another vocabulary, or with other case or accents, according to
-   manifest.json. Folders without one pass. */
+   manifest.json, or with another key of tokenizer_config.json. Folders without a manifest pass. */
 Status start_check_shards(const TokenizerFiles *t, const char *folder);
 /* --max-seq-length of its manifest.json; folders without one leave *length. */
 Status start_shards_length(const char *folder, int64_t *length);

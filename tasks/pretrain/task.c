@@ -166,6 +166,7 @@ static Status open_model(Run *r)
     const Config *c = r->c;
     Head head = head_of(c);
     TRY(start_text(c, pretrain_folder(c, !r->train), &r->text));
+    r->text.options.one_type = false; /* the pairs of shards have two types */
     if (r->evaluate) TRY(start_check_shards(&r->text, pretrain_folder(c, true)));
     TRY(start_model(c, &r->text, head, c->max_seq_length, &r->model, NULL));
     return check_model(&r->model);

@@ -69,6 +69,7 @@ static Status read_options(ShardsJob *j, const Config *c)
         return fail(E_USAGE, "--shard-size is %lld bytes; expected 4 KiB to 64 MiB", (long long)shard);
     TRY(tokenizer_files_read(c->vocab, *c->model ? c->model : NULL, j->stop, &j->tokenizer));
     tokenizer_files_choose(&j->tokenizer, c->do_lower_case, c->strip_accents);
+    j->tokenizer.options.one_type = false; /* pairs have two types */
     TRY(find_text(j, c->input));
     SpecialIds special = vocab_special(j->tokenizer.vocab);
     j->dir = c->output_dir;
