@@ -44,16 +44,18 @@ Status tokenizer_class_read(const char *file, const Json *value, bool class_give
         return OK;
     }
     if (class_given) {
-        log_warn("%s: 'tokenizer_class' is %s, which Cairn has not; --vocab is given, so BERT's own tokenizer is used",
-                 file, name);
+        log_warn(
+            "%s: 'tokenizer_class' is %s, which Cairn does not have; --vocab is given, so BERT's own tokenizer is used",
+            file, name);
         config->class = CLASS_BERT;
         return OK;
     }
-    return fail(E_FORMAT,
-                "%s: 'tokenizer_class' is %s, which Cairn has not; expected BertTokenizer, or a class equal to it. "
-                "--vocab FILE (its vocab.txt) uses BERT's own tokenizer: split the text into words with %s's first, a "
-                "blank between two",
-                file, name, name);
+    return fail(
+        E_FORMAT,
+        "%s: 'tokenizer_class' is %s, which Cairn does not have; expected BertTokenizer, or a class equal to it. "
+        "--vocab FILE (its vocab.txt) uses BERT's own tokenizer: split the text into words with %s's first, a "
+        "blank between two",
+        file, name, name);
 }
 
 /* ---- tokens ---- */

@@ -173,10 +173,11 @@ static Status merge_tokens(const char *file, const TokenList *more, const char *
                         (int)there->id, first, (int)t->id, file);
         if (there) continue;
         if (complete)
-            return fail(E_FORMAT,
-                        "%s has the added token '%s', %s ('added_tokens_decoder') has not, and Transformers reads that "
-                        "alone; make them agree",
-                        file, t->text, first);
+            return fail(
+                E_FORMAT,
+                "%s has the added token '%s', and 'added_tokens_decoder' in %s, which alone Transformers reads, "
+                "lacks it; make them agree",
+                file, t->text, first);
         token_list_add(all, t);
     }
     return OK;
@@ -328,6 +329,7 @@ Status tokenizer_files_read(const char *vocab, const char *beside, const volatil
     Status status = s.pieces || s.json ? read_source(&s, stop, files)
                                        : fail(E_USAGE, "%s has no vocab.txt and no tokenizer.json beside it", beside);
     source_free(&s);
+    if (status != OK) tokenizer_files_free(files);
     return status;
 }
 
@@ -344,8 +346,8 @@ void tokenizer_files_choose(TokenizerFiles *files, const char *do_lower_case, co
     if (strcmp(do_lower_case, "auto") != 0)
         o->lower_case = strcmp(do_lower_case, "yes") == 0;
     else if (!files->says_case && !o->lower_case)
-        log_info("%s has pieces with capital letters, and no file says more: text keeps its case. --do-lower-case yes "
-                 "lower-cases it",
+        log_info("%s has pieces with capital letters, and no file says whether to lower-case: text keeps its case. "
+                 "--do-lower-case yes lower-cases it",
                  files->path);
     if (strcmp(strip_accents, "auto") != 0) o->strip_accents = strcmp(strip_accents, "yes") == 0;
 }

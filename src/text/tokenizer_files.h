@@ -33,8 +33,8 @@ bool tokenizer_files_say(const char *path); /* a file beside the pieces says how
 
 /* `vocab` is --vocab FILE, a vocab.txt or a tokenizer.json, or NULL: then the pieces are those beside `beside`, which
    is a folder or a file in it, or NULL. The other files are those beside `vocab`, else beside `beside`. E_USAGE without
-   pieces; E_FORMAT for a damaged file and for whatever Cairn's tokenizer has not, by name. A class of another tokenizer
-   is only warned of where `vocab` is given. */
+   pieces; E_FORMAT for a damaged file and for whatever Cairn's tokenizer does not have, by name. A class of another
+   tokenizer is only warned of where `vocab` is given. After an error *files is zeroed. */
 Status tokenizer_files_read(const char *vocab, const char *beside, const volatile sig_atomic_t *stop,
                             TokenizerFiles *files);
 void tokenizer_files_free(TokenizerFiles *files); /* takes a zeroed one */

@@ -189,7 +189,7 @@ static void test_places_that_differ(void **state)
         json_of("\"lowercase\": true", "", "{\"id\": 7, \"content\": \"<a>\"}, {\"id\": 8, \"content\": \"<b>\"}");
     assert_status(read_folder(pieces, json, a, NULL, &t), E_FORMAT);
     assert_message("tokenizer.json has the added token '<b>'");
-    assert_message("tokenizer_config.json ('added_tokens_decoder') has not");
+    assert_message("'added_tokens_decoder' in ");
     tokenizer_files_free(&t);
     assert_status(read_folder(pieces, json, NULL, "{\"<a>\": 8}", &t), E_FORMAT);
     assert_message("the added token '<a>' has id 7 in ");
