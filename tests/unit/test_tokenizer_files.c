@@ -154,6 +154,34 @@ static void test_capitals_decide_where_no_file_does(void **state)
     }
 }
 
+/* model_input_names without token_type_ids, or a class that has none. */
+static void test_token_types_of_a_pair(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config;
+        int type;
+    } cases[] = {{"{}", 1},
+                 {"{\"model_input_names\": [\"input_ids\", \"attention_mask\"]}", 0},
+                 {"{\"tokenizer_class\": \"DistilBertTokenizerFast\"}", 0},
+                 {"{\"tokenizer_class\": \"DistilBertTokenizer\", \"model_input_names\": [\"token_type_ids\"]}", 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        TokenizerFiles t;
+        TokenIds a = {0};
+        int32_t ids[8];
+        uint8_t types[8];
+        assert_ok(read_folder(pieces, NULL, cases[i].config, NULL, &t));
+        Tokenizer *tokenizer = tokenizer_new(t.vocab, t.options);
+        tokenizer_encode(tokenizer, "red boat", 8, &a);
+        assert_int_equal(tokenizer_pair(tokenizer, &a, &a, 8, ids, types), 7);
+        assert_int_equal(types[3], 0);
+        for (int k = 4; k < 7; k++) assert_int_equal(types[k], cases[i].type);
+        token_ids_free(&a);
+        tokenizer_free(tokenizer);
+        tokenizer_files_free(&t);
+    }
+}
+
 /* ---- added tokens ---- */
 
 static void test_tokens_of_all_places(void **state)
@@ -276,10 +304,15 @@ static void test_what_is_written_is_read_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_which_file_counts),         cmocka_unit_test(test_which_pieces_count),
-        cmocka_unit_test(test_a_given_vocabulary),        cmocka_unit_test(test_capitals_decide_where_no_file_does),
-        cmocka_unit_test(test_tokens_of_all_places),      cmocka_unit_test(test_places_that_differ),
-        cmocka_unit_test(test_as_transformers_writes_it), cmocka_unit_test(test_what_is_written_is_read_back),
+        cmocka_unit_test(test_which_file_counts),
+        cmocka_unit_test(test_which_pieces_count),
+        cmocka_unit_test(test_a_given_vocabulary),
+        cmocka_unit_test(test_capitals_decide_where_no_file_does),
+        cmocka_unit_test(test_token_types_of_a_pair),
+        cmocka_unit_test(test_tokens_of_all_places),
+        cmocka_unit_test(test_places_that_differ),
+        cmocka_unit_test(test_as_transformers_writes_it),
+        cmocka_unit_test(test_what_is_written_is_read_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
