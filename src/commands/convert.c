@@ -23,7 +23,7 @@ static void take_params(ParamTable *t, const ParamTable *donor, const char *pref
 }
 
 /* A model of exactly the file's tensors, which can only be read and written. Takes over `config`. */
-static Status make_model(const ImportHeads *h, HeadKind kind, ModelConfig config, Model *m)
+static Status make_model(const ImportHeads *h, ModelConfig config, Model *m)
 {
     Status status = OK;
     Model full = {0}, labelled = {0}, span = {0};
@@ -32,7 +32,6 @@ static Status make_model(const ImportHeads *h, HeadKind kind, ModelConfig config
     sizes.untied = sizes.untied && h->predictions;
     TRY(model_init(m, config, (Head){HEAD_NONE, 0}));
     m->head = import_head(h);
-    if (h->labels) m->head.kind = kind;
     TRY_DONE(model_init(&full, sizes, (Head){HEAD_PRETRAINING, 2}));
     if (h->pooler) take_params(&m->params, &full.params, "bert.pooler.");
     if (h->predictions) take_params(&m->params, &full.params, "cls.predictions.");
@@ -54,22 +53,22 @@ done:
 
 /* ---- files beside the weights ---- */
 
-/* What config.json says of the head that the weights have. E_FORMAT: the classifier has another number of labels. */
-static Status read_labels(const ModelConfig *config, const ImportHeads *h, char ***labels, int *n, HeadKind *kind)
+/* What config.json says of the head that the weights have: sets its kind. E_FORMAT: the classifier has another number
+   of labels. */
+static Status read_labels(Model *m, const ImportHeads *h, char ***labels, int *n)
 {
     static const char name[] = "the model's config.json";
     Json *doc = NULL;
     bool said;
     Status status = OK;
-    *kind = import_head(h).kind;
     if (!h->labels && !h->span) return OK;
-    TRY(js_parse(name, config->extra, strlen(config->extra), &doc));
-    HeadKind of_config;
-    TRY_DONE(import_problem_in(name, doc, &of_config, &said));
+    TRY(js_parse(name, m->config.extra, strlen(m->config.extra), &doc));
+    HeadKind kind;
+    TRY_DONE(import_problem_in(name, doc, &kind, &said));
     if (!h->labels) goto done;
     TRY_DONE(import_labels_in(name, doc, labels, n, &said));
     if (*n == h->labels) {
-        *kind = of_config;
+        if (kind != HEAD_SPAN) m->head.kind = kind;
         goto done;
     }
     if (said)
@@ -131,7 +130,6 @@ Status command_convert(const Config *c)
     TokenizerFiles tokenizer = {0};
     float *weights = NULL;
     ImportHeads heads;
-    HeadKind kind;
     ModelUse use = {0};
     char **labels = NULL;
     int n_labels = 0;
@@ -141,8 +139,8 @@ Status command_convert(const Config *c)
     TRY_DONE(check_output(c, file));
     TRY_DONE(import_find_heads(file, &heads));
     TRY_DONE(commands_model_config(c, &config));
-    TRY_DONE(read_labels(&config, &heads, &labels, &n_labels, &kind));
-    TRY_DONE(make_model(&heads, kind, config, &m));
+    TRY_DONE(make_model(&heads, config, &m));
+    TRY_DONE(read_labels(&m, &heads, &labels, &n_labels));
     TRY_DONE(read_tokenizer(c, m.config.vocab_size, &tokenizer));
     TRY_DONE(import_use(c->model, &use));
     TRY_DONE(import_check(c->model, &m, NULL)); /* before memory is allocated for the sizes in config.json */
