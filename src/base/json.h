@@ -1,6 +1,6 @@
 /* JSON documents (RFC 8259), read-only, read as Python's json module reads them: NaN, Infinity and numbers of any size
    are accepted, of equal keys the last one counts, with the place of the first. \u0000 and half a surrogate pair become
-   U+FFFD, so that every text is a C string of UTF-8. E_FORMAT, with line and column, for invalid JSON, depth beyond 64
+   U+FFFD, so that every text is a C string of UTF-8. E_FORMAT, with line and column, for invalid JSON, depth beyond 500
    and texts of 4 GiB. Buf writes JSON: buf_json and buf_double. */
 #ifndef CAIRN_BASE_JSON_H
 #define CAIRN_BASE_JSON_H

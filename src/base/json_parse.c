@@ -7,7 +7,7 @@
 
 #include "base/json_internal.h"
 
-enum { MAX_DEPTH = 64, FEW = 8 }; /* FEW: members that are searched one by one */
+enum { MAX_DEPTH = 500, FEW = 8 }; /* FEW: members that are searched one by one */
 
 typedef struct {
     const char *name;
@@ -221,7 +221,7 @@ static Status parse_members(Parser *p, char close, Json *v)
 {
     size_t from = p->n_open;
     bool object = close == '}';
-    if (++p->depth > MAX_DEPTH) return refuse_at(p, p->at, "arrays and objects nested deeper than 64");
+    if (++p->depth > MAX_DEPTH) return refuse_at(p, p->at, "arrays and objects nested deeper than 500");
     p->at++;
     for (char c = skip_blanks(p); c != close; c = skip_blanks(p)) {
         Member m = {0};

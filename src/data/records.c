@@ -301,8 +301,11 @@ static Status check_count(const Records *r)
     const char *look = r->form == RECORDS_TSV    ? (row->count < r->columns ? "a line break" : "a tab")
                        : row->count < r->columns ? "a missing comma"
                                                  : "a comma that is not within quotes";
-    return fail(E_FORMAT, "%s:%lld: expected %lld columns, found %lld; look for %s in the text of this row", r->name,
-                (long long)row->line, (long long)r->columns, (long long)row->count, look);
+    bool quotes =
+        r->form == RECORDS_TSV && r->o.form == RECORDS_BY_NAME && r->raw.len && memchr(r->raw.p, '"', r->raw.len);
+    return fail(E_FORMAT, "%s:%lld: expected %lld columns, found %lld; look for %s in the text of this row%s", r->name,
+                (long long)row->line, (long long)r->columns, (long long)row->count, look,
+                quotes ? "; in a TSV file quotes are text and protect neither, so write such a file as CSV" : "");
 }
 
 /* The texts of the record as the next row. */

@@ -1,6 +1,6 @@
-/* Any bytes as a file of examples. The first byte chooses task and split, and a custom task's form: TSV, CSV or JSON
-   lines. Accepted texts must be valid UTF-8, in TSV without tab or line feed, with the task's labels and scores, and
-   indices and lines in order; a refusal must name the file. */
+/* Any bytes as a file of examples. The first byte chooses task and split, and a custom task's form (TSV, CSV or JSON
+   lines) and whether its rows have several labels. Accepted texts must be valid UTF-8, in TSV without tab or line feed,
+   with the task's labels and scores, and indices and lines in order; a refusal must name the file. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,25 +29,27 @@ static void check(const GlueExamples *x, const GlueTask *task, const GlueSplit *
         CHECK(e->line > (i ? e[-1].line : 0), "line %lld", (long long)e->line);
         CHECK(e->index >= 0 && (split->kind == GLUE_TEST || custom || i == 0 || e->index > e[-1].index), "index");
         CHECK(e->label >= -1 && e->label < task->n_labels, "label %d", (int)e->label);
-        CHECK((e->label >= 0) == (x->labelled && !task->regression), "label %d", (int)e->label);
+        CHECK((e->label >= 0) == (x->labelled && !task->regression && !task->multi), "label %d", (int)e->label);
+        CHECK((e->targets != NULL) == (x->labelled && task->multi), "targets");
         CHECK(!task->regression || !x->labelled || (e->score >= task->low && e->score <= task->high), "score");
     }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static GlueCustom custom;
+    static GlueCustom custom, several;
     if (!custom.text_columns) {
         log_set_level(LOG_ERROR);
+        CHECK(glue_custom_init(&several, "1,0", "2", "x,y,0", true) == OK, "%s", status_message());
         CHECK(glue_custom_init(&custom, "1,0", "2", "x,y,z", false) == OK, "%s", status_message());
     }
     if (size == 0) return 0;
     enum { N_CHOICES = 11 }; /* the table's tasks, and the custom one */
     const GlueTask *task = glue_task_at(data[0] % N_CHOICES);
-    if (!task) task = &custom.task;
+    if (!task) task = data[0] / N_CHOICES / 12 % 2 ? &several.task : &custom.task;
     const GlueSplit *split = &task->splits[data[0] / N_CHOICES % task->n_splits];
     static const char *const names[] = {"fuzz.tsv", "fuzz.csv", "fuzz.jsonl", "fuzz"};
-    const char *name = names[task == &custom.task ? data[0] / N_CHOICES / 3 % 4 : 0];
+    const char *name = names[glue_task_is_custom(task->name) ? data[0] / N_CHOICES / 3 % 4 : 0];
     GlueExamples x;
 
     /* A copy of exact size, so that reads beyond it are detected. */

@@ -97,6 +97,11 @@ static void csv_errors_have_line_and_column(void **state)
     assert_status(records_open_memory(&r, "f.csv", "t\0e\0x\0t\0\n\0", 10, &text_and_label), E_FORMAT);
     assert_message("f.csv:1: expected UTF-8, found NUL bytes; if the file is UTF-16");
     assert_refused("f.tsv", "text,label\na,1\n", &text_and_label, "name the file .csv");
+    assert_refused("f.tsv", "text\tlabel\n\"a\nb\"\t1\n", &text_and_label,
+                   "f.tsv:2: expected 2 columns, found 1; look for a line break in the text of this row; in a TSV file "
+                   "quotes are text");
+    assert_refused("f.tsv", "text\tlabel\n\"a\tb\"\t1\n", &text_and_label,
+                   "look for a tab in the text of this row; in a TSV file quotes are text");
     assert_refused("f.csv", "text,label,text\n", &text_and_label, "names column 'text' twice (columns 1 and 3)");
     assert_refused("f.csv", "\n\n", &text_and_label, "f.csv: the file is empty; expected a header and rows of comma");
 }
