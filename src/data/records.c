@@ -180,6 +180,8 @@ static Status columns_by_position(Records *r)
         return OK;
     }
     TRY(record_cells_count(r, &r->columns));
+    if (r->form == RECORDS_CSV && r->columns == 1 && memchr(r->raw.p, '\t', r->raw.len))
+        return fail(E_FORMAT, "%s:%lld: found 1 column%s", r->name, (long long)r->raw_line, record_hint(r));
     for (int k = 0; k < r->o.n; k++)
         if (r->position[k] >= r->columns)
             return fail(E_FORMAT, "%s:%lld: expected a column at position %d (counted from 0), found %lld column%s%s",

@@ -11,17 +11,18 @@ enum { MOST_LABELS_OF_MODEL = 10000 };
 
 /* ---- columns ---- */
 
-/* Cuts `list` at its commas in place; returns the number of parts, or −1 if one is empty or holds a line break or tab.
- */
-static int cut_list(char *list, char ***parts)
+int glue_custom_cut(char *list, char ***parts)
 {
     int count = 0, cap = 0;
     for (char *p = list; p;) {
-        char *comma = strchr(p, ',');
+        char *comma = strchr(p, ','), *next = comma ? comma + 1 : NULL;
         if (comma) *comma = 0;
+        RecordText trimmed = record_trim((RecordText){p, strlen(p)});
+        p += trimmed.p - p;
+        p[trimmed.len] = 0;
         if (!*p || strpbrk(p, "\t\r\n")) return -1;
         MEM_PUSH(*parts, count, cap, p);
-        p = comma ? comma + 1 : NULL;
+        p = next;
     }
     return count;
 }
@@ -61,16 +62,10 @@ static Status given_labels(GlueCustom *c, const char *labels)
 {
     char *list = mem_strdup(labels), **parts = NULL, **names = NULL;
     Status status = OK;
-    int n = cut_list(list, &parts);
+    int n = glue_custom_cut(list, &parts);
     if (n < (c->task.multi ? 1 : 2))
         TRY_DONE(
             fail(E_USAGE, "--labels '%s': expected two or more names with commas between them, or regression", labels));
-    for (int i = 0; i < n; i++) {
-        RecordText name = record_trim((RecordText){parts[i], strlen(parts[i])});
-        parts[i] = (char *)(uintptr_t)name.p;
-        parts[i][name.len] = 0;
-        if (!*parts[i]) TRY_DONE(fail(E_USAGE, "--labels '%s': expected a name between the commas", labels));
-    }
     for (int i = 0; i < n; i++)
         for (int k = 0; k < i; k++)
             if (!strcmp(parts[i], parts[k]))
@@ -152,7 +147,7 @@ Status glue_custom_init(GlueCustom *c, const char *text_columns, const char *lab
     if (!text_columns || !*text_columns)
         TRY_DONE(fail(E_USAGE, "--task custom needs --text-columns a[,b]: the names of the columns with the texts"));
     c->text_columns = mem_strdup(text_columns);
-    int n = cut_list(c->text_columns, &texts);
+    int n = glue_custom_cut(c->text_columns, &texts);
     if (n != 1 && n != 2)
         TRY_DONE(
             fail(E_USAGE, "--text-columns '%s': expected one column, or two with a comma between them", text_columns));

@@ -10,6 +10,10 @@ void glue_custom_be_classes(GlueCustom *custom, char **names, int n); /* takes t
    order, others by their bytes. Logs them with their counts, and warns of two that may be one, and of rare ones. */
 Status glue_custom_labels_of_data(GlueCustom *custom, const char *dir);
 
+/* Cuts `list` at its commas in place, without blanks around the parts; returns their number, or −1 if one is empty or
+   holds a line break or tab. The caller frees *parts. */
+int glue_custom_cut(char *list, char ***parts);
+
 /* ---- the text of a row's label (label_text.c) ---- */
 
 /* The word of a table program for a missing value: nan, NA, None, null … */
@@ -19,7 +23,8 @@ bool glue_label_missing(RecordText label);
 typedef struct {
     RecordText *labels; // (n) without blanks around them
     int n, cap;
-    bool vector; /* all are 0 or 1, true or false, as of a vector with an element per label */
+    bool vector;  /* all are 0 or 1, true or false, as of a vector with an element per label */
+    bool numbers; /* all are numbers, true or false: perhaps another vector */
 } GlueLabelList;
 
 /* Cuts a text at its commas; a vector also at blanks, and without brackets around it. E_FORMAT: a list with quotes, as

@@ -137,7 +137,7 @@ typedef struct {
     size_t skipped_short;      /* rows with too few columns, where the task allows it */
     char *path;
     float *targets; // (count, n_labels) several labels; else NULL
-    size_t whole;   /* several labels: rows that have all, written as a vector */
+    size_t whole;   /* several labels: rows that have all, which are numbers */
     char **blocks;  /* (n_blocks) the texts */
     int n_blocks, cap_blocks;
     char *block_at; /* free space in the last block */

@@ -51,8 +51,13 @@ Status glue_label_list(GlueLabelList *list, const char *path, const Record *row,
     bool brackets = text.len >= 2 && *text.p == '[' && text.p[text.len - 1] == ']';
     RecordText within = brackets ? (RecordText){text.p + 1, text.len - 2} : text;
     cut(list, within, ", ");
-    list->vector = list->n > 0;
-    for (int i = 0; i < list->n && list->vector; i++) list->vector = glue_label_is_element(list->labels[i]);
+    list->vector = list->numbers = list->n > 0;
+    for (int i = 0; i < list->n; i++) {
+        double value;
+        bool element = glue_label_is_element(list->labels[i]);
+        list->vector = list->vector && element;
+        list->numbers = list->numbers && (element || glue_number(list->labels[i], &value));
+    }
     if (list->vector) return OK;
     within = record_trim(within);
     if (brackets && (within.len == 0 || *within.p == '\'' || *within.p == '"'))
@@ -74,9 +79,11 @@ bool glue_label_twice(const GlueLabelList *list)
 
 Status glue_label_vector(const char *path, int64_t line, RecordText text)
 {
-    return fail(E_FORMAT,
-                "%s:%lld: the labels '%s' are a vector of 0 and 1, whose elements have no names. Name them in their "
-                "order, as --labels A,B,C; or write each row's labels, as [\"A\", \"C\"] or A,C. If the labels are "
-                "called 0 and 1, give --labels 0,1, and no label twice in a row",
-                path, (long long)line, record_shown(text).text);
+    return fail(
+        E_FORMAT,
+        "%s:%lld: the labels '%s' look like a vector, whose elements have no names. For a vector of 0 and 1 name "
+        "them in their order, as --labels A,B,C; or write each row's labels, as [\"A\", \"C\"] or A,C. If the labels "
+        "are "
+        "called 0 and 1, give --labels 0,1, and no label twice in a row",
+        path, (long long)line, record_shown(text).text);
 }

@@ -101,7 +101,7 @@ static Status see(Seen *seen, const char *path, const Record *row, RecordText s)
 static Status see_list(Seen *seen, GlueLabelList *list, const char *path, const Record *row)
 {
     TRY(glue_label_list(list, path, row, row->texts[0]));
-    if (list->vector && glue_label_twice(list)) return glue_label_vector(path, row->line, row->texts[0]);
+    if (list->numbers && glue_label_twice(list)) return glue_label_vector(path, row->line, row->texts[0]);
     int length = list->vector ? list->n : -1;
     if (seen->rows == 0) {
         seen->first = record_shown(row->texts[0]);
@@ -110,6 +110,13 @@ static Status see_list(Seen *seen, GlueLabelList *list, const char *path, const 
     seen->vector = seen->rows == 0 || seen->vector == length ? length : -1;
     for (int i = 0; i < list->n; i++) {
         GlueLabelList before = {.labels = list->labels, .n = i + 1};
+        RecordText label = list->labels[i];
+        if (memchr(label.p, '|', label.len) || memchr(label.p, ';', label.len))
+            return fail(
+                E_FORMAT,
+                "%s:%lld: the label '%s' holds another separator than a comma; write commas between labels, or, "
+                "if it is one label, give all as --labels X,Y",
+                path, (long long)row->line, record_shown(label).text);
         if (!glue_label_twice(&before)) TRY(see(seen, path, row, list->labels[i]));
     }
     return OK;

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tasks/glue/custom.h"
+
 /* ---- the form ---- */
 
 static Status choose_form(const Config *c, RecordsForm *form)
@@ -35,16 +37,13 @@ static Status cut_columns(PredictOutput *out, const Config *c)
 {
     if (!*c->keep_columns) return OK;
     out->list = mem_strdup(c->keep_columns);
-    for (char *p = out->list; p;) {
-        char *comma = strchr(p, ',');
-        if (comma) *comma = 0;
-        if (!*p) return fail(E_USAGE, "--keep-columns '%s': expected names with commas between them", c->keep_columns);
-        for (int i = 0; i < out->n_keep; i++)
-            if (strcmp(out->keep[i], p) == 0)
-                return fail(E_USAGE, "--keep-columns '%s': '%s' occurs twice", c->keep_columns, p);
-        MEM_PUSH(out->keep, out->n_keep, out->cap_keep, p);
-        p = comma ? comma + 1 : NULL;
-    }
+    out->n_keep = glue_custom_cut(out->list, &out->keep);
+    if (out->n_keep < 0)
+        return fail(E_USAGE, "--keep-columns '%s': expected names with commas between them", c->keep_columns);
+    for (int i = 0; i < out->n_keep; i++)
+        for (int k = 0; k < i; k++)
+            if (strcmp(out->keep[i], out->keep[k]) == 0)
+                return fail(E_USAGE, "--keep-columns '%s': '%s' occurs twice", c->keep_columns, out->keep[i]);
     enum { MOST = RECORDS_MOST_COLUMNS - 2 };
     if (out->n_keep > MOST) return fail(E_USAGE, "--keep-columns: expected at most %d, found %d", MOST, out->n_keep);
     return OK;

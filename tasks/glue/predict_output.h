@@ -8,7 +8,7 @@
 typedef struct {
     RecordsForm form;   /* RECORDS_TSV, RECORDS_CSV or RECORDS_JSONL */
     char *list, **keep; // (n_keep) --keep-columns, and its names, which lie in `list`
-    int n_keep, cap_keep;
+    int n_keep;
     int first;    /* the first of them among a row's texts */
     Buf kept;     /* of the rows that are not written yet */
     size_t *ends; // (n_ends) of each of these rows in `kept`

@@ -79,8 +79,9 @@ static Status take_labels(GlueExamples *x, const Record *r, const GlueTask *task
     bool fits = list->vector && list->n == task->n_labels, names = has_elements(task);
     for (int i = 0; i < task->n_labels; i++) targets[i] = fits && !names && glue_label_set(list->labels[i]);
     if (fits && !names) return OK;
-    if (list->vector && names && glue_label_twice(list)) return glue_label_vector(x->path, r->line, r->texts[LABEL]);
-    x->whole += fits;
+    if (list->numbers && (names || !list->vector) && glue_label_twice(list))
+        return glue_label_vector(x->path, r->line, r->texts[LABEL]);
+    x->whole += list->numbers && list->n == task->n_labels;
     for (int k = 0; k < list->n; k++) {
         int32_t i = glue_label_find(task, list->labels[k].p, list->labels[k].len);
         if (i < 0 && list->vector && !names)

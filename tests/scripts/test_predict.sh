@@ -187,7 +187,7 @@ expect 0 "${predict[@]}" --input long.txt --memory-budget 1GiB --output long.jso
 [ "$(wc -l <long.jsonl)" -eq 2 ] || complain "not 2 predictions of a long row"
 
 # The ending of --output is the form; --keep-columns copies columns of the input.
-keep=("${predict[@]}" --keep-columns "id,text")
+keep=("${predict[@]}" --keep-columns "id, text")
 printf 'id,text,more\r\n7.0,"a ""good"" film, the plot",1\r\n,"a bad\nfilm",2\r\n' >kept.csv
 printf '%s\n' '{"text": "a \"good\" film, the plot", "id": 7.0, "more": {}}' '{"id": null, "text": "a bad\nfilm"}' >kept.jsonl
 expect 0 "${keep[@]}" --input kept.csv --output kept-out.csv

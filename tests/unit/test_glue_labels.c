@@ -55,7 +55,9 @@ static void check(const Case *cases, size_t n, bool multi)
 }
 
 #define ROW(label) "{\"t\": \"x\", \"l\": " label "}\n"
-#define VECTOR(l)  "the labels '" l "' are a vector of 0 and 1, whose elements have no names. Name them in their order"
+#define VECTOR(l)                                                                                                      \
+    "the labels '" l                                                                                                   \
+    "' look like a vector, whose elements have no names. For a vector of 0 and 1 name them in their order"
 
 static void several_labels(void **state)
 {
@@ -82,7 +84,14 @@ static void several_labels(void **state)
         {"jsonl", ROW("[0]") ROW("[1]") ROW("[1, 0]"), "0,1", "0,1: 0|1|0+1"},
         {"jsonl", ROW("[0, 1]") ROW("[1, 0]"), "0,1", "train.jsonl: each row has all labels: they look like vectors"},
         {"jsonl", ROW("[0, 1]") ROW("[1, 1]"), "0,1", "train.jsonl:2: " VECTOR("1,1")},
-        {"jsonl", ROW("[0, 2]") ROW("[1, 2]") ROW("[2, 2]"), NULL, "0,1,2: 0+2|1+2|2"},
+        {"jsonl", ROW("[0, 2]") ROW("[1, 2]") ROW("[2]"), NULL, "0,1,2: 0+2|1+2|2"},
+        {"jsonl", ROW("[10, 20]") ROW("[20, 20]"), "10,20,30", "train.jsonl:2: " VECTOR("20,20")},
+        {"jsonl", ROW("[1, -1, 1]"), NULL, "train.jsonl:1: " VECTOR("1,-1,1")},
+        {"jsonl", ROW("[1, -1]") ROW("[-1, 1]"), NULL, "train.jsonl: each row has all labels: they look like vectors"},
+        {"csv", "t,l\nx,Action|Comedy\n", NULL,
+         "train.csv:2: the label 'Action|Comedy' holds another separator than a"},
+        {"csv", "t,l\nx,1;0;1\n", NULL, "train.csv:2: the label '1;0;1' holds another separator than a comma"},
+        {"csv", "t,l\nx,\"a|b, c\"\n", "a|b,c", "a|b,c: a|b+c"},
         {"jsonl", ROW("[0.25, 0.75]"), NULL, "train.jsonl:1: the label '0.25' is a number with a fraction"},
         {"csv", "t,l\nx,\"['a', 'b']\"\n", NULL, "train.csv:2: the labels '['a', 'b']' are a list as Python prints it"},
         {"csv", "t,l\nx,[a]\nx,b\n", NULL, "[a],b: [a]|b"},

@@ -116,6 +116,9 @@ static void columns_by_position(void **state)
     assert_refused("f.tsv", "1,b\n", &o,
                    "found 1 column; that looks like columns with commas between: name the file .csv");
     assert_refused("f.csv", "1\tb\n", &o, "name the file .tsv");
+    assert_refused("f.csv", "a text\tb\n",
+                   &(RecordsOptions){.columns = {"0"}, .n = 1, .without_header = RECORDS_AS_FIRST},
+                   "f.csv:1: found 1 column; that looks like columns with tabs between: name the file .tsv");
     const RecordsOptions fixed = {.form = RECORDS_TSV, .columns = {"1", "0"}, .n = 2, .without_header = 4};
     assert_refused("f.tsv", "1,b,c,d\n", &fixed,
                    "f.tsv:1: expected 4 columns, found 1; that looks like columns with commas "
