@@ -5,6 +5,7 @@
 
 #include "tasks/glue/custom.h"
 #include "text/characters.h"
+#include "text/utf8.h"
 
 enum { MOST_LABELS = 1000, FEW_ROWS = 5, SHOWN = 20 };
 
@@ -155,38 +156,52 @@ static void log_labels(const Seen *seen, const char *path)
     buf_free(&list);
 }
 
-/* Whether two labels may be one: the same but for case, or the same number. */
-static bool alike(const char *a, const char *a_lowered, const char *b, const char *b_lowered)
+static bool is_invisible(uint32_t c)
+{
+    return character_is_space(c) || c == 0xad || (c >= 0x200b && c <= 0x200f) || c == 0x2060 || c == 0xfeff;
+}
+
+/* The label in lower case without blanks and invisible characters; the caller frees. */
+static char *fold(const char *label)
+{
+    Buf lowered = {0}, out = {0};
+    buf_puts(&out, "");
+    characters_lower(label, strlen(label), &lowered);
+    for (const char *at = lowered.data, *end = at + lowered.len; at < end;) {
+        const char *from = at;
+        if (!is_invisible(utf8_decode(&at, end))) buf_append(&out, from, (size_t)(at - from));
+    }
+    buf_free(&lowered);
+    return out.data;
+}
+
+/* Whether two labels may be one. */
+static bool alike(const char *a, const char *a_folded, const char *b, const char *b_folded)
 {
     double x, y;
-    if (strcmp(a_lowered, b_lowered) == 0) return true;
+    if (strcmp(a_folded, b_folded) == 0) return true;
     return glue_number((RecordText){a, strlen(a)}, &x) && glue_number((RecordText){b, strlen(b)}, &y) && x == y;
 }
 
 static void warn_alike(const Seen *seen, const char *path)
 {
-    Buf pairs = {0}, lowered = {0};
-    char **lower = mem_array((size_t)seen->n, sizeof *lower);
+    Buf pairs = {0};
+    char **folded = mem_array((size_t)seen->n, sizeof *folded);
     int found = 0;
-    for (int i = 0; i < seen->n; i++) {
-        lowered.len = 0;
-        buf_puts(&lowered, "");
-        characters_lower(seen->labels[i].name, strlen(seen->labels[i].name), &lowered);
-        lower[i] = mem_strdup(lowered.data);
-    }
+    for (int i = 0; i < seen->n; i++) folded[i] = fold(seen->labels[i].name);
     for (int i = 0; i < seen->n; i++)
         for (int k = 0; k < i; k++) {
             const char *a = seen->labels[k].name, *b = seen->labels[i].name;
-            if (!alike(a, lower[k], b, lower[i])) continue;
+            if (!alike(a, folded[k], b, folded[i])) continue;
             if (found < SHOWN) buf_printf(&pairs, "%s'%s' and '%s'", found ? ", " : "", a, b);
             found++;
         }
     if (found)
-        log_warn("%s: %s differ only in case or in how a number is written, and are different labels; if they are one, "
-                 "mend the rows",
+        log_warn("%s: %s differ only in case, blanks or how a number is written, and are different labels; if they are "
+                 "one, mend the rows",
                  path, pairs.data);
-    mem_free_texts(lower, seen->n);
-    BUF_FREE(&pairs, &lowered);
+    mem_free_texts(folded, seen->n);
+    buf_free(&pairs);
 }
 
 static void warn_rare(const Seen *seen, const char *path)
