@@ -74,9 +74,11 @@ static Status from_memory(const Input *in, int passes)
     ArticleMaker *maker = article_maker_new();
     PageParser *parser = NULL;
     Page page = {0};
+    Namespaces names = {0};
     Buf text = {0}, problems = {0};
     Status status = OK;
     TRY_DONE(page_parser_open(&parser));
+    page_parse_header(parser, "", 0, &names);
     bool pages = in->n > 0 && in->batches[0].form == FORM_PAGES;
     for (int pass = 0; pages && pass < passes; pass++) {
         double start = clock_monotonic();
@@ -84,7 +86,7 @@ static Status from_memory(const Input *in, int passes)
             for (size_t k = 0; k < in->batches[i].n; k++) {
                 const Unit *u = &in->batches[i].units[k];
                 size_t at;
-                page_parse(parser, in->batches[i].data.data + u->start, u->len, &page, &at);
+                page_parse(parser, in->batches[i].data.data + u->start, u->len, &names, &page, &at);
             }
         seconds[pass] = clock_monotonic() - start;
     }
@@ -107,6 +109,7 @@ done:
     article_maker_free(maker);
     page_parser_close(parser);
     page_free(&page);
+    namespaces_free(&names);
     buf_free(&text);
     buf_free(&problems);
     return status;
