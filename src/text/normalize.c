@@ -19,6 +19,7 @@ typedef struct {
     const TextRules *rules;
     const WordSink *sink;
     bool python, lower, strip;
+    bool used;  /* there is something to free */
     bool keeps; /* special tokens are in the text, and not lower-cased */
     UnicodeSource source;
     unsigned dropped; /* bits of the scalars that are left out */
@@ -123,14 +124,16 @@ static void copied_words(const WordScan *w, const AsciiCopy *copy, size_t n)
 /* ---- Other text: scalar by scalar into w->word ---- */
 
 /* Writes scalars as UTF-8. NUL, which no piece has, becomes two bytes that no piece has either: words have no NUL. */
-static char *write_scalars(const uint32_t *part, size_t count, char *end)
+static inline char *write_scalars(const uint32_t *part, size_t count, char *end)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (part[i] == 0) {
+    for (const uint32_t *stop = part + count; part < stop; part++) {
+        if (*part - 1 < 0x7F) {
+            *end++ = (char)*part;
+        } else if (*part) {
+            end += utf8_encode(*part, end);
+        } else {
             *end++ = '\xC0';
             *end++ = '\x80';
-        } else {
-            end += utf8_encode(part[i], end);
         }
     }
     return end;
@@ -310,11 +313,19 @@ static void unit_words(WordScan *w, const char *p, const char *end)
 {
     const TextRules *r = w->rules;
     if (p == end) return;
+    w->used = true;
     if (r->lowers) {
         w->lowered.len = 0;
         text_lowered(&r->raw, p, end, &w->lowered);
         p = w->lowered.data;
         end = p + w->lowered.len;
+    }
+    const bool *begins = w->python ? r->normal.begins : r->raw.begins;
+    const char *at = p;
+    while (at < end && !begins[(uint8_t)*at]) at++;
+    if (at == end && (w->python || !r->normal.nodes)) {
+        normalise(w, p, end);
+        return;
     }
     if (w->python)
         parts_python(r, p, end, &w->parts);
@@ -383,5 +394,5 @@ void text_words(const TextRules *rules, const char *text, size_t len, const Word
         unit_words(&w, run, p);
         if (p < end) p++;
     }
-    end_scan(&w);
+    if (w.used) end_scan(&w);
 }
