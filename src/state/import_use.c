@@ -8,7 +8,7 @@ static Status read_count(const char *file, const Json *v, const char *key, int64
     v = js_get(v, key);
     if (!v || js_kind(v) == JSON_KIND_NULL) return OK;
     if ((js_kind(v) != JSON_KIND_INT && js_kind(v) != JSON_KIND_REAL) || !(js_real(v, 0) >= 1))
-        return fail(E_FORMAT, "%s: '%s' must be a number of tokens", file, key);
+        return fail(E_FORMAT, "%s: '%s' must be a number of tokens, from 1", file, key);
     *out = js_real(v, 0) > MODEL_USE_MOST ? 0 : (int64_t)js_real(v, 0); /* 1e30 and the like: no limit */
     return OK;
 }
@@ -32,6 +32,8 @@ Status import_use(const char *path, ModelUse *use)
     if (beside) TRY_DONE(js_read(beside, &tokenizer));
     TRY_DONE(read_count(beside, tokenizer, "model_max_length", &use->max_length));
     const Json *own = js_get(config, MODEL_USE_KEY);
+    if (js_kind(own) != JSON_KIND_NULL && js_kind(own) != JSON_KIND_OBJECT)
+        TRY_DONE(fail(E_FORMAT, "%s: '%s' must be an object", file, MODEL_USE_KEY));
     TRY_DONE(read_count(file, own, "doc_stride", &use->doc_stride));
     TRY_DONE(read_count(file, own, "max_query_length", &use->max_query_length));
     TRY_DONE(read_column(file, own, "text_columns", &use->text_columns));

@@ -94,6 +94,8 @@ steps=$(wc -l <"out patient/metrics.jsonl") best=$(json_number "out patient/best
 says "the best evaluation was $(printf %.4f "$(json_number "out patient/best/best.json" metric)") at step $best; its model is in out patient/best"
 expect 0 "${base[@]}" --learning-rate 5e-3 --epochs 40 --eval-every 5 --patience 2 --output-dir "out patient"
 says "finished"
+expect 0 "$CAIRN_BINARY" predict --model "out patient/best" --input tsv/dev.tsv
+says "as out patient/best says: --max-seq-length 24 --text-columns text"
 grep -q "\"best\": \"[0-9.]* at step $best\"" "out patient/run.json" || complain "run.json lacks the best evaluation: $(grep best "out patient/run.json")"
 grep -q "<td>best</td>" "out patient/report.html" || complain "report.html lacks the best evaluation"
 expect 2 "${base[@]}" --patience 2 --output-dir "out wrong"
