@@ -109,10 +109,12 @@ int tokenizer_pair(const Tokenizer *t, const TokenIds *a, const TokenIds *b, int
  */
 int64_t text_utf8_error(const char *text, size_t len);
 
-/* Trains a WordPiece vocabulary: the five special pieces, then single characters (as a word's first, then those that
-   can continue a word as ##), then merges by count; ties go to the pair whose pieces come first in byte order. The same
-   words with the same counts give the same vocabulary, in whatever order and portions they are added. Memory: the
-   distinct words. */
+/* Trains a WordPiece vocabulary: the five special pieces; the kept characters, as a word's first; with ## those that
+   continue a word of the text; then merges by count, of ties the one with the older pieces. So a kept character is
+   never [UNK] where a word begins, nor within a word where the text has it so. A vocabulary that is full keeps no
+   longer piece that the text does not use, cut as a tokenizer cuts it: a further merge takes its place. The same words
+   with the same counts give the same vocabulary, in whatever order and portions they are added. Memory: the distinct
+   words. */
 typedef struct {
     int32_t size;      /* lines wanted */
     int32_t alphabet;  /* most different characters kept, the most frequent ones; 0: 1000 */

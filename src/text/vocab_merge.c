@@ -40,21 +40,12 @@ static size_t find_pair(Merging *m, int32_t a, int32_t b)
     return *slot - 1;
 }
 
-static int compare_symbols(const StringTable *s, int32_t a, int32_t b)
-{
-    size_t len_a = string_table_len(s, (size_t)a), len_b = string_table_len(s, (size_t)b);
-    int order = memcmp(s->text + s->start[a], s->text + s->start[b], len_a < len_b ? len_a : len_b);
-    return order ? order : (len_a > len_b) - (len_a < len_b);
-}
-
 /* Whether x merges before y. */
 static bool merges_first(const Merging *m, MergeEntry x, MergeEntry y)
 {
     if (x.count != y.count) return x.count > y.count;
     const MergePair *p = &m->pairs[x.pair], *q = &m->pairs[y.pair];
-    int order = compare_symbols(&m->symbols, p->a, q->a);
-    if (!order) order = compare_symbols(&m->symbols, p->b, q->b);
-    return order < 0;
+    return p->a != q->a ? p->a < q->a : p->b < q->b;
 }
 
 static void enqueue(Merging *m, size_t pair)
@@ -157,11 +148,19 @@ static void merge_pair(Merging *m, size_t pair)
     enqueue_touched(m);
 }
 
-void merging_run(Merging *m)
+static void forget_pairs(Merging *m)
 {
+    for (size_t i = 0; i < m->n_pairs; i++) free(m->pairs[i].words);
+    if (m->n_slots) memset(m->slots, 0, m->n_slots * sizeof *m->slots);
+    m->n_pairs = m->n_queue = 0;
+}
+
+void merging_run(Merging *m, size_t size)
+{
+    forget_pairs(m);
     for (size_t word = 0; word < m->n_words; word++) count_pairs(m, word, -1);
     enqueue_touched(m);
-    while (m->symbols.count < (size_t)m->options->size && m->n_queue > 0) {
+    while (m->symbols.count < size && m->n_queue > 0) {
         MergeEntry top = dequeue(m);
         MergePair *p = &m->pairs[top.pair];
         if (top.count != p->queued) continue; /* a newer entry exists */
@@ -176,7 +175,7 @@ void merging_run(Merging *m)
 
 void merging_free(Merging *m)
 {
+    forget_pairs(m);
     string_table_free(&m->symbols);
-    for (size_t i = 0; i < m->n_pairs; i++) free(m->pairs[i].words);
-    MEM_FREE(m->chars, m->text, m->start, m->length, m->counts, m->pairs, m->slots, m->queue, m->touched);
+    MEM_FREE(m->chars, m->text, m->start, m->length, m->counts, m->word, m->pairs, m->slots, m->queue, m->touched);
 }

@@ -23,13 +23,14 @@ typedef struct {
 
 typedef struct {
     const VocabTraining *options;
-    StringTable symbols; /* the vocabulary so far */
+    StringTable symbols; /* special pieces, characters, and the results of merges in their order */
     int *chars;          // (symbols.count), length without ##
     size_t chars_cap;
     int32_t *text;   // symbols of all words, word after word
     size_t *start;   // (n_words)
     uint8_t *length; // (n_words), symbols of a word; never more than WORD_MAX
     int64_t *counts; // (n_words)
+    size_t *word;    // (n_words), the caller's number of the word
     size_t n_words;
     MergePair *pairs; // (n_pairs)
     size_t n_pairs, pairs_cap;
@@ -43,8 +44,9 @@ typedef struct {
 
 /* The symbol of a piece of `chars` characters, without ##; a new one if it is not known. */
 int32_t merging_add_symbol(Merging *m, const char *text, size_t len, int chars);
-/* Merges the words of `text`, `start`, `length` and `counts` until the vocabulary is full or no pair is left. */
-void merging_run(Merging *m);
+/* Merges pairs of the words as `text`, `start`, `length` and `counts` have them now, until there are `size` symbols or
+   no pair is left. Of pairs with equal counts the one with older symbols comes first. */
+void merging_run(Merging *m, size_t size);
 void merging_free(Merging *m);
 
 #endif

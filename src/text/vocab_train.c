@@ -120,6 +120,7 @@ void vocab_trainer_free(VocabTrainer *t)
 
 typedef struct {
     uint32_t scalar;
+    bool first, later; /* begins a word, continues one */
     int64_t count;
 } Character;
 
@@ -135,29 +136,27 @@ static int by_count(const void *x, const void *y)
     return a->count != b->count ? (a->count < b->count) - (a->count > b->count) : by_scalar(x, y);
 }
 
-/* Whether the character can continue a word, as a ## piece. */
-static bool can_continue(const VocabTraining *options, uint32_t scalar)
-{
-    unsigned bits = unicode_record(scalar).bits;
-    return !(bits & UC_PUNCT) && !(options->normalisation.split_chinese && (bits & UC_CJK));
-}
-
-/* Every character of the words, with its count, most frequent first. The caller frees. */
+/* Every character of the words, most frequent first. The caller frees. */
 static Character *count_characters(const VocabTrainer *t, size_t *n)
 {
-    int64_t *counts = mem_array(0x110000, sizeof *counts);
+    Character *all = mem_array(0x110000, sizeof *all), *list = NULL;
     for (size_t i = 0; i < t->words.count; i++) {
         const char *p = t->words.text + t->words.start[i], *end = t->words.text + t->words.start[i + 1];
-        while (p < end) counts[utf8_decode(&p, end)] += t->counts[i];
+        for (bool first = true; p < end; first = false) {
+            Character *c = &all[utf8_decode(&p, end)];
+            c->count += t->counts[i];
+            c->first |= first;
+            c->later |= !first;
+        }
     }
-    Character *list = NULL;
     size_t cap = 0;
     *n = 0;
     for (uint32_t c = 0; c < 0x110000; c++) {
-        if (!counts[c]) continue;
-        MEM_PUSH(list, *n, cap, (Character){c, counts[c]});
+        if (!all[c].count) continue;
+        all[c].scalar = c;
+        MEM_PUSH(list, *n, cap, all[c]);
     }
-    free(counts);
+    free(all);
     if (*n) qsort(list, *n, sizeof *list, by_count);
     return list;
 }
@@ -178,7 +177,7 @@ static Status add_alphabet(const VocabTrainer *t, Merging *m)
     size_t found, kept = 0, lines = m->symbols.count;
     Character *list = count_characters(t, &found);
     while (kept < found && kept < (size_t)o->alphabet) {
-        size_t more = can_continue(o, list[kept].scalar) ? 2 : 1;
+        size_t more = list[kept].later ? 2 : 1;
         if ((int64_t)(lines + more) > o->size) break;
         lines += more;
         kept++;
@@ -198,7 +197,7 @@ static Status add_alphabet(const VocabTrainer *t, Merging *m)
     qsort(list, kept, sizeof *list, by_scalar);
     for (size_t i = 0; i < kept; i++) add_character(m, list[i].scalar, true);
     for (size_t i = 0; i < kept; i++) {
-        if (can_continue(o, list[i].scalar)) add_character(m, list[i].scalar, false);
+        if (list[i].later) add_character(m, list[i].scalar, false);
     }
     free(list);
     return OK;
@@ -211,6 +210,7 @@ static void load_words(const VocabTrainer *t, Merging *m)
     m->start = mem_array(t->words.count, sizeof *m->start);
     m->length = mem_array(t->words.count, sizeof *m->length);
     m->counts = mem_array(t->words.count, sizeof *m->counts);
+    m->word = mem_array(t->words.count, sizeof *m->word);
     for (size_t i = 0; i < t->words.count; i++) {
         const char *word = t->words.text + t->words.start[i], *p = word, *end = word + string_table_len(&t->words, i);
         size_t first = n_symbols;
@@ -230,8 +230,70 @@ static void load_words(const VocabTrainer *t, Merging *m)
         }
         m->start[m->n_words] = first;
         m->length[m->n_words] = (uint8_t)(n_symbols - first);
+        m->word[m->n_words] = i;
         m->counts[m->n_words++] = t->counts[i];
     }
+}
+
+/* ---- The pieces ---- */
+
+/* Cuts a word as a tokenizer does: the longest piece first. Returns the number of `cut`; never 0, as its characters are
+   pieces. */
+static size_t cut_word(const Merging *m, const char *word, size_t len, int32_t cut[WORD_MAX])
+{
+    char text[2 + 4 * WORD_MAX] = "##"; /* the rest of the word, as a piece that continues it */
+    size_t n = 0, longest = 4 * (size_t)m->options->max_piece;
+    for (size_t at = 0, piece; at < len; at += piece) {
+        int64_t symbol = -1;
+        piece = len - at < longest ? len - at : longest;
+        memcpy(text + 2, word + at, piece);
+        while ((symbol = string_table_find(&m->symbols, at ? text : word, piece + (at ? 2 : 0))) < 0) piece--;
+        cut[n++] = (int32_t)symbol;
+    }
+    return n;
+}
+
+/* Cuts all words again, and marks the symbols that they use. Returns the number of pieces that a vocabulary keeps:
+   those, and its first `alphabet`. */
+static size_t cut_again(const VocabTrainer *t, Merging *m, size_t alphabet, bool **used) // (symbols)
+{
+    size_t kept = 0;
+    free(*used);
+    *used = mem_array(m->symbols.count, sizeof **used);
+    for (size_t i = 0; i < m->n_words; i++) {
+        size_t word = m->word[i];
+        int32_t *cut = m->text + m->start[i];
+        m->length[i] =
+            (uint8_t)cut_word(m, t->words.text + t->words.start[word], string_table_len(&t->words, word), cut);
+        for (int k = 0; k < m->length[i]; k++) (*used)[cut[k]] = true;
+    }
+    for (size_t i = 0; i < m->symbols.count; i++) kept += (*used)[i] = (*used)[i] || i < alphabet;
+    return kept;
+}
+
+/* Merges until the vocabulary is full. Then the words are cut as a tokenizer cuts them: pieces that they do not use, as
+   all their occurrences became parts of longer ones, give way to further merges. Appends a line for each piece. Returns
+   their number. */
+static size_t choose_pieces(const VocabTrainer *t, Merging *m, Buf *lines)
+{
+    size_t size = (size_t)t->options.size, alphabet = m->symbols.count, wanted = size, before, kept, written = 0;
+    bool *used = NULL;
+    do {
+        before = m->symbols.count;
+        merging_run(m, wanted);
+        kept = cut_again(t, m, alphabet, &used);
+        wanted = m->symbols.count + size - kept;
+    } while (m->symbols.count > before && kept < size);
+    size_t room = kept < size ? size - kept : 0; /* for pieces that are not used */
+    for (size_t i = 0; i < m->symbols.count && written < size; i++) {
+        if (!used[i] && room == 0) continue;
+        room -= !used[i];
+        buf_append(lines, m->symbols.text + m->symbols.start[i], string_table_len(&m->symbols, i));
+        buf_append(lines, "\n", 1);
+        written++;
+    }
+    free(used);
+    return written;
 }
 
 Status vocab_trainer_finish(VocabTrainer *t, Vocab **vocab)
@@ -245,15 +307,10 @@ Status vocab_trainer_finish(VocabTrainer *t, Vocab **vocab)
         merging_add_symbol(&m, special_tokens[i].text, strlen(special_tokens[i].text), 0);
     TRY_DONE(add_alphabet(t, &m));
     load_words(t, &m);
-    merging_run(&m);
-    for (size_t i = 0; i < m.symbols.count; i++) {
-        buf_append(&lines, m.symbols.text + m.symbols.start[i], string_table_len(&m.symbols, i));
-        buf_append(&lines, "\n", 1);
-    }
+    size_t pieces = choose_pieces(t, &m, &lines);
     TRY_DONE(vocab_parse("trained vocabulary", lines.data, lines.len, NULL, vocab));
-    if (m.symbols.count < (size_t)t->options.size) {
-        log_warn("vocabulary: %d pieces were asked for, the text gave %zu", (int)t->options.size, m.symbols.count);
-    }
+    if (pieces < (size_t)t->options.size)
+        log_warn("vocabulary: %d pieces were asked for, the text gave %zu", (int)t->options.size, pieces);
 done:
     buf_free(&lines);
     merging_free(&m);
