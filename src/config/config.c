@@ -134,7 +134,7 @@ Status config_set_named(Config *c, int option, const ForeignName *foreign, const
 /* Another trainer's eval_strategy: without its steps no evaluation would take place, and "no" is none at all. */
 static Status apply_strategy(Config *c)
 {
-    if (!c->strategy) return OK;
+    if (!c->strategy || !config_option_of(OPTION_eval_every, c->command)) return OK;
     if (strcmp(c->strategy, "no") == 0)
         return config_set_value(c, OPTION_eval_every, "eval_strategy no", "0", FROM_FLAG);
     if (c->eval_every > 0) return OK;

@@ -33,12 +33,16 @@ Status adapt_check(Run *r)
 Status adapt_check_held_out(const Config *c)
 {
     Json *doc = NULL;
-    char *path = file_join(c->data_dir, "manifest.json");
+    char *path = file_join(c->data_dir, "manifest.json"), *text = file_join(c->output_dir, "text");
     Status status = c->dry_run ? OK : js_read(path, &doc);
-    if (status == OK && doc && js_int(js_get(doc, "documents"), 0) <= js_int(js_get(doc, "eval_documents"), 0))
+    if (status == OK && doc && js_int(js_get(doc, "documents"), 0) <= js_int(js_get(doc, "eval_documents"), 0)) {
+        TRY_DONE(file_remove_tree(c->data_dir)); /* of no use, and in the way of the same command with more text */
+        TRY_DONE(file_remove_tree(text));
         status = fail(E_FORMAT, "%s: too little text to hold a part out and train on the rest", c->input);
+    }
+done:
     js_free(doc);
-    free(path);
+    MEM_FREE(path, text);
     return status;
 }
 

@@ -1,5 +1,7 @@
 /* XENT, with smoothed labels or not, MSE and BCE: losses of one row per sequence. */
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "ops/harness.h"
 
@@ -128,6 +130,53 @@ static void test_meaning(void **state)
             }
 }
 
+/* PyTorch's losses: tests/golden/make_losses.py. */
+static void test_golden(void **state)
+{
+    static const char *const names[N_KINDS] = {"xent", "mse", "bce", "smooth"};
+    enum { ROWS = 4 };
+    FILE *f = fopen("tests/golden/losses.txt", "r");
+    char name[16];
+    int classes, cases = 0;
+    double smoothing, value;
+    (void)state;
+    assert_non_null(f);
+    while (fgetc(f) != '\n') assert_false(feof(f));
+    for (; fscanf(f, "%15s %d %lf", name, &classes, &smoothing) == 3; cases++) {
+        Kind kind = 0;
+        while (strcmp(names[kind], name) != 0) assert_true(++kind < N_KINDS);
+        int labels = kind == KIND_BCE ? classes : 1, width = 2 * classes + labels + 1;
+        float v[ROWS * 16], loss[ROWS], gradient[ROWS * 16];
+        assert_true(width <= 16 && (float)smoothing == (kind == KIND_SMOOTH ? SMOOTHING : 0));
+        for (int i = 0; i < ROWS * width; i++) {
+            assert_int_equal(fscanf(f, "%lf", &value), 1);
+            v[i] = (float)value;
+        }
+        OpCase c;
+        init(&c, kind, (Shape){ROWS, classes, classes, ROWS}, F32, true);
+        for (int r = 0; r < ROWS; r++) {
+            const float *row = v + r * width;
+            case_set(&c, "logits", r * classes, classes, row);
+            if (ops[kind] == OP_XENT)
+                case_set_ints(&c, "labels", r, 1, (int32_t[]){(int32_t)row[classes]});
+            else
+                case_set(&c, "labels", r * labels, labels, row + classes);
+            loss[r] = row[classes + labels];
+            for (int j = 0; j < classes; j++) gradient[r * classes + j] = 0.5f * row[classes + labels + 1 + j];
+        }
+        for (Backend *backend = ops_next(NULL); backend; backend = ops_next(backend)) {
+            case_run(&c, backend, (RunOptions){0});
+            float *found_loss = case_values(&c, "loss"), *found = case_values(&c, "dlogits");
+            expect_close(name, found_loss, loss, ROWS, 2e-6);
+            expect_close("gradient", found, gradient, (int64_t)ROWS * classes, 2e-6);
+            MEM_FREE(found_loss, found);
+        }
+        case_free(&c);
+    }
+    assert_true(feof(f) && cases == 5);
+    fclose(f);
+}
+
 static void test_gradients(void **state)
 {
     (void)state;
@@ -173,6 +222,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_meaning),
+        cmocka_unit_test(test_golden),
         cmocka_unit_test(test_gradients),
         cmocka_unit_test(test_ties_and_missing_labels),
     };

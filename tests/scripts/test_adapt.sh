@@ -70,6 +70,10 @@ says "text.csv:1: expected a column named 'text' in the header, found 'id', 'bod
 # A start that failed before it made anything leaves no work, which the corrected command need not spare.
 expect 0 "${adapt[@]}" --input text.csv --text-columns body --max-steps 1 --output-dir y
 has_file y/model.safetensors
+head -n 2 text.csv >row.csv
+expect 1 "${adapt[@]}" --input row.csv --text-columns body --output-dir little
+says "row.csv: too little text to hold a part out"
+expect 0 "${adapt[@]}" --input text.csv --text-columns body --max-steps 1 --output-dir little
 mkdir -p z/unfinished && echo '{"made_of": "other options"}' >z/unfinished/progress.jsonl
 expect 0 "$CAIRN_BINARY" shards --input text.txt --vocab vocab.txt --max-seq-length 32 --output-dir z
 
