@@ -127,7 +127,7 @@ Status config_set_named(Config *c, int option, const ForeignName *foreign, const
         text = own;
     }
     TRY(config_set_value(c, option, from, text, source));
-    c->foreign[option] = foreign ? foreign->name : NULL;
+    if (foreign) c->foreign[option] = foreign->name;
     return OK;
 }
 

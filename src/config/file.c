@@ -46,9 +46,10 @@ static Status apply_member(Config *c, const char *path, const char *folder, cons
     char own[4096];
     buf_puts(&text, "");
     bool plain = config_json_text(v, &text);
-    bool idle =
-        foreign && plain && config_foreign_value(foreign, text.data, own, sizeof own) && !*own; /* "fp16": false */
-    if (option >= 0 && !idle && seen[option]) {
+    /* "fp16": false says nothing of the type, and "tf32": true may stand beside "bf16": true. */
+    bool idle = foreign && plain && config_foreign_value(foreign, text.data, own, sizeof own) && !*own;
+    bool beside = foreign && option == OPTION_precision && c->foreign[option];
+    if (option >= 0 && !idle && !beside && seen[option]) {
         buf_free(&text);
         return fail(E_USAGE, "%s: '%s' is given twice", path, config_flag(option));
     }

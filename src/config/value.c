@@ -155,6 +155,7 @@ Status config_set_value(Config *c, int option, const char *from, const char *tex
         break;
     }
     c->source[option] = (uint8_t)source;
+    c->foreign[option] = NULL;
     return OK;
 }
 

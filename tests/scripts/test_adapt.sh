@@ -39,6 +39,12 @@ awk -v p="$(json_number adapted/adapt.json pieces)" -v w="$(json_number adapted/
 # The figure before is what an evaluation of the base gives, that after what one of the result gives.
 expect 0 "$CAIRN_BINARY" pretrain --model adapted --data-dir adapted/shards/eval --do-eval --no-do-train --nsp off --whole-words --masking dynamic --max-seq-length 48 "${small[@]}" --output-dir again
 [ "$(json_number again/eval_results.json eval_mlm_loss)" = "$after" ] || complain "another evaluation gives $(cat again/eval_results.json), not $after"
+# The first sequences, as run_mlm.py takes them; --eval-count spreads them.
+for flag in --max_eval_samples --eval-count; do
+    expect 0 "$CAIRN_BINARY" pretrain --model adapted --data-dir adapted/shards/eval --do-eval --no-do-train --nsp off --whole-words --masking dynamic --max-seq-length 48 $flag 4 "${small[@]}" --output-dir "four$flag"
+    [ "$(json_number "four$flag/eval_results.json" eval_samples)" = 4 ] || complain "$flag 4: $(cat "four$flag/eval_results.json")"
+done
+cmp -s four--max_eval_samples/eval_results.txt four--eval-count/eval_results.txt && complain "--max_eval_samples takes what --eval-count takes"
 
 # The same command again shows the results; JSON lines packed by gz; ranks.
 expect 0 "${adapt[@]}" --input text.csv --text-columns body --output-dir adapted

@@ -137,6 +137,16 @@ static void test_keys_of_a_file(void **state)
     assert_true(c.epochs == 1.5);
     config_free(&c);
     free(file);
+    file =
+        store(dir, "types.json", "{\"tf32\": true, \"bf16\": true, \"eval_strategy\": \"steps\", \"eval_steps\": 4.0}");
+    assert_ok(parse(&c, "glue", "--config", file, NULL));
+    assert_string_equal(c.precision, "bf16");
+    assert_int_equal(c.eval_every, 4);
+    config_free(&c);
+    free(file);
+    file = store(dir, "types.json", "{\"fp16\": true, \"bf16\": true}");
+    assert_refused(parse(&c, "glue", "--config", file, NULL), "--fp16 and --bf16 are both true");
+    free(file);
     file = store(dir, "twice.json", "{\"batch-size\": 4, \"train_batch_size\": 8}");
     assert_refused(parse(&c, "glue", "--config", file, NULL), "'batch-size' is given twice");
     free(file);
