@@ -319,6 +319,16 @@ static void record_options(Run *r, Config *c)
     config_json(c, &r->config_json);
 }
 
+/* A run goes on with the tokenizer that it began with. */
+static Status keep_tokenizer(Run *r)
+{
+    TokenizerKind *kind = &r->text.options.kind;
+    bool python = r->verify ? start_resumes_python(r->verify->dir, "auto")
+                            : r->train && start_resumes_python(r->c->output_dir, r->c->resume);
+    *kind = python ? TOKENIZER_PYTHON : TOKENIZER_FAST;
+    return ranks_broadcast(r->ranks, kind, sizeof *kind);
+}
+
 static Status live(Run *r)
 {
     const Task *task = r->task;
@@ -326,6 +336,7 @@ static Status live(Run *r)
     Config recorded = *r->c; /* before --moments carried replaces --model */
     TRY(find_carried(r));
     const Config *c = r->c;
+    TRY(keep_tokenizer(r));
     TRY(ranks_all(r->ranks, task->open(r)));
     bool writes = !c->dry_run && !r->verify && !task->no_folder;
     if (writes) TRY(on_first(r, take_output));

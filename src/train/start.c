@@ -127,9 +127,28 @@ static Status adopt_manifest(const char *folder, TokenizerFiles *t)
     return OK;
 }
 
+static bool is_python(const char *checkpoint)
+{
+    return file_exists_in(checkpoint, "tokenizer_config.json") && !file_exists_in(checkpoint, "tokenizer.json");
+}
+
+bool start_resumes_python(const char *dir, const char *resume)
+{
+    FileList list = {0};
+    bool found = false;
+    if (strcmp(resume, "never") == 0) return false;
+    if (strcmp(resume, "auto") != 0) return is_python(resume);
+    if (file_list(dir, &list) != OK) return false;
+    for (int i = 0; i < list.count && !found; i++)
+        found = str_starts_with(file_basename(list.paths[i]), "checkpoint-") && is_python(list.paths[i]);
+    file_list_free(&list);
+    return found;
+}
+
 Status start_text(const Config *c, const char *folder, TokenizerFiles *t)
 {
     const char *vocab = *c->vocab ? c->vocab : NULL, *place = choose_place(c, folder);
+    bool python = t->options.kind == TOKENIZER_PYTHON;
     *t = (TokenizerFiles){0};
     if (!vocab && !place && *c->model)
         return fail(E_USAGE,
@@ -142,6 +161,7 @@ Status start_text(const Config *c, const char *folder, TokenizerFiles *t)
         return fail(E_USAGE, "no vocabulary: %s holds no vocab.txt; give --vocab FILE", folder);
     if (!vocab && !place) return fail(E_USAGE, "no vocabulary: give --model DIR, which has one, or --vocab FILE");
     TRY(tokenizer_files_read(vocab, place, signals_stop(), t));
+    if (python) t->options.kind = TOKENIZER_PYTHON;
     if (folder) TRY(adopt_manifest(folder, t));
     tokenizer_files_choose(t, c->do_lower_case, c->strip_accents);
     return folder ? start_check_shards(t, folder) : OK;

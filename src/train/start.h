@@ -9,8 +9,12 @@
 
 /* The pieces are --vocab's, else those beside --model, else those in `folder` of shards (NULL: none). How text is read:
    from flags, else from the files beside them, else from the shards' manifest.json, else from the vocabulary's
-   capitals. E_USAGE as start_check_shards. */
+   capitals. The Python tokenizer is taken where t->options.kind asks for it already: a run keeps the one that it began
+   with. E_USAGE as start_check_shards. */
 Status start_text(const Config *c, const char *folder, TokenizerFiles *t);
+/* Rank 0: the checkpoint that --resume names, or one in `dir`, was written with the Python tokenizer, as all of
+   versions that had no other; they have no tokenizer.json. */
+bool start_resumes_python(const char *dir, const char *resume);
 /* E_USAGE if the shards in `folder` were made with another vocabulary, or with other case or accents, according to
    manifest.json, or with another key of tokenizer_config.json. Folders without a manifest pass. */
 Status start_check_shards(const TokenizerFiles *t, const char *folder);
