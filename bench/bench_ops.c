@@ -232,14 +232,10 @@ static Row step[] = {
 };
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 
-static void open_backend(const char *by)
+static void open_backend(void)
 {
     const BackendOptions options = {0};
     char why[256] = "";
-    if (by)
-        setenv("CAIRN_CPU_PRODUCTS", by, 1);
-    else
-        unsetenv("CAIRN_CPU_PRODUCTS");
     if (backend_open("cpu", &options, &backend) != OK) {
         fprintf(stderr, "%s\n", status_message());
         exit(1);
@@ -249,14 +245,15 @@ static void open_backend(const char *by)
     exit(1);
 }
 
-/* Flops per second over a layer's four products. */
-static double product_rate(const char *by)
+/* oneDNN's flops per second over a layer's four products. */
+static double product_rate(void)
 {
     double flops = 0, seconds = 0;
     char had[16] = "";
     const char *set = getenv("CAIRN_CPU_PRODUCTS");
     if (set) snprintf(had, sizeof had, "%s", set);
-    open_backend(by);
+    setenv("CAIRN_CPU_PRODUCTS", "onednn", 1);
+    open_backend();
     for (int i = 0; i < COUNT(products); i++) {
         products[i].call = (OpCall){0};
         build(&products[i]);
@@ -271,7 +268,10 @@ static double product_rate(const char *by)
         printf("    %-20s %8.2f ms %8.1f GFLOP/s\n", products[i].name, products[i].median * 1e3,
                products[i].cost.product_flops / products[i].median * 1e-9);
     backend_close(backend);
-    if (*had) setenv("CAIRN_CPU_PRODUCTS", had, 1);
+    if (*had)
+        setenv("CAIRN_CPU_PRODUCTS", had, 1);
+    else
+        unsetenv("CAIRN_CPU_PRODUCTS");
     return flops / seconds;
 }
 
@@ -311,8 +311,8 @@ int main(int argc, char **argv)
     ctl = &control_block;
     ctl->n_tokens = TOKENS;
     ctl->n_seqs = (int32_t)rows.count[ROWS_SEQS];
-    double rate = product_rate("onednn");
-    open_backend(NULL);
+    double rate = product_rate();
+    open_backend();
     printf("%s, %s\n", backend->describe, dtype_name(compute));
     for (int i = 0; i < COUNT(step); i++) build(&step[i]);
     measure(step, COUNT(step));
