@@ -11,7 +11,10 @@ static uint32_t scalar_before(const char *text, const char *p, const char **star
     const char *at = p - 1;
     while (at > text && p - at < 4 && (*at & 0xC0) == 0x80) at--;
     *start = at;
-    return utf8_decode(&at, p);
+    uint32_t scalar = utf8_decode(&at, p);
+    if (at == p) return scalar;
+    *start = p - 1;
+    return UTF8_BAD;
 }
 
 static bool is_word_at(const char *text, const char *p, const char *end, bool before)

@@ -1,10 +1,9 @@
-/* Text to token ids: BERT's WordPiece, equal to Hugging Face's BertTokenizer (the Python one, Transformers 4;
-   docs/contracts.md 11).
+/* Text to token ids: BERT's WordPiece, equal to Hugging Face's tokenizers (docs/contracts.md 11).
 
    A Vocab maps pieces to ids, is read-only once made, and any number of threads may share it. A Tokenizer is a Vocab, a
    few options and a cache of 4 MiB with the words that it met: each thread that encodes has its own. The classes of
-   characters (space, punctuation, lower case, accent) are frozen in unicode_tables.c, which names its Python and
-   Unicode version. */
+   characters (space, punctuation, lower case, accent) are frozen in unicode_tables.c, which names the versions that
+   they come from. */
 #ifndef CAIRN_TEXT_TEXT_H
 #define CAIRN_TEXT_TEXT_H
 
@@ -87,8 +86,9 @@ typedef struct {
 } TokenIds;
 void token_ids_free(TokenIds *ids);
 
-/* Appends the ids of `text` (UTF-8) to `out`, without [CLS] and [SEP] around them. Special pieces written in the text
-   give their ids. Bytes that are not UTF-8 are left out, as U+FFFD is; text_utf8_error finds them. */
+/* Appends the ids of `text` (UTF-8) to `out`, without [CLS] and [SEP] around them. Added tokens written in the text
+   give their ids. Bytes that are not UTF-8 count as U+FFFD, which is left out as control characters are;
+   text_utf8_error finds them. */
 void tokenizer_encode(Tokenizer *t, const char *text, size_t len, TokenIds *out);
 
 /* The same for the beginning of a text of any length: stops where `out` has `most` ids or more. tokenizer_pair with a
