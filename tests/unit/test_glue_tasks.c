@@ -1,8 +1,8 @@
-/* The table of GLUE tasks, compared with the leaderboard's and Hugging Face's conventions, and custom tasks from flags.
- */
+/* The table of GLUE tasks, compared with the conventions of the leaderboard and Hugging Face; custom tasks; pairs. */
 #include "testing.h"
 
 #include "tasks/glue/labels.h"
+#include "tasks/glue/run.h"
 
 static const GlueTask *task_named(const char *name)
 {
@@ -192,6 +192,44 @@ static void test_label_order(void **state)
     assert_false(glue_label_order(mnli, twice, 3, from));
 }
 
+/* An empty second text is none; of two long texts the longer one keeps the token more of an odd room. */
+static void pairs_of_texts(void **state)
+{
+    (void)state;
+    enum { MOST = 14, LONGER = 20000, SHORTER = 15000 };
+    static const char lines[] = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n";
+    Buf a = {0}, b = {0};
+    Vocab *v;
+    assert_ok(vocab_parse("made", lines, sizeof lines - 1, NULL, &v));
+    Tokenizer *t = tokenizer_new(v, tokenizer_options(true));
+    for (int i = 0; i < LONGER; i++) buf_puts(&a, "a ");
+    for (int i = 0; i < SHORTER; i++) buf_puts(&b, "b ");
+    const struct {
+        RecordText a, b;
+        int32_t ids[MOST + 1]; /* up to a 0 */
+    } cases[] = {
+        {{"a", 1}, {NULL, 0}, {2, 5, 3}},
+        {{"a", 1}, {"", 0}, {2, 5, 3}},
+        {{"a", 1}, {" ", 1}, {2, 5, 3, 3}},
+        {{"", 0}, {"b", 1}, {2, 3, 6, 3}},
+        {{"", 0}, {"", 0}, {2, 3}},
+        {{a.data, a.len}, {b.data, b.len}, {2, 5, 5, 5, 5, 5, 5, 3, 6, 6, 6, 6, 6, 3}},
+        {{b.data, b.len}, {a.data, a.len}, {2, 6, 6, 6, 6, 6, 3, 5, 5, 5, 5, 5, 5, 3}},
+        {{a.data, a.len}, {a.data, a.len}, {2, 5, 5, 5, 5, 5, 3, 5, 5, 5, 5, 5, 5, 3}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Examples e = {.offset = mem_array(2, sizeof *e.offset)};
+        size_t cap = 0;
+        glue_append(&e, &cap, t, cases[i].a, cases[i].b, MOST);
+        for (int64_t k = 0; k < e.offset[1]; k++) assert_int_equal(e.ids[k], cases[i].ids[k]);
+        assert_int_equal(cases[i].ids[e.offset[1]], 0);
+        examples_free(&e);
+    }
+    tokenizer_free(t);
+    vocab_free(v);
+    BUF_FREE(&a, &b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -203,6 +241,7 @@ int main(void)
         cmocka_unit_test(splits),
         cmocka_unit_test(custom_tasks),
         cmocka_unit_test(bad_custom_flags),
+        cmocka_unit_test(pairs_of_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
