@@ -70,15 +70,25 @@ static bool ends_sentence(const char *begin, const char *end)
     return false;
 }
 
-/* Whether a note may follow [.. end) without a blank: a letter, or punctuation that closes. */
+/* Punctuation of Chinese and Japanese that ends a quotation, bracket or part of a sentence. */
+static bool closes_wide(uint32_t c)
+{
+    static const uint16_t closing[] = {0x3001, 0x3002, 0x3009, 0x300B, 0x300D, 0x300F, 0x3011, 0x3015, 0x3017,
+                                       0xFF01, 0xFF09, 0xFF0C, 0xFF1A, 0xFF1B, 0xFF1F, 0xFF61, 0xFF63, 0xFF64};
+    for (size_t i = 0; i < sizeof closing / sizeof *closing; i++)
+        if (c == closing[i]) return true;
+    return false;
+}
+
+/* Whether a note may follow [.. end) without a blank: a letter, or punctuation that closes. What follows a capital
+   letter or an apostrophe may be a part of the word: XIX{{e}}, l'{{x}}. */
 static bool holds_note(const char *begin, const char *end)
 {
     const char *p = end - 1;
     while (p > begin && ((unsigned char)*p & 0xC0) == 0x80) p--;
     uint32_t c = utf8_decode(&p, end);
-    if (c < 0x80) return wikitext_letter((char)c) || strchr(",;:)]\"'%!?.", (int)c);
-    return is_word(c) || c == 0xBB || c == 0x2019 || c == 0x201D || c == 0x2026 || (c >= 0x3001 && c < 0x3040) ||
-           c >= 0xFF00;
+    if (c < 0x80) return (c >= 'a' && c <= 'z') || strchr(",;:)]\"%!?.", (int)c);
+    return is_word(c) || c == 0xBB || c == 0x201D || c == 0x2026 || closes_wide(c);
 }
 
 /* Marks in a row, with the blanks among them. */
@@ -115,8 +125,11 @@ static bool opens(uint32_t c)
     static const uint32_t openings[] = {'"', '\'', '(', '[', 0xA1, 0xAB, 0xBF, 0x2013, 0x2014, 0x2018, 0x201C, 0x201E};
     for (size_t i = 0; i < sizeof openings / sizeof *openings; i++)
         if (c == openings[i]) return true;
-    return sentences_may_begin(c);
+    return sentences_may_begin(c) && !closes_wide(c);
 }
+
+/* Letters of scripts without capitals, with which a sentence may begin or continue. */
+static bool is_caseless(uint32_t c) { return c >= 0x590 && is_word(c) && (c < 0x1E00 || c >= 0x2000); }
 
 /* Whether words are missing at marks behind the mended text [begin, at), which ends without a blank. What gives no
    words, as a note, follows a word or stop without a blank, or stands alone on lines. What gives words has blanks
@@ -127,12 +140,12 @@ static bool is_gap(const Marks *m, const char *begin, const char *at, int depth)
     bool ended = p == m->end;
     uint32_t next = ended ? 0 : utf8_decode(&p, m->end);
     if (m->missing) return true;
-    if (at == begin) return !ended && !m->line_after && !opens(next);
+    if (at == begin) return !ended && !m->line_after && (!opens(next) || is_caseless(next));
     char before = at[-1];
     if (before == '(' || (depth > 0 && strchr(",;", before)))
         return ended || !strchr(",;)", next < 0x80 ? (int)next : 'x');
     if (ends_sentence(begin, at) || (before == ':' && m->line))
-        return m->blank && !ended && !m->line_after && !opens(next);
+        return !ended && !m->line_after && (!opens(next) || (is_caseless(next) && (m->blank || !m->blank_after)));
     if (m->line && (ended || m->line_after)) return !ended && !opens(next);
     if (m->blank || !holds_note(begin, at)) return true;               /* born on {{x}}, 3.5{{x}} */
     if (before == '"' && at - begin > 1 && at[-2] == ' ') return true; /* "{{x}}" */

@@ -86,7 +86,11 @@ typedef struct {
    sounds, %^ and
    %_ a raised and a lowered first parameter. */
 static const KeptTemplate kept[] = {
+    {"\" '", "\"'"},
+    {"\"'", "\"'"},
     {"'", "'"},
+    {"' \"", "'\""},
+    {"'\"", "'\""},
     {"'s", "'s"},
     {"10^", "10^%1"},
     {"a$", "A$%?"},
