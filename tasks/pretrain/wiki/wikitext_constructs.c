@@ -3,9 +3,10 @@
 #include <string.h>
 
 #include "tasks/pretrain/wiki/wikitext_internal.h"
+#include "text/utf8.h"
 
 #define MOST_FORMULA 24  /* bytes of a formula that is kept */
-#define MOST_SUFFIX  3   /* bytes of a template that is the end of a word or unit: 1{{er}}, km{{2}} */
+#define MOST_SUFFIX  3   /* bytes in the name of a template that is the end of a word or unit: I{{er}}, km{{2}} */
 #define MOST_TARGET  512 /* bytes of a link's target; a longer one, or one with a line end, is text */
 
 /* Returns the first `c` of [at, end) outside all constructs, or `end`. *k is a token at or before `at`; it advances. */
@@ -220,11 +221,12 @@ static bool append_number(Wikitext *w, const Token *t)
     return true;
 }
 
-/* Whether the words so far end in a letter. */
+/* Whether the words so far end in a word. */
 static bool behind_word(const Wikitext *w)
 {
-    char c = w->words.len ? w->words.data[w->words.len - 1] : ' ';
-    return wikitext_letter(c) || (unsigned char)c >= 0x80;
+    const char *end = w->words.data + w->words.len, *p = end;
+    while (p > w->words.data && ((unsigned char)*--p & 0xC0) == 0x80) continue;
+    return p < end && wikitext_word(utf8_decode(&p, end));
 }
 
 static void at_template(Wikitext *w, const Token *t)
@@ -243,7 +245,7 @@ static void at_template(Wikitext *w, const Token *t)
     if (form && append_form(w, t, form)) return;
     if (!form && append_number(w, t)) return;
     bool words = form && strcmp(form, "%s") != 0; /* sounds may be a file alone */
-    words |= t->body_end - t->body <= MOST_SUFFIX && name_end == t->body_end && behind_word(w);
+    words |= name_end - t->body <= MOST_SUFFIX && behind_word(w);
     if (!silent) wikitext_append_char(w, words ? WIKITEXT_MISSING : WIKITEXT_MARK);
     wikitext_move_to(w, t->end);
 }

@@ -127,8 +127,8 @@ bool wikitext_append_plain(Wikitext *w, uint32_t from, uint32_t to);
 /* Appends the words of a template of numbers, by its code in the table of forms. False: it shows what Cairn cannot
    give; a part of the words may be appended. */
 bool wikitext_append_number(Wikitext *w, const Token *t, char code);
-/* Before raised (^) or lowered (_) text at `from`, which ends before `end`: behind a digit a raised number gets the
-   sign, as 10^6, and that of a fraction, 5<sup>1</sup>/2, a blank. */
+/* Before raised (^) or lowered (_) text at `from`, which ends before `end`: behind a digit a raised number, template or
+   italic letter gets the sign, as 10^6, and the number of a fraction, 5<sup>1</sup>/2, a blank. */
 void wikitext_begin_script(Wikitext *w, char sign, uint32_t from, uint32_t end);
 
 /* ---- wikitext_mend.c ---- */
@@ -137,6 +137,8 @@ void wikitext_begin_script(Wikitext *w, char sign, uint32_t from, uint32_t end);
    "()" → "", "a , b" → "a, b". `marks`: a mark becomes SENTENCE_GAP where words are missing, else nothing; false: there
    are none. `to` needs the room of `from`. */
 void wikitext_mend(const Words *from, bool marks, Words *to);
+/* Whether c is a letter or digit of any script. */
+bool wikitext_word(uint32_t c);
 /* Whether a mended list item reads like a sentence. */
 bool wikitext_is_prose(const Words *words);
 

@@ -46,8 +46,7 @@ static const uint8_t classes[256] = {
 static bool is_mark(char c) { return c == WIKITEXT_MARK || c == WIKITEXT_MISSING; }
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/* Letters and digits of any script, but no punctuation. */
-static bool is_word(uint32_t c)
+bool wikitext_word(uint32_t c)
 {
     static const uint32_t stops[] = {0xD7, 0xF7, 0x60C, 0x61B, 0x61F, 0x6D4, 0x964, 0x965};
     if (c < 0x80) return wikitext_letter((char)c) || is_digit((char)c);
@@ -88,7 +87,7 @@ static bool holds_note(const char *begin, const char *end)
     while (p > begin && ((unsigned char)*p & 0xC0) == 0x80) p--;
     uint32_t c = utf8_decode(&p, end);
     if (c < 0x80) return (c >= 'a' && c <= 'z') || strchr(",;:)]\"%!?.", (int)c);
-    return is_word(c) || c == 0xBB || c == 0x201D || c == 0x2026 || closes_wide(c);
+    return wikitext_word(c) || c == 0xBB || c == 0x201D || c == 0x2026 || closes_wide(c);
 }
 
 /* Marks in a row, with the blanks among them. */
@@ -129,7 +128,7 @@ static bool opens(uint32_t c)
 }
 
 /* Letters of scripts without capitals, with which a sentence may begin or continue. */
-static bool is_caseless(uint32_t c) { return c >= 0x590 && is_word(c) && (c < 0x1E00 || c >= 0x2000); }
+static bool is_caseless(uint32_t c) { return c >= 0x590 && wikitext_word(c) && (c < 0x1E00 || c >= 0x2000); }
 
 /* Whether words are missing at marks behind the mended text [begin, at), which ends without a blank. What gives no
    words, as a note, follows a word or stop without a blank, or stands alone on lines. What gives words has blanks
@@ -149,7 +148,7 @@ static bool is_gap(const Marks *m, const char *begin, const char *at, int depth)
     if (m->line && (ended || m->line_after)) return !ended && !opens(next);
     if (m->blank || !holds_note(begin, at)) return true;               /* born on {{x}}, 3.5{{x}} */
     if (before == '"' && at - begin > 1 && at[-2] == ' ') return true; /* "{{x}}" */
-    return !ended && !m->blank_after && is_word(next);
+    return !ended && !m->blank_after && wikitext_word(next);
 }
 
 static bool is_separator(char c) { return c == ',' || c == ';' || c == ':'; }

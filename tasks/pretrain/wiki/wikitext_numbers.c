@@ -56,14 +56,12 @@ static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 static void put(Reader *r, const char *text) { wikitext_append(r->w, text, strlen(text)); }
 static bool put_found(Reader *r) { return wikitext_append_plain(r->w, r->from, r->to); }
 
-/* Appends `before`, the named parameter and `after`. False: it is absent or has markup. */
-static bool put_named(Reader *r, const char *name, const char *before, const char *after)
+/* Appends `before` and the named parameter. False: it is absent or has markup. */
+static bool put_named(Reader *r, const char *name, const char *before)
 {
     if (!find(r, name, 0)) return false;
     put(r, before);
-    if (!put_found(r)) return false;
-    put(r, after);
-    return true;
+    return put_found(r);
 }
 
 static char last_char(const Wikitext *w) { return w->words.len ? w->words.data[w->words.len - 1] : '\0'; }
@@ -74,6 +72,8 @@ static size_t sign_length(const char *p, const char *end)
     if (p < end && (*p == '-' || *p == '+')) return 1;
     return end - p >= 3 && memcmp(p, "−", 3) == 0 ? 3 : 0;
 }
+
+static bool has_sign(const Reader *r) { return sign_length(r->w->text + r->from, r->w->text + r->to) > 0; }
 
 /* Appends the found parameter as a number: 1,234.5, 1e6 as "1×10^6", 5+1/2 as "5 1/2". False: it is none. */
 static bool put_amount(Reader *r)
@@ -130,7 +130,7 @@ static const char *range_of(const char *word)
     return NULL;
 }
 
-/* Appends a unit: as written, but °C, °F, and the powers of ten of 22 e6acre in words. */
+/* Appends a unit: as written, but °C, °F, and in words what is per area, and the powers of ten of 22 e6acre. */
 static bool put_unit(Reader *r, const char *unit)
 {
     static const Range powers[] = {{"e3", "thousand "}, {"e6", "million "}, {"e9", "billion "}, {"e12", "trillion "}};
@@ -145,6 +145,10 @@ static bool put_unit(Reader *r, const char *unit)
         put(r, powers[i].shown);
         p += n;
     }
+    bool people = strncmp(p, "PD/", 3) == 0;
+    if (people) put(r, "inhabitants ");
+    if (people || *p == '/') put(r, "per ");
+    p += people ? 3 : *p == '/';
     size_t n = strlen(p), change = strlen("-change");
     if (n > change && strcmp(p + n - change, "-change") == 0) n -= change;
     if (n == 1 && (*p == 'C' || *p == 'F')) put(r, "°");
@@ -248,22 +252,24 @@ static bool put_value(Reader *r)
         if (!find(r, NULL, 3) || !put_amount(r) || find(r, NULL, 4)) return false;
     } else if (more) {
         bool two = digits && find(r, NULL, 3);
+        if (two && has_sign(r)) return false;
         if (digits) put(r, two ? "+" : "±");
         find(r, NULL, 2);
+        if (digits && has_sign(r)) return false;
         if (digits ? !put_amount(r) : !put_found(r)) return false;
         if (two) put(r, "−");
         if (two && (!find(r, NULL, 3) || !put_amount(r))) return false;
     }
     if (digits && power) put(r, ")");
-    if (power && !put_named(r, "e", value ? "×10^" : "10^", "")) return false;
+    if (power && !put_named(r, "e", value ? "×10^" : "10^")) return false;
     const char *unit = find(r, "u", 0) ? "u" : find(r, "ul", 0) ? "ul" : NULL;
     if (unit) {
         bool tight = find(r, unit, 0) && (r->w->text[r->from] == '%' ||
                                           (r->to - r->from == 2 && memcmp(r->w->text + r->from, "°", 2) == 0));
-        if (!put_named(r, unit, tight ? "" : " ", "")) return false;
+        if (!put_named(r, unit, tight ? "" : " ")) return false;
     }
     const char *per = find(r, "up", 0) ? "up" : find(r, "upl", 0) ? "upl" : NULL;
-    return !per || put_named(r, per, "/", "");
+    return !per || put_named(r, per, "/");
 }
 
 /* {{frac|3}}: "1/3", {{frac|3|4}}: "3/4", {{frac|5|3|4}}: "5 3/4". Sums get brackets: "(n + 1)/2". */
@@ -350,9 +356,7 @@ static bool put_as_of(Reader *r)
     bool since = is_yes(r, "since"), lower = is_yes(r, "lc");
     if (!is_yes(r, "bare")) put(r, since ? (lower ? "since " : "Since ") : lower ? "as of " : "As of ");
     bool american = find(r, "df", 0) && strcmp(word_of(r, word), "US") == 0;
-    if (find(r, "pre", 0) && !put_named(r, "pre", "", " ")) return false;
-    if (!put_date(r, 1, !american)) return false;
-    return !find(r, "post", 0) || put_found(r);
+    return !find(r, "pre", 0) && !find(r, "post", 0) && put_date(r, 1, !american);
 }
 
 /* {{circa|1900|1950}}: "c. 1900 – c. 1950". */
@@ -382,6 +386,9 @@ bool wikitext_append_number(Wikitext *w, const Token *t, char code)
     case 'h':
         return put_height(&r);
     case 'd':
+        if (find(&r, NULL, 4)) return false; /* a time, or a second date */
+        return !find(&r, "bc", 0) && put_date(&r, 1, is_yes(&r, "df"));
+    case 'D':
         return !find(&r, "bc", 0) && put_date(&r, 1, is_yes(&r, "df"));
     case 'a':
         return put_as_of(&r);
@@ -401,7 +408,8 @@ void wikitext_begin_script(Wikitext *w, char sign, uint32_t from, uint32_t end)
     static const char minus[] = "&minus;";
     bool entity = (size_t)(stop - p) > strlen(minus) && memcmp(p, minus, strlen(minus)) == 0;
     const char *digits = p + (entity ? strlen(minus) : sign_length(p, stop));
-    if (!is_digit(last_char(w)) || digits == stop || !is_digit(*digits)) return;
+    bool other = stop - digits > 2 && (memcmp(digits, "{{", 2) == 0 || memcmp(digits, "''", 2) == 0);
+    if (!is_digit(last_char(w)) || digits == stop || !(is_digit(*digits) || other)) return;
     const char *close = digits;
     while (close < stop && is_digit(*close)) close++;
     if (stop - close >= 6 && strncasecmp(close, "</sup>", 6) == 0) close += 6;
