@@ -98,7 +98,7 @@ static Status from_memory(const Input *in, int passes)
         for (size_t i = 0; i < in->n; i++) {
             WikiCounts counts;
             text.len = problems.len = 0;
-            articles_make(maker, &in->batches[i], NULL, &text, &problems, &counts);
+            articles_make(maker, &in->batches[i], &names, &text, &problems, &counts);
             out += text.len;
         }
         seconds[pass] = clock_monotonic() - start;

@@ -33,6 +33,7 @@ static struct {
     int *slots, n_slots; /* a power of two */
     char version[24];
     Use use[2][2];           /* by product kind and bf16 */
+    int row_threads[2];      /* of products of rows, by bf16: the most that leave their bits as one thread makes them */
     char implementation[40]; /* of a layer's product in the best type */
     int opened;
 } dnn;
@@ -52,9 +53,11 @@ static Status find_layout(Dtype dtype, int64_t depth, int64_t columns, PackedLay
     *l = (PackedLayout){.dtype = dtype, .depth = depth, .columns = columns};
     MEM_GROW(dnn.layouts, dnn.n_layouts, dnn.cap_layouts);
     dnn.layouts[dnn.n_layouts++] = *layout = l; /* kept even if it fails: close frees it */
+    omp_set_num_threads(1);                     /* so that the layout does not depend on them */
     library_enter(LIBRARY);
     Status status = layout_make(l, dnn.engine, CHUNK);
     library_leave();
+    omp_set_num_threads(cpu.threads);
     return status;
 }
 
@@ -77,22 +80,28 @@ Status onednn_pack(void *copy, const float *w, int64_t n, int64_t k, bool transp
 
 /* ---- products ---- */
 
-static Status make(Matmul *m)
+static Status make(Matmul *m, int threads)
 {
     const Product *p = &m->product;
     PackedLayout *l = NULL;
     if (p->kind != PRODUCT_GRAD) TRY(find_layout(p->in, p->k, p->n, &l));
+    omp_set_num_threads(threads);
     library_enter(LIBRARY);
     Status status = matmul_make(m, dnn.engine, l);
     library_leave();
+    omp_set_num_threads(cpu.threads);
     return status;
 }
 
-static Status run(const Matmul *m, const void *src, const void *weights, const float *bias, void *dst, void *scratch)
+/* By as many threads as it was made for. */
+static Status run(const Matmul *m, int threads, const void *src, const void *weights, const float *bias, void *dst,
+                  void *scratch)
 {
+    omp_set_num_threads(threads);
     library_enter(LIBRARY);
     Status status = matmul_run(m, dnn.stream, src, weights, bias, dst, scratch);
     library_leave();
+    omp_set_num_threads(cpu.threads);
     return status;
 }
 
@@ -130,6 +139,11 @@ static void grow_slots(void)
     for (int i = 0; i < dnn.n_matmuls; i++) *find_slot(&dnn.matmuls[i]->product, dnn.matmuls[i]->rows) = i + 1;
 }
 
+static int threads_of(const Product *p)
+{
+    return p->kind == PRODUCT_ROWS ? dnn.row_threads[p->in == BF16] : cpu.threads;
+}
+
 /* Creates it at the first call, finds it at later ones. */
 static Status find_matmul(const Product *p, int64_t rows, Matmul **matmul)
 {
@@ -141,8 +155,7 @@ static Status find_matmul(const Product *p, int64_t rows, Matmul **matmul)
     }
     Matmul *m = mem_alloc(sizeof *m);
     *m = (Matmul){.product = *p, .rows = rows};
-    omp_set_num_threads(cpu.threads);
-    Status status = make(m);
+    Status status = make(m, threads_of(p));
     if (status != OK) {
         matmul_free(m);
         return status;
@@ -189,16 +202,16 @@ Status onednn_run(const Product *p, int64_t rows, const void *a, const void *b, 
                   void *scratch)
 {
     size_t in = dtype_size(p->in), out = dtype_size(p->out);
-    omp_set_num_threads(cpu.threads);
+    int threads = threads_of(p);
     for (int64_t first = 0, piece; first < rows; first += piece) {
         Matmul *m;
         piece = first_piece(rows - first);
         TRY(find_matmul(p, piece, &m));
         const char *x = (const char *)a + (size_t)(first * p->k) * in;
         if (p->kind == PRODUCT_GRAD)
-            TRY(run(m, (const char *)b + (size_t)(first * p->n) * in, x, NULL, c, scratch));
+            TRY(run(m, threads, (const char *)b + (size_t)(first * p->n) * in, x, NULL, c, scratch));
         else
-            TRY(run(m, x, b, bias, (char *)c + (size_t)(first * p->n) * out, scratch));
+            TRY(run(m, threads, x, b, bias, (char *)c + (size_t)(first * p->n) * out, scratch));
     }
     return OK;
 }
@@ -263,13 +276,11 @@ static void *sample_product(const Sample *s, int64_t rows, int threads)
     Matmul *m = mem_alloc(sizeof *m);
     *m = (Matmul){.product = *p, .rows = rows};
     void *scratch = NULL, *c = mem_array((size_t)((grad ? p->k : rows) * p->n), dtype_size(p->out));
-    omp_set_num_threads(threads);
-    Status status = make(m);
+    Status status = make(m, threads);
     if (status == OK) {
         scratch = mem_alloc(m->scratch_bytes + 64);
-        status = run(m, grad ? s->b : s->a, grad ? s->a : s->b, NULL, c, align64(scratch));
+        status = run(m, threads, grad ? s->b : s->a, grad ? s->a : s->b, NULL, c, align64(scratch));
     }
-    omp_set_num_threads(cpu.threads);
     matmul_free(m);
     free(scratch);
     if (status == OK) return c;
@@ -300,26 +311,26 @@ static void note_agreement(const char *line)
     fclose(f);
 }
 
-/* Whether neither the number of rows nor that of threads changes a row's bits: few rows by one thread, and the same
+/* Whether neither the number of rows nor so many threads change a row's bits: few rows by one thread, and the same
    among others by all, down a long sum. Some kernels cut the sum between threads where rows are few. Samples that
    agreed are not made again when the process opens the backend again. */
-static bool rows_agree(Dtype dtype, const char *implementation)
+static bool rows_agree(Dtype dtype, const char *implementation, int threads)
 {
     enum { FEW = 64, MANY = 320 };
     static uint64_t agreed[2]; /* a bit for each number of threads below 64 */
-    uint64_t bit = cpu.threads < 64 ? (uint64_t)1 << cpu.threads : 0;
+    uint64_t bit = threads < 64 ? (uint64_t)1 << threads : 0;
     char line[128];
-    snprintf(line, sizeof line, "%s %s %s %d\n", dnn.version, implementation, dtype_name(dtype), cpu.threads);
+    snprintf(line, sizeof line, "%s %s %s %d\n", dnn.version, implementation, dtype_name(dtype), threads);
     if (agreed[dtype == BF16] & bit || agreed_before(line)) return true;
     const Product p = {.kind = PRODUCT_ROWS, .k = 3072, .n = 768, .in = dtype, .out = dtype};
     size_t bytes = (size_t)(FEW * p.n) * dtype_size(dtype);
     Sample s;
     if (sample_init(&s, &p, MANY) != OK) return false;
-    void *many = sample_product(&s, MANY, cpu.threads), *few = sample_product(&s, FEW, 1);
+    void *many = sample_product(&s, MANY, threads), *few = sample_product(&s, FEW, 1);
     bool agree = same_samples(many, few, bytes);
-    if (agree && cpu.threads > 1) {
+    if (agree && threads > 1) {
         free(few);
-        few = sample_product(&s, FEW, cpu.threads);
+        few = sample_product(&s, FEW, threads);
         agree = same_samples(many, few, bytes);
     }
     MEM_FREE(many, few);
@@ -328,6 +339,16 @@ static bool rows_agree(Dtype dtype, const char *implementation)
     agreed[dtype == BF16] |= bit;
     note_agreement(line);
     return true;
+}
+
+/* The most threads, up to cpu.threads, whose rows agree; 0: not even one thread's do. So it does not depend on
+   cpu.threads whether oneDNN serves. */
+static int most_that_agree(Dtype dtype, const char *implementation)
+{
+    if (!rows_agree(dtype, implementation, 1)) return 0;
+    int threads = cpu.threads;
+    while (threads > 1 && !rows_agree(dtype, implementation, threads)) threads--;
+    return threads;
 }
 
 bool onednn_grads_agree(Dtype dtype)
@@ -348,13 +369,23 @@ bool onednn_grads_agree(Dtype dtype)
 static Use find_use(ProductKind kind, Dtype dtype, char *name, size_t size)
 {
     const Product p = {.kind = kind, .k = 768, .n = 3072, .in = dtype, .out = kind == PRODUCT_GRAD ? F32 : dtype};
-    Matmul *m;
-    if (find_matmul(&p, CHUNK, &m) != OK) return USE_NONE;
-    if (name) snprintf(name, size, "%s", m->implementation);
-    if (strncmp(m->implementation, "brg", 3) != 0) return USE_ALLOCATES;
-    bool serves =
-        kind == PRODUCT_GRAD ? strstr(m->implementation, "amx") != NULL : rows_agree(dtype, m->implementation);
-    return serves ? USE_SERVES : USE_ALLOCATES;
+    Matmul *m = mem_alloc(sizeof *m);
+    *m = (Matmul){.product = p, .rows = CHUNK};
+    Use use = USE_NONE;
+    if (make(m, cpu.threads) != OK) goto done;
+    use = USE_ALLOCATES;
+    snprintf(name, size, "%s", m->implementation);
+    if (strncmp(name, "brg", 3) != 0) goto done;
+    if (kind == PRODUCT_GRAD) {
+        if (strstr(name, "amx")) use = USE_SERVES;
+    } else {
+        int most = most_that_agree(dtype, name);
+        if (most > 0) use = USE_SERVES;
+        if (most > 0) dnn.row_threads[dtype == BF16] = most;
+    }
+done:
+    matmul_free(m);
+    return use;
 }
 
 Status onednn_open(void)
@@ -370,9 +401,10 @@ Status onednn_open(void)
     TRY(status);
     for (int bf16 = 0; bf16 < 2; bf16++) {
         Dtype dtype = bf16 ? BF16 : F32;
-        char name[sizeof dnn.implementation] = "";
+        char name[sizeof dnn.implementation] = "", other[sizeof name] = "";
+        dnn.row_threads[bf16] = cpu.threads;
         dnn.use[PRODUCT_ROWS][bf16] = find_use(PRODUCT_ROWS, dtype, name, sizeof name);
-        dnn.use[PRODUCT_GRAD][bf16] = find_use(PRODUCT_GRAD, dtype, NULL, 0);
+        dnn.use[PRODUCT_GRAD][bf16] = find_use(PRODUCT_GRAD, dtype, other, sizeof other);
         if (dtype == F32 || onednn_serves(PRODUCT_ROWS, BF16)) strcpy(dnn.implementation, name);
     }
     return OK;
