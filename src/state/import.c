@@ -23,6 +23,8 @@ static const char *const groups[] = {"bert.pooler.", "cls.predictions.", "cls.se
                                      "qa_outputs."};
 enum { GROUP_CLASSIFIER = 3 }; /* from here on: heads that classes of other models have too */
 
+static const char no_such_parameter[] = "the model has no such parameter";
+
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
 /* The file's tensors for one parameter; −1: none. */
@@ -80,7 +82,7 @@ static void match_tensor(Import *im, int i)
         if (s.head)
             add_line(im->report, IMPORT_UNUSED, theirs, NULL);
         else
-            add_line(im->report, IMPORT_UNEXPECTED, theirs, mem_strdup("the model has no such parameter"));
+            add_line(im->report, IMPORT_UNEXPECTED, theirs, mem_strdup(no_such_parameter));
         return;
     }
     int *place = s.kind == SOURCE_TIED ? &im->matches[p].copy : &im->matches[p].tensor;
@@ -165,6 +167,22 @@ static bool has_other_labels(Import *im)
     return other;
 }
 
+/* A head whose parameters were found has no other tensors: an adapter or a mask would change its results. */
+static void check_rest(ImportReport *r, const bool *group_found)
+{
+    for (int i = 0; i < r->count; i++) {
+        ImportLine *line = &r->lines[i];
+        SourceName s;
+        if (line->kind != IMPORT_UNUSED) continue;
+        import_name(line->name, &s);
+        if (group_of(s.name) < 0 || !group_found[group_of(s.name)]) continue;
+        line->kind = IMPORT_UNEXPECTED;
+        line->detail = mem_strdup(no_such_parameter);
+        r->n[IMPORT_UNUSED]--;
+        r->n[IMPORT_UNEXPECTED]++;
+    }
+}
+
 /* Reports every parameter, or its error. */
 static void check_params(Import *im)
 {
@@ -196,6 +214,8 @@ static void check_params(Import *im)
         }
         if (m->copy >= 0) check_shape(im, p, m->copy, false);
     }
+    if (relabelled) group_found[GROUP_CLASSIFIER] = false;
+    check_rest(im->report, group_found);
 }
 
 /* ---- the error ---- */

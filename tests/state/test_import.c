@@ -276,6 +276,31 @@ static void test_ignored_and_unused_are_reported(void **state)
     case_close(&c);
 }
 
+/* An adapter or a mask changes what its head computes. */
+static void test_no_tensor_of_a_head_is_left_over(void **state)
+{
+    (void)state;
+    static const char *const more[] = {"bert.pooler.dense.lora_A.weight", "classifier.1.weight"};
+    for (int i = 0; i < 2; i++) {
+        Case c;
+        case_open(&c, classifier3);
+        add_tensor(&c.tensors, more[i], (int64_t[]){3, 3}, 2, NULL);
+        assert_status(case_import(&c), E_FORMAT);
+        assert_message("1 unexpected");
+        assert_message(more[i]);
+        case_close(&c);
+    }
+    Case c; /* a classifier of two layers is another head, which the file has as a whole */
+    case_open(&c, classifier3);
+    remove_tensor(&c.tensors, "classifier.weight");
+    remove_tensor(&c.tensors, "classifier.bias");
+    add_tensor(&c.tensors, "classifier.out_proj.weight", (int64_t[]){3, 12}, 2, NULL);
+    assert_ok(case_import(&c));
+    assert_int_equal(c.report.n[IMPORT_NEW], 2);
+    assert_int_equal(c.report.n[IMPORT_UNUSED], 1);
+    case_close(&c);
+}
+
 static void test_new_heads_are_initialised_by_the_seed(void **state)
 {
     (void)state;
@@ -469,6 +494,7 @@ int main(void)
         cmocka_unit_test(test_parts_of_another_model_are_not_taken),
         cmocka_unit_test(test_unknown_integers_are_counters),
         cmocka_unit_test(test_ignored_and_unused_are_reported),
+        cmocka_unit_test(test_no_tensor_of_a_head_is_left_over),
         cmocka_unit_test(test_new_heads_are_initialised_by_the_seed),
         cmocka_unit_test(test_a_classifier_for_other_labels_is_new),
         cmocka_unit_test(test_google_checkpoint),
