@@ -115,7 +115,10 @@ Status config_set_named(Config *c, int option, const ForeignName *foreign, const
         if (!config_foreign_value(foreign, text, own, sizeof own))
             return fail(E_USAGE, "%s: --%s %s is not taken; %s", from, foreign->name, text,
                         *foreign->advice ? foreign->advice : "this value is unknown");
-        if (option == FOREIGN_STRATEGY) c->strategy = strcasecmp(text, "no") == 0 ? "no" : "steps";
+        if (option == FOREIGN_STRATEGY) {
+            c->strategy = strcasecmp(text, "no") == 0 ? "no" : "steps";
+            c->strategy_source = source;
+        }
         if (option == OPTION_precision && strncmp(foreign->values, "true=", 5) == 0) {
             char type[16];
             (void)config_foreign_value(foreign, "true", type, sizeof type);
@@ -131,12 +134,20 @@ Status config_set_named(Config *c, int option, const ForeignName *foreign, const
     return OK;
 }
 
-/* Another trainer's eval_strategy: without its steps no evaluation would take place, and "no" is none at all. */
+/* Another trainer's eval_strategy: without its steps no evaluation would take place, and "no" is none at all, unless
+   --eval-every comes from a stronger source. */
 static Status apply_strategy(Config *c)
 {
     if (!c->strategy || !config_option_of(OPTION_eval_every, c->command)) return OK;
-    if (strcmp(c->strategy, "no") == 0)
+    if (strcmp(c->strategy, "no") == 0) {
+        ConfigSource every = c->source[OPTION_eval_every];
+        bool own = c->eval_every > 0 && !c->foreign[OPTION_eval_every];
+        if (own && every > c->strategy_source) return OK;
+        if (own && every == c->strategy_source)
+            return fail(E_USAGE, "--eval_strategy no and --eval-every %lld contradict each other; give one of them",
+                        (long long)c->eval_every);
         return config_set_value(c, OPTION_eval_every, "eval_strategy no", "0", FROM_FLAG);
+    }
     if (c->eval_every > 0) return OK;
     return fail(E_USAGE,
                 "--eval_strategy steps evaluates while training, but the steps between two evaluations are not "

@@ -83,9 +83,10 @@ typedef struct Config {
     uint8_t source[N_OPTIONS];      /* ConfigSource */
     const char *foreign[N_OPTIONS]; /* another trainer's name by which the option was given; else NULL */
     const char *strategy;           /* value of another trainer's eval_strategy: "no" or "steps"; NULL: not given */
-    Buf repeated;                   /* flags that were given more than once, for a message */
-    Buf line;                       /* the command line, quoted for a shell */
-    char **positional;              /* (n_positional) */
+    ConfigSource strategy_source;
+    Buf repeated;      /* flags that were given more than once, for a message */
+    Buf line;          /* the command line, quoted for a shell */
+    char **positional; /* (n_positional) */
     int n_positional;
     char *const *words; /* (n_words) the command line from the command on; the caller's */
     int n_words;

@@ -144,6 +144,16 @@ static void test_keys_of_a_file(void **state)
     assert_int_equal(c.eval_every, 4);
     config_free(&c);
     free(file);
+    file = store(dir, "no.json", "{\"eval_strategy\": \"no\", \"eval_steps\": 4}");
+    assert_ok(parse(&c, "glue", "--config", file, "--eval-every", "5", NULL)); /* a flag is stronger than a file */
+    assert_int_equal(c.eval_every, 5);
+    config_free(&c);
+    assert_ok(parse(&c, "glue", "--config", file, NULL));
+    assert_int_equal(c.eval_every, 0);
+    config_free(&c);
+    free(file);
+    assert_refused(parse(&c, "glue", "--eval_strategy", "no", "--eval-every", "5", NULL),
+                   "--eval_strategy no and --eval-every 5 contradict each other");
     file = store(dir, "types.json", "{\"fp16\": true, \"bf16\": true}");
     assert_refused(parse(&c, "glue", "--config", file, NULL), "--fp16 and --bf16 are both true");
     free(file);
