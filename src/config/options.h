@@ -74,7 +74,8 @@
     X(learning_rate, Real, "2e-5", 0, 100, "", "X", RESULT, "*T", "peak learning rate")                                \
     X(epochs, Real, "3", 1e-6, 1e6, "", "X", RESULT, "*T", "passes over the training data")                            \
     X(max_steps, Count, "0", 0, 1e15, "", "N", RESULT, "*pT", "number of steps; 0: from --epochs")                     \
-    X(warmup, Text, "0.1", 0, 0, "", "X", RESULT, "*T", "a fraction (0.1, 10%) or a count of steps (1000)")            \
+    X(warmup, Text, "0.1", 0, 0, "", "X", RESULT, "*T",                                                                \
+      "a fraction of the steps (0.1), rounded down, a percentage (10%), rounded up, or a count of steps (1000)")       \
     X(schedule, Text, "linear", 0, 0, "", "NAME", RESULT, "*T",                                                        \
       "linear, poly:P, cosine or constant; with -nvidia: NVIDIA's form, which jumps at the end of warmup")             \
     X(optimizer, Choice, "adamw", 0, 0, "adamw lamb nvlamb", "NAME", RESULT, "*pT", "update rule")                     \

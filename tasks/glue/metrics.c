@@ -239,9 +239,9 @@ void glue_scores_undefined(const GlueScores *s, const GlueTask *task, char *why,
     if (s->n < 2)
         snprintf(why, room, "a correlation needs two rows or more, and there are %lld", (long long)s->n);
     else if (constant(s->truth, s->count))
-        snprintf(why, room, "all %zu labels are %g, and nothing correlates with a constant", s->count, s->truth[0]);
+        snprintf(why, room, "the correlation is undefined where every label is the same, here %g", s->truth[0]);
     else if (constant(s->predicted, s->count))
-        snprintf(why, room, "all %zu predictions are %g, and nothing correlates with a constant", s->count,
+        snprintf(why, room, "the correlation is undefined where every prediction is the same, here %g",
                  s->predicted[0]);
     else
         snprintf(why, room, "labels or predictions are too large or too close to each other for a double");

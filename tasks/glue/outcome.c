@@ -36,7 +36,7 @@ static void describe_result(const GlueTask *task, const GlueSplitData *d, Buf *t
     for (int m = 0; m < task->n_metrics; m++)
         buf_printf(text, " %s %.4f", glue_metric_name(task->metrics[m]), d->result.metrics[m]);
     buf_printf(text, " loss %.4f", d->result.loss);
-    if (*d->result.undefined) buf_printf(text, " (nan, because %s)", d->result.undefined);
+    if (*d->result.undefined) buf_printf(text, " (nan: %s)", d->result.undefined);
 }
 
 Status glue_evaluate_during(Run *r, Metrics *metrics, double *metric, Buf *text)

@@ -111,7 +111,7 @@ constant=("${run[@]}" --text-columns text --label-column label --do-train --do-e
 expect 0 "${constant[@]}" --data-dir varied
 has_file "out constant/best/best.json"
 expect 0 "${constant[@]}" --data-dir constant --resume never
-says "nan, because all 22 labels are 3.5" "training ends: --patience 2" "warning: no evaluation gave a number: out constant/best has no model of this run"
+says "nan: the correlation is undefined where every label is the same, here 3.5" "training ends: --patience 2" "warning: no evaluation gave a number: out constant/best has no model of this run"
 [ "$(wc -l <"out constant/metrics.jsonl")" = 2 ] || complain "NaN ends training after $(wc -l <"out constant/metrics.jsonl") steps, not 2"
 [ ! -e "out constant/best" ] || complain "a NaN is the best result: $(cat "out constant/best/best.json")"
 grep -q '"eval_pearson": null' "out constant/eval_results.json" || complain "a NaN is not null: $(cat "out constant/eval_results.json")"

@@ -100,10 +100,10 @@ static void undefined_is_nan(void **state)
     assert_true(isnan(glue_scores_value(&s, sts, GLUE_SPEARMAN)));
     glue_scores_free(&s);
     for (int i = 0; i < 3; i++) glue_scores_add_score(&s, i, 3.5);
-    assert_string_equal(reason(&s, sts), "all 3 labels are 3.5, and nothing correlates with a constant");
+    assert_string_equal(reason(&s, sts), "the correlation is undefined where every label is the same, here 3.5");
     glue_scores_free(&s);
     for (int i = 0; i < 3; i++) glue_scores_add_score(&s, 0.25, i);
-    assert_string_equal(reason(&s, sts), "all 3 predictions are 0.25, and nothing correlates with a constant");
+    assert_string_equal(reason(&s, sts), "the correlation is undefined where every prediction is the same, here 0.25");
     glue_scores_free(&s);
 }
 
