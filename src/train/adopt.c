@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config/table.h"
+enum { LEAST_LENGTH = 3 }; /* --max-seq-length's least: room for [CLS] and two [SEP] */
 
 typedef struct {
     const Config *given;
@@ -44,6 +44,11 @@ Status adopt_options(Run *r, AdoptKind kind, Adopted *a)
     a->config = *r->c;
     ModelUse *use = &a->use;
     if (use->max_length == 0 || use->max_length > sizes.positions) use->max_length = sizes.positions;
+    if (!is_given(r->c, OPTION_max_seq_length) && use->max_length < LEAST_LENGTH)
+        TRY_DONE(fail(E_FORMAT,
+                      "%s: its texts have %lld tokens at most ('model_max_length' in tokenizer_config.json, or "
+                      "'max_position_embeddings'); expected %d or more: correct it, or give --max-seq-length",
+                      r->c->model, (long long)use->max_length, LEAST_LENGTH));
     bool foreign = kind == ADOPT_WINDOWS && !use->doc_stride && a->config.max_seq_length < use->max_length;
     if (!foreign) adopt_count(&w, OPTION_max_seq_length, use->max_length, &a->config.max_seq_length);
     if (kind == ADOPT_WINDOWS) {

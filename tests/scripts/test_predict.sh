@@ -69,6 +69,9 @@ for length in 5 64 1e30; do
     [ "$length" = 5 ] || length=32
     says "as others says: --max-seq-length $length" "cut at $length tokens"
 done
+sed -i "s/\"model_max_length\": .*/\"model_max_length\": 1,/" others/tokenizer_config.json
+expect 1 "$CAIRN_BINARY" predict --model others --backend cpu --input rows.csv
+says "error: others: its texts have 1 tokens at most" "give --max-seq-length"
 
 # A model without a classifier, and bad rows.
 expect 2 "$CAIRN_BINARY" predict --input data/train.csv
