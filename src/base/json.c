@@ -39,21 +39,6 @@ void js_free(Json *root)
 
 /* ---- values ---- */
 
-const Member *json_find(const Object *o, uint32_t n, const char *key, uint32_t **slot)
-{
-    if (!o->slots) {
-        for (uint32_t i = 0; i < n; i++)
-            if (strcmp(o->members[i].key, key) == 0) return &o->members[i];
-        return NULL;
-    }
-    uint32_t hash = 2166136261u; /* FNV-1a */
-    for (const char *s = key; *s; s++) hash = (hash ^ (unsigned char)*s) * 16777619u;
-    hash ^= hash >> 15;
-    for (*slot = &o->slots[hash & o->mask]; **slot; *slot = &o->slots[++hash & o->mask])
-        if (strcmp(o->members[**slot - 1].key, key) == 0) return &o->members[**slot - 1];
-    return NULL;
-}
-
 JsonKind js_kind(const Json *v) { return v ? v->kind : JSON_KIND_NULL; }
 
 const char *js_kind_name(const Json *v)
@@ -69,10 +54,18 @@ size_t js_size(const Json *v) { return v ? v->n : 0; }
 
 const Json *js_get(const Json *object, const char *key)
 {
-    uint32_t *slot;
-    if (js_kind(object) != JSON_KIND_OBJECT || !object->n) return NULL;
-    const Member *m = json_find(object->object, object->n, key, &slot);
-    return m ? &m->value : NULL;
+    uint32_t low = 0, high = js_kind(object) == JSON_KIND_OBJECT ? object->n : 0;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        const Member *m = object->object->sorted[middle];
+        int order = strcmp(m->key, key);
+        if (order == 0) return &m->value;
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
 }
 
 const char *js_repeated(const Json *object)

@@ -23,8 +23,8 @@ typedef struct {
 
 struct Object {
     const char *repeated;
-    uint32_t mask, *slots; /* a hash table of the members, counted from 1; NULL where they are few */
-    Member members[];
+    Member **sorted;  // (n) by their keys
+    Member members[]; // (n) in the order of the text
 };
 
 /* A document: the root with everything that it points to. */
@@ -34,8 +34,5 @@ typedef struct {
     void **blocks; // (n_blocks) arrays and objects
     size_t n_blocks, cap_blocks;
 } Document;
-
-/* The member with the key among the first n; where there is none, *slot is its place in the table. */
-const Member *json_find(const Object *o, uint32_t n, const char *key, uint32_t **slot);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include "base/json_internal.h"
 
-enum { MAX_DEPTH = 500, FEW = 8 }; /* FEW: members that are searched one by one */
+enum { MAX_DEPTH = 500 };
 
 typedef struct {
     const char *name;
@@ -175,30 +175,49 @@ static void *new_block(Document *d, size_t bytes)
     return block;
 }
 
+/* Equal keys in the order of the text. */
+static int by_key(const void *a, const void *b)
+{
+    const Member *x = *(Member *const *)a, *y = *(Member *const *)b;
+    int order = strcmp(x->key, y->key);
+    return order ? order : (x > y) - (x < y);
+}
+
+static void sort_members(Object *o, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) o->sorted[i] = &o->members[i];
+    qsort(o->sorted, n, sizeof *o->sorted, by_key);
+}
+
+/* Of equal keys the first keeps its place and takes the last one's value. Returns the number of members left. */
+static uint32_t drop_repeated(Object *o, uint32_t n)
+{
+    uint32_t left = 0;
+    for (uint32_t i = 1, first = 0; i < n; i++) {
+        if (strcmp(o->sorted[first]->key, o->sorted[i]->key) != 0) {
+            first = i;
+            continue;
+        }
+        o->repeated = o->sorted[first]->key;
+        o->sorted[first]->value = o->sorted[i]->value;
+        o->sorted[i]->key = NULL;
+    }
+    for (uint32_t i = 0; i < n && o->repeated; i++)
+        if (o->members[i].key) o->members[left++] = o->members[i];
+    return o->repeated ? left : n;
+}
+
+/* Sorting keeps lookups fast whatever the keys are; keys can be made to collide in a hash table. */
 static void close_object(Parser *p, size_t from, Json *v)
 {
     size_t n = p->n_open - from;
-    Object *o = new_block(p->doc, sizeof *o + n * sizeof *o->members);
-    *o = (Object){0};
+    Object *o = new_block(p->doc, sizeof *o + n * (sizeof *o->members + sizeof(Member *)));
+    *o = (Object){.sorted = (Member **)(o->members + n)};
+    memcpy(o->members, p->open + from, n * sizeof *o->members);
+    sort_members(o, (uint32_t)n);
     v->object = o;
-    if (n > FEW) {
-        uint32_t slots = 32;
-        while (slots < 2 * n) slots *= 2;
-        o->mask = slots - 1;
-        o->slots = new_block(p->doc, slots * sizeof *o->slots);
-        memset(o->slots, 0, slots * sizeof *o->slots);
-    }
-    for (size_t i = from; i < p->n_open; i++) {
-        uint32_t *slot = NULL;
-        const Member *m = &p->open[i], *before = json_find(o, v->n, m->key, &slot);
-        if (before) {
-            o->members[before - o->members].value = m->value;
-            o->repeated = m->key;
-            continue;
-        }
-        o->members[v->n++] = *m;
-        if (slot) *slot = v->n;
-    }
+    v->n = drop_repeated(o, (uint32_t)n);
+    if (v->n < n) sort_members(o, v->n);
 }
 
 static void close_array(Parser *p, size_t from, Json *v)
