@@ -269,10 +269,10 @@ static Status json_text(const Records *r, const char *key, RecordValue value, co
     JsonKind kind = js_kind(v);
     if (value == RECORD_LIST && kind == JSON_KIND_ARRAY) {
         for (size_t i = 0; i < js_size(v); i++) {
-            const char *text = js_string(js_at(v, i), "");
-            if (strchr(text, ','))
-                return fail(E_FORMAT, "%s:%lld: '%s' has a text with a comma in its array; expected texts without",
-                            r->name, (long long)r->raw_line, key);
+            const char *text = js_string(js_at(v, i), "-");
+            if (!*text || strchr(text, ','))
+                return fail(E_FORMAT, "%s:%lld: '%s' has %s in its array; expected texts without commas", r->name,
+                            (long long)r->raw_line, key, *text ? "a text with a comma" : "an empty text");
             if (i) buf_puts(out, ",");
             TRY(json_text(r, key, RECORD_TEXT, js_at(v, i), out));
         }

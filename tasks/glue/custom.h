@@ -27,8 +27,8 @@ typedef struct {
     bool numbers; /* all are numbers, true or false: perhaps another vector */
 } GlueLabelList;
 
-/* Cuts a text at its commas; a vector also at blanks, and without brackets around it. E_FORMAT: a list with quotes, as
-   Python prints one. */
+/* Cuts a text at its commas; a vector, and numbers in brackets, also at blanks and without the brackets. E_FORMAT: a
+   list with quotes, as Python prints one. */
 Status glue_label_list(GlueLabelList *list, const char *path, const Record *row, RecordText text);
 bool glue_label_set(RecordText element);          /* of a vector: 1 or true */
 bool glue_label_twice(const GlueLabelList *list); /* one text occurs twice */

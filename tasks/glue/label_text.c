@@ -14,8 +14,8 @@ static bool is_one_of(RecordText s, const char *const *words, size_t n)
 
 bool glue_label_missing(RecordText s)
 {
-    static const char *const words[] = {"nan", "na",   "n/a",      "null",   "none",    "<na>",    "#n/a",
-                                        "#na", "-nan", "#n/a n/a", "1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan"};
+    static const char *const words[] = {"nan",  "na",       "n/a",    "null",    "none",    "<na>",     "#n/a", "#na",
+                                        "-nan", "#n/a n/a", "1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan", "\\n"};
     return is_one_of(s, words, sizeof words / sizeof *words);
 }
 
@@ -48,7 +48,9 @@ static void cut(GlueLabelList *list, RecordText rest, const char *separators)
 Status glue_label_list(GlueLabelList *list, const char *path, const Record *row, RecordText text)
 {
     text = record_trim(text);
-    bool brackets = text.len >= 2 && *text.p == '[' && text.p[text.len - 1] == ']';
+    static const char open[] = "[({", close[] = "])}";
+    const char *kind = text.len >= 2 ? memchr(open, *text.p, sizeof open - 1) : NULL;
+    bool brackets = kind && text.p[text.len - 1] == close[kind - open];
     RecordText within = brackets ? (RecordText){text.p + 1, text.len - 2} : text;
     cut(list, within, ", ");
     list->vector = list->numbers = list->n > 0;
@@ -58,7 +60,7 @@ Status glue_label_list(GlueLabelList *list, const char *path, const Record *row,
         list->vector = list->vector && element;
         list->numbers = list->numbers && (element || glue_number(list->labels[i], &value));
     }
-    if (list->vector) return OK;
+    if (list->vector || (brackets && list->numbers)) return OK;
     within = record_trim(within);
     if (brackets && (within.len == 0 || *within.p == '\'' || *within.p == '"'))
         return fail(E_FORMAT, "%s:%lld: the labels '%s' are a list as Python prints it; write them as a,b", path,
@@ -83,7 +85,6 @@ Status glue_label_vector(const char *path, int64_t line, RecordText text)
         E_FORMAT,
         "%s:%lld: the labels '%s' look like a vector, whose elements have no names. For a vector of 0 and 1 name "
         "them in their order, as --labels A,B,C; or write each row's labels, as [\"A\", \"C\"] or A,C. If the labels "
-        "are "
-        "called 0 and 1, give --labels 0,1, and no label twice in a row",
+        "are called 0 and 1, give --labels 0,1, and no label twice in a row",
         path, (long long)line, record_shown(text).text);
 }

@@ -53,7 +53,9 @@ static bool find(const Seen *seen, RecordText s, int *at)
 
 static Status check_label(const char *path, const Record *row, RecordText s)
 {
-    if (s.len == 0) return fail(E_FORMAT, "%s:%lld: the label is empty", path, (long long)row->line);
+    if (s.len == 0)
+        return fail(E_FORMAT, "%s:%lld: the label is empty; remove the row or mend its label", path,
+                    (long long)row->line);
     if (glue_label_missing(s))
         return fail(E_FORMAT,
                     "%s:%lld: the label '%s' is a table's word for a missing value; remove the row or mend its label, "
@@ -180,6 +182,7 @@ static bool alike(const char *a, const char *a_folded, const char *b, const char
 {
     double x, y;
     if (strcmp(a_folded, b_folded) == 0) return true;
+    if (is_whole(a) && is_whole(b)) return strtoll(a, NULL, 10) == strtoll(b, NULL, 10); /* a double has 53 bits */
     return glue_number((RecordText){a, strlen(a)}, &x) && glue_number((RecordText){b, strlen(b)}, &y) && x == y;
 }
 
@@ -242,6 +245,40 @@ static Status check_count(const Seen *seen, const char *path)
     return OK;
 }
 
+static bool is_number_with_comma(const char *label)
+{
+    char text[64];
+    double value;
+    size_t n = strlen(label);
+    if (n >= sizeof text) return false;
+    memcpy(text, label, n + 1);
+    char *comma = strchr(text, ',');
+    if (comma) *comma = '.';
+    return comma && glue_number((RecordText){text, n}, &value);
+}
+
+/* Scores with a decimal comma, and vectors without separators, would become classes. */
+static Status check_written(const Seen *seen, const char *path)
+{
+    int commas = 0, whole = 0, bits = 0;
+    for (int i = 0; i < seen->n; i++) {
+        const char *name = seen->labels[i].name;
+        size_t n = strlen(name);
+        commas += is_number_with_comma(name);
+        whole += is_whole(name);
+        bits += n > 1 && strspn(name, "01") == n && n == strlen(seen->labels[0].name);
+    }
+    if (commas && commas + whole == seen->n)
+        return fail(E_FORMAT, "%s: the labels are numbers with a decimal comma ('%s'); write a point (1.5)", path,
+                    seen->labels[0].name);
+    if (seen->multi && bits && bits == seen->n)
+        return fail(E_FORMAT,
+                    "%s: the labels, as '%s', look like vectors without separators; write commas between the elements "
+                    "and name these, as --labels A,B,C. If they are names, give them as --labels",
+                    path, seen->labels[0].name);
+    return OK;
+}
+
 Status glue_custom_labels_of_data(GlueCustom *c, const char *dir)
 {
     Seen seen = {.whole = true, .numbers = true, .multi = c->task.multi};
@@ -254,6 +291,7 @@ Status glue_custom_labels_of_data(GlueCustom *c, const char *dir)
         glue_custom_be_regression(&c->task);
         goto done;
     }
+    TRY_DONE(check_written(&seen, path));
     TRY_DONE(check_count(&seen, path));
     if (seen.whole) qsort(seen.labels, (size_t)seen.n, sizeof *seen.labels, by_number);
     log_labels(&seen, path);
