@@ -215,6 +215,11 @@ static Status find_columns(Records *r)
                     "%s:%lld: expected UTF-8, found NUL bytes; if the file is UTF-16, convert it, with iconv -f "
                     "utf-16le -t utf-8",
                     r->name, (long long)r->raw_line);
+    if (memchr(r->raw.p, '\r', r->raw.len) && !memchr(r->buf.data, '\n', r->buf.len))
+        return fail(E_FORMAT,
+                    "%s: expected lines that end with a line feed, found carriage returns alone, as old Macs write "
+                    "them; convert the file, with tr '\\r' '\\n'",
+                    r->name);
     if (r->form == RECORDS_LINES && looks_like_header(r))
         return fail(E_FORMAT,
                     "%s:%lld: expected a text on each line, found '%s', which looks like a header of columns; name the "
@@ -296,7 +301,8 @@ static Status check_count(const Records *r)
 {
     const Record *row = &r->current;
     if (row->count == r->columns || (row->count < r->columns && r->o.short_rows)) return OK;
-    const char *hint = row->count == 1 ? record_hint(r) : "";
+    /* A header that was cut shows the separator. */
+    const char *hint = row->count == 1 && r->o.without_header ? record_hint(r) : "";
     if (*hint)
         return fail(E_FORMAT, "%s:%lld: expected %lld columns, found 1%s", r->name, (long long)row->line,
                     (long long)r->columns, hint);

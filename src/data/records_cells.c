@@ -181,6 +181,8 @@ const char *record_hint(const Records *r)
     }
     if (count(r->raw, ';') > own)
         return "; that looks like columns with semicolons between: write commas or tabs instead";
+    if (named && !csv && count(r->raw, '"') > 1)
+        return "; in a TSV file quotes are text: write the file as CSV, or without quotes";
     return "";
 }
 

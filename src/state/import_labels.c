@@ -36,12 +36,9 @@ void import_labels_free(char **labels, int n)
 /* Numbers and booleans are names too, as JSON writes them: 0, 1.0, true. NULL: of another kind. */
 static char *label_text(const Json *v)
 {
-    Buf text = {0};
     JsonKind kind = js_kind(v);
-    if (kind == JSON_KIND_STRING) return mem_strdup(js_string(v, ""));
-    if (!v || kind == JSON_KIND_NULL || !js_put_scalar(&text, v)) return NULL;
-    if (kind == JSON_KIND_REAL && !strpbrk(text.data, ".en")) buf_puts(&text, ".0");
-    return text.data;
+    const char *text = kind == JSON_KIND_NULL || kind == JSON_KIND_NOT_FINITE ? NULL : js_text(v);
+    return text ? mem_strdup(text) : NULL;
 }
 
 static Status from_id2label(const char *file, const Json *names, char **labels, int n)

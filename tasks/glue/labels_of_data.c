@@ -182,7 +182,8 @@ static bool alike(const char *a, const char *a_folded, const char *b, const char
 {
     double x, y;
     if (strcmp(a_folded, b_folded) == 0) return true;
-    if (is_whole(a) && is_whole(b)) return strtoll(a, NULL, 10) == strtoll(b, NULL, 10); /* a double has 53 bits */
+    if (strspn(a, "0123456789") == strlen(a) && strspn(b, "0123456789") == strlen(b)) /* a double has 53 bits */
+        return strcmp(a + strspn(a, "0"), b + strspn(b, "0")) == 0;
     return glue_number((RecordText){a, strlen(a)}, &x) && glue_number((RecordText){b, strlen(b)}, &y) && x == y;
 }
 

@@ -138,6 +138,8 @@ static void one_label(void **state)
         {"tsv", "t\tl\nx\t0,5\nx\t2\n", NULL, "train.tsv: the labels are numbers with a decimal comma ('0,5'); write"},
         {"tsv", "t\tl\nx\ta,5\nx\t2\n", NULL, "2,a,5: a,5|2"},
         {"tsv", "t\tl\nx\ta\nx\t\\N\n", NULL, "train.tsv:3: the label '\\N' is a table's word"},
+        {"csv", "t,l\nx,1000000000000000000\nx,1000000000000000001\n", NULL,
+         "1000000000000000000,1000000000000000001: 1000000000000000000|1000000000000000001"},
         {"csv", "t,l\nx,0.5\nx,nan\n", "regression", "train.csv:3: expected a number as score, found 'nan'"},
         {"csv", "t,l\nx,0.5\nx,inf\n", "regression", "train.csv:3: expected a number as score, found 'inf'"},
         {"jsonl", ROW("0.5") ROW("1e400"), "regression", "train.jsonl:2: 'l' is not a finite number; expected"},

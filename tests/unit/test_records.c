@@ -100,6 +100,11 @@ static void csv_errors_have_line_and_column(void **state)
     assert_refused("f.tsv", "text\tlabel\n\"a\nb\"\t1\n", &text_and_label,
                    "f.tsv:2: expected 2 columns, found 1; look for a line break in the text of this row; in a TSV file "
                    "quotes are text");
+    assert_refused("f.tsv", "text\tlabel\n\"a, b\nc\"\t1\n", &text_and_label,
+                   "found 1; look for a line break in the text of this row; in a TSV file quotes are text");
+    assert_refused("f.tsv", "\"text\"\t\"label\"\na\t1\n", &text_and_label,
+                   "found '\"text\"', '\"label\"'; in a TSV file quotes are text");
+    assert_refused("f.csv", "text,label\ra,1\rb,2\r", &text_and_label, "found carriage returns alone");
     assert_refused("f.tsv", "text\tlabel\n\"a\tb\"\t1\n", &text_and_label,
                    "look for a tab in the text of this row; in a TSV file quotes are text");
     assert_refused("f.csv", "text,label,text\n", &text_and_label, "names column 'text' twice (columns 1 and 3)");
