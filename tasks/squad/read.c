@@ -82,7 +82,7 @@ static Status read_answers(const Place *at, const Json *answers, SquadQuestion *
         if (!lists && js_kind(answer) != JSON_KIND_OBJECT) return wrong(at, q->id, "answers", answer, list);
         TRY(get_text(at, q->id, "text", text, &found));
         q->answers[q->n_answers++] = (SquadAnswer){.text = mem_strdup(found), .start = js_int(place, -1)};
-        if (at->use == SQUAD_TRAIN && i == 0 && q->answers[0].start < 0)
+        if (at->use == SQUAD_TRAIN && i == 0 && q->answers[0].start < 0 && !q->impossible)
             return wrong(at, q->id, start, place, "a whole number from 0, which training needs");
     }
     return OK;
@@ -115,6 +115,7 @@ static Status read_question(const Place *at, const Json *v, SquadFile *file)
     *q =
         (SquadQuestion){.id = mem_strdup(id), .text = mem_strdup(text), .paragraph = (int32_t)(file->n_paragraphs - 1)};
     if (at->use == SQUAD_TEST) return OK;
+    q->impossible = js_bool(js_get(v, "is_impossible"), false); /* its answers are not used */
     TRY(read_answers(at, js_get(v, "answers"), q));
     return read_impossible(at, v, q);
 }

@@ -348,17 +348,21 @@ static void bad_files_are_named(void **state)
 static void rows_are_read(void **state)
 {
     (void)state;
-    static const char text[] = "{\"data\": [{\"id\": 7, \"context\": \"gas and oil\", \"question\": \"a\", "
-                               "\"answers\": {\"text\": [\"gas\", \"oil\"], "
-                               "\"answer_start\": [0, 8]}}, {\"id\": \"b\", \"context\": \"gas and oil\", "
-                               "\"question\": \"b\", \"answers\": {\"text\": "
-                               "[], \"answer_start\": []}}, {\"id\": \"c\", \"context\": \"wood\", \"question\": "
-                               "\"c\", \"answers\": [{\"text\": \"wood\", "
-                               "\"answer_start\": 0}], \"is_impossible\": null}]}";
+    static const char text[] =
+        "{\"data\": [{\"id\": 7, \"context\": \"gas and oil\", \"question\": \"a\", "
+        "\"answers\": {\"text\": [\"gas\", \"oil\"], "
+        "\"answer_start\": [0, 8]}}, {\"id\": \"b\", \"context\": \"gas and oil\", "
+        "\"question\": \"b\", \"answers\": {\"text\": "
+        "[], \"answer_start\": []}}, {\"id\": \"c\", \"context\": \"wood\", \"question\": "
+        "\"c\", \"answers\": [{\"text\": \"wood\", "
+        "\"answer_start\": 0}], \"is_impossible\": null}, {\"id\": \"d\", \"context\": \"wood\", "
+        "\"question\": \"d\", \"is_impossible\": true, \"answers\": [{\"text\": \"\", "
+        "\"answer_start\": -1}]}]}";
     SquadFile file;
     assert_ok(squad_parse("f", text, strlen(text), true, SQUAD_TRAIN, &file));
-    assert_int_equal(file.n_questions, 3);
+    assert_int_equal(file.n_questions, 4);
     assert_int_equal(file.n_paragraphs, 2);
+    assert_true(file.questions[3].impossible);
     assert_string_equal(file.questions[0].id, "7");
     assert_int_equal(file.questions[0].n_answers, 2);
     assert_int_equal(file.questions[0].answers[1].start, 8);
