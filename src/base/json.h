@@ -55,7 +55,7 @@ bool js_bool(const Json *v, bool fallback);
 const char *js_text(const Json *v);
 /* Appends a value as JSON, numbers as they are written. */
 void js_put(Buf *out, const Json *v);
-/* The same, but returns false, and appends nothing, for an array or object. */
+/* Appends it as js_put does, but returns false, and appends nothing, for an array or object. */
 bool js_put_scalar(Buf *out, const Json *v);
 
 #define RUN_JSON_FORMAT 1 /* of run.json, which report/ writes and reads, and config/ reads */

@@ -189,7 +189,7 @@ static void sort_members(Object *o, uint32_t n)
     qsort(o->sorted, n, sizeof *o->sorted, by_key);
 }
 
-/* Of equal keys the first keeps its place and takes the last one's value. Returns the number of members left. */
+/* The first of equal keys keeps its place and takes the last one's value. Returns the number of members left. */
 static uint32_t drop_repeated(Object *o, uint32_t n)
 {
     uint32_t left = 0;

@@ -190,7 +190,7 @@ static Status columns_by_position(Records *r)
     return OK;
 }
 
-/* Of plain lines: names without blanks, one of them wanted, and separators between. */
+/* A header among plain lines: names without blanks, one of them wanted, and separators between. */
 static bool looks_like_header(const Records *r)
 {
     bool separated = false;

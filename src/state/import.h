@@ -43,8 +43,8 @@ typedef struct {
 } SourceName;
 
 void import_name(const char *name, SourceName *out);
-/* The same of a file's tensor i. An unknown one of integers, and in TensorFlow's files a single number, is a counter:
-   ignored. */
+/* Names a file's tensor i likewise. An unknown one of integers, and in TensorFlow's files a single number, is a
+   counter: ignored. */
 void import_tensor(const TensorFile *file, int i, SourceName *out);
 
 /* Heads of which a file has at least one tensor. */
@@ -119,7 +119,7 @@ char *import_find_config(const char *path); /* config.json or bert_config.json *
    default two, as Transformers has it. n is 0 if there is no config. import_labels_free. E_FORMAT: names or numbers are
    missing, or two keys contradict each other. */
 Status import_labels(const char *path, char ***labels, int *n);
-/* The same of a document that errors call `name`. `said`: it has a key for them. */
+/* Reads them from a document that errors call `name`. `said`: it has a key for them. */
 Status import_labels_in(const char *name, const Json *config, char ***labels, int *n, bool *said);
 void import_labels_free(char **labels, int n);
 /* Newly allocated texts: import_use_free. E_FORMAT: a value of another kind. */
@@ -128,7 +128,7 @@ void import_use_free(ModelUse *use);
 /* What that config.json says that the model gives: answers ("architectures"), else labels ("problem_type"; without it
    one label is a score). E_FORMAT: a head that Cairn does not have, named by its class. */
 Status import_problem(const char *path, HeadKind *kind);
-/* The same of a document, or NULL for none. `said`: by "problem_type". */
+/* Reads it from a document, or NULL for none. `said`: by "problem_type". */
 Status import_problem_in(const char *name, const Json *config, HeadKind *kind, bool *said);
 /* E_USAGE if its "problem_type" is another than the head needs; errors as import_problem. */
 Status import_check_problem(const char *path, HeadKind wanted);

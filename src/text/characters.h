@@ -9,7 +9,7 @@
 #include "text/compose.h"
 
 bool character_is_space(uint32_t scalar); /* str.isspace(): where str.split() splits */
-/* The same, or White_Space of the tokenizers library. */
+/* str.isspace(), or White_Space of the tokenizers library, by the source. */
 bool character_ends_word(UnicodeSource source, uint32_t scalar);
 bool character_is_word(uint32_t scalar); /* \w of re: letters, digits, other numbers and _ */
 /* \w of the tokenizers library: also marks and all that joins words, but only decimal numbers. */

@@ -43,7 +43,7 @@ static void change_part(const TextRules *r, Part *part, const char *start, const
     *part = (Part){start, stop, i < 0 ? NULL : &r->added[i]};
 }
 
-/* As the library does it. A match that does not count is text, and the search goes on behind it. */
+/* The library's search. A match that does not count is text, and the search goes on behind it. */
 void parts_library(const TextRules *r, const Lookup *l, const char *text, const char *end, Parts *parts)
 {
     const char *from = text;
@@ -71,8 +71,8 @@ void parts_library(const TextRules *r, const Lookup *l, const char *text, const 
     if (from < end) add_part(parts, (Part){from, end, NULL});
 }
 
-/* As Hugging Face's Python tokenizers do it: a token that must be a single word, and has no blank beside it, becomes
-   text together with the part there. */
+/* The search of Hugging Face's Python tokenizers: a token that must be a single word, and has no blank beside it,
+   becomes text together with the part there. */
 void parts_python(const TextRules *r, const char *text, const char *end, Parts *parts)
 {
     const char *from = text;

@@ -15,7 +15,7 @@ static void add_key(Keys *k, const char *text, size_t len, int32_t id)
     if (len > 0) MEM_PUSH(k->keys, k->count, k->cap, (TrieKey){mem_strndup(text, len), len, id});
 }
 
-/* Of keys with one text the lowest id counts. Ids become those modulo n. */
+/* The lowest id of keys with one text counts. Ids become those modulo n. */
 static void take_keys(Keys *k, int n, Lookup *l)
 {
     size_t kept = 0;

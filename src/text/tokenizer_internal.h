@@ -24,7 +24,7 @@ void token_list_free(TokenList *list);
 
 /* true, false, or absent: *value stays. */
 Status tokenizer_bool(const char *file, const char *context, const Json *object, const char *key, int *value);
-/* The same, and null: −1. */
+/* true, false, null (−1), or absent: *value stays. */
 Status tokenizer_bool_or_null(const char *file, const char *context, const Json *object, const char *key, int *value);
 /* A string, or an object as in added_tokens, whose absent flags are false; normalized is the opposite of special. The
    text belongs to the document. */

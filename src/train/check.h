@@ -13,8 +13,8 @@ Status check_options(const Config *c, bool training);
 Status check_persist_file(const char *path, bool *asked);
 /* E_USAGE: evaluations while training are asked for without a dev split, or --patience without them. */
 Status check_evaluations(const Config *c);
-/* Of a task's table. --patience: so many evaluations have passed since the best, or since the start if none gave a
-   number. */
+/* A row of a task's table. --patience: so many evaluations have passed since the best, or since the start if none gave
+   a number. */
 bool check_patience(const Run *r, const TrainProgress *p);
 /* E_USAGE: `path` is neither a file nor a folder nor the prefix of a TF1 checkpoint. */
 Status check_model(const char *path);

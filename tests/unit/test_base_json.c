@@ -142,7 +142,7 @@ static void test_reads_as_python(void **state)
     js_free(doc);
 }
 
-/* Of equal keys the last one counts, at the place of the first, in objects of any size. */
+/* The last of equal keys counts, at the place of the first, in objects of any size. */
 static void test_repeated_keys(void **state)
 {
     (void)state;
