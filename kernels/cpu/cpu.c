@@ -113,7 +113,7 @@ static Status cpu_open(Backend *b, const BackendOptions *options)
     size_t n = (size_t)snprintf(b->describe, sizeof b->describe, "oneDNN %s (products: %s), %s", onednn_version(),
                                 products_text(), cpu.vec->name);
     if (product_threads_matter(best_type()))
-        snprintf(b->describe + n, sizeof b->describe - n, ", weight gradients of %d threads", cpu.threads);
+        snprintf(b->describe + n, sizeof b->describe - n, ", threads: %d", cpu.threads);
     return OK;
 }
 

@@ -57,7 +57,6 @@ static Status find_layout(Dtype dtype, int64_t depth, int64_t columns, PackedLay
     library_enter(LIBRARY);
     Status status = layout_make(l, dnn.engine, CHUNK);
     library_leave();
-    omp_set_num_threads(cpu.threads);
     return status;
 }
 
@@ -231,10 +230,10 @@ static void fill_numbers(void *to, Dtype dtype, size_t n, uint32_t factor)
 
 static void *align64(void *p) { return (void *)(((uintptr_t)p + 63) / 64 * 64); }
 
-/* Operands of products that are compared with each other. */
+/* Operands of products of rows that are compared with each other. */
 typedef struct {
     Product product;
-    void *a, *b; /* GRAD: (rows, K), (rows, N); else (rows, K) and the packed weights, aligned within `weights` */
+    void *a, *b; /* (rows, K) and the packed weights, aligned within `weights` */
     void *weights;
 } Sample;
 
@@ -246,23 +245,17 @@ static void sample_free(Sample *s)
 
 static Status sample_init(Sample *s, const Product *p, int64_t rows)
 {
-    Status status = OK;
     PackedLayout *l;
-    bool grad = p->kind == PRODUCT_GRAD;
-    if (!grad) TRY(find_layout(p->in, p->k, p->n, &l));
-    size_t in = dtype_size(p->in), n_a = (size_t)(rows * p->k), n_b = (size_t)((grad ? rows : p->k) * p->n);
-    *s = (Sample){.product = *p, .a = mem_array(n_a, in)};
+    TRY(find_layout(p->in, p->k, p->n, &l));
+    size_t n_a = (size_t)(rows * p->k), n_b = (size_t)(p->k * p->n);
+    *s = (Sample){.product = *p, .a = mem_array(n_a, dtype_size(p->in))};
     fill_numbers(s->a, p->in, n_a, 2654435761u);
-    s->weights = mem_alloc((grad ? n_b * in : onednn_copy_bytes(p->in, p->k, p->n)) + 64);
+    s->weights = mem_alloc(onednn_copy_bytes(p->in, p->k, p->n) + 64);
     s->b = align64(s->weights);
-    if (grad) {
-        fill_numbers(s->b, p->in, n_b, 2246822519u);
-    } else {
-        float *w = mem_array(n_b, sizeof *w); // (N, K)
-        fill_numbers(w, F32, n_b, 2246822519u);
-        status = onednn_pack(s->b, w, p->n, p->k, false, p->in);
-        free(w);
-    }
+    float *w = mem_array(n_b, sizeof *w); // (N, K)
+    fill_numbers(w, F32, n_b, 2246822519u);
+    Status status = onednn_pack(s->b, w, p->n, p->k, false, p->in);
+    free(w);
     if (status != OK) sample_free(s);
     return status;
 }
@@ -272,14 +265,13 @@ static Status sample_init(Sample *s, const Product *p, int64_t rows)
 static void *sample_product(const Sample *s, int64_t rows, int threads)
 {
     const Product *p = &s->product;
-    bool grad = p->kind == PRODUCT_GRAD;
     Matmul *m = mem_alloc(sizeof *m);
     *m = (Matmul){.product = *p, .rows = rows};
-    void *scratch = NULL, *c = mem_array((size_t)((grad ? p->k : rows) * p->n), dtype_size(p->out));
+    void *scratch = NULL, *c = mem_array((size_t)(rows * p->n), dtype_size(p->out));
     Status status = make(m, threads);
     if (status == OK) {
         scratch = mem_alloc(m->scratch_bytes + 64);
-        status = run(m, threads, grad ? s->b : s->a, grad ? s->a : s->b, NULL, c, align64(scratch));
+        status = run(m, threads, s->a, s->b, NULL, c, align64(scratch));
     }
     matmul_free(m);
     free(scratch);
@@ -351,19 +343,6 @@ static int most_that_agree(Dtype dtype, const char *implementation)
     return threads;
 }
 
-bool onednn_grads_agree(Dtype dtype)
-{
-    const Product p = {.kind = PRODUCT_GRAD, .k = 768, .n = 768, .in = dtype, .out = F32};
-    Sample s;
-    if (cpu.threads == 1) return true;
-    if (sample_init(&s, &p, CHUNK) != OK) return false;
-    void *all = sample_product(&s, CHUNK, cpu.threads), *one = sample_product(&s, CHUNK, 1);
-    bool agree = same_samples(all, one, (size_t)(p.k * p.n) * sizeof(float));
-    MEM_FREE(all, one);
-    sample_free(&s);
-    return agree;
-}
-
 /* Weight gradients by oneDNN only where it has AMX: its AVX-512 kernels are no faster than our tiles (RESULTS.md), take
    scratch that grows with the threads, and cut sums between them. */
 static Use find_use(ProductKind kind, Dtype dtype, char *name, size_t size)
@@ -411,6 +390,7 @@ Status onednn_open(void)
 }
 
 bool onednn_serves(ProductKind kind, Dtype in) { return dnn.use[kind][in == BF16] == USE_SERVES; }
+bool onednn_threads_matter(void) { return strstr(dnn.implementation, "amx") != NULL; }
 bool onednn_can(ProductKind kind, Dtype in) { return dnn.use[kind][in == BF16] != USE_NONE; }
 
 void onednn_close(void)

@@ -13,8 +13,9 @@ const char *onednn_version(void);
    bucket. */
 bool onednn_serves(ProductKind kind, Dtype in);
 bool onednn_can(ProductKind kind, Dtype in); /* whether it has them at all */
-/* Whether a sample of its weight gradients has the same bits with one thread as with cpu.threads. */
-bool onednn_grads_agree(Dtype in);
+/* Whether its products in the best type may have other bits with another number of threads. With AMX sums are cut by
+   the number of threads in some sizes, and the samples are of one size. */
+bool onednn_threads_matter(void);
 const char *onednn_implementation(void); /* name of its kernel for a layer's product in the best type */
 
 /* As the functions of product.h. */

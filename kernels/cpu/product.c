@@ -13,7 +13,11 @@ static bool by_onednn(ProductKind kind, Dtype in, int64_t k, int64_t n)
     return cpu.products == PRODUCTS_ONEDNN ? onednn_can(kind, in) : onednn_serves(kind, in);
 }
 
-bool product_threads_matter(Dtype in) { return by_onednn(PRODUCT_GRAD, in, SMALL, SMALL) && !onednn_grads_agree(in); }
+bool product_threads_matter(Dtype in)
+{
+    bool theirs = by_onednn(PRODUCT_ROWS, in, SMALL, SMALL) || by_onednn(PRODUCT_GRAD, in, SMALL, SMALL);
+    return theirs && onednn_threads_matter();
+}
 
 size_t product_copy_bytes(Dtype compute, int64_t depth, int64_t columns)
 {

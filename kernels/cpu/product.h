@@ -17,7 +17,7 @@ typedef struct {
     bool bias, add;
 } Product;
 
-/* Whether weight gradients of this type have other bits with another number of threads. */
+/* Whether products of this type may have other bits with another number of threads. */
 bool product_threads_matter(Dtype in);
 
 /* Bytes of the packed copy whose product has `depth` and `columns`. */

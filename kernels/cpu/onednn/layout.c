@@ -1,5 +1,6 @@
 #include "kernels/cpu/onednn/layout.h"
 
+#include <omp.h>
 #include <stdlib.h>
 
 Status layout_make(PackedLayout *l, dnnl_engine_t engine, int64_t rows)
@@ -8,7 +9,11 @@ Status layout_make(PackedLayout *l, dnnl_engine_t engine, int64_t rows)
     dnnl_primitive_desc_t pd = NULL;
     Desc *src = api_row_major(l->dtype, rows, l->depth), *any = api_desc(l->dtype, l->depth, l->columns, NULL);
     Desc *dst = api_row_major(l->dtype, rows, l->columns), *plain[2] = {NULL};
-    TRY_DONE(api_matmul(&pd, engine, src, any, NULL, dst, false));
+    int threads = omp_get_max_threads();
+    omp_set_num_threads(1); /* the layout does not depend on them; reorders take all */
+    status = api_matmul(&pd, engine, src, any, NULL, dst, false);
+    omp_set_num_threads(threads);
+    if (status != OK) goto done;
     l->desc = api_weights(pd);
     plain[0] = api_column_major(F32, l->depth, l->columns);
     plain[1] = api_row_major(F32, l->depth, l->columns);

@@ -149,7 +149,7 @@ static void warn_labels(const ShardsJob *j, bool held_out)
     int lone = 0, shards = 0;
     for (int i = 0; i < j->n_shards; i++) {
         const ShardsResult *r = &j->shards[i];
-        if (shards_held_out(j, i) != held_out || r->sequences == 0) continue;
+        if (shards_held_out(j, i) != held_out || r->documents == 0) continue;
         pairs += r->sequences;
         random += r->random;
         lone += r->documents == 1;
@@ -157,9 +157,10 @@ static void warn_labels(const ShardsJob *j, bool held_out)
     }
     if (j->pairs.alone || pairs == 0) return;
     if (lone > 0)
-        log_warn("%s: %d of %d shards have one document, so all their pairs have label 0 (B follows A); give more "
-                 "documents (an empty line ends one), a larger --shard-size, or --nsp off",
-                 what, lone, shards);
+        log_warn(
+            "%s: %d of %d shards have one document, so all their pairs have label 0 (B follows A), and a lone sentence "
+            "has none; give more documents (an empty line ends one), a larger --shard-size, or --nsp off",
+            what, lone, shards);
     if ((double)(pairs - random) < FEW * (double)pairs)
         log_warn("%s: %lld of %lld pairs have label 1 (B from another document); expected about half. Give a sentence "
                  "per line, and an empty line only after each document (docs/data.md 3), a larger --max-seq-length, or "
