@@ -165,14 +165,12 @@ static Status find_matmul(const Product *p, int64_t rows, Matmul **matmul)
     return OK;
 }
 
-/* The first piece of so many rows: a CHUNK, a multiple of BUCKET, or below that a power of two. */
+/* The first piece of so many rows: a CHUNK, or a multiple of BUCKET: the last rows, fewer than a BUCKET, are multiplied
+   as one, since AMX kernels give few rows other bits. */
 static int64_t first_piece(int64_t rows)
 {
-    int64_t power = 1;
     if (rows >= CHUNK) return CHUNK;
-    if (rows >= BUCKET) return rows / BUCKET * BUCKET;
-    while (2 * power <= rows) power *= 2;
-    return power;
+    return rows >= BUCKET ? rows / BUCKET * BUCKET : BUCKET;
 }
 
 Status onednn_prepare(const Product *p, int64_t rows)
@@ -184,33 +182,65 @@ Status onednn_prepare(const Product *p, int64_t rows)
     return OK;
 }
 
+/* A BUCKET of x and one of y, before the scratch of its product. */
+typedef struct {
+    size_t x, y; /* bytes, whole cache lines */
+} Padding;
+
+static Padding padding_of(const Product *p)
+{
+    return (Padding){cpu_line((size_t)(BUCKET * p->k) * dtype_size(p->in)),
+                     cpu_line((size_t)(BUCKET * p->n) * dtype_size(p->out))};
+}
+
 /* The largest of all pieces, and a little more. */
 size_t onednn_scratch(const Product *p, int64_t rows, bool any)
 {
     size_t most = 0;
     int64_t largest = first_piece(rows);
-    for (int64_t r = any || rows % BUCKET ? 1 : BUCKET; r <= largest; r += r < BUCKET ? r : BUCKET) {
+    Padding padding = padding_of(p);
+    for (int64_t r = BUCKET; r <= largest; r += BUCKET) {
         Matmul *m;
         CHECK(find_matmul(p, r, &m) == OK, "%s", status_message());
         if (m->scratch_bytes > most) most = m->scratch_bytes;
     }
-    return most ? most + most / 8 + 4096 : 0;
+    if (most) most += most / 8 + 4096;
+    return most + (any || rows % BUCKET ? padding.x + padding.y : 0);
+}
+
+/* The last rows, fewer than a BUCKET, in scratch: zeros follow them. */
+static Status run_last(const Product *p, int64_t rows, const void *x, const void *b, const float *bias, void *y,
+                       char *scratch)
+{
+    Matmul *m;
+    Padding padding = padding_of(p);
+    size_t x_bytes = (size_t)(rows * p->k) * dtype_size(p->in), y_bytes = (size_t)(rows * p->n) * dtype_size(p->out);
+    char *padded_x = scratch, *padded_y = scratch + padding.x;
+    TRY(find_matmul(p, BUCKET, &m));
+    memcpy(padded_x, x, x_bytes);
+    memset(padded_x + x_bytes, 0, padding.x - x_bytes);
+    memset(padded_y, 0, padding.y);
+    if (p->add) memcpy(padded_y, y, y_bytes);
+    TRY(run(m, threads_of(p), padded_x, b, bias, padded_y, padded_y + padding.y));
+    memcpy(y, padded_y, y_bytes);
+    return OK;
 }
 
 Status onednn_run(const Product *p, int64_t rows, const void *a, const void *b, const float *bias, void *c,
                   void *scratch)
 {
     size_t in = dtype_size(p->in), out = dtype_size(p->out);
-    int threads = threads_of(p);
     for (int64_t first = 0, piece; first < rows; first += piece) {
         Matmul *m;
-        piece = first_piece(rows - first);
-        TRY(find_matmul(p, piece, &m));
         const char *x = (const char *)a + (size_t)(first * p->k) * in;
+        char *y = (char *)c + (size_t)(first * p->n) * out;
+        piece = first_piece(rows - first);
+        if (rows - first < piece) return run_last(p, rows - first, x, b, bias, y, scratch);
+        TRY(find_matmul(p, piece, &m));
         if (p->kind == PRODUCT_GRAD)
-            TRY(run(m, threads, (const char *)b + (size_t)(first * p->n) * in, x, NULL, c, scratch));
+            TRY(run(m, threads_of(p), (const char *)b + (size_t)(first * p->n) * in, x, NULL, c, scratch));
         else
-            TRY(run(m, threads, x, b, bias, (char *)c + (size_t)(first * p->n) * out, scratch));
+            TRY(run(m, threads_of(p), x, b, bias, y, scratch));
     }
     return OK;
 }
