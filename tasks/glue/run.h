@@ -30,6 +30,7 @@ typedef struct {
     Adopted adopted; /* without training */
     GlueCustom custom;
     const GlueTask *task;
+    char *pair; /* columns of a GLUE task's pairs, as --text-columns has them; else NULL */
     Tokenizer *tokenizer;
     GlueSplitData train, splits[2 * GLUE_MAX_SPLITS];
     int n_splits;

@@ -135,6 +135,8 @@ static Status open_task(Run *r)
     if (glue_task_is_custom(r->c->task)) {
         r->use.text_columns = r->c->text_columns;
         r->use.label_column = r->c->label_column;
+    } else if (g->task->splits[0].layout->b) {
+        r->use.text_columns = g->pair = mem_printf("%s,%s", g->task->splits[0].layout->a, g->task->splits[0].layout->b);
     }
     if (glue_task_is_custom(r->c->task)) TRY(glue_custom_labels(&g->custom, r->c));
     if (r->c->label_smoothing > 0 && (g->task->regression || g->task->multi))
@@ -218,6 +220,7 @@ static void close_task(Run *r)
     tokenizer_free(g->tokenizer);
     glue_custom_free(&g->custom);
     adopt_free(&g->adopted);
+    free(g->pair);
 }
 
 const Task task_glue = {.size = sizeof(GlueRun),

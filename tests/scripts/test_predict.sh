@@ -61,6 +61,14 @@ cp data/train.csv data/dev.csv
 expect 0 "$CAIRN_BINARY" glue --task custom --model pair --data-dir data --backend cpu --do-eval --output-dir "eval pair"
 says "as pair says: --max-seq-length 24 --text-columns text,other --label-column label" "40 examples, 8.0 tokens on average, 0 cut at 24"
 
+# A GLUE task of pairs wants both texts.
+{ printf 'index\tsentence1\tsentence2\tlabel\n' && printf '%s\ta film\ta plot\tentailment\n' {0..7}; } >data/train.tsv
+expect 0 "$CAIRN_BINARY" glue --task RTE --model-config config.json --vocab vocab.txt --data-dir data --do-train --max-steps 1 --max-seq-length 24 --backend cpu --threads 1 --snapshot-dir none --output-dir rte
+expect 1 "$CAIRN_BINARY" predict --model rte --backend cpu --input rows.csv
+says "rows.csv:1: expected a column named 'sentence1' in the header, found 'text'"
+expect 0 "$CAIRN_BINARY" predict --model rte --backend cpu --threads 1 --input data/train.tsv
+rm data/train.tsv
+
 # A model of others: its length is the tokenizer's, at most the positions.
 cp -r one others
 for length in 5 64 1e30; do
