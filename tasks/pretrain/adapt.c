@@ -1,4 +1,5 @@
 /* `cairn adapt`: a preset of pretraining that says how well a model fits a text before and after. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,19 +31,38 @@ Status adapt_check(Run *r)
     return OK;
 }
 
+/* Removes the parts and the manifest of a stage. Other files of the folder may be the user's. */
+static Status remove_parts(const char *folder)
+{
+    Status status = OK;
+    FileList list = {0};
+    TRY_DONE(file_list(folder, &list));
+    for (int i = 0; i < list.count; i++) {
+        const char *name = strrchr(list.paths[i], '/') + 1;
+        int digits = 0;
+        bool part = sscanf(name, "part-%*5[0-9]%n", &digits) == 0 && digits == (int)strlen("part-00000");
+        if (part || strcmp(name, "manifest.json") == 0) TRY_DONE(file_remove_tree(list.paths[i]));
+    }
+done:
+    file_list_free(&list);
+    return status;
+}
+
 Status adapt_check_held_out(const Config *c)
 {
     Json *doc = NULL;
-    char *path = file_join(c->data_dir, "manifest.json"), *text = file_join(c->output_dir, "text");
+    char *path = file_join(c->data_dir, "manifest.json"), *text = file_join(c->output_dir, "text"),
+         *eval = file_join(c->data_dir, "eval");
     Status status = c->dry_run ? OK : js_read(path, &doc);
     if (status == OK && doc && js_int(js_get(doc, "documents"), 0) <= js_int(js_get(doc, "eval_documents"), 0)) {
-        TRY_DONE(file_remove_tree(c->data_dir)); /* of no use, and in the way of the same command with more text */
-        TRY_DONE(file_remove_tree(text));
+        TRY_DONE(remove_parts(eval)); /* they would refuse the same command with more text */
+        TRY_DONE(remove_parts(c->data_dir));
+        TRY_DONE(remove_parts(text));
         status = fail(E_FORMAT, "%s: too little text to hold a part out and train on the rest", c->input);
     }
 done:
     js_free(doc);
-    MEM_FREE(path, text);
+    MEM_FREE(path, text, eval);
     return status;
 }
 
