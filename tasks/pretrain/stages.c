@@ -144,8 +144,30 @@ done:
     return status;
 }
 
+/* Shards are made of all files in the folder of the text. */
+static Status check_text_folder(const Stages *s)
+{
+    Status status = OK;
+    FileList list = {0};
+    TRY_DONE(file_list(s->text, &list));
+    for (int i = 0; i < list.count && status == OK; i++) {
+        const char *name = strrchr(list.paths[i], '/') + 1;
+        bool own = *name == '.' || str_starts_with(name, "part-") || str_starts_with(name, "manifest.json") ||
+                   str_starts_with(name, "progress.json");
+        if (!own)
+            status = fail(E_USAGE,
+                          "%s: expected only files of `cairn wiki` in this folder, as all its text is trained on; "
+                          "move the file, or give another --output-dir",
+                          list.paths[i]);
+    }
+done:
+    file_list_free(&list);
+    return status;
+}
+
 static Status run_stages(const Stages *s)
 {
+    TRY(check_text_folder(s));
     Config wiki = command_config(s, COMMAND_WIKI, s->given->input, s->text);
     Config shards = command_config(s, COMMAND_SHARDS, s->text, s->shards);
     TRY(command_wiki(&wiki));

@@ -77,9 +77,12 @@ says "text.csv:1: expected a column named 'text' in the header, found 'id', 'bod
 expect 0 "${adapt[@]}" --input text.csv --text-columns body --max-steps 1 --output-dir y
 has_file y/model.safetensors
 head -n 2 text.csv >row.csv
-mkdir -p little/text && cp row.csv little/text/mine.csv
+mkdir -p little/text little/shards && cp row.csv little/text/mine.csv && cp row.csv little/shards/mine.csv
+expect 2 "${adapt[@]}" --input row.csv --text-columns body --output-dir little
+says "little/text/mine.csv: expected only files of \`cairn wiki\` in this folder"
+rm little/text/mine.csv
 expect 1 "${adapt[@]}" --input row.csv --text-columns body --output-dir little
-cmp row.csv little/text/mine.csv || complain "adapt removed a file that it did not make"
+cmp row.csv little/shards/mine.csv || complain "adapt removed a file that it did not make"
 says "row.csv: too little text to hold a part out"
 expect 0 "${adapt[@]}" --input text.csv --text-columns body --max-steps 1 --output-dir little
 mkdir -p z/unfinished && echo '{"made_of": "other options"}' >z/unfinished/progress.jsonl
