@@ -79,6 +79,40 @@ static PickleId choose_dict(const Pickle *p, PickleId root)
     return root;
 }
 
+/* The place in the dict's list of its first tensor whose name ends like `end` (NULL: any name); else PICKLE_ABSENT. */
+static uint32_t find_tensor(const Pickle *p, PickleId dict, const PickleValue *end)
+{
+    const PickleValue *d = &p->values[dict];
+    for (uint32_t i = 0; d->kind == PICKLE_DICT && i + 1 < d->list.count; i += 2) {
+        const PickleValue *key = &p->values[d->list.items[i]];
+        if (key->kind != PICKLE_STRING || p->values[d->list.items[i + 1]].kind != PICKLE_TENSOR) continue;
+        if (!end) return i;
+        size_t least = key->text.len < end->text.len ? key->text.len : end->text.len;
+        if (memcmp(key->text.data + key->text.len - least, end->text.data + end->text.len - least, least) == 0)
+            return i;
+    }
+    return PICKLE_ABSENT;
+}
+
+/* E_FORMAT: a dict beside the chosen one has a tensor of the same name, as an average of the weights (EMA). */
+static Status check_one_model(const char *path, const Pickle *p, PickleId root, PickleId chosen)
+{
+    const PickleValue *top = &p->values[root];
+    uint32_t first = find_tensor(p, chosen, NULL);
+    if (root == chosen || first == PICKLE_ABSENT) return OK;
+    const PickleValue *name = &p->values[p->values[chosen].list.items[first]];
+    for (uint32_t i = 0; i + 1 < top->list.count; i += 2) {
+        const PickleValue *key = &p->values[top->list.items[i]];
+        if (top->list.items[i + 1] == chosen || find_tensor(p, top->list.items[i + 1], name) == PICKLE_ABSENT) continue;
+        char quoted[128];
+        reader_quote(quoted, key->kind == PICKLE_STRING ? key->text.data : "?",
+                     key->kind == PICKLE_STRING ? key->text.len : 1);
+        return fail(E_FORMAT, "%s: the file holds more than one model, another under '%s'; save the wanted one alone",
+                    path, quoted);
+    }
+    return OK;
+}
+
 /* `what` of the file is opaque. */
 static Status refuse_opaque(const char *path, const char *what, const PickleValue *v)
 {
@@ -102,13 +136,15 @@ static Status refuse_opaque_item(const char *path, const PickleValue *key, const
 Status state_dict_read(TensorFile *f, int shard, const Pickle *p, PickleId root, StorageFind find, void *context)
 {
     const char *path = f->shards[shard].path;
-    const PickleValue *dict = &p->values[choose_dict(p, root)];
+    PickleId chosen = choose_dict(p, root);
+    const PickleValue *dict = &p->values[chosen];
     PickleId opaque = PICKLE_ABSENT; /* the first among the items: its place in the list */
     int before = f->count;
     if (dict->kind == PICKLE_OPAQUE) return refuse_opaque(path, "its top value", dict);
     if (dict->kind != PICKLE_DICT)
         return fail(E_FORMAT, "%s: the pickle's top value is not a dict; expected a state_dict (names to tensors)",
                     path);
+    TRY(check_one_model(path, p, root, chosen));
     for (uint32_t i = 0; i + 1 < dict->list.count; i += 2) {
         const PickleValue *key = &p->values[dict->list.items[i]], *v = &p->values[dict->list.items[i + 1]];
         if (v->kind == PICKLE_OPAQUE && v->opaque.tensor) return refuse_opaque_item(path, key, v);

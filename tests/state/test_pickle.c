@@ -206,6 +206,30 @@ static void expect_ignored(const char *beside, size_t len)
     buf_free(&pickle);
 }
 
+/* An average of the weights beside them: which one is wanted is unknown. */
+static void test_two_models(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"weight", "module.weight"};
+    for (int i = 0; i < 2; i++) {
+        Buf pickle = {0};
+        buf_puts(&pickle, "\x80\x02}(");
+        for (int k = 0; k < 2; k++) {
+            pickle_string(&pickle, k ? "ema" : "model");
+            buf_puts(&pickle, "}");
+            pickle_string(&pickle, k ? names[i] : "weight");
+            pickle_tensor(&pickle, "FloatStorage", "0", 6, 0, 1, (int64_t[]){6}, (int64_t[]){1});
+            buf_puts(&pickle, "s");
+        }
+        buf_puts(&pickle, "u.");
+        Buf zip = pytorch_zip_of(pickle.data, pickle.len, 24);
+        assert_null(open_hostile(path, path, zip.data, zip.len));
+        assert_message("more than one model, another under 'ema'");
+        buf_free(&zip);
+        buf_free(&pickle);
+    }
+}
+
 #define EXPECT_IGNORED(body) expect_ignored(body, sizeof(body) - 1)
 
 /* What training programs keep beside the weights, as Python 3.11 writes it with protocols 2 and 4. */
@@ -389,6 +413,7 @@ int main(void)
         cmocka_unit_test(test_broken_machines),
         cmocka_unit_test(test_cycle_and_ignored_values),
         cmocka_unit_test(test_classes_beside_the_model),
+        cmocka_unit_test(test_two_models),
         cmocka_unit_test(test_classes_in_place_of_weights),
         cmocka_unit_test(test_python2_old_form),
         cmocka_unit_test(test_tensors_outside_their_storage),
