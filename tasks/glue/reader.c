@@ -164,23 +164,20 @@ static RecordsOptions rows_options(const GlueTask *task, const GlueSplit *split)
                             .short_rows = task->skip_short_rows && split->kind != GLUE_TEST};
 }
 
-static bool is_blank(const char *p, size_t len)
-{
-    while (len && (*p == ' ' || *p == '\t')) p++, len--;
-    return len == 0;
-}
+static bool is_blank(RecordText s) { return record_trim(s).len == 0; }
 
-static void warn_blank(const GlueExamples *x)
+/* Counts the rows with a text that `is` finds. */
+static void warn_texts(const GlueExamples *x, bool (*is)(RecordText), const char *what)
 {
     int64_t n = 0, first = 0;
     for (size_t i = 0; i < x->count; i++) {
         const GlueExample *e = &x->examples[i];
-        if (!is_blank(e->a, e->a_len) && !(e->b && is_blank(e->b, e->b_len))) continue;
+        if (!is((RecordText){e->a, e->a_len}) && !(e->b && is((RecordText){e->b, e->b_len}))) continue;
         if (n++ == 0) first = e->line;
     }
     if (n)
-        log_warn("%s: %lld row%s an empty text; the first is line %lld", x->path, (long long)n,
-                 n == 1 ? " has" : "s have", (long long)first);
+        log_warn("%s: %lld row%s %s; the first is line %lld", x->path, (long long)n, n == 1 ? " has" : "s have", what,
+                 (long long)first);
 }
 
 static Status parse_rows(GlueExamples *x, Records *rows, const GlueTask *task, const GlueLayout *layout)
@@ -207,7 +204,9 @@ static Status parse_rows(GlueExamples *x, Records *rows, const GlueTask *task, c
                     "%s: each row has all labels: they look like vectors of 0 and 1, but labels are called so. "
                     "Name the elements otherwise, as --labels A,B",
                     x->path);
-    warn_blank(x);
+    warn_texts(x, is_blank, "an empty text");
+    if (glue_task_is_custom(task->name))
+        warn_texts(x, glue_label_missing, "a table's word for a missing value (nan, NA, None …) as text");
     records_warn_quotes(rows);
     if (x->skipped_unlabelled)
         log_warn("%s: left out %zu rows whose label is '%s' (no majority)", x->path, x->skipped_unlabelled,

@@ -154,10 +154,11 @@ rm wrong/train.json
 
 # What may be a mistake is said: labels that differ only in case, rare ones, quotes in TSV.
 { printf '"text"\tlabel\n' && for ((i = 0; i < 400; i++)); do printf '"a ""good"" film"\t%s\n' "$((i % 2 ? 1 : 0))"; done
-  printf '"a film"\tA\n"a plot"\ta\n"a plot"\t1.0\n'; } >wrong/train.tsv
+  printf '"a film"\tA\n"a plot"\ta\n"a plot"\t1.0\nNA\ta\n'; } >wrong/train.tsv
 expect 0 "${run[@]}" --data-dir wrong --text-columns '"text"' --label-column label --do-train --max-steps 1 --output-dir "out said"
 says "train.tsv: '1' and '1.0', 'A' and 'a' differ only in case, blanks or how a number is written" \
-    "under 1 % of the 403 rows have the labels '1.0' (1), 'A' (1), 'a' (1)" "403 of 403 rows have a column in quotes"
+    "under 1 % of the 404 rows have the labels '1.0' (1), 'A' (1), 'a' (2)" "403 of 404 rows have a column in quotes" \
+    "train.tsv: 1 row has a table's word for a missing value (nan, NA, None …) as text; the first is line 405"
 rm wrong/train.tsv
 printf 'text\tlabel\na film\t1\n' >wrong/train.csv
 expect 1 own
