@@ -289,7 +289,8 @@ bool records_are_json(const Records *r) { return r->form == RECORDS_JSONL; }
 
 void records_warn_quotes(const Records *r)
 {
-    if (r->o.form != RECORDS_BY_NAME || !r->in_quotes || (r->in_quotes < r->next_number && !r->doubled)) return;
+    if (r->o.form != RECORDS_BY_NAME || !r->in_quotes) return;
+    if (r->in_quotes < r->next_number && !r->doubled && r->commas < r->in_quotes) return; /* Excel quotes commas */
     log_warn("%s: %lld of %lld rows have a column in quotes. In a TSV file quotes are text, which the model sees; if "
              "they are not, write the file as CSV (.csv), or without quotes",
              r->name, (long long)r->in_quotes, (long long)r->next_number);

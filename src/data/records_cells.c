@@ -242,6 +242,7 @@ static void note_quotes(Records *r, RecordText cell)
     }
     r->in_quotes++;
     r->doubled += doubled;
+    r->commas += memchr(cell.p, ',', cell.len) != NULL;
 }
 
 static Status take_cells(Records *r, size_t from[RECORDS_MOST_COLUMNS])

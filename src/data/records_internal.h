@@ -48,7 +48,8 @@ struct Records {
     int64_t empty_line;
     int64_t columns;
     int position[RECORDS_MOST_COLUMNS]; /* −1: absent */
-    int64_t in_quotes, doubled;         /* TSV: rows with a wanted column in quotes; with doubled quotes in it */
+    int64_t in_quotes;                  /* TSV: rows with a wanted column in quotes */
+    int64_t doubled, commas;            /* of these, with doubled quotes and with a comma within */
     Buf texts;                          /* unescaped texts of the row */
     Record current;
 };

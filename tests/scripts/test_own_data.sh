@@ -159,6 +159,12 @@ expect 0 "${run[@]}" --data-dir wrong --text-columns '"text"' --label-column lab
 says "train.tsv: '1' and '1.0', 'A' and 'a' differ only in case, blanks or how a number is written" \
     "under 1 % of the 404 rows have the labels '1.0' (1), 'A' (1), 'a' (2)" "403 of 404 rows have a column in quotes" \
     "train.tsv: 1 row has a table's word for a missing value (nan, NA, None …) as text; the first is line 405"
+printf 'text\tlabel\n"a film, a plot"\t1\ngood\t0\n' >wrong/train.tsv # as Excel writes a comma
+expect 0 "${run[@]}" --data-dir wrong --text-columns text --label-column label --do-train --max-steps 1 --output-dir "out commas"
+says "1 of 2 rows have a column in quotes"
+printf 'text\tlabel\n"a film"\t1\n"a plot, bad"\t1\ngood\t0\n' >wrong/train.tsv
+expect 0 "${run[@]}" --data-dir wrong --text-columns text --label-column label --do-train --max-steps 1 --output-dir "out quotations"
+[[ $output != *"in quotes"* ]] || complain "quotations are taken for a table program's quotes"
 rm wrong/train.tsv
 printf 'text\tlabel\na film\t1\n' >wrong/train.csv
 expect 1 own
