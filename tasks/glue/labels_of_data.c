@@ -67,6 +67,40 @@ static Status check_label(const char *path, const Record *row, RecordText s)
     return OK;
 }
 
+static bool is_number_with_comma(const char *label)
+{
+    char text[64];
+    double value;
+    size_t n = strlen(label);
+    if (n >= sizeof text) return false;
+    memcpy(text, label, n + 1);
+    char *comma = strchr(text, ',');
+    if (comma) *comma = '.';
+    return comma && glue_number((RecordText){text, n}, &value);
+}
+
+/* Scores with a decimal comma, and vectors without separators, would become classes. */
+static Status check_written(const Seen *seen, const char *path)
+{
+    int commas = 0, whole = 0, bits = 0;
+    for (int i = 0; i < seen->n; i++) {
+        const char *name = seen->labels[i].name;
+        size_t n = strlen(name);
+        commas += is_number_with_comma(name);
+        whole += is_whole(name);
+        bits += n > 1 && strspn(name, "01") == n && n == strlen(seen->labels[0].name);
+    }
+    if (commas && commas + whole == seen->n)
+        return fail(E_FORMAT, "%s: the labels are numbers with a decimal comma ('%s'); write a point (1.5)", path,
+                    seen->labels[0].name);
+    if (seen->multi && bits && bits == seen->n)
+        return fail(E_FORMAT,
+                    "%s: the labels, as '%s', look like vectors without separators; write commas between the elements "
+                    "and name these, as --labels A,B,C. If they are names, give them as --labels",
+                    path, seen->labels[0].name);
+    return OK;
+}
+
 /* Notes a label's text. E_FORMAT: too many. */
 static Status see(Seen *seen, const char *path, const Record *row, RecordText s)
 {
@@ -86,6 +120,7 @@ static Status see(Seen *seen, const char *path, const Record *row, RecordText s)
         return fail(E_FORMAT, "%s:%lld: the label '%s' is a number with a fraction; expected names, or 0 and 1", path,
                     (long long)row->line, record_shown(s).text);
     if (seen->numbers && seen->parts && seen->n >= MOST_LABELS) return OK; /* scores; a later text fails when read */
+    if (seen->n >= MOST_LABELS && !seen->numbers) TRY(check_written(seen, path));
     if (seen->n >= MOST_LABELS && !seen->numbers)
         return fail(E_FORMAT,
                     "%s:%lld: more than %d different labels; expected a column of classes. Give the classes as "
@@ -243,40 +278,6 @@ static Status check_count(const Seen *seen, const char *path)
     if (seen->n < (seen->multi ? 1 : 2))
         return fail(E_FORMAT, "%s: all labels are '%s'; expected two different ones at least", path,
                     seen->labels[0].name);
-    return OK;
-}
-
-static bool is_number_with_comma(const char *label)
-{
-    char text[64];
-    double value;
-    size_t n = strlen(label);
-    if (n >= sizeof text) return false;
-    memcpy(text, label, n + 1);
-    char *comma = strchr(text, ',');
-    if (comma) *comma = '.';
-    return comma && glue_number((RecordText){text, n}, &value);
-}
-
-/* Scores with a decimal comma, and vectors without separators, would become classes. */
-static Status check_written(const Seen *seen, const char *path)
-{
-    int commas = 0, whole = 0, bits = 0;
-    for (int i = 0; i < seen->n; i++) {
-        const char *name = seen->labels[i].name;
-        size_t n = strlen(name);
-        commas += is_number_with_comma(name);
-        whole += is_whole(name);
-        bits += n > 1 && strspn(name, "01") == n && n == strlen(seen->labels[0].name);
-    }
-    if (commas && commas + whole == seen->n)
-        return fail(E_FORMAT, "%s: the labels are numbers with a decimal comma ('%s'); write a point (1.5)", path,
-                    seen->labels[0].name);
-    if (seen->multi && bits && bits == seen->n)
-        return fail(E_FORMAT,
-                    "%s: the labels, as '%s', look like vectors without separators; write commas between the elements "
-                    "and name these, as --labels A,B,C. If they are names, give them as --labels",
-                    path, seen->labels[0].name);
     return OK;
 }
 
