@@ -282,7 +282,8 @@ static Status json_text(const Records *r, const char *key, RecordValue value, co
         return OK;
     }
     if (value == RECORD_JSON || (value == RECORD_ANY && !js_text(v))) return js_put(out, v), OK;
-    if (kind == JSON_KIND_NULL || kind == JSON_KIND_NOT_FINITE || !js_text(v))
+    bool nothing = kind == JSON_KIND_NULL || kind == JSON_KIND_NOT_FINITE;
+    if (!js_text(v) || (nothing && value != RECORD_ANY))
         return fail(E_FORMAT, "%s:%lld: '%s' is %s; expected a text or a number%s", r->name, (long long)r->raw_line,
                     key, js_kind_name(v), kind == JSON_KIND_ARRAY ? " (a line is one row)" : "");
     buf_puts(out, js_text(v));

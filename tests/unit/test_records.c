@@ -151,8 +151,8 @@ static void json_lines(void **state)
     const RecordsOptions any = {.columns = {"a", "b"}, .values = {RECORD_ANY, RECORD_JSON}, .n = 2};
     assert_rows("f.jsonl",
                 "{\"a\": [1, {\"k\": \"v\"}], \"b\": [1.0,\"x\"]}\n{\"a\": null, \"b\": null}\n"
-                "{\"a\": \"t\", \"b\": \"t\\\"\"}\n",
-                &any, "1:[1, {\"k\": \"v\"}]|[1.0, \"x\"] 2:NONE|null 3:t|\"t\\\"\"");
+                "{\"a\": \"t\", \"b\": \"t\\\"\"}\n{\"a\": NaN, \"b\": 1e400}\n",
+                &any, "1:[1, {\"k\": \"v\"}]|[1.0, \"x\"] 2:NONE|null 3:t|\"t\\\"\" 4:NaN|1e400");
     assert_rows("f.csv", "a,b\nt,1\n", &any, "2:t|1");
     assert_rows(
         "f.ndjson", "{\"text\": \"a\"}\n{\"text\": \"b\", \"label\": null}\n{\"text\": \"\", \"label\": []}\n",
