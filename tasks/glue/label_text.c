@@ -14,8 +14,9 @@ static bool is_one_of(RecordText s, const char *const *words, size_t n)
 
 bool glue_label_missing(RecordText s)
 {
-    static const char *const words[] = {"nan",  "na",       "n/a",    "null",    "none",    "<na>",     "#n/a", "#na",
-                                        "-nan", "#n/a n/a", "1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan", "\\n"};
+    static const char *const words[] = {"nan", "na",    "n/a",      "null",    "none",    "<na>",    "#n/a",
+                                        "#na", "-nan",  "#n/a n/a", "1.#ind",  "-1.#ind", "1.#qnan", "-1.#qnan",
+                                        "\\n", "#ref!", "#div/0!",  "#value!", "#name?",  "#num!",   "#null!"};
     return is_one_of(s, words, sizeof words / sizeof *words);
 }
 

@@ -24,6 +24,8 @@ typedef struct {
     bool parts;   /* some number has a fraction */
     bool multi;   /* a row has several */
     int vector;   /* all rows are vectors of so many elements; −1: they are not */
+    int length;   /* all rows have so many labels; −1: they have not */
+    bool twice;   /* a row has a label twice */
     RecordShown first;
     int64_t first_line;
 } Seen;
@@ -135,6 +137,13 @@ static Status see(Seen *seen, const char *path, const Record *row, RecordText s)
     return OK;
 }
 
+static size_t brackets(RecordText s, const char *kinds)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s.len; i++) n += s.p[i] && strchr(kinds, s.p[i]);
+    return n;
+}
+
 /* A row with several labels: each counts once. */
 static Status see_list(Seen *seen, GlueLabelList *list, const char *path, const Record *row)
 {
@@ -146,6 +155,8 @@ static Status see_list(Seen *seen, GlueLabelList *list, const char *path, const 
         seen->first_line = row->line;
     }
     seen->vector = seen->rows == 0 || seen->vector == length ? length : -1;
+    seen->length = seen->rows == 0 || seen->length == list->n ? list->n : -1;
+    seen->twice = seen->twice || glue_label_twice(list);
     for (int i = 0; i < list->n; i++) {
         GlueLabelList before = {.labels = list->labels, .n = i + 1};
         RecordText label = list->labels[i];
@@ -155,6 +166,11 @@ static Status see_list(Seen *seen, GlueLabelList *list, const char *path, const 
                 "%s:%lld: the label '%s' holds another separator than a comma; write commas between labels, or, "
                 "if it is one label, give all as --labels X,Y",
                 path, (long long)row->line, record_shown(label).text);
+        if (brackets(label, "([{") != brackets(label, ")]}"))
+            return fail(E_FORMAT,
+                        "%s:%lld: the label '%s' holds one bracket of a pair, as a list that was cut at its commas; "
+                        "write labels as a,b, or, if it is one label, give all as --labels X,Y",
+                        path, (long long)row->line, record_shown(label).text);
         if (!glue_label_twice(&before)) TRY(see(seen, path, row, list->labels[i]));
     }
     return OK;
@@ -175,7 +191,8 @@ static Status see_file(Seen *seen, const char *path, const GlueLayout *layout)
         if (status != OK || !row) break;
         status = seen->multi ? see_list(seen, &list, path, row) : see(seen, path, row, record_trim(row->texts[0]));
     }
-    if (status == OK && seen->multi && seen->rows && seen->vector > 0)
+    bool words = seen->twice && seen->length > 1; /* as yes,no,yes */
+    if (status == OK && seen->multi && seen->rows && (seen->vector > 0 || words))
         status = glue_label_vector(path, seen->first_line, (RecordText){seen->first.text, strlen(seen->first.text)});
     records_close(rows);
     free(list.labels);
