@@ -236,6 +236,16 @@ bool file_exists_in(const char *folder, const char *name)
     return there;
 }
 
+char *file_find_beside(const char *path, const char *name)
+{
+    char *folder = file_is_directory(path) ? mem_strdup(path) : file_directory(path);
+    char *found = file_join(folder, name);
+    free(folder);
+    if (file_exists(found)) return found;
+    free(found);
+    return NULL;
+}
+
 bool file_is_directory(const char *path)
 {
     struct stat st;

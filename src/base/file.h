@@ -87,6 +87,8 @@ int file_sync(int fd);
 
 bool file_exists(const char *path);
 bool file_exists_in(const char *folder, const char *name);
+/* The file `name` in the folder `path`, or beside the file `path`; NULL: there is none. The caller frees. */
+char *file_find_beside(const char *path, const char *name);
 bool file_is_directory(const char *path);
 bool file_is_there(int fd, const char *path); /* false: the open file was removed, or another one has its name */
 Status file_size(const char *path, uint64_t *size);

@@ -112,9 +112,9 @@ void import_report_log(const ImportReport *report);                           /*
 void import_report_free(ImportReport *report);
 
 /* ---- files beside the weights ---- */
-/* `path`: as tensor_file_open takes it. The file in the same directory, or NULL; the caller frees. */
-char *import_find_beside(const char *path, const char *name);
-char *import_find_config(const char *path); /* config.json or bert_config.json */
+/* `path`: as tensor_file_open takes it. config.json or bert_config.json in the same directory, or NULL; the caller
+   frees. */
+char *import_find_config(const char *path);
 /* The labels by the config.json beside `path`, in order: id2label, else label2id, else LABEL_0 … of num_labels, by
    default two, as Transformers has it. n is 0 if there is no config. import_labels_free. E_FORMAT: names or numbers are
    missing, or two keys contradict each other. */

@@ -2,6 +2,13 @@
 #include <stdlib.h>
 
 #include "state/import.h"
+#include "text/tokenizer_files.h"
+
+char *import_find_config(const char *path)
+{
+    char *found = file_find_beside(path, "config.json");
+    return found ? found : file_find_beside(path, "bert_config.json");
+}
 
 static Status read_count(const char *file, const Json *v, const char *key, int64_t *out)
 {
@@ -9,7 +16,7 @@ static Status read_count(const char *file, const Json *v, const char *key, int64
     if (!v || js_kind(v) == JSON_KIND_NULL) return OK;
     if ((js_kind(v) != JSON_KIND_INT && js_kind(v) != JSON_KIND_REAL) || !(js_real(v, 0) >= 1))
         return fail(E_FORMAT, "%s: '%s' must be a number of tokens, from 1", file, key);
-    *out = js_real(v, 0) > MODEL_USE_MOST ? 0 : (int64_t)js_real(v, 0); /* 1e30 and the like: no limit */
+    *out = js_real(v, 0) > MODEL_USE_MOST ? 0 : (int64_t)js_real(v, 0);
     return OK;
 }
 
@@ -25,12 +32,11 @@ static Status read_column(const char *file, const Json *v, const char *key, char
 Status import_use(const char *path, ModelUse *use)
 {
     Status status = OK;
-    Json *config = NULL, *tokenizer = NULL;
-    char *file = import_find_config(path), *beside = import_find_beside(path, "tokenizer_config.json");
+    Json *config = NULL;
+    char *file = import_find_config(path);
     *use = (ModelUse){0};
     if (file) TRY_DONE(js_read(file, &config));
-    if (beside) TRY_DONE(js_read(beside, &tokenizer));
-    TRY_DONE(read_count(beside, tokenizer, "model_max_length", &use->max_length));
+    TRY_DONE(tokenizer_files_length(path, &use->max_length));
     const Json *own = js_get(config, MODEL_USE_KEY);
     if (js_kind(own) != JSON_KIND_NULL && js_kind(own) != JSON_KIND_OBJECT)
         TRY_DONE(fail(E_FORMAT, "%s: '%s' must be an object", file, MODEL_USE_KEY));
@@ -41,8 +47,7 @@ Status import_use(const char *path, ModelUse *use)
 done:
     if (status != OK) import_use_free(use);
     js_free(config);
-    js_free(tokenizer);
-    MEM_FREE(file, beside);
+    free(file);
     return status;
 }
 

@@ -94,9 +94,9 @@ static Status add_special(const char *file, const char *key, const Json *value, 
 /* A token with a role: "cls_token" and the like. */
 static Status read_role(const char *file, const char *key, const Json *value, TokenList *special)
 {
-    const char *text = js_string(js_kind(value) == JSON_KIND_OBJECT ? js_get(value, "content") : value, "");
+    const char *text = tokenizer_token_text(value);
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
-        if (strcmp(key, roles[i].key) != 0 || strcmp(text, roles[i].piece) == 0) continue;
+        if (strcmp(key, roles[i].key) != 0 || strcmp(text ? text : "", roles[i].piece) == 0) continue;
         char *expected =
             mem_printf("\"%s\"; give the piece that name in the vocabulary and in the files beside it", roles[i].piece);
         Status status = tokenizer_refuse(file, key, value, expected);
@@ -201,14 +201,22 @@ static Status read_never_split(const char *file, const Json *doc, TokenizerConfi
     return OK;
 }
 
-static Status read_lengths(const char *file, const Json *doc, TokenizerConfig *c)
+Status tokenizer_length_read(const char *file, const Json *doc, int64_t *max_length)
 {
-    const Json *longest = js_get(doc, "model_max_length"), *side = js_get(doc, "truncation_side");
+    const Json *longest = js_get(doc, "model_max_length");
     if (js_kind(longest) == JSON_KIND_NULL) longest = js_get(doc, "max_len");
     double length = js_real(longest, 0);
     if (js_kind(longest) != JSON_KIND_NULL && !(length >= 1))
         return tokenizer_refuse(file, "model_max_length", longest, "a number of tokens");
-    c->max_length = length < INT32_MAX ? (int64_t)length : 0; /* Transformers writes 1e30 for none */
+    *max_length = length < INT32_MAX ? (int64_t)length : 0; /* Transformers writes 1e30 for none */
+    return OK;
+}
+
+static Status check_cutting(const char *file, const Json *doc)
+{
+    const Json *side = js_get(doc, "truncation_side");
+    int64_t length;
+    TRY(tokenizer_length_read(file, doc, &length));
     if (side && js_kind(side) != JSON_KIND_NULL && strcmp(js_string(side, ""), "right") != 0)
         return tokenizer_refuse(file, "truncation_side", side,
                                 "\"right\": Cairn cuts texts at their end; cut them yourself, and remove the key");
@@ -267,7 +275,7 @@ Status tokenizer_config_read(const char *file, const Json *doc, bool class_given
     TRY(tokenizer_bool(file, "", doc, "use_fast", &c->use_fast));
     TRY(tokenizer_bool(file, "", doc, "split_special_tokens", &c->split_special));
     TRY(read_never_split(file, doc, c));
-    TRY(read_lengths(file, doc, c));
+    TRY(check_cutting(file, doc));
     TRY(read_inputs(file, doc, c));
     TRY(check_rest(file, doc));
     TRY(tokenizer_special_map_read(file, doc, &c->special));

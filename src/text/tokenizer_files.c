@@ -7,48 +7,32 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "text/characters.h"
+#include "text/normalize.h"
 #include "text/tokenizer_internal.h"
 
 /* ---- the files ---- */
 
 typedef struct {
     char *pieces, *json, *config, *special, *added, *model; /* paths; NULL: there is none */
-    char *theirs;      /* the vocab.txt of these files, where --vocab names another one */
-    bool other_pieces; /* --vocab has other pieces than theirs, to which their tokens belong */
-    Json *json_doc;
+    char *theirs;                /* the vocab.txt of these files, where --vocab names another one */
+    bool other_pieces;           /* --vocab has other pieces than theirs, to which their tokens belong */
+    Json *json_doc, *config_doc; /* NULL: there is none */
     TokenizerConfig said;
     TokenizerJson from_json;
     bool vocab_given;
 } Source;
 
-static char *folder_of(const char *path) { return file_is_directory(path) ? mem_strdup(path) : file_directory(path); }
-
-static char *find_in(const char *folder, const char *name)
-{
-    char *path = file_join(folder, name);
-    if (file_exists(path)) return path;
-    free(path);
-    return NULL;
-}
-
-static char *find_beside(const char *path, const char *name)
-{
-    char *folder = folder_of(path), *found = find_in(folder, name);
-    free(folder);
-    return found;
-}
-
 char *tokenizer_files_find(const char *path)
 {
-    char *found = find_beside(path, "tokenizer.json");
-    return found ? found : find_beside(path, "vocab.txt");
+    char *found = file_find_beside(path, "tokenizer.json");
+    return found ? found : file_find_beside(path, "vocab.txt");
 }
 
 bool tokenizer_files_say(const char *path)
 {
-    char *folder = folder_of(path);
-    bool has = file_exists_in(folder, "tokenizer_config.json") || file_exists_in(folder, "tokenizer.json");
-    free(folder);
+    char *config = file_find_beside(path, "tokenizer_config.json"), *json = file_find_beside(path, "tokenizer.json");
+    bool has = config || json;
+    MEM_FREE(config, json);
     return has;
 }
 
@@ -59,21 +43,41 @@ static void find_files(const char *vocab, const char *beside, Source *s)
     bool own = vocab && (is_json(vocab) || tokenizer_files_say(vocab) || !beside);
     const char *place = own ? vocab : beside;
     s->vocab_given = vocab != NULL;
-    s->json = vocab && is_json(vocab) ? mem_strdup(vocab) : find_beside(place, "tokenizer.json");
-    s->pieces = !vocab ? find_beside(place, "vocab.txt") : is_json(vocab) ? NULL : mem_strdup(vocab);
-    s->theirs = vocab && !own ? find_beside(place, "vocab.txt") : NULL;
-    s->config = find_beside(place, "tokenizer_config.json");
-    s->special = find_beside(place, "special_tokens_map.json");
-    s->added = find_beside(place, "added_tokens.json");
-    s->model = find_beside(place, "config.json");
+    s->json = vocab && is_json(vocab) ? mem_strdup(vocab) : file_find_beside(place, "tokenizer.json");
+    s->pieces = !vocab ? file_find_beside(place, "vocab.txt") : is_json(vocab) ? NULL : mem_strdup(vocab);
+    s->theirs = vocab && !own ? file_find_beside(place, "vocab.txt") : NULL;
+    s->config = file_find_beside(place, "tokenizer_config.json");
+    s->special = file_find_beside(place, "special_tokens_map.json");
+    s->added = file_find_beside(place, "added_tokens.json");
+    s->model = file_find_beside(place, "config.json");
 }
 
 static void source_free(Source *s)
 {
     MEM_FREE(s->theirs, s->pieces, s->json, s->config, s->special, s->added, s->model);
     js_free(s->json_doc);
+    js_free(s->config_doc);
     tokenizer_config_free(&s->said);
     tokenizer_json_free(&s->from_json);
+}
+
+/* `path` NULL: *doc stays NULL. */
+static Status read_object(const char *path, Json **doc)
+{
+    if (!path) return OK;
+    TRY(js_read(path, doc));
+    return js_kind(*doc) == JSON_KIND_OBJECT ? OK : fail(E_FORMAT, "%s: is an array; expected an object", path);
+}
+
+Status tokenizer_files_length(const char *path, int64_t *length)
+{
+    char *file = file_find_beside(path, "tokenizer_config.json");
+    Json *doc = NULL;
+    Status status = read_object(file, &doc);
+    if (status == OK) status = tokenizer_length_read(file, doc, length);
+    js_free(doc);
+    free(file);
+    return status;
 }
 
 static Status read_config(Source *s)
@@ -81,16 +85,38 @@ static Status read_config(Source *s)
     Json *doc = NULL;
     Status status = OK;
     s->said = tokenizer_config_new();
-    if (s->config) TRY_DONE(js_read(s->config, &doc));
-    if (doc) TRY_DONE(tokenizer_config_read(s->config, doc, s->vocab_given, &s->said));
-    if (s->said.class == CLASS_UNSAID && s->model) {
-        js_free(doc);
-        TRY_DONE(js_read(s->model, &doc));
-        TRY_DONE(tokenizer_class_read(s->model, js_get(doc, "tokenizer_class"), s->vocab_given, &s->said));
-    }
+    TRY_DONE(read_object(s->config, &s->config_doc));
+    if (s->config) TRY_DONE(tokenizer_config_read(s->config, s->config_doc, s->vocab_given, &s->said));
+    if (s->said.class == CLASS_UNSAID) TRY_DONE(read_object(s->model, &doc));
+    TRY_DONE(tokenizer_class_read(s->model, js_get(doc, "tokenizer_class"), s->vocab_given, &s->said));
 done:
     js_free(doc);
     return status;
+}
+
+static bool same_tokens(const Json *a, const Json *b)
+{
+    const char *x = tokenizer_token_text(a), *y = tokenizer_token_text(b);
+    bool same = js_size(a) == js_size(b) || x || y;
+    for (size_t i = 0; i < js_size(a) && js_kind(a) == JSON_KIND_ARRAY && same; i++)
+        same = same_tokens(js_at(a, i), js_at(b, i));
+    return same && strcmp(x ? x : "", y ? y : "") == 0;
+}
+
+/* Transformers takes one file's word on a key, and drops the other's tokens. */
+static Status check_special(const Source *s, const Json *special)
+{
+    static const char *const lists[] = {"additional_special_tokens", "extra_special_tokens"};
+    for (void *it = js_first(special); it; it = js_next(special, it)) {
+        const char *key = js_key(it);
+        const Json *mine = js_get(s->config_doc, key);
+        for (int i = 0; i < 2 && !mine; i++)
+            if (strcmp(key, lists[i]) == 0) mine = js_get(s->config_doc, lists[1 - i]);
+        if (js_kind(mine) != JSON_KIND_NULL && js_kind(js_value(it)) != JSON_KIND_NULL &&
+            !same_tokens(mine, js_value(it)))
+            return fail(E_FORMAT, "%s and %s differ in '%s'; make them agree", s->special, s->config, key);
+    }
+    return OK;
 }
 
 /* The older places of tokens, which Transformers reads where tokenizer_config.json has no added_tokens_decoder. */
@@ -98,10 +124,11 @@ static Status read_older(Source *s, TokenList *added)
 {
     Json *special = NULL, *doc = NULL;
     Status status = OK;
-    if (s->special) TRY_DONE(js_read(s->special, &special));
-    if (special) TRY_DONE(tokenizer_special_map_read(s->special, special, &s->said.special));
-    if (s->added) TRY_DONE(js_read(s->added, &doc));
-    if (doc) TRY_DONE(tokenizer_added_read(s->added, doc, &s->said.special, added));
+    TRY_DONE(read_object(s->special, &special));
+    TRY_DONE(check_special(s, special));
+    TRY_DONE(tokenizer_special_map_read(s->special, special, &s->said.special));
+    TRY_DONE(read_object(s->added, &doc));
+    TRY_DONE(tokenizer_added_read(s->added, doc, &s->said.special, added));
 done:
     js_free(special);
     js_free(doc);
@@ -160,10 +187,17 @@ static void choose_options(const Source *s, TokenizerFiles *f)
         log_info("%s: by its class and without 'model_input_names', both texts of a pair have the token type 0, as in "
                  "Transformers 5",
                  s->config ? s->config : s->model);
-    f->max_length = c->max_length;
 }
 
-/* Adds tokens of another file. One of another id, or one that the first file has to list and does not, is an error. */
+static bool is_special_piece(const char *text)
+{
+    bool is = false;
+    for (int i = 0; i < N_SPECIAL; i++) is |= strcmp(special_tokens[i].text, text) == 0;
+    return is;
+}
+
+/* Adds tokens of another file. One of another id, or one that a complete first file lacks, is an error; but every
+   tokenizer has the special pieces. */
 static Status merge_tokens(const char *file, const TokenList *more, const char *first, bool complete, TokenList *all)
 {
     for (int i = 0; i < more->n; i++) {
@@ -171,7 +205,7 @@ static Status merge_tokens(const char *file, const TokenList *more, const char *
         if (there && there->id != t->id)
             return fail(E_FORMAT, "the added token '%s' has id %d in %s and %d in %s; make them agree", t->text,
                         (int)there->id, first, (int)t->id, file);
-        if (there) continue;
+        if (there || (complete && is_special_piece(t->text))) continue;
         if (complete)
             return fail(
                 E_FORMAT,
@@ -193,7 +227,7 @@ static Status gather_tokens(Source *s, const char **first, TokenList *all)
     bool json_first = s->json && !complete;
     *first = json_first ? s->json : c->lists_added ? s->config : s->added ? s->added : s->config;
     TRY_DONE(c->lists_added ? OK : read_older(s, &older));
-    if (json_first) TRY_DONE(merge_tokens(s->json, &s->from_json.added, "", false, all));
+    if (json_first) TRY_DONE(merge_tokens(s->json, &s->from_json.added, s->json, false, all));
     if (c->lists_added) TRY_DONE(merge_tokens(s->config, &c->added, *first, false, all));
     if (s->json && !json_first) TRY_DONE(merge_tokens(s->json, &s->from_json.added, *first, complete, all));
     TRY_DONE(merge_tokens(s->added, &older, *first, false, all));

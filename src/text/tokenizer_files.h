@@ -21,15 +21,17 @@ typedef struct {
     char *path; /* of the pieces: vocab.txt or tokenizer.json */
     Vocab *vocab;
     TokenizerOptions options;
-    bool says_case;     /* a file says it; else a vocabulary with capital letters is cased */
-    bool says_accents;  /* a file says it */
-    int64_t max_length; /* model_max_length of tokenizer_config.json; 0: it says none */
+    bool says_case;    /* a file says it; else a vocabulary with capital letters is cased */
+    bool says_accents; /* a file says it */
 } TokenizerFiles;
 
 /* `path` is a folder or a file in it. Its tokenizer.json or vocab.txt, or NULL; the caller frees. */
 char *tokenizer_files_find(const char *path);
 
 bool tokenizer_files_say(const char *path); /* a file beside the pieces says how text is read */
+
+/* model_max_length of the tokenizer_config.json there; 0: it says none. */
+Status tokenizer_files_length(const char *path, int64_t *length);
 
 /* `vocab` is --vocab FILE, a vocab.txt or a tokenizer.json, or NULL: then the pieces are those beside `beside`, which
    is a folder or a file in it, or NULL. The other files are those beside `vocab`, else beside `beside`. E_USAGE without

@@ -29,6 +29,8 @@ Status tokenizer_bool_or_null(const char *file, const char *context, const Json 
 /* A string, or an object as in added_tokens, whose absent flags are false; normalized is the opposite of special. The
    text belongs to the document. */
 Status tokenizer_token(const char *file, const char *key, const Json *value, bool special, AddedToken *token);
+/* The text of a token that is a string or an object; NULL: it is neither. */
+const char *tokenizer_token_text(const Json *value);
 /* Fails, naming the key, the value and what to do. */
 Status tokenizer_refuse(const char *file, const char *key, const Json *value, const char *expected);
 
@@ -60,7 +62,6 @@ typedef struct {
     char **never_split; // (n_never_split)
     int n_never_split;
     int basic_tokenize, use_fast, split_special; /* UNSAID, 0 or 1 */
-    int64_t max_length;
 } TokenizerConfig;
 
 TokenizerConfig tokenizer_config_new(void);
@@ -69,6 +70,7 @@ void tokenizer_config_free(TokenizerConfig *config);
 Status tokenizer_config_read(const char *file, const Json *doc, bool class_given, TokenizerConfig *config);
 /* tokenizer_class, of tokenizer_config.json or config.json. */
 Status tokenizer_class_read(const char *file, const Json *value, bool class_given, TokenizerConfig *config);
+Status tokenizer_length_read(const char *file, const Json *doc, int64_t *length); /* 0: says none */
 Status tokenizer_special_map_read(const char *file, const Json *doc, TokenList *special);
 Status tokenizer_added_read(const char *file, const Json *doc, const TokenList *special, TokenList *added);
 

@@ -71,9 +71,14 @@ Status tokenizer_bool_or_null(const char *file, const char *context, const Json 
     return tokenizer_bool(file, context, object, key, value);
 }
 
+const char *tokenizer_token_text(const Json *value)
+{
+    return js_string(js_kind(value) == JSON_KIND_OBJECT ? js_get(value, "content") : value, NULL);
+}
+
 Status tokenizer_token(const char *file, const char *key, const Json *value, bool special, AddedToken *token)
 {
-    const char *text = js_string(js_kind(value) == JSON_KIND_OBJECT ? js_get(value, "content") : value, NULL);
+    const char *text = tokenizer_token_text(value);
     *token = (AddedToken){.id = -1};
     if (!text || !*text) return tokenizer_refuse(file, key, value, "a token: a text, or an object with its 'content'");
     int flags[] = {special, UNSAID, 0, 0, 0};
@@ -262,7 +267,7 @@ static Status check_frame(const char *name, const Json *doc, bool general)
     return refuse_component(name, "post_processor", value, "BERT's own, [CLS] A [SEP] and [CLS] A [SEP] B [SEP]");
 }
 
-static Status read_added(const char *name, const Json *list, TokenList *added)
+static Status read_added(const char *name, const Json *list, bool general, TokenList *added)
 {
     if (!is_null(list) && js_kind(list) != JSON_KIND_ARRAY)
         return tokenizer_refuse(name, "added_tokens", list, "an array of tokens");
@@ -273,6 +278,11 @@ static Status read_added(const char *name, const Json *list, TokenList *added)
         int64_t number = js_int(id, -1);
         if (number < 0 || number > INT32_MAX) return tokenizer_refuse(name, "added_tokens.id", id, "a token's id");
         token.id = (int32_t)number;
+        if (general && i && token.id < added->tokens[i - 1].id)
+            return fail(E_FORMAT,
+                        "%s: 'added_tokens': '%s' has the id %d and is listed after a higher one, and Transformers "
+                        "gives ids by the order; list the tokens by their ids",
+                        name, token.text, (int)token.id);
         token_list_add(added, &token);
     }
     return OK;
@@ -289,7 +299,7 @@ Status tokenizer_json_read(const char *name, const Json *doc, bool general, Toke
     TRY(read_normalizer(name, js_get(doc, "normalizer"), general, &out->words));
     TRY(check_splitting(name, doc, general));
     TRY(check_frame(name, doc, general));
-    return read_added(name, js_get(doc, "added_tokens"), &out->added);
+    return read_added(name, js_get(doc, "added_tokens"), general, &out->added);
 }
 
 void tokenizer_json_free(TokenizerJson *json)

@@ -208,6 +208,23 @@ static void test_tokens_of_all_places(void **state)
     tokenizer_files_free(&t);
 }
 
+/* A list of tokens need not have the special pieces. */
+static void test_special_pieces_in_one_place(void **state)
+{
+    (void)state;
+    static const char config[] = "{\"added_tokens_decoder\": {\"7\": {\"content\": \"<a>\", \"lstrip\": true}}}";
+    char *json = json_of("\"lowercase\": true", "",
+                         "{\"id\": 4, \"content\": \"[MASK]\", \"special\": true}, {\"id\": 7, \"content\": \"<a>\"}");
+    TokenizerFiles t;
+    int n;
+    assert_ok(read_folder(pieces, json, config, NULL, &t));
+    const AddedToken *added = vocab_added(t.vocab, &n);
+    assert_int_equal(n, 5 + 1);
+    assert_true(added[5].lstrip);
+    tokenizer_files_free(&t);
+    free(json);
+}
+
 static void test_places_that_differ(void **state)
 {
     (void)state;
@@ -230,6 +247,48 @@ static void test_places_that_differ(void **state)
     assert_message("both given");
     tokenizer_files_free(&t);
     free(json);
+    json = json_of("\"lowercase\": true", "", "{\"id\": 7, \"content\": \"<a>\"}, {\"id\": 8, \"content\": \"<a>\"}");
+    assert_status(read_folder(pieces, json, NULL, NULL, &t), E_FORMAT);
+    assert_message("tokenizer.json and 8 in ");
+    free(json);
+    json = json_of("\"lowercase\": true", "", "{\"id\": 8, \"content\": \"<a>\"}, {\"id\": 7, \"content\": \"<b>\"}");
+    assert_ok(read_folder(pieces, json, NULL, NULL, &t)); /* the class takes the ids */
+    tokenizer_files_free(&t);
+    assert_status(read_folder(pieces, json, "{" GENERAL "}", NULL, &t), E_FORMAT);
+    assert_message("'<b>' has the id 7 and is listed after a higher one");
+    free(json);
+}
+
+/* special_tokens_map.json beside tokenizer_config.json. */
+static void test_special_maps(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config, *map;
+        int size; /* 0: refused */
+    } cases[] = {
+        {"{\"additional_special_tokens\": [\"<a>\"]}", "{\"additional_special_tokens\": [{\"content\": \"<a>\"}]}", 8},
+        {"{\"cls_token\": \"[CLS]\"}", "{\"additional_special_tokens\": [\"<a>\", \"<b>\"]}", 9},
+        {"{\"bos_token\": \"<a>\"}", "{\"bos_token\": {\"content\": \"<a>\"}, \"eos_token\": \"<b>\"}", 9},
+        {"{\"additional_special_tokens\": [\"<a>\"]}", "{\"additional_special_tokens\": [\"<b>\"]}", 0},
+        {"{\"extra_special_tokens\": [\"<a>\"]}", "{\"additional_special_tokens\": [\"<a>\", \"<b>\"]}", 0},
+        {"{\"bos_token\": \"<a>\"}", "{\"bos_token\": \"<b>\"}", 0},
+        {"{\"bos_token\": \"<a>\", \"added_tokens_decoder\": {}}", "{\"bos_token\": \"<b>\"}", 8}, /* not read */
+        {"{}", "[1]", 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        TokenizerFiles t;
+        char *folder = testing_directory();
+        testing_write(folder, "vocab.txt", pieces);
+        testing_write(folder, "tokenizer_config.json", cases[i].config);
+        testing_write(folder, "special_tokens_map.json", cases[i].map);
+        assert_status(tokenizer_files_read(NULL, folder, NULL, &t), cases[i].size ? OK : E_FORMAT);
+        if (!cases[i].size) assert_message("special_tokens_map.json");
+        if (cases[i].size) assert_int_equal(vocab_size(t.vocab), cases[i].size);
+        tokenizer_files_free(&t);
+        assert_ok(file_remove_tree(folder));
+        free(folder);
+    }
 }
 
 /* ---- writing ---- */
@@ -240,12 +299,14 @@ static void check_written(const TokenizerFiles *t, int64_t length)
     TokenizerText texts[TOKENIZER_MAX_TEXTS], second[TOKENIZER_MAX_TEXTS];
     char *folder = testing_directory();
     TokenizerFiles again;
+    int64_t read;
     int n = tokenizer_files_write(t->vocab, &t->options, length, texts);
     assert_int_equal(n, t->options.kind == TOKENIZER_FAST ? 4 : 3);
     for (int i = 0; i < n; i++) testing_write(folder, texts[i].name, texts[i].text.data);
     assert_ok(tokenizer_files_read(NULL, folder, NULL, &again));
+    assert_ok(tokenizer_files_length(folder, &read));
     assert_true(digest_equal(vocab_digest(t->vocab), vocab_digest(again.vocab)));
-    assert_int_equal(again.max_length, length);
+    assert_int_equal(read, length);
     assert_int_equal(tokenizer_files_write(again.vocab, &again.options, length, second), n);
     for (int i = 0; i < n; i++) {
         assert_string_equal(texts[i].text.data, second[i].text.data);
@@ -263,8 +324,10 @@ static void test_as_transformers_writes_it(void **state)
     TokenizerFiles t;
     TokenizerText texts[TOKENIZER_MAX_TEXTS];
     Buf golden = {0};
+    int64_t length;
     assert_ok(tokenizer_files_read(NULL, GOLDEN, NULL, &t));
-    assert_true(t.max_length == 64 && t.options.lower_case && t.options.strip_accents == 0);
+    assert_ok(tokenizer_files_length(GOLDEN, &length));
+    assert_true(length == 64 && t.options.lower_case && t.options.strip_accents == 0);
     assert_int_equal(vocab_size(t.vocab), 18);
     int n = tokenizer_files_write(t.vocab, &t.options, 64, texts);
     assert_ok(file_read(GOLDEN "/tokenizer.json", 1 << 20, &golden));
@@ -310,7 +373,9 @@ int main(void)
         cmocka_unit_test(test_capitals_decide_where_no_file_does),
         cmocka_unit_test(test_token_types_of_a_pair),
         cmocka_unit_test(test_tokens_of_all_places),
+        cmocka_unit_test(test_special_pieces_in_one_place),
         cmocka_unit_test(test_places_that_differ),
+        cmocka_unit_test(test_special_maps),
         cmocka_unit_test(test_as_transformers_writes_it),
         cmocka_unit_test(test_what_is_written_is_read_back),
     };
