@@ -142,3 +142,52 @@ void js_put(Buf *out, const Json *v)
     }
     buf_puts(out, array ? "]" : "}");
 }
+
+/* A number that reads back as a real: "1.0", not "1". */
+static void put_real(Buf *out, double x)
+{
+    size_t start = out->len;
+    buf_double(out, x);
+    if (!strpbrk(out->data + start, ".en")) buf_puts(out, ".0");
+}
+
+static int compare_keys(const void *a, const void *b)
+{
+    return strcmp(js_key(*(void *const *)a), js_key(*(void *const *)b));
+}
+
+static void put_line(Buf *out, bool comma, int depth) { buf_printf(out, "%s\n%*s", comma ? "," : "", 2 * depth, ""); }
+
+static void put_members(Buf *out, const Json *v, int depth, bool sorted)
+{
+    size_t n = 0;
+    void **members = mem_array(js_size(v), sizeof *members);
+    for (void *it = js_first(v); it; it = js_next(v, it)) members[n++] = it;
+    if (sorted) qsort(members, n, sizeof *members, compare_keys);
+    for (size_t i = 0; i < n; i++) {
+        put_line(out, i > 0, depth);
+        buf_json(out, js_key(members[i]));
+        buf_puts(out, ": ");
+        js_put_indented(out, js_value(members[i]), depth, sorted);
+    }
+    free(members);
+}
+
+void js_put_indented(Buf *out, const Json *v, int depth, bool sorted)
+{
+    bool object = js_kind(v) == JSON_KIND_OBJECT;
+    if (js_kind(v) == JSON_KIND_REAL)
+        put_real(out, js_real(v, 0));
+    else if (object || js_kind(v) == JSON_KIND_ARRAY) {
+        buf_puts(out, object ? "{" : "[");
+        if (object) put_members(out, v, depth + 1, sorted);
+        for (size_t i = 0; i < js_size(v) && !object; i++) {
+            put_line(out, i > 0, depth + 1);
+            js_put_indented(out, js_at(v, i), depth + 1, sorted);
+        }
+        if (js_size(v)) put_line(out, false, depth);
+        buf_puts(out, object ? "}" : "]");
+    } else {
+        js_put_scalar(out, v);
+    }
+}

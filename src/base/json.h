@@ -57,6 +57,9 @@ const char *js_text(const Json *v);
 void js_put(Buf *out, const Json *v);
 /* Appends it as js_put does, but returns false, and appends nothing, for an array or object. */
 bool js_put_scalar(Buf *out, const Json *v);
+/* A value over lines, as Python's json.dumps(indent=2) writes it; the first line is at `depth` already. A real number
+   has a point or an exponent. `sorted`: keys by their bytes. */
+void js_put_indented(Buf *out, const Json *v, int depth, bool sorted);
 
 #define RUN_JSON_FORMAT 1 /* of run.json, which report/ writes and reads, and config/ reads */
 #endif

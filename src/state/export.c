@@ -6,69 +6,6 @@
 
 #include "base/sort.h"
 
-/* ---- JSON with sorted keys ---- */
-
-static void write_indent(Buf *b, int depth) { buf_printf(b, "\n%*s", 2 * depth, ""); }
-
-/* A number that reads back as a real: "1.0", not "1". */
-static void write_real(Buf *b, double x)
-{
-    size_t start = b->len;
-    buf_double(b, x);
-    if (!strpbrk(b->data + start, ".en")) buf_puts(b, ".0");
-}
-
-static int compare_keys(const void *a, const void *b)
-{
-    return strcmp(js_key(*(void *const *)a), js_key(*(void *const *)b));
-}
-
-static void write_value(Buf *b, const Json *v, int depth);
-
-static void write_object(Buf *b, const Json *v, int depth)
-{
-    size_t n = js_size(v), used = 0;
-    void **members = mem_array(n, sizeof *members);
-    for (void *it = js_first(v); it; it = js_next(v, it)) members[used++] = it;
-    qsort(members, used, sizeof *members, compare_keys);
-    buf_puts(b, "{");
-    for (size_t i = 0; i < used; i++) {
-        if (i) buf_puts(b, ",");
-        write_indent(b, depth + 1);
-        buf_json(b, js_key(members[i]));
-        buf_puts(b, ": ");
-        write_value(b, js_value(members[i]), depth + 1);
-    }
-    if (used) write_indent(b, depth);
-    buf_puts(b, "}");
-    free(members);
-}
-
-static void write_array(Buf *b, const Json *v, int depth)
-{
-    buf_puts(b, "[");
-    for (size_t i = 0; i < js_size(v); i++) {
-        if (i) buf_puts(b, ",");
-        write_indent(b, depth + 1);
-        write_value(b, js_at(v, i), depth + 1);
-    }
-    if (js_size(v)) write_indent(b, depth);
-    buf_puts(b, "]");
-}
-
-static void write_value(Buf *b, const Json *v, int depth)
-{
-    JsonKind kind = js_kind(v);
-    if (kind == JSON_KIND_REAL)
-        write_real(b, js_real(v, 0));
-    else if (kind == JSON_KIND_ARRAY)
-        write_array(b, v, depth);
-    else if (kind == JSON_KIND_OBJECT)
-        write_object(b, v, depth);
-    else
-        js_put_scalar(b, v);
-}
-
 /* ---- a document under construction: keys with their values as text ---- */
 
 typedef struct {
@@ -158,7 +95,7 @@ static void keep_source(Document *d, const Json *source)
 {
     for (void *it = js_first(source); it; it = js_next(source, it)) {
         Buf b = {0};
-        write_value(&b, js_value(it), 1);
+        js_put_indented(&b, js_value(it), 1, true);
         set_value(d, js_key(it), b.data);
     }
     for (size_t i = 0; i < sizeof dropped / sizeof *dropped; i++) remove_entry(d, dropped[i]);

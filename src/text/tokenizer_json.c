@@ -2,10 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "text/normalize.h"
 #include "text/tokenizer_internal.h"
-
-#define PIECE_MAX  1000 /* bytes */
-#define WORD_CHARS 100  /* max_input_chars_per_word */
+#include "text/vocab.h"
 
 /* ---- values ---- */
 
@@ -146,7 +145,7 @@ static Status check_model(const char *name, const Json *model)
         return tokenizer_refuse(name, "model.unk_token", unknown, "\"[UNK]\"; give the piece that name in the files");
     if (prefix && strcmp(js_string(prefix, ""), "##") != 0)
         return tokenizer_refuse(name, "model.continuing_subword_prefix", prefix, "\"##\", as all BERTs have it");
-    if (longest && js_int(longest, -1) != WORD_CHARS)
+    if (longest && js_int(longest, -1) != WORD_MAX)
         return tokenizer_refuse(name, "model.max_input_chars_per_word", longest, "100, as all BERTs have it");
     return OK;
 }

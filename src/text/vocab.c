@@ -5,8 +5,7 @@
 
 #include "text/normalize.h"
 
-#define FILE_MAX  ((size_t)1 << 28) /* bytes; the largest published vocabulary has 5 MB */
-#define PIECE_MAX 1000              /* bytes; words have at most 100 characters */
+#define FILE_MAX ((size_t)1 << 28) /* bytes; the largest published vocabulary has 5 MB */
 
 static bool stopped(const volatile sig_atomic_t *stop) { return stop && *stop; }
 

@@ -5,6 +5,8 @@
 #include "text/text.h"
 #include "text/trie.h"
 
+#define PIECE_MAX 1000 /* bytes; words have at most 100 characters */
+
 struct Vocab {
     char *text;           /* all pieces, each with a NUL after it */
     size_t *start;        // (size + 1), where each piece begins in `text`
