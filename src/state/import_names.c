@@ -210,9 +210,9 @@ static bool place_name(const char *text, SourceName *out)
     const char *at = find_anchor(text, &encoder);
     if (!at) at = text;
     int prefix = (int)(at - text), own = encoder ? (int)strlen("bert.") : 0;
-    if (strlen(at) + (size_t)own >= sizeof out->name) return false;
     snprintf(out->prefix, sizeof out->prefix, "%.*s", prefix, text);
-    snprintf(out->name, sizeof out->name, "%s%s", encoder ? "bert." : "", at);
+    int len = snprintf(out->name, sizeof out->name, "%s%s", encoder ? "bert." : "", at);
+    if ((size_t)len >= sizeof out->name) return false;
     if (encoder && str_ends_with(out->prefix, "bert.") && (prefix == own || out->prefix[prefix - own - 1] == '.'))
         out->prefix[prefix - own] = 0;
     for (size_t i = 0; i < COUNT(head_parts); i++)
