@@ -53,7 +53,6 @@ static Status find_layout(Dtype dtype, int64_t depth, int64_t columns, PackedLay
     *l = (PackedLayout){.dtype = dtype, .depth = depth, .columns = columns};
     MEM_GROW(dnn.layouts, dnn.n_layouts, dnn.cap_layouts);
     dnn.layouts[dnn.n_layouts++] = *layout = l; /* kept even if it fails: close frees it */
-    omp_set_num_threads(1);                     /* so that the layout does not depend on them */
     library_enter(LIBRARY);
     Status status = layout_make(l, dnn.engine, CHUNK);
     library_leave();
