@@ -46,7 +46,7 @@ static Status apply_member(Config *c, const char *path, const char *folder, cons
     char own[4096];
     buf_puts(&text, "");
     bool plain = config_json_text(v, &text);
-    /* "fp16": false says nothing of the type, and "tf32": true may stand beside "bf16": true. */
+    /* "fp16": false chooses no type, and "bf16": true with "tf32": true chooses bf16. */
     bool idle = foreign && plain && config_foreign_value(foreign, text.data, own, sizeof own) && !*own;
     bool beside = foreign && option == OPTION_precision && c->foreign[option];
     if (option >= 0 && !idle && !beside && seen[option]) {

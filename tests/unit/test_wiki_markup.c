@@ -70,7 +70,7 @@ static const Case cases[] = {
      "Text at Foo: Bar.png x.\n"},
     {"{{Infobox\n| a = b\n}}\nText.", "Text.\n"},
     {"{{{x|}}} Text.{{#if:a|b|c}}", "Text.\n"},
-    /* gaps: the place of what is left out decides */
+    /* A removed template leaves a gap or not, depending on its place. */
     {"Il est né le {{date|1}} à Paris.", ""},
     {"Il est né le {{date|1}}, à Paris. Il est mort.", "Il est mort.\n"},
     {"Il est mort en {{date|1}}. Il est né.", "Il est né.\n"},
