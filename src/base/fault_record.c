@@ -187,6 +187,7 @@ static bool take_start(void *context, const Json *line)
     double start = js_real(js_get(line, "start_s"), 0);
     if (js_get(line, "ended") || !is_of(line, s->job)) return true;
     s->sums.last = js_real(js_get(line, "time"), 0);
+    s->sums.step = js_int(js_get(line, "step"), 0);
     if (s->sums.count++ == 0) {
         s->sums.begun = s->sums.last - start;
         s->sums.trained_s = js_real(js_get(line, "trained_s"), 0);

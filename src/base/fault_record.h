@@ -75,6 +75,7 @@ typedef struct {
     int count;
     double begun;     /* clock_wall at the first start's begin */
     double last;      /* clock_wall when training began last */
+    int64_t step;     /* from which it began last */
     double trained_s; /* before the first */
     double start_s, again_s;
 } StartSums;

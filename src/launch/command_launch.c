@@ -202,7 +202,7 @@ static void find_excluded(Launch *l)
 static Status run_once(Launch *l, Outcome *o)
 {
     *o = (Outcome){0};
-    l->faults.start_began = clock_wall();
+    if (l->output_dir) l->faults.starts = fault_record_starts(l->output_dir, l->job).count;
     Status status = launch_start(l);
     if (status == OK) {
         watch_ranks(l);

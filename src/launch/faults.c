@@ -11,22 +11,24 @@
 #include "base/lock.h"
 #include "launch/launch_internal.h"
 
-/* Seconds of training that count, by the last line of metrics.jsonl: steps that are made again count once. 0: none. */
-static double trained(const char *dir)
+/* The number behind `key` in the last line of metrics.jsonl. 0: there is none. */
+static double last_number(const char *dir, const char *key)
 {
     enum { TAIL = 1 << 16 }; /* longer than a line */
-    static const char key[] = "\"trained_s\": ";
     char *path = file_join(dir, "metrics.jsonl"), *text = mem_alloc(TAIL + 1);
-    double seconds = 0;
+    double number = 0;
     int fd = file_open(path, O_RDONLY);
     off_t size = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
     if (size > 0 && pread(fd, text, TAIL, size > TAIL ? size - TAIL : 0) > 0)
-        for (const char *at = text; (at = strstr(at, key));) seconds = strtod(at += sizeof key - 1, NULL);
+        for (const char *at = text; (at = strstr(at, key));) number = strtod(at += strlen(key), NULL);
     if (fd >= 0) close(fd);
     free(path);
     free(text);
-    return seconds;
+    return number;
 }
+
+/* Seconds of training that count: steps that are made again count once. */
+static double trained(const char *dir) { return last_number(dir, "\"trained_s\": "); }
 
 void faults_end_start(Launch *l)
 {
@@ -130,9 +132,9 @@ void faults_add(Launch *l, const Outcome *o)
     if (!fault) return;
     FaultSeconds *x = &l->faults.record.seconds;
     StartSums starts = fault_record_starts(l->output_dir, l->job);
-    double step = last_step_time(l->output_dir);
+    bool stepped = starts.count > l->faults.starts && last_number(l->output_dir, "{\"step\": ") > (double)starts.step;
     if (o->rank >= 0 && used_by_other(l, &starts)) return; /* ranks of a lost host may use it, too */
-    if (starts.last > l->faults.start_began && step > starts.last) x->notice_s += fmax(0, clock_wall() - ending - step);
+    if (stepped) x->notice_s += fmax(0, clock_wall() - ending - last_step_time(l->output_dir));
     x->ending_s += ending;
     add_fault(l, o, &ending);
     Outcome also;

@@ -101,7 +101,7 @@ typedef struct {
     FaultRecord record;    /* of this command */
     double trained_before; /* of earlier commands, in the same folder */
     double trained;        /* by the last start */
-    double start_began;    /* clock_wall of the start that runs */
+    int starts;            /* of this command that trained, before the one that runs */
     int fruitless;         /* starts in succession whose training did not advance */
     KilledLaunch last;
 } Faults;

@@ -168,9 +168,14 @@ no_fault() {
     [ ! -e hand/starts.jsonl ] || complain "a launcher that there is not: $(cat hand/starts.jsonl)"
 }
 
-# ---- a start without a step has no last step from which the launcher could have noticed the fault ----
+# ---- a start without a step has no last step from which the launcher could have noticed the fault, whenever the empty
+# metrics.jsonl was written ----
 stepless() {
-    AT1='step1-1=kill' begin -- "${glue[@]}" --max-steps 3 --output-dir out
+    AT1='step1-1=stop' begin -- "${glue[@]}" --max-steps 3 --output-dir out
+    await_stop 1
+    wait_until "$hang_limit" [ -s out/starts.jsonl ] || complain "rank 0 does not begin: $(cat launch.out)"
+    touch out/metrics.jsonl
+    signal_rank KILL 1
     ended 77
     [ "$(sums out/launches.jsonl notice_s) $(losses out | wc -l)" = "0.000 0" ] ||
         complain "a start without a step: $(cat out/launches.jsonl)"
