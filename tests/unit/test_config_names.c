@@ -97,14 +97,26 @@ static void test_meanings(void **state)
                  {{"--tf32=true", "--bf16=false", "--fp16=false"}, "tf32"},
                  {{"--bf16=true", "--bf16=false"}, "fp32"},
                  {{"--fp16", "--amp=false"}, "fp16"},
-                 {{"--precision=bf16", "--fp16=false"}, "bf16"}};
+                 {{"--precision=bf16", "--fp16=false"}, "bf16"},
+                 {{"--mixed_precision=no"}, "fp32"},
+                 {{"--mixed_precision=no", "--tf32=true"}, "tf32"},
+                 {{"--tf32=true", "--mixed_precision=no"}, "tf32"},
+                 {{"--mixed_precision=bf16", "--fp16=false"}, "bf16"},
+                 {{"--fp16=false", "--mixed_precision=bf16"}, "bf16"},
+                 {{"--precision=bf16", "--mixed_precision=no"}, "fp32"}};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         const char *const *f = types[i].flags;
         assert_ok(parse(&c, "glue", f[0], f[1], f[2], NULL));
         assert_string_equal(c.precision, types[i].precision);
         config_free(&c);
     }
-    assert_refused(parse(&c, "glue", "--fp16", "--bf16", NULL), "--fp16 and --bf16 are both true");
+    assert_refused(parse(&c, "glue", "--fp16", "--bf16", NULL), "--fp16 and --bf16 both set --precision");
+    assert_refused(parse(&c, "glue", "--mixed_precision", "no", "--fp16", NULL),
+                   "--mixed_precision and --fp16 both set --precision");
+    assert_refused(parse(&c, "glue", "--bf16=true", "--mixed_precision=no", NULL),
+                   "--bf16 and --mixed_precision both set --precision");
+    assert_refused(parse(&c, "glue", "--mixed_precision=fp16", "--bf16=true", NULL),
+                   "--mixed_precision and --bf16 both set --precision");
     assert_refused(parse(&c, "glue", "--warmup_steps", "0", "--warmup_ratio", "0.1", NULL),
                    "--warmup_steps and --warmup_ratio 0.1 both set --warmup");
     assert_ok(parse(&c, "glue", "--num_train_epochs", "2", "--num_epochs=2", "--eval_steps", "500.0", NULL));
@@ -155,7 +167,7 @@ static void test_keys_of_a_file(void **state)
     assert_refused(parse(&c, "glue", "--eval_strategy", "no", "--eval-every", "5", NULL),
                    "--eval_strategy no and --eval-every 5 contradict each other");
     file = store(dir, "types.json", "{\"fp16\": true, \"bf16\": true}");
-    assert_refused(parse(&c, "glue", "--config", file, NULL), "--fp16 and --bf16 are both true");
+    assert_refused(parse(&c, "glue", "--config", file, NULL), "--fp16 and --bf16 both set --precision");
     free(file);
     file = store(dir, "twice.json", "{\"batch-size\": 4, \"train_batch_size\": 8}");
     assert_refused(parse(&c, "glue", "--config", file, NULL), "'batch-size' is given twice");
