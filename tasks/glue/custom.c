@@ -131,7 +131,7 @@ Status glue_custom_labels(GlueCustom *c, const Config *config)
     if (config->multi_label && c->task.regression)
         return fail(E_USAGE, "--multi-label and --labels regression: a row has several labels, or a score");
     if (c->task.n_labels > 0) return OK;
-    if (config->do_train) return glue_custom_labels_of_data(c, config->data_dir);
+    if (config->do_train) return glue_custom_labels_of_data(c, config->data_dir, config->model);
     if (*config->model) return glue_custom_labels_of_model(c, config->model);
     return fail(E_USAGE, "--task custom: without training, the labels are those of --model; give one");
 }

@@ -7,8 +7,9 @@
 void glue_custom_be_regression(GlueTask *task);
 void glue_custom_be_classes(GlueCustom *custom, char **names, int n); /* takes the names over */
 /* The labels that train's file has: numbers with a fraction are scores, all else are classes, whole numbers in their
-   order, others by their bytes. Logs them with their counts, and warns of two that may be one, and of rare ones. */
-Status glue_custom_labels_of_data(GlueCustom *custom, const char *dir);
+   order, others by their bytes. Logs them with their counts, and warns of two that may be one, and of rare ones. The
+   elements of vectors have the names of `model` (or ""), if it has several labels. */
+Status glue_custom_labels_of_data(GlueCustom *custom, const char *dir, const char *model);
 
 /* Cuts `list` at its commas in place, without blanks around the parts; returns their number, or −1 if one is empty or
    holds a line break or tab. The caller frees *parts. */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "state/import.h"
 #include "tasks/glue/custom.h"
 #include "text/characters.h"
 #include "text/utf8.h"
@@ -26,8 +27,10 @@ typedef struct {
     int vector;   /* all rows are vectors of so many elements; −1: they are not */
     int length;   /* all rows have so many labels; −1: they have not */
     bool twice;   /* a row has a label twice */
-    RecordShown first;
-    int64_t first_line;
+    /* The row to show where labels are a vector: the first with labels, or the first with a 0 or 1 twice. */
+    RecordShown shown;
+    int64_t shown_line;
+    bool twice_01;
 } Seen;
 
 static bool is_whole(const char *s)
@@ -148,15 +151,17 @@ static size_t brackets(RecordText s, const char *kinds)
 static Status see_list(Seen *seen, GlueLabelList *list, const char *path, const Record *row)
 {
     TRY(glue_label_list(list, path, row, row->texts[0]));
-    if (list->numbers && glue_label_twice(list)) return glue_label_vector(path, row->line, row->texts[0]);
+    bool twice = glue_label_twice(list), twice_01 = twice && list->vector && !seen->twice_01;
+    if (twice && list->numbers && !list->vector) return glue_label_vector(path, row->line, row->texts[0]);
     int length = list->vector ? list->n : -1;
-    if (seen->rows == 0) {
-        seen->first = record_shown(row->texts[0]);
-        seen->first_line = row->line;
+    if ((seen->shown_line == 0 && list->n) || twice_01) {
+        seen->shown = record_shown(row->texts[0]);
+        seen->shown_line = row->line;
     }
+    seen->twice_01 |= twice_01;
     seen->vector = seen->rows == 0 || seen->vector == length ? length : -1;
     seen->length = seen->rows == 0 || seen->length == list->n ? list->n : -1;
-    seen->twice = seen->twice || glue_label_twice(list);
+    seen->twice = seen->twice || twice;
     for (int i = 0; i < list->n; i++) {
         GlueLabelList before = {.labels = list->labels, .n = i + 1};
         RecordText label = list->labels[i];
@@ -191,9 +196,6 @@ static Status see_file(Seen *seen, const char *path, const GlueLayout *layout)
         if (status != OK || !row) break;
         status = seen->multi ? see_list(seen, &list, path, row) : see(seen, path, row, record_trim(row->texts[0]));
     }
-    bool words = seen->twice && seen->length > 1; /* as yes,no,yes */
-    if (status == OK && seen->multi && seen->rows && (seen->vector > 0 || words))
-        status = glue_label_vector(path, seen->first_line, (RecordText){seen->first.text, strlen(seen->first.text)});
     records_close(rows);
     free(list.labels);
     return status;
@@ -298,13 +300,41 @@ static Status check_count(const Seen *seen, const char *path)
     return OK;
 }
 
-Status glue_custom_labels_of_data(GlueCustom *c, const char *dir)
+/* Whether the rows look like vectors, whose elements the data do not name: all have as many elements, or some element
+   occurs twice in a row, or is written as 1.0 or true, not 1. */
+static bool has_vectors(const Seen *seen)
+{
+    bool elements = seen->n > 0, bare = true;
+    for (int i = 0; i < seen->n; i++) {
+        RecordText name = {seen->labels[i].name, strlen(seen->labels[i].name)};
+        elements = elements && glue_label_is_element(name);
+        bare = bare && name.len == 1;
+    }
+    return seen->vector > 0 || seen->twice_01 || (elements && !bare) || (seen->twice && seen->length > 1);
+}
+
+/* The elements of vectors have the names of a model with several labels; without one they are refused. */
+static Status labels_of_vectors(GlueCustom *c, const Seen *seen, const char *path, const char *model)
+{
+    HeadKind kind = HEAD_CLASSIFIER;
+    if (*model && seen->vector > 0) TRY(import_problem(model, &kind));
+    if (kind != HEAD_MULTI)
+        return glue_label_vector(path, seen->shown_line, (RecordText){seen->shown.text, strlen(seen->shown.text)});
+    log_info("%s: the labels are vectors of 0 and 1, so their names are those of %s", path, model);
+    return glue_custom_labels_of_model(c, model);
+}
+
+Status glue_custom_labels_of_data(GlueCustom *c, const char *dir, const char *model)
 {
     Seen seen = {.whole = true, .numbers = true, .multi = c->task.multi};
     char *path = NULL;
     Status status = OK;
     TRY_DONE(glue_split_path(dir, &c->task, &c->task.splits[0], &path));
     TRY_DONE(see_file(&seen, path, &c->labelled));
+    if (seen.multi && seen.rows && has_vectors(&seen)) {
+        TRY_DONE(labels_of_vectors(c, &seen, path, model));
+        goto done;
+    }
     if (seen.numbers && seen.parts) {
         log_info("%s: the labels are numbers with fractions, so they are scores (--labels regression)", path);
         glue_custom_be_regression(&c->task);

@@ -73,6 +73,10 @@ expect 0 "$CAIRN_BINARY" glue --task custom --model "out several" --data-dir sev
 grep -q "odd" "predict several/predictions_test.tsv" || complain "no label predicted: $(cat "predict several/predictions_test.tsv")"
 expect 1 "${tags[@]}" --multi-label --labels odd,even --do-train --output-dir "out wrong"
 says "several/train.jsonl:1: label 'third' is unknown; expected 'odd', 'even'. Mend the row, or name all labels"
+mkdir vectors
+printf '{"text": "good line", "tags": [%s]}\n' 0,1 1,1 >vectors/train.jsonl
+expect 0 "$CAIRN_BINARY" glue --task custom --model "out several" --data-dir vectors --text-columns text --label-column tags --max-seq-length 24 --multi-label --do-train --max-steps 1 --output-dir "out vectors"
+says "the labels are vectors of 0 and 1, so their names are those of out several"
 expect 2 "${tags[@]}" --task MNLI --do-train --output-dir "out wrong"
 says "--text-columns is an option of --task custom, found --task MNLI"
 expect 2 "${tags[@]}" --multi-label --labels regression --do-train --output-dir "out wrong"

@@ -15,7 +15,7 @@ static void read_labels(const char *ending, const char *text, const char *labels
     buf_puts(out, "");
     assert_ok(file_write_durable(path, text, strlen(text)));
     assert_ok(glue_custom_init(&c, "t", "l", labels ? labels : "", multi));
-    if (!labels) status = glue_custom_labels_of_data(&c, dir);
+    if (!labels) status = glue_custom_labels_of_data(&c, dir, "");
     if (status == OK) status = glue_read(&x, dir, &c.task, &c.task.splits[0]);
     if (status == OK) {
         for (int i = 0; i < c.task.n_labels && !c.task.regression; i++)
@@ -70,6 +70,8 @@ static void several_labels(void **state)
         {"jsonl", ROW("[1,0,1]") ROW("[0,0,0]"), NULL, "train.jsonl:1: " VECTOR("1,0,1")},
         {"jsonl", ROW("[1,0]") ROW("[0,1]"), NULL, "train.jsonl:1: " VECTOR("1,0")},
         {"jsonl", ROW("[1]") ROW("[0]"), NULL, "train.jsonl:1: " VECTOR("1")},
+        {"jsonl", ROW("[1.0, 0.0]") ROW("[0.0]"), NULL, "train.jsonl:1: " VECTOR("1.0,0.0")},
+        {"jsonl", ROW("[]") ROW("[true, false]"), NULL, "train.jsonl:2: " VECTOR("true,false")},
         {"jsonl", ROW("[\"a\"]") ROW("[true, false, true]"), NULL, "train.jsonl:2: " VECTOR("true,false,true")},
         {"jsonl", ROW("[1,0,1]") ROW("[0,1,1]") ROW("[false,true,false]") ROW("[1.0,0.0,0.0]"), "a,b,c",
          "a,b,c: a+c|b+c|b|a"},
