@@ -35,6 +35,9 @@ sed -n '/<page>/,$p' old.xml >bare.xml
 expect 0 "$CAIRN_BINARY" wiki --input bare.xml --output-dir "bare text"
 says "bare.xml: pages have no <ns>" "English prefixes" "4 pages of other namespaces"
 cmp text/part-00000.txt "bare text/part-00000.txt" || complain "without a header the text is another"
+printf 'text\n"A table in quotes, as of CSV."\n' >quoted.tsv
+expect 0 "$CAIRN_BINARY" wiki --input quoted.tsv --output-dir "quoted text"
+says "quoted.tsv: 1 of 1 rows have a column in quotes"
 { printf ' \n<?xml version="1.0"?>\n<feed>' && cat vocab.txt; } >feed.txt
 expect 1 "$CAIRN_BINARY" vocab --input feed.txt --output dump.txt
 says "found a file that is XML, but no dump of a wiki; give its text alone"

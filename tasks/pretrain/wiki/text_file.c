@@ -302,6 +302,7 @@ static Status next_records(TextFile *f, TextPiece *piece, bool *end)
     f->base += piece->text.len; /* of the text; the file's place is unknown */
     piece->read = f->base < f->size ? f->base : f->size;
     *end = piece->text.len == 0;
+    if (*end) records_warn_quotes(f->records);
     return OK;
 }
 
