@@ -285,7 +285,7 @@ static Status json_text(const Records *r, const char *key, RecordValue value, co
     bool nothing = kind == JSON_KIND_NULL || kind == JSON_KIND_NOT_FINITE;
     if (!js_text(v) || (nothing && value != RECORD_ANY))
         return fail(E_FORMAT, "%s:%lld: '%s' is %s; expected a text or a number%s", r->name, (long long)r->raw_line,
-                    key, js_kind_name(v), kind == JSON_KIND_ARRAY ? " (a line is one row)" : "");
+                    key, js_kind_name(v), js_text(v) ? "" : " (a line is one row)");
     buf_puts(out, js_text(v));
     return OK;
 }

@@ -121,6 +121,8 @@ static void one_label(void **state)
         {"jsonl", ROW("\"a\"") ROW("[\"a\", \"b\"]"), NULL,
          "train.jsonl:2: 'l' is an array; expected a text or a number"},
         {"json", "{\"t\": [\"x\", \"y\"], \"l\": [1, 0]}\n", NULL, "train.json:1: 'l' is an array; expected a text or"},
+        {"json", "{\"t\": {\"0\": \"x\"}, \"l\": {\"0\": \"a\"}}\n", NULL,
+         "train.json:1: 'l' is an object; expected a text or a number (a line is one row)"},
         {"csv",
          "t,l\nx, a\nx,a \nx,b\nx,\xc2\xa0"
          "b\n",
