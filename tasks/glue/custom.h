@@ -31,9 +31,10 @@ typedef struct {
 /* Cuts a text at its commas; a vector, and numbers in brackets, also at blanks and without the brackets. E_FORMAT: a
    list with quotes, as Python prints one. */
 Status glue_label_list(GlueLabelList *list, const char *path, const Record *row, RecordText text);
-bool glue_label_set(RecordText element);          /* of a vector: 1 or true */
-bool glue_label_twice(const GlueLabelList *list); /* one text occurs twice */
-bool glue_label_is_element(RecordText label);     /* it could be a vector's */
+bool glue_label_set(RecordText element);                  /* of a vector: 1 or true */
+bool glue_label_is_new(const GlueLabelList *list, int i); /* the i-th one does not occur before */
+bool glue_label_twice(const GlueLabelList *list);         /* one text occurs twice */
+bool glue_label_is_element(RecordText label);             /* it could be a vector's */
 /* E_FORMAT: the row is a vector, but its labels have no names; shows what to do. */
 Status glue_label_vector(const char *path, int64_t line, RecordText text);
 

@@ -70,13 +70,18 @@ Status glue_label_list(GlueLabelList *list, const char *path, const Record *row,
     return OK;
 }
 
+bool glue_label_is_new(const GlueLabelList *list, int i)
+{
+    RecordText label = list->labels[i];
+    for (int k = 0; k < i; k++)
+        if (list->labels[k].len == label.len && memcmp(list->labels[k].p, label.p, label.len) == 0) return false;
+    return true;
+}
+
 bool glue_label_twice(const GlueLabelList *list)
 {
     for (int i = 0; i < list->n; i++)
-        for (int k = 0; k < i; k++)
-            if (list->labels[i].len == list->labels[k].len &&
-                memcmp(list->labels[i].p, list->labels[k].p, list->labels[i].len) == 0)
-                return true;
+        if (!glue_label_is_new(list, i)) return true;
     return false;
 }
 

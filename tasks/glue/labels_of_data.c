@@ -163,7 +163,6 @@ static Status see_list(Seen *seen, GlueLabelList *list, const char *path, const 
     seen->length = seen->rows == 0 || seen->length == list->n ? list->n : -1;
     seen->twice = seen->twice || twice;
     for (int i = 0; i < list->n; i++) {
-        GlueLabelList before = {.labels = list->labels, .n = i + 1};
         RecordText label = list->labels[i];
         if (memchr(label.p, '|', label.len) || memchr(label.p, ';', label.len))
             return fail(
@@ -176,7 +175,7 @@ static Status see_list(Seen *seen, GlueLabelList *list, const char *path, const 
                         "%s:%lld: the label '%s' holds one bracket of a pair, as a list that was cut at its commas; "
                         "write labels as a,b, or, if it is one label, give all as --labels X,Y",
                         path, (long long)row->line, record_shown(label).text);
-        if (!glue_label_twice(&before)) TRY(see(seen, path, row, list->labels[i]));
+        if (glue_label_is_new(list, i)) TRY(see(seen, path, row, label));
     }
     return OK;
 }

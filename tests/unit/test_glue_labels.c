@@ -65,6 +65,7 @@ static void several_labels(void **state)
     static const Case cases[] = {
         {"jsonl", ROW("[\"a\", \" c\"]") ROW("[]") ROW("[\"c\", \"c\"]"), NULL, "a,c: a+c||c"},
         {"csv", "t,l\nx,\"a, c\"\nx,\nx,c\n", NULL, "a,c: a+c||c"},
+        {"jsonl", ROW("[\"a\", \"a\", \"b\"]") ROW("[\"c\"]"), NULL, "a,b,c: a+b|c"},
         {"csv", "t,l\nx,\"a,c,\"\nx,\"a,,c\"\n", NULL, "train.csv:3: the label is empty"},
         /* vectors need names */
         {"jsonl", ROW("[1,0,1]") ROW("[0,0,0]"), NULL, "train.jsonl:1: " VECTOR("1,0,1")},
