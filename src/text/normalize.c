@@ -314,7 +314,7 @@ static void unit_words(WordScan *w, const char *p, const char *end)
     const TextRules *r = w->rules;
     if (p == end) return;
     w->used = true;
-    if (r->lowers) {
+    if (w->python && r->options.lower_case) { /* before tokens are looked for */
         w->lowered.len = 0;
         text_lowered(&r->raw, p, end, &w->lowered);
         p = w->lowered.data;

@@ -66,7 +66,6 @@ typedef struct {
     Lookup raw;    /* indices of `added`: tokens in the text as it is; for Python the special ones, not lower-cased */
     Lookup normal; /* those in the normalised text; for Python all, in the lower-cased text */
     Lookup whole;  /* for Python: 0 a special token, 1 a word of never_split */
-    bool lowers;   /* Python: the text is lower-cased before tokens are looked for */
     bool ascii;    /* no token begins with an ASCII character other than '[', and words are cut as usual */
     bool across;   /* a token depends on white space beside it or has some */
 } TextRules;

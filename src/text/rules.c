@@ -68,7 +68,6 @@ static void python_lookups(TextRules *r, int n, char *const *never_split, int n_
         add_key(&all, text.data, text.len, i);
         if (t->special) add_key(&raw, text.data, text.len, i);
         if (t->special && r->options.split_words) add_key(&whole, text.data, text.len, 2);
-        if (!t->special && r->options.lower_case) r->lowers = true;
         if (t->single_word) r->across = true;
         buf_free(&text);
     }

@@ -125,7 +125,7 @@ static bool ends_with_token(const char *key)
     return len > end && strcmp(key + len - end, "_token") == 0;
 }
 
-Status tokenizer_special_map_read(const char *file, const Json *doc, TokenList *special)
+Status tokenizer_special_map_read(const char *file, const Json *doc, TokenList *special, TokenList *list)
 {
     const Json *more = js_get(doc, "extra_special_tokens"), *older = js_get(doc, "additional_special_tokens");
     /* Tokens without ids get theirs in Transformers' order. */
@@ -138,7 +138,7 @@ Status tokenizer_special_map_read(const char *file, const Json *doc, TokenList *
                     "%s: 'extra_special_tokens' and 'additional_special_tokens' are both given, and Transformers 5 "
                     "reads the first alone; put all tokens there, and remove the second",
                     file);
-    TRY(read_more(file, "additional_special_tokens", older, special));
+    TRY(read_more(file, "additional_special_tokens", older, list));
     return read_more(file, "extra_special_tokens", more, special);
 }
 
@@ -278,7 +278,7 @@ Status tokenizer_config_read(const char *file, const Json *doc, bool class_given
     TRY(check_cutting(file, doc));
     TRY(read_inputs(file, doc, c));
     TRY(check_rest(file, doc));
-    TRY(tokenizer_special_map_read(file, doc, &c->special));
+    TRY(tokenizer_special_map_read(file, doc, &c->special, &c->special));
     TRY(read_more(file, "model_specific_special_tokens", js_get(doc, "model_specific_special_tokens"), &c->special));
     return read_decoder(file, doc, c);
 }

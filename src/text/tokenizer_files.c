@@ -119,17 +119,27 @@ static Status check_special(const Source *s, const Json *special)
     return OK;
 }
 
+static bool is_python(const TokenizerConfig *c)
+{
+    return c->basic_tokenize == 0 || c->n_never_split > 0 || c->use_fast == 0;
+}
+
 /* The older places of tokens, which Transformers reads where tokenizer_config.json has no added_tokens_decoder. */
 static Status read_older(Source *s, TokenList *added)
 {
     Json *special = NULL, *doc = NULL;
+    TokenList *known = &s->said.special, list = {0};
     Status status = OK;
     TRY_DONE(read_object(s->special, &special));
     TRY_DONE(check_special(s, special));
-    TRY_DONE(tokenizer_special_map_read(s->special, special, &s->said.special));
+    TRY_DONE(tokenizer_special_map_read(s->special, special, known, is_python(&s->said) ? known : &list));
     TRY_DONE(read_object(s->added, &doc));
-    TRY_DONE(tokenizer_added_read(s->added, doc, &s->said.special, added));
+    /* In Transformers 5 the map's additional_special_tokens make no token of added_tokens.json special. */
+    TRY_DONE(tokenizer_added_read(s->added, doc, known, added));
+    for (int i = 0; i < list.n; i++)
+        if (!token_list_find(known, list.tokens[i].text)) token_list_add(known, &list.tokens[i]);
 done:
+    token_list_free(&list);
     js_free(special);
     js_free(doc);
     return status;
@@ -172,7 +182,7 @@ static void choose_options(const Source *s, TokenizerFiles *f)
         json_strip = config_strip; /* null and a value may mean the same */
     bool usual = json_strip == UNSAID || stripping(json_strip, known) == known;
     int strip = choose(s, "strip_accents", config_strip, "strip_accents", json_strip, usual ? json_strip : -1);
-    bool python = c->basic_tokenize == 0 || c->n_never_split > 0 || c->use_fast == 0;
+    bool python = is_python(c);
     f->says_case = lower != UNSAID;
     f->says_accents = strip != UNSAID;
     f->options = tokenizer_options(lower != 0);

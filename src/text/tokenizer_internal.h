@@ -71,7 +71,8 @@ Status tokenizer_config_read(const char *file, const Json *doc, bool class_given
 /* tokenizer_class, of tokenizer_config.json or config.json. */
 Status tokenizer_class_read(const char *file, const Json *value, bool class_given, TokenizerConfig *config);
 Status tokenizer_length_read(const char *file, const Json *doc, int64_t *length); /* 0: says none */
-Status tokenizer_special_map_read(const char *file, const Json *doc, TokenList *special);
+/* Tokens with a role go to `special`, those of additional_special_tokens to `list`. */
+Status tokenizer_special_map_read(const char *file, const Json *doc, TokenList *special, TokenList *list);
 Status tokenizer_added_read(const char *file, const Json *doc, const TokenList *special, TokenList *added);
 
 #endif

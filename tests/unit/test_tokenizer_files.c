@@ -291,6 +291,42 @@ static void test_special_maps(void **state)
     }
 }
 
+/* A token of added_tokens.json that special_tokens_map.json alone lists: the Python tokenizer takes it as special. */
+static void test_map_and_added(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config, *map;
+        bool found; /* in the text <A> */
+    } cases[] = {
+        {"{}", "{\"additional_special_tokens\": [\"<a>\"]}", true}, /* normalised, as in Transformers 5 */
+        {"{}", "{\"extra_special_tokens\": [\"<a>\"]}", false},
+        {"{\"additional_special_tokens\": [\"<a>\"]}", "{\"additional_special_tokens\": [\"<a>\"]}", false},
+        {"{}", "{\"bos_token\": \"<a>\"}", false},
+        {"{\"use_fast\": false}", "{\"additional_special_tokens\": [\"<a>\"]}", true}, /* lower-cased first */
+        {"{\"use_fast\": false, \"do_lower_case\": false}", "{\"additional_special_tokens\": [\"<a>\"]}", false},
+        {"{\"use_fast\": false}", "{}", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        TokenizerFiles t;
+        TokenIds ids = {0};
+        char *folder = testing_directory();
+        testing_write(folder, "vocab.txt", pieces);
+        testing_write(folder, "tokenizer_config.json", cases[i].config);
+        testing_write(folder, "special_tokens_map.json", cases[i].map);
+        testing_write(folder, "added_tokens.json", "{\"<a>\": 7}");
+        assert_ok(tokenizer_files_read(NULL, folder, NULL, &t));
+        Tokenizer *tokenizer = tokenizer_new(t.vocab, t.options);
+        tokenizer_encode(tokenizer, "<A>", 3, &ids);
+        assert_int_equal(ids.count == 1 && ids.ids[0] == 7, cases[i].found);
+        tokenizer_free(tokenizer);
+        token_ids_free(&ids);
+        tokenizer_files_free(&t);
+        assert_ok(file_remove_tree(folder));
+        free(folder);
+    }
+}
+
 /* ---- writing ---- */
 
 /* Reads the files back from a folder: they are written the same once more. */
@@ -376,6 +412,7 @@ int main(void)
         cmocka_unit_test(test_special_pieces_in_one_place),
         cmocka_unit_test(test_places_that_differ),
         cmocka_unit_test(test_special_maps),
+        cmocka_unit_test(test_map_and_added),
         cmocka_unit_test(test_as_transformers_writes_it),
         cmocka_unit_test(test_what_is_written_is_read_back),
     };
