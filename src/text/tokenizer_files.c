@@ -263,6 +263,12 @@ static Status set_tokens(Source *s, Vocab *vocab)
         if (t.id < 0) t.id = next++;
         token_list_add(&all, &t);
     }
+    for (int i = 0; i < N_SPECIAL && s->json && s->said.class == CLASS_GENERAL; i++)
+        if (!token_list_find(&all, special_tokens[i].text))
+            log_warn(
+                "%s: 'added_tokens' lacks %s: where a text has it, Cairn takes that piece, and Transformers cuts it; "
+                "add it there",
+                s->json, special_tokens[i].text);
     if (all.n) TRY_DONE(status_context(vocab_set_added(vocab, all.tokens, all.n), "%s", first ? first : s->special));
     if (s->said.n_never_split)
         TRY_DONE(vocab_set_never_split(vocab, (const char *const *)s->said.never_split, s->said.n_never_split));

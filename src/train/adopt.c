@@ -61,7 +61,7 @@ Status adopt_options(Run *r, AdoptKind kind, Adopted *a)
     }
     if (w.taken.len) buf_printf(&a->said, "as %s says:%s", r->c->model, w.taken.data);
     if (w.differ.len)
-        buf_printf(&a->said, "%sthe flags differ from %s, which says:%s", a->said.len ? "\n" : "", r->c->model,
+        buf_printf(&a->said, "%sthe flags differ from %s, which says:%s", a->said.len ? "; " : "", r->c->model,
                    w.differ.data);
     r->c = &a->config;
 done:
