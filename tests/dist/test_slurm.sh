@@ -91,13 +91,21 @@ fi
 wait_until "$hang_limit" holds "$job.out" "back into the queue" || { complain "no signal, or no requeue: $(cat "$job.out")" && finish; }
 grep -q "SIGTERM" "$job.out" || complain "another cause stopped it: $(cat "$job.out")"
 before=$(steps_of)
-# Slurm lets a job that was put back wait for two minutes, and says so some time after the job is in the queue again: not
-# here, and its next signal comes late.
+# Slurm lets a job that was put back wait for two minutes, and may say so some time after the job is in the queue again:
+# not here, and its next signal comes late. It starts in another second than the one in which it ended: Slurm tells the two
+# starts by their seconds, and takes the second for the first, which may not run again.
 # shellcheck disable=SC2317 # by wait_until
 restarted() {
-    case $(squeue -h -j "$job" -o %T) in
-    RUNNING) [[ $(scontrol show job "$job") == *Restarts=[1-9]* ]] && return ;;
-    PENDING) scontrol update JobId="$job" StartTime=now TimeLimit=60 2>/dev/null ;;
+    local shown eligible
+    shown=$(scontrol show job "$job")
+    case $shown in
+    *JobState=RUNNING*Restarts=[1-9]*) return ;;
+    *JobState=PENDING*)
+        eligible=${shown##*EligibleTime=}
+        [ "$(date -d "${eligible%%[[:space:]]*}" +%s)" -le $(($(date +%s) + 5)) ] ||
+            scontrol update JobId="$job" StartTime=now+2 TimeLimit=60
+        ;;
+    *JobState=FAILED*) complain "the job did not start again: $shown" && finish ;;
     esac
     sleep 1
     return 1
