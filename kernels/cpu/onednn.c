@@ -3,19 +3,14 @@
    so that the number of primitives depends neither on the capacity nor on how many numbers of rows it holds. */
 #include "kernels/cpu/onednn.h"
 
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/library.h"
-#include "base/test_switch.h"
-#include "kernels/cpu/onednn/matmul.h"
+#include "kernels/cpu/onednn/samples.h"
 
-#define LIBRARY "oneDNN"
-#define CHUNK   2048
-#define BUCKET  64
+#define BUCKET 64
 
 /* ---- kept between calls ---- */
 
@@ -53,10 +48,7 @@ static Status find_layout(Dtype dtype, int64_t depth, int64_t columns, PackedLay
     *l = (PackedLayout){.dtype = dtype, .depth = depth, .columns = columns};
     MEM_GROW(dnn.layouts, dnn.n_layouts, dnn.cap_layouts);
     dnn.layouts[dnn.n_layouts++] = *layout = l; /* kept even if it fails: close frees it */
-    library_enter(LIBRARY);
-    Status status = layout_make(l, dnn.engine, CHUNK);
-    library_leave();
-    return status;
+    return layout_make(l, dnn.engine);
 }
 
 size_t onednn_copy_bytes(Dtype compute, int64_t depth, int64_t columns)
@@ -70,37 +62,18 @@ Status onednn_pack(void *copy, const float *w, int64_t n, int64_t k, bool transp
 {
     PackedLayout *l;
     TRY(find_layout(compute, transposed ? n : k, transposed ? k : n, &l));
-    library_enter(LIBRARY);
-    Status status = layout_pack(l, dnn.stream, copy, w, transposed);
-    library_leave();
-    return status;
+    return layout_pack(l, dnn.stream, copy, w, transposed);
 }
 
 /* ---- products ---- */
 
-static Status make(Matmul *m, int threads)
+static Status make(Matmul *m)
 {
     const Product *p = &m->product;
     PackedLayout *l = NULL;
     if (p->kind != PRODUCT_GRAD) TRY(find_layout(p->in, p->k, p->n, &l));
-    omp_set_num_threads(threads);
-    library_enter(LIBRARY);
-    Status status = matmul_make(m, dnn.engine, l);
-    library_leave();
-    omp_set_num_threads(cpu.threads);
-    return status;
-}
-
-/* By as many threads as it was made for. */
-static Status run(const Matmul *m, int threads, const void *src, const void *weights, const float *bias, void *dst,
-                  void *scratch)
-{
-    omp_set_num_threads(threads);
-    library_enter(LIBRARY);
-    Status status = matmul_run(m, dnn.stream, src, weights, bias, dst, scratch);
-    library_leave();
-    omp_set_num_threads(cpu.threads);
-    return status;
+    m->threads = p->kind == PRODUCT_ROWS ? dnn.row_threads[p->in == BF16] : cpu.threads;
+    return matmul_make(m, dnn.engine, l);
 }
 
 static bool is_matmul_of(const Matmul *m, const Product *p, int64_t rows)
@@ -137,11 +110,6 @@ static void grow_slots(void)
     for (int i = 0; i < dnn.n_matmuls; i++) *find_slot(&dnn.matmuls[i]->product, dnn.matmuls[i]->rows) = i + 1;
 }
 
-static int threads_of(const Product *p)
-{
-    return p->kind == PRODUCT_ROWS ? dnn.row_threads[p->in == BF16] : cpu.threads;
-}
-
 /* Creates it at the first call, finds it at later ones. */
 static Status find_matmul(const Product *p, int64_t rows, Matmul **matmul)
 {
@@ -153,7 +121,7 @@ static Status find_matmul(const Product *p, int64_t rows, Matmul **matmul)
     }
     Matmul *m = mem_alloc(sizeof *m);
     *m = (Matmul){.product = *p, .rows = rows};
-    Status status = make(m, threads_of(p));
+    Status status = make(m);
     if (status != OK) {
         matmul_free(m);
         return status;
@@ -220,7 +188,7 @@ static Status run_last(const Product *p, int64_t rows, const void *x, const void
     memset(padded_x + x_bytes, 0, padding.x - x_bytes);
     memset(padded_y, 0, padding.y);
     if (p->add) memcpy(padded_y, y, y_bytes);
-    TRY(run(m, threads_of(p), padded_x, b, bias, padded_y, padded_y + padding.y));
+    TRY(matmul_run(m, dnn.stream, padded_x, b, bias, padded_y, padded_y + padding.y));
     memcpy(y, padded_y, y_bytes);
     return OK;
 }
@@ -237,140 +205,14 @@ Status onednn_run(const Product *p, int64_t rows, const void *a, const void *b, 
         if (rows - first < piece) return run_last(p, rows - first, x, b, bias, y, scratch);
         TRY(find_matmul(p, piece, &m));
         if (p->kind == PRODUCT_GRAD)
-            TRY(run(m, threads_of(p), (const char *)b + (size_t)(first * p->n) * in, x, NULL, c, scratch));
+            TRY(matmul_run(m, dnn.stream, (const char *)b + (size_t)(first * p->n) * in, x, NULL, c, scratch));
         else
-            TRY(run(m, threads_of(p), x, b, bias, y, scratch));
+            TRY(matmul_run(m, dnn.stream, x, b, bias, y, scratch));
     }
     return OK;
 }
 
 /* ---- opening: whether oneDNN serves on this CPU ---- */
-
-static void fill_numbers(void *to, Dtype dtype, size_t n, uint32_t factor)
-{
-    for (size_t i = 0; i < n; i++) {
-        float x = (float)((uint32_t)i * factor >> 12) * 0x1p-20f - 0.5f;
-        if (dtype == F32)
-            ((float *)to)[i] = x;
-        else
-            ((uint16_t *)to)[i] = bf16_from_f32(x);
-    }
-}
-
-static void *align64(void *p) { return (void *)(((uintptr_t)p + 63) / 64 * 64); }
-
-/* Operands of products of rows that are compared with each other. */
-typedef struct {
-    Product product;
-    void *a, *b; /* (rows, K) and the packed weights, aligned within `weights` */
-    void *weights;
-} Sample;
-
-static void sample_free(Sample *s)
-{
-    MEM_FREE(s->a, s->weights);
-    *s = (Sample){0};
-}
-
-static Status sample_init(Sample *s, const Product *p, int64_t rows)
-{
-    PackedLayout *l;
-    TRY(find_layout(p->in, p->k, p->n, &l));
-    size_t n_a = (size_t)(rows * p->k), n_b = (size_t)(p->k * p->n);
-    *s = (Sample){.product = *p, .a = mem_array(n_a, dtype_size(p->in))};
-    fill_numbers(s->a, p->in, n_a, 2654435761u);
-    s->weights = mem_alloc(onednn_copy_bytes(p->in, p->k, p->n) + 64);
-    s->b = align64(s->weights);
-    float *w = mem_array(n_b, sizeof *w); // (N, K)
-    fill_numbers(w, F32, n_b, 2246822519u);
-    Status status = onednn_pack(s->b, w, p->n, p->k, false, p->in);
-    free(w);
-    if (status != OK) sample_free(s);
-    return status;
-}
-
-/* The product of a sample's first `rows` rows, by a primitive made for so many threads. NULL where oneDNN fails; else
-   the caller frees it. */
-static void *sample_product(const Sample *s, int64_t rows, int threads)
-{
-    const Product *p = &s->product;
-    Matmul *m = mem_alloc(sizeof *m);
-    *m = (Matmul){.product = *p, .rows = rows};
-    void *scratch = NULL, *c = mem_array((size_t)(rows * p->n), dtype_size(p->out));
-    Status status = make(m, threads);
-    if (status == OK) {
-        scratch = mem_alloc(m->scratch_bytes + 64);
-        status = run(m, threads, s->a, s->b, NULL, c, align64(scratch));
-    }
-    matmul_free(m);
-    free(scratch);
-    if (status == OK) return c;
-    free(c);
-    return NULL;
-}
-
-static bool same_samples(const void *x, const void *y, size_t bytes) { return x && y && memcmp(x, y, bytes) == 0; }
-
-/* For tests, whose processes are many and short: CAIRN_TEST_SAMPLES names a file with a line for each check of samples
-   that agreed. */
-static bool agreed_before(const char *line)
-{
-    Buf text = {0};
-    const char *path = test_switch("SAMPLES");
-    bool found = path && file_exists(path) && file_read(path, 1 << 20, &text) == OK && text.data &&
-                 strstr(text.data, line) != NULL;
-    buf_free(&text);
-    return found;
-}
-
-static void note_agreement(const char *line)
-{
-    const char *path = test_switch("SAMPLES");
-    FILE *f = path ? fopen(path, "a") : NULL;
-    if (!f) return;
-    fputs(line, f);
-    fclose(f);
-}
-
-/* Whether neither the number of rows nor so many threads change a row's bits: few rows by one thread, and the same
-   among others by all, down a long sum. Some kernels cut the sum between threads where rows are few. Samples that
-   agreed are not made again when the process opens the backend again. */
-static bool rows_agree(Dtype dtype, const char *implementation, int threads)
-{
-    enum { FEW = 64, MANY = 320 };
-    static uint64_t agreed[2]; /* a bit for each number of threads below 64 */
-    uint64_t bit = threads < 64 ? (uint64_t)1 << threads : 0;
-    char line[128];
-    snprintf(line, sizeof line, "%s %s %s %d\n", dnn.version, implementation, dtype_name(dtype), threads);
-    if (agreed[dtype == BF16] & bit || agreed_before(line)) return true;
-    const Product p = {.kind = PRODUCT_ROWS, .k = 3072, .n = 768, .in = dtype, .out = dtype};
-    size_t bytes = (size_t)(FEW * p.n) * dtype_size(dtype);
-    Sample s;
-    if (sample_init(&s, &p, MANY) != OK) return false;
-    void *many = sample_product(&s, MANY, threads), *few = sample_product(&s, FEW, 1);
-    bool agree = same_samples(many, few, bytes);
-    if (agree && threads > 1) {
-        free(few);
-        few = sample_product(&s, FEW, threads);
-        agree = same_samples(many, few, bytes);
-    }
-    MEM_FREE(many, few);
-    sample_free(&s);
-    if (!agree) return false;
-    agreed[dtype == BF16] |= bit;
-    note_agreement(line);
-    return true;
-}
-
-/* The most threads, up to cpu.threads, whose rows agree; 0: not even one thread's do. So it does not depend on
-   cpu.threads whether oneDNN serves. */
-static int most_that_agree(Dtype dtype, const char *implementation)
-{
-    if (!rows_agree(dtype, implementation, 1)) return 0;
-    int threads = cpu.threads;
-    while (threads > 1 && !rows_agree(dtype, implementation, threads)) threads--;
-    return threads;
-}
 
 /* Weight gradients by oneDNN only where it has AMX: its AVX-512 kernels are no faster than our tiles (RESULTS.md), take
    scratch that grows with the threads, and cut sums between them. */
@@ -380,16 +222,15 @@ static Use find_use(ProductKind kind, Dtype dtype, char *name, size_t size)
     Matmul *m = mem_alloc(sizeof *m);
     *m = (Matmul){.product = p, .rows = CHUNK};
     Use use = USE_NONE;
-    if (make(m, cpu.threads) != OK) goto done;
+    if (make(m) != OK) goto done;
     use = USE_ALLOCATES;
     snprintf(name, size, "%s", m->implementation);
     if (strncmp(name, "brg", 3) != 0) goto done;
     if (kind == PRODUCT_GRAD) {
         if (strstr(name, "amx")) use = USE_SERVES;
     } else {
-        int most = most_that_agree(dtype, name);
-        if (most > 0) use = USE_SERVES;
-        if (most > 0) dnn.row_threads[dtype == BF16] = most;
+        int most = samples_threads(dnn.engine, dnn.stream, dtype, name);
+        if (most > 0) dnn.row_threads[dtype == BF16] = most, use = USE_SERVES;
     }
 done:
     matmul_free(m);
@@ -401,7 +242,7 @@ Status onednn_open(void)
     if (dnn.opened++) return OK;
     const dnnl_version_t *v = dnnl_version();
     snprintf(dnn.version, sizeof dnn.version, "%d.%d.%d", v->major, v->minor, v->patch);
-    library_enter(LIBRARY);
+    library_enter(ONEDNN);
     Status status = api_status(dnnl_engine_create(&dnn.engine, dnnl_cpu, 0), "engine");
     if (status == OK)
         status = api_status(dnnl_stream_create(&dnn.stream, dnn.engine, dnnl_stream_default_flags), "stream");

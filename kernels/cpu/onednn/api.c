@@ -1,6 +1,22 @@
 #include "kernels/cpu/onednn/api.h"
 
+#include <omp.h>
+
+#include "base/library.h"
 #include "base/machine_memory.h"
+#include "kernels/cpu/cpu.h"
+
+void api_enter(int threads)
+{
+    omp_set_num_threads(threads);
+    library_enter(ONEDNN);
+}
+
+void api_leave(void)
+{
+    library_leave();
+    omp_set_num_threads(cpu.threads);
+}
 
 /* Address space for a primitive and its code. oneDNN crashes where it finds none. */
 #define PRIMITIVE_ADDRESSES ((size_t)16 << 20)

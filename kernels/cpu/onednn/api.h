@@ -7,6 +7,12 @@
 
 #include "base/base.h"
 
+#define ONEDNN "oneDNN"
+
+/* Around calls that make or run a primitive: so many threads take part. */
+void api_enter(int threads);
+void api_leave(void); /* cpu.threads again */
+
 /* A two-dimensional tensor's type, sizes and layout. */
 typedef struct Desc Desc;
 

@@ -3,16 +3,17 @@
 #include <omp.h>
 #include <stdlib.h>
 
-Status layout_make(PackedLayout *l, dnnl_engine_t engine, int64_t rows)
+#include "kernels/cpu/cpu.h"
+
+static Status make(PackedLayout *l, dnnl_engine_t engine)
 {
     Status status = OK;
     dnnl_primitive_desc_t pd = NULL;
-    Desc *src = api_row_major(l->dtype, rows, l->depth), *any = api_desc(l->dtype, l->depth, l->columns, NULL);
-    Desc *dst = api_row_major(l->dtype, rows, l->columns), *plain[2] = {NULL};
-    int threads = omp_get_max_threads();
+    Desc *src = api_row_major(l->dtype, CHUNK, l->depth), *any = api_desc(l->dtype, l->depth, l->columns, NULL);
+    Desc *dst = api_row_major(l->dtype, CHUNK, l->columns), *plain[2] = {NULL};
     omp_set_num_threads(1); /* the layout does not depend on them; reorders take all */
     status = api_matmul(&pd, engine, src, any, NULL, dst, false);
-    omp_set_num_threads(threads);
+    omp_set_num_threads(cpu.threads);
     if (status != OK) goto done;
     l->desc = api_weights(pd);
     plain[0] = api_column_major(F32, l->depth, l->columns);
@@ -37,7 +38,7 @@ done:
                           dtype_name(l->dtype));
 }
 
-Status layout_pack(const PackedLayout *l, dnnl_stream_t stream, void *copy, const float *w, bool transposed)
+static Status pack(const PackedLayout *l, dnnl_stream_t stream, void *copy, const float *w, bool transposed)
 {
     dnnl_memory_t from = l->plain[transposed];
     dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, l->packed}};
@@ -45,6 +46,22 @@ Status layout_pack(const PackedLayout *l, dnnl_stream_t stream, void *copy, cons
     TRY(api_status(dnnl_memory_set_data_handle(l->packed, copy), "memory"));
     TRY(api_status(dnnl_primitive_execute(l->pack[transposed], stream, 2, args), "reorder"));
     return api_status(dnnl_stream_wait(stream), "reorder");
+}
+
+Status layout_make(PackedLayout *l, dnnl_engine_t engine)
+{
+    api_enter(cpu.threads);
+    Status status = make(l, engine);
+    api_leave();
+    return status;
+}
+
+Status layout_pack(const PackedLayout *l, dnnl_stream_t stream, void *copy, const float *w, bool transposed)
+{
+    api_enter(cpu.threads);
+    Status status = pack(l, stream, copy, w, transposed);
+    api_leave();
+    return status;
 }
 
 void layout_free(PackedLayout *l)

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-Status matmul_make(Matmul *m, dnnl_engine_t engine, const PackedLayout *l)
+static Status make(Matmul *m, dnnl_engine_t engine, const PackedLayout *l)
 {
     Status status = OK;
     const Product *p = &m->product;
@@ -38,7 +38,7 @@ done:
                           (long long)p->n, dtype_name(p->in));
 }
 
-Status matmul_run(const Matmul *m, dnnl_stream_t stream, const void *src, const void *weights, const float *bias,
+static Status run(const Matmul *m, dnnl_stream_t stream, const void *src, const void *weights, const float *bias,
                   void *dst, void *scratch)
 {
     struct {
@@ -58,6 +58,23 @@ Status matmul_run(const Matmul *m, dnnl_stream_t stream, const void *src, const 
     }
     TRY(api_status(dnnl_primitive_execute(m->primitive, stream, n, args), "matmul"));
     return api_status(dnnl_stream_wait(stream), "matmul");
+}
+
+Status matmul_make(Matmul *m, dnnl_engine_t engine, const PackedLayout *l)
+{
+    api_enter(m->threads);
+    Status status = make(m, engine, l);
+    api_leave();
+    return status;
+}
+
+Status matmul_run(const Matmul *m, dnnl_stream_t stream, const void *src, const void *weights, const float *bias,
+                  void *dst, void *scratch)
+{
+    api_enter(m->threads);
+    Status status = run(m, stream, src, weights, bias, dst, scratch);
+    api_leave();
+    return status;
 }
 
 void matmul_free(Matmul *m)

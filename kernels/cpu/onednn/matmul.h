@@ -9,13 +9,14 @@
 typedef struct {
     Product product;
     int64_t rows;
+    int threads; /* that make it */
     dnnl_primitive_t primitive;
     dnnl_memory_t src, weights, bias, dst, scratch;
     size_t scratch_bytes;
     char implementation[40];
 } Matmul;
 
-/* Fills one whose product and rows are set. `l`: of the packed weights; NULL for GRAD, which is
+/* Fills one whose product, rows and threads are set. `l`: of the packed weights; NULL for GRAD, which is
    dw (n, k) = dyᵀ (n, rows) · x (rows, k) + dw. */
 Status matmul_make(Matmul *m, dnnl_engine_t engine, const PackedLayout *l);
 /* `bias` is read where the product has one; `scratch`: scratch_bytes. */
