@@ -74,25 +74,22 @@ const char *config_advice(Command command, const char *name, const char *before)
     return text;
 }
 
-static const char MIXED[] = "mixed_precision";
-
-/* Another trainer's switch of one type, as --fp16, or --mixed_precision, whose "no" is the type fp32. TF32 is a way to
-   multiply fp32 beside all of these. Without any of them other trainers compute in fp32, so a switch that is false
-   gives fp32 unless another type was given. */
+/* Another trainer's name for --precision: a switch of one type, as --fp16, or the type. TF32 is a way to multiply fp32
+   beside all others. Without any name other trainers compute in fp32, so a switch that is off gives fp32 unless a type
+   was chosen otherwise. */
 static Status set_precision(Config *c, const ForeignName *foreign, bool on, const char *type, const char *from,
                             ConfigSource source)
 {
-    const char *given = c->foreign[OPTION_precision];
-    bool given_here = given && c->source[OPTION_precision] == source, same = strcmp(c->precision, type) == 0;
-    bool half_given = given_here && strstr(c->precision, "16"), tf32 = strcmp(type, "tf32") == 0;
-    bool no_given = given_here && config_same_name(given, MIXED) && strcmp(c->precision, "fp32") == 0;
-    if (on && !tf32 && !same && (half_given || no_given))
-        return fail(E_USAGE, "%s: --%s and --%s both set --precision; give one of them", from, given, foreign->name);
-    bool beside = tf32 ? half_given : given_here && strcmp(type, "fp32") == 0 && strcmp(c->precision, "tf32") == 0;
-    if (on && beside) return OK;
-    if (!on && !(same && !(given_here && strcmp(given, foreign->name) != 0)) && strcmp(c->precision, "auto") != 0)
-        return OK;
-    TRY(config_set_value(c, OPTION_precision, from, on ? type : "fp32", source));
+    const char *now = c->precision, *name = c->source[OPTION_precision] == source ? c->foreign[OPTION_precision] : NULL;
+    bool same = strcmp(now, type) == 0, tf32 = strcmp(type, "tf32") == 0;
+    if (!on) {
+        bool undone = same && (!name || strcmp(name, foreign->name) == 0);
+        return undone || strcmp(now, "auto") == 0 ? config_set_value(c, OPTION_precision, from, "fp32", source) : OK;
+    }
+    if (name && !same && !tf32 && strcmp(now, "tf32") != 0)
+        return fail(E_USAGE, "%s: --%s and --%s both set --precision; give one of them", from, name, foreign->name);
+    if (name && (tf32 ? strcmp(now, "fp32") != 0 : strcmp(type, "fp32") == 0)) return OK;
+    TRY(config_set_value(c, OPTION_precision, from, type, source));
     c->foreign[OPTION_precision] = foreign->name;
     return OK;
 }
@@ -126,9 +123,8 @@ Status config_set_named(Config *c, int option, const ForeignName *foreign, const
         }
         if (option == OPTION_precision) {
             char type[16];
-            bool on = *own != '\0', mixed = config_same_name(foreign->name, MIXED);
-            (void)config_foreign_value(foreign, mixed ? text : "true", type, sizeof type);
-            return set_precision(c, foreign, on, type, from, source);
+            bool is_switch = config_foreign_value(foreign, "true", type, sizeof type);
+            return set_precision(c, foreign, *own != '\0', is_switch ? type : own, from, source);
         }
         bool as_ours = strcmp(own, "") == 0 && *text; /* without an effect */
         if (option < 0 || as_ours) return OK;

@@ -125,12 +125,13 @@ static Status see(Seen *seen, const char *path, const Record *row, RecordText s)
         return fail(E_FORMAT, "%s:%lld: the label '%s' is a number with a fraction; expected names, or 0 and 1", path,
                     (long long)row->line, record_shown(s).text);
     if (seen->numbers && seen->parts && seen->n >= MOST_LABELS) return OK; /* scores; a later text fails when read */
-    if (seen->n >= MOST_LABELS && !seen->numbers) TRY(check_written(seen, path));
-    if (seen->n >= MOST_LABELS && !seen->numbers)
+    if (seen->n >= MOST_LABELS && !seen->numbers) {
+        TRY(check_written(seen, path));
         return fail(E_FORMAT,
                     "%s:%lld: more than %d different labels; expected a column of classes. Give the classes as "
                     "--labels, or another --label-column",
                     path, (long long)row->line, MOST_LABELS);
+    }
     MEM_GROW(seen->labels, seen->n, seen->cap);
     memmove(seen->labels + at + 1, seen->labels + at, (size_t)(seen->n - at) * sizeof *seen->labels);
     seen->labels[at] = (SeenLabel){.name = mem_alloc(s.len + 1), .rows = 1};

@@ -82,8 +82,8 @@ typedef struct {
 
 /* Templates that replace words of a sentence. Lower case. In a form %1 and %2 are the unnamed parameters, %3 the third
    or else the second, %? the first if there is one, %+ all without a blank between, %k keys, %r syllables. Numbers and
-   the like: %q a quantity, %v a value, %f a fraction, %d a date, %D the first of two, %a "as of", %c "c.", %g a gauge,
-   %s sounds, %^ and %_ a raised and a lowered first parameter. */
+   the like: %q a quantity, %v a value, %f a fraction, %d a date, %D the first of two, %a "as of", %c "c.", %h a height,
+   %g a gauge, %s sounds, %^ and %_ a raised and a lowered first parameter. */
 static const KeptTemplate kept[] = {
     {"\" '", "\"'"},
     {"\"'", "\"'"},
@@ -264,9 +264,9 @@ static const char silent[] =
     "!,-,anchor,anchors,better source,br,by whom,by whom?,clarify,clear,clr,cn,copy edit inline,dead link,disputed,"
     "disputed inline,dubious,dubious inline,efn,efn-la,efn-lg,efn-lr,efn-ua,efn-ur,fact,failed verification,flag icon,"
     "flagdeco,flagicon,flagicon image,fn,full,harvref,how,how?,inflation/fn,ipa audio,irrelevant,listen,medcn,mvcn,"
-    "neologism,note,notetag,odn,or,page needed,peacock term,pov,pov inline,pov "
-    "statement,r,ref,refn,rp,sfn,sfnm,sfnmp,sfnp,"
-    "shy,specify,synthesis inline,tone,unreliable source,vague,verify source,wbr,weasel inline,weasel word,when,when?,"
+    "neologism,note,notetag,odn,or,page needed,peacock term,pov,pov inline,"
+    "pov statement,r,ref,refn,rp,sfn,sfnm,sfnmp,sfnp,shy,specify,synthesis inline,tone,unreliable source,vague,verify "
+    "source,wbr,weasel inline,weasel word,when,when?,"
     "where,where?,which,which?,who,who?,whom,whom?,why,why?,year needed";
 static const char *const silent_endings[] = {" inline", " needed", " icon", "-fn", "?"};
 
