@@ -3,8 +3,9 @@
 
 BEGIN {
     FS = ":"
-    # room: which headers of other rooms it may include; a folder with a slash at its end stands for all of its own.
-    # Everyone may include base/ and his own folder.
+    # room: which headers of other rooms it may include. A folder with a slash at its end stands for everything below it,
+    # in rooms of its own too. A file's room is the deepest folder here that it lies in. Everyone may include base/ and
+    # his own room. No room may reach itself through others.
     allow["src/base"] = ""
     allow["src/config"] = ""
     allow["src/text"] = "config/"
@@ -20,7 +21,7 @@ BEGIN {
     allow["src/report"] = ""
     allow["src/train"] = "config/ text/ data/ plan/ model/ optim/ comm/ exec/ state/ formats/ report/ kernels/op.h kernels/backend.h kernels/device.h"
     allow["src/commands"] = allow["src/train"] " train/ tasks/ launch/"
-    allow["src"] = "config/ commands/ train/signals.h" # main.c
+    allow["src/main.c"] = "config/ commands/ train/signals.h"
     allow["tasks"] = allow["src/train"] " train/"
     allow["kernels"] = "kernels/op.h kernels/op_list.h kernels/backend.h kernels/device.h kernels/dropout.h kernels/kfac.h kernels/loss_scale.h kernels/word_mix.h kernels/host.h"
 
@@ -44,17 +45,44 @@ BEGIN {
     # plan/ is pure C11.
     split("assert ctype errno float inttypes limits math stdarg stdatomic stdbool stddef stdint stdio stdlib string", c11, " ")
     for (i in c11) standard[c11[i] ".h"] = 1
+
+    check_circles()
 }
 
 function refuse(why) { printf "%s:%s: %s %s\n", file, line, header, why }
 
+# "": the table has none.
 function room_of(path) {
-    if (path ~ /^src\/[^\/]+$/) return "src"
-    if (path ~ /^src\//) return substr(path, 1, index(substr(path, 5), "/") + 3)
-    return substr(path, 1, index(path, "/") - 1)
+    while (path != "" && !(path in allow)) path = path ~ /\// ? substr(path, 1, match(path, /\/[^\/]*$/) - 1) : ""
+    return path
 }
 
-# The folder that a header written as in the sources lies in: "plan/plan.h" is in src/plan.
+# Where a header or folder lies that is written as in the sources: "plan/plan.h" is src/plan/plan.h.
+function place_of(header) { return header ~ /^(kernels|tasks)\// ? header : "src/" header }
+
+function may_reach(room, other,    n, i, parts) {
+    n = split(allow[room], parts, " ")
+    for (i = 1; i <= n; i++)
+        if (parts[i] ~ /\/$/ ? index(other "/", place_of(parts[i])) == 1 : room_of(place_of(parts[i])) == other) return 1
+    return 0
+}
+
+# Takes away each room that may include none of the others that are left, as long as there is one.
+function check_circles(    room, other, left, gone, n) {
+    for (room in allow) left[room]
+    do {
+        gone = 0
+        for (room in left) {
+            n = 0
+            for (other in left) n += other != room && may_reach(room, other)
+            if (n) continue
+            delete left[room]
+            gone = 1
+        }
+    } while (gone)
+    for (room in left) print "tests/rules/includes.awk: the table has a circle: " room " is part of it or leads to it"
+}
+
 function own(room, path) {
     if (room == "tasks") { # tasks do not know each other
         return path ~ /^tasks\/[^\/]+\// && index(header, substr(path, 1, index(substr(path, 7), "/") + 6)) == 1
@@ -62,7 +90,7 @@ function own(room, path) {
     if (room == "kernels") { # a backend knows its own folder
         return path ~ /^kernels\/[^\/]+\// && index(header, substr(path, 1, index(substr(path, 9), "/") + 8)) == 1
     }
-    return index(header, substr(room, 5) "/") == 1
+    return room_of(place_of(header)) == room
 }
 
 function check_ours(room,    n, i, parts) {
@@ -74,7 +102,7 @@ function check_ours(room,    n, i, parts) {
         if (header == parts[i]) return
         if (parts[i] ~ /\/$/ && index(header, parts[i]) == 1) return
     }
-    refuse("may not be included by " room "/")
+    refuse("may not be included by " room)
 }
 
 function check_others(room,    name, n, i, parts, good) {
@@ -85,7 +113,7 @@ function check_others(room,    name, n, i, parts, good) {
         for (i = 1; i <= n; i++) good += index(file, parts[i]) == 1
         if (!good) refuse("may be included by " vendor[name] " only")
     }
-    if (room == "src/plan" && !(header in standard)) refuse("is not C11's; plan/ is pure C11")
+    if (room ~ /^src\/plan(\/|$)/ && !(header in standard)) refuse("is not C11's; plan/ is pure C11")
 }
 
 {
@@ -96,10 +124,10 @@ function check_others(room,    name, n, i, parts, good) {
     quoted = substr(text, RSTART, 1) == "\""
     header = substr(text, RSTART + 1, RLENGTH - 2)
     room = room_of(file)
-    if (room == "tests" || room == "bench") { # they may look everywhere, but not at the libraries behind
+    if (file ~ /^(tests|bench)\//) { # they may look everywhere, but not at the libraries behind
         if (!quoted) check_others(room)
     } else if (quoted) {
-        if (!(room in allow)) refuse("stands in " room "/, of which tests/rules/includes.awk knows nothing")
+        if (room == "") refuse("is included by a file whose folder tests/rules/includes.awk does not know")
         else check_ours(room)
     } else {
         check_others(room)

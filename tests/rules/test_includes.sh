@@ -60,7 +60,14 @@ yes|tests/cuda_host/cuda_host.h:1:#include <cuda_bf16.h>
 no|tests/ops/harness.h:1:#include <cuda_bf16.h>
 no|kernels/backend.c:1:#include "kernels/cpu/cpu.h"
 no|src/newroom/new.c:1:#include "plan/plan.h"
+yes|src/config/docs/man.c:1:#include "config/config.h"
+no|src/config/docs/man.c:1:#include "text/text.h"
+yes|src/text/text.c:1:#include "config/docs/man.h"
 END
+
+# A table in which config includes train, which includes config.
+said=$(awk -f <(sed 's|allow\["src/config"\] = ""|allow["src/config"] = "train/"|' tests/rules/includes.awk) </dev/null)
+grep -q 'circle: src/config ' <<<"$said" || found "the rule lets a circle of rooms pass: $said"
 
 project_files | grep -E '\.(c|h|cc|cu|cuh)$' | tr '\n' '\0' |
     xargs -0 grep -nE '^[[:space:]]*#[[:space:]]*include' /dev/null | rule >>"$findings"
