@@ -8,7 +8,7 @@
 #include "base/terminal.h"
 #include "commands/commands.h"
 #include "config/config.h"
-#include "train/signals.h"
+#include "train/ranks/signals.h"
 
 extern char **environ;
 

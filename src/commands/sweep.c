@@ -11,7 +11,7 @@
 #include "commands/plan_job.h"
 #include "commands/sweep.h"
 #include "launch/machine.h"
-#include "train/signals.h"
+#include "train/ranks/signals.h"
 
 /* ---- arrays of schedulers ---- */
 

@@ -14,7 +14,7 @@
 #include "base/host.h"
 #include "base/machine_memory.h"
 #include "commands/sweep.h"
-#include "train/signals.h"
+#include "train/ranks/signals.h"
 
 #define MIB        ((double)(1 << 20))
 #define POLL_NS    20000000L

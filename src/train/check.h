@@ -4,7 +4,7 @@
 
 #include "config/config.h"
 #include "optim/optim.h"
-#include "train/ranks.h"
+#include "train/ranks/ranks.h"
 #include "train/train.h"
 
 /* E_USAGE: a text that a later step would refuse. */

@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-#include "train/signals.h"
+#include "train/ranks/signals.h"
 
 void evaluation_init(Evaluation *v, const Run *r, int64_t count)
 {

@@ -6,7 +6,7 @@
 #include "report/report.h"
 #include "train/pace.h"
 #include "train/profile.h"
-#include "train/ranks.h"
+#include "train/ranks/ranks.h"
 #include "train/run.h"
 #include "train/saving.h"
 #include "train/snapshots.h"

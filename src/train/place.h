@@ -5,7 +5,7 @@
 #define CAIRN_TRAIN_PLACE_H
 
 #include "train/pipeline.h"
-#include "train/ranks.h"
+#include "train/ranks/ranks.h"
 
 /* K-FAC in the bubbles: what rank 0 planned with, and every rank's own view of it (place_fill.c). */
 typedef struct {

@@ -5,7 +5,7 @@
 
 #include "exec/pipeline.h"
 #include "train/pipeline.h"
-#include "train/ranks.h"
+#include "train/ranks/ranks.h"
 
 typedef struct {
     CommDevice *holders; /* of this place's stages; NULL: this rank alone */

@@ -3,7 +3,7 @@
 #define CAIRN_TRAIN_PLANNER_H
 
 #include "config/config.h"
-#include "train/ranks.h"
+#include "train/ranks/ranks.h"
 #include "train/run_plan.h"
 
 /* ---- sizes (planner_sizes.c) ---- */

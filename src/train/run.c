@@ -8,8 +8,8 @@
 #include "train/audit.h"
 #include "train/check.h"
 #include "train/place.h"
+#include "train/ranks/signals.h"
 #include "train/result.h"
-#include "train/signals.h"
 #include "train/spare.h"
 #include "train/verify.h"
 

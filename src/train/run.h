@@ -6,7 +6,7 @@
 #include "base/lock.h"
 #include "config/config.h"
 #include "state/export.h"
-#include "train/ranks.h"
+#include "train/ranks/ranks.h"
 #include "train/start.h"
 #include "train/task.h"
 #include "train/train.h"

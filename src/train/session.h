@@ -16,7 +16,7 @@
 #include "optim/optim.h"
 #include "plan/plan.h"
 #include "train/place_devices.h"
-#include "train/ranks.h"
+#include "train/ranks/ranks.h"
 #include "train/run_plan.h"
 
 typedef struct {

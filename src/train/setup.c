@@ -12,7 +12,7 @@
 #include "train/machine.h"
 #include "train/place.h"
 #include "train/planner.h"
-#include "train/signals.h"
+#include "train/ranks/signals.h"
 
 /* Address space and memory that the libraries of a backend take, beside the stacks of its threads. With less they
    crash, end the process themselves, or the kernel kills it. */

@@ -5,7 +5,7 @@
 
 #include "config/config.h"
 #include "state/snapshot_copies.h"
-#include "train/ranks.h"
+#include "train/ranks/ranks.h"
 #include "train/run_plan.h"
 
 /* --snapshot-steps. */

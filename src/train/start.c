@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "state/import.h"
-#include "train/signals.h"
+#include "train/ranks/signals.h"
 
 /* ---- text ---- */
 

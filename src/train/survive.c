@@ -3,7 +3,7 @@
 #include "base/lock.h"
 #include "base/test_switch.h"
 #include "state/snapshot.h"
-#include "train/ranks.h"
+#include "train/ranks/ranks.h"
 #include "train/spare.h"
 #include "train/team.h"
 

@@ -6,7 +6,7 @@
 
 #include "state/checkpoint.h"
 #include "train/loop_internal.h"
-#include "train/signals.h"
+#include "train/ranks/signals.h"
 
 /* ---- facts that the bits depend on ---- */
 

@@ -12,7 +12,7 @@
 #include "train/adopt.h"
 #include "train/check.h"
 #include "train/evaluation.h"
-#include "train/signals.h"
+#include "train/ranks/signals.h"
 
 enum { BLOCK_ROWS = 4096, BLOCK_KEPT = 16 << 20 }; /* rows, and bytes of --keep-columns, that end a block */
 

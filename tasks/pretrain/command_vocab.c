@@ -7,7 +7,7 @@
 #include "tasks/pretrain/pool.h"
 #include "tasks/pretrain/pretrain.h"
 #include "text/text.h"
-#include "train/signals.h"
+#include "train/ranks/signals.h"
 
 #define MAX_COLUMNS 64
 #define LEAST_PART  ((size_t)1 << 20) /* bytes of a file that a thread is worth */

@@ -9,7 +9,7 @@
 #include "tasks/pretrain/pretrain.h"
 #include "tasks/pretrain/wiki/wiki.h"
 #include "text/tokenizer_files.h"
-#include "train/signals.h"
+#include "train/ranks/signals.h"
 
 /* ---- paths ---- */
 

@@ -5,7 +5,7 @@
 
 #include "tasks/pretrain/pretrain.h"
 #include "tasks/pretrain/run.h"
-#include "train/signals.h"
+#include "train/ranks/signals.h"
 
 /* ---- before anything is read ---- */
 

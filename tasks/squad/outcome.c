@@ -3,8 +3,8 @@
 
 #include "tasks/squad/run.h"
 #include "train/evaluation.h"
+#include "train/ranks/signals.h"
 #include "train/result.h"
-#include "train/signals.h"
 
 /* ---- files ---- */
 

@@ -7,8 +7,8 @@
 #include "report/record.h"
 #include "tasks/squad/run.h"
 #include "train/check.h"
+#include "train/ranks/signals.h"
 #include "train/result.h"
-#include "train/signals.h"
 
 /* ---- the use ---- */
 

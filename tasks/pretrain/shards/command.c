@@ -9,7 +9,7 @@
 #include "tasks/pretrain/pool.h"
 #include "tasks/pretrain/pretrain.h"
 #include "tasks/pretrain/shards/job.h"
-#include "train/signals.h"
+#include "train/ranks/signals.h"
 
 #define BYTES_PER_TOKEN 3.5  /* of English, at least; for estimates alone */
 #define TOKENS_TWICE    1.4  /* text that a random B replaces is used again */

@@ -6,7 +6,7 @@
 #include "base/test_switch.h"
 #include "tasks/pretrain/pretrain.h"
 #include "tasks/pretrain/shards/job.h"
-#include "train/signals.h"
+#include "train/ranks/signals.h"
 
 #define LEAST_SHARD  4096
 #define MOST_SHARD   ((int64_t)64 << 20)

@@ -3,7 +3,7 @@
 #include "base/lock.h"
 #include "tasks/pretrain/pretrain.h"
 #include "tasks/pretrain/wiki/wiki.h"
-#include "train/signals.h"
+#include "train/ranks/signals.h"
 
 #define PART_SIZE     100000000
 #define LEAST_PART    1000

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "config/table.h"
-#include "train/ranks_internal.h"
+#include "train/ranks/ranks_internal.h"
 
 Status ranks_check_batch(const Config *c, int64_t ranks)
 {

@@ -1,4 +1,4 @@
-#include "train/signals.h"
+#include "train/ranks/signals.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/host.h"
-#include "train/ranks.h"
+#include "train/ranks/ranks.h"
 
 #define PIECE     ((size_t)64 << 20) /* bytes of a message: no longer than a transport's smallest limit */
 #define TEXT_SIZE 2048

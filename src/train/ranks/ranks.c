@@ -1,4 +1,4 @@
-#include "train/ranks_internal.h"
+#include "train/ranks/ranks_internal.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/thread.h"
-#include "train/signals.h"
+#include "train/ranks/signals.h"
 
 extern char **environ;
 
