@@ -109,7 +109,7 @@ def goals(lines, peak):
     return rows
 
 
-MARGIN = 2**28  # DEVICE_MARGIN of src/train/account.c
+MARGIN = 2**28  # DEVICE_MARGIN of src/train/parts/account.c
 
 
 def memory(lines):

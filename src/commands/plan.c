@@ -14,7 +14,7 @@
 #include "data/lengths.h"
 #include "state/import.h"
 #include "train/machine.h"
-#include "train/place.h"
+#include "train/parts/place.h"
 #include "train/planner.h"
 #include "train/setup.h"
 #include "train/snapshot_room.h"
@@ -129,7 +129,7 @@ static Status find_input(PlanRun *r)
     r->table.batch_size = c->batch_size;
     TRY(setup_virtual(c, c->ranks > 1 ? (int)c->ranks : 1, in));
     if (c->ranks > 1 && !place_wanted(c)) {
-        setup_exchange(c, &r->model.params, (int)c->ranks, 0, &r->exchange);
+        exchange_from_options(c, &r->model.params, (int)c->ranks, 0, &r->exchange);
         in->exchange = &r->exchange;
     }
     return find_lengths(r);

@@ -49,7 +49,7 @@ static Status fill_row(const PlanRanks *r, const Network *network, int ranks, Ro
     *row = (Row){.ranks = ranks};
     q.exchange = NULL;
     if (ranks > 1) {
-        setup_exchange(c, &q.model->params, ranks, 0, &x);
+        exchange_from_options(c, &q.model->params, ranks, 0, &x);
         network_rates(&n, &x, &rates);
         q.exchange = &x;
     }

@@ -4,7 +4,7 @@
 #define CAIRN_COMMANDS_PLAN_RANKS_H
 
 #include "config/config.h"
-#include "train/network.h"
+#include "train/parts/network.h"
 #include "train/run_plan.h"
 
 typedef struct {

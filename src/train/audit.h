@@ -7,15 +7,8 @@
 #ifndef CAIRN_TRAIN_AUDIT_H
 #define CAIRN_TRAIN_AUDIT_H
 
+#include "train/parts/audit_choice.h"
 #include "train/run.h"
-
-typedef struct {
-    bool recompute;
-    double share; /* of the steps, 0 to 1 */
-} AuditChoice;
-
-/* E_USAGE. */
-Status audit_parse(const char *text, AuditChoice *choice);
 
 /* Of one rank, from one computation of a step. */
 typedef struct {

@@ -7,8 +7,8 @@
 
 #include "base/parallel.h"
 #include "config/table.h"
-#include "train/audit.h"
-#include "train/place.h"
+#include "train/parts/audit_choice.h"
+#include "train/parts/place.h"
 #include "train/planner.h"
 #include "train/run.h"
 #include "train/setup.h"

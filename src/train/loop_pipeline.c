@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "train/loop_internal.h"
-#include "train/place.h"
+#include "train/parts/place.h"
 
 /* Of a replica; its arrays are (batch_size). */
 typedef struct {

@@ -6,6 +6,7 @@
 #include "config/config.h"
 #include "plan/fill.h"
 #include "report/report.h"
+#include "train/parts/place.h"
 #include "train/run_plan.h"
 
 /* Seconds of one layer on one micro-batch, measured: `--costs FILE` (pipeline_costs.c). */
@@ -19,12 +20,6 @@ typedef struct {
 Status layer_costs_read(const char *path, LayerCosts *costs);
 
 /* ---- the grid (pipeline_grid.c): rank = place · replicas + replica ---- */
-typedef struct {
-    Pipeline shape; /* micros 0 */
-    int stages, replicas;
-    int directions; /* holders of a stage in one pipeline: 2 in chimera */
-} PipelineGrid;
-
 /* From --stages, --stage-chunks and the number of ranks. E_USAGE names what would work. */
 Status pipeline_grid(const Config *c, PipelineKind kind, int64_t ranks, int layers, PipelineGrid *grid);
 /* Sets the levels of a stage's layers, in an array of all `layers`. */
@@ -34,14 +29,6 @@ Status pipeline_micro_tokens(const Config *c, const PipelineGrid *grid, const Pl
                              int64_t *tokens);
 
 /* ---- K-FAC's seconds (pipeline_costs.c) ---- */
-typedef struct {
-    double statistics[2];         /* of a layer's inputs and output gradients, on one micro-batch */
-    double inverse[FILL_FACTORS]; /* (factors) of a layer: A's and B's of query, key, value, out, up, down */
-    int factors;
-    double precondition; /* of a layer's gradients, once a step */
-} KfacCosts;
-enum { KFAC_WIDE = 9 }; /* of these inverses: B's of up and A's of down, the next, have the inner size */
-static inline bool kfac_is_wide(int inverse) { return inverse == KFAC_WIDE || inverse == KFAC_WIDE + 1; }
 void kfac_costs(const ModelConfig *m, const CostRates *rates, const RowCounts *rows, double seq_len, Dtype compute,
                 const LayerCosts *given, KfacCosts *costs);
 

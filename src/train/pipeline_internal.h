@@ -2,7 +2,7 @@
 #ifndef CAIRN_TRAIN_PIPELINE_INTERNAL_H
 #define CAIRN_TRAIN_PIPELINE_INTERNAL_H
 
-#include "train/network.h"
+#include "train/parts/network.h"
 #include "train/pipeline.h"
 
 typedef struct {

@@ -129,7 +129,7 @@ static Status make_stage(Maker *m, int number)
     q.split = splits(m);
     m->rates = in->rates;
     if (holders(m) > 1) {
-        setup_exchange(m->r->c, &part.params, holders(m), 0, &x);
+        exchange_from_options(m->r->c, &part.params, holders(m), 0, &x);
         q.exchange = &x;
         if (network) network_rates(&m->network, &x, &m->rates);
     }

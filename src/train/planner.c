@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "state/snapshot.h"
-#include "train/place.h"
+#include "train/parts/place.h"
 #include "train/search.h"
 #include "train/snapshot_room.h"
 

@@ -29,8 +29,6 @@ static size_t one_copy_bytes(Dtype compute, int64_t n, int64_t k, bool transpose
     return transposed ? 0 : plain_copy_bytes(compute, n, k, false);
 }
 
-const Intervals *exchange_slice(const Exchange *x) { return x && x->shard ? &x->slices[x->rank] : NULL; }
-
 static bool for_device(const PlanRequest *r) { return r->one_copy || (r->backend && r->backend->device); }
 
 static bool has_kfac(const PlanRequest *r) { return r->training && kfac_sets(r->kfac) > 0; }

@@ -9,8 +9,8 @@
 #include "model/model.h"
 #include "optim/optim.h"
 #include "plan/plan.h"
-#include "train/exchange.h"
-#include "train/kfac.h"
+#include "train/parts/exchange.h"
+#include "train/parts/kfac.h"
 
 typedef struct {
     const Model *model;
@@ -40,8 +40,6 @@ typedef struct {
 
 /* `segments` (training; may be NULL) gets the (params.count) optimizer segments. The plan is verified. */
 Status plan_make(const PlanRequest *request, Plan *plan, ModelTensors *tensors, Segment *segments);
-/* This rank's slice of a sharded optimizer; NULL without one. */
-const Intervals *exchange_slice(const Exchange *x);
 
 /* Rows of a capacity: tokens rounded up to the backends' bucket multiple. */
 RowCounts plan_capacity(MicroCapacity micro);

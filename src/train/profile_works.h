@@ -3,7 +3,7 @@
 #ifndef CAIRN_TRAIN_PROFILE_WORKS_H
 #define CAIRN_TRAIN_PROFILE_WORKS_H
 
-#include "train/place.h"
+#include "train/parts/place.h"
 #include "train/session.h"
 #include "train/trace.h"
 

@@ -4,7 +4,7 @@
 
 #include "formats/tensor_file.h"
 #include "state/checkpoint.h"
-#include "train/place.h"
+#include "train/parts/place.h"
 #include "train/recover.h"
 #include "train/saving.h"
 #include "train/suspects.h"

@@ -7,7 +7,7 @@
 #include "state/checkpoint.h"
 #include "train/audit.h"
 #include "train/check.h"
-#include "train/place.h"
+#include "train/parts/place.h"
 #include "train/ranks/signals.h"
 #include "train/result.h"
 #include "train/spare.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "exec/exec.h"
-#include "train/place.h"
+#include "train/parts/place.h"
 
 static size_t n_layers(const RunPlan *p) { return (size_t)p->input.model->config.layers; }
 
@@ -116,11 +116,12 @@ static void add_bytes(RunPlan *p)
             if (memory_own_region((Region)r)) p->bytes[r] += more[r];
         if (more[REGION_SCRATCH] > p->bytes[REGION_SCRATCH]) p->bytes[REGION_SCRATCH] = more[REGION_SCRATCH];
     }
+    const Plan *eval = p->input.evaluation ? &p->eval : NULL;
     if (!p->input.place || !p->input.training) return;
     p->train.region_bytes[REGION_SCRATCH] = p->bytes[REGION_SCRATCH];
     p->train.region_bytes[REGION_COMM] = place_comm_bytes(p->input.place, p->input.backend);
-    p->bytes[REGION_COMM] = p->train.region_bytes[REGION_COMM] + place_staging(p->input.place, p, false);
-    p->bytes[REGION_ACT] += place_staging(p->input.place, p, true);
+    p->bytes[REGION_COMM] = p->train.region_bytes[REGION_COMM] + place_staging(p->input.place, &p->train, eval, false);
+    p->bytes[REGION_ACT] += place_staging(p->input.place, &p->train, eval, true);
 }
 
 static void share_activations(RunPlan *p, bool training)

@@ -2,42 +2,9 @@
 #ifndef CAIRN_TRAIN_RUN_PLAN_H
 #define CAIRN_TRAIN_RUN_PLAN_H
 
-#include "train/account.h"
+#include "train/parts/account.h"
+#include "train/parts/plan_input.h"
 #include "train/planning.h"
-
-typedef struct PipelinePlace PipelinePlace; /* train/place.h */
-
-/* The input of a run's plans, beside the options. All pointers are the caller's and outlive the plan. */
-typedef struct {
-    const Model *model;
-    bool training, evaluation;
-    int64_t max_length; /* rows a sequence can take */
-    int64_t max_masked; /* masked positions a sequence can have; 0 but in pretraining */
-    double mean_length; /* of a sequence, for predictions */
-    double beside;      /* mean length of a token's sequence; 0: mean_length */
-    bool packed;        /* `cairn plan --lengths`: a micro-batch has room for sequences of mean_length alone */
-    size_t data_bytes;  /* of the machine's memory, that data will need beside the bytes that the process holds */
-    size_t later_bytes; /* the same of data that is still to be made, at most: the plan does not count it, the budget
-                           that a refusal names does */
-    const uint8_t *norm_forms; /* (2·layers + 1), of the weights that training starts from; NULL: all Y */
-    /* setup_plan fills these in: */
-    const Backend *backend; /* open, or the table of an imagined device; NULL: sizes are estimated */
-    bool imagined;          /* a device that this machine lacks */
-    Dtype compute;
-    Optimizer optimizer;
-    const Exchange *exchange; /* with ranks, for training; NULL: one */
-    const Kfac *kfac;         /* NULL: none */
-    bool saves;               /* this rank writes checkpoints: rank 0 */
-    bool audit;               /* --audit recompute */
-    bool watch;               /* --audit with anything */
-    /* setup_virtual: --virtual-ranks, 0: it is not given; those of a rank; --grain-tokens, one sequence at least */
-    int64_t virtual_ranks, virtual_each, grain_tokens;
-    int virtual_waiting;        /* sums of them that wait beside the gradients, at most on any rank */
-    CostRates rates;            /* of rank 0 */
-    const PipelinePlace *place; /* of a pipeline; `model` is then its first chunk's. NULL: this rank has all of it */
-} PlanInput;
-
-static inline double plan_input_beside(const PlanInput *in) { return in->beside > 0 ? in->beside : in->mean_length; }
 
 /* The plans of a further chunk of a place. */
 typedef struct {

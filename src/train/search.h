@@ -4,7 +4,7 @@
 #ifndef CAIRN_TRAIN_SEARCH_H
 #define CAIRN_TRAIN_SEARCH_H
 
-#include "train/account.h"
+#include "train/parts/account.h"
 #include "train/planning.h"
 
 typedef struct {

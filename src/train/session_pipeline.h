@@ -4,7 +4,7 @@
 
 #include "exec/pipeline.h"
 #include "plan/fill.h"
-#include "train/place.h"
+#include "train/parts/place.h"
 #include "train/session.h"
 
 /* Of a micro-batch, with virtual ranks; else none. */

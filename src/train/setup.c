@@ -8,9 +8,10 @@
 #include "base/machine_memory.h"
 #include "base/parallel.h"
 #include "base/sum_tree.h"
-#include "train/audit.h"
 #include "train/machine.h"
-#include "train/place.h"
+#include "train/parts/audit_choice.h"
+#include "train/parts/place.h"
+#include "train/place_choose.h"
 #include "train/planner.h"
 #include "train/ranks/signals.h"
 
@@ -167,13 +168,6 @@ Status setup_virtual(const Config *c, int ranks, PlanInput *in)
     return OK;
 }
 
-void setup_exchange(const Config *c, const ParamTable *params, int ranks, int rank, Exchange *x)
-{
-    exchange_init(x, params, ranks, c->bucket_size, strcmp(c->wire, "bf16") == 0 ? BF16 : F32);
-    if (c->virtual_ranks % ranks == 0) exchange_tree(x, c->virtual_ranks);
-    if (strcmp(c->shard, "optimizer") == 0) exchange_shard(x, params, rank);
-}
-
 /* The same answer on all ranks. */
 static Status check_comm_device(const Config *c, Ranks *ranks, const Backend *b)
 {
@@ -276,7 +270,7 @@ static Status open_exchange(const Config *c, const ParamTable *params, Setup *s)
     if (strcmp(c->shard, "optimizer") == 0 && !s->backend->op[OP_BLOCK_SUMS].run)
         return fail(E_USAGE, "--shard optimizer: the backend '%s' keeps the whole optimizer on every rank",
                     s->backend->name);
-    setup_exchange(c, params, ranks_size(s->ranks), ranks_rank(s->ranks), &s->exchange);
+    exchange_from_options(c, params, ranks_size(s->ranks), ranks_rank(s->ranks), &s->exchange);
     s->exchange.by_comm_device = s->comm_device != NULL;
     return OK;
 }
@@ -350,7 +344,7 @@ Status setup_foresee(const Config *c, const PlanInput *need, Setup *s)
     in.saves = true;
     TRY(setup_optimizer(c, &in.optimizer));
     TRY(setup_audit(c, &in));
-    if (s->ranks) setup_exchange(c, &in.model->params, ranks_size(s->ranks), 0, &exchange);
+    if (s->ranks) exchange_from_options(c, &in.model->params, ranks_size(s->ranks), 0, &exchange);
     if (s->ranks) in.exchange = &exchange;
     accounts_measure(&accounts, s->backend, (size_t)c->memory_budget, ranks_local_size(s->ranks), in.data_bytes,
                      (size_t)in.model->params.size * sizeof(float));

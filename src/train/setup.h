@@ -35,8 +35,6 @@ Status setup_audit(const Config *c, PlanInput *in);
 /* --virtual-ranks and --grain-tokens, after in->max_length. E_USAGE: so many virtual ranks do not run on so many ranks;
    of a pipeline pipeline_plan finds that. */
 Status setup_virtual(const Config *c, int ranks, PlanInput *in);
-/* Gradient buckets by --bucket-size and --wire, slices by --shard. */
-void setup_exchange(const Config *c, const ParamTable *params, int ranks, int rank, Exchange *x);
 
 /* Collective, with the backend open and no region allocated. Connects the ranks' GPUs as --comm asks. The caller closes
    *device; NULL: gradients go through the hosts' memory. `backend` then counts NCCL's device memory, and has its

@@ -6,7 +6,7 @@
 
 #include "base/machine_memory.h"
 #include "state/snapshot.h"
-#include "train/place.h"
+#include "train/parts/place.h"
 
 #define MIB(bytes) ((double)(bytes) / (1 << 20))
 

@@ -2,7 +2,7 @@
    compared with cpu and ref; every policy with the bits of none; graphs replayed or not; saved and resumed. */
 #include "asan.h"
 #include "cuda_host/which.h"
-#include "train/account.h"
+#include "train/parts/account.h"
 
 static const char *const policies[] = {"lean", "ffn",     "selective", "half-attention",
                                        "full", "offload", "every:1",   "every:2"};

@@ -4,7 +4,7 @@
 
 #include "base/sum_tree.h"
 #include "model/model.h"
-#include "train/network.h"
+#include "train/parts/network.h"
 #include "train/planning.h"
 
 enum { RANKS = 3, BUCKET = 96 << 10 };

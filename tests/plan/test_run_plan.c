@@ -226,7 +226,7 @@ static Status plan_rank(const Words *w, int ranks, Planned *r)
     PlanInput in = r->run.setup.plan.input;
     assert_true(status == OK || status == E_MEMORY);
     run_plan_free(&r->run.setup.plan);
-    setup_exchange(&r->c, &r->run.model.params, ranks, 0, &exchange);
+    exchange_from_options(&r->c, &r->run.model.params, ranks, 0, &exchange);
     in.exchange = &exchange;
     accounts_measure(&accounts, in.backend, (size_t)r->c.memory_budget, 1, 0, 0);
     status = planner_choose(&r->c, &in, &accounts, NULL, &r->run.setup.plan);

@@ -1,9 +1,9 @@
 /* Predicted time of the exchange between ranks, over a network that connects all hosts alike. */
-#ifndef CAIRN_TRAIN_NETWORK_H
-#define CAIRN_TRAIN_NETWORK_H
+#ifndef CAIRN_PARTS_NETWORK_H
+#define CAIRN_PARTS_NETWORK_H
 
 #include "plan/plan.h"
-#include "train/exchange.h"
+#include "train/parts/exchange.h"
 
 typedef struct {
     char name[64];

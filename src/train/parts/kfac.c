@@ -1,4 +1,4 @@
-#include "train/kfac.h"
+#include "train/parts/kfac.h"
 
 #include <math.h>
 #include <stdio.h>

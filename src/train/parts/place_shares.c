@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "optim/optim.h"
-#include "train/place.h"
+#include "train/parts/place.h"
 
 static const Pipeline *shape(const PipelinePlace *p) { return &p->grid.shape; }
 

@@ -1,4 +1,6 @@
-#include "train/exchange.h"
+#include "train/parts/exchange.h"
+
+#include <string.h>
 
 #include "optim/optim.h"
 
@@ -103,6 +105,13 @@ void exchange_shard(Exchange *x, const ParamTable *params, int rank)
     if (bytes > all->scratch_bytes) all->scratch_bytes = (bytes + 63) / 64 * 64;
 }
 
+void exchange_from_options(const Config *c, const ParamTable *params, int ranks, int rank, Exchange *x)
+{
+    exchange_init(x, params, ranks, c->bucket_size, strcmp(c->wire, "bf16") == 0 ? BF16 : F32);
+    if (c->virtual_ranks % ranks == 0) exchange_tree(x, c->virtual_ranks);
+    if (strcmp(c->shard, "optimizer") == 0) exchange_shard(x, params, rank);
+}
+
 void exchange_free(Exchange *x)
 {
     GradientBuckets *all = &x->buckets;
@@ -110,3 +119,5 @@ void exchange_free(Exchange *x)
     MEM_FREE(x->slices, x->intervals, all->starts, all->parts, all->sums);
     *x = (Exchange){0};
 }
+
+const Intervals *exchange_slice(const Exchange *x) { return x && x->shard ? &x->slices[x->rank] : NULL; }

@@ -1,4 +1,4 @@
-#include "train/place.h"
+#include "train/parts/place.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,8 +6,6 @@
 
 #include "exec/pipeline.h"
 #include "optim/optim.h"
-#include "train/planner.h"
-#include "train/snapshot_room.h"
 
 static const Pipeline *shape(const PipelinePlace *p) { return &p->grid.shape; }
 
@@ -106,14 +104,12 @@ Pipeline place_evaluation(const PipelinePlace *p)
     return one;
 }
 
-size_t place_staging(const PipelinePlace *p, const RunPlan *plan, bool device)
+size_t place_staging(const PipelinePlace *p, const Plan *train, const Plan *eval, bool device)
 {
     const Pipeline evaluation = place_evaluation(p);
-    size_t bytes =
-        (size_t)exec_pipeline_staging(shape(p), p->number, p->by_devices, device) * place_boundary(p, &plan->train);
-    if (plan->input.evaluation)
-        bytes += (size_t)exec_pipeline_staging(&evaluation, p->number, p->by_devices, device) *
-                 place_boundary(p, &plan->eval);
+    size_t bytes = (size_t)exec_pipeline_staging(shape(p), p->number, p->by_devices, device) * place_boundary(p, train);
+    if (eval)
+        bytes += (size_t)exec_pipeline_staging(&evaluation, p->number, p->by_devices, device) * place_boundary(p, eval);
     return bytes;
 }
 

@@ -1,4 +1,4 @@
-#include "train/network.h"
+#include "train/parts/network.h"
 
 #include <math.h>
 #include <stdio.h>

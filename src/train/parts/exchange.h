@@ -1,8 +1,9 @@
 /* Exchange of gradients: the buckets of the flat space, and the part of each that a rank sums. It follows from sizes,
    world size and --bucket-size alone, so all ranks compute the same. */
-#ifndef CAIRN_TRAIN_EXCHANGE_H
-#define CAIRN_TRAIN_EXCHANGE_H
+#ifndef CAIRN_PARTS_EXCHANGE_H
+#define CAIRN_PARTS_EXCHANGE_H
 
+#include "config/config.h"
 #include "exec/exec.h"
 #include "model/params.h"
 #include "state/slices.h"
@@ -24,9 +25,13 @@ void exchange_init(Exchange *x, const ParamTable *params, int ranks, int64_t buc
 void exchange_tree(Exchange *x, int64_t terms);
 /* After exchange_init, for a sharded optimizer. */
 void exchange_shard(Exchange *x, const ParamTable *params, int rank);
+/* Gradient buckets by --bucket-size and --wire, slices by --shard. */
+void exchange_from_options(const Config *c, const ParamTable *params, int ranks, int rank, Exchange *x);
 void exchange_free(Exchange *x); /* takes a zeroed one */
 /* Each rank's slice of the flat space, a part of every bucket; of `x` NULL the whole space. The caller frees the
    (ranks) intervals and the array. */
 Intervals *exchange_slices(const ParamTable *params, const Exchange *x);
+/* This rank's slice of a sharded optimizer; NULL without one. */
+const Intervals *exchange_slice(const Exchange *x);
 
 #endif

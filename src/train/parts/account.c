@@ -1,4 +1,4 @@
-#include "train/account.h"
+#include "train/parts/account.h"
 
 #include "base/machine_memory.h"
 

@@ -3,48 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/place.h"
+#include "train/parts/place.h"
 
 static const Pipeline *shape(const PipelinePlace *p) { return &p->grid.shape; }
-
-static void take_plan(PipelinePlace *p, const PipelinePlan *plan)
-{
-    PlaceFill *f = &p->fill;
-    int stages = p->grid.stages;
-    f->latency = plan->latency;
-    f->boundary = plan->boundary_s;
-    f->sum = plan->set_sum;
-    f->behind = plan->timeline.sums_s - plan->timeline.works_s + plan->update;
-    f->costs = plan->costs;
-    f->gathered = plan->fill.gathered;
-    for (int kind = 0; kind < N_WORKS; kind++)
-        for (int s = 0; s < stages; s++) f->seconds[kind * stages + s] = plan->stage[s].seconds[kind];
-    memcpy(f->late, plan->late, (size_t)p->whole->config.layers * sizeof *f->late);
-    memcpy(f->slots, plan->curve_slots, (size_t)(shape(p)->places * shape(p)->chunks) * sizeof *f->slots);
-}
-
-Status place_share_fill(PipelinePlace *p, const PipelinePlan *plan, Ranks *ranks)
-{
-    PlaceFill *f = &p->fill;
-    size_t works = (size_t)N_WORKS * (size_t)p->grid.stages, layers = (size_t)p->whole->config.layers;
-    size_t chunks = (size_t)(shape(p)->places * shape(p)->chunks);
-    if (!kfac_sets(&p->kfac)) return OK;
-    f->seconds = mem_array(works, sizeof *f->seconds);
-    f->late = mem_array(layers, sizeof *f->late);
-    f->slots = mem_array(chunks, sizeof *f->slots);
-    if (ranks_first(ranks)) take_plan(p, plan);
-    double numbers[] = {f->latency, f->boundary, f->gathered, f->sum, f->behind};
-    TRY(ranks_broadcast(ranks, numbers, sizeof numbers));
-    f->latency = numbers[0];
-    f->boundary = numbers[1];
-    f->gathered = (int)numbers[2];
-    f->sum = numbers[3];
-    f->behind = numbers[4];
-    TRY(ranks_broadcast(ranks, &f->costs, sizeof f->costs));
-    TRY(ranks_broadcast(ranks, f->seconds, works * sizeof *f->seconds));
-    TRY(ranks_broadcast(ranks, f->late, layers * sizeof *f->late));
-    return ranks_broadcast(ranks, f->slots, chunks * sizeof *f->slots);
-}
 
 /* Other numbers of micro-batches than the planned one may need more. */
 static void take_slots(PipelinePlace *p, int chunk)

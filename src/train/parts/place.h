@@ -1,12 +1,31 @@
 /* A rank's place in a pipeline (docs/pipeline.md): the stages that it holds, one in each of its chunks, and who else
    holds them. rank = place · replicas + pipeline, so holders of a stage are neighbours. Every rank computes the same
    from what rank 0 chose; see the words in docs/design.md. */
-#ifndef CAIRN_TRAIN_PLACE_H
-#define CAIRN_TRAIN_PLACE_H
+#ifndef CAIRN_PARTS_PLACE_H
+#define CAIRN_PARTS_PLACE_H
 
-#include "train/pipeline.h"
-#include "train/ranks/ranks.h"
+#include "config/config.h"
+#include "model/model.h"
+#include "plan/fill.h"
+#include "train/parts/kfac.h"
+#include "train/parts/plan_input.h"
 
+/* The grid: rank = place · replicas + replica. */
+typedef struct {
+    Pipeline shape; /* micros 0 */
+    int stages, replicas;
+    int directions; /* holders of a stage in one pipeline: 2 in chimera */
+} PipelineGrid;
+
+/* K-FAC's seconds. */
+typedef struct {
+    double statistics[2];         /* of a layer's inputs and output gradients, on one micro-batch */
+    double inverse[FILL_FACTORS]; /* (factors) of a layer: A's and B's of query, key, value, out, up, down */
+    int factors;
+    double precondition; /* of a layer's gradients, once a step */
+} KfacCosts;
+enum { KFAC_WIDE = 9 }; /* of these inverses: B's of up and A's of down, the next, have the inner size */
+static inline bool kfac_is_wide(int inverse) { return inverse == KFAC_WIDE || inverse == KFAC_WIDE + 1; }
 /* K-FAC in the bubbles: what rank 0 planned with, and every rank's own view of it (place_fill.c). */
 typedef struct {
     double latency, boundary; /* seconds on a link */
@@ -72,15 +91,8 @@ bool place_wanted(const Config *c);
 PipelineKind place_kind(const Config *c);
 /* E_USAGE names an option that a run by a pipeline does not have, or one of pipelines alone. */
 Status place_check(const Config *c, bool training);
-/* place_choose.c. Collective. Rank 0 splits layers and chooses levels and micro-batches, every schedule is verified,
-   and every rank makes its plans, for which in->place, in->kfac and in->model are set. E_USAGE; E_MEMORY as
-   planner_check. The caller frees place and plan, also after a failure. */
-Status place_choose(const Config *c, PlanInput *in, const Accounts *accounts, Ranks *ranks, bool by_devices,
-                    PipelinePlace **place, RunPlan *plan);
 void place_free(PipelinePlace *p); /* takes NULL */
 
-/* Collective: rank 0's plan becomes that of all. */
-Status place_share_fill(PipelinePlace *p, const PipelinePlan *plan, Ranks *ranks);
 void place_simulate(PipelinePlace *p);                         /* after the schedules */
 void place_fill_free(const PipelinePlace *p, PlaceFill *fill); /* takes a zeroed one */
 /* Seconds of each kind of work, by number: (N_WORKS, stages), the two statistics of a layer, an inverse of
@@ -131,7 +143,8 @@ size_t place_comm_bytes(const PipelinePlace *p, const Backend *b);
 int64_t place_even_part(int64_t n, int holders);
 int64_t place_received(const PipelinePlace *p);
 size_t place_boundary(const PipelinePlace *p, const Plan *plan);
-size_t place_staging(const PipelinePlace *p, const RunPlan *plan, bool device);
+/* Of the training plan and the evaluation plan (NULL: none), in the host's memory or a `device`'s. */
+size_t place_staging(const PipelinePlace *p, const Plan *train, const Plan *eval, bool device);
 /* The pipeline that evaluates: chimera's first direction alone. */
 Pipeline place_evaluation(const PipelinePlace *p);
 

@@ -1,0 +1,15 @@
+/* What --audit asks for. */
+#ifndef CAIRN_PARTS_AUDIT_CHOICE_H
+#define CAIRN_PARTS_AUDIT_CHOICE_H
+
+#include "base/base.h"
+
+typedef struct {
+    bool recompute;
+    double share; /* of the steps, 0 to 1 */
+} AuditChoice;
+
+/* E_USAGE. */
+Status audit_parse(const char *text, AuditChoice *choice);
+
+#endif
