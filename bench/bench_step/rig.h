@@ -7,7 +7,7 @@
 
 #include "data/data.h"
 #include "exec/exec.h"
-#include "train/planning.h"
+#include "train/planner/planning.h"
 
 typedef struct {
     const char *backend, *lengths, *optimizer, *json, *kernels, *name;

@@ -13,11 +13,11 @@
 #include "commands/plan_table.h"
 #include "data/lengths.h"
 #include "state/import.h"
-#include "train/machine.h"
 #include "train/parts/place.h"
-#include "train/planner.h"
+#include "train/planner/machine.h"
+#include "train/planner/planner.h"
+#include "train/planner/snapshot_room.h"
 #include "train/setup.h"
-#include "train/snapshot_room.h"
 #include "train/start.h"
 
 #define MOST_BATCH (INT64_C(1) << 20)

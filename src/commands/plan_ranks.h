@@ -5,7 +5,7 @@
 
 #include "config/config.h"
 #include "train/parts/network.h"
-#include "train/run_plan.h"
+#include "train/planner/run_plan.h"
 
 typedef struct {
     const Config *config;

@@ -2,7 +2,7 @@
 #ifndef CAIRN_COMMANDS_PLAN_TABLE_H
 #define CAIRN_COMMANDS_PLAN_TABLE_H
 
-#include "train/run_plan.h"
+#include "train/planner/run_plan.h"
 
 typedef struct {
     RunPlan plan;

@@ -9,10 +9,10 @@
 #include "config/table.h"
 #include "train/parts/audit_choice.h"
 #include "train/parts/place.h"
-#include "train/planner.h"
+#include "train/planner/planner.h"
+#include "train/planner/snapshot_room.h"
 #include "train/run.h"
 #include "train/setup.h"
-#include "train/snapshot_room.h"
 
 /* ---- values ---- */
 

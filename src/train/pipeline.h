@@ -7,7 +7,7 @@
 #include "plan/fill.h"
 #include "report/report.h"
 #include "train/parts/place.h"
-#include "train/run_plan.h"
+#include "train/planner/run_plan.h"
 
 /* Seconds of one layer on one micro-batch, measured: `--costs FILE` (pipeline_costs.c). */
 typedef struct {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "train/pipeline.h"
-#include "train/planner.h"
+#include "train/planner/planner.h"
 
 #define MICRO_TOKENS_MOST 16384 /* contracts.md 3 */
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "train/pipeline_internal.h"
-#include "train/planner.h"
+#include "train/planner/planner.h"
 #include "train/setup.h"
 
 static bool splits(const Maker *m) { return pipeline_splits_backward(m->p->grid.shape.kind); }

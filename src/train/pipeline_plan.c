@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "train/pipeline_internal.h"
-#include "train/planner.h"
+#include "train/planner/planner.h"
 
 #define BUBBLE_WARN  0.5  /* of a step */
 #define EXPOSED_WARN 0.05 /* of a step */

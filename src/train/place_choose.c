@@ -6,8 +6,8 @@
 
 #include "exec/pipeline.h"
 #include "train/pipeline.h"
-#include "train/planner.h"
-#include "train/snapshot_room.h"
+#include "train/planner/planner.h"
+#include "train/planner/snapshot_room.h"
 
 static const Pipeline *shape(const PipelinePlace *p) { return &p->grid.shape; }
 

@@ -4,8 +4,8 @@
 
 #include "train/parts/account.h"
 #include "train/parts/place.h"
+#include "train/planner/run_plan.h"
 #include "train/ranks/ranks.h"
-#include "train/run_plan.h"
 
 /* Collective. Rank 0 splits layers and chooses levels and micro-batches, every schedule is verified,
    and every rank makes its plans, for which in->place, in->kfac and in->model are set. E_USAGE; E_MEMORY as

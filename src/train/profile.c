@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/machine.h"
+#include "train/planner/machine.h"
 #include "train/profile_kernels.h"
 #include "train/profile_works.h"
 #include "train/trace.h"

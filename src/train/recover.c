@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/snapshot_room.h"
+#include "train/planner/snapshot_room.h"
 
 /* ---- the snapshots of all ranks ---- */
 

@@ -16,8 +16,8 @@
 #include "optim/optim.h"
 #include "plan/plan.h"
 #include "train/place_devices.h"
+#include "train/planner/run_plan.h"
 #include "train/ranks/ranks.h"
-#include "train/run_plan.h"
 
 typedef struct {
     Backend *backend; /* open; the caller's */

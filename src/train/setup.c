@@ -8,11 +8,11 @@
 #include "base/machine_memory.h"
 #include "base/parallel.h"
 #include "base/sum_tree.h"
-#include "train/machine.h"
 #include "train/parts/audit_choice.h"
 #include "train/parts/place.h"
 #include "train/place_choose.h"
-#include "train/planner.h"
+#include "train/planner/machine.h"
+#include "train/planner/planner.h"
 #include "train/ranks/signals.h"
 
 /* Address space and memory that the libraries of a backend take, beside the stacks of its threads. With less they

@@ -4,7 +4,7 @@
 #define CAIRN_TRAIN_SETUP_H
 
 #include "config/config.h"
-#include "train/run_plan.h"
+#include "train/planner/run_plan.h"
 #include "train/session.h"
 
 typedef struct {

@@ -4,8 +4,8 @@
 #define CAIRN_TRAIN_SNAPSHOTS_H
 
 #include "train/persist.h"
+#include "train/planner/snapshot_room.h"
 #include "train/run.h"
-#include "train/snapshot_room.h"
 
 typedef struct Snapshots Snapshots;
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "exec/exec.h"
-#include "train/planning.h"
+#include "train/planner/planning.h"
 
 enum { LAYERS = 4, MOST_STAGES = 4, MOST_MICROS = 9, TOKENS = 64, SEQS = 4, MASKED = 16, READ = SEQS + MASKED };
 

@@ -4,7 +4,7 @@
 #include "equiv/tiny_run.h"
 #include "equiv/training.h"
 #include "state/export.h"
-#include "train/machine.h"
+#include "train/planner/machine.h"
 
 /* The weights after a step; caller frees. */
 static float *weights_after_step(TinyRun *f)

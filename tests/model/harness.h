@@ -11,7 +11,7 @@
 #include "model/model.h"
 #include "optim/optim.h"
 #include "plan/plan.h"
-#include "train/planning.h"
+#include "train/planner/planning.h"
 
 typedef struct {
     char dir[256];

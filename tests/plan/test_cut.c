@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "model/model.h"
-#include "train/planning.h"
+#include "train/planner/planning.h"
 
 enum { LAYERS = 6 };
 

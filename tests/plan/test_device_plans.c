@@ -8,7 +8,7 @@
 #include "commands/cost_table.h"
 #include "commands/devices.h"
 #include "data/lengths.h"
-#include "train/search.h"
+#include "train/planner/search.h"
 
 enum { LAYERS = 24, HIDDEN = 1024, FFN = 4096, VOCAB = 30528 };
 

@@ -3,7 +3,7 @@
 #include "testing.h"
 
 #include "model/model.h"
-#include "train/planning.h"
+#include "train/planner/planning.h"
 
 static const char *const policies[] = {"none",           "lean", "ffn",     "selective",
                                        "half-attention", "full", "offload", "every:2"};

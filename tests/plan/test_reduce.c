@@ -5,7 +5,7 @@
 #include "base/sum_tree.h"
 #include "model/model.h"
 #include "train/parts/network.h"
-#include "train/planning.h"
+#include "train/planner/planning.h"
 
 enum { RANKS = 3, BUCKET = 96 << 10 };
 

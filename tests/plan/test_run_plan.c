@@ -7,7 +7,7 @@
 #include "commands/plan_table.h"
 #include "data/hdf5_file.h"
 #include "data/shards.h"
-#include "train/planner.h"
+#include "train/planner/planner.h"
 #include "train/run.h"
 
 static int plans_made;

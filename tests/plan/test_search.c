@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "train/search.h"
+#include "train/planner/search.h"
 
 static void make_model(Model *m, int layers)
 {

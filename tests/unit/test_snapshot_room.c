@@ -1,5 +1,5 @@
 /* The room for snapshots counts all ranks of a host, in its folder and in its memory. */
-#include "train/snapshot_room.h"
+#include "train/planner/snapshot_room.h"
 
 #include "testing.h"
 

@@ -1,4 +1,4 @@
-#include "train/machine.h"
+#include "train/planner/machine.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "train/planner.h"
+#include "train/planner/planner.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -7,8 +7,8 @@
 
 #include "state/snapshot.h"
 #include "train/parts/place.h"
-#include "train/search.h"
-#include "train/snapshot_room.h"
+#include "train/planner/search.h"
+#include "train/planner/snapshot_room.h"
 
 #define MIB(bytes) ((double)(bytes) / (1 << 20))
 

@@ -1,4 +1,4 @@
-#include "train/run_plan.h"
+#include "train/planner/run_plan.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "train/snapshot_room.h"
+#include "train/planner/snapshot_room.h"
 
 #include <stdlib.h>
 #include <string.h>

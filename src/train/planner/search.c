@@ -1,4 +1,4 @@
-#include "train/search.h"
+#include "train/planner/search.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,12 +1,12 @@
 /* Memory for snapshots: how much they need, and whether it is free for all ranks of a host together. Each rank measures
    the free memory before any of them allocates; then all ranks exchange the figures and reach the same answer. */
-#ifndef CAIRN_TRAIN_SNAPSHOT_ROOM_H
-#define CAIRN_TRAIN_SNAPSHOT_ROOM_H
+#ifndef CAIRN_PLANNER_SNAPSHOT_ROOM_H
+#define CAIRN_PLANNER_SNAPSHOT_ROOM_H
 
 #include "config/config.h"
 #include "state/snapshot_copies.h"
+#include "train/planner/run_plan.h"
 #include "train/ranks/ranks.h"
-#include "train/run_plan.h"
 
 /* --snapshot-steps. */
 typedef struct {

@@ -1,4 +1,4 @@
-#include "train/planning.h"
+#include "train/planner/planning.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/planner.h"
+#include "train/planner/planner.h"
 
 #define MICRO_TOKENS_MOST 16384 /* contracts.md 3 */
 #define SHORTEST_SEQUENCE 3     /* [CLS] x [SEP]: how many sequences a micro-batch can hold at most */

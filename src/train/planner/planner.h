@@ -1,10 +1,10 @@
 /* From what a run needs to its plan: micro-batch, recompute levels and save buffer within the memory accounts. */
-#ifndef CAIRN_TRAIN_PLANNER_H
-#define CAIRN_TRAIN_PLANNER_H
+#ifndef CAIRN_PLANNER_PLANNER_H
+#define CAIRN_PLANNER_PLANNER_H
 
 #include "config/config.h"
+#include "train/planner/run_plan.h"
 #include "train/ranks/ranks.h"
-#include "train/run_plan.h"
 
 /* ---- sizes (planner_sizes.c) ---- */
 
