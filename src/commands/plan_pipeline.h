@@ -2,7 +2,7 @@
 #ifndef CAIRN_COMMANDS_PLAN_PIPELINE_H
 #define CAIRN_COMMANDS_PLAN_PIPELINE_H
 
-#include "train/pipeline.h"
+#include "train/pipelines/pipeline.h"
 
 typedef struct {
     const Config *c;

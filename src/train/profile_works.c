@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/sort.h"
+#include "train/pipelines/pipeline.h"
 
 enum { ROUND_TRIPS = 16 };
 

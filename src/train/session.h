@@ -15,7 +15,7 @@
 #include "model/model.h"
 #include "optim/optim.h"
 #include "plan/plan.h"
-#include "train/place_devices.h"
+#include "train/pipelines/place_devices.h"
 #include "train/planner/run_plan.h"
 #include "train/ranks/ranks.h"
 

@@ -2,7 +2,7 @@
    settings each of which is taken. */
 #include "testing.h"
 
-#include "train/pipeline.h"
+#include "train/pipelines/pipeline.h"
 
 typedef struct {
     PipelineKind kind;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/pipeline.h"
+#include "train/pipelines/pipeline.h"
 
 /* ---- measured ---- */
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/pipeline.h"
+#include "train/pipelines/pipeline.h"
 #include "train/planner/planner.h"
 
 #define MICRO_TOKENS_MOST 16384 /* contracts.md 3 */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/pipeline_internal.h"
+#include "train/pipelines/pipeline_internal.h"
 #include "train/planner/planner.h"
 
 #define BUBBLE_WARN  0.5  /* of a step */

@@ -1,11 +1,11 @@
-#include "train/place_choose.h"
+#include "train/pipelines/place_choose.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "exec/pipeline.h"
-#include "train/pipeline.h"
+#include "train/pipelines/pipeline.h"
 #include "train/planner/planner.h"
 #include "train/planner/snapshot_room.h"
 

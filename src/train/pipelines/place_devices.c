@@ -1,4 +1,4 @@
-#include "train/place_devices.h"
+#include "train/pipelines/place_devices.h"
 
 #include <stdlib.h>
 

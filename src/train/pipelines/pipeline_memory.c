@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/pipeline_internal.h"
+#include "exec/pipeline.h"
+#include "train/pipelines/pipeline_internal.h"
 #include "train/planner/planner.h"
-#include "train/setup.h"
 
 static bool splits(const Maker *m) { return pipeline_splits_backward(m->p->grid.shape.kind); }
 static int holders(const Maker *m) { return m->p->grid.replicas * m->p->grid.directions; }
