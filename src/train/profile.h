@@ -10,7 +10,7 @@
 #define CAIRN_TRAIN_PROFILE_H
 
 #include "train/sampling.h"
-#include "train/session.h"
+#include "train/session/session.h"
 
 #define PROFILE_WARM_UP 3 /* steps, at most; a short run has fewer */
 #define PROFILE_WORKS   3 /* steps of a pipeline without --profile */

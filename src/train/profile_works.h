@@ -4,7 +4,7 @@
 #define CAIRN_TRAIN_PROFILE_WORKS_H
 
 #include "train/parts/place.h"
-#include "train/session.h"
+#include "train/session/session.h"
 #include "train/trace.h"
 
 /* A work, the sums or the update of a step. */

@@ -5,7 +5,7 @@
 
 #include "config/config.h"
 #include "train/planner/run_plan.h"
-#include "train/session.h"
+#include "train/session/session.h"
 
 typedef struct {
     Ranks *ranks;     /* set by the caller, whose it stays; NULL: one */

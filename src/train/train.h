@@ -7,7 +7,7 @@
 #include "optim/optim.h"
 #include "report/report.h"
 #include "train/persist.h"
-#include "train/session.h"
+#include "train/session/session.h"
 
 typedef struct Run Run; /* train/run.h */
 

@@ -3,7 +3,7 @@
 #include "testing.h"
 
 #include "base/machine_memory.h"
-#include "train/session.h"
+#include "train/session/session.h"
 
 /* ---- counting allocations: these functions replace libc's ---- */
 #if defined(__SANITIZE_ADDRESS__)

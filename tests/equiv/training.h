@@ -8,7 +8,7 @@
 #include <math.h>
 
 #include "train/saving.h"
-#include "train/session.h"
+#include "train/session/session.h"
 
 enum {
     TRAINING_STEPS = 10,

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/session_pipeline.h"
+#include "train/session/session_pipeline.h"
 
 /* ---- the backend's memory, as the host exchanges it ---- */
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "report/box.h"
-#include "train/session_pipeline.h"
+#include "train/session/session_pipeline.h"
 
 #define SAMPLES_MOST 16384
 

@@ -1,6 +1,6 @@
 /* Sums of a pipeline from GPU to GPU, on the comm lane. */
 
-#include "train/session_pipeline.h"
+#include "train/session/session_pipeline.h"
 
 enum { GIVEN, SUMMED }; /* events */
 

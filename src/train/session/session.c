@@ -1,10 +1,10 @@
-#include "train/session.h"
+#include "train/session/session.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/machine_memory.h"
-#include "train/session_pipeline.h"
+#include "train/session/session_pipeline.h"
 
 size_t session_memory_used(const Session *s)
 {

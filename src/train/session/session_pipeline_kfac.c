@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "train/session_pipeline.h"
+#include "train/session/session_pipeline.h"
 
 #define GAP_LEAST 1e-3 /* of a step's works: shorter gaps stay empty */
 

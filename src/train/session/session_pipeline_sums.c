@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/sum_tree.h"
-#include "train/session_pipeline.h"
+#include "train/session/session_pipeline.h"
 
 #define TIE_TAG 0xffff0000u /* of the word embedding's two gradients; those of boundaries are small numbers */
 

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/session_pipeline.h"
+#include "train/session/session_pipeline.h"
 
 /* `there` lies in the backend's memory. */
 static Status sum_values(const Session *s, const float *there, const Intervals *of, uint64_t *sum)

@@ -1,4 +1,4 @@
-#include "train/session_pipeline.h"
+#include "train/session/session_pipeline.h"
 
 #include <stdlib.h>
 

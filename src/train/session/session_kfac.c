@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/session_pipeline.h"
+#include "train/session/session_pipeline.h"
 
 Status session_settle_kfac(const Session *s) { return s->pipeline && session_kfac(s) ? pipeline_kfac_settle(s) : OK; }
 

@@ -1,11 +1,11 @@
 /* A session's part of a pipeline: its chunks, connections, and the sums between holders. For session*.c alone. */
-#ifndef CAIRN_TRAIN_SESSION_PIPELINE_H
-#define CAIRN_TRAIN_SESSION_PIPELINE_H
+#ifndef CAIRN_SESSION_SESSION_PIPELINE_H
+#define CAIRN_SESSION_SESSION_PIPELINE_H
 
 #include "exec/pipeline.h"
 #include "plan/fill.h"
 #include "train/parts/place.h"
-#include "train/session.h"
+#include "train/session/session.h"
 
 /* Of a micro-batch, with virtual ranks; else none. */
 typedef struct {

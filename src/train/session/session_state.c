@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/session_pipeline.h"
+#include "train/session/session_pipeline.h"
 
 float *session_save_buffer(const Session *s) { return s->memory.base[REGION_SAVE]; }
 
