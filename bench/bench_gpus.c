@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/setup.h"
+#include "train/job/setup.h"
 
 static struct {
     const char *backend, *precision, *shard, *json, *name;

@@ -1,4 +1,4 @@
-/* The table of commands. A command is a task that is run (train/task.h), or a function. */
+/* The table of commands. A command is a task that is run (train/job/task.h), or a function. */
 #include "commands/commands.h"
 
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 #include "config/config.h"
-#include "train/task.h"
+#include "train/job/task.h"
 #include "train/verify.h"
 
 /* Runs the task or the function of c->command. */

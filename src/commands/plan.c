@@ -13,11 +13,11 @@
 #include "commands/plan_table.h"
 #include "data/lengths.h"
 #include "state/import.h"
+#include "train/job/setup.h"
 #include "train/parts/place.h"
 #include "train/planner/machine.h"
 #include "train/planner/planner.h"
 #include "train/planner/snapshot_room.h"
-#include "train/setup.h"
 #include "train/start.h"
 
 #define MOST_BATCH (INT64_C(1) << 20)
@@ -113,7 +113,7 @@ static Status find_input(PlanRun *r)
 {
     const Config *c = r->c;
     PlanInput *in = &r->input;
-    if (start_norm_forms(c, &r->model, &(TrainResume){0}, NULL, &r->norm_forms) != OK) /* a plan can do without */
+    if (start_norm_forms(c, &r->model, &(Resume){0}, NULL, &r->norm_forms) != OK) /* a plan can do without */
         log_warn("%s; planned as if every LayerNorm kept its output", status_message());
     in->model = &r->model;
     in->training = in->saves = true;

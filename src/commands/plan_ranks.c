@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "commands/plan_table.h"
+#include "train/job/setup.h"
 #include "train/planner/search.h"
 #include "train/planner/snapshot_room.h"
-#include "train/setup.h"
 
 #define GOAL 0.9 /* of linear */
 

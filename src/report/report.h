@@ -156,7 +156,7 @@ typedef struct {
     size_t planned_peak_bytes, measured_peak_bytes;
     const double *memory_series; /* (n_memory) bytes live per instr of one step */
     int n_memory;
-    const char *config_json, *fingerprint; /* JSON objects: options; facts that the bits depend on (train/train.h) */
+    const char *config_json, *fingerprint; /* JSON objects: options; facts that the bits depend on (train/job/job.h) */
     SummaryValue regions[SUMMARY_MOST], evals[SUMMARY_MOST]; /* bytes; "dev_matched accuracy" */
     int n_regions, n_evals;
 } RunSummary;

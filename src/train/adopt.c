@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "state/import.h"
+
 enum { LEAST_LENGTH = 3 }; /* --max-seq-length's least: room for [CLS] and two [SEP] */
 
 typedef struct {

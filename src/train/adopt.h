@@ -3,7 +3,7 @@
 #ifndef CAIRN_TRAIN_ADOPT_H
 #define CAIRN_TRAIN_ADOPT_H
 
-#include "train/run.h"
+#include "train/job/job.h"
 
 typedef struct {
     ModelUse use;

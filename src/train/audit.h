@@ -7,8 +7,8 @@
 #ifndef CAIRN_TRAIN_AUDIT_H
 #define CAIRN_TRAIN_AUDIT_H
 
+#include "train/job/job.h"
 #include "train/parts/audit_choice.h"
-#include "train/run.h"
 
 /* Of one rank, from one computation of a step. */
 typedef struct {

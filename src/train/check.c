@@ -7,12 +7,11 @@
 
 #include "base/parallel.h"
 #include "config/table.h"
+#include "train/job/setup.h"
 #include "train/parts/audit_choice.h"
 #include "train/parts/place.h"
 #include "train/planner/planner.h"
 #include "train/planner/snapshot_room.h"
-#include "train/run.h"
-#include "train/setup.h"
 
 /* ---- values ---- */
 

@@ -4,8 +4,8 @@
 
 #include "config/config.h"
 #include "optim/optim.h"
+#include "train/job/job.h"
 #include "train/ranks/ranks.h"
-#include "train/train.h"
 
 /* E_USAGE: a text that a later step would refuse. */
 Status check_options(const Config *c, bool training);

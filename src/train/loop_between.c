@@ -5,9 +5,10 @@
 
 #include "base/test_switch.h"
 #include "train/check.h"
+#include "train/job/result.h"
+#include "train/job/task.h"
 #include "train/loop_internal.h"
 #include "train/ranks/signals.h"
-#include "train/result.h"
 
 #define SAVE_AGAIN  60.0 /* seconds from a failed save to the retry */
 #define BEHIND_MOST 60.0 /* seconds from resuming from memory to the first save, at most */

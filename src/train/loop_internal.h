@@ -4,10 +4,10 @@
 #define CAIRN_TRAIN_LOOP_INTERNAL_H
 
 #include "report/report.h"
+#include "train/job/job.h"
 #include "train/pace.h"
 #include "train/profile.h"
 #include "train/ranks/ranks.h"
-#include "train/run.h"
 #include "train/saving.h"
 #include "train/snapshots.h"
 

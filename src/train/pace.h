@@ -5,7 +5,7 @@
 #ifndef CAIRN_TRAIN_PACE_H
 #define CAIRN_TRAIN_PACE_H
 
-#include "train/run.h"
+#include "train/job/job.h"
 #include "train/sampling.h"
 
 typedef struct Pace Pace;

@@ -51,7 +51,7 @@ static int64_t last_step(const char *output_dir)
     return step;
 }
 
-static void log_found(const Config *config, const char *output_dir, const Persist *m, int64_t disk)
+static void log_found(const Config *config, const char *output_dir, const RunSnapshots *m, int64_t disk)
 {
     int64_t made = last_step(output_dir), lost = made > m->set.step ? made - m->set.step : 0;
     char newest[64] = "there is no checkpoint";
@@ -74,7 +74,7 @@ static int drop_suspects(SnapshotPiece *pieces, int *count, const Suspects * not
 }
 
 Status recover_find(const Config *config, const char *output_dir, Ranks *ranks, const Suspects * not, int64_t disk,
-                    Persist *m)
+                    RunSnapshots *m)
 {
     Status status = OK;
     const char *dir = config->snapshot_dir;
@@ -84,7 +84,7 @@ Status recover_find(const Config *config, const char *output_dir, Ranks *ranks, 
     int count = 0, dropped;
     size_t bytes;
     bool mine;
-    *m = (Persist){0};
+    *m = (RunSnapshots){0};
     if (ranks_first(ranks)) output = snapshot_canonical(output_dir);
     TRY_DONE(ranks_all(ranks, ranks_first(ranks) ? snapshot_run(output_dir, false, false, &run) : OK));
     TRY_DONE(ranks_broadcast(ranks, &run, sizeof run));
@@ -109,16 +109,16 @@ Status recover_find(const Config *config, const char *output_dir, Ranks *ranks, 
     if (mine && !dropped && (m->set.generation || newest_step(pieces, count) <= disk) &&
         snapshot_remove(dir, output, 0, NULL, NULL) != OK)
         log_warn("%s", status_message());
-    persist_free(m);
+    run_snapshots_free(m);
 done:
-    if (status != OK) persist_free(m);
+    if (status != OK) run_snapshots_free(m);
     MEM_FREE(pieces, output);
     return status;
 }
 
 /* ---- contents of the snapshot ---- */
 
-Status recover_state(const Persist *m, Ranks *ranks, Buf *text)
+Status recover_state(const RunSnapshots *m, Ranks *ranks, Buf *text)
 {
     const SnapshotPiece *p = &m->set.pieces[0];
     char *state = NULL;
@@ -184,7 +184,7 @@ static Status receive_slice(Ranks *ranks, int from, const Target *t)
     return OK;
 }
 
-static Status take_slice(const Persist *m, const SnapshotPiece *p, const Target *t)
+static Status take_slice(const RunSnapshots *m, const SnapshotPiece *p, const Target *t)
 {
     const SnapshotFile *f = &m->list.files[p->file];
     const Intervals *part = &f->fixed.part[snapshot_space(SNAPSHOT_KFAC)];
@@ -197,7 +197,7 @@ static Status take_slice(const Persist *m, const SnapshotPiece *p, const Target 
     return snapshot_assemble_piece(&m->list, p, t->arrays);
 }
 
-static Status gather_slices(const Persist *m, Ranks *ranks, const Target *t)
+static Status gather_slices(const RunSnapshots *m, Ranks *ranks, const Target *t)
 {
     int rank = ranks_rank(ranks);
     for (int i = 0; i < m->set.world; i++) {
@@ -212,7 +212,7 @@ static Status gather_slices(const Persist *m, Ranks *ranks, const Target *t)
     return OK;
 }
 
-Status recover_load(const Persist *m, Session *s)
+Status recover_load(const RunSnapshots *m, Session *s)
 {
     Target t = {.session = s};
     SnapshotSlices slices;

@@ -2,18 +2,18 @@
 #ifndef CAIRN_TRAIN_RECOVER_H
 #define CAIRN_TRAIN_RECOVER_H
 
+#include "train/job/job.h"
 #include "train/suspects.h"
-#include "train/train.h"
 
 /* Collective. Finds the newest whole generation of the run in `output_dir` on all ranks that is not in `not`, and names
    damaged ones in warnings. memory->set.generation is 0 where none is newer than `disk`, rank 0's newest checkpoint
    step (−1: none). The list is of this rank alone; it is empty where another rank of its host reads the same folder.
    Removes snapshots that the disk has too. Logs the step that the run resumes from, and the number of lost steps. */
 Status recover_find(const Config *config, const char *output_dir, Ranks *ranks, const Suspects * not, int64_t disk,
-                    Persist *memory);
+                    RunSnapshots *memory);
 /* Collective. The text of its state.json, on all ranks. */
-Status recover_state(const Persist *memory, Ranks *ranks, Buf *text);
+Status recover_state(const RunSnapshots *memory, Ranks *ranks, Buf *text);
 /* Collective. Weights and moments into rank 0's session_fill arrays, K-FAC's sets by its session_fill_kfac. */
-Status recover_load(const Persist *memory, Session *s);
+Status recover_load(const RunSnapshots *memory, Session *s);
 
 #endif

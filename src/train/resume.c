@@ -1,4 +1,5 @@
-/* Resuming: finds the checkpoint or snapshot, checks that it belongs to this run, and loads it. */
+#include "train/resume.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -102,7 +103,7 @@ done:
 
 /* On rank 0: finds the checkpoint, its folder, its state.json and its step; −1: none. */
 static Status find_alone(const Config *config, const char *output_dir, const Suspects * not, Buf *text, int64_t *step,
-                         TrainResume *r, char **corrupt)
+                         Resume *r, char **corrupt)
 {
     Status status = OK;
     if (strcmp(config->resume, "never") == 0) return OK;
@@ -128,14 +129,13 @@ done:
 }
 
 /* Collective. The newest state that is not suspect. */
-static Status find_state(const Config *config, const char *output_dir, Ranks *ranks, const Suspects * not,
-                         TrainResume *r)
+static Status find_state(const Config *config, const char *output_dir, Ranks *ranks, const Suspects * not, Resume *r)
 {
     Status status = OK;
     Buf text = {0};
     char *corrupt = NULL;
     int64_t step = -1;
-    *r = (TrainResume){0};
+    *r = (Resume){0};
     TRY_DONE(
         ranks_all(ranks, ranks_first(ranks) ? find_alone(config, output_dir, not, &text, &step, r, &corrupt) : OK));
     if (strcmp(config->resume, "auto") == 0)
@@ -162,7 +162,7 @@ static Status find_state(const Config *config, const char *output_dir, Ranks *ra
 done:
     free(corrupt);
     buf_free(&text);
-    if (status != OK) train_resume_free(r);
+    if (status != OK) resume_free(r);
     return status;
 }
 
@@ -192,7 +192,7 @@ done:
     return status;
 }
 
-Status train_find(const Config *config, const char *output_dir, Ranks *ranks, TrainResume *r)
+Status resume_find(const Config *config, const char *output_dir, Ranks *ranks, Resume *r)
 {
     Suspects not = {0};
     if (*output_dir) TRY(set_damaged_aside(config, output_dir, ranks));
@@ -200,21 +200,21 @@ Status train_find(const Config *config, const char *output_dir, Ranks *ranks, Tr
         suspects_read(output_dir, &not );
     TRY(ranks_broadcast(ranks, &not, sizeof not ));
     TRY(find_state(config, output_dir, ranks, &not, r));
-    if (not .to == 0 || train_found(r)) return OK;
+    if (not .to == 0 || resume_found(r)) return OK;
     if (ranks_first(ranks)) log_warn("%s has no state before step %lld", output_dir, (long long)not .from);
     return find_state(config, output_dir, ranks, &(const Suspects){0}, r);
 }
 
-Status train_compare(const Config *config, const char *fingerprint, const TrainResume *r, bool finished)
+Status resume_compare(const Config *config, const char *fingerprint, const Resume *r, bool finished)
 {
-    if (!train_found(r)) return OK;
+    if (!resume_found(r)) return OK;
     TRY(compare_config(config, js_get(r->state, "config"), r->name, finished));
     return compare_fingerprints(config, js_get(r->state, "fingerprint"), fingerprint, r->name, finished);
 }
 
 /* Checkpoints of other precisions lack a scale, which then begins as in a new run. A fixed scale comes from the flag.
  */
-static Status load_scaling(const TrainResume *r, Session *s)
+static Status load_scaling(const Resume *r, Session *s)
 {
     const Json *stored = js_get(r->state, "loss_scale");
     LossScaling scaling = {.scale = (float)js_real(js_get(stored, "scale"), 0),
@@ -224,7 +224,7 @@ static Status load_scaling(const TrainResume *r, Session *s)
     return session_set_scaling(s, scaling);
 }
 
-static Status load_alone(const TrainResume *r, Session *s)
+static Status load_alone(const Resume *r, Session *s)
 {
     float *weights = session_fill(s, STATE_WEIGHTS);
     TRY(checkpoint_load(r->dir, &s->whole->params, weights, session_fill(s, STATE_M), session_fill(s, STATE_V), NULL));
@@ -239,7 +239,7 @@ static void put_kfac(void *session, int64_t begin, int64_t end, const float *fro
 }
 
 /* On rank 0. A checkpoint of a run without K-FAC, which --override allows, has none: zeros. */
-static Status load_kfac(const TrainResume *r, Session *s)
+static Status load_kfac(const Resume *r, Session *s)
 {
     bool found = false;
     TRY(checkpoint_load_kfac(r->dir, &session_kfac_whole(s)->saved, put_kfac, s, &found));
@@ -249,7 +249,7 @@ static Status load_kfac(const TrainResume *r, Session *s)
     return OK;
 }
 
-Status train_load(TrainResume *r, Session *s)
+Status resume_load(Resume *r, Session *s)
 {
     Ranks *ranks = s->options.ranks;
     bool first = ranks_first(ranks), kfac = session_kfac(s) != NULL;
@@ -257,7 +257,7 @@ Status train_load(TrainResume *r, Session *s)
     if (kfac && first) session_clear_kfac(s);
     if (r->memory.set.generation) {
         TRY(recover_load(&r->memory, s));
-        persist_free(&r->memory); /* unmaps the snapshots as soon as possible */
+        run_snapshots_free(&r->memory); /* unmaps the snapshots as soon as possible */
     } else {
         TRY(ranks_all(ranks, kfac && first ? load_kfac(r, s) : OK));
         TRY(ranks_all(ranks, first ? load_alone(r, s) : OK));
@@ -266,12 +266,12 @@ Status train_load(TrainResume *r, Session *s)
     return session_share(s, true);
 }
 
-void train_resume_free(TrainResume *r)
+void resume_free(Resume *r)
 {
     MEM_FREE(r->dir, r->name);
     js_free(r->state);
-    persist_free(&r->memory);
-    *r = (TrainResume){0};
+    run_snapshots_free(&r->memory);
+    *r = (Resume){0};
 }
 
 #define SMALL_TENSOR ((size_t)64 << 10) /* bytes: biases, LayerNorms, token types */
@@ -295,7 +295,7 @@ static void digest_weights(DigestStream *d, const char *path)
     free(bytes);
 }
 
-Digest train_origin(const Model *model, const char *weights_path)
+Digest resume_origin(const Model *model, const char *weights_path)
 {
     const ModelConfig *c = &model->config;
     DigestStream *d = digest_new();
@@ -311,12 +311,12 @@ Digest train_origin(const Model *model, const char *weights_path)
     return value;
 }
 
-void train_fingerprint(const Run *r, Digest data, Buf *out)
+void resume_fingerprint(const Run *r, Digest data, Buf *out)
 {
     const Backend *backend = r->setup.backend;
     char data_hex[33], origin_hex[33];
     digest_format(data, data_hex);
-    digest_format(train_origin(&r->model, r->c->model), origin_hex);
+    digest_format(resume_origin(&r->model, r->c->model), origin_hex);
     buf_puts(out, "{");
     buf_member_text(out, "backend", backend->name);
     buf_member_text(out, "libraries", backend->describe);

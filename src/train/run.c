@@ -7,26 +7,14 @@
 #include "state/checkpoint.h"
 #include "train/audit.h"
 #include "train/check.h"
+#include "train/job/result.h"
+#include "train/loop.h"
 #include "train/parts/place.h"
 #include "train/ranks/signals.h"
-#include "train/result.h"
+#include "train/resume.h"
 #include "train/spare.h"
+#include "train/start.h"
 #include "train/verify.h"
-
-bool run_first(const Run *r) { return ranks_first(r->ranks); }
-
-int64_t run_padded_length(const Run *r) { return r->c->padded ? r->c->max_seq_length : 0; }
-
-ExportText run_export_text(const Run *r)
-{
-    return (ExportText){.vocab = r->text.vocab,
-                        .tokenizer = r->text.options,
-                        .labels = r->labels,
-                        .n_labels = r->n_labels,
-                        .use = r->use};
-}
-
-uint64_t run_checkpoint_bytes(const Run *r) { return checkpoint_bytes(&r->model.params, &r->setup.kfac.saved); }
 
 /* Collective: rank 0 does it, the others get its status. */
 static Status on_first(Run *r, Status (*work)(Run *)) { return ranks_all(r->ranks, run_first(r) ? work(r) : OK); }
@@ -123,7 +111,7 @@ static void log_plan(const Run *r)
 /* Equal on all ranks: the data, and the sizes and rates of the model. */
 static Digest seen_digest(const Run *r)
 {
-    Digest parts[4] = {vocab_digest(r->text.vocab), train_origin(&r->model, "")};
+    Digest parts[4] = {vocab_digest(r->text.vocab), resume_origin(&r->model, "")};
     int n = 2;
     if (r->train) parts[n++] = r->task->train_digest(r);
     if (r->evaluate) parts[n++] = r->task->eval_digest(r);
@@ -133,7 +121,7 @@ static Digest seen_digest(const Run *r)
 static void make_fingerprint(Run *r)
 {
     Digest data[2] = {r->task->train_digest(r), vocab_digest(r->text.vocab)};
-    train_fingerprint(r, digest_of(data, sizeof data), &r->fingerprint);
+    resume_fingerprint(r, digest_of(data, sizeof data), &r->fingerprint);
 }
 
 static bool reached(const Run *r, const TrainProgress *p) { return r->task->reached && r->task->reached(r, p); }
@@ -157,14 +145,14 @@ static Status check_output(Run *r)
 {
     const Config *c = r->c;
     make_fingerprint(r);
-    TRY(train_compare(c, r->fingerprint.data, &r->resume, trained(r, &r->resume.progress)));
+    TRY(resume_compare(c, r->fingerprint.data, &r->resume, trained(r, &r->resume.progress)));
     return check_foreign_model(c->output_dir);
 }
 
 /* Collective. A run that ended before shows its results again. */
 static Status show_if_done(Run *r, bool *done)
 {
-    *done = run_first(r) && train_found(&r->resume) && trained(r, &r->resume.progress) && r->task->results_there &&
+    *done = run_first(r) && resume_found(&r->resume) && trained(r, &r->resume.progress) && r->task->results_there &&
             r->task->results_there(r);
     TRY(ranks_broadcast(r->ranks, done, sizeof *done));
     if (!*done) return OK;
@@ -212,11 +200,11 @@ static Status start_or_resume(Run *r)
 {
     SessionOptions options = setup_session(&r->setup, r->c);
     TRY(session_open(&r->session, &r->setup.plan, &options));
-    if (!train_found(&r->resume)) {
+    if (!resume_found(&r->resume)) {
         TRY(on_first(r, initial_weights));
         return session_share(&r->session, r->carried != NULL);
     }
-    TRY(train_load(&r->resume, &r->session));
+    TRY(resume_load(&r->resume, &r->session));
     r->progress = r->resume.progress;
     r->reached = reached(r, &r->progress);
     log_info("resuming from %s: step %lld of %lld", r->resume.name, (long long)r->progress.step,
@@ -244,7 +232,7 @@ static Status train(Run *r)
     if (!trained(r, &r->progress)) {
         TRY(ranks_all(r->ranks, run_first(r) ? remove_before(r) : OK));
         if (task->training_begins) TRY(task->training_begins(r));
-        Status status = train_run(r);
+        Status status = loop_train(r);
         if (task->training_ends) task->training_ends(r, status);
         TRY(status);
     }
@@ -300,7 +288,7 @@ static void keep_former(Run *r, Config *recorded)
 {
     const Json *stored = js_get(r->resume.state, "config");
     Buf kept = {0};
-    if (!train_found(&r->resume) || !config_keep_former(recorded, stored, &kept)) goto done;
+    if (!resume_found(&r->resume) || !config_keep_former(recorded, stored, &kept)) goto done;
     log_info("resuming from %s: %s stays, as that run has it; the default of new runs is another", r->resume.name,
              kept.data);
     if (r->c != &r->replaced) r->replaced = *r->c;
@@ -340,7 +328,7 @@ static Status live(Run *r)
     TRY(ranks_all(r->ranks, task->open(r)));
     bool writes = !c->dry_run && !r->verify && !task->no_folder;
     if (writes) TRY(on_first(r, take_output));
-    if (!c->dry_run && r->train) TRY(train_find(c, writes ? c->output_dir : "", r->ranks, &r->resume));
+    if (!c->dry_run && r->train) TRY(resume_find(c, writes ? c->output_dir : "", r->ranks, &r->resume));
     keep_former(r, &recorded);
     c = r->c;
     record_options(r, &recorded);
@@ -399,7 +387,7 @@ Status run_verify(const Config *c, const Task *task, Verify *of)
     if (status == OK) status = ranks_hosts(r.ranks, &r.hosts);
     if (status == OK && task->prepare) status = task->prepare(&r);
     if (status == OK) status = explain_stop(&r, live(&r));
-    train_resume_free(&r.resume);
+    resume_free(&r.resume);
     lock_release(&r.lock);
     ranks_end(r.ranks, status);
     session_close(&r.session);

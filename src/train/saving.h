@@ -3,7 +3,7 @@
 #define CAIRN_TRAIN_SAVING_H
 
 #include "state/checkpoint.h"
-#include "train/run.h"
+#include "train/job/job.h"
 
 enum { SAVING_FORMAT = 1 }; /* of state.json */
 

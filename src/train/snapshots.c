@@ -388,12 +388,12 @@ void snapshots_wait_copied(Snapshots *s)
     s->stall_s += clock_monotonic() - start;
 }
 
-void snapshots_gather(Snapshots *s, Persist *held)
+void snapshots_gather(Snapshots *s, RunSnapshots *held)
 {
-    *held = (Persist){0};
+    *held = (RunSnapshots){0};
     if (!s) return;
     (void)snapshot_poll(s->file, true);
-    if (persist_find(s->run->c->snapshot_dir, s->output, s->key, held) != OK) log_warn("%s", status_message());
+    if (run_snapshots_find(s->run->c->snapshot_dir, s->output, s->key, held) != OK) log_warn("%s", status_message());
 }
 
 SnapshotStats snapshots_stats(const Snapshots *s) { return s ? s->stats : (SnapshotStats){0}; }

@@ -3,9 +3,9 @@
 #ifndef CAIRN_TRAIN_SNAPSHOTS_H
 #define CAIRN_TRAIN_SNAPSHOTS_H
 
-#include "train/persist.h"
+#include "state/persist.h"
+#include "train/job/job.h"
 #include "train/planner/snapshot_room.h"
-#include "train/run.h"
 
 typedef struct Snapshots Snapshots;
 
@@ -20,9 +20,9 @@ void snapshots_vote(Snapshots *s, int64_t step); /* takes NULL */
 /* Before weights or moments change: waits until they are copied. */
 void snapshots_wait_copied(Snapshots *s); /* takes NULL */
 
-/* After a lost rank: all slices of the run in this host's memory (train/persist.h), those of dead ranks and copies
+/* After a lost rank: all slices of the run in this host's memory (state/persist.h), those of dead ranks and copies
    included. Waits for the thread. NULL has none. */
-void snapshots_gather(Snapshots *s, Persist *held);
+void snapshots_gather(Snapshots *s, RunSnapshots *held);
 
 SnapshotStats snapshots_stats(const Snapshots *s); /* zeros for NULL */
 

@@ -6,6 +6,7 @@
 
 #include "state/import.h"
 #include "train/ranks/signals.h"
+#include "train/resume.h"
 
 /* ---- text ---- */
 
@@ -219,18 +220,18 @@ done:
 }
 
 /* Whether the state is of a run that began with this model. */
-static bool is_of_model(const Config *c, const Model *m, const TrainResume *resume)
+static bool is_of_model(const Config *c, const Model *m, const Resume *resume)
 {
     char now[33];
-    digest_format(train_origin(m, c->model), now);
+    digest_format(resume_origin(m, c->model), now);
     return strcmp(js_string(js_get(js_get(resume->state, "fingerprint"), "origin"), ""), now) == 0;
 }
 
-static Status find_forms(const Config *c, const Model *m, const TrainResume *resume, uint8_t *forms)
+static Status find_forms(const Config *c, const Model *m, const Resume *resume, uint8_t *forms)
 {
     int n = 2 * m->config.layers + 1, kept = 0;
     float *norms = NULL;
-    if (train_found(resume)) {
+    if (resume_found(resume)) {
         const Json *saved = js_get(resume->state, "norm_forms");
         if (js_size(saved) != (size_t)n && is_of_model(c, m, resume))
             return fail(E_CORRUPT,
@@ -253,7 +254,7 @@ static Status find_forms(const Config *c, const Model *m, const TrainResume *res
     return status;
 }
 
-Status start_norm_forms(const Config *c, const Model *m, const TrainResume *resume, Ranks *ranks, uint8_t **forms)
+Status start_norm_forms(const Config *c, const Model *m, const Resume *resume, Ranks *ranks, uint8_t **forms)
 {
     size_t n = (size_t)(2 * m->config.layers + 1);
     *forms = mem_alloc(n); /* NORM_FORM_Y is 0 */

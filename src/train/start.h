@@ -5,7 +5,7 @@
 #include "config/config.h"
 #include "model/model.h"
 #include "text/tokenizer_files.h"
-#include "train/train.h"
+#include "train/job/job.h"
 
 /* The pieces are --vocab's, else those beside --model, else those in `folder` of shards (NULL: none). How text is read:
    from flags, else from the files beside them, else from the shards' manifest.json, else from the vocabulary's
@@ -30,6 +30,6 @@ Status start_model_sized(const Config *c, const char *vocab_path, int pieces, He
 
 /* (2·layers + 1) forms, before anything is planned (contracts.md 5): the checkpoint's, or those that --model's weights
    ask for. Newly allocated. Collective: rank 0 reads them. */
-Status start_norm_forms(const Config *c, const Model *m, const TrainResume *resume, Ranks *ranks, uint8_t **forms);
+Status start_norm_forms(const Config *c, const Model *m, const Resume *resume, Ranks *ranks, uint8_t **forms);
 
 #endif

@@ -23,9 +23,9 @@ static bool same_folder(const char *output_dir, Digest run)
 typedef struct {
     const Run *run;
     Saving *saving;
-    bool here;      /* the run's folder is on this rank's host */
-    bool scattered; /* no rank holds the whole state, so the save comes from memory */
-    Persist held;   /* in this host's memory */
+    bool here;         /* the run's folder is on this rank's host */
+    bool scattered;    /* no rank holds the whole state, so the save comes from memory */
+    RunSnapshots held; /* in this host's memory */
     Team team;
     SnapshotSet set;            /* the leader's choice among all members' pieces */
     int64_t step;               /* that this rank can save */
@@ -239,7 +239,7 @@ Status survive(Run *run, Snapshots *snapshots, Saving *saving, SurviveSave save,
     (void)fail(E_PEER, "%s. %s; the same command resumes there", lost, s.why.data);
     team_free(&s.team);
     snapshot_set_free(&s.set);
-    persist_free(&s.held);
+    run_snapshots_free(&s.held);
     BUF_FREE(&s.missing, &s.why);
     MEM_FREE(s.folder, lost);
     return E_PEER;

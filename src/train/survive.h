@@ -4,9 +4,9 @@
 #ifndef CAIRN_TRAIN_SURVIVE_H
 #define CAIRN_TRAIN_SURVIVE_H
 
+#include "train/job/job.h"
 #include "train/saving.h"
 #include "train/snapshots.h"
-#include "train/train.h"
 
 /* How the leader saves, into `folder`, whose lock it holds: `set` from memory, of whose pieces rank `rank` has some in
    `list`; or, where `set` is NULL, its own state. `fill` (TrainingState.fill; may be NULL) brings in the others. */

@@ -7,7 +7,7 @@
 #define CAIRN_TRAIN_TEAM_H
 
 #include "comm/comm.h"
-#include "train/persist.h"
+#include "state/persist.h"
 
 /* A rank that can write: pieces in its memory, or, without pieces, its own state of `step`. */
 typedef struct {

@@ -3,12 +3,12 @@
 #ifndef CAIRN_TRAIN_VERIFY_H
 #define CAIRN_TRAIN_VERIFY_H
 
-#include "train/run.h"
+#include "train/job/job.h"
 
 typedef struct Verify {
     const char *dir;     /* the run's output folder */
     int64_t first, last; /* steps to compare */
-    /* Facts that the run's bits depended on (train_fingerprint); NULL: unknown. */
+    /* Facts that the run's bits depended on (resume_fingerprint); NULL: unknown. */
     const Json *fingerprint;
     Buf recorded;     /* metrics.jsonl. Rank 0's, and during the steps on all ranks */
     size_t at;        /* in `recorded`: the end of the line that was found last */

@@ -210,6 +210,6 @@ void glue_put_cell(bool csv, const char *text, size_t len, Buf *out); /* in CSV 
 
 /* ---- the tasks of `cairn glue` (task.c) and `cairn predict` (predict.c) ---- */
 
-extern const struct Task task_glue, task_predict; /* train/task.h */
+extern const struct Task task_glue, task_predict; /* train/job/task.h */
 
 #endif

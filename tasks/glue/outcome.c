@@ -2,8 +2,8 @@
 #include <math.h>
 
 #include "tasks/glue/run.h"
-#include "train/evaluation.h"
-#include "train/result.h"
+#include "train/job/evaluation.h"
+#include "train/job/result.h"
 
 static Status evaluate_split(Run *r, GlueSplitData *d)
 {

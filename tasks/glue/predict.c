@@ -11,8 +11,9 @@
 #include "tasks/glue/run.h"
 #include "train/adopt.h"
 #include "train/check.h"
-#include "train/evaluation.h"
+#include "train/job/evaluation.h"
 #include "train/ranks/signals.h"
+#include "train/start.h"
 
 enum { BLOCK_ROWS = 4096, BLOCK_KEPT = 16 << 20 }; /* rows, and bytes of --keep-columns, that end a block */
 

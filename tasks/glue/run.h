@@ -8,7 +8,7 @@
 #include "tasks/glue/glue.h"
 #include "text/text.h"
 #include "train/adopt.h"
-#include "train/run.h"
+#include "train/job/task.h"
 
 /* Of the last evaluation of a split. */
 typedef struct {

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "tasks/pretrain/run.h"
-#include "train/evaluation.h"
-#include "train/result.h"
+#include "train/job/evaluation.h"
+#include "train/job/result.h"
 
 /* The sums of one micro-batch. All ranks add them in the same order, because sums of doubles depend on it. */
 typedef struct {

@@ -5,7 +5,7 @@
 #include "data/shards.h"
 #include "tasks/pretrain/runlog.h"
 #include "tasks/pretrain/stages.h"
-#include "train/run.h"
+#include "train/job/task.h"
 
 /* Over all sequences of the evaluation's shards. */
 typedef struct {

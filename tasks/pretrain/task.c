@@ -6,6 +6,8 @@
 #include "tasks/pretrain/pretrain.h"
 #include "tasks/pretrain/run.h"
 #include "train/ranks/signals.h"
+#include "train/run.h"
+#include "train/start.h"
 
 /* ---- before anything is read ---- */
 
@@ -235,7 +237,7 @@ static Status check_data(Run *r)
 {
     PretrainRun *p = r->own;
     double start = clock_monotonic();
-    if (r->train && (!train_found(&r->resume) || r->c->override)) TRY(shards_check(p->shards, signals_stop()));
+    if (r->train && (!resume_found(&r->resume) || r->c->override)) TRY(shards_check(p->shards, signals_stop()));
     if (r->evaluate) TRY(shards_check(p->eval_shards, signals_stop()));
     log_debug("all rows were checked in %.1f s", clock_monotonic() - start);
     return OK;
@@ -271,7 +273,7 @@ static Digest eval_digest(const Run *r) { return shards_digest(((const PretrainR
 
 /* ---- the run ---- */
 
-static Status open_log(Run *r) { return runlog_open(&((PretrainRun *)r->own)->log, r->c, train_found(&r->resume)); }
+static Status open_log(Run *r) { return runlog_open(&((PretrainRun *)r->own)->log, r->c, resume_found(&r->resume)); }
 
 static Status take_import(Run *r, const ImportReport *report, float *weights)
 {

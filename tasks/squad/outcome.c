@@ -2,9 +2,9 @@
 #include <math.h>
 
 #include "tasks/squad/run.h"
-#include "train/evaluation.h"
+#include "train/job/evaluation.h"
+#include "train/job/result.h"
 #include "train/ranks/signals.h"
-#include "train/result.h"
 
 /* ---- files ---- */
 

@@ -4,7 +4,7 @@
 
 #include "tasks/squad/squad.h"
 #include "train/adopt.h"
-#include "train/run.h"
+#include "train/job/task.h"
 
 /* A file to evaluate. */
 typedef struct {

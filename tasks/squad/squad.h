@@ -160,6 +160,6 @@ void squad_figures(const SquadFile *file, const SquadScore *scores, const double
 
 /* ---- the task of `cairn squad` (task.c) ---- */
 
-extern const struct Task task_squad; /* train/task.h */
+extern const struct Task task_squad; /* train/job/task.h */
 
 #endif

@@ -7,8 +7,9 @@
 #include "report/record.h"
 #include "tasks/squad/run.h"
 #include "train/check.h"
+#include "train/job/result.h"
 #include "train/ranks/signals.h"
-#include "train/result.h"
+#include "train/start.h"
 
 /* ---- the use ---- */
 

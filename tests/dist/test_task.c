@@ -5,8 +5,10 @@
 #include <math.h>
 
 #include "report/record.h"
-#include "train/evaluation.h"
-#include "train/result.h"
+#include "train/job/evaluation.h"
+#include "train/job/result.h"
+#include "train/run.h"
+#include "train/start.h"
 
 /* ---- the task ---- */
 

@@ -7,6 +7,7 @@
 
 #include <math.h>
 
+#include "train/resume.h"
 #include "train/saving.h"
 #include "train/session/session.h"
 
@@ -238,9 +239,9 @@ static inline Status training_save(Training *t, char *dir, int64_t step)
 
 static inline void training_load(Training *t, const char *dir, int64_t step)
 {
-    TrainResume resume = {.dir = mem_printf("%s/checkpoint-%lld", dir, (long long)step)};
-    assert_ok(train_load(&resume, &t->session));
-    train_resume_free(&resume);
+    Resume resume = {.dir = mem_printf("%s/checkpoint-%lld", dir, (long long)step)};
+    assert_ok(resume_load(&resume, &t->session));
+    resume_free(&resume);
 }
 
 #endif

@@ -1,5 +1,6 @@
 /* state.json: each value out of its range is refused as damage, by name; null and old states are read. */
 #include "testing.h"
+#include "train/resume.h"
 #include "train/saving.h"
 #include "train/start.h"
 
@@ -121,11 +122,11 @@ static Status read_forms(const char *forms, int layers)
 {
     Config c = {.model = ""};
     Model was = {.config.layers = layers}, model = {.config.layers = 2};
-    TrainResume resume = {.dir = (char *)"out/checkpoint-7", .name = (char *)"out/checkpoint-7"};
+    Resume resume = {.dir = (char *)"out/checkpoint-7", .name = (char *)"out/checkpoint-7"};
     Json *doc = NULL;
     uint8_t *read = NULL;
     char origin[33];
-    digest_format(train_origin(&was, ""), origin);
+    digest_format(resume_origin(&was, ""), origin);
     char *text = mem_printf("{\"norm_forms\": %s, \"fingerprint\": {\"origin\": \"%s\"}}", forms, origin);
     assert_ok(js_parse("state.json", text, strlen(text), &doc));
     resume.state = doc;

@@ -1,7 +1,7 @@
 /* A checkpoint made of slices in memory: for survivors of a run whose state is scattered, and for `cairn snapshot
    persist`. */
-#ifndef CAIRN_TRAIN_PERSIST_H
-#define CAIRN_TRAIN_PERSIST_H
+#ifndef CAIRN_STATE_PERSIST_H
+#define CAIRN_STATE_PERSIST_H
 
 #include "state/snapshot.h"
 
@@ -10,12 +10,12 @@ typedef struct {
     SnapshotList list;
     SnapshotSet set; /* generation 0: none is complete */
     Buf missing;     /* the gaps of newer generations: "generation 7 (step 21) of 4 slices lacks number 0, 1" */
-} Persist;
+} RunSnapshots;
 
 /* `output`: the run's canonical output folder. Other processes may still write: a complete generation stays until all
    ranks agreed on the next. */
-Status persist_find(const char *dir, const char *output, Digest run, Persist *p);
-void persist_free(Persist *p); /* takes a zeroed one */
+Status run_snapshots_find(const char *dir, const char *output, Digest run, RunSnapshots *p);
+void run_snapshots_free(RunSnapshots *p); /* takes a zeroed one */
 
 /* A CheckpointRead of one piece. */
 typedef struct {

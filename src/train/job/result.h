@@ -1,9 +1,9 @@
 /* The files at the end of a run, and the check for those of a finished one. */
-#ifndef CAIRN_TRAIN_RESULT_H
-#define CAIRN_TRAIN_RESULT_H
+#ifndef CAIRN_JOB_RESULT_H
+#define CAIRN_JOB_RESULT_H
 
 #include "report/report.h"
-#include "train/run.h"
+#include "train/job/job.h"
 
 /* Writes run.json and report.html. A run that had finished before keeps the rates of its run.json. */
 Status result_write(const Run *run);

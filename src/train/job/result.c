@@ -1,4 +1,4 @@
-#include "train/result.h"
+#include "train/job/result.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +8,7 @@
 #include "config/table.h"
 
 #include "report/record.h"
+#include "train/job/task.h"
 
 static void keep_rates(const char *output_dir, RunSummary *s)
 {

@@ -5,15 +5,14 @@
    The run asks in the order below. `run->own` is the task's own struct of `size` bytes, zeroed at the start.
    Functions marked "rank 0" run there alone. Those marked "collective" run on all ranks and may meet. All others run
    on every rank by itself and must not meet, because an error of one rank must reach the others. */
-#ifndef CAIRN_TRAIN_TASK_H
-#define CAIRN_TRAIN_TASK_H
+#ifndef CAIRN_JOB_TASK_H
+#define CAIRN_JOB_TASK_H
 
 #include "report/report.h"
 #include "state/import.h"
-#include "train/setup.h"
-#include "train/train.h"
+#include "train/job/job.h"
 
-typedef struct Task {
+struct Task {
     size_t size;
     bool no_folder; /* it evaluates alone, and has no --output-dir */
 
@@ -56,6 +55,6 @@ typedef struct Task {
     Status (*evaluate)(Run *run);                         /* collective; writes figures and predictions */
     void (*figures)(const Run *run, RunSummary *summary); /* of that evaluation; NULL: none */
     void (*close)(Run *run);                              /* frees the contents of run->own */
-} Task;
+};
 
 #endif

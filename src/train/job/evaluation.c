@@ -1,4 +1,4 @@
-#include "train/evaluation.h"
+#include "train/job/evaluation.h"
 
 #include <stdio.h>
 

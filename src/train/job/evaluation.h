@@ -1,10 +1,10 @@
 /* Evaluation without dropout, in micro-batches. Each example's result is independent of its neighbours, so figures are
    the same for any batch size. */
-#ifndef CAIRN_TRAIN_EVALUATION_H
-#define CAIRN_TRAIN_EVALUATION_H
+#ifndef CAIRN_JOB_EVALUATION_H
+#define CAIRN_JOB_EVALUATION_H
 
 #include "report/stage_progress.h"
-#include "train/run.h"
+#include "train/job/job.h"
 
 typedef struct {
     const Run *run;

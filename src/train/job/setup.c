@@ -1,4 +1,4 @@
-#include "train/setup.h"
+#include "train/job/setup.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/evaluation.h"
+#include "train/job/evaluation.h"
 
 typedef struct {
     Session *session;

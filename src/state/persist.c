@@ -1,21 +1,21 @@
-#include "train/persist.h"
+#include "state/persist.h"
 
 #include <stdlib.h>
 
-Status persist_find(const char *dir, const char *output, Digest run, Persist *p)
+Status run_snapshots_find(const char *dir, const char *output, Digest run, RunSnapshots *p)
 {
-    *p = (Persist){0};
+    *p = (RunSnapshots){0};
     TRY(snapshot_find(dir, output, &p->list));
     snapshot_choose_in(&p->list, run, &p->set, &p->missing);
     return OK;
 }
 
-void persist_free(Persist *p)
+void run_snapshots_free(RunSnapshots *p)
 {
     snapshot_set_free(&p->set);
     snapshot_list_free(&p->list);
     buf_free(&p->missing);
-    *p = (Persist){0};
+    *p = (RunSnapshots){0};
 }
 
 Status persist_read(void *piece, int array, int64_t begin, int64_t end, float *to)
