@@ -5,8 +5,8 @@
 
 #include "report/report.h"
 #include "train/job/job.h"
-#include "train/pace.h"
-#include "train/profile.h"
+#include "train/measure/pace.h"
+#include "train/measure/profile.h"
 #include "train/ranks/ranks.h"
 #include "train/saving.h"
 #include "train/snapshots.h"

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <time.h>
 
-#include "train/sampling.h"
+#include "train/measure/sampling.h"
 
 static struct {
     volatile int asked;

@@ -1,14 +1,14 @@
-#include "train/profile.h"
+#include "train/measure/profile.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/measure/profile_kernels.h"
+#include "train/measure/profile_works.h"
+#include "train/measure/trace.h"
 #include "train/planner/machine.h"
-#include "train/profile_kernels.h"
-#include "train/profile_works.h"
-#include "train/trace.h"
 
 #define TRACE_FILE   "trace-rank0.json" /* without a pipeline rank 0 alone writes a trace */
 #define ALL_FILE     "trace.json"       /* of a pipeline's ranks */

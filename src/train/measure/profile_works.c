@@ -1,4 +1,4 @@
-#include "train/profile_works.h"
+#include "train/measure/profile_works.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "train/trace.h"
+#include "train/measure/trace.h"
 
 #include <math.h>
 

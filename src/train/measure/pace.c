@@ -1,4 +1,4 @@
-#include "train/pace.h"
+#include "train/measure/pace.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -36,7 +36,7 @@ typedef struct {
 typedef struct {
     Totals t;
     float own_s[KEPT]; /* the newest min(steps, KEPT), in any order */
-} Record;
+} PaceRecord;
 
 /* What ranks did since a window began. */
 typedef struct {
@@ -44,16 +44,16 @@ typedef struct {
     double seconds;
     double *before, *now; // (size)
     int suspect, slow;    /* ranks; -1: none */
-} Watch;
+} Window;
 
 struct Pace {
     Ranks *ranks;
-    Record r;
+    PaceRecord r;
     int64_t seen;
     double own_s; /* since the start */
     double processor_began;
     int64_t switches_began;
-    Watch watch; /* rank 0's */
+    Window window; /* rank 0's */
 };
 
 static int64_t switches(void)
@@ -66,9 +66,9 @@ Pace *pace_open(Ranks *ranks)
 {
     Pace *p = mem_alloc(sizeof *p);
     p->ranks = ranks;
-    p->watch.before = mem_array((size_t)ranks_size(ranks), sizeof(double));
-    p->watch.now = mem_array((size_t)ranks_size(ranks), sizeof(double));
-    p->watch.suspect = p->watch.slow = -1;
+    p->window.before = mem_array((size_t)ranks_size(ranks), sizeof(double));
+    p->window.now = mem_array((size_t)ranks_size(ranks), sizeof(double));
+    p->window.suspect = p->window.slow = -1;
     return p;
 }
 
@@ -87,9 +87,9 @@ static int find_slowest(const double *own, int n, double *others)
 }
 
 /* Looks for a slow rank at the end of each window, and warns once. */
-static void watch_step(Pace *p, double seconds)
+static void look_at_window(Pace *p, double seconds)
 {
-    Watch *w = &p->watch;
+    Window *w = &p->window;
     int n = ranks_size(p->ranks);
     double others;
     if (n < 2 || !ranks_first(p->ranks)) return;
@@ -123,9 +123,9 @@ void pace_step(Pace *p, double seconds, double waited)
     double own = fmax(seconds - waited, 0);
     p->own_s += own;
     ranks_tell_own_s(p->ranks, p->own_s);
-    watch_step(p, seconds);
+    look_at_window(p, seconds);
     if (p->seen++ == WARM_UP || p->seen == 1) { /* the first steps count only where there are no others */
-        p->r = (Record){0};
+        p->r = (PaceRecord){0};
         p->processor_began = clock_thread();
         p->switches_began = switches();
         if (p->seen > 1) return;
@@ -152,7 +152,7 @@ static void put_member(Buf *out, const char *name, double value)
     if (isfinite(value)) buf_member(out, name, value);
 }
 
-static void put_record(const Record *r, Buf *out)
+static void put_record(const PaceRecord *r, Buf *out)
 {
     const Totals *t = &r->t;
     int kept = t->steps < KEPT ? (int)t->steps : KEPT;
@@ -231,7 +231,7 @@ Status pace_look(Pace *p, const Run *run)
 
 Status pace_finish(Pace *p, Run *run, Sampling *sampling)
 {
-    Record *all = mem_alloc(sizeof *all);
+    PaceRecord *all = mem_alloc(sizeof *all);
     size_t bytes = sizeof *all;
     fill_record(p, run);
     p->r.t.sampled = sampling_summary(sampling);
@@ -257,5 +257,5 @@ Status pace_finish(Pace *p, Run *run, Sampling *sampling)
 void pace_close(Pace *p)
 {
     if (!p) return;
-    MEM_FREE(p->watch.before, p->watch.now, p);
+    MEM_FREE(p->window.before, p->window.now, p);
 }

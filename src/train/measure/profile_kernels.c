@@ -1,10 +1,10 @@
-#include "train/profile_kernels.h"
+#include "train/measure/profile_kernels.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 #include "report/box.h"
-#include "train/sampling.h"
+#include "train/measure/sampling.h"
 
 void kernels_add(Kernels *k, const Kernel *call)
 {

@@ -1,4 +1,4 @@
-#include "train/sampling.h"
+#include "train/measure/sampling.h"
 
 #include <fcntl.h>
 #include <math.h>

@@ -1,11 +1,11 @@
 /* The works of a pipeline's ranks in profiled steps: OUT/profile/timeline.svg and work.csv (docs/files.md), which rank
    0 writes. */
-#ifndef CAIRN_TRAIN_PROFILE_WORKS_H
-#define CAIRN_TRAIN_PROFILE_WORKS_H
+#ifndef CAIRN_MEASURE_PROFILE_WORKS_H
+#define CAIRN_MEASURE_PROFILE_WORKS_H
 
+#include "train/measure/trace.h"
 #include "train/parts/place.h"
 #include "train/session/session.h"
-#include "train/trace.h"
 
 /* A work, the sums or the update of a step. */
 enum { STEP_SUM = WORK_INVERSE + 1, STEP_UPDATE };
