@@ -7,7 +7,7 @@
 
 #include "base/excluded.h"
 #include "base/host.h"
-#include "train/suspects.h"
+#include "train/keep/suspects.h"
 
 /* Where a rank computes. */
 typedef struct {

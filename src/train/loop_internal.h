@@ -5,11 +5,11 @@
 
 #include "report/report.h"
 #include "train/job/job.h"
+#include "train/keep/saving.h"
+#include "train/keep/snapshots.h"
 #include "train/measure/pace.h"
 #include "train/measure/profile.h"
 #include "train/ranks/ranks.h"
-#include "train/saving.h"
-#include "train/snapshots.h"
 
 typedef struct {
     Run *run;

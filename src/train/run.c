@@ -8,11 +8,11 @@
 #include "train/audit.h"
 #include "train/check.h"
 #include "train/job/result.h"
+#include "train/keep/resume.h"
+#include "train/keep/spare.h"
 #include "train/loop.h"
 #include "train/parts/place.h"
 #include "train/ranks/signals.h"
-#include "train/resume.h"
-#include "train/spare.h"
 #include "train/start.h"
 #include "train/verify.h"
 

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "state/import.h"
+#include "train/keep/resume.h"
 #include "train/ranks/signals.h"
-#include "train/resume.h"
 
 /* ---- text ---- */
 

@@ -7,8 +7,8 @@
 
 #include <math.h>
 
-#include "train/resume.h"
-#include "train/saving.h"
+#include "train/keep/resume.h"
+#include "train/keep/saving.h"
 #include "train/session/session.h"
 
 enum {

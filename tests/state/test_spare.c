@@ -2,7 +2,7 @@
    cannot be removed before it is closed. */
 #include "checkpoint_sample.h"
 #include "place.h"
-#include "train/spare.h"
+#include "train/keep/spare.h"
 
 #include <sys/syscall.h>
 

@@ -1,7 +1,7 @@
 /* state.json: each value out of its range is refused as damage, by name; null and old states are read. */
 #include "testing.h"
-#include "train/resume.h"
-#include "train/saving.h"
+#include "train/keep/resume.h"
+#include "train/keep/saving.h"
 #include "train/start.h"
 
 static const char *const good =

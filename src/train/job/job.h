@@ -16,7 +16,7 @@
 
 typedef struct Task Task; /* train/job/task.h */
 
-/* Cost of the snapshots in memory (train/snapshots.h), in this process. */
+/* Cost of the snapshots in memory (train/keep/snapshots.h), in this process. */
 typedef struct {
     int64_t taken, every;              /* committed; steps between the last ones */
     double stalled_s, longest_stall_s; /* wait of training: in all, and for one */
@@ -45,7 +45,7 @@ typedef struct {
         snapshot_kept; /* generations: the newest seen; the one that this run resumed from, 0: none */
 } TrainProgress;
 
-/* What a run resumes from (train/resume.h). */
+/* What a run resumes from (train/keep/resume.h). */
 typedef struct {
     char *dir;  /* the checkpoint's folder; NULL: nothing was found, or a snapshot */
     char *name; /* in messages: the folder, or "the snapshot of step 7 in /dev/shm" */

@@ -1,9 +1,9 @@
 /* Resuming from memory: snapshots that killed processes of this run left in --snapshot-dir, on all hosts. */
-#ifndef CAIRN_TRAIN_RECOVER_H
-#define CAIRN_TRAIN_RECOVER_H
+#ifndef CAIRN_KEEP_RECOVER_H
+#define CAIRN_KEEP_RECOVER_H
 
 #include "train/job/job.h"
-#include "train/suspects.h"
+#include "train/keep/suspects.h"
 
 /* Collective. Finds the newest whole generation of the run in `output_dir` on all ranks that is not in `not`, and names
    damaged ones in warnings. memory->set.generation is 0 where none is newer than `disk`, rank 0's newest checkpoint

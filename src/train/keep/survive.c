@@ -1,11 +1,11 @@
-#include "train/survive.h"
+#include "train/keep/survive.h"
 
 #include "base/lock.h"
 #include "base/test_switch.h"
 #include "state/snapshot.h"
+#include "train/keep/spare.h"
+#include "train/keep/team.h"
 #include "train/ranks/ranks.h"
-#include "train/spare.h"
-#include "train/team.h"
 
 #define WAIT_MOST 5.0 /* seconds for the others to announce themselves */
 /* Seconds for the folder's lock: of a process that was just killed, or is frozen; and of others, if the store died with

@@ -1,5 +1,5 @@
 /* The meeting of the survivors. */
-#include "train/team.h"
+#include "train/keep/team.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/test_switch.h"
-#include "train/team_internal.h"
+#include "train/keep/team_internal.h"
 
 #define GRACE_S 0.05 /* for a value that is there or never comes */
 

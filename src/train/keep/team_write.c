@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/test_switch.h"
-#include "train/spare.h"
-#include "train/team_internal.h"
+#include "train/keep/spare.h"
+#include "train/keep/team_internal.h"
 
 #define ANSWER_S 30.0  /* for members that live, after the leader's own part */
 #define END_S    120.0 /* for news of a leader that lives: a launcher may end all when one ends */
@@ -12,7 +12,7 @@
 typedef struct {
     int64_t step, place;
     int32_t writers, pieces;
-} Plan; /* `writers` ranks (int32_t) and `pieces` pieces follow */
+} SavePlan; /* `writers` ranks (int32_t) and `pieces` pieces follow */
 
 /* One part in a member's answer; the intervals of both spaces follow. */
 typedef struct {
@@ -82,7 +82,7 @@ static Status follow_plan(const Team *t, const TeamSource *source, int n, const 
     Status status = OK;
     TeamSource mine = *source;
     Buf answer = {0};
-    Plan plan = {0};
+    SavePlan plan = {0};
     char name[TEAM_NAME_BYTES];
     bool asked = false;
     if (size >= sizeof plan) memcpy(&plan, data, sizeof plan);
@@ -123,7 +123,7 @@ static void learn_step(const Team *t, int64_t *step)
     char name[TEAM_NAME_BYTES];
     void *data = NULL;
     size_t size = 0;
-    Plan plan;
+    SavePlan plan;
     plan_name(name, t->leader, 0);
     if (*step < 0 && team_get(t, name, 0, &data, &size) == OK && size >= sizeof plan) {
         memcpy(&plan, data, sizeof plan);
@@ -312,7 +312,7 @@ Status team_fill(void *team_fill, const TrainingState *t)
     }
     int32_t *ranks = mem_array((size_t)team->count, sizeof *ranks);
     int writers = choose_writers(f, ranks);
-    Plan plan = {t->step, s->place, writers, s->n_plan};
+    SavePlan plan = {t->step, s->place, writers, s->n_plan};
     buf_append(&text, &plan, sizeof plan);
     buf_append(&text, ranks, (size_t)writers * sizeof *ranks);
     if (s->n_plan) buf_append(&text, s->plan, (size_t)s->n_plan * sizeof *s->plan);

@@ -1,4 +1,4 @@
-#include "train/snapshots.h"
+#include "train/keep/snapshots.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "state/snapshot_copies.h"
-#include "train/saving.h"
+#include "train/keep/saving.h"
 
 #define COST_MOST 0.01 /* of the time, with --snapshot-steps auto */
 

@@ -1,12 +1,12 @@
 /* After a lost rank: the survivors save one checkpoint, each writing a part. Where all hold the whole state of their
    last update, the parts are even shares of it; where it is scattered, they are slices of a generation in their hosts'
    memories, which count together. */
-#ifndef CAIRN_TRAIN_SURVIVE_H
-#define CAIRN_TRAIN_SURVIVE_H
+#ifndef CAIRN_KEEP_SURVIVE_H
+#define CAIRN_KEEP_SURVIVE_H
 
 #include "train/job/job.h"
-#include "train/saving.h"
-#include "train/snapshots.h"
+#include "train/keep/saving.h"
+#include "train/keep/snapshots.h"
 
 /* How the leader saves, into `folder`, whose lock it holds: `set` from memory, of whose pieces rank `rank` has some in
    `list`; or, where `set` is NULL, its own state. `fill` (TrainingState.fill; may be NULL) brings in the others. */
@@ -22,11 +22,11 @@ typedef Status (*SurviveSave)(void *context, const SurviveFrom *from);
 
 /* After E_PEER; continues its message. Each survivor announces through the rendezvous store what it can write. The
    lowest that does so within a few seconds calls `save` under the output folder's lock, so two never lead; where a
-   frozen process holds that lock, under the lock of a spare folder (train/spare.h). The others write their parts and
-   wait for its end, because a launcher may end all when one ends. If the leader ends or freezes meanwhile, they meet
-   again. `save` is called again without the members that failed. Rank 0 gives its lock of the folder back if it does
-   not lead. `saving`: rank 0's, whose last save ends before; may be NULL. `saved`: this rank's own state is saved, so
-   snapshots are not needed. Always E_PEER. For tests: CAIRN_TEST_SURVIVE is the duration of each of its waits for a
+   frozen process holds that lock, under the lock of a spare folder (train/keep/spare.h). The others write their parts
+   and wait for its end, because a launcher may end all when one ends. If the leader ends or freezes meanwhile, they
+   meet again. `save` is called again without the members that failed. Rank 0 gives its lock of the folder back if it
+   does not lead. `saving`: rank 0's, whose last save ends before; may be NULL. `saved`: this rank's own state is saved,
+   so snapshots are not needed. Always E_PEER. For tests: CAIRN_TEST_SURVIVE is the duration of each of its waits for a
    rank that lives, CAIRN_TEST_SPARE_WAIT of that for the folder's lock. */
 Status survive(Run *run, Snapshots *snapshots, Saving *saving, SurviveSave save, void *context, bool *saved);
 

@@ -1,4 +1,4 @@
-#include "train/recover.h"
+#include "train/keep/recover.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,14 +1,14 @@
-#include "train/resume.h"
+#include "train/keep/resume.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "formats/tensor_file.h"
 #include "state/checkpoint.h"
+#include "train/keep/recover.h"
+#include "train/keep/saving.h"
+#include "train/keep/suspects.h"
 #include "train/parts/place.h"
-#include "train/recover.h"
-#include "train/saving.h"
-#include "train/suspects.h"
 
 /* Members of a fingerprint whose change alters the run; the others affect only the last bits. */
 static const struct {

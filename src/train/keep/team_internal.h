@@ -1,10 +1,10 @@
 /* Between team.c and team_write.c: the store's values. */
-#ifndef CAIRN_TRAIN_TEAM_INTERNAL_H
-#define CAIRN_TRAIN_TEAM_INTERNAL_H
+#ifndef CAIRN_KEEP_TEAM_INTERNAL_H
+#define CAIRN_KEEP_TEAM_INTERNAL_H
 
 #include <stdio.h>
 
-#include "train/team.h"
+#include "train/keep/team.h"
 
 #define TEAM_POLL_S 0.1 /* between looks at a rank that is waited for */
 

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "train/saving.h"
+#include "train/keep/saving.h"
 
 #define MOST ((int64_t)1 << 53) /* of a count */
 

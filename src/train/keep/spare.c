@@ -1,4 +1,4 @@
-#include "train/spare.h"
+#include "train/keep/spare.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Progress as state.json, and the saver's calls. */
-#include "train/saving.h"
+#include "train/keep/saving.h"
 
 #include <stdlib.h>
 

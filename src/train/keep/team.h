@@ -3,8 +3,8 @@
    what; the others write their parts and say their digests, which the leader compares with the files. Ranks that end or
    freeze meanwhile are seen by the connection's watch (comm_gone): the leader goes on without such a member, and the
    members of such a leader meet again. */
-#ifndef CAIRN_TRAIN_TEAM_H
-#define CAIRN_TRAIN_TEAM_H
+#ifndef CAIRN_KEEP_TEAM_H
+#define CAIRN_KEEP_TEAM_H
 
 #include "comm/comm.h"
 #include "state/persist.h"
@@ -33,7 +33,7 @@ typedef struct {
 /* What the members write from. */
 typedef struct {
     const char *out; /* the output folder; of the leader the folder that it saves into */
-    int place;       /* of the leader: that folder (train/spare.h), which the members learn from its plan */
+    int place;       /* of the leader: that folder (train/keep/spare.h), which the members learn from its plan */
     const ParamTable *params;
     CheckpointRead read; /* of the own state */
     void *context;

@@ -1,4 +1,4 @@
-#include "train/suspects.h"
+#include "train/keep/suspects.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -12,22 +12,22 @@
 
 typedef struct {
     int64_t at, from, times;
-} Record;
+} NotFinite;
 
-static Record read_record(const char *dir)
+static NotFinite read_not_finite(const char *dir)
 {
-    Record r = {0};
+    NotFinite r = {0};
     Json *doc = NULL;
     if (js_read_in(dir, NOT_FINITE, &doc))
-        r = (Record){js_int(js_get(doc, "step"), 0), js_int(js_get(doc, "resumed"), 0),
-                     js_int(js_get(doc, "times"), 0)};
+        r = (NotFinite){js_int(js_get(doc, "step"), 0), js_int(js_get(doc, "resumed"), 0),
+                        js_int(js_get(doc, "times"), 0)};
     js_free(doc);
     return r;
 }
 
 void suspects_not_finite(const char *output_dir, int64_t from, int64_t at)
 {
-    Record r = read_record(output_dir);
+    NotFinite r = read_not_finite(output_dir);
     Buf text = {0};
     buf_printf(&text, "{\"step\": %lld, \"resumed\": %lld, \"times\": %lld}\n", (long long)at, (long long)from,
                (long long)(r.at == at ? r.times + 1 : 1));
@@ -61,7 +61,7 @@ Status suspects_forget_damaged(const char *output_dir)
 
 void suspects_read(const char *output_dir, Suspects *s)
 {
-    Record r = read_record(output_dir);
+    NotFinite r = read_not_finite(output_dir);
     *s = (Suspects){0};
     if (r.times < TIMES || r.from >= r.at) return;
     *s = (Suspects){r.from, r.at};
