@@ -7,7 +7,7 @@
 #include "base/base.h"
 #include "config/config.h"
 #include "train/job/task.h"
-#include "train/verify.h"
+#include "train/loop/verify.h"
 
 /* Runs the task or the function of c->command. */
 Status commands_run(const Config *c);

@@ -10,7 +10,7 @@
 #include "config/table.h"
 #include "report/report.h"
 #include "state/checkpoint.h"
-#include "train/verify.h"
+#include "train/loop/verify.h"
 
 /* ---- the run's record ---- */
 

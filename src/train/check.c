@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/parallel.h"
 #include "config/table.h"
 #include "train/job/setup.h"
+#include "train/loop/loop.h"
 #include "train/parts/audit_choice.h"
 #include "train/parts/place.h"
 #include "train/planner/planner.h"
@@ -41,21 +41,6 @@ bool check_patience(const Run *r, const TrainProgress *p)
     return c->patience > 0 && every > 0 && p->evaluated / every - p->best_step / every >= c->patience;
 }
 
-Status check_persist_file(const char *path, bool *asked)
-{
-    struct stat st;
-    *asked = false;
-    if (!*path || stat(path, &st) != 0) return OK; /* a file server may fail */
-    *asked = S_ISREG(st.st_mode) && st.st_size == 0;
-    if (*asked) return OK;
-    char what[48] = "no regular file";
-    if (S_ISREG(st.st_mode)) snprintf(what, sizeof what, "a file of %lld bytes", (long long)st.st_size);
-    return fail(E_USAGE,
-                "--persist-file %s: expected nothing, or the empty file that asks for a save and a stop and is then "
-                "removed; found %s. Give another name",
-                path, what);
-}
-
 Status check_options(const Config *c, bool training)
 {
     bool stop_asked;
@@ -75,7 +60,7 @@ Status check_options(const Config *c, bool training)
     TRY(audit_parse(c->audit, &audit));
     TRY(setup_optimizer(c, &optimizer));
     TRY(check_schedule(c));
-    TRY(check_persist_file(c->persist_file, &stop_asked)); /* a sign is taken at the first step */
+    TRY(loop_check_persist_file(c->persist_file, &stop_asked)); /* a sign is taken at the first step */
     TRY(snapshots_replicas(c, INT32_MAX, &replicas));
     return snapshots_wish(c, 1, &wish);
 }

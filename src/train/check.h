@@ -9,8 +9,6 @@
 
 /* E_USAGE: a text that a later step would refuse. */
 Status check_options(const Config *c, bool training);
-/* *asked: the file of --persist-file is there. E_USAGE: something other than an empty file has its name. */
-Status check_persist_file(const char *path, bool *asked);
 /* E_USAGE: evaluations while training are asked for without a dev split, or --patience without them. */
 Status check_evaluations(const Config *c);
 /* A row of a task's table. --patience: so many evaluations have passed since the best, or since the start if none gave

@@ -5,16 +5,16 @@
 #include <string.h>
 
 #include "state/checkpoint.h"
-#include "train/audit.h"
 #include "train/check.h"
 #include "train/job/result.h"
 #include "train/keep/resume.h"
 #include "train/keep/spare.h"
-#include "train/loop.h"
+#include "train/loop/audit.h"
+#include "train/loop/loop.h"
+#include "train/loop/verify.h"
 #include "train/parts/place.h"
 #include "train/ranks/signals.h"
 #include "train/start.h"
-#include "train/verify.h"
 
 /* Collective: rank 0 does it, the others get its status. */
 static Status on_first(Run *r, Status (*work)(Run *)) { return ranks_all(r->ranks, run_first(r) ? work(r) : OK); }

@@ -3,8 +3,8 @@
    run. What no audit on one rank sees changes behind the last check of a step, and is counted by place. */
 #include "equiv/far_backend.h"
 #include "equiv/training.h"
-#include "train/audit.h"
-#include "train/loop_internal.h"
+#include "train/loop/audit.h"
+#include "train/loop/loop_internal.h"
 
 #define FLIPS testing_rounds(40, 1500) /* of each place */
 

@@ -21,7 +21,7 @@ no|kernels/ref/linear.c:1:#include <oneapi/dnnl/dnnl.h>
 no|kernels/ref/linear.c:1:#include <omp.h>
 no|tests/ops/test_linear.c:1:#include <dnnl.h>
 yes|tests/ops/test_linear.c:1:#include <cmocka.h>
-no|src/train/loop.c:1:#include <cmocka.h>
+no|src/train/loop/loop.c:1:#include <cmocka.h>
 yes|src/plan/plan.c:1:#include "kernels/op.h"
 no|src/plan/plan.c:1:#include "kernels/backend.h"
 no|src/plan/plan.c:1:#include "model/model.h"
@@ -36,12 +36,12 @@ no|src/exec/exec.c:1:#include "model/model.h"
 yes|src/exec/exec.c:1:#include "kernels/backend.h"
 no|src/exec/exec.c:1:# include "config/config.h"
 no|src/state/import.c:1:#include "plan/plan.h"
-no|src/train/loop.c:1:#include "tasks/glue/glue.h"
-no|src/train/loop.c:1:#include "state/checkpoint_internal.h"
+no|src/train/loop/loop.c:1:#include "tasks/glue/glue.h"
+no|src/train/loop/loop.c:1:#include "state/checkpoint_internal.h"
 no|src/main.c:1:#include "tasks/glue/glue.h"
 yes|src/main.c:1:#include "commands/commands.h"
 yes|src/commands/commands.c:1:#include "tasks/glue/glue.h"
-no|src/train/loop.c:1:#include "commands/commands.h"
+no|src/train/loop/loop.c:1:#include "commands/commands.h"
 yes|tasks/glue/task.c:1:#include "train/job/job.h"
 no|tasks/glue/task.c:1:#include "tasks/pretrain/pretrain.h"
 yes|tasks/pretrain/wiki/with_expat/page_xml.c:1:#include "tasks/pretrain/wiki/page_xml.h"

@@ -1,7 +1,7 @@
 /* Who is blamed, from what ranks found. */
 #include "testing.h"
 
-#include "train/audit.h"
+#include "train/loop/audit.h"
 
 enum { MOST_RANKS = 4 };
 

@@ -89,7 +89,7 @@ typedef struct Run {
     ModelFile files[EXPORT_MAX_FILES];
     int n_files;
     TrainProgress progress;
-    struct Verify *verify; /* train/verify.h; NULL: a run of its own */
+    struct Verify *verify; /* train/loop/verify.h; NULL: a run of its own */
     bool reached;          /* task->reached: training ends before its last step */
 } Run;
 

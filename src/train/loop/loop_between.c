@@ -1,13 +1,15 @@
 /* Between steps: saves, evaluations, votes and stops. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/test_switch.h"
-#include "train/check.h"
 #include "train/job/result.h"
 #include "train/job/task.h"
-#include "train/loop_internal.h"
+#include "train/loop/loop.h"
+#include "train/loop/loop_internal.h"
 #include "train/ranks/signals.h"
 
 #define SAVE_AGAIN  60.0 /* seconds from a failed save to the retry */
@@ -114,11 +116,26 @@ static bool end_is_due(const Loop *l)
     return limit > 0 && loop_trained(l) >= limit;
 }
 
+Status loop_check_persist_file(const char *path, bool *asked)
+{
+    struct stat st;
+    *asked = false;
+    if (!*path || stat(path, &st) != 0) return OK; /* a file server may fail */
+    *asked = S_ISREG(st.st_mode) && st.st_size == 0;
+    if (*asked) return OK;
+    char what[48] = "no regular file";
+    if (S_ISREG(st.st_mode)) snprintf(what, sizeof what, "a file of %lld bytes", (long long)st.st_size);
+    return fail(E_USAGE,
+                "--persist-file %s: expected nothing, or the empty file that asks for a save and a stop and is then "
+                "removed; found %s. Give another name",
+                path, what);
+}
+
 /* Warns once where the name is another file's. */
 static bool persist_file_there(Loop *l)
 {
     bool asked;
-    if (check_persist_file(l->run->c->persist_file, &asked) != OK && !l->persist_refused) {
+    if (loop_check_persist_file(l->run->c->persist_file, &asked) != OK && !l->persist_refused) {
         log_warn("training continues: %s", status_message());
         l->persist_refused = true;
     }

@@ -1,11 +1,11 @@
-#include "train/verify.h"
+#include "train/loop/verify.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "state/checkpoint.h"
-#include "train/loop_internal.h"
+#include "train/loop/loop_internal.h"
 #include "train/ranks/signals.h"
 
 /* ---- facts that the bits depend on ---- */

@@ -1,4 +1,4 @@
-#include "train/audit.h"
+#include "train/loop/audit.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,12 +14,12 @@ typedef struct {
     char host[80];
     int64_t local_rank;
     char machine[BACKEND_DESCRIBE]; /* the backend with its libraries and device; "" before it is open */
-} Place;
+} RankHost;
 
 struct Audit {
     const Run *run;
     AuditChoice choice;
-    Place *places;         // (ranks)
+    RankHost *hosts;       // (ranks)
     bool alike;            /* all ranks compute alike, so each can compute the share of another */
     AuditFinding *history; // (AUDIT_ATTEMPTS, ranks) of the step
     AuditBlame *blame;     // (ranks)
@@ -29,9 +29,9 @@ struct Audit {
 
 /* ---- places ---- */
 
-static Place own_place(const Run *run)
+static RankHost own_host(const Run *run)
 {
-    Place p = {.local_rank = ranks_local(run->ranks)};
+    RankHost p = {.local_rank = ranks_local(run->ranks)};
     host_name(p.host, sizeof p.host);
     if (run->setup.backend) strcpy(p.machine, run->setup.backend->describe);
     return p;
@@ -41,7 +41,7 @@ static int n_ranks(const Audit *a) { return ranks_size(a->run->ranks); }
 
 static Status compare_places(const Run *run, const ExcludedPlace *places, int n)
 {
-    const Place here = own_place(run);
+    const RankHost here = own_host(run);
     for (int i = 0; i < n; i++)
         if (strcmp(places[i].host, here.host) == 0 && places[i].local_rank == here.local_rank)
             return fail(E_PEER,
@@ -66,14 +66,14 @@ Status audit_check_excluded(const Run *run)
     return status;
 }
 
-static Status gather_places(Audit *a)
+static Status gather_hosts(Audit *a)
 {
-    size_t bytes = sizeof *a->places;
-    a->places = mem_alloc(bytes);
-    *a->places = own_place(a->run);
-    TRY(ranks_gather(a->run->ranks, (void **)&a->places, &bytes));
+    size_t bytes = sizeof *a->hosts;
+    a->hosts = mem_alloc(bytes);
+    *a->hosts = own_host(a->run);
+    TRY(ranks_gather(a->run->ranks, (void **)&a->hosts, &bytes));
     a->alike = n_ranks(a) > 1;
-    for (int r = 1; r < n_ranks(a); r++) a->alike &= strcmp(a->places[r].machine, a->places[0].machine) == 0;
+    for (int r = 1; r < n_ranks(a); r++) a->alike &= strcmp(a->hosts[r].machine, a->hosts[0].machine) == 0;
     return OK;
 }
 
@@ -99,7 +99,7 @@ Status audit_open(Audit **audit, const Run *run)
     if (!choice.recompute && !(choice.share > 0)) return OK;
     Audit *a = *audit = mem_alloc(sizeof *a);
     *a = (Audit){.run = run, .choice = choice, .same = run->progress.step};
-    TRY(gather_places(a));
+    TRY(gather_hosts(a));
     a->history = mem_array((size_t)AUDIT_ATTEMPTS * (size_t)n_ranks(a), sizeof *a->history);
     a->blame = mem_array((size_t)n_ranks(a), sizeof *a->blame);
     if (run_first(run)) log_choice(a);
@@ -112,7 +112,7 @@ void audit_close(Audit *a)
     if (run_first(a->run) && a->steps > 0)
         log_info("audit: %lld steps, %lld of them computed twice, %lld differences", (long long)a->steps,
                  (long long)a->twice, (long long)a->differences);
-    MEM_FREE(a->places, a->history, a->blame, a);
+    MEM_FREE(a->hosts, a->history, a->blame, a);
 }
 
 bool audit_twice(const Audit *a, int64_t step)
@@ -156,7 +156,7 @@ static void describe(const Audit *a, int rank, const AuditFinding *f, Buf *out)
 {
     const Plan *p = &a->run->session.plan.train;
     const AuditBlame *b = &a->blame[rank];
-    buf_printf(out, "rank %d on %s: ", rank, a->places[rank].host);
+    buf_printf(out, "rank %d on %s: ", rank, a->hosts[rank].host);
     if (b->changed) {
         Changed at = changed_at(a, &f->changed);
         buf_printf(out, "'%s' changed in memory since the last update, from element %lld on", at.array,
@@ -182,8 +182,8 @@ static void put_line(const Audit *a, int64_t step, int attempt, double time, int
     const AuditBlame *b = &a->blame[rank];
     buf_printf(out, "{\"step\": %lld, \"attempt\": %d, \"time\": %.3f, \"rank\": %d, \"host\": ", (long long)step,
                attempt + 1, time, rank);
-    buf_json(out, a->places[rank].host);
-    buf_printf(out, ", \"local_rank\": %lld, \"gradients\": \"%s\"", (long long)a->places[rank].local_rank,
+    buf_json(out, a->hosts[rank].host);
+    buf_printf(out, ", \"local_rank\": %lld, \"gradients\": \"%s\"", (long long)a->hosts[rank].local_rank,
                b->wrong     ? "wrong"
                : b->suspect ? "suspect"
                             : "right");
@@ -250,8 +250,8 @@ static Status write_report(const Audit *a, int64_t step, int attempts)
     buf_puts(&out, "\nExcluded from this run:\n");
     for (int r = 0; r < ranks; r++)
         if (a->blame[r].excluded)
-            buf_printf(&out, "  rank %d: host %s, local rank %lld (%s)\n", r, a->places[r].host,
-                       (long long)a->places[r].local_rank, a->places[r].machine);
+            buf_printf(&out, "  rank %d: host %s, local rank %lld (%s)\n", r, a->hosts[r].host,
+                       (long long)a->hosts[r].local_rank, a->hosts[r].machine);
     buf_puts(&out, "\nTake the machine out of service, and test its memory and processors or its GPU. " EXCLUDED_LINES
                    " beside this file has\nthe same as JSON, and earlier differences. The same command is refused "
                    "on the excluded places and resumes on\nothers. Remove this file when they were repaired. "
@@ -262,7 +262,7 @@ static Status write_report(const Audit *a, int64_t step, int attempts)
 static void name_excluded(const Audit *a, Buf *out)
 {
     for (int r = 0; r < n_ranks(a); r++)
-        if (a->blame[r].excluded) buf_printf(out, "%srank %d on %s", out->len ? " and " : "", r, a->places[r].host);
+        if (a->blame[r].excluded) buf_printf(out, "%srank %d on %s", out->len ? " and " : "", r, a->hosts[r].host);
 }
 
 static Status exclude(const Audit *a, int64_t step, int attempt, const char *names)
@@ -287,7 +287,7 @@ static Status end_damaged(const Audit *a, int64_t step, bool changed)
     const char *dir = a->run->c->output_dir;
     int64_t from = changed ? step - 1 : a->same + 1;
     for (int r = 0; r < n_ranks(a); r++)
-        if (damaged(&a->blame[r])) buf_printf(&who, "%srank %d on %s", who.len ? " and " : "", r, a->places[r].host);
+        if (damaged(&a->blame[r])) buf_printf(&who, "%srank %d on %s", who.len ? " and " : "", r, a->hosts[r].host);
     Status status = ranks_all(a->run->ranks, run_first(a->run) ? suspects_damaged(dir, from, step) : OK);
     if (status == OK)
         status =

@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 #include "base/test_switch.h"
-#include "train/audit.h"
-#include "train/loop_internal.h"
+#include "train/loop/audit.h"
+#include "train/loop/loop_internal.h"
 
 static double per_epoch(const Run *r) { return (double)batches_per_epoch(r->source.count, r->c->batch_size); }
 

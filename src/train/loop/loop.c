@@ -7,11 +7,11 @@
 
 #include "base/fault_record.h"
 #include "base/test_switch.h"
-#include "train/audit.h"
 #include "train/keep/survive.h"
 #include "train/keep/suspects.h"
-#include "train/loop.h"
-#include "train/loop_internal.h"
+#include "train/loop/audit.h"
+#include "train/loop/loop.h"
+#include "train/loop/loop_internal.h"
 
 /* For tests: while the file CAIRN_TEST_SLOW<rank> exists, this rank's own work takes ten times as long, and at least 50
    ms longer: the steps of tiny models are short. */

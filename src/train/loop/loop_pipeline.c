@@ -2,7 +2,7 @@
    alike, and the works over them. */
 #include <stdlib.h>
 
-#include "train/loop_internal.h"
+#include "train/loop/loop_internal.h"
 #include "train/parts/place.h"
 
 /* Of a replica; its arrays are (batch_size). */

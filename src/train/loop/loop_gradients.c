@@ -3,8 +3,8 @@
 #include <stdio.h>
 
 #include "base/test_switch.h"
-#include "train/audit.h"
-#include "train/loop_internal.h"
+#include "train/loop/audit.h"
+#include "train/loop/loop_internal.h"
 
 void loop_fill(Loop *l, int64_t m)
 {

@@ -1,5 +1,5 @@
 /* Blames ranks by the findings of all ranks. */
-#include "train/audit.h"
+#include "train/loop/audit.h"
 
 typedef struct {
     const AuditFinding *history; // (attempts, ranks)
