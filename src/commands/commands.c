@@ -10,7 +10,7 @@
 #include "tasks/glue/glue.h"
 #include "tasks/pretrain/pretrain.h"
 #include "tasks/squad/squad.h"
-#include "train/run.h"
+#include "train/run/run.h"
 
 static const struct {
     const Task *task;

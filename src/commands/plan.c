@@ -18,7 +18,7 @@
 #include "train/planner/machine.h"
 #include "train/planner/planner.h"
 #include "train/planner/snapshot_room.h"
-#include "train/start.h"
+#include "train/run/start.h"
 
 #define MOST_BATCH (INT64_C(1) << 20)
 

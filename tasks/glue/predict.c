@@ -9,11 +9,11 @@
 #include "tasks/glue/labels.h"
 #include "tasks/glue/predict_output.h"
 #include "tasks/glue/run.h"
-#include "train/adopt.h"
-#include "train/check.h"
 #include "train/job/evaluation.h"
 #include "train/ranks/signals.h"
-#include "train/start.h"
+#include "train/run/adopt.h"
+#include "train/run/check.h"
+#include "train/run/start.h"
 
 enum { BLOCK_ROWS = 4096, BLOCK_KEPT = 16 << 20 }; /* rows, and bytes of --keep-columns, that end a block */
 

@@ -7,8 +7,8 @@
 #include "data/data.h"
 #include "tasks/glue/glue.h"
 #include "text/text.h"
-#include "train/adopt.h"
 #include "train/job/task.h"
+#include "train/run/adopt.h"
 
 /* Of the last evaluation of a split. */
 typedef struct {

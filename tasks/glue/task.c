@@ -4,10 +4,10 @@
 
 #include "tasks/glue/labels.h"
 #include "tasks/glue/run.h"
-#include "train/check.h"
 #include "train/job/result.h"
 #include "train/ranks/signals.h"
-#include "train/start.h"
+#include "train/run/check.h"
+#include "train/run/start.h"
 
 /* Whether --eval-splits, a list of names or "all", names `split`. Every name must be one of the task's. */
 static Status split_wanted(const GlueTask *task, const Config *c, const GlueSplit *split, bool *wanted)

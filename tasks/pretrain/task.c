@@ -6,8 +6,8 @@
 #include "tasks/pretrain/pretrain.h"
 #include "tasks/pretrain/run.h"
 #include "train/ranks/signals.h"
-#include "train/run.h"
-#include "train/start.h"
+#include "train/run/run.h"
+#include "train/run/start.h"
 
 /* ---- before anything is read ---- */
 

@@ -3,8 +3,8 @@
 #define CAIRN_TASKS_SQUAD_RUN_H
 
 #include "tasks/squad/squad.h"
-#include "train/adopt.h"
 #include "train/job/task.h"
+#include "train/run/adopt.h"
 
 /* A file to evaluate. */
 typedef struct {

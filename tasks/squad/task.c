@@ -6,10 +6,10 @@
 
 #include "report/record.h"
 #include "tasks/squad/run.h"
-#include "train/check.h"
 #include "train/job/result.h"
 #include "train/ranks/signals.h"
-#include "train/start.h"
+#include "train/run/check.h"
+#include "train/run/start.h"
 
 /* ---- the use ---- */
 

@@ -7,8 +7,8 @@
 #include "report/record.h"
 #include "train/job/evaluation.h"
 #include "train/job/result.h"
-#include "train/run.h"
-#include "train/start.h"
+#include "train/run/run.h"
+#include "train/run/start.h"
 
 /* ---- the task ---- */
 

@@ -8,7 +8,7 @@
 #include "data/hdf5_file.h"
 #include "data/shards.h"
 #include "train/planner/planner.h"
-#include "train/run.h"
+#include "train/run/run.h"
 
 static int plans_made;
 static size_t machine_free, process_holds = 50 << 20;

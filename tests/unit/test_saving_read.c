@@ -2,7 +2,7 @@
 #include "testing.h"
 #include "train/keep/resume.h"
 #include "train/keep/saving.h"
-#include "train/start.h"
+#include "train/run/start.h"
 
 static const char *const good =
     "{\"format\": 1, \"step\": 7, \"batch\": 9, \"skipped\": 2, \"finished\": false, \"loss_sum\": 8.5, "

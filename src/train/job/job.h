@@ -1,5 +1,5 @@
-/* A run, for all that happens between its start (train/run.h) and its end: its options and task, the plan, the session,
-   where it resumes, how far it has come. */
+/* A run, for all that happens between its start (train/run/run.h) and its end: its options and task, the plan, the
+   session, where it resumes, how far it has come. */
 #ifndef CAIRN_JOB_JOB_H
 #define CAIRN_JOB_JOB_H
 

@@ -1,6 +1,7 @@
-/* A task: the part of a run that is special to one kind of training (GLUE, pretraining). The run (train/run.h) owns the
-   ranks, the plan, the session, the loop and the output folder; it asks the task through this table and nothing else. A
-   task is a folder with such a table and a reader; docs/design.md, "The life of a run", says how it is registered.
+/* A task: the part of a run that is special to one kind of training (GLUE, pretraining). The run (train/run/run.h) owns
+   the ranks, the plan, the session, the loop and the output folder; it asks the task through this table and nothing
+   else. A task is a folder with such a table and a reader; docs/design.md, "The life of a run", says how it is
+   registered.
 
    The run asks in the order below. `run->own` is the task's own struct of `size` bytes, zeroed at the start.
    Functions marked "rank 0" run there alone. Those marked "collective" run on all ranks and may meet. All others run

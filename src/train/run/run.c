@@ -1,11 +1,10 @@
-#include "train/run.h"
+#include "train/run/run.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "state/checkpoint.h"
-#include "train/check.h"
 #include "train/job/result.h"
 #include "train/keep/resume.h"
 #include "train/keep/spare.h"
@@ -14,7 +13,8 @@
 #include "train/loop/verify.h"
 #include "train/parts/place.h"
 #include "train/ranks/signals.h"
-#include "train/start.h"
+#include "train/run/check.h"
+#include "train/run/start.h"
 
 /* Collective: rank 0 does it, the others get its status. */
 static Status on_first(Run *r, Status (*work)(Run *)) { return ranks_all(r->ranks, run_first(r) ? work(r) : OK); }

@@ -1,4 +1,4 @@
-#include "train/adopt.h"
+#include "train/run/adopt.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "train/check.h"
+#include "train/run/check.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "train/start.h"
+#include "train/run/start.h"
 
 #include <stdio.h>
 #include <stdlib.h>
