@@ -26,6 +26,7 @@ typedef struct {
 } KfacCosts;
 enum { KFAC_WIDE = 9 }; /* of these inverses: B's of up and A's of down, the next, have the inner size */
 static inline bool kfac_is_wide(int inverse) { return inverse == KFAC_WIDE || inverse == KFAC_WIDE + 1; }
+
 /* K-FAC in the bubbles: what rank 0 planned with, and every rank's own view of it (place_fill.c). */
 typedef struct {
     double latency, boundary; /* seconds on a link */
@@ -33,8 +34,8 @@ typedef struct {
     KfacCosts costs;
     int gathered;        /* steps that statistics may take */
     double *seconds;     // (N_WORKS, stages) of a work
-    bool *late;          // (layers) see PipelinePlan
-    int (*slots)[2];     // (places, chunks) see PipelinePlan
+    bool *late;          // (layers) the operand of A is made again by B
+    int (*slots)[2];     // (places, chunks) SLOT_CURVE_A, SLOT_CURVE_G
     Timeline *timelines; // (shape.micros + 1) as the schedules
 } PlaceFill;
 
