@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/excluded.h"
 #include "base/test_switch.h"
 #include "comm/siphash.h"
+#include "faults/excluded.h"
 #include "launch/agent.h"
 #include "launch/launch.h"
 #include "launch/launch_internal.h"

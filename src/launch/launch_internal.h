@@ -6,9 +6,9 @@
 
 #include "base/base.h"
 #include "base/events.h"
-#include "base/fault_record.h"
 #include "comm/store.h"
 #include "config/config.h"
+#include "faults/fault_record.h"
 #include "launch/door.h"
 #include "launch/sites.h"
 #include "launch/wire.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/excluded.h"
+#include "faults/excluded.h"
 #include "launch/launch_internal.h"
 
 bool outcome_is_failure(int code) { return code != 0 && code != 75 && code != 77 && code != 99 && code != 130; }

@@ -2,7 +2,7 @@
 #ifndef CAIRN_REPORT_COMPARE_H
 #define CAIRN_REPORT_COMPARE_H
 
-#include "base/fault_record.h"
+#include "faults/fault_record.h"
 #include "report/record.h"
 #include "report/table.h"
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fault_record.h"
+#include "faults/fault_record.h"
 #include "report/page.h"
 #include "report/record.h"
 #include "report/timeline.h"

@@ -30,6 +30,8 @@ yes|src/plan/plan.c:1:#include <math.h>
 no|src/base/file.c:1:#include "config/config.h"
 yes|src/base/file.c:1:#include "base/file.h"
 no|src/base/file.c:1:#include "file.h"
+yes|src/report/html.c:1:#include "faults/excluded.h"
+no|src/state/import.c:1:#include "faults/excluded.h"
 yes|src/model/bert.c:1:#include "plan/plan.h"
 no|src/model/bert.c:1:#include "exec/exec.h"
 no|src/exec/exec.c:1:#include "model/model.h"

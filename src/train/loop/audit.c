@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/excluded.h"
 #include "base/host.h"
+#include "faults/excluded.h"
 #include "train/keep/suspects.h"
 
 /* Where a rank computes. */

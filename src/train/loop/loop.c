@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/fault_record.h"
 #include "base/test_switch.h"
+#include "faults/fault_record.h"
 #include "train/keep/survive.h"
 #include "train/keep/suspects.h"
 #include "train/loop/audit.h"

@@ -1,7 +1,7 @@
 /* Places that --audit excluded from a run (docs/reproducibility.md): the run refuses them at its start, and the
    launcher starts nothing more on their hosts. Its output folder has a report for people, and lines of JSON. */
-#ifndef CAIRN_BASE_EXCLUDED_H
-#define CAIRN_BASE_EXCLUDED_H
+#ifndef CAIRN_FAULTS_EXCLUDED_H
+#define CAIRN_FAULTS_EXCLUDED_H
 
 #include "base/status.h"
 

@@ -1,8 +1,8 @@
 /* The faults of a run: who had them, and the time they took. `cairn launch` counts those of one command; a reader has
    all of faults.jsonl, and launches.jsonl, in which each `cairn launch` sums up, also from the lines that rank 0 writes
    to starts.jsonl (docs/files.md). */
-#ifndef CAIRN_BASE_FAULT_RECORD_H
-#define CAIRN_BASE_FAULT_RECORD_H
+#ifndef CAIRN_FAULTS_FAULT_RECORD_H
+#define CAIRN_FAULTS_FAULT_RECORD_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -5,8 +5,8 @@
 
 #include "testing.h"
 
-#include "base/fault_record.h"
 #include "base/file.h"
+#include "faults/fault_record.h"
 
 static void test_starts(void **state)
 {

@@ -1,4 +1,4 @@
-#include "base/excluded.h"
+#include "faults/excluded.h"
 
 #include <stdio.h>
 #include <stdlib.h>

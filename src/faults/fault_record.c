@@ -1,4 +1,4 @@
-#include "base/fault_record.h"
+#include "faults/fault_record.h"
 
 #include <errno.h>
 #include <fcntl.h>
