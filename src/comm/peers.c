@@ -8,7 +8,6 @@
 
 #include "base/host.h"
 #include "comm/interfaces.h"
-#include "comm/watch.h"
 
 #define CONNECT_S   22.0 /* to connect all pairs of ranks */
 #define PREFLIGHT_S 28.0 /* to connect them, and to exchange the errors */
@@ -324,7 +323,8 @@ Status peers_meet(const World *w, const CommOptions *o, Store *store, double tim
     TRY_DONE(allgather_by_store(w, store, NULL, "offer", &offer, sizeof offer, offers, timeout_s));
     if (all_good(offers, w->size)) {
         answer_keep(&mine, choose_interface(w, o, offers, card));
-        if (!mine.failed) answer_keep(&mine, watch_open(w, card->address, o->peer_timeout_s, &card->port, watch));
+        if (!mine.failed)
+            answer_keep(&mine, watch_open(w->rank, w->size, card->address, o->peer_timeout_s, &card->port, watch));
     }
     TRY_DONE(exchange_cards(w, store, &mine, *cards, timeout_s));
     log_choice(w, *cards);

@@ -3,19 +3,7 @@
 #define CAIRN_COMM_PEERS_H
 
 #include "comm/comm.h"
-#include "comm/siphash.h"
-
-/* Stored as plain bytes, because all ranks run the same build on the same kind of machine. */
-typedef struct {
-    Hash128 host;  /* of boot, host name and network namespace: equal for processes that share a host */
-    Hash128 nonce; /* rank 0's is the secret of the run */
-    char name[64];
-    char address[48]; /* numerical; its peers connect to it */
-    char interface[16];
-    int32_t port; /* of its watch */
-} PeerCard;
-
-typedef struct Watch Watch;
+#include "comm/watch/watch.h"
 
 /* Collective. Chooses the interface, connects the watch, and checks that all ranks reach each other. If `ready` is not
    OK on some rank, all ranks fail with its message. The caller frees `cards` (size) and closes `watch`. */

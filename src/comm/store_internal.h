@@ -2,7 +2,7 @@
 #ifndef CAIRN_COMM_STORE_INTERNAL_H
 #define CAIRN_COMM_STORE_INTERNAL_H
 
-#include "comm/siphash.h"
+#include "base/siphash.h"
 #include "comm/store.h"
 
 #define STORE_MAX_NAME  256

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/siphash.h"
 #include "base/test_switch.h"
-#include "comm/siphash.h"
 #include "faults/excluded.h"
 #include "launch/agent.h"
 #include "launch/launch.h"

@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/siphash.h"
 #include "base/socket.h"
-#include "comm/siphash.h"
 
 #define ANSWER_S   3  /* limit of the other side's answer; any client can delay the launcher for this time */
 #define LAUNCHER_S 30 /* limit of the launcher's answer, which other clients can delay */

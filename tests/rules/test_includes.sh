@@ -62,6 +62,9 @@ yes|tests/cuda_host/cuda_host.h:1:#include <cuda_bf16.h>
 no|tests/ops/harness.h:1:#include <cuda_bf16.h>
 no|kernels/backend.c:1:#include "kernels/cpu/cpu.h"
 no|src/newroom/new.c:1:#include "plan/plan.h"
+yes|src/comm/comm.c:1:#include "comm/watch/watch.h"
+no|src/comm/comm.c:1:#include "comm/watch/watch_internal.h"
+no|src/comm/watch/watch.c:1:#include "comm/comm.h"
 yes|src/config/docs/man.c:1:#include "config/config.h"
 no|src/config/docs/man.c:1:#include "text/text.h"
 yes|src/text/text.c:1:#include "config/docs/man.h"

@@ -1,9 +1,9 @@
 /* Rank and world size from the environment; lists of hosts; --iface; the keyed hash; addresses. */
 #include "testing.h"
 
+#include "base/siphash.h"
 #include "comm/hosts.h"
 #include "comm/interfaces.h"
-#include "comm/siphash.h"
 #include "comm/store_internal.h"
 #include "comm/world.h"
 

@@ -1,4 +1,4 @@
-#include "comm/siphash.h"
+#include "base/siphash.h"
 
 #include <stdio.h>
 #include <string.h>

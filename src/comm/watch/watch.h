@@ -2,10 +2,11 @@
    it. A closed connection means that the process has ended; silence for the peer timeout means that it is frozen or out
    of reach (a test says so by a file, CAIRN_TEST_SILENT). The first loss that a rank notices or receives is its
    verdict, which it sends to all and never changes. A peer needs the secret of the run to connect. */
-#ifndef CAIRN_COMM_WATCH_H
-#define CAIRN_COMM_WATCH_H
+#ifndef CAIRN_COMM_WATCH_WATCH_H
+#define CAIRN_COMM_WATCH_WATCH_H
 
-#include "comm/peers.h"
+#include "base/base.h"
+#include "base/siphash.h"
 
 /* X(name, what happened: after "rank 3 on node07 (10.0.0.7) ") */
 #define LOSS_LIST(X)                                                                                                   \
@@ -29,10 +30,20 @@ typedef struct {
     double seconds; /* of silence, or of waiting for it */
 } Loss;
 
+/* Stored as plain bytes, because all ranks run the same build on the same kind of machine. */
+typedef struct {
+    Hash128 host;  /* of boot, host name and network namespace: equal for processes that share a host */
+    Hash128 nonce; /* rank 0's is the secret of the run */
+    char name[64];
+    char address[48]; /* numerical; its peers connect to it */
+    char interface[16];
+    int32_t port; /* of its watch */
+} PeerCard;
+
 typedef struct Watch Watch;
 
 /* Listens at `address`; *port is the system's choice. */
-Status watch_open(const World *world, const char *address, double peer_timeout_s, int32_t *port, Watch **watch);
+Status watch_open(int rank, int size, const char *address, double peer_timeout_s, int32_t *port, Watch **watch);
 /* Connects to all others within `timeout_s`, and watches from then on. The higher rank of a pair connects; errors[r] is
    0, or the errno with which that failed for rank r. */
 Status watch_connect(Watch *w, const PeerCard *cards, double timeout_s, int32_t *errors);

@@ -1,12 +1,12 @@
 /* Private to the watch: its connections, and the frames on them. */
-#ifndef CAIRN_COMM_WATCH_INTERNAL_H
-#define CAIRN_COMM_WATCH_INTERNAL_H
+#ifndef CAIRN_COMM_WATCH_WATCH_INTERNAL_H
+#define CAIRN_COMM_WATCH_WATCH_INTERNAL_H
 
 #include <pthread.h>
 #include <stdatomic.h>
 
 #include "base/events.h"
-#include "comm/watch.h"
+#include "comm/watch/watch.h"
 
 /* Sent as it lies in memory, because all ranks run the same program. */
 typedef enum { FRAME_HELLO = 0x43, FRAME_BEAT, FRAME_LOSS, FRAME_BYE } WatchFrameType;

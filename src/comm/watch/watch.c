@@ -6,7 +6,7 @@
 #include "base/socket.h"
 #include "base/test_switch.h"
 #include "base/thread.h"
-#include "comm/watch_internal.h"
+#include "comm/watch/watch_internal.h"
 
 enum { MOST_STRANGERS = 64 }; /* besides one per rank */
 #define STRANGER_S 5.0
@@ -109,11 +109,11 @@ static void *watch_thread(void *arg)
 
 /* ---- called from other threads ---- */
 
-Status watch_open(const World *world, const char *address, double peer_timeout_s, int32_t *port, Watch **watch)
+Status watch_open(int rank, int size, const char *address, double peer_timeout_s, int32_t *port, Watch **watch)
 {
     Watch *w = mem_alloc(sizeof *w);
-    w->rank = world->rank;
-    w->size = world->size;
+    w->rank = rank;
+    w->size = size;
     w->timeout_s = peer_timeout_s;
     w->beat_s = test_switch("SILENT") ? 0.1 : 2;
     if (w->beat_s > peer_timeout_s / 6) w->beat_s = peer_timeout_s / 6;

@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "base/socket.h"
-#include "comm/watch_internal.h"
+#include "comm/watch/watch_internal.h"
 
 /* ---- frames ---- */
 

@@ -1,7 +1,7 @@
 /* SipHash-2-4 with 128 bits of result, a keyed hash: without the key it cannot be computed or guessed (Aumasson
    and Bernstein, "SipHash: a fast short-input PRF", 2012). For handshakes and names; not for encryption. */
-#ifndef CAIRN_COMM_SIPHASH_H
-#define CAIRN_COMM_SIPHASH_H
+#ifndef CAIRN_BASE_SIPHASH_H
+#define CAIRN_BASE_SIPHASH_H
 
 #include <stddef.h>
 #include <stdint.h>
