@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "comm/comm_internal.h"
-#include "comm/store_internal.h"
 
 static CommGroup *group_new(const World *w)
 {
@@ -21,11 +20,7 @@ static CommGroup *group_new(const World *w)
 static void report_loss(const CommGroup *g)
 {
     Loss loss;
-    char name[32], text[32];
-    if (!watch_verdict(g->watch, 0, &loss)) return;
-    snprintf(name, sizeof name, STORE_LOST, g->rank);
-    snprintf(text, sizeof text, "%d %d", loss.rank, loss.reason == LOSS_SILENT);
-    (void)store_report(g->store, name, text);
+    if (watch_verdict(g->watch, 0, &loss)) store_tell_lost(g->store, loss.rank, loss.reason == LOSS_SILENT);
 }
 
 /* From the watch's thread, at the first loss: aborts all waits. */
@@ -72,12 +67,8 @@ static void report_silent(const CommGroup *g)
     bool silent;
     bool heard = true;
     if (!g->store || !watch_verdict(g->watch, 0, &loss)) return;
-    for (int r = 0; r < g->size && heard; r++) {
-        char name[32];
-        if (!watch_gone(g->watch, r, &silent) || !silent) continue;
-        snprintf(name, sizeof name, STORE_SILENT, r);
-        heard = store_report(g->store, name, "1");
-    }
+    for (int r = 0; r < g->size && heard; r++)
+        if (watch_gone(g->watch, r, &silent) && silent) heard = store_tell_silent(g->store, r);
 }
 
 /* The last Comm leaves the watch before its connections close, so that no peer reports a loss. */
@@ -286,7 +277,7 @@ Status comm_open(const World *w, const CommOptions *o, Comm **comm)
     double left = o->connect_s - (clock_monotonic() - begin);
     /* A rank without Gloo still meets the others: they fail with its message instead of waiting for it. */
     Status ready = gloo_ready();
-    TRY_DONE(peers_meet(w, o, g->store, left > 5 ? left : 5, ready, &cards, &g->watch));
+    TRY_DONE(peers_meet(w, o->interfaces, o->peer_timeout_s, g->store, left > 5 ? left : 5, ready, &cards, &g->watch));
     fill_hosts(c, cards);
     fill_names(g, cards);
     g->secret = cards[0].nonce;

@@ -15,8 +15,8 @@
 
 #include <signal.h>
 
-#include "comm/store.h"
-#include "comm/world.h"
+#include "comm/meet/store.h"
+#include "comm/meet/world.h"
 
 /* ---- the connection ---- */
 

@@ -6,7 +6,7 @@
 
 #include "comm/comm.h"
 #include "comm/gloo.h"
-#include "comm/peers.h"
+#include "comm/meet/peers.h"
 #include "comm/watch/watch.h"
 
 /* Something that waits for other ranks, and its abort by the watch. `late`: aborted after the others, because that may

@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 #include "base/events.h"
-#include "comm/store.h"
+#include "comm/meet/store.h"
 #include "config/config.h"
 #include "faults/fault_record.h"
 #include "launch/door.h"
@@ -159,7 +159,7 @@ bool outcome_is_failure(int code);
 
 /* Reads the signals of this process, and passes them on to the ranks. */
 void launch_take_signals(Launch *l);
-/* The name that ranks find (comm/world.c). */
+/* The name that ranks find (comm/meet/world.c). */
 void launch_world(const Launch *l, World *world);
 /* Raises the limit on open files as far as it may. E_FAIL: it stays below the need of a process of so many ranks. */
 Status launch_check_files(int ranks);

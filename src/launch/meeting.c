@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/socket.h"
-#include "comm/interfaces.h"
+#include "comm/meet/interfaces.h"
 #include "launch/launch_internal.h"
 
 enum { MOST_ADDRESSES = 64 };

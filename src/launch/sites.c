@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "base/host.h"
-#include "comm/hosts.h"
-#include "comm/world.h"
+#include "comm/meet/hosts.h"
+#include "comm/meet/world.h"
 
 void sites_free(Sites *sites)
 {

@@ -3,7 +3,7 @@
    protocol or ends the session; a rank's values are unharmed. */
 #include <string.h>
 
-#include "comm/store_wire.h"
+#include "comm/meet/store_wire.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 
 #include "base/machine_memory.h"
-#include "comm/store_wire.h"
+#include "comm/meet/store_wire.h"
 
 #define HANG_S 600.0 /* ends a test that hangs, and decides nothing else */
 

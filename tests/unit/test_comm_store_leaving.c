@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "comm/store_internal.h"
+#include "comm/meet/store_internal.h"
 
 static atomic_bool removing;
 

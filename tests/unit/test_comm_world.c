@@ -2,10 +2,10 @@
 #include "testing.h"
 
 #include "base/siphash.h"
-#include "comm/hosts.h"
-#include "comm/interfaces.h"
-#include "comm/store_internal.h"
-#include "comm/world.h"
+#include "comm/meet/hosts.h"
+#include "comm/meet/interfaces.h"
+#include "comm/meet/store_internal.h"
+#include "comm/meet/world.h"
 
 /* `text`: an environment as "NAME=value NAME=value". */
 static Status find(const char *text, World *w)

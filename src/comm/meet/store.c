@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/host.h"
-#include "comm/store_internal.h"
+#include "comm/meet/store_internal.h"
 
 #define REPORT_S 5.0 /* limit of the wait for the launcher's answer to a report */
 #define REACH_S  1.0 /* limit of the first connection to it: the watch sends no signs of life meanwhile */
@@ -358,7 +358,8 @@ static Store *launcher_store(Store *s)
     return r->store;
 }
 
-bool store_report(Store *s, const char *name, const char *text)
+/* True: the launcher was told, or there is none that listens. */
+static bool report(Store *s, const char *name, const char *text)
 {
     Store *to = launcher_store(s);
     if (!to) return true;
@@ -368,13 +369,28 @@ bool store_report(Store *s, const char *name, const char *text)
     return false;
 }
 
-void store_tell_saved(Store *s) { (void)store_report(s, STORE_SAVED, "1"); }
+void store_tell_lost(Store *s, int lost, bool silent)
+{
+    char name[32], text[32];
+    snprintf(name, sizeof name, STORE_LOST, s->rank);
+    snprintf(text, sizeof text, "%d %d", lost, silent);
+    (void)report(s, name, text);
+}
+
+bool store_tell_silent(Store *s, int rank)
+{
+    char name[32];
+    snprintf(name, sizeof name, STORE_SILENT, rank);
+    return report(s, name, "1");
+}
+
+void store_tell_saved(Store *s) { (void)report(s, STORE_SAVED, "1"); }
 
 void store_tell_frozen(Store *s, int rank)
 {
     char name[32];
     snprintf(name, sizeof name, STORE_FROZEN, rank);
-    (void)store_report(s, name, "1");
+    (void)report(s, name, "1");
 }
 
 void store_close(Store *s)

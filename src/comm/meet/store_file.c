@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "comm/store_internal.h"
+#include "comm/meet/store_internal.h"
 
 typedef struct {
     char *directory;

@@ -1,4 +1,4 @@
-#include "comm/store_wire.h"
+#include "comm/meet/store_wire.h"
 
 #include <stdio.h>
 #include <stdlib.h>

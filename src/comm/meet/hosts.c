@@ -1,4 +1,4 @@
-#include "comm/hosts.h"
+#include "comm/meet/hosts.h"
 
 #include <ctype.h>
 #include <stdio.h>

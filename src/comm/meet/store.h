@@ -1,10 +1,10 @@
 /* The rendezvous: a small store of named values that all ranks reach. */
-#ifndef CAIRN_COMM_STORE_H
-#define CAIRN_COMM_STORE_H
+#ifndef CAIRN_COMM_MEET_STORE_H
+#define CAIRN_COMM_MEET_STORE_H
 
 #include <signal.h>
 
-#include "comm/world.h"
+#include "comm/meet/world.h"
 
 typedef struct Store Store;
 
@@ -23,10 +23,19 @@ Status store_open(const World *world, const char *where, const char *token, doub
 Status store_set(Store *s, const char *name, const void *data, size_t size);
 /* Waits for the value; E_PEER after `timeout_s`, naming it. The caller frees `*data`; a NUL follows the bytes. */
 Status store_get(Store *s, const char *name, double timeout_s, void **data, size_t *size);
+bool store_stopped(const volatile sig_atomic_t *stop);
+/* E_STOPPED, with the message of all these waits. */
+Status store_fail_stopped(void);
+/* Ends the effect of `stop`: survivors use the store after a signal, too. */
+void store_ignore_stop(Store *s);
 /* Shortens the wait for a server's answer: the server itself may be lost. */
 void store_hurry(Store *s, double answer_s);
-/* Reports to the launcher, which has a store of its own (CAIRN_LAUNCHER) where the ranks meet elsewhere. After a loss
-   the state is saved: it need not wait for ranks that do not end. */
+/* Reports to the launcher, which has a store of its own (CAIRN_LAUNCHER) where the ranks meet elsewhere. The first loss
+   that this rank knows of: */
+void store_tell_lost(Store *s, int lost, bool silent);
+/* The rank is silent at this one's end, after a loss. True: the launcher was told, or there is none that listens. */
+bool store_tell_silent(Store *s, int rank);
+/* After a loss the state is saved: the launcher need not wait for ranks that do not end. */
 void store_tell_saved(Store *s);
 /* The rank led the save of the state, and is silent: the launcher kills it after the others have ended. */
 void store_tell_frozen(Store *s, int rank);

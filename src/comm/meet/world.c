@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/hosts.h"
-#include "comm/world.h"
+#include "comm/meet/hosts.h"
+#include "comm/meet/world.h"
 
 /* Variables of a launcher, in the order of precedence. NULL: it has no such variable. */
 typedef struct {

@@ -1,6 +1,6 @@
 /* This host's network interfaces, and the choice among them. */
-#ifndef CAIRN_COMM_INTERFACES_H
-#define CAIRN_COMM_INTERFACES_H
+#ifndef CAIRN_COMM_MEET_INTERFACES_H
+#define CAIRN_COMM_MEET_INTERFACES_H
 
 #include "base/base.h"
 

@@ -7,10 +7,10 @@
    'G' get), length of the name (2 bytes), milliseconds to wait (4), length of the value (4), name, value. Its answer
    is: outcome (1), length (4), value. Numbers are little-endian. Nothing after the greeting is encrypted or signed: an
    attacker who can change packets can change values. */
-#ifndef CAIRN_COMM_STORE_WIRE_H
-#define CAIRN_COMM_STORE_WIRE_H
+#ifndef CAIRN_COMM_MEET_STORE_WIRE_H
+#define CAIRN_COMM_MEET_STORE_WIRE_H
 
-#include "comm/store_internal.h"
+#include "comm/meet/store_internal.h"
 
 #define STORE_GREETING "CAIRNS1\n"
 enum {

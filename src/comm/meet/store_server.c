@@ -10,7 +10,7 @@
 #include "base/events.h"
 #include "base/socket.h"
 #include "base/thread.h"
-#include "comm/store_wire.h"
+#include "comm/meet/store_wire.h"
 
 enum { MOST_STRANGERS = 64, READ_BYTES = 65536 };
 

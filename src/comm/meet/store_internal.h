@@ -1,9 +1,9 @@
 /* Between the files of the store. */
-#ifndef CAIRN_COMM_STORE_INTERNAL_H
-#define CAIRN_COMM_STORE_INTERNAL_H
+#ifndef CAIRN_COMM_MEET_STORE_INTERNAL_H
+#define CAIRN_COMM_MEET_STORE_INTERNAL_H
 
 #include "base/siphash.h"
-#include "comm/store.h"
+#include "comm/meet/store.h"
 
 #define STORE_MAX_NAME  256
 #define STORE_MAX_VALUE ((size_t)64 << 20)
@@ -21,19 +21,12 @@ typedef struct {
     void (*hurry)(void *self, double answer_s); /* NULL: the store has no server */
 } StoreKind;
 
-/* Ends the effect of `stop`: survivors use the store after a signal, too. */
-void store_ignore_stop(Store *s);
-/* Tells the launcher, by a value of the store that it serves. True: it was told, or there is none that listens. */
-bool store_report(Store *s, const char *name, const char *text);
-/* It reads these names: */
+/* The launcher reads these names: */
 #define STORE_MET    "reach/all" /* 1, then the answer: all ranks have met; 0: some did not come */
 #define STORE_LOST   "lost/%d"   /* the first loss that a rank knows of: "RANK SILENT" */
 #define STORE_SAVED  "saved"     /* survivors have saved the state */
 #define STORE_FROZEN "frozen/%d" /* the rank was silent while it led the save */
 #define STORE_SILENT "silent/%d" /* the rank was silent when another one ended after a loss */
-bool store_stopped(const volatile sig_atomic_t *stop);
-/* E_STOPPED, with the message of all these waits. */
-Status store_fail_stopped(void);
 
 /* Opens a folder; `job` keeps names apart. `first`: rank 0, which also removes the leftovers of dead runs. */
 Status store_file_open(const char *directory, Hash128 job, bool first, const StoreKind **kind, void **self);

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/host.h"
-#include "comm/store_internal.h"
+#include "comm/meet/store_internal.h"
 
 #define DEAD_S     600.0   /* a run: between its first file and its lock lie moments */
 #define FORSAKEN_S 86400.0 /* files of a meeting, which nobody locks */

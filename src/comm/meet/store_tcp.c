@@ -9,7 +9,7 @@
 
 #include "base/socket.h"
 #include "base/test_switch.h"
-#include "comm/store_wire.h"
+#include "comm/meet/store_wire.h"
 
 #define HELLO_S  3.0  /* for connecting and greeting, per port */
 #define LINGER_S 1.0  /* for the other ranks to leave the store of rank 0 */

@@ -1,6 +1,6 @@
 /* Rank and world size of this process, from the environment that its launcher set. */
-#ifndef CAIRN_COMM_WORLD_H
-#define CAIRN_COMM_WORLD_H
+#ifndef CAIRN_COMM_MEET_WORLD_H
+#define CAIRN_COMM_MEET_WORLD_H
 
 #include "base/base.h"
 

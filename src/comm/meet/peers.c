@@ -1,4 +1,4 @@
-#include "comm/peers.h"
+#include "comm/meet/peers.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/host.h"
-#include "comm/interfaces.h"
+#include "comm/meet/interfaces.h"
 
 #define CONNECT_S   22.0 /* to connect all pairs of ranks */
 #define PREFLIGHT_S 28.0 /* to connect them, and to exchange the errors */
@@ -167,13 +167,13 @@ static bool all_good(const Offer *offers, int size)
 
 /* Lists this rank's addresses, the likeliest first. One address of loopback serves if all ranks are on one host.
    Interfaces without a carrier count only if there are no others. */
-static Status make_offer(const CommOptions *o, Offer *offer)
+static Status make_offer(const char *interfaces, Offer *offer)
 {
     Interface *list;
     int n;
     TRY(interfaces_list(&list, &n));
     Status status = OK;
-    if (*o->interfaces) status = interfaces_filter(o->interfaces, list, &n);
+    if (*interfaces) status = interfaces_filter(interfaces, list, &n);
     int loopbacks = 0, ways = 0;
     for (int i = 0; i < n; i++) ways += list[i].way < WAY_LOOPBACK;
     for (int i = 0; i < n && status == OK && offer->count < MOST_ADDRESSES; i++) {
@@ -186,7 +186,7 @@ static Status make_offer(const CommOptions *o, Offer *offer)
     return status;
 }
 
-static Status fail_no_interface(const World *w, const CommOptions *o, const Offer *mine)
+static Status fail_no_interface(const World *w, const char *interfaces, const Offer *mine)
 {
     Buf b = {0};
     char text[48];
@@ -197,12 +197,12 @@ static Status fail_no_interface(const World *w, const CommOptions *o, const Offe
         fail(E_USAGE,
              "rank %d: the ranks are on several hosts, and no network interface%s of this host leads to the "
              "others; it has %s",
-             w->rank, *o->interfaces ? " that --iface allows" : "", b.len ? b.data : "none");
+             w->rank, *interfaces ? " that --iface allows" : "", b.len ? b.data : "none");
     buf_free(&b);
     return status;
 }
 
-static Status choose_interface(const World *w, const CommOptions *o, const Offer *offers, PeerCard *card)
+static Status choose_interface(const World *w, const char *interfaces, const Offer *offers, PeerCard *card)
 {
     const Offer *mine = &offers[w->rank];
     int best = -1;
@@ -210,9 +210,9 @@ static Status choose_interface(const World *w, const CommOptions *o, const Offer
     for (int r = 0; r < w->size; r++) several = several || other_host(&offers[r], mine);
     if (several) best = interface_to_others(w, offers, mine);
     for (int i = 0; i < mine->count && best < 0 && !several; i++)
-        if (*o->interfaces || mine->addresses[i].way == WAY_LOOPBACK) best = i;
+        if (*interfaces || mine->addresses[i].way == WAY_LOOPBACK) best = i;
     if (best < 0 && !several && mine->count) best = 0; /* loopback is down */
-    if (best < 0) return fail_no_interface(w, o, mine);
+    if (best < 0) return fail_no_interface(w, interfaces, mine);
     interface_text(&mine->addresses[best], card->address);
     snprintf(card->interface, sizeof card->interface, "%s", mine->addresses[best].name);
     return OK;
@@ -303,8 +303,8 @@ static void log_choice(const World *w, const PeerCard *cards)
                  c->address);
 }
 
-Status peers_meet(const World *w, const CommOptions *o, Store *store, double timeout_s, Status ready, PeerCard **cards,
-                  Watch **watch)
+Status peers_meet(const World *w, const char *interfaces, double peer_timeout_s, Store *store, double timeout_s,
+                  Status ready, PeerCard **cards, Watch **watch)
 {
     Status status = OK;
     size_t n = (size_t)w->size;
@@ -318,13 +318,13 @@ Status peers_meet(const World *w, const CommOptions *o, Store *store, double tim
     host_name(card->name, sizeof card->name);
     card->host = offer.host = host_identity(card->name);
     hash128_random(&card->nonce);
-    if (!mine.failed) answer_keep(&mine, make_offer(o, &offer));
+    if (!mine.failed) answer_keep(&mine, make_offer(interfaces, &offer));
     offer.failed = mine.failed;
     TRY_DONE(allgather_by_store(w, store, NULL, "offer", &offer, sizeof offer, offers, timeout_s));
     if (all_good(offers, w->size)) {
-        answer_keep(&mine, choose_interface(w, o, offers, card));
+        answer_keep(&mine, choose_interface(w, interfaces, offers, card));
         if (!mine.failed)
-            answer_keep(&mine, watch_open(w->rank, w->size, card->address, o->peer_timeout_s, &card->port, watch));
+            answer_keep(&mine, watch_open(w->rank, w->size, card->address, peer_timeout_s, &card->port, watch));
     }
     TRY_DONE(exchange_cards(w, store, &mine, *cards, timeout_s));
     log_choice(w, *cards);

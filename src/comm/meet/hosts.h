@@ -1,6 +1,6 @@
 /* Parses schedulers' lists of hosts. They are untrusted text; sizes are bounded. */
-#ifndef CAIRN_COMM_HOSTS_H
-#define CAIRN_COMM_HOSTS_H
+#ifndef CAIRN_COMM_MEET_HOSTS_H
+#define CAIRN_COMM_MEET_HOSTS_H
 
 #include "base/base.h"
 
