@@ -8,7 +8,7 @@
 #include <signal.h>
 
 #include "base/base.h"
-#include "comm/device.h"
+#include "comm/mesh/device.h"
 #include "kernels/backend.h"
 #include "plan/plan.h"
 

@@ -1,5 +1,5 @@
 /* Sums in the tree of base/sum_tree.h, from GPU to GPU: all branches of an element travel to the rank that owns it,
-   which adds them with the op ADD. So the bits are those of the host's exchange (comm/reduce.c). */
+   which adds them with the op ADD. So the bits are those of the host's exchange (comm/mesh/reduce.c). */
 #include <stdlib.h>
 
 #include "exec/exec_internal.h"

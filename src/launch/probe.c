@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/sort.h"
-#include "comm/comm.h"
+#include "comm/mesh/comm.h"
 #include "launch/launch_internal.h"
 
 extern char **environ;

@@ -3,7 +3,7 @@
 #ifndef CAIRN_STATE_SNAPSHOT_COPIES_H
 #define CAIRN_STATE_SNAPSHOT_COPIES_H
 
-#include "comm/comm.h"
+#include "comm/mesh/comm.h"
 #include "state/snapshot.h"
 
 /* A slice with a copy on another rank. */

@@ -1,11 +1,11 @@
-/* NCCL's twin for ranks on the host executor: the functions that src/comm/nccl/ calls, as a libnccl.so.2 of version
-   0.0.1. Collectives go through shared memory at their turn in the stream (stream.h) and add in rank order, in the type
-   of the elements, so their bits are those of Gloo. Sendings and receipts of a group go on side by side, those between
-   two ranks in order; a sending ends when its receipt has all of it. Ranks that disagree about what comes next, or
-   about the size of a message, break the communicator. It connects in the background, as NCCL does, and work whose peer
-   does not arrive waits until it is aborted. CAIRN_TEST_NCCL_BREAKS=RANK:N: on that rank of a communicator the Nth work
-   never ends, and the communicator has an error; 0: it never connects. CAIRN_TEST_NCCL_LOG: a file for the variables
-   that NCCL would have read from the environment. */
+/* NCCL's twin for ranks on the host executor: the functions that src/comm/mesh/nccl/ calls, as a libnccl.so.2 of
+   version 0.0.1. Collectives go through shared memory at their turn in the stream (stream.h) and add in rank order, in
+   the type of the elements, so their bits are those of Gloo. Sendings and receipts of a group go on side by side, those
+   between two ranks in order; a sending ends when its receipt has all of it. Ranks that disagree about what comes next,
+   or about the size of a message, break the communicator. It connects in the background, as NCCL does, and work whose
+   peer does not arrive waits until it is aborted. CAIRN_TEST_NCCL_BREAKS=RANK:N: on that rank of a communicator the Nth
+   work never ends, and the communicator has an error; 0: it never connects. CAIRN_TEST_NCCL_LOG: a file for the
+   variables that NCCL would have read from the environment. */
 #include <nccl.h>
 
 #include <fcntl.h>

@@ -5,7 +5,7 @@
 #include <sched.h>
 #include <signal.h>
 
-#include "comm/comm.h"
+#include "comm/mesh/comm.h"
 #include "testing.h"
 
 typedef struct {

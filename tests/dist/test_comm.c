@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 
 #include "base/sum_tree.h"
-#include "comm/device.h"
+#include "comm/mesh/device.h"
 
 /* Bytes that encode sender and receiver. */
 static void fill(uint8_t *p, size_t n, int from, int to)

@@ -6,9 +6,9 @@
 #include "comm/meet/world.h"
 #include "comm/watch/watch.h"
 
-/* Collective. Chooses one of the `interfaces` (--iface), connects the watch, and checks that all ranks
-   reach each other. If `ready` is not OK on some rank, all ranks fail with its message. The caller frees `cards` (size)
-   and closes `watch`. */
+/* Collective. Chooses one of the `interfaces` (--iface), connects the watch, and checks that all ranks reach each
+   other. If `ready` is not OK on some rank, all ranks fail with its message. The caller frees `cards` (size) and closes
+   `watch`. */
 Status peers_meet(const World *world, const char *interfaces, double peer_timeout_s, Store *store, double timeout_s,
                   Status ready, PeerCard **cards, Watch **watch);
 /* As store_get, but the loss of `rank` (-1: of any rank) that `watch` (may be NULL) knows of ends the wait. */

@@ -6,7 +6,7 @@
 #ifndef CAIRN_KEEP_TEAM_H
 #define CAIRN_KEEP_TEAM_H
 
-#include "comm/comm.h"
+#include "comm/mesh/comm.h"
 #include "state/persist.h"
 
 /* A rank that can write: pieces in its memory, or, without pieces, its own state of `step`. */

@@ -1,4 +1,4 @@
-/* The ranks of a run: processes that train one model together (comm/comm.h). A NULL Ranks is one rank alone; every
+/* The ranks of a run: processes that train one model together (comm/mesh/comm.h). A NULL Ranks is one rank alone; every
    function takes it and does nothing.
 
    Every rank reads the data, vocabulary and config.json for itself. Rank 0 alone reads and writes weights, checkpoints
@@ -11,7 +11,7 @@
 #ifndef CAIRN_RANKS_RANKS_H
 #define CAIRN_RANKS_RANKS_H
 
-#include "comm/comm.h"
+#include "comm/mesh/comm.h"
 #include "config/config.h"
 #include "kernels/backend.h"
 

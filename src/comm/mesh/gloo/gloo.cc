@@ -1,6 +1,6 @@
 // Pieces between ranks by Gloo's unbound buffers: its TCP connections and its thread, none of its collectives, so that
 // waits can be cut short from outside and a failure has a peer's name.
-#include "comm/gloo.h"
+#include "comm/mesh/gloo.h"
 
 #include <algorithm>
 #include <atomic>
@@ -24,7 +24,7 @@
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
-#include "comm/gloo/uncaught.h"
+#include "comm/mesh/gloo/uncaught.h"
 
 namespace
 {

@@ -4,9 +4,9 @@
 
 #include <pthread.h>
 
-#include "comm/comm.h"
-#include "comm/gloo.h"
 #include "comm/meet/peers.h"
+#include "comm/mesh/comm.h"
+#include "comm/mesh/gloo.h"
 #include "comm/watch/watch.h"
 
 /* Something that waits for other ranks, and its abort by the watch. `late`: aborted after the others, because that may

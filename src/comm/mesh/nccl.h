@@ -1,8 +1,8 @@
 /* The module cairn_nccl.so. It uses nothing of the program that loads it, and none of its functions waits. A failing
    function writes a text into `error`. `stream` is a cudaStream_t, to which work is queued. All functions may be called
    while another thread aborts. */
-#ifndef CAIRN_COMM_NCCL_H
-#define CAIRN_COMM_NCCL_H
+#ifndef CAIRN_COMM_MESH_NCCL_H
+#define CAIRN_COMM_MESH_NCCL_H
 
 #include <stdbool.h>
 #include <stddef.h>

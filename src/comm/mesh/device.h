@@ -1,8 +1,8 @@
 /* Collectives between GPUs, by NCCL (cairn_nccl.so). */
-#ifndef CAIRN_COMM_DEVICE_H
-#define CAIRN_COMM_DEVICE_H
+#ifndef CAIRN_COMM_MESH_DEVICE_H
+#define CAIRN_COMM_MESH_DEVICE_H
 
-#include "comm/comm.h"
+#include "comm/mesh/comm.h"
 
 /* The device communicator. It belongs to a Comm of its ranks, whose watch aborts it when a rank is lost, and must
    be closed before that Comm. NCCL chooses the order of its sums, with the same bits on all ranks. One thread at a

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/sum_tree.h"
-#include "comm/comm_internal.h"
+#include "comm/mesh/comm_internal.h"
 
 static size_t wire_size(Dtype wire)
 {

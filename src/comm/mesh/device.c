@@ -7,9 +7,9 @@
 #include <time.h>
 
 #include "base/module.h"
-#include "comm/comm_internal.h"
-#include "comm/device.h"
-#include "comm/nccl.h"
+#include "comm/mesh/comm_internal.h"
+#include "comm/mesh/device.h"
+#include "comm/mesh/nccl.h"
 
 struct CommDevice {
     Comm *comm;

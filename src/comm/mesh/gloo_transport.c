@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "base/module.h"
-#include "comm/comm_internal.h"
-#include "comm/gloo.h"
+#include "comm/mesh/comm_internal.h"
+#include "comm/mesh/gloo.h"
 
 typedef struct {
     Store *store;

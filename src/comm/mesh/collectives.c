@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/test_switch.h"
-#include "comm/comm_internal.h"
+#include "comm/mesh/comm_internal.h"
 
 double comm_patience(const Comm *c) { return test_seconds("PATIENCE", c->peer_timeout_s * 20); }
 

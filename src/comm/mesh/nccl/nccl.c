@@ -1,6 +1,6 @@
 /* NCCL's communicator, never blocking: so a peer that does not come, or is lost, ends in an error and not in a wait.
    NCCL may be called by one thread at a time, but for the one that aborts: it takes the communicator away first. */
-#include "comm/nccl.h"
+#include "comm/mesh/nccl.h"
 
 #include <nccl.h>
 #include <pthread.h>

@@ -1,11 +1,11 @@
 /* Opening and closing connections. */
-#include "comm/comm.h"
+#include "comm/mesh/comm.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/comm_internal.h"
+#include "comm/mesh/comm_internal.h"
 
 static CommGroup *group_new(const World *w)
 {

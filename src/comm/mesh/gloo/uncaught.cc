@@ -1,5 +1,5 @@
 // Exceptions of Gloo that no caller can catch.
-#include "comm/gloo/uncaught.h"
+#include "comm/mesh/gloo/uncaught.h"
 
 #include <atomic>
 #include <chrono>

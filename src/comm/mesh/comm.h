@@ -9,9 +9,9 @@
    of them for a live rank that does not come. Then all Comms of these ranks are dead, and each call on them is E_PEER
    at once. The rendezvous store outlives them, and survivors agree through it (rank 0's own, tcp://, ends with rank 0).
 
-   Data is host memory. The caller copies the data of a device, or uses a CommDevice (comm/device.h). */
-#ifndef CAIRN_COMM_COMM_H
-#define CAIRN_COMM_COMM_H
+   Data is host memory. The caller copies the data of a device, or uses a CommDevice (comm/mesh/device.h). */
+#ifndef CAIRN_COMM_MESH_COMM_H
+#define CAIRN_COMM_MESH_COMM_H
 
 #include <signal.h>
 
