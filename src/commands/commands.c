@@ -6,7 +6,7 @@
 
 #include "config/table.h"
 #include "launch/launch.h"
-#include "state/import.h"
+#include "state/models/import.h"
 #include "tasks/glue/glue.h"
 #include "tasks/pretrain/pretrain.h"
 #include "tasks/squad/squad.h"

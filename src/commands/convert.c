@@ -3,8 +3,8 @@
 #include <sys/stat.h>
 
 #include "commands/commands.h"
-#include "state/export.h"
-#include "state/import.h"
+#include "state/models/export.h"
+#include "state/models/import.h"
 #include "text/tokenizer_files.h"
 
 /* ---- the model that a file holds ---- */

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "commands/commands.h"
-#include "state/import.h"
-#include "state/slices.h"
+#include "model/slices.h"
+#include "state/models/import.h"
 
 enum { NAME_WIDTH = 56, MAX_RANKS = 1 << 16, MAX_INTERVALS = 4 };
 
@@ -160,7 +160,7 @@ static Status put_ranks(Buf *b, const Config *c, const TensorFile *f)
     if (c->ranks > MAX_RANKS) return fail(E_USAGE, "--ranks %lld: expected 1 to %d", (long long)c->ranks, MAX_RANKS);
     TRY(sliced_model(c, f, &m));
     Intervals *slices = mem_array((size_t)ranks, sizeof *slices);
-    state_slices(&m.params, NULL, 0, ranks, slices);
+    param_slices(&m.params, NULL, 0, ranks, slices);
     buf_printf(b, "\nstate of %" PRId64 " numbers (with padding), %s of weights and two moments, over %d ranks\n",
                m.params.size, human(size, 12.0 * (double)m.params.size), ranks);
     for (int r = 0; r < ranks; r++) {

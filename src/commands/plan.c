@@ -12,7 +12,7 @@
 #include "commands/plan_ranks.h"
 #include "commands/plan_table.h"
 #include "data/lengths.h"
-#include "state/import.h"
+#include "state/models/import.h"
 #include "train/job/setup.h"
 #include "train/parts/place.h"
 #include "train/planner/machine.h"

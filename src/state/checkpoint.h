@@ -30,7 +30,7 @@
 
 #include "base/base.h"
 #include "model/params.h"
-#include "state/model_file.h"
+#include "state/models/model_file.h"
 
 /* ---- writing ---- */
 

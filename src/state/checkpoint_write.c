@@ -5,7 +5,7 @@
 
 #include "base/test_switch.h"
 #include "state/checkpoint_internal.h"
-#include "state/export.h"
+#include "state/models/export.h"
 
 static Status write_tensors(const char *dir, const char *name, const ParamTable *params, const ExportArray *arrays,
                             int n, Manifest *m)

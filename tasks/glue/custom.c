@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "config/config.h"
-#include "state/import.h"
+#include "state/models/import.h"
 #include "tasks/glue/custom.h"
 
 enum { MOST_LABELS_OF_MODEL = 10000 };

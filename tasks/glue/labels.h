@@ -3,7 +3,7 @@
 #define CAIRN_TASKS_GLUE_LABELS_H
 
 #include "model/model.h"
-#include "state/import.h"
+#include "state/models/import.h"
 #include "tasks/glue/glue.h"
 
 /* from[i] (n_labels): which of the n names is the task's label i, in any case of letters. False where names are missing

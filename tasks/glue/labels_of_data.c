@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "state/import.h"
+#include "state/models/import.h"
 #include "tasks/glue/custom.h"
 #include "text/characters.h"
 #include "text/utf8.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "state/import.h"
+#include "state/models/import.h"
 #include "tasks/pretrain/run.h"
 
 #define BAD_UNKNOWN 0.01 /* share of pieces above which the vocabulary fits badly */

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 
 #include "dist/ranks.h"
+#include "model/slices.h"
 #include "state/checkpoint_sample.h"
 #include "state/snapshot_copies.h"
 
@@ -82,7 +83,7 @@ static int work(Comm *c, void *arg)
     ParamTable t = sample_table();
     Intervals parts[RANKS] = {{0}};
     Hook h = {.damage = false};
-    state_slices(&t, NULL, 0, RANKS, parts);
+    param_slices(&t, NULL, 0, RANKS, parts);
     require(comm_dup(c, &h.copies.comm) == OK);
     copies_place(&h.copies, node, RANKS, RANKS, REPLICAS);
     require(h.copies.count == RANKS * REPLICAS);

@@ -3,7 +3,7 @@
 #include "equiv/far_backend.h"
 #include "equiv/tiny_run.h"
 #include "equiv/training.h"
-#include "state/export.h"
+#include "state/models/export.h"
 #include "train/planner/machine.h"
 
 /* The weights after a step; caller frees. */

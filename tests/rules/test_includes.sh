@@ -14,7 +14,7 @@ while IFS='|' read -r verdict example; do
     esac
 done <<'END'
 yes|src/base/digest.c:1:#include <xxhash.h>
-no|src/state/import.c:1:#include <xxhash.h>
+no|src/state/models/import.c:1:#include <xxhash.h>
 yes|kernels/cpu/onednn/v3.c:1:#include <dnnl.h>
 no|kernels/cpu/linear.c:1:#include <dnnl.h>
 no|kernels/ref/linear.c:1:#include <oneapi/dnnl/dnnl.h>
@@ -31,13 +31,13 @@ no|src/base/file.c:1:#include "config/config.h"
 yes|src/base/file.c:1:#include "base/file.h"
 no|src/base/file.c:1:#include "file.h"
 yes|src/report/html.c:1:#include "faults/excluded.h"
-no|src/state/import.c:1:#include "faults/excluded.h"
+no|src/state/models/import.c:1:#include "faults/excluded.h"
 yes|src/model/bert.c:1:#include "plan/plan.h"
 no|src/model/bert.c:1:#include "exec/exec.h"
 no|src/exec/exec.c:1:#include "model/model.h"
 yes|src/exec/exec.c:1:#include "kernels/backend.h"
 no|src/exec/exec.c:1:# include "config/config.h"
-no|src/state/import.c:1:#include "plan/plan.h"
+no|src/state/models/import.c:1:#include "plan/plan.h"
 no|src/train/loop/loop.c:1:#include "tasks/glue/glue.h"
 no|src/train/loop/loop.c:1:#include "state/checkpoint_internal.h"
 no|src/main.c:1:#include "tasks/glue/glue.h"
@@ -65,6 +65,7 @@ no|src/newroom/new.c:1:#include "plan/plan.h"
 yes|src/comm/mesh/comm.c:1:#include "comm/watch/watch.h"
 no|src/comm/mesh/comm.c:1:#include "comm/watch/watch_internal.h"
 no|src/comm/mesh/comm.c:1:#include "comm/meet/store_internal.h"
+no|src/state/models/import.c:1:#include "state/checkpoint.h"
 yes|src/comm/mesh/gloo/gloo.cc:1:#include "comm/mesh/gloo.h"
 no|src/comm/meet/peers.c:1:#include "comm/mesh/comm.h"
 no|src/comm/new.c:1:#include "comm/mesh/comm.h"

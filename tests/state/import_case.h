@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-#include "state/import.h"
+#include "state/models/import.h"
 
 static const char config_text[] =
     "{\"vocab_size\": 101, \"hidden_size\": 12, \"num_hidden_layers\": 2, \"num_attention_heads\": 2, "

@@ -4,7 +4,7 @@
 #include <fcntl.h>
 
 #include "commands/commands.h"
-#include "state/import.h"
+#include "state/models/import.h"
 
 /* A command's standard output. */
 static Status printed(Status (*command)(const Config *), const Config *c, Buf *out)

@@ -2,7 +2,7 @@
    compared with one without it. */
 #include "testing.h"
 
-#include "state/import.h"
+#include "state/models/import.h"
 
 #define TABLE "tests/state/config_keys.tsv"
 

@@ -1,8 +1,8 @@
 /* Exporting: files that Hugging Face reads, the same bytes every time, and the same weights when read back. */
 #include "testing.h"
 
-#include "state/export.h"
-#include "state/import.h"
+#include "state/models/export.h"
+#include "state/models/import.h"
 
 static const struct {
     const char *name;

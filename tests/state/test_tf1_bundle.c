@@ -1,7 +1,7 @@
 /* TensorFlow 1 checkpoints: real ones (with slots and global_step; an index without data), one with Snappy blocks and
    two data files, hand-made errors with valid checksums, every truncation, every flipped bit; and the Snappy decoder.
  */
-#include "state/import.h"
+#include "state/models/import.h"
 
 #include "file_builders.h"
 #define HOSTILE_NAME "model.ckpt.index"

@@ -7,7 +7,7 @@
 #include "config/config.h"
 #include "data/data.h"
 #include "optim/optim.h"
-#include "state/export.h"
+#include "state/models/export.h"
 #include "state/persist.h"
 #include "text/tokenizer_files.h"
 #include "train/job/setup.h"

@@ -10,7 +10,7 @@
 #define CAIRN_JOB_TASK_H
 
 #include "report/report.h"
-#include "state/import.h"
+#include "state/models/import.h"
 #include "train/job/job.h"
 
 struct Task {

@@ -83,7 +83,7 @@ Intervals *exchange_slices(const ParamTable *params, const Exchange *x)
 {
     int ranks = x ? x->buckets.ranks : 1;
     Intervals *slices = mem_array((size_t)ranks, sizeof *slices);
-    state_slices(params, x ? x->buckets.starts : NULL, x ? x->buckets.n : 0, ranks, slices);
+    param_slices(params, x ? x->buckets.starts : NULL, x ? x->buckets.n : 0, ranks, slices);
     return slices;
 }
 

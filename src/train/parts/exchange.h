@@ -6,7 +6,7 @@
 #include "config/config.h"
 #include "exec/exec.h"
 #include "model/params.h"
-#include "state/slices.h"
+#include "model/slices.h"
 
 typedef struct {
     GradientBuckets buckets;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "state/import.h"
+#include "state/models/import.h"
 #include "train/keep/resume.h"
 #include "train/ranks/signals.h"
 

@@ -1,4 +1,4 @@
-#include "state/export.h"
+#include "state/models/export.h"
 
 #include <stdlib.h>
 #include <string.h>

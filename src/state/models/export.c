@@ -1,5 +1,5 @@
 /* Hugging Face's files from a model. */
-#include "state/export.h"
+#include "state/models/export.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* A file beside a model's weights: config.json, vocab.txt … Exports, checkpoints and snapshots share the type. */
-#ifndef CAIRN_STATE_MODEL_FILE_H
-#define CAIRN_STATE_MODEL_FILE_H
+#ifndef CAIRN_STATE_MODELS_MODEL_FILE_H
+#define CAIRN_STATE_MODELS_MODEL_FILE_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* What a model's folder says of the texts that it was trained with. */
 #include <stdlib.h>
 
-#include "state/import.h"
+#include "state/models/import.h"
 #include "text/tokenizer_files.h"
 
 char *import_find_config(const char *path)

@@ -1,14 +1,14 @@
 /* A model as a directory that Hugging Face's from_pretrained loads as it is: config.json, the tokenizer
    (text/tokenizer_files.h), model.safetensors (fp32, metadata format "pt", Hugging Face's names, vocabulary without pad
    rows, the tied decoder not repeated). The same model gives the same bytes: no time, host or path is in them. */
-#ifndef CAIRN_STATE_EXPORT_H
-#define CAIRN_STATE_EXPORT_H
+#ifndef CAIRN_STATE_MODELS_EXPORT_H
+#define CAIRN_STATE_MODELS_EXPORT_H
 
 #include <stdbool.h>
 
 #include "base/base.h"
 #include "model/model.h"
-#include "state/model_file.h"
+#include "state/models/model_file.h"
 #include "text/tokenizer_files.h"
 
 /* Inputs for the files beside the weights. The caller owns everything. */

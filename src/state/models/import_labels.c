@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/sort.h"
-#include "state/import.h"
+#include "state/models/import.h"
 
 enum { DEFAULT_LABELS = 2, MOST_LABELS = 1 << 20 };
 

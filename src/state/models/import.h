@@ -14,8 +14,8 @@
 
    A vocabulary may have exactly the model's size, or that size rounded up to a multiple of 8 or 64 (as trainers pad
    it): the import drops the pad rows. */
-#ifndef CAIRN_STATE_IMPORT_H
-#define CAIRN_STATE_IMPORT_H
+#ifndef CAIRN_STATE_MODELS_IMPORT_H
+#define CAIRN_STATE_MODELS_IMPORT_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,7 +23,7 @@
 #include "base/base.h"
 #include "formats/tensor_file.h"
 #include "model/model.h"
-#include "state/model_file.h"
+#include "state/models/model_file.h"
 
 /* ---- names ---- */
 typedef enum {

@@ -1,4 +1,4 @@
-#include "state/slices.h"
+#include "model/slices.h"
 
 /* The cut nearest to `ideal`: a tensor's start, or a whole number of norm blocks after it. Padding after the last block
    of a tensor belongs to that block. */
@@ -28,7 +28,7 @@ int64_t slice_cut(const ParamTable *params, int64_t begin, int64_t end, int rank
     return rank + 1 == ranks ? end : nearest_cut(params, begin, end, begin + (end - begin) * (rank + 1) / ranks);
 }
 
-void state_slices(const ParamTable *params, const int64_t *buckets, int n_buckets, int ranks, Intervals *slices)
+void param_slices(const ParamTable *params, const int64_t *buckets, int n_buckets, int ranks, Intervals *slices)
 {
     static const int64_t whole[] = {0};
     CHECK(ranks > 0 && params->count > 0, "slices for %d ranks of %d tensors", ranks, params->count);

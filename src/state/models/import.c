@@ -1,5 +1,5 @@
 /* Strict import of a tensor file into the parameter space: match every name, check every shape, then read. */
-#include "state/import.h"
+#include "state/models/import.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "state/import.h"
+#include "state/models/import.h"
 
 /* Parts of a PyTorch name that wrappers add anywhere in it: DataParallel and DeepSpeed, torch.compile, FSDP, activation
    checkpointing. `model` only leads. */
