@@ -6,7 +6,7 @@
 #include "commands/commands.h"
 #include "report/compare.h"
 #include "report/page.h"
-#include "state/checkpoint.h"
+#include "state/checkpoint/checkpoint.h"
 
 /* ---- reading ---- */
 

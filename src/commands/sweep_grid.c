@@ -6,7 +6,7 @@
 
 #include "commands/commands.h"
 #include "commands/sweep.h"
-#include "state/checkpoint.h"
+#include "state/checkpoint/checkpoint.h"
 
 extern char **environ;
 

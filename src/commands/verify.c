@@ -9,7 +9,7 @@
 #include "commands/commands.h"
 #include "config/table.h"
 #include "report/report.h"
-#include "state/checkpoint.h"
+#include "state/checkpoint/checkpoint.h"
 #include "train/loop/verify.h"
 
 /* ---- the run's record ---- */

@@ -23,7 +23,7 @@
 
 #include "base/base.h"
 #include "model/params.h"
-#include "state/checkpoint.h"
+#include "state/checkpoint/checkpoint.h"
 
 enum { SNAPSHOT_KFAC = 3, SNAPSHOT_ARRAYS, SNAPSHOT_SLOTS = 2 }; /* weights, m, v; inverses */
 enum { SNAPSHOT_SPACES = 2 };

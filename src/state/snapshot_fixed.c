@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "state/checkpoint_internal.h"
 #include "state/snapshot_internal.h"
 
 typedef struct {

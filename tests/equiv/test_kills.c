@@ -1,7 +1,7 @@
 /* Training that is killed at random moments and inside saves (kill -9 and signals), and restarted each time ends
    with the bytes and losses of an uninterrupted run. `cairn verify` finds one changed bit in its last checkpoint. Runs
    the real program (CAIRN_BINARY). */
-#include "state/checkpoint_internal.h"
+#include "state/checkpoint/checkpoint_internal.h"
 #include "testing.h"
 
 #include <fcntl.h>

@@ -3,7 +3,7 @@
 #ifndef CAIRN_TESTS_STATE_CHECKPOINT_SAMPLE_H
 #define CAIRN_TESTS_STATE_CHECKPOINT_SAMPLE_H
 
-#include "state/checkpoint.h"
+#include "state/checkpoint/checkpoint.h"
 #include "testing.h"
 
 #include <fcntl.h>

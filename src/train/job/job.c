@@ -1,6 +1,6 @@
 #include "train/job/job.h"
 
-#include "state/checkpoint.h"
+#include "state/checkpoint/checkpoint.h"
 
 bool run_first(const Run *r) { return ranks_first(r->ranks); }
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "formats/tensor_file.h"
-#include "state/checkpoint.h"
+#include "state/checkpoint/checkpoint.h"
 #include "train/keep/recover.h"
 #include "train/keep/saving.h"
 #include "train/keep/suspects.h"

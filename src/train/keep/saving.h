@@ -2,7 +2,7 @@
 #ifndef CAIRN_KEEP_SAVING_H
 #define CAIRN_KEEP_SAVING_H
 
-#include "state/checkpoint.h"
+#include "state/checkpoint/checkpoint.h"
 #include "train/job/job.h"
 
 enum { SAVING_FORMAT = 1 }; /* of state.json */

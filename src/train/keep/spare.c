@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "report/report.h"
-#include "state/checkpoint.h"
+#include "state/checkpoint/checkpoint.h"
 
 #define JOINED ".joined" /* OUT has the contents */
 

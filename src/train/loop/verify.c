@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "state/checkpoint.h"
+#include "state/checkpoint/checkpoint.h"
 #include "train/loop/loop_internal.h"
 #include "train/ranks/signals.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "state/checkpoint.h"
+#include "state/checkpoint/checkpoint.h"
 #include "train/job/result.h"
 #include "train/keep/resume.h"
 #include "train/keep/spare.h"

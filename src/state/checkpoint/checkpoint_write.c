@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 
 #include "base/test_switch.h"
-#include "state/checkpoint_internal.h"
+#include "state/checkpoint/checkpoint_internal.h"
 #include "state/models/export.h"
 
 static Status write_tensors(const char *dir, const char *name, const ParamTable *params, const ExportArray *arrays,

@@ -21,8 +21,8 @@
 
    Errors: E_CORRUPT for damage, missing files and unreadable media; E_FORMAT for an intact checkpoint of another model,
    with a list of the differences; E_IO for any refusal of the system. Every message names the path. */
-#ifndef CAIRN_STATE_CHECKPOINT_H
-#define CAIRN_STATE_CHECKPOINT_H
+#ifndef CAIRN_STATE_CHECKPOINT_CHECKPOINT_H
+#define CAIRN_STATE_CHECKPOINT_CHECKPOINT_H
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -33,6 +33,9 @@
 #include "state/models/model_file.h"
 
 /* ---- writing ---- */
+
+/* Whether a ModelFile may have this name. */
+bool manifest_name_valid(const char *name);
 
 typedef struct TrainingState TrainingState;
 struct TrainingState {

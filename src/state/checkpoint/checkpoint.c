@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "state/checkpoint_internal.h"
+#include "state/checkpoint/checkpoint_internal.h"
 
 /* ---- Names ---- */
 

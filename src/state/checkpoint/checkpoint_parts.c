@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "state/checkpoint_internal.h"
+#include "state/checkpoint/checkpoint_internal.h"
 
 enum { ARRAYS = 4, FILES = 3, BLOCK = 1 << 18 }; /* BLOCK: elements */
 

@@ -5,7 +5,7 @@
 
 #include "base/parallel.h"
 #include "base/thread.h"
-#include "state/checkpoint_internal.h"
+#include "state/checkpoint/checkpoint_internal.h"
 
 /* A save in progress. It owns copies of everything but the floats, which are in the saver's buffer. */
 struct Save {

@@ -1,8 +1,8 @@
-/* Shared by checkpoint*.c. Private to state/. */
-#ifndef CAIRN_STATE_CHECKPOINT_INTERNAL_H
-#define CAIRN_STATE_CHECKPOINT_INTERNAL_H
+/* Shared by checkpoint*.c. */
+#ifndef CAIRN_STATE_CHECKPOINT_CHECKPOINT_INTERNAL_H
+#define CAIRN_STATE_CHECKPOINT_CHECKPOINT_INTERNAL_H
 
-#include "state/checkpoint.h"
+#include "state/checkpoint/checkpoint.h"
 
 #define CHECKPOINT_FORMAT    1
 #define CHECKPOINT_MODEL     "model.safetensors"
@@ -26,7 +26,6 @@ typedef struct {
     int count, cap;
 } Manifest;
 
-bool manifest_name_valid(const char *name);
 void manifest_add(Manifest *m, const char *name, uint64_t size, Digest digest);
 const ManifestFile *manifest_find(const Manifest *m, const char *name); /* NULL if absent */
 /* The canonical text of a manifest. Reading accepts exactly this text, so it detects every changed byte. */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "state/checkpoint_internal.h"
+#include "state/checkpoint/checkpoint_internal.h"
 
 bool manifest_name_valid(const char *name)
 {

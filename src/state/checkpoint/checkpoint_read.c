@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "formats/tensor_file.h"
-#include "state/checkpoint_internal.h"
+#include "state/checkpoint/checkpoint_internal.h"
 
 #define BLOCK        ((size_t)1 << 20)
 #define MAX_MANIFEST ((size_t)1 << 20)
