@@ -6,8 +6,8 @@
 
 #include "base/lock.h"
 #include "commands/commands.h"
-#include "state/persist.h"
-#include "state/snapshot.h"
+#include "state/snapshot/persist.h"
+#include "state/snapshot/snapshot.h"
 
 /* One run's files in the list, which are neighbours because their names begin alike. */
 typedef struct {

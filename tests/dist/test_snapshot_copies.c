@@ -5,7 +5,7 @@
 #include "dist/ranks.h"
 #include "model/slices.h"
 #include "state/checkpoint_sample.h"
-#include "state/snapshot_copies.h"
+#include "state/snapshot/snapshot_copies.h"
 
 enum { RANKS = 3, REPLICAS = 2 };
 

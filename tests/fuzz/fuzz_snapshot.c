@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "asan.h"
-#include "state/snapshot_internal.h"
+#include "state/snapshot/snapshot_internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

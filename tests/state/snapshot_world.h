@@ -5,7 +5,7 @@
 #include "checkpoint_sample.h"
 
 #include "model/slices.h"
-#include "state/snapshot_internal.h"
+#include "state/snapshot/snapshot_internal.h"
 
 enum { MOST_RANKS = 8 };
 

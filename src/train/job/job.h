@@ -8,7 +8,7 @@
 #include "data/data.h"
 #include "optim/optim.h"
 #include "state/models/export.h"
-#include "state/persist.h"
+#include "state/snapshot/persist.h"
 #include "text/tokenizer_files.h"
 #include "train/job/setup.h"
 #include "train/ranks/ranks.h"
@@ -40,7 +40,7 @@ typedef struct {
     size_t peak_bytes;   /* largest session_memory_used seen */
     double save_stall_s; /* longest wait of training for a save */
     SnapshotStats snapshots;
-    Digest run; /* of the output folder, with ranks or snapshots (state/snapshot.h) */
+    Digest run; /* of the output folder, with ranks or snapshots (state/snapshot/snapshot.h) */
     int64_t snapshot_newest,
         snapshot_kept; /* generations: the newest seen; the one that this run resumed from, 0: none */
 } TrainProgress;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "state/snapshot_copies.h"
+#include "state/snapshot/snapshot_copies.h"
 #include "train/keep/saving.h"
 
 #define COST_MOST 0.01 /* of the time, with --snapshot-steps auto */

@@ -1,9 +1,9 @@
-/* Snapshots beside the training loop (state/snapshot.h): when they are taken, and how often. They begin between two
-   steps and are copied by a thread while the next forward and backward run; the update waits for it. */
+/* Snapshots beside the training loop (state/snapshot/snapshot.h): when they are taken, and how often. They begin
+   between two steps and are copied by a thread while the next forward and backward run; the update waits for it. */
 #ifndef CAIRN_KEEP_SNAPSHOTS_H
 #define CAIRN_KEEP_SNAPSHOTS_H
 
-#include "state/persist.h"
+#include "state/snapshot/persist.h"
 #include "train/job/job.h"
 #include "train/planner/snapshot_room.h"
 
@@ -20,8 +20,8 @@ void snapshots_vote(Snapshots *s, int64_t step); /* takes NULL */
 /* Before weights or moments change: waits until they are copied. */
 void snapshots_wait_copied(Snapshots *s); /* takes NULL */
 
-/* After a lost rank: all slices of the run in this host's memory (state/persist.h), those of dead ranks and copies
-   included. Waits for the thread. NULL has none. */
+/* After a lost rank: all slices of the run in this host's memory (state/snapshot/persist.h), those of dead ranks and
+   copies included. Waits for the thread. NULL has none. */
 void snapshots_gather(Snapshots *s, RunSnapshots *held);
 
 SnapshotStats snapshots_stats(const Snapshots *s); /* zeros for NULL */

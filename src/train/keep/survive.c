@@ -2,7 +2,7 @@
 
 #include "base/lock.h"
 #include "base/test_switch.h"
-#include "state/snapshot.h"
+#include "state/snapshot/snapshot.h"
 #include "train/keep/spare.h"
 #include "train/keep/team.h"
 #include "train/ranks/ranks.h"

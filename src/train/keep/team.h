@@ -7,7 +7,7 @@
 #define CAIRN_KEEP_TEAM_H
 
 #include "comm/mesh/comm.h"
-#include "state/persist.h"
+#include "state/snapshot/persist.h"
 
 /* A rank that can write: pieces in its memory, or, without pieces, its own state of `step`. */
 typedef struct {

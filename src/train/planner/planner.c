@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "state/snapshot.h"
+#include "state/snapshot/snapshot.h"
 #include "train/parts/place.h"
 #include "train/planner/search.h"
 #include "train/planner/snapshot_room.h"

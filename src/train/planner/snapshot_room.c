@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 
 #include "base/machine_memory.h"
-#include "state/snapshot.h"
+#include "state/snapshot/snapshot.h"
 #include "train/parts/place.h"
 
 #define MIB(bytes) ((double)(bytes) / (1 << 20))

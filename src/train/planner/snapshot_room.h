@@ -4,7 +4,7 @@
 #define CAIRN_PLANNER_SNAPSHOT_ROOM_H
 
 #include "config/config.h"
-#include "state/snapshot_copies.h"
+#include "state/snapshot/snapshot_copies.h"
 #include "train/planner/run_plan.h"
 #include "train/ranks/ranks.h"
 

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "state/snapshot_internal.h"
+#include "state/snapshot/snapshot_internal.h"
 
 typedef struct {
     char name[96];

@@ -1,10 +1,10 @@
 /* Copies of slices on other hosts: placement and transfer. A rank's snapshot thread sends its slot once it is complete,
    and receives the slots that it holds for other ranks, over a connection that only these threads use. */
-#ifndef CAIRN_STATE_SNAPSHOT_COPIES_H
-#define CAIRN_STATE_SNAPSHOT_COPIES_H
+#ifndef CAIRN_STATE_SNAPSHOT_SNAPSHOT_COPIES_H
+#define CAIRN_STATE_SNAPSHOT_SNAPSHOT_COPIES_H
 
 #include "comm/mesh/comm.h"
-#include "state/snapshot.h"
+#include "state/snapshot/snapshot.h"
 
 /* A slice with a copy on another rank. */
 typedef struct {
@@ -25,11 +25,11 @@ typedef struct {
 void copies_place(SnapshotCopies *c, const int *node, int ranks, int nodes, int replicas);
 void copies_free(SnapshotCopies *c); /* not the files; takes a zeroed one */
 
-/* A SnapshotAfter (state/snapshot.h), Collective among the threads; `context` is the SnapshotCopies. All ranks exchange
-   the copies in one order, which excludes deadlock. A rank whose slice is not whole still takes part in each of its
-   exchanges, and sends that fact in place of the slice. E_CORRUPT: a received copy is not whole, and all other copies
-   have arrived. Any other error: the connection is dead. If another rank's slice is not whole, its copy here becomes
-   invalid and the status is OK: that rank reports and votes. */
+/* A SnapshotAfter (state/snapshot/snapshot.h), Collective among the threads; `context` is the SnapshotCopies. All ranks
+   exchange the copies in one order, which excludes deadlock. A rank whose slice is not whole still takes part in each
+   of its exchanges, and sends that fact in place of the slice. E_CORRUPT: a received copy is not whole, and all other
+   copies have arrived. Any other error: the connection is dead. If another rank's slice is not whole, its copy here
+   becomes invalid and the status is OK: that rank reports and votes. */
 Status copies_exchange(void *context, Snapshot *own, int slot, bool whole);
 
 #endif

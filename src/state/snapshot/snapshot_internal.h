@@ -7,12 +7,12 @@
        slot 1    the same
 
    Numbers are in native byte order, because the file never leaves machines of one kind; `order` records it. */
-#ifndef CAIRN_STATE_SNAPSHOT_INTERNAL_H
-#define CAIRN_STATE_SNAPSHOT_INTERNAL_H
+#ifndef CAIRN_STATE_SNAPSHOT_SNAPSHOT_INTERNAL_H
+#define CAIRN_STATE_SNAPSHOT_SNAPSHOT_INTERNAL_H
 
 #include <sys/stat.h>
 
-#include "state/snapshot.h"
+#include "state/snapshot/snapshot.h"
 
 #define SNAPSHOT_PAGE    ((uint64_t)4096)
 #define SNAPSHOT_MAGIC   "CairnMem"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "state/snapshot.h"
+#include "state/snapshot/snapshot.h"
 
 SnapshotPiece *snapshot_pieces(const SnapshotList *list, Digest run, int rank, int *count)
 {

@@ -14,7 +14,7 @@
 
 #include "base/host.h"
 #include "base/mapping.h"
-#include "state/snapshot_writer_internal.h"
+#include "state/snapshot/snapshot_writer_internal.h"
 
 #ifndef HUGETLBFS_MAGIC
 #    define HUGETLBFS_MAGIC 0x958458f6

@@ -1,9 +1,9 @@
 /* A checkpoint made of slices in memory: for survivors of a run whose state is scattered, and for `cairn snapshot
    persist`. */
-#ifndef CAIRN_STATE_PERSIST_H
-#define CAIRN_STATE_PERSIST_H
+#ifndef CAIRN_STATE_SNAPSHOT_PERSIST_H
+#define CAIRN_STATE_SNAPSHOT_PERSIST_H
 
-#include "state/snapshot.h"
+#include "state/snapshot/snapshot.h"
 
 /* The snapshots of a run in one folder. */
 typedef struct {

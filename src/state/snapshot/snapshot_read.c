@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/mapping.h"
-#include "state/snapshot_internal.h"
+#include "state/snapshot/snapshot_internal.h"
 
 /* ---- One file's bytes ---- */
 

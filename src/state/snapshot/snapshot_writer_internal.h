@@ -1,11 +1,11 @@
 /* A snapshot file being written, shared by snapshot_open.c and snapshot_write.c. Private to state/. */
-#ifndef CAIRN_STATE_SNAPSHOT_WRITER_INTERNAL_H
-#define CAIRN_STATE_SNAPSHOT_WRITER_INTERNAL_H
+#ifndef CAIRN_STATE_SNAPSHOT_SNAPSHOT_WRITER_INTERNAL_H
+#define CAIRN_STATE_SNAPSHOT_SNAPSHOT_WRITER_INTERNAL_H
 
 #include <pthread.h>
 #include <semaphore.h>
 
-#include "state/snapshot_internal.h"
+#include "state/snapshot/snapshot_internal.h"
 
 struct Snapshot {
     char *path;

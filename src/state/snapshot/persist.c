@@ -1,4 +1,4 @@
-#include "state/persist.h"
+#include "state/snapshot/persist.h"
 
 #include <stdlib.h>
 

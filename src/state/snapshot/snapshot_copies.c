@@ -1,4 +1,4 @@
-#include "state/snapshot_copies.h"
+#include "state/snapshot/snapshot_copies.h"
 
 #include <stdlib.h>
 

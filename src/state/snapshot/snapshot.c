@@ -1,5 +1,5 @@
 /* Names, the run's number, the layout, locks. Writing is in snapshot_write.c, reading in snapshot_read.c. */
-#include "state/snapshot.h"
+#include "state/snapshot/snapshot.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "state/snapshot_internal.h"
+#include "state/snapshot/snapshot_internal.h"
 
 /* ---- The run's number ---- */
 

@@ -15,8 +15,8 @@
 
    Errors: E_MEMORY no room, with the numbers; E_IO a refusal of the system; E_CORRUPT an incomplete generation, with
    the missing slices; E_NUMERIC weights that are not finite, which never enter a generation. */
-#ifndef CAIRN_STATE_SNAPSHOT_H
-#define CAIRN_STATE_SNAPSHOT_H
+#ifndef CAIRN_STATE_SNAPSHOT_SNAPSHOT_H
+#define CAIRN_STATE_SNAPSHOT_SNAPSHOT_H
 
 #include <stdbool.h>
 #include <stdint.h>
