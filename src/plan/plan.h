@@ -16,7 +16,7 @@
 
 #include "base/base.h"
 #include "kernels/op.h"
-#include "plan/schedule.h"
+#include "plan/pipeline/schedule.h"
 
 typedef int32_t TensorId;
 typedef int32_t InstrId;

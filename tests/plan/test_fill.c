@@ -1,7 +1,7 @@
 /* K-FAC's work in the bubbles: every assignment verified, and a verifier that sees each kind of mistake. */
 #include "testing.h"
 
-#include "plan/fill.h"
+#include "plan/pipeline/fill.h"
 
 enum { MOST_STAGES = 16 };
 

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "plan/schedule.h"
+#include "plan/pipeline/schedule.h"
 
 #define MOST_PLACES 8
 #define MOST_MICROS 40

@@ -69,6 +69,12 @@ no|src/state/models/import.c:1:#include "state/checkpoint/checkpoint.h"
 yes|src/state/checkpoint/checkpoint_write.c:1:#include "state/models/export.h"
 no|src/state/snapshot/snapshot.c:1:#include "state/checkpoint/checkpoint_internal.h"
 no|src/state/checkpoint/checkpoint_write.c:1:#include "state/snapshot/snapshot.h"
+yes|src/plan/plan.h:1:#include "plan/pipeline/schedule.h"
+no|src/plan/pipeline/fill.c:1:#include "plan/plan.h"
+no|src/plan/pipeline/fill.c:1:#include <unistd.h>
+yes|src/plan/pipeline/fill.c:1:#include <math.h>
+no|src/model/bert.c:1:#include "plan/pipeline/fill.h"
+yes|src/exec/works.c:1:#include "plan/pipeline/schedule.h"
 yes|src/comm/mesh/gloo/gloo.cc:1:#include "comm/mesh/gloo.h"
 no|src/comm/meet/peers.c:1:#include "comm/mesh/comm.h"
 no|src/comm/new.c:1:#include "comm/mesh/comm.h"

@@ -6,7 +6,7 @@
 
 #include "config/config.h"
 #include "model/model.h"
-#include "plan/fill.h"
+#include "plan/pipeline/fill.h"
 #include "train/parts/kfac.h"
 #include "train/parts/plan_input.h"
 

@@ -4,7 +4,7 @@
 #define CAIRN_PIPELINES_PIPELINE_H
 
 #include "config/config.h"
-#include "plan/fill.h"
+#include "plan/pipeline/fill.h"
 #include "report/report.h"
 #include "train/parts/place.h"
 #include "train/planner/run_plan.h"

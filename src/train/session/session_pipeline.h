@@ -3,7 +3,7 @@
 #define CAIRN_SESSION_SESSION_PIPELINE_H
 
 #include "exec/pipeline.h"
-#include "plan/fill.h"
+#include "plan/pipeline/fill.h"
 #include "train/parts/place.h"
 #include "train/session/session.h"
 

@@ -1,5 +1,5 @@
 /* The orders of works, one function per schedule, and the slots that an order needs. */
-#include "plan/schedule.h"
+#include "plan/pipeline/schedule.h"
 
 #include <stdlib.h>
 

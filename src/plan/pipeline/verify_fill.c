@@ -1,7 +1,7 @@
 /* The check of a fill. It knows neither gaps nor queues. */
 #include <stdlib.h>
 
-#include "plan/fill.h"
+#include "plan/pipeline/fill.h"
 
 #define CLOSE 1e-9 /* relative: sums of the same times in another order */
 

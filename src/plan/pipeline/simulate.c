@@ -1,7 +1,7 @@
 /* Times of a schedule's works, with links and sums. */
 #include <stdlib.h>
 
-#include "plan/schedule.h"
+#include "plan/pipeline/schedule.h"
 
 typedef struct {
     const Schedule *s;

@@ -3,8 +3,8 @@
    A pipeline has `places` ranks, which hold every stage once (chimera: twice). A chunk is a stage as one place holds
    it. A work is one pass of a chunk over one micro-batch. schedule_make is a pure function of the shape; slots are
    found by colouring the lifetimes that an order gives. schedule_verify (verify_schedule.c) trusts neither. */
-#ifndef CAIRN_PLAN_SCHEDULE_H
-#define CAIRN_PLAN_SCHEDULE_H
+#ifndef CAIRN_PLAN_PIPELINE_SCHEDULE_H
+#define CAIRN_PLAN_PIPELINE_SCHEDULE_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -50,7 +50,7 @@ int pipeline_buffers(const Pipeline *p);
 bool pipeline_splits_backward(PipelineKind kind); /* into input and weight gradients */
 
 /* F, B or its halves I and W. A schedule has these; with K-FAC the steps behind a refresh have others between them:
-   statistics A of the linears' inputs and G of their output gradients, and inverses V (plan/fill.h). */
+   statistics A of the linears' inputs and G of their output gradients, and inverses V (plan/pipeline/fill.h). */
 typedef enum {
     WORK_FORWARD,
     WORK_BACKWARD,

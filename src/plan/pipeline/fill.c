@@ -1,5 +1,5 @@
 /* The automatic assignment: place by place and gap by gap, the first item of the queue that is ready and fits. */
-#include "plan/fill.h"
+#include "plan/pipeline/fill.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
    schedule.c: neither order, slots nor sums. */
 #include <stdlib.h>
 
-#include "plan/schedule.h"
+#include "plan/pipeline/schedule.h"
 
 typedef struct {
     int from, to; /* works: the one that sends and the one that receives */

@@ -5,10 +5,10 @@
    their output gradients, and inverts the factors that come of them. Its items take the bubbles of that step and of the
    steps behind it: first the statistics; when all places have theirs, holders sum them where that step ends; then the
    inverses. All functions here are pure; fill_verify trusts fill_make in nothing. */
-#ifndef CAIRN_PLAN_FILL_H
-#define CAIRN_PLAN_FILL_H
+#ifndef CAIRN_PLAN_PIPELINE_FILL_H
+#define CAIRN_PLAN_PIPELINE_FILL_H
 
-#include "plan/schedule.h"
+#include "plan/pipeline/schedule.h"
 
 typedef enum { FILL_INPUTS, FILL_GRADIENTS, FILL_INVERSE, N_FILLS } FillKind; /* A, G, an inverse */
 

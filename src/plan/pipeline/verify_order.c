@@ -2,7 +2,7 @@
  */
 #include <stdlib.h>
 
-#include "plan/fill.h"
+#include "plan/pipeline/fill.h"
 
 typedef struct {
     const FillProblem *q;
