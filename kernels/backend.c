@@ -79,7 +79,7 @@ static Status open_named(const char *name, const BackendOptions *options, Backen
 }
 
 /* Refuses options that the backend lacks. */
-static Status check_options(const Backend *b, const BackendOptions *options)
+static Status check_backend_options(const Backend *b, const BackendOptions *options)
 {
     if (options->tf32 && !b->tf32)
         return fail(E_USAGE,
@@ -100,7 +100,7 @@ Status backend_open(const char *name, const BackendOptions *options, Backend **b
     if (!options) options = &none;
     *backend = NULL;
     TRY(open_named(name, options, backend));
-    Status status = check_options(*backend, options);
+    Status status = check_backend_options(*backend, options);
     if (status == OK) return OK;
     backend_close(*backend);
     *backend = NULL;

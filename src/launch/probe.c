@@ -21,11 +21,11 @@ enum {
 
 typedef struct {
     int node, local_rank, local_size;
-} Place;
+} RankOnHost;
 
 typedef struct {
     Comm *comm;
-    Place *places;       // (size)
+    RankOnHost *places;  // (size)
     char *block, *other; // (BLOCK_BYTES) each
 } Probe;
 
@@ -77,7 +77,7 @@ static int receiver_of(const Probe *p, int rank)
     if (c->nodes == 1) return (rank + 1) % c->size;
     int node = (p->places[rank].node + 1) % c->nodes;
     for (int r = 0; r < c->size; r++) {
-        const Place *other = &p->places[r];
+        const RankOnHost *other = &p->places[r];
         if (other->node == node && other->local_rank == p->places[rank].local_rank % other->local_size) return r;
     }
     return rank;
@@ -176,7 +176,7 @@ static Status measure_network(Probe *p)
 {
     Comm *c = p->comm;
     double latency = 0, rate = 0, sum = 0;
-    const Place mine = {c->node, c->local_rank, c->local_size};
+    const RankOnHost mine = {c->node, c->local_rank, c->local_size};
     TRY(comm_allgather(c, &mine, sizeof mine, p->places));
     TRY(measure_pairs(p, &latency));
     TRY(measure_all(p, &rate));

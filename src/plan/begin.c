@@ -6,17 +6,17 @@
 /* Bytes of the region of gradients. */
 typedef struct {
     size_t begin, end;
-} Place;
+} Bytes;
 
-static Place place_of(const Tensor *t) { return (Place){t->offset, t->offset + t->bytes}; }
+static Bytes place_of(const Tensor *t) { return (Bytes){t->offset, t->offset + t->bytes}; }
 
 static int by_begin(const void *a, const void *b)
 {
-    const Place *x = a, *y = b;
+    const Bytes *x = a, *y = b;
     return x->begin < y->begin ? -1 : x->begin > y->begin;
 }
 
-static bool touches(const Place *places, int n, Place x)
+static bool touches(const Bytes *places, int n, Bytes x)
 {
     for (int i = 0; i < n; i++)
         if (places[i].begin < x.end && x.begin < places[i].end) return true;
@@ -29,15 +29,15 @@ static void zero(Plan *p, TensorId t)
 }
 
 /* Marks the instrs. Fills the places of the tensors that they begin and returns their number. */
-static int mark_instrs(Plan *p, Place *begun)
+static int mark_instrs(Plan *p, Bytes *begun)
 {
     int n_seen = 0, n_begun = 0;
-    Place *seen = mem_array((size_t)p->n_instrs * OP_MAX_OUT + 1, sizeof *seen); /* that an instr has added to */
+    Bytes *seen = mem_array((size_t)p->n_instrs * OP_MAX_OUT + 1, sizeof *seen); /* that an instr has added to */
     for (InstrId i = 0; i < p->n_instrs; i++) {
         Instr *instr = &p->instrs[i];
         for (int k = 0; k < OP_MAX_OUT; k++) {
             if (instr->out[k] == NONE || p->tensors[instr->out[k]].region != REGION_GRAD) continue;
-            Place x = place_of(&p->tensors[instr->out[k]]);
+            Bytes x = place_of(&p->tensors[instr->out[k]]);
             if (op_info(instr->op)->out[k].begun && !touches(seen, n_seen, x)) {
                 instr->begins |= (uint8_t)(1u << k);
                 begun[n_begun++] = x;
@@ -49,7 +49,7 @@ static int mark_instrs(Plan *p, Place *begun)
     return n_begun;
 }
 
-static void clear_part(Plan *p, Place x)
+static void clear_part(Plan *p, Bytes x)
 {
     if (x.begin == x.end) return;
     int64_t n = (int64_t)((x.end - x.begin) / sizeof(float));
@@ -59,16 +59,16 @@ static void clear_part(Plan *p, Place x)
 }
 
 /* All of `grads` but what instrs begin. */
-static void clear_others(Plan *p, TensorId grads, Place *begun, int n)
+static void clear_others(Plan *p, TensorId grads, Bytes *begun, int n)
 {
-    Place all = place_of(&p->tensors[grads]);
+    Bytes all = place_of(&p->tensors[grads]);
     qsort(begun, (size_t)n, sizeof *begun, by_begin);
     size_t at = all.begin;
     for (int i = 0; i < n; i++) {
-        clear_part(p, (Place){at, begun[i].begin});
+        clear_part(p, (Bytes){at, begun[i].begin});
         at = begun[i].end;
     }
-    clear_part(p, (Place){at, all.end});
+    clear_part(p, (Bytes){at, all.end});
 }
 
 void plan_begin(Plan *p, TensorId stats, TensorId grads, TensorId audit, bool begins)
@@ -76,7 +76,7 @@ void plan_begin(Plan *p, TensorId stats, TensorId grads, TensorId audit, bool be
     p->micro = (Range){0, p->n_instrs};
     plan_works(p);
     begins = begins && grads != NONE;
-    Place *begun = mem_array((size_t)p->n_instrs * OP_MAX_OUT + 1, sizeof *begun);
+    Bytes *begun = mem_array((size_t)p->n_instrs * OP_MAX_OUT + 1, sizeof *begun);
     int n = begins ? mark_instrs(p, begun) : 0;
     p->begin.first = p->n_instrs;
     zero(p, stats);

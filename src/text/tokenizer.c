@@ -92,10 +92,10 @@ static void reserve_ids(TokenIds *out, size_t n)
 typedef struct {
     WordKey key;
     CacheSet *set;
-} Place;
+} CachePlace;
 
 /* Cuts a word and keeps its pieces in the set, if they fit there. */
-static __attribute__((noinline)) void meet_word(const Encoding *e, const Word *w, const Place *p)
+static __attribute__((noinline)) void meet_word(const Encoding *e, const Word *w, const CachePlace *p)
 {
     TokenIds *out = e->out;
     const Tokenizer *t = e->tokenizer;
@@ -113,12 +113,12 @@ static __attribute__((noinline)) void meet_word(const Encoding *e, const Word *w
 }
 
 /* The word's key and its set in the cache, which the processor begins to read. */
-static inline Place find_place(CacheSet *cache, const Word *w)
+static inline CachePlace find_place(CacheSet *cache, const Word *w)
 {
     WordKey key = word_key(w);
     CacheSet *set = &cache[word_key_hash(key, CACHE_BITS)];
     __builtin_prefetch(set);
-    return (Place){key, set};
+    return (CachePlace){key, set};
 }
 
 static void encode_words(void *context, const Word *words, size_t n)
@@ -127,13 +127,13 @@ static void encode_words(void *context, const Word *words, size_t n)
     const Encoding e = *(const Encoding *)context;
     const Tokenizer *t = e.tokenizer;
     TokenIds *out = e.out;
-    Place places[AHEAD];
+    CachePlace places[AHEAD];
     reserve_ids(out, n * MOST);
     int32_t *ids = out->ids + out->count;
     for (size_t i = 0; i < n && i < AHEAD; i++) places[i] = find_place(t->cache, &words[i]);
     for (size_t i = 0; i < n; i++) {
         const Word *w = &words[i];
-        const Place p = places[i % AHEAD];
+        const CachePlace p = places[i % AHEAD];
         const CachedWord *c = p.set->words;
         if (i + AHEAD < n) places[i % AHEAD] = find_place(t->cache, w + AHEAD);
         c += ((c->key.low ^ p.key.low) | (c->key.high ^ p.key.high)) != 0;

@@ -15,16 +15,16 @@ typedef struct {
     SquadUse use;
     size_t article, paragraph;
     bool flat; /* data[] has a row per question, as Hugging Face's run_qa.py reads */
-} Place;
+} Reading;
 
-static Status bad(const Place *at, const char *question, const char *what)
+static Status bad(const Reading *at, const char *question, const char *what)
 {
     return fail(E_FORMAT, "%s: data[%zu].paragraphs[%zu]%s%s: %s", at->name, at->article, at->paragraph,
                 question ? ", question " : "", question ? question : "", what);
 }
 
 /* The value of a key is missing, or of another kind. */
-static Status wrong(const Place *at, const char *question, const char *key, const Json *v, const char *expected)
+static Status wrong(const Reading *at, const char *question, const char *key, const Json *v, const char *expected)
 {
     char what[256], number[40] = "";
     if (js_kind(v) == JSON_KIND_INT || js_kind(v) == JSON_KIND_REAL) snprintf(number, sizeof number, "%s", js_text(v));
@@ -35,7 +35,7 @@ static Status wrong(const Place *at, const char *question, const char *key, cons
     return bad(at, question, what);
 }
 
-static Status get_text(const Place *at, const char *question, const char *key, const Json *v, const char **text)
+static Status get_text(const Reading *at, const char *question, const char *key, const Json *v, const char **text)
 {
     *text = js_string(v, NULL);
     return *text ? OK : wrong(at, question, key, v, "a text");
@@ -66,7 +66,7 @@ static void cut_words(SquadParagraph *p)
 
 /* A list of objects with 'text' and 'answer_start', or, as Hugging Face's datasets have it, an object with a list of
    each. */
-static Status read_answers(const Place *at, const Json *answers, SquadQuestion *q)
+static Status read_answers(const Reading *at, const Json *answers, SquadQuestion *q)
 {
     static const char list[] = "a list of objects with 'text' and 'answer_start'", start[] = "answer_start";
     const Json *texts = js_get(answers, "text"), *starts = js_get(answers, start);
@@ -88,7 +88,7 @@ static Status read_answers(const Place *at, const Json *answers, SquadQuestion *
     return OK;
 }
 
-static Status read_impossible(const Place *at, const Json *v, SquadQuestion *q)
+static Status read_impossible(const Reading *at, const Json *v, SquadQuestion *q)
 {
     const Json *impossible = js_get(v, "is_impossible");
     if (js_kind(impossible) != JSON_KIND_NULL && js_kind(impossible) != JSON_KIND_BOOL)
@@ -103,7 +103,7 @@ static Status read_impossible(const Place *at, const Json *v, SquadQuestion *q)
     return OK;
 }
 
-static Status read_question(const Place *at, const Json *v, SquadFile *file)
+static Status read_question(const Reading *at, const Json *v, SquadFile *file)
 {
     const Json *key = js_get(v, "id");
     const char *id = js_kind(key) == JSON_KIND_NOT_FINITE || js_kind(key) == JSON_KIND_NULL ? NULL : js_text(key),
@@ -120,7 +120,7 @@ static Status read_question(const Place *at, const Json *v, SquadFile *file)
     return read_impossible(at, v, q);
 }
 
-static Status read_paragraph(const Place *at, const Json *v, SquadFile *file)
+static Status read_paragraph(const Reading *at, const Json *v, SquadFile *file)
 {
     const char *text;
     const Json *questions = js_get(v, "qas");
@@ -141,7 +141,7 @@ static Status read_paragraph(const Place *at, const Json *v, SquadFile *file)
     return OK;
 }
 
-static Status read_articles(Place *at, const Json *doc, SquadFile *file)
+static Status read_articles(Reading *at, const Json *doc, SquadFile *file)
 {
     const Json *articles = js_get(doc, "data");
     if (js_kind(articles) != JSON_KIND_ARRAY)
@@ -177,7 +177,7 @@ static Status check_ids(const SquadFile *file)
 
 static Status read_document(const char *name, const Json *doc, bool version_2, SquadUse use, SquadFile *file)
 {
-    Place at = {.name = name, .version_2 = version_2, .use = use};
+    Reading at = {.name = name, .version_2 = version_2, .use = use};
     *file = (SquadFile){.path = mem_strdup(name)};
     Status status = read_articles(&at, doc, file);
     if (status == OK) status = check_ids(file);

@@ -107,9 +107,9 @@ typedef struct {
     Status status;
     const char *expected; /* in the message of comm_open */
     RankWork work;
-} Place;
+} RankCase;
 
-static pid_t start_at(const Place *p, int rank, int size, const char *where, double connect_s, void *arg)
+static pid_t start_at(const RankCase *p, int rank, int size, const char *where, double connect_s, void *arg)
 {
     fflush(NULL);
     pid_t child = fork();
@@ -145,14 +145,14 @@ static void finish(const pid_t *children, int n)
     assert_int_equal(bad, 0);
 }
 
-static void run_within(const Place *places, int n, const char *where, double connect_s)
+static void run_within(const RankCase *places, int n, const char *where, double connect_s)
 {
     pid_t children[8];
     for (int r = 0; r < n; r++) children[r] = start_at(&places[r], r, n, where, connect_s, NULL);
     finish(children, n);
 }
 
-static void run_at(const Place *places, int n, const char *where) { run_within(places, n, where, HANG_S); }
+static void run_at(const RankCase *places, int n, const char *where) { run_within(places, n, where, HANG_S); }
 
 /* Ranks 0 and 2 on node0, 1 on node1, 3 on node2. */
 static int four_ranks(Comm *c, void *arg)
@@ -175,7 +175,7 @@ static void test_hosts(void **state)
     const char *places[] = {file, "tcp://10.77.0.1", "tcp://10.77.0.1:29500"};
     const char *interfaces[] = {"", "10.77.0.0/16", "^docker0,lo"};
     for (int i = 0; i < 3; i++) {
-        Place p[4] = {{.host = 0}, {.host = 1}, {.host = 0}, {.host = 2}};
+        RankCase p[4] = {{.host = 0}, {.host = 1}, {.host = 0}, {.host = 2}};
         for (int r = 0; r < 4; r++) p[r].interfaces = interfaces[i], p[r].work = four_ranks;
         run_at(p, 4, places[i]);
     }
@@ -207,7 +207,7 @@ static void test_many_interfaces(void **state)
                     on(SWITCH, "ip link set v%d master br0 up", i) &&
                     on(i, "ip addr add 10.77.0.%d/24 dev eth0", i + 1) && on(i, "ip link set eth0 up"));
     }
-    Place p[2] = {{.host = 0, .work = by_eth0}, {.host = 1, .work = by_eth0}};
+    RankCase p[2] = {{.host = 0, .work = by_eth0}, {.host = 1, .work = by_eth0}};
     run_at(p, 2, file);
     free(file);
 }
@@ -219,12 +219,12 @@ static void test_no_way(void **state)
     char *file = mem_printf("file:%s", (char *)*state);
     const char *wrong[] = {"lo", "docker", "127.0.0.0/8"};
     for (int i = 0; i < 3; i++) {
-        Place p[2] = {{0, wrong[i], E_USAGE, "leads to the others", NULL},
-                      {1, wrong[i], E_USAGE, "leads to the others", NULL}};
+        RankCase p[2] = {{0, wrong[i], E_USAGE, "leads to the others", NULL},
+                         {1, wrong[i], E_USAGE, "leads to the others", NULL}};
         run_at(p, 2, file);
     }
-    Place p[2] = {{0, NULL, E_PEER, "did not come: 1", NULL},
-                  {1, NULL, E_PEER, "That address is this host's own", NULL}};
+    RankCase p[2] = {{0, NULL, E_PEER, "did not come: 1", NULL},
+                     {1, NULL, E_PEER, "That address is this host's own", NULL}};
     run_within(p, 2, "tcp://127.0.1.1:29500", 5); /* they never meet */
     free(file);
 }
@@ -235,9 +235,9 @@ static void test_preflight(void **state)
     need_network();
     char *file = mem_printf("file:%s", (char *)*state);
     const char *expected = "rank 2 on node2 (10.77.0.3, eth0) does not reach rank 1 on node1 (10.77.0.2, eth0)";
-    Place p[3];
+    RankCase p[3];
     assert_true(on(2, "ip route add unreachable 10.77.0.2/32"));
-    for (int r = 0; r < 3; r++) p[r] = (Place){r, NULL, E_PEER, expected, NULL};
+    for (int r = 0; r < 3; r++) p[r] = (RankCase){r, NULL, E_PEER, expected, NULL};
     run_at(p, 3, file);
     free(file);
 }
@@ -261,7 +261,7 @@ static void test_routed(void **state)
                     on(SWITCH, "ip addr add 10.78.%d.1/24 dev v%d", i, i) && on(i, "ip addr flush dev eth0") &&
                     on(i, "ip addr add 10.78.%d.2/24 dev eth0", i) && on(i, "ip route add default via 10.78.%d.1", i));
     assert_true(on(SWITCH, "sh -c 'echo 1 >/proc/sys/net/ipv4/ip_forward'"));
-    Place p[2] = {{.host = 0, .work = two_ranks}, {.host = 1, .work = two_ranks}};
+    RankCase p[2] = {{.host = 0, .work = two_ranks}, {.host = 1, .work = two_ranks}};
     run_at(p, 2, file);
     free(file);
 }
@@ -290,7 +290,7 @@ static void test_cut(void **state)
 {
     need_network();
     char *file = mem_printf("file:%s", (char *)*state);
-    Place p[3] = {{.host = 0, .work = until_cut}, {.host = 1, .work = until_cut}, {.host = 2, .work = until_cut}};
+    RankCase p[3] = {{.host = 0, .work = until_cut}, {.host = 1, .work = until_cut}, {.host = 2, .work = until_cut}};
     pid_t children[3];
     ranks_watch_silence(*state);
     for (int r = 0; r < 3; r++) children[r] = start_at(&p[r], r, 3, file, HANG_S, *state);

@@ -152,11 +152,11 @@ Status comm_dup(Comm *c, Comm **copy)
 
 typedef struct {
     int color, key, rank; /* rank: in the Comm that is split */
-} Place;
+} SplitEntry;
 
 static int by_key(const void *a, const void *b)
 {
-    const Place *x = a, *y = b;
+    const SplitEntry *x = a, *y = b;
     if (x->color != y->color) return x->color < y->color ? -1 : 1;
     if (x->key != y->key) return x->key < y->key ? -1 : 1;
     return x->rank - y->rank;
@@ -164,7 +164,7 @@ static int by_key(const void *a, const void *b)
 
 Status comm_split(Comm *c, int color, int key, Comm **part)
 {
-    Place mine = {color, key, c->rank}, *all = mem_array((size_t)c->size, sizeof *all);
+    SplitEntry mine = {color, key, c->rank}, *all = mem_array((size_t)c->size, sizeof *all);
     Comm as = *c, *d = NULL;
     Status status = OK;
     *part = NULL;
@@ -217,7 +217,7 @@ int comm_node(const Comm *c, int rank) { return c->group->node_of ? c->group->no
 
 /* ---- opening ---- */
 
-static Status check_options(const World *w, const CommOptions *o)
+static Status check_comm_options(const World *w, const CommOptions *o)
 {
     bool self = strcmp(o->transport, "self") == 0;
     if (self && w->size > 1) return fail(E_USAGE, "--comm self is for one rank; %s started %d", w->source, w->size);
@@ -260,7 +260,7 @@ Status comm_open(const World *w, const CommOptions *o, Comm **comm)
     PeerCard *cards = NULL;
     double begin = clock_monotonic();
     *comm = NULL;
-    TRY(check_options(w, o));
+    TRY(check_comm_options(w, o));
     CommGroup *g = group_new(w);
     c = comm_new(&(Comm){.rank = w->rank,
                          .size = w->size,
