@@ -1,7 +1,7 @@
 /* Evaluation without dropout, in micro-batches. Each example's result is independent of its neighbours, so figures are
    the same for any batch size. */
-#ifndef CAIRN_JOB_EVALUATION_H
-#define CAIRN_JOB_EVALUATION_H
+#ifndef CAIRN_TRAIN_JOB_EVALUATION_H
+#define CAIRN_TRAIN_JOB_EVALUATION_H
 
 #include "report/stage_progress.h"
 #include "train/job/job.h"

@@ -1,7 +1,7 @@
 /* A run, for all that happens between its start (train/run/run.h) and its end: its options and task, the plan, the
    session, where it resumes, how far it has come. */
-#ifndef CAIRN_JOB_JOB_H
-#define CAIRN_JOB_JOB_H
+#ifndef CAIRN_TRAIN_JOB_JOB_H
+#define CAIRN_TRAIN_JOB_JOB_H
 
 #include "base/lock.h"
 #include "config/config.h"

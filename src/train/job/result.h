@@ -1,6 +1,6 @@
 /* The files at the end of a run, and the check for those of a finished one. */
-#ifndef CAIRN_JOB_RESULT_H
-#define CAIRN_JOB_RESULT_H
+#ifndef CAIRN_TRAIN_JOB_RESULT_H
+#define CAIRN_TRAIN_JOB_RESULT_H
 
 #include "report/report.h"
 #include "train/job/job.h"

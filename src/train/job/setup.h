@@ -1,7 +1,7 @@
 /* The decisions before the first step, from the configuration: backend and precision, optimizer and schedule, the plan.
  */
-#ifndef CAIRN_JOB_SETUP_H
-#define CAIRN_JOB_SETUP_H
+#ifndef CAIRN_TRAIN_JOB_SETUP_H
+#define CAIRN_TRAIN_JOB_SETUP_H
 
 #include "config/config.h"
 #include "train/planner/run_plan.h"

@@ -1,6 +1,6 @@
 /* Resuming from memory: snapshots that killed processes of this run left in --snapshot-dir, on all hosts. */
-#ifndef CAIRN_KEEP_RECOVER_H
-#define CAIRN_KEEP_RECOVER_H
+#ifndef CAIRN_TRAIN_KEEP_RECOVER_H
+#define CAIRN_TRAIN_KEEP_RECOVER_H
 
 #include "train/job/job.h"
 #include "train/keep/suspects.h"

@@ -1,6 +1,6 @@
 /* Where a run resumes: the newest checkpoint, or a newer snapshot in memory. */
-#ifndef CAIRN_KEEP_RESUME_H
-#define CAIRN_KEEP_RESUME_H
+#ifndef CAIRN_TRAIN_KEEP_RESUME_H
+#define CAIRN_TRAIN_KEEP_RESUME_H
 
 #include "train/job/job.h"
 

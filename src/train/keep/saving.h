@@ -1,6 +1,6 @@
 /* When and what to save: between the training loop and state/checkpoint. */
-#ifndef CAIRN_KEEP_SAVING_H
-#define CAIRN_KEEP_SAVING_H
+#ifndef CAIRN_TRAIN_KEEP_SAVING_H
+#define CAIRN_TRAIN_KEEP_SAVING_H
 
 #include "state/checkpoint/checkpoint.h"
 #include "train/job/job.h"

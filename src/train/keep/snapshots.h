@@ -1,7 +1,7 @@
 /* Snapshots beside the training loop (state/snapshot/snapshot.h): when they are taken, and how often. They begin
    between two steps and are copied by a thread while the next forward and backward run; the update waits for it. */
-#ifndef CAIRN_KEEP_SNAPSHOTS_H
-#define CAIRN_KEEP_SNAPSHOTS_H
+#ifndef CAIRN_TRAIN_KEEP_SNAPSHOTS_H
+#define CAIRN_TRAIN_KEEP_SNAPSHOTS_H
 
 #include "state/snapshot/persist.h"
 #include "train/job/job.h"

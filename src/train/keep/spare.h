@@ -2,8 +2,8 @@
    is OUT/survivors/<n>, with a lock, checkpoints and metrics.jsonl of its own, so that no folder ever has two writers.
    The next start, which holds OUT's lock, moves the contents into OUT, and renames the folder to <n>.joined before it
    removes it. */
-#ifndef CAIRN_KEEP_SPARE_H
-#define CAIRN_KEEP_SPARE_H
+#ifndef CAIRN_TRAIN_KEEP_SPARE_H
+#define CAIRN_TRAIN_KEEP_SPARE_H
 
 #include "base/lock.h"
 

@@ -1,8 +1,8 @@
 /* After a lost rank: the survivors save one checkpoint, each writing a part. Where all hold the whole state of their
    last update, the parts are even shares of it; where it is scattered, they are slices of a generation in their hosts'
    memories, which count together. */
-#ifndef CAIRN_KEEP_SURVIVE_H
-#define CAIRN_KEEP_SURVIVE_H
+#ifndef CAIRN_TRAIN_KEEP_SURVIVE_H
+#define CAIRN_TRAIN_KEEP_SURVIVE_H
 
 #include "train/job/job.h"
 #include "train/keep/saving.h"

@@ -2,8 +2,8 @@
    because a value was not finite. After the third time the state that it began from is suspected to be damaged, and an
    earlier one is taken. OUT/damaged.json has the steps whose states --audit found to be damaged: the next start sets
    these states aside and removes the file. */
-#ifndef CAIRN_KEEP_SUSPECTS_H
-#define CAIRN_KEEP_SUSPECTS_H
+#ifndef CAIRN_TRAIN_KEEP_SUSPECTS_H
+#define CAIRN_TRAIN_KEEP_SUSPECTS_H
 
 #include "base/base.h"
 

@@ -3,8 +3,8 @@
    what; the others write their parts and say their digests, which the leader compares with the files. Ranks that end or
    freeze meanwhile are seen by the connection's watch (comm_gone): the leader goes on without such a member, and the
    members of such a leader meet again. */
-#ifndef CAIRN_KEEP_TEAM_H
-#define CAIRN_KEEP_TEAM_H
+#ifndef CAIRN_TRAIN_KEEP_TEAM_H
+#define CAIRN_TRAIN_KEEP_TEAM_H
 
 #include "comm/mesh/comm.h"
 #include "state/snapshot/persist.h"

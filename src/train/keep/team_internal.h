@@ -1,6 +1,6 @@
 /* Between team.c and team_write.c: the store's values. */
-#ifndef CAIRN_KEEP_TEAM_INTERNAL_H
-#define CAIRN_KEEP_TEAM_INTERNAL_H
+#ifndef CAIRN_TRAIN_KEEP_TEAM_INTERNAL_H
+#define CAIRN_TRAIN_KEEP_TEAM_INTERNAL_H
 
 #include <stdio.h>
 

@@ -4,8 +4,8 @@
    again, and a rank that is wrong twice is excluded. Weights and moments must still be what the last update made them
    (plan_watch), and the weights those of the other ranks; else the run ends, and a state before the damage is taken at
    its next start (docs/reproducibility.md). */
-#ifndef CAIRN_LOOP_AUDIT_H
-#define CAIRN_LOOP_AUDIT_H
+#ifndef CAIRN_TRAIN_LOOP_AUDIT_H
+#define CAIRN_TRAIN_LOOP_AUDIT_H
 
 #include "train/job/job.h"
 #include "train/parts/audit_choice.h"

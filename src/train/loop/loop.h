@@ -1,6 +1,6 @@
 /* The training loop: steps, saves, signals, metrics, the end. It trains on the examples of run->source. */
-#ifndef CAIRN_LOOP_LOOP_H
-#define CAIRN_LOOP_LOOP_H
+#ifndef CAIRN_TRAIN_LOOP_LOOP_H
+#define CAIRN_TRAIN_LOOP_LOOP_H
 
 #include "train/job/job.h"
 

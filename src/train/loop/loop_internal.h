@@ -1,7 +1,7 @@
 /* Inside the training loop: one step (loop_step.c), then saves, evaluations and stops between steps (loop_between.c).
  */
-#ifndef CAIRN_LOOP_LOOP_INTERNAL_H
-#define CAIRN_LOOP_LOOP_INTERNAL_H
+#ifndef CAIRN_TRAIN_LOOP_LOOP_INTERNAL_H
+#define CAIRN_TRAIN_LOOP_LOOP_INTERNAL_H
 
 #include "report/report.h"
 #include "train/job/job.h"

@@ -1,7 +1,7 @@
 /* Computes steps of a finished or stopped run again and compares them with its metrics.jsonl, and the state behind them
    with its checkpoints. Writes nothing. */
-#ifndef CAIRN_LOOP_VERIFY_H
-#define CAIRN_LOOP_VERIFY_H
+#ifndef CAIRN_TRAIN_LOOP_VERIFY_H
+#define CAIRN_TRAIN_LOOP_VERIFY_H
 
 #include "train/job/job.h"
 

@@ -2,8 +2,8 @@
    takes longest is the one that all others wait for: it is logged after some steps and at the end, when all goes to
    OUT/ranks.jsonl (docs/files.md). Meanwhile rank 0 warns of a rank that becomes several times slower than the others.
    */
-#ifndef CAIRN_MEASURE_PACE_H
-#define CAIRN_MEASURE_PACE_H
+#ifndef CAIRN_TRAIN_MEASURE_PACE_H
+#define CAIRN_TRAIN_MEASURE_PACE_H
 
 #include "train/job/job.h"
 #include "train/measure/sampling.h"

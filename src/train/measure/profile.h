@@ -6,8 +6,8 @@
    All times are of clock_monotonic, to which a backend's marks are tied (backend.h), counted from profile_open. A file
    that cannot be written ends the profile with a warning, and training continues; a Status is an error of the device.
    Every function takes a NULL Profile and then does nothing. */
-#ifndef CAIRN_MEASURE_PROFILE_H
-#define CAIRN_MEASURE_PROFILE_H
+#ifndef CAIRN_TRAIN_MEASURE_PROFILE_H
+#define CAIRN_TRAIN_MEASURE_PROFILE_H
 
 #include "train/measure/sampling.h"
 #include "train/session/session.h"

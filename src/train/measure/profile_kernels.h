@@ -1,6 +1,6 @@
 /* kernels.csv of a profile: the calls of each op, in each phase and shape. */
-#ifndef CAIRN_MEASURE_PROFILE_KERNELS_H
-#define CAIRN_MEASURE_PROFILE_KERNELS_H
+#ifndef CAIRN_TRAIN_MEASURE_PROFILE_KERNELS_H
+#define CAIRN_TRAIN_MEASURE_PROFILE_KERNELS_H
 
 #include "plan/plan.h"
 

@@ -1,7 +1,7 @@
 /* The works of a pipeline's ranks in profiled steps: OUT/profile/timeline.svg and work.csv (docs/files.md), which rank
    0 writes. */
-#ifndef CAIRN_MEASURE_PROFILE_WORKS_H
-#define CAIRN_MEASURE_PROFILE_WORKS_H
+#ifndef CAIRN_TRAIN_MEASURE_PROFILE_WORKS_H
+#define CAIRN_TRAIN_MEASURE_PROFILE_WORKS_H
 
 #include "train/measure/trace.h"
 #include "train/parts/place.h"

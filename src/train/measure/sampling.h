@@ -1,7 +1,7 @@
 /* State of a device, read at an interval by a thread: a line of a file for each sample, a summary, and for a profile
    the samples themselves. */
-#ifndef CAIRN_MEASURE_SAMPLING_H
-#define CAIRN_MEASURE_SAMPLING_H
+#ifndef CAIRN_TRAIN_MEASURE_SAMPLING_H
+#define CAIRN_TRAIN_MEASURE_SAMPLING_H
 
 #include "kernels/device.h"
 

@@ -1,7 +1,7 @@
 /* Text of a trace in Chrome's Trace Event Format: one event a line, times in microseconds. A rank is a process, its
    tracks are threads. Every event begins with a comma, but that of a process, which is the first of a file. */
-#ifndef CAIRN_MEASURE_TRACE_H
-#define CAIRN_MEASURE_TRACE_H
+#ifndef CAIRN_TRAIN_MEASURE_TRACE_H
+#define CAIRN_TRAIN_MEASURE_TRACE_H
 
 #include "base/base.h"
 

@@ -1,8 +1,8 @@
 /* Memory accounts (docs/contracts.md 7): a row for each memory that a run uses, with its budget, the bytes that are
    held beside the plans, and the regions of the plans that lie in it. A host backend has one row, the machine's; a
    device has two. */
-#ifndef CAIRN_PARTS_ACCOUNT_H
-#define CAIRN_PARTS_ACCOUNT_H
+#ifndef CAIRN_TRAIN_PARTS_ACCOUNT_H
+#define CAIRN_TRAIN_PARTS_ACCOUNT_H
 
 #include "base/base.h"
 #include "kernels/backend.h"

@@ -1,6 +1,6 @@
 /* What --audit asks for. */
-#ifndef CAIRN_PARTS_AUDIT_CHOICE_H
-#define CAIRN_PARTS_AUDIT_CHOICE_H
+#ifndef CAIRN_TRAIN_PARTS_AUDIT_CHOICE_H
+#define CAIRN_TRAIN_PARTS_AUDIT_CHOICE_H
 
 #include "base/base.h"
 

@@ -1,7 +1,7 @@
 /* Exchange of gradients: the buckets of the flat space, and the part of each that a rank sums. It follows from sizes,
    world size and --bucket-size alone, so all ranks compute the same. */
-#ifndef CAIRN_PARTS_EXCHANGE_H
-#define CAIRN_PARTS_EXCHANGE_H
+#ifndef CAIRN_TRAIN_PARTS_EXCHANGE_H
+#define CAIRN_TRAIN_PARTS_EXCHANGE_H
 
 #include "config/config.h"
 #include "exec/exec.h"

@@ -1,7 +1,7 @@
 /* K-FAC of a run: which linear layers it preconditions, the place of their factors, who inverts them, and in which step
    what happens (docs/contracts.md 12). */
-#ifndef CAIRN_PARTS_KFAC_H
-#define CAIRN_PARTS_KFAC_H
+#ifndef CAIRN_TRAIN_PARTS_KFAC_H
+#define CAIRN_TRAIN_PARTS_KFAC_H
 
 #include "config/config.h"
 #include "exec/exec.h"

@@ -1,6 +1,6 @@
 /* Predicted time of the exchange between ranks, over a network that connects all hosts alike. */
-#ifndef CAIRN_PARTS_NETWORK_H
-#define CAIRN_PARTS_NETWORK_H
+#ifndef CAIRN_TRAIN_PARTS_NETWORK_H
+#define CAIRN_TRAIN_PARTS_NETWORK_H
 
 #include "plan/plan.h"
 #include "train/parts/exchange.h"

@@ -1,8 +1,8 @@
 /* A rank's place in a pipeline (docs/pipeline.md): the stages that it holds, one in each of its chunks, and who else
    holds them. rank = place · replicas + pipeline, so holders of a stage are neighbours. Every rank computes the same
    from what rank 0 chose; see the words in docs/design.md. */
-#ifndef CAIRN_PARTS_PLACE_H
-#define CAIRN_PARTS_PLACE_H
+#ifndef CAIRN_TRAIN_PARTS_PLACE_H
+#define CAIRN_TRAIN_PARTS_PLACE_H
 
 #include "config/config.h"
 #include "model/model.h"

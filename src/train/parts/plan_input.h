@@ -1,6 +1,6 @@
 /* The input of a run's plans, beside the options. */
-#ifndef CAIRN_PARTS_PLAN_INPUT_H
-#define CAIRN_PARTS_PLAN_INPUT_H
+#ifndef CAIRN_TRAIN_PARTS_PLAN_INPUT_H
+#define CAIRN_TRAIN_PARTS_PLAN_INPUT_H
 
 #include "kernels/backend.h"
 #include "model/model.h"

@@ -1,7 +1,7 @@
 /* Pipelines: the grid of ranks, the stages, and the predicted step of a schedule (docs/pipeline.md). Every time comes
    from the planner's own costs of a stage's instrs, or from measured ones of a layer. */
-#ifndef CAIRN_PIPELINES_PIPELINE_H
-#define CAIRN_PIPELINES_PIPELINE_H
+#ifndef CAIRN_TRAIN_PIPELINES_PIPELINE_H
+#define CAIRN_TRAIN_PIPELINES_PIPELINE_H
 
 #include "config/config.h"
 #include "plan/pipeline/fill.h"

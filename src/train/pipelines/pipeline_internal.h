@@ -1,6 +1,6 @@
 /* Shared by pipeline_plan.c and pipeline_memory.c. */
-#ifndef CAIRN_PIPELINES_PIPELINE_INTERNAL_H
-#define CAIRN_PIPELINES_PIPELINE_INTERNAL_H
+#ifndef CAIRN_TRAIN_PIPELINES_PIPELINE_INTERNAL_H
+#define CAIRN_TRAIN_PIPELINES_PIPELINE_INTERNAL_H
 
 #include "train/parts/network.h"
 #include "train/pipelines/pipeline.h"

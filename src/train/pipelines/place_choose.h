@@ -1,6 +1,6 @@
 /* The choice of a pipeline's stages, levels and micro-batches. */
-#ifndef CAIRN_PIPELINES_PLACE_CHOOSE_H
-#define CAIRN_PIPELINES_PLACE_CHOOSE_H
+#ifndef CAIRN_TRAIN_PIPELINES_PLACE_CHOOSE_H
+#define CAIRN_TRAIN_PIPELINES_PLACE_CHOOSE_H
 
 #include "train/parts/account.h"
 #include "train/parts/place.h"

@@ -1,7 +1,7 @@
 /* Communicators between the GPUs of a pipeline's ranks, which --comm nccl opens before a plan is made, because they
    take device memory. */
-#ifndef CAIRN_PIPELINES_PLACE_DEVICES_H
-#define CAIRN_PIPELINES_PLACE_DEVICES_H
+#ifndef CAIRN_TRAIN_PIPELINES_PLACE_DEVICES_H
+#define CAIRN_TRAIN_PIPELINES_PLACE_DEVICES_H
 
 #include "exec/pipeline.h"
 #include "train/parts/place.h"

@@ -1,6 +1,6 @@
 /* Rates of this machine, for the planner. devices.h has those of machines that are elsewhere. */
-#ifndef CAIRN_PLANNER_MACHINE_H
-#define CAIRN_PLANNER_MACHINE_H
+#ifndef CAIRN_TRAIN_PLANNER_MACHINE_H
+#define CAIRN_TRAIN_PLANNER_MACHINE_H
 
 #include "base/base.h"
 #include "kernels/backend.h"

@@ -1,6 +1,6 @@
 /* From what a run needs to its plan: micro-batch, recompute levels and save buffer within the memory accounts. */
-#ifndef CAIRN_PLANNER_PLANNER_H
-#define CAIRN_PLANNER_PLANNER_H
+#ifndef CAIRN_TRAIN_PLANNER_PLANNER_H
+#define CAIRN_TRAIN_PLANNER_PLANNER_H
 
 #include "config/config.h"
 #include "train/planner/run_plan.h"

@@ -1,7 +1,7 @@
 /* One verified plan: emits the model and runs all passes in order. The backend may be imagined, for models that would
    never fit here. */
-#ifndef CAIRN_PLANNER_PLANNING_H
-#define CAIRN_PLANNER_PLANNING_H
+#ifndef CAIRN_TRAIN_PLANNER_PLANNING_H
+#define CAIRN_TRAIN_PLANNER_PLANNING_H
 
 #include "base/base.h"
 #include "data/data.h"

@@ -1,6 +1,6 @@
 /* The plan of a run: made once by the planner (planner.h), taken over by the session, printed by `cairn plan`. */
-#ifndef CAIRN_PLANNER_RUN_PLAN_H
-#define CAIRN_PLANNER_RUN_PLAN_H
+#ifndef CAIRN_TRAIN_PLANNER_RUN_PLAN_H
+#define CAIRN_TRAIN_PLANNER_RUN_PLAN_H
 
 #include "train/parts/account.h"
 #include "train/parts/plan_input.h"

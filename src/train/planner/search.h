@@ -1,8 +1,8 @@
 /* `--recompute auto`: the fastest plan that fits the accounts. Layers are identical, so a candidate is a count of
    layers per level, with the heavier levels in the first layers. The search enumerates all candidates
    (docs/contracts.md 6). */
-#ifndef CAIRN_PLANNER_SEARCH_H
-#define CAIRN_PLANNER_SEARCH_H
+#ifndef CAIRN_TRAIN_PLANNER_SEARCH_H
+#define CAIRN_TRAIN_PLANNER_SEARCH_H
 
 #include "train/parts/account.h"
 #include "train/planner/planning.h"

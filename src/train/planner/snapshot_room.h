@@ -1,7 +1,7 @@
 /* Memory for snapshots: how much they need, and whether it is free for all ranks of a host together. Each rank measures
    the free memory before any of them allocates; then all ranks exchange the figures and reach the same answer. */
-#ifndef CAIRN_PLANNER_SNAPSHOT_ROOM_H
-#define CAIRN_PLANNER_SNAPSHOT_ROOM_H
+#ifndef CAIRN_TRAIN_PLANNER_SNAPSHOT_ROOM_H
+#define CAIRN_TRAIN_PLANNER_SNAPSHOT_ROOM_H
 
 #include "config/config.h"
 #include "state/snapshot/snapshot_copies.h"

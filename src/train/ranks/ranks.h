@@ -8,8 +8,8 @@
    deadline. The heartbeat threads of all ranks keep in touch (a small sum, at least every second), and a meeting waits
    as long as all of them answer. A rank that died, froze, or ended with an error is E_PEER at the next meeting, within
    --peer-timeout. Votes travel with the meeting: each requests an action of all ranks after this step. */
-#ifndef CAIRN_RANKS_RANKS_H
-#define CAIRN_RANKS_RANKS_H
+#ifndef CAIRN_TRAIN_RANKS_RANKS_H
+#define CAIRN_TRAIN_RANKS_RANKS_H
 
 #include "comm/mesh/comm.h"
 #include "config/config.h"

@@ -1,6 +1,6 @@
 /* Between ranks.c and ranks_options.c. */
-#ifndef CAIRN_RANKS_RANKS_INTERNAL_H
-#define CAIRN_RANKS_RANKS_INTERNAL_H
+#ifndef CAIRN_TRAIN_RANKS_RANKS_INTERNAL_H
+#define CAIRN_TRAIN_RANKS_RANKS_INTERNAL_H
 
 #include "train/ranks/ranks.h"
 

@@ -1,8 +1,8 @@
 /* Signals from users and schedulers (docs/contracts.md 10). SIGTERM, SIGINT, SIGUSR1, SIGUSR2 and SIGHUP request a
    save and a stop; under Grid Engine SIGUSR1 requests a save alone. A SIGHUP that is ignored (nohup) stays so. A
    second SIGINT ends the process at once. */
-#ifndef CAIRN_RANKS_SIGNALS_H
-#define CAIRN_RANKS_SIGNALS_H
+#ifndef CAIRN_TRAIN_RANKS_SIGNALS_H
+#define CAIRN_TRAIN_RANKS_SIGNALS_H
 
 #include <signal.h>
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* Options of a use without training that were not given: taken from the folder of --model, which says how the model was
    trained. */
-#ifndef CAIRN_RUN_ADOPT_H
-#define CAIRN_RUN_ADOPT_H
+#ifndef CAIRN_TRAIN_RUN_ADOPT_H
+#define CAIRN_TRAIN_RUN_ADOPT_H
 
 #include "train/job/job.h"
 

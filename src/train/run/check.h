@@ -1,6 +1,6 @@
 /* The options of a run by themselves, before anything is read or made. */
-#ifndef CAIRN_RUN_CHECK_H
-#define CAIRN_RUN_CHECK_H
+#ifndef CAIRN_TRAIN_RUN_CHECK_H
+#define CAIRN_TRAIN_RUN_CHECK_H
 
 #include "config/config.h"
 #include "optim/optim.h"

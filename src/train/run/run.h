@@ -1,7 +1,7 @@
 /* A run: from its configuration to its results, whatever the task (train/job/task.h). The steps of its life, and which
    of them are collective, are in run.c alone. */
-#ifndef CAIRN_RUN_RUN_H
-#define CAIRN_RUN_RUN_H
+#ifndef CAIRN_TRAIN_RUN_RUN_H
+#define CAIRN_TRAIN_RUN_RUN_H
 
 #include "train/job/task.h"
 

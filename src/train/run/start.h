@@ -1,6 +1,6 @@
 /* The start of a run of any task: the vocabulary, the model's sizes, the forms of its LayerNorms. */
-#ifndef CAIRN_RUN_START_H
-#define CAIRN_RUN_START_H
+#ifndef CAIRN_TRAIN_RUN_START_H
+#define CAIRN_TRAIN_RUN_START_H
 
 #include "config/config.h"
 #include "model/model.h"

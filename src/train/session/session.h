@@ -3,8 +3,8 @@
 
        session_open ▸ (weights into session_fill) ▸ session_ready ▸
        [ session_begin ▸ session_micro… ▸ session_update ]… ▸ session_evaluate… ▸ session_close */
-#ifndef CAIRN_SESSION_SESSION_H
-#define CAIRN_SESSION_SESSION_H
+#ifndef CAIRN_TRAIN_SESSION_SESSION_H
+#define CAIRN_TRAIN_SESSION_SESSION_H
 
 #include <signal.h>
 

@@ -1,6 +1,6 @@
 /* A session's part of a pipeline: its chunks, connections, and the sums between holders. For session*.c alone. */
-#ifndef CAIRN_SESSION_SESSION_PIPELINE_H
-#define CAIRN_SESSION_SESSION_PIPELINE_H
+#ifndef CAIRN_TRAIN_SESSION_SESSION_PIPELINE_H
+#define CAIRN_TRAIN_SESSION_SESSION_PIPELINE_H
 
 #include "exec/pipeline.h"
 #include "plan/pipeline/fill.h"
