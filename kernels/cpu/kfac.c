@@ -143,12 +143,12 @@ typedef struct {
     float *to;
     int64_t n, first, size; /* of the block */
     float scale, gamma;
-} Sweep;
+} BlockSweep;
 
 /* m = sums·scale + gamma·I */
 static void damp_part(void *arg, int part)
 {
-    const Sweep *w = arg;
+    const BlockSweep *w = arg;
     CpuSpan mine = cpu_span(w->n, 1, part, cpu.threads);
     for (int64_t i = mine.first; i < mine.end; i++) {
         const float *from = w->sums + i * w->n;
@@ -159,7 +159,7 @@ static void damp_part(void *arg, int part)
 }
 
 /* pivot = R, upper, with Rᵀ·R the block. False: a pivot is not positive. */
-static bool factor_pivot(const Sweep *w)
+static bool factor_pivot(const BlockSweep *w)
 {
     float(*factor)[BLOCK] = (float(*)[BLOCK])(void *)w->s->pivot;
     for (int64_t r = 0; r < w->size; r++)
@@ -178,7 +178,7 @@ static bool factor_pivot(const Sweep *w)
 }
 
 /* Where the element of the block's row r and column j lies in m. */
-static inline float *row_element(const Sweep *w, int64_t r, int64_t j)
+static inline float *row_element(const BlockSweep *w, int64_t r, int64_t j)
 {
     int64_t row = w->first + r;
     return &w->s->m[j < row ? j * w->n + row : row * w->n + j];
@@ -187,7 +187,7 @@ static inline float *row_element(const Sweep *w, int64_t r, int64_t j)
 #define STRIP 16 /* columns that are moved together: a cache line */
 
 /* w = the block's rows of m, with an identity in its own columns. */
-static void take_rows(const Sweep *w, CpuSpan mine)
+static void take_rows(const BlockSweep *w, CpuSpan mine)
 {
     for (int64_t j = mine.first; j < mine.end; j += STRIP)
         for (int64_t r = 0; r < BLOCK; r++)
@@ -205,7 +205,7 @@ static void divide(float *x, float d, int64_t n)
 #define CHUNK 256 /* columns that are solved together: half a second-level cache */
 
 /* to[first_row, end_row) += minusᵀ·to[row, row + rows) in these columns; `minus` (BLOCK, BLOCK). */
-static void take_out(const Sweep *w, const float *minus, float *to, int64_t row, int64_t rows, CpuSpan to_rows,
+static void take_out(const BlockSweep *w, const float *minus, float *to, int64_t row, int64_t rows, CpuSpan to_rows,
                      CpuSpan columns, int part)
 {
     GradProduct p = {.x = to + row * w->n, .dy = minus + row * BLOCK, .dw = to, .rows = rows, .k = w->n, .n = BLOCK};
@@ -216,7 +216,7 @@ static void take_out(const Sweep *w, const float *minus, float *to, int64_t row,
 
 /* w = R⁻ᵀ·w, z = R⁻¹·w, by substitution: products with inverses of R or of the block would square the matrix's
    condition in the error. */
-static void solve_columns(const Sweep *w, CpuSpan columns, int part)
+static void solve_columns(const BlockSweep *w, CpuSpan columns, int part)
 {
     const float(*factor)[BLOCK] = (const float(*)[BLOCK])(void *)w->s->pivot;
     const float *minus = w->s->minus_pivot, *transposed = minus + BLOCK * BLOCK;
@@ -246,7 +246,7 @@ static void solve_columns(const Sweep *w, CpuSpan columns, int part)
 
 static void solve_part(void *arg, int part)
 {
-    const Sweep *w = arg;
+    const BlockSweep *w = arg;
     CpuSpan mine = cpu_span(w->n, STRIP, part, cpu.threads);
     take_rows(w, mine);
     for (int64_t j = mine.first; j < mine.end; j += CHUNK)
@@ -256,7 +256,7 @@ static void solve_part(void *arg, int part)
 /* The block's rows of m become z, negative in its own columns, where z is the block's inverse. */
 static void put_rows_part(void *arg, int part)
 {
-    const Sweep *w = arg;
+    const BlockSweep *w = arg;
     CpuSpan mine = cpu_span(w->n, STRIP, part, cpu.threads);
     for (int64_t j = mine.first; j < mine.end; j += STRIP)
         for (int64_t r = 0; r < w->size; r++)
@@ -270,7 +270,7 @@ static void put_rows_part(void *arg, int part)
 /* to = −m, both triangles. */
 static void mirror_part(void *arg, int part)
 {
-    const Sweep *w = arg;
+    const BlockSweep *w = arg;
     enum { SIDE = 32 };
     CpuSpan mine = cpu_span(w->n, SIDE, part, cpu.threads);
     for (int64_t i = mine.first; i < mine.end; i += SIDE)
@@ -283,7 +283,7 @@ static void mirror_part(void *arg, int part)
 static bool invert(const void *scratch, const float *sums, int64_t n, double scale, double gamma, float *to)
 {
     const InvertScratch *s = scratch;
-    Sweep w = {.s = s, .sums = sums, .to = to, .n = n, .scale = (float)scale, .gamma = (float)gamma};
+    BlockSweep w = {.s = s, .sums = sums, .to = to, .n = n, .scale = (float)scale, .gamma = (float)gamma};
     cpu_parallel(damp_part, &w);
     for (; w.first < n; w.first += BLOCK) {
         w.size = n - w.first < BLOCK ? n - w.first : BLOCK;

@@ -26,7 +26,7 @@ int file_open(const char *path, int flags)
     return fd;
 }
 
-static const char *kind_of(mode_t mode)
+static const char *kind_of_file(mode_t mode)
 {
     return S_ISREG(mode)    ? "a regular file"
            : S_ISDIR(mode)  ? "a folder"
@@ -59,7 +59,7 @@ static Status open_kind(const char *path, int flags, bool (*takes)(int fd, mode_
     if (*fd >= 0) close(*fd);
     *fd = -1;
     errno = why;
-    Status status = unlike ? fail(E_IO, "%s: expected a regular file, found %s", path, kind_of(st.st_mode))
+    Status status = unlike ? fail(E_IO, "%s: expected a regular file, found %s", path, kind_of_file(st.st_mode))
                            : fail(E_IO, "%s: cannot open: %m", path);
     errno = why;
     return status;

@@ -12,11 +12,11 @@ typedef struct {
     ParallelWork work;
     void *arg;
     size_t begin, end;
-} Range;
+} ParallelRange;
 
 static void *run_range(void *arg)
 {
-    const Range *r = arg;
+    const ParallelRange *r = arg;
     r->work(r->arg, r->begin, r->end);
     return NULL;
 }
@@ -36,13 +36,13 @@ void parallel_ranges(size_t n, size_t grain, ParallelWork work, void *arg)
         if (n > 0) work(arg, 0, n);
         return;
     }
-    Range ranges[MOST_THREADS];
+    ParallelRange ranges[MOST_THREADS];
     pthread_t ids[MOST_THREADS];
     bool started[MOST_THREADS] = {false};
     size_t at = 0;
     for (size_t i = 0; i < threads; i++) {
         size_t end = i + 1 == threads ? n : grains * (i + 1) / threads * grain;
-        ranges[i] = (Range){work, arg, at, end};
+        ranges[i] = (ParallelRange){work, arg, at, end};
         at = end;
         started[i] = i > 0 && thread_start(&ids[i], run_range, &ranges[i]) == OK;
     }

@@ -10,11 +10,11 @@
 typedef struct {
     const char *key; /* JSON's */
     unsigned regions;
-} Part;
+} ShownRegions;
 
 #define BIT(r) (1u << REGION_##r)
 enum { WEIGHTS, GRADIENTS, OPTIMIZER, ACTIVATIONS, SCRATCH, INPUT, SAVE, N_PARTS };
-static const Part parts[N_PARTS] = {
+static const ShownRegions parts[N_PARTS] = {
     [WEIGHTS] = {"weights", BIT(WEIGHT) | BIT(COPY)},
     [GRADIENTS] = {"gradients", BIT(GRAD)},
     [OPTIMIZER] = {"optimizer", BIT(MOMENT) | BIT(KFAC)},

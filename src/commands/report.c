@@ -169,12 +169,12 @@ static void put_faults(const ComparedRun *runs, int n, Buf *out)
 typedef struct {
     const char *dir;
     Buf page, written;
-} Output;
+} ReportOutput;
 
 /* Each chart is a file of its own, and in the page. */
 static Status draw(void *context, const char *file, const Chart *chart)
 {
-    Output *o = context;
+    ReportOutput *o = context;
     Buf out = {0};
     char *name = mem_printf("%s.svg", file);
     chart_svg(chart, &out);
@@ -196,7 +196,7 @@ static Status check_output(const Config *c)
 static Status write_page(const Config *c, const ComparedRun *runs, int n, const Table *table, bool equal,
                          const char *lines)
 {
-    Output o = {.dir = c->output_dir};
+    ReportOutput o = {.dir = c->output_dir};
     Status status = OK;
     char *title = mem_printf("%d %s compared", n, n == 1 ? "run" : "runs");
     page_begin(&o.page, title, "Cairn " CAIRN_VERSION);

@@ -30,10 +30,10 @@ typedef struct {
     double others, others_processor;    /* the median of means and of processor's shares of those that are not slow */
     double others_mhz, others_celsius, others_slowed;
     bool slow;
-} Pace;
+} RankPace;
 
 typedef struct {
-    Pace *items;
+    RankPace *items;
     int n, cap;
 } Paces;
 
@@ -85,21 +85,21 @@ static void take(Paces *p, const char *run, int work, const Json *d)
         squares += values[i] * values[i] / (double)n;
     }
     MEM_GROW(p->items, p->n, p->cap);
-    Pace *x = &p->items[p->n++];
-    *x = (Pace){.run = run,
-                .work = work,
-                .rank = js_int(js_get(d, "rank"), -1),
-                .threads = js_int(js_get(d, "threads"), 0),
-                .steps = js_int(js_get(d, "steps"), 0),
-                .waited = js_real(js_get(d, "waited_s"), NAN) / seconds,
-                .processor = js_real(js_get(d, "processor_s"), NAN) / seconds,
-                .switches = js_real(js_get(d, "switches"), NAN) / seconds,
-                .sm_mhz = js_real(js_get(d, "sm_mhz"), NAN),
-                .watts = js_real(js_get(d, "watts"), NAN),
-                .celsius = js_real(js_get(d, "celsius"), NAN),
-                .slowed = js_real(js_get(d, "slowed"), NAN),
-                .own = quantiles_of(values, (int)n),
-                .error = sqrt(fmax(squares - sum * sum, 0) / (double)n)};
+    RankPace *x = &p->items[p->n++];
+    *x = (RankPace){.run = run,
+                    .work = work,
+                    .rank = js_int(js_get(d, "rank"), -1),
+                    .threads = js_int(js_get(d, "threads"), 0),
+                    .steps = js_int(js_get(d, "steps"), 0),
+                    .waited = js_real(js_get(d, "waited_s"), NAN) / seconds,
+                    .processor = js_real(js_get(d, "processor_s"), NAN) / seconds,
+                    .switches = js_real(js_get(d, "switches"), NAN) / seconds,
+                    .sm_mhz = js_real(js_get(d, "sm_mhz"), NAN),
+                    .watts = js_real(js_get(d, "watts"), NAN),
+                    .celsius = js_real(js_get(d, "celsius"), NAN),
+                    .slowed = js_real(js_get(d, "slowed"), NAN),
+                    .own = quantiles_of(values, (int)n),
+                    .error = sqrt(fmax(squares - sum * sum, 0) / (double)n)};
     x->mean = seconds * (1 - x->waited) / (double)x->steps;
     snprintf(x->host, sizeof x->host, "%s", js_string(js_get(d, "host"), "?"));
     snprintf(x->gpu, sizeof x->gpu, "%s", js_string(js_get(d, "gpu"), ""));
@@ -135,19 +135,19 @@ done:
 
 /* ---- slow ranks ---- */
 
-static double own_of(const Pace *x) { return x->mean; }
-static double processor_of(const Pace *x) { return x->processor / (1 - x->waited); }
-static double mhz_of(const Pace *x) { return x->sm_mhz; }
-static double celsius_of(const Pace *x) { return x->celsius; }
-static double slowed_of(const Pace *x) { return x->slowed; }
+static double own_of(const RankPace *x) { return x->mean; }
+static double processor_of(const RankPace *x) { return x->processor / (1 - x->waited); }
+static double mhz_of(const RankPace *x) { return x->sm_mhz; }
+static double celsius_of(const RankPace *x) { return x->celsius; }
+static double slowed_of(const RankPace *x) { return x->slowed; }
 
 /* The median over the ranks of a work that are not slow; of two the smaller, which a slow rank does not move. */
-static double middle_of(const Paces *p, int work, double (*figure)(const Pace *x))
+static double middle_of(const Paces *p, int work, double (*figure)(const RankPace *x))
 {
     double *values = mem_array((size_t)p->n, sizeof *values);
     int n = 0;
     for (int i = 0; i < p->n; i++) {
-        const Pace *x = &p->items[i];
+        const RankPace *x = &p->items[i];
         if (x->work == work && !x->slow && isfinite(figure(x))) values[n++] = figure(x);
     }
     Quantiles q = quantiles_of(values, n);
@@ -160,11 +160,11 @@ static void find_slow(Paces *p)
 {
     for (int i = 0; i < p->n; i++) p->items[i].others = middle_of(p, p->items[i].work, own_of);
     for (int i = 0; i < p->n; i++) {
-        Pace *x = &p->items[i];
+        RankPace *x = &p->items[i];
         x->slow = x->mean > SLOW * x->others && x->mean > x->others + ERRORS * x->error;
     }
     for (int i = 0; i < p->n; i++) {
-        Pace *x = &p->items[i];
+        RankPace *x = &p->items[i];
         x->others_processor = middle_of(p, x->work, processor_of);
         x->others_mhz = middle_of(p, x->work, mhz_of);
         x->others_celsius = middle_of(p, x->work, celsius_of);
@@ -173,7 +173,7 @@ static void find_slow(Paces *p)
 }
 
 /* What differs in its GPU's state. A comparison with NaN is false. */
-static void put_slow_gpu(const Pace *x, Buf *out)
+static void put_slow_gpu(const RankPace *x, Buf *out)
 {
     size_t before = out->len;
     if (x->sm_mhz < LOWER * x->others_mhz)
@@ -190,7 +190,7 @@ static void put_slow_gpu(const Pace *x, Buf *out)
         buf_puts(out, "; --gpu-metrics would say whether its GPU's clock or temperature differ");
 }
 
-static void put_slow(const Pace *x, Buf *out)
+static void put_slow(const RankPace *x, Buf *out)
 {
     double share = processor_of(x);
     buf_printf(out, "slow: %s on %s%s%s: %.2f times the others' time of its own work", x->name, x->host,
@@ -225,7 +225,7 @@ static void fill_table(const Paces *p, Table *t)
     for (int i = 0; i < N_HEADS; i++)
         if (gpus || i < FIRST_GPU || i >= FIRST_GPU + N_GPU) table_text(t, "%s", heads[i]);
     for (int i = 0; i < p->n; i++) {
-        const Pace *x = &p->items[i];
+        const RankPace *x = &p->items[i];
         table_text(t, "%s", x->run);
         table_text(t, "%lld", (long long)x->rank);
         table_text(t, "%s", x->host);

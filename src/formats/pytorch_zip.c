@@ -168,7 +168,7 @@ static Status read_entry(const Zip *z, uint64_t *at, ZipEntry *e)
     return check_local(z, e, method, quoted);
 }
 
-static int compare_names(const void *a, const void *b)
+static int by_name(const void *a, const void *b)
 {
     const ZipEntry *x = a, *y = b;
     size_t n = x->name_len < y->name_len ? x->name_len : y->name_len;
@@ -198,9 +198,9 @@ static Status read_directory(Zip *z)
         if (z->entries[i].header < z->entries[i - 1].offset + z->entries[i - 1].bytes)
             return fail(E_FORMAT, "%s: entry '%s' overlaps the previous one", z->path,
                         reader_quote(quoted, z->entries[i].name, z->entries[i].name_len));
-    qsort(z->entries, (size_t)z->count, sizeof *z->entries, compare_names);
+    qsort(z->entries, (size_t)z->count, sizeof *z->entries, by_name);
     for (int i = 1; i < z->count; i++)
-        if (compare_names(&z->entries[i - 1], &z->entries[i]) == 0)
+        if (by_name(&z->entries[i - 1], &z->entries[i]) == 0)
             return fail(E_FORMAT, "%s: entry '%s' occurs twice in the zip file", z->path,
                         reader_quote(quoted, z->entries[i].name, z->entries[i].name_len));
     return OK;
@@ -216,7 +216,7 @@ static ZipEntry *find_entry(const Zip *z, const char *folder, const char *name, 
     buf_puts(&full, folder);
     buf_append(&full, name, name_len);
     ZipEntry wanted = {.name = full.data, .name_len = full.len};
-    ZipEntry *found = bsearch(&wanted, z->entries, (size_t)z->count, sizeof *z->entries, compare_names);
+    ZipEntry *found = bsearch(&wanted, z->entries, (size_t)z->count, sizeof *z->entries, by_name);
     buf_free(&full);
     return found;
 }

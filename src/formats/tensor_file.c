@@ -155,7 +155,7 @@ static Status list_files(const char *path, const Json *map, const char ***files,
     return OK;
 }
 
-static int compare_names(const void *a, const void *b, void *file)
+static int compare_tensor_names(const void *a, const void *b, void *file)
 {
     const TensorInfo *infos = ((const TensorFile *)file)->infos;
     return strcmp(infos[*(const int *)a].name, infos[*(const int *)b].name);
@@ -166,7 +166,7 @@ static Status sort_names(TensorFile *f)
 {
     f->by_name = mem_array((size_t)f->count, sizeof *f->by_name);
     for (int i = 0; i < f->count; i++) f->by_name[i] = i;
-    qsort_r(f->by_name, (size_t)f->count, sizeof *f->by_name, compare_names, f);
+    qsort_r(f->by_name, (size_t)f->count, sizeof *f->by_name, compare_tensor_names, f);
     for (int i = 1; i < f->count; i++) {
         const TensorInfo *a = &f->infos[f->by_name[i - 1]], *b = &f->infos[f->by_name[i]];
         if (strcmp(a->name, b->name) == 0)

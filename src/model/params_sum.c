@@ -11,11 +11,11 @@ typedef struct {
     const float *x;       /* the values of block `first` */
     int64_t place, count; /* element in the space of x[0]; elements */
     _Atomic uint64_t sum;
-} Part;
+} SumPart;
 
 static void sum_blocks(void *arg, size_t begin, size_t end)
 {
-    Part *p = arg;
+    SumPart *p = arg;
     uint64_t sum = 0;
     for (size_t b = begin; b < end; b++) {
         int64_t at = (int64_t)b * NORM_BLOCK, n = p->count - at < NORM_BLOCK ? p->count - at : NORM_BLOCK;
@@ -30,7 +30,7 @@ static void sum_blocks(void *arg, size_t begin, size_t end)
 
 uint64_t param_sum(const float *values, int64_t count, int64_t place)
 {
-    Part p = {.x = values, .place = place, .count = count};
+    SumPart p = {.x = values, .place = place, .count = count};
     parallel_ranges((size_t)norm_blocks(count), GRAIN, sum_blocks, &p);
     return p.sum;
 }

@@ -10,7 +10,7 @@ typedef struct {
     TensorId
         *sums; /* (tensors before the pass): of a tensor that is made twice, its sums of the first time; else NONE */
     TensorId audit;
-} Audit;
+} AuditPass;
 
 /* Made again in backward: the tensor that it replaces has the same bits. */
 static bool is_again(const Plan *p, TensorId t)
@@ -18,7 +18,7 @@ static bool is_again(const Plan *p, TensorId t)
     return t != NONE && p->tensors[t].region == REGION_ACT && p->tensors[t].original != NONE;
 }
 
-static TensorId emit_digest(const Audit *pass, const Instr *maker, InstrId origin, TensorId x)
+static TensorId emit_digest(const AuditPass *pass, const Instr *maker, InstrId origin, TensorId x)
 {
     const Tensor of = pass->p->tensors[x];
     TensorId sums = plan_tensor(pass->p, REGION_ACT, I64, of.rows, 1, "%.42s.sums", of.name);
@@ -27,7 +27,7 @@ static TensorId emit_digest(const Audit *pass, const Instr *maker, InstrId origi
     return sums;
 }
 
-static void emit_compare(const Audit *pass, const Instr *maker, InstrId origin, TensorId again)
+static void emit_compare(const AuditPass *pass, const Instr *maker, InstrId origin, TensorId again)
 {
     TensorId first = pass->sums[pass->p->tensors[again].original];
     TensorId sums = emit_digest(pass, maker, origin, again);
@@ -37,7 +37,7 @@ static void emit_compare(const Audit *pass, const Instr *maker, InstrId origin, 
 }
 
 /* Appends old instr i, and what checks its outputs. `wanted`: (tensors) whose first sums are needed. */
-static void keep_audited(Audit *pass, InstrId i, const bool *wanted)
+static void keep_audited(AuditPass *pass, InstrId i, const bool *wanted)
 {
     const Instr maker = rewrite_old(&pass->r, i);
     InstrId kept = rewrite_keep(&pass->r, i, maker);
@@ -52,7 +52,7 @@ static void keep_audited(Audit *pass, InstrId i, const bool *wanted)
 TensorId plan_audit(Plan *p)
 {
     size_t n = (size_t)p->n_tensors;
-    Audit pass = {.p = p, .sums = mem_array(n, sizeof(TensorId)), .audit = NONE};
+    AuditPass pass = {.p = p, .sums = mem_array(n, sizeof(TensorId)), .audit = NONE};
     bool *wanted = mem_array(n, sizeof *wanted), any = false;
     for (TensorId t = 0; t < (TensorId)n; t++) {
         pass.sums[t] = NONE;

@@ -31,7 +31,7 @@ typedef struct {
     LastUses *last_uses; /* (tensors) */
     TensorId *shared;    /* (n_shared): tensors that lanes beside compute used */
     int n_shared;
-} Verify;
+} PlanVerifier;
 
 static bool tensors_overlap(const Tensor *a, const Tensor *b)
 {
@@ -56,7 +56,7 @@ static bool is_host_owned(const Tensor *t)
 /* ---- lanes: order ---- */
 
 /* True if instr `other` has ended when instr i begins, whatever the lanes do. */
-static bool ended_before(const Verify *m, InstrId other, InstrId i)
+static bool ended_before(const PlanVerifier *m, InstrId other, InstrId i)
 {
     return other == NONE || m->number[other] <= m->lane[m->p->instrs[i].lane].ended[m->p->instrs[other].lane];
 }
@@ -67,7 +67,7 @@ static void clock_advance(Clock *a, const Clock *b)
         if (b->ended[l] > a->ended[l]) a->ended[l] = b->ended[l];
 }
 
-static Status race_error(const Verify *m, InstrId i, TensorId t, InstrId other)
+static Status race_error(const PlanVerifier *m, InstrId i, TensorId t, InstrId other)
 {
     const Plan *p = m->p;
     return fail(E_FAIL,
@@ -77,7 +77,7 @@ static Status race_error(const Verify *m, InstrId i, TensorId t, InstrId other)
                 op_info(p->instrs[other].op)->name, lane_name(p->instrs[other].lane));
 }
 
-static void note_use(Verify *m, InstrId i, TensorId t)
+static void note_use(PlanVerifier *m, InstrId i, TensorId t)
 {
     Lane lane = m->p->instrs[i].lane;
     bool first = lane != LANE_COMPUTE;
@@ -86,7 +86,7 @@ static void note_use(Verify *m, InstrId i, TensorId t)
     m->last_uses[t].by[lane] = i;
 }
 
-static Status check_unused(const Verify *m, InstrId i, TensorId t, TensorId other)
+static Status check_unused(const PlanVerifier *m, InstrId i, TensorId t, TensorId other)
 {
     if (!tensors_overlap(&m->p->tensors[t], &m->p->tensors[other])) return OK;
     for (int l = 0; l < N_LANES; l++)
@@ -95,7 +95,7 @@ static Status check_unused(const Verify *m, InstrId i, TensorId t, TensorId othe
 }
 
 /* No instr may still use the memory that is written. For the compute lane only other lanes can. */
-static Status check_free(const Verify *m, InstrId i, TensorId t)
+static Status check_free(const PlanVerifier *m, InstrId i, TensorId t)
 {
     if (m->p->instrs[i].lane == LANE_COMPUTE) {
         for (int s = 0; s < m->n_shared; s++) TRY(check_unused(m, i, t, m->shared[s]));
@@ -105,7 +105,7 @@ static Status check_free(const Verify *m, InstrId i, TensorId t)
     return OK;
 }
 
-static Status begin_instr(Verify *m, InstrId i)
+static Status begin_instr(PlanVerifier *m, InstrId i)
 {
     const Plan *p = m->p;
     const Instr *instr = &p->instrs[i];
@@ -123,7 +123,7 @@ static Status begin_instr(Verify *m, InstrId i)
     return OK;
 }
 
-static void end_instr(Verify *m, InstrId i)
+static void end_instr(PlanVerifier *m, InstrId i)
 {
     const Instr *instr = &m->p->instrs[i];
     m->lane[instr->lane].ended[instr->lane] = m->number[i] = ++m->n_ran;
@@ -136,7 +136,7 @@ static void end_instr(Verify *m, InstrId i)
 }
 
 /* When a range begins, the other lanes have waited for nothing yet. */
-static void begin_range(Verify *m, Range range)
+static void begin_range(PlanVerifier *m, Range range)
 {
     m->range = range;
     for (int l = LANE_COMPUTE + 1; l < N_LANES; l++) m->lane[l] = (Clock){{0}};
@@ -144,7 +144,7 @@ static void begin_range(Verify *m, Range range)
 
 /* When it ends, the compute lane must have waited for all others, because instrs of the next range do not. For the comm
    lane exec waits there. */
-static Status end_range(Verify *m)
+static Status end_range(PlanVerifier *m)
 {
     clock_advance(&m->lane[LANE_COMPUTE], &m->lane[LANE_COMM]);
     for (int l = LANE_COMPUTE + 1; l < N_LANES; l++)
@@ -156,7 +156,7 @@ static Status end_range(Verify *m)
 
 /* ---- values ---- */
 
-static Status check_read(const Verify *m, InstrId i, TensorId t)
+static Status check_read(const PlanVerifier *m, InstrId i, TensorId t)
 {
     const Tensor *x = &m->p->tensors[t];
     if (!ended_before(m, m->writer[t], i)) return race_error(m, i, t, m->writer[t]);
@@ -170,7 +170,7 @@ static Status check_read(const Verify *m, InstrId i, TensorId t)
     return m->valid[t] ? OK : tensor_error(m->p, i, t, "is read after its memory was given to another tensor");
 }
 
-static Status check_write(Verify *m, InstrId i, int k)
+static Status check_write(PlanVerifier *m, InstrId i, int k)
 {
     const Plan *p = m->p;
     const Instr *instr = &p->instrs[i];
@@ -225,7 +225,7 @@ static Status check_transfer(const Plan *p, InstrId i)
     return out->bytes == in->bytes ? OK : tensor_error(p, i, to, "has another size than the one that is copied");
 }
 
-static Status check_instr(Verify *m, InstrId i)
+static Status check_instr(PlanVerifier *m, InstrId i)
 {
     const Instr *instr = &m->p->instrs[i];
     if (instr->scratch > m->p->region_bytes[REGION_SCRATCH])
@@ -330,15 +330,15 @@ Status plan_verify(const Plan *p)
     Status status = OK;
     TRY(plan_verify_slots(p));
     size_t n = (size_t)p->n_tensors;
-    Verify m = {.p = p,
-                .valid = mem_array(n, sizeof(bool)),
-                .written = mem_array(n, sizeof(bool)),
-                .live = mem_array(n + 1, sizeof(TensorId)),
-                .number = mem_array((size_t)p->n_instrs, sizeof(int32_t)),
-                .after = mem_array((size_t)p->n_instrs, sizeof(Clock)),
-                .writer = mem_array(n, sizeof(InstrId)),
-                .last_uses = mem_array(n, sizeof(LastUses)),
-                .shared = mem_array(n, sizeof(TensorId))};
+    PlanVerifier m = {.p = p,
+                      .valid = mem_array(n, sizeof(bool)),
+                      .written = mem_array(n, sizeof(bool)),
+                      .live = mem_array(n + 1, sizeof(TensorId)),
+                      .number = mem_array((size_t)p->n_instrs, sizeof(int32_t)),
+                      .after = mem_array((size_t)p->n_instrs, sizeof(Clock)),
+                      .writer = mem_array(n, sizeof(InstrId)),
+                      .last_uses = mem_array(n, sizeof(LastUses)),
+                      .shared = mem_array(n, sizeof(TensorId))};
     for (TensorId t = 0; t < p->n_tensors; t++) {
         m.writer[t] = NONE;
         for (int k = 0; k < N_LANES; k++) m.last_uses[t].by[k] = NONE;

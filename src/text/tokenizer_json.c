@@ -133,7 +133,7 @@ done:
 }
 
 /* Some files of old versions do not name the model's type. */
-static Status check_model(const char *name, const Json *model)
+static Status check_model_type(const char *name, const Json *model)
 {
     const Json *type = js_get(model, "type"), *longest = js_get(model, "max_input_chars_per_word");
     if (!type && (js_get(model, "merges") || !longest))
@@ -293,7 +293,7 @@ Status tokenizer_json_read(const char *name, const Json *doc, bool general, Toke
     *out = (TokenizerJson){0};
     if (js_kind(model) != JSON_KIND_OBJECT)
         return tokenizer_refuse(name, "model", model, "an object; is this a tokenizer.json of Hugging Face?");
-    TRY(check_model(name, model));
+    TRY(check_model_type(name, model));
     TRY(read_pieces(name, js_get(model, "vocab"), &out->pieces));
     TRY(read_normalizer(name, js_get(doc, "normalizer"), general, &out->words));
     TRY(check_splitting(name, doc, general));

@@ -55,11 +55,11 @@ typedef struct {
     const char *begin, *end;
     pthread_t thread;
     bool started;
-} Part;
+} TrainerPart;
 
 static void *count_part(void *arg)
 {
-    Part *p = arg;
+    TrainerPart *p = arg;
     add_lines(p->trainer, p->begin, p->end);
     return NULL;
 }
@@ -67,7 +67,7 @@ static void *count_part(void *arg)
 /* The same by all cores: each counts the words of consecutive lines, and the counts are added. */
 static void add_text(VocabTrainer *t, const VocabTraining *training, const char *text, const char *end)
 {
-    Part parts[POOL_MOST];
+    TrainerPart parts[POOL_MOST];
     size_t cores = (size_t)pool_usable_cores(), most = (size_t)(end - text) / LEAST_PART;
     size_t n = cores < POOL_MOST ? cores : POOL_MOST, share;
     if (n > most) n = most;
@@ -77,8 +77,8 @@ static void add_text(VocabTrainer *t, const VocabTraining *training, const char 
     }
     share = (size_t)(end - text) / n;
     for (size_t i = 0; i < n; i++) {
-        Part *p = &parts[i];
-        *p = (Part){.trainer = i ? vocab_trainer_new(*training) : t, .begin = text, .end = end};
+        TrainerPart *p = &parts[i];
+        *p = (TrainerPart){.trainer = i ? vocab_trainer_new(*training) : t, .begin = text, .end = end};
         const char *stop =
             i + 1 < n && (size_t)(end - text) > share ? memchr(text + share, '\n', (size_t)(end - text) - share) : NULL;
         if (stop) p->end = stop + 1;

@@ -14,24 +14,24 @@ typedef struct {
     int64_t correct[2];
     int64_t pairs; /* with a next-sentence label */
     int64_t masked;
-} Part;
+} MicroSums;
 
 typedef struct {
     Session *session;
     int64_t first; /* number of the batch's first part */
-    Part *parts;
+    MicroSums *parts;
     int n, cap;
-} Parts;
+} EvaluationSums;
 
 static Status run_micro(void *context, const MicroBatch *b, int64_t number)
 {
-    Parts *parts = context;
+    EvaluationSums *parts = context;
     Stats sums;
     TRY(session_evaluate_sums(parts->session, b, &sums));
     if (!session_scores(parts->session)) return OK;
     MEM_GROW(parts->parts, parts->n, parts->cap);
-    Part *part = &parts->parts[parts->n++];
-    *part = (Part){.number = parts->first + number, .masked = b->n_masked};
+    MicroSums *part = &parts->parts[parts->n++];
+    *part = (MicroSums){.number = parts->first + number, .masked = b->n_masked};
     memcpy(part->loss, sums.loss, sizeof part->loss);
     memcpy(part->correct, sums.correct, sizeof part->correct);
     for (int32_t s = 0; s < b->n_seqs; s++) part->pairs += b->label[s] >= 0;
@@ -39,7 +39,7 @@ static Status run_micro(void *context, const MicroBatch *b, int64_t number)
 }
 
 /* Batch i is share i mod shares. */
-static Status run_share(Run *r, Parts *parts)
+static Status run_share(Run *r, EvaluationSums *parts)
 {
     Shards *shards = ((PretrainRun *)r->own)->eval_shards;
     int64_t count = shards_count(shards), most = r->c->eval_batch_size;
@@ -64,25 +64,25 @@ done:
 
 static int by_number(const void *a, const void *b)
 {
-    const Part *x = a, *y = b;
+    const MicroSums *x = a, *y = b;
     return x->number < y->number ? -1 : x->number > y->number;
 }
 
-static Status gather_parts(Ranks *ranks, Parts *parts)
+static Status gather_parts(Ranks *ranks, EvaluationSums *parts)
 {
-    size_t bytes = (size_t)parts->n * sizeof(Part);
+    size_t bytes = (size_t)parts->n * sizeof(MicroSums);
     TRY(ranks_gather(ranks, (void **)&parts->parts, &bytes));
-    parts->n = (int)(bytes / sizeof(Part));
-    if (parts->n > 0) qsort(parts->parts, (size_t)parts->n, sizeof(Part), by_number);
+    parts->n = (int)(bytes / sizeof(MicroSums));
+    if (parts->n > 0) qsort(parts->parts, (size_t)parts->n, sizeof(MicroSums), by_number);
     return OK;
 }
 
-static Status add_up(const Run *r, const Parts *parts, PretrainResult *out)
+static Status add_up(const Run *r, const EvaluationSums *parts, PretrainResult *out)
 {
     const char *folder = pretrain_folder(r->c, true);
-    Part all = {0};
+    MicroSums all = {0};
     for (int i = 0; i < parts->n; i++) {
-        const Part *part = &parts->parts[i];
+        const MicroSums *part = &parts->parts[i];
         for (int slot = 0; slot < 2; slot++) {
             all.loss[slot] += part->loss[slot];
             all.correct[slot] += part->correct[slot];
@@ -110,7 +110,7 @@ Status pretrain_evaluate_all(Run *r)
 {
     PretrainRun *p = r->own;
     Status status = OK;
-    Parts parts = {.session = &r->session};
+    EvaluationSums parts = {.session = &r->session};
     double start = clock_monotonic();
     p->result = (PretrainResult){.sequences = shards_count(p->eval_shards), .nsp_loss = NAN, .nsp_accuracy = NAN};
     TRY_DONE(ranks_meet(r->ranks)); /* before the places of a pipeline wait for each other */

@@ -77,7 +77,7 @@ static int64_t predictions_of(const Config *c)
 
 static Head head_of(const Config *c) { return (Head){HEAD_PRETRAINING, strcmp(c->nsp, "on") == 0 ? 2 : 0}; }
 
-static Status check_model(const Model *m)
+static Status check_pretrain_model(const Model *m)
 {
     if (m->head.labels && m->config.types < 2)
         return fail(E_USAGE, "this model has token types ('type_vocab_size') for one sentence only; give --nsp off");
@@ -119,7 +119,7 @@ static Status foresee(Run *r)
     TokenizerFiles text = {0};
     Model m = {0};
     TRY_DONE(foresee_model(r, &text, &m, &text_bytes));
-    TRY_DONE(check_model(&m));
+    TRY_DONE(check_pretrain_model(&m));
     if (*c->model) TRY_DONE(import_check(c->model, &m, NULL));
     PlanInput need = {.model = &m,
                       .training = r->train,
@@ -171,7 +171,7 @@ static Status open_model(Run *r)
     r->text.options.one_type = false; /* the pairs of shards have two types */
     if (r->evaluate) TRY(start_check_shards(&r->text, pretrain_folder(c, true)));
     TRY(start_model(c, &r->text, head, c->max_seq_length, &r->model, NULL));
-    return check_model(&r->model);
+    return check_pretrain_model(&r->model);
 }
 
 static Status open_shards(const Run *r, bool evaluation, Shards **shards)

@@ -99,14 +99,14 @@ typedef struct {
     int64_t window, order;
     int32_t start, end; /* rows; 0: no answer */
     double start_logit, end_logit;
-} Span;
+} AnswerSpan;
 
 typedef struct {
-    Span *spans; // (n)
+    AnswerSpan *spans; // (n)
     int64_t n, cap;
 } Spans;
 
-static void add_span(Spans *s, Span span)
+static void add_span(Spans *s, AnswerSpan span)
 {
     MEM_GROW(s->spans, s->n, s->cap);
     span.order = s->n;
@@ -115,7 +115,7 @@ static void add_span(Spans *s, Span span)
 
 static int best_first(const void *a, const void *b)
 {
-    const Span *x = a, *y = b;
+    const AnswerSpan *x = a, *y = b;
     double p = x->start_logit + x->end_logit, q = y->start_logit + y->end_logit;
     if (p != q) return p < q ? 1 : -1;
     return x->order < y->order ? -1 : 1;
@@ -149,11 +149,11 @@ static void add_spans(const SquadWindows *w, const SquadQuestion *q, int64_t num
         for (int k = 0; k < n_ends; k++) {
             int32_t end = ends[k];
             if (end < start || end > last || end - start + 1 > c->max_length) continue;
-            add_span(out, (Span){.window = q->window + number,
-                                 .start = start,
-                                 .end = end,
-                                 .start_logit = (double)logits[2 * start],
-                                 .end_logit = (double)logits[2 * end + 1]});
+            add_span(out, (AnswerSpan){.window = q->window + number,
+                                       .start = start,
+                                       .end = end,
+                                       .start_logit = (double)logits[2 * start],
+                                       .end_logit = (double)logits[2 * end + 1]});
         }
     }
     MEM_FREE(starts, ends);
@@ -182,9 +182,9 @@ static void set_probabilities(SquadPrediction *p)
 }
 
 /* Of the windows the one in which no answer scores least decides, as in the script. */
-static Span find_null(const SquadWindows *w, const SquadQuestion *q, const float *logits, double *score)
+static AnswerSpan find_null(const SquadWindows *w, const SquadQuestion *q, const float *logits, double *score)
 {
-    Span null = {.window = q->window};
+    AnswerSpan null = {.window = q->window};
     *score = 1000000; /* the script's, where there is no window */
     for (int64_t i = 0; i < q->n_windows; i++) {
         const float *x = logits + 2 * w->examples.offset[q->window + i];
@@ -201,14 +201,14 @@ void squad_predict(const SquadFile *file, const SquadWindows *w, const SquadQues
 {
     Spans spans = {0};
     double null_score = 0;
-    Span null = find_null(w, q, logits, &null_score);
+    AnswerSpan null = find_null(w, q, logits, &null_score);
     *out = (SquadPrediction){.best = mem_array((size_t)c->n_best + 2, sizeof *out->best)};
     for (int64_t i = 0; i < q->n_windows; i++)
         add_spans(w, q, i, logits + 2 * w->examples.offset[q->window + i], c, &spans);
     if (c->version_2) add_span(&spans, null);
     if (spans.n) qsort(spans.spans, (size_t)spans.n, sizeof *spans.spans, best_first);
     for (int64_t i = 0; i < spans.n && out->n < c->n_best; i++) {
-        const Span *s = &spans.spans[i];
+        const AnswerSpan *s = &spans.spans[i];
         char *text = s->start ? text_between(file, w, s->window, s->start, s->end, vocab, tokenizer) : mem_strdup("");
         if (s->start && has_text(out, text))
             free(text);

@@ -24,7 +24,7 @@ static int find_gaps(const FillGaps *g, Gap *gaps)
     int n = 0;
     double at = g->begin;
     for (int i = s->first[g->place]; i < s->first[g->place + 1]; i++) {
-        const Span *work = &g->timeline->spans[i];
+        const WorkTime *work = &g->timeline->spans[i];
         if (g->begin + work->start > at + g->least) gaps[n++] = (Gap){at, g->begin + work->start};
         at = g->begin + work->end;
     }
@@ -109,12 +109,12 @@ typedef struct {
     int first, end; /* its items */
     double median;  /* of its gaps */
     double busy;    /* until then the step's last item runs, at least its last work */
-} Lane;
+} FillLane;
 
 typedef struct {
     const FillProblem *q;
     Fill *fill;
-    Lane *lanes; /* (places) */
+    FillLane *lanes; /* (places) */
 } Filling;
 
 static const Pipeline *shape(const Filling *f) { return &f->q->schedule->shape; }
@@ -273,7 +273,7 @@ static bool fill_step(Filling *f, int step, bool gathered)
 {
     bool stuck = step + 1 >= f->q->steps - 1, left = false;
     for (int place = 0; place < shape(f)->places; place++) {
-        Lane *lane = &f->lanes[place];
+        FillLane *lane = &f->lanes[place];
         FillGaps g = gaps_of(f, place, step, gathered);
         int before = pending(f, place, false);
         lane->busy = fill_gaps(&g, f->fill->items + lane->first, lane->end - lane->first);

@@ -112,13 +112,13 @@ typedef struct {
 
 typedef struct {
     double start, end;
-} Span;
+} WorkTime;
 
 typedef struct {
-    Span *spans;    /* of each work, as in the schedule */
-    double works_s; /* when the last work ends */
-    double sums_s;  /* when the last sum ends, at least works_s */
-    double bubble;  /* share of the places' time until works_s without a work */
+    WorkTime *spans; /* of each work, as in the schedule */
+    double works_s;  /* when the last work ends */
+    double sums_s;   /* when the last sum ends, at least works_s */
+    double bubble;   /* share of the places' time until works_s without a work */
 } Timeline;
 
 /* A boundary travels as soon as it is made, one after another on a link (from a place to another, forward or backward),

@@ -15,9 +15,9 @@ typedef struct {
 typedef struct {
     Entry *entries;
     int count, cap;
-} Document;
+} ExportedConfig;
 
-static Entry *find_entry(const Document *d, const char *key)
+static Entry *find_entry(const ExportedConfig *d, const char *key)
 {
     for (int i = 0; i < d->count; i++)
         if (strcmp(d->entries[i].key, key) == 0) return &d->entries[i];
@@ -25,7 +25,7 @@ static Entry *find_entry(const Document *d, const char *key)
 }
 
 /* Takes ownership of `value`, JSON text; replaces an older value of the key. */
-static void set_value(Document *d, const char *key, char *value)
+static void set_value(ExportedConfig *d, const char *key, char *value)
 {
     Entry *e = find_entry(d, key);
     if (!e) {
@@ -37,7 +37,7 @@ static void set_value(Document *d, const char *key, char *value)
     e->value = value;
 }
 
-static void remove_entry(Document *d, const char *key)
+static void remove_entry(ExportedConfig *d, const char *key)
 {
     Entry *e = find_entry(d, key);
     if (!e) return;
@@ -46,7 +46,7 @@ static void remove_entry(Document *d, const char *key)
 }
 
 /* The shortest decimal that reads back as the same float. */
-static void set_float(Document *d, const char *key, float x)
+static void set_float(ExportedConfig *d, const char *key, float x)
 {
     char text[32];
     for (int digits = 1; digits <= 9; digits++) {
@@ -57,7 +57,7 @@ static void set_float(Document *d, const char *key, float x)
 }
 
 /* Writes it, sorted, and frees it. */
-static void write_document(Document *d, Buf *out)
+static void write_document(ExportedConfig *d, Buf *out)
 {
     qsort(d->entries, (size_t)d->count, sizeof *d->entries, sort_by_text); /* the key comes first */
     buf_puts(out, "{");
@@ -70,7 +70,7 @@ static void write_document(Document *d, Buf *out)
     }
     buf_puts(out, d->count ? "\n}\n" : "}\n");
     free(d->entries);
-    *d = (Document){0};
+    *d = (ExportedConfig){0};
 }
 
 /* ---- config.json ---- */
@@ -91,7 +91,7 @@ static const char *architecture_of(const Model *m)
     return next ? "BertForNextSentencePrediction" : "BertModel";
 }
 
-static void keep_source(Document *d, const Json *source)
+static void keep_source(ExportedConfig *d, const Json *source)
 {
     for (void *it = js_first(source); it; it = js_next(source, it)) {
         Buf b = {0};
@@ -103,7 +103,7 @@ static void keep_source(Document *d, const Json *source)
 
 /* Real-valued settings: keeps the source's text if it has the same value. `fallback`: the value of an absent key or
    null. */
-static void set_sizes(Document *d, const ModelConfig *c, const Json *source)
+static void set_sizes(ExportedConfig *d, const ModelConfig *c, const Json *source)
 {
     const struct {
         const char *key;
@@ -145,7 +145,7 @@ static char *label_name(const Model *m, const ExportText *text, const Json *sour
     return name ? mem_strdup(name) : mem_printf("LABEL_%d", i);
 }
 
-static Status set_labels(Document *d, const Model *m, const ExportText *text, const Json *source)
+static Status set_labels(ExportedConfig *d, const Model *m, const ExportText *text, const Json *source)
 {
     Buf to_name = {0}, to_id = {0};
     Status status = OK;
@@ -195,7 +195,7 @@ static void put_count(Buf *b, const char *key, int64_t value)
     buf_printf(b, "%lld", (long long)value);
 }
 
-static void set_use(Document *d, const ModelUse *use)
+static void set_use(ExportedConfig *d, const ModelUse *use)
 {
     Buf b = {0};
     put_count(&b, "doc_stride", use->doc_stride);
@@ -210,7 +210,7 @@ static void set_use(Document *d, const ModelUse *use)
 static Status write_config(const Model *m, const ExportText *text, Buf *out)
 {
     Status status = OK;
-    Document d = {0};
+    ExportedConfig d = {0};
     Json *source = NULL;
     if (m->config.extra) TRY(js_parse("the model's config.json", m->config.extra, strlen(m->config.extra), &source));
     keep_source(&d, source);

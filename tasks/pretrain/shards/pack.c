@@ -7,17 +7,17 @@
 
 typedef struct {
     int64_t *left, *next; // (most + 1) sequences of each length: how many, and where in `by_length` the next is
-} Lengths;
+} LengthQueues;
 
 /* The largest length up to `length` that is left; 0: none. */
-static int largest(const Lengths *l, int length)
+static int largest(const LengthQueues *l, int length)
 {
     while (length > 0 && l->left[length] == 0) length--;
     return length;
 }
 
 /* Two lengths, or one and 0, that fill `room` best. */
-static void best_filling(const Lengths *l, int room, int filling[2])
+static void best_filling(const LengthQueues *l, int room, int filling[2])
 {
     int one = largest(l, room), second = room, waste = room - one;
     filling[0] = one;
@@ -37,7 +37,7 @@ static void best_filling(const Lengths *l, int room, int filling[2])
 
 int64_t shards_pack(const int64_t *offset, int64_t n, int most, int64_t *order, int64_t *first)
 {
-    Lengths l = {mem_array((size_t)most + 2, sizeof(int64_t)), mem_array((size_t)most + 2, sizeof(int64_t))};
+    LengthQueues l = {mem_array((size_t)most + 2, sizeof(int64_t)), mem_array((size_t)most + 2, sizeof(int64_t))};
     int64_t *by_length = mem_array((size_t)n, sizeof *by_length), rows = 0, used = 0;
     for (int64_t i = 0; i < n; i++) l.left[offset[i + 1] - offset[i]]++;
     for (int k = 1; k <= most; k++) l.next[k + 1] = l.next[k] + l.left[k];

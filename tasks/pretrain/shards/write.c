@@ -117,11 +117,11 @@ static int64_t put_sequence(const Column *f, const Examples *e, int64_t i, int64
 typedef struct {
     int64_t count, *order;   // (count)
     int64_t *packed, *first; /* of packed rows, as shards_pack gives them; NULL: one sequence per row */
-} Rows;
+} RowOrder;
 
-static Rows rows_of(const ShardsJob *j, const Examples *e, int shard)
+static RowOrder rows_of(const ShardsJob *j, const Examples *e, int shard)
 {
-    Rows r = {.count = e->count};
+    RowOrder r = {.count = e->count};
     if (j->form == SHARDS_PACKED) {
         r.packed = mem_array((size_t)e->count, sizeof *r.packed);
         r.first = mem_array((size_t)e->count + 1, sizeof *r.first);
@@ -134,7 +134,7 @@ static Rows rows_of(const ShardsJob *j, const Examples *e, int shard)
 }
 
 /* Writes a row of a column to out[at …] and returns its count of numbers. */
-static int64_t put_row(const Column *f, const Examples *e, const Rows *rows, int64_t row, void *out, int64_t at)
+static int64_t put_row(const Column *f, const Examples *e, const RowOrder *rows, int64_t row, void *out, int64_t at)
 {
     int64_t n = 0, before = 0, begin = rows->first ? rows->first[row] : row,
             end = rows->first ? rows->first[row + 1] : row + 1;
@@ -147,7 +147,7 @@ static int64_t put_row(const Column *f, const Examples *e, const Rows *rows, int
     return f->width ? f->width : n;
 }
 
-static Status write_rows(const ShardsJob *j, ShardsWorker *w, const Rows *r, const char *path)
+static Status write_rows(const ShardsJob *j, ShardsWorker *w, const RowOrder *r, const char *path)
 {
     const Examples *e = &w->sequences.e;
     Column columns[MOST_COLUMNS];
@@ -218,7 +218,7 @@ Status shards_make(ShardsJob *j, ShardsWorker *w, int i, ShardsResult *r)
     if (*j->stop) return fail(E_STOPPED, "stopped; the same command resumes");
     if (r->sequences == 0) return OK; /* an empty bucket makes no shard */
     char *name = shards_name(j, i), *path = file_join(j->dir, name);
-    Rows rows = rows_of(j, e, i);
+    RowOrder rows = rows_of(j, e, i);
     Status status = write_rows(j, w, &rows, path);
     if (status == OK) status = file_digest(path, &r->digest, &r->size);
     MEM_FREE(rows.order, rows.packed, rows.first, name, path);

@@ -42,7 +42,7 @@ typedef struct {
     size_t n, cap;
     uint32_t *open; // (n_open) tokens that are not closed yet
     size_t n_open, open_cap;
-} TokenList;
+} WikiTokens;
 
 /* Text in a buffer that has room for an article's from its start. */
 typedef struct {
@@ -58,7 +58,7 @@ typedef struct {
 } Frame;
 
 struct Wikitext {
-    TokenList list;
+    WikiTokens list;
     const char *namespaces;
     Words words; /* the paragraph so far, with room for the whole article */
     Words plain; /* the mended paragraph */
@@ -97,7 +97,7 @@ static inline void wikitext_append_char(Wikitext *w, char c) { wikitext_append(w
 
 static inline void wikitext_move_to(Wikitext *w, uint32_t at)
 {
-    const TokenList *list = &w->list;
+    const WikiTokens *list = &w->list;
     w->at = at;
     while (w->next < list->n && list->tokens[w->next].start < at) w->next++;
 }
@@ -145,7 +145,7 @@ bool wikitext_is_prose(const Words *words);
 /* ---- wikitext_scan.c ---- */
 
 /* Finds all constructs that can contain others or lines. */
-void wikitext_scan(TokenList *list, const char *text, uint32_t len);
+void wikitext_scan(WikiTokens *list, const char *text, uint32_t len);
 
 /* At text[at] == '<': the kind of the tag, and its end, after '>'. TAG_NONE: not a tag. */
 typedef struct {

@@ -111,10 +111,10 @@ static bool put_amount(Reader *r)
 
 typedef struct {
     const char *word, *shown;
-} Range;
+} Shown;
 
 /* Words between two values, and what is shown; x depends on whether units are shown as symbols. */
-static const Range ranges[] = {
+static const Shown ranges[] = {
     {"-", "–"},        {"–", "–"},          {"&ndash;", "–"},    {"to", " to "},
     {"to(-)", " to "}, {"to-", " to "},     {"and", " and "},    {"and(-)", " and "},
     {"&", " and "},    {"or", " or "},      {"by", " by "},      {"x", " by "},
@@ -133,7 +133,7 @@ static const char *range_of(const char *word)
 /* Appends a unit: as written, but °C, °F, and in words what is per area, and the powers of ten of 22 e6acre. */
 static bool put_unit(Reader *r, const char *unit)
 {
-    static const Range powers[] = {{"e3", "thousand "}, {"e6", "million "}, {"e9", "billion "}, {"e12", "trillion "}};
+    static const Shown powers[] = {{"e3", "thousand "}, {"e6", "million "}, {"e9", "billion "}, {"e12", "trillion "}};
     const char *p = unit;
     bool letter = false;
     for (const char *q = unit; *q; q++) letter |= wikitext_letter(*q) || (unsigned char)*q >= 0x80;

@@ -10,7 +10,7 @@
 #define MOST_TOKENS(len) ((len) / 8 + 4096)
 
 typedef struct {
-    TokenList *list;
+    WikiTokens *list;
     const char *text;
     uint32_t len, at;
     uint32_t n_templates, n_tables; /* on the stack */
@@ -22,7 +22,7 @@ typedef struct {
 
 static uint32_t push_token(Scan *s, TokenKind kind, uint32_t start, uint32_t body)
 {
-    TokenList *list = s->list;
+    WikiTokens *list = s->list;
     MEM_GROW(list->tokens, list->n, list->cap);
     list->tokens[list->n] = (Token){.start = start, .body = body, .kind = (uint8_t)kind};
     return (uint32_t)list->n++;
@@ -40,7 +40,7 @@ static void add_closed(Scan *s, TokenKind kind, uint32_t start, uint32_t body, u
 
 static void open_token(Scan *s, TokenKind kind, uint32_t start, uint32_t body)
 {
-    TokenList *list = s->list;
+    WikiTokens *list = s->list;
     uint32_t index = push_token(s, kind, start, body);
     MEM_PUSH(list->open, list->n_open, list->open_cap, index);
     s->n_templates += kind == TOKEN_TEMPLATE;
@@ -270,7 +270,7 @@ static void at_bracket(Scan *s)
 
 static const bool marks[256] = {['{'] = true, ['}'] = true, ['['] = true, [']'] = true, ['<'] = true};
 
-void wikitext_scan(TokenList *list, const char *text, uint32_t len)
+void wikitext_scan(WikiTokens *list, const char *text, uint32_t len)
 {
     Scan s = {.list = list, .text = text, .len = len};
     list->n = list->n_open = 0;
