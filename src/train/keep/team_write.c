@@ -177,9 +177,9 @@ static Status read_state(void *state, int array, int64_t begin, int64_t end, flo
 typedef struct {
     Intervals *parts[2]; // (count)
     int count, cap[2];
-} Parts;
+} WrittenParts;
 
-static void parts_free(Parts *p)
+static void written_parts_free(WrittenParts *p)
 {
     for (int space = 0; space < 2; space++) {
         for (int i = 0; i < p->count; i++) intervals_free(&p->parts[space][i]);
@@ -188,7 +188,7 @@ static void parts_free(Parts *p)
 }
 
 /* Adds an empty part, and returns its number. */
-static int parts_add(Parts *p)
+static int written_parts_add(WrittenParts *p)
 {
     for (int space = 0; space < 2; space++) {
         MEM_GROW(p->parts[space], p->count, p->cap[space]);
@@ -212,7 +212,8 @@ static bool take_intervals(const char **data, size_t *size, int64_t count, Inter
 }
 
 /* What a member says it wrote, against the files, and against the leader's own state where it has one. */
-static Status check_answer(const TeamFill *f, const TrainingState *t, const char *data, size_t size, Parts *parts)
+static Status check_answer(const TeamFill *f, const TrainingState *t, const char *data, size_t size,
+                           WrittenParts *parts)
 {
     Status status = OK;
     while (size > 0 && status == OK) {
@@ -222,7 +223,7 @@ static Status check_answer(const TeamFill *f, const TrainingState *t, const char
         memcpy(&w, data, sizeof w);
         data += sizeof w;
         size -= sizeof w;
-        int n = parts_add(parts);
+        int n = written_parts_add(parts);
         CheckpointPart part = {{t->params, checkpoint_fills_sets(t) ? t->kfac : NULL},
                                {&parts->parts[0][n], &parts->parts[1][n]}};
         for (int space = 0; space < 2; space++)
@@ -276,7 +277,8 @@ static Status await_answer(Team *t, int rank, double until, void **data, size_t 
 }
 
 /* The parts of the others. Drops each member without one. */
-static Status gather_parts(const TeamFill *f, const TrainingState *t, const int32_t *ranks, int writers, Parts *parts)
+static Status gather_parts(const TeamFill *f, const TrainingState *t, const int32_t *ranks, int writers,
+                           WrittenParts *parts)
 {
     int missing = 0;
     double until = clock_monotonic() + test_seconds("SURVIVE", ANSWER_S);
@@ -303,7 +305,7 @@ Status team_fill(void *team_fill, const TrainingState *t)
     int me = team->comm->rank;
     Status status = OK;
     Buf text = {0}, own = {0};
-    Parts parts = {0};
+    WrittenParts parts = {0};
     TeamSource mine = *s;
     char name[TEAM_NAME_BYTES];
     if (t->weights) { /* a copy in the save buffer, perhaps; training has ended, so both are the same */
@@ -327,7 +329,7 @@ Status team_fill(void *team_fill, const TrainingState *t)
     team->writers = writers;
     test_at("filled", me);
 done:
-    parts_free(&parts);
+    written_parts_free(&parts);
     BUF_FREE(&text, &own);
     free(ranks);
     return status;
