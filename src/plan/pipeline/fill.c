@@ -24,7 +24,7 @@ static int find_gaps(const FillGaps *g, Gap *gaps)
     int n = 0;
     double at = g->begin;
     for (int i = s->first[g->place]; i < s->first[g->place + 1]; i++) {
-        const WorkTime *work = &g->timeline->spans[i];
+        const TimeSpan *work = &g->timeline->spans[i];
         if (g->begin + work->start > at + g->least) gaps[n++] = (Gap){at, g->begin + work->start};
         at = g->begin + work->end;
     }

@@ -112,10 +112,10 @@ typedef struct {
 
 typedef struct {
     double start, end;
-} WorkTime;
+} TimeSpan;
 
 typedef struct {
-    WorkTime *spans; /* of each work, as in the schedule */
+    TimeSpan *spans; /* of each work, as in the schedule */
     double works_s;  /* when the last work ends */
     double sums_s;   /* when the last sum ends, at least works_s */
     double bubble;   /* share of the places' time until works_s without a work */

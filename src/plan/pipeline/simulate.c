@@ -56,7 +56,7 @@ static bool run_next(Simulation *m, int place, double *clock)
     if (start < 0) return false;
     if (start < *clock) start = *clock;
     *clock = start + m->costs->seconds[w->kind][pipeline_stage(&s->shape, place, w->chunk)];
-    m->t->spans[m->next[place]++] = (WorkTime){start, *clock};
+    m->t->spans[m->next[place]++] = (TimeSpan){start, *clock};
     send_boundary(m, place, w, *clock);
     return true;
 }

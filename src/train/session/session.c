@@ -330,7 +330,7 @@ Status session_update(Session *s, const Optimizer *o, int64_t step, double learn
     TRY(exec_download(s->train, s->plan.train_tensors.stats, stats, sizeof *stats));
     if (s->pipeline) {
         pipeline_take_sums(s, stats);
-        s->pipeline->times.update = (WorkTime){start, clock_monotonic()};
+        s->pipeline->times.update = (TimeSpan){start, clock_monotonic()};
     }
     if (has_scaling(s)) TRY(exec_download(s->train, s->plan.train_tensors.scaling, &s->scaling, sizeof s->scaling));
     return OK;

@@ -190,7 +190,7 @@ Status session_find_bad_pipeline(Session *s, const SessionStep *step);
    `measured`: K-FAC's work had places by measured times, not by predicted ones. */
 typedef struct {
     double works, idle, bubble, filled, exposed;
-    WorkTime sums, update;
+    TimeSpan sums, update;
     bool measured;
 } PipelineTimes;
 PipelineTimes session_pipeline_times(const Session *s); /* in a pipeline */

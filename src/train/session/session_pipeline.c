@@ -279,7 +279,7 @@ Status session_run_pipeline(Session *s, const SessionStep *step)
     TRY(pipeline_tie(p));
     TRY(pipeline_sum_stages(p));
     TRY(pipeline_kfac_end(p));
-    p->times.sums = (WorkTime){start, clock_monotonic()};
+    p->times.sums = (TimeSpan){start, clock_monotonic()};
     p->times.exposed = p->times.sums.end - start + p->kfac.seconds[0];
     return pipeline_longest(p, &p->times.exposed);
 }
