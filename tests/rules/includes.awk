@@ -76,6 +76,7 @@ function room_of(path) {
 function place_of(header) { return header ~ /^(kernels|tasks)\// ? header : "src/" header }
 
 function may_reach(room, other,    n, i, parts) {
+    if (other == "src/base") return 1
     n = split(allow[room], parts, " ")
     for (i = 1; i <= n; i++)
         if (parts[i] ~ /\/$/ ? index(other "/", place_of(parts[i])) == 1 : room_of(place_of(parts[i])) == other) return 1
@@ -110,6 +111,7 @@ function own(room, path) {
 
 function check_ours(room,    n, i, parts) {
     if (header !~ /\//) return refuse("is not written with its folder (\"base/base.h\")")
+    if (header ~ /(^|\/)\.\.?\//) return refuse("is written with . or ..")
     if (index(header, "base/") == 1 || own(room, file)) return
     if (header ~ /_internal\.h$/) return refuse("is internal to its folder")
     n = split(allow[room], parts, " ")
@@ -121,6 +123,7 @@ function check_ours(room,    n, i, parts) {
 }
 
 function check_others(room,    name, n, i, parts, good) {
+    if (room_of(place_of(header)) != "") refuse("is ours: it is written in quotes")
     for (name in vendor) {
         if (index(header, name) != 1) continue
         n = split(vendor[name], parts, " ")
@@ -135,7 +138,11 @@ function check_others(room,    name, n, i, parts, good) {
     file = $1
     line = $2
     text = substr($0, length(file) + length(line) + 3)
-    if (!match(text, /["<][^">]*[">]/)) next
+    if (!match(text, /["<][^">]*[">]/)) {
+        header = text
+        refuse("does not name a header")
+        next
+    }
     quoted = substr(text, RSTART, 1) == "\""
     header = substr(text, RSTART + 1, RLENGTH - 2)
     room = room_of(file)
