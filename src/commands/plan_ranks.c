@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "commands/plan_table.h"
-#include "train/job/setup.h"
 #include "train/planner/search.h"
 #include "train/planner/snapshot_room.h"
 

@@ -2,6 +2,7 @@
 #include "testing.h"
 
 #include "train/loop/audit.h"
+#include "train/parts/audit_choice.h"
 
 enum { MOST_RANKS = 4 };
 

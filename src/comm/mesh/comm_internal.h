@@ -1,6 +1,6 @@
-/* Between the files of comm/. */
-#ifndef CAIRN_COMM_INTERNAL_H
-#define CAIRN_COMM_INTERNAL_H
+/* Between the files of comm/mesh/. */
+#ifndef CAIRN_COMM_MESH_COMM_INTERNAL_H
+#define CAIRN_COMM_MESH_COMM_INTERNAL_H
 
 #include <pthread.h>
 

@@ -1,4 +1,4 @@
-/* The layout of a snapshot file, shared by snapshot*.c. Private to state/.
+/* The layout of a snapshot file, shared by snapshot*.c. Private to state/snapshot/.
 
        page 0    SnapshotHeader: never changes
        page 1    SnapshotOwner: the current holder; for people, without a digest

@@ -1,4 +1,5 @@
-/* A snapshot file being written, shared by snapshot_open.c and snapshot_write.c. Private to state/. */
+/* A snapshot file being written, shared by snapshot_open.c and snapshot_write.c. Private to
+   state/snapshot/. */
 #ifndef CAIRN_STATE_SNAPSHOT_SNAPSHOT_WRITER_INTERNAL_H
 #define CAIRN_STATE_SNAPSHOT_SNAPSHOT_WRITER_INTERNAL_H
 

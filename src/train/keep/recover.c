@@ -14,11 +14,11 @@ static Status is_searcher(Ranks *ranks, const char *dir, bool *mine)
     typedef struct {
         int64_t node;
         Digest dir;
-    } Place;
+    } SearchedFolder;
     const Comm *c = ranks_comm(ranks);
     *mine = true;
     if (!c) return OK;
-    Place here = {c->node, digest_of(dir, strlen(dir))}, *all = mem_array((size_t)c->size, sizeof *all);
+    SearchedFolder here = {c->node, digest_of(dir, strlen(dir))}, *all = mem_array((size_t)c->size, sizeof *all);
     Status status = ranks_meet(ranks);
     if (status == OK) status = comm_allgather(ranks_comm(ranks), &here, sizeof here, all);
     for (int i = 0; i < c->rank && status == OK; i++)

@@ -8,6 +8,7 @@
 #include "base/host.h"
 #include "faults/excluded.h"
 #include "train/keep/suspects.h"
+#include "train/parts/audit_choice.h"
 
 /* Where a rank computes. */
 typedef struct {

@@ -8,7 +8,6 @@
 #define CAIRN_TRAIN_LOOP_AUDIT_H
 
 #include "train/job/job.h"
-#include "train/parts/audit_choice.h"
 
 /* Of one rank, from one computation of a step. */
 typedef struct {

@@ -73,7 +73,8 @@ void exchange_init(Exchange *x, const ParamTable *params, int ranks, int64_t buc
     find_room(all);
 }
 
-void exchange_tree(Exchange *x, int64_t terms)
+/* After exchange_init: ranks' sums are added in the tree of base/sum_tree.h over so many terms. */
+static void add_in_tree(Exchange *x, int64_t terms)
 {
     x->buckets.tree = terms;
     find_room(&x->buckets);
@@ -108,7 +109,7 @@ void exchange_shard(Exchange *x, const ParamTable *params, int rank)
 void exchange_from_options(const Config *c, const ParamTable *params, int ranks, int rank, Exchange *x)
 {
     exchange_init(x, params, ranks, c->bucket_size, strcmp(c->wire, "bf16") == 0 ? BF16 : F32);
-    if (c->virtual_ranks % ranks == 0) exchange_tree(x, c->virtual_ranks);
+    if (c->virtual_ranks % ranks == 0) add_in_tree(x, c->virtual_ranks);
     if (strcmp(c->shard, "optimizer") == 0) exchange_shard(x, params, rank);
 }
 

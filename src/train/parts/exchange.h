@@ -21,8 +21,6 @@ typedef struct {
 /* Buckets of about `bucket_bytes` of fp32 (less for a small model), in backward order. They begin where tensors begin.
    A tensor larger than a bucket is cut at norm blocks. */
 void exchange_init(Exchange *x, const ParamTable *params, int ranks, int64_t bucket_bytes, Dtype wire);
-/* After exchange_init: ranks' sums are added in the tree of base/sum_tree.h over so many terms. */
-void exchange_tree(Exchange *x, int64_t terms);
 /* After exchange_init, for a sharded optimizer. */
 void exchange_shard(Exchange *x, const ParamTable *params, int rank);
 /* Gradient buckets by --bucket-size and --wire, slices by --shard. */

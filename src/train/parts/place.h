@@ -134,8 +134,7 @@ Intervals *place_slices(const PipelinePlace *p);
 
 /* ---- memory ---- */
 /* Bytes of the region COMM: `scratch`, and behind it, with a device, a copy of what the host exchanges (at most
-   place_copy_bytes at once). Of boundaries' staging for plans with such a capacity, in the host's memory or a
-   `device`'s. */
+   place_copy_bytes at once). */
 size_t place_scratch_bytes(const PipelinePlace *p, bool device); /* `scratch`, after shares and K-FAC */
 size_t place_copy_bytes(const PipelinePlace *p);
 size_t place_comm_bytes(const PipelinePlace *p, const Backend *b);
@@ -144,7 +143,8 @@ size_t place_comm_bytes(const PipelinePlace *p, const Backend *b);
 int64_t place_even_part(int64_t n, int holders);
 int64_t place_received(const PipelinePlace *p);
 size_t place_boundary(const PipelinePlace *p, const Plan *plan);
-/* Of the training plan and the evaluation plan (NULL: none), in the host's memory or a `device`'s. */
+/* Bytes of the staging buffers for the boundaries of training and of evaluation (`eval` NULL: there is none), in the
+   host's memory or a `device`'s. */
 size_t place_staging(const PipelinePlace *p, const Plan *train, const Plan *eval, bool device);
 /* The pipeline that evaluates: chimera's first direction alone. */
 Pipeline place_evaluation(const PipelinePlace *p);

@@ -23,7 +23,7 @@ typedef struct {
     size_t later_bytes; /* the same of data that is still to be made, at most: the plan does not count it, the budget
                            that a refusal names does */
     const uint8_t *norm_forms; /* (2·layers + 1), of the weights that training starts from; NULL: all Y */
-    /* setup_plan fills these in: */
+    /* The task leaves these to setup_plan (train/job/setup.c): */
     const Backend *backend; /* open, or the table of an imagined device; NULL: sizes are estimated */
     bool imagined;          /* a device that this machine lacks */
     Dtype compute;

@@ -194,9 +194,9 @@ static Status count_sharing(Ranks *r)
     typedef struct {
         cpu_set_t cores;
         int64_t node;
-    } Place;
+    } RankCores;
     Comm *c = r->comm;
-    Place mine = {.node = c->node}, *all = mem_array((size_t)c->size, sizeof *all);
+    RankCores mine = {.node = c->node}, *all = mem_array((size_t)c->size, sizeof *all);
     if (sched_getaffinity(0, sizeof mine.cores, &mine.cores) != 0) CPU_ZERO(&mine.cores);
     r->cores = mine.cores;
     Status status = comm_allgather(c, &mine, sizeof mine, all);

@@ -30,12 +30,12 @@ typedef struct {
     int walk; /* NO_WALK: none is left */
     int chunk;
     uint32_t at, room; /* room: of the chunk, in bytes */
-} Lane;
+} WalkLane;
 #define NO_WALK (-1)
 
 typedef struct {
     Walk walks[WALKS];
-    Lane lanes[LANES];
+    WalkLane lanes[LANES];
     int n, begun, ended, chunks;
     int following[CHUNKS]; /* chunk of the same walk */
     uint8_t bytes[CHUNKS][CHUNK];
@@ -52,16 +52,17 @@ static void choose_starts(Bz2Block *k, Walks *w)
 }
 
 /* Gives the lane the next walk, at its second byte: the first one's entry is marked. */
-static void begin_walk(const Bz2Block *k, Walks *w, Lane *l)
+static void begin_walk(const Bz2Block *k, Walks *w, WalkLane *l)
 {
-    *l = (Lane){.walk = NO_WALK, .chunk = CHUNKS - 1, .at = BZ2_MOST_BYTES, .room = CHUNK}; /* a circle of one place */
+    *l = (WalkLane){
+        .walk = NO_WALK, .chunk = CHUNKS - 1, .at = BZ2_MOST_BYTES, .room = CHUNK}; /* a circle of one place */
     if (w->begun == w->n) return;
     Walk *begun = &w->walks[w->begun];
     uint32_t entry = k->next[begun->start] & ~BEGIN;
     begun->chunk = w->chunks++;
     begun->len = 1;
     w->bytes[begun->chunk][0] = (uint8_t)entry;
-    *l = (Lane){.walk = w->begun++, .chunk = begun->chunk, .at = entry >> 8, .room = CHUNK - 1};
+    *l = (WalkLane){.walk = w->begun++, .chunk = begun->chunk, .at = entry >> 8, .room = CHUNK - 1};
 }
 
 /* Moves all lanes as far as each has room, or until one comes to a marked place. */
@@ -70,7 +71,7 @@ static void follow(const uint32_t *next, Walks *w)
     uint32_t at[LANES], entry[LANES], steps = CHUNK, i;
     uint8_t *to[LANES];
     for (int j = 0; j < LANES; j++) {
-        const Lane *l = &w->lanes[j];
+        const WalkLane *l = &w->lanes[j];
         at[j] = l->at;
         to[j] = w->bytes[l->chunk] + CHUNK - l->room;
         if (l->room < steps) steps = l->room;
@@ -85,7 +86,7 @@ static void follow(const uint32_t *next, Walks *w)
         }
     }
     for (int j = 0; j < LANES; j++) {
-        Lane *l = &w->lanes[j];
+        WalkLane *l = &w->lanes[j];
         l->at = at[j];
         l->room -= i;
         if (l->walk != NO_WALK) w->walks[l->walk].len += i;
@@ -101,7 +102,7 @@ static void walk_all(Bz2Block *k, Walks *w)
     while (w->ended < w->n) {
         follow(k->next, w);
         for (int j = 0; j < LANES; j++) {
-            Lane *l = &w->lanes[j];
+            WalkLane *l = &w->lanes[j];
             if (k->next[l->at] & BEGIN) {
                 w->walks[l->walk].end = l->at;
                 w->ended++;
