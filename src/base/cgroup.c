@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* mem.c asks about memory in its message of exhaustion, so nothing is allocated here. */
+/* mem.c asks about memory in its message of exhaustion, so nothing here calls mem.c. */
 enum { LINE_BYTES = 5000, PATH_BYTES = LINE_BYTES + 1000 };
 
 typedef struct {

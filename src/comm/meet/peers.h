@@ -11,7 +11,7 @@
    `watch`. */
 Status peers_meet(const World *world, const char *interfaces, double peer_timeout_s, Store *store, double timeout_s,
                   Status ready, PeerCard **cards, Watch **watch);
-/* As store_get, but the loss of `rank` (-1: of any rank) that `watch` (may be NULL) knows of ends the wait. */
+/* store_get, whose wait ends too at the loss of `rank` (-1: of any rank) that `watch` (may be NULL) knows of. */
 Status peers_get(Store *s, const char *name, double timeout_s, Watch *watch, int rank, void **data, size_t *size);
 /* The lowest rank on the host of `rank`. */
 int peers_first_of_host(const PeerCard *cards, int rank);

@@ -1,4 +1,4 @@
-/* Rates of this machine, for the planner. devices.h has those of machines that are elsewhere. */
+/* Rates of this machine, for the planner. commands/devices.h has those of machines that are elsewhere. */
 #ifndef CAIRN_TRAIN_PLANNER_MACHINE_H
 #define CAIRN_TRAIN_PLANNER_MACHINE_H
 

@@ -7,7 +7,7 @@
 
 /* The whole life of a run, with every message. */
 Status run_task(const Config *c, const Task *task);
-/* The same, or with `verify` not NULL: computes steps of another run again, whose options are `c`, and compares. Writes
+/* run_task, or with `verify` not NULL: computes steps of another run again, whose options are `c`, and compares. Writes
    nothing. */
 Status run_verify(const Config *c, const Task *task, struct Verify *verify);
 

@@ -155,7 +155,7 @@ bool session_scale_is_dynamic(const Session *s) { return has_scaling(s) && s->pl
 
 /* ---- a step ---- */
 
-/* A device's micro-batch is one grain (planner.c). */
+/* A device's micro-batch is one grain (train/planner/planner.c). */
 void session_send_grains(const Session *s, Exec *e, const GrainEnd *ends, int n)
 {
     bool device = s->options.backend->device;
