@@ -15,8 +15,9 @@
 
 #include <signal.h>
 
-#include "comm/meet/store.h"
 #include "comm/meet/world.h"
+
+typedef struct Store Store; /* comm/meet/store.h */
 
 /* ---- the connection ---- */
 

@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "comm/meet/peers.h"
+#include "comm/meet/store.h"
 #include "comm/mesh/comm.h"
 #include "comm/mesh/gloo.h"
 #include "comm/watch/watch.h"

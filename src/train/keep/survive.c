@@ -2,6 +2,7 @@
 
 #include "base/lock.h"
 #include "base/test_switch.h"
+#include "comm/meet/store.h"
 #include "state/snapshot/snapshot.h"
 #include "train/keep/spare.h"
 #include "train/keep/team.h"

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "comm/meet/store.h"
 #include "train/keep/team.h"
 
 #define TEAM_POLL_S 0.1 /* between looks at a rank that is waited for */

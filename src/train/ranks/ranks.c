@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/thread.h"
+#include "comm/meet/world.h"
 #include "train/ranks/signals.h"
 
 extern char **environ;
