@@ -95,11 +95,11 @@ Status commands_model_config(const Config *c, ModelConfig *config)
     return status;
 }
 
-Status commands_run_verify(const Config *c, Verify *verify) { return run_verify(c, commands[c->command].task, verify); }
+Status commands_run_verify(const Config *c, Verify *verify) { return run_task(c, commands[c->command].task, verify); }
 
 Status commands_run(const Config *c)
 {
     const Task *task = commands[c->command].task;
     if (task && *c->seeds) return command_seeds(c);
-    return task ? run_task(c, task) : commands[c->command].function(c);
+    return task ? run_task(c, task, NULL) : commands[c->command].function(c);
 }

@@ -203,7 +203,7 @@ static int rank_work(int rank, const char *output)
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     setenv("MASTER_PORT", "29400", 1);
     Status status = config_parse(&c, sizeof argv / sizeof *argv, (char **)(uintptr_t)argv, NULL);
-    if (status == OK) status = run_task(&c, &task_scores);
+    if (status == OK) status = run_task(&c, &task_scores, NULL);
     if (status != OK) fprintf(stderr, "rank %d: %s\n", rank, status_message());
     config_free(&c);
     return (int)status;

@@ -371,7 +371,7 @@ static Status explain_stop(const Run *r, Status status)
     return status;
 }
 
-Status run_verify(const Config *c, const Task *task, Verify *of)
+Status run_task(const Config *c, const Task *task, Verify *of)
 {
     Run r = {.task = task,
              .verify = of,
@@ -402,5 +402,3 @@ Status run_verify(const Config *c, const Task *task, Verify *of)
     MEM_FREE(r.norm_forms, r.carried);
     return status;
 }
-
-Status run_task(const Config *c, const Task *task) { return run_verify(c, task, NULL); }

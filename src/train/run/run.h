@@ -5,11 +5,9 @@
 
 #include "train/job/task.h"
 
-/* The whole life of a run, with every message. */
-Status run_task(const Config *c, const Task *task);
-/* run_task, or with `verify` not NULL: computes steps of another run again, whose options are `c`, and compares. Writes
-   nothing. */
-Status run_verify(const Config *c, const Task *task, struct Verify *verify);
+/* The whole life of a run, with every message. With `verify` not NULL it computes steps of another run again, whose
+   options are `c`, compares them, and writes nothing. */
+Status run_task(const Config *c, const Task *task, struct Verify *verify);
 
 /* Collective. Opens it, unless it is open. A task may need it earlier than the run. */
 Status run_open_backend(Run *r);
