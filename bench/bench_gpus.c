@@ -113,7 +113,7 @@ static double time_steps(Ranks *ranks)
                        .compute = setup.compute,
                        .training = true,
                        .optimizer = setup.optimizer,
-                       .exchange = ranks ? &setup.exchange : NULL};
+                       .holding = ranks ? &setup.holding : NULL};
     RunPlan plan;
     Stats stats;
     int64_t n_seqs = want.sequences * ranks_size(ranks);
@@ -207,9 +207,9 @@ static void open_all(const char *path)
     must(setup_backend(&config, &setup));
     must(setup_optimizer(&config, &setup.optimizer));
     must(setup_comm_device(&config, setup.ranks, setup.backend, &setup.comm_device));
-    exchange_init(&setup.exchange, &model.params, ranks_size(setup.ranks), config.bucket_size, F32);
-    setup.exchange.by_comm_device = true;
-    if (strcmp(want.shard, "optimizer") == 0) exchange_shard(&setup.exchange, &model.params, ranks_rank(setup.ranks));
+    const Grid grid = grid_of_ranks(ranks_size(setup.ranks));
+    holding_init(&setup.holding, &config, &model, &grid, NULL, ranks_rank(setup.ranks));
+    setup.holding.by_devices = true;
 }
 
 int main(int argc, char **argv)

@@ -143,4 +143,15 @@ Status backend_download(const Backend *b, void *to, const void *from, size_t byt
     return OK;
 }
 
+Status backend_add(const Backend *b, float *z, float *x, float *y, int64_t n)
+{
+    const Operand flat = {.dtype = F32, .rows = {ROWS_FIXED, n}, .cols = 1};
+    OpCall call = {.op = OP_ADD, .in = {flat, flat}, .out = {flat}};
+    const RowCounts none = {0};
+    call.in[ADD_IN_x].data = x;
+    call.in[ADD_IN_y].data = y;
+    call.out[ADD_OUT_z].data = z;
+    return b->op[OP_ADD].run(&call, &none);
+}
+
 Status backend_wait(const Backend *b) { return b->device ? b->device->wait(b->device) : OK; }

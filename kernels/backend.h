@@ -103,6 +103,8 @@ void backend_release(const Backend *b, void *p, size_t bytes);
 /* Host → region; region → host. In order with the ops that ran before. E_FAIL where the device failed. */
 Status backend_upload(const Backend *b, void *to, const void *from, size_t bytes);
 Status backend_download(const Backend *b, void *to, const void *from, size_t bytes);
+/* z = x + y (n), or x where y is NULL, by the op ADD; in the backend's memory, on the lane that is chosen. */
+Status backend_add(const Backend *b, float *z, float *x, float *y, int64_t n);
 Status backend_wait(const Backend *b); /* until every op that was called has ended; E_FAIL: one failed */
 
 /* Whether it can offload: a lane copies while another computes. */

@@ -34,7 +34,7 @@ typedef struct {
     Backend device_backend;   /* its table, not opened */
     Lengths lengths;          /* of packed sequences; zeroed: all have --max-seq-length */
     uint8_t *norm_forms;      /* (2·layers + 1), of --model's weights */
-    Exchange exchange;        /* of --ranks, as rank 0 has it */
+    Holding holding;          /* of --ranks, as rank 0 has it */
     PlanInput input;
     Accounts accounts;
     PlanTable table;
@@ -128,9 +128,11 @@ static Status find_input(PlanRun *r)
     TRY(*c->device ? open_device(r) : open_machine(r));
     r->table.batch_size = c->batch_size;
     TRY(setup_virtual(c, c->ranks > 1 ? (int)c->ranks : 1, in));
-    if (c->ranks > 1 && !place_wanted(c)) {
-        exchange_from_options(c, &r->model.params, (int)c->ranks, 0, &r->exchange);
-        in->exchange = &r->exchange;
+    if (!place_wanted(c)) {
+        const Grid grid = grid_of_ranks(c->ranks > 1 ? (int)c->ranks : 1);
+        holding_init(&r->holding, c, &r->model, &grid, NULL, 0);
+        if (kfac_sets(&r->setup.kfac)) kfac_hold(&r->setup.kfac, NULL, &r->holding);
+        in->holding = &r->holding;
     }
     return find_lengths(r);
 }
@@ -247,7 +249,6 @@ static Status show_job(PlanRun *r, const RunPlan *plan)
 {
     const Config *c = r->c;
     Buf out = {0};
-    SnapshotSlices slices;
     int replicas;
     bool device = r->accounts.n > 1;
     JobNeeds needs = {.kind = c->pbs     ? JOB_PBS
@@ -262,9 +263,7 @@ static Status show_job(PlanRun *r, const RunPlan *plan)
     needs.cores = c->threads * needs.per_host;
     TRY(snapshots_replicas(c, (int)((needs.ranks + needs.per_host - 1) / needs.per_host), &replicas));
     needs.run = plan->accounts.row[plan->accounts.n - 1].peak;
-    snapshot_slices_of(&slices, &r->input);
-    needs.snapshots = snapshots_rank_bytes(&slices, replicas, NULL);
-    snapshot_slices_free(&slices);
+    needs.snapshots = snapshots_rank_bytes(&r->holding, replicas, NULL);
     needs.seconds = (double)c->max_steps * plan->step_s;
     plan_job(&needs, &out);
     buf_print(&out);
@@ -350,7 +349,7 @@ Status command_plan(const Config *c)
     else
         status = show_policies(&r);
 done:
-    exchange_free(&r.exchange);
+    holding_free(&r.holding);
     setup_free(&r.setup);
     model_free(&r.model);
     lengths_free(&r.lengths);

@@ -38,20 +38,18 @@ static Status fill_row(const PlanRanks *r, const Network *network, int ranks, Ro
     Status status = OK;
     Plan p = {0};
     ModelTensors t;
-    Exchange x = {0};
+    Holding h;
+    const Grid grid = grid_of_ranks(ranks);
     Network n = *network;
     const PlanInput *in = &r->plan->input;
     CostRates rates = in->rates;
     PlanRequest q = run_plan_request(r->plan, true);
     double micros = r->plan->micros, beside = plan_input_beside(in);
-    SnapshotSlices slices;
     *row = (Row){.ranks = ranks};
-    q.exchange = NULL;
-    if (ranks > 1) {
-        exchange_from_options(c, &q.model->params, ranks, 0, &x);
-        network_rates(&n, &x, &rates);
-        q.exchange = &x;
-    }
+    holding_init(&h, c, q.model, &grid, NULL, 0);
+    if (ranks > 1) network_rates(&n, &h, &rates);
+    q.exchanged = ranks > 1 ? &h : NULL;
+    q.slice = holding_slice(&h);
     TRY_DONE(plan_make(&q, &p, &t, NULL));
     double *each = mem_array((size_t)p.micro.count + (size_t)p.update.count, sizeof *each);
     double micro = plan_cost(&p, p.micro, &p.capacity, beside, &in->rates, NULL);
@@ -61,10 +59,8 @@ static Status fill_row(const PlanRanks *r, const Network *network, int ranks, Ro
     free(each);
     row->optimizer = p.region_bytes[REGION_MOMENT];
     row->exchange = p.region_bytes[REGION_COMM];
-    snapshot_slices_init(&slices, &q.model->params, q.exchange, NULL);
-    row->snapshot = snapshots_rank_bytes(&slices, 0, &row->snapshots);
-    row->copies = snapshots_rank_bytes(&slices, r->replicas, NULL) - row->snapshot;
-    snapshot_slices_free(&slices);
+    row->snapshot = snapshots_rank_bytes(&h, 0, &row->snapshots);
+    row->copies = snapshots_rank_bytes(&h, r->replicas, NULL) - row->snapshot;
     row->network = reduce + share;
     row->waiting = last - micro + share;
     row->hidden = row->network - row->waiting;
@@ -77,7 +73,7 @@ static Status fill_row(const PlanRanks *r, const Network *network, int ranks, Ro
     row->batch = (int64_t)ceil(row->micros / (micros > 1 ? micros : 1) * (double)r->share) * ranks;
 done:
     plan_free(&p);
-    exchange_free(&x);
+    holding_free(&h);
     return status;
 }
 

@@ -7,9 +7,8 @@ typedef struct {
     Exec *exec;
     const ExecRanks *ranks;
     Device *device;
-    float *grads; // (the flat space)
+    Holders holders;
     Stats *stats;
-    DeviceTree tree;                 /* no terms: NCCL adds */
     bool losses_due;                 /* with a tree: the host adds them when it waits */
     int32_t given, computed, queued; /* events: of lane_enter; of both lanes in lane_join */
     bool met;
@@ -46,55 +45,23 @@ static Status sum_stats(const DeviceLane *l, void *stream)
     return comm_device_sum(l->ranks->comm_device, l->stats->correct, 2, I64, stream);
 }
 
-static Status sum_bucket(const DeviceLane *l, int32_t bucket, void *stream)
-{
-    const GradientBuckets *b = l->ranks->buckets;
-    const Intervals *parts = gradient_parts(b, bucket);
-    CommDevice *comm = l->ranks->comm_device;
-    int64_t begin = b->starts[bucket], end = b->starts[bucket + 1];
-    if (l->tree.terms) {
-        TRY(exec_virtual_add(l->exec, begin, end));
-        TRY(exec_sum_on_devices(&l->tree, &l->exec->sums.grads, parts));
-        return b->sums ? OK : comm_device_gather_parts(comm, l->grads, parts, stream);
-    }
-    if (b->sums) return comm_device_sum_parts(comm, l->grads, parts, stream);
-    return comm_device_sum(comm, l->grads + begin, (size_t)(end - begin), F32, stream);
-}
-
 static Status queue_sum(Exec *e, InstrId i, const RowCounts *rows)
 {
     DeviceLane *l = device_lane(e->comm_lane);
     const ExecRanks *r = l->ranks;
     int32_t bucket = e->plan->instrs[i].attr.reduce.bucket;
-    void *stream = l->device->stream(l->device);
     (void)rows;
     if (!l->met && r->meet) TRY(r->meet(r->self));
     l->met = true;
-    if (bucket >= 0) return sum_bucket(l, bucket, stream);
-    l->losses_due = l->tree.terms > 0;
-    return l->losses_due ? OK : sum_stats(l, stream);
-}
-
-static Status sum_factors(const DeviceLane *l, float *x, const Intervals *parts, void *stream)
-{
-    return l->tree.terms ? exec_sum_on_devices(&l->tree, &l->exec->sums.factors, parts)
-                         : comm_device_sum_parts(l->ranks->comm_device, x, parts, stream);
+    if (bucket >= 0) return comm_lane_sum(e, &l->holders, bucket);
+    l->losses_due = r->holding->mine.tree > 0;
+    return l->losses_due ? OK : sum_stats(l, l->device->stream(l->device));
 }
 
 static Status queue_share(Exec *e, InstrId i, const RowCounts *rows)
 {
-    const DeviceLane *l = device_lane(e->comm_lane);
-    ShareKind what = e->plan->instrs[i].attr.share.what;
-    const GradientBuckets *b = what >= SHARE_FACTORS ? l->ranks->factors : l->ranks->buckets;
-    CommDevice *comm = l->ranks->comm_device;
-    void *stream = l->device->stream(l->device);
-    float *x = OUT(&e->calls[i], SHARE, x)->data;
     (void)rows;
-    if (what == SHARE_SUMS) return comm_device_gather_parts(comm, x, b->sums, stream);
-    for (int k = 0; k < b->n; k++)
-        TRY(what == SHARE_FACTORS ? sum_factors(l, x, gradient_parts(b, k), stream)
-                                  : comm_device_gather_parts(comm, x, gradient_parts(b, k), stream));
-    return OK;
+    return comm_lane_share(e, &device_lane(e->comm_lane)->holders, i);
 }
 
 static Status device_post(CommLane *lane, InstrId i, const RowCounts *rows)
@@ -148,25 +115,24 @@ static Status device_wait(CommLane *lane, bool broken, const RowCounts *rows)
 
 static void device_close(CommLane *lane) { free(lane); }
 
-Status comm_lane_open_device(Exec *e, float *grads, Stats *stats, CommLane **lane)
+Status comm_lane_open_device(Exec *e, Stats *stats, CommLane **lane)
 {
     DeviceLane *l = mem_alloc(sizeof *l);
-    TensorId room = plan_find(e->plan, PLAN_RECEIVED);
+    const ExecRanks *r = e->options.ranks;
+    TensorId received = plan_find(e->plan, PLAN_RECEIVED);
     CHECK(e->events, "ranks on a device without lanes");
     *l = (DeviceLane){.lane = {device_post, device_share, device_wait, device_close},
                       .exec = e,
-                      .ranks = e->options.ranks,
+                      .ranks = r,
                       .device = e->memory->backend->device,
-                      .grads = grads,
+                      .holders = {.backend = e->memory->backend,
+                                  .device = r->comm_device,
+                                  .received = received == NONE ? NULL : exec_data(e, received)},
                       .stats = stats,
                       .given = e->n_events,
                       .computed = e->n_events + 1,
                       .queued = e->n_events + 2};
-    l->tree = (DeviceTree){.backend = e->memory->backend,
-                           .comm = l->ranks->comm_device,
-                           .terms = l->ranks->buckets->tree,
-                           .room = room == NONE ? NULL : exec_data(e, room)};
-    l->ranks->comm->tree = (CommTree){.terms = l->tree.terms};
+    r->comm->tree = (CommTree){.terms = r->holding->mine.tree};
     *lane = &l->lane;
     return OK;
 }

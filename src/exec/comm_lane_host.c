@@ -14,11 +14,9 @@ typedef struct {
     CommLane lane;
     Exec *exec;
     const ExecRanks *ranks;
-    const Backend *backend;
-    float *grads; // (the flat space)
+    Holders holders;
     Stats *stats;
-    void *buffer; /* the region COMM: scratch of the collectives, then on a device a bucket's copy */
-    Post *posts;  // (most)
+    Post *posts; // (most)
     int most;
     bool threaded; /* a device's memory is reached by the step's thread only, which sums when it waits */
     pthread_t thread;
@@ -57,70 +55,11 @@ Status comm_lane_sum_losses(const Exec *e, Stats *there)
     return backend_upload(e->memory->backend, there, stats, sizeof *stats);
 }
 
-typedef enum { SUM_TO_ALL, SUM_TO_OWNERS, SEND_TO_ALL } HowShared;
-
-/* Where a device's copy lies: behind the scratch of the collectives. */
-static float *copy_of(const HostLane *l)
-{
-    const GradientBuckets *b = l->ranks->buckets, *factors = l->ranks->factors;
-    size_t scratch = factors && factors->scratch_bytes > b->scratch_bytes ? factors->scratch_bytes : b->scratch_bytes;
-    return (float *)((char *)l->buffer + scratch);
-}
-
-static int64_t largest_copy(const HostLane *l)
-{
-    const GradientBuckets *b = l->ranks->buckets, *factors = l->ranks->factors;
-    return factors && factors->largest > b->largest ? factors->largest : b->largest;
-}
-
-/* The branches that wait lie behind a sum's last one; of a device copies of their elements [begin, end). */
-static Status place_branches(const HostLane *l, const SumSpace *s, float *copy, int64_t begin, int64_t end)
-{
-    CommTree *tree = &l->ranks->comm->tree;
-    size_t bytes = (size_t)(end - begin) * sizeof *copy;
-    if (!l->backend->device) {
-        tree->behind = s->waiting ? s->waiting - s->x : 0;
-        tree->stride = s->size;
-        return OK;
-    }
-    tree->behind = tree->stride = largest_copy(l);
-    for (int k = 0; k < exec_virtual_waiting(l->exec); k++)
-        TRY(backend_download(l->backend, copy + (k + 1) * tree->stride, exec_virtual_branch(l->exec, s, k) + begin,
-                             bytes));
-    return OK;
-}
-
-/* `x` of the collectives is a space; of a device it is a copy of [begin, end), as if the space began before it. `sums`:
-   what is summed there. */
-static Status exchange_parts(const HostLane *l, float *x, const SumSpace *sums, int64_t begin, int64_t end,
-                             const Intervals *parts, HowShared how, Dtype wire)
-{
-    Comm *comm = l->ranks->comm;
-    size_t bytes = (size_t)(end - begin) * sizeof *x;
-    float *copy = copy_of(l), *space = x;
-    if (l->backend->device) {
-        space = copy - begin;
-        TRY(backend_download(l->backend, copy, x + begin, bytes));
-    }
-    if (how != SEND_TO_ALL) TRY(place_branches(l, sums, copy, begin, end));
-    if (how == SEND_TO_ALL)
-        TRY(comm_gather_parts(comm, space, parts, wire, l->buffer));
-    else if (how == SUM_TO_OWNERS)
-        TRY(comm_reduce_scatter(comm, space, parts, wire, l->buffer));
-    else
-        TRY(comm_allreduce(comm, space, parts, wire, l->buffer));
-    return l->backend->device ? backend_upload(l->backend, x + begin, copy, bytes) : OK;
-}
-
 static Status sum_bucket(const HostLane *l, int32_t bucket)
 {
-    const GradientBuckets *b = l->ranks->buckets;
-    int64_t begin = b->starts[bucket], end = b->starts[bucket + 1];
-    Device *d = l->backend->device;
+    Device *d = l->holders.backend->device;
     if (l->exec->events) TRY(d->choose_lane(d, LANE_COMPUTE));
-    TRY(exec_virtual_add(l->exec, begin, end));
-    return exchange_parts(l, l->grads, &l->exec->sums.grads, begin, end, gradient_parts(b, bucket),
-                          b->sums ? SUM_TO_OWNERS : SUM_TO_ALL, b->wire);
+    return comm_lane_sum(l->exec, &l->holders, bucket);
 }
 
 static Status sum_one(HostLane *l, Post *p, bool first)
@@ -134,37 +73,11 @@ static Status sum_one(HostLane *l, Post *p, bool first)
     return status;
 }
 
-/* From the first element of any part to the last. */
-static Interval parts_extent(const Intervals *parts, int ranks)
-{
-    Interval all = {INT64_MAX, 0};
-    for (int r = 0; r < ranks; r++)
-        for (int i = 0; i < parts[r].count; i++) {
-            if (parts[r].intervals[i].begin < all.begin) all.begin = parts[r].intervals[i].begin;
-            if (parts[r].intervals[i].end > all.end) all.end = parts[r].intervals[i].end;
-        }
-    return all;
-}
-
-static Status share_parts(const HostLane *l, float *x, const Intervals *parts, HowShared how)
-{
-    Interval all = parts_extent(parts, l->ranks->buckets->ranks);
-    return all.end <= all.begin ? OK
-                                : exchange_parts(l, x, &l->exec->sums.factors, all.begin, all.end, parts, how, F32);
-}
-
 /* Nothing is posted then, so the lane's connection is free for the step's thread. */
 static Status share_one(Exec *e, InstrId i, const RowCounts *rows)
 {
-    const HostLane *l = host_lane(e->comm_lane);
-    ShareKind what = e->plan->instrs[i].attr.share.what;
-    const GradientBuckets *b = what >= SHARE_FACTORS ? l->ranks->factors : l->ranks->buckets;
-    float *x = OUT(&e->calls[i], SHARE, x)->data;
     (void)rows;
-    if (what == SHARE_SUMS) return share_parts(l, x, b->sums, SEND_TO_ALL);
-    for (int k = 0; k < b->n; k++)
-        TRY(share_parts(l, x, gradient_parts(b, k), what == SHARE_FACTORS ? SUM_TO_OWNERS : SEND_TO_ALL));
-    return OK;
+    return comm_lane_share(e, &host_lane(e->comm_lane)->holders, i);
 }
 
 /* ---- the thread ---- */
@@ -264,20 +177,32 @@ static Status host_wait(CommLane *lane, bool broken, const RowCounts *rows)
     return status;
 }
 
-Status comm_lane_open_host(Exec *e, float *grads, Stats *stats, int most, CommLane **lane)
+/* The region COMM: scratch of the collectives, then on a device a piece's copy. */
+static Holders find_holders(const Exec *e)
+{
+    const ExecRanks *r = e->options.ranks;
+    PiecesRoom room = holding_room(r->holding);
+    if (r->factors) pieces_room_add(&room, pieces_room(r->factors));
+    char *buffer = e->memory->base[REGION_COMM];
+    return (Holders){.backend = e->memory->backend,
+                     .comm = r->comm,
+                     .scratch = buffer,
+                     .copy = (float *)(void *)(buffer + room.scratch),
+                     .stride = room.largest};
+}
+
+Status comm_lane_open_host(Exec *e, Stats *stats, int most, CommLane **lane)
 {
     HostLane *l = mem_alloc(sizeof *l);
     *l = (HostLane){.lane = {host_post, host_share, host_wait, host_close},
                     .exec = e,
                     .ranks = e->options.ranks,
-                    .backend = e->memory->backend,
-                    .grads = grads,
+                    .holders = find_holders(e),
                     .stats = stats,
-                    .buffer = e->memory->base[REGION_COMM],
                     .posts = mem_array((size_t)most, sizeof(Post)),
                     .most = most,
                     .threaded = !e->memory->backend->device};
-    l->ranks->comm->tree = (CommTree){.terms = l->ranks->buckets->tree};
+    l->ranks->comm->tree = (CommTree){.terms = l->ranks->holding->mine.tree};
     thread_lock_init(&l->lock, &l->changed);
     Status status = l->threaded ? thread_start(&l->thread, lane_thread, l) : OK;
     if (status != OK) {

@@ -20,11 +20,14 @@ struct CommLane {
     void (*close)(CommLane *l); /* after wait */
 };
 
+/* Collective: one sum of a bucket of gradients, or one SHARE, by these holders. */
+Status comm_lane_sum(const Exec *e, const Holders *h, int32_t bucket);
+Status comm_lane_share(const Exec *e, const Holders *h, InstrId i);
 /* Collective, over the lane's own Comm: losses and correct counts of a step, at `stats` in the backend's memory. */
 Status comm_lane_sum_losses(const Exec *e, Stats *stats);
-/* `most`: REDUCEs of a step; `grads`, `stats`: in the backend's memory. `e` must outlive the lane. */
-Status comm_lane_open_host(Exec *e, float *grads, Stats *stats, int most, CommLane **lane);
+/* `most`: REDUCEs of a step; `stats`: in the backend's memory. `e` must outlive the lane. */
+Status comm_lane_open_host(Exec *e, Stats *stats, int most, CommLane **lane);
 /* Takes three event slots of the device, from e->n_events on. */
-Status comm_lane_open_device(Exec *e, float *grads, Stats *stats, CommLane **lane);
+Status comm_lane_open_device(Exec *e, Stats *stats, CommLane **lane);
 
 #endif

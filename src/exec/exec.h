@@ -8,7 +8,7 @@
 #include <signal.h>
 
 #include "base/base.h"
-#include "comm/mesh/device.h"
+#include "holding/exchange.h"
 #include "kernels/backend.h"
 #include "plan/plan.h"
 
@@ -35,33 +35,13 @@ size_t memory_total(const Memory *m);
 
 typedef struct Exec Exec;
 
-/* Gradient buckets: pieces of the flat space whose gradients travel together, and which rank sums which elements. */
-typedef struct {
-    int n, ranks;
-    int64_t *starts;  // (n + 1)
-    Intervals *parts; // (n, ranks); see gradient_parts
-    Intervals *sums; // (ranks): a sharded optimizer's parts of a table of block sums, a double being two elements; then
-                     // each rank gets the sums of its own parts only. NULL: all get all
-    Dtype wire;
-    int64_t tree;         /* terms of the tree (CommTree); 0: ranks are added in their order */
-    int branches;         /* that a rank sends of it at most; else 1 */
-    int64_t received;     /* elements of other ranks' branches of the own part, at most */
-    int64_t largest;      /* elements of a bucket, or of that table */
-    size_t scratch_bytes; /* of the region COMM: comm_reduce_bytes of the largest; a device's copy is behind it */
-} GradientBuckets;
-
-static inline const Intervals *gradient_parts(const GradientBuckets *b, int bucket) // (ranks)
-{
-    return b->parts + (size_t)bucket * (size_t)b->ranks;
-}
-
 /* How REDUCEs and SHAREs are done: through the host's memory, by a thread beside the step's or, for a device, after the
    micro-batch; or queued on the device's comm lane, from GPU to GPU. */
 typedef struct {
     Comm *comm;              /* the lane's own; used through the host's memory */
     CommDevice *comm_device; /* NULL: through the host's memory */
-    const GradientBuckets *buckets;
-    const GradientBuckets *factors; /* pieces of K-FAC's statistics, and who inverts them; NULL: no K-FAC */
+    const Holding *holding;
+    const Pieces *factors; /* of K-FAC's statistics, and who inverts them; NULL: no K-FAC */
     /* Collective: before the first sum of a step; on the lane's thread, or with comm_device on the step's. May be NULL.
      */
     Status (*meet)(void *self);
@@ -130,7 +110,7 @@ const float *exec_virtual_gradients(const Exec *e, int k); /* of branch k; in th
 /* Losses and correct counts of all branches: (1 + waiting). */
 Status exec_virtual_stats(const Exec *e, Stats *stats);
 
-/* ---- sums of virtual ranks over several ranks, from GPU to GPU (tree_device.c) ---- */
+/* ---- the first messages between GPUs (connect_devices.c) ---- */
 
 /* NCCL connects two ranks, and takes memory for it, at their first message, in which each waits for the other: one byte
    for each of `passes`, whose x and bytes are not read. All ranks of a pass call it. `room`: n bytes of the device's
@@ -138,22 +118,6 @@ Status exec_virtual_stats(const Exec *e, Stats *stats);
 Status exec_connect_devices(Device *d, CommDevice *comm, const CommPass *passes, int n, void *room);
 /* Collective on `comm`: each rank to each other one. `room`: two bytes for each rank of `comm`. */
 Status exec_connect_all(Device *d, CommDevice *comm, void *room);
-
-/* An array to which virtual ranks add: gradients, or K-FAC's statistics. In the backend's memory. */
-typedef struct {
-    float *x;       // (size) of the virtual rank that runs; then the last branch, which becomes the sum
-    float *waiting; // (most, size) branches that wait; NULL: none
-    int64_t size;
-} SumSpace;
-typedef struct {
-    const Backend *backend;
-    CommDevice *comm;
-    int64_t terms; /* of the tree */
-    float *room;   // (GradientBuckets.received) on the device
-} DeviceTree;
-/* Collective. Queues on the chosen lane: the own part of `parts` (ranks of the communicator) becomes the sum of all
-   ranks' branches, with the bits of comm_reduce_scatter. Other elements and the branches that wait hold anything. */
-Status exec_sum_on_devices(const DeviceTree *tree, const SumSpace *terms, const Intervals *parts);
 
 /* ---- grains (grains.c): the micro-batch that runs is divided, and each sum over its rows goes grain by grain ---- */
 void exec_clear_grains(Exec *e); /* it is not divided */

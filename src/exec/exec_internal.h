@@ -75,16 +75,12 @@ struct Exec {
 typedef Status (*ExecStep)(Exec *e, InstrId i, const RowCounts *rows);
 
 /* ---- virtual.c ---- */
-/* z = x + y, or x where y is NULL; on the lane that is chosen. */
-Status exec_add(const Backend *b, float *z, float *x, float *y, int64_t n);
 void exec_open_virtual(Exec *e);
 /* What the last virtual rank's gradients of these elements lack until they are this rank's last branch; on the lane
    that is chosen. After it was called for all elements: exec_virtual_complete, which does the same for K-FAC's
    statistics. */
 Status exec_virtual_add(const Exec *e, int64_t begin, int64_t end);
 Status exec_virtual_complete(Exec *e);
-/* Branch k: those that wait, then the last one. */
-float *exec_virtual_branch(const Exec *e, const SumSpace *s, int k);
 
 /* ---- grains.c ---- */
 RowKind exec_summed_rows(const Exec *e, InstrId i);

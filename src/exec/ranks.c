@@ -6,14 +6,13 @@
 Status exec_open_lane(Exec *e)
 {
     const Plan *p = e->plan;
-    TensorId grads = plan_find(p, "grads"), stats = plan_find(p, "stats");
+    TensorId stats = plan_find(p, "stats");
     int most = 0;
     for (InstrId i = 0; i < p->n_instrs; i++) most += p->instrs[i].op == OP_REDUCE;
     if (most == 0) return OK;
-    CHECK(e->options.ranks && grads != NONE && stats != NONE, "a plan for ranks, and no ranks");
-    return e->options.ranks->comm_device
-               ? comm_lane_open_device(e, exec_data(e, grads), exec_data(e, stats), &e->comm_lane)
-               : comm_lane_open_host(e, exec_data(e, grads), exec_data(e, stats), most, &e->comm_lane);
+    CHECK(e->options.ranks && stats != NONE, "a plan for ranks, and no ranks");
+    return e->options.ranks->comm_device ? comm_lane_open_device(e, exec_data(e, stats), &e->comm_lane)
+                                         : comm_lane_open_host(e, exec_data(e, stats), most, &e->comm_lane);
 }
 
 static bool range_has(const Exec *e, Range range, Op op)
@@ -66,6 +65,27 @@ Status exec_run_last(Exec *e, const RowCounts *rows)
     e->reducing = false;
     if (status != OK) return status;
     return e->comm_lane ? exec_virtual_complete(e) /* the lane added, bucket by bucket */ : exec_virtual_end(e, true);
+}
+
+/* ---- for both kinds of lane ---- */
+
+Status comm_lane_sum(const Exec *e, const Holders *h, int32_t bucket)
+{
+    const Pieces *p = &e->options.ranks->holding->mine;
+    TRY(exec_virtual_add(e, p->pieces[bucket].begin, p->pieces[bucket].end));
+    return holding_sum(h, &e->sums.grads, p, bucket);
+}
+
+Status comm_lane_share(const Exec *e, const Holders *h, InstrId i)
+{
+    const ExecRanks *r = e->options.ranks;
+    ShareKind what = e->plan->instrs[i].attr.share.what;
+    const Pieces *p = what >= SHARE_FACTORS ? r->factors : &r->holding->mine;
+    const Operand *x = OUT(&e->calls[i], SHARE, x);
+    if (what == SHARE_SUMS) return holding_share_parts(h, x->data, 2 * x->rows.extra, r->holding->sums);
+    for (int k = 0; k < p->n; k++)
+        TRY(what == SHARE_FACTORS ? holding_sum(h, &e->sums.factors, p, k) : holding_share(h, x->data, p, k));
+    return OK;
 }
 
 void exec_comm_seconds(const Exec *e, double *busy, double *waited)

@@ -46,17 +46,6 @@ void exec_virtual_begin(Exec *e, int64_t first)
 /* Branches that wait and are added to the virtual rank that runs. */
 static int added(const VirtualSums *v) { return sum_tree_added(v->terms, v->first, v->at, v->at + 1); }
 
-Status exec_add(const Backend *b, float *z, float *x, float *y, int64_t n)
-{
-    Operand flat = {.dtype = F32, .rows = rows_fixed(n), .cols = 1};
-    OpCall call = {.op = OP_ADD, .in = {flat, flat}, .out = {flat}};
-    const RowCounts none = {0};
-    call.in[ADD_IN_x].data = x;
-    call.in[ADD_IN_y].data = y;
-    call.out[ADD_OUT_z].data = z;
-    return b->op[OP_ADD].run(&call, &none);
-}
-
 /* Adds what can be added, and where `place` is not negative leaves the branch there, among those that wait. */
 static Status add_range(const Exec *e, const SumSpace *s, int64_t begin, int64_t end, int place)
 {
@@ -66,9 +55,10 @@ static Status add_range(const Exec *e, const SumSpace *s, int64_t begin, int64_t
     int64_t n = end - begin, from = begin > v->word.begin ? begin : v->word.begin,
             to = end < v->word.end ? end : v->word.end;
     if (s == &v->grads && v->apart && from < to)
-        TRY(exec_add(b, s->x + from, s->x + from, v->apart + (from - v->word.begin), to - from));
-    for (int k = v->held - 1; k >= v->held - added(v); k--) TRY(exec_add(b, x, x, s->waiting + k * s->size + begin, n));
-    return place < 0 ? OK : exec_add(b, s->waiting + place * s->size + begin, x, NULL, n);
+        TRY(backend_add(b, s->x + from, s->x + from, v->apart + (from - v->word.begin), to - from));
+    for (int k = v->held - 1; k >= v->held - added(v); k--)
+        TRY(backend_add(b, x, x, s->waiting + k * s->size + begin, n));
+    return place < 0 ? OK : backend_add(b, s->waiting + place * s->size + begin, x, NULL, n);
 }
 
 typedef struct {
@@ -109,12 +99,11 @@ Status exec_virtual_add(const Exec *e, int64_t begin, int64_t end)
 
 int exec_virtual_waiting(const Exec *e) { return e->sums.held - (e->sums.complete ? 0 : added(&e->sums)); }
 
-float *exec_virtual_branch(const Exec *e, const SumSpace *s, int k)
+const float *exec_virtual_gradients(const Exec *e, int k)
 {
+    const SumSpace *s = &e->sums.grads;
     return k < exec_virtual_waiting(e) ? s->waiting + k * s->size : s->x;
 }
-
-const float *exec_virtual_gradients(const Exec *e, int k) { return exec_virtual_branch(e, &e->sums.grads, k); }
 
 Status exec_virtual_stats(const Exec *e, Stats *stats)
 {

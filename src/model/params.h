@@ -33,6 +33,14 @@ typedef struct {
     double initializer_range;
 } ParamTable;
 
+/* Two spaces make the state of a run: the model's tensors, and K-FAC's sets as they are saved. A part of both; the
+   second has no tensors where there is no K-FAC. */
+enum { SPACE_MODEL, SPACE_SETS, N_SPACES };
+typedef struct {
+    const ParamTable *params[N_SPACES];
+    const Intervals *part[N_SPACES];
+} HeldPart;
+
 static inline int64_t param_held(const Param *p) { return p->padded * p->cols; } /* elements inside */
 /* Of a linear layer of the encoder. */
 static inline bool param_is_linear(const Param *p) { return p->layer >= 0 && !strstr(p->name, "LayerNorm"); }

@@ -38,8 +38,7 @@ static Snapshot *open_one(const Work *w, int holder, int slice, const ParamTable
                            .world = RANKS,
                            .slice = slice,
                            .holder = holder,
-                           .params = {t, &(ParamTable){0}},
-                           .part = {&parts[slice], &(Intervals){0}}};
+                           .own = {{t, &(ParamTable){0}}, {&parts[slice], &(Intervals){0}}}};
     Snapshot *s;
     require(file_make_directories(dir) == OK);
     require(snapshot_open(&place, &s) == OK);

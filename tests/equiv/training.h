@@ -3,10 +3,12 @@
 #ifndef CAIRN_TESTS_EQUIV_TRAINING_H
 #define CAIRN_TESTS_EQUIV_TRAINING_H
 
+#include "holding_of.h"
 #include "testing.h"
 
 #include <math.h>
 
+#include "holding_of.h"
 #include "train/keep/resume.h"
 #include "train/keep/saving.h"
 #include "train/session/session.h"
@@ -51,7 +53,7 @@ typedef struct {
     Session session;
     Optimizer optimizer;
     bool may_skip;
-    Exchange exchange; /* with ranks */
+    Holding holding; /* with ranks */
     Kfac kfac;
     MicroBatch batch[TRAINING_MICROS];
     double loss[TRAINING_MOST_STEPS]; /* of the steps so far */
@@ -105,8 +107,9 @@ static inline void training_open(Training *t, const TrainingOptions *o)
     assert_ok(backend_open(o->backend, &one, &t->backend));
     if (o->change) o->change(t->backend);
     MicroCapacity capacity = {TRAINING_TOKENS, TRAINING_SEQS, o->pretraining ? 16 : 0};
-    if (o->ranks) exchange_init(&t->exchange, &t->model.params, ranks_size(o->ranks), 8 << 10, F32);
+    if (o->ranks) holding_of(&t->holding, &t->model, ranks_size(o->ranks), ranks_rank(o->ranks), 8 << 10, F32, false);
     kfac_init_whole(&t->kfac, &o->kfac, &t->model, ranks_size(o->ranks), ranks_rank(o->ranks));
+    if (o->ranks && kfac_sets(&t->kfac)) kfac_hold(&t->kfac, NULL, &t->holding);
     t->optimizer.kfac = o->kfac.interval > 0;
     PlanInput input = {.model = &t->model,
                        .backend = t->backend,
@@ -116,7 +119,7 @@ static inline void training_open(Training *t, const TrainingOptions *o)
                        .optimizer = t->optimizer,
                        .audit = o->audit,
                        .watch = o->audit,
-                       .exchange = o->ranks ? &t->exchange : NULL,
+                       .holding = o->ranks ? &t->holding : NULL,
                        .kfac = &t->kfac};
     SessionOptions session = {.backend = t->backend, .poison = o->poison, .seed = 5, .ranks = o->ranks};
     RunPlan plan;
@@ -142,7 +145,7 @@ static inline void training_begin(Training *t)
 static inline void training_close(Training *t)
 {
     session_close(&t->session);
-    exchange_free(&t->exchange);
+    holding_free(&t->holding);
     kfac_free(&t->kfac);
     for (int m = 0; m < TRAINING_MICROS; m++) micro_batch_free(&t->batch[m]);
     model_free(&t->model);

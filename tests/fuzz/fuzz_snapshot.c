@@ -15,7 +15,7 @@ static void read(const uint8_t *data, size_t size)
     if (snapshot_check(data, size, &f) == OK) {
         const SnapshotHeader *h = (const SnapshotHeader *)(const void *)data;
         uint64_t bytes = 0;
-        for (int space = 0; space < SNAPSHOT_SPACES; space++) {
+        for (int space = 0; space < N_SPACES; space++) {
             const Intervals *part = &f.part[space];
             const ParamTable *t = &f.params[space];
             int64_t sum = 0;

@@ -11,10 +11,7 @@ typedef struct {
     int64_t ranks;
 } Case;
 
-static Status take(const Case *t, PipelineGrid *grid)
-{
-    return pipeline_grid(&t->c, t->kind, t->ranks, t->layers, grid);
-}
+static Status take(const Case *t, Grid *grid) { return pipeline_grid(&t->c, t->kind, t->ranks, t->layers, grid); }
 
 /* The number behind `flag` in one advice, as "--stages 4 --ranks 8", else `own`. */
 static int64_t given(const char *advice, const char *flag, int64_t own)
@@ -29,7 +26,7 @@ static int follow_all(const Case *t)
     int n = 0;
     assert_non_null(at);
     for (at += strlen(": give "); at; at = next, n++) {
-        PipelineGrid grid;
+        Grid grid;
         Case of = *t;
         next = strstr(at, ", or ");
         if (next) *next = '\0', next += strlen(", or ");
@@ -55,7 +52,7 @@ static void test_advice_works(void **state)
                 for (int64_t stages = 0; stages <= 14; stages++)
                     for (int64_t ranks = 1; ranks <= 14; ranks++) {
                         Case t = {(PipelineKind)kind, layers[l], {.stages = stages, .stage_chunks = chunks}, ranks};
-                        PipelineGrid grid;
+                        Grid grid;
                         if (take(&t, &grid) == OK) {
                             taken++;
                             assert_int_equal(grid.shape.places * grid.replicas, ranks);
@@ -73,7 +70,7 @@ static void test_advice_works(void **state)
 static void test_words(void **state)
 {
     (void)state;
-    PipelineGrid grid;
+    Grid grid;
     Case t = {PIPELINE_CHIMERA, 12, {.stages = 3, .stage_chunks = 2}, 3};
     assert_status(take(&t, &grid), E_USAGE);
     assert_message("--pipeline chimera takes a multiple of 2 stages, found 3: give --stages 2 --ranks 4");
@@ -94,7 +91,7 @@ static void test_words(void **state)
 static void test_stages_share_a_place(void **state)
 {
     (void)state;
-    PipelineGrid grid;
+    Grid grid;
     for (int kind = 0; kind < N_PIPELINES; kind++)
         for (int64_t ranks = 1; ranks <= 6; ranks++) {
             Case t = {(PipelineKind)kind, 12, {.stages = 6, .stage_chunks = 3}, ranks};

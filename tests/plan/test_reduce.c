@@ -3,7 +3,7 @@
 #include "testing.h"
 
 #include "base/sum_tree.h"
-#include "model/model.h"
+#include "holding_of.h"
 #include "train/parts/network.h"
 #include "train/planner/planning.h"
 
@@ -19,7 +19,7 @@ static void make_model(Model *m, HeadKind head)
     assert_ok(model_init(m, config, (Head){head, 2}));
 }
 
-static PlanRequest request(const Model *m, const Exchange *x, const char *policy_name, uint8_t levels[16])
+static PlanRequest request(const Model *m, const Holding *h, const char *policy_name, uint8_t levels[16])
 {
     Policy policy;
     assert_ok(policy_parse(policy_name, &policy));
@@ -28,7 +28,8 @@ static PlanRequest request(const Model *m, const Exchange *x, const char *policy
                          .compute = F32,
                          .training = true,
                          .levels = levels,
-                         .exchange = x,
+                         .exchanged = h,
+                         .slice = holding_slice(h),
                          .capacity = plan_capacity((MicroCapacity){256, 16, 64})};
 }
 
@@ -91,15 +92,15 @@ static void test_every_gradient_once(void **state)
     for (int head = HEAD_CLASSIFIER; head <= HEAD_PRETRAINING; head += HEAD_PRETRAINING - HEAD_CLASSIFIER)
         for (size_t w = 0; w < sizeof policies / sizeof *policies; w++) {
             Model m;
-            Exchange x;
+            Holding h;
             Plan p;
             ModelTensors t;
             uint8_t levels[16];
             int sums = 0, stats = 0;
             make_model(&m, (HeadKind)head);
-            exchange_init(&x, &m.params, RANKS, BUCKET, F32);
-            assert_true(x.buckets.n > 5);
-            PlanRequest r = request(&m, &x, policies[w], levels);
+            holding_of(&h, &m, RANKS, 0, BUCKET, F32, false);
+            assert_true(h.mine.n > 5);
+            PlanRequest r = request(&m, &h, policies[w], levels);
             assert_ok(plan_make(&r, &p, &t, NULL));
             size_t covered = 0;
             for (InstrId i = 0; i < p.n_instrs; i++) {
@@ -116,10 +117,10 @@ static void test_every_gradient_once(void **state)
                 covered += p.tensors[p.instrs[i].out[0]].bytes;
             }
             assert_int_equal(stats, 1);
-            assert_int_equal(sums, x.buckets.n);
+            assert_int_equal(sums, h.mine.n);
             assert_int_equal(covered, (size_t)m.params.size * sizeof(float));
             plan_free(&p);
-            exchange_free(&x);
+            holding_free(&h);
             model_free(&m);
         }
 }
@@ -128,15 +129,15 @@ static void test_every_gradient_once(void **state)
 static void test_each_wait_is_needed(void **state)
 {
     Model m;
-    Exchange x;
+    Holding h;
     Plan p;
     ModelTensors t;
     uint8_t levels[16];
     int tried = 0;
     (void)state;
     make_model(&m, HEAD_PRETRAINING);
-    exchange_init(&x, &m.params, RANKS, BUCKET, F32);
-    PlanRequest r = request(&m, &x, "selective", levels);
+    holding_of(&h, &m, RANKS, 0, BUCKET, F32, false);
+    PlanRequest r = request(&m, &h, "selective", levels);
     assert_ok(plan_make(&r, &p, &t, NULL));
     for (InstrId i = 0; i < p.micro.count; i++) {
         InstrId *wait = &p.instrs[i].wait[0], right = *wait;
@@ -171,7 +172,7 @@ static void test_each_wait_is_needed(void **state)
         }
     assert_ok(plan_verify(&p));
     plan_free(&p);
-    exchange_free(&x);
+    holding_free(&h);
     model_free(&m);
 }
 
@@ -181,17 +182,15 @@ static void test_slices_are_the_space(void **state)
     Model m;
     (void)state;
     make_model(&m, HEAD_PRETRAINING);
-    for (int ranks = 1; ranks <= 7; ranks += 2) {
-        Exchange x;
+    for (int ranks = 2; ranks <= 7; ranks++) {
         int64_t held = 0, sum = 0, blocks = 0;
-        exchange_init(&x, &m.params, ranks, BUCKET, F32);
-        exchange_shard(&x, &m.params, 0);
         uint8_t *seen = mem_alloc((size_t)m.params.size);
         for (int i = 0; i < m.params.count; i++) held += param_held(&m.params.params[i]);
         for (int rank = 0; rank < ranks; rank++) {
             Optimizer o = {.kind = OPTIMIZER_LAMB, .weight_decay = 0.01f};
-            x.rank = rank;
-            const Intervals *slice = exchange_slice(&x);
+            Holding h;
+            holding_of(&h, &m, ranks, rank, BUCKET, F32, true);
+            const Intervals *slice = holding_slice(&h);
             Segment *own = mem_array((size_t)(m.params.count + slice->count), sizeof *own);
             int64_t n = optim_own_segments(&m, &m, &o, slice, own);
             for (int64_t s = 0; s < n; s++) {
@@ -200,17 +199,17 @@ static void test_slices_are_the_space(void **state)
                 assert_int_equal((own[s].offset - p->offset) % NORM_BLOCK, 0);
                 assert_int_equal(own[s].block, optim_norm_blocks(&m.params, own[s].offset));
                 assert_true(own[s].offset + own[s].shift >= 0);
-                assert_true(own[s].offset + own[s].shift + own[s].size <= x.slices[rank].size);
+                assert_true(own[s].offset + own[s].shift + own[s].size <= h.has[HELD_MOMENTS][rank].size);
                 for (int64_t e = own[s].offset; e < own[s].offset + own[s].size; e++) assert_int_equal(seen[e]++, 0);
                 sum += own[s].size;
             }
-            blocks += x.buckets.sums[rank].size / 2;
+            blocks += h.sums[rank].size / 2;
             free(own);
+            holding_free(&h);
         }
         assert_int_equal(sum, held);
         assert_int_equal(blocks, optim_norm_blocks(&m.params, m.params.size));
         free(seen);
-        exchange_free(&x);
     }
     model_free(&m);
 }
@@ -221,14 +220,16 @@ static void test_sharded_plan(void **state)
     Model m;
     ModelTensors t;
     Plan whole, p;
-    Exchange x;
+    Holding h;
     uint8_t levels[16];
     (void)state;
     make_model(&m, HEAD_CLASSIFIER);
-    exchange_init(&x, &m.params, 4, BUCKET, BF16);
-    PlanRequest r = request(&m, &x, "none", levels);
+    holding_of(&h, &m, 4, 2, BUCKET, BF16, false);
+    PlanRequest r = request(&m, &h, "none", levels);
     assert_ok(plan_make(&r, &whole, &t, NULL));
-    exchange_shard(&x, &m.params, 2);
+    holding_free(&h);
+    holding_of(&h, &m, 4, 2, BUCKET, BF16, true);
+    r.slice = holding_slice(&h);
     for (int kind = OPTIMIZER_ADAMW; kind <= OPTIMIZER_NVLAMB; kind++) {
         r.optimizer.kind = (OptimizerKind)kind;
         assert_ok(plan_make(&r, &p, &t, NULL));
@@ -240,7 +241,7 @@ static void test_sharded_plan(void **state)
         plan_free(&p);
     }
     plan_free(&whole);
-    exchange_free(&x);
+    holding_free(&h);
     model_free(&m);
 }
 
@@ -250,12 +251,12 @@ static void test_predicted_overlap(void **state)
     Model m;
     ModelTensors t;
     Plan p;
-    Exchange x;
+    Holding h;
     uint8_t levels[16];
     (void)state;
     make_model(&m, HEAD_CLASSIFIER);
-    exchange_init(&x, &m.params, 4, BUCKET, F32);
-    PlanRequest r = request(&m, &x, "none", levels);
+    holding_of(&h, &m, 4, 0, BUCKET, F32, false);
+    PlanRequest r = request(&m, &h, "none", levels);
     assert_ok(plan_make(&r, &p, &t, NULL));
     CostRates alone = {.product_flops = 1e9, .bytes = 1e9, .overhead = 1e-6};
     double quiet = plan_cost(&p, p.micro, &p.capacity, 64, &alone, NULL);
@@ -266,7 +267,7 @@ static void test_predicted_overlap(void **state)
         CostRates rates = alone;
         double *each = mem_array((size_t)p.micro.count, sizeof *each), network = 0;
         assert_ok(network_find(networks[i], &n));
-        network_rates(&n, &x, &rates);
+        network_rates(&n, &h, &rates);
         double seconds = plan_cost(&p, p.micro, &p.capacity, 64, &rates, each);
         for (InstrId k = 0; k < p.micro.count; k++) network += p.instrs[k].op == OP_REDUCE ? each[k] : 0;
         assert_true(seconds >= before && seconds < quiet + network && seconds >= network);
@@ -281,7 +282,7 @@ static void test_predicted_overlap(void **state)
     assert_status(network_find("1,-1", &n), E_USAGE);
     assert_status(network_find("fast", &n), E_USAGE);
     plan_free(&p);
-    exchange_free(&x);
+    holding_free(&h);
     model_free(&m);
 }
 

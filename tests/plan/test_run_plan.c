@@ -221,17 +221,18 @@ static Status plan_run(const Words *w, Planned *r)
 static Status plan_rank(const Words *w, int ranks, Planned *r)
 {
     Accounts accounts;
-    Exchange exchange;
+    Holding holding;
+    const Grid grid = grid_of_ranks(ranks);
     Status status = plan_run(w, r);
     PlanInput in = r->run.setup.plan.input;
     assert_true(status == OK || status == E_MEMORY);
     run_plan_free(&r->run.setup.plan);
-    exchange_from_options(&r->c, &r->run.model.params, ranks, 0, &exchange);
-    in.exchange = &exchange;
+    holding_init(&holding, &r->c, &r->run.model, &grid, NULL, 0);
+    in.holding = &holding;
     accounts_measure(&accounts, in.backend, (size_t)r->c.memory_budget, 1, 0, 0);
     status = planner_choose(&r->c, &in, &accounts, NULL, &r->run.setup.plan);
     if (status == OK && strcmp(r->c.recompute, "auto") == 0) status = planner_check(&r->c, &r->run.setup.plan, NULL);
-    exchange_free(&exchange);
+    holding_free(&holding);
     return status;
 }
 

@@ -28,8 +28,7 @@ static inline SnapshotPlace place_of(const World *w, int rank)
                            .world = w->world,
                            .slice = rank,
                            .holder = rank,
-                           .params = {&w->table, &w->sets},
-                           .part = {&w->parts[rank], &w->set_parts[rank]},
+                           .own = {{&w->table, &w->sets}, {&w->parts[rank], &w->set_parts[rank]}},
                            .files = files,
                            .n_files = 1};
 }
@@ -107,7 +106,15 @@ static inline void write_all(World *w, int64_t step, int64_t generation)
 /* Every slice of the set into the flat space. */
 static inline Status assemble(const SnapshotList *list, const SnapshotSet *set, float *const arrays[SNAPSHOT_ARRAYS])
 {
-    for (int s = 0; s < set->world; s++) TRY(snapshot_assemble_piece(list, &set->pieces[s], arrays));
+    for (int s = 0; s < set->world; s++)
+        for (int a = 0; a < SNAPSHOT_ARRAYS; a++) {
+            const SnapshotFile *f = &list->files[set->pieces[s].file];
+            const Intervals *part = &f->fixed.part[snapshot_space(a)];
+            for (int i = 0; arrays[a] && i < part->count; i++) {
+                Interval v = part->intervals[i];
+                TRY(snapshot_read_range(f, set->pieces[s].slot, a, v.begin, v.end, arrays[a] + v.begin));
+            }
+        }
     return OK;
 }
 

@@ -46,7 +46,7 @@ static Status fill(void *context, const TrainingState *t)
         pid_t child = fork();
         if (child == 0) {
             Intervals part = part_of(t->params, i, o->cut);
-            CheckpointPart its = {{t->params}, {&part}};
+            HeldPart its = {{t->params}, {&part}};
             TrainingState *from = i == o->damaged ? &o->other->state : &o->sample->state;
             Digest digest;
             bool done = checkpoint_write_part(o->out, t->step, &its, read_state, from, &digest) == OK;
@@ -60,7 +60,7 @@ static Status fill(void *context, const TrainingState *t)
     for (int i = 0; i < PARTS && status == OK; i++) {
         Intervals part = part_of(t->params, i, o->cut);
         Digest digest;
-        CheckpointPart its = {{t->params}, {&part}};
+        HeldPart its = {{t->params}, {&part}};
         assert_ok(checkpoint_part_digest(&its, read_state, &o->sample->state, &digest));
         status = checkpoint_check_part(o->out, t->step, &its, digest);
         intervals_free(&part);

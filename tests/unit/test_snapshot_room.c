@@ -66,7 +66,7 @@ static void test_hosts_with_unequal_ranks(void **state)
     ParamTable params = {.params = &info, .count = 1, .size = (int64_t)RANKS * 4096};
     Intervals parts[RANKS] = {0}, none[RANKS] = {0};
     ParamTable no_sets = {0};
-    SnapshotSlices slices = {RANKS, {&params, &no_sets}, {parts, none}};
+    const Holding slices = {.grid = grid_of_ranks(RANKS), .params = {&params, &no_sets}, .own = {parts, none}};
     SnapshotCopies placed = {0};
     for (int r = 0; r < RANKS; r++) intervals_add(&parts[r], (int64_t)r * 4096, (int64_t)(r + 1) * 4096);
     uint64_t own = snapshots_most_bytes(&slices, &placed);

@@ -109,24 +109,20 @@ Status checkpoint_remove_leftovers(const char *out);
 
 /* ---- parts of one checkpoint, from several processes ---- */
 
-/* Elements of the flat spaces of the model's tensors and of K-FAC's sets. */
-typedef struct {
-    const ParamTable *params[2]; /* the second: NULL, or without tensors, where the part has no sets */
-    const Intervals *part[2];
-} CheckpointPart;
 /* Elements [begin, end), of one tensor, of array 0 (weights), 1 (m), 2 (v) or 3 (the sets). */
 typedef Status (*CheckpointRead)(void *context, int array, int64_t begin, int64_t end, float *to);
-/* Writes the part to its places in the unfinished checkpoint of `step` in `out`, durably, while another process is in
-   its TrainingState.fill. `digest` is that of all these elements. */
-Status checkpoint_write_part(const char *out, int64_t step, const CheckpointPart *part, CheckpointRead read,
-                             void *context, Digest *digest);
+/* Writes the part (of its second space nothing, where that has no table) to its places in the unfinished checkpoint of
+   `step` in `out`, durably, while another process is in its TrainingState.fill. `digest` is that of all these elements.
+ */
+Status checkpoint_write_part(const char *out, int64_t step, const HeldPart *part, CheckpointRead read, void *context,
+                             Digest *digest);
 /* The same digest, of elements that are not written. */
-Status checkpoint_part_digest(const CheckpointPart *part, CheckpointRead read, void *context, Digest *digest);
+Status checkpoint_part_digest(const HeldPart *part, CheckpointRead read, void *context, Digest *digest);
 /* E_CORRUPT: the unfinished checkpoint holds other elements there. */
-Status checkpoint_check_part(const char *out, int64_t step, const CheckpointPart *part, Digest digest);
+Status checkpoint_check_part(const char *out, int64_t step, const HeldPart *part, Digest digest);
 /* E_DIFFERS names the first element of the finished checkpoint at `path`, one of this model, whose bits are not those
    of `read`. */
-Status checkpoint_compare(const char *path, const CheckpointPart *part, CheckpointRead read, void *context);
+Status checkpoint_compare(const char *path, const HeldPart *part, CheckpointRead read, void *context);
 /* E_CORRUPT: elements of the tensors are in none of these parts (n), which may overlap. */
 Status checkpoint_check_whole(const ParamTable *params, const Intervals *parts, int n);
 

@@ -24,7 +24,7 @@ typedef struct {
     FileSent *sent;        // (FILES) of files that are written
 } Files;
 
-static bool has_sets(const CheckpointPart *p) { return p->params[1] && p->params[1]->count > 0; }
+static bool has_sets(const HeldPart *p) { return p->params[1] && p->params[1]->count > 0; }
 
 static Status file_failed(const char *path, const char *what) { return fail(E_IO, "%s: cannot %s: %m", path, what); }
 
@@ -36,7 +36,7 @@ static void files_close(Files *f)
     }
 }
 
-static Status files_open(Files *f, const char *dir, const CheckpointPart *part, int flags)
+static Status files_open(Files *f, const char *dir, const HeldPart *part, int flags)
 {
     static const char *const names[] = {CHECKPOINT_MODEL, CHECKPOINT_OPTIMIZER, CHECKPOINT_KFAC};
     Status status = OK;
@@ -59,7 +59,7 @@ static Status files_open(Files *f, const char *dir, const CheckpointPart *part, 
     return status;
 }
 
-static Status open_unfinished(Files *f, const char *out, int64_t step, const CheckpointPart *part, int flags)
+static Status open_unfinished(Files *f, const char *out, int64_t step, const HeldPart *part, int flags)
 {
     char *dir = checkpoint_path(out, step, ".tmp");
     Status status = files_open(f, dir, part, flags);
@@ -153,7 +153,7 @@ static Status pass_array(const Pass *p, const ParamTable *params, const Interval
     return OK;
 }
 
-static Status pass_all(const Pass *p, const CheckpointPart *part)
+static Status pass_all(const Pass *p, const HeldPart *part)
 {
     for (int a = 0; a < ARRAYS; a++) {
         int space = places[a].space;
@@ -162,8 +162,7 @@ static Status pass_all(const Pass *p, const CheckpointPart *part)
     return OK;
 }
 
-static Status pass_part(const Files *files, const CheckpointPart *part, CheckpointRead read, void *context,
-                        Digest *digest)
+static Status pass_part(const Files *files, const HeldPart *part, CheckpointRead read, void *context, Digest *digest)
 {
     Pass p = {files, read, context, digest_new(), mem_array(BLOCK, sizeof(float)), NULL};
     Status status = pass_all(&p, part);
@@ -173,8 +172,8 @@ static Status pass_part(const Files *files, const CheckpointPart *part, Checkpoi
     return status;
 }
 
-Status checkpoint_write_part(const char *out, int64_t step, const CheckpointPart *part, CheckpointRead read,
-                             void *context, Digest *digest)
+Status checkpoint_write_part(const char *out, int64_t step, const HeldPart *part, CheckpointRead read, void *context,
+                             Digest *digest)
 {
     Files f;
     FileSent sent[FILES] = {0};
@@ -186,12 +185,12 @@ Status checkpoint_write_part(const char *out, int64_t step, const CheckpointPart
     return status;
 }
 
-Status checkpoint_part_digest(const CheckpointPart *part, CheckpointRead read, void *context, Digest *digest)
+Status checkpoint_part_digest(const HeldPart *part, CheckpointRead read, void *context, Digest *digest)
 {
     return pass_part(NULL, part, read, context, digest);
 }
 
-Status checkpoint_check_part(const char *out, int64_t step, const CheckpointPart *part, Digest digest)
+Status checkpoint_check_part(const char *out, int64_t step, const HeldPart *part, Digest digest)
 {
     Files f;
     Digest there;
@@ -203,7 +202,7 @@ Status checkpoint_check_part(const char *out, int64_t step, const CheckpointPart
     return status;
 }
 
-Status checkpoint_compare(const char *path, const CheckpointPart *part, CheckpointRead read, void *context)
+Status checkpoint_compare(const char *path, const HeldPart *part, CheckpointRead read, void *context)
 {
     Files f;
     TRY(files_open(&f, path, part, O_RDONLY));

@@ -24,10 +24,10 @@ Status persist_read(void *piece, int array, int64_t begin, int64_t end, float *t
     return snapshot_read_range(p->file, p->slot, array, begin, end, to);
 }
 
-CheckpointPart persist_part(const PersistPiece *p)
+HeldPart persist_part(const PersistPiece *p)
 {
     const SnapshotFixed *f = &p->file->fixed;
-    return (CheckpointPart){.params = {&f->params[0], &f->params[1]}, .part = {&f->part[0], &f->part[1]}};
+    return (HeldPart){.params = {&f->params[0], &f->params[1]}, .part = {&f->part[0], &f->part[1]}};
 }
 
 typedef struct {
@@ -47,7 +47,7 @@ static Status fill_alone(void *context, const TrainingState *t)
         const SnapshotPiece *p = &a->set->pieces[s];
         PersistPiece piece = {&a->list->files[p->file], p->slot};
         Digest digest;
-        CheckpointPart part = persist_part(&piece);
+        HeldPart part = persist_part(&piece);
         TRY_DONE(checkpoint_write_part(a->folder, t->step, &part, persist_read, &piece, &digest));
         TRY_DONE(checkpoint_check_part(a->folder, t->step, &part, digest));
         for (int space = 0; space < 2; space++) parts[space][s] = *part.part[space];

@@ -22,7 +22,7 @@ typedef struct {
     const SnapshotFile *file;
     int slot;
 } PersistPiece;
-CheckpointPart persist_part(const PersistPiece *p);
+HeldPart persist_part(const PersistPiece *p);
 Status persist_read(void *piece, int array, int64_t begin, int64_t end, float *to);
 
 /* Writes the checkpoint of `set` into `folder`, whose lock the caller holds. Keeps `keep` checkpoints, all if 0. `list`

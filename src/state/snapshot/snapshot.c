@@ -107,22 +107,21 @@ uint64_t snapshot_array_offset(const SnapshotHeader *h, int array)
 
 uint64_t snapshot_slot_size(const SnapshotHeader *h) { return snapshot_array_offset(h, SNAPSHOT_ARRAYS); }
 
-uint64_t snapshot_bytes(const ParamTable *const params[SNAPSHOT_SPACES], const Intervals *const part[SNAPSHOT_SPACES],
-                        uint64_t file_bytes)
+uint64_t snapshot_bytes(const HeldPart *own, uint64_t file_bytes)
 {
     enum { TENSOR = 136, FILES = 32 * 136 + 40 }; /* as written by snapshot_fixed.c, for at most 32 files */
     uint64_t fixed = FILES;
-    const SnapshotHeader sizes = {.slice_size = part[0]->size, .sets_slice = part[1]->size};
-    for (int i = 0; i < SNAPSHOT_SPACES; i++)
-        fixed += (uint64_t)part[i]->count * sizeof(Interval) + (uint64_t)params[i]->count * TENSOR;
+    const SnapshotHeader sizes = {.slice_size = own->part[0]->size, .sets_slice = own->part[1]->size};
+    for (int i = 0; i < N_SPACES; i++)
+        fixed += (uint64_t)own->part[i]->count * sizeof(Interval) + (uint64_t)own->params[i]->count * TENSOR;
     return 2 * SNAPSHOT_PAGE + snapshot_round(fixed + file_bytes) + SNAPSHOT_SLOTS * snapshot_slot_size(&sizes);
 }
 
 /* ---- Digests ---- */
 
-Digest snapshot_tables_digest(const ParamTable *const params[SNAPSHOT_SPACES])
+Digest snapshot_tables_digest(const ParamTable *const params[N_SPACES])
 {
-    Digest both[SNAPSHOT_SPACES] = {params_digest(params[0])};
+    Digest both[N_SPACES] = {params_digest(params[0])};
     if (params[1]->count == 0) return both[0];
     both[1] = params_digest(params[1]);
     return digest_of(both, sizeof both);

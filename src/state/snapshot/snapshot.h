@@ -26,7 +26,6 @@
 #include "state/checkpoint/checkpoint.h"
 
 enum { SNAPSHOT_KFAC = 3, SNAPSHOT_ARRAYS, SNAPSHOT_SLOTS = 2 }; /* weights, m, v; inverses */
-enum { SNAPSHOT_SPACES = 2 };
 /* The flat space of an array's elements: of the model's tensors, or of K-FAC's. */
 static inline int snapshot_space(int array) { return array == SNAPSHOT_KFAC; }
 
@@ -48,9 +47,8 @@ typedef struct {
     const char *dir;    /* --snapshot-dir */
     const char *output; /* the output folder, canonical */
     Digest run;
-    int world, slice, holder;                  /* world size; the slice's rank; the rank that holds the file */
-    const ParamTable *params[SNAPSHOT_SPACES]; /* the second has no tensors without K-FAC */
-    const Intervals *part[SNAPSHOT_SPACES];    /* the slice's intervals */
+    int world, slice, holder; /* world size; the slice's rank; the rank that holds the file */
+    HeldPart own;             /* the slice */
     const ModelFile *files;
     int n_files;
 } SnapshotPlace;
@@ -58,10 +56,9 @@ typedef struct {
 typedef struct Snapshot Snapshot;
 
 /* Bytes of such a file; `n_files` files of `file_bytes` in all. */
-uint64_t snapshot_bytes(const ParamTable *const params[SNAPSHOT_SPACES], const Intervals *const part[SNAPSHOT_SPACES],
-                        uint64_t file_bytes);
+uint64_t snapshot_bytes(const HeldPart *own, uint64_t file_bytes);
 /* Of the tables of both spaces: files with another belong to another model. */
-Digest snapshot_tables_digest(const ParamTable *const params[SNAPSHOT_SPACES]);
+Digest snapshot_tables_digest(const ParamTable *const params[N_SPACES]);
 /* Bytes already allocated at this place: of a file that snapshot_open would reuse, or remove first. */
 uint64_t snapshot_held(const SnapshotPlace *place);
 /* Whether `dir` is memory (tmpfs, ramfs, hugetlbfs). E_IO if the folder is missing. */
@@ -122,8 +119,8 @@ typedef struct {
 
 /* The fixed part of a file. */
 typedef struct {
-    Intervals part[SNAPSHOT_SPACES]; /* the slice's */
-    ParamTable params[SNAPSHOT_SPACES];
+    Intervals part[N_SPACES]; /* the slice's */
+    ParamTable params[N_SPACES];
     ModelFile *files; // (n_files) the run's small files
     int n_files;
 } SnapshotFixed;
@@ -187,11 +184,6 @@ const char *snapshot_state(const SnapshotFile *f, int slot, size_t *size);
 /* Elements [begin, end) of the flat space, which must lie in one interval of the slice. E_CORRUPT: another process
    shortened the file. */
 Status snapshot_read_range(const SnapshotFile *f, int slot, int array, int64_t begin, int64_t end, float *to);
-/* Copies a slice's values into the flat space. */
-void snapshot_scatter(const Intervals *part, const float *values, float *to);
-/* One piece of the list into the flat space (NULL: not that array). */
-Status snapshot_assemble_piece(const SnapshotList *list, const SnapshotPiece *piece,
-                               float *const arrays[SNAPSHOT_ARRAYS]);
 /* Makes the slots of steps from … before `to` of the run in `output` empty. A file that a process holds is left, with a
    warning. */
 Status snapshot_forget(const char *dir, const char *output, int64_t from, int64_t to);

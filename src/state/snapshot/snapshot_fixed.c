@@ -40,13 +40,13 @@ static void render_tensors(const ParamTable *params, Buf *out)
 
 void snapshot_fixed_render(const SnapshotPlace *p, Buf *out)
 {
-    FixedCounts counts = {p->part[0]->count, p->params[0]->count, p->n_files};
-    FixedSets sets = {p->part[1]->count, p->params[1]->count};
+    FixedCounts counts = {p->own.part[0]->count, p->own.params[0]->count, p->n_files};
+    FixedSets sets = {p->own.part[1]->count, p->own.params[1]->count};
     buf_append(out, &counts, sizeof counts);
-    if (p->params[1]->size > 0) buf_append(out, &sets, sizeof sets);
-    for (int i = 0; i < SNAPSHOT_SPACES; i++) {
-        buf_append(out, p->part[i]->intervals, (size_t)p->part[i]->count * sizeof *p->part[i]->intervals);
-        render_tensors(p->params[i], out);
+    if (p->own.params[1]->size > 0) buf_append(out, &sets, sizeof sets);
+    for (int i = 0; i < N_SPACES; i++) {
+        buf_append(out, p->own.part[i]->intervals, (size_t)p->own.part[i]->count * sizeof *p->own.part[i]->intervals);
+        render_tensors(p->own.params[i], out);
     }
     for (int i = 0; i < p->n_files; i++) {
         FixedFile f;
@@ -170,7 +170,7 @@ void snapshot_fixed_free(SnapshotFixed *f)
 {
     for (int i = 0; i < f->n_files; i++) free((void *)(uintptr_t)f->files[i].name);
     free(f->files);
-    for (int i = 0; i < SNAPSHOT_SPACES; i++) {
+    for (int i = 0; i < N_SPACES; i++) {
         intervals_free(&f->part[i]);
         free(f->params[i].params);
     }

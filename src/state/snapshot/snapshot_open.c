@@ -86,17 +86,17 @@ static void expected_init(Expected *e, const SnapshotPlace *p)
     snapshot_fixed_render(p, &e->fixed);
     memset(h, 0, sizeof *h); /* the digest includes the gaps between members */
     memcpy(h->magic, SNAPSHOT_MAGIC, sizeof h->magic);
-    h->version = p->params[1]->size > 0 ? SNAPSHOT_VERSION : 1;
+    h->version = p->own.params[1]->size > 0 ? SNAPSHOT_VERSION : 1;
     h->order = SNAPSHOT_ORDER;
     h->run = p->run;
-    h->params = snapshot_tables_digest(p->params);
+    h->params = snapshot_tables_digest(p->own.params);
     h->world = p->world;
     h->slice = p->slice;
     h->holder = p->holder;
-    h->params_size = p->params[0]->size;
-    h->slice_size = p->part[0]->size;
-    h->sets_size = p->params[1]->size;
-    h->sets_slice = p->part[1]->size;
+    h->params_size = p->own.params[0]->size;
+    h->slice_size = p->own.part[0]->size;
+    h->sets_size = p->own.params[1]->size;
+    h->sets_slice = p->own.part[1]->size;
     h->fixed_bytes = e->fixed.len;
     h->fixed = digest_of(e->fixed.data, e->fixed.len);
     h->slot_offset[0] = 2 * SNAPSHOT_PAGE + snapshot_round(e->fixed.len);
@@ -261,9 +261,10 @@ Status snapshot_open(const SnapshotPlace *p, Snapshot **out)
     if (!s->data) TRY_DONE(fail(E_IO, "%s: cannot map: %m", s->path));
     s->header = mem_alloc(sizeof *s->header);
     *s->header = e.header;
-    for (int space = 0; space < SNAPSHOT_SPACES; space++)
-        for (int i = 0; i < p->part[space]->count; i++)
-            intervals_add(&s->part[space], p->part[space]->intervals[i].begin, p->part[space]->intervals[i].end);
+    for (int space = 0; space < N_SPACES; space++)
+        for (int i = 0; i < p->own.part[space]->count; i++)
+            intervals_add(&s->part[space], p->own.part[space]->intervals[i].begin,
+                          p->own.part[space]->intervals[i].end);
     write_owner(s);
     for (int i = 0; i < SNAPSHOT_SLOTS; i++) {
         int64_t generation = (int64_t)snapshot_mark(s, i)->generation;
@@ -284,7 +285,7 @@ void snapshot_close(Snapshot *s)
     mapping_close(s->data, s->size);
     free(s->header);
     if (s->fd >= 0) close(s->fd);
-    for (int i = 0; i < SNAPSHOT_SPACES; i++) intervals_free(&s->part[i]);
+    for (int i = 0; i < N_SPACES; i++) intervals_free(&s->part[i]);
     MEM_FREE(s->message, s->path, s);
 }
 

@@ -201,24 +201,6 @@ Status snapshot_read_range(const SnapshotFile *f, int slot, int array, int64_t b
     return mapping_cut(f->data) ? fail(E_CORRUPT, "%s: another process shortened the file", f->path) : OK;
 }
 
-void snapshot_scatter(const Intervals *part, const float *values, float *to)
-{
-    for (int i = 0; i < part->count; i++) {
-        const Interval *x = &part->intervals[i];
-        size_t n = (size_t)(x->end - x->begin);
-        memcpy(to + x->begin, values, n * sizeof *to);
-        values += n;
-    }
-}
-
-Status snapshot_assemble_piece(const SnapshotList *list, const SnapshotPiece *p, float *const arrays[SNAPSHOT_ARRAYS])
-{
-    const SnapshotFile *f = &list->files[p->file];
-    for (int a = 0; a < SNAPSHOT_ARRAYS; a++)
-        if (arrays[a]) snapshot_scatter(&f->fixed.part[snapshot_space(a)], snapshot_values(f, p->slot, a), arrays[a]);
-    return mapping_cut(f->data) ? fail(E_CORRUPT, "%s: another process shortened the file", f->path) : OK;
-}
-
 /* ---- Removal ---- */
 
 static Status forget_slots(const char *path, int fd, int64_t from, int64_t to)

@@ -14,7 +14,7 @@ struct Snapshot {
     uint8_t *data;
     size_t size;
     SnapshotHeader *header; /* a copy, which holds if the file is cut */
-    Intervals part[SNAPSHOT_SPACES];
+    Intervals part[N_SPACES];
     SnapshotAfter after;
     void *after_context;
     /* the generation in progress */

@@ -252,7 +252,7 @@ Status setup_comm_device(const Config *c, Ranks *ranks, Backend *backend, CommDe
 /* Boundaries and gradients of a pipeline go through the hosts' memory, or as --comm nccl asks. */
 static Status open_place_devices(const Config *c, const Model *model, Setup *s)
 {
-    PipelineGrid grid;
+    Grid grid;
     if (!s->ranks) return OK;
     TRY(check_backends(s->ranks, s->backend));
     if (strcmp(c->comm, "nccl") != 0) return s->backend->device ? warn_shared_device(s->ranks, s->backend->device) : OK;
@@ -264,15 +264,12 @@ static Status open_place_devices(const Config *c, const Model *model, Setup *s)
     return OK;
 }
 
-static Status open_exchange(const Config *c, const ParamTable *params, Setup *s)
+static Status open_exchange(const Config *c, Setup *s)
 {
     TRY(setup_comm_device(c, s->ranks, s->backend, &s->comm_device)); /* takes device memory */
-    if (!s->ranks) return OK;
-    if (strcmp(c->shard, "optimizer") == 0 && !s->backend->op[OP_BLOCK_SUMS].run)
+    if (s->ranks && strcmp(c->shard, "optimizer") == 0 && !s->backend->op[OP_BLOCK_SUMS].run)
         return fail(E_USAGE, "--shard optimizer: the backend '%s' keeps the whole optimizer on every rank",
                     s->backend->name);
-    exchange_from_options(c, params, ranks_size(s->ranks), ranks_rank(s->ranks), &s->exchange);
-    s->exchange.by_comm_device = s->comm_device != NULL;
     return OK;
 }
 
@@ -293,6 +290,15 @@ static Status open_kfac(const Config *c, const Model *model, Setup *s)
     return OK;
 }
 
+/* Of ranks that have the whole model each. */
+static void open_holding(const Config *c, const Model *model, Setup *s)
+{
+    const Grid grid = grid_of_ranks(ranks_size(s->ranks));
+    holding_init(&s->holding, c, model, &grid, NULL, ranks_rank(s->ranks));
+    if (kfac_sets(&s->kfac)) kfac_hold(&s->kfac, NULL, &s->holding);
+    s->holding.by_devices = s->comm_device != NULL;
+}
+
 /* In place of planner_choose. */
 static Status plan_place(const Config *c, PlanInput *in, const Accounts *accounts, Setup *s)
 {
@@ -311,12 +317,11 @@ Status setup_plan(const Config *c, const PlanInput *need, Setup *s)
     Accounts accounts;
     TRY(setup_virtual(c, ranks_size(s->ranks), &in));
     bool pipeline = in.training && place_wanted(c);
-    if (in.training) TRY(pipeline ? open_place_devices(c, in.model, s) : open_exchange(c, &in.model->params, s));
+    if (in.training) TRY(pipeline ? open_place_devices(c, in.model, s) : open_exchange(c, s));
     if (in.training) TRY(open_kfac(c, in.model, s));
     in.backend = s->backend;
     in.compute = s->compute;
     in.optimizer = s->optimizer;
-    in.exchange = in.training && s->ranks && !pipeline ? &s->exchange : NULL;
     in.kfac = in.training ? &s->kfac : NULL;
     in.saves = ranks_first(s->ranks);
     TRY(setup_audit(c, &in));
@@ -324,6 +329,8 @@ Status setup_plan(const Config *c, const PlanInput *need, Setup *s)
                      (size_t)in.model->params.size * sizeof(float));
     if (in.training && in.saves) machine_rates(s->backend, s->compute, &in.rates);
     if (pipeline) return plan_place(c, &in, &accounts, s);
+    open_holding(c, in.model, s);
+    in.holding = &s->holding;
     TRY(planner_choose(c, &in, &accounts, s->ranks, &s->plan));
     TRY(planner_check(c, &s->plan, s->ranks));
     planner_warn(c, &s->plan);
@@ -334,7 +341,6 @@ Status setup_foresee(const Config *c, const PlanInput *need, Setup *s)
 {
     PlanInput in = *need;
     Accounts accounts;
-    Exchange exchange = {0};
     RunPlan plan = {0};
     if (place_wanted(c)) return OK; /* no rank needs room for the whole */
     TRY(setup_virtual(c, ranks_size(s->ranks), &in));
@@ -345,16 +351,16 @@ Status setup_foresee(const Config *c, const PlanInput *need, Setup *s)
     in.saves = true;
     TRY(setup_optimizer(c, &in.optimizer));
     TRY(setup_audit(c, &in));
-    if (s->ranks) exchange_from_options(c, &in.model->params, ranks_size(s->ranks), 0, &exchange);
-    if (s->ranks) in.exchange = &exchange;
+    open_holding(c, in.model, s);
+    in.holding = &s->holding;
     accounts_measure(&accounts, s->backend, (size_t)c->memory_budget, ranks_local_size(s->ranks), in.data_bytes,
                      (size_t)in.model->params.size * sizeof(float));
     machine_rates(s->backend, s->compute, &in.rates);
     Status status = planner_choose(c, &in, &accounts, NULL, &plan);
     if (status == OK) status = planner_check(c, &plan, NULL);
     run_plan_free(&plan);
-    kfac_free(&s->kfac); /* the run plans again */
-    exchange_free(&exchange);
+    holding_free(&s->holding); /* the run plans again */
+    kfac_free(&s->kfac);
     return status;
 }
 
@@ -375,7 +381,7 @@ void setup_free(Setup *s)
     comm_device_close(s->comm_device);
     place_devices_close(s->devices);
     backend_close(s->backend);
-    exchange_free(&s->exchange);
+    holding_free(&s->holding);
     place_free(s->place);
     kfac_free(&s->kfac);
     *s = (Setup){0};

@@ -12,7 +12,7 @@ typedef struct {
     Backend *backend; /* open; setup_free closes it */
     Dtype compute;
     Optimizer optimizer;
-    Exchange exchange; /* with ranks, for training */
+    Holding holding; /* without a pipeline */
     Kfac kfac;
     PipelinePlace *place;    /* --pipeline, for training; NULL */
     CommDevice *comm_device; /* connects the ranks' GPUs; setup_free closes it. NULL: gradients go through the hosts */

@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/planner/snapshot_room.h"
-
 /* ---- the snapshots of all ranks ---- */
 
 /* Whether this rank searches: the first of a host's ranks with the same folder does. */
@@ -133,104 +131,83 @@ Status recover_state(const RunSnapshots *m, Ranks *ranks, Buf *text)
     return status;
 }
 
-enum { BLOCK = 1 << 16 }; /* elements that are sent together */
-
-/* Where rank 0 puts a slice. */
+/* An interval of a chosen slice, and the rank that has it. */
 typedef struct {
-    Session *session;
-    float *arrays[SNAPSHOT_ARRAYS]; /* NULL: K-FAC's sets */
-    float *block;                   // (BLOCK)
-} Target;
+    int64_t rank;
+    Interval of;
+} SlicePart;
 
-static Status send_slice(Ranks *ranks, const SnapshotFile *f, int slot)
+static int by_begin(const void *a, const void *b)
 {
-    for (int a = 0; a < SNAPSHOT_ARRAYS; a++) {
-        const Intervals *part = &f->fixed.part[snapshot_space(a)];
-        const float *values = snapshot_values(f, slot, a);
-        int64_t count = part->count;
-        TRY(ranks_pass(ranks, 0, &count, sizeof count, true));
-        for (int i = 0; i < part->count; i++) {
-            Interval *x = &part->intervals[i];
-            TRY(ranks_pass(ranks, 0, x, sizeof *x, true));
-            for (int64_t at = x->begin, n; at < x->end; at += n, values += n) {
-                n = x->end - at < BLOCK ? x->end - at : BLOCK;
-                TRY(ranks_pass(ranks, 0, (void *)(uintptr_t)values, (size_t)n * sizeof *values, true));
-            }
-        }
-    }
-    return OK;
+    const SlicePart *x = a, *y = b;
+    if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
+    return x->of.begin < y->of.begin ? -1 : x->of.begin > y->of.begin;
 }
 
-static Status receive_interval(Ranks *ranks, int from, const Target *t, int array)
+/* Collective. Which rank has which elements of a space in chosen slices, each interval by itself. (ranks); the caller
+   frees. */
+static Status find_slices(const RunSnapshots *m, Ranks *ranks, int space, Intervals *from)
 {
-    Interval x;
-    TRY(ranks_pass(ranks, from, &x, sizeof x, false));
-    for (int64_t at = x.begin, n; at < x.end; at += n) {
-        float *to = t->arrays[array] ? t->arrays[array] + at : t->block;
-        n = x.end - at < BLOCK ? x.end - at : BLOCK;
-        TRY(ranks_pass(ranks, from, to, (size_t)n * sizeof *to, false));
-        if (!t->arrays[array]) session_fill_kfac(t->session, at, at + n, to);
-    }
-    return OK;
-}
-
-static Status receive_slice(Ranks *ranks, int from, const Target *t)
-{
-    for (int a = 0; a < SNAPSHOT_ARRAYS; a++) {
-        int64_t count;
-        TRY(ranks_pass(ranks, from, &count, sizeof count, false));
-        for (int64_t i = 0; i < count; i++) TRY(receive_interval(ranks, from, t, a));
-    }
-    return OK;
-}
-
-static Status take_slice(const RunSnapshots *m, const SnapshotPiece *p, const Target *t)
-{
-    const SnapshotFile *f = &m->list.files[p->file];
-    const Intervals *part = &f->fixed.part[snapshot_space(SNAPSHOT_KFAC)];
-    const float *values = snapshot_values(f, p->slot, SNAPSHOT_KFAC);
-    for (int i = 0; i < part->count; i++) {
-        const Interval *x = &part->intervals[i];
-        session_fill_kfac(t->session, x->begin, x->end, values);
-        values += x->end - x->begin;
-    }
-    return snapshot_assemble_piece(&m->list, p, t->arrays);
-}
-
-static Status gather_slices(const RunSnapshots *m, Ranks *ranks, const Target *t)
-{
-    int rank = ranks_rank(ranks);
+    int n = 0, cap = 0;
+    SlicePart *all = NULL;
     for (int i = 0; i < m->set.world; i++) {
         const SnapshotPiece *p = &m->set.pieces[i];
-        if (p->rank == rank && rank == 0)
-            TRY(take_slice(m, p, t));
-        else if (p->rank == rank)
-            TRY(send_slice(ranks, &m->list.files[p->file], p->slot));
-        else if (rank == 0)
-            TRY(receive_slice(ranks, p->rank, t));
+        if (p->rank != ranks_rank(ranks)) continue;
+        const Intervals *part = &m->list.files[p->file].fixed.part[space];
+        for (int k = 0; k < part->count; k++) MEM_PUSH(all, n, cap, (SlicePart){p->rank, part->intervals[k]});
     }
+    size_t bytes = (size_t)n * sizeof *all;
+    Status status = ranks_gather(ranks, (void **)&all, &bytes);
+    n = (int)(bytes / sizeof *all);
+    if (status == OK && n) qsort(all, (size_t)n, sizeof *all, by_begin);
+    for (int i = 0; i < n && status == OK; i++) {
+        Intervals *list = &from[all[i].rank];
+        MEM_PUSH(list->intervals, list->count, list->cap, all[i].of);
+    }
+    free(all);
+    return status;
+}
+
+typedef struct {
+    const RunSnapshots *m;
+    int rank, array;
+} OwnSlices;
+
+static Status read_slice(void *slices, int64_t begin, int64_t end, float *to)
+{
+    const OwnSlices *s = slices;
+    for (int i = 0; i < s->m->set.world; i++) {
+        const SnapshotPiece *p = &s->m->set.pieces[i];
+        const SnapshotFile *f = &s->m->list.files[p->file];
+        Interval v = {begin, begin};
+        if (p->rank == s->rank && intervals_next(&f->fixed.part[snapshot_space(s->array)], begin + 1, &v))
+            return snapshot_read_range(f, p->slot, s->array, begin, end, to);
+    }
+    CHECK(false, "no slice of this rank has element %lld", (long long)begin);
     return OK;
+}
+
+static Status take_space(const RunSnapshots *m, Session *s, int space)
+{
+    Ranks *ranks = s->options.ranks;
+    Intervals *from = mem_array((size_t)ranks_size(ranks), sizeof *from);
+    Status status = find_slices(m, ranks, space, from);
+    for (int a = 0; a < SNAPSHOT_ARRAYS && status == OK; a++)
+        if (snapshot_space(a) == space)
+            status = session_take(s, a, from, read_slice, &(OwnSlices){m, ranks_rank(ranks), a});
+    for (int r = 0; r < ranks_size(ranks); r++) intervals_free(&from[r]);
+    free(from);
+    return status;
 }
 
 Status recover_load(const RunSnapshots *m, Session *s)
 {
-    Target t = {.session = s};
-    SnapshotSlices slices;
-    snapshot_slices_of(&slices, &s->plan.input);
-    bool same = digest_equal(snapshot_tables_digest(slices.params), m->set.pieces[0].params);
-    snapshot_slices_free(&slices);
-    if (!same)
+    Ranks *ranks = s->options.ranks;
+    if (!digest_equal(snapshot_tables_digest(s->plan.input.holding->params), m->set.pieces[0].params))
         return fail(E_FORMAT,
                     "the snapshot of step %lld belongs to a model with other tensors, or to other options of K-FAC. "
                     "Use another --output-dir, or --resume never",
                     (long long)m->set.step);
-    for (StateArray a = 0; ranks_first(s->options.ranks) && a < N_STATE_ARRAYS; a++) {
-        t.arrays[a] = session_fill(s, a);
-        memset(t.arrays[a], 0, (size_t)s->whole->params.size * sizeof(float));
-    }
-    TRY(ranks_meet(s->options.ranks));
-    t.block = mem_array(BLOCK, sizeof *t.block);
-    Status status = ranks_all(s->options.ranks, gather_slices(m, s->options.ranks, &t));
-    free(t.block);
-    return status;
+    for (int space = 0; space < N_SPACES; space++) TRY(ranks_all(ranks, take_space(m, s, space)));
+    return session_ready(s);
 }

@@ -13,7 +13,7 @@ Status recover_find(const Config *config, const char *output_dir, Ranks *ranks, 
                     RunSnapshots *memory);
 /* Collective. The text of its state.json, on all ranks. */
 Status recover_state(const RunSnapshots *memory, Ranks *ranks, Buf *text);
-/* Collective. Weights and moments into rank 0's session_fill arrays, K-FAC's sets by its session_fill_kfac. */
+/* Collective. Weights, moments and K-FAC's sets, to the ranks that have them; the session is ready then. */
 Status recover_load(const RunSnapshots *memory, Session *s);
 
 #endif

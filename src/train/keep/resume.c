@@ -242,6 +242,7 @@ static void put_kfac(void *session, int64_t begin, int64_t end, const float *fro
 static Status load_kfac(const Resume *r, Session *s)
 {
     bool found = false;
+    session_clear_kfac(s);
     TRY(checkpoint_load_kfac(r->dir, &session_kfac_whole(s)->saved, put_kfac, s, &found));
     if (!found)
         log_warn("%s has no state of K-FAC: gradients are preconditioned after the next step that gathers statistics",
@@ -254,14 +255,13 @@ Status resume_load(Resume *r, Session *s)
     Ranks *ranks = s->options.ranks;
     bool first = ranks_first(ranks), kfac = session_kfac(s) != NULL;
     TRY(load_scaling(r, s));
-    if (kfac && first) session_clear_kfac(s);
     if (r->memory.set.generation) {
         TRY(recover_load(&r->memory, s));
         run_snapshots_free(&r->memory); /* unmaps the snapshots as soon as possible */
-    } else {
-        TRY(ranks_all(ranks, kfac && first ? load_kfac(r, s) : OK));
-        TRY(ranks_all(ranks, first ? load_alone(r, s) : OK));
+        return OK;
     }
+    TRY(ranks_all(ranks, kfac && first ? load_kfac(r, s) : OK));
+    TRY(ranks_all(ranks, first ? load_alone(r, s) : OK));
     if (kfac) TRY(session_spread_kfac(s));
     return session_share(s, true);
 }

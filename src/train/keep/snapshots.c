@@ -14,7 +14,7 @@ struct Snapshots {
     const Run *run;
     SnapshotWish wish;
     Ranks *ranks;
-    SnapshotSlices slices;
+    const Holding *holding;
     Snapshot *file;
     SnapshotCopies copies;    /* on other hosts; count 0: none */
     Digest key;               /* of the run, in snapshot files */
@@ -33,15 +33,13 @@ struct Snapshots {
 
 static SnapshotPlace place_of(const Snapshots *s, int slice)
 {
-    const SnapshotSlices *of = &s->slices;
     return (SnapshotPlace){.dir = s->run->c->snapshot_dir,
                            .output = s->output,
                            .run = s->key,
                            .world = ranks_size(s->ranks),
                            .slice = slice,
                            .holder = ranks_rank(s->ranks),
-                           .params = {of->params[0], of->params[1]},
-                           .part = {&of->slices[0][slice], &of->slices[1][slice]},
+                           .own = holding_part(s->holding, slice),
                            .files = s->run->files,
                            .n_files = s->run->n_files};
 }
@@ -63,7 +61,7 @@ static Status find_claim(Snapshots *s, SnapshotClaim *mine)
     for (int i = -1; i < s->copies.count; i++) { /* -1: the rank's own slice */
         if (i >= 0 && s->copies.items[i].holder != rank) continue;
         SnapshotPlace place = place_of(s, i < 0 ? rank : s->copies.items[i].slice);
-        mine->need += snapshot_bytes(place.params, place.part, small);
+        mine->need += snapshot_bytes(&place.own, small);
         mine->held += snapshot_held(&place);
     }
     s->stats.bytes = mine->need;
@@ -186,7 +184,6 @@ static void close_all(Snapshots *s, bool discard)
     for (int i = 0; i < s->copies.count; i++) close_file(s->copies.items[i].file, discard);
     comm_close(s->copies.comm);
     copies_free(&s->copies);
-    snapshot_slices_free(&s->slices);
     MEM_FREE(s->output, s->failure, s);
 }
 
@@ -207,7 +204,7 @@ Status snapshots_open(Snapshots **out, Run *run)
     progress->run = s->key;
     if (!s->wish.wanted) goto done;
     s->stats.every = s->wish.every;
-    snapshot_slices_of(&s->slices, &run->session.plan.input);
+    s->holding = run->session.plan.input.holding;
     TRY_DONE(find_copies(s));
     TRY_DONE(open_everywhere(s, &room));
     if (room && s->copies.count) snapshot_set_after(s->file, copies_exchange, &s->copies);
@@ -261,11 +258,9 @@ static bool is_due_at(const Snapshots *s, int64_t step)
 
 /* ---- taking them ---- */
 
-static Status fetch_range(void *context, int array, int64_t begin, int64_t end, float *to)
+static Status fetch_range(void *snapshots, int array, int64_t begin, int64_t end, float *to)
 {
-    const Session *s = &((const Snapshots *)context)->run->session;
-    return array == SNAPSHOT_KFAC ? session_read_kfac(s, begin, end, to)
-                                  : session_read_range(s, (StateArray)array, begin, end, to);
+    return session_read_range(&((const Snapshots *)snapshots)->run->session, array, begin, end, to);
 }
 
 static Status begin_snapshot(Snapshots *s)

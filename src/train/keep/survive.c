@@ -94,7 +94,7 @@ static bool choose_generation(Survivor *s)
 
 static Status read_own(void *session, int array, int64_t begin, int64_t end, float *to)
 {
-    return session_read_range(session, (StateArray)array, begin, end, to);
+    return session_read_range(session, array, begin, end, to);
 }
 
 static TeamSource source_of(Survivor *s)

@@ -38,8 +38,8 @@ static void end_name(char name[TEAM_NAME_BYTES], int leader)
 
 /* ---- a part ---- */
 
-static Status write_part(const TeamSource *s, int64_t step, const CheckpointPart *part, CheckpointRead read,
-                         void *context, Buf *answer)
+static Status write_part(const TeamSource *s, int64_t step, const HeldPart *part, CheckpointRead read, void *context,
+                         Buf *answer)
 {
     Written w = {.count = {part->part[0]->count, part->params[1] ? part->part[1]->count : 0}};
     TRY(checkpoint_write_part(s->out, step, part, read, context, &w.digest));
@@ -60,7 +60,7 @@ static Status write_mine(const TeamSource *s, int64_t step, int rank, int i, int
 {
     if (!s->plan) {
         Interval x = share_of(s->params, i, writers);
-        CheckpointPart part = {{s->params}, {&(Intervals){&x, 1, 1, x.end - x.begin}}};
+        HeldPart part = {{s->params}, {&(Intervals){&x, 1, 1, x.end - x.begin}}};
         return write_part(s, step, &part, s->read, s->context, answer);
     }
     for (int k = 0; k < s->n_plan; k++) {
@@ -68,7 +68,7 @@ static Status write_mine(const TeamSource *s, int64_t step, int rank, int i, int
         if (p->rank != rank) continue;
         if (p->file < 0 || p->file >= s->list->count) return fail(E_FAIL, "the plan of the save is not valid");
         PersistPiece piece = {&s->list->files[p->file], p->slot};
-        CheckpointPart part = persist_part(&piece);
+        HeldPart part = persist_part(&piece);
         TRY(write_part(s, step, &part, persist_read, &piece, answer));
     }
     return OK;
@@ -224,8 +224,8 @@ static Status check_answer(const TeamFill *f, const TrainingState *t, const char
         data += sizeof w;
         size -= sizeof w;
         int n = written_parts_add(parts);
-        CheckpointPart part = {{t->params, checkpoint_fills_sets(t) ? t->kfac : NULL},
-                               {&parts->parts[0][n], &parts->parts[1][n]}};
+        HeldPart part = {{t->params, checkpoint_fills_sets(t) ? t->kfac : NULL},
+                         {&parts->parts[0][n], &parts->parts[1][n]}};
         for (int space = 0; space < 2; space++)
             if (!take_intervals(&data, &size, w.count[space], &parts->parts[space][n]))
                 return fail(E_PEER, "its answer is cut");

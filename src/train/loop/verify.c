@@ -202,9 +202,8 @@ done:
 static Status read_state(void *session, int array, int64_t begin, int64_t end, float *to)
 {
     const Session *s = session;
-    if (array == N_STATE_ARRAYS && !s->options.backend->device) return session_read_kfac(s, begin, end, to);
-    if (array < N_STATE_ARRAYS && session_has_all(s, (StateArray)array))
-        return session_read_range(s, (StateArray)array, begin, end, to);
+    bool here = array == SESSION_SETS ? !s->options.backend->device : session_has_all(s, (StateArray)array);
+    if (here) return session_read_range(s, array, begin, end, to);
     const float *all =
         array < N_STATE_ARRAYS ? session_save_buffer(s) + array * s->whole->params.size : session_kfac_buffer(s);
     memcpy(to, all + begin, (size_t)(end - begin) * sizeof *to);
@@ -217,7 +216,7 @@ static Status compare_tensors(const Session *s, const char *path)
     const ParamTable *params = &s->whole->params, *sets = k ? &k->saved : NULL;
     Interval whole[2] = {{0, params->size}, {0, sets ? sets->size : 0}};
     Intervals all[2] = {{.intervals = &whole[0], .count = 1}, {.intervals = &whole[1], .count = 1}};
-    CheckpointPart part = {.params = {params, sets}, .part = {&all[0], &all[1]}};
+    HeldPart part = {.params = {params, sets}, .part = {&all[0], &all[1]}};
     if (sets && s->options.backend->device) TRY(session_read_kfac(s, 0, sets->size, session_kfac_buffer(s)));
     return checkpoint_compare(path, &part, read_state, (void *)(uintptr_t)s);
 }

@@ -117,25 +117,13 @@ Status works_clock(Ranks *ranks, double *ahead, double *error)
 
 Status works_collect(Ranks *ranks, Buf *bytes)
 {
-    if (!ranks) return OK;
-    TRY(ranks_meet(ranks));
-    if (!ranks_first(ranks)) {
-        size_t size = bytes->len;
-        TRY(ranks_pass(ranks, 0, &size, sizeof size, true));
-        TRY(ranks_pass(ranks, 0, bytes->data, size, true));
-        buf_free(bytes);
-        return OK;
-    }
-    for (int r = 1; r < ranks_size(ranks); r++) {
-        size_t size;
-        TRY(ranks_pass(ranks, r, &size, sizeof size, false));
-        char *data = mem_alloc(size);
-        Status status = ranks_pass(ranks, r, data, size, false);
-        if (status == OK) buf_append(bytes, data, size);
-        free(data);
-        TRY(status);
-    }
-    return OK;
+    void *all = bytes->data;
+    size_t size = bytes->len;
+    Status status = ranks_gather(ranks, &all, &size);
+    *bytes = (Buf){0};
+    if (status == OK && ranks_first(ranks)) buf_append(bytes, all, size);
+    free(all);
+    return status;
 }
 
 /* ---- the picture: planned with the measured medians, and measured ---- */
@@ -165,7 +153,7 @@ static int micros_of(const Buf *works, int64_t step)
 /* Further passes follow the first. */
 static void draw_planned(const PipelinePlace *place, const Buf *works, int64_t step, TimelinePanel *panel)
 {
-    const PipelineGrid *g = &place->grid;
+    const Grid *g = &place->grid;
     int directions = g->directions, most = g->shape.micros / directions, n = micros_of(works, step);
     double at = 0, busy = 0, *seconds = mem_array((size_t)N_WORKS * (size_t)g->stages, sizeof *seconds);
     double update = median(works, STEP_UPDATE, -1);

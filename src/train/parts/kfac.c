@@ -146,47 +146,36 @@ static void share_out(Unit *all, int n, int ranks)
     MEM_FREE(order, load);
 }
 
-/* Of elements [first, last) of a set, in pieces of the bucket size, so that an exchange needs little memory. */
-static void cut_pieces(GradientBuckets *p, int64_t first, int64_t last, const Unit *all, int n, int ranks,
-                       const KfacOptions *o)
+/* Elements [first, last) of a set, in pieces of the bucket size, so that an exchange needs little memory. */
+static void cut_pieces(Kfac *k, int stage, int64_t first, int64_t last, const Unit *all, int n, const KfacOptions *o)
 {
     int64_t some = o->piece_bytes / (int64_t)sizeof(float), most = some > NORM_BLOCK ? some : NORM_BLOCK;
-    *p = (GradientBuckets){.n = (int)((last - first + most - 1) / most), .ranks = ranks, .wire = F32, .largest = most};
-    if (o->terms % ranks == 0)
-        p->tree = o->terms; /* else the ranks are those of a pipeline, and another Kfac is used */
-    p->starts = mem_array((size_t)p->n + 1, sizeof *p->starts);
-    p->parts = mem_array((size_t)p->n * (size_t)ranks, sizeof *p->parts);
-    for (int b = 0; b < p->n; b++) {
-        int64_t begin = p->starts[b] = first + b * most, end = begin + most < last ? begin + most : last;
-        Intervals *parts = p->parts + (size_t)b * (size_t)ranks;
-        for (int i = 0; i < n; i++) {
-            int64_t from = all[i].begin > begin ? all[i].begin : begin, to = all[i].end < end ? all[i].end : end;
-            if (to > from) intervals_add(&parts[all[i].owner], from, to);
-        }
-        size_t scratch = comm_reduce_bytes(parts, ranks, F32, p->tree);
-        int64_t received = comm_received(parts, ranks, p->tree);
-        if (scratch > p->scratch_bytes) p->scratch_bytes = (scratch + 63) / 64 * 64;
-        if (received > p->received) p->received = received;
+    for (int64_t begin = first; begin < last; begin += most) {
+        int64_t end = begin + most < last ? begin + most : last;
+        Piece *p = pieces_add(&k->pieces, stage, begin, end);
+        for (int i = 0; i < n; i++)
+            intervals_add(&p->parts[all[i].owner], all[i].begin > begin ? all[i].begin : begin,
+                          all[i].end < end ? all[i].end : end);
     }
-    p->starts[p->n] = last;
 }
 
-static void add_part(Kfac *k, const KfacOptions *o, const Model *m, const KfacPart *part, int cap)
+/* The layers of a stage, whose holders share their factors out. */
+static void add_stage(Kfac *k, const KfacOptions *o, const Model *m, int stage, const Stage *layers, int number,
+                      int cap)
 {
-    int n = 0;
+    int n = 0, holders = k->pieces.holders;
     int64_t begin = k->table.size;
-    Unit *all = mem_array((size_t)part->layers * UNITS, sizeof *all);
-    for (int layer = part->first + part->layers - 1; layer >= part->first; layer--)
+    Unit *all = mem_array((size_t)layers->layers * UNITS, sizeof *all);
+    for (int layer = layers->first + layers->layers - 1; layer >= layers->first; layer--)
         for (int u = UNITS - 1; u >= 0; u--) {
             add_unit(k, &m->params, layer, u, &all[n], cap);
             n += all[n].count > 0;
         }
-    share_out(all, n, part->ranks);
+    share_out(all, n, holders);
     for (int i = 0; i < n; i++)
         for (int l = all[i].first; l < all[i].first + all[i].count; l++)
-            k->plan.linears[l].own = all[i].owner == part->rank;
-    if (part->ranks > 1) cut_pieces(&k->pieces[k->parts], begin, k->table.size, all, n, part->ranks, o);
-    k->parts++;
+            k->plan.linears[l].own = all[i].owner == number;
+    if (holders > 1) cut_pieces(k, stage, begin, k->table.size, all, n, o);
     free(all);
 }
 
@@ -242,58 +231,45 @@ void kfac_unpack(const Param *p, int64_t begin, int64_t end, const float *saved,
 
 /* ---- all of it ---- */
 
-void kfac_init(Kfac *k, const KfacOptions *o, const Model *m, const KfacPart *parts, int n)
+void kfac_init(Kfac *k, const KfacOptions *o, const Model *m, const Grid *grid, int rank, const int *stages,
+               const Stage *layers, int n)
 {
     enum { LINEARS = 6 };
+    int holders = grid_holders(grid);
     *k = (Kfac){.interval = o->interval, .lag = o->lag};
     if (o->interval == 0) return;
     int cap = m->config.layers * LINEARS;
     k->plan = (KfacPlan){.interval = o->interval, .damping = (float)o->damping};
     k->plan.linears = mem_array((size_t)cap, sizeof *k->plan.linears);
-    k->pieces = mem_array((size_t)n, sizeof *k->pieces);
-    for (int i = 0; i < n; i++) add_part(k, o, m, &parts[i], cap);
+    k->pieces =
+        (Pieces){.holders = holders, .wire = F32, .tree = o->terms % holders == 0 ? o->terms : 0, .owners = true};
+    for (int i = 0; i < n; i++)
+        add_stage(k, o, m, stages[i], &layers[i], grid_holder_number(grid, stages[i], rank), cap);
+    pieces_sort(&k->pieces);
     k->plan.size = k->table.size;
     make_saved(k);
 }
 
 void kfac_init_whole(Kfac *k, const KfacOptions *o, const Model *m, int ranks, int rank)
 {
-    kfac_init(k, o, m, &(KfacPart){0, m->config.layers, ranks, rank}, 1);
+    const Grid grid = grid_of_ranks(ranks);
+    kfac_init(k, o, m, &grid, rank, &(const int){0}, &(const Stage){0, m->config.layers}, 1);
     k->plan.ranks = ranks > 1;
 }
 
-size_t kfac_scratch_bytes(const Kfac *k)
+void kfac_hold(const Kfac *whole, const Stage *stages, Holding *h)
 {
-    size_t most = 0;
-    for (int i = 0; i < k->parts; i++)
-        if (k->pieces[i].scratch_bytes > most) most = k->pieces[i].scratch_bytes;
-    return most;
-}
-
-int64_t kfac_received(const Kfac *k)
-{
-    int64_t most = 0;
-    for (int i = 0; i < k->parts; i++)
-        if (k->pieces[i].received > most) most = k->pieces[i].received;
-    return most;
-}
-
-int64_t kfac_largest_piece(const Kfac *k)
-{
-    int64_t most = 0;
-    for (int i = 0; i < k->parts; i++)
-        if (k->pieces[i].largest > most) most = k->pieces[i].largest;
-    return most;
+    int *stage = mem_array((size_t)whole->saved.count + 1, sizeof *stage);
+    for (int i = 0; i < whole->saved.count; i++)
+        while (stages && kfac_layer(whole, i) >= stages[stage[i]].first + stages[stage[i]].layers) stage[i]++;
+    holding_add_sets(h, &whole->saved, stage);
+    free(stage);
 }
 
 void kfac_free(Kfac *k)
 {
-    for (int part = 0; part < k->parts; part++) {
-        GradientBuckets *p = &k->pieces[part];
-        for (int i = 0; i < p->n * p->ranks; i++) intervals_free(&p->parts[i]);
-        MEM_FREE(p->parts, p->starts);
-    }
-    MEM_FREE(k->pieces, k->plan.linears);
+    pieces_free(&k->pieces);
+    free(k->plan.linears);
     params_free(&k->table);
     params_free(&k->saved);
     *k = (Kfac){0};

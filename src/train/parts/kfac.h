@@ -4,15 +4,9 @@
 #define CAIRN_TRAIN_PARTS_KFAC_H
 
 #include "config/config.h"
-#include "exec/exec.h"
+#include "holding/holding.h"
 #include "model/model.h"
 #include "plan/plan.h"
-
-/* Layers whose factors the same ranks hold, and share out. */
-typedef struct {
-    int first, layers;
-    int ranks, rank; /* that hold them; this one among them */
-} KfacPart;
 
 typedef struct {
     int interval, lag; /* steps; interval 0: no K-FAC, and all else is empty */
@@ -22,9 +16,8 @@ typedef struct {
     /* All sets as they are saved, one behind the other: of a matrix the lower triangle alone, row by row. Names of the
        second set begin with "next.". */
     ParamTable saved;
-    int64_t save_size;       /* elements of a save: of the whole model */
-    GradientBuckets *pieces; // (parts) of a set, and who sums and inverts which elements; where several ranks hold it
-    int parts;
+    int64_t save_size; /* elements of a save: of the whole model */
+    Pieces pieces;     /* of a set, and who sums and inverts which elements; none where one rank holds it */
 } Kfac;
 
 typedef struct {
@@ -39,15 +32,16 @@ typedef struct {
 Status kfac_options(const Config *c, KfacOptions *o);
 /* E_USAGE names what K-FAC does not go with. */
 Status kfac_check(const Config *c);
-/* Of a model or a part of one. */
-void kfac_init(Kfac *k, const KfacOptions *o, const Model *m, const KfacPart *parts, int n);
+/* Of stages of the grid that `rank` holds, with the layers of each (`n`, in the order of the table); of a model or a
+   part of one. */
+void kfac_init(Kfac *k, const KfacOptions *o, const Model *m, const Grid *grid, int rank, const int *stages,
+               const Stage *layers, int n);
 /* Of all layers, held by all ranks. */
 void kfac_init_whole(Kfac *k, const KfacOptions *o, const Model *m, int ranks, int rank);
-size_t kfac_scratch_bytes(const Kfac *k);  /* of an exchange between ranks */
-int64_t kfac_largest_piece(const Kfac *k); /* of an exchange, in elements; 0: there is none */
-int64_t kfac_received(const Kfac *k);      /* the most of GradientBuckets.received */
-void kfac_free(Kfac *k);                   /* takes a zeroed one */
-float *kfac_matrix(const Kfac *k);         /* room for a set's largest tensor; the caller frees */
+/* The sets of the whole model, in `h`; `stages` as in holding_init. */
+void kfac_hold(const Kfac *whole, const Stage *stages, Holding *h);
+void kfac_free(Kfac *k);           /* takes a zeroed one */
+float *kfac_matrix(const Kfac *k); /* room for a set's largest tensor; the caller frees */
 /* The layer of a tensor of `table` or `saved`. */
 static inline int kfac_layer(const Kfac *k, int tensor) { return k->plan.linears[tensor % k->table.count / 3].layer; }
 /* The bytes of a tensor of `table`. */

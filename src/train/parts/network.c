@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/mesh/comm.h"
+
 #define MESSAGE_S 4e-6 /* a rank's work for one message, of sending and of receiving */
 #define PASSES    3    /* over the sent bytes: packing, the transport's copy, adding or unpacking */
 
@@ -56,14 +58,15 @@ static double exchange_seconds(const void *network, Op op, double bytes)
     return half(&gather, bytes, 1) + (bytes > 1e6 ? more : 0);
 }
 
-void network_rates(Network *n, const Exchange *x, CostRates *rates)
+void network_rates(Network *n, const Holding *h, CostRates *rates)
 {
-    n->ranks = x->buckets.ranks;
-    n->buckets = x->buckets.n;
-    n->shard = x->shard;
+    const Pieces *p = &h->mine;
+    n->ranks = p->holders;
+    n->buckets = p->n;
+    n->shard = h->shard;
     n->terms = 0;
-    for (int r = 0; r < n->ranks; r++) n->terms += (double)comm_branches(x->buckets.tree, n->ranks, r) / n->ranks;
-    n->wire = (double)dtype_size(x->buckets.wire);
+    for (int r = 0; r < n->ranks; r++) n->terms += (double)comm_branches(p->tree, n->ranks, r) / n->ranks;
+    n->wire = (double)dtype_size(p->wire);
     n->memory = rates->bytes;
     rates->exchange = exchange_seconds;
     rates->network = n;

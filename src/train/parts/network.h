@@ -2,8 +2,8 @@
 #ifndef CAIRN_TRAIN_PARTS_NETWORK_H
 #define CAIRN_TRAIN_PARTS_NETWORK_H
 
+#include "holding/holding.h"
 #include "plan/plan.h"
-#include "train/parts/exchange.h"
 
 typedef struct {
     char name[64];
@@ -21,6 +21,6 @@ typedef struct {
 /* "10GbE" …, or "GB/s,microseconds": each rank has such a link of its own. */
 Status network_find(const char *text, Network *n);
 /* `rates` predict REDUCE and SHARE over this network, which must live as long. */
-void network_rates(Network *n, const Exchange *x, CostRates *rates);
+void network_rates(Network *n, const Holding *h, CostRates *rates);
 
 #endif

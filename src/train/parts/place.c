@@ -66,11 +66,11 @@ static int by_first(const void *a, const void *b)
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
-void place_part(const PipelinePlace *p, int number, Model *part)
+void place_part(const PipelinePlace *p, Model *part)
 {
     int chunks = place_chunks(p);
     Stage *own = mem_array((size_t)chunks, sizeof *own);
-    for (int k = 0; k < chunks; k++) own[k] = p->stages[pipeline_stage(shape(p), number, k)];
+    for (int k = 0; k < chunks; k++) own[k] = p->stages[pipeline_stage(shape(p), p->number, k)];
     qsort(own, (size_t)chunks, sizeof *own, by_first);
     model_part(p->whole, own, chunks, part);
     free(own);
@@ -80,9 +80,8 @@ void place_free(PipelinePlace *p)
 {
     if (!p) return;
     for (int n = 0; p->schedules && n <= shape(p)->micros; n++) schedule_free(&p->schedules[n]);
-    MEM_FREE(p->schedules, p->stages, p->pieces);
-    intervals_free(&p->share);
-    MEM_FREE(p->chunks, p->slots, p->levels);
+    MEM_FREE(p->schedules, p->stages, p->chunks, p->slots, p->levels);
+    holding_free(&p->holding);
     place_fill_free(p, &p->fill);
     kfac_free(&p->kfac);
     model_free(&p->held);
@@ -120,26 +119,6 @@ static size_t norm_table_bytes(const PipelinePlace *p)
 
 static size_t piece_bytes(const PipelinePlace *p) { return (size_t)(p->bucket + PLACE_CUT) * sizeof(float); }
 
-/* Scratch for the sums of the piece that needs most, between its holders. */
-static size_t sum_bytes(const PipelinePlace *p)
-{
-    int holders = place_replicas(p);
-    size_t most = 0;
-    if (holders == 1) return 0;
-    Interval *cut = mem_array((size_t)holders, sizeof *cut);
-    Intervals *parts = mem_array((size_t)holders, sizeof *parts);
-    for (int i = 0; i < p->n_pieces; i++) {
-        place_cut(p, &p->pieces[i], cut);
-        for (int q = 0; q < holders; q++) parts[q].size = cut[q].end - cut[q].begin;
-        size_t shared = p->shard ? (size_t)(p->pieces[i].end - p->pieces[i].begin) * sizeof(float) : 0;
-        size_t bytes = comm_reduce_bytes(parts, holders, p->wire, 0);
-        if (bytes < shared) bytes = shared;
-        if (bytes > most) most = bytes;
-    }
-    MEM_FREE(cut, parts);
-    return most;
-}
-
 /* Room for the other use's gradient of a tied word embedding; with a device also for a copy to send, a bucket behind
  * it.
  */
@@ -154,23 +133,13 @@ static size_t tie_bytes(const PipelinePlace *p, bool device)
 /* One rank alone, on a host, exchanges nothing. */
 size_t place_scratch_bytes(const PipelinePlace *p, bool device)
 {
-    const size_t all[] = {sum_bytes(p), tie_bytes(p, device), norm_table_bytes(p), kfac_scratch_bytes(&p->kfac)};
+    const size_t all[] = {pieces_room(&p->holding.mine).scratch, tie_bytes(p, device), norm_table_bytes(p),
+                          pieces_room(&p->kfac.pieces).scratch};
     size_t most = 0;
     if (shape(p)->places == 1 && place_replicas(p) == 1 && !device) return 0;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i] > most) most = all[i];
     return (most + 63) / 64 * 64;
-}
-
-int64_t place_even_part(int64_t n, int holders)
-{
-    int64_t each = (n + holders - 1) / holders;
-    return (each + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
-}
-
-int64_t place_received(const PipelinePlace *p)
-{
-    return (place_replicas(p) - 1) * place_even_part(p->bucket, place_replicas(p));
 }
 
 size_t place_copy_bytes(const PipelinePlace *p)

@@ -5,17 +5,11 @@
 #define CAIRN_TRAIN_PARTS_PLACE_H
 
 #include "config/config.h"
+#include "holding/holding.h"
 #include "model/model.h"
 #include "plan/pipeline/fill.h"
 #include "train/parts/kfac.h"
 #include "train/parts/plan_input.h"
-
-/* The grid: rank = place · replicas + replica. */
-typedef struct {
-    Pipeline shape; /* micros 0 */
-    int stages, replicas;
-    int directions; /* holders of a stage in one pipeline: 2 in chimera */
-} PipelineGrid;
 
 /* K-FAC's seconds. */
 typedef struct {
@@ -39,38 +33,17 @@ typedef struct {
     Timeline *timelines; // (shape.micros + 1) as the schedules
 } PlaceFill;
 
-/* Consecutive elements of what a place holds, of one stage, that its holders sum or share at once; about `bucket` of
-   them, cut at norm blocks. Those of a tied word embedding are apart from others. */
-typedef struct {
-    int stage;
-    int64_t begin, end;
-} PlacePiece;
 /* A piece, or one holder's part of it, has at most so many elements more than the even share. */
 enum { PLACE_CUT = NORM_BLOCK + PARAM_ALIGN };
 
-/* Elements of one tensor. */
-typedef struct {
-    int param;          /* in the whole table */
-    int64_t begin, end; /* of the tensor's elements */
-    int64_t held;       /* the first one's place in the space that the rank holds */
-    int64_t moment;     /* the same in its moments */
-} PlacePart;
-typedef struct {
-    PlacePart *parts; // (n) in the order of the table
-    int n, cap;
-} PlaceParts;
-
 struct PipelinePlace {
     const Model *whole; /* the caller's */
-    PipelineGrid grid;  /* shape.micros: the most of a pass; a step with more has several passes */
+    Grid grid;          /* shape.micros: the most of a pass; a step with more has several passes */
     Stage *stages;      // (grid.stages)
     int number, pipeline;
-    Model held;         /* the table of what all chunks hold */
-    Model *chunks;      // (shape.chunks) a stage each, with the table of `held`
-    PlacePiece *pieces; // (n_pieces) of the space of `held`, in order
-    int n_pieces;
-    bool shard;            /* --shard optimizer: a rank has the moments of its share alone */
-    Intervals share;       /* of the space of `held`: this rank's part of every piece */
+    Model held;    /* the table of what all chunks hold */
+    Model *chunks; // (shape.chunks) a stage each, with the table of `held`
+    Holding holding;
     bool both_uses;        /* of a tied word embedding: this place has the first stage and the last */
     int (*slots)[N_SLOTS]; // (shape.chunks)
     Schedule *schedules;   // (shape.micros + 1), by the number of micro-batches; the first is empty
@@ -80,8 +53,7 @@ struct PipelinePlace {
     double step_s;         /* predicted */
     int64_t bucket;        /* elements that travel at once in a sum: whole norm blocks */
     size_t scratch;        /* bytes of the region COMM that exchanges need beside the values */
-    Dtype wire;
-    bool by_devices; /* boundaries go from GPU to GPU, and their buffers lie in the device's memory */
+    bool by_devices;       /* boundaries go from GPU to GPU, and their buffers lie in the device's memory */
     PlaceFill fill;
     Kfac kfac;              /* of what this rank holds, a part for each chunk; interval 0: none */
     const Kfac *whole_kfac; /* the caller's */
@@ -110,27 +82,8 @@ int place_direction(const PipelinePlace *p, int chunk);
 int place_replica(const PipelinePlace *p, int direction);
 int place_replicas(const PipelinePlace *p); /* holders of each stage */
 const Stage *place_stage(const PipelinePlace *p, int chunk);
-/* What the place of this number holds. The caller frees the model. */
-void place_part(const PipelinePlace *p, int number, Model *part);
-
-/* ---- who has what (place_shares.c) ---- */
-void place_take_shares(PipelinePlace *p); /* after the models: pieces and share */
-/* The parts of a piece by holder, as elements from its begin on. (holders) */
-void place_cut(const PipelinePlace *p, const PlacePiece *piece, Interval *cut);
-/* The rank that keeps a tensor of the whole table for all: its first holder. */
-int place_keeper(const PipelinePlace *p, int param);
-int place_layer_keeper(const PipelinePlace *p, int layer); /* the same of a layer's tensors */
-bool place_holds_layer(const PipelinePlace *p, int rank, int layer);
-/* What a rank holds. `cut`: its share of it alone. `kept`: of tensors that several stages hold that of the first stage
-   alone, and of whole tensors those of which it is the keeper; then all ranks' parts together are the model, each
-   element once. The caller frees them. */
-void place_list(const PipelinePlace *p, int rank, bool cut, bool kept, PlaceParts *list);
-void place_list_free(PlaceParts *list);
-/* The norm blocks of which each rank makes the sums, as elements of a table of doubles. (ranks); the caller frees. */
-Intervals *place_norm_parts(const PipelinePlace *p);
-/* Each rank's part of the whole space in snapshots: all slices together are the space, each element once. (ranks); the
-   caller frees. A rank holds every tensor of its slice, and has the moments of it. */
-Intervals *place_slices(const PipelinePlace *p);
+/* What the place holds. The caller frees the model. */
+void place_part(const PipelinePlace *p, Model *part);
 
 /* ---- memory ---- */
 /* Bytes of the region COMM: `scratch`, and behind it, with a device, a copy of what the host exchanges (at most
@@ -138,10 +91,6 @@ Intervals *place_slices(const PipelinePlace *p);
 size_t place_scratch_bytes(const PipelinePlace *p, bool device); /* `scratch`, after shares and K-FAC */
 size_t place_copy_bytes(const PipelinePlace *p);
 size_t place_comm_bytes(const PipelinePlace *p, const Backend *b);
-/* Of a piece between so many holders, with virtual ranks over NCCL: elements of each one's part but the last ones';
-   elements of other holders' terms that one receives, at most. */
-int64_t place_even_part(int64_t n, int holders);
-int64_t place_received(const PipelinePlace *p);
 size_t place_boundary(const PipelinePlace *p, const Plan *plan);
 /* Bytes of the staging buffers for the boundaries of training and of evaluation (`eval` NULL: there is none), in the
    host's memory or a `device`'s. */

@@ -2,10 +2,10 @@
 #ifndef CAIRN_TRAIN_PARTS_PLAN_INPUT_H
 #define CAIRN_TRAIN_PARTS_PLAN_INPUT_H
 
+#include "holding/holding.h"
 #include "kernels/backend.h"
 #include "model/model.h"
 #include "optim/optim.h"
-#include "train/parts/exchange.h"
 #include "train/parts/kfac.h"
 
 typedef struct PipelinePlace PipelinePlace; /* train/parts/place.h */
@@ -28,11 +28,11 @@ typedef struct {
     bool imagined;          /* a device that this machine lacks */
     Dtype compute;
     Optimizer optimizer;
-    const Exchange *exchange; /* with ranks, for training; NULL: one */
-    const Kfac *kfac;         /* NULL: none */
-    bool saves;               /* this rank writes checkpoints: rank 0 */
-    bool audit;               /* --audit recompute */
-    bool watch;               /* --audit with anything */
+    const Holding *holding; /* for training */
+    const Kfac *kfac;       /* NULL: none */
+    bool saves;             /* this rank writes checkpoints: rank 0 */
+    bool audit;             /* --audit recompute */
+    bool watch;             /* --audit with anything */
     /* setup_virtual: --virtual-ranks, 0: it is not given; those of a rank; --grain-tokens, one sequence at least */
     int64_t virtual_ranks, virtual_each, grain_tokens;
     int virtual_waiting;        /* sums of them that wait beside the gradients, at most on any rank */

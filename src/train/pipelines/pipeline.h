@@ -21,12 +21,11 @@ Status layer_costs_read(const char *path, LayerCosts *costs);
 
 /* ---- the grid (pipeline_grid.c): rank = place · replicas + replica ---- */
 /* From --stages, --stage-chunks and the number of ranks. E_USAGE names what would work. */
-Status pipeline_grid(const Config *c, PipelineKind kind, int64_t ranks, int layers, PipelineGrid *grid);
+Status pipeline_grid(const Config *c, PipelineKind kind, int64_t ranks, int layers, Grid *grid);
 /* Sets the levels of a stage's layers, in an array of all `layers`. */
 void pipeline_stage_levels(const Stage *stage, Policy policy, int layers, uint8_t *levels);
 /* --micro-batch-tokens of one of `grid`'s replicas, whose share of a step are `share` sequences. 0: auto. */
-Status pipeline_micro_tokens(const Config *c, const PipelineGrid *grid, const PlanInput *in, int64_t share,
-                             int64_t *tokens);
+Status pipeline_micro_tokens(const Config *c, const Grid *grid, const PlanInput *in, int64_t share, int64_t *tokens);
 
 /* ---- K-FAC's seconds (pipeline_costs.c) ---- */
 void kfac_costs(const ModelConfig *m, const CostRates *rates, const RowCounts *rows, double seq_len, Dtype compute,
@@ -49,7 +48,7 @@ typedef struct {
 } PlacePlan;
 
 typedef struct {
-    PipelineGrid grid;
+    Grid grid;
     int64_t share, tokens; /* sequences of a replica; rows of a micro-batch */
     int64_t boundary;      /* bytes */
     StagePlan *stage;      /* (stages) */

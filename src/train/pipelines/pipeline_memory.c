@@ -80,12 +80,12 @@ static void take_times(const Maker *m, const Plan *p, int preconditions, StagePl
 }
 
 /* The stage's gradients over its holders, and the two gradients of a tied word embedding to each other. */
-static double sum_seconds(const Maker *m, const Exchange *x, bool tied)
+static double sum_seconds(const Maker *m, const Pieces *sums, bool tied)
 {
     const ModelConfig *c = &input(m)->model->config;
     double seconds = 0;
-    for (int b = 0; x && b < x->buckets.n; b++) {
-        double bytes = (double)(x->buckets.starts[b + 1] - x->buckets.starts[b]) * sizeof(float);
+    for (int b = 0; sums && b < sums->n; b++) {
+        double bytes = (double)(sums->pieces[b].end - sums->pieces[b].begin) * sizeof(float);
         seconds += m->rates.exchange(m->rates.network, OP_REDUCE, bytes);
     }
     if (tied && m->network.bytes > 0)
@@ -109,9 +109,9 @@ static Status make_stage(Maker *m, int number)
     Model part;
     Plan plan = {0};
     ModelTensors t;
-    Exchange x = {0};
+    Holding h = {0};
     Kfac kfac;
-    const KfacPart factors = {s->stage.first, s->stage.layers, holders(m), 0};
+    const Grid grid = grid_of_ranks(holders(m)); /* of the part, as a model of one stage */
     int slots[N_SLOTS];
     const PlanInput *in = input(m);
     bool network = m->network.bytes > 0;
@@ -120,7 +120,7 @@ static Status make_stage(Maker *m, int number)
     stage_slots(m, number, slots);
     model_part(in->model, &s->stage, 1, &part);
     PlanRequest q = plan_input_request(in, true);
-    kfac_init(&kfac, &m->kfac, &part, &factors, 1);
+    kfac_init(&kfac, &m->kfac, &part, &grid, 0, &(const int){0}, &s->stage, 1);
     q.model = &part;
     q.kfac = &kfac;
     q.capacity = m->rows;
@@ -129,9 +129,10 @@ static Status make_stage(Maker *m, int number)
     q.split = splits(m);
     m->rates = in->rates;
     if (holders(m) > 1) {
-        exchange_from_options(m->r->c, &part.params, holders(m), 0, &x);
-        q.exchange = &x;
-        if (network) network_rates(&m->network, &x, &m->rates);
+        holding_init(&h, m->r->c, &part, &grid, NULL, 0);
+        q.exchanged = &h;
+        q.slice = holding_slice(&h);
+        if (network) network_rates(&m->network, &h, &m->rates);
     }
     TRY_DONE(plan_make(&q, &plan, &t, NULL));
     take_times(m, &plan, kfac.plan.n, s);
@@ -139,7 +140,7 @@ static Status make_stage(Maker *m, int number)
         memset(m->p->late + s->stage.first, 0, (size_t)s->stage.layers * sizeof *m->p->late);
         mark_late_layers(&plan, m->p->late);
     }
-    s->sum = sum_seconds(m, q.exchange && network ? &x : NULL, tied(m, number));
+    s->sum = sum_seconds(m, q.exchanged && network ? &h.mine : NULL, tied(m, number));
     s->parameters = part.params.size;
     memcpy(s->bytes, plan.region_bytes, sizeof s->bytes);
     for (int kind = 0; kind < N_SLOTS; kind++)
@@ -151,7 +152,7 @@ static Status make_stage(Maker *m, int number)
     m->p->exact = plan.exact;
 done:
     plan_free(&plan);
-    exchange_free(&x);
+    holding_free(&h);
     kfac_free(&kfac);
     model_free(&part);
     free(levels);

@@ -219,7 +219,7 @@ static Status open_network(Maker *m)
 }
 
 /* Each replica is a virtual rank. */
-static Status check_virtual(const PlanInput *in, const PipelineGrid *grid)
+static Status check_virtual(const PlanInput *in, const Grid *grid)
 {
     int replicas = grid->replicas * grid->directions;
     if (!in->virtual_ranks || in->virtual_ranks == replicas) return OK;

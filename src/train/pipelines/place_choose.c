@@ -14,7 +14,7 @@ static const Pipeline *shape(const PipelinePlace *p) { return &p->grid.shape; }
 /* ---- what rank 0 chooses ---- */
 
 typedef struct {
-    PipelineGrid grid;
+    Grid grid;
     int64_t tokens;
     double step_s;
 } Choice;
@@ -50,7 +50,7 @@ static void take_models(PipelinePlace *p)
 {
     int chunks = place_chunks(p);
     bool first = false, last = false;
-    place_part(p, p->number, &p->held);
+    place_part(p, &p->held);
     p->chunks = mem_array((size_t)chunks, sizeof *p->chunks);
     for (int k = 0; k < chunks; k++) {
         const Stage *s = place_stage(p, k);
@@ -63,17 +63,26 @@ static void take_models(PipelinePlace *p)
     p->both_uses = first && last && model_tied(p->whole) != NULL;
 }
 
-/* Holders of a stage are in the order of replicas. */
-static void take_kfac(PipelinePlace *p, const KfacOptions *o)
+static void take_kfac(PipelinePlace *p, const KfacOptions *o, int rank)
 {
-    int chunks = place_chunks(p);
-    KfacPart *parts = mem_array((size_t)chunks, sizeof *parts);
-    for (int k = 0; k < chunks; k++)
-        parts[k] = (KfacPart){place_stage(p, k)->first, place_stage(p, k)->layers, place_replicas(p),
-                              place_replica(p, place_direction(p, k))};
-    kfac_init(&p->kfac, o, &p->held, parts, chunks);
+    int chunks = place_chunks(p), *numbers = mem_array((size_t)chunks, sizeof *numbers);
+    Stage *stages = mem_array((size_t)chunks, sizeof *stages);
+    for (int k = 0; k < chunks; k++) {
+        numbers[k] = pipeline_stage(shape(p), p->number, k);
+        stages[k] = *place_stage(p, k);
+    }
+    kfac_init(&p->kfac, o, &p->held, &p->grid, rank, numbers, stages, chunks);
     p->kfac.save_size = p->whole_kfac->save_size;
-    free(parts);
+    MEM_FREE(numbers, stages);
+}
+
+static void take_holding(PipelinePlace *p, const Config *c, int rank)
+{
+    Holding *h = &p->holding;
+    holding_init(h, c, p->whole, &p->grid, p->stages, rank);
+    if (kfac_sets(p->whole_kfac)) kfac_hold(p->whole_kfac, p->stages, h);
+    CHECK(h->has[HELD_WEIGHTS][rank].size == p->held.params.size, "%lld elements held, %lld in the table",
+          (long long)h->has[HELD_WEIGHTS][rank].size, (long long)p->held.params.size);
 }
 
 /* Slots for every number of micro-batches. */
@@ -183,16 +192,14 @@ static Status take_choice(PipelinePlace *p, const Config *c, const PlanInput *in
     p->grid = choice.grid;
     p->tokens = choice.tokens;
     p->step_s = choice.step_s;
-    p->wire = strcmp(c->wire, "bf16") == 0 ? BF16 : F32;
     p->bucket = c->bucket_size / (int64_t)sizeof(float);
     if (p->bucket > p->whole->params.size) p->bucket = p->whole->params.size;
     p->bucket = p->bucket < NORM_BLOCK ? NORM_BLOCK : p->bucket / NORM_BLOCK * NORM_BLOCK;
     take_number(p, ranks);
     take_levels(p, policies);
     take_models(p);
-    p->shard = strcmp(c->shard, "optimizer") == 0 && place_replicas(p) > 1;
-    place_take_shares(p);
-    take_kfac(p, &kfac);
+    take_holding(p, c, ranks_rank(ranks));
+    take_kfac(p, &kfac, ranks_rank(ranks));
     p->scratch = place_scratch_bytes(p, in->backend->device != NULL);
     TRY_DONE(share_fill(p, plan, ranks));
     status = take_schedules(p);
@@ -256,6 +263,7 @@ static Status choose_once(const Config *c, const PlanInput *whole, PlanInput *in
     TRY(pipeline_grid(c, place_kind(c), ranks_size(ranks), p->whole->config.layers, &p->grid));
     TRY(take_choice(p, c, whole, accounts, ranks, search));
     in->place = p;
+    in->holding = &p->holding;
     in->kfac = &p->kfac;
     in->model = &p->chunks[0];
     return make_plans(p, c, in, accounts, ranks, plan);

@@ -22,10 +22,10 @@ static Status check_queues(void)
                 set, DEVICE_LANES, DEVICE_LANES);
 }
 
-static int rank_of(const PipelineGrid *g, int place, int pipeline) { return place * g->replicas + pipeline; }
+static int rank_of(const Grid *g, int place, int pipeline) { return place * g->replicas + pipeline; }
 
 /* In the order of replicas. Both places that hold two stages of chimera have the same holders. */
-static Status open_holders(const PipelineGrid *g, int place, Comm *c, PlaceDevices *d)
+static Status open_holders(const Grid *g, int place, Comm *c, PlaceDevices *d)
 {
     int other = g->directions == 2 ? g->stages - 1 - place : place, n = 0;
     int *ranks = mem_array((size_t)g->replicas * 2, sizeof *ranks);
@@ -38,7 +38,7 @@ static Status open_holders(const PipelineGrid *g, int place, Comm *c, PlaceDevic
     return status;
 }
 
-static Status open_uses(const PipelineGrid *g, int place, int pipeline, Comm *c, PlaceDevices *d)
+static Status open_uses(const Grid *g, int place, int pipeline, Comm *c, PlaceDevices *d)
 {
     int first, last, chunk;
     pipeline_home(&g->shape, 0, 0, &first, &chunk);
@@ -48,8 +48,7 @@ static Status open_uses(const PipelineGrid *g, int place, int pipeline, Comm *c,
     return comm_device_open_part(c, ranks, 2, 0, &d->uses);
 }
 
-static Status open_wires(const PipelineGrid *g, int place, int pipeline, Comm *c, Device *device, void *room,
-                         PlaceDevices *d)
+static Status open_wires(const Grid *g, int place, int pipeline, Comm *c, Device *device, void *room, PlaceDevices *d)
 {
     d->n_wires = exec_pipeline_wires(&g->shape, place, d->wires);
     for (int i = 0; i < d->n_wires; i++) {
@@ -62,8 +61,7 @@ static Status open_wires(const PipelineGrid *g, int place, int pipeline, Comm *c
     return OK;
 }
 
-Status place_devices_open(const PipelineGrid *g, bool tied, bool tree, Ranks *ranks, const Backend *b,
-                          PlaceDevices **devices)
+Status place_devices_open(const Grid *g, bool tied, bool tree, Ranks *ranks, const Backend *b, PlaceDevices **devices)
 {
     PlaceDevices *d = *devices = mem_alloc(sizeof *d);
     Comm *c = ranks_comm(ranks);

@@ -26,7 +26,7 @@ typedef struct {
 /* Sequences of a step, on one rank or virtual rank. */
 static int64_t share_of(const Config *c, const PlanInput *in)
 {
-    return planner_share(c, in->virtual_ranks ? in->virtual_ranks : in->exchange ? in->exchange->buckets.ranks : 1);
+    return planner_share(c, in->virtual_ranks ? in->virtual_ranks : holding_ranks(in->holding));
 }
 
 static const PlanInput *input(const Planner *g) { return &g->plan->input; }
@@ -197,7 +197,7 @@ void planner_take_snapshots(const Config *c, const Ranks *ranks, size_t bytes, A
    moments of other ranks are collected in it. */
 static bool can_stream(const PlanInput *in)
 {
-    return !planner_for_device(in) && !in->place && !(in->exchange && in->exchange->shard);
+    return !planner_for_device(in) && !in->place && !holding_slice(in->holding);
 }
 
 static bool own_snapshots(const Config *c) { return strcmp(c->snapshot_steps, "auto") != 0; }

@@ -33,35 +33,33 @@ static bool for_device(const PlanRequest *r) { return r->one_copy || (r->backend
 
 static bool has_kfac(const PlanRequest *r) { return r->training && kfac_sets(r->kfac) > 0; }
 
+static PiecesRoom room_of(const PlanRequest *r)
+{
+    PiecesRoom room = holding_room(r->exchanged);
+    if (has_kfac(r)) pieces_room_add(&room, pieces_room(&r->kfac->pieces));
+    return room;
+}
+
 /* A device's gradients and factors go through the host's memory, with all branches of a tree. */
 static size_t exchange_bytes(const PlanRequest *r)
 {
-    const Exchange *x = r->exchange;
-    size_t scratch = x->buckets.scratch_bytes, factors = has_kfac(r) ? kfac_scratch_bytes(r->kfac) : 0;
-    int64_t largest = x->buckets.largest, piece = has_kfac(r) ? kfac_largest_piece(r->kfac) : 0;
-    if (x->by_comm_device) return 0;
-    if (factors > scratch) scratch = factors;
-    if (piece > largest) largest = piece;
-    return scratch + (for_device(r) ? (size_t)(largest * x->buckets.branches) * sizeof(float) : 0);
+    PiecesRoom room = room_of(r);
+    if (r->exchanged->by_devices) return 0;
+    return room.scratch + (for_device(r) ? (size_t)(room.largest * room.branches) * sizeof(float) : 0);
 }
 
 /* Without a tree NCCL adds, in its own memory. */
 static int64_t received_of(const PlanRequest *r)
 {
-    const Exchange *x = r->exchange;
-    if (!r->training || !x || !x->by_comm_device || !x->buckets.tree) return r->received;
-    int64_t factors = has_kfac(r) ? kfac_received(r->kfac) : 0;
-    return factors > x->buckets.received ? factors : x->buckets.received;
+    const Holding *h = r->training ? r->exchanged : NULL;
+    return h && h->by_devices && h->mine.tree ? room_of(r).received : r->received;
 }
-
-static const Intervals *slice_of(const PlanRequest *r) { return r->slice ? r->slice : exchange_slice(r->exchange); }
 
 /* 0: all. */
 static int64_t moments_held(const PlanRequest *r)
 {
-    const Intervals *slice = slice_of(r);
-    if (!r->training || !slice) return 0;
-    return slice->size > 0 ? slice->size : 1;
+    if (!r->training || !r->slice) return 0;
+    return r->slice->size > 0 ? r->slice->size : 1;
 }
 
 static size_t (*copy_bytes_of(const PlanRequest *r))(Dtype, int64_t, int64_t, bool)
@@ -92,6 +90,17 @@ static size_t save_bytes(const PlanRequest *r)
     size_t floats = 3 * (size_t)(r->whole ? r->whole : r->model)->params.size;
     if (has_kfac(r)) floats += (size_t)r->kfac->save_size;
     return floats * sizeof(float);
+}
+
+/* REDUCEs behind the last gradients of each piece. */
+static void add_sums(const PlanRequest *r, Plan *p, const ModelTensors *t)
+{
+    const Pieces *pieces = &r->exchanged->mine;
+    int64_t *starts = mem_array((size_t)pieces->n + 1, sizeof *starts);
+    for (int b = 0; b < pieces->n; b++) starts[b] = pieces->pieces[b].begin;
+    starts[pieces->n] = r->model->params.size;
+    plan_reduce(p, t->grads, t->stats, starts, pieces->n);
+    free(starts);
 }
 
 Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segments)
@@ -127,15 +136,14 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
         }
     }
     if (r->slots) plan_cut(p, r->slots, r->split);
-    if (r->training && r->exchange)
-        plan_reduce(p, t->grads, t->stats, r->exchange->buckets.starts, r->exchange->buckets.n);
+    if (r->training && r->exchanged) add_sums(r, p, t);
     /* a host's kernels add alike; works of several micro-batches run one among another */
     plan_begin(p, t->stats, t->cleared, t->audit, for_device(r) && !r->slots);
     t->step_ctl = r->slots ? plan_tensor(p, REGION_CONST, U8, rows_fixed(1), sizeof(Ctl), "step.ctl") : t->ctl;
     if (has_kfac(r)) plan_kfac_ranges(p, &kfac, t->grads, t->step_ctl);
     if (r->training && !segments) segments = own = mem_array((size_t)r->model->params.count, sizeof *segments);
     if (r->training && !r->packs)
-        optim_emit(p, r->model, r->whole, t, &r->optimizer, slice_of(r), segments);
+        optim_emit(p, r->model, r->whole, t, &r->optimizer, r->slice, segments);
     else
         plan_pack(p, false);
     if (r->training && r->watch)
@@ -144,7 +152,7 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
     plan_liveness(p);
     plan_layout(p);
     if (r->training && r->save_buffer) p->region_bytes[REGION_SAVE] = save_bytes(r);
-    if (r->training && r->exchange) p->region_bytes[REGION_COMM] = exchange_bytes(r);
+    if (r->training && r->exchanged) p->region_bytes[REGION_COMM] = exchange_bytes(r);
     TRY_DONE(plan_verify(p));
 done:
     MEM_FREE(own, kfac.linears);

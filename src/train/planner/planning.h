@@ -5,11 +5,11 @@
 
 #include "base/base.h"
 #include "data/data.h"
+#include "holding/holding.h"
 #include "kernels/backend.h"
 #include "model/model.h"
 #include "optim/optim.h"
 #include "plan/plan.h"
-#include "train/parts/exchange.h"
 #include "train/parts/kfac.h"
 
 typedef struct {
@@ -26,8 +26,8 @@ typedef struct {
     bool save_buffer;          /* training: room to write checkpoints in the background */
     bool audit;                /* training: recomputed tensors are compared with their first values */
     bool watch;                /* training: weights and moments are compared with what the update made them */
-    const Exchange *exchange;  /* training: NULL: one rank */
-    const Intervals *slice;    /* training: a sharded optimizer's, where it is not that of `exchange` */
+    const Holding *exchanged;  /* training of a whole model: its gradients are summed by the plan; NULL: they are not */
+    const Intervals *slice;    /* training: a sharded optimizer's; NULL: all */
     const Kfac *kfac;          /* training: NULL: none */
     const int *slots;          /* (N_SLOTS) of a stage: micro-batches that it keeps at once; NULL: no stage */
     bool split;                /* of a stage: backward is cut into I and W */
@@ -35,7 +35,7 @@ typedef struct {
     bool packs;       /* of a further chunk of a place: its update only packs, the first chunk's does the rest */
     bool apart;       /* training: see EmitOptions */
     int waiting;      /* training: see EmitOptions */
-    int64_t received; /* training: see EmitOptions; of a place. Else it follows from `exchange` */
+    int64_t received; /* training: see EmitOptions; of a place. Else it follows from `exchanged` */
 } PlanRequest;
 
 /* `segments` (training; may be NULL) gets the (params.count) optimizer segments. The plan is verified. */

@@ -52,12 +52,6 @@ void run_plan_free(RunPlan *p)
     *p = (RunPlan){0};
 }
 
-const Intervals *run_plan_slice(const PlanInput *in)
-{
-    if (!in->place) return exchange_slice(in->exchange);
-    return in->place->shard ? &in->place->share : NULL;
-}
-
 PlanRequest plan_input_request(const PlanInput *in, bool training)
 {
     return (PlanRequest){.model = in->model,
@@ -82,9 +76,10 @@ static void add_place(const RunPlan *p, int chunk, bool training, PlanRequest *r
     r->whole = of->whole;
     r->packs = chunk > 0;
     r->apart = of->both_uses;
-    r->slice = training ? run_plan_slice(&p->input) : NULL;
     r->save_buffer = r->save_buffer && chunk == 0;
-    r->received = training && chunk == 0 && of->by_devices && p->input.virtual_ranks ? place_received(of) : 0;
+    r->received = training && chunk == 0 && of->by_devices && p->input.virtual_ranks
+                      ? pieces_room(&of->holding.mine).received
+                      : 0;
 }
 
 static PlanRequest request_of(const RunPlan *p, int chunk, bool training)
@@ -96,7 +91,8 @@ static PlanRequest request_of(const RunPlan *p, int chunk, bool training)
     r.save_buffer = p->save_buffer;
     r.audit = training && p->input.audit;
     r.watch = training && p->input.watch;
-    r.exchange = training ? p->input.exchange : NULL;
+    if (training && !p->input.place && holding_ranks(p->input.holding) > 1) r.exchanged = p->input.holding;
+    r.slice = training ? holding_slice(p->input.holding) : NULL;
     r.waiting = training ? p->input.virtual_waiting : 0;
     r.apart = training && p->input.virtual_ranks > 0;
     if (p->input.place) add_place(p, chunk, training, &r);

@@ -33,8 +33,6 @@ typedef struct {
     bool fits;
 } RunPlan;
 
-/* The part of the moments that this rank has, of what it holds; NULL: all. */
-const Intervals *run_plan_slice(const PlanInput *input);
 /* Nothing chosen yet: all levels none, no plan made. */
 void run_plan_init(RunPlan *p, const PlanInput *input);
 void run_plan_free(RunPlan *p); /* takes a zeroed one */

@@ -6,7 +6,6 @@
 
 #include "base/machine_memory.h"
 #include "state/snapshot/snapshot.h"
-#include "train/parts/place.h"
 
 #define MIB(bytes) ((double)(bytes) / (1 << 20))
 
@@ -45,79 +44,30 @@ Status snapshots_replicas(const Config *c, int hosts, int *n)
     return OK;
 }
 
-/* ---- who holds what ---- */
-
-/* Tensor by tensor, each to one of the ranks that hold it: the one with the least so far. */
-static void share_sets(SnapshotSlices *s, const Kfac *k, const PipelinePlace *place)
+static uint64_t slice_bytes(const Holding *h, int r)
 {
-    int64_t *load = mem_array((size_t)s->ranks, sizeof *load);
-    const ParamTable *sets = &k->saved;
-    for (int i = 0; i < sets->count; i++) {
-        int first = place ? place_layer_keeper(place, kfac_layer(k, i)) : 0, least = first;
-        int64_t begin = sets->params[i].offset, end = i + 1 < sets->count ? sets->params[i + 1].offset : sets->size;
-        for (int r = first; r < first + (place ? place->grid.replicas : s->ranks); r++)
-            if (load[r] < load[least]) least = r;
-        load[least] += end - begin;
-        intervals_add(&s->slices[1][least], begin, end);
-    }
-    free(load);
+    const HeldPart own = holding_part(h, r);
+    return snapshot_bytes(&own, SMALL_FILES);
 }
 
-static void slices_init(SnapshotSlices *s, const ParamTable *params, Intervals *slices, int ranks, const Kfac *k,
-                        const PipelinePlace *place)
-{
-    static const ParamTable none;
-    *s = (SnapshotSlices){.ranks = ranks, .params = {params, k ? &k->saved : &none}, .slices = {slices}};
-    s->slices[1] = mem_array((size_t)ranks, sizeof *s->slices[1]);
-    if (kfac_sets(k) > 0) share_sets(s, k, place);
-}
-
-void snapshot_slices_init(SnapshotSlices *s, const ParamTable *params, const Exchange *x, const Kfac *k)
-{
-    slices_init(s, params, exchange_slices(params, x), x ? x->buckets.ranks : 1, k, NULL);
-}
-
-void snapshot_slices_of(SnapshotSlices *s, const PlanInput *in)
-{
-    const PipelinePlace *p = in->place;
-    if (p)
-        slices_init(s, &p->whole->params, place_slices(p), p->grid.shape.places * p->grid.replicas, p->whole_kfac, p);
-    else
-        snapshot_slices_init(s, &in->model->params, in->exchange, in->kfac);
-}
-
-void snapshot_slices_free(SnapshotSlices *s)
-{
-    for (int space = 0; space < SNAPSHOT_SPACES; space++) {
-        for (int r = 0; s->slices[space] && r < s->ranks; r++) intervals_free(&s->slices[space][r]);
-        free(s->slices[space]);
-    }
-    *s = (SnapshotSlices){0};
-}
-
-static uint64_t slice_bytes(const SnapshotSlices *s, int r)
-{
-    return snapshot_bytes(s->params, (const Intervals *[]){&s->slices[0][r], &s->slices[1][r]}, SMALL_FILES);
-}
-
-uint64_t snapshots_most_bytes(const SnapshotSlices *s, const SnapshotCopies *placed)
+uint64_t snapshots_most_bytes(const Holding *h, const SnapshotCopies *placed)
 {
     uint64_t most = 0;
-    for (int r = 0; r < s->ranks; r++) {
-        uint64_t sum = slice_bytes(s, r);
+    for (int r = 0; r < holding_ranks(h); r++) {
+        uint64_t sum = slice_bytes(h, r);
         for (int i = 0; i < placed->count; i++)
-            if (placed->items[i].holder == r) sum += slice_bytes(s, placed->items[i].slice);
+            if (placed->items[i].holder == r) sum += slice_bytes(h, placed->items[i].slice);
         if (sum > most) most = sum;
     }
     return most;
 }
 
-uint64_t snapshots_rank_bytes(const SnapshotSlices *s, int copies, uint64_t *all)
+uint64_t snapshots_rank_bytes(const Holding *h, int copies, uint64_t *all)
 {
     uint64_t sum = 0;
-    for (int r = 0; r < s->ranks; r++) sum += slice_bytes(s, r);
+    for (int r = 0; r < holding_ranks(h); r++) sum += slice_bytes(h, r);
     if (all) *all = (uint64_t)(1 + copies) * sum;
-    return (uint64_t)(1 + copies) * snapshots_most_bytes(s, &(SnapshotCopies){0});
+    return (uint64_t)(1 + copies) * snapshots_most_bytes(h, &(SnapshotCopies){0});
 }
 
 /* ---- where copies lie ---- */
@@ -137,17 +87,14 @@ Status snapshots_need(const Config *c, const Ranks *ranks, const PlanInput *in, 
     const Comm *comm = ranks_comm(ranks);
     SnapshotWish wish;
     SnapshotCopies placed;
-    SnapshotSlices slices;
     int copies;
     *bytes = 0;
     TRY(snapshots_wish(c, ranks_size(ranks), &wish));
     TRY(snapshots_replicas(c, comm ? comm->nodes : 1, &copies));
     if (!wish.wanted) return OK;
-    snapshot_slices_of(&slices, in);
     snapshots_place(comm, copies, &placed);
-    *bytes = snapshots_most_bytes(&slices, &placed);
+    *bytes = snapshots_most_bytes(in->holding, &placed);
     copies_free(&placed);
-    snapshot_slices_free(&slices);
     return OK;
 }
 

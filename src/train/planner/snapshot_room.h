@@ -18,24 +18,12 @@ typedef struct {
 Status snapshots_wish(const Config *c, int ranks, SnapshotWish *wish);
 /* --snapshot-replicas on `hosts` hosts. E_USAGE: not a number, or more than the other hosts. */
 Status snapshots_replicas(const Config *c, int hosts, int *n);
-/* Which rank snapshots which elements of the model's space and of K-FAC's. */
-typedef struct {
-    int ranks;
-    const ParamTable *params[SNAPSHOT_SPACES]; /* the second: without K-FAC it has no tensors */
-    Intervals *slices[SNAPSHOT_SPACES];        // (ranks)
-} SnapshotSlices;
-/* The slices of ranks that hold the whole model each (`x` NULL: one rank); `k` NULL: no K-FAC. `params` and `k` outlive
-   them. */
-void snapshot_slices_init(SnapshotSlices *s, const ParamTable *params, const Exchange *x, const Kfac *k);
-/* Of a run, or of one that is planned. */
-void snapshot_slices_of(SnapshotSlices *s, const PlanInput *in);
-void snapshot_slices_free(SnapshotSlices *s); /* takes a zeroed one */
 /* The machine's memory for the rank that takes most: its slice, and those that `placed` has it hold × two generations,
    rounded up. */
-uint64_t snapshots_most_bytes(const SnapshotSlices *s, const SnapshotCopies *placed);
+uint64_t snapshots_most_bytes(const Holding *h, const SnapshotCopies *placed);
 /* The same before the hosts are known: as if all had equally many ranks, and so each rank `copies` of other slices.
    `all` (may be NULL): the sum over all ranks. */
-uint64_t snapshots_rank_bytes(const SnapshotSlices *s, int copies, uint64_t *all);
+uint64_t snapshots_rank_bytes(const Holding *h, int copies, uint64_t *all);
 /* The holders of `replicas` copies of each slice; none where `comm` is NULL. copies_free frees them. */
 void snapshots_place(const Comm *comm, int replicas, SnapshotCopies *placed);
 /* Bytes that snapshots will take on the rank that takes most; 0: none are taken. */

@@ -16,7 +16,7 @@ size_t session_memory_used(const Session *s)
 static Status upload_own_segments(Session *s)
 {
     const PipelinePlace *place = s->plan.input.place;
-    const Intervals *slice = run_plan_slice(&s->plan.input);
+    const Intervals *slice = holding_slice(s->plan.input.holding);
     const Model *held = place ? &place->held : s->model;
     if (!slice && !place) return OK;
     Segment *own = mem_array((size_t)(held->params.count + (slice ? slice->count : 0)), sizeof *own);
@@ -77,8 +77,8 @@ static Status connect_comm_lane(Session *s)
 {
     if (!s->options.ranks || !s->plan.input.training || s->plan.input.place) return OK;
     s->exec_ranks = (ExecRanks){.comm_device = s->options.comm_device,
-                                .buckets = &s->plan.input.exchange->buckets,
-                                .factors = s->plan.input.kfac ? s->plan.input.kfac->pieces : NULL,
+                                .holding = s->plan.input.holding,
+                                .factors = session_kfac(s) ? &session_kfac(s)->pieces : NULL,
                                 .meet = meet,
                                 .self = s->options.ranks};
     return ranks_connect(s->options.ranks, &s->exec_ranks.comm);

@@ -12,6 +12,7 @@
 #include "data/data.h"
 #include "exec/exec.h"
 #include "exec/pipeline.h"
+#include "holding/move.h"
 #include "model/model.h"
 #include "optim/optim.h"
 #include "plan/plan.h"
@@ -76,10 +77,15 @@ void session_free_filled(Session *s);
 /* For reading, between steps. A host backend returns the array itself. A device copies it into `room` (params.size), or
    where `room` is NULL into new memory, which session_read_done frees. After a failure there is nothing to free. */
 Status session_read(const Session *s, StateArray which, float *room, const float **values);
-/* The rank's part of the array, on a host backend. *own: that is the rank's slice alone (exchange->slices). */
+/* The rank's part of the array, on a host backend. *own: that is the rank's slice alone (Holding). */
 const float *session_part(const Session *s, StateArray which, bool *own);
-/* Copies elements [begin, end), which must be this rank's, to `to`. */
-Status session_read_range(const Session *s, StateArray which, int64_t begin, int64_t end, float *to);
+/* Copies elements [begin, end) of a StateArray, or of K-FAC's sets in their saved form, to `to`. This rank must have
+   all of them; gaps between tensors of the sets are 0. */
+enum { SESSION_SETS = N_STATE_ARRAYS };
+Status session_read_range(const Session *s, int array, int64_t begin, int64_t end, float *to);
+/* Collective. The elements of such an array come to all ranks that have them, from the ranks that have them in `from`
+   (ranks), by `read` there. session_ready follows. */
+Status session_take(const Session *s, int array, const Intervals *from, MoveRead *read, void *giver);
 void session_read_done(const Session *s, const float *values);
 /* E_NUMERIC names the first weight (params.size) that is infinite or NaN: an update may overflow although its gradient
    was finite. Such weights must not replace good ones. */
@@ -106,15 +112,12 @@ Status session_settle_kfac(const Session *s);
 bool session_kfac_pending(const Session *s); /* the same on all ranks */
 /* A tensor of a set by its name, in the backend's memory; NULL: this rank does not hold it. */
 float *session_kfac_tensor(const Session *s, bool next, const char *name);
-/* Elements [begin, end) of the saved form, of tensors that this rank holds. */
+/* session_read_range of the sets. */
 Status session_read_kfac(const Session *s, int64_t begin, int64_t end, float *to);
 /* Linears without new inverses: of all, or of those that this rank inverted. */
 Status session_kfac_failed(const Session *s, bool own, int64_t *failed);
-/* True with a sharded optimizer: each rank holds the moments of its slice alone, and rank 0 fills and reads moments in
-   its save buffer. Collective: session_collect brings the moments of all ranks there. */
-bool session_sharded(const Session *s);
-/* No rank holds the whole state: a sharded optimizer, or a pipeline, where session_fill, session_collect and
-   session_read mean rank 0's save buffer for weights too. */
+/* No rank holds the whole state: a sharded optimizer, where rank 0 fills and reads moments in its save buffer, or a
+   pipeline, where that holds for weights too. Collective: session_collect brings them there from all ranks. */
 bool session_scattered(const Session *s);
 /* session_read of this array is the rank's own; else it is what session_collect brought. */
 bool session_has_all(const Session *s, StateArray which);

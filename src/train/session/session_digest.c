@@ -4,17 +4,40 @@
 
 #include "train/session/session_pipeline.h"
 
-/* `there` lies in the backend's memory. */
-static Status sum_values(const Session *s, const float *there, const Intervals *of, uint64_t *sum)
+/* What this rank's elements of an array that lies as its weights do add to the digest of the whole space: of those that
+   it owns, or of all. */
+static Status sum_values(const Session *s, const float *there, bool all, uint64_t *sum)
 {
-    if (s->pipeline) return pipeline_digest(s, there, sum);
-    const ParamTable *params = &s->model->params;
-    const Backend *b = s->options.backend;
-    size_t bytes = (size_t)params->size * sizeof *there;
-    float *copy = b->device ? mem_alloc(bytes) : NULL;
-    Status status = copy ? backend_download(b, copy, there, bytes) : OK;
-    if (status == OK) *sum = params_sum(params, copy ? copy : there, of);
-    free(copy);
+    const Holding *h = s->plan.input.holding;
+    const ParamTable *t = &s->whole->params;
+    int rank = ranks_rank(s->options.ranks);
+    float *room = mem_array(SESSION_VIEW, sizeof *room);
+    Status status = OK;
+    *sum = 0;
+    for (int i = 0; i < t->count; i++) {
+        int64_t begin = t->params[i].offset, end = begin + param_held(&t->params[i]);
+        Interval v = {begin, begin};
+        while (intervals_next(all ? NULL : &h->own[SPACE_MODEL][rank], end, &v))
+            for (int64_t at = v.begin, n; at < v.end && status == OK; at += n) { /* whole norm blocks */
+                const float *from = there + (all ? at : holding_place(h, HELD_WEIGHTS, rank, at));
+                n = v.end - at < SESSION_VIEW ? v.end - at : SESSION_VIEW;
+                *sum += param_sum(session_view(s, from, n, room, &status), n, at);
+            }
+    }
+    free(room);
+    return status;
+}
+
+/* Collective. Of all ranks' own elements. */
+static Status sum_over_ranks(const Session *s, const float *there, uint64_t *sum)
+{
+    uint64_t *parts = mem_alloc(sizeof *parts);
+    size_t bytes = sizeof *parts;
+    Status status = sum_values(s, there, false, parts);
+    if (status == OK) status = ranks_gather(s->options.ranks, (void **)&parts, &bytes);
+    *sum = 0;
+    for (size_t r = 0; r < bytes / sizeof *parts && status == OK; r++) *sum += parts[r];
+    free(parts);
     return status;
 }
 
@@ -81,7 +104,7 @@ Status session_own_digest(const Session *s, uint64_t *digest)
     Stats stats[1 + MOST_WAITING];
     Status status = exec_virtual_stats(s->train, stats);
     for (int k = 0; k < n && status == OK; k++) {
-        status = sum_values(s, exec_virtual_gradients(s->train, k), NULL, &all[k].grads);
+        status = sum_values(s, exec_virtual_gradients(s->train, k), true, &all[k].grads);
         memcpy(all[k].loss, stats[k].loss, sizeof all[k].loss);
         memcpy(all[k].correct, stats[k].correct, sizeof all[k].correct);
     }
@@ -90,25 +113,17 @@ Status session_own_digest(const Session *s, uint64_t *digest)
     return status;
 }
 
-/* Of a sharded optimizer each rank has the sums of its slice alone. */
+/* A rank of a sharded optimizer has the sums of its own elements alone. */
 Status session_gradient_digest(const Session *s, uint64_t *digest)
 {
-    Ranks *ranks = s->options.ranks;
-    if (!session_sharded(s)) return sum_values(s, gradients(s), NULL, digest);
-    uint64_t *parts = mem_alloc(sizeof *parts);
-    size_t bytes = sizeof *parts;
-    Status status = sum_values(s, gradients(s), &s->plan.input.exchange->slices[ranks_rank(ranks)], parts);
-    if (status == OK) status = ranks_gather(ranks, (void **)&parts, &bytes);
-    *digest = 0;
-    for (int r = 0; r < ranks_size(ranks) && status == OK; r++) *digest += parts[r];
-    free(parts);
-    return status;
+    return session_scattered(s) ? sum_over_ranks(s, gradients(s), digest) : sum_values(s, gradients(s), true, digest);
 }
 
 Status session_weights_digest(const Session *s, uint64_t *digest)
 {
     bool own;
     const float *weights = session_part(s, STATE_WEIGHTS, &own);
-    if (s->pipeline) TRY(pipeline_check_same(s, weights));
-    return sum_values(s, weights, NULL, digest);
+    if (!s->pipeline) return sum_values(s, weights, true, digest);
+    TRY(session_check_same(s));
+    return sum_over_ranks(s, weights, digest);
 }

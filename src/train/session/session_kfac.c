@@ -29,22 +29,6 @@ Status session_kfac_failed(const Session *s, bool own, int64_t *failed)
     return OK;
 }
 
-float *session_kfac_room(const Session *s)
-{
-    return s->options.backend->device ? kfac_matrix(session_kfac_whole(s)) : NULL;
-}
-
-Status session_kfac_take(const Session *s, const Param *p, const float *there, float *room, float **here)
-{
-    *here = room ? room : (float *)(uintptr_t)there;
-    return room ? backend_download(s->options.backend, room, there, kfac_bytes(p)) : OK;
-}
-
-Status session_kfac_put(const Session *s, const Param *p, const float *here, float *there)
-{
-    return here == there ? OK : backend_upload(s->options.backend, there, here, kfac_bytes(p));
-}
-
 /* The tensor of a whole set of which a tensor of the saved form is the triangle. */
 static const Param *square_of(const Kfac *k, int saved) { return &k->table.params[saved % k->table.count]; }
 
@@ -61,30 +45,77 @@ static Interval part_of(const Param *p, int64_t begin, int64_t end)
     return (Interval){begin > p->offset ? begin : p->offset, end < last ? end : last};
 }
 
-Status session_read_kfac(const Session *s, int64_t begin, int64_t end, float *to)
+static Status put_back(KfacRoom *r)
 {
-    const Kfac *k = session_kfac_whole(s);
-    Status status = OK;
-    float *room = session_kfac_room(s), *here;
+    bool written = r->written;
+    r->written = false;
+    return written ? backend_upload(r->session->options.backend, r->there, r->room, kfac_bytes(r->square)) : OK;
+}
+
+/* The square of a tensor of the saved form, which this rank has: where it lies, or of a device a copy. */
+static Status open_tensor(KfacRoom *r, int saved, bool write, float **here)
+{
+    const Session *s = r->session;
+    float *there = tensor_of(s, saved);
+    CHECK(there, "%s is not held", session_kfac_whole(s)->saved.params[saved].name);
+    *here = there;
+    if (!s->options.backend->device) return OK;
+    if (r->there != there) TRY(put_back(r));
+    if (!r->room) r->room = kfac_matrix(session_kfac_whole(s));
+    *here = r->room;
+    r->written |= write;
+    if (r->there == there) return OK;
+    r->there = there;
+    r->square = square_of(session_kfac_whole(s), saved);
+    return backend_download(s->options.backend, r->room, there, kfac_bytes(r->square));
+}
+
+Status kfac_room_read(KfacRoom *r, int64_t begin, int64_t end, float *to)
+{
+    const Kfac *k = session_kfac_whole(r->session);
     memset(to, 0, (size_t)(end - begin) * sizeof *to); /* the gaps between tensors */
     for (int i = 0; i < k->saved.count; i++) {
         const Param *p = &k->saved.params[i];
         Interval part = part_of(p, begin, end);
+        float *here;
         if (part.begin >= part.end) continue;
-        const float *own = tensor_of(s, i);
-        CHECK(own, "%s is not held", p->name);
-        TRY_DONE(session_kfac_take(s, square_of(k, i), own, room, &here));
+        TRY(open_tensor(r, i, false, &here));
         kfac_pack(square_of(k, i), part.begin - p->offset, part.end - p->offset, here, to + (part.begin - begin));
     }
-done:
-    free(room);
+    return OK;
+}
+
+Status kfac_room_write(KfacRoom *r, int64_t begin, int64_t end, const float *from)
+{
+    const Kfac *k = session_kfac_whole(r->session);
+    for (int i = 0; i < k->saved.count; i++) {
+        const Param *p = &k->saved.params[i];
+        Interval part = part_of(p, begin, end);
+        float *here;
+        if (part.begin >= part.end) continue;
+        TRY(open_tensor(r, i, true, &here));
+        kfac_unpack(square_of(k, i), part.begin - p->offset, part.end - p->offset, from + (part.begin - begin), here);
+    }
+    return OK;
+}
+
+Status kfac_room_close(KfacRoom *r, Status status)
+{
+    if (status == OK) status = put_back(r);
+    free(r->room);
+    r->room = NULL;
     return status;
+}
+
+Status session_read_kfac(const Session *s, int64_t begin, int64_t end, float *to)
+{
+    KfacRoom room = {.session = s};
+    return kfac_room_close(&room, kfac_room_read(&room, begin, end, to));
 }
 
 /* ---- sets that rank 0 fills ---- */
 
-/* Sets that this rank does not hold in memory of the host. */
-static bool fills_buffer(const Session *s) { return s->pipeline || s->options.backend->device; }
+bool session_fills_kfac_buffer(const Session *s) { return s->pipeline || s->options.backend->device; }
 
 float *session_kfac_buffer(const Session *s)
 {
@@ -95,7 +126,7 @@ float *session_kfac_buffer(const Session *s)
 void session_clear_kfac(Session *s)
 {
     const Kfac *k = session_kfac_whole(s);
-    if (fills_buffer(s)) {
+    if (session_fills_kfac_buffer(s)) {
         memset(session_kfac_buffer(s), 0, (size_t)k->saved.size * sizeof(float));
         return;
     }
@@ -105,37 +136,9 @@ void session_clear_kfac(Session *s)
 
 void session_fill_kfac(Session *s, int64_t begin, int64_t end, const float *from)
 {
-    const Kfac *k = session_kfac_whole(s);
-    if (fills_buffer(s)) {
+    KfacRoom own = {.session = s}; /* on a host */
+    if (session_fills_kfac_buffer(s))
         memcpy(session_kfac_buffer(s) + begin, from, (size_t)(end - begin) * sizeof *from);
-        return;
-    }
-    for (int i = 0; i < k->saved.count; i++) {
-        const Param *p = &k->saved.params[i];
-        Interval part = part_of(p, begin, end);
-        if (part.begin < part.end)
-            kfac_unpack(square_of(k, i), part.begin - p->offset, part.end - p->offset, from + (part.begin - begin),
-                        tensor_of(s, i));
-    }
+    else
+        CHECK(kfac_room_write(&own, begin, end, from) == OK, "%s", status_message());
 }
-
-Status session_spread_kfac(const Session *s)
-{
-    const Kfac *k = session_kfac(s);
-    Ranks *ranks = s->options.ranks;
-    Status status = OK;
-    if (s->pipeline) return pipeline_kfac_spread(s);
-    float *room = session_kfac_room(s);
-    for (int i = 0; i < k->saved.count; i++) {
-        const Param *saved = &k->saved.params[i], *p = square_of(k, i);
-        float *there = tensor_of(s, i), *here = room ? room : there;
-        if (room && ranks_first(ranks)) kfac_unpack(p, 0, saved->rows, session_kfac_buffer(s) + saved->offset, here);
-        TRY_DONE(ranks_broadcast(ranks, here, kfac_bytes(p)));
-        TRY_DONE(session_kfac_put(s, p, here, there));
-    }
-done:
-    free(room);
-    return status;
-}
-
-Status session_collect_kfac(const Session *s) { return session_kfac(s) ? pipeline_kfac_collect(s) : OK; }

@@ -26,13 +26,6 @@ static Status connect_holders(SessionPipeline *p, Ranks *ranks)
     return OK;
 }
 
-/* Each holder has a term of the tree. */
-static void add_in_tree(SessionPipeline *p, int64_t virtual)
-{
-    for (int k = 0; k < 2; k++)
-        if (p->groups[k]) p->groups[k]->tree = (CommTree){.terms = virtual};
-}
-
 Status pipeline_open(Session *s)
 {
     const PipelinePlace *place = s->plan.input.place;
@@ -44,9 +37,6 @@ Status pipeline_open(Session *s)
     p->eval = mem_array((size_t)chunks_of(p), sizeof *p->eval);
     p->grains = mem_array((size_t)shape(p)->micros, sizeof *p->grains);
     p->kfac.grains = mem_array((size_t)shape(p)->micros, sizeof *p->kfac.grains);
-    p->norm_parts = place_norm_parts(place);
-    for (int k = 0; k < 2; k++) place_list(place, ranks_rank(ranks), k && place->shard, false, &p->own[k]);
-    place_list(place, ranks_rank(ranks), true, true, &p->kept);
     Pipeline one = place_evaluation(place);
     schedule_make(&one, &p->one);
     for (int k = 1; k < chunks_of(p); k++) {
@@ -56,9 +46,7 @@ Status pipeline_open(Session *s)
     if (!ranks) return OK;
     TRY(ranks_meet(ranks));
     if (shape(p)->places > 1) TRY(comm_split(ranks_comm(ranks), place->pipeline, place->number, &p->link));
-    TRY(connect_holders(p, ranks));
-    add_in_tree(p, s->plan.input.virtual_ranks);
-    return OK;
+    return connect_holders(p, ranks);
 }
 
 void pipeline_close(SessionPipeline *p)
@@ -66,9 +54,6 @@ void pipeline_close(SessionPipeline *p)
     if (!p) return;
     pipeline_unbind(p);
     for (int k = 1; k < chunks_of(p); k++) memory_free(&p->more[k - 1]);
-    for (int r = 0; r < p->ranks; r++) intervals_free(&p->norm_parts[r]);
-    for (int k = 0; k < 2; k++) place_list_free(&p->own[k]);
-    place_list_free(&p->kept);
     comm_close(p->link);
     comm_close(p->groups[0]);
     comm_close(p->groups[1]);
@@ -76,7 +61,7 @@ void pipeline_close(SessionPipeline *p)
     pipeline_measure_free(p);
     schedule_free(&p->one);
     pipeline_grains_free(p->grains, shape(p)->micros);
-    MEM_FREE(p->norm_parts, p->more, p->train, p->eval, p);
+    MEM_FREE(p->more, p->train, p->eval, p);
 }
 
 static int grains_at(const SessionPipeline *p, int chunk, int micro)
@@ -313,12 +298,10 @@ ExecPipeline *session_works(const Session *s) { return s->pipeline ? s->pipeline
 
 static Status share_table(const Session *s, TensorId t)
 {
-    const SessionPipeline *p = s->pipeline;
-    int64_t n = (int64_t)(s->plan.train.tensors[t].bytes / sizeof(float));
-    float *there = exec_data(s->train, t), *table;
-    TRY(pipeline_take(s, there, n, &table));
-    TRY(comm_gather_parts(ranks_comm(s->options.ranks), table, p->norm_parts, F32, s->memory.base[REGION_COMM]));
-    return pipeline_put(s, there, n);
+    Holders all = pipeline_holders(s->pipeline, 0, false);
+    all.comm = ranks_comm(s->options.ranks);
+    return holding_share_parts(&all, exec_data(s->train, t), (int64_t)(s->plan.train.tensors[t].bytes / sizeof(float)),
+                               s->plan.input.holding->sums);
 }
 
 Status pipeline_share(const Session *s, const Instr *share)
@@ -326,6 +309,18 @@ Status pipeline_share(const Session *s, const Instr *share)
     if (!s->options.ranks) return OK;
     if (share->attr.share.what == SHARE_WEIGHTS) return pipeline_share_weights(s->pipeline);
     return share_table(s, share->out[SHARE_OUT_x]);
+}
+
+Status pipeline_merge_forms(const Session *s, uint8_t *forms)
+{
+    Ranks *ranks = s->options.ranks;
+    size_t n = (size_t)(2 * s->model->config.layers + 1), bytes = n;
+    uint8_t *all = mem_alloc(n);
+    memcpy(all, forms, n);
+    Status status = ranks_gather(ranks, (void **)&all, &bytes);
+    for (size_t i = 0; i < bytes && status == OK; i++) forms[i % n] |= all[i];
+    free(all);
+    return status;
 }
 
 /* ---- evaluation ---- */

@@ -50,10 +50,7 @@ struct SessionPipeline {
     Memory *more;         // (chunks − 1)
     Exec **train, **eval; // (chunks) the first are the session's
     ExecPipeline *works, *evaluation;
-    Schedule one;          /* of an evaluation's micro-batch */
-    Intervals *norm_parts; // (ranks)
-    PlaceParts own[2];     /* what this rank has: of weights, of moments */
-    PlaceParts kept;       /* its share for all ranks: of sums */
+    Schedule one; /* of an evaluation's micro-batch */
     int ranks;
     Session *session;
     const SessionStep *step;
@@ -98,12 +95,23 @@ Status pipeline_evaluate(Session *s, const MicroBatch *b);
 /* The chunk with the heads that evaluates here; NULL. */
 Exec *pipeline_heads(const Session *s, const ModelTensors **t);
 
-/* ---- K-FAC ---- */
-/* A matrix of a set in host memory (`here`) and in the backend's (`there`): with a device through `room`, of
-   session_kfac_room, which is NULL without one and which the caller frees. */
-float *session_kfac_room(const Session *s);
-Status session_kfac_take(const Session *s, const Param *p, const float *there, float *room, float **here);
-Status session_kfac_put(const Session *s, const Param *p, const float *here, float *there);
+/* ---- elements of this rank ---- */
+enum { SESSION_VIEW = 1 << 18 }; /* elements at once: whole norm blocks */
+/* `n` elements of the backend's memory as the host reads them: where they lie, or copied into `room` (SESSION_VIEW),
+   which `status` says to have failed. */
+const float *session_view(const Session *s, const float *there, int64_t n, float *room, Status *status);
+/* K-FAC's sets in their saved form. Of a device a tensor is copied to the host while consecutive calls use it. */
+typedef struct {
+    const Session *session;
+    float *room, *there; /* the copy; what it is of, in the backend's memory */
+    const Param *square;
+    bool written;
+} KfacRoom;
+Status kfac_room_read(KfacRoom *r, int64_t begin, int64_t end, float *to);
+Status kfac_room_write(KfacRoom *r, int64_t begin, int64_t end, const float *from);
+Status kfac_room_close(KfacRoom *r, Status status); /* after a failure, `status`, nothing is written */
+/* Rank 0's sets are filled in the save buffer; else where they are used. */
+bool session_fills_kfac_buffer(const Session *s);
 
 /* ---- K-FAC (session_pipeline_kfac.c) ---- */
 /* Before a step's first micro-batch: it gathers statistics over so many tokens; 0: it does not. */
@@ -120,10 +128,6 @@ Status pipeline_kfac_settle(const Session *s);
 void pipeline_kfac_free(PipelineKfac *k, int micros); /* micro-batches of a pass, of all directions */
 /* Linears that the inversions of all places left as they were; −1: none since the last call. */
 int64_t pipeline_kfac_failed(SessionPipeline *p);
-/* Collective. Between rank 0's packed sets (of the whole model, one behind the other) and what ranks hold. */
-Status pipeline_kfac_collect(const Session *s);
-Status pipeline_kfac_spread(const Session *s);
-
 /* ---- its measured costs (session_pipeline_costs.c) ---- */
 const PlaceFill *pipeline_fill(const SessionPipeline *p);
 void pipeline_measure(SessionPipeline *p, int64_t step); /* before a step */
@@ -133,20 +137,14 @@ Status pipeline_take_costs(SessionPipeline *p);
 void pipeline_measure_free(SessionPipeline *p);
 
 /* ---- behind a step's works (session_pipeline_sums.c) ---- */
-/* comm_reduce_scatter and its like. */
-typedef Status Exchanging(Comm *c, float *x, const Intervals *parts, Dtype wire, void *scratch);
-/* Collective over `group`. The piece [begin, end) of an array `x` in the backend's memory; `parts` (group's size). */
-Status pipeline_exchange(const Session *s, Comm *group, float *x, Interval piece, const Intervals *parts,
-                         Exchanging *how, Dtype wire);
-/* The parts of an exchange, one interval each, which stay in `cut` (n). (n); the caller frees the array. */
-Intervals *pipeline_parts(Interval *cut, int n);
-Comm *pipeline_group(const SessionPipeline *p, int stage); /* the holders of a stage of this place; NULL: one */
+/* The holders of a stage of this place, of which there are several. `devices`: from GPU to GPU where GPUs are
+   connected, between pipeline_enter and pipeline_join. */
+Holders pipeline_holders(const SessionPipeline *p, int stage, bool devices);
+Status pipeline_enter(const Session *s);
+Status pipeline_join(const Session *s, CommDevice *between, Status status); /* of what was queued */
 /* All Collective. Gradients over the holders of each stage, in ascending order of stages, so that both places of
    chimera that hold two of them do the same; with --shard optimizer each rank gets its share of the sums alone. */
 Status pipeline_sum_stages(const SessionPipeline *p);
-/* From GPU to GPU, elements of `x` in the device's memory, each interval by itself (session_pipeline_device.c). `tree`:
-   in that of virtual ranks, `between` their replicas. */
-Status pipeline_sum_on_devices(const Session *s, CommDevice *between, float *x, const Intervals *list, bool tree);
 Status pipeline_share_weights(const SessionPipeline *p); /* of each rank's share, to the other holders */
 /* The two gradients of a tied word embedding become their sum, on all that hold it. */
 Status pipeline_tie(const SessionPipeline *p);
@@ -157,19 +155,6 @@ Status pipeline_longest(const SessionPipeline *p, double *seconds);
 /* The chunk of a place with the last stage, for a direction; −1: none. */
 int pipeline_last_chunk(const PipelinePlace *at, int direction);
 
-/* ---- state (session_pipeline_state.c) ---- */
-/* Where the host has an array of the backend's memory for exchanges: the array itself, or with a device a copy in the
-   region COMM, of at most place_copy_bytes, which the next call replaces. take fills the copy, put writes it back. */
-Status pipeline_take(const Session *s, const float *there, int64_t n, float **here);
-Status pipeline_put(const Session *s, float *there, int64_t n);
-/* Collective. Between rank 0's array of the whole space and what ranks have of it, this one at `own`. */
-Status pipeline_spread(const Session *s, StateArray which, const float *whole, float *own);
-Status pipeline_collect(const Session *s, StateArray which, float *whole, const float *own);
-/* Elements of the whole space that this rank has; gaps between tensors are 0. */
-Status pipeline_read_range(const Session *s, StateArray which, const float *own, int64_t begin, int64_t end, float *to);
-Status pipeline_check_same(const Session *s, const float *weights);
-/* Collective. params_sum of the whole space, of values that lie as the place's weights do. */
-Status pipeline_digest(const Session *s, const float *values, uint64_t *digest);
 /* Collective: a form that any rank's LayerNorms ask for. */
 Status pipeline_merge_forms(const Session *s, uint8_t *forms);
 

@@ -9,7 +9,6 @@
 #define GAP_LEAST 1e-3 /* of a step's works: shorter gaps stay empty */
 
 static const Kfac *kfac(const SessionPipeline *p) { return &p->place->kfac; }
-static const Pipeline *shape(const SessionPipeline *p) { return &p->place->grid.shape; }
 
 void pipeline_kfac_free(PipelineKfac *k, int micros)
 {
@@ -196,19 +195,15 @@ Status pipeline_kfac_item(void *self, const Work *w)
 
 /* ---- between holders ---- */
 
-/* In ascending order of stages, as with gradients. */
-static Status exchange(const SessionPipeline *p, Exchanging *how)
+/* `sums`: statistics to who inverts them; else inverses to all. */
+static Status exchange(const SessionPipeline *p, bool sums)
 {
-    if (place_replicas(p->place) == 1) return OK;
-    for (int stage = 0; stage < p->place->grid.stages; stage++)
-        for (int chunk = 0; chunk < place_chunks(p->place); chunk++) {
-            const GradientBuckets *pieces = &kfac(p)->pieces[chunk];
-            if (pipeline_stage(shape(p), p->place->number, chunk) != stage) continue;
-            for (int b = 0; b < pieces->n; b++)
-                TRY(pipeline_exchange(p->session, pipeline_group(p, stage), session_kfac_set(p->session, true),
-                                      (Interval){pieces->starts[b], pieces->starts[b + 1]}, gradient_parts(pieces, b),
-                                      how, F32));
-        }
+    const Pieces *pieces = &kfac(p)->pieces;
+    const SumSpace next = {.x = session_kfac_set(p->session, true)};
+    for (int i = 0; i < pieces->n; i++) {
+        const Holders h = pipeline_holders(p, pieces->pieces[i].stage, false);
+        TRY(sums ? holding_sum(&h, &next, pieces, i) : holding_share(&h, next.x, pieces, i));
+    }
     return OK;
 }
 
@@ -246,7 +241,7 @@ static Status run_rest(SessionPipeline *p)
 
 static Status sum(SessionPipeline *p)
 {
-    TRY(exchange(p, comm_reduce_scatter));
+    TRY(exchange(p, true));
     p->kfac.summed = true;
     return OK;
 }
@@ -254,7 +249,7 @@ static Status sum(SessionPipeline *p)
 static Status complete(SessionPipeline *p)
 {
     TRY(run_rest(p));
-    TRY(exchange(p, comm_gather_parts));
+    TRY(exchange(p, false));
     TRY(count_failed(p));
     p->kfac.refresh = 0;
     return pipeline_take_costs(p);
@@ -281,86 +276,3 @@ Status pipeline_kfac_settle(const Session *s)
     }
     return complete(p);
 }
-
-/* ---- saved sets, between rank 0's save buffer and the ranks that hold them ---- */
-
-enum { BLOCK = 1 << 16 }; /* elements of the saved form that are sent together */
-
-/* A tensor of the saved form on this rank. */
-typedef struct {
-    const Param *saved, *square;
-    float *own, *here; /* the square one; the same in the host's memory, or a device's `room`. NULL: not held */
-    float *block;      // (BLOCK)
-} SetTensor;
-
-/* Sends the triangle of `here`, or receives it into that. */
-static Status pass_triangle(const Session *s, const SetTensor *t, bool send)
-{
-    for (int64_t at = 0; at < t->saved->rows; at += BLOCK) {
-        int64_t end = at + BLOCK < t->saved->rows ? at + BLOCK : t->saved->rows;
-        if (send) kfac_pack(t->square, at, end, t->here, t->block);
-        TRY(ranks_pass(s->options.ranks, 0, t->block, (size_t)(end - at) * sizeof(float), send));
-        if (!send) kfac_unpack(t->square, at, end, t->block, t->here);
-    }
-    return OK;
-}
-
-/* The other end, on rank 0. */
-static Status pass_saved(const Session *s, const SetTensor *t, int peer, bool send)
-{
-    float *at = session_kfac_buffer(s) + t->saved->offset;
-    for (int64_t left = t->saved->rows; left > 0; left -= BLOCK, at += BLOCK)
-        TRY(ranks_pass(s->options.ranks, peer, at, (size_t)(left < BLOCK ? left : BLOCK) * sizeof(float), send));
-    return OK;
-}
-
-static Status collect_tensor(const Session *s, const SetTensor *t, int layer)
-{
-    int keeper = place_layer_keeper(s->plan.input.place, layer), rank = ranks_rank(s->options.ranks);
-    float *here;
-    if (rank == keeper) TRY(session_kfac_take(s, t->square, t->own, t->here == t->own ? NULL : t->here, &here));
-    if (rank > 0) return rank == keeper ? pass_triangle(s, t, true) : OK;
-    if (rank != keeper) return pass_saved(s, t, keeper, false);
-    kfac_pack(t->square, 0, t->saved->rows, here, session_kfac_buffer(s) + t->saved->offset);
-    return OK;
-}
-
-static Status spread_tensor(const Session *s, const SetTensor *t, int layer)
-{
-    Ranks *ranks = s->options.ranks;
-    bool first = ranks_first(ranks);
-    if (t->own) {
-        if (first)
-            kfac_unpack(t->square, 0, t->saved->rows, session_kfac_buffer(s) + t->saved->offset, t->here);
-        else
-            TRY(pass_triangle(s, t, false));
-        TRY(session_kfac_put(s, t->square, t->here, t->own));
-    }
-    for (int r = 1; first && r < ranks_size(ranks); r++)
-        if (place_holds_layer(s->plan.input.place, r, layer)) TRY(pass_saved(s, t, r, true));
-    return OK;
-}
-
-static Status pass_sets(const Session *s, Status (*pass)(const Session *s, const SetTensor *t, int layer))
-{
-    const Kfac *whole = session_kfac_whole(s);
-    Status status = OK;
-    float *room = session_kfac_room(s), *block = mem_array(BLOCK, sizeof *block);
-    for (int i = 0; i < whole->saved.count; i++) {
-        const Param *square = &whole->table.params[i % whole->table.count];
-        float *own = session_kfac_tensor(s, i >= whole->table.count, square->name);
-        const SetTensor t = {&whole->saved.params[i], square, own, own && room ? room : own, block};
-        TRY_DONE(pass(s, &t, kfac_layer(whole, i)));
-    }
-done:
-    MEM_FREE(room, block);
-    return status;
-}
-
-Status pipeline_kfac_collect(const Session *s)
-{
-    TRY(pipeline_kfac_settle(s));
-    return pass_sets(s, collect_tensor);
-}
-
-Status pipeline_kfac_spread(const Session *s) { return pass_sets(s, spread_tensor); }

@@ -13,11 +13,6 @@ static int chunks_of(const SessionPipeline *p) { return place_chunks(p->place); 
 
 static const Pipeline *shape(const SessionPipeline *p) { return &p->place->grid.shape; }
 
-Comm *pipeline_group(const SessionPipeline *p, int stage)
-{
-    return p->groups[p->place->grid.directions == 2 && stage >= p->place->grid.stages / 2];
-}
-
 /* ---- sums between holders ---- */
 
 static float *gradients(const SessionPipeline *p)
@@ -25,79 +20,82 @@ static float *gradients(const SessionPipeline *p)
     return exec_data(p->train[0], p->session->plan.train_tensors.grads);
 }
 
-Status pipeline_exchange(const Session *s, Comm *group, float *x, Interval piece, const Intervals *parts,
-                         Exchanging *how, Dtype wire)
+/* Of a device's memory, for what the host exchanges: at most place_copy_bytes. */
+static float *host_copy(const Session *s)
 {
-    int64_t n = piece.end - piece.begin;
-    float *here;
-    TRY(pipeline_take(s, x + piece.begin, n, &here));
-    TRY(how(group, here - piece.begin, parts, wire, s->memory.base[REGION_COMM]));
-    return pipeline_put(s, x + piece.begin, n);
+    return (float *)(void *)((char *)s->memory.base[REGION_COMM] + s->plan.input.place->scratch);
 }
 
-Intervals *pipeline_parts(Interval *cut, int n)
+Holders pipeline_holders(const SessionPipeline *p, int stage, bool devices)
 {
-    Intervals *parts = mem_array((size_t)n, sizeof *parts);
-    for (int q = 0; q < n; q++) {
-        int64_t own = cut[q].end - cut[q].begin;
-        parts[q] = (Intervals){.intervals = &cut[q], .count = own > 0, .size = own};
-    }
-    return parts;
-}
-
-/* The piece of an array `x` like the held space, between the holders of its stage. */
-static Status exchange_piece(const SessionPipeline *p, const PlacePiece *piece, float *x, Exchanging *how, Dtype wire)
-{
-    Comm *group = pipeline_group(p, piece->stage);
-    Interval *cut = mem_array((size_t)group->size, sizeof *cut), whole = {0, piece->end - piece->begin};
-    place_cut(p->place, piece, cut);
-    Intervals *parts = pipeline_parts(cut, group->size);
-    Status status = pipeline_exchange(p->session, group, x + piece->begin, whole, parts, how, wire);
-    MEM_FREE(cut, parts);
-    return status;
-}
-
-static Status exchange_stage(const SessionPipeline *p, int stage, float *x, Exchanging *how, Dtype wire)
-{
-    for (int i = 0; i < p->place->n_pieces; i++)
-        if (p->place->pieces[i].stage == stage) TRY(exchange_piece(p, &p->place->pieces[i], x, how, wire));
-    return OK;
-}
-
-static Status sum_on_devices(const SessionPipeline *p, int stage)
-{
-    Intervals list = {0};
-    for (int i = 0; i < p->place->n_pieces; i++)
-        if (p->place->pieces[i].stage == stage)
-            intervals_add(&list, p->place->pieces[i].begin, p->place->pieces[i].end);
     const Session *s = p->session;
-    Status status = list.count ? pipeline_sum_on_devices(s, s->options.devices->holders, gradients(p), &list,
-                                                         s->plan.input.virtual_ranks > 0)
-                               : OK;
-    intervals_free(&list);
-    return status;
+    const PipelinePlace *at = p->place;
+    TensorId received = plan_find(&s->plan.train, PLAN_RECEIVED);
+    Holders h = {.backend = s->options.backend,
+                 .comm = p->groups[at->grid.directions == 2 && stage >= at->grid.stages / 2],
+                 .scratch = s->memory.base[REGION_COMM],
+                 .copy = host_copy(s),
+                 .device = devices && s->options.devices ? s->options.devices->holders : NULL};
+    if (h.device && received != NONE) h.received = exec_data(s->train, received);
+    return h;
+}
+
+static Status sum_pieces(const SessionPipeline *p)
+{
+    const Pieces *mine = &p->place->holding.mine;
+    const SumSpace grads = {.x = gradients(p)};
+    for (int i = 0; i < mine->n; i++) {
+        const Holders h = pipeline_holders(p, mine->pieces[i].stage, true);
+        TRY(holding_sum(&h, &grads, mine, i));
+    }
+    return OK;
 }
 
 Status pipeline_sum_stages(const SessionPipeline *p)
 {
-    const PipelinePlace *at = p->place;
-    if (place_replicas(at) == 1) return OK;
-    for (int stage = 0; stage < at->grid.stages; stage++)
-        TRY(p->session->options.devices
-                ? sum_on_devices(p, stage)
-                : exchange_stage(p, stage, gradients(p), at->shard ? comm_reduce_scatter : comm_allreduce, at->wire));
-    return OK;
+    const PlaceDevices *devices = p->session->options.devices;
+    if (place_replicas(p->place) == 1) return OK;
+    if (!devices) return sum_pieces(p);
+    TRY(pipeline_enter(p->session));
+    return pipeline_join(p->session, devices->holders, sum_pieces(p));
 }
 
 Status pipeline_share_weights(const SessionPipeline *p)
 {
     float *weights = exec_data(p->train[0], p->session->plan.train_tensors.weights);
-    for (int stage = 0; stage < p->place->grid.stages; stage++)
-        TRY(exchange_stage(p, stage, weights, comm_gather_parts, F32));
+    const Pieces *mine = &p->place->holding.mine;
+    for (int i = 0; i < mine->n; i++) {
+        const Holders h = pipeline_holders(p, mine->pieces[i].stage, false);
+        TRY(holding_share(&h, weights, mine, i));
+    }
     return OK;
 }
 
 /* ---- the two gradients of a tied word embedding, of one replica ---- */
+
+/* Where the host has an array of the backend's memory: the array itself, or of a device a copy, which the next call
+   replaces. take fills it, put writes it back. */
+static float *copy_of(const Session *s, float *there) { return s->options.backend->device ? host_copy(s) : there; }
+
+static void check_copy(const Session *s, int64_t n)
+{
+    CHECK(!s->options.backend->device || (size_t)n * sizeof(float) <= place_copy_bytes(s->plan.input.place),
+          "%lld elements at once", (long long)n);
+}
+
+static Status take(const Session *s, const float *there, int64_t n, float **here)
+{
+    check_copy(s, n);
+    *here = copy_of(s, (float *)(uintptr_t)there);
+    return *here == there ? OK : backend_download(s->options.backend, *here, there, (size_t)n * sizeof *there);
+}
+
+static Status put(const Session *s, float *there, int64_t n)
+{
+    const float *here = copy_of(s, there);
+    check_copy(s, n);
+    return here == there ? OK : backend_upload(s->options.backend, there, here, (size_t)n * sizeof *there);
+}
 
 static Status swap_uses(const SessionPipeline *p, int peer, float *own, float *other, size_t bytes)
 {
@@ -122,7 +120,7 @@ static Status add_other_use(const SessionPipeline *p, int peer, float *x, float 
         int64_t n = count - at < p->place->bucket ? count - at : p->place->bucket;
         size_t bytes = (size_t)n * sizeof *x;
         float *own, *sent = y + at;
-        TRY(pipeline_take(s, x + at, n, &own));
+        TRY(take(s, x + at, n, &own));
         if (y == x)
             sent = own;
         else if (b->device)
@@ -130,7 +128,7 @@ static Status add_other_use(const SessionPipeline *p, int peer, float *x, float 
         if (peer >= 0) TRY(swap_uses(p, peer, sent, received, bytes));
         const float *other = peer < 0 ? sent : received;
         for (int64_t i = 0; i < n; i++) own[i] += other[i];
-        TRY(pipeline_put(s, x + at, n));
+        TRY(put(s, x + at, n));
     }
     return OK;
 }
@@ -159,9 +157,10 @@ Status pipeline_tie(const SessionPipeline *p)
     float *x = gradients(p) + at->held.params.params[i].offset;
     const PlaceDevices *devices = p->session->options.devices;
     if (devices && devices->uses) {
-        Interval all = {0, param_held(tied)};
-        const Intervals list = {.intervals = &all, .count = 1, .size = all.end};
-        return pipeline_sum_on_devices(p->session, devices->uses, x, &list, false);
+        Device *d = p->session->options.backend->device;
+        TRY(pipeline_enter(p->session));
+        return pipeline_join(p->session, devices->uses,
+                             comm_device_sum(devices->uses, x, (size_t)param_held(tied), F32, d->stream(d)));
     }
     return add_other_use(p, other_place(p), x, at->both_uses ? gradients(p) + at->held.params.size : x,
                          param_held(tied));

@@ -29,78 +29,137 @@ static float *place_of(const Session *s, StateArray which)
     return start + s->plan.train.tensors[s->plan.train_tensors.moments_v].offset / sizeof(float);
 }
 
-bool session_sharded(const Session *s) { return s->plan.input.exchange && s->plan.input.exchange->shard; }
-
-bool session_scattered(const Session *s) { return s->pipeline || session_sharded(s); }
+static const Holding *holding(const Session *s) { return s->plan.input.holding; }
 
 bool session_has_all(const Session *s, StateArray which)
 {
-    return !s->pipeline && (which == STATE_WEIGHTS || !session_sharded(s));
+    return !s->pipeline && (which == STATE_WEIGHTS || !holding_slice(holding(s)));
 }
 
-/* ---- moments of a sharded optimizer: of this rank's slice, in the order of its intervals ---- */
+bool session_scattered(const Session *s) { return !session_has_all(s, STATE_M); }
 
-static void copy_slice(float *space, float *slice, const Intervals *of, bool out_of_space)
+/* ---- elements of this rank, by their numbers in the whole space ---- */
+
+static HeldKind kind_of(int array)
 {
-    for (int k = 0; k < of->count; k++) {
-        size_t n = (size_t)(of->intervals[k].end - of->intervals[k].begin);
-        float *there = space + of->intervals[k].begin;
-        memcpy(out_of_space ? slice : there, out_of_space ? there : slice, n * sizeof *slice);
-        slice += n;
-    }
+    return array == STATE_WEIGHTS ? HELD_WEIGHTS : array == SESSION_SETS ? HELD_SETS : HELD_MOMENTS;
 }
 
-/* The intervals of a slice, one after the other in `values` (`packed`) or at their places in the flat space. */
-static Status pass_intervals(const Session *s, int slice_of, int peer, float *values, bool packed, bool send)
+static float *find_element(const Session *s, int array, int64_t element)
 {
-    const Intervals *of = &s->plan.input.exchange->slices[slice_of];
-    for (int k = 0; k < of->count; k++) {
-        int64_t begin = of->intervals[k].begin, n = of->intervals[k].end - begin;
-        TRY(ranks_pass(s->options.ranks, peer, packed ? values : values + begin, (size_t)n * sizeof *values, send));
-        if (packed) values += n;
-    }
+    return place_of(s, (StateArray)array) +
+           holding_place(holding(s), kind_of(array), ranks_rank(s->options.ranks), element);
+}
+
+Status session_read_range(const Session *s, int array, int64_t begin, int64_t end, float *to)
+{
+    if (array == SESSION_SETS) return session_read_kfac(s, begin, end, to);
+    return backend_download(s->options.backend, to, find_element(s, array, begin), (size_t)(end - begin) * sizeof *to);
+}
+
+/* ---- between ranks ---- */
+
+/* This rank's elements of an array, as an end of a move. */
+typedef struct {
+    const Session *session;
+    int array;
+    KfacRoom room;
+} OwnArray;
+
+static Status read_own(void *array, int64_t begin, int64_t end, float *to)
+{
+    OwnArray *a = array;
+    return a->array == SESSION_SETS ? kfac_room_read(&a->room, begin, end, to)
+                                    : session_read_range(a->session, a->array, begin, end, to);
+}
+
+static Status write_own(void *array, int64_t begin, int64_t end, const float *from)
+{
+    OwnArray *a = array;
+    if (a->array == SESSION_SETS) return kfac_room_write(&a->room, begin, end, from);
+    return backend_upload(a->session->options.backend, find_element(a->session, a->array, begin), from,
+                          (size_t)(end - begin) * sizeof *from);
+}
+
+static Status read_whole(void *whole, int64_t begin, int64_t end, float *to)
+{
+    memcpy(to, (const float *)whole + begin, (size_t)(end - begin) * sizeof *to);
     return OK;
 }
 
-/* Between rank 0's `space` and the slices of all ranks. A device's slice passes through a copy. */
-static Status pass_moments(const Session *s, StateArray which, float *space, bool to_first)
+static Status write_whole(void *whole, int64_t begin, int64_t end, const float *from)
 {
-    Status status = OK;
+    memcpy((float *)whole + begin, from, (size_t)(end - begin) * sizeof *from);
+    return OK;
+}
+
+/* `from`, `to`: (ranks); NULL: what they have. Ends that are NULL are this rank's own elements. */
+static Status move(const Session *s, int array, const Intervals *from, const Intervals *to, MoveEnds ends)
+{
     Ranks *ranks = s->options.ranks;
-    const Backend *b = s->options.backend;
-    const Intervals *slices = s->plan.input.exchange->slices;
-    size_t bytes = (size_t)slices[ranks_rank(ranks)].size * sizeof(float);
-    float *there = place_of(s, which), *slice = b->device ? mem_alloc(bytes) : there;
-    TRY_DONE(ranks_meet(ranks));
-    if (b->device && to_first && bytes) TRY_DONE(backend_download(b, slice, there, bytes));
-    if (!ranks_first(ranks)) {
-        TRY_DONE(pass_intervals(s, ranks_rank(ranks), 0, slice, true, to_first));
-    } else {
-        copy_slice(space, slice, &slices[0], !to_first);
-        for (int r = 1; r < ranks_size(ranks); r++) TRY_DONE(pass_intervals(s, r, r, space, false, !to_first));
-    }
-    if (b->device && !to_first && bytes) status = backend_upload(b, there, slice, bytes);
-done:
-    if (b->device) free(slice);
+    const Intervals *has = holding(s)->has[kind_of(array)];
+    OwnArray own = {s, array, {.session = s}};
+    if (!ends.read) ends.read = read_own, ends.giver = &own;
+    if (!ends.write) ends.write = write_own, ends.taker = &own;
+    TRY(ranks_meet(ranks));
+    return kfac_room_close(&own.room, holding_move(ranks_comm(ranks), from ? from : has, to ? to : has, &ends));
+}
+
+Status session_take(const Session *s, int array, const Intervals *from, MoveRead *read, void *giver)
+{
+    return move(s, array, from, NULL, (MoveEnds){.read = read, .giver = giver});
+}
+
+/* All elements, as rank 0 alone has them. (ranks); free_first. */
+static Intervals *all_at_first(const Session *s, int array)
+{
+    Intervals *first = mem_array((size_t)ranks_size(s->options.ranks), sizeof *first);
+    intervals_add(first, 0, holding(s)->params[held_space(kind_of(array))]->size);
+    return first;
+}
+
+static void free_first(Intervals *first)
+{
+    intervals_free(first);
+    free(first);
+}
+
+static Status collect(const Session *s, int array, float *whole)
+{
+    Intervals *first = all_at_first(s, array);
+    Status status = move(s, array, NULL, first, (MoveEnds){.write = write_whole, .taker = whole});
+    free_first(first);
     return status;
 }
 
-static Status spread_moments(Session *s, StateArray which)
+/* `whole` NULL: rank 0 has them where it uses them. */
+static Status spread(const Session *s, int array, float *whole)
 {
-    bool first = ranks_first(s->options.ranks);
-    Status status = pass_moments(s, which, first ? session_fill(s, which) : NULL, false);
-    s->filled[which] = NULL;
+    Intervals *first = all_at_first(s, array);
+    Status status =
+        move(s, array, first, NULL, (MoveEnds){.read = whole ? read_whole : NULL, .giver = whole, .in_place = !whole});
+    free_first(first);
     return status;
 }
 
 Status session_collect(const Session *s)
 {
     float *buffer = session_save_buffer(s);
-    for (StateArray a = s->pipeline ? STATE_WEIGHTS : STATE_M; a < N_STATE_ARRAYS; a++) {
-        float *room = buffer ? buffer + a * s->whole->params.size : NULL;
-        TRY(s->pipeline ? pipeline_collect(s, a, room, place_of(s, a)) : pass_moments(s, a, room, true));
-    }
+    for (StateArray a = 0; a < N_STATE_ARRAYS; a++)
+        if (!session_has_all(s, a)) TRY(collect(s, (int)a, buffer ? buffer + a * s->whole->params.size : NULL));
     return OK;
+}
+
+Status session_collect_kfac(const Session *s)
+{
+    if (!session_kfac(s)) return OK;
+    TRY(session_settle_kfac(s));
+    return collect(s, SESSION_SETS, session_kfac_buffer(s));
+}
+
+Status session_spread_kfac(const Session *s)
+{
+    return spread(s, SESSION_SETS, session_fills_kfac_buffer(s) ? session_kfac_buffer(s) : NULL);
 }
 
 float *session_fill(Session *s, StateArray which)
@@ -119,25 +178,6 @@ static Status upload_filled(Session *s, StateArray a)
     return OK;
 }
 
-static Status first_event(void *device, bool *done) { return ((Device *)device)->event_done(device, 0, done); }
-
-/* From rank 0's GPU to the others', on the comm lane. */
-static Status broadcast_on_devices(Session *s, StateArray which)
-{
-    Device *d = s->options.backend->device;
-    CommDevice *comm_device = s->options.comm_device;
-    TRY(upload_filled(s, which));
-    TRY(d->wait(d));
-    TRY(ranks_meet(s->options.ranks));
-    TRY(d->choose_lane(d, LANE_COMM));
-    Status status =
-        comm_device_broadcast(comm_device, place_of(s, which), (size_t)s->model->params.size, 0, d->stream(d));
-    if (status == OK) status = d->event_record(d, 0);
-    if (status == OK) status = comm_device_wait(comm_device, first_event, d);
-    if (status != OK) comm_device_abort(comm_device);
-    return status == OK ? d->choose_lane(d, LANE_COMPUTE) : status;
-}
-
 Status session_ready(Session *s)
 {
     for (StateArray a = 0; a < N_STATE_ARRAYS; a++) TRY(upload_filled(s, a));
@@ -146,21 +186,15 @@ Status session_ready(Session *s)
     return exec_run(s->eval, s->plan.eval.pack, &s->plan.eval.capacity);
 }
 
+/* Alone, session_ready copies what was filled. */
 Status session_share(Session *s, bool moments)
 {
-    Ranks *ranks = s->options.ranks;
-    for (StateArray a = 0; s->pipeline && a < (moments ? N_STATE_ARRAYS : STATE_M); a++) {
-        TRY(pipeline_spread(s, a, ranks_first(ranks) ? session_fill(s, a) : NULL, place_of(s, a)));
+    bool first = ranks_first(s->options.ranks), spreads = s->options.ranks || s->pipeline;
+    for (StateArray a = 0; spreads && a < (moments ? N_STATE_ARRAYS : STATE_M); a++) {
+        float *filled = first ? session_fill(s, a) : NULL;
+        TRY(spread(s, (int)a, filled == place_of(s, a) ? NULL : filled));
         drop_filled(s, a);
     }
-    if (s->pipeline) return session_ready(s);
-    for (StateArray a = 0; ranks && a < (moments ? N_STATE_ARRAYS : STATE_M); a++)
-        if (a != STATE_WEIGHTS && session_sharded(s))
-            TRY(spread_moments(s, a));
-        else if (s->options.comm_device)
-            TRY(broadcast_on_devices(s, a));
-        else
-            TRY(ranks_broadcast(ranks, session_fill(s, a), array_bytes(s)));
     return session_ready(s);
 }
 
@@ -169,7 +203,7 @@ static bool read_by_copy(const Session *s) { return s->options.backend->device &
 Status session_read(const Session *s, StateArray which, float *room, const float **values)
 {
     const Backend *b = s->options.backend;
-    CHECK(which == STATE_WEIGHTS || !session_sharded(s), "moments of a sharded optimizer are collected");
+    CHECK(s->pipeline || session_has_all(s, which), "moments of a sharded optimizer are collected");
     *values = s->pipeline ? session_save_buffer(s) + which * s->whole->params.size : place_of(s, which);
     if (!read_by_copy(s)) return OK;
     float *copy = room ? room : mem_alloc(array_bytes(s));
@@ -181,17 +215,8 @@ Status session_read(const Session *s, StateArray which, float *room, const float
 
 const float *session_part(const Session *s, StateArray which, bool *own)
 {
-    *own = which != STATE_WEIGHTS && session_sharded(s);
+    *own = which != STATE_WEIGHTS && holding_slice(holding(s));
     return place_of(s, which);
-}
-
-Status session_read_range(const Session *s, StateArray which, int64_t begin, int64_t end, float *to)
-{
-    bool own;
-    if (s->pipeline) return pipeline_read_range(s, which, place_of(s, which), begin, end, to);
-    const float *from = session_part(s, which, &own);
-    from += own ? intervals_before(&s->plan.input.exchange->slices[ranks_rank(s->options.ranks)], begin) : begin;
-    return backend_download(s->options.backend, to, from, (size_t)(end - begin) * sizeof *to);
 }
 
 void session_read_done(const Session *s, const float *values)
@@ -199,12 +224,64 @@ void session_read_done(const Session *s, const float *values)
     if (read_by_copy(s)) free((void *)(uintptr_t)values);
 }
 
+/* ---- whether ranks agree ---- */
+
+const float *session_view(const Session *s, const float *there, int64_t n, float *room, Status *status)
+{
+    if (!s->options.backend->device) return there;
+    if (*status == OK) *status = backend_download(s->options.backend, room, there, (size_t)n * sizeof *room);
+    return room;
+}
+
+static Status digest_tensor(const Session *s, const float *there, int64_t count, float *room, uint64_t *digest)
+{
+    Status status = OK;
+    DigestStream *all = digest_new();
+    for (int64_t at = 0, n; at < count && status == OK; at += n) {
+        n = count - at < SESSION_VIEW ? count - at : SESSION_VIEW;
+        digest_update(all, session_view(s, there + at, n, room, &status), (size_t)n * sizeof *room);
+    }
+    *digest = digest_value(all).lo | 1;
+    digest_free(all);
+    return status;
+}
+
+/* A digest of each tensor, 0 where it is not held here, against that of the first rank that holds it. */
+static Status check_tensors(const Session *s)
+{
+    Ranks *ranks = s->options.ranks;
+    const ParamTable *t = &s->whole->params;
+    size_t count = (size_t)t->count, bytes = count * sizeof(uint64_t);
+    uint64_t *all = mem_alloc(bytes);
+    float *room = mem_array(SESSION_VIEW, sizeof *room);
+    Status status = OK;
+    for (int i = 0; i < t->count; i++) {
+        const Param *p = &t->params[i];
+        if (!holding_has(holding(s), HELD_WEIGHTS, ranks_rank(ranks), p->offset)) continue;
+        TRY_DONE(digest_tensor(s, find_element(s, STATE_WEIGHTS, p->offset), param_held(p), room, &all[i]));
+    }
+    TRY_DONE(ranks_gather(ranks, (void **)&all, &bytes));
+    for (size_t i = 0; i < count && status == OK; i++) {
+        int keeper = 0;
+        while (all[(size_t)keeper * count + i] == 0) keeper++;
+        for (int r = keeper + 1; r < ranks_size(ranks) && status == OK; r++) {
+            uint64_t own = all[(size_t)r * count + i];
+            if (own && own != all[(size_t)keeper * count + i])
+                status = fail(E_FAIL, "ranks that must agree differ: %s has other bits on rank %d than on rank %d",
+                              t->params[i].name, r, keeper);
+        }
+    }
+done:
+    MEM_FREE(all, room);
+    return status;
+}
+
 Status session_check_same(const Session *s)
 {
     const float *weights;
     char hex[33];
     if (!s->options.ranks) return OK;
-    if (s->pipeline) return pipeline_check_same(s, place_of(s, STATE_WEIGHTS));
+    if (s->pipeline) return check_tensors(s);
     TRY(session_read(s, STATE_WEIGHTS, NULL, &weights));
     digest_format(digest_of(weights, (size_t)s->model->params.size * sizeof *weights), hex);
     session_read_done(s, weights);

@@ -1,0 +1,291 @@
+#include "holding/holding.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/norm_block.h"
+#include "comm/mesh/comm.h"
+#include "model/slices.h"
+#include "optim/optim.h"
+
+#define LEAST_PIECES 8         /* of a model that is small for --bucket-size: one piece would come at the end */
+#define LEAST_PIECE  (1 << 18) /* elements: LEAST_PIECES makes no smaller ones */
+
+typedef struct {
+    Holding *h;
+    const Model *model;
+    const Stage *stages; /* NULL: one */
+    const Param *tied;   /* NULL: no tensor has two uses */
+    int64_t most;        /* elements of a piece, but for the tensor or norm block that is cut last */
+    Pieces all;
+} Maker;
+
+static const ParamTable *table(const Maker *m) { return &m->model->params; }
+
+static int64_t param_end(const ParamTable *t, int i) { return i + 1 < t->count ? t->params[i + 1].offset : t->size; }
+
+static bool stage_has(const Maker *m, int stage, int param)
+{
+    return !m->stages || stage_holds(m->model, &m->stages[stage], &table(m)->params[param]);
+}
+
+/* ---- pieces ---- */
+
+static int64_t piece_size(const Config *c, const ParamTable *t, bool stages)
+{
+    int64_t most = c->bucket_size / (int64_t)sizeof(float), some = t->size / (stages ? 1 : LEAST_PIECES);
+    if (!stages && some < LEAST_PIECE) some = LEAST_PIECE;
+    if (most > some) most = some;
+    if (most < NORM_BLOCK) return NORM_BLOCK;
+    return stages ? most / NORM_BLOCK * NORM_BLOCK : most;
+}
+
+static void add_piece(Maker *m, int stage, int64_t begin, int64_t end)
+{
+    if (begin == end) return;
+    Piece *p = pieces_add(&m->all, stage, begin, end);
+    int64_t from = begin;
+    for (int q = 0; q < m->all.holders; q++) {
+        int64_t to = slice_cut(table(m), begin, end, q, m->all.holders);
+        intervals_add(&p->parts[q], from, to);
+        from = to;
+    }
+}
+
+/* A piece ends where the next tensor would make it too large, and where the embeddings begin, whose gradients all come
+   last. A larger tensor is cut into pieces of as many norm blocks. */
+static void cut_whole(Maker *m)
+{
+    const ParamTable *t = table(m);
+    int64_t from = 0;
+    for (int i = 0; i < t->count; i++) {
+        int64_t begin = t->params[i].offset, end = param_end(t, i);
+        bool embeddings = i > 0 && t->params[i].layer < 0 && t->params[i - 1].layer >= 0;
+        if (end - from <= m->most && !embeddings) continue;
+        add_piece(m, 0, from, begin);
+        from = begin;
+        int64_t pieces = (end - begin + m->most - 1) / m->most;
+        for (int64_t p = 1; p < pieces; p++) {
+            int64_t to = begin + (end - begin) * p / pieces / NORM_BLOCK * NORM_BLOCK;
+            add_piece(m, 0, from, to);
+            from = to;
+        }
+    }
+    add_piece(m, 0, from, t->size);
+}
+
+static void cut_evenly(Maker *m, int stage, int64_t begin, int64_t end)
+{
+    int pieces = (int)((end - begin + m->most - 1) / m->most);
+    int64_t from = begin;
+    for (int k = 0; k < pieces; k++) {
+        int64_t to = slice_cut(table(m), begin, end, k, pieces);
+        add_piece(m, stage, from, to);
+        from = to;
+    }
+}
+
+/* The last stage's use of a tied tensor, which the first stage has too. */
+static bool is_second_use(const Maker *m, int stage, int64_t at)
+{
+    return m->tied && stage > 0 && at >= m->tied->offset && at < m->tied->offset + param_held(m->tied);
+}
+
+/* Where the same ranks have both uses, they sum the tensor once. */
+static bool is_summed(const Maker *m, int stage, int param)
+{
+    const Grid *g = &m->h->grid;
+    if (!stage_has(m, stage, param)) return false;
+    return !is_second_use(m, stage, table(m)->params[param].offset) ||
+           grid_holder_number(g, 0, grid_holder(g, stage, 0)) < 0;
+}
+
+/* Tensors that follow each other, but the tied one apart. */
+static void cut_stage(Maker *m, int stage)
+{
+    const ParamTable *t = table(m);
+    for (int i = 0, next; i < t->count; i = next) {
+        next = i + 1;
+        if (!is_summed(m, stage, i)) continue;
+        while (next < t->count && &t->params[i] != m->tied && is_summed(m, stage, next) && &t->params[next] != m->tied)
+            next++;
+        cut_evenly(m, stage, t->params[i].offset, param_end(t, next - 1));
+    }
+}
+
+/* ---- what ranks have ---- */
+
+static void find_weights(const Maker *m, int rank, Intervals *has)
+{
+    const ParamTable *t = table(m);
+    const Grid *g = &m->h->grid;
+    for (int i = 0; i < t->count; i++)
+        for (int stage = 0; stage < g->stages; stage++) {
+            if (!stage_has(m, stage, i) || grid_holder_number(g, stage, rank) < 0) continue;
+            intervals_add(has, t->params[i].offset, param_end(t, i));
+            break;
+        }
+}
+
+static void add_all(Intervals *list, const Intervals *more)
+{
+    for (int i = 0; i < more->count; i++) intervals_add(list, more->intervals[i].begin, more->intervals[i].end);
+}
+
+static int by_begin(const void *a, const void *b)
+{
+    const Piece *x = *(const Piece *const *)a, *y = *(const Piece *const *)b;
+    return x->begin < y->begin ? -1 : x->begin > y->begin;
+}
+
+static void find_parts(Maker *m)
+{
+    Holding *h = m->h;
+    const Piece **order = mem_array((size_t)m->all.n, sizeof *order);
+    for (int i = 0; i < m->all.n; i++) order[i] = &m->all.pieces[i];
+    qsort(order, (size_t)m->all.n, sizeof *order, by_begin);
+    for (int i = 0; i < m->all.n; i++)
+        for (int q = 0; q < m->all.holders; q++) {
+            int rank = grid_holder(&h->grid, order[i]->stage, q);
+            if (h->shard) add_all(&h->has[HELD_MOMENTS][rank], &order[i]->parts[q]);
+            if (!is_second_use(m, order[i]->stage, order[i]->begin))
+                add_all(&h->own[SPACE_MODEL][rank], &order[i]->parts[q]);
+        }
+    free(order);
+    for (int r = 0; r < holding_ranks(h); r++) {
+        const Intervals *own = &h->own[SPACE_MODEL][r];
+        if (!h->shard) add_all(&h->has[HELD_MOMENTS][r], &h->has[HELD_WEIGHTS][r]);
+        for (int i = 0; i < own->count; i++)
+            intervals_add(&h->sums[r], 2 * optim_norm_blocks(table(m), own->intervals[i].begin),
+                          2 * optim_norm_blocks(table(m), own->intervals[i].end));
+    }
+}
+
+/* ---- as this rank has it ---- */
+
+static void move_interval(const Holding *h, Interval *v)
+{
+    int64_t n = v->end - v->begin;
+    v->begin = holding_place(h, HELD_WEIGHTS, h->rank, v->begin);
+    v->end = v->begin + n;
+}
+
+static void take_mine(Maker *m)
+{
+    Holding *h = m->h;
+    Pieces mine = m->all, others = {.pieces = mem_array((size_t)mine.n, sizeof(Piece)), .holders = mine.holders};
+    mine.n = 0;
+    for (int i = 0; i < m->all.n; i++) {
+        Piece p = m->all.pieces[i];
+        if (grid_holder_number(&h->grid, p.stage, h->rank) < 0) {
+            others.pieces[others.n++] = p;
+            continue;
+        }
+        Interval whole = {p.begin, p.end};
+        move_interval(h, &whole);
+        p.begin = whole.begin;
+        p.end = whole.end;
+        for (int q = 0; q < mine.holders; q++)
+            for (int k = 0; k < p.parts[q].count; k++) move_interval(h, &p.parts[q].intervals[k]);
+        mine.pieces[mine.n++] = p;
+    }
+    pieces_free(&others);
+    h->mine = mine;
+    for (int i = 0; h->shard && i < h->has[HELD_MOMENTS][h->rank].count; i++) {
+        Interval v = h->has[HELD_MOMENTS][h->rank].intervals[i];
+        move_interval(h, &v);
+        intervals_add(&h->slice, v.begin, v.end);
+    }
+}
+
+/* ---- all of it ---- */
+
+void holding_init(Holding *h, const Config *c, const Model *model, const Grid *grid, const Stage *stages, int rank)
+{
+    static const ParamTable none;
+    size_t ranks = (size_t)grid_ranks(grid);
+    int holders = grid_holders(grid);
+    *h = (Holding){.grid = *grid, .params = {&model->params, &none}, .rank = rank};
+    h->shard = strcmp(c->shard, "optimizer") == 0 && holders > 1;
+    for (int kind = 0; kind < N_HELD; kind++) h->has[kind] = mem_array(ranks, sizeof *h->has[kind]);
+    for (int space = 0; space < N_SPACES; space++) h->own[space] = mem_array(ranks, sizeof *h->own[space]);
+    h->sums = mem_array(ranks, sizeof *h->sums);
+    Maker m = {.h = h,
+               .model = model,
+               .stages = stages,
+               .tied = stages ? model_tied(model) : NULL,
+               .most = piece_size(c, &model->params, stages != NULL),
+               .all = {.holders = holders,
+                       .wire = strcmp(c->wire, "bf16") == 0 ? BF16 : F32,
+                       .tree = c->virtual_ranks % holders == 0 ? c->virtual_ranks : 0,
+                       .owners = h->shard}};
+    for (int r = 0; r < (int)ranks; r++) find_weights(&m, r, &h->has[HELD_WEIGHTS][r]);
+    if (stages)
+        for (int stage = 0; stage < grid->stages; stage++) cut_stage(&m, stage);
+    else
+        cut_whole(&m);
+    find_parts(&m);
+    take_mine(&m);
+}
+
+/* Tensor by tensor, each to the holder with the least so far. */
+void holding_add_sets(Holding *h, const ParamTable *saved, const int *stage)
+{
+    int64_t *load = mem_array((size_t)holding_ranks(h), sizeof *load);
+    h->params[SPACE_SETS] = saved;
+    for (int i = 0; i < saved->count; i++) {
+        int64_t begin = saved->params[i].offset, end = param_end(saved, i);
+        int least = grid_holder(&h->grid, stage[i], 0);
+        for (int q = 0; q < grid_holders(&h->grid); q++) {
+            int r = grid_holder(&h->grid, stage[i], q);
+            intervals_add(&h->has[HELD_SETS][r], begin, end);
+            if (load[r] < load[least]) least = r;
+        }
+        load[least] += end - begin;
+        intervals_add(&h->own[SPACE_SETS][least], begin, end);
+    }
+    free(load);
+}
+
+static void free_lists(Intervals *lists, int n)
+{
+    for (int i = 0; lists && i < n; i++) intervals_free(&lists[i]);
+    free(lists);
+}
+
+void holding_free(Holding *h)
+{
+    int ranks = holding_ranks(h);
+    for (int kind = 0; kind < N_HELD; kind++) free_lists(h->has[kind], ranks);
+    for (int space = 0; space < N_SPACES; space++) free_lists(h->own[space], ranks);
+    free_lists(h->sums, ranks);
+    pieces_free(&h->mine);
+    intervals_free(&h->slice);
+    *h = (Holding){0};
+}
+
+PiecesRoom holding_room(const Holding *h)
+{
+    PiecesRoom room = pieces_room(&h->mine);
+    const ParamTable *t = h->params[SPACE_MODEL];
+    if (h->shard)
+        pieces_room_add(&room, (PiecesRoom){.scratch = comm_reduce_bytes(h->sums, holding_ranks(h), F32, 0),
+                                            .largest = 2 * optim_norm_blocks(t, t->size)});
+    return room;
+}
+
+HeldPart holding_part(const Holding *h, int rank)
+{
+    return (HeldPart){{h->params[0], h->params[1]}, {&h->own[0][rank], &h->own[1][rank]}};
+}
+
+int64_t holding_place(const Holding *h, HeldKind kind, int rank, int64_t element)
+{
+    return h ? intervals_before(&h->has[kind][rank], element) : element;
+}
+
+bool holding_has(const Holding *h, HeldKind kind, int rank, int64_t element)
+{
+    Interval v = {element, element};
+    return intervals_next(&h->has[kind][rank], element + 1, &v);
+}
