@@ -31,7 +31,7 @@ static void print_head(const PipelineRows *r, const PipelinePlan *p, Buf *out)
                m->hidden, (double)in->model->params.size / 1e6, r->q->machine, dtype_name(in->compute),
                (long long)r->q->c->batch_size, (long long)in->max_length);
     buf_printf(out, "%d ranks; network %s; budget %.0f MiB a rank; recompute %s\n\n",
-               p->grid.shape.places * p->grid.replicas,
+               grid_ranks(&p->grid),
                *r->q->c->network ? r->q->c->network
                : *r->q->c->costs ? "none"
                                  : "10GbE",

@@ -26,3 +26,10 @@ int grid_holder_number(const Grid *g, int stage, int rank)
     }
     return -1;
 }
+
+int grid_first_stage(const Grid *g, int rank)
+{
+    int stage = 0;
+    while (grid_holder_number(g, stage, rank) < 0) stage++;
+    return stage;
+}

@@ -27,6 +27,7 @@ int grid_holders(const Grid *g); /* of each stage */
 /* Holder number `n` of a stage, in the order of replicas; and the reverse, −1 for a rank that does not hold it. */
 int grid_holder(const Grid *g, int stage, int n);
 int grid_holder_number(const Grid *g, int stage, int rank);
+int grid_first_stage(const Grid *g, int rank); /* of those that it holds */
 
 /* ---- what travels between the holders of a stage ---- */
 

@@ -8,7 +8,6 @@
 #include "train/keep/recover.h"
 #include "train/keep/saving.h"
 #include "train/keep/suspects.h"
-#include "train/parts/place.h"
 
 /* Members of a fingerprint whose change alters the run; the others affect only the last bits. */
 static const struct {
@@ -320,8 +319,8 @@ void resume_fingerprint(const Run *r, Digest data, Buf *out)
     buf_puts(out, "{");
     buf_member_text(out, "backend", backend->name);
     buf_member_text(out, "libraries", backend->describe);
-    int replicas = r->setup.place ? place_replicas(r->setup.place) : ranks_size(r->ranks);
     const RunPlan *plan = &r->setup.plan;
+    int replicas = grid_holders(&plan->input.holding->grid);
     bool virtual = plan->input.virtual_ranks > 0; /* then neither ranks nor micro-batches change a bit */
     buf_printf(out, ", \"precision\": \"%s\", \"micro_batch_tokens\": \"%s%lld\", \"ranks\": \"%lld%s\"",
                backend_precision(backend, r->setup.compute), virtual ? "grains of " : "",

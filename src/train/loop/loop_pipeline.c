@@ -65,7 +65,7 @@ static void take_share(struct LoopPipeline *p, int direction)
     int64_t padded = run_padded_length(run);
     Share *s = &p->shares[direction];
     int64_t n = rank_share(l->examples, l->index, l->n_seqs, padded, place_replica(p->place, direction),
-                           place_replicas(p->place), s->places);
+                           grid_holders(&p->place->grid), s->places);
     s->micros = loop_split(l, s->places, n, s->order, s->ranges);
     for (int64_t m = 0; m < s->micros; m++)
         s->rows[m] = micro_rows(l, s->order + s->ranges[m].first, s->ranges[m].count);

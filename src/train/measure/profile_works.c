@@ -238,7 +238,7 @@ static int64_t typical_step(const Buf *works)
 
 static Status write_picture(const PipelinePlace *place, const char *dir, const Buf *works)
 {
-    int ranks = place->grid.shape.places * place->grid.replicas;
+    int ranks = grid_ranks(&place->grid);
     int64_t step = typical_step(works);
     TimelinePanel panels[2] = {{.rows = ranks}, {.rows = ranks}};
     Buf out = {0};

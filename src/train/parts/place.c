@@ -12,7 +12,6 @@ static const Pipeline *shape(const PipelinePlace *p) { return &p->grid.shape; }
 int place_chunks(const PipelinePlace *p) { return shape(p)->chunks; }
 int place_direction(const PipelinePlace *p, int chunk) { return shape(p)->kind == PIPELINE_CHIMERA ? chunk : 0; }
 int place_replica(const PipelinePlace *p, int direction) { return p->pipeline * p->grid.directions + direction; }
-int place_replicas(const PipelinePlace *p) { return p->grid.replicas * p->grid.directions; }
 const Stage *place_stage(const PipelinePlace *p, int chunk)
 {
     return &p->stages[pipeline_stage(shape(p), p->number, chunk)];
@@ -136,7 +135,7 @@ size_t place_scratch_bytes(const PipelinePlace *p, bool device)
     const size_t all[] = {pieces_room(&p->holding.mine).scratch, tie_bytes(p, device), norm_table_bytes(p),
                           pieces_room(&p->kfac.pieces).scratch};
     size_t most = 0;
-    if (shape(p)->places == 1 && place_replicas(p) == 1 && !device) return 0;
+    if (shape(p)->places == 1 && grid_holders(&p->grid) == 1 && !device) return 0;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i] > most) most = all[i];
     return (most + 63) / 64 * 64;

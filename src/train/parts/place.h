@@ -80,7 +80,6 @@ int place_chunks(const PipelinePlace *p);
 /* Of a chunk: its direction in chimera, else 0; the replica whose micro-batches pass through it. */
 int place_direction(const PipelinePlace *p, int chunk);
 int place_replica(const PipelinePlace *p, int direction);
-int place_replicas(const PipelinePlace *p); /* holders of each stage */
 const Stage *place_stage(const PipelinePlace *p, int chunk);
 /* What the place holds. The caller frees the model. */
 void place_part(const PipelinePlace *p, Model *part);

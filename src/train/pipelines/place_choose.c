@@ -217,7 +217,7 @@ static Status make_plans(const PipelinePlace *p, const Config *c, const PlanInpu
     plan->accounts = *accounts;
     memcpy(plan->levels, p->levels, (size_t)p->whole->config.layers);
     snprintf(plan->policy, sizeof plan->policy, "%s", p->policy);
-    plan->micro = planner_capacity(in, p->tokens, planner_share(c, place_replicas(p)));
+    plan->micro = planner_capacity(in, p->tokens, planner_share(c, grid_holders(&p->grid)));
     plan->micros = (double)shape(p)->micros / p->grid.directions;
     plan->step_s = p->step_s;
     plan->save_buffer = in->saves;

@@ -24,15 +24,11 @@ static Status check_queues(void)
 
 static int rank_of(const Grid *g, int place, int pipeline) { return place * g->replicas + pipeline; }
 
-/* In the order of replicas. Both places that hold two stages of chimera have the same holders. */
-static Status open_holders(const Grid *g, int place, Comm *c, PlaceDevices *d)
+/* In the order of replicas; of chimera those of the place's lower stage, since both its stages have the same holders. */
+static Status open_holders(const Grid *g, int rank, Comm *c, PlaceDevices *d)
 {
-    int other = g->directions == 2 ? g->stages - 1 - place : place, n = 0;
-    int *ranks = mem_array((size_t)g->replicas * 2, sizeof *ranks);
-    for (int q = 0; q < g->replicas; q++) {
-        ranks[n++] = rank_of(g, place < other ? place : other, q);
-        if (other != place) ranks[n++] = rank_of(g, place < other ? other : place, q);
-    }
+    int n = grid_holders(g), *ranks = mem_array((size_t)n, sizeof *ranks);
+    for (int q = 0; q < n; q++) ranks[q] = grid_holder(g, grid_first_stage(g, rank), q);
     Status status = n > 1 ? comm_device_open_part(c, ranks, n, 0, &d->holders) : OK;
     free(ranks);
     return status;
@@ -71,7 +67,7 @@ Status place_devices_open(const Grid *g, bool tied, bool tree, Ranks *ranks, con
     Status status = check_queues();
     if (status == OK) status = b->device->alloc(b->device, bytes, &room);
     TRY_DONE(ranks_all(ranks, status));
-    TRY_DONE(open_holders(g, place, c, d));
+    TRY_DONE(open_holders(g, ranks_rank(ranks), c, d));
     if (tree && d->holders) TRY_DONE(exec_connect_all(b->device, d->holders, room));
     if (tied) TRY_DONE(open_uses(g, place, pipeline, c, d));
     status = open_wires(g, place, pipeline, c, b->device, room, d);

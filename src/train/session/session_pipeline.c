@@ -14,15 +14,11 @@ static int most_micros(const SessionPipeline *p) { return shape(p)->micros / p->
 /* Chimera's two stages of a place have the same holders in two orders. */
 static Status connect_holders(SessionPipeline *p, Ranks *ranks)
 {
-    const PipelinePlace *at = p->place;
-    Comm *all = ranks_comm(ranks);
-    if (place_replicas(at) == 1) return OK;
-    if (at->grid.directions == 1) return comm_split(all, at->number, at->pipeline, &p->groups[0]);
-    int other = at->grid.stages - 1 - at->number, low = at->number < other ? at->number : other;
-    for (int k = 0; k < 2; k++) {
-        int stage = k ? at->grid.stages - 1 - low : low;
-        TRY(comm_split(all, low, 2 * at->pipeline + (at->number != stage), &p->groups[k]));
-    }
+    const Grid *g = &p->place->grid;
+    int rank = ranks_rank(ranks), low = grid_first_stage(g, rank);
+    for (int k = 0; k < g->directions && grid_holders(g) > 1; k++)
+        TRY(comm_split(ranks_comm(ranks), grid_holder(g, low, 0),
+                       grid_holder_number(g, k ? g->stages - 1 - low : low, rank), &p->groups[k]));
     return OK;
 }
 

@@ -54,7 +54,7 @@ static Status sum_pieces(const SessionPipeline *p)
 Status pipeline_sum_stages(const SessionPipeline *p)
 {
     const PlaceDevices *devices = p->session->options.devices;
-    if (place_replicas(p->place) == 1) return OK;
+    if (grid_holders(&p->place->grid) == 1) return OK;
     if (!devices) return sum_pieces(p);
     TRY(pipeline_enter(p->session));
     return pipeline_join(p->session, devices->holders, sum_pieces(p));
@@ -187,10 +187,8 @@ static void add_replicas(SessionPipeline *p, const Row *all) // (ranks)
     int64_t terms = p->session->plan.input.virtual_ranks;
     Stats branches[1 + MOST_WAITING];
     int held = 0;
-    for (int q = 0; q < place_replicas(at); q++) {
-        int number, chunk;
-        pipeline_home(shape(p), at->grid.stages - 1, q % at->grid.directions, &number, &chunk);
-        const Row *row = &all[number * at->grid.replicas + q / at->grid.directions];
+    for (int q = 0; q < grid_holders(&at->grid); q++) {
+        const Row *row = &all[grid_holder(&at->grid, at->grid.stages - 1, q)];
         Stats *last = &branches[held++];
         *last = (Stats){.loss = {row->loss[0], row->loss[1]},
                         .correct = {(int64_t)row->correct[0], (int64_t)row->correct[1]}};
