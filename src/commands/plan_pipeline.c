@@ -30,8 +30,7 @@ static void print_head(const PipelineRows *r, const PipelinePlan *p, Buf *out)
     buf_printf(out, "BERT of %d layers, hidden %d, %.1f M parameters; %s, %s; batch %lld × %lld tokens\n", m->layers,
                m->hidden, (double)in->model->params.size / 1e6, r->q->machine, dtype_name(in->compute),
                (long long)r->q->c->batch_size, (long long)in->max_length);
-    buf_printf(out, "%d ranks; network %s; budget %.0f MiB a rank; recompute %s\n\n",
-               grid_ranks(&p->grid),
+    buf_printf(out, "%d ranks; network %s; budget %.0f MiB a rank; recompute %s\n\n", grid_ranks(&p->grid),
                *r->q->c->network ? r->q->c->network
                : *r->q->c->costs ? "none"
                                  : "10GbE",

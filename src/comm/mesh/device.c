@@ -320,12 +320,6 @@ Status comm_device_gather_parts(CommDevice *d, float *x, const Intervals *parts,
     return queue_parts(d, x, parts, false, stream);
 }
 
-Status comm_device_broadcast(CommDevice *d, float *x, size_t count, int root, void *stream)
-{
-    const NcclPiece all = {x, count, root};
-    return await_accepted(d, d->module->pieces(d->nccl, &all, 1, false, stream, d->error, sizeof d->error));
-}
-
 Status comm_device_pass(CommDevice *d, const CommPass *passes, int n, void *stream)
 {
     d->n_passes = 0;

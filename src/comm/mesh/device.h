@@ -23,7 +23,6 @@ const char *comm_device_describe(const CommDevice *d); /* "NCCL 2.28.9" */
 Status comm_device_sum(CommDevice *d, void *x, size_t count, Dtype type, void *stream);
 Status comm_device_sum_parts(CommDevice *d, float *x, const Intervals *parts, void *stream);
 Status comm_device_gather_parts(CommDevice *d, float *x, const Intervals *parts, void *stream);
-Status comm_device_broadcast(CommDevice *d, float *x, size_t count, int root, void *stream);
 /* `bytes` at x, sent to a rank of the communicator or received from it. */
 typedef struct {
     bool send;

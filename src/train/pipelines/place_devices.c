@@ -24,7 +24,8 @@ static Status check_queues(void)
 
 static int rank_of(const Grid *g, int place, int pipeline) { return place * g->replicas + pipeline; }
 
-/* In the order of replicas; of chimera those of the place's lower stage, since both its stages have the same holders. */
+/* In the order of replicas; of chimera those of the place's lower stage, since both its stages have the same holders.
+ */
 static Status open_holders(const Grid *g, int rank, Comm *c, PlaceDevices *d)
 {
     int n = grid_holders(g), *ranks = mem_array((size_t)n, sizeof *ranks);

@@ -95,6 +95,12 @@ Status pipeline_evaluate(Session *s, const MicroBatch *b);
 /* The chunk with the heads that evaluates here; NULL. */
 Exec *pipeline_heads(const Session *s, const ModelTensors **t);
 
+/* ---- from GPU to GPU (session_devices.c) ---- */
+/* The comm lane goes on behind all that the compute lane was given so far. Then: waits for what was queued there, whose
+   status is given. */
+Status devices_enter(const Session *s);
+Status devices_join(const Session *s, CommDevice *between, Status queued);
+
 /* ---- elements of this rank ---- */
 enum { SESSION_VIEW = 1 << 18 }; /* elements at once: whole norm blocks */
 /* `n` elements of the backend's memory as the host reads them: where they lie, or copied into `room` (SESSION_VIEW),
@@ -138,10 +144,8 @@ void pipeline_measure_free(SessionPipeline *p);
 
 /* ---- behind a step's works (session_pipeline_sums.c) ---- */
 /* The holders of a stage of this place, of which there are several. `devices`: from GPU to GPU where GPUs are
-   connected, between pipeline_enter and pipeline_join. */
+   connected, between devices_enter and devices_join. */
 Holders pipeline_holders(const SessionPipeline *p, int stage, bool devices);
-Status pipeline_enter(const Session *s);
-Status pipeline_join(const Session *s, CommDevice *between, Status status); /* of what was queued */
 /* All Collective. Gradients over the holders of each stage, in ascending order of stages, so that both places of
    chimera that hold two of them do the same; with --shard optimizer each rank gets its share of the sums alone. */
 Status pipeline_sum_stages(const SessionPipeline *p);

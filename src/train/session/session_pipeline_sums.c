@@ -56,8 +56,8 @@ Status pipeline_sum_stages(const SessionPipeline *p)
     const PlaceDevices *devices = p->session->options.devices;
     if (grid_holders(&p->place->grid) == 1) return OK;
     if (!devices) return sum_pieces(p);
-    TRY(pipeline_enter(p->session));
-    return pipeline_join(p->session, devices->holders, sum_pieces(p));
+    TRY(devices_enter(p->session));
+    return devices_join(p->session, devices->holders, sum_pieces(p));
 }
 
 Status pipeline_share_weights(const SessionPipeline *p)
@@ -158,9 +158,9 @@ Status pipeline_tie(const SessionPipeline *p)
     const PlaceDevices *devices = p->session->options.devices;
     if (devices && devices->uses) {
         Device *d = p->session->options.backend->device;
-        TRY(pipeline_enter(p->session));
-        return pipeline_join(p->session, devices->uses,
-                             comm_device_sum(devices->uses, x, (size_t)param_held(tied), F32, d->stream(d)));
+        TRY(devices_enter(p->session));
+        return devices_join(p->session, devices->uses,
+                            comm_device_sum(devices->uses, x, (size_t)param_held(tied), F32, d->stream(d)));
     }
     return add_other_use(p, other_place(p), x, at->both_uses ? gradients(p) + at->held.params.size : x,
                          param_held(tied));

@@ -186,12 +186,30 @@ Status session_ready(Session *s)
     return exec_run(s->eval, s->plan.eval.pack, &s->plan.eval.capacity);
 }
 
+/* From rank 0's GPU to the others'. */
+static Status spread_on_devices(Session *s, StateArray a)
+{
+    Device *d = s->options.backend->device;
+    CommDevice *all = s->options.comm_device;
+    TRY(upload_filled(s, a));
+    TRY(ranks_meet(s->options.ranks));
+    TRY(devices_enter(s));
+    Intervals *first = all_at_first(s, (int)a);
+    Status status = devices_join(s, all, comm_device_gather_parts(all, place_of(s, a), first, d->stream(d)));
+    free_first(first);
+    return status;
+}
+
 /* Alone, session_ready copies what was filled. */
 Status session_share(Session *s, bool moments)
 {
     bool first = ranks_first(s->options.ranks), spreads = s->options.ranks || s->pipeline;
     for (StateArray a = 0; spreads && a < (moments ? N_STATE_ARRAYS : STATE_M); a++) {
         float *filled = first ? session_fill(s, a) : NULL;
+        if (s->options.comm_device && session_has_all(s, a)) {
+            TRY(spread_on_devices(s, a));
+            continue;
+        }
         TRY(spread(s, (int)a, filled == place_of(s, a) ? NULL : filled));
         drop_filled(s, a);
     }

@@ -1,12 +1,12 @@
-/* Sums of a pipeline from GPU to GPU, on the comm lane. */
+/* Exchanges of a session from GPU to GPU, on the comm lane. */
 
 #include "train/session/session_pipeline.h"
 
-enum { GIVEN, SUMMED }; /* events */
+enum { GIVEN, PASSED }; /* events */
 
-static Status is_summed(void *device, bool *done) { return ((Device *)device)->event_done(device, SUMMED, done); }
+static Status is_passed(void *device, bool *done) { return ((Device *)device)->event_done(device, PASSED, done); }
 
-Status pipeline_enter(const Session *s)
+Status devices_enter(const Session *s)
 {
     Device *d = s->options.backend->device;
     TRY(d->choose_lane(d, LANE_COMPUTE));
@@ -17,12 +17,12 @@ Status pipeline_enter(const Session *s)
 
 static Status join(Device *d, CommDevice *between)
 {
-    TRY(d->event_record(d, SUMMED));
+    TRY(d->event_record(d, PASSED));
     TRY(d->choose_lane(d, LANE_COMPUTE));
-    return comm_device_wait(between, is_summed, d);
+    return comm_device_wait(between, is_passed, d);
 }
 
-Status pipeline_join(const Session *s, CommDevice *between, Status status)
+Status devices_join(const Session *s, CommDevice *between, Status status)
 {
     if (status == OK) status = join(s->options.backend->device, between);
     if (status != OK) comm_device_abort(between);
