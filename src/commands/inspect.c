@@ -7,7 +7,7 @@
 #include "model/slices.h"
 #include "state/models/import.h"
 
-enum { NAME_WIDTH = 56, MAX_RANKS = 1 << 16, MAX_INTERVALS = 4 };
+enum { NAME_WIDTH = 56, MAX_RANKS = 1 << 16 };
 
 static const char *human(char out[32], double bytes)
 {
@@ -141,14 +141,14 @@ static Status sliced_model(const Config *c, const TensorFile *f, Model *m)
     return model_init(m, config, import_head(&heads));
 }
 
-static void put_slice(Buf *b, const ParamTable *t, int rank, const Intervals *s)
+static void put_slice(Buf *b, const ParamTable *t, int rank, Interval v)
 {
     char size[32];
-    buf_printf(b, "rank %-5d %14" PRId64 " numbers  %10s", rank, s->size, human(size, 12.0 * (double)s->size));
-    for (int i = 0; i < s->count && i < MAX_INTERVALS; i++)
-        buf_printf(b, "  [%" PRId64 ", %" PRId64 ") %s … %s", s->intervals[i].begin, s->intervals[i].end,
-                   name_at(t, s->intervals[i].begin), name_at(t, s->intervals[i].end - 1));
-    if (s->count > MAX_INTERVALS) buf_printf(b, "  and %d more", s->count - MAX_INTERVALS);
+    int64_t n = v.end - v.begin;
+    buf_printf(b, "rank %-5d %14" PRId64 " numbers  %10s", rank, n, human(size, 12.0 * (double)n));
+    if (n > 0)
+        buf_printf(b, "  [%" PRId64 ", %" PRId64 ") %s … %s", v.begin, v.end, name_at(t, v.begin),
+                   name_at(t, v.end - 1));
     buf_puts(b, "\n");
 }
 
@@ -159,15 +159,12 @@ static Status put_ranks(Buf *b, const Config *c, const TensorFile *f)
     char size[32];
     if (c->ranks > MAX_RANKS) return fail(E_USAGE, "--ranks %lld: expected 1 to %d", (long long)c->ranks, MAX_RANKS);
     TRY(sliced_model(c, f, &m));
-    Intervals *slices = mem_array((size_t)ranks, sizeof *slices);
-    param_slices(&m.params, NULL, 0, ranks, slices);
     buf_printf(b, "\nstate of %" PRId64 " numbers (with padding), %s of weights and two moments, over %d ranks\n",
                m.params.size, human(size, 12.0 * (double)m.params.size), ranks);
-    for (int r = 0; r < ranks; r++) {
-        put_slice(b, &m.params, r, &slices[r]);
-        intervals_free(&slices[r]);
+    for (int64_t r = 0, begin = 0, end; r < ranks; r++, begin = end) {
+        Interval slice = {begin, end = slice_cut(&m.params, 0, m.params.size, (int)r, ranks)};
+        put_slice(b, &m.params, (int)r, slice);
     }
-    free(slices);
     model_free(&m);
     return OK;
 }

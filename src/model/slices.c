@@ -27,24 +27,3 @@ int64_t slice_cut(const ParamTable *params, int64_t begin, int64_t end, int rank
     /* (end - begin)·(rank + 1) stays far below 2^63 */
     return rank + 1 == ranks ? end : nearest_cut(params, begin, end, begin + (end - begin) * (rank + 1) / ranks);
 }
-
-void param_slices(const ParamTable *params, const int64_t *buckets, int n_buckets, int ranks, Intervals *slices)
-{
-    static const int64_t whole[] = {0};
-    CHECK(ranks > 0 && params->count > 0, "slices for %d ranks of %d tensors", ranks, params->count);
-    if (!buckets) {
-        buckets = whole;
-        n_buckets = 1;
-    }
-    CHECK(n_buckets > 0 && buckets[0] == 0, "the first bucket must begin at 0");
-    for (int r = 0; r < ranks; r++) slices[r] = (Intervals){0};
-    for (int b = 0; b < n_buckets; b++) {
-        int64_t begin = buckets[b], end = b + 1 < n_buckets ? buckets[b + 1] : params->size, from = begin;
-        CHECK(begin <= end, "bucket %d begins after its end", b);
-        for (int r = 0; r < ranks; r++) {
-            int64_t to = slice_cut(params, begin, end, r, ranks);
-            intervals_add(&slices[r], from, to);
-            from = to;
-        }
-    }
-}

@@ -3,7 +3,7 @@
 #include <sys/wait.h>
 
 #include "dist/ranks.h"
-#include "model/slices.h"
+#include "slices_of.h"
 #include "state/checkpoint_sample.h"
 #include "state/snapshot/snapshot_copies.h"
 
@@ -82,7 +82,7 @@ static int work(Comm *c, void *arg)
     ParamTable t = sample_table();
     Intervals parts[RANKS] = {{0}};
     Hook h = {.damage = false};
-    param_slices(&t, NULL, 0, RANKS, parts);
+    slices_of(&t, NULL, 0, RANKS, parts);
     require(comm_dup(c, &h.copies.comm) == OK);
     copies_place(&h.copies, node, RANKS, RANKS, REPLICAS);
     require(h.copies.count == RANKS * REPLICAS);

@@ -4,7 +4,7 @@
 
 #include "checkpoint_sample.h"
 
-#include "model/slices.h"
+#include "slices_of.h"
 #include "state/snapshot/snapshot_internal.h"
 
 enum { MOST_RANKS = 8 };
@@ -59,8 +59,8 @@ static inline World *world_open(const char *dir, int world)
                  .sets = sample_sets(),
                  .world = world};
     assert_ok(file_make_directories(w->output));
-    param_slices(&w->table, NULL, 0, world, w->parts);
-    param_slices(&w->sets, NULL, 0, world, w->set_parts);
+    slices_of(&w->table, NULL, 0, world, w->parts);
+    slices_of(&w->sets, NULL, 0, world, w->set_parts);
     for (int r = 0; r < world; r++) {
         SnapshotPlace place = place_of(w, r);
         assert_ok(snapshot_open(&place, &w->ranks[r]));

@@ -1,5 +1,5 @@
 /* Slices of the flat space: each element once, cut at norm blocks, even, for every number of ranks. */
-#include "model/slices.h"
+#include "slices_of.h"
 #include "testing.h"
 
 enum { RANKS = 64 };
@@ -37,7 +37,7 @@ static void check(const ParamTable *t, const int64_t *buckets, int n_buckets)
     uint8_t *owners = mem_alloc((size_t)t->size);
     for (int ranks = 1; ranks <= RANKS; ranks++) {
         memset(owners, 0, (size_t)t->size);
-        param_slices(t, buckets, n_buckets, ranks, slices);
+        slices_of(t, buckets, n_buckets, ranks, slices);
         for (int r = 0; r < ranks; r++) {
             int64_t end = -1, size = 0;
             for (int k = 0; k < slices[r].count; k++) {
@@ -84,13 +84,13 @@ static void test_by_hand(void **state)
                       {.rows = 1500, .cols = 1, .padded = 1500, .offset = 2112}};
     ParamTable t = {.params = params, .count = 3, .size = 3648};
     Intervals s[8];
-    param_slices(&t, NULL, 0, 2, s); /* ideal 1824; cuts at 0, 1024, 2048, 2112, 3136, 3648 */
+    slices_of(&t, NULL, 0, 2, s); /* ideal 1824; cuts at 0, 1024, 2048, 2112, 3136, 3648 */
     assert_int_equal(s[0].count, 1);
     assert_int_equal(s[0].intervals[0].end, 2048);
     assert_int_equal(s[1].intervals[0].begin, 2048);
     assert_int_equal(s[1].size, 1600);
     for (int r = 0; r < 2; r++) intervals_free(&s[r]);
-    param_slices(&t, NULL, 0, 8, s); /* ideals 456 912 1368 1824 2280 2736 3192: cuts 0 1024 1024 2048 2112 3136 3136 */
+    slices_of(&t, NULL, 0, 8, s); /* ideals 456 912 1368 1824 2280 2736 3192: cuts 0 1024 1024 2048 2112 3136 3136 */
     static const int64_t sizes[8] = {0, 1024, 0, 1024, 64, 1024, 0, 512};
     for (int r = 0; r < 8; r++) {
         assert_int_equal(s[r].size, sizes[r]);
@@ -98,7 +98,7 @@ static void test_by_hand(void **state)
         intervals_free(&s[r]);
     }
     int64_t buckets[] = {0, 2048};
-    param_slices(&t, buckets, 2, 2, s); /* 0–1024 | 1024–2048; 2048–3136 | 3136–3648: ideal 2848 */
+    slices_of(&t, buckets, 2, 2, s); /* 0–1024 | 1024–2048; 2048–3136 | 3136–3648: ideal 2848 */
     assert_int_equal(s[0].count, 2);
     assert_int_equal(s[0].size, 1024 + 1088);
     assert_int_equal(s[1].count, 2);

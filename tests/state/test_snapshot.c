@@ -268,7 +268,7 @@ static void test_a_small_tmpfs(void **state)
     World w = {.dir = *state, .output = *state, .table = sample_table(), .world = 1};
     Snapshot *s = NULL;
     bool memory;
-    param_slices(&w.table, NULL, 0, 1, w.parts);
+    slices_of(&w.table, NULL, 0, 1, w.parts);
     if (mount("none", *state, "tmpfs", 0, "size=64k") != 0) {
         print_message("skipped: cannot mount a tmpfs here: %s\n", strerror(errno));
         intervals_free(&w.parts[0]);

@@ -155,7 +155,7 @@ static void test_cut_short_and_nonsense(void **state)
     assert_int_equal(read_step(*state, NULL, NULL), 0);
     w = mem_alloc(sizeof *w);
     *w = (World){.dir = *state, .output = name, .table = sample_table(), .world = 1};
-    param_slices(&w->table, NULL, 0, 1, w->parts);
+    slices_of(&w->table, NULL, 0, 1, w->parts);
     SnapshotPlace place = place_of(w, 0);
     assert_status(snapshot_open(&place, &w->ranks[0]), E_IO);
     intervals_free(&w->parts[0]);
