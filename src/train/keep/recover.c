@@ -178,15 +178,17 @@ static Status read_slice(void *slices, int64_t begin, int64_t end, float *to)
     const OwnSlices *s = slices;
     for (int i = 0; i < s->m->set.world; i++) {
         const SnapshotPiece *p = &s->m->set.pieces[i];
-        const SnapshotFile *f = &s->m->list.files[p->file];
         Interval v = {begin, begin};
-        if (p->rank == s->rank && intervals_next(&f->fixed.part[snapshot_space(s->array)], begin + 1, &v))
+        if (p->rank != s->rank) continue;
+        const SnapshotFile *f = &s->m->list.files[p->file];
+        if (intervals_next(&f->fixed.part[snapshot_space(s->array)], begin + 1, &v))
             return snapshot_read_range(f, p->slot, s->array, begin, end, to);
     }
     CHECK(false, "no slice of this rank has element %lld", (long long)begin);
     return OK;
 }
 
+/* Collective: ranks agree after each array, since a read may fail on one of them. */
 static Status take_space(const RunSnapshots *m, Session *s, int space)
 {
     Ranks *ranks = s->options.ranks;
@@ -194,7 +196,7 @@ static Status take_space(const RunSnapshots *m, Session *s, int space)
     Status status = find_slices(m, ranks, space, from);
     for (int a = 0; a < SNAPSHOT_ARRAYS && status == OK; a++)
         if (snapshot_space(a) == space)
-            status = session_take(s, a, from, read_slice, &(OwnSlices){m, ranks_rank(ranks), a});
+            status = ranks_all(ranks, session_take(s, a, from, read_slice, &(OwnSlices){m, ranks_rank(ranks), a}));
     for (int r = 0; r < ranks_size(ranks); r++) intervals_free(&from[r]);
     free(from);
     return status;
@@ -202,12 +204,11 @@ static Status take_space(const RunSnapshots *m, Session *s, int space)
 
 Status recover_load(const RunSnapshots *m, Session *s)
 {
-    Ranks *ranks = s->options.ranks;
     if (!digest_equal(snapshot_tables_digest(s->plan.input.holding->params), m->set.pieces[0].params))
         return fail(E_FORMAT,
                     "the snapshot of step %lld belongs to a model with other tensors, or to other options of K-FAC. "
                     "Use another --output-dir, or --resume never",
                     (long long)m->set.step);
-    for (int space = 0; space < N_SPACES; space++) TRY(ranks_all(ranks, take_space(m, s, space)));
+    for (int space = 0; space < N_SPACES; space++) TRY(take_space(m, s, space));
     return session_ready(s);
 }

@@ -70,33 +70,34 @@ static Status open_tensor(KfacRoom *r, int saved, bool write, float **here)
     return backend_download(s->options.backend, r->room, there, kfac_bytes(r->square));
 }
 
-Status kfac_room_read(KfacRoom *r, int64_t begin, int64_t end, float *to)
+/* Reads elements of the saved form into `to`, or writes them from `from`; the other one is NULL. */
+static Status pass_elements(KfacRoom *r, int64_t begin, int64_t end, float *to, const float *from)
 {
     const Kfac *k = session_kfac_whole(r->session);
-    memset(to, 0, (size_t)(end - begin) * sizeof *to); /* the gaps between tensors */
     for (int i = 0; i < k->saved.count; i++) {
-        const Param *p = &k->saved.params[i];
+        const Param *p = &k->saved.params[i], *square = square_of(k, i);
         Interval part = part_of(p, begin, end);
+        int64_t first = part.begin - p->offset, last = part.end - p->offset;
         float *here;
-        if (part.begin >= part.end) continue;
-        TRY(open_tensor(r, i, false, &here));
-        kfac_pack(square_of(k, i), part.begin - p->offset, part.end - p->offset, here, to + (part.begin - begin));
+        if (first >= last) continue;
+        TRY(open_tensor(r, i, from != NULL, &here));
+        if (to)
+            kfac_pack(square, first, last, here, to + (part.begin - begin));
+        else
+            kfac_unpack(square, first, last, from + (part.begin - begin), here);
     }
     return OK;
 }
 
+Status kfac_room_read(KfacRoom *r, int64_t begin, int64_t end, float *to)
+{
+    memset(to, 0, (size_t)(end - begin) * sizeof *to); /* the gaps between tensors */
+    return pass_elements(r, begin, end, to, NULL);
+}
+
 Status kfac_room_write(KfacRoom *r, int64_t begin, int64_t end, const float *from)
 {
-    const Kfac *k = session_kfac_whole(r->session);
-    for (int i = 0; i < k->saved.count; i++) {
-        const Param *p = &k->saved.params[i];
-        Interval part = part_of(p, begin, end);
-        float *here;
-        if (part.begin >= part.end) continue;
-        TRY(open_tensor(r, i, true, &here));
-        kfac_unpack(square_of(k, i), part.begin - p->offset, part.end - p->offset, from + (part.begin - begin), here);
-    }
-    return OK;
+    return pass_elements(r, begin, end, NULL, from);
 }
 
 Status kfac_room_close(KfacRoom *r, Status status)
