@@ -40,18 +40,6 @@ static int64_t piece_size(const Config *c, const ParamTable *t, bool stages)
     return stages ? most / NORM_BLOCK * NORM_BLOCK : most;
 }
 
-static void add_piece(Maker *m, int stage, int64_t begin, int64_t end)
-{
-    if (begin == end) return;
-    Piece *p = pieces_add(&m->all, stage, begin, end);
-    int64_t from = begin;
-    for (int q = 0; q < m->all.holders; q++) {
-        int64_t to = slice_cut(table(m), begin, end, q, m->all.holders);
-        intervals_add(&p->parts[q], from, to);
-        from = to;
-    }
-}
-
 /* A piece ends where the next tensor would make it too large, and where the embeddings begin, whose gradients all come
    last. A larger tensor is cut into pieces of as many norm blocks. */
 static void cut_whole(Maker *m)
@@ -62,16 +50,16 @@ static void cut_whole(Maker *m)
         int64_t begin = t->params[i].offset, end = param_end(t, i);
         bool embeddings = i > 0 && t->params[i].layer < 0 && t->params[i - 1].layer >= 0;
         if (end - from <= m->most && !embeddings) continue;
-        add_piece(m, 0, from, begin);
+        pieces_add_even(&m->all, 0, from, begin, t);
         from = begin;
         int64_t pieces = (end - begin + m->most - 1) / m->most;
         for (int64_t p = 1; p < pieces; p++) {
             int64_t to = begin + (end - begin) * p / pieces / NORM_BLOCK * NORM_BLOCK;
-            add_piece(m, 0, from, to);
+            pieces_add_even(&m->all, 0, from, to, t);
             from = to;
         }
     }
-    add_piece(m, 0, from, t->size);
+    pieces_add_even(&m->all, 0, from, t->size, t);
 }
 
 static void cut_evenly(Maker *m, int stage, int64_t begin, int64_t end)
@@ -80,7 +68,7 @@ static void cut_evenly(Maker *m, int stage, int64_t begin, int64_t end)
     int64_t from = begin;
     for (int k = 0; k < pieces; k++) {
         int64_t to = slice_cut(table(m), begin, end, k, pieces);
-        add_piece(m, stage, from, to);
+        pieces_add_even(&m->all, stage, from, to, table(m));
         from = to;
     }
 }
@@ -121,7 +109,7 @@ static void find_weights(const Maker *m, int rank, Intervals *has)
     const Grid *g = &m->h->grid;
     for (int i = 0; i < t->count; i++)
         for (int stage = 0; stage < g->stages; stage++) {
-            if (!stage_has(m, stage, i) || grid_holder_number(g, stage, rank) < 0) continue;
+            if (grid_holder_number(g, stage, rank) < 0 || !stage_has(m, stage, i)) continue;
             intervals_add(has, t->params[i].offset, param_end(t, i));
             break;
         }
@@ -136,6 +124,24 @@ static int by_begin(const void *a, const void *b)
 {
     const Piece *x = *(const Piece *const *)a, *y = *(const Piece *const *)b;
     return x->begin < y->begin ? -1 : x->begin > y->begin;
+}
+
+/* Cuts lie between norm blocks, or where tensors begin. */
+static void find_sums(const ParamTable *t, const Intervals *own, Intervals *sums)
+{
+    int64_t before = 0; /* blocks of the tensors before `i` */
+    for (int i = 0, k = 0; i < t->count && k < own->count; i++) {
+        const Param *p = &t->params[i];
+        int64_t end = p->offset + param_held(p);
+        for (; k < own->count && own->intervals[k].begin < end; k++) {
+            Interval v = own->intervals[k];
+            int64_t first = v.begin > p->offset ? v.begin - p->offset : 0;
+            intervals_add(sums, 2 * (before + first / NORM_BLOCK),
+                          2 * (before + norm_blocks((v.end < end ? v.end : end) - p->offset)));
+            if (v.end > end) break;
+        }
+        before += norm_blocks(param_held(p));
+    }
 }
 
 static void find_parts(Maker *m)
@@ -155,9 +161,7 @@ static void find_parts(Maker *m)
     for (int r = 0; r < holding_ranks(h); r++) {
         const Intervals *own = &h->own[SPACE_MODEL][r];
         if (!h->shard) add_all(&h->has[HELD_MOMENTS][r], &h->has[HELD_WEIGHTS][r]);
-        for (int i = 0; i < own->count; i++)
-            intervals_add(&h->sums[r], 2 * optim_norm_blocks(table(m), own->intervals[i].begin),
-                          2 * optim_norm_blocks(table(m), own->intervals[i].end));
+        if (h->shard || m->stages) find_sums(table(m), own, &h->sums[r]);
     }
 }
 

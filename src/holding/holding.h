@@ -36,6 +36,7 @@ typedef struct {
     int stage;
     int64_t begin, end;
     Intervals *parts; // (holders)
+    Interval *cuts;   // (holders) memory of the parts where they are of one interval each; NULL: each has its own
 } Piece;
 
 typedef struct {
@@ -46,8 +47,10 @@ typedef struct {
     bool owners;  /* sums go to the owners alone */
 } Pieces;
 
-/* Appends a piece without parts. */
+/* Appends a piece, whose parts are added to by intervals_add. */
 Piece *pieces_add(Pieces *p, int stage, int64_t begin, int64_t end);
+/* Appends a piece that is cut between norm blocks of `params`, as evenly as that allows. */
+void pieces_add_even(Pieces *p, int stage, int64_t begin, int64_t end, const ParamTable *params);
 void pieces_sort(Pieces *p);
 void pieces_free(Pieces *p); /* takes a zeroed one */
 
@@ -73,7 +76,7 @@ typedef struct {
     const ParamTable *params[N_SPACES]; /* the caller's */
     Intervals *has[N_HELD];             // (ranks)
     Intervals *own[N_SPACES];           // (ranks) all together the space, each element once
-    Intervals *sums; // (ranks) the own norm blocks, as elements of a table of doubles, of which each takes two
+    Intervals *sums; // (ranks) with `shard` or stages: the own norm blocks, of a table of doubles, as two elements each
     int rank;        /* for which the rest is */
     Pieces mine;     /* of the stages that it holds, in elements of its array of weights */
     Intervals slice; /* with `shard`: its moments, in elements of its array of weights */

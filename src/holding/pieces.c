@@ -2,12 +2,27 @@
 
 #include "comm/mesh/comm.h"
 #include "holding/holding.h"
+#include "model/slices.h"
 
 Piece *pieces_add(Pieces *p, int stage, int64_t begin, int64_t end)
 {
     Intervals *parts = mem_array((size_t)p->holders, sizeof *parts);
-    MEM_PUSH(p->pieces, p->n, p->cap, (Piece){stage, begin, end, parts});
+    MEM_PUSH(p->pieces, p->n, p->cap, (Piece){stage, begin, end, parts, NULL});
     return &p->pieces[p->n - 1];
+}
+
+void pieces_add_even(Pieces *p, int stage, int64_t begin, int64_t end, const ParamTable *params)
+{
+    if (begin == end) return;
+    Piece *x = pieces_add(p, stage, begin, end);
+    int64_t from = begin;
+    x->cuts = mem_array((size_t)p->holders, sizeof *x->cuts);
+    for (int q = 0; q < p->holders; q++) {
+        int64_t to = slice_cut(params, begin, end, q, p->holders);
+        x->cuts[q] = (Interval){from, to};
+        x->parts[q] = (Intervals){.intervals = &x->cuts[q], .count = to > from, .size = to - from};
+        from = to;
+    }
 }
 
 static int by_stage(const void *a, const void *b)
@@ -25,8 +40,8 @@ void pieces_sort(Pieces *p)
 void pieces_free(Pieces *p)
 {
     for (int i = 0; i < p->n; i++) {
-        for (int q = 0; q < p->holders; q++) intervals_free(&p->pieces[i].parts[q]);
-        free(p->pieces[i].parts);
+        for (int q = 0; q < p->holders && !p->pieces[i].cuts; q++) intervals_free(&p->pieces[i].parts[q]);
+        MEM_FREE(p->pieces[i].parts, p->pieces[i].cuts);
     }
     free(p->pieces);
     *p = (Pieces){0};
