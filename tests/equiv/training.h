@@ -53,7 +53,7 @@ typedef struct {
     Session session;
     Optimizer optimizer;
     bool may_skip;
-    Holding holding; /* with ranks */
+    Holding holding;
     Kfac kfac;
     MicroBatch batch[TRAINING_MICROS];
     double loss[TRAINING_MOST_STEPS]; /* of the steps so far */
@@ -107,9 +107,9 @@ static inline void training_open(Training *t, const TrainingOptions *o)
     assert_ok(backend_open(o->backend, &one, &t->backend));
     if (o->change) o->change(t->backend);
     MicroCapacity capacity = {TRAINING_TOKENS, TRAINING_SEQS, o->pretraining ? 16 : 0};
-    if (o->ranks) holding_of(&t->holding, &t->model, ranks_size(o->ranks), ranks_rank(o->ranks), 8 << 10, F32, false);
+    holding_of(&t->holding, &t->model, ranks_size(o->ranks), ranks_rank(o->ranks), 8 << 10, F32, false);
     kfac_init_whole(&t->kfac, &o->kfac, &t->model, ranks_size(o->ranks), ranks_rank(o->ranks));
-    if (o->ranks && kfac_sets(&t->kfac)) kfac_hold(&t->kfac, NULL, &t->holding);
+    if (kfac_sets(&t->kfac)) kfac_hold(&t->kfac, NULL, &t->holding);
     t->optimizer.kfac = o->kfac.interval > 0;
     PlanInput input = {.model = &t->model,
                        .backend = t->backend,
@@ -119,7 +119,7 @@ static inline void training_open(Training *t, const TrainingOptions *o)
                        .optimizer = t->optimizer,
                        .audit = o->audit,
                        .watch = o->audit,
-                       .holding = o->ranks ? &t->holding : NULL,
+                       .holding = &t->holding,
                        .kfac = &t->kfac};
     SessionOptions session = {.backend = t->backend, .poison = o->poison, .seed = 5, .ranks = o->ranks};
     RunPlan plan;
