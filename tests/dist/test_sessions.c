@@ -39,6 +39,27 @@ static void train(Training *t, int rank, double loss[STEPS])
 
 static bool near(double a, double b, double by) { return fabs(a - b) <= by; }
 
+/* A reader that fails on one rank: all ranks fail, none waits, and the next move is as if nothing had been. */
+static Status read_numbers(void *fails, int64_t begin, int64_t end, float *to)
+{
+    if (fails) return E_CORRUPT;
+    for (int64_t i = begin; i < end; i++) to[i - begin] = (float)i;
+    return OK;
+}
+
+static void take_moments(Training *t)
+{
+    float *m;
+    int64_t size = t->model.params.size;
+    Interval all = {0, size};
+    Intervals from[RANKS] = {[1] = {&all, 1, 1, size}};
+    require(session_take(&t->session, STATE_M, from, read_numbers, t) == E_CORRUPT);
+    require(session_take(&t->session, STATE_M, from, read_numbers, NULL) == OK);
+    m = training_state(t, STATE_M);
+    for (int64_t i = 0; i < size; i++) require(m[i] == (float)i);
+    free(m);
+}
+
 static void rank_work(int rank, const char *meet, const float *weights, const double loss[STEPS])
 {
     char number[12], *argv[] = {(char *)"cairn", (char *)"glue", (char *)"--peer-timeout", (char *)"1h"};
@@ -69,6 +90,7 @@ static void rank_work(int rank, const char *meet, const float *weights, const do
     digest_format(digest_of(got, (size_t)t.model.params.size * sizeof *got), hex);
     session_read_done(&t.session, got);
     require(ranks_same(ranks, "the weights", hex) == OK);
+    take_moments(&t);
     ranks_end(ranks, OK);
     training_close(&t);
     ranks_close(ranks);

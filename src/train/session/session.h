@@ -84,7 +84,7 @@ const float *session_part(const Session *s, StateArray which, bool *own);
 enum { SESSION_SETS = N_STATE_ARRAYS };
 Status session_read_range(const Session *s, int array, int64_t begin, int64_t end, float *to);
 /* Collective. The elements of such an array come to all ranks that have them, from the ranks that have them in `from`
-   (ranks), by `read` there. session_ready follows. */
+   (ranks), by `read` there. session_ready follows. A failure on one rank is one on all. */
 Status session_take(const Session *s, int array, const Intervals *from, MoveRead *read, void *giver);
 void session_read_done(const Session *s, const float *values);
 /* E_NUMERIC names the first weight (params.size) that is infinite or NaN: an update may overflow although its gradient

@@ -102,7 +102,8 @@ static Status move(const Session *s, int array, const Intervals *from, const Int
     if (!ends.read) ends.read = read_own, ends.giver = &own;
     if (!ends.write) ends.write = write_own, ends.taker = &own;
     TRY(ranks_meet(ranks));
-    return kfac_room_close(&own.room, holding_move(ranks_comm(ranks), from ? from : has, to ? to : has, &ends));
+    Status status = holding_move(ranks_comm(ranks), from ? from : has, to ? to : has, &ends);
+    return ranks_all(ranks, kfac_room_close(&own.room, status));
 }
 
 Status session_take(const Session *s, int array, const Intervals *from, MoveRead *read, void *giver)
