@@ -24,6 +24,7 @@ static Status exchange(const Holders *h, Collective *run, float *x, Interval v, 
 {
     size_t bytes = (size_t)(v.end - v.begin) * sizeof *x;
     if (!h->backend->device) return run(h->comm, x, parts, wire, h->scratch);
+    CHECK(v.end - v.begin <= h->stride, "%lld elements at once", (long long)(v.end - v.begin));
     TRY(backend_download(h->backend, h->copy, x + v.begin, bytes));
     TRY(run(h->comm, h->copy - v.begin, parts, wire, h->scratch));
     return backend_upload(h->backend, x + v.begin, h->copy, bytes);

@@ -67,6 +67,10 @@ run 2 chimera
 grep -q "step $((steps - 1)) of $steps" log.0 || complain "the pipeline's checkpoint is not resumed without it"
 same two chimera "$steps" kfac
 
+# A set that is larger than the weights: its pieces have room on the host.
+sed 's/"intermediate_size": 32/"intermediate_size": 128/' tiny/config.json >tiny/wide.json
+run 2 wide --pipeline chimera --model-config tiny/wide.json --bucket-size 1MiB --max-steps 1
+
 # A lost rank: the state in memory, with the inverses, is saved.
 this=("${glue[@]}" --backend cuda_host --schedule constant --warmup 0)
 start 2 lost "${this[@]}" --output-dir lost --max-steps 100000 --save-every 0 --snapshot-steps 1 --pipeline 1f1b

@@ -129,22 +129,28 @@ static size_t tie_bytes(const PipelinePlace *p, bool device)
     return (size_t)(n + (device && exchanged ? p->bucket : 0)) * sizeof(float);
 }
 
+static size_t largest(const size_t *all, size_t n)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < n; i++)
+        if (all[i] > most) most = all[i];
+    return most;
+}
+
 /* One rank alone, on a host, exchanges nothing. */
 size_t place_scratch_bytes(const PipelinePlace *p, bool device)
 {
     const size_t all[] = {pieces_room(&p->holding.mine).scratch, tie_bytes(p, device), norm_table_bytes(p),
                           pieces_room(&p->kfac.pieces).scratch};
-    size_t most = 0;
     if (shape(p)->places == 1 && grid_holders(&p->grid) == 1 && !device) return 0;
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (all[i] > most) most = all[i];
-    return (most + 63) / 64 * 64;
+    return (largest(all, sizeof all / sizeof *all) + 63) / 64 * 64;
 }
 
 size_t place_copy_bytes(const PipelinePlace *p)
 {
-    size_t piece = piece_bytes(p), table = norm_table_bytes(p);
-    return piece > table ? piece : table;
+    const size_t all[] = {piece_bytes(p), norm_table_bytes(p),
+                          (size_t)pieces_room(&p->kfac.pieces).largest * sizeof(float)};
+    return largest(all, sizeof all / sizeof *all);
 }
 
 size_t place_comm_bytes(const PipelinePlace *p, const Backend *b)

@@ -35,6 +35,7 @@ Holders pipeline_holders(const SessionPipeline *p, int stage, bool devices)
                  .comm = p->groups[at->grid.directions == 2 && stage >= at->grid.stages / 2],
                  .scratch = s->memory.base[REGION_COMM],
                  .copy = host_copy(s),
+                 .stride = (int64_t)(place_copy_bytes(at) / sizeof(float)),
                  .device = devices && s->options.devices ? s->options.devices->holders : NULL};
     if (h.device && received != NONE) h.received = exec_data(s->train, received);
     return h;
