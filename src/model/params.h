@@ -55,10 +55,8 @@ void params_zero(const ParamTable *t, float *weights); /* all of t->size */
 void params_init_one(const ParamTable *t, int i, uint64_t seed, float *weights);
 /* Row from[i] of parameter `p` moves to row i; `from` (rows) is a permutation. */
 void params_permute_rows(const ParamTable *t, int p, const int *from, float *weights);
-/* A 64-bit digest of `values` (t->size), without gaps between parameters: a sum modulo 2^64 over norm blocks. `of`: the
-   share of a slice, which is cut at norm blocks; the shares of all slices add up to the whole's. NULL: all. */
-uint64_t params_sum(const ParamTable *t, const float *values, const Intervals *of);
-/* What a parameter of `count` elements, at `place` of the space, adds to it. */
+/* What elements of a parameter add to the digest of their space: a sum modulo 2^64 over norm blocks. `place`: the first
+   one, which begins a norm block; `count` of them. */
 uint64_t param_sum(const float *values, int64_t count, int64_t place);
 /* Digest of names, shapes and offsets. */
 Digest params_digest(const ParamTable *t);

@@ -34,23 +34,3 @@ uint64_t param_sum(const float *values, int64_t count, int64_t place)
     parallel_ranges((size_t)norm_blocks(count), GRAIN, sum_blocks, &p);
     return p.sum;
 }
-
-static uint64_t sum_interval(const ParamTable *t, const float *x, int64_t begin, int64_t end)
-{
-    uint64_t sum = 0;
-    for (int i = 0; i < t->count; i++) {
-        int64_t from = t->params[i].offset, to = from + param_held(&t->params[i]);
-        if (from < begin) from = begin;
-        if (to > end) to = end;
-        if (from < to) sum += param_sum(x + from, to - from, from);
-    }
-    return sum;
-}
-
-uint64_t params_sum(const ParamTable *t, const float *values, const Intervals *of)
-{
-    uint64_t sum = 0;
-    if (!of) return sum_interval(t, values, 0, t->size);
-    for (int i = 0; i < of->count; i++) sum += sum_interval(t, values, of->intervals[i].begin, of->intervals[i].end);
-    return sum;
-}

@@ -11,6 +11,7 @@ static Status sum_values(const Session *s, const float *there, bool all, uint64_
     const Holding *h = s->plan.input.holding;
     const ParamTable *t = &s->whole->params;
     int rank = ranks_rank(s->options.ranks);
+    int64_t most = s->options.backend->device ? SESSION_VIEW : INT64_MAX; /* long views have several threads */
     float *room = mem_array(SESSION_VIEW, sizeof *room);
     Status status = OK;
     *sum = 0;
@@ -20,7 +21,7 @@ static Status sum_values(const Session *s, const float *there, bool all, uint64_
         while (intervals_next(all ? NULL : &h->own[SPACE_MODEL][rank], end, &v))
             for (int64_t at = v.begin, n; at < v.end && status == OK; at += n) { /* whole norm blocks */
                 const float *from = there + (all ? at : holding_place(h, HELD_WEIGHTS, rank, at));
-                n = v.end - at < SESSION_VIEW ? v.end - at : SESSION_VIEW;
+                n = v.end - at < most ? v.end - at : most;
                 *sum += param_sum(session_view(s, from, n, room, &status), n, at);
             }
     }

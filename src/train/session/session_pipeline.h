@@ -102,7 +102,7 @@ Status devices_enter(const Session *s);
 Status devices_join(const Session *s, CommDevice *between, Status queued);
 
 /* ---- elements of this rank ---- */
-enum { SESSION_VIEW = 1 << 18 }; /* elements at once: whole norm blocks */
+enum { SESSION_VIEW = 1 << 22 }; /* elements at once: whole norm blocks */
 /* `n` elements of the backend's memory as the host reads them: where they lie, or copied into `room` (SESSION_VIEW),
    which `status` says to have failed. */
 const float *session_view(const Session *s, const float *there, int64_t n, float *room, Status *status);
