@@ -188,7 +188,7 @@ static Status read_slice(void *slices, int64_t begin, int64_t end, float *to)
     return OK;
 }
 
-/* Collective: ranks agree after each array, since a read may fail on one of them. */
+/* Collective. */
 static Status take_space(const RunSnapshots *m, Session *s, int space)
 {
     Ranks *ranks = s->options.ranks;
@@ -196,7 +196,7 @@ static Status take_space(const RunSnapshots *m, Session *s, int space)
     Status status = find_slices(m, ranks, space, from);
     for (int a = 0; a < SNAPSHOT_ARRAYS && status == OK; a++)
         if (snapshot_space(a) == space)
-            status = ranks_all(ranks, session_take(s, a, from, read_slice, &(OwnSlices){m, ranks_rank(ranks), a}));
+            status = session_take(s, a, from, read_slice, &(OwnSlices){m, ranks_rank(ranks), a});
     for (int r = 0; r < ranks_size(ranks); r++) intervals_free(&from[r]);
     free(from);
     return status;
