@@ -1,0 +1,212 @@
+/* Random grids for tests/unit/test_holding.c: a small model, two runs of it with other ranks, stages and options, and what
+   each rank of them has, found without src/holding. */
+#ifndef CAIRN_TESTS_UNIT_HOLDING_DRAW_H
+#define CAIRN_TESTS_UNIT_HOLDING_DRAW_H
+
+#include "fiber_ranks.h"
+#include "holding/holding.h"
+#include "train/parts/kfac.h"
+#include "train/pipelines/pipeline.h"
+
+enum { LAYERS_MOST = 6, TERMS_MOST = 24 };
+
+typedef struct {
+    Config c;
+    Grid grid;
+    bool pipelined;
+    Stage stages[LAYERS_MOST]; // (grid.stages) without a pipeline one of all layers
+    int ranks, holders;
+    int group[LAYERS_MOST][RANKS_MOST]; // (stages, holders) in the order in which they are added
+    Holding h[RANKS_MOST];
+    Kfac kfac[RANKS_MOST];
+    Model part[RANKS_MOST];        /* the table of what a rank has */
+    int64_t *whole_of[RANKS_MOST]; // (part.params.size) the number of an element of the rank's array in the whole model
+    int64_t *set_of[RANKS_MOST];   // (kfac.table.size) and of its set in that of the whole model
+} Run;
+
+typedef struct {
+    uint64_t random;
+    Model model;
+    KfacOptions kfac; /* interval 0: none */
+    Kfac whole;       /* the table of the whole model's sets */
+    Run run[2];
+} Draw;
+
+static inline int64_t draw_below(uint64_t *random, int64_t n) { return (int64_t)(testing_random(random) % (uint64_t)n); }
+
+/* ---- the model ---- */
+
+static inline Status draw_model(Draw *d)
+{
+    static const int32_t sizes[] = {16, 16, 24, 32, 32, 40, 48, 64};
+    int32_t h = sizes[draw_below(&d->random, 8)];
+    ModelConfig c = {.hidden = h,
+                     .heads = 1,
+                     .head_dim = h,
+                     .ffn = (int32_t)(1 + draw_below(&d->random, 2 * h)),
+                     .layers = (int32_t)(1 + draw_below(&d->random, LAYERS_MOST)),
+                     .vocab_size = (int32_t)(10 + draw_below(&d->random, 150)),
+                     .positions = (int32_t)(2 + draw_below(&d->random, 40)),
+                     .types = (int32_t)(1 + draw_below(&d->random, 2))};
+    while (c.layers > 1 && c.layers * (4 * h * h + 2 * h * c.ffn) > 20000) c.layers--;
+    c.vocab_padded = (c.vocab_size + 63) / 64 * 64;
+    bool pretraining = draw_below(&d->random, 2);
+    Head head = {pretraining ? HEAD_PRETRAINING : HEAD_CLASSIFIER, 2};
+    if (pretraining && draw_below(&d->random, 3) == 0) head.labels = 0;
+    return model_init(&d->model, c, head);
+}
+
+/* ---- a grid ---- */
+
+static inline void draw_layers(Run *r, int layers, uint64_t *random)
+{
+    int first = 0;
+    for (int s = 0; s < r->grid.stages; s++) {
+        int most = layers - first - (r->grid.stages - 1 - s);
+        int n = s == r->grid.stages - 1 ? most : 1 + (int)draw_below(random, most);
+        r->stages[s] = (Stage){first, n};
+        first += n;
+    }
+}
+
+static inline void draw_grid(Run *r, int layers, uint64_t *random)
+{
+    int kind = (int)draw_below(random, N_PIPELINES + 2);
+    r->ranks = 1 + (int)draw_below(random, RANKS_MOST);
+    r->grid = grid_of_ranks(r->ranks);
+    for (int tries = 0; kind < N_PIPELINES && tries < 100 && !r->pipelined; tries++) {
+        int ranks = 1 + (int)draw_below(random, RANKS_MOST);
+        r->c.stages = 1 + draw_below(random, layers);
+        r->c.stage_chunks = 2 + draw_below(random, 2);
+        r->pipelined = pipeline_grid(&r->c, (PipelineKind)kind, ranks, layers, &r->grid) == OK;
+        if (r->pipelined) r->ranks = ranks;
+    }
+    if (!r->pipelined) r->grid = grid_of_ranks(r->ranks);
+    r->holders = r->grid.replicas * r->grid.directions;
+    draw_layers(r, layers, random);
+}
+
+/* Replica after replica, and of chimera first the direction that goes down. */
+static inline void find_groups(Run *r)
+{
+    const Pipeline *shape = &r->grid.shape;
+    for (int s = 0; s < r->grid.stages; s++) {
+        int n = 0;
+        for (int replica = 0; replica < r->grid.replicas; replica++)
+            for (int chunk = 0; chunk < shape->chunks; chunk++)
+                for (int place = 0; place < shape->places; place++)
+                    if (pipeline_stage(shape, place, chunk) == s)
+                        r->group[s][n++] = place * r->grid.replicas + replica;
+        CHECK(n == r->holders, "stage %d has %d holders", s, n);
+    }
+}
+
+static inline int number_in(const Run *r, int stage, int rank)
+{
+    for (int n = 0; n < r->holders; n++)
+        if (r->group[stage][n] == rank) return n;
+    return -1;
+}
+
+static inline void draw_options(Run *r, const Draw *d, uint64_t *random)
+{
+    static char names[][10] = {"fp32", "bf16", "none", "optimizer"};
+    static const int64_t buckets[] = {1, 4096, 12288, 40000, 25 << 20};
+    int64_t each = 1 + draw_below(random, 4);
+    r->c.wire = names[draw_below(random, 3) == 0];
+    r->c.shard = names[2 + (!d->kfac.interval && draw_below(random, 2))];
+    r->c.bucket_size = buckets[draw_below(random, 5)];
+    if (r->c.wire == names[0] && draw_below(random, 2) && each * r->holders <= TERMS_MOST)
+        r->c.virtual_ranks = each * r->holders;
+}
+
+/* ---- what its ranks have ---- */
+
+static inline int64_t end_of(const ParamTable *t, int i) { return i + 1 < t->count ? t->params[i + 1].offset : t->size; }
+
+/* Tensors are found by their names, in the order of the part's or of another. */
+static inline int64_t *numbers_in(const ParamTable *part, const ParamTable *whole)
+{
+    int64_t *numbers = mem_array((size_t)part->size, sizeof *numbers);
+    for (int i = 0, at = -1; i < part->count; i++) {
+        do at = (at + 1) % whole->count;
+        while (strcmp(part->params[i].name, whole->params[at].name) != 0);
+        for (int64_t e = part->params[i].offset; e < end_of(part, i); e++)
+            numbers[e] = whole->params[at].offset + e - part->params[i].offset;
+    }
+    return numbers;
+}
+
+static inline void hold(Run *r, const Draw *d, int rank)
+{
+    const Pipeline *shape = &r->grid.shape;
+    Stage own[LAYERS_MOST], ascending[LAYERS_MOST];
+    int numbers[LAYERS_MOST], n = 0;
+    KfacOptions o = d->kfac;
+    for (int s = 0; s < r->grid.stages; s++)
+        if (number_in(r, s, rank) >= 0) ascending[n++] = r->stages[s];
+    model_part(&d->model, ascending, n, &r->part[rank]);
+    holding_init(&r->h[rank], &r->c, &d->model, &r->grid, r->pipelined ? r->stages : NULL, rank);
+    r->whole_of[rank] = numbers_in(&r->part[rank].params, &d->model.params);
+    if (!o.interval) return;
+    o.piece_bytes = r->c.bucket_size;
+    o.terms = r->c.virtual_ranks;
+    for (int k = 0; k < shape->chunks; k++) {
+        numbers[k] = pipeline_stage(shape, rank / r->grid.replicas, k);
+        own[k] = r->stages[numbers[k]];
+    }
+    if (r->pipelined)
+        kfac_init(&r->kfac[rank], &o, &r->part[rank], &r->grid, rank, numbers, own, shape->chunks);
+    else
+        kfac_init_whole(&r->kfac[rank], &o, &d->model, r->ranks, rank);
+    kfac_hold(&d->whole, r->pipelined ? r->stages : NULL, &r->h[rank]);
+    r->set_of[rank] = numbers_in(&r->kfac[rank].table, &d->whole.table);
+}
+
+static inline Status draw_pair(Draw *d, uint64_t seed)
+{
+    *d = (Draw){.random = seed};
+    for (int i = 0; i < 4; i++) testing_random(&d->random);
+    TRY(draw_model(d));
+    if (draw_below(&d->random, 4) == 0)
+        d->kfac = (KfacOptions){.interval = 2, .lag = (int)draw_below(&d->random, 3), .damping = 1e-3};
+    kfac_init_whole(&d->whole, &d->kfac, &d->model, 1, 0);
+    for (int i = 0; i < 2; i++) {
+        Run *r = &d->run[i];
+        draw_grid(r, d->model.config.layers, &d->random);
+        find_groups(r);
+        draw_options(r, d, &d->random);
+        for (int rank = 0; rank < r->ranks; rank++) hold(r, d, rank);
+    }
+    return OK;
+}
+
+static inline void draw_free(Draw *d)
+{
+    for (int i = 0; i < 2; i++)
+        for (int rank = 0; rank < d->run[i].ranks; rank++) {
+            Run *r = &d->run[i];
+            holding_free(&r->h[rank]);
+            kfac_free(&r->kfac[rank]);
+            model_free(&r->part[rank]);
+            MEM_FREE(r->whole_of[rank], r->set_of[rank]);
+        }
+    kfac_free(&d->whole);
+    model_free(&d->model);
+}
+
+static inline void run_print(const Run *r, const Draw *d)
+{
+    const ModelConfig *c = &d->model.config;
+    print_message("  %s of %d stages on %d ranks, %d places, %d replicas; layers",
+                  r->pipelined ? pipeline_name(r->grid.shape.kind) : "none", r->grid.stages, r->ranks,
+                  r->grid.shape.places, r->grid.replicas);
+    for (int s = 0; s < r->grid.stages; s++) print_message(" %d", r->stages[s].layers);
+    print_message(
+        "; --shard %s --wire %s --bucket-size %lld --virtual-ranks %lld, K-FAC every %d steps; hidden %d, ffn %d, "
+        "vocabulary %d, head %d with %d labels\n",
+        r->c.shard, r->c.wire, (long long)r->c.bucket_size, (long long)r->c.virtual_ranks, d->kfac.interval, c->hidden,
+        c->ffn, c->vocab_size, (int)d->model.head.kind, d->model.head.labels);
+}
+
+#endif
