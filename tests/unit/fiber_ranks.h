@@ -1,6 +1,6 @@
 /* Ranks in one thread: each is a fiber, which yields where an exchange waits for another rank. Which rank runs next is
-   drawn from a seed. The linker (--wrap) puts these functions in place of Gloo and of NCCL; the collectives of comm/mesh
-   are the real ones. */
+   drawn from a seed. The linker (--wrap) puts these functions in place of Gloo and of NCCL; the collectives of
+   comm/mesh are the real ones. */
 #ifndef CAIRN_TESTS_UNIT_FIBER_RANKS_H
 #define CAIRN_TESTS_UNIT_FIBER_RANKS_H
 
@@ -11,7 +11,7 @@
 #include "comm/mesh/comm_internal.h"
 #include "comm/mesh/device.h"
 
-enum { RANKS_MOST = 8, FIBER_STACK = 256 << 10 };
+enum { FIBERS_MOST = 8, FIBER_STACK = 256 << 10 };
 
 /* A rank's exchange waits until `left` is 0: of two ranks the one that comes second moves the data. */
 typedef struct {
@@ -28,7 +28,7 @@ typedef struct {
 
 static struct {
     ucontext_t begun;
-    Fiber of[RANKS_MOST];
+    Fiber of[FIBERS_MOST];
     int n, now;
     Status (*work)(int rank, void *arg);
     void *arg;
@@ -152,7 +152,7 @@ static inline Status fibers_succeed(int ranks, uint64_t *random, Status (*work)(
 
 static inline void fibers_free(void)
 {
-    for (int r = 0; r < RANKS_MOST; r++) {
+    for (int r = 0; r < FIBERS_MOST; r++) {
         MEM_FREE(fibers.of[r].stack, fibers.of[r].message);
         fibers.of[r].stack = fibers.of[r].message = NULL;
     }
@@ -209,7 +209,7 @@ Status __wrap_comm_device_sum(CommDevice *d, void *x, size_t count, Dtype type, 
 Status __wrap_comm_device_sum(CommDevice *d, void *x, size_t count, Dtype type, void *stream)
 {
     Interval all = {0, (int64_t)count};
-    Intervals parts[RANKS_MOST] = {{&all, 1, 1, (int64_t)count}};
+    Intervals parts[FIBERS_MOST] = {{&all, 1, 1, (int64_t)count}};
     (void)stream;
     CHECK(type == F32, "a sum in %s", dtype_name(type));
     return on_device(d, comm_allreduce, x, parts);

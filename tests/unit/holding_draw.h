@@ -1,14 +1,15 @@
-/* Random grids for tests/unit/test_holding.c: a small model, two runs of it with other ranks, stages and options, and what
-   each rank of them has, found without src/holding. */
+/* Random grids for tests/unit/test_holding*.c: a small model, two runs of it with other ranks, stages and options, and
+   what each rank of them has, found without src/holding. */
 #ifndef CAIRN_TESTS_UNIT_HOLDING_DRAW_H
 #define CAIRN_TESTS_UNIT_HOLDING_DRAW_H
 
-#include "fiber_ranks.h"
+#include <malloc.h>
+
 #include "holding/holding.h"
 #include "train/parts/kfac.h"
 #include "train/pipelines/pipeline.h"
 
-enum { LAYERS_MOST = 6, TERMS_MOST = 24 };
+enum { RANKS_MOST = 8, LAYERS_MOST = 6, TERMS_MOST = 16 };
 
 typedef struct {
     Config c;
@@ -27,33 +28,39 @@ typedef struct {
 typedef struct {
     uint64_t random;
     Model model;
-    KfacOptions kfac; /* interval 0: none */
-    Kfac whole;       /* the table of the whole model's sets */
+    const Param *tied; /* NULL: no tensor has two uses */
+    KfacOptions kfac;  /* interval 0: none */
+    Kfac whole;        /* the table of the whole model's sets */
     Run run[2];
 } Draw;
 
-static inline int64_t draw_below(uint64_t *random, int64_t n) { return (int64_t)(testing_random(random) % (uint64_t)n); }
+static inline int64_t draw_below(uint64_t *random, int64_t n)
+{
+    return (int64_t)(testing_random(random) % (uint64_t)n);
+}
 
 /* ---- the model ---- */
 
 static inline Status draw_model(Draw *d)
 {
-    static const int32_t sizes[] = {16, 16, 24, 32, 32, 40, 48, 64};
-    int32_t h = sizes[draw_below(&d->random, 8)];
+    static const int32_t sizes[] = {8, 8, 8, 16, 16, 16, 16, 24, 24, 24, 32, 64};
+    int32_t h = sizes[draw_below(&d->random, 12)], most = draw_below(&d->random, 16) ? 4000 : 30000;
     ModelConfig c = {.hidden = h,
                      .heads = 1,
                      .head_dim = h,
-                     .ffn = (int32_t)(1 + draw_below(&d->random, 2 * h)),
+                     .ffn = (int32_t)(1 + draw_below(&d->random, h)),
                      .layers = (int32_t)(1 + draw_below(&d->random, LAYERS_MOST)),
-                     .vocab_size = (int32_t)(10 + draw_below(&d->random, 150)),
-                     .positions = (int32_t)(2 + draw_below(&d->random, 40)),
+                     .vocab_size = (int32_t)(10 + draw_below(&d->random, 110)),
+                     .positions = (int32_t)(2 + draw_below(&d->random, 30)),
                      .types = (int32_t)(1 + draw_below(&d->random, 2))};
-    while (c.layers > 1 && c.layers * (4 * h * h + 2 * h * c.ffn) > 20000) c.layers--;
+    while (c.layers > 1 && c.layers * (4 * h * h + 2 * h * c.ffn) > most) c.layers--;
     c.vocab_padded = (c.vocab_size + 63) / 64 * 64;
     bool pretraining = draw_below(&d->random, 2);
     Head head = {pretraining ? HEAD_PRETRAINING : HEAD_CLASSIFIER, 2};
     if (pretraining && draw_below(&d->random, 3) == 0) head.labels = 0;
-    return model_init(&d->model, c, head);
+    TRY(model_init(&d->model, c, head));
+    d->tied = model_tied(&d->model);
+    return OK;
 }
 
 /* ---- a grid ---- */
@@ -95,8 +102,7 @@ static inline void find_groups(Run *r)
         for (int replica = 0; replica < r->grid.replicas; replica++)
             for (int chunk = 0; chunk < shape->chunks; chunk++)
                 for (int place = 0; place < shape->places; place++)
-                    if (pipeline_stage(shape, place, chunk) == s)
-                        r->group[s][n++] = place * r->grid.replicas + replica;
+                    if (pipeline_stage(shape, place, chunk) == s) r->group[s][n++] = place * r->grid.replicas + replica;
         CHECK(n == r->holders, "stage %d has %d holders", s, n);
     }
 }
@@ -122,7 +128,10 @@ static inline void draw_options(Run *r, const Draw *d, uint64_t *random)
 
 /* ---- what its ranks have ---- */
 
-static inline int64_t end_of(const ParamTable *t, int i) { return i + 1 < t->count ? t->params[i + 1].offset : t->size; }
+static inline int64_t end_of(const ParamTable *t, int i)
+{
+    return i + 1 < t->count ? t->params[i + 1].offset : t->size;
+}
 
 /* Tensors are found by their names, in the order of the part's or of another. */
 static inline int64_t *numbers_in(const ParamTable *part, const ParamTable *whole)
@@ -168,7 +177,7 @@ static inline Status draw_pair(Draw *d, uint64_t seed)
     *d = (Draw){.random = seed};
     for (int i = 0; i < 4; i++) testing_random(&d->random);
     TRY(draw_model(d));
-    if (draw_below(&d->random, 4) == 0)
+    if (draw_below(&d->random, 5) == 0)
         d->kfac = (KfacOptions){.interval = 2, .lag = (int)draw_below(&d->random, 3), .damping = 1e-3};
     kfac_init_whole(&d->whole, &d->kfac, &d->model, 1, 0);
     for (int i = 0; i < 2; i++) {
@@ -207,6 +216,50 @@ static inline void run_print(const Run *r, const Draw *d)
         "vocabulary %d, head %d with %d labels\n",
         r->c.shard, r->c.wire, (long long)r->c.bucket_size, (long long)r->c.virtual_ranks, d->kfac.interval, c->hidden,
         c->ffn, c->vocab_size, (int)d->model.head.kind, d->model.head.labels);
+}
+
+/* ---- the walk ---- */
+
+#define GRIDS_SEED UINT64_C(0x5eed26)
+
+typedef long long Long;
+
+#define EXPECT(cond, ...)                                                                                              \
+    do {                                                                                                               \
+        if (!(cond)) return fail(E_FAIL, __VA_ARGS__);                                                                 \
+    } while (0)
+
+/* Of any sign, with exponents that make the order of additions count; sometimes -0. */
+static inline float value(uint64_t seed, int term, int64_t element)
+{
+    uint64_t h =
+        (seed + (uint64_t)term) * UINT64_C(0x9e3779b97f4a7c15) ^ (uint64_t)element * UINT64_C(0xbf58476d1ce4e5b9);
+    h = (h ^ h >> 31) * UINT64_C(0x94d049bb133111eb);
+    h ^= h >> 29;
+    if ((h >> 8 & 63) == 0) return -0.0f;
+    return f32_from_bits(((uint32_t)(h >> 32) & 0x807fffffu) | (uint32_t)(120 + (h & 15)) << 23);
+}
+
+/* 10 000 grids, in pairs of one model. CAIRN_TEST_ONLY=N walks pair N alone. */
+static inline void walk_grids(Status (*check)(Draw *d))
+{
+    const char *only = getenv("CAIRN_TEST_ONLY");
+    int pairs = testing_brief() ? 250 : testing_rounds(5000, 50000), first = only ? atoi(only) : 0;
+    mallopt(M_MMAP_THRESHOLD, 1 << 20); /* smaller arrays are used again, not mapped each time */
+    mallopt(M_TRIM_THRESHOLD, 512 << 10);
+    for (int n = first; n < (only ? first + 1 : pairs); n++) {
+        Draw d;
+        Status status = draw_pair(&d, (GRIDS_SEED + (uint64_t)n) * UINT64_C(0x9e3779b97f4a7c15));
+        if (status == OK) status = check(&d);
+        if (status != OK) {
+            print_message("pair %d of grids, of seed 0x%llx (CAIRN_TEST_ONLY=%d walks it alone):\n", n,
+                          (unsigned long long)GRIDS_SEED, n);
+            for (int i = 0; i < 2; i++) run_print(&d.run[i], &d);
+            fail_msg("pair %d: %s", n, status_message());
+        }
+        draw_free(&d);
+    }
+    print_message("%d grids\n", only ? 2 : 2 * pairs);
 }
 
 #endif

@@ -1,22 +1,8 @@
-/* Who has what, over random grids: every element has its holders; a sum, then a share, is a plain sum to the last bit;
-   collect, then spread, is the identity for any two grids of a model. CAIRN_TEST_ONLY=N walks pair N of grids alone. */
-#include "holding_draw.h"
-
-#include "base/sum_tree.h"
-#include "holding/exchange.h"
-#include "holding/move.h"
-#include "near_device.h"
-#include "optim/optim.h"
+/* Who has what, over random grids: every element has its holders and one owner; all ranks cut the same pieces. */
 #include "testing.h"
 
-#define SEED UINT64_C(0x5eed26)
-
-#define EXPECT(cond, ...)                                                                                              \
-    do {                                                                                                               \
-        if (!(cond)) return fail(E_FAIL, __VA_ARGS__);                                                                 \
-    } while (0)
-
-typedef long long Long;
+#include "holding_draw.h"
+#include "optim/optim.h"
 
 /* ---- who has what ---- */
 
@@ -76,7 +62,8 @@ static Status check_lists(const Run *r)
             const Holding *h = &r->h[rank];
             for (int kind = 0; kind < N_HELD; kind++) {
                 TRY(check_list(&h->has[kind][of], h->params[held_space((HeldKind)kind)]->size, "has"));
-                EXPECT(same_list(&h->has[kind][of], &first->has[kind][of]), "rank %d: other `has` of rank %d", rank, of);
+                EXPECT(same_list(&h->has[kind][of], &first->has[kind][of]), "rank %d: other `has` of rank %d", rank,
+                       of);
             }
             for (int space = 0; space < N_SPACES; space++) {
                 TRY(check_list(&h->own[space][of], h->params[space]->size, "own"));
@@ -95,10 +82,12 @@ static Status check_weights(const Run *r, int rank)
     const Intervals *has = &h->has[HELD_WEIGHTS][rank];
     const ParamTable *part = &r->part[rank].params;
     int64_t at = 0;
-    EXPECT(has->size == part->size, "rank %d has %lld elements, its part %lld", rank, (Long)has->size, (Long)part->size);
+    EXPECT(has->size == part->size, "rank %d has %lld elements, its part %lld", rank, (Long)has->size,
+           (Long)part->size);
     for (int i = 0; i < has->count; i++)
         for (int64_t e = has->intervals[i].begin; e < has->intervals[i].end; e++, at++)
-            EXPECT(r->whole_of[rank][at] == e, "rank %d has %lld for element %lld of its part", rank, (Long)e, (Long)at);
+            EXPECT(r->whole_of[rank][at] == e, "rank %d has %lld for element %lld of its part", rank, (Long)e,
+                   (Long)at);
     for (int i = 0; i < part->count; i++)
         for (int k = 0; k < 2; k++) {
             int64_t own = k ? end_of(part, i) - 1 : part->params[i].offset, whole = r->whole_of[rank][own];
@@ -243,7 +232,8 @@ static const Piece *piece_of(const Pieces *p, int stage, int n)
 }
 
 /* `a` of one rank and `b` of another are the same elements; numbers[] has the elements of each. */
-static Status check_same(const Piece *a, const int64_t *numbers_a, const Piece *b, const int64_t *numbers_b, int holders)
+static Status check_same(const Piece *a, const int64_t *numbers_a, const Piece *b, const int64_t *numbers_b,
+                         int holders)
 {
     EXPECT(b && a->end - a->begin == b->end - b->begin && numbers_a[a->begin] == numbers_b[b->begin] &&
                numbers_a[a->end - 1] == numbers_b[b->end - 1],
@@ -284,7 +274,7 @@ static Status check_agreement(const Run *r, const Pieces *const *all, int64_t *c
 /* Whether an element is the second use of the tied word embedding on a rank of that stage. */
 static bool second_use(const Draw *d, int stage, int64_t element)
 {
-    const Param *tied = model_tied(&d->model);
+    const Param *tied = d->tied;
     return tied && stage > 0 && element >= tied->offset && element < tied->offset + param_held(tied);
 }
 
@@ -303,7 +293,8 @@ static Status check_piece(const Run *r, const Draw *d, int rank, const Piece *x)
                "holder %d has %lld of %lld elements in %d parts", q, (Long)part->size, (Long)(x->end - x->begin),
                part->count);
         if (part->count)
-            EXPECT(between_blocks(t, whole[part->intervals[0].begin]), "the part of holder %d begins in a norm block", q);
+            EXPECT(between_blocks(t, whole[part->intervals[0].begin]), "the part of holder %d begins in a norm block",
+                   q);
     }
     for (int64_t e = x->begin; e < x->end; e++) {
         int i = 0;
@@ -337,8 +328,9 @@ static Status check_own(const Run *r, const Draw *d, int rank)
     EXPECT(own == h->own[SPACE_MODEL][rank].size, "rank %d owns %lld elements, and its parts have %lld", rank,
            (Long)h->own[SPACE_MODEL][rank].size, (Long)own);
     if (!h->shard) return OK;
-    EXPECT(parts == moments->size && parts == h->slice.size, "rank %d has %lld moments, a slice of %lld and parts of %lld",
-           rank, (Long)moments->size, (Long)h->slice.size, (Long)parts);
+    EXPECT(parts == moments->size && parts == h->slice.size,
+           "rank %d has %lld moments, a slice of %lld and parts of %lld", rank, (Long)moments->size,
+           (Long)h->slice.size, (Long)parts);
     TRY(check_list(&h->slice, r->part[rank].params.size, "slice"));
     for (int i = 0, k = 0; i < h->slice.count; i++)
         for (int64_t e = h->slice.intervals[i].begin; e < h->slice.intervals[i].end; e++, at++) {
@@ -374,7 +366,7 @@ static Status check_inverter(const Run *r, int rank, const KfacLinear *l, int st
     int number = number_in(r, stage, rank);
     const int64_t begins[] = {l->flag, l->a, l->b}, sizes[] = {1, l->k * l->k, l->n * l->n};
     for (int m = 0; m < 3; m++)
-        for (int64_t e = begins[m]; e < begins[m] + sizes[m]; e += sizes[m] > 1 ? sizes[m] - 1 : 1) {
+        for (int64_t e = begins[m]; e<begins[m] + sizes[m]; e += sizes[m]> 1 ? sizes[m] - 1 : 1) {
             bool own = false;
             for (int i = 0; i < k->pieces.n; i++) {
                 Interval v = {e, e};
@@ -411,441 +403,9 @@ static Status check_kfac(const Run *r, const Draw *d)
     return OK;
 }
 
-/* ---- sums and shares ---- */
-
-/* A term: of any sign, with exponents that make the order of additions count; sometimes -0. */
-static float value(uint64_t seed, int term, int64_t element)
-{
-    uint64_t h = (seed + (uint64_t)term) * UINT64_C(0x9e3779b97f4a7c15) ^ (uint64_t)element * UINT64_C(0xbf58476d1ce4e5b9);
-    h = (h ^ h >> 31) * UINT64_C(0x94d049bb133111eb);
-    h ^= h >> 29;
-    if ((h >> 8 & 63) == 0) return -0.0f;
-    return f32_from_bits(((uint32_t)(h >> 32) & 0x807fffffu) | (uint32_t)(120 + (h & 15)) << 23);
-}
-
-/* The sum of neighbours, then of neighbouring sums; `v` is used up. */
-static float tree_sum(float *v, int n)
-{
-    for (; n > 1; n = (n + 1) / 2) {
-        for (int i = 0; i < n / 2; i++) v[i] = v[2 * i] + v[2 * i + 1];
-        if (n % 2) v[n / 2] = v[n - 1];
-    }
-    return v[0];
-}
-
-/* Gradients, or a set of K-FAC's. */
-typedef struct {
-    const Run *run;
-    const Pieces *pieces[RANKS_MOST];
-    int64_t *const *numbers; // (ranks)
-    int64_t sizes[RANKS_MOST];
-    uint64_t seed;
-    PiecesRoom room[RANKS_MOST];
-    float *expected[LAYERS_MOST]; // (stages, size)
-    enum { HOST, HOST_OF_DEVICE, DEVICE, N_WAYS } way;
-} Sums;
-
-static int terms_each(const Pieces *p) { return p->tree ? (int)(p->tree / p->holders) : 1; }
-
-static float rounded(const Pieces *p, float x) { return p->wire == BF16 ? bf16_to_f32(bf16_from_f32(x)) : x; }
-
-static float expected_sum(const Sums *s, int stage, int64_t element)
-{
-    const int *group = s->run->group[stage];
-    const Pieces *p = s->pieces[group[0]];
-    float v[TERMS_MOST] = {0};
-    int each = terms_each(p), n = 0;
-    for (int q = 0; q < p->holders; q++)
-        for (int k = 0; k < each; k++) v[n++] = rounded(p, value(s->seed, group[q] * TERMS_MOST + k, element));
-    if (p->tree) return tree_sum(v, n);
-    for (int i = 1; i < n; i++) v[0] += v[i];
-    return rounded(p, v[0]);
-}
-
-static void expect_sums(Sums *s, int64_t size)
-{
-    for (int stage = 0; stage < s->run->grid.stages; stage++) {
-        int first = s->run->group[stage][0];
-        s->expected[stage] = mem_array((size_t)size, sizeof(float));
-        for (int i = 0; i < s->pieces[first]->n; i++) {
-            const Piece *x = &s->pieces[first]->pieces[i];
-            for (int64_t e = x->begin; x->stage == stage && e < x->end; e++) {
-                int64_t number = s->numbers[first][e];
-                s->expected[stage][number] = expected_sum(s, stage, number);
-            }
-        }
-    }
-}
-
-/* The branches that a rank's virtual ranks make of an element: the last one in x, the others behind. */
-static void put_terms(const Sums *s, const SumSpace *to, int rank, int number, int64_t element, int64_t at)
-{
-    const Pieces *p = s->pieces[rank];
-    float v[TERMS_MOST];
-    int each = terms_each(p), branch = 0;
-    for (int k = 0; k < each; k++) v[k] = value(s->seed, rank * TERMS_MOST + k, element);
-    if (!p->tree) {
-        to->x[at] = v[0];
-        return;
-    }
-    int64_t begin = number * each, end = begin + each;
-    for (int64_t from = begin, next; from < end; from = next, branch++) {
-        next = sum_tree_branch(p->tree, from, end);
-        float sum = tree_sum(v + (from - begin), (int)(next - from));
-        if (next < end)
-            to->waiting[branch * to->size + at] = sum;
-        else
-            to->x[at] = sum;
-    }
-}
-
-static Status check_part(const Sums *s, int rank, const Piece *x, Interval v, const float *got, const char *when)
-{
-    for (int64_t e = v.begin; e < v.end; e++) {
-        float expected = s->expected[x->stage][s->numbers[rank][e]];
-        EXPECT(memcmp(&expected, &got[e], sizeof expected) == 0,
-               "rank %d: element %lld of stage %d is %a %s, expected %a", rank, (Long)s->numbers[rank][e], x->stage,
-               (double)got[e], when, (double)expected);
-    }
-    return OK;
-}
-
-typedef struct {
-    Backend backend;
-    Device device;
-    Comm comm[LAYERS_MOST], direct[LAYERS_MOST]; // (stages)
-    char *scratch;
-    float *copy, *received;
-} Reach;
-
-enum { CANARIES = 64 };
-
-static void *no_stream(Device *d)
-{
-    (void)d;
-    return NULL;
-}
-
-static void reach_open(Reach *reach, const Sums *s, int rank)
-{
-    const PiecesRoom *room = &s->room[rank];
-    *reach = (Reach){.device = near_device()};
-    reach->device.stream = no_stream;
-    backend_ref_table(&reach->backend);
-    if (s->way != HOST) reach->backend.device = &reach->device;
-    for (int stage = 0; stage < s->run->grid.stages; stage++)
-        reach->comm[stage] = reach->direct[stage] =
-            fiber_comm(s->run->group[stage], s->run->holders, number_in(s->run, stage, rank));
-    reach->scratch = mem_alloc(room->scratch + CANARIES);
-    memset(reach->scratch + room->scratch, 0x5a, CANARIES);
-    reach->copy = mem_array((size_t)(room->branches * room->largest), sizeof(float));
-    reach->received = mem_array((size_t)room->received, sizeof(float));
-}
-
-static Status reach_close(Reach *reach, const PiecesRoom *room)
-{
-    bool kept = true;
-    for (int i = 0; i < CANARIES; i++) kept = kept && reach->scratch[room->scratch + (size_t)i] == 0x5a;
-    MEM_FREE(reach->scratch, reach->copy, reach->received);
-    EXPECT(kept, "%zu bytes of scratch are too few", room->scratch);
-    return OK;
-}
-
-static Holders holders_of(Reach *reach, const Sums *s, int rank, int stage)
-{
-    return (Holders){.backend = &reach->backend,
-                     .comm = &reach->comm[stage],
-                     .scratch = reach->scratch,
-                     .copy = reach->copy,
-                     .stride = s->room[rank].largest,
-                     .device = s->way == DEVICE ? (CommDevice *)(void *)&reach->direct[stage] : NULL,
-                     .received = reach->received};
-}
-
-/* What was not summed here is made unusable. */
-static Status check_summed(const Sums *s, int rank, float *x)
-{
-    const Pieces *p = s->pieces[rank];
-    for (int i = 0; i < p->n; i++) {
-        const Piece *piece = &p->pieces[i];
-        const Intervals *own = &piece->parts[number_in(s->run, piece->stage, rank)];
-        int64_t at = piece->begin;
-        if (!p->owners) TRY(check_part(s, rank, piece, (Interval){piece->begin, piece->end}, x, "after the sum"));
-        for (int k = 0; p->owners && k <= own->count; k++) {
-            Interval v = k < own->count ? own->intervals[k] : (Interval){piece->end, piece->end};
-            TRY(check_part(s, rank, piece, v, x, "after the sum"));
-            for (; at < v.begin; at++) x[at] = f32_from_bits(0x7fc00001u);
-            at = v.end;
-        }
-    }
-    return OK;
-}
-
-static Status exchange_pieces(const Sums *s, int rank, Reach *reach, const SumSpace *space)
-{
-    const Pieces *p = s->pieces[rank];
-    for (int i = 0; i < p->n; i++) {
-        const Holders h = holders_of(reach, s, rank, p->pieces[i].stage);
-        TRY(holding_sum(&h, space, p, i));
-    }
-    TRY(check_summed(s, rank, space->x));
-    for (int i = 0; p->owners && i < p->n; i++) {
-        const Holders h = holders_of(reach, s, rank, p->pieces[i].stage);
-        TRY(holding_share(&h, space->x, p, i));
-    }
-    for (int i = 0; i < p->n; i++)
-        TRY(check_part(s, rank, &p->pieces[i], (Interval){p->pieces[i].begin, p->pieces[i].end}, space->x,
-                       "after the share"));
-    return OK;
-}
-
-static Status sum_and_share(int rank, void *arg)
-{
-    const Sums *s = arg;
-    const Pieces *p = s->pieces[rank];
-    enum { GAP = 64 };
-    int64_t size = s->sizes[rank] + GAP;
-    float *x = mem_array((size_t)(size * (s->room[rank].branches + 1)), sizeof *x);
-    const SumSpace space = {.x = x, .waiting = s->room[rank].branches > 1 ? x + size : NULL, .size = size};
-    Reach reach;
-    reach_open(&reach, s, rank);
-    for (int i = 0; i < p->n; i++) {
-        int number = number_in(s->run, p->pieces[i].stage, rank);
-        for (int64_t e = p->pieces[i].begin; e < p->pieces[i].end; e++)
-            put_terms(s, &space, rank, number, s->numbers[rank][e], e);
-    }
-    Status status = exchange_pieces(s, rank, &reach, &space);
-    free(x);
-    Status closed = reach_close(&reach, &s->room[rank]);
-    return status != OK ? status : closed;
-}
-
-static Status run_sums(Sums *s, uint64_t *random, int64_t size)
-{
-    const Pieces *p = s->pieces[0];
-    if (s->run->holders == 1) return OK;
-    s->seed = testing_random(random);
-    s->way = (int)draw_below(random, p->wire == F32 ? N_WAYS : DEVICE);
-    expect_sums(s, size);
-    Status status = fibers_succeed(s->run->ranks, random, sum_and_share, s);
-    for (int stage = 0; stage < s->run->grid.stages; stage++) free(s->expected[stage]);
-    return status;
-}
-
-static Status check_exchange(const Run *r, Draw *d)
-{
-    Sums grads = {.run = r, .numbers = r->whole_of}, sets = {.run = r, .numbers = r->set_of};
-    bool bf16 = strcmp(r->c.wire, "bf16") == 0;
-    for (int rank = 0; rank < r->ranks; rank++) {
-        const Pieces *p = grads.pieces[rank] = &r->h[rank].mine;
-        EXPECT(p->wire == (bf16 ? BF16 : F32) && p->tree == r->c.virtual_ranks && p->owners == r->h[rank].shard,
-               "rank %d: its pieces have the wire %s, a tree of %lld, owners %d", rank, dtype_name(p->wire),
-               (Long)p->tree, p->owners);
-        grads.sizes[rank] = r->part[rank].params.size;
-        grads.room[rank] = r->pipelined ? pieces_room(p) : holding_room(&r->h[rank]);
-        sets.pieces[rank] = &r->kfac[rank].pieces;
-        sets.sizes[rank] = r->kfac[rank].table.size;
-        sets.room[rank] = pieces_room(sets.pieces[rank]);
-    }
-    TRY(run_sums(&grads, &d->random, d->model.params.size));
-    return d->kfac.interval ? run_sums(&sets, &d->random, d->whole.table.size) : OK;
-}
-
-/* The table of norm blocks comes to all ranks. */
-static Status share_blocks(int rank, void *arg)
-{
-    const Run *r = arg;
-    static const int everyone[RANKS_MOST] = {0, 1, 2, 3, 4, 5, 6, 7};
-    const Holding *h = &r->h[rank];
-    Backend b = {0};
-    Comm comm = fiber_comm(everyone, r->ranks, rank);
-    int64_t n = 2 * optim_norm_blocks(h->params[SPACE_MODEL], h->params[SPACE_MODEL]->size);
-    float *x = mem_array((size_t)n, sizeof *x);
-    const Holders all = {
-        .backend = &b, .comm = &comm, .scratch = mem_alloc(comm_reduce_bytes(h->sums, r->ranks, F32, 0))};
-    for (int i = 0; i < h->sums[rank].count; i++)
-        for (int64_t e = h->sums[rank].intervals[i].begin; e < h->sums[rank].intervals[i].end; e++)
-            x[e] = value(SEED, 0, e);
-    Status status = holding_share_parts(&all, x, n, h->sums);
-    for (int64_t e = 0; e < n && status == OK; e++)
-        if (x[e] != value(SEED, 0, e)) status = fail(E_FAIL, "element %lld of the table of norm blocks", (Long)e);
-    MEM_FREE(x, all.scratch);
-    return status;
-}
-
-/* ---- moves ---- */
-
-/* An end is a whole array, or this rank's elements of one as a run has them. */
-typedef struct {
-    const Run *run; /* NULL: the whole array */
-    float *x[RANKS_MOST];
-} End;
-
-typedef struct {
-    HeldKind kind;
-    int64_t size;
-    int ranks;
-    const Intervals *from, *to; // (ranks)
-    End giver, taker;
-    bool in_place;
-    int failing, calls; /* a rank whose read number `calls` (from 0) fails; −1: none */
-    bool failing_write;
-} Moves;
-
-typedef struct {
-    const Moves *moves;
-    int rank, reads, writes;
-    int64_t at, written;
-} Mover;
-
-static float *place_in(const Mover *m, const End *end, int64_t begin, int64_t last)
-{
-    const Moves *s = m->moves;
-    if (!end->run) return end->x[m->rank] + begin;
-    const Holding *h = &end->run->h[m->rank];
-    int64_t place = holding_place(h, s->kind, m->rank, begin);
-    bool whole = holding_has(h, s->kind, m->rank, begin) &&
-                 holding_place(h, s->kind, m->rank, last) - place == last - begin;
-    return whole ? end->x[m->rank] + place : NULL;
-}
-
-static bool within(const Intervals *list, int64_t begin, int64_t end)
-{
-    Interval v = {begin, begin};
-    return intervals_next(list, end, &v) && v.begin == begin && v.end == end;
-}
-
-static Status read_values(void *giver, int64_t begin, int64_t end, float *to)
-{
-    Mover *m = giver;
-    const Moves *s = m->moves;
-    const float *from = place_in(m, &s->giver, begin, end - 1);
-    EXPECT(from && within(&s->from[m->rank], begin, end) && end - begin <= MOVE_MOST, "rank %d reads %lld to %lld",
-           m->rank, (Long)begin, (Long)end);
-    if (m->reads++ == s->calls && m->rank == s->failing && !s->failing_write) return fail(E_IO, "an unreadable piece");
-    memcpy(to, from, (size_t)(end - begin) * sizeof *to);
-    return OK;
-}
-
-static Status write_values(void *taker, int64_t begin, int64_t end, const float *from)
-{
-    Mover *m = taker;
-    const Moves *s = m->moves;
-    float *to = place_in(m, &s->taker, begin, end - 1);
-    EXPECT(to && within(&s->to[m->rank], begin, end) && begin >= m->at, "rank %d writes %lld to %lld behind %lld",
-           m->rank, (Long)begin, (Long)end, (Long)m->at);
-    m->at = end;
-    m->written += end - begin;
-    if (m->writes++ == s->calls && m->rank == s->failing && s->failing_write) return fail(E_IO, "an unreadable piece");
-    memcpy(to, from, (size_t)(end - begin) * sizeof *to);
-    return OK;
-}
-
-static Status move_rank(int rank, void *arg)
-{
-    const Moves *s = arg;
-    static const int everyone[RANKS_MOST] = {0, 1, 2, 3, 4, 5, 6, 7};
-    Comm comm = fiber_comm(everyone, s->ranks, rank);
-    Mover m = {.moves = s, .rank = rank};
-    const MoveEnds ends = {read_values, write_values, &m, &m, s->in_place};
-    TRY(holding_move(s->ranks > 1 ? &comm : NULL, s->from, s->to, &ends));
-    EXPECT(s->in_place || m.written == s->to[rank].size, "%lld of %lld elements came to rank %d", (Long)m.written,
-           (Long)s->to[rank].size, rank);
-    return OK;
-}
-
-static float *make_array(const Run *r, HeldKind kind, int rank, uint64_t seed)
-{
-    const Intervals *has = &r->h[0].has[kind][rank];
-    float *x = mem_array((size_t)has->size, sizeof *x);
-    int64_t at = 0;
-    for (int i = 0; i < has->count; i++)
-        for (int64_t e = has->intervals[i].begin; e < has->intervals[i].end; e++)
-            x[at++] = seed ? value(seed, 0, e) : 0;
-    return x;
-}
-
-/* The arrays of a run hold the values of the seed; what was moved is taken out again. */
-static Status check_arrays(const Run *r, HeldKind kind, uint64_t seed, End *end)
-{
-    for (int rank = 0; rank < r->ranks; rank++) {
-        size_t bytes = (size_t)r->h[0].has[kind][rank].size * sizeof(float);
-        float *expected = make_array(r, kind, rank, seed);
-        bool same = memcmp(end->x[rank], expected, bytes) == 0;
-        memset(end->x[rank], 0, bytes);
-        free(expected);
-        EXPECT(same, "rank %d has other values of kind %d than were moved", rank, (int)kind);
-    }
-    return OK;
-}
-
-/* One call fails on one rank: all ranks return, and that one says why. */
-static Status check_failure(Moves *m, uint64_t *random)
-{
-    int f = m->failing = (int)draw_below(random, m->ranks);
-    m->calls = 0;
-    m->failing_write = draw_below(random, 2);
-    TRY(fibers_run(m->ranks, random, move_rank, m));
-    bool called = m->failing_write ? m->to[f].size > 0 : fibers.of[f].status != OK;
-    for (int r = 0; r < m->ranks; r++) {
-        Status expected = r == f && called ? E_IO : OK;
-        EXPECT(fibers.of[r].status == expected, "rank %d returns %s where a call of rank %d fails", r,
-               status_name(fibers.of[r].status), f);
-        EXPECT(expected == OK || strcmp(fibers.of[r].message, "an unreadable piece") == 0, "the message is %s",
-               fibers.of[r].message);
-    }
-    m->failing = -1;
-    return OK;
-}
-
-static Status check_moves(Draw *d, HeldKind kind)
-{
-    const Run *a = &d->run[0], *b = &d->run[1];
-    static const Intervals none;
-    uint64_t seed = testing_random(&d->random) | 1;
-    int64_t size = a->h[0].params[held_space(kind)]->size;
-    End has_a = {.run = a}, has_b = {.run = b}, whole = {.x = {mem_array((size_t)size, sizeof(float))}};
-    Intervals first[RANKS_MOST] = {{0}}, own[RANKS_MOST] = {{0}}, to[RANKS_MOST] = {{0}};
-    int most = a->ranks > b->ranks ? a->ranks : b->ranks;
-    Status status = OK;
-    intervals_add(first, 0, size);
-    for (int r = 0; r < RANKS_MOST; r++) {
-        own[r] = r < a->ranks ? a->h[0].own[held_space(kind)][r] : none;
-        to[r] = r < b->ranks ? b->h[0].has[kind][r] : none;
-        if (r < a->ranks) has_a.x[r] = make_array(a, kind, r, seed);
-        if (r < b->ranks) has_b.x[r] = make_array(b, kind, r, 0);
-    }
-    Moves collect = {kind, size, a->ranks, a->h[0].has[kind], first, has_a, whole, .failing = -1};
-    Moves spread = {kind, size, b->ranks, first, b->h[0].has[kind], whole, has_b, .failing = -1};
-    Moves direct = {kind, size, most, own, to, has_a, has_b, .failing = -1};
-    TRY_DONE(fibers_succeed(a->ranks, &d->random, move_rank, &collect));
-    for (int64_t e = 0; e < size; e++) {
-        float expected = value(seed, 0, e);
-        if (memcmp(&whole.x[0][e], &expected, sizeof expected) != 0)
-            TRY_DONE(fail(E_FAIL, "element %lld of kind %d did not come to rank 0", (Long)e, (int)kind));
-    }
-    TRY_DONE(fibers_succeed(b->ranks, &d->random, move_rank, &spread));
-    TRY_DONE(check_arrays(b, kind, seed, &has_b));
-    if (b->h[0].has[kind][0].size == size) { /* rank 0 has all where it uses them */
-        memcpy(has_b.x[0], whole.x[0], (size_t)size * sizeof(float));
-        spread.giver = has_b;
-        spread.in_place = true;
-        TRY_DONE(fibers_succeed(b->ranks, &d->random, move_rank, &spread));
-        TRY_DONE(check_arrays(b, kind, seed, &has_b));
-    }
-    if (draw_below(&d->random, 4) == 0) TRY_DONE(check_failure(&direct, &d->random));
-    TRY_DONE(fibers_succeed(most, &d->random, move_rank, &direct));
-    TRY_DONE(check_arrays(b, kind, seed, &has_b));
-done:
-    for (int r = 0; r < RANKS_MOST; r++) MEM_FREE(has_a.x[r], has_b.x[r]);
-    free(whole.x[0]);
-    intervals_free(first);
-    return status;
-}
-
 /* ---- the walk ---- */
 
-static Status check_run(const Run *r, Draw *d)
+static Status check_run(const Run *r, const Draw *d)
 {
     TRY(check_grid(r));
     TRY(check_lists(r));
@@ -854,37 +414,19 @@ static Status check_run(const Run *r, Draw *d)
     TRY(check_holders(r));
     TRY(check_sums(r, d));
     TRY(check_pieces(r, d));
-    if (d->kfac.interval) TRY(check_kfac(r, d));
-    TRY(check_exchange(r, d));
-    return fibers_succeed(r->ranks, &d->random, share_blocks, (void *)(uintptr_t)r);
+    return d->kfac.interval ? check_kfac(r, d) : OK;
 }
 
 static Status check_pair(Draw *d)
 {
     for (int i = 0; i < 2; i++) TRY(check_run(&d->run[i], d));
-    for (int kind = 0; kind < N_HELD; kind++) TRY(check_moves(d, (HeldKind)kind));
     return OK;
 }
 
 static void test_random_grids(void **state)
 {
-    const char *only = getenv("CAIRN_TEST_ONLY");
-    int pairs = testing_brief() ? 250 : testing_rounds(5000, 50000), first = only ? atoi(only) : 0;
     (void)state;
-    for (int n = first; n < (only ? first + 1 : pairs); n++) {
-        Draw d;
-        Status status = draw_pair(&d, (SEED + (uint64_t)n) * UINT64_C(0x9e3779b97f4a7c15));
-        if (status == OK) status = check_pair(&d);
-        if (status != OK) {
-            print_message("pair %d of grids of seed 0x%llx (CAIRN_TEST_ONLY=%d runs it alone):\n", n,
-                          (unsigned long long)SEED, n);
-            for (int i = 0; i < 2; i++) run_print(&d.run[i], &d);
-            fail_msg("pair %d: %s", n, status_message());
-        }
-        draw_free(&d);
-    }
-    print_message("%d grids\n", only ? 2 : 2 * pairs);
-    fibers_free();
+    walk_grids(check_pair);
 }
 
 int main(void)
