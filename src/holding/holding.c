@@ -161,7 +161,7 @@ static void find_parts(Maker *m)
     for (int r = 0; r < holding_ranks(h); r++) {
         const Intervals *own = &h->own[SPACE_MODEL][r];
         if (!h->shard) add_all(&h->has[HELD_MOMENTS][r], &h->has[HELD_WEIGHTS][r]);
-        if (h->shard || m->stages) find_sums(table(m), own, &h->sums[r]);
+        find_sums(table(m), own, &h->sums[r]);
     }
 }
 

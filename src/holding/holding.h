@@ -76,10 +76,10 @@ typedef struct {
     const ParamTable *params[N_SPACES]; /* the caller's */
     Intervals *has[N_HELD];             // (ranks)
     Intervals *own[N_SPACES];           // (ranks) all together the space, each element once
-    Intervals *sums; // (ranks) with `shard` or stages: the own norm blocks, of a table of doubles, as two elements each
-    int rank;        /* for which the rest is */
-    Pieces mine;     /* of the stages that it holds, in elements of its array of weights */
-    Intervals slice; /* with `shard`: its moments, in elements of its array of weights */
+    Intervals *sums;                    // (ranks) the own norm blocks, of a table of doubles, as two elements each
+    int rank;                           /* for which the rest is */
+    Pieces mine;                        /* of the stages that it holds, in elements of its array of weights */
+    Intervals slice;                    /* with `shard`: its moments, in elements of its array of weights */
     bool by_devices; /* the owner sets it: exchanges go from GPU to GPU, and take none of the host's memory */
 } Holding;
 
