@@ -31,7 +31,7 @@ typedef struct {
 Status holding_sum(const Holders *h, const SumSpace *s, const Pieces *p, int piece);
 /* Each holder's part of the piece comes to all holders. */
 Status holding_share(const Holders *h, float *x, const Pieces *p, int piece);
-/* The same of any parts (holders of `h`), which lie within elements [0, n). */
+/* Any parts (holders of `h`) within elements [0, n) come to all holders. */
 Status holding_share_parts(const Holders *h, float *x, int64_t n, const Intervals *parts);
 
 #endif

@@ -16,7 +16,6 @@ typedef struct {
     const Model *model;
     const Stage *stages; /* NULL: one */
     const Param *tied;   /* NULL: no tensor has two uses */
-    int64_t most;        /* elements of a piece, but for the tensor or norm block that is cut last */
     Pieces all;
 } Maker;
 
@@ -49,10 +48,10 @@ static void cut_whole(Maker *m)
     for (int i = 0; i < t->count; i++) {
         int64_t begin = t->params[i].offset, end = param_end(t, i);
         bool embeddings = i > 0 && t->params[i].layer < 0 && t->params[i - 1].layer >= 0;
-        if (end - from <= m->most && !embeddings) continue;
+        if (end - from <= m->all.most && !embeddings) continue;
         pieces_add_even(&m->all, 0, from, begin, t);
         from = begin;
-        int64_t pieces = (end - begin + m->most - 1) / m->most;
+        int64_t pieces = (end - begin + m->all.most - 1) / m->all.most;
         for (int64_t p = 1; p < pieces; p++) {
             int64_t to = begin + (end - begin) * p / pieces / NORM_BLOCK * NORM_BLOCK;
             pieces_add_even(&m->all, 0, from, to, t);
@@ -64,7 +63,7 @@ static void cut_whole(Maker *m)
 
 static void cut_evenly(Maker *m, int stage, int64_t begin, int64_t end)
 {
-    int pieces = (int)((end - begin + m->most - 1) / m->most);
+    int pieces = (int)((end - begin + m->all.most - 1) / m->all.most);
     int64_t from = begin;
     for (int k = 0; k < pieces; k++) {
         int64_t to = slice_cut(table(m), begin, end, k, pieces);
@@ -218,8 +217,8 @@ void holding_init(Holding *h, const Config *c, const Model *model, const Grid *g
                .model = model,
                .stages = stages,
                .tied = stages ? model_tied(model) : NULL,
-               .most = piece_size(c, &model->params, stages != NULL),
                .all = {.holders = holders,
+                       .most = piece_size(c, &model->params, stages != NULL),
                        .wire = strcmp(c->wire, "bf16") == 0 ? BF16 : F32,
                        .tree = c->virtual_ranks % holders == 0 ? c->virtual_ranks : 0,
                        .owners = h->shard}};

@@ -42,6 +42,7 @@ typedef struct {
 typedef struct {
     Piece *pieces; // (n) by stage, then by element
     int n, cap, holders;
+    int64_t most; /* elements of a piece, but for the tensor or norm block that is cut last */
     Dtype wire;   /* of the terms of a sum */
     int64_t tree; /* terms of the tree in which sums are added (CommTree); 0: holders are added in their order */
     bool owners;  /* sums go to the owners alone */

@@ -3,7 +3,6 @@
 #ifndef CAIRN_TESTS_EQUIV_TRAINING_H
 #define CAIRN_TESTS_EQUIV_TRAINING_H
 
-#include "holding_of.h"
 #include "testing.h"
 
 #include <math.h>

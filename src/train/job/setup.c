@@ -290,7 +290,7 @@ static Status open_kfac(const Config *c, const Model *model, Setup *s)
     return OK;
 }
 
-/* Of ranks that have the whole model each. */
+/* Each rank has the whole model. */
 static void open_holding(const Config *c, const Model *model, Setup *s)
 {
     const Grid grid = grid_of_ranks(ranks_size(s->ranks));

@@ -32,8 +32,8 @@ typedef struct {
 Status kfac_options(const Config *c, KfacOptions *o);
 /* E_USAGE names what K-FAC does not go with. */
 Status kfac_check(const Config *c);
-/* Of stages of the grid that `rank` holds, with the layers of each (`n`, in the order of the table); of a model or a
-   part of one. */
+/* For the stages of the grid that `rank` holds and the layers of each (`n`, in the order of the table); `m` is a model
+   or a part of one. */
 void kfac_init(Kfac *k, const KfacOptions *o, const Model *m, const Grid *grid, int rank, const int *stages,
                const Stage *layers, int n);
 /* Of all layers, held by all ranks. */

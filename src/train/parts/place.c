@@ -116,7 +116,7 @@ static size_t norm_table_bytes(const PipelinePlace *p)
     return (size_t)optim_norm_blocks(&p->whole->params, p->whole->params.size) * sizeof(double);
 }
 
-static size_t piece_bytes(const PipelinePlace *p) { return (size_t)(p->bucket + PLACE_CUT) * sizeof(float); }
+static size_t piece_bytes(const PipelinePlace *p) { return (size_t)(p->holding.mine.most + PLACE_CUT) * sizeof(float); }
 
 /* Room for the other use's gradient of a tied word embedding; with a device also for a copy to send, a bucket behind
  * it.
@@ -125,8 +125,8 @@ static size_t tie_bytes(const PipelinePlace *p, bool device)
 {
     const Param *tied = model_tied(p->whole);
     bool exchanged = tied && params_find(&p->held.params, tied->name) >= 0 && (p->grid.stages > 1 || p->both_uses);
-    int64_t n = !exchanged ? 0 : param_held(tied) < p->bucket ? param_held(tied) : p->bucket;
-    return (size_t)(n + (device && exchanged ? p->bucket : 0)) * sizeof(float);
+    int64_t n = !exchanged ? 0 : param_held(tied) < p->holding.mine.most ? param_held(tied) : p->holding.mine.most;
+    return (size_t)(n + (device && exchanged ? p->holding.mine.most : 0)) * sizeof(float);
 }
 
 static size_t largest(const size_t *all, size_t n)

@@ -51,7 +51,6 @@ struct PipelinePlace {
     char policy[24];       /* of all stages, or "by stage" */
     int64_t tokens;        /* of a micro-batch */
     double step_s;         /* predicted */
-    int64_t bucket;        /* elements that travel at once in a sum: whole norm blocks */
     size_t scratch;        /* bytes of the region COMM that exchanges need beside the values */
     bool by_devices;       /* boundaries go from GPU to GPU, and their buffers lie in the device's memory */
     PlaceFill fill;

@@ -192,9 +192,6 @@ static Status take_choice(PipelinePlace *p, const Config *c, const PlanInput *in
     p->grid = choice.grid;
     p->tokens = choice.tokens;
     p->step_s = choice.step_s;
-    p->bucket = c->bucket_size / (int64_t)sizeof(float);
-    if (p->bucket > p->whole->params.size) p->bucket = p->whole->params.size;
-    p->bucket = p->bucket < NORM_BLOCK ? NORM_BLOCK : p->bucket / NORM_BLOCK * NORM_BLOCK;
     take_number(p, ranks);
     take_levels(p, policies);
     take_models(p);

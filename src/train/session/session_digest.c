@@ -29,7 +29,7 @@ static Status sum_values(const Session *s, const float *there, bool all, uint64_
     return status;
 }
 
-/* Collective. Of all ranks' own elements. */
+/* Collective. The digest of the whole space, from the elements that each rank owns. */
 static Status sum_over_ranks(const Session *s, const float *there, uint64_t *sum)
 {
     uint64_t *parts = mem_alloc(sizeof *parts);

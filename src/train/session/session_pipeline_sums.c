@@ -20,7 +20,7 @@ static float *gradients(const SessionPipeline *p)
     return exec_data(p->train[0], p->session->plan.train_tensors.grads);
 }
 
-/* Of a device's memory, for what the host exchanges: at most place_copy_bytes. */
+/* Room for what the host exchanges of a device's memory: place_copy_bytes. */
 static float *host_copy(const Session *s)
 {
     return (float *)(void *)((char *)s->memory.base[REGION_COMM] + s->plan.input.place->scratch);
@@ -116,9 +116,10 @@ static Status add_other_use(const SessionPipeline *p, int peer, float *x, float 
 {
     const Session *s = p->session;
     const Backend *b = s->options.backend;
-    float *received = s->memory.base[REGION_COMM], *copy = peer < 0 ? received : received + p->place->bucket;
-    for (int64_t at = 0; at < count; at += p->place->bucket) {
-        int64_t n = count - at < p->place->bucket ? count - at : p->place->bucket;
+    int64_t most = p->place->holding.mine.most;
+    float *received = s->memory.base[REGION_COMM], *copy = peer < 0 ? received : received + most;
+    for (int64_t at = 0; at < count; at += most) {
+        int64_t n = count - at < most ? count - at : most;
         size_t bytes = (size_t)n * sizeof *x;
         float *own, *sent = y + at;
         TRY(take(s, x + at, n, &own));
