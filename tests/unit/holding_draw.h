@@ -4,12 +4,13 @@
 #define CAIRN_TESTS_UNIT_HOLDING_DRAW_H
 
 #include <malloc.h>
+#include <signal.h>
 
 #include "holding/holding.h"
 #include "train/parts/kfac.h"
 #include "train/pipelines/pipeline.h"
 
-enum { RANKS_MOST = 8, LAYERS_MOST = 6, TERMS_MOST = 16 };
+enum { RANKS_MOST = 8, LAYERS_MOST = 6, TERMS_MOST = 20 };
 
 typedef struct {
     Config c;
@@ -118,7 +119,8 @@ static inline void draw_options(Run *r, const Draw *d, uint64_t *random)
 {
     static char names[][10] = {"fp32", "bf16", "none", "optimizer"};
     static const int64_t buckets[] = {1, 4096, 12288, 40000, 25 << 20};
-    int64_t each = 1 + draw_below(random, 4);
+    static const int64_t terms[] = {1, 1, 2, 3, 4, 5, 7, 9};
+    int64_t each = terms[draw_below(random, 8)];
     r->c.wire = names[draw_below(random, 3) == 0];
     r->c.shard = names[2 + (!d->kfac.interval && draw_below(random, 2))];
     r->c.bucket_size = buckets[draw_below(random, 5)];
@@ -240,6 +242,31 @@ static inline float value(uint64_t seed, int term, int64_t element)
     return f32_from_bits(((uint32_t)(h >> 32) & 0x807fffffu) | (uint32_t)(120 + (h & 15)) << 23);
 }
 
+static int walked; /* the pair that is walked */
+
+static inline void name_pair(void)
+{
+    print_message("pair %d of grids, of seed 0x%llx (CAIRN_TEST_ONLY=%d walks it alone):\n", walked,
+                  (unsigned long long)GRIDS_SEED, walked);
+}
+
+static inline void name_pair_at(int number)
+{
+    name_pair();
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+static inline void name_pair_at_end(void)
+{
+#if TESTING_ASAN
+    __asan_set_death_callback(name_pair);
+#else
+    signal(SIGSEGV, name_pair_at);
+#endif
+    signal(SIGABRT, name_pair_at);
+}
+
 /* 10 000 grids, in pairs of one model. CAIRN_TEST_ONLY=N walks pair N alone. */
 static inline void walk_grids(Status (*check)(Draw *d))
 {
@@ -247,13 +274,14 @@ static inline void walk_grids(Status (*check)(Draw *d))
     int pairs = testing_brief() ? 250 : testing_rounds(5000, 50000), first = only ? atoi(only) : 0;
     mallopt(M_MMAP_THRESHOLD, 1 << 20); /* smaller arrays are used again, not mapped each time */
     mallopt(M_TRIM_THRESHOLD, 512 << 10);
+    name_pair_at_end();
     for (int n = first; n < (only ? first + 1 : pairs); n++) {
         Draw d;
+        walked = n;
         Status status = draw_pair(&d, (GRIDS_SEED + (uint64_t)n) * UINT64_C(0x9e3779b97f4a7c15));
         if (status == OK) status = check(&d);
         if (status != OK) {
-            print_message("pair %d of grids, of seed 0x%llx (CAIRN_TEST_ONLY=%d walks it alone):\n", n,
-                          (unsigned long long)GRIDS_SEED, n);
+            name_pair();
             for (int i = 0; i < 2; i++) run_print(&d.run[i], &d);
             fail_msg("pair %d: %s", n, status_message());
         }
