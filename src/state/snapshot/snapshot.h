@@ -179,7 +179,6 @@ void snapshot_choose_in(const SnapshotList *list, Digest run, SnapshotSet *set, 
 void snapshot_set_free(SnapshotSet *set); /* takes a zeroed one */
 
 /* Contents of a piece in this list. Valid as long as the list. */
-const float *snapshot_values(const SnapshotFile *f, int slot, int array); // (f->fixed.part[snapshot_space(array)].size)
 const char *snapshot_state(const SnapshotFile *f, int slot, size_t *size);
 /* Elements [begin, end) of the flat space, which must lie in one interval of the slice. E_CORRUPT: another process
    shortened the file. */

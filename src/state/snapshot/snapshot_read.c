@@ -178,7 +178,7 @@ void snapshot_list_warn(const SnapshotList *list, Digest run)
 
 /* ---- Contents ---- */
 
-const float *snapshot_values(const SnapshotFile *f, int slot, int array)
+static const float *values_of(const SnapshotFile *f, int slot, int array)
 {
     const SnapshotHeader *h = header_of(f);
     return (const float *)(const void *)(f->data + h->slot_offset[slot] + snapshot_array_offset(h, array));
@@ -195,8 +195,7 @@ const char *snapshot_state(const SnapshotFile *f, int slot, size_t *size)
 
 Status snapshot_read_range(const SnapshotFile *f, int slot, int array, int64_t begin, int64_t end, float *to)
 {
-    const float *from =
-        snapshot_values(f, slot, array) + intervals_before(&f->fixed.part[snapshot_space(array)], begin);
+    const float *from = values_of(f, slot, array) + intervals_before(&f->fixed.part[snapshot_space(array)], begin);
     memcpy(to, from, (size_t)(end - begin) * sizeof *to);
     return mapping_cut(f->data) ? fail(E_CORRUPT, "%s: another process shortened the file", f->path) : OK;
 }

@@ -28,7 +28,7 @@ typedef struct {
     bool imagined;          /* a device that this machine lacks */
     Dtype compute;
     Optimizer optimizer;
-    const Holding *holding; /* for training */
+    const Holding *holding; /* NULL: one rank */
     const Kfac *kfac;       /* NULL: none */
     bool saves;             /* this rank writes checkpoints: rank 0 */
     bool audit;             /* --audit recompute */
