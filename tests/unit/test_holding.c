@@ -3,6 +3,7 @@
 
 #include "holding_draw.h"
 #include "optim/optim.h"
+#include "train/parts/place.h"
 
 /* ---- who has what ---- */
 
@@ -403,6 +404,22 @@ static Status check_kfac(const Run *r, const Draw *d)
     return OK;
 }
 
+/* ---- room ---- */
+
+/* What a place of a pipeline copies from a device and back has room there: pieces of its gradients and of its sets. */
+static Status check_room(const Run *r, const Draw *d, int rank)
+{
+    int64_t bucket = r->c.bucket_size / (int64_t)sizeof(float), size = d->model.params.size;
+    if (bucket > size) bucket = size;
+    PipelinePlace p = {.whole = &d->model, .grid = r->grid, .holding = r->h[rank], .kfac = r->kfac[rank]};
+    p.bucket = bucket < NORM_BLOCK ? NORM_BLOCK : bucket / NORM_BLOCK * NORM_BLOCK;
+    PiecesRoom room = pieces_room(&p.holding.mine);
+    pieces_room_add(&room, pieces_room(&p.kfac.pieces));
+    EXPECT(place_copy_bytes(&p) >= (size_t)room.largest * sizeof(float),
+           "rank %d copies %zu bytes, and a piece has %lld elements", rank, place_copy_bytes(&p), (Long)room.largest);
+    return OK;
+}
+
 /* ---- the walk ---- */
 
 static Status check_run(const Run *r, const Draw *d)
@@ -414,6 +431,7 @@ static Status check_run(const Run *r, const Draw *d)
     TRY(check_holders(r));
     TRY(check_sums(r, d));
     TRY(check_pieces(r, d));
+    for (int rank = 0; r->pipelined && rank < r->ranks; rank++) TRY(check_room(r, d, rank));
     return d->kfac.interval ? check_kfac(r, d) : OK;
 }
 
