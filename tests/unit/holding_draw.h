@@ -44,8 +44,9 @@ static inline int64_t draw_below(uint64_t *random, int64_t n)
 
 static inline Status draw_model(Draw *d)
 {
-    static const int32_t sizes[] = {8, 8, 8, 16, 16, 16, 16, 24, 24, 24, 32, 64};
-    int32_t h = sizes[draw_below(&d->random, 12)], most = draw_below(&d->random, 16) ? 4000 : 30000;
+    static const int32_t sizes[] = {8, 8, 8, 16, 16, 16, 16, 24, 24, 24, 32, 48};
+    bool large = draw_below(&d->random, 16) == 0;
+    int32_t h = large ? 64 : sizes[draw_below(&d->random, 12)], most = large ? 30000 : 4000;
     ModelConfig c = {.hidden = h,
                      .heads = 1,
                      .head_dim = h,
