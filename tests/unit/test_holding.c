@@ -409,10 +409,7 @@ static Status check_kfac(const Run *r, const Draw *d)
 /* What a place of a pipeline copies from a device and back has room there: pieces of its gradients and of its sets. */
 static Status check_room(const Run *r, const Draw *d, int rank)
 {
-    int64_t bucket = r->c.bucket_size / (int64_t)sizeof(float), size = d->model.params.size;
-    if (bucket > size) bucket = size;
-    PipelinePlace p = {.whole = &d->model, .grid = r->grid, .holding = r->h[rank], .kfac = r->kfac[rank]};
-    p.bucket = bucket < NORM_BLOCK ? NORM_BLOCK : bucket / NORM_BLOCK * NORM_BLOCK;
+    const PipelinePlace p = {.whole = &d->model, .grid = r->grid, .holding = r->h[rank], .kfac = r->kfac[rank]};
     PiecesRoom room = pieces_room(&p.holding.mine);
     pieces_room_add(&room, pieces_room(&p.kfac.pieces));
     EXPECT(place_copy_bytes(&p) >= (size_t)room.largest * sizeof(float),
