@@ -53,8 +53,8 @@ static void print_lines(const PipelineRows *r, Buf *out)
         char micro[32];
         snprintf(micro, sizeof micro, "%d × %lld", micros(p), (long long)p->tokens);
         buf_printf(out, "%-12s %6d %8d %13s %10.4g %10.4g %7.1f%% %9.3g %10.1f%s", pipeline_name((PipelineKind)k),
-                   p->grid.stages, p->grid.replicas * p->grid.directions, micro, p->step, per_second(r, p),
-                   100 * p->timeline.bubble, p->sums, mib(p->peak), p->exact ? " " : "~");
+                   p->grid.stages, grid_holders(&p->grid), micro, p->step, per_second(r, p), 100 * p->timeline.bubble,
+                   p->sums, mib(p->peak), p->exact ? " " : "~");
         if (kfac)
             buf_printf(out, " %7.1f%% %7d %11.3g %12.3g", 100 * p->fill.filled, p->fill.steps, p->fill.exposed,
                        p->precondition);
@@ -133,8 +133,8 @@ static void plan_json(const PipelineRows *r, const PipelinePlan *p, Buf *out)
     buf_printf(out,
                "{\"schedule\": \"%s\", \"places\": %d, \"stages\": %d, \"replicas\": %d, \"micro_batches\": %d, "
                "\"micro_batch_tokens\": %lld",
-               pipeline_name(p->grid.shape.kind), p->grid.shape.places, p->grid.stages,
-               p->grid.replicas * p->grid.directions, micros(p), (long long)p->tokens);
+               pipeline_name(p->grid.shape.kind), p->grid.shape.places, p->grid.stages, grid_holders(&p->grid),
+               micros(p), (long long)p->tokens);
     buf_member(out, "step_s", p->step);
     buf_member(out, "works_s", p->timeline.works_s);
     buf_member(out, "seq_per_s", per_second(r, p));

@@ -174,7 +174,7 @@ static void test_whole(void **state)
                 assert_ok(checkpoint_check_whole(&t, parts, 3));
             } else {
                 assert_status(checkpoint_check_whole(&t, parts, 3), E_CORRUPT);
-                char *says = mem_printf("no part of the checkpoint has element %d of %s", (int)k, t.params[i].name);
+                char *says = mem_printf("no part of the state has element %d of %s", (int)k, t.params[i].name);
                 assert_string_equal(status_message(), says);
                 free(says);
             }

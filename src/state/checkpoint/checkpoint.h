@@ -123,7 +123,7 @@ Status checkpoint_check_part(const char *out, int64_t step, const HeldPart *part
 /* E_DIFFERS names the first element of the finished checkpoint at `path`, one of this model, whose bits are not those
    of `read`. */
 Status checkpoint_compare(const char *path, const HeldPart *part, CheckpointRead read, void *context);
-/* E_CORRUPT: elements of the tensors are in none of these parts (n), which may overlap. */
+/* E_CORRUPT: elements of the tensors are in none of these parts (n) of a state, which may overlap. */
 Status checkpoint_check_whole(const ParamTable *params, const Intervals *parts, int n);
 
 /* ---- reading ---- */

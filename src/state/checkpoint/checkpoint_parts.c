@@ -235,8 +235,7 @@ Status checkpoint_check_whole(const ParamTable *params, const Intervals *parts, 
         while (at < end && status == OK) {
             while (k < count && all[k].end <= at) k++;
             if (k == count || all[k].begin > at)
-                status =
-                    fail(E_CORRUPT, "no part of the checkpoint has element %" PRId64 " of %s", at - p->offset, p->name);
+                status = fail(E_CORRUPT, "no part of the state has element %" PRId64 " of %s", at - p->offset, p->name);
             else
                 at = all[k].end;
         }

@@ -194,6 +194,9 @@ static Status take_space(const RunSnapshots *m, Session *s, int space)
     Ranks *ranks = s->options.ranks;
     Intervals *from = mem_array((size_t)ranks_size(ranks), sizeof *from);
     Status status = find_slices(m, ranks, space, from);
+    if (status == OK)
+        status = status_context(checkpoint_check_whole(s->plan.input.holding->params[space], from, ranks_size(ranks)),
+                                "the snapshot of step %lld", (long long)m->set.step);
     for (int a = 0; a < SNAPSHOT_ARRAYS && status == OK; a++)
         if (snapshot_space(a) == space)
             status = session_take(s, a, from, read_slice, &(OwnSlices){m, ranks_rank(ranks), a});

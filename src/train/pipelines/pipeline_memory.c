@@ -7,7 +7,7 @@
 #include "train/planner/planner.h"
 
 static bool splits(const Maker *m) { return pipeline_splits_backward(m->p->grid.shape.kind); }
-static int holders(const Maker *m) { return m->p->grid.replicas * m->p->grid.directions; }
+static int holders(const Maker *m) { return grid_holders(&m->p->grid); }
 
 static int slots_of(const Maker *m, int place, int chunk, SlotKind kind)
 {
@@ -212,13 +212,12 @@ static size_t device_staging(const Maker *m, int place)
 {
     const PlanInput *in = input(m);
     const Config *c = m->r->c;
-    int replicas = m->p->grid.replicas * m->p->grid.directions;
     int64_t space = in->model->params.size * (int64_t)sizeof(float);
     int64_t piece = c->bucket_size < space ? c->bucket_size : space;
     if (strcmp(c->comm, "nccl") != 0 || m->r->accounts->n == 1) return 0;
     return (size_t)exec_pipeline_buffers(shape(m), place, false) * (size_t)m->rows.count[ROWS_TOKENS] *
                (size_t)in->model->config.hidden * dtype_size(in->compute) +
-           (c->virtual_ranks ? (size_t)(piece / replicas * (replicas - 1)) : 0);
+           (c->virtual_ranks ? (size_t)(piece / holders(m) * (holders(m) - 1)) : 0);
 }
 
 static void make_place(Maker *m, int place)

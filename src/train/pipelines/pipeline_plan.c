@@ -123,7 +123,7 @@ static Status fill_bubbles(Maker *m)
                            .steps = p->lag > 0 ? p->lag : 1,
                            .whole = !m->r->given->given,
                            .least_piece = 20 * in->rates.overhead};
-    if (p->grid.replicas * p->grid.directions > 1 && m->network.bytes > 0)
+    if (grid_holders(&p->grid) > 1 && m->network.bytes > 0)
         problem.sum = p->set_sum = m->rates.exchange(m->rates.network, OP_REDUCE, set);
     fill_make(&problem, &p->fill);
     Status status = fill_verify(&problem, &p->fill);
@@ -221,7 +221,7 @@ static Status open_network(Maker *m)
 /* Each replica is a virtual rank. */
 static Status check_virtual(const PlanInput *in, const Grid *grid)
 {
-    int replicas = grid->replicas * grid->directions;
+    int replicas = grid_holders(grid);
     if (!in->virtual_ranks || in->virtual_ranks == replicas) return OK;
     return fail(E_USAGE,
                 "--virtual-ranks %lld with --pipeline %s: each replica is a virtual rank, and there %s %d. "
@@ -240,7 +240,7 @@ Status pipeline_plan(const PipelineRequest *r, PipelineKind kind, PipelinePlan *
     TRY(kfac_options(r->c, &m.kfac));
     p->lag = m.kfac.lag;
     TRY(open_network(&m));
-    p->share = planner_share(r->c, p->grid.replicas * p->grid.directions);
+    p->share = planner_share(r->c, grid_holders(&p->grid));
     p->stage = mem_array((size_t)p->grid.stages, sizeof *p->stage);
     p->place = mem_array((size_t)p->grid.shape.places, sizeof *p->place);
     p->late = mem_array((size_t)r->in->model->config.layers, sizeof *p->late);
