@@ -1,6 +1,7 @@
 #include "holding/move.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 
@@ -56,18 +57,18 @@ static int64_t find_members(Move *m, int64_t at)
 }
 
 /* To all members along a binomial tree, in which each receives once and then sends. */
-static Status pass(const Move *m, size_t bytes)
+static Status pass(const Move *m, float *data, size_t bytes)
 {
     int mine = 0, bit = 1;
     while (mine < m->n && m->members[mine] != m->rank) mine++;
     if (mine == m->n) return OK;
     for (; bit < m->n; bit *= 2)
         if (mine & bit) {
-            TRY(comm_receive(m->comm, m->members[mine - bit], m->block, bytes));
+            TRY(comm_receive(m->comm, m->members[mine - bit], data, bytes));
             break;
         }
     for (bit /= 2; bit >= 1; bit /= 2)
-        if (mine + bit < m->n) TRY(comm_send(m->comm, m->members[mine + bit], m->block, bytes));
+        if (mine + bit < m->n) TRY(comm_send(m->comm, m->members[mine + bit], data, bytes));
     return OK;
 }
 
@@ -76,10 +77,15 @@ static Status move_piece(Move *m, int64_t begin, int64_t end, bool keeps)
 {
     const MoveEnds *ends = m->ends;
     bool gives = m->members[0] == m->rank, comes = gives && keeps && !ends->in_place;
+    size_t bytes = (size_t)(end - begin) * sizeof *m->block;
     for (int i = 1; i < m->n; i++) comes = comes || m->members[i] == m->rank;
-    if (gives && (m->n > 1 || comes)) note(m, ends->read(ends->giver, begin, end, m->block));
-    TRY(pass(m, (size_t)(end - begin) * sizeof *m->block));
-    if (comes) note(m, ends->write(ends->taker, begin, end, m->block));
+    float *given = gives && ends->given_at ? ends->given_at(ends->giver, begin) : NULL;
+    float *taken = comes && ends->taken_at ? ends->taken_at(ends->taker, begin) : NULL;
+    float *data = given ? given : taken && !gives ? taken : m->block; /* on its way */
+    if (gives && !given && (m->n > 1 || comes)) note(m, ends->read(ends->giver, begin, end, data));
+    TRY(pass(m, data, bytes));
+    if (comes && !taken) note(m, ends->write(ends->taker, begin, end, data));
+    if (taken && taken != data) memcpy(taken, data, bytes);
     return OK;
 }
 

@@ -9,11 +9,14 @@
    elements and lies in one interval of every list; pieces come in ascending order. */
 typedef Status MoveRead(void *giver, int64_t begin, int64_t end, float *to);
 typedef Status MoveWrite(void *taker, int64_t begin, int64_t end, const float *from);
+/* Where the host's memory has the elements from `begin` on; NULL: they are read or written by a copy. */
+typedef float *MoveAt(void *end, int64_t begin);
 typedef struct {
+    void *giver, *taker; /* the first arguments */
     MoveRead *read;
     MoveWrite *write;
-    void *giver, *taker; /* their first arguments */
-    bool in_place;       /* `read` and `write` have the same memory: what this rank gives to itself stays where it is */
+    MoveAt *given_at, *taken_at; /* NULL: nowhere */
+    bool in_place; /* giver and taker have the same memory: what this rank gives to itself stays where it is */
 } MoveEnds;
 
 enum { MOVE_MOST = 1 << 18 };

@@ -81,26 +81,24 @@ static Status write_own(void *array, int64_t begin, int64_t end, const float *fr
                           (size_t)(end - begin) * sizeof *from);
 }
 
-static Status read_whole(void *whole, int64_t begin, int64_t end, float *to)
+static float *own_at(void *array, int64_t begin)
 {
-    memcpy(to, (const float *)whole + begin, (size_t)(end - begin) * sizeof *to);
-    return OK;
+    const OwnArray *a = array;
+    bool here = a->array != SESSION_SETS && !a->session->options.backend->device;
+    return here ? find_element(a->session, a->array, begin) : NULL;
 }
 
-static Status write_whole(void *whole, int64_t begin, int64_t end, const float *from)
-{
-    memcpy((float *)whole + begin, from, (size_t)(end - begin) * sizeof *from);
-    return OK;
-}
+/* Rank 0's array of the whole space. */
+static float *whole_at(void *whole, int64_t begin) { return (float *)whole + begin; }
 
-/* `from`, `to`: (ranks); NULL: what they have. Ends that are NULL are this rank's own elements. */
+/* `from`, `to`: (ranks); NULL: what they have. An end without functions is this rank's own elements. */
 static Status move(const Session *s, int array, const Intervals *from, const Intervals *to, MoveEnds ends)
 {
     Ranks *ranks = s->options.ranks;
     const Intervals *has = holding(s)->has[kind_of(array)];
     OwnArray own = {s, array, {.session = s}};
-    if (!ends.read) ends.read = read_own, ends.giver = &own;
-    if (!ends.write) ends.write = write_own, ends.taker = &own;
+    if (!ends.read && !ends.given_at) ends.giver = &own, ends.read = read_own, ends.given_at = own_at;
+    if (!ends.taken_at) ends.taker = &own, ends.write = write_own, ends.taken_at = own_at;
     TRY(ranks_meet(ranks));
     Status status = holding_move(ranks_comm(ranks), from ? from : has, to ? to : has, &ends);
     return ranks_all(ranks, kfac_room_close(&own.room, status));
@@ -128,7 +126,7 @@ static void free_first(Intervals *first)
 static Status collect(const Session *s, int array, float *whole)
 {
     Intervals *first = all_at_first(s, array);
-    Status status = move(s, array, NULL, first, (MoveEnds){.write = write_whole, .taker = whole});
+    Status status = move(s, array, NULL, first, (MoveEnds){.taken_at = whole_at, .taker = whole});
     free_first(first);
     return status;
 }
@@ -137,8 +135,8 @@ static Status collect(const Session *s, int array, float *whole)
 static Status spread(const Session *s, int array, float *whole)
 {
     Intervals *first = all_at_first(s, array);
-    Status status =
-        move(s, array, first, NULL, (MoveEnds){.read = whole ? read_whole : NULL, .giver = whole, .in_place = !whole});
+    Status status = move(s, array, first, NULL,
+                         (MoveEnds){.given_at = whole ? whole_at : NULL, .giver = whole, .in_place = !whole});
     free_first(first);
     return status;
 }
