@@ -232,7 +232,7 @@ typedef long long Long;
         if (!(cond)) return fail(E_FAIL, __VA_ARGS__);                                                                 \
     } while (0)
 
-/* Of any sign, with exponents that make the order of additions count; sometimes -0. */
+/* A term, with a sign and an exponent that make the order of additions count; sometimes -0. */
 static inline float value(uint64_t seed, int term, int64_t element)
 {
     uint64_t h =
