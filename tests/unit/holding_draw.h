@@ -151,9 +151,8 @@ static inline int64_t *numbers_in(const ParamTable *part, const ParamTable *whol
 
 static inline void hold(Run *r, const Draw *d, int rank)
 {
-    const Pipeline *shape = &r->grid.shape;
-    Stage own[LAYERS_MOST], ascending[LAYERS_MOST];
-    int numbers[LAYERS_MOST], n = 0;
+    Stage ascending[LAYERS_MOST];
+    int n = 0;
     KfacOptions o = d->kfac;
     for (int s = 0; s < r->grid.stages; s++)
         if (number_in(r, s, rank) >= 0) ascending[n++] = r->stages[s];
@@ -163,12 +162,8 @@ static inline void hold(Run *r, const Draw *d, int rank)
     if (!o.interval) return;
     o.piece_bytes = r->c.bucket_size;
     o.terms = r->c.virtual_ranks;
-    for (int k = 0; k < shape->chunks; k++) {
-        numbers[k] = pipeline_stage(shape, rank / r->grid.replicas, k);
-        own[k] = r->stages[numbers[k]];
-    }
     if (r->pipelined)
-        kfac_init(&r->kfac[rank], &o, &r->part[rank], &r->grid, rank, numbers, own, shape->chunks);
+        kfac_init(&r->kfac[rank], &o, &r->part[rank], &r->grid, r->stages, rank);
     else
         kfac_init_whole(&r->kfac[rank], &o, &d->model, r->ranks, rank);
     kfac_hold(&d->whole, r->pipelined ? r->stages : NULL, &r->h[rank]);

@@ -231,8 +231,7 @@ void kfac_unpack(const Param *p, int64_t begin, int64_t end, const float *saved,
 
 /* ---- all of it ---- */
 
-void kfac_init(Kfac *k, const KfacOptions *o, const Model *m, const Grid *grid, int rank, const int *stages,
-               const Stage *layers, int n)
+void kfac_init(Kfac *k, const KfacOptions *o, const Model *m, const Grid *grid, const Stage *stages, int rank)
 {
     enum { LINEARS = 6 };
     int holders = grid_holders(grid);
@@ -243,8 +242,10 @@ void kfac_init(Kfac *k, const KfacOptions *o, const Model *m, const Grid *grid, 
     k->plan.linears = mem_array((size_t)cap, sizeof *k->plan.linears);
     k->pieces =
         (Pieces){.holders = holders, .wire = F32, .tree = o->terms % holders == 0 ? o->terms : 0, .owners = true};
-    for (int i = 0; i < n; i++)
-        add_stage(k, o, m, stages[i], &layers[i], grid_holder_number(grid, stages[i], rank), cap);
+    for (int chunk = 0; chunk < grid->shape.chunks; chunk++) {
+        int stage = pipeline_stage(&grid->shape, rank / grid->replicas, chunk);
+        add_stage(k, o, m, stage, &stages[stage], grid_holder_number(grid, stage, rank), cap);
+    }
     pieces_sort(&k->pieces);
     k->plan.size = k->table.size;
     make_saved(k);
@@ -253,7 +254,7 @@ void kfac_init(Kfac *k, const KfacOptions *o, const Model *m, const Grid *grid, 
 void kfac_init_whole(Kfac *k, const KfacOptions *o, const Model *m, int ranks, int rank)
 {
     const Grid grid = grid_of_ranks(ranks);
-    kfac_init(k, o, m, &grid, rank, &(const int){0}, &(const Stage){0, m->config.layers}, 1);
+    kfac_init(k, o, m, &grid, &(const Stage){0, m->config.layers}, rank);
     k->plan.ranks = ranks > 1;
 }
 

@@ -32,10 +32,9 @@ typedef struct {
 Status kfac_options(const Config *c, KfacOptions *o);
 /* E_USAGE names what K-FAC does not go with. */
 Status kfac_check(const Config *c);
-/* For the stages of the grid that `rank` holds and the layers of each (`n`, in the order of the table); `m` is a model
-   or a part of one. */
-void kfac_init(Kfac *k, const KfacOptions *o, const Model *m, const Grid *grid, int rank, const int *stages,
-               const Stage *layers, int n);
+/* For the stages that `rank` holds, chunk after chunk; `stages` (grid->stages): the layers of each. `m` is a model or a
+   part of one. */
+void kfac_init(Kfac *k, const KfacOptions *o, const Model *m, const Grid *grid, const Stage *stages, int rank);
 /* Of all layers, held by all ranks. */
 void kfac_init_whole(Kfac *k, const KfacOptions *o, const Model *m, int ranks, int rank);
 /* The sets of the whole model, in `h`; `stages` as in holding_init. */

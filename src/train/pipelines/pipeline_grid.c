@@ -13,29 +13,29 @@ typedef struct {
     PipelineKind kind;
     int chunks; /* the least of a place */
     int layers;
-} GridSteps;
+} StageRule;
 
 /* Stages for each place of a pipeline; chimera's places have each stage twice. Where there are fewer ranks than stages,
    consecutive stages share a place. `ranks` 0: any number. */
-static int64_t per_place(const GridSteps *g, int64_t stages, int64_t ranks)
+static int64_t per_place(const StageRule *g, int64_t stages, int64_t ranks)
 {
     if (g->kind == PIPELINE_CHIMERA) return 1;
     return pipeline_consecutive(g->kind) && ranks > 0 && stages % ranks == 0 ? stages / ranks : g->chunks;
 }
 
-static int64_t places_of(const GridSteps *g, int64_t stages, int64_t ranks)
+static int64_t places_of(const StageRule *g, int64_t stages, int64_t ranks)
 {
     return stages / per_place(g, stages, ranks);
 }
 
-static bool grid_allowed(const GridSteps *g, int64_t stages, int64_t ranks)
+static bool grid_allowed(const StageRule *g, int64_t stages, int64_t ranks)
 {
     return stages % g->chunks == 0 && stages <= g->layers && (!ranks || ranks % places_of(g, stages, ranks) == 0);
 }
 
 /* The allowed number of stages next to `stages`, for `ranks` (0: any number of ranks); of two the smaller. 0: none.
    A pipeline has several places where there are several ranks. */
-static int64_t nearest_stages(const GridSteps *g, int64_t stages, int64_t ranks)
+static int64_t nearest_stages(const StageRule *g, int64_t stages, int64_t ranks)
 {
     int64_t best = 0;
     for (int64_t n = g->chunks; n <= g->layers; n += g->chunks)
@@ -46,7 +46,7 @@ static int64_t nearest_stages(const GridSteps *g, int64_t stages, int64_t ranks)
 }
 
 /* The allowed number of ranks next to `ranks`, for an allowed number of stages; of two the larger. */
-static int64_t nearest_ranks(const GridSteps *g, int64_t stages, int64_t ranks)
+static int64_t nearest_ranks(const StageRule *g, int64_t stages, int64_t ranks)
 {
     for (int64_t by = 0;; by++) {
         if (grid_allowed(g, stages, ranks + by)) return ranks + by;
@@ -55,7 +55,7 @@ static int64_t nearest_ranks(const GridSteps *g, int64_t stages, int64_t ranks)
 }
 
 /* What fits the same ranks, and what fits the stages asked for, or those next to them; in front of each `schedule`. */
-static void advise(const GridSteps *g, int64_t stages, int64_t ranks, const char *schedule, char *to, size_t size)
+static void advise(const StageRule *g, int64_t stages, int64_t ranks, const char *schedule, char *to, size_t size)
 {
     int64_t here = nearest_stages(g, stages, ranks), near = nearest_stages(g, stages, 0);
     int64_t there = nearest_ranks(g, near, ranks);
@@ -66,12 +66,12 @@ static void advise(const GridSteps *g, int64_t stages, int64_t ranks, const char
              (long long)near, (long long)there);
 }
 
-static Status refuse(const GridSteps *g, int64_t stages, int64_t ranks)
+static Status refuse(const StageRule *g, int64_t stages, int64_t ranks)
 {
     const char *name = pipeline_name(g->kind);
     char advice[160];
     if (g->layers < g->chunks) {
-        advise(&(GridSteps){PIPELINE_1F1B, 1, g->layers}, stages, ranks, "--pipeline 1f1b ", advice, sizeof advice);
+        advise(&(StageRule){PIPELINE_1F1B, 1, g->layers}, stages, ranks, "--pipeline 1f1b ", advice, sizeof advice);
         return fail(E_USAGE, "--pipeline %s has %d stages at least, and the model has %d layer%s: %s", name, g->chunks,
                     g->layers, g->layers == 1 ? "" : "s", advice);
     }
@@ -89,7 +89,7 @@ static Status refuse(const GridSteps *g, int64_t stages, int64_t ranks)
 
 Status pipeline_grid(const Config *c, PipelineKind kind, int64_t ranks, int layers, Grid *grid)
 {
-    GridSteps g = {kind, kind == PIPELINE_INTERLEAVED ? (int)c->stage_chunks : pipeline_chunks(kind), layers};
+    StageRule g = {kind, kind == PIPELINE_INTERLEAVED ? (int)c->stage_chunks : pipeline_chunks(kind), layers};
     int64_t stages = c->stages ? c->stages : ranks * per_place(&g, ranks, ranks);
     if (!c->stages && ranks == 1)
         return fail(E_USAGE, "--pipeline %s on one rank: give the number of stages, as --stages %d, or %s",

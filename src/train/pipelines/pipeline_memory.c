@@ -120,7 +120,7 @@ static Status make_stage(Maker *m, int number)
     stage_slots(m, number, slots);
     model_part(in->model, &s->stage, 1, &part);
     PlanRequest q = plan_input_request(in, true);
-    kfac_init(&kfac, &m->kfac, &part, &grid, 0, &(const int){0}, &s->stage, 1);
+    kfac_init(&kfac, &m->kfac, &part, &grid, &s->stage, 0);
     q.model = &part;
     q.kfac = &kfac;
     q.capacity = m->rows;

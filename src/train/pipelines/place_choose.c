@@ -63,19 +63,6 @@ static void take_models(PipelinePlace *p)
     p->both_uses = first && last && model_tied(p->whole) != NULL;
 }
 
-static void take_kfac(PipelinePlace *p, const KfacOptions *o, int rank)
-{
-    int chunks = place_chunks(p), *numbers = mem_array((size_t)chunks, sizeof *numbers);
-    Stage *stages = mem_array((size_t)chunks, sizeof *stages);
-    for (int k = 0; k < chunks; k++) {
-        numbers[k] = pipeline_stage(shape(p), p->number, k);
-        stages[k] = *place_stage(p, k);
-    }
-    kfac_init(&p->kfac, o, &p->held, &p->grid, rank, numbers, stages, chunks);
-    p->kfac.save_size = p->whole_kfac->save_size;
-    MEM_FREE(numbers, stages);
-}
-
 static void take_holding(PipelinePlace *p, const Config *c, int rank)
 {
     Holding *h = &p->holding;
@@ -196,7 +183,8 @@ static Status take_choice(PipelinePlace *p, const Config *c, const PlanInput *in
     take_levels(p, policies);
     take_models(p);
     take_holding(p, c, ranks_rank(ranks));
-    take_kfac(p, &kfac, ranks_rank(ranks));
+    kfac_init(&p->kfac, &kfac, &p->held, &p->grid, p->stages, ranks_rank(ranks));
+    p->kfac.save_size = p->whole_kfac->save_size;
     p->scratch = place_scratch_bytes(p, in->backend->device != NULL);
     TRY_DONE(share_fill(p, plan, ranks));
     status = take_schedules(p);
