@@ -108,12 +108,13 @@ static double time_steps(Ranks *ranks)
 {
     Session s;
     SessionOptions o = setup_session(&setup, &config);
+    PipelinePlace *alone = ranks ? NULL : place_whole(&config, &(const KfacOptions){0}, &model, 1, 0);
     PlanInput input = {.model = &model,
                        .backend = setup.backend,
                        .compute = setup.compute,
                        .training = true,
                        .optimizer = setup.optimizer,
-                       .holding = ranks ? &setup.holding : NULL};
+                       .place = ranks ? setup.place : alone};
     RunPlan plan;
     Stats stats;
     int64_t n_seqs = want.sequences * ranks_size(ranks);
@@ -146,6 +147,7 @@ static double time_steps(Ranks *ranks)
         must(ranks_same(ranks, "the weights", hex));
     }
     session_close(&s);
+    place_free(alone);
     return seconds;
 }
 
@@ -207,9 +209,9 @@ static void open_all(const char *path)
     must(setup_backend(&config, &setup));
     must(setup_optimizer(&config, &setup.optimizer));
     must(setup_comm_device(&config, setup.ranks, setup.backend, &setup.comm_device));
-    const Grid grid = grid_of_ranks(ranks_size(setup.ranks));
-    holding_init(&setup.holding, &config, &model, &grid, NULL, ranks_rank(setup.ranks));
-    setup.holding.by_devices = true;
+    setup.place =
+        place_whole(&config, &(const KfacOptions){0}, &model, ranks_size(setup.ranks), ranks_rank(setup.ranks));
+    setup.place->holding.by_devices = true;
 }
 
 int main(int argc, char **argv)

@@ -34,7 +34,6 @@ typedef struct {
     Backend device_backend;   /* its table, not opened */
     Lengths lengths;          /* of packed sequences; zeroed: all have --max-seq-length */
     uint8_t *norm_forms;      /* (2·layers + 1), of --model's weights */
-    Holding holding;          /* of --ranks, as rank 0 has it */
     PlanInput input;
     Accounts accounts;
     PlanTable table;
@@ -123,16 +122,12 @@ static Status find_input(PlanRun *r)
     TRY(setup_audit(c, in));
     KfacOptions kfac;
     TRY(kfac_options(c, &kfac));
-    if (!place_wanted(c)) kfac_init_whole(&r->setup.kfac, &kfac, &r->model, 1, 0);
-    in->kfac = &r->setup.kfac;
     TRY(*c->device ? open_device(r) : open_machine(r));
     r->table.batch_size = c->batch_size;
     TRY(setup_virtual(c, c->ranks > 1 ? (int)c->ranks : 1, in));
     if (!place_wanted(c)) {
-        const Grid grid = grid_of_ranks(c->ranks > 1 ? (int)c->ranks : 1);
-        holding_init(&r->holding, c, &r->model, &grid, NULL, 0);
-        if (kfac_sets(&r->setup.kfac)) kfac_hold(&r->setup.kfac, NULL, &r->holding);
-        in->holding = &r->holding;
+        r->setup.place = place_whole(c, &kfac, &r->model, c->ranks > 1 ? (int)c->ranks : 1, 0);
+        in->place = r->setup.place;
     }
     return find_lengths(r);
 }
@@ -203,10 +198,10 @@ static Status explain(PlanRun *r, const RunPlan *plan)
     Buf out = {0}, assumptions = {0};
     Status status = OK;
     if (!r->c->explain_cost && !*r->c->costs) {
-        plan_explain(&plan->train, &out);
+        plan_explain(&plan->chunk->train, &out);
     } else {
         if (r->device) device_assumptions(r->device, &assumptions);
-        CostTable table = {.plan = &plan->train,
+        CostTable table = {.plan = &plan->chunk->train,
                            .rates = &r->input.rates,
                            .peak_flops = r->device ? device_peak(r->device, r->input.compute) : 0,
                            .mean = r->input.mean_length,
@@ -263,7 +258,7 @@ static Status show_job(PlanRun *r, const RunPlan *plan)
     needs.cores = c->threads * needs.per_host;
     TRY(snapshots_replicas(c, (int)((needs.ranks + needs.per_host - 1) / needs.per_host), &replicas));
     needs.run = plan->accounts.row[plan->accounts.n - 1].peak;
-    needs.snapshots = snapshots_rank_bytes(&r->holding, replicas, NULL);
+    needs.snapshots = snapshots_rank_bytes(&r->setup.place->holding, replicas, NULL);
     needs.seconds = (double)c->max_steps * plan->step_s;
     plan_job(&needs, &out);
     buf_print(&out);
@@ -349,7 +344,6 @@ Status command_plan(const Config *c)
     else
         status = show_policies(&r);
 done:
-    holding_free(&r.holding);
     setup_free(&r.setup);
     model_free(&r.model);
     lengths_free(&r.lengths);

@@ -54,7 +54,7 @@ static void put_row(const PlanTable *t, const PlanRow *row, Buf *out)
     put_name(p->policy, out);
     buf_printf(out, " %9.1f %9.1f %9.1f", mib(part_bytes(p, ACTIVATIONS)), mib(part_bytes(p, SCRATCH)),
                mib(part_bytes(p, INPUT) + part_bytes(p, SAVE)));
-    buf_printf(out, " %9.1f%s", mib(run_plan_peak(p)), p->train.exact ? " " : "~");
+    buf_printf(out, " %9.1f%s", mib(run_plan_peak(p)), p->chunk->train.exact ? " " : "~");
     if (p->fits)
         buf_printf(out, " %8.4g %7.4g", p->step_s, per_second(t, p));
     else
@@ -101,7 +101,7 @@ void plan_table_print(const PlanTable *t, const PlanRow *rows, int n, Buf *out)
     put_text("peak: all of it; other: input, output and the save buffer; most: sequences in one micro-batch within the "
              "budget",
              out);
-    if (!rows[0].plan.train.exact) buf_puts(out, "~ scratch is estimated\n");
+    if (!rows[0].plan.chunk->train.exact) buf_puts(out, "~ scratch is estimated\n");
     for (int i = 0; i < n; i++) {
         const RunPlan *p = &rows[i].plan;
         if (!p->bytes[REGION_HOST]) continue;
@@ -139,7 +139,8 @@ void plan_row_json(const RunPlan *p, Buf *out)
     }
     buf_puts(out, "]");
     buf_member(out, "step_s", p->step_s);
-    buf_printf(out, ", \"fits\": %s, \"exact\": %s", p->fits ? "true" : "false", p->train.exact ? "true" : "false");
+    buf_printf(out, ", \"fits\": %s, \"exact\": %s", p->fits ? "true" : "false",
+               p->chunk->train.exact ? "true" : "false");
 }
 
 void plan_table_json(const PlanTable *t, const PlanRow *rows, int n, Buf *out)
@@ -168,7 +169,7 @@ typedef struct {
 
 static void curve_make(const RunPlan *plan, Curve *c)
 {
-    const Plan *p = &plan->train;
+    const Plan *p = &plan->chunk->train;
     int count = p->micro.count;
     double *seconds = mem_array((size_t)count, sizeof *seconds), *live, at = 0;
     (void)plan_cost(p, p->micro, &p->capacity, plan_input_beside(&plan->input), &plan->input.rates, seconds);

@@ -98,8 +98,8 @@ static void test_watched(void **state)
     for (int way = 0; way < 3; way++) {
         o.poison = way == 0;
         training_open(&got, &o);
-        if (way == 1) exec_set_check(got.session.train, true);
-        if (way == 2) assert_ok(exec_trace_start(got.session.train));
+        if (way == 1) exec_set_check(got.session.train[0], true);
+        if (way == 2) assert_ok(exec_trace_start(got.session.train[0]));
         training_begin(&got);
         training_steps(&got, 0, STEPS);
         training_same_bits(&got, &want, 0, STEPS, way == 0 ? "poisoned" : way == 1 ? "checked" : "traced");
@@ -117,7 +117,7 @@ static void test_rows(void **state)
     run(&t, &(TrainingOptions){.backend = BACKEND, .sizes = deep, .policy = "offload", .change = watch_without_graphs},
         1);
     for (int m = 0; m < TRAINING_MICROS; m++)
-        rows += (int)exec_rows(t.session.train, t.batch[m].n_tokens, t.batch[m].n_seqs, 0).count[ROWS_TOKENS];
+        rows += (int)exec_rows(t.session.train[0], t.batch[m].n_tokens, t.batch[m].n_seqs, 0).count[ROWS_TOKENS];
     assert_true(rows < TRAINING_MICROS * TRAINING_TOKENS);
     assert_int_equal(seen.copies, TRAINING_MICROS * 2 * (LAYERS - 1)); /* to the host and back; the topmost layer's
                                                                           stays */
@@ -151,7 +151,7 @@ static bool runs_right(const Training *want, InstrId i, int w)
                          .change = watch_without_graphs,
                          .may_skip = true};
     training_open(&got, &o);
-    got.session.plan.train.instrs[i].wait[w] = NONE;
+    got.session.plan.chunk->train.instrs[i].wait[w] = NONE;
     training_begin(&got);
     bool right = true;
     for (int step = 0; step < SEARCHED && right; step++) {
@@ -167,7 +167,6 @@ static void test_a_missing_wait_shows(void **state)
 {
     (void)state;
     Training want, plain;
-    Plan *p = &plain.session.plan.train;
     int waits = 0, refused = 0;
     if (on_a_gpu()) {
         print_message("skipped: on a GPU a missing wait may go unnoticed\n");
@@ -178,6 +177,7 @@ static void test_a_missing_wait_shows(void **state)
     o.policy = "offload";
     run(&plain, &o, SEARCHED);
     assert_true(same_weights(&plain, &want));
+    Plan *p = &plain.session.plan.chunk->train;
     for (InstrId i = 0; i < p->n_instrs; i++)
         for (int w = 0; w < 2; w++) {
             InstrId waited = p->instrs[i].wait[w];
@@ -206,7 +206,7 @@ static void test_an_open_end_is_not_captured(void **state)
     Training t;
     TrainingOptions o = {.backend = BACKEND, .sizes = deep, .policy = "offload", .change = watch, .may_skip = true};
     training_open(&t, &o);
-    Plan *p = &t.session.plan.train;
+    Plan *p = &t.session.plan.chunk->train;
     for (InstrId i = p->micro.first; i < p->micro.first + p->micro.count; i++) /* nothing waits for the copy lane */
         for (int w = 0; w < 2; w++)
             if (p->instrs[i].lane == LANE_COMPUTE) p->instrs[i].wait[w] = NONE;

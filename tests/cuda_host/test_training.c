@@ -186,7 +186,7 @@ static void spoil_gradients(const Training *t)
     size_t bytes = (size_t)t->model.params.size * sizeof(float);
     void *nans = mem_alloc(bytes);
     memset(nans, 0xff, bytes);
-    assert_ok(exec_upload(t->session.train, t->session.plan.train_tensors.grads, nans, bytes));
+    assert_ok(exec_upload(t->session.train[0], t->session.plan.chunk->train_tensors.grads, nans, bytes));
     free(nans);
 }
 

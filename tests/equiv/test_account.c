@@ -3,6 +3,7 @@
 #include "testing.h"
 
 #include "base/machine_memory.h"
+#include "place_of.h"
 #include "train/session/session.h"
 
 /* ---- counting allocations: these functions replace libc's ---- */
@@ -53,6 +54,7 @@ typedef struct {
     Session session;
     MicroBatch batch;
     Optimizer optimizer;
+    PipelinePlace *place;
 } Fixture;
 
 /* Eight sequences of 32 tokens: exactly the capacity. */
@@ -89,12 +91,14 @@ static void open_fixture(Fixture *f, const char *backend, Dtype compute, const c
     assert_ok(policy_parse(policy, &p));
     SessionOptions o = {.seed = 1};
     assert_ok(backend_open(backend, &options, &o.backend));
+    f->place = place_of(&f->model, NULL, 1, 0, 1 << 20);
     PlanInput input = {.model = &f->model,
                        .backend = o.backend,
                        .compute = compute,
                        .training = true,
                        .evaluation = true,
-                       .optimizer = f->optimizer};
+                       .optimizer = f->optimizer,
+                       .place = f->place};
     RunPlan plan;
     run_plan_init(&plan, &input);
     policy_levels(p, 3, plan.levels);
@@ -111,6 +115,7 @@ static void close_fixture(Fixture *f)
 {
     Backend *b = f->session.options.backend;
     session_close(&f->session);
+    place_free(f->place);
     model_free(&f->model);
     micro_batch_free(&f->batch);
     backend_close(b);
@@ -152,11 +157,11 @@ static void test_high_water_mark(void **state)
         for (size_t p = 0; p < 3 && possible(kinds[k].backend, kinds[k].compute); p++) {
             Fixture f;
             open_fixture(&f, kinds[k].backend, kinds[k].compute, policies[p]);
-            size_t size = f.session.plan.train.region_bytes[REGION_ACT];
-            unsigned char *act = f.session.memory.base[REGION_ACT];
-            memset(act, 0xA5, f.session.memory.bytes[REGION_ACT]);
+            size_t size = f.session.plan.chunk->train.region_bytes[REGION_ACT];
+            unsigned char *act = f.session.memory[0].base[REGION_ACT];
+            memset(act, 0xA5, f.session.memory[0].bytes[REGION_ACT]);
             step(&f, 0);
-            size_t top = f.session.memory.bytes[REGION_ACT];
+            size_t top = f.session.memory[0].bytes[REGION_ACT];
             while (top > 0 && act[top - 1] == 0xA5) top--;
             if (top > size || size - top >= 64) /* tensors begin at multiples of 64 bytes */
                 fail_msg("%s %s: the arena was used up to byte %zu, the plan says %zu", kinds[k].backend, policies[p],

@@ -30,7 +30,7 @@ static void open_audited(Audited *a, const char *backend, Dtype compute, const c
     *a = (Audited){0};
     training_open(&a->t, &o);
     training_begin(&a->t);
-    const Plan *p = &a->t.session.plan.train;
+    const Plan *p = &a->t.session.plan.chunk->train;
     a->again = mem_array((size_t)p->n_tensors, sizeof *a->again);
     for (TensorId t = 0; t < p->n_tensors; t++) a->again[t] = NONE;
     for (InstrId i = p->micro.first + p->micro.count - 1; i >= p->micro.first; i--)
@@ -62,7 +62,7 @@ static bool is_check(Op op) { return op == OP_DIGEST || op == OP_COMPARE; }
 /* `compared`: outputs that are compared with the other time alone; else all outputs of the step's own instrs. */
 static void find_places(Audited *a, bool compared)
 {
-    const Plan *p = &a->t.session.plan.train;
+    const Plan *p = &a->t.session.plan.chunk->train;
     for (InstrId i = p->micro.first; i < p->micro.first + p->micro.count; i++)
         for (int k = 0; k < OP_MAX_OUT; k++) {
             TensorId t = p->instrs[i].out[k];
@@ -80,10 +80,10 @@ static void compute(Audited *a, int batch, const ExecFlip *flip, AuditFound *fou
     for (int m = 0; m < TRAINING_MICROS; m++) n_seqs += a->t.batch[m].n_seqs;
     assert_ok(session_begin(s, (uint32_t)batch, n_seqs, 0));
     for (int m = 0; m < TRAINING_MICROS; m++) {
-        exec_set_flip(s->train, m == batch % TRAINING_MICROS ? flip : NULL);
+        exec_set_flip(s->train[0], m == batch % TRAINING_MICROS ? flip : NULL);
         assert_ok(session_micro(s, &a->t.batch[m]));
     }
-    exec_set_flip(s->train, NULL);
+    exec_set_flip(s->train[0], NULL);
     assert_ok(session_audit_found(s, found));
     assert_ok(session_own_digest(s, digest));
 }
@@ -91,7 +91,7 @@ static void compute(Audited *a, int batch, const ExecFlip *flip, AuditFound *fou
 /* In the rows of real tokens and sequences, not in those that fill up a bucket. */
 static ExecFlip random_flip(const Audited *a, int i)
 {
-    const Plan *p = &a->t.session.plan.train;
+    const Plan *p = &a->t.session.plan.chunk->train;
     const MicroBatch *b = &a->t.batch[i % TRAINING_MICROS];
     Place at = a->places[draw(i, 0) % (uint64_t)a->n];
     RowCounts rows = {.count = {[ROWS_TOKENS] = b->n_tokens,
@@ -104,10 +104,10 @@ static ExecFlip random_flip(const Audited *a, int i)
 
 static int64_t flipped_row(const Audited *a, const ExecFlip *flip, int micro)
 {
-    const Plan *p = &a->t.session.plan.train;
+    const Plan *p = &a->t.session.plan.chunk->train;
     const MicroBatch *b = &a->t.batch[micro];
     TensorId t = p->instrs[flip->instr].out[flip->out];
-    RowCounts rows = exec_rows(a->t.session.train, b->n_tokens, b->n_seqs, b->n_masked);
+    RowCounts rows = exec_rows(a->t.session.train[0], b->n_tokens, b->n_seqs, b->n_masked);
     uint64_t bytes = plan_tensor_bytes(p, t, &rows),
              row = (uint64_t)p->tensors[t].cols * dtype_size(p->tensors[t].dtype);
     return (int64_t)(flip->bit % (8 * bytes) / 8 / row);
@@ -125,7 +125,7 @@ static void check_recompute(const char *backend, Dtype compute_type, const char 
     uint64_t digest;
     open_audited(&a, backend, compute_type, policy);
     find_places(&a, true);
-    const Plan *p = &a.t.session.plan.train;
+    const Plan *p = &a.t.session.plan.chunk->train;
     assert_true(a.n > 0);
     for (int i = 0; i < flips; i++) {
         ExecFlip flip = random_flip(&a, i);
@@ -161,7 +161,7 @@ static void test_flips_in_notes(void **state)
     int wrong = 0;
     (void)state;
     open_audited(&a, "ref", F32, "full");
-    const Plan *p = &a.t.session.plan.train;
+    const Plan *p = &a.t.session.plan.chunk->train;
     for (InstrId i = p->micro.first; i < p->micro.first + p->micro.count; i++) {
         if (p->instrs[i].op != OP_COMPARE || wrong > 0) continue; /* the first is enough */
         for (uint64_t bit = 0; bit < 8 * sizeof found; bit += 7) {
@@ -180,9 +180,9 @@ static void test_flips_in_notes(void **state)
 static void copy_results(const Audited *a, float *grads, Stats *stats)
 {
     const Session *s = &a->t.session;
-    assert_ok(
-        exec_download(s->train, s->plan.train_tensors.grads, grads, (size_t)s->model->params.size * sizeof *grads));
-    assert_ok(exec_download(s->train, s->plan.train_tensors.stats, stats, sizeof *stats));
+    assert_ok(exec_download(s->train[0], s->plan.chunk->train_tensors.grads, grads,
+                            (size_t)s->model->params.size * sizeof *grads));
+    assert_ok(exec_download(s->train[0], s->plan.chunk->train_tensors.stats, stats, sizeof *stats));
 }
 
 /* A flip may change nothing that lasts: in a value that dropout removes, in a bit that a sum rounds away. The digest

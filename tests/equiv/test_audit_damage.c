@@ -86,11 +86,11 @@ static void begin_again(Damage *d)
 
 static void count_turns(Damage *d)
 {
-    const Plan *p = &d->run.session.plan.train;
+    const Plan *p = &d->run.session.plan.chunk->train;
     Status status;
     ExecFlip never = {.of = "weights"};
     begin_again(d);
-    exec_set_flip(d->run.session.train, &never);
+    exec_set_flip(d->run.session.train[0], &never);
     assert_true(next_step(d, &status));
     int64_t computation = p->begin.count + p->micro.count * d->loop.n_micros;
     const int64_t turns[] = {[FIRST] = computation,
@@ -104,8 +104,8 @@ static void count_turns(Damage *d)
     for (int m = 0; m < N_MOMENTS; m++) d->end[m] = (m ? d->end[m - 1] : 0) + turns[m];
     d->end[DIGESTED]++;
     for (int m = CHECK; m < N_MOMENTS; m++) d->end[m]++;
-    assert_int_equal(exec_turns(d->run.session.train), d->end[COPIES]);
-    exec_set_flip(d->run.session.train, NULL);
+    assert_int_equal(exec_turns(d->run.session.train[0]), d->end[COPIES]);
+    exec_set_flip(d->run.session.train[0], NULL);
 }
 
 static void open_damage(Damage *d, const char *audit, const TrainingOptions *o)
@@ -164,9 +164,9 @@ static Outcome try_flip(Damage *d, const ExecFlip *flip)
 {
     Status status = OK;
     begin_again(d);
-    exec_set_flip(d->run.session.train, flip);
+    exec_set_flip(d->run.session.train[0], flip);
     while (d->run.progress.step < TO && next_step(d, &status)) continue;
-    exec_set_flip(d->run.session.train, NULL);
+    exec_set_flip(d->run.session.train[0], NULL);
     bool alarm = file_exists(d->lines);
     if (status == E_NUMERIC) return NOT_FINITE;
     if (status == E_DIFFERS) {
@@ -284,7 +284,7 @@ static void test_recompute(void **state)
     int count[2][N_OUTCOMES] = {{0}};
     (void)state;
     open_damage(&d, "recompute", &o);
-    const Plan *p = &d.run.session.plan.train;
+    const Plan *p = &d.run.session.plan.chunk->train;
     const ParamTable *params = &d.t.model.params;
     int bias = params_find(params, "bert.encoder.layer.1.attention.self.query.bias");
     assert_true(bias >= 0);

@@ -24,8 +24,8 @@ static void add_moments(double *to, int64_t n, const float *x, int64_t cols, int
 
 static Status recording_wgrad(const OpCall *call, const RowCounts *rows)
 {
-    const float *dw = OUT(call, LINEAR_WGRAD, dw)->data, *grads = record.of->session.memory.base[REGION_GRAD];
-    const KfacPlan *plan = &record.of->kfac.plan;
+    const float *dw = OUT(call, LINEAR_WGRAD, dw)->data, *grads = record.of->session.memory[0].base[REGION_GRAD];
+    const KfacPlan *plan = &record.of->place->kfac.plan;
     int64_t place = dw - grads, n = call->attr.linear.n, k = call->attr.linear.k;
     for (int i = 0; i < plan->n; i++) {
         const KfacLinear *l = &plan->linears[i];
@@ -110,7 +110,7 @@ static void begin_step(Training *t, int step, int *n_seqs)
 
 static void check_linear(const Training *t, int i, int tokens, const float *before, const float *after, double lambda)
 {
-    const KfacLinear *l = &t->kfac.plan.linears[i];
+    const KfacLinear *l = &t->place->kfac.plan.linears[i];
     double *dw = mem_array((size_t)(l->n * l->k), sizeof *dw), *db = mem_array((size_t)l->n, sizeof *db);
     double error = 0, size = 0;
     for (int64_t j = 0; j < l->n * l->k; j++) dw[j] = (double)before[l->weight + j];
@@ -143,7 +143,7 @@ static void check_formulas(const char *backend)
     training_open(&t, &o);
     training_begin(&t);
     record.of = &t;
-    assert_int_equal(t.kfac.plan.n, LINEARS);
+    assert_int_equal(t.place->kfac.plan.n, LINEARS);
     for (int i = 0; i < LINEARS; i++) {
         record.a[i] = mem_array(SIDE * SIDE, sizeof(double));
         record.b[i] = mem_array(SIDE * SIDE, sizeof(double));
@@ -154,7 +154,7 @@ static void check_formulas(const char *backend)
         tokens += record.n_tokens;
         assert_ok(session_micro(&t.session, &t.batch[m]));
     }
-    const float *grads = t.session.memory.base[REGION_GRAD];
+    const float *grads = t.session.memory[0].base[REGION_GRAD];
     size_t bytes = (size_t)t.model.params.size * sizeof(float);
     float *before = mem_alloc(bytes);
     memcpy(before, grads, bytes);
@@ -165,7 +165,8 @@ static void check_formulas(const char *backend)
         const Param *p = &t.model.params.params[i];
         bool linear = false;
         for (int l = 0; l < LINEARS; l++)
-            linear |= p->offset == t.kfac.plan.linears[l].weight || p->offset == t.kfac.plan.linears[l].bias;
+            linear |=
+                p->offset == t.place->kfac.plan.linears[l].weight || p->offset == t.place->kfac.plan.linears[l].bias;
         for (int64_t j = 0; j < param_held(p); j++) squares[linear] += pow((double)grads[p->offset + j], 2);
         if (!linear) assert_memory_equal(grads + p->offset, before + p->offset, (size_t)param_held(p) * sizeof(float));
     }
@@ -244,7 +245,7 @@ static void resume_after(const Training *whole, const TrainingOptions *o, int st
     training_steps(&second, stop, STEPS);
     training_same_bits(&second, whole, stop, STEPS, "resumed");
     const float *a = session_kfac_set(&whole->session, false), *b = session_kfac_set(&second.session, false);
-    assert_memory_equal(a, b, (size_t)whole->kfac.table.size * sizeof *a);
+    assert_memory_equal(a, b, (size_t)whole->place->kfac.table.size * sizeof *a);
     training_close(&second);
     assert_ok(file_remove_tree(dir));
     free(dir);
@@ -313,7 +314,7 @@ static void test_adoption(void **state)
     TrainingOptions o = {.backend = "ref", .compute = F32, .kfac = {.interval = 3, .lag = 2, .damping = 1e-3}};
     open_begun(&t, &o);
     training_steps(&t, 0, 3);
-    size_t bytes = (size_t)t.kfac.table.size * sizeof(float);
+    size_t bytes = (size_t)t.place->kfac.table.size * sizeof(float);
     float *first = mem_alloc(bytes), *second = mem_alloc(bytes);
     const float *used = session_kfac_set(&t.session, false);
     memcpy(first, used, bytes);
@@ -339,8 +340,8 @@ static void test_failed_inversion(void **state)
     TrainingOptions o = {.backend = "ref", .compute = F32, .kfac = {.interval = 1, .damping = 1e-3}};
     open_begun(&t, &o);
     training_steps(&t, 0, 1);
-    const KfacLinear *l = &t.kfac.plan.linears[LINEARS - 1];
-    size_t bytes = (size_t)t.kfac.table.size * sizeof(float);
+    const KfacLinear *l = &t.place->kfac.plan.linears[LINEARS - 1];
+    size_t bytes = (size_t)t.place->kfac.table.size * sizeof(float);
     float *used = session_kfac_set(&t.session, false), *before = mem_alloc(bytes);
     memcpy(before, used, bytes);
     begin_step(&t, 2, &n_seqs);
@@ -352,7 +353,7 @@ static void test_failed_inversion(void **state)
     assert_memory_equal(used + l->a, before + l->a, (size_t)(l->k * l->k) * sizeof *used);
     assert_memory_equal(used + l->b, before + l->b, (size_t)(l->n * l->n) * sizeof *used);
     assert_true(used[l->flag] == 1);
-    const KfacLinear *other = &t.kfac.plan.linears[0];
+    const KfacLinear *other = &t.place->kfac.plan.linears[0];
     assert_memory_not_equal(used + other->a, before + other->a, (size_t)(other->k * other->k) * sizeof *used);
     free(before);
     training_close(&t);
@@ -385,7 +386,7 @@ static void test_memory(void **state)
         TrainingOptions o = {
             .backend = "ref", .compute = F32, .sizes = sizes, .kfac = {.interval = 4, .lag = lag, .damping = 1e-3}};
         training_open(&t, &o);
-        const Plan *p = &t.session.plan.train;
+        const Plan *p = &t.session.plan.chunk->train;
         /* a triangle of 64 rows, rounded up to a line of 64 elements, and one of 256, which needs none */
         size_t packed = LAYERS * (10 * (64 * 65 / 2 + 32) + 2 * 256 * 257 / 2 + 6 * PARAM_ALIGN);
         size_t set = LAYERS * (42 * 64 * 64 + 6 * PARAM_ALIGN) * sizeof(float);
@@ -409,7 +410,7 @@ static void test_verifier(void **state)
     Training t;
     TrainingOptions o = {.backend = "ref", .compute = F32, .kfac = {.interval = 4, .damping = 1e-3}};
     training_open(&t, &o);
-    Plan *p = &t.session.plan.train;
+    Plan *p = &t.session.plan.chunk->train;
     assert_ok(plan_verify(p));
     p->gather.count = 0;
     assert_status(plan_verify(p), E_FAIL);

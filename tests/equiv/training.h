@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-#include "holding_of.h"
+#include "place_of.h"
 #include "train/keep/resume.h"
 #include "train/keep/saving.h"
 #include "train/session/session.h"
@@ -52,8 +52,7 @@ typedef struct {
     Session session;
     Optimizer optimizer;
     bool may_skip;
-    Holding holding;
-    Kfac kfac;
+    PipelinePlace *place;
     MicroBatch batch[TRAINING_MICROS];
     double loss[TRAINING_MOST_STEPS]; /* of the steps so far */
 } Training;
@@ -106,9 +105,7 @@ static inline void training_open(Training *t, const TrainingOptions *o)
     assert_ok(backend_open(o->backend, &one, &t->backend));
     if (o->change) o->change(t->backend);
     MicroCapacity capacity = {TRAINING_TOKENS, TRAINING_SEQS, o->pretraining ? 16 : 0};
-    holding_of(&t->holding, &t->model, ranks_size(o->ranks), ranks_rank(o->ranks), 8 << 10, F32, false);
-    kfac_init_whole(&t->kfac, &o->kfac, &t->model, ranks_size(o->ranks), ranks_rank(o->ranks));
-    if (kfac_sets(&t->kfac)) kfac_hold(&t->kfac, NULL, &t->holding);
+    t->place = place_of(&t->model, &o->kfac, ranks_size(o->ranks), ranks_rank(o->ranks), 8 << 10);
     t->optimizer.kfac = o->kfac.interval > 0;
     PlanInput input = {.model = &t->model,
                        .backend = t->backend,
@@ -118,8 +115,7 @@ static inline void training_open(Training *t, const TrainingOptions *o)
                        .optimizer = t->optimizer,
                        .audit = o->audit,
                        .watch = o->audit,
-                       .holding = &t->holding,
-                       .kfac = &t->kfac};
+                       .place = t->place};
     SessionOptions session = {.backend = t->backend, .poison = o->poison, .seed = 5, .ranks = o->ranks};
     RunPlan plan;
     run_plan_init(&plan, &input);
@@ -144,8 +140,7 @@ static inline void training_begin(Training *t)
 static inline void training_close(Training *t)
 {
     session_close(&t->session);
-    holding_free(&t->holding);
-    kfac_free(&t->kfac);
+    place_free(t->place);
     for (int m = 0; m < TRAINING_MICROS; m++) micro_batch_free(&t->batch[m]);
     model_free(&t->model);
     backend_close(t->backend);

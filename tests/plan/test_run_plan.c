@@ -221,18 +221,16 @@ static Status plan_run(const Words *w, Planned *r)
 static Status plan_rank(const Words *w, int ranks, Planned *r)
 {
     Accounts accounts;
-    Holding holding;
-    const Grid grid = grid_of_ranks(ranks);
     Status status = plan_run(w, r);
     PlanInput in = r->run.setup.plan.input;
     assert_true(status == OK || status == E_MEMORY);
     run_plan_free(&r->run.setup.plan);
-    holding_init(&holding, &r->c, &r->run.model, &grid, NULL, 0);
-    in.holding = &holding;
+    place_free(r->run.setup.place);
+    r->run.setup.place = place_whole(&r->c, &(const KfacOptions){0}, &r->run.model, ranks, 0);
+    in.place = r->run.setup.place;
     accounts_measure(&accounts, in.backend, (size_t)r->c.memory_budget, 1, 0, 0);
     status = planner_choose(&r->c, &in, &accounts, NULL, &r->run.setup.plan);
     if (status == OK && strcmp(r->c.recompute, "auto") == 0) status = planner_check(&r->c, &r->run.setup.plan, NULL);
-    holding_free(&holding);
     return status;
 }
 
@@ -288,7 +286,7 @@ static void test_plan_prints_the_plan_of_the_run(void **state)
         assert_true(p->fits == (status == OK));
         if (status == OK || !automatic) { /* else no plan exists */
             assert_ok(run_plan_command(&w, "--explain", *state, &said));
-            plan_explain(&p->train, &expected);
+            plan_explain(&p->chunk->train, &expected);
             same_text(said.data, expected.data, &w, "--explain");
             buf_free(&said);
             status = run_plan_command(&w, "--json", *state, &said);
@@ -322,7 +320,7 @@ static void test_a_rank_of_several(void **state)
         Status status = plan_rank(&w, ranks, &r);
         assert_string_equal(status_name(run_plan_command(&asked, "--explain", *state, &said)), status_name(status));
         if (status == OK) {
-            plan_explain(&r.run.setup.plan.train, &expected);
+            plan_explain(&r.run.setup.plan.chunk->train, &expected);
             same_text(said.data, expected.data, &asked, "--explain");
             assert_non_null(strstr(said.data, "reduce"));
             buf_free(&said);

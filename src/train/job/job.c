@@ -15,4 +15,7 @@ ExportText run_export_text(const Run *r)
                         .use = r->use};
 }
 
-uint64_t run_checkpoint_bytes(const Run *r) { return checkpoint_bytes(&r->model.params, &r->setup.kfac.saved); }
+uint64_t run_checkpoint_bytes(const Run *r)
+{
+    return checkpoint_bytes(&r->model.params, &r->setup.place->whole_kfac->saved);
+}

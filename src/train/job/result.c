@@ -61,7 +61,7 @@ Status result_write(const Run *r)
                     .again = again.data,
                     .ranks = ranks_size(r->ranks),
                     .fingerprint = r->fingerprint.data};
-    if (r->session.train) plan_memory_series(&plan->train, &series, &s.n_memory);
+    if (plan->input.training) plan_memory_series(&plan->chunk->train, &series, &s.n_memory);
     s.memory_series = series;
     for (int i = 0; i < N_REGIONS; i++)
         if (plan->bytes[i]) summary_add_region(&s, region_name((Region)i), plan->bytes[i]);

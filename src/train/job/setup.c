@@ -282,21 +282,15 @@ Status setup_audit(const Config *c, PlanInput *in)
     return OK;
 }
 
-static Status open_kfac(const Config *c, const Model *model, Setup *s)
-{
-    KfacOptions o;
-    TRY(kfac_options(c, &o));
-    kfac_init_whole(&s->kfac, &o, model, ranks_size(s->ranks), ranks_rank(s->ranks));
-    return OK;
-}
-
 /* Each rank has the whole model. */
-static void open_holding(const Config *c, const Model *model, Setup *s)
+static Status open_place(const Config *c, PlanInput *in, Setup *s)
 {
-    const Grid grid = grid_of_ranks(ranks_size(s->ranks));
-    holding_init(&s->holding, c, model, &grid, NULL, ranks_rank(s->ranks));
-    if (kfac_sets(&s->kfac)) kfac_hold(&s->kfac, NULL, &s->holding);
-    s->holding.by_devices = s->comm_device != NULL;
+    KfacOptions kfac = {0};
+    if (in->training) TRY(kfac_options(c, &kfac));
+    s->place = place_whole(c, &kfac, in->model, ranks_size(s->ranks), ranks_rank(s->ranks));
+    s->place->holding.by_devices = s->comm_device != NULL;
+    in->place = s->place;
+    return OK;
 }
 
 /* In place of planner_choose. */
@@ -318,19 +312,16 @@ Status setup_plan(const Config *c, const PlanInput *need, Setup *s)
     TRY(setup_virtual(c, ranks_size(s->ranks), &in));
     bool pipeline = in.training && place_wanted(c);
     if (in.training) TRY(pipeline ? open_place_devices(c, in.model, s) : open_exchange(c, s));
-    if (in.training) TRY(open_kfac(c, in.model, s));
     in.backend = s->backend;
     in.compute = s->compute;
     in.optimizer = s->optimizer;
-    in.kfac = in.training ? &s->kfac : NULL;
     in.saves = ranks_first(s->ranks);
     TRY(setup_audit(c, &in));
     accounts_measure(&accounts, s->backend, (size_t)c->memory_budget, ranks_local_size(s->ranks), in.data_bytes,
                      (size_t)in.model->params.size * sizeof(float));
     if (in.training && in.saves) machine_rates(s->backend, s->compute, &in.rates);
     if (pipeline) return plan_place(c, &in, &accounts, s);
-    open_holding(c, in.model, s);
-    in.holding = &s->holding;
+    TRY(open_place(c, &in, s));
     TRY(planner_choose(c, &in, &accounts, s->ranks, &s->plan));
     TRY(planner_check(c, &s->plan, s->ranks));
     planner_warn(c, &s->plan);
@@ -344,23 +335,20 @@ Status setup_foresee(const Config *c, const PlanInput *need, Setup *s)
     RunPlan plan = {0};
     if (place_wanted(c)) return OK; /* no rank needs room for the whole */
     TRY(setup_virtual(c, ranks_size(s->ranks), &in));
-    TRY(open_kfac(c, in.model, s));
-    in.kfac = &s->kfac;
     in.backend = s->backend;
     in.compute = s->compute;
     in.saves = true;
     TRY(setup_optimizer(c, &in.optimizer));
     TRY(setup_audit(c, &in));
-    open_holding(c, in.model, s);
-    in.holding = &s->holding;
+    TRY(open_place(c, &in, s));
     accounts_measure(&accounts, s->backend, (size_t)c->memory_budget, ranks_local_size(s->ranks), in.data_bytes,
                      (size_t)in.model->params.size * sizeof(float));
     machine_rates(s->backend, s->compute, &in.rates);
     Status status = planner_choose(c, &in, &accounts, NULL, &plan);
     if (status == OK) status = planner_check(c, &plan, NULL);
     run_plan_free(&plan);
-    holding_free(&s->holding); /* the run plans again */
-    kfac_free(&s->kfac);
+    place_free(s->place); /* the run plans again */
+    s->place = NULL;
     return status;
 }
 
@@ -381,8 +369,6 @@ void setup_free(Setup *s)
     comm_device_close(s->comm_device);
     place_devices_close(s->devices);
     backend_close(s->backend);
-    holding_free(&s->holding);
     place_free(s->place);
-    kfac_free(&s->kfac);
     *s = (Setup){0};
 }

@@ -12,9 +12,7 @@ typedef struct {
     Backend *backend; /* open; setup_free closes it */
     Dtype compute;
     Optimizer optimizer;
-    Holding holding; /* without a pipeline */
-    Kfac kfac;
-    PipelinePlace *place;    /* --pipeline, for training; NULL */
+    PipelinePlace *place;    /* of this rank, for the plan */
     CommDevice *comm_device; /* connects the ranks' GPUs; setup_free closes it. NULL: gradients go through the hosts */
     PlaceDevices *devices;   /* the same for a pipeline's place */
     RunPlan plan;            /* until a session takes it over */

@@ -195,8 +195,9 @@ static Status take_space(const RunSnapshots *m, Session *s, int space)
     Intervals *from = mem_array((size_t)ranks_size(ranks), sizeof *from);
     Status status = find_slices(m, ranks, space, from);
     if (status == OK)
-        status = status_context(checkpoint_check_whole(s->plan.input.holding->params[space], from, ranks_size(ranks)),
-                                "the snapshot of step %lld", (long long)m->set.step);
+        status =
+            status_context(checkpoint_check_whole(s->plan.input.place->holding.params[space], from, ranks_size(ranks)),
+                           "the snapshot of step %lld", (long long)m->set.step);
     for (int a = 0; a < SNAPSHOT_ARRAYS && status == OK; a++)
         if (snapshot_space(a) == space)
             status = session_take(s, a, from, read_slice, &(OwnSlices){m, ranks_rank(ranks), a});
@@ -207,7 +208,7 @@ static Status take_space(const RunSnapshots *m, Session *s, int space)
 
 Status recover_load(const RunSnapshots *m, Session *s)
 {
-    if (!digest_equal(snapshot_tables_digest(s->plan.input.holding->params), m->set.pieces[0].params))
+    if (!digest_equal(snapshot_tables_digest(s->plan.input.place->holding.params), m->set.pieces[0].params))
         return fail(E_FORMAT,
                     "the snapshot of step %lld belongs to a model with other tensors, or to other options of K-FAC. "
                     "Use another --output-dir, or --resume never",

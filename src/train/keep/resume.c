@@ -226,7 +226,7 @@ static Status load_scaling(const Resume *r, Session *s)
 static Status load_alone(const Resume *r, Session *s)
 {
     float *weights = session_fill(s, STATE_WEIGHTS);
-    TRY(checkpoint_load(r->dir, &s->whole->params, weights, session_fill(s, STATE_M), session_fill(s, STATE_V), NULL));
+    TRY(checkpoint_load(r->dir, &s->model->params, weights, session_fill(s, STATE_M), session_fill(s, STATE_V), NULL));
     if (session_check_weights(s, weights) == OK) return OK;
     return fail(E_CORRUPT, "%s: cannot be trained: %s. --resume FOLDER takes another checkpoint", r->dir,
                 status_message()); /* no run saves such weights */
@@ -320,7 +320,7 @@ void resume_fingerprint(const Run *r, Digest data, Buf *out)
     buf_member_text(out, "backend", backend->name);
     buf_member_text(out, "libraries", backend->describe);
     const RunPlan *plan = &r->setup.plan;
-    int replicas = grid_holders(&plan->input.holding->grid);
+    int replicas = grid_holders(&plan->input.place->grid);
     bool virtual = plan->input.virtual_ranks > 0; /* then neither ranks nor micro-batches change a bit */
     buf_printf(out, ", \"precision\": \"%s\", \"micro_batch_tokens\": \"%s%lld\", \"ranks\": \"%lld%s\"",
                backend_precision(backend, r->setup.compute), virtual ? "grains of " : "",

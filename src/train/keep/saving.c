@@ -78,7 +78,7 @@ Status saving_fetch(Saving *s, const float **weights)
     if (device || session_scattered(session))
         (void)saver_wait(&s->saver); /* the saver has reported a failure; this save replaces the failed one */
     for (StateArray a = 0; a < N_STATE_ARRAYS; a++) {
-        float *room = buffer ? buffer + a * session->whole->params.size : NULL;
+        float *room = buffer ? buffer + a * session->model->params.size : NULL;
         if (!session_has_all(session, a))
             s->fetched[a] = room; /* collected there already */
         else
@@ -117,7 +117,7 @@ Status saving_begin(Saving *s)
     Buf text = {0};
     CHECK(s->fetched[STATE_WEIGHTS], "saving_begin without saving_fetch");
     saving_state(s->run, &text);
-    TrainingState state = {.params = &s->run->session.whole->params,
+    TrainingState state = {.params = &s->run->session.model->params,
                            .step = s->run->progress.step,
                            .weights = s->fetched[STATE_WEIGHTS],
                            .m = s->fetched[STATE_M],

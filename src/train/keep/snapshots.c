@@ -204,7 +204,7 @@ Status snapshots_open(Snapshots **out, Run *run)
     progress->run = s->key;
     if (!s->wish.wanted) goto done;
     s->stats.every = s->wish.every;
-    s->holding = run->session.plan.input.holding;
+    s->holding = &run->session.plan.input.place->holding;
     TRY_DONE(find_copies(s));
     TRY_DONE(open_everywhere(s, &room));
     if (room && s->copies.count) snapshot_set_after(s->file, copies_exchange, &s->copies);

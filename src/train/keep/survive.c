@@ -102,7 +102,7 @@ static TeamSource source_of(Survivor *s)
     const Session *session = &s->run->session;
     return (TeamSource){.out = s->folder ? s->folder : s->run->c->output_dir,
                         .place = s->place,
-                        .params = &session->whole->params,
+                        .params = &session->model->params,
                         .read = read_own,
                         .context = (void *)(uintptr_t)session,
                         .list = &s->held.list,

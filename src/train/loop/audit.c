@@ -82,7 +82,7 @@ static Status gather_hosts(Audit *a)
 
 static void log_choice(const Audit *a)
 {
-    if (a->choice.recompute && a->run->session.plan.train_tensors.audit == NONE)
+    if (a->choice.recompute && a->run->session.plan.chunk->train_tensors.audit == NONE)
         log_warn("--audit recompute: --recompute %s makes no tensor twice, so nothing is compared",
                  a->run->session.plan.policy);
     if (a->choice.share > 0)
@@ -146,7 +146,7 @@ typedef struct {
 /* The first difference. */
 static Changed changed_at(const Audit *a, const AuditFound *f)
 {
-    const Plan *p = &a->run->session.plan.train;
+    const Plan *p = &a->run->session.plan.chunk->train;
     const Tensor *part = &p->tensors[f->tensor];
     if (part->original == NONE) return (Changed){part->name, 0};
     const Tensor *of = &p->tensors[part->original];
@@ -155,7 +155,7 @@ static Changed changed_at(const Audit *a, const AuditFound *f)
 
 static void describe(const Audit *a, int rank, const AuditFinding *f, Buf *out)
 {
-    const Plan *p = &a->run->session.plan.train;
+    const Plan *p = &a->run->session.plan.chunk->train;
     const AuditBlame *b = &a->blame[rank];
     buf_printf(out, "rank %d on %s: ", rank, a->hosts[rank].host);
     if (b->changed) {
@@ -179,7 +179,7 @@ static void describe(const Audit *a, int rank, const AuditFinding *f, Buf *out)
 
 static void put_line(const Audit *a, int64_t step, int attempt, double time, int rank, const AuditFinding *f, Buf *out)
 {
-    const Plan *p = &a->run->session.plan.train;
+    const Plan *p = &a->run->session.plan.chunk->train;
     const AuditBlame *b = &a->blame[rank];
     buf_printf(out, "{\"step\": %lld, \"attempt\": %d, \"time\": %.3f, \"rank\": %d, \"host\": ", (long long)step,
                attempt + 1, time, rank);

@@ -30,11 +30,11 @@ static Status turn(Loop *l)
     TRY(profile_step_begin(l->profile));
     double start = clock_monotonic(), busy, before, waited;
     sampling_step(l->sampling, l->progress->step + 1);
-    exec_comm_seconds(l->run->session.train, &busy, &before);
+    exec_comm_seconds(l->run->session.train[0], &busy, &before);
     Status status = loop_step(l, &stats);
     if (status == E_STOPPED) return loop_stop_if_asked(l); /* the step is lost; saves the state before it */
     TRY(status);
-    exec_comm_seconds(l->run->session.train, &busy, &waited);
+    exec_comm_seconds(l->run->session.train[0], &busy, &waited);
     slow_down(l, clock_monotonic() - start - (waited - before));
     double seconds = clock_monotonic() - start;
     if (seconds > l->slowest_step) l->slowest_step = seconds;
@@ -157,7 +157,7 @@ static void open_sampling(Loop *l)
 static void log_exchange(const Loop *l)
 {
     double busy, waited, steps = (double)(l->progress->step - l->first_step);
-    exec_comm_seconds(l->run->session.train, &busy, &waited);
+    exec_comm_seconds(l->run->session.train[0], &busy, &waited);
     if (!l->ranks || steps < 1) return;
     if (l->run->session.options.comm_device) /* a profile records the exchange itself */
         log_info("between ranks: %.3g s of each step were not hidden behind backward", waited / steps);
@@ -181,7 +181,7 @@ void loop_open(Loop *l, Run *run)
     size_t batch = (size_t)run->c->batch_size;
     MicroCapacity cap = run->session.plan.micro;
     cap.tokens =
-        run->session.plan.train.capacity.count[ROWS_TOKENS]; /* slightly more, so that rows fill whole buckets */
+        run->session.plan.chunk->train.capacity.count[ROWS_TOKENS]; /* slightly more, so that rows fill whole buckets */
     micro_batch_init(&l->micro, cap);
     l->micro.grain = run->session.plan.grain;
     l->index = mem_array(batch, sizeof *l->index);

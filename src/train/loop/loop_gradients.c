@@ -139,9 +139,9 @@ static Status compute_twice(Loop *l, int attempt, const ExecFlip *flip, AuditFin
     f->partner = audit_partner(l->audit, attempt);
     TRY(compute_share(l, (int)f->partner, f, &f->other));
     TRY(session_pack(s));
-    if (flip) exec_set_flip(s->train, flip);
+    if (flip) exec_set_flip(s->train[0], flip);
     TRY(compute_share(l, ranks_rank(l->ranks), f, &f->own));
-    TRY(exec_turn(s->train));
+    TRY(exec_turn(s->train[0]));
     loop_vote(l);
     if (l->ranks) TRY(session_last(s, NULL));
     return session_noted_digest(s, &f->weights);
@@ -154,7 +154,7 @@ static Status compute_attempt(Loop *l, int attempt, const ExecFlip *flip, AuditF
     if (audit_twice(l->audit, l->progress->step + 1)) {
         TRY(compute_twice(l, attempt, flip, f));
     } else {
-        if (flip) exec_set_flip(s->train, flip);
+        if (flip) exec_set_flip(s->train[0], flip);
         TRY(compute_once(l));
         TRY(add_recomputed(l, f));
         if (attempt == 0 && f->recomputed.rows == 0) return OK;
@@ -168,7 +168,7 @@ static Status compute_audited(Loop *l, int attempt, bool *again)
     AuditFinding f = {.partner = -1};
     bool faulty = find_fault(l, attempt, &fault);
     Status status = compute_attempt(l, attempt, faulty ? &fault : NULL, &f);
-    if (faulty) exec_set_flip(l->run->session.train, NULL);
+    if (faulty) exec_set_flip(l->run->session.train[0], NULL);
     TRY(status);
     status = audit_judge(l->audit, l->progress->step + 1, attempt, &f, again);
     l->excluded = status == E_PEER && *again;

@@ -23,7 +23,7 @@ struct LoopPipeline *loop_pipeline_open(Loop *l)
 {
     const PipelinePlace *place = l->run->session.plan.input.place;
     size_t batch = (size_t)l->run->c->batch_size;
-    if (!place) return NULL;
+    if (!place_has_works(place)) return NULL;
     struct LoopPipeline *p = mem_alloc(sizeof *p);
     p->loop = l;
     p->place = place;

@@ -100,12 +100,12 @@ Status loop_step(Loop *l, Stats *stats)
     ExecFlip fault;
     char of[32];
     bool faulty = find_fault(l, &fault, of);
-    if (faulty) exec_set_flip(l->run->session.train, &fault);
+    if (faulty) exec_set_flip(l->run->session.train[0], &fault);
     Status status = make_step(l, stats);
     if (faulty)
         log_debug("step %lld had %lld turns", (long long)l->progress->step + 1,
-                  (long long)exec_turns(l->run->session.train));
-    if (faulty) exec_set_flip(l->run->session.train, NULL);
+                  (long long)exec_turns(l->run->session.train[0]));
+    if (faulty) exec_set_flip(l->run->session.train[0], NULL);
     return status;
 }
 

@@ -205,7 +205,7 @@ static Status read_state(void *session, int array, int64_t begin, int64_t end, f
     bool here = array == SESSION_SETS ? !s->options.backend->device : session_has_all(s, (StateArray)array);
     if (here) return session_read_range(s, array, begin, end, to);
     const float *all =
-        array < N_STATE_ARRAYS ? session_save_buffer(s) + array * s->whole->params.size : session_kfac_buffer(s);
+        array < N_STATE_ARRAYS ? session_save_buffer(s) + array * s->model->params.size : session_kfac_buffer(s);
     memcpy(to, all + begin, (size_t)(end - begin) * sizeof *to);
     return OK;
 }
@@ -213,7 +213,7 @@ static Status read_state(void *session, int array, int64_t begin, int64_t end, f
 static Status compare_tensors(const Session *s, const char *path)
 {
     const Kfac *k = session_kfac_whole(s);
-    const ParamTable *params = &s->whole->params, *sets = k ? &k->saved : NULL;
+    const ParamTable *params = &s->model->params, *sets = kfac_sets(k) ? &k->saved : NULL;
     Interval whole[2] = {{0, params->size}, {0, sets ? sets->size : 0}};
     Intervals all[2] = {{.intervals = &whole[0], .count = 1}, {.intervals = &whole[1], .count = 1}};
     HeldPart part = {.params = {params, sets}, .part = {&all[0], &all[1]}};

@@ -34,7 +34,7 @@ struct Profile {
 
 enum { TRACK_HOST, TRACK_LANES, TRACK_LAUNCHES = TRACK_LANES + 3, TRACK_WORKS };
 
-static const PipelinePlace *place_of(const Profile *p) { return p->session->plan.input.place; }
+static bool has_works(const Session *s) { return session_works(s) != NULL; }
 
 /* ---- the trace ---- */
 
@@ -59,7 +59,7 @@ static void put_header(Profile *p, double clock_error)
     bool used[TRACK_LAUNCHES - TRACK_LANES] = {false};
     char *process = mem_printf("rank %d: %s", p->trace.rank, b->describe);
     for (int k = 0; k < session_chunks(p->session); k++) {
-        const Plan *plan = run_plan_of(&p->session->plan, k, true);
+        const Plan *plan = &p->session->plan.chunk[k].train;
         for (InstrId i = 0; i < plan->n_instrs; i++) used[plan->instrs[i].lane] = true;
     }
     if (p->trace.rank == 0)
@@ -71,7 +71,7 @@ static void put_header(Profile *p, double clock_error)
     for (int lane = 0; lane < TRACK_LAUNCHES - TRACK_LANES && p->instrs; lane++)
         if (used[lane]) trace_track(&p->trace, &p->events, TRACK_LANES + lane, lane_name((Lane)lane));
     if (p->instrs && b->device && b->device->mark) trace_track(&p->trace, &p->events, TRACK_LAUNCHES, "launches");
-    if (place_of(p)) trace_track(&p->trace, &p->events, TRACK_WORKS, "works");
+    if (has_works(p->session)) trace_track(&p->trace, &p->events, TRACK_WORKS, "works");
     free(process);
 }
 
@@ -131,8 +131,8 @@ static Status take_records(Profile *p, double mean_length)
     for (int k = 0; k < session_chunks(p->session) && p->instrs; k++) {
         const ExecRecord *records;
         int n;
-        TRY(exec_trace_end(session_exec(p->session, k), &records, &n));
-        for (int i = 0; i < n; i++) add_record(p, run_plan_of(&p->session->plan, k, true), &records[i], mean_length);
+        TRY(exec_trace_end(p->session->train[k], &records, &n));
+        for (int i = 0; i < n; i++) add_record(p, &p->session->plan.chunk[k].train, &records[i], mean_length);
     }
     return OK;
 }
@@ -182,7 +182,7 @@ static Status open_files(Profile *p)
         status = file_remove_tree(path);
         free(path);
     }
-    char *path = file_join(p->dir, place_of(p) ? ALL_FILE : TRACE_FILE);
+    char *path = file_join(p->dir, has_works(p->session) ? ALL_FILE : TRACE_FILE);
     if (status == OK) status = file_writer_open(&p->file, path);
     free(path);
     return status;
@@ -204,11 +204,10 @@ static Status share_zero(Profile *p, double *error)
 Status profile_open(const char *output_dir, Session *session, Sampling *sampling, int64_t wanted, int64_t left,
                     Profile **profile)
 {
-    const PipelinePlace *place = session->plan.input.place;
     double clock_error = 0;
     int rank = ranks_rank(session->options.ranks);
     *profile = NULL;
-    if ((wanted <= 0 && !place) || left <= 0) return OK;
+    if ((wanted <= 0 && !has_works(session)) || left <= 0) return OK;
     Profile *p = *profile = mem_alloc(sizeof *p);
     p->instrs = wanted > 0;
     if (!p->instrs) wanted = PROFILE_WORKS;
@@ -221,7 +220,7 @@ Status profile_open(const char *output_dir, Session *session, Sampling *sampling
     if (p->writes && p->instrs)
         p->rates_known = machine_rates(session->options.backend, session->plan.input.compute, &p->rates);
     p->trace = (Trace){rank, clock_monotonic()};
-    if (place) TRY(share_zero(p, &clock_error));
+    if (has_works(session)) TRY(share_zero(p, &clock_error));
     p->active = true;
     if (p->writes && open_files(p) != OK) {
         give_up(p);
@@ -235,7 +234,7 @@ static Status finish_files(Profile *p, const Kernel *rows, int n)
 {
     write_samples(p);
     if (p->instrs) TRY(kernels_write(p->dir, KERNELS_FILE, rows, n, p->rates_known ? &p->rates : NULL));
-    if (place_of(p)) TRY(works_write(place_of(p), p->dir, &p->works));
+    if (has_works(p->session)) TRY(works_write(p->session->plan.input.place, p->dir, &p->works));
     trace_close(&p->events);
     write_events(p);
     if (!p->writes) return OK; /* reported already */
@@ -284,9 +283,8 @@ Status profile_step_begin(Profile *p)
 {
     if (!p || !p->active || p->warm_up > 0) return OK;
     p->tracing = true;
-    if (place_of(p)) exec_pipeline_note(session_works(p->session), true);
-    for (int k = 0; k < session_chunks(p->session) && p->instrs; k++)
-        TRY(exec_trace_start(session_exec(p->session, k)));
+    if (has_works(p->session)) exec_pipeline_note(session_works(p->session), true);
+    for (int k = 0; k < session_chunks(p->session) && p->instrs; k++) TRY(exec_trace_start(p->session->train[k]));
     p->step_began = clock_monotonic();
     return OK;
 }
@@ -303,7 +301,7 @@ Status profile_step_end(Profile *p, int64_t step, double mean_length)
     profile_range(p, began, "step %lld", (long long)step);
     TRY(take_records(p, mean_length));
     p->tracing = false;
-    if (place_of(p)) {
+    if (has_works(p->session)) {
         TRY(collect(p, step));
         exec_pipeline_note(session_works(p->session), false);
     }

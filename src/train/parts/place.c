@@ -17,6 +17,49 @@ const Stage *place_stage(const PipelinePlace *p, int chunk)
     return &p->stages[pipeline_stage(shape(p), p->number, chunk)];
 }
 
+/* ---- what it holds ---- */
+
+static int by_first(const void *a, const void *b)
+{
+    const Stage *x = a, *y = b;
+    return x->first < y->first ? -1 : x->first > y->first;
+}
+
+static void take_held(PipelinePlace *p)
+{
+    int chunks = place_chunks(p);
+    Stage *own = mem_array((size_t)chunks, sizeof *own);
+    for (int k = 0; k < chunks; k++) own[k] = *place_stage(p, k);
+    qsort(own, (size_t)chunks, sizeof *own, by_first);
+    model_part(p->whole, own, chunks, &p->held);
+    free(own);
+}
+
+void place_take_models(PipelinePlace *p)
+{
+    int chunks = place_chunks(p);
+    take_held(p);
+    p->chunks = mem_array((size_t)chunks, sizeof *p->chunks);
+    for (int k = 0; k < chunks; k++) {
+        p->chunks[k] = p->held;
+        p->chunks[k].stages = &p->stages[pipeline_stage(shape(p), p->number, k)];
+        p->chunks[k].n_stages = 1;
+    }
+}
+
+PipelinePlace *place_whole(const Config *c, const KfacOptions *kfac, const Model *whole, int ranks, int rank)
+{
+    PipelinePlace *p = mem_alloc(sizeof *p);
+    *p = (PipelinePlace){.whole = whole, .grid = grid_of_ranks(ranks), .pipeline = rank, .whole_kfac = &p->kfac};
+    p->stages = mem_alloc(sizeof *p->stages);
+    *p->stages = (Stage){0, whole->config.layers};
+    place_take_models(p);
+    kfac_init_whole(&p->kfac, kfac, whole, ranks, rank);
+    holding_init(&p->holding, c, whole, &p->grid, NULL, rank);
+    if (kfac_sets(&p->kfac)) kfac_hold(&p->kfac, NULL, &p->holding);
+    return p;
+}
+
 /* ---- options ---- */
 
 bool place_wanted(const Config *c) { return strcmp(c->pipeline, "none") != 0; }
@@ -59,22 +102,6 @@ PipelineKind place_kind(const Config *c)
     return N_PIPELINES;
 }
 
-static int by_first(const void *a, const void *b)
-{
-    const Stage *x = a, *y = b;
-    return x->first < y->first ? -1 : x->first > y->first;
-}
-
-void place_part(const PipelinePlace *p, Model *part)
-{
-    int chunks = place_chunks(p);
-    Stage *own = mem_array((size_t)chunks, sizeof *own);
-    for (int k = 0; k < chunks; k++) own[k] = p->stages[pipeline_stage(shape(p), p->number, k)];
-    qsort(own, (size_t)chunks, sizeof *own, by_first);
-    model_part(p->whole, own, chunks, part);
-    free(own);
-}
-
 void place_free(PipelinePlace *p)
 {
     if (!p) return;
@@ -82,6 +109,10 @@ void place_free(PipelinePlace *p)
     MEM_FREE(p->schedules, p->stages, p->chunks, p->slots, p->levels);
     holding_free(&p->holding);
     place_fill_free(p, &p->fill);
+    if (p->whole_kfac && p->whole_kfac != &p->kfac) {
+        kfac_free(p->whole_kfac);
+        free(p->whole_kfac);
+    }
     kfac_free(&p->kfac);
     model_free(&p->held);
     free(p);

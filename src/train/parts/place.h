@@ -1,6 +1,7 @@
-/* A rank's place in a pipeline (docs/pipeline.md): the stages that it holds, one in each of its chunks, and who else
-   holds them. rank = place · replicas + pipeline, so holders of a stage are neighbours. Every rank computes the same
-   from what rank 0 chose; see the words in docs/design.md. */
+/* A rank's place in the grid of a run: the stages that it holds, one in each of its chunks, and who else holds them.
+   rank = place · replicas + pipeline, so holders of a stage are neighbours. Without a pipeline all ranks hold the one
+   stage that there is. With one (docs/pipeline.md) every rank computes the same from what rank 0 chose; see the words
+   in docs/design.md. */
 #ifndef CAIRN_TRAIN_PARTS_PLACE_H
 #define CAIRN_TRAIN_PARTS_PLACE_H
 
@@ -44,8 +45,11 @@ struct PipelinePlace {
     Model held;    /* the table of what all chunks hold */
     Model *chunks; // (shape.chunks) a stage each, with the table of `held`
     Holding holding;
+    Kfac kfac;        /* of what this rank holds; interval 0: none */
+    Kfac *whole_kfac; /* of all layers: `kfac`, or of a pipeline another */
+    /* In a pipeline. Without one plans are not cut into works, and all this is empty. */
     bool both_uses;        /* of a tied word embedding: this place has the first stage and the last */
-    int (*slots)[N_SLOTS]; // (shape.chunks)
+    int (*slots)[N_SLOTS]; // (shape.chunks); NULL: no pipeline
     Schedule *schedules;   // (shape.micros + 1), by the number of micro-batches; the first is empty
     uint8_t *levels;       // (layers)
     char policy[24];       /* of all stages, or "by stage" */
@@ -54,9 +58,13 @@ struct PipelinePlace {
     size_t scratch;        /* bytes of the region COMM that exchanges need beside the values */
     bool by_devices;       /* boundaries go from GPU to GPU, and their buffers lie in the device's memory */
     PlaceFill fill;
-    Kfac kfac;              /* of what this rank holds, a part for each chunk; interval 0: none */
-    const Kfac *whole_kfac; /* the caller's */
 };
+
+/* The place of a rank that has all of the model, as each of `ranks` has. */
+PipelinePlace *place_whole(const Config *c, const KfacOptions *kfac, const Model *whole, int ranks, int rank);
+
+/* Plans are cut into works, which a schedule orders: a pipeline. */
+static inline bool place_has_works(const PipelinePlace *p) { return p->slots != NULL; }
 
 /* --pipeline asks for one. */
 bool place_wanted(const Config *c);
@@ -80,8 +88,8 @@ int place_chunks(const PipelinePlace *p);
 int place_direction(const PipelinePlace *p, int chunk);
 int place_replica(const PipelinePlace *p, int direction);
 const Stage *place_stage(const PipelinePlace *p, int chunk);
-/* What the place holds. The caller frees the model. */
-void place_part(const PipelinePlace *p, Model *part);
+/* Models of what the place holds, and of its chunks; after the stages. */
+void place_take_models(PipelinePlace *p);
 
 /* ---- memory ---- */
 /* Bytes of the region COMM: `scratch`, and behind it, with a device, a copy of what the host exchanges (at most

@@ -6,13 +6,12 @@
 #include "kernels/backend.h"
 #include "model/model.h"
 #include "optim/optim.h"
-#include "train/parts/kfac.h"
 
 typedef struct PipelinePlace PipelinePlace; /* train/parts/place.h */
 
 /* All pointers are the caller's and outlive the plan. */
 typedef struct {
-    const Model *model;
+    const Model *model; /* all of it */
     bool training, evaluation;
     int64_t max_length; /* rows a sequence can take */
     int64_t max_masked; /* masked positions a sequence can have; 0 but in pretraining */
@@ -28,16 +27,14 @@ typedef struct {
     bool imagined;          /* a device that this machine lacks */
     Dtype compute;
     Optimizer optimizer;
-    const Holding *holding; /* NULL: one rank */
-    const Kfac *kfac;       /* NULL: none */
-    bool saves;             /* this rank writes checkpoints: rank 0 */
-    bool audit;             /* --audit recompute */
-    bool watch;             /* --audit with anything */
+    bool saves; /* this rank writes checkpoints: rank 0 */
+    bool audit; /* --audit recompute */
+    bool watch; /* --audit with anything */
     /* setup_virtual: --virtual-ranks, 0: it is not given; those of a rank; --grain-tokens, one sequence at least */
     int64_t virtual_ranks, virtual_each, grain_tokens;
     int virtual_waiting;        /* sums of them that wait beside the gradients, at most on any rank */
     CostRates rates;            /* of rank 0 */
-    const PipelinePlace *place; /* of a pipeline; `model` is then its first chunk's. NULL: this rank has all of it */
+    const PipelinePlace *place; /* what this rank has of `model` */
 } PlanInput;
 
 static inline double plan_input_beside(const PlanInput *in) { return in->beside > 0 ? in->beside : in->mean_length; }

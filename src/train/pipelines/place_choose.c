@@ -46,26 +46,24 @@ static void take_levels(PipelinePlace *p, const Policy *policies)
     }
 }
 
-static void take_models(PipelinePlace *p)
+static void take_uses(PipelinePlace *p)
 {
-    int chunks = place_chunks(p);
     bool first = false, last = false;
-    place_part(p, &p->held);
-    p->chunks = mem_array((size_t)chunks, sizeof *p->chunks);
-    for (int k = 0; k < chunks; k++) {
-        const Stage *s = place_stage(p, k);
-        p->chunks[k] = p->held;
-        p->chunks[k].stages = (Stage *)(uintptr_t)s;
-        p->chunks[k].n_stages = 1;
-        first |= stage_is_first(s);
-        last |= stage_is_last(p->whole, s);
+    for (int k = 0; k < place_chunks(p); k++) {
+        first |= stage_is_first(place_stage(p, k));
+        last |= stage_is_last(p->whole, place_stage(p, k));
     }
     p->both_uses = first && last && model_tied(p->whole) != NULL;
 }
 
-static void take_holding(PipelinePlace *p, const Config *c, int rank)
+static void take_holding(PipelinePlace *p, const Config *c, const KfacOptions *kfac, const Ranks *ranks)
 {
     Holding *h = &p->holding;
+    int rank = ranks_rank(ranks);
+    p->whole_kfac = mem_alloc(sizeof *p->whole_kfac);
+    kfac_init_whole(p->whole_kfac, kfac, p->whole, ranks_size(ranks), rank);
+    kfac_init(&p->kfac, kfac, &p->held, &p->grid, p->stages, rank);
+    p->kfac.save_size = p->whole_kfac->save_size;
     holding_init(h, c, p->whole, &p->grid, p->stages, rank);
     if (kfac_sets(p->whole_kfac)) kfac_hold(p->whole_kfac, p->stages, h);
     CHECK(h->has[HELD_WEIGHTS][rank].size == p->held.params.size, "%lld elements held, %lld in the table",
@@ -181,10 +179,9 @@ static Status take_choice(PipelinePlace *p, const Config *c, const PlanInput *in
     p->step_s = choice.step_s;
     take_number(p, ranks);
     take_levels(p, policies);
-    take_models(p);
-    take_holding(p, c, ranks_rank(ranks));
-    kfac_init(&p->kfac, &kfac, &p->held, &p->grid, p->stages, ranks_rank(ranks));
-    p->kfac.save_size = p->whole_kfac->save_size;
+    place_take_models(p);
+    take_uses(p);
+    take_holding(p, c, &kfac, ranks);
     p->scratch = place_scratch_bytes(p, in->backend->device != NULL);
     TRY_DONE(share_fill(p, plan, ranks));
     status = take_schedules(p);
@@ -243,14 +240,10 @@ static Status choose_once(const Config *c, const PlanInput *whole, PlanInput *in
     *place = p;
     *in = *whole;
     p->whole = whole->model;
-    p->whole_kfac = whole->kfac;
     p->by_devices = by_devices;
     TRY(pipeline_grid(c, place_kind(c), ranks_size(ranks), p->whole->config.layers, &p->grid));
     TRY(take_choice(p, c, whole, accounts, ranks, search));
     in->place = p;
-    in->holding = &p->holding;
-    in->kfac = &p->kfac;
-    in->model = &p->chunks[0];
     return make_plans(p, c, in, accounts, ranks, plan);
 }
 

@@ -26,7 +26,7 @@ typedef struct {
 /* Sequences of a step, on one rank or virtual rank. */
 static int64_t share_of(const Config *c, const PlanInput *in)
 {
-    return planner_share(c, in->virtual_ranks ? in->virtual_ranks : holding_ranks(in->holding));
+    return planner_share(c, in->virtual_ranks ? in->virtual_ranks : grid_holders(&in->place->grid));
 }
 
 static const PlanInput *input(const Planner *g) { return &g->plan->input; }
@@ -70,7 +70,7 @@ static Status take_micro(Planner *g, int64_t tokens)
 
 static double step_seconds(const Planner *g)
 {
-    return search_step_seconds(&g->plan->train, &input(g)->rates, plan_input_beside(input(g)), g->plan->micros);
+    return search_step_seconds(&g->plan->chunk->train, &input(g)->rates, plan_input_beside(input(g)), g->plan->micros);
 }
 
 /* The best levels for this micro-batch. */
@@ -78,7 +78,7 @@ static Status search(const Planner *g, SearchResult *r)
 {
     const Backend *b = input(g)->backend;
     SearchProblem problem = {.training = run_plan_request(g->plan, true),
-                             .evaluation = input(g)->evaluation ? &g->plan->eval : NULL,
+                             .evaluation = input(g)->evaluation ? &g->plan->chunk->eval : NULL,
                              .accounts = &g->plan->accounts,
                              .rates = input(g)->rates,
                              .seq_len = plan_input_beside(input(g)),
@@ -136,7 +136,7 @@ static Status largest_micro(Planner *g)
         TRY(take_micro(g, tokens > least ? tokens : least));
         PlanRequest r = run_plan_request(g->plan, true);
         TRY(plan_make(&r, &p, &t, NULL));
-        plan_bytes(&p, &g->plan->eval, bytes);
+        plan_bytes(&p, &g->plan->chunk->eval, bytes);
         plan_free(&p);
         const Account *first = &g->plan->accounts.row[0];
         if (account_sum(first, bytes) <= first->budget || tokens <= least) return OK;
@@ -197,7 +197,7 @@ void planner_take_snapshots(const Config *c, const Ranks *ranks, size_t bytes, A
    moments of other ranks are collected in it. */
 static bool can_stream(const PlanInput *in)
 {
-    return !planner_for_device(in) && !in->place && !holding_slice(in->holding);
+    return !planner_for_device(in) && !place_has_works(in->place) && !holding_slice(&in->place->holding);
 }
 
 static bool own_snapshots(const Config *c) { return strcmp(c->snapshot_steps, "auto") != 0; }
@@ -213,7 +213,7 @@ void planner_fit(const Config *c, RunPlan *p)
             over->snapshots = 0;
         } else if (p->save_buffer && account_has(over, REGION_SAVE) && can_stream(&p->input)) {
             p->save_buffer = false;
-            p->train.region_bytes[REGION_SAVE] = p->bytes[REGION_SAVE] = 0;
+            p->chunk->train.region_bytes[REGION_SAVE] = p->bytes[REGION_SAVE] = 0;
         } else {
             return;
         }
@@ -277,6 +277,7 @@ static void put_budget(Buf *text, bool automatic, size_t bytes)
 static Status refuse(const RunPlan *p, size_t enough, size_t of_auto)
 {
     const Account *first = &p->accounts.row[0];
+    const PipelinePlace *place = p->input.place;
     Buf text = {0};
     if (p->fits) return OK;
     if (first->peak <= first->budget) return refuse_machine(p, &p->accounts.row[p->accounts.n - 1]);
@@ -284,7 +285,7 @@ static Status refuse(const RunPlan *p, size_t enough, size_t of_auto)
         buf_printf(&text, "--recompute %s takes %.1f MiB", p->policy, MIB(first->peak));
     else
         buf_printf(&text, "evaluation takes %.1f MiB", MIB(first->peak));
-    if (p->input.place) buf_printf(&text, " on place %d of the pipeline", p->input.place->number);
+    if (place->grid.stages > 1) buf_printf(&text, " on place %d of the pipeline", place->number);
     if (first->snapshots)
         buf_printf(&text, " (%.1f MiB of it for snapshots; --snapshot-steps 0 takes none)", MIB(first->snapshots));
     buf_printf(&text, ", more than %s of %.1f MiB. It fits with ", first->limit, MIB(first->budget));
@@ -295,7 +296,7 @@ static Status refuse(const RunPlan *p, size_t enough, size_t of_auto)
         buf_puts(&text, " and ");
         put_budget(&text, first->automatic, of_auto);
     }
-    if (p->input.place) buf_puts(&text, ", with fewer layers on this place (--stage-layers)");
+    if (place->grid.stages > 1) buf_puts(&text, ", with fewer layers on this place (--stage-layers)");
     buf_printf(&text, ", or with a smaller %s",
                p->input.training ? "--micro-batch-tokens, --batch-size or --max-seq-length" : "--eval-batch-size");
     Status status = fail(E_MEMORY, "%s", text.data);

@@ -10,45 +10,24 @@ static size_t n_layers(const RunPlan *p) { return (size_t)p->input.model->config
 
 static size_t n_forms(const RunPlan *p) { return 2 * n_layers(p) + 1; }
 
+static int chunks_of(const RunPlan *p) { return place_chunks(p->input.place); }
+
 void run_plan_init(RunPlan *p, const PlanInput *input)
 {
     *p = (RunPlan){.input = *input, .policy = "none"};
+    p->chunk = mem_array((size_t)chunks_of(p), sizeof *p->chunk);
     p->levels = mem_alloc(n_layers(p));    /* LEVEL_NONE is 0 */
     p->norm_forms = mem_alloc(n_forms(p)); /* NORM_FORM_Y is 0 */
     if (input->norm_forms) memcpy(p->norm_forms, input->norm_forms, n_forms(p));
 }
 
-/* Chunks of this rank; 1 without a pipeline. */
-static int chunks_of(const RunPlan *p) { return p->input.place ? place_chunks(p->input.place) : 1; }
-
-const Plan *run_plan_of(const RunPlan *p, int chunk, bool training)
-{
-    if (chunk == 0) return training ? &p->train : &p->eval;
-    return training ? &p->more[chunk - 1].train : &p->more[chunk - 1].eval;
-}
-
-const ModelTensors *run_plan_tensors(const RunPlan *p, int chunk, bool training)
-{
-    if (chunk == 0) return training ? &p->train_tensors : &p->eval_tensors;
-    return training ? &p->more[chunk - 1].train_tensors : &p->more[chunk - 1].eval_tensors;
-}
-
-static void free_more(RunPlan *p)
-{
-    for (int k = 1; p->more && k < chunks_of(p); k++) {
-        plan_free(&p->more[k - 1].train);
-        plan_free(&p->more[k - 1].eval);
-    }
-    free(p->more);
-    p->more = NULL;
-}
-
 void run_plan_free(RunPlan *p)
 {
-    free_more(p);
-    plan_free(&p->train);
-    plan_free(&p->eval);
-    MEM_FREE(p->segments, p->levels, p->norm_forms);
+    for (int k = 0; p->chunk && k < chunks_of(p); k++) {
+        plan_free(&p->chunk[k].train);
+        plan_free(&p->chunk[k].eval);
+    }
+    MEM_FREE(p->chunk, p->segments, p->levels, p->norm_forms);
     *p = (RunPlan){0};
 }
 
@@ -61,16 +40,14 @@ PlanRequest plan_input_request(const PlanInput *in, bool training)
                          .training = training,
                          .beside_training = !training && in->training,
                          .norm_forms = in->norm_forms,
-                         .kfac = training ? in->kfac : NULL,
                          .optimizer = in->optimizer};
 }
 
-/* Of a place's chunk. Evaluation keeps nothing from one work to another. */
-static void add_place(const RunPlan *p, int chunk, bool training, PlanRequest *r)
+/* Evaluation keeps nothing from one work to another. */
+static void add_works(const RunPlan *p, int chunk, bool training, PlanRequest *r)
 {
     static const int none[N_SLOTS] = {[SLOT_ACTIVATION] = 1};
     const PipelinePlace *of = p->input.place;
-    r->model = &of->chunks[chunk];
     r->slots = training ? of->slots[chunk] : none;
     r->split = training && pipeline_splits_backward(of->grid.shape.kind);
     r->whole = of->whole;
@@ -84,18 +61,23 @@ static void add_place(const RunPlan *p, int chunk, bool training, PlanRequest *r
 
 static PlanRequest request_of(const RunPlan *p, int chunk, bool training)
 {
+    const PipelinePlace *place = p->input.place;
     PlanRequest r = plan_input_request(&p->input, training);
+    r.model = &place->chunks[chunk];
+    r.kfac = training ? &place->kfac : NULL;
     r.capacity = plan_capacity(training ? p->micro : p->eval_micro);
     r.levels = p->levels;
     r.norm_forms = p->norm_forms;
     r.save_buffer = p->save_buffer;
     r.audit = training && p->input.audit;
     r.watch = training && p->input.watch;
-    if (training && !p->input.place && holding_ranks(p->input.holding) > 1) r.exchanged = p->input.holding;
-    r.slice = training ? holding_slice(p->input.holding) : NULL;
+    r.slice = training ? holding_slice(&place->holding) : NULL;
     r.waiting = training ? p->input.virtual_waiting : 0;
     r.apart = training && p->input.virtual_ranks > 0;
-    if (p->input.place) add_place(p, chunk, training, &r);
+    if (place_has_works(place))
+        add_works(p, chunk, training, &r);
+    else if (training && grid_ranks(&place->grid) > 1)
+        r.exchanged = &place->holding;
     return r;
 }
 
@@ -104,42 +86,42 @@ PlanRequest run_plan_request(const RunPlan *p, bool training) { return request_o
 /* Works of all chunks run one after another, in one scratch. Their plans count the same activations. */
 static void add_bytes(RunPlan *p)
 {
-    plan_bytes(&p->train, &p->eval, p->bytes);
-    for (int k = 1; p->more && k < chunks_of(p); k++) {
+    Plan *train = &p->chunk->train;
+    plan_bytes(train, &p->chunk->eval, p->bytes);
+    for (int k = 1; k < chunks_of(p); k++) {
         size_t more[N_REGIONS];
-        plan_bytes(&p->more[k - 1].train, &p->more[k - 1].eval, more);
+        plan_bytes(&p->chunk[k].train, &p->chunk[k].eval, more);
         for (int r = 0; r < N_REGIONS; r++)
             if (memory_own_region((Region)r)) p->bytes[r] += more[r];
         if (more[REGION_SCRATCH] > p->bytes[REGION_SCRATCH]) p->bytes[REGION_SCRATCH] = more[REGION_SCRATCH];
     }
-    const Plan *eval = p->input.evaluation ? &p->eval : NULL;
-    if (!p->input.place || !p->input.training) return;
-    p->train.region_bytes[REGION_SCRATCH] = p->bytes[REGION_SCRATCH];
-    p->train.region_bytes[REGION_COMM] = place_comm_bytes(p->input.place, p->input.backend);
-    p->bytes[REGION_COMM] = p->train.region_bytes[REGION_COMM] + place_staging(p->input.place, &p->train, eval, false);
-    p->bytes[REGION_ACT] += place_staging(p->input.place, &p->train, eval, true);
+    const Plan *eval = p->input.evaluation ? &p->chunk->eval : NULL;
+    if (!place_has_works(p->input.place) || !p->input.training) return;
+    train->region_bytes[REGION_SCRATCH] = p->bytes[REGION_SCRATCH];
+    train->region_bytes[REGION_COMM] = place_comm_bytes(p->input.place, p->input.backend);
+    p->bytes[REGION_COMM] = train->region_bytes[REGION_COMM] + place_staging(p->input.place, train, eval, false);
+    p->bytes[REGION_ACT] += place_staging(p->input.place, train, eval, true);
 }
 
 static void share_activations(RunPlan *p, bool training)
 {
     int chunks = chunks_of(p);
     Plan **plans = mem_array((size_t)chunks, sizeof *plans);
-    for (int k = 0; k < chunks; k++) plans[k] = (Plan *)(uintptr_t)run_plan_of(p, k, training);
+    for (int k = 0; k < chunks; k++) plans[k] = training ? &p->chunk[k].train : &p->chunk[k].eval;
     if (chunks > 1) plan_share_activations(plans, chunks);
     free(plans);
 }
 
 Status run_plan_make_one(RunPlan *p, bool training)
 {
-    int chunks = chunks_of(p);
     if (training) free(p->segments);
-    if (training) p->segments = mem_array((size_t)p->input.model->params.count, sizeof *p->segments);
-    if (chunks > 1 && !p->more) p->more = mem_array((size_t)chunks - 1, sizeof *p->more);
-    for (int k = 0; k < chunks; k++) {
+    if (training) p->segments = mem_array((size_t)p->input.place->held.params.count, sizeof *p->segments);
+    for (int k = 0; k < chunks_of(p); k++) {
+        ChunkPlans *of = &p->chunk[k];
+        Plan *plan = training ? &of->train : &of->eval;
         PlanRequest r = request_of(p, k, training);
-        plan_free((Plan *)(uintptr_t)run_plan_of(p, k, training));
-        TRY(plan_make(&r, (Plan *)(uintptr_t)run_plan_of(p, k, training),
-                      (ModelTensors *)(uintptr_t)run_plan_tensors(p, k, training),
+        plan_free(plan);
+        TRY(plan_make(&r, plan, training ? &of->train_tensors : &of->eval_tensors,
                       training && k == 0 ? p->segments : NULL));
     }
     share_activations(p, training);
@@ -160,9 +142,8 @@ Status run_plan_with_forms(const RunPlan *p, const uint8_t *norm_forms, RunPlan 
     *other = *p;
     other->levels = empty.levels;
     other->norm_forms = empty.norm_forms;
+    other->chunk = empty.chunk;
     other->segments = NULL;
-    other->train = other->eval = (Plan){0};
-    other->more = NULL;
     memcpy(other->levels, p->levels, n_layers(p));
     memcpy(other->norm_forms, norm_forms, n_forms(p));
     TRY(run_plan_make(other));

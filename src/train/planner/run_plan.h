@@ -6,7 +6,7 @@
 #include "train/parts/plan_input.h"
 #include "train/planner/planning.h"
 
-/* The plans of a further chunk of a place. */
+/* Zeroed if not wanted. */
 typedef struct {
     Plan train, eval;
     ModelTensors train_tensors, eval_tensors;
@@ -23,10 +23,8 @@ typedef struct {
     double micros;                   /* of a step */
     MicroCapacity grain;             /* the most rows of one; no tokens: --virtual-ranks is not given */
     double step_s;                   /* predicted; 0 without training */
-    Plan train, eval;                /* zeroed if not wanted */
-    ModelTensors train_tensors, eval_tensors;
-    ChunkPlans *more;  // (chunks of the place − 1); NULL without a pipeline
-    Segment *segments; /* (params.count), of training */
+    ChunkPlans *chunk;               // (place_chunks) of this rank
+    Segment *segments;               /* (params.count) of what the rank holds, of training */
     size_t
         bytes[N_REGIONS]; /* of both plans, which share the memory; with a pipeline COMM has its staging too, or ACT */
     Accounts accounts;
@@ -41,8 +39,6 @@ void run_plan_free(RunPlan *p); /* takes a zeroed one */
 PlanRequest plan_input_request(const PlanInput *input, bool training);
 /* The request for one of its plans, of the only chunk or the first. */
 PlanRequest run_plan_request(const RunPlan *p, bool training);
-const Plan *run_plan_of(const RunPlan *p, int chunk, bool training);
-const ModelTensors *run_plan_tensors(const RunPlan *p, int chunk, bool training);
 /* One plan for what was chosen, or both; of all chunks. */
 Status run_plan_make_one(RunPlan *p, bool training);
 Status run_plan_make(RunPlan *p);

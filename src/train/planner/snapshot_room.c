@@ -6,6 +6,7 @@
 
 #include "base/machine_memory.h"
 #include "state/snapshot/snapshot.h"
+#include "train/parts/place.h"
 
 #define MIB(bytes) ((double)(bytes) / (1 << 20))
 
@@ -93,7 +94,7 @@ Status snapshots_need(const Config *c, const Ranks *ranks, const PlanInput *in, 
     TRY(snapshots_replicas(c, comm ? comm->nodes : 1, &copies));
     if (!wish.wanted) return OK;
     snapshots_place(comm, copies, &placed);
-    *bytes = snapshots_most_bytes(in->holding, &placed);
+    *bytes = snapshots_most_bytes(&in->place->holding, &placed);
     copies_free(&placed);
     return OK;
 }

@@ -366,7 +366,7 @@ static Status explain_stop(const Run *r, Status status)
     if (r->progress.finished)
         return fail(E_STOPPED, "stopped by %s after training; the state is saved, the same command does the rest",
                     signal);
-    if (*signals_stop() && !r->session.train)
+    if (*signals_stop() && !r->session.plan.input.training)
         return fail(E_STOPPED, "stopped by %s, nothing is lost; the same command begins again", signal);
     return status;
 }

@@ -12,17 +12,25 @@ size_t session_memory_used(const Session *s)
     return d ? d->used(d) : process_resident();
 }
 
-/* A sharded optimizer's, and those of a part. */
-static Status upload_own_segments(Session *s)
+/* The update's tables: of what the rank has, owns, and of the whole model, as far as the plan reads them. */
+static Status upload_segments(Session *s)
 {
-    const PipelinePlace *place = s->plan.input.place;
-    const Intervals *slice = holding_slice(s->plan.input.holding);
-    const Model *held = place ? &place->held : s->model;
-    if (!slice && !place) return OK;
-    Segment *own = mem_array((size_t)(held->params.count + (slice ? slice->count : 0)), sizeof *own);
-    int64_t n = optim_own_segments(held, s->whole, &s->plan.input.optimizer, slice, own);
-    Status status =
-        exec_upload(s->train, s->plan.train_tensors.own_segments, own, (size_t)(n > 0 ? n : 1) * sizeof *own);
+    const PlanInput *in = &s->plan.input;
+    const Intervals *slice = holding_slice(&in->place->holding);
+    const Model *held = &in->place->held;
+    const ModelTensors *t = &s->plan.chunk->train_tensors;
+    int most = s->model->params.count + (slice ? slice->count : 0);
+    TRY(exec_upload(s->train[0], t->segments, s->plan.segments, (size_t)held->params.count * sizeof(Segment)));
+    Segment *own = mem_array((size_t)most, sizeof *own);
+    Status status = OK;
+    if (t->own_segments != NONE) {
+        int64_t n = optim_own_segments(held, s->model, &in->optimizer, slice, own);
+        status = exec_upload(s->train[0], t->own_segments, own, (size_t)(n > 0 ? n : 1) * sizeof *own);
+    }
+    if (t->whole_segments != NONE && status == OK) {
+        optim_segments(s->model, &in->optimizer, own);
+        status = exec_upload(s->train[0], t->whole_segments, own, (size_t)s->model->params.count * sizeof *own);
+    }
     free(own);
     return status;
 }
@@ -41,60 +49,77 @@ static Status share_choices(Session *s)
     return status;
 }
 
+int session_chunks(const Session *s) { return place_chunks(s->plan.input.place); }
+
+static Status bind_chunk(Session *s, int k)
+{
+    const PlanInput *in = &s->plan.input;
+    const ExecOptions eval = {.poison = s->options.poison, .stop = s->options.stop};
+    ExecOptions train = eval;
+    if (s->options.ranks) { /* one that stopped within a step would leave the others alone in it */
+        train.stop = NULL;
+        train.ranks = &s->exec_ranks;
+    }
+    train.virtual_ranks = in->virtual_ranks;
+    if (in->training) TRY(exec_init(&s->train[k], &s->plan.chunk[k].train, &s->memory[k], train));
+    return in->evaluation ? exec_init(&s->eval[k], &s->plan.chunk[k].eval, &s->memory[k], eval) : OK;
+}
+
 static Status bind_plans(Session *s)
 {
     bool first = ranks_first(s->options.ranks);
     if (!first) TRY(share_choices(s));
-    ExecOptions options = {.poison = s->options.poison, .stop = s->options.stop};
-    if (s->plan.input.training) {
-        ExecOptions train = options;
-        if (s->options.ranks) { /* one that stopped within a step would leave the others alone in it */
-            train.stop = NULL;
-            train.ranks = &s->exec_ranks;
-        }
-        train.virtual_ranks = s->plan.input.virtual_ranks;
-        TRY(exec_init(&s->train, &s->plan.train, &s->memory, train));
-        TRY(exec_upload(s->train, s->plan.train_tensors.segments, s->plan.segments,
-                        (size_t)s->model->params.count * sizeof(Segment)));
-        TRY(upload_own_segments(s));
-    }
-    if (s->plan.input.evaluation) TRY(exec_init(&s->eval, &s->plan.eval, &s->memory, options));
-    if (s->pipeline) TRY(pipeline_bind(s, &(ExecOptions){.stop = s->options.ranks ? NULL : options.stop}));
+    for (int k = 0; k < session_chunks(s); k++) TRY(bind_chunk(s, k));
+    if (s->plan.input.training) TRY(upload_segments(s));
+    if (s->pipeline) TRY(pipeline_bind(s));
     return first ? share_choices(s) : OK;
 }
 
 static void unbind(Session *s)
 {
     if (s->pipeline) pipeline_unbind(s->pipeline);
-    exec_free(s->train);
-    exec_free(s->eval);
-    s->train = s->eval = NULL;
+    for (int k = 0; s->train && k < session_chunks(s); k++) {
+        exec_free(s->train[k]);
+        exec_free(s->eval[k]);
+        s->train[k] = s->eval[k] = NULL;
+    }
 }
 
 static Status meet(void *self) { return ranks_meet(self); }
 
 static Status connect_comm_lane(Session *s)
 {
-    if (!s->options.ranks || !s->plan.input.training || s->plan.input.place) return OK;
+    if (!s->options.ranks || !s->plan.input.training || place_has_works(s->plan.input.place)) return OK;
     s->exec_ranks = (ExecRanks){.comm_device = s->options.comm_device,
-                                .holding = s->plan.input.holding,
+                                .holding = &s->plan.input.place->holding,
                                 .factors = session_kfac(s) ? &session_kfac(s)->pieces : NULL,
                                 .meet = meet,
                                 .self = s->options.ranks};
     return ranks_connect(s->options.ranks, &s->exec_ranks.comm);
 }
 
+static Status open_memory(Session *s)
+{
+    for (int k = 0; k < session_chunks(s); k++) {
+        const Plan *plans[] = {&s->plan.chunk[k].train, &s->plan.chunk[k].eval};
+        TRY(k == 0 ? memory_init(&s->memory[0], s->options.backend, plans, 2)
+                   : memory_init_beside(&s->memory[k], &s->memory[0], plans, 2));
+    }
+    return OK;
+}
+
 Status session_open(Session *s, RunPlan *plan, const SessionOptions *options)
 {
     Status status = OK;
     *s = (Session){.model = plan->input.model, .options = *options, .plan = *plan};
-    s->whole = plan->input.place ? plan->input.place->whole : s->model;
     *plan = (RunPlan){0};
     s->ctl = (Ctl){.dropout_key = options->seed ^ PHILOX_DROPOUT, .bias1 = 1, .bias2 = 1};
-    const Plan *plans[] = {&s->plan.train, &s->plan.eval};
-    TRY_DONE(memory_init(&s->memory, options->backend, plans, 2));
+    s->memory = mem_array((size_t)session_chunks(s), sizeof *s->memory);
+    s->train = mem_array((size_t)session_chunks(s), sizeof *s->train);
+    s->eval = mem_array((size_t)session_chunks(s), sizeof *s->eval);
+    TRY_DONE(open_memory(s));
     TRY_DONE(connect_comm_lane(s));
-    if (s->plan.input.place) TRY_DONE(pipeline_open(s));
+    if (place_has_works(s->plan.input.place)) TRY_DONE(pipeline_open(s));
     TRY_DONE(bind_plans(s));
     TRY_DONE(session_set_scaling(s, (LossScaling){.scale = s->plan.input.optimizer.loss_scale}));
 done:
@@ -108,7 +133,8 @@ void session_close(Session *s)
     unbind(s);
     session_free_filled(s);
     pipeline_close(s->pipeline);
-    memory_free(&s->memory);
+    for (int k = s->memory ? session_chunks(s) : 0; k > 0; k--) memory_free(&s->memory[k - 1]);
+    MEM_FREE(s->memory, s->train, s->eval);
     comm_close(s->exec_ranks.comm);
     run_plan_free(&s->plan);
     *s = (Session){0};
@@ -129,9 +155,10 @@ Status session_check_forms(Session *s, bool *changed)
     run_plan_free(&s->plan);
     s->plan = other;
     other = (RunPlan){0};
-    const Plan *plans[] = {&s->plan.train, &s->plan.eval};
-    TRY_DONE(memory_grow(&s->memory, plans, 2));
-    if (s->pipeline) TRY_DONE(pipeline_grow(s));
+    for (int k = 0; k < session_chunks(s); k++) {
+        const Plan *plans[] = {&s->plan.chunk[k].train, &s->plan.chunk[k].eval};
+        TRY_DONE(memory_grow(&s->memory[k], plans, 2));
+    }
     TRY_DONE(bind_plans(s));
     status = session_ready(s);
 done:
@@ -140,7 +167,7 @@ done:
     return status;
 }
 
-static bool has_scaling(const Session *s) { return s->train && s->plan.train_tensors.scaling != NONE; }
+static bool has_scaling(const Session *s) { return s->train[0] && s->plan.chunk->train_tensors.scaling != NONE; }
 
 Status session_set_scaling(Session *s, LossScaling scaling)
 {
@@ -148,7 +175,7 @@ Status session_set_scaling(Session *s, LossScaling scaling)
     CHECK(scaling.scale >= LOSS_SCALE_LEAST && scaling.scale <= LOSS_SCALE_MOST, "a loss scale of %g",
           (double)scaling.scale);
     s->scaling = scaling;
-    return exec_upload(s->train, s->plan.train_tensors.scaling, &scaling, sizeof scaling);
+    return exec_upload(s->train[0], s->plan.chunk->train_tensors.scaling, &scaling, sizeof scaling);
 }
 
 bool session_scale_is_dynamic(const Session *s) { return has_scaling(s) && s->plan.input.optimizer.scale_growth > 0; }
@@ -213,39 +240,43 @@ Status session_begin(Session *s, uint32_t batch, int64_t n_seqs, int64_t n_maske
     s->ctl.batch = batch;
     s->ctl.scale_seqs = n_seqs ? 1.0f / (float)n_seqs : 0;
     s->ctl.scale_masked = n_masked ? 1.0f / (float)n_masked : 0;
-    if (s->pipeline) TRY(pipeline_begin(s));
     s->found = (AuditFound){0};
     session_take_shares(s, ranks_rank(s->options.ranks));
-    return exec_run(s->train, s->plan.train.begin, &s->plan.train.capacity);
+    for (int k = 0; k < session_chunks(s); k++)
+        TRY(exec_run(s->train[k], s->plan.chunk[k].train.begin, &s->plan.chunk[k].train.capacity));
+    return OK;
 }
 
 /* ---- K-FAC ---- */
 
-const Kfac *session_kfac(const Session *s) { return kfac_sets(s->plan.input.kfac) ? s->plan.input.kfac : NULL; }
-
-const Kfac *session_kfac_whole(const Session *s)
+const Kfac *session_kfac(const Session *s)
 {
-    return s->pipeline ? s->plan.input.place->whole_kfac : session_kfac(s);
+    return kfac_sets(&s->plan.input.place->kfac) ? &s->plan.input.place->kfac : NULL;
 }
+
+const Kfac *session_kfac_whole(const Session *s) { return s->plan.input.place->whole_kfac; }
 
 float *session_kfac_set(const Session *s, bool next)
 {
-    return (float *)s->memory.base[REGION_KFAC] + (next ? 0 : session_kfac(s)->table.size);
+    return (float *)s->memory[0].base[REGION_KFAC] + (next ? 0 : session_kfac(s)->table.size);
 }
 
-static Status run_alone(Session *s, Range range) { return exec_run(s->train, range, &s->plan.train.capacity); }
+static Status run_alone(Session *s, Range range)
+{
+    return exec_run(s->train[0], range, &s->plan.chunk->train.capacity);
+}
 
 Status session_gather(Session *s, int64_t step, int64_t n_tokens)
 {
     const Kfac *k = session_kfac(s);
     if (!k) return OK;
-    if (kfac_adopts_before(k, step)) TRY(run_alone(s, s->plan.train.adopt));
+    if (kfac_adopts_before(k, step)) TRY(run_alone(s, s->plan.chunk->train.adopt));
     s->ctl.kfac_tokens = kfac_refreshes(k, step) ? n_tokens : 0;
     if (s->pipeline)
         TRY(pipeline_kfac_begin(s->pipeline, step, s->ctl.kfac_tokens));
     else
-        exec_set_gathers(s->train, s->ctl.kfac_tokens > 0);
-    return s->ctl.kfac_tokens ? run_alone(s, s->plan.train.gather) : OK;
+        exec_set_gathers(s->train[0], s->ctl.kfac_tokens > 0);
+    return s->ctl.kfac_tokens ? run_alone(s, s->plan.chunk->train.gather) : OK;
 }
 
 /* After the last micro-batch of a step that gathered. */
@@ -254,10 +285,10 @@ static Status invert(Session *s, const Kfac *k, int64_t step)
     s->kfac = (KfacDone){kfac_set(k, step), s->pipeline ? pipeline_kfac_failed(s->pipeline) : -1};
     if (!kfac_refreshes(k, step)) return OK;
     if (!s->pipeline) {
-        TRY(run_alone(s, s->plan.train.invert));
+        TRY(run_alone(s, s->plan.chunk->train.invert));
         TRY(session_kfac_failed(s, false, &s->kfac.failed));
     }
-    return kfac_adopts_after(k, step) ? run_alone(s, s->plan.train.adopt) : OK;
+    return kfac_adopts_after(k, step) ? run_alone(s, s->plan.chunk->train.adopt) : OK;
 }
 
 /* ---- micro-batches and the update ---- */
@@ -265,41 +296,53 @@ static Status invert(Session *s, const Kfac *k, int64_t step)
 Status session_next(Session *s)
 {
     TRY(session_audit_found(s, &s->found));
-    TRY(exec_virtual_end(s->train, false));
-    if (session_kfac(s) && s->ctl.kfac_tokens) TRY(run_alone(s, s->plan.train.gather));
-    return exec_run(s->train, s->plan.train.begin, &s->plan.train.capacity);
+    TRY(exec_virtual_end(s->train[0], false));
+    if (session_kfac(s) && s->ctl.kfac_tokens) TRY(run_alone(s, s->plan.chunk->train.gather));
+    return exec_run(s->train[0], s->plan.chunk->train.begin, &s->plan.chunk->train.capacity);
 }
 
-void session_take_shares(Session *s, int rank) { exec_virtual_begin(s->train, rank * s->plan.input.virtual_each); }
+void session_take_shares(Session *s, int rank) { exec_virtual_begin(s->train[0], rank * s->plan.input.virtual_each); }
 
-Status session_complete(Session *s) { return exec_virtual_end(s->train, true); }
+Status session_complete(Session *s) { return exec_virtual_end(s->train[0], true); }
 
 Status session_micro(Session *s, const MicroBatch *b)
 {
-    return run_micro(s, s->train, &s->plan.train, &s->plan.train_tensors, b);
+    return run_micro(s, s->train[0], &s->plan.chunk->train, &s->plan.chunk->train_tensors, b);
 }
 
 Status session_last(Session *s, const MicroBatch *b)
 {
     RowCounts rows;
-    if (b) TRY(session_send_micro(s, s->train, &s->plan.train_tensors, b, NULL, &rows));
-    return exec_run_last(s->train, b ? &rows : NULL);
+    if (b) TRY(session_send_micro(s, s->train[0], &s->plan.chunk->train_tensors, b, NULL, &rows));
+    return exec_run_last(s->train[0], b ? &rows : NULL);
 }
 
 Status session_upload_ctl(Session *s)
 {
     Ctl ctl = s->ctl;
     if (s->pipeline) ctl.kfac_tokens = s->pipeline->kfac.tokens; /* of a refresh that may be some steps back */
-    return exec_upload(s->train, s->plan.train_tensors.step_ctl, &ctl, sizeof ctl);
+    return exec_upload(s->train[0], s->plan.chunk->train_tensors.step_ctl, &ctl, sizeof ctl);
 }
+
+static Status pack_chunks(Session *s, int first)
+{
+    bool training = s->plan.input.training;
+    for (int k = first; k < session_chunks(s); k++) {
+        const Plan *plan = training ? &s->plan.chunk[k].train : &s->plan.chunk[k].eval;
+        TRY(exec_run(training ? s->train[k] : s->eval[k], plan->pack, &plan->capacity));
+    }
+    return OK;
+}
+
+Status session_pack(Session *s) { return pack_chunks(s, 0); }
 
 /* A weight that is damaged before its sums then has the copies that follow from it, and its damage behind them is
    found. So the copies come last. A device's update has written them already. */
 static Status update_noted(Session *s)
 {
-    const Plan *p = &s->plan.train;
+    const Plan *p = &s->plan.chunk->train;
     s->note_due = false;
-    TRY(exec_run(s->train, (Range){p->update.first, p->pack.first - p->update.first}, &p->capacity));
+    TRY(exec_run(s->train[0], (Range){p->update.first, p->pack.first - p->update.first}, &p->capacity));
     TRY(session_note(s));
     return session_pack(s);
 }
@@ -307,16 +350,16 @@ static Status update_noted(Session *s)
 /* In a pipeline the host exchanges what the SHAREs name. */
 static Status run_update(Session *s)
 {
-    const Plan *p = &s->plan.train;
+    const Plan *p = &s->plan.chunk->train;
     InstrId end = p->update.first + p->update.count;
-    if (!s->pipeline) return s->note_due ? update_noted(s) : exec_run(s->train, p->update, &p->capacity);
+    if (!s->pipeline) return s->note_due ? update_noted(s) : exec_run(s->train[0], p->update, &p->capacity);
     for (InstrId first = p->update.first, i = first; i <= end; i++) {
         if (i < end && p->instrs[i].op != OP_SHARE) continue;
-        TRY(exec_run(s->train, (Range){first, i - first}, &p->capacity));
+        TRY(exec_run(s->train[0], (Range){first, i - first}, &p->capacity));
         if (i < end) TRY(pipeline_share(s, &p->instrs[i]));
         first = i + 1;
     }
-    return pipeline_pack(s, 1);
+    return OK;
 }
 
 Status session_update(Session *s, const Optimizer *o, int64_t step, double learning_rate, Stats *stats)
@@ -327,35 +370,37 @@ Status session_update(Session *s, const Optimizer *o, int64_t step, double learn
     TRY(session_upload_ctl(s));
     if (session_kfac(s)) TRY(invert(s, session_kfac(s), step));
     TRY(run_update(s));
-    TRY(exec_download(s->train, s->plan.train_tensors.stats, stats, sizeof *stats));
+    TRY(pack_chunks(s, 1)); /* the update has packed the first */
+    TRY(exec_download(s->train[0], s->plan.chunk->train_tensors.stats, stats, sizeof *stats));
     if (s->pipeline) {
         pipeline_take_sums(s, stats);
         s->pipeline->times.update = (TimeSpan){start, clock_monotonic()};
     }
-    if (has_scaling(s)) TRY(exec_download(s->train, s->plan.train_tensors.scaling, &s->scaling, sizeof s->scaling));
+    if (has_scaling(s))
+        TRY(exec_download(s->train[0], s->plan.chunk->train_tensors.scaling, &s->scaling, sizeof s->scaling));
     return OK;
 }
 
 Status session_find_bad(Session *s, const MicroBatch *b)
 {
-    exec_set_check(s->train, true);
+    exec_set_check(s->train[0], true);
     Status status = session_micro(s, b);
-    exec_set_check(s->train, false);
+    exec_set_check(s->train[0], false);
     return status;
 }
 
 /* `*e` NULL: another rank of the pipeline has the results. */
 static Status run_evaluation(Session *s, const MicroBatch *b, Exec **e, const ModelTensors **t)
 {
-    *e = s->eval;
-    *t = &s->plan.eval_tensors;
+    *e = s->eval[0];
+    *t = &s->plan.chunk->eval_tensors;
     if (s->pipeline) {
         TRY(pipeline_evaluate(s, b));
         *e = pipeline_heads(s, t);
         return OK;
     }
-    TRY(exec_run(s->eval, s->plan.eval.begin, &s->plan.eval.capacity));
-    return run_micro(s, s->eval, &s->plan.eval, &s->plan.eval_tensors, b);
+    TRY(exec_run(s->eval[0], s->plan.chunk->eval.begin, &s->plan.chunk->eval.capacity));
+    return run_micro(s, s->eval[0], &s->plan.chunk->eval, &s->plan.chunk->eval_tensors, b);
 }
 
 Status session_evaluate(Session *s, const MicroBatch *b, float *logits, float *loss)

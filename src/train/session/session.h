@@ -30,7 +30,7 @@ typedef struct {
     const PlaceDevices *devices;       /* the same in a pipeline */
 } SessionOptions;
 
-/* Arrays of the flat space, (whole->params.size) each; moments only with training. */
+/* Arrays of the flat space, (model->params.size) each; moments only with training. */
 typedef enum { STATE_WEIGHTS, STATE_M, STATE_V, N_STATE_ARRAYS } StateArray;
 
 typedef struct SessionPipeline SessionPipeline;
@@ -41,13 +41,12 @@ typedef struct {
 } KfacDone;
 
 typedef struct {
-    const Model *model;        /* the plan's; in a pipeline the part that this rank holds */
-    const Model *whole;        /* `model`, or in a pipeline all of it: checkpoints are of this one */
-    SessionPipeline *pipeline; /* NULL: this rank has the whole model */
+    const Model *model;        /* all of it, of which this rank has plan.input.place->held */
+    SessionPipeline *pipeline; /* NULL: plans are not cut into works */
     SessionOptions options;
     RunPlan plan;
-    Memory memory;
-    Exec *train, *eval;
+    Memory *memory;       // (chunks) of this rank
+    Exec **train, **eval; // (chunks)
     Ctl ctl;
     KfacDone kfac;                 /* of the step that was last updated */
     LossScaling scaling;           /* in fp16: the device's, after the last update */
@@ -213,9 +212,8 @@ Status session_evaluate(Session *s, const MicroBatch *b, float *logits, float *l
 Status session_evaluate_sums(Session *s, const MicroBatch *b, Stats *sums);
 
 /* ---- for a profile ---- */
-int session_chunks(const Session *s);            /* 1 without a pipeline */
-Exec *session_exec(const Session *s, int chunk); /* that trains it */
-ExecPipeline *session_works(const Session *s);   /* NULL: no pipeline */
+int session_chunks(const Session *s);          /* of this rank */
+ExecPipeline *session_works(const Session *s); /* NULL: no pipeline */
 
 /* Bytes that this process holds in the memory of the activations: of a device, or resident. */
 size_t session_memory_used(const Session *s);

@@ -8,8 +8,8 @@
    it owns, or of all. */
 static Status sum_values(const Session *s, const float *there, bool all, uint64_t *sum)
 {
-    const Holding *h = s->plan.input.holding;
-    const ParamTable *t = &s->whole->params;
+    const Holding *h = &s->plan.input.place->holding;
+    const ParamTable *t = &s->model->params;
     int rank = ranks_rank(s->options.ranks);
     int64_t most = s->options.backend->device ? SESSION_VIEW : INT64_MAX; /* long views have several threads */
     float *room = mem_array(SESSION_VIEW, sizeof *room);
@@ -45,8 +45,8 @@ static Status sum_over_ranks(const Session *s, const float *there, uint64_t *sum
 /* A finding may be damaged itself: then it is one in `t`, the tensor that it was read from. */
 static Status read_found(const Session *s, TensorId t, AuditFound *found)
 {
-    const Plan *p = &s->plan.train;
-    TRY(exec_download(s->train, t, found, sizeof *found));
+    const Plan *p = &s->plan.chunk->train;
+    TRY(exec_download(s->train[0], t, found, sizeof *found));
     bool known = found->tensor >= 0 && found->tensor < p->n_tensors && found->row >= 0 &&
                  (plan_maker(p, (TensorId)found->tensor) != NONE || p->tensors[found->tensor].original != NONE);
     if (found->rows < 0 || (found->rows > 0 && !known)) *found = (AuditFound){.rows = 1, .tensor = t};
@@ -55,35 +55,36 @@ static Status read_found(const Session *s, TensorId t, AuditFound *found)
 
 Status session_audit_found(const Session *s, AuditFound *found)
 {
-    TensorId t = s->plan.train_tensors.audit;
+    TensorId t = s->plan.chunk->train_tensors.audit;
     *found = s->found;
     return t == NONE || found->rows > 0 ? OK : read_found(s, t, found);
 }
 
 /* ---- weights and moments ---- */
 
-Status session_pack(Session *s) { return exec_run(s->train, s->plan.train.pack, &s->plan.train.capacity); }
-
-Status session_note(Session *s) { return exec_run(s->train, s->plan.train.note, &s->plan.train.capacity); }
+Status session_note(Session *s)
+{
+    return exec_run(s->train[0], s->plan.chunk->train.note, &s->plan.chunk->train.capacity);
+}
 
 void session_note_update(Session *s) { s->note_due = true; }
 
 Status session_changed(const Session *s, AuditFound *found)
 {
-    TRY(exec_run(s->train, s->plan.train.check, &s->plan.train.capacity));
-    return read_found(s, s->plan.train_tensors.watch.changed, found);
+    TRY(exec_run(s->train[0], s->plan.chunk->train.check, &s->plan.chunk->train.capacity));
+    return read_found(s, s->plan.chunk->train_tensors.watch.changed, found);
 }
 
 Status session_noted_digest(const Session *s, uint64_t *digest)
 {
-    const Plan *p = &s->plan.train;
-    const TensorId *parts = s->plan.train_tensors.watch.sums;
+    const Plan *p = &s->plan.chunk->train;
+    const TensorId *parts = s->plan.chunk->train_tensors.watch.sums;
     size_t bytes[2], at = 0;
     Status status = OK;
     for (int k = 0; k < 2; k++) bytes[k] = parts[k] == NONE ? 0 : p->tensors[parts[k]].bytes;
     char *sums = mem_alloc(bytes[0] + bytes[1]);
     for (int k = 0; k < 2 && status == OK; at += bytes[k++])
-        if (bytes[k]) status = exec_download(s->train, parts[k], sums + at, bytes[k]);
+        if (bytes[k]) status = exec_download(s->train[0], parts[k], sums + at, bytes[k]);
     *digest = digest_of(sums, bytes[0] + bytes[1]).lo;
     free(sums);
     return status;
@@ -91,7 +92,7 @@ Status session_noted_digest(const Session *s, uint64_t *digest)
 
 /* ---- gradients ---- */
 
-static const float *gradients(const Session *s) { return exec_data(s->train, s->plan.train_tensors.grads); }
+static const float *gradients(const Session *s) { return exec_data(s->train[0], s->plan.chunk->train_tensors.grads); }
 
 Status session_own_digest(const Session *s, uint64_t *digest)
 {
@@ -100,12 +101,12 @@ Status session_own_digest(const Session *s, uint64_t *digest)
         double loss[2];
         int64_t correct[2];
     } Branch;
-    int n = 1 + exec_virtual_waiting(s->train);
+    int n = 1 + exec_virtual_waiting(s->train[0]);
     Branch *all = mem_array((size_t)n, sizeof *all);
     Stats stats[1 + MOST_WAITING];
-    Status status = exec_virtual_stats(s->train, stats);
+    Status status = exec_virtual_stats(s->train[0], stats);
     for (int k = 0; k < n && status == OK; k++) {
-        status = sum_values(s, exec_virtual_gradients(s->train, k), true, &all[k].grads);
+        status = sum_values(s, exec_virtual_gradients(s->train[0], k), true, &all[k].grads);
         memcpy(all[k].loss, stats[k].loss, sizeof all[k].loss);
         memcpy(all[k].correct, stats[k].correct, sizeof all[k].correct);
     }

@@ -121,7 +121,7 @@ bool session_fills_kfac_buffer(const Session *s) { return s->pipeline || s->opti
 float *session_kfac_buffer(const Session *s)
 {
     float *buffer = session_save_buffer(s);
-    return buffer ? buffer + 3 * s->whole->params.size : NULL;
+    return buffer ? buffer + 3 * s->model->params.size : NULL;
 }
 
 void session_clear_kfac(Session *s)

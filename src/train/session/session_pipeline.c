@@ -2,8 +2,6 @@
 
 #include <stdlib.h>
 
-static int chunks_of(const SessionPipeline *p) { return place_chunks(p->place); }
-
 static const Pipeline *shape(const SessionPipeline *p) { return &p->place->grid.shape; }
 
 /* Micro-batches of a direction in a pass, at most. */
@@ -28,17 +26,10 @@ Status pipeline_open(Session *s)
     Ranks *ranks = s->options.ranks;
     SessionPipeline *p = s->pipeline = mem_alloc(sizeof *p);
     *p = (SessionPipeline){.place = place, .session = s, .ranks = ranks_size(ranks)};
-    p->more = mem_array((size_t)chunks_of(p), sizeof *p->more);
-    p->train = mem_array((size_t)chunks_of(p), sizeof *p->train);
-    p->eval = mem_array((size_t)chunks_of(p), sizeof *p->eval);
     p->grains = mem_array((size_t)shape(p)->micros, sizeof *p->grains);
     p->kfac.grains = mem_array((size_t)shape(p)->micros, sizeof *p->kfac.grains);
     Pipeline one = place_evaluation(place);
     schedule_make(&one, &p->one);
-    for (int k = 1; k < chunks_of(p); k++) {
-        const Plan *plans[] = {run_plan_of(&s->plan, k, true), run_plan_of(&s->plan, k, false)};
-        TRY(memory_init_beside(&p->more[k - 1], &s->memory, plans, 2));
-    }
     if (!ranks) return OK;
     TRY(ranks_meet(ranks));
     if (shape(p)->places > 1) TRY(comm_split(ranks_comm(ranks), place->pipeline, place->number, &p->link));
@@ -49,7 +40,6 @@ void pipeline_close(SessionPipeline *p)
 {
     if (!p) return;
     pipeline_unbind(p);
-    for (int k = 1; k < chunks_of(p); k++) memory_free(&p->more[k - 1]);
     comm_close(p->link);
     comm_close(p->groups[0]);
     comm_close(p->groups[1]);
@@ -57,7 +47,7 @@ void pipeline_close(SessionPipeline *p)
     pipeline_measure_free(p);
     schedule_free(&p->one);
     pipeline_grains_free(p->grains, shape(p)->micros);
-    MEM_FREE(p->more, p->train, p->eval, p);
+    free(p);
 }
 
 static int grains_at(const SessionPipeline *p, int chunk, int micro)
@@ -68,7 +58,7 @@ static int grains_at(const SessionPipeline *p, int chunk, int micro)
 void pipeline_divide(const SessionPipeline *p, const MicroGrains *grains, int chunk, int micro)
 {
     const MicroGrains *g = &grains[grains_at(p, chunk, micro)];
-    session_send_grains(p->session, p->train[chunk], g->ends, g->n);
+    session_send_grains(p->session, p->session->train[chunk], g->ends, g->n);
 }
 
 /* Works of other micro-batches come between those of one, so each gives the Exec its own again. */
@@ -103,8 +93,8 @@ static Status fill_train(void *self, int chunk, int micro, const int slots[N_SLO
     keep_grains(&p->grains[grains_at(p, chunk, micro)], b);
     if (p->kfac.refresh && p->kfac.refresh == p->kfac.step) /* its statistics may come after the next step's */
         keep_grains(&p->kfac.grains[grains_at(p, chunk, micro)], b);
-    return session_send_micro(p->session, p->train[chunk], run_plan_tensors(&p->session->plan, chunk, true), b, slots,
-                              &rows);
+    return session_send_micro(p->session, p->session->train[chunk], &p->session->plan.chunk[chunk].train_tensors, b,
+                              slots, &rows);
 }
 
 static Status fill_eval(void *self, int chunk, int micro, const int slots[N_SLOTS])
@@ -112,21 +102,22 @@ static Status fill_eval(void *self, int chunk, int micro, const int slots[N_SLOT
     SessionPipeline *p = self;
     RowCounts rows;
     (void)micro;
-    return session_send_micro(p->session, p->eval[chunk], run_plan_tensors(&p->session->plan, chunk, false),
+    return session_send_micro(p->session, p->session->eval[chunk], &p->session->plan.chunk[chunk].eval_tensors,
                               p->eval_batch, slots, &rows);
 }
 
-static Status open_links(SessionPipeline *p)
+Status pipeline_bind(Session *s)
 {
+    SessionPipeline *p = s->pipeline;
     const RunPlan *plan = &p->session->plan;
     const PlaceDevices *devices = p->session->options.devices;
     ExecPipelineOptions o = {.comm = p->link,
                              .shape = *shape(p),
-                             .chunks = p->train,
+                             .chunks = p->session->train,
                              .place = p->place->number,
                              .wires = devices ? devices->wires : NULL,
                              .n_wires = devices ? devices->n_wires : 0,
-                             .boundary = plan->input.training ? place_boundary(p->place, &plan->train) : 0,
+                             .boundary = plan->input.training ? place_boundary(p->place, &plan->chunk->train) : 0,
                              .fill = fill_train,
                              .divide = divide,
                              .item = pipeline_kfac_item,
@@ -135,37 +126,12 @@ static Status open_links(SessionPipeline *p)
     if (plan->input.training) TRY(exec_pipeline_open(&o, &p->works));
     if (!plan->input.evaluation) return OK;
     o.shape = p->one.shape;
-    o.chunks = p->eval;
-    o.boundary = place_boundary(p->place, &plan->eval);
+    o.chunks = p->session->eval;
+    o.boundary = place_boundary(p->place, &plan->chunk->eval);
     o.fill = fill_eval;
     o.divide = NULL;
     o.ran = NULL;
     return exec_pipeline_open(&o, &p->evaluation);
-}
-
-static Status upload_segments(const Session *s)
-{
-    const Model *whole = s->whole;
-    size_t bytes = (size_t)whole->params.count * sizeof(Segment);
-    Segment *all = mem_alloc(bytes);
-    optim_segments(whole, &s->plan.input.optimizer, all);
-    Status status = exec_upload(s->train, s->plan.train_tensors.whole_segments, all, bytes);
-    free(all);
-    return status;
-}
-
-Status pipeline_bind(Session *s, const ExecOptions *options)
-{
-    SessionPipeline *p = s->pipeline;
-    const RunPlan *plan = &s->plan;
-    p->train[0] = s->train;
-    p->eval[0] = s->eval;
-    for (int k = 1; k < chunks_of(p); k++) {
-        if (plan->input.training) TRY(exec_init(&p->train[k], run_plan_of(plan, k, true), &p->more[k - 1], *options));
-        if (plan->input.evaluation) TRY(exec_init(&p->eval[k], run_plan_of(plan, k, false), &p->more[k - 1], *options));
-    }
-    if (plan->input.training) TRY(upload_segments(s));
-    return open_links(p);
 }
 
 void pipeline_unbind(SessionPipeline *p)
@@ -173,45 +139,9 @@ void pipeline_unbind(SessionPipeline *p)
     exec_pipeline_close(p->works);
     exec_pipeline_close(p->evaluation);
     p->works = p->evaluation = NULL;
-    for (int k = 0; k < chunks_of(p); k++) {
-        if (k > 0) exec_free(p->train[k]);
-        if (k > 0) exec_free(p->eval[k]);
-        p->train[k] = p->eval[k] = NULL;
-    }
-}
-
-Status pipeline_grow(Session *s)
-{
-    SessionPipeline *p = s->pipeline;
-    for (int k = 1; k < chunks_of(p); k++) {
-        const Plan *plans[] = {run_plan_of(&s->plan, k, true), run_plan_of(&s->plan, k, false)};
-        TRY(memory_grow(&p->more[k - 1], plans, 2));
-    }
-    return OK;
 }
 
 /* ---- a step ---- */
-
-Status pipeline_begin(const Session *s)
-{
-    const SessionPipeline *p = s->pipeline;
-    for (int k = 1; k < chunks_of(p); k++) {
-        const Plan *plan = run_plan_of(&s->plan, k, true);
-        TRY(exec_run(p->train[k], plan->begin, &plan->capacity));
-    }
-    return OK;
-}
-
-Status pipeline_pack(const Session *s, int first)
-{
-    const SessionPipeline *p = s->pipeline;
-    bool training = s->plan.input.training;
-    for (int k = first; k < chunks_of(p); k++) {
-        const Plan *plan = run_plan_of(&s->plan, k, training);
-        TRY(exec_run(training ? p->train[k] : p->eval[k], plan->pack, &plan->capacity));
-    }
-    return OK;
-}
 
 static int at_most(int64_t n, int most) { return n < 0 ? 0 : n < most ? (int)n : most; }
 
@@ -236,7 +166,7 @@ static Status run_passes(SessionPipeline *p, const SessionStep *step, int64_t *w
 
 RowCounts session_rows(const Session *s, int64_t n_tokens, int64_t n_seqs, int64_t n_masked)
 {
-    return exec_rows(s->train, n_tokens, n_seqs, n_masked);
+    return exec_rows(s->train[0], n_tokens, n_seqs, n_masked);
 }
 
 /* Seconds of the works since `before`. */
@@ -270,9 +200,9 @@ Status session_find_bad_pipeline(Session *s, const SessionStep *step)
 {
     SessionPipeline *p = s->pipeline;
     int64_t when = INT64_MAX;
-    for (int k = 0; k < chunks_of(p); k++) exec_set_check(p->train[k], true);
+    for (int k = 0; k < session_chunks(s); k++) exec_set_check(p->session->train[k], true);
     Status status = run_passes(p, step, &when);
-    for (int k = 0; k < chunks_of(p); k++) exec_set_check(p->train[k], false);
+    for (int k = 0; k < session_chunks(s); k++) exec_set_check(p->session->train[k], false);
     if (status != OK && status != E_NUMERIC) return status;
     char *why = status == OK ? NULL : mem_strdup(status_message());
     int64_t first = when;
@@ -286,18 +216,15 @@ PipelineTimes session_pipeline_times(const Session *s) { return s->pipeline->tim
 
 /* ---- for a profile ---- */
 
-int session_chunks(const Session *s) { return s->pipeline ? chunks_of(s->pipeline) : 1; }
-
-Exec *session_exec(const Session *s, int chunk) { return s->pipeline ? s->pipeline->train[chunk] : s->train; }
-
 ExecPipeline *session_works(const Session *s) { return s->pipeline ? s->pipeline->works : NULL; }
 
 static Status share_table(const Session *s, TensorId t)
 {
     Holders all = pipeline_holders(s->pipeline, 0, false);
     all.comm = ranks_comm(s->options.ranks);
-    return holding_share_parts(&all, exec_data(s->train, t), (int64_t)(s->plan.train.tensors[t].bytes / sizeof(float)),
-                               s->plan.input.holding->sums);
+    return holding_share_parts(&all, exec_data(s->train[0], t),
+                               (int64_t)(s->plan.chunk->train.tensors[t].bytes / sizeof(float)),
+                               s->plan.input.place->holding.sums);
 }
 
 Status pipeline_share(const Session *s, const Instr *share)
@@ -325,18 +252,18 @@ Exec *pipeline_heads(const Session *s, const ModelTensors **t)
 {
     int k = pipeline_last_chunk(s->pipeline->place, 0);
     if (k < 0) return NULL;
-    *t = run_plan_tensors(&s->plan, k, false);
-    return s->pipeline->eval[k];
+    *t = &s->plan.chunk[k].eval_tensors;
+    return s->eval[k];
 }
 
 Status pipeline_evaluate(Session *s, const MicroBatch *b)
 {
     SessionPipeline *p = s->pipeline;
-    const RowCounts rows = exec_rows(s->eval, b->n_tokens, b->n_seqs, b->n_masked);
+    const RowCounts rows = exec_rows(s->eval[0], b->n_tokens, b->n_seqs, b->n_masked);
     const ExecPass pass = {.schedule = &p->one, .micros = {1}, .rows = {&rows}, .forward = true};
-    for (int k = 0; k < chunks_of(p); k++) {
-        const Plan *plan = run_plan_of(&s->plan, k, false);
-        TRY(exec_run(p->eval[k], plan->begin, &plan->capacity));
+    for (int k = 0; k < session_chunks(s); k++) {
+        const Plan *plan = &s->plan.chunk[k].eval;
+        TRY(exec_run(p->session->eval[k], plan->begin, &plan->capacity));
     }
     p->eval_batch = b;
     return exec_pipeline_run(p->evaluation, &pass, NULL);

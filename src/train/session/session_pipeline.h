@@ -44,11 +44,9 @@ typedef struct {
 
 struct SessionPipeline {
     const PipelinePlace *place;
-    Comm *link;           /* the places of this pipeline; NULL: one */
-    Comm *groups[2];      /* holders in the order of replicas; of chimera one for each of the place's stages, the lower
-                             first;      NULL: one holder */
-    Memory *more;         // (chunks − 1)
-    Exec **train, **eval; // (chunks) the first are the session's
+    Comm *link;      /* the places of this pipeline; NULL: one */
+    Comm *groups[2]; /* holders in the order of replicas; of chimera one for each of the place's stages, the lower
+                        first;      NULL: one holder */
     ExecPipeline *works, *evaluation;
     Schedule one; /* of an evaluation's micro-batch */
     int ranks;
@@ -76,17 +74,13 @@ Status session_upload_ctl(Session *s);
 void pipeline_divide(const SessionPipeline *p, const MicroGrains *grains, int chunk, int micro);
 void pipeline_grains_free(MicroGrains *grains, int n);
 
-/* Collective. After memory_init of the first chunk: memory of the others, and connections. */
+/* Collective. Connections. */
 Status pipeline_open(Session *s);
 void pipeline_close(SessionPipeline *p); /* takes NULL */
-/* After the first chunk's execs are there: those of the others, and the links. unbind comes first when planned again.
- */
-Status pipeline_bind(Session *s, const ExecOptions *options);
+/* The links, after the execs are there. unbind comes first when planned again. */
+Status pipeline_bind(Session *s);
 void pipeline_unbind(SessionPipeline *p);
-Status pipeline_grow(Session *s);
 
-Status pipeline_begin(const Session *s);
-Status pipeline_pack(const Session *s, int first); /* of the chunks from `first` on */
 /* Collective. A SHARE of the update: of a table of norm blocks' sums over all ranks, or of each share's weights over
    its holders. */
 Status pipeline_share(const Session *s, const Instr *share);

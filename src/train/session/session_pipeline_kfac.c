@@ -53,7 +53,7 @@ static void queue_statistics(SessionPipeline *p, const ExecPass *pass)
 
 bool pipeline_inverse_is_wide(const SessionPipeline *p, int factor)
 {
-    const Plan *plan = &p->session->plan.train;
+    const Plan *plan = &p->session->plan.chunk->train;
     OpAttr attr = plan->instrs[plan->invert.first + factor].attr;
     return (attr.kfac.of_output ? attr.kfac.n : attr.kfac.k) != p->place->whole->config.hidden;
 }
@@ -176,8 +176,8 @@ void pipeline_kfac_order(SessionPipeline *p, bool last, ExecPass *pass)
 
 static Status run_inverse(const Session *s, int number)
 {
-    Range all = s->plan.train.invert;
-    return exec_run(s->train, (Range){all.first + number, 1}, &s->plan.train.capacity);
+    Range all = s->plan.chunk->train.invert;
+    return exec_run(s->train[0], (Range){all.first + number, 1}, &s->plan.chunk->train.capacity);
 }
 
 Status pipeline_kfac_item(void *self, const Work *w)
@@ -186,9 +186,9 @@ Status pipeline_kfac_item(void *self, const Work *w)
     const FillItem *x = &p->kfac.items[w->item];
     double start = clock_monotonic();
     if (x->kind != FILL_INVERSE) pipeline_divide(p, p->kfac.grains, w->chunk, x->micro);
-    Status status = x->kind == FILL_INVERSE
-                        ? run_inverse(p->session, x->factor)
-                        : exec_run_curvature(p->train[w->chunk], w->kind, x->layer, w->slot, &p->kfac.rows[w->item]);
+    Status status = x->kind == FILL_INVERSE ? run_inverse(p->session, x->factor)
+                                            : exec_run_curvature(p->session->train[w->chunk], w->kind, x->layer,
+                                                                 w->slot, &p->kfac.rows[w->item]);
     p->kfac.seconds[x->start >= 0] += clock_monotonic() - start;
     return status;
 }

@@ -17,27 +17,27 @@ static const Pipeline *shape(const SessionPipeline *p) { return &p->place->grid.
 
 static float *gradients(const SessionPipeline *p)
 {
-    return exec_data(p->train[0], p->session->plan.train_tensors.grads);
+    return exec_data(p->session->train[0], p->session->plan.chunk->train_tensors.grads);
 }
 
 /* Room for what the host exchanges of a device's memory: place_copy_bytes. */
 static float *host_copy(const Session *s)
 {
-    return (float *)(void *)((char *)s->memory.base[REGION_COMM] + s->plan.input.place->scratch);
+    return (float *)(void *)((char *)s->memory[0].base[REGION_COMM] + s->plan.input.place->scratch);
 }
 
 Holders pipeline_holders(const SessionPipeline *p, int stage, bool devices)
 {
     const Session *s = p->session;
     const PipelinePlace *at = p->place;
-    TensorId received = plan_find(&s->plan.train, PLAN_RECEIVED);
+    TensorId received = plan_find(&s->plan.chunk->train, PLAN_RECEIVED);
     Holders h = {.backend = s->options.backend,
                  .comm = p->groups[at->grid.directions == 2 && stage >= at->grid.stages / 2],
-                 .scratch = s->memory.base[REGION_COMM],
+                 .scratch = s->memory[0].base[REGION_COMM],
                  .copy = host_copy(s),
                  .stride = (int64_t)(place_copy_bytes(at) / sizeof(float)),
                  .device = devices && s->options.devices ? s->options.devices->holders : NULL};
-    if (h.device && received != NONE) h.received = exec_data(s->train, received);
+    if (h.device && received != NONE) h.received = exec_data(s->train[0], received);
     return h;
 }
 
@@ -63,7 +63,7 @@ Status pipeline_sum_stages(const SessionPipeline *p)
 
 Status pipeline_share_weights(const SessionPipeline *p)
 {
-    float *weights = exec_data(p->train[0], p->session->plan.train_tensors.weights);
+    float *weights = exec_data(p->session->train[0], p->session->plan.chunk->train_tensors.weights);
     const Pieces *mine = &p->place->holding.mine;
     for (int i = 0; i < mine->n; i++) {
         const Holders h = pipeline_holders(p, mine->pieces[i].stage, false);
@@ -117,7 +117,7 @@ static Status add_other_use(const SessionPipeline *p, int peer, float *x, float 
     const Session *s = p->session;
     const Backend *b = s->options.backend;
     int64_t most = p->place->holding.mine.most;
-    float *received = s->memory.base[REGION_COMM], *copy = peer < 0 ? received : received + most;
+    float *received = s->memory[0].base[REGION_COMM], *copy = peer < 0 ? received : received + most;
     for (int64_t at = 0; at < count; at += most) {
         int64_t n = count - at < most ? count - at : most;
         size_t bytes = (size_t)n * sizeof *x;
@@ -216,7 +216,8 @@ Status pipeline_sum_losses(SessionPipeline *p)
         Stats stats;
         int k = pipeline_last_chunk(at, d);
         if (k < 0) continue;
-        TRY_DONE(exec_download(p->train[k], run_plan_tensors(&p->session->plan, k, true)->stats, &stats, sizeof stats));
+        TRY_DONE(
+            exec_download(p->session->train[k], p->session->plan.chunk[k].train_tensors.stats, &stats, sizeof stats));
         for (int slot = 0; slot < 2; slot++) {
             mine.loss[slot] = stats.loss[slot];
             mine.correct[slot] = (double)stats.correct[slot];

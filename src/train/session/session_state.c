@@ -5,7 +5,7 @@
 
 #include "train/session/session_pipeline.h"
 
-float *session_save_buffer(const Session *s) { return s->memory.base[REGION_SAVE]; }
+float *session_save_buffer(const Session *s) { return s->memory[0].base[REGION_SAVE]; }
 
 static void drop_filled(Session *s, StateArray which)
 {
@@ -18,18 +18,18 @@ void session_free_filled(Session *s)
     for (StateArray i = 0; i < N_STATE_ARRAYS; i++) drop_filled(s, i);
 }
 
-static size_t array_bytes(const Session *s) { return (size_t)s->whole->params.size * sizeof(float); }
+static size_t array_bytes(const Session *s) { return (size_t)s->model->params.size * sizeof(float); }
 
 /* The address of an array, in the backend's memory. */
 static float *place_of(const Session *s, StateArray which)
 {
-    float *start = s->memory.base[which == STATE_WEIGHTS ? REGION_WEIGHT : REGION_MOMENT];
+    float *start = s->memory[0].base[which == STATE_WEIGHTS ? REGION_WEIGHT : REGION_MOMENT];
     CHECK(start, "a session without training has no moments");
     if (which != STATE_V) return start;
-    return start + s->plan.train.tensors[s->plan.train_tensors.moments_v].offset / sizeof(float);
+    return start + s->plan.chunk->train.tensors[s->plan.chunk->train_tensors.moments_v].offset / sizeof(float);
 }
 
-static const Holding *holding(const Session *s) { return s->plan.input.holding; }
+static const Holding *holding(const Session *s) { return &s->plan.input.place->holding; }
 
 bool session_has_all(const Session *s, StateArray which)
 {
@@ -145,7 +145,7 @@ Status session_collect(const Session *s)
 {
     float *buffer = session_save_buffer(s);
     for (StateArray a = 0; a < N_STATE_ARRAYS; a++)
-        if (!session_has_all(s, a)) TRY(collect(s, (int)a, buffer ? buffer + a * s->whole->params.size : NULL));
+        if (!session_has_all(s, a)) TRY(collect(s, (int)a, buffer ? buffer + a * s->model->params.size : NULL));
     return OK;
 }
 
@@ -165,7 +165,7 @@ float *session_fill(Session *s, StateArray which)
 {
     float *buffer = session_save_buffer(s), **filled = &s->filled[which];
     if (!s->options.backend->device && session_has_all(s, which)) return place_of(s, which);
-    if (!*filled) *filled = buffer ? buffer + which * s->whole->params.size : mem_alloc(array_bytes(s));
+    if (!*filled) *filled = buffer ? buffer + which * s->model->params.size : mem_alloc(array_bytes(s));
     return *filled;
 }
 
@@ -180,9 +180,7 @@ static Status upload_filled(Session *s, StateArray a)
 Status session_ready(Session *s)
 {
     for (StateArray a = 0; a < N_STATE_ARRAYS; a++) TRY(upload_filled(s, a));
-    if (s->pipeline) return pipeline_pack(s, 0);
-    if (s->train) return session_pack(s);
-    return exec_run(s->eval, s->plan.eval.pack, &s->plan.eval.capacity);
+    return session_pack(s);
 }
 
 /* From rank 0's GPU to the others'. */
@@ -221,7 +219,7 @@ Status session_read(const Session *s, StateArray which, float *room, const float
 {
     const Backend *b = s->options.backend;
     CHECK(s->pipeline || session_has_all(s, which), "moments of a sharded optimizer are collected");
-    *values = s->pipeline ? session_save_buffer(s) + which * s->whole->params.size : place_of(s, which);
+    *values = s->pipeline ? session_save_buffer(s) + which * s->model->params.size : place_of(s, which);
     if (!read_by_copy(s)) return OK;
     float *copy = room ? room : mem_alloc(array_bytes(s));
     Status status = backend_download(b, copy, *values, array_bytes(s));
@@ -267,7 +265,7 @@ static Status digest_tensor(const Session *s, const float *there, int64_t count,
 static Status check_tensors(const Session *s)
 {
     Ranks *ranks = s->options.ranks;
-    const ParamTable *t = &s->whole->params;
+    const ParamTable *t = &s->model->params;
     size_t count = (size_t)t->count, bytes = count * sizeof(uint64_t);
     uint64_t *all = mem_alloc(bytes);
     float *room = mem_array(SESSION_VIEW, sizeof *room);
@@ -327,7 +325,7 @@ static int64_t first_not_finite(const float *x, int64_t n) // (n)
 
 Status session_check_weights(const Session *s, const float *weights)
 {
-    const ParamTable *t = &s->whole->params;
+    const ParamTable *t = &s->model->params;
     if (first_not_finite(weights, t->size) < 0) return OK;
     for (int i = 0; i < t->count; i++) {
         const Param *p = &t->params[i];
@@ -342,7 +340,8 @@ Status session_check_weights(const Session *s, const float *weights)
 /* From a device come the LayerNorms alone, into a space whose other pages are never touched. */
 Status session_norm_forms(const Session *s, uint8_t *forms)
 {
-    const ParamTable *t = &s->model->params;
+    const Model *held = &s->plan.input.place->held;
+    const ParamTable *t = &held->params;
     const Backend *b = s->options.backend;
     const float *weights = place_of(s, STATE_WEIGHTS);
     float *norms = NULL;
@@ -354,7 +353,7 @@ Status session_norm_forms(const Session *s, uint8_t *forms)
         TRY_DONE(
             backend_download(b, norms + p->offset, weights + p->offset, (size_t)(p->rows * p->cols) * sizeof *norms));
     }
-    model_norm_forms(s->model, norms ? norms : weights, forms);
+    model_norm_forms(held, norms ? norms : weights, forms);
     if (s->pipeline) status = pipeline_merge_forms(s, forms);
 done:
     free(norms);
