@@ -181,14 +181,12 @@ static Status host_wait(CommLane *lane, bool broken, const RowCounts *rows)
 static Holders find_holders(const Exec *e)
 {
     const ExecRanks *r = e->options.ranks;
-    PiecesRoom room = holding_room(r->holding);
-    if (r->factors) pieces_room_add(&room, pieces_room(r->factors));
     char *buffer = e->memory->base[REGION_COMM];
     return (Holders){.backend = e->memory->backend,
                      .comm = r->comm,
                      .scratch = buffer,
-                     .copy = (float *)(void *)(buffer + room.scratch),
-                     .stride = room.largest};
+                     .copy = (float *)(void *)(buffer + r->scratch),
+                     .stride = r->stride};
 }
 
 Status comm_lane_open_host(Exec *e, Stats *stats, int most, CommLane **lane)
@@ -201,8 +199,8 @@ Status comm_lane_open_host(Exec *e, Stats *stats, int most, CommLane **lane)
                     .stats = stats,
                     .posts = mem_array((size_t)most, sizeof(Post)),
                     .most = most,
-                    .threaded = !e->memory->backend->device};
-    l->ranks->comm->tree = (CommTree){.terms = l->ranks->holding->mine.tree};
+                    .threaded = most > 0 && !e->memory->backend->device};
+    if (most > 0) l->ranks->comm->tree = (CommTree){.terms = l->ranks->holding->mine.tree};
     thread_lock_init(&l->lock, &l->changed);
     Status status = l->threaded ? thread_start(&l->thread, lane_thread, l) : OK;
     if (status != OK) {

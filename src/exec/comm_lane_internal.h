@@ -20,9 +20,9 @@ struct CommLane {
     void (*close)(CommLane *l); /* after wait */
 };
 
-/* Collective: one sum of a bucket of gradients, or one SHARE, by these holders. */
-Status comm_lane_sum(const Exec *e, const Holders *h, int32_t bucket);
-Status comm_lane_share(const Exec *e, const Holders *h, InstrId i);
+/* Collective: one sum of a bucket of gradients, or one SHARE, between holders who are reached as all ranks are. */
+Status comm_lane_sum(const Exec *e, const Holders *all, int32_t bucket);
+Status comm_lane_share(const Exec *e, const Holders *all, InstrId i);
 /* Collective, over the lane's own Comm: losses and correct counts of a step, at `stats` in the backend's memory. */
 Status comm_lane_sum_losses(const Exec *e, Stats *stats);
 /* `most`: REDUCEs of a step; `stats`: in the backend's memory. `e` must outlive the lane. */

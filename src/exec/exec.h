@@ -38,15 +38,21 @@ typedef struct Exec Exec;
 /* How REDUCEs and SHAREs are done: through the host's memory, by a thread beside the step's or, for a device, after the
    micro-batch; or queued on the device's comm lane, from GPU to GPU. */
 typedef struct {
-    Comm *comm;              /* the lane's own; used through the host's memory */
+    Comm *comm;              /* all ranks; a thread's sums have it for themselves */
+    Comm *groups[2];         /* see exec_group */
     CommDevice *comm_device; /* NULL: through the host's memory */
     const Holding *holding;
     const Pieces *factors; /* of K-FAC's statistics, and who inverts them; NULL: no K-FAC */
+    size_t scratch;        /* bytes of the region COMM: of the collectives; behind it lies a device's copy */
+    int64_t stride;        /* elements of that copy, of a branch of a tree */
     /* Collective: before the first sum of a step; on the lane's thread, or with comm_device on the step's. May be NULL.
      */
     Status (*meet)(void *self);
     void *self;
 } ExecRanks;
+/* The holders of a stage of this rank, in the order of replicas. Chimera's two stages of a rank have two orders. NULL:
+   one holder. */
+Comm *exec_group(const ExecRanks *r, int stage);
 
 typedef struct {
     bool poison; /* fill a tensor with NaN at its last use */

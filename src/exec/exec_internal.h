@@ -55,7 +55,8 @@ struct Exec {
     int n_records, cap_records;
     int *marks; /* (n_records): the first of a record's two marks; 0: the host knows its times */
     int cap_marks;
-    CommLane *comm_lane;    /* NULL: the plan has no REDUCE */
+    CommLane *comm_lane;    /* NULL: one rank, or the plan has no exchange */
+    bool shares;            /* the plan has SHAREs */
     bool copies;            /* the copy lane has work */
     bool reducing;          /* the micro-batch that runs is its step's last */
     bool first;             /* it is its step's first: instrs begin gradients */

@@ -8,9 +8,13 @@ Status exec_open_lane(Exec *e)
     const Plan *p = e->plan;
     TensorId stats = plan_find(p, "stats");
     int most = 0;
-    for (InstrId i = 0; i < p->n_instrs; i++) most += p->instrs[i].op == OP_REDUCE;
-    if (most == 0) return OK;
-    CHECK(e->options.ranks && stats != NONE, "a plan for ranks, and no ranks");
+    for (InstrId i = 0; i < p->n_instrs; i++) {
+        most += p->instrs[i].op == OP_REDUCE;
+        e->shares |= p->instrs[i].op == OP_SHARE;
+    }
+    CHECK(most == 0 || e->options.ranks, "a plan for ranks, and no ranks");
+    if (!e->options.ranks || (most == 0 && !e->shares)) return OK;
+    CHECK(stats != NONE, "a plan for ranks without stats");
     return e->options.ranks->comm_device ? comm_lane_open_device(e, exec_data(e, stats), &e->comm_lane)
                                          : comm_lane_open_host(e, exec_data(e, stats), most, &e->comm_lane);
 }
@@ -22,10 +26,7 @@ static bool range_has(const Exec *e, Range range, Op op)
     return false;
 }
 
-bool exec_in_pieces(const Exec *e, Range range)
-{
-    return e->comm_lane && (e->reducing || range_has(e, range, OP_SHARE));
-}
+bool exec_in_pieces(const Exec *e, Range range) { return e->reducing || (e->shares && range_has(e, range, OP_SHARE)); }
 
 /* A graph has no place for an event of another lane before it, or behind it. */
 static Status run_piece(Exec *e, Range piece, const RowCounts *rows)
@@ -39,7 +40,7 @@ static Status run_from(Exec *e, InstrId i, InstrId end, const RowCounts *rows, I
     const RowCounts *all = rows ? rows : &e->plan->capacity;
     Op op = e->plan->instrs[i].op;
     *next = i + 1;
-    if (op == OP_SHARE) return e->comm_lane->share(e->comm_lane, i, all);
+    if (op == OP_SHARE) return e->comm_lane ? e->comm_lane->share(e->comm_lane, i, all) : OK; /* one rank has all */
     if (op == OP_REDUCE) return e->reducing ? e->comm_lane->post(e->comm_lane, i, all) : OK;
     while (*next < end && !op_is_exchange(e->plan->instrs[*next].op)) ++*next;
     return rows ? run_piece(e, (Range){i, *next - i}, rows) : OK;
@@ -51,7 +52,8 @@ Status exec_run_pieces(Exec *e, Range range, const RowCounts *rows)
     InstrId end = range.first + range.count;
     for (InstrId i = range.first; i < end && status == OK;) status = run_from(e, i, end, rows, &i);
     char *why = status == OK ? NULL : mem_strdup(status_message());
-    Status ended = e->comm_lane->wait(e->comm_lane, status != OK, rows ? rows : &e->plan->capacity);
+    Status ended = status;
+    if (e->comm_lane) ended = e->comm_lane->wait(e->comm_lane, status != OK, rows ? rows : &e->plan->capacity);
     if (why) ended = fail(status, "%s", why);
     free(why);
     return ended;
@@ -69,22 +71,38 @@ Status exec_run_last(Exec *e, const RowCounts *rows)
 
 /* ---- for both kinds of lane ---- */
 
-Status comm_lane_sum(const Exec *e, const Holders *h, int32_t bucket)
+Comm *exec_group(const ExecRanks *r, int stage)
 {
-    const Pieces *p = &e->options.ranks->holding->mine;
-    TRY(exec_virtual_add(e, p->pieces[bucket].begin, p->pieces[bucket].end));
-    return holding_sum(h, &e->sums.grads, p, bucket);
+    const Grid *g = &r->holding->grid;
+    return r->groups[g->directions == 2 && stage >= g->stages / 2];
 }
 
-Status comm_lane_share(const Exec *e, const Holders *h, InstrId i)
+static Holders holders_of(const Exec *e, const Holders *all, const Pieces *p, int piece)
+{
+    Holders h = *all;
+    h.comm = exec_group(e->options.ranks, p->pieces[piece].stage);
+    return h;
+}
+
+Status comm_lane_sum(const Exec *e, const Holders *all, int32_t bucket)
+{
+    const Pieces *p = &e->options.ranks->holding->mine;
+    const Holders h = holders_of(e, all, p, bucket);
+    TRY(exec_virtual_add(e, p->pieces[bucket].begin, p->pieces[bucket].end));
+    return holding_sum(&h, &e->sums.grads, p, bucket);
+}
+
+Status comm_lane_share(const Exec *e, const Holders *all, InstrId i)
 {
     const ExecRanks *r = e->options.ranks;
     ShareKind what = e->plan->instrs[i].attr.share.what;
     const Pieces *p = what >= SHARE_FACTORS ? r->factors : &r->holding->mine;
     const Operand *x = OUT(&e->calls[i], SHARE, x);
-    if (what == SHARE_SUMS) return holding_share_parts(h, x->data, 2 * x->rows.extra, r->holding->sums);
-    for (int k = 0; k < p->n; k++)
-        TRY(what == SHARE_FACTORS ? holding_sum(h, &e->sums.factors, p, k) : holding_share(h, x->data, p, k));
+    if (what == SHARE_SUMS) return holding_share_parts(all, x->data, 2 * x->rows.extra, r->holding->sums);
+    for (int k = 0; k < p->n; k++) {
+        const Holders h = holders_of(e, all, p, k);
+        TRY(what == SHARE_FACTORS ? holding_sum(&h, &e->sums.factors, p, k) : holding_share(&h, x->data, p, k));
+    }
     return OK;
 }
 

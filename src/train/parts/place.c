@@ -188,3 +188,11 @@ size_t place_comm_bytes(const PipelinePlace *p, const Backend *b)
 {
     return p->scratch + (b->device ? place_copy_bytes(p) : 0);
 }
+
+void place_comm_room(const PipelinePlace *p, size_t *scratch, int64_t *copy)
+{
+    PiecesRoom room = holding_room(&p->holding);
+    pieces_room_add(&room, pieces_room(&p->kfac.pieces));
+    *scratch = place_has_works(p) ? p->scratch : room.scratch;
+    *copy = place_has_works(p) ? (int64_t)(place_copy_bytes(p) / sizeof(float)) : room.largest;
+}

@@ -97,6 +97,8 @@ void place_take_models(PipelinePlace *p);
 size_t place_scratch_bytes(const PipelinePlace *p, bool device); /* `scratch`, after shares and K-FAC */
 size_t place_copy_bytes(const PipelinePlace *p);
 size_t place_comm_bytes(const PipelinePlace *p, const Backend *b);
+/* Of the region COMM, of any run: bytes of `scratch`, and elements of the copy behind it. */
+void place_comm_room(const PipelinePlace *p, size_t *scratch, int64_t *copy);
 size_t place_boundary(const PipelinePlace *p, const Plan *plan);
 /* Bytes of the staging buffers for the boundaries of training and of evaluation (`eval` NULL: there is none), in the
    host's memory or a `device`'s. */

@@ -87,15 +87,27 @@ static void unbind(Session *s)
 
 static Status meet(void *self) { return ranks_meet(self); }
 
-static Status connect_comm_lane(Session *s)
+/* Chimera's two stages of a place have the same holders in two orders. */
+static Status connect_holders(Session *s)
 {
-    if (!s->options.ranks || !s->plan.input.training || place_has_works(s->plan.input.place)) return OK;
-    s->exec_ranks = (ExecRanks){.comm_device = s->options.comm_device,
-                                .holding = &s->plan.input.place->holding,
-                                .factors = session_kfac(s) ? &session_kfac(s)->pieces : NULL,
-                                .meet = meet,
-                                .self = s->options.ranks};
-    return ranks_connect(s->options.ranks, &s->exec_ranks.comm);
+    const PipelinePlace *place = s->plan.input.place;
+    const Grid *g = &place->grid;
+    Ranks *ranks = s->options.ranks;
+    ExecRanks *r = &s->exec_ranks;
+    int rank = ranks_rank(ranks), low = grid_first_stage(g, rank);
+    if (!ranks || !s->plan.input.training) return OK;
+    *r = (ExecRanks){.comm_device = s->options.comm_device,
+                     .holding = &place->holding,
+                     .factors = session_kfac(s) ? &session_kfac(s)->pieces : NULL,
+                     .meet = meet,
+                     .self = ranks};
+    place_comm_room(place, &r->scratch, &r->stride);
+    TRY(ranks_meet(ranks));
+    for (int k = 0; k < g->directions && grid_holders(g) > 1; k++)
+        TRY(comm_split(ranks_comm(ranks), grid_holder(g, low, 0),
+                       grid_holder_number(g, k ? g->stages - 1 - low : low, rank), &r->groups[k]));
+    r->comm = place_has_works(place) ? ranks_comm(ranks) : r->groups[0]; /* a plain run sums while works run */
+    return OK;
 }
 
 static Status open_memory(Session *s)
@@ -118,7 +130,7 @@ Status session_open(Session *s, RunPlan *plan, const SessionOptions *options)
     s->train = mem_array((size_t)session_chunks(s), sizeof *s->train);
     s->eval = mem_array((size_t)session_chunks(s), sizeof *s->eval);
     TRY_DONE(open_memory(s));
-    TRY_DONE(connect_comm_lane(s));
+    TRY_DONE(connect_holders(s));
     if (place_has_works(s->plan.input.place)) TRY_DONE(pipeline_open(s));
     TRY_DONE(bind_plans(s));
     TRY_DONE(session_set_scaling(s, (LossScaling){.scale = s->plan.input.optimizer.loss_scale}));
@@ -135,7 +147,7 @@ void session_close(Session *s)
     pipeline_close(s->pipeline);
     for (int k = s->memory ? session_chunks(s) : 0; k > 0; k--) memory_free(&s->memory[k - 1]);
     MEM_FREE(s->memory, s->train, s->eval);
-    comm_close(s->exec_ranks.comm);
+    for (int k = 0; k < 2; k++) comm_close(s->exec_ranks.groups[k]);
     run_plan_free(&s->plan);
     *s = (Session){0};
 }
@@ -347,19 +359,11 @@ static Status update_noted(Session *s)
     return session_pack(s);
 }
 
-/* In a pipeline the host exchanges what the SHAREs name. */
 static Status run_update(Session *s)
 {
     const Plan *p = &s->plan.chunk->train;
-    InstrId end = p->update.first + p->update.count;
-    if (!s->pipeline) return s->note_due ? update_noted(s) : exec_run(s->train[0], p->update, &p->capacity);
-    for (InstrId first = p->update.first, i = first; i <= end; i++) {
-        if (i < end && p->instrs[i].op != OP_SHARE) continue;
-        TRY(exec_run(s->train[0], (Range){first, i - first}, &p->capacity));
-        if (i < end) TRY(pipeline_share(s, &p->instrs[i]));
-        first = i + 1;
-    }
-    return OK;
+    TRY(s->note_due ? update_noted(s) : exec_run(s->train[0], p->update, &p->capacity));
+    return pack_chunks(s, 1); /* the update has packed the first */
 }
 
 Status session_update(Session *s, const Optimizer *o, int64_t step, double learning_rate, Stats *stats)
@@ -370,7 +374,6 @@ Status session_update(Session *s, const Optimizer *o, int64_t step, double learn
     TRY(session_upload_ctl(s));
     if (session_kfac(s)) TRY(invert(s, session_kfac(s), step));
     TRY(run_update(s));
-    TRY(pack_chunks(s, 1)); /* the update has packed the first */
     TRY(exec_download(s->train[0], s->plan.chunk->train_tensors.stats, stats, sizeof *stats));
     if (s->pipeline) {
         pipeline_take_sums(s, stats);

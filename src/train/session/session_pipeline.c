@@ -9,17 +9,6 @@ static int most_micros(const SessionPipeline *p) { return shape(p)->micros / p->
 
 /* ---- life ---- */
 
-/* Chimera's two stages of a place have the same holders in two orders. */
-static Status connect_holders(SessionPipeline *p, Ranks *ranks)
-{
-    const Grid *g = &p->place->grid;
-    int rank = ranks_rank(ranks), low = grid_first_stage(g, rank);
-    for (int k = 0; k < g->directions && grid_holders(g) > 1; k++)
-        TRY(comm_split(ranks_comm(ranks), grid_holder(g, low, 0),
-                       grid_holder_number(g, k ? g->stages - 1 - low : low, rank), &p->groups[k]));
-    return OK;
-}
-
 Status pipeline_open(Session *s)
 {
     const PipelinePlace *place = s->plan.input.place;
@@ -30,10 +19,8 @@ Status pipeline_open(Session *s)
     p->kfac.grains = mem_array((size_t)shape(p)->micros, sizeof *p->kfac.grains);
     Pipeline one = place_evaluation(place);
     schedule_make(&one, &p->one);
-    if (!ranks) return OK;
-    TRY(ranks_meet(ranks));
-    if (shape(p)->places > 1) TRY(comm_split(ranks_comm(ranks), place->pipeline, place->number, &p->link));
-    return connect_holders(p, ranks);
+    if (shape(p)->places == 1) return OK;
+    return comm_split(ranks_comm(ranks), place->pipeline, place->number, &p->link);
 }
 
 void pipeline_close(SessionPipeline *p)
@@ -41,8 +28,6 @@ void pipeline_close(SessionPipeline *p)
     if (!p) return;
     pipeline_unbind(p);
     comm_close(p->link);
-    comm_close(p->groups[0]);
-    comm_close(p->groups[1]);
     pipeline_kfac_free(&p->kfac, shape(p)->micros);
     pipeline_measure_free(p);
     schedule_free(&p->one);
@@ -217,22 +202,6 @@ PipelineTimes session_pipeline_times(const Session *s) { return s->pipeline->tim
 /* ---- for a profile ---- */
 
 ExecPipeline *session_works(const Session *s) { return s->pipeline ? s->pipeline->works : NULL; }
-
-static Status share_table(const Session *s, TensorId t)
-{
-    Holders all = pipeline_holders(s->pipeline, 0, false);
-    all.comm = ranks_comm(s->options.ranks);
-    return holding_share_parts(&all, exec_data(s->train[0], t),
-                               (int64_t)(s->plan.chunk->train.tensors[t].bytes / sizeof(float)),
-                               s->plan.input.place->holding.sums);
-}
-
-Status pipeline_share(const Session *s, const Instr *share)
-{
-    if (!s->options.ranks) return OK;
-    if (share->attr.share.what == SHARE_WEIGHTS) return pipeline_share_weights(s->pipeline);
-    return share_table(s, share->out[SHARE_OUT_x]);
-}
 
 Status pipeline_merge_forms(const Session *s, uint8_t *forms)
 {

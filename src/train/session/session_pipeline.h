@@ -44,9 +44,7 @@ typedef struct {
 
 struct SessionPipeline {
     const PipelinePlace *place;
-    Comm *link;      /* the places of this pipeline; NULL: one */
-    Comm *groups[2]; /* holders in the order of replicas; of chimera one for each of the place's stages, the lower
-                        first;      NULL: one holder */
+    Comm *link; /* the places of this pipeline; NULL: one */
     ExecPipeline *works, *evaluation;
     Schedule one; /* of an evaluation's micro-batch */
     int ranks;
@@ -81,9 +79,6 @@ void pipeline_close(SessionPipeline *p); /* takes NULL */
 Status pipeline_bind(Session *s);
 void pipeline_unbind(SessionPipeline *p);
 
-/* Collective. A SHARE of the update: of a table of norm blocks' sums over all ranks, or of each share's weights over
-   its holders. */
-Status pipeline_share(const Session *s, const Instr *share);
 void pipeline_take_sums(const Session *s, Stats *stats); /* losses and counts of the step, of all replicas */
 Status pipeline_evaluate(Session *s, const MicroBatch *b);
 /* The chunk with the heads that evaluates here; NULL. */
@@ -143,7 +138,6 @@ Holders pipeline_holders(const SessionPipeline *p, int stage, bool devices);
 /* All Collective. Gradients over the holders of each stage, in ascending order of stages, so that both places of
    chimera that hold two of them do the same; with --shard optimizer each rank gets its share of the sums alone. */
 Status pipeline_sum_stages(const SessionPipeline *p);
-Status pipeline_share_weights(const SessionPipeline *p); /* of each rank's share, to the other holders */
 /* The two gradients of a tied word embedding become their sum, on all that hold it. */
 Status pipeline_tie(const SessionPipeline *p);
 /* Rows of all ranks, added in the order of replicas; the share of the time until the last work that has no work. */

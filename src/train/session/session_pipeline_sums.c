@@ -32,7 +32,7 @@ Holders pipeline_holders(const SessionPipeline *p, int stage, bool devices)
     const PipelinePlace *at = p->place;
     TensorId received = plan_find(&s->plan.chunk->train, PLAN_RECEIVED);
     Holders h = {.backend = s->options.backend,
-                 .comm = p->groups[at->grid.directions == 2 && stage >= at->grid.stages / 2],
+                 .comm = exec_group(&s->exec_ranks, stage),
                  .scratch = s->memory[0].base[REGION_COMM],
                  .copy = host_copy(s),
                  .stride = (int64_t)(place_copy_bytes(at) / sizeof(float)),
@@ -59,17 +59,6 @@ Status pipeline_sum_stages(const SessionPipeline *p)
     if (!devices) return sum_pieces(p);
     TRY(devices_enter(p->session));
     return devices_join(p->session, devices->holders, sum_pieces(p));
-}
-
-Status pipeline_share_weights(const SessionPipeline *p)
-{
-    float *weights = exec_data(p->session->train[0], p->session->plan.chunk->train_tensors.weights);
-    const Pieces *mine = &p->place->holding.mine;
-    for (int i = 0; i < mine->n; i++) {
-        const Holders h = pipeline_holders(p, mine->pieces[i].stage, false);
-        TRY(holding_share(&h, weights, mine, i));
-    }
-    return OK;
 }
 
 /* ---- the two gradients of a tied word embedding, of one replica ---- */
