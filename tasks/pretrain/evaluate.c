@@ -47,7 +47,7 @@ static Status run_share(Run *r, EvaluationSums *parts)
     Status status = OK;
     Evaluation v;
     int share, shares;
-    session_evaluation_share(&r->session, &share, &shares);
+    session_group(&r->session, &share, &shares);
     evaluation_init(&v, r, (count + shares - 1) / shares);
     for (int64_t i = 0; i < most; i++) index[i] = i;
     for (int64_t first = share * most; first < count; first += shares * most) {

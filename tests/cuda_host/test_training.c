@@ -469,9 +469,9 @@ static void test_a_device_that_dies(void **state)
     assert_ok(training_save(&first, *state, 4));
     int n_seqs = first.batch[0].n_seqs + first.batch[1].n_seqs;
     assert_ok(session_begin(&first.session, 5, n_seqs, 0));
-    assert_ok(session_micro(&first.session, &first.batch[0]));
+    assert_ok(training_micros(&first, 0, 1));
     dying.gone = true;
-    Status status = session_micro(&first.session, &first.batch[1]);
+    Status status = training_micros(&first, 1, 1);
     if (status == OK) status = session_update(&first.session, &first.optimizer, 5, 1e-3, &stats);
     assert_status(status, E_FAIL);
     assert_message("fell off the bus");

@@ -26,11 +26,10 @@ static void train(Training *t, int rank, double loss[STEPS])
     for (int step = 1; step <= STEPS; step++) {
         Stats stats;
         require(session_begin(&t->session, (uint32_t)step, n_seqs, 0) == OK);
-        if (rank < 0) {
-            for (int m = 0; m < TRAINING_MICROS; m++) require(session_micro(&t->session, &t->batch[m]) == OK);
-        } else {
-            require(session_last(&t->session, rank < TRAINING_MICROS ? &t->batch[rank] : NULL) == OK);
-        }
+        if (rank < 0)
+            require(training_micros(t, 0, TRAINING_MICROS) == OK);
+        else
+            require(training_micros(t, rank, rank < TRAINING_MICROS) == OK);
         require(session_update(&t->session, &t->optimizer, step, 1e-3, &stats) == OK);
         require(stats.finite);
         loss[step - 1] = stats.loss[0] / n_seqs;

@@ -121,11 +121,20 @@ static void close_fixture(Fixture *f)
     backend_close(b);
 }
 
+static const MicroBatch *fill(void *batch, int share, int64_t m)
+{
+    (void)share;
+    (void)m;
+    return batch;
+}
+
 static void step(Fixture *f, int64_t number)
 {
+    const SessionStep micros = {
+        .shares = &(SessionShare){.micros = 1}, .n_shares = 1, .sums = true, .fill = fill, .self = &f->batch};
     Stats stats;
     assert_ok(session_begin(&f->session, (uint32_t)number, SEQS, 0));
-    assert_ok(session_micro(&f->session, &f->batch));
+    assert_ok(session_run(&f->session, &micros));
     assert_ok(session_update(&f->session, &f->optimizer, number + 1, 1e-4, &stats));
     assert_int_equal(stats.finite, 1);
 }

@@ -81,7 +81,7 @@ static void compute(Audited *a, int batch, const ExecFlip *flip, AuditFound *fou
     assert_ok(session_begin(s, (uint32_t)batch, n_seqs, 0));
     for (int m = 0; m < TRAINING_MICROS; m++) {
         exec_set_flip(s->train[0], m == batch % TRAINING_MICROS ? flip : NULL);
-        assert_ok(session_micro(s, &a->t.batch[m]));
+        assert_ok(training_micros(&a->t, m, 1));
     }
     exec_set_flip(s->train[0], NULL);
     assert_ok(session_audit_found(s, found));

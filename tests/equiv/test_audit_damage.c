@@ -92,7 +92,7 @@ static void count_turns(Damage *d)
     begin_again(d);
     exec_set_flip(d->run.session.train[0], &never);
     assert_true(next_step(d, &status));
-    int64_t computation = p->begin.count + p->micro.count * d->loop.n_micros;
+    int64_t computation = p->begin.count + p->micro.count * d->loop.shares.each[0].micros;
     const int64_t turns[] = {[FIRST] = computation,
                              [BETWEEN] = p->pack.count,
                              [SECOND] = computation,

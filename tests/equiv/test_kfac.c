@@ -152,7 +152,7 @@ static void check_formulas(const char *backend)
     for (int m = 0; m < TRAINING_MICROS; m++) {
         record.n_tokens = t.batch[m].n_tokens;
         tokens += record.n_tokens;
-        assert_ok(session_micro(&t.session, &t.batch[m]));
+        assert_ok(training_micros(&t, m, 1));
     }
     const float *grads = t.session.memory[0].base[REGION_GRAD];
     size_t bytes = (size_t)t.model.params.size * sizeof(float);
@@ -237,7 +237,7 @@ static void resume_after(const Training *whole, const TrainingOptions *o, int st
     open_begun(&first, o);
     training_steps(&first, 0, stop);
     begin_step(&first, stop + 1, &n_seqs);
-    assert_ok(session_micro(&first.session, &first.batch[0]));
+    assert_ok(training_micros(&first, 0, 1));
     assert_ok(training_save(&first, dir, stop));
     training_close(&first);
     training_open(&second, o);
@@ -345,7 +345,7 @@ static void test_failed_inversion(void **state)
     float *used = session_kfac_set(&t.session, false), *before = mem_alloc(bytes);
     memcpy(before, used, bytes);
     begin_step(&t, 2, &n_seqs);
-    for (int m = 0; m < TRAINING_MICROS; m++) assert_ok(session_micro(&t.session, &t.batch[m]));
+    assert_ok(training_micros(&t, 0, TRAINING_MICROS));
     session_kfac_set(&t.session, true)[l->b] = NAN;
     assert_ok(session_update(&t.session, &t.optimizer, 2, 1e-3, &stats));
     assert_int_equal(t.session.kfac.failed, 1);

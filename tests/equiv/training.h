@@ -146,6 +146,22 @@ static inline void training_close(Training *t)
     backend_close(t->backend);
 }
 
+static inline const MicroBatch *training_fill_micro(void *batches, int share, int64_t m)
+{
+    (void)share;
+    return (MicroBatch *)batches + m;
+}
+
+/* Micro-batches first … first + n − 1 as this rank's of a step; n may be 0. */
+static inline Status training_micros(Training *t, int first, int n)
+{
+    const SessionShare share = {.micros = n};
+    return session_run(
+        &t->session,
+        &(SessionStep){
+            .shares = &share, .n_shares = 1, .sums = true, .fill = training_fill_micro, .self = t->batch + first});
+}
+
 /* Steps from + 1 to `to`. */
 static inline void training_steps(Training *t, int from, int to)
 {
@@ -156,7 +172,7 @@ static inline void training_steps(Training *t, int from, int to)
         Stats stats;
         assert_ok(session_begin(&t->session, (uint32_t)step, n_seqs, 0));
         assert_ok(session_gather(&t->session, step, n_tokens));
-        for (int m = 0; m < TRAINING_MICROS; m++) assert_ok(session_micro(&t->session, &t->batch[m]));
+        assert_ok(training_micros(t, 0, TRAINING_MICROS));
         assert_ok(session_update(&t->session, &t->optimizer, step, 1e-3, &stats));
         if (!t->may_skip) assert_int_equal(stats.finite, 1);
         t->loss[step - 1] = (stats.loss[0] + stats.loss[1]) / n_seqs;

@@ -102,7 +102,7 @@ Status evaluation_logits(Run *r, const Examples *e, float *values, double *mean_
     if (ranks) {
         mine = mem_array((size_t)e->count, sizeof *mine);
         int share, shares;
-        session_evaluation_share(&r->session, &share, &shares);
+        session_group(&r->session, &share, &shares);
         n = rank_share(e, index, e->count, run_padded_length(r), share, shares, mine);
     }
     TRY_DONE(ranks_meet(ranks)); /* before the places of a pipeline wait for each other */

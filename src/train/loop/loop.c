@@ -178,25 +178,21 @@ void loop_open(Loop *l, Run *run)
                 .last_save = clock_monotonic(),
                 .pace = pace_open(run->ranks),
                 .began = clock_monotonic()};
-    size_t batch = (size_t)run->c->batch_size;
     MicroCapacity cap = run->session.plan.micro;
     cap.tokens =
         run->session.plan.chunk->train.capacity.count[ROWS_TOKENS]; /* slightly more, so that rows fill whole buckets */
     micro_batch_init(&l->micro, cap);
     l->micro.grain = run->session.plan.grain;
-    l->index = mem_array(batch, sizeof *l->index);
-    l->order = mem_array(batch, sizeof *l->order);
-    l->share = mem_array(batch, sizeof *l->share);
-    l->ranges = mem_array(batch, sizeof *l->ranges);
-    l->pipeline = loop_pipeline_open(l);
+    l->index = mem_array((size_t)run->c->batch_size, sizeof *l->index);
+    loop_open_shares(l);
 }
 
 void loop_free(Loop *l)
 {
     pace_close(l->pace);
-    loop_pipeline_close(l->pipeline);
     micro_batch_free(&l->micro);
-    MEM_FREE(l->index, l->order, l->share, l->ranges);
+    loop_close_shares(&l->shares);
+    free(l->index);
 }
 
 Status loop_train(Run *run)

@@ -1,44 +1,10 @@
-/* The gradients of a step: the batch by its number, this rank's micro-batches, their sums over all ranks; computed
-   again where --audit finds a difference. */
+/* The gradients of a step: the batch by its number, this rank's shares, their sums over all ranks; computed again
+   where --audit finds a difference. */
 #include <stdio.h>
 
 #include "base/test_switch.h"
 #include "train/loop/audit.h"
 #include "train/loop/loop_internal.h"
-
-void loop_fill(Loop *l, int64_t m)
-{
-    const MicroRange *r = &l->ranges[m];
-    const Run *run = l->run;
-    micro_fill(&l->micro, l->examples, l->index, l->order + r->first, r->count, run_padded_length(run),
-               run->session.model->config.pad_token_id);
-}
-
-int64_t loop_shares(const Loop *l)
-{
-    const PlanInput *in = &l->run->session.plan.input;
-    return in->virtual_ranks ? in->virtual_each : 1;
-}
-
-int64_t loop_split(const Loop *l, const int64_t *places, int64_t n, int64_t *order, MicroRange *ranges)
-{
-    const RunPlan *plan = &l->run->session.plan;
-    int64_t padded = run_padded_length(l->run);
-    return plan->grain.tokens
-               ? micro_split_grains(l->examples, l->index, places, n, &plan->micro, &plan->grain, padded, order, ranges)
-               : micro_split(l->examples, l->index, places, n, &plan->micro, padded, order, ranges);
-}
-
-void loop_take_share(Loop *l, int rank, int64_t k)
-{
-    const Run *run = l->run;
-    int64_t padded = run_padded_length(run), each = loop_shares(l), all = each * ranks_size(l->ranks);
-    const int64_t *places = all > 1 ? l->share : NULL;
-    l->n_share = l->n_seqs;
-    if (places)
-        l->n_share = rank_share(l->examples, l->index, l->n_seqs, padded, (int)(rank * each + k), (int)all, l->share);
-    l->n_micros = loop_split(l, places, l->n_share, l->order, l->ranges);
-}
 
 static Status take_batch(Loop *l)
 {
@@ -54,50 +20,35 @@ static Status take_batch(Loop *l)
     return OK;
 }
 
-Status loop_begin(Loop *l)
+static Status begin(Loop *l)
 {
     TRY(session_begin(&l->run->session, (uint32_t)l->progress->batch, l->n_labelled, l->n_masked));
     return session_gather(&l->run->session, l->progress->step + 1, l->n_tokens);
 }
 
-/* ---- computed once ---- */
+static void vote(void *self) { loop_vote(self); }
 
-/* Micro-batches first … end of the share. */
-static Status run_micros(Loop *l, int64_t end)
+static void note_range(void *self, int64_t m, double from)
 {
-    for (int64_t m = 0; m < end; m++) {
-        double start = clock_monotonic();
-        loop_fill(l, m);
-        TRY(session_micro(&l->run->session, &l->micro));
-        profile_range(l->profile, start, "micro-batch %lld", (long long)m);
-    }
-    return OK;
+    profile_range(((Loop *)self)->profile, from, "micro-batch %lld", (long long)m);
 }
 
-/* A rank's shares, one after another, but for the last micro-batches of the last one. */
-static Status run_shares(Loop *l, int rank, int64_t without)
+/* A group's shares; `sums`: with the sums over ranks. */
+static Status compute(Loop *l, int group, bool sums)
 {
-    int64_t n = loop_shares(l);
-    TRY(loop_begin(l));
-    session_take_shares(&l->run->session, rank);
-    for (int64_t k = 0; k < n; k++) {
-        if (k > 0) TRY(session_next(&l->run->session));
-        loop_take_share(l, rank, k);
-        TRY(run_micros(l, l->n_micros - (k + 1 == n ? without : 0)));
-    }
-    return OK;
+    TRY(begin(l));
+    SessionStep step = loop_take_shares(l, group);
+    step.sums = sums;
+    step.vote = vote;
+    step.ran = note_range;
+    return session_run(&l->run->session, &step);
 }
 
-/* The sums travel while the last micro-batch runs. */
-static Status compute_once(Loop *l)
+Status loop_find_bad(Loop *l)
 {
-    TRY(run_shares(l, ranks_rank(l->ranks), 1));
-    double start = clock_monotonic();
-    if (l->n_micros > 0) loop_fill(l, l->n_micros - 1);
-    loop_vote(l);
-    TRY(session_last(&l->run->session, l->n_micros > 0 ? &l->micro : NULL));
-    profile_range(l->profile, start, "micro-batch %lld", (long long)(l->n_micros - 1));
-    return OK;
+    TRY(begin(l));
+    SessionStep step = loop_take_shares(l, l->shares.group);
+    return session_find_bad(&l->run->session, &step);
 }
 
 /* ---- audited ---- */
@@ -113,8 +64,7 @@ static Status add_recomputed(const Loop *l, AuditFinding *f)
 
 static Status compute_share(Loop *l, int rank, AuditFinding *f, uint64_t *digest)
 {
-    TRY(run_shares(l, rank, 0));
-    TRY(session_complete(&l->run->session));
+    TRY(compute(l, rank, false));
     TRY(add_recomputed(l, f));
     return session_own_digest(&l->run->session, digest);
 }
@@ -140,10 +90,10 @@ static Status compute_twice(Loop *l, int attempt, const ExecFlip *flip, AuditFin
     TRY(compute_share(l, (int)f->partner, f, &f->other));
     TRY(session_pack(s));
     if (flip) exec_set_flip(s->train[0], flip);
-    TRY(compute_share(l, ranks_rank(l->ranks), f, &f->own));
+    TRY(compute_share(l, l->shares.group, f, &f->own));
     TRY(exec_turn(s->train[0]));
     loop_vote(l);
-    if (l->ranks) TRY(session_last(s, NULL));
+    TRY(session_sum(s));
     return session_noted_digest(s, &f->weights);
 }
 
@@ -155,7 +105,7 @@ static Status compute_attempt(Loop *l, int attempt, const ExecFlip *flip, AuditF
         TRY(compute_twice(l, attempt, flip, f));
     } else {
         if (flip) exec_set_flip(s->train[0], flip);
-        TRY(compute_once(l));
+        TRY(compute(l, l->shares.group, true));
         TRY(add_recomputed(l, f));
         if (attempt == 0 && f->recomputed.rows == 0) return OK;
     }
@@ -178,8 +128,7 @@ static Status compute_audited(Loop *l, int attempt, bool *again)
 Status loop_gradients(Loop *l)
 {
     TRY(take_batch(l));
-    if (l->pipeline) return loop_pipeline_compute(l);
-    if (!l->audit) return compute_once(l);
+    if (!l->audit) return compute(l, l->shares.group, true);
     bool again = true;
     for (int attempt = 0; again; attempt++) TRY(compute_audited(l, attempt, &again));
     return OK;

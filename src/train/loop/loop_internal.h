@@ -11,6 +11,18 @@
 #include "train/measure/profile.h"
 #include "train/ranks/ranks.h"
 
+/* The shares of a step's sequences that a group of ranks (session_group) computes, in micro-batches (loop_shares.c). */
+typedef struct {
+    int group;          /* this rank's */
+    int n, all;         /* shares of a group, and of all groups */
+    int64_t most;       /* sequences of a share */
+    SessionShare *each; // (n)
+    int64_t *places;    // (batch_size) of the share that is divided
+    int64_t *order;     // (n, most) places, micro-batch by micro-batch
+    MicroRange *ranges; // (n, most) of a share's `order`
+    RowCounts *rows;    // (n, most)
+} LoopShares;
+
 typedef struct {
     Run *run;
     TrainProgress *progress; /* the run's */
@@ -29,15 +41,12 @@ typedef struct {
     StepRecord record;   /* of the last step here */
     StepDigests digests; /* of the step that runs */
     MicroBatch micro;
-    /* the step's sequences: index into examples, order in micro-batches; (batch_size) each */
+    /* the step's sequences: index into examples, (batch_size) */
     const Examples *examples;
-    int64_t *index, *order;
-    MicroRange *ranges;
+    int64_t *index;
+    LoopShares shares;
     int64_t n_seqs, n_tokens, n_masked;                 /* of the step, on all ranks */
     int64_t n_labelled;                                 /* its sequences with a label: the loss is their mean */
-    int64_t *share;                                     /* with ranks: places of the share's sequences, (n_share) */
-    int64_t n_share, n_micros;                          /* of the share that runs; may be 0 */
-    struct LoopPipeline *pipeline;                      /* has the shares instead; NULL: no pipeline */
     LossScaling before;                                 /* fp16: before the step */
     int64_t first_step;                                 /* of this process */
     int64_t saved_step;                                 /* of the newest save that this process began */
@@ -59,21 +68,12 @@ int64_t loop_samples_before(const Run *r, int64_t batch);
 /* Gradients of the next batch, summed over all ranks. Under --audit they are computed again after a difference; E_PEER
    with l->excluded: a rank is excluded. */
 Status loop_gradients(Loop *l);
-Status loop_begin(Loop *l);         /* clears the gradients for the batch that loop_gradients took */
-int64_t loop_shares(const Loop *l); /* virtual ranks that this rank computes; 1 without --virtual-ranks */
-/* The micro-batches of number `k` of a rank's shares. */
-void loop_take_share(Loop *l, int rank, int64_t k);
-/* The micro-batches of a share, whose sequences are those at `places` (n): micro_split, or micro_split_grains. */
-int64_t loop_split(const Loop *l, const int64_t *places, int64_t n, int64_t *order, MicroRange *ranges);
-void loop_fill(Loop *l, int64_t m); /* l->micro, as that micro-batch */
-
-/* ---- in a pipeline (loop_pipeline.c) ---- */
-struct LoopPipeline *loop_pipeline_open(Loop *l); /* NULL: there is none */
-void loop_pipeline_close(struct LoopPipeline *p); /* takes NULL */
-/* Collective. In place of micro-batch after micro-batch. */
-Status loop_pipeline_compute(Loop *l);
-/* Collective. The step again: see session_find_bad_pipeline. */
-Status loop_pipeline_find_bad(Loop *l);
+/* Collective. The batch that loop_gradients took again: see session_find_bad. */
+Status loop_find_bad(Loop *l);
+void loop_open_shares(Loop *l);
+void loop_close_shares(LoopShares *s);
+/* A group's shares of the batch. */
+SessionStep loop_take_shares(Loop *l, int group);
 
 /* ---- one step ---- */
 /* In fp16 stats->finite may be 0: the update was skipped, and training continues with a smaller loss scale. E_STOPPED:

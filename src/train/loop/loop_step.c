@@ -10,26 +10,12 @@
 static double per_epoch(const Run *r) { return (double)batches_per_epoch(r->source.count, r->c->batch_size); }
 
 /* Finds the first tensor whose gradient is not finite. The update was skipped, so the weights are those before the
-   step. Each micro-batch starts from a zero gradient, which keeps its findings separate. With several ranks each
-   searches its own micro-batches; the message is that of the lowest rank. */
-static Status find_own_bad(Loop *l)
-{
-    for (int64_t k = 0; k < loop_shares(l); k++) {
-        loop_take_share(l, ranks_rank(l->ranks), k);
-        for (int64_t m = 0; m < l->n_micros; m++) {
-            TRY(loop_begin(l));
-            loop_fill(l, m);
-            TRY(session_find_bad(&l->run->session, &l->micro));
-        }
-    }
-    return OK;
-}
-
+   step. */
 static Status explain_not_finite(Loop *l, int64_t step)
 {
     LossScaling *scaling = &l->run->session.scaling;
     *scaling = l->before; /* of the saved state */
-    Status status = l->pipeline ? loop_pipeline_find_bad(l) : ranks_all(l->ranks, find_own_bad(l));
+    Status status = loop_find_bad(l);
     if (status == OK)
         status = fail(E_NUMERIC, "the gradient's norm is not finite, although every tensor is: its sum overflows. "
                                  "Lower --learning-rate");
@@ -169,7 +155,7 @@ Status loop_record(Loop *l, const Stats *stats, double seconds)
                          .kfac_set = l->run->session.kfac.set,
                          .kfac_failed = l->run->session.kfac.failed,
                          .digests = l->digests};
-    if (l->pipeline) {
+    if (session_works(&l->run->session)) {
         PipelineTimes times = session_pipeline_times(&l->run->session);
         record.pipeline = true;
         record.bubble = times.bubble;

@@ -240,38 +240,18 @@ Status session_send_micro(Session *s, const Exec *e, const ModelTensors *t, cons
     return OK;
 }
 
-static Status run_micro(Session *s, Exec *e, const Plan *p, const ModelTensors *t, const MicroBatch *b)
-{
-    RowCounts rows;
-    TRY(session_send_micro(s, e, t, b, NULL, &rows));
-    return exec_run(e, p->micro, &rows);
-}
-
 Status session_begin(Session *s, uint32_t batch, int64_t n_seqs, int64_t n_masked)
 {
     s->ctl.batch = batch;
     s->ctl.scale_seqs = n_seqs ? 1.0f / (float)n_seqs : 0;
     s->ctl.scale_masked = n_masked ? 1.0f / (float)n_masked : 0;
     s->found = (AuditFound){0};
-    session_take_shares(s, ranks_rank(s->options.ranks));
     for (int k = 0; k < session_chunks(s); k++)
         TRY(exec_run(s->train[k], s->plan.chunk[k].train.begin, &s->plan.chunk[k].train.capacity));
     return OK;
 }
 
 /* ---- K-FAC ---- */
-
-const Kfac *session_kfac(const Session *s)
-{
-    return kfac_sets(&s->plan.input.place->kfac) ? &s->plan.input.place->kfac : NULL;
-}
-
-const Kfac *session_kfac_whole(const Session *s) { return s->plan.input.place->whole_kfac; }
-
-float *session_kfac_set(const Session *s, bool next)
-{
-    return (float *)s->memory[0].base[REGION_KFAC] + (next ? 0 : session_kfac(s)->table.size);
-}
 
 static Status run_alone(Session *s, Range range)
 {
@@ -305,29 +285,73 @@ static Status invert(Session *s, const Kfac *k, int64_t step)
 
 /* ---- micro-batches and the update ---- */
 
-Status session_next(Session *s)
+/* Clears what micro-batches are added to, within a step. */
+static Status clear_sums(Session *s)
+{
+    if (s->ctl.kfac_tokens) TRY(run_alone(s, s->plan.chunk->train.gather));
+    return run_alone(s, s->plan.chunk->train.begin);
+}
+
+/* A virtual rank's gradients and losses are kept for the sum, and the next one begins. */
+static Status next_share(Session *s)
 {
     TRY(session_audit_found(s, &s->found));
     TRY(exec_virtual_end(s->train[0], false));
-    if (session_kfac(s) && s->ctl.kfac_tokens) TRY(run_alone(s, s->plan.chunk->train.gather));
-    return exec_run(s->train[0], s->plan.chunk->train.begin, &s->plan.chunk->train.capacity);
+    return clear_sums(s);
 }
 
-void session_take_shares(Session *s, int rank) { exec_virtual_begin(s->train[0], rank * s->plan.input.virtual_each); }
-
-Status session_complete(Session *s) { return exec_virtual_end(s->train[0], true); }
-
-Status session_micro(Session *s, const MicroBatch *b)
+/* `sums`: with the sums over ranks; for m −1 they alone. */
+static Status run_micro(Session *s, const SessionStep *step, int share, int64_t m, bool sums)
 {
-    return run_micro(s, s->train[0], &s->plan.chunk->train, &s->plan.chunk->train_tensors, b);
-}
-
-Status session_last(Session *s, const MicroBatch *b)
-{
+    double begin = clock_monotonic();
+    const MicroBatch *b = m < 0 ? NULL : step->fill(step->self, share, m);
     RowCounts rows;
+    if (sums && step->vote) step->vote(step->self);
     if (b) TRY(session_send_micro(s, s->train[0], &s->plan.chunk->train_tensors, b, NULL, &rows));
-    return exec_run_last(s->train[0], b ? &rows : NULL);
+    TRY(sums ? exec_run_last(s->train[0], b ? &rows : NULL) : exec_run(s->train[0], s->plan.chunk->train.micro, &rows));
+    if (step->ran) step->ran(step->self, m, begin);
+    return OK;
 }
+
+/* The sums over ranks travel while the last micro-batch runs. */
+static Status run_shares(Session *s, const SessionStep *step)
+{
+    exec_virtual_begin(s->train[0], s->plan.input.virtual_ranks ? step->first : 0);
+    for (int k = 0; k < step->n_shares; k++) {
+        int64_t n = step->shares[k].micros;
+        bool sums = step->sums && k + 1 == step->n_shares;
+        if (k > 0) TRY(next_share(s));
+        for (int64_t m = sums && n == 0 ? -1 : 0; m < n; m++) TRY(run_micro(s, step, k, m, sums && m + 1 == n));
+    }
+    return step->sums ? OK : exec_virtual_end(s->train[0], true);
+}
+
+/* Each micro-batch starts from a zero gradient, which keeps its findings separate. */
+static Status find_in_shares(Session *s, const SessionStep *step)
+{
+    for (int k = 0; k < step->n_shares; k++)
+        for (int64_t m = 0; m < step->shares[k].micros; m++) {
+            TRY(clear_sums(s));
+            exec_set_check(s->train[0], true);
+            Status status = run_micro(s, step, k, m, false);
+            exec_set_check(s->train[0], false);
+            TRY(status);
+        }
+    return OK;
+}
+
+Status session_run(Session *s, const SessionStep *step)
+{
+    return s->pipeline ? pipeline_run(s, step) : run_shares(s, step);
+}
+
+/* The message is that of the lowest rank that found something, or in a pipeline of the first work. */
+Status session_find_bad(Session *s, const SessionStep *step)
+{
+    return s->pipeline ? pipeline_find_bad(s, step) : ranks_all(s->options.ranks, find_in_shares(s, step));
+}
+
+Status session_sum(Session *s) { return exec_run_last(s->train[0], NULL); }
 
 Status session_upload_ctl(Session *s)
 {
@@ -384,14 +408,6 @@ Status session_update(Session *s, const Optimizer *o, int64_t step, double learn
     return OK;
 }
 
-Status session_find_bad(Session *s, const MicroBatch *b)
-{
-    exec_set_check(s->train[0], true);
-    Status status = session_micro(s, b);
-    exec_set_check(s->train[0], false);
-    return status;
-}
-
 /* `*e` NULL: another rank of the pipeline has the results. */
 static Status run_evaluation(Session *s, const MicroBatch *b, Exec **e, const ModelTensors **t)
 {
@@ -402,8 +418,10 @@ static Status run_evaluation(Session *s, const MicroBatch *b, Exec **e, const Mo
         *e = pipeline_heads(s, t);
         return OK;
     }
+    RowCounts rows;
     TRY(exec_run(s->eval[0], s->plan.chunk->eval.begin, &s->plan.chunk->eval.capacity));
-    return run_micro(s, s->eval[0], &s->plan.chunk->eval, &s->plan.chunk->eval_tensors, b);
+    TRY(session_send_micro(s, s->eval[0], *t, b, NULL, &rows));
+    return exec_run(s->eval[0], s->plan.chunk->eval.micro, &rows);
 }
 
 Status session_evaluate(Session *s, const MicroBatch *b, float *logits, float *loss)

@@ -2,7 +2,7 @@
    run.
 
        session_open ▸ (weights into session_fill) ▸ session_ready ▸
-       [ session_begin ▸ session_micro… ▸ session_update ]… ▸ session_evaluate… ▸ session_close */
+       [ session_begin ▸ session_run ▸ session_update ]… ▸ session_evaluate… ▸ session_close */
 #ifndef CAIRN_TRAIN_SESSION_SESSION_H
 #define CAIRN_TRAIN_SESSION_SESSION_H
 
@@ -142,18 +142,33 @@ Status session_begin(Session *s, uint32_t batch, int64_t n_seqs, int64_t n_maske
    due before its micro-batches, and where it gathers statistics, of `n_tokens` real tokens on all ranks, clears them.
  */
 Status session_gather(Session *s, int64_t step, int64_t n_tokens);
-Status session_micro(Session *s, const MicroBatch *b);
-/* After session_begin, with virtual ranks: those of another rank come. */
-void session_take_shares(Session *s, int rank);
-/* With virtual ranks, after the last micro-batch of one: its gradients and losses are kept for the sum, and the next
-   one begins. */
-Status session_next(Session *s);
-/* After the last micro-batch of a rank's last virtual rank, where that was one of session_micro, or none: this rank has
-   added all that it can. */
-Status session_complete(Session *s);
-/* Collective: this rank's last micro-batch of the step (NULL: it has none), with the sums over all ranks. With one rank
-   it is session_micro. */
-Status session_last(Session *s, const MicroBatch *b);
+/* A share of a step's sequences (rank_share), in micro-batches. A rank of a plain run has one, or those of its virtual
+   ranks. The places of a pipeline all have the same, one for each direction of their grid. */
+typedef struct {
+    int64_t micros;        /* may be 0 */
+    const RowCounts *rows; // (micros) session_rows; for a pipeline
+} SessionShare;
+/* The micro-batches of a step that a rank runs. */
+typedef struct {
+    const SessionShare *shares; // (n_shares)
+    int n_shares, first;        /* number of the first share among those of all ranks */
+    bool sums;                  /* the sums over ranks come with the micro-batches; in a pipeline they always do */
+    const MicroBatch *(*fill)(void *self, int share, int64_t micro); /* valid until the next call */
+    void (*vote)(void *self); /* once, before this rank first waits for others; may be NULL */
+    /* After a micro-batch of a plain run; −1: after the sums alone. May be NULL. */
+    void (*ran)(void *self, int64_t micro, double begin);
+    void *self;
+} SessionStep;
+/* Rows of a share's micro-batch. */
+RowCounts session_rows(const Session *s, int64_t n_tokens, int64_t n_seqs, int64_t n_masked);
+/* After session_begin: all micro-batches, one share after another, or as the works of a pipeline. Collective with sums.
+ */
+Status session_run(Session *s, const SessionStep *step);
+/* Collective, after session_run without the sums over ranks: these sums. */
+Status session_sum(Session *s);
+/* Collective, after session_begin of the same step: its micro-batches again. E_NUMERIC on all ranks names the first
+   tensor that is not finite; OK: all are finite. */
+Status session_find_bad(Session *s, const SessionStep *step);
 /* What the comparisons of this step found so far; nothing where the plan has none. */
 Status session_audit_found(const Session *s, AuditFound *found);
 /* Makes the compute copies again from the weights. */
@@ -164,28 +179,15 @@ Status session_note(Session *s);
 void session_note_update(Session *s); /* the next session_update does, before it makes the compute copies */
 Status session_changed(const Session *s, AuditFound *found);
 Status session_noted_digest(const Session *s, uint64_t *digest);
-/* Between the last micro-batch and the update: the digest of this rank's gradients and losses, before any exchange
-   (after micro-batches of session_micro alone). */
+/* After session_run without the sums over ranks: the digest of this rank's gradients and losses. */
 Status session_own_digest(const Session *s, uint64_t *digest);
-/* Collective. After session_last: the digest of the summed gradients, the same for any way to hold them. */
+/* Collective. After the sums over ranks: the digest of the summed gradients, the same for any way to hold them. */
 Status session_gradient_digest(const Session *s, uint64_t *digest);
 /* After an update. */
 Status session_weights_digest(const Session *s, uint64_t *digest);
 /* `step`: number of the update, from 1; with K-FAC, that of session_gather. Collective there. stats->finite is 0 where
    the update was skipped; then weights and moments have not changed. */
 Status session_update(Session *s, const Optimizer *o, int64_t step, double learning_rate, Stats *stats);
-/* The micro-batches of this rank's replicas in a pipeline: one, or of chimera one for each direction. */
-typedef struct {
-    int64_t micros[2];
-    const RowCounts *rows[2]; // (micros) session_rows
-    Status (*fill)(void *self, int direction, int64_t micro, const MicroBatch **b);
-    void *self;
-} SessionStep;
-RowCounts session_rows(const Session *s, int64_t n_tokens, int64_t n_seqs, int64_t n_masked);
-/* Collective, in place of session_micro and session_last: all works of a step, and the sums between holders. */
-Status session_run_pipeline(Session *s, const SessionStep *step);
-/* Collective. The works again. E_NUMERIC on all ranks names the first tensor that is not finite; OK: all are finite. */
-Status session_find_bad_pipeline(Session *s, const SessionStep *step);
 /* Of the last step: seconds of this rank from the first work to the last, and of them without one; the share of all
    ranks' time until the last work without one, and the share of that time that K-FAC's work in gaps takes; seconds of
    sums behind the works and of K-FAC's work outside gaps, of the rank with most. `sums`, `update`: by clock_monotonic.
@@ -196,15 +198,12 @@ typedef struct {
     bool measured;
 } PipelineTimes;
 PipelineTimes session_pipeline_times(const Session *s); /* in a pipeline */
-/* Runs micro-batch `b` again. E_NUMERIC names the first tensor that is not finite; OK: all are finite. */
-Status session_find_bad(Session *s, const MicroBatch *b);
 
 /* ---- evaluation ---- */
-/* In a pipeline the ranks of one evaluate the same micro-batches together, and the one with the heads has the results:
-   `share` of `shares` is this rank's. */
-void session_evaluation_share(const Session *s, int *share, int *shares);
-bool session_scores(const Session *s); /* this rank gets results; true without a pipeline */
-/* Collective among these ranks: *stop becomes that of the first of them. */
+/* Ranks that run the same micro-batches are a group: the places of a pipeline, else one rank. */
+void session_group(const Session *s, int *group, int *groups);
+bool session_scores(const Session *s); /* this rank has its group's results: the one with the heads */
+/* Collective in a group: *stop becomes that of the first of them. */
 Status session_evaluation_stop(const Session *s, bool *stop);
 /* Runs one micro-batch without dropout. logits (n_seqs, labels), of a span head (n_tokens, 2); loss (n_seqs). */
 Status session_evaluate(Session *s, const MicroBatch *b, float *logits, float *loss);

@@ -4,6 +4,18 @@
 
 #include "train/session/session_pipeline.h"
 
+const Kfac *session_kfac(const Session *s)
+{
+    return kfac_sets(&s->plan.input.place->kfac) ? &s->plan.input.place->kfac : NULL;
+}
+
+const Kfac *session_kfac_whole(const Session *s) { return s->plan.input.place->whole_kfac; }
+
+float *session_kfac_set(const Session *s, bool next)
+{
+    return (float *)s->memory[0].base[REGION_KFAC] + (next ? 0 : session_kfac(s)->table.size);
+}
+
 Status session_settle_kfac(const Session *s) { return s->pipeline && session_kfac(s) ? pipeline_kfac_settle(s) : OK; }
 
 bool session_kfac_pending(const Session *s) { return s->pipeline && session_kfac(s) && s->pipeline->kfac.refresh; }

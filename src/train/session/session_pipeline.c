@@ -72,9 +72,8 @@ static void keep_grains(MicroGrains *g, const MicroBatch *b)
 static Status fill_train(void *self, int chunk, int micro, const int slots[N_SLOTS])
 {
     SessionPipeline *p = self;
-    const MicroBatch *b;
     RowCounts rows;
-    TRY(p->step->fill(p->step->self, place_direction(p->place, chunk), p->first + micro, &b));
+    const MicroBatch *b = p->step->fill(p->step->self, place_direction(p->place, chunk), p->first + micro);
     keep_grains(&p->grains[grains_at(p, chunk, micro)], b);
     if (p->kfac.refresh && p->kfac.refresh == p->kfac.step) /* its statistics may come after the next step's */
         keep_grains(&p->kfac.grains[grains_at(p, chunk, micro)], b);
@@ -130,20 +129,26 @@ void pipeline_unbind(SessionPipeline *p)
 
 static int at_most(int64_t n, int most) { return n < 0 ? 0 : n < most ? (int)n : most; }
 
-/* Micro-batches beyond those that the plan has slots for come in further passes. */
+/* Micro-batches beyond those that the plan has slots for come in further passes. The ranks meet before the first
+   boundary, because waits for boundaries have a deadline. */
 static Status run_passes(SessionPipeline *p, const SessionStep *step, int64_t *when)
 {
-    int directions = p->place->grid.directions, most = most_micros(p);
+    int most = most_micros(p);
     p->step = step;
+    TRY(ranks_meet(p->session->options.ranks));
     for (p->first = 0;; p->first += most) {
-        int n[2] = {at_most(step->micros[0] - p->first, most), at_most(step->micros[1] - p->first, most)};
-        int longest = n[0] > n[1] ? n[0] : n[1];
+        ExecPass pass = {.first = p->first};
+        int longest = 0;
+        bool last = true;
+        for (int d = 0; d < step->n_shares; d++) {
+            int64_t left = step->shares[d].micros - p->first;
+            pass.micros[d] = at_most(left, most);
+            if (left > 0) pass.rows[d] = step->shares[d].rows + p->first;
+            if (pass.micros[d] > longest) longest = pass.micros[d];
+            last &= left <= most;
+        }
         if (longest == 0) return OK;
-        ExecPass pass = {.schedule = &p->place->schedules[longest * directions],
-                         .micros = {n[0], n[1]},
-                         .rows = {step->rows[0] + p->first, step->rows[1] ? step->rows[1] + p->first : NULL},
-                         .first = p->first};
-        bool last = step->micros[0] <= p->first + most && step->micros[1] <= p->first + most;
+        pass.schedule = &p->place->schedules[longest * step->n_shares];
         if (session_kfac(p->session)) pipeline_kfac_order(p, last, &pass);
         TRY(exec_pipeline_run(p->works, &pass, when));
     }
@@ -163,11 +168,12 @@ static void take_times(SessionPipeline *p, PipelineTimes before)
         (PipelineTimes){.works = now.works - before.works, .idle = now.idle - before.idle, .measured = p->measure.done};
 }
 
-Status session_run_pipeline(Session *s, const SessionStep *step)
+Status pipeline_run(Session *s, const SessionStep *step)
 {
     SessionPipeline *p = s->pipeline;
     PipelineTimes before = {0};
     exec_pipeline_seconds(p->works, &before.works, &before.idle);
+    if (step->vote) step->vote(step->self);
     TRY(run_passes(p, step, NULL));
     take_times(p, before);
     TRY(pipeline_sum_losses(p)); /* all ranks have ended their works */
@@ -181,7 +187,7 @@ Status session_run_pipeline(Session *s, const SessionStep *step)
 }
 
 /* The first pass with such a value ends the search on a pipeline; others may have found one in an earlier work. */
-Status session_find_bad_pipeline(Session *s, const SessionStep *step)
+Status pipeline_find_bad(Session *s, const SessionStep *step)
 {
     SessionPipeline *p = s->pipeline;
     int64_t when = INT64_MAX;
@@ -238,10 +244,10 @@ Status pipeline_evaluate(Session *s, const MicroBatch *b)
     return exec_pipeline_run(p->evaluation, &pass, NULL);
 }
 
-void session_evaluation_share(const Session *s, int *share, int *shares)
+void session_group(const Session *s, int *group, int *groups)
 {
-    *share = s->pipeline ? s->pipeline->place->pipeline : ranks_rank(s->options.ranks);
-    *shares = s->pipeline ? s->pipeline->place->grid.replicas : ranks_size(s->options.ranks);
+    *group = s->pipeline ? s->pipeline->place->pipeline : ranks_rank(s->options.ranks);
+    *groups = s->pipeline ? s->pipeline->place->grid.replicas : ranks_size(s->options.ranks);
 }
 
 bool session_scores(const Session *s) { return !s->pipeline || pipeline_last_chunk(s->pipeline->place, 0) >= 0; }

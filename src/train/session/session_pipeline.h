@@ -79,6 +79,9 @@ void pipeline_close(SessionPipeline *p); /* takes NULL */
 Status pipeline_bind(Session *s);
 void pipeline_unbind(SessionPipeline *p);
 
+/* Collective. session_run: all works of a step, and the sums between holders; and session_find_bad. */
+Status pipeline_run(Session *s, const SessionStep *step);
+Status pipeline_find_bad(Session *s, const SessionStep *step);
 void pipeline_take_sums(const Session *s, Stats *stats); /* losses and counts of the step, of all replicas */
 Status pipeline_evaluate(Session *s, const MicroBatch *b);
 /* The chunk with the heads that evaluates here; NULL. */
