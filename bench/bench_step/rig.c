@@ -37,15 +37,14 @@ Status rig_open(Rig *r, const char *policy_name)
     Segment *segments = mem_array((size_t)model.params.count, sizeof *segments);
     uint8_t *levels = mem_alloc((size_t)model.config.layers);
     policy_levels(policy, model.config.layers, levels);
+    const LayerChoice layers = {.levels = levels};
     PlanRequest request = {.model = &model,
                            .backend = backend,
                            .compute = want.compute,
-                           .training = true,
+                           .emit = {.training = true, .layers = &layers, .apart = r->grains},
                            .capacity = capacity,
-                           .levels = levels,
                            .audit = audited,
                            .watch = r->noted,
-                           .apart = r->grains,
                            .optimizer = r->optimizer};
     Status status = plan_make(&request, &r->plan, &r->t, segments);
     if (status == OK) status = place(r, segments);

@@ -209,6 +209,7 @@ static Status explain(PlanRun *r, const RunPlan *plan)
                            .micros = plan->micros,
                            .sequences = (double)r->c->batch_size,
                            .policy = r->c->recompute,
+                           .levels = plan->layers.levels,
                            .assumptions = assumptions.data,
                            .measured = r->c->costs};
         status = cost_table(&table, &out);

@@ -51,7 +51,7 @@ static void put_name(const char *name, Buf *out)
 static void put_row(const PlanTable *t, const PlanRow *row, Buf *out)
 {
     const RunPlan *p = &row->plan;
-    put_name(p->policy, out);
+    put_name(p->layers.policy, out);
     buf_printf(out, " %9.1f %9.1f %9.1f", mib(part_bytes(p, ACTIVATIONS)), mib(part_bytes(p, SCRATCH)),
                mib(part_bytes(p, INPUT) + part_bytes(p, SAVE)));
     buf_printf(out, " %9.1f%s", mib(run_plan_peak(p)), p->chunk->train.exact ? " " : "~");
@@ -107,7 +107,8 @@ void plan_table_print(const PlanTable *t, const PlanRow *rows, int n, Buf *out)
         if (!p->bytes[REGION_HOST]) continue;
         Buf text = {0};
         buf_printf(&text, "%s: %.1f MiB of pinned memory of the host beside that, by a link of %.1f and %.1f GB/s",
-                   p->policy, mib(p->bytes[REGION_HOST]), p->input.rates.link_out / 1e9, p->input.rates.link_in / 1e9);
+                   p->layers.policy, mib(p->bytes[REGION_HOST]), p->input.rates.link_out / 1e9,
+                   p->input.rates.link_in / 1e9);
         put_text(text.data, out);
         buf_free(&text);
     }
@@ -126,7 +127,7 @@ static void account_json(const Account *a, Buf *out)
 void plan_row_json(const RunPlan *p, Buf *out)
 {
     const Accounts *a = &p->accounts;
-    buf_member_text(out, "name", p->policy);
+    buf_member_text(out, "name", p->layers.policy);
     buf_puts(out, ", \"bytes\": {");
     for (int i = 0; i < N_PARTS; i++) buf_printf(out, "\"%s\": %zu, ", parts[i].key, part_bytes(p, i));
     buf_printf(out, "\"host\": %zu}, \"peak\": %zu, \"offloaded\": %zu, \"micro_batch\": [%lld, %lld, %lld]",
@@ -205,7 +206,7 @@ void plan_table_draw(const PlanTable *t, const PlanRow *rows, int n, Buf *out)
     const char *unit = longest < 10 ? "ms" : "s";
     for (int i = 0; i < n; i++) {
         for (int k = 0; k < curves[i].n && longest < 10; k++) curves[i].time[k] *= 1e3;
-        names[i] = mem_printf("%s: peak %.1f MiB, %.4g %s", rows[i].plan.policy, curves[i].peak / (1 << 20),
+        names[i] = mem_printf("%s: peak %.1f MiB, %.4g %s", rows[i].plan.layers.policy, curves[i].peak / (1 << 20),
                               curves[i].time[curves[i].n - 1], unit);
         series[i] = (ChartSeries){.name = names[i],
                                   .x = curves[i].time,

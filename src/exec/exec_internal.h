@@ -18,9 +18,8 @@ typedef struct {
 
 /* virtual.c. */
 typedef struct {
-    SumSpace grads, factors; /* of factors `x` NULL: no K-FAC */
-    float *apart;            // (word.end - word.begin); NULL: none
-    int most;
+    SumSpace grads, factors;  /* of factors `x` NULL: no K-FAC */
+    float *apart;             // (word.end - word.begin); NULL: none
     Interval word;            /* the place of the word embedding, to which `apart` is added */
     int64_t terms, first, at; /* of the tree; the first virtual rank of those that are computed, and the next one */
     int held;                 /* branches of terms first … at − 1 that wait */

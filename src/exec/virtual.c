@@ -22,13 +22,12 @@ void exec_open_virtual(Exec *e)
 {
     const Plan *p = e->plan;
     VirtualSums *v = &e->sums;
-    TensorId waiting = plan_find(p, PLAN_WAITING), apart = plan_find(p, PLAN_APART), stats = plan_find(p, "stats");
+    TensorId apart = plan_find(p, PLAN_APART), stats = plan_find(p, "stats");
     v->terms = e->options.virtual_ranks ? e->options.virtual_ranks : 1;
     v->grads = space_of(e, "grads", PLAN_WAITING);
     v->factors = space_of(e, PLAN_FACTORS, PLAN_FACTORS_WAITING);
     if (!v->grads.x) return;
     if (stats != NONE) v->stats = exec_data(e, stats);
-    v->most = waiting == NONE ? 0 : (int)(p->tensors[waiting].rows.extra / v->grads.size);
     if (apart == NONE) return;
     const Tensor *word = &p->tensors[plan_find(p, PLAN_WORD)];
     v->apart = exec_data(e, apart);
@@ -144,7 +143,7 @@ Status exec_virtual_end(Exec *e, bool last)
         TRY(exec_virtual_complete(e));
         return backend_upload(e->memory->backend, v->stats, &stats[place], sizeof *stats);
     }
-    CHECK(place < v->most, "a virtual rank too many: %d sums wait", v->held);
+    CHECK(place < e->plan->waiting, "a virtual rank too many: %d sums wait", v->held);
     TRY(add_all(e, &v->grads, place));
     TRY(add_factors(e, place));
     v->stats_waiting[place] = stats[place];

@@ -53,7 +53,7 @@ static TensorId compute_copy(Emit *e, TensorId w)
 {
     int64_t n = e->p->tensors[w].rows.extra, k = e->p->tensors[w].cols;
     TensorId copy = plan_copy(e->p, w, false, e->o->copy_bytes(e->p->compute, n, k, false));
-    size_t bytes = e->o->twins ? e->o->copy_bytes(e->p->compute, n, k, true) : 0;
+    size_t bytes = e->o->training || e->o->twins ? e->o->copy_bytes(e->p->compute, n, k, true) : 0;
     if (bytes) {
         TensorId twin = plan_copy(e->p, w, true, bytes);
         e->p->tensors[copy].twin = twin;
@@ -123,7 +123,7 @@ static TensorId emit_addnorm(Emit *e, int layer, Keep keep, TensorId d, TensorId
 
 static NormForm norm_form(const Emit *e, int index)
 {
-    return e->o->norm_forms ? (NormForm)e->o->norm_forms[index] : NORM_FORM_Y;
+    return e->o->layers->norm_forms ? (NormForm)e->o->layers->norm_forms[index] : NORM_FORM_Y;
 }
 
 /* ---- the encoder ---- */
@@ -344,12 +344,13 @@ static void add_flat_space(Emit *e)
     int64_t apart = decoder_apart(e) ? (int64_t)e->c->vocab_padded * e->c->hidden : 0;
     if (apart) t->cleared = add_flat(e, REGION_GRAD, 0, size + apart, "grads.all");
     int64_t waiting = e->o->waiting * size;
+    e->p->waiting = e->o->waiting;
     if (waiting) add_flat(e, REGION_GRAD, size + apart, waiting, PLAN_WAITING);
     if (e->o->received) add_flat(e, REGION_GRAD, size + apart + waiting, e->o->received, PLAN_RECEIVED);
     t->moments_m = add_flat(e, REGION_MOMENT, 0, moments, "m");
     t->moments_v = add_flat(e, REGION_MOMENT, v, moments, "v");
     t->segments = plan_tensor(e->p, REGION_CONST, U8, rows_fixed(e->m->params.count), sizeof(Segment), "segments");
-    if (e->o->compute != F16) return;
+    if (e->p->compute != F16) return;
     t->scaling = plan_tensor(e->p, REGION_MOMENT, U8, rows_fixed(1), sizeof(LossScaling), "scaling");
     e->p->tensors[t->scaling].offset = 2 * (size_t)v * sizeof(float); /* behind v */
 }

@@ -77,22 +77,20 @@ Status stages_parse(const char *option, const char *text, int layers, int n, Sta
 
 /* ---- emitting ---- */
 typedef struct {
-    Dtype compute;
     bool training; /* dropout on, gradients and optimizer state planned, losses write their gradients */
-    bool twins;    /* plan the copies that DGRAD reads; set also for an evaluation that shares memory with training */
-    const uint8_t
-        *norm_forms; /* (2·layers + 1): NormForm of each layer's two LayerNorms, then the MLM head's; NULL: all Y */
+    bool twins;    /* of an evaluation that shares memory with training: plan the copies that DGRAD reads, too */
+    const LayerChoice *layers; /* bert_emit reads the forms, and passes after it the levels */
+    int waiting;               /* Plan.waiting, of training */
+    int64_t received;          /* elements of other ranks' sums, for which there is room behind the gradients */
+    /* The decoder's gradient of the word embedding lies apart, behind the gradients of the space, so that neither it
+       nor the embedding's depends on the order of micro-batches or of a schedule's works. */
+    bool apart;
+    /* plan_make sets these, and `received` of ranks that the plan exchanges with: */
     size_t (*copy_bytes)(Dtype compute, int64_t n, int64_t k, bool transposed); /* the backend's */
     bool rounded_biases; /* LINEAR reads its bias in its output's type, from a compute copy */
     bool flat_copies;    /* plan_place_copies; the backend's copies lie as their weights */
     bool all_rows;       /* the last layer computes all rows, not only those that the heads read */
     int64_t moments;     /* elements of m, and of v, for a slice; 0: the whole space */
-    /* Of virtual ranks: sums of gradients that wait to be added to others. */
-    int waiting;
-    int64_t received; /* elements of other ranks' sums, for which there is room behind the gradients */
-    /* The decoder's gradient of the word embedding lies apart, behind the gradients of the space, so that neither it
-       nor the embedding's depends on the order of micro-batches or of a schedule's works. */
-    bool apart;
 } EmitOptions;
 
 /* Tensors that the host reads or writes; NONE where a head does not have them. */

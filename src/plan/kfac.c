@@ -92,8 +92,8 @@ static TensorId gradient_at(Plan *p, TensorId grads, int64_t place, int64_t rows
 void plan_kfac_ranges(Plan *p, const KfacPlan *k, TensorId grads, TensorId ctl)
 {
     TensorId next = whole_set(p, k, PLAN_FACTORS);
-    if (k->waiting) {
-        TensorId t = plan_tensor(p, REGION_KFAC, F32, rows_fixed(k->waiting * k->size), 1, PLAN_FACTORS_WAITING);
+    if (p->waiting) {
+        TensorId t = plan_tensor(p, REGION_KFAC, F32, rows_fixed(p->waiting * k->size), 1, PLAN_FACTORS_WAITING);
         p->tensors[t].offset = 2 * (size_t)k->size * sizeof(float);
     }
     InstrId first = p->n_instrs;

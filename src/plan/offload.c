@@ -65,12 +65,12 @@ static void find_uses(Offload *pass)
 }
 
 /* From the top: a layer's FETCH comes where backward first reads the input of the nearest layer above that has one. */
-static void choose_layers(Offload *pass)
+static void choose_layers(Offload *pass, const uint8_t *levels)
 {
     InstrId above = NONE;
     for (int l = pass->p->n_layers - 1; l >= 0; l--) {
         Layer *layer = &pass->layers[l];
-        layer->offloaded = above != NONE && pass->p->levels[l] == LEVEL_OFFLOAD && layer->wanted != NONE;
+        layer->offloaded = above != NONE && levels[l] == LEVEL_OFFLOAD && layer->wanted != NONE;
         if (layer->offloaded) {
             int *at = &pass->fetch_before[above];
             while (*at != NONE) at = &pass->layers[*at].next_fetch;
@@ -138,11 +138,11 @@ static void keep_instr(Offload *pass, InstrId i)
     if (made != NONE && pass->layers[made].offloaded) emit_offload(pass, made);
 }
 
-void plan_offload(Plan *p)
+void plan_offload(Plan *p, const uint8_t *levels)
 {
     size_t n = (size_t)p->n_instrs, n_tensors = (size_t)p->n_tensors;
     bool any = false;
-    for (int l = 0; l < p->n_layers; l++) any |= p->levels[l] == LEVEL_OFFLOAD;
+    for (int l = 0; l < p->n_layers; l++) any |= levels[l] == LEVEL_OFFLOAD;
     if (!any) return;
     Offload pass = {.p = p,
                     .layers = mem_array((size_t)p->n_layers, sizeof(Layer)),
@@ -156,7 +156,7 @@ void plan_offload(Plan *p)
     rewrite_begin(&pass.r, p);
     find_inputs(&pass);
     find_uses(&pass);
-    choose_layers(&pass);
+    choose_layers(&pass, levels);
     for (int l = 0; l < p->n_layers; l++)
         if (pass.layers[l].made != NONE) pass.maker[pass.layers[l].made] = l;
     for (InstrId i = 0; i < pass.r.n; i++) {

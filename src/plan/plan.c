@@ -19,14 +19,12 @@ const char *region_name(Region r)
 void plan_init(Plan *p, RowCounts capacity, int n_layers, Dtype compute)
 {
     *p = (Plan){.capacity = capacity, .n_layers = (int16_t)n_layers, .compute = compute, .copies = NONE};
-    p->levels = mem_alloc((size_t)n_layers);
 }
 
 void plan_free(Plan *p)
 {
     free(p->tensors);
     free(p->instrs);
-    free(p->levels);
     *p = (Plan){0};
 }
 

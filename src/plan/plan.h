@@ -65,6 +65,16 @@ typedef enum {
 #define DROP_NEVER  ((int8_t)N_LEVELS) /* kept at every level */
 #define DROP_ALWAYS ((int8_t)0)        /* never kept: recomputed if backward asks for it */
 
+/* What is chosen for each layer of a model. */
+typedef struct {
+    uint8_t *levels;     // (layers) the Level of each
+    uint8_t *norm_forms; // (2·layers + 1) NormForm of each layer's two LayerNorms, then the MLM head's; NULL: all Y
+    char policy[88];     /* the levels' name, as it runs: "auto (none×8 lean×4)" */
+} LayerChoice;
+/* All levels none; `norm_forms` are copied, NULL: all Y. */
+void layer_choice_init(LayerChoice *c, int n_layers, const uint8_t *norm_forms);
+void layer_choice_free(LayerChoice *c); /* takes a zeroed one */
+
 typedef struct {
     char name[48];
     Dtype dtype;
@@ -111,13 +121,13 @@ typedef struct {
                                     one after the other */
     Range gather, invert, adopt; /* of K-FAC: see plan_kfac_ranges; else empty */
     int32_t kfac_interval;       /* steps, of which one runs these ranges; 0: no K-FAC */
+    int waiting;                 /* of virtual ranks: sums of gradients, and of statistics, that wait for others */
     Range note, check;           /* see plan_watch; else empty */
     Range work[N_RANGES];        /* of a stage: the parts of micro; B, or I and W */
     int slots[N_SLOTS];          /* of a stage: micro-batches that are kept at once; 0: not cut */
     RowCounts capacity;          /* largest micro-batch: tokens, sequences, masked positions */
     int16_t n_layers;
     Dtype compute;                  /* F32, BF16 or F16 */
-    uint8_t *levels;                /* (n_layers) Level of each, after recompute */
     size_t region_bytes[N_REGIONS]; /* after layout */
     bool exact;                     /* scratch came from the backend, not from the table of estimates */
 } Plan;
@@ -193,7 +203,7 @@ void plan_watch(Plan *p, const TensorId *arrays, int n, PlanWatch *w);
 /* After plan_recompute. OFFLOAD copies the kept input of each layer at LEVEL_OFFLOAD to the host as soon as it is made;
    FETCH copies it back one layer before backward reads it. Both are on the copy lane, and the memory is free in
    between. The topmost layer's input stays, because backward begins with it. */
-void plan_offload(Plan *p);
+void plan_offload(Plan *p, const uint8_t *levels);
 
 /* After plan_kfac, for a stage of a pipeline: `micro` in the order of works, F then B, or (`split`) F, I, W, where W
    has the weight gradients of the linears and of the embeddings; then A and G, each with the CURVATUREs of one layer
@@ -230,9 +240,8 @@ typedef struct {
     int64_t size; /* elements of a set; a plan has two, the next one and the one in use */
     int interval;
     float damping;
-    bool ranks;  /* several: statistics are summed to their owners, inverses sent to all */
-    bool more;   /* of a further chunk of a place: the first one's plan has all ranges but `gather` */
-    int waiting; /* of virtual ranks: sums of statistics that wait to be added to others */
+    bool ranks; /* several: statistics are summed to their owners, inverses sent to all */
+    bool more;  /* of a further chunk of a place: the first one's plan has all ranges but `gather` */
 } KfacPlan;
 
 /* After plan_offload. Puts behind each LINEAR_WGRAD the CURVATUREs of the linears in it: there both operands are at

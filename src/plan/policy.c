@@ -1,4 +1,4 @@
-/* Recompute policies: their names and the level each gives every layer. */
+/* Recompute policies: their names and the level each gives every layer; what is chosen for layers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,4 +65,18 @@ void policy_levels(Policy policy, int n_layers, uint8_t *levels)
             levels[l] = uniform[policy.kind];
         }
     }
+}
+
+void layer_choice_init(LayerChoice *c, int n_layers, const uint8_t *norm_forms)
+{
+    size_t n = (size_t)n_layers, n_forms = 2 * n + 1;
+    /* LEVEL_NONE and NORM_FORM_Y are 0 */
+    *c = (LayerChoice){.levels = mem_alloc(n), .norm_forms = mem_alloc(n_forms), .policy = "none"};
+    if (norm_forms) memcpy(c->norm_forms, norm_forms, n_forms);
+}
+
+void layer_choice_free(LayerChoice *c)
+{
+    MEM_FREE(c->levels, c->norm_forms);
+    *c = (LayerChoice){0};
 }

@@ -1,7 +1,6 @@
 /* The recompute pass: a copy of the forward instr makes a tensor again just before backward first needs it, if its
    layer gave it up. The copy has the same attributes, above all the same dropout site, so every bit is the same. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "plan/rewrite.h"
 
@@ -97,7 +96,6 @@ void plan_recompute(Plan *p, const uint8_t *levels)
                       .producer = mem_array((size_t)n_tensors, sizeof(InstrId)),
                       .again = mem_array((size_t)n_tensors, sizeof(TensorId)),
                       .gelu_again = mem_array((size_t)n_tensors, sizeof(TensorId))};
-    memcpy(p->levels, levels, (size_t)p->n_layers);
     rewrite_begin(&pass.r, p);
     const Instr *old = pass.r.old;
     for (TensorId t = 0; t < n_tensors; t++) pass.producer[t] = pass.again[t] = pass.gelu_again[t] = NONE;

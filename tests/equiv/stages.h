@@ -132,13 +132,12 @@ static inline void part_open(Part *p, Bench *w, const Stage *stage, const int *s
     memset(forms, (int)w->s->form, sizeof forms);
     *p = (Part){0};
     model_part(&w->whole, stage, 1, &p->model);
+    const LayerChoice layers = {.levels = levels, .norm_forms = forms};
     PlanRequest r = {.model = &p->model,
                      .backend = w->backend,
                      .compute = F32,
-                     .training = true,
+                     .emit = {.training = true, .layers = &layers},
                      .capacity = plan_capacity((MicroCapacity){TOKENS, SEQS, MASKED}),
-                     .levels = levels,
-                     .norm_forms = forms,
                      .optimizer = {.beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-6f, .loss_scale = 1},
                      .slots = slots,
                      .split = split};

@@ -157,8 +157,8 @@ static void test_forms_change(void **state)
         training_shrink_gamma(t);
         far.downloads = 0;
         training_check_forms(t, true);
-        assert_int_equal(t->session.plan.norm_forms[3], NORM_FORM_XHAT);
-        assert_int_equal(t->session.plan.norm_forms[2], NORM_FORM_Y);
+        assert_int_equal(t->session.plan.layers.norm_forms[3], NORM_FORM_XHAT);
+        assert_int_equal(t->session.plan.layers.norm_forms[2], NORM_FORM_Y);
         training_steps(t, 2, 4);
     }
     training_same_bits(&away, &near, 0, 4, "a device that planned again");

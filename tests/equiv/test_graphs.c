@@ -107,12 +107,8 @@ static void make_fake(Backend *b)
 
 static void run_open_maybe_fake(GoldenRun *r, Golden *g, bool graphs, ExecOptions exec)
 {
-    static uint8_t levels[64];
-    RunOptions o = {.backend = "ref",
-                    .compute = F32,
-                    .levels = levels,
-                    .optimizer = {.beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-6f},
-                    .exec = exec};
+    RunOptions o = {
+        .backend = "ref", .compute = F32, .optimizer = {.beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-6f}, .exec = exec};
     run_open(r, g, &o);
     if (graphs) make_fake(r->backend); /* an Exec reads the table when it runs */
 }

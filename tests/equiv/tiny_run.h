@@ -13,10 +13,8 @@ typedef struct {
 /* `change` (may be NULL) changes the backend after it is opened. */
 static inline void tiny_run_open(TinyRun *t, void (*change)(Backend *), ExecOptions exec)
 {
-    static uint8_t levels[64];
     RunOptions o = {.backend = "ref",
                     .compute = F32,
-                    .levels = levels,
                     .optimizer = {.beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-6f},
                     .exec = exec,
                     .change = change};

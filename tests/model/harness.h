@@ -187,16 +187,16 @@ static inline void run_open(GoldenRun *r, Golden *g, const RunOptions *o)
     BackendOptions options = {.threads = 2};
     assert_ok(backend_open(o->backend, &options, &r->backend));
     if (o->change) o->change(r->backend);
-    uint8_t *forms = mem_alloc((size_t)g->model.config.layers * 2 + 1);
-    model_norm_forms(&g->model, g->weights, forms);
+    LayerChoice layers;
+    layer_choice_init(&layers, g->model.config.layers, o->forms);
+    if (!o->forms) model_norm_forms(&g->model, g->weights, layers.norm_forms);
+    if (o->levels) memcpy(layers.levels, o->levels, (size_t)g->model.config.layers);
     PlanRequest request = {.model = &g->model,
                            .backend = r->backend,
                            .compute = o->compute,
-                           .training = !o->evaluate,
+                           .emit = {.training = !o->evaluate, .layers = &layers},
                            .capacity = plan_capacity((MicroCapacity){o->cap_tokens ? o->cap_tokens : 256, 16,
                                                                      g->model.head.kind == HEAD_PRETRAINING ? 64 : 0}),
-                           .levels = o->levels,
-                           .norm_forms = o->forms ? o->forms : forms,
                            .kfac = o->kfac,
                            .optimizer = o->optimizer};
     assert_ok(plan_make(&request, &r->plan, &r->t, r->segments));
@@ -210,7 +210,7 @@ static inline void run_open(GoldenRun *r, Golden *g, const RunOptions *o)
     LossScaling scaling = {.scale = o->loss_scale > 0 ? o->loss_scale : 1024};
     if (r->t.scaling != NONE) exec_upload(r->exec, r->t.scaling, &scaling, sizeof scaling);
     r->ctl = (Ctl){.dropout_key = 42 ^ PHILOX_DROPOUT, .bias1 = 1, .bias2 = 1};
-    free(forms);
+    layer_choice_free(&layers);
 }
 
 static inline void run_close(GoldenRun *r)

@@ -28,11 +28,10 @@ static Status make_stage(const Model *part, const char *policy_name, const int *
     assert_ok(policy_parse(policy_name, &policy));
     policy_levels(policy, LAYERS, levels);
     memset(forms, form, sizeof forms);
+    const LayerChoice layers = {.levels = levels, .norm_forms = forms};
     PlanRequest r = {.model = part,
                      .compute = F32,
-                     .training = true,
-                     .levels = levels,
-                     .norm_forms = forms,
+                     .emit = {.training = true, .layers = &layers},
                      .slots = slots,
                      .split = split,
                      .capacity = plan_capacity((MicroCapacity){256, 16, 64})};

@@ -23,10 +23,12 @@ static void make_large(Model *m)
 
 static PlanRequest request(const Model *m, int64_t seqs, int64_t length, int64_t predictions)
 {
+    static uint8_t levels[LAYERS];
+    static const LayerChoice none = {.levels = levels};
     return (PlanRequest){.model = m,
                          .one_copy = true,
                          .compute = BF16,
-                         .training = true,
+                         .emit = {.training = true, .layers = &none},
                          .capacity = plan_capacity((MicroCapacity){seqs * length, seqs, seqs * predictions}),
                          .optimizer = {.kind = OPTIMIZER_LAMB, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-6f}};
 }
@@ -135,7 +137,7 @@ static void test_bias_gradients(void **state)
         make_large(&m);
         PlanRequest r = request(&m, 16, 128, 20);
         r.one_copy = device;
-        r.levels = of_layers;
+        r.emit.layers = &(LayerChoice){.levels = of_layers};
         memset(of_layers, levels[k / 2], sizeof of_layers);
         assert_ok(plan_make(&r, &p, &t, NULL));
         for (InstrId i = p.micro.first; i < p.micro.first + p.micro.count; i++) {
@@ -396,7 +398,7 @@ static void test_cost_table(void **state)
     device_rates(d, BF16, &rates);
     memset(levels, LEVEL_FULL, sizeof levels);
     PlanRequest r = request(&m, 64, 128, 20);
-    r.levels = levels;
+    r.emit.layers = &(LayerChoice){.levels = levels};
     assert_ok(plan_make(&r, &p, &t, NULL));
     double seconds = search_step_seconds(&p, &rates, 128, 2);
     CostTable table = {.plan = &p,
@@ -407,6 +409,7 @@ static void test_cost_table(void **state)
                        .micros = 2,
                        .sequences = 128,
                        .policy = "full",
+                       .levels = levels,
                        .measured = ""};
     assert_ok(cost_table(&table, &out));
     char expected[64];

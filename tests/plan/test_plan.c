@@ -28,10 +28,10 @@ static void make_plan(const Model *m, const char *name, Dtype compute, int64_t t
     ModelTensors t;
     assert_ok(policy_parse(name, &policy));
     policy_levels(policy, m->config.layers, levels);
+    const LayerChoice layers = {.levels = levels};
     PlanRequest r = {.model = m,
                      .compute = compute,
-                     .training = true,
-                     .levels = levels,
+                     .emit = {.training = true, .layers = &layers},
                      .capacity = plan_capacity(
                          (MicroCapacity){tokens, tokens / 32, m->head.kind == HEAD_PRETRAINING ? tokens / 8 : 0})};
     assert_ok(plan_make(&r, p, &t, NULL));
@@ -243,7 +243,7 @@ static bool wait_matters(const Plan *p, InstrId i, InstrId waited)
    order; layers at other levels between them change nothing. */
 static void test_verifier_sees_lanes(void **state)
 {
-    static const uint8_t mixed[][6] = {
+    static uint8_t mixed[][6] = {
         {LEVEL_OFFLOAD, LEVEL_OFFLOAD, LEVEL_OFFLOAD, LEVEL_OFFLOAD, LEVEL_OFFLOAD, LEVEL_OFFLOAD},
         {LEVEL_OFFLOAD, LEVEL_OFFLOAD, LEVEL_OFFLOAD, LEVEL_SELECTIVE, LEVEL_LEAN, LEVEL_NONE},
         {LEVEL_OFFLOAD, LEVEL_FULL, LEVEL_OFFLOAD, LEVEL_NONE, LEVEL_OFFLOAD, LEVEL_FULL},
@@ -257,11 +257,10 @@ static void test_verifier_sees_lanes(void **state)
         int waits = 0, refused = 0;
         memset(forms, way % 2 ? NORM_FORM_XHAT : NORM_FORM_Y, sizeof forms);
         make_model(&m, 6, 64, 2, HEAD_CLASSIFIER);
+        const LayerChoice layers = {.levels = mixed[way / 2], .norm_forms = forms};
         PlanRequest r = {.model = &m,
                          .compute = BF16,
-                         .training = true,
-                         .levels = mixed[way / 2],
-                         .norm_forms = forms,
+                         .emit = {.training = true, .layers = &layers},
                          .capacity = plan_capacity((MicroCapacity){256, 8, 0})};
         assert_ok(plan_make(&r, &p, &t, NULL));
         for (InstrId i = 0; i < p.n_instrs; i++)

@@ -19,15 +19,16 @@ static void make_model(Model *m, HeadKind head)
     assert_ok(model_init(m, config, (Head){head, 2}));
 }
 
-static PlanRequest request(const Model *m, const Holding *h, const char *policy_name, uint8_t levels[16])
+static PlanRequest request(const Model *m, const Holding *h, const char *policy_name)
 {
+    static uint8_t levels[16];
+    static const LayerChoice layers = {.levels = levels};
     Policy policy;
     assert_ok(policy_parse(policy_name, &policy));
     policy_levels(policy, m->config.layers, levels);
     return (PlanRequest){.model = m,
                          .compute = F32,
-                         .training = true,
-                         .levels = levels,
+                         .emit = {.training = true, .layers = &layers},
                          .exchanged = h,
                          .slice = holding_slice(h),
                          .capacity = plan_capacity((MicroCapacity){256, 16, 64})};
@@ -71,13 +72,12 @@ static void test_virtual_ranks(void **state)
             Model m;
             Plan p;
             ModelTensors t;
-            uint8_t levels[16];
             make_model(&m, pretraining ? HEAD_PRETRAINING : HEAD_CLASSIFIER);
-            PlanRequest r = request(&m, NULL, "full", levels);
-            r.waiting = cases[i].terms ? sum_tree_waiting(cases[i].terms, cases[i].ranks) : 0;
-            r.apart = cases[i].terms > 0;
+            PlanRequest r = request(&m, NULL, "full");
+            r.emit.waiting = cases[i].terms ? sum_tree_waiting(cases[i].terms, cases[i].ranks) : 0;
+            r.emit.apart = cases[i].terms > 0;
             assert_ok(plan_make(&r, &p, &t, NULL));
-            size_t word = pretraining && r.apart ? (size_t)m.config.vocab_padded * (size_t)m.config.hidden : 0;
+            size_t word = pretraining && r.emit.apart ? (size_t)m.config.vocab_padded * (size_t)m.config.hidden : 0;
             size_t elements = (size_t)m.params.size * (1 + cases[i].waiting) + word;
             assert_int_equal(p.region_bytes[REGION_GRAD], elements * sizeof(float));
             plan_free(&p);
@@ -95,12 +95,11 @@ static void test_every_gradient_once(void **state)
             Holding h;
             Plan p;
             ModelTensors t;
-            uint8_t levels[16];
             int sums = 0, stats = 0;
             make_model(&m, (HeadKind)head);
             holding_of(&h, &m, RANKS, 0, BUCKET, F32, false);
             assert_true(h.mine.n > 5);
-            PlanRequest r = request(&m, &h, policies[w], levels);
+            PlanRequest r = request(&m, &h, policies[w]);
             assert_ok(plan_make(&r, &p, &t, NULL));
             size_t covered = 0;
             for (InstrId i = 0; i < p.n_instrs; i++) {
@@ -132,12 +131,11 @@ static void test_each_wait_is_needed(void **state)
     Holding h;
     Plan p;
     ModelTensors t;
-    uint8_t levels[16];
     int tried = 0;
     (void)state;
     make_model(&m, HEAD_PRETRAINING);
     holding_of(&h, &m, RANKS, 0, BUCKET, F32, false);
-    PlanRequest r = request(&m, &h, "selective", levels);
+    PlanRequest r = request(&m, &h, "selective");
     assert_ok(plan_make(&r, &p, &t, NULL));
     for (InstrId i = 0; i < p.micro.count; i++) {
         InstrId *wait = &p.instrs[i].wait[0], right = *wait;
@@ -221,11 +219,10 @@ static void test_sharded_plan(void **state)
     ModelTensors t;
     Plan whole, p;
     Holding h;
-    uint8_t levels[16];
     (void)state;
     make_model(&m, HEAD_CLASSIFIER);
     holding_of(&h, &m, 4, 2, BUCKET, BF16, false);
-    PlanRequest r = request(&m, &h, "none", levels);
+    PlanRequest r = request(&m, &h, "none");
     assert_ok(plan_make(&r, &whole, &t, NULL));
     holding_free(&h);
     holding_of(&h, &m, 4, 2, BUCKET, BF16, true);
@@ -252,11 +249,10 @@ static void test_predicted_overlap(void **state)
     ModelTensors t;
     Plan p;
     Holding h;
-    uint8_t levels[16];
     (void)state;
     make_model(&m, HEAD_CLASSIFIER);
     holding_of(&h, &m, 4, 0, BUCKET, F32, false);
-    PlanRequest r = request(&m, &h, "none", levels);
+    PlanRequest r = request(&m, &h, "none");
     assert_ok(plan_make(&r, &p, &t, NULL));
     CostRates alone = {.product_flops = 1e9, .bytes = 1e9, .overhead = 1e-6};
     double quiet = plan_cost(&p, p.micro, &p.capacity, 64, &alone, NULL);

@@ -255,8 +255,8 @@ static void same_text(const char *got, const char *expected, const Words *w, con
 static void same_row(const Planned *r, const Words *w, const Buf *said)
 {
     Buf expected = {0};
-    char *name = mem_printf("{\"name\": \"%s\"", r->run.setup.plan.policy), *row = strstr(said->data, name);
-    if (!row) fail_msg("no row of %s in %s", r->run.setup.plan.policy, said->data);
+    char *name = mem_printf("{\"name\": \"%s\"", r->run.setup.plan.layers.policy), *row = strstr(said->data, name);
+    if (!row) fail_msg("no row of %s in %s", r->run.setup.plan.layers.policy, said->data);
     char *end = strstr(row, ", \"max_batch\"");
     assert_non_null(end);
     *end = '\0';
@@ -361,7 +361,7 @@ static void test_each_plan_is_made_once(void **state)
     assert_int_equal(plans_made, 4);
     SessionOptions options = setup_session(&r.run.setup, &r.c);
     assert_ok(session_open(&session, &r.run.setup.plan, &options));
-    assert_null(r.run.setup.plan.levels); /* the session has it */
+    assert_null(r.run.setup.plan.layers.levels); /* the session has it */
     assert_int_equal(plans_made, 4);
     float *weights = session_fill(&session, STATE_WEIGHTS);
     params_init(&r.run.model.params, 1, weights);

@@ -24,11 +24,12 @@ static Accounts accounts;
 
 static SearchProblem problem(const Model *m)
 {
+    static const LayerChoice forms_y;
     accounts =
         (Accounts){.n = 1, .row = {{.limit = "the memory budget", .regions = ~(1u << REGION_HOST), .held = 1000000}}};
     return (SearchProblem){.training = {.model = m,
                                         .compute = BF16,
-                                        .training = true,
+                                        .emit = {.training = true, .layers = &forms_y},
                                         .capacity = plan_capacity((MicroCapacity){4096, 64, 0})},
                            .accounts = &accounts,
                            .rates = {.product_flops = 1e11, .bytes = 1e10, .overhead = 1e-6},
@@ -36,12 +37,12 @@ static SearchProblem problem(const Model *m)
                            .micros = 1};
 }
 
-static size_t peak_of(SearchProblem *s, const uint8_t *levels)
+static size_t peak_of(SearchProblem *s, uint8_t *levels)
 {
     Plan p;
     ModelTensors t;
     PlanRequest r = s->training;
-    r.levels = levels;
+    r.emit.layers = &(LayerChoice){.levels = levels};
     assert_ok(plan_make(&r, &p, &t, NULL));
     size_t peak = account_sum(&s->accounts->row[0], p.region_bytes);
     plan_free(&p);
@@ -52,7 +53,7 @@ static size_t peak_of(SearchProblem *s, const uint8_t *levels)
 static void expect_within(SearchProblem *s, const SearchResult *r, double before)
 {
     assert_true(r->peak <= accounts.row[0].budget);
-    assert_int_equal(r->peak, peak_of(s, r->levels));
+    assert_int_equal(r->peak, peak_of(s, r->layers.levels));
     if (!(r->step_s <= before * (1 + 1e-12)))
         fail_msg("budget %zu: %g s, with less memory it was %g", accounts.row[0].budget, r->step_s, before);
 }
@@ -76,15 +77,15 @@ static void test_monotone_and_within(void **state)
         assert_ok(search_levels(&s, &r));
         if (!r.fits) {
             assert_int_equal(fitted, 0); /* once something fitted, more memory fits too */
-            assert_int_equal(r.peak, peak_of(&s, r.levels));
+            assert_int_equal(r.peak, peak_of(&s, r.layers.levels));
             assert_in_range(r.peak, accounts.row[0].budget + 1, least);
-            free(r.levels);
+            layer_choice_free(&r.layers);
             continue;
         }
         fitted++;
         expect_within(&s, &r, before);
         before = r.step_s;
-        free(r.levels);
+        layer_choice_free(&r.layers);
     }
     assert_true(fitted > 20);
     model_free(&m);
@@ -112,7 +113,7 @@ static void test_finds_the_fastest(void **state)
                     ModelTensors t;
                     uint8_t l[3] = {x, y, z};
                     PlanRequest q = s.training;
-                    q.levels = l;
+                    q.emit.layers = &(LayerChoice){.levels = l};
                     assert_ok(plan_make(&q, &p, &t, NULL));
                     if (account_sum(&accounts.row[0], p.region_bytes) <= accounts.row[0].budget) {
                         double seconds = search_step_seconds(&p, &s.rates, s.seq_len, s.micros);
@@ -122,7 +123,7 @@ static void test_finds_the_fastest(void **state)
                 }
         assert_ok(search_levels(&s, &r));
         if (!(r.step_s <= best * (1 + 1e-9))) fail_msg("found %g s, %g s is possible", r.step_s, best);
-        free(r.levels);
+        layer_choice_free(&r.layers);
     }
     model_free(&m);
 }
@@ -153,21 +154,21 @@ static void test_offload(void **state)
             SearchResult r;
             accounts.row[0].budget = least + (most - least) * (size_t)i / 40;
             assert_ok(search_levels(&s, &r));
-            bool takes = memchr(r.levels, LEVEL_OFFLOAD, sizeof levels) != NULL;
+            bool takes = memchr(r.layers.levels, LEVEL_OFFLOAD, sizeof levels) != NULL;
             expect_within(&s, &r, before);
             if (slow && takes && accounts.row[0].budget >= without)
-                fail_msg("budget %zu: %s over a slow link", accounts.row[0].budget, r.name);
+                fail_msg("budget %zu: %s over a slow link", accounts.row[0].budget, r.layers.policy);
             offloaded |= takes;
             before = r.step_s;
-            free(r.levels);
+            layer_choice_free(&r.layers);
         }
         assert_true(offloaded);
         SearchResult r;
         accounts.row[0].budget = least;
         accounts.row[1].budget = 0; /* the machine has no memory for it */
         assert_ok(search_levels(&s, &r));
-        assert_true(!r.fits || !memchr(r.levels, LEVEL_OFFLOAD, sizeof levels));
-        free(r.levels);
+        assert_true(!r.fits || !memchr(r.layers.levels, LEVEL_OFFLOAD, sizeof levels));
+        layer_choice_free(&r.layers);
     }
     model_free(&m);
 }
@@ -183,9 +184,9 @@ static void test_large_is_quick(void **state)
     accounts.row[0].budget = peak_of(&s, levels);
     SearchResult r;
     assert_ok(search_levels(&s, &r));
-    print_message("24 layers: %s, %d layouts\n", r.name, r.layouts);
+    print_message("24 layers: %s, %d layouts\n", r.layers.policy, r.layouts);
     assert_true(r.layouts < 200);
-    free(r.levels);
+    layer_choice_free(&r.layers);
     model_free(&m);
 }
 

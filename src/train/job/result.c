@@ -40,7 +40,7 @@ Status result_write(const Run *r)
     if (progress->best_step > 0)
         snprintf(best, sizeof best, "%.6g at step %lld", progress->best_metric, (long long)progress->best_step);
     RunSummary s = {.task = r->name,
-                    .recompute = plan->policy,
+                    .recompute = plan->layers.policy,
                     .precision = backend_precision(b, plan->input.compute),
                     .backend = b->describe,
                     .threads = b->threads,

@@ -147,8 +147,8 @@ static void name_divisors(int64_t number, Buf *out)
 Status setup_virtual(const Config *c, int ranks, PlanInput *in)
 {
     if (!c->virtual_ranks || !in->training) return OK;
-    in->virtual_ranks = c->virtual_ranks;
-    in->grain_tokens = c->grain_tokens > in->max_length ? c->grain_tokens : in->max_length;
+    in->virtual.ranks = c->virtual_ranks;
+    in->virtual.grain_tokens = c->grain_tokens > in->max_length ? c->grain_tokens : in->max_length;
     if (strcmp(c->wire, "fp32") != 0)
         return fail(E_USAGE,
                     "--virtual-ranks with --wire %s: terms would be rounded between ranks alone, so bits would depend "
@@ -164,8 +164,8 @@ Status setup_virtual(const Config *c, int ranks, PlanInput *in)
         buf_free(&allowed);
         return status;
     }
-    in->virtual_each = c->virtual_ranks / ranks;
-    in->virtual_waiting = sum_tree_waiting(c->virtual_ranks, ranks);
+    in->virtual.each = c->virtual_ranks / ranks;
+    in->virtual.waiting = sum_tree_waiting(c->virtual_ranks, ranks);
     return OK;
 }
 

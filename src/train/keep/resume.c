@@ -321,10 +321,10 @@ void resume_fingerprint(const Run *r, Digest data, Buf *out)
     buf_member_text(out, "libraries", backend->describe);
     const RunPlan *plan = &r->setup.plan;
     int replicas = grid_holders(&plan->input.place->grid);
-    bool virtual = plan->input.virtual_ranks > 0; /* then neither ranks nor micro-batches change a bit */
+    bool virtual = plan->input.virtual.ranks > 0; /* then neither ranks nor micro-batches change a bit */
     buf_printf(out, ", \"precision\": \"%s\", \"micro_batch_tokens\": \"%s%lld\", \"ranks\": \"%lld%s\"",
                backend_precision(backend, r->setup.compute), virtual ? "grains of " : "",
                (long long)(virtual ? plan->grain.tokens : plan->micro.tokens),
-               (long long)(virtual ? plan->input.virtual_ranks : replicas), virtual ? " virtual" : "");
+               (long long)(virtual ? plan->input.virtual.ranks : replicas), virtual ? " virtual" : "");
     buf_printf(out, ", \"data\": \"%s\", \"origin\": \"%s\"}", data_hex, origin_hex);
 }

@@ -27,7 +27,7 @@ void saving_state(const Run *run, Buf *out)
     buf_printf(out, ", \"best_step\": %lld, \"evaluated\": %lld, \"evaluated_samples\": %lld,\n \"norm_forms\": [",
                (long long)p->best_step, (long long)p->evaluated, (long long)p->evaluated_samples);
     for (int i = 0; i < 2 * s->model->config.layers + 1; i++)
-        buf_printf(out, "%s%d", i ? ", " : "", s->plan.norm_forms[i]);
+        buf_printf(out, "%s%d", i ? ", " : "", s->plan.layers.norm_forms[i]);
     buf_puts(out, "],\n");
     if (s->scaling.scale > 0) {
         buf_puts(out, " \"loss_scale\": {\"scale\": ");

@@ -84,7 +84,7 @@ static void log_choice(const Audit *a)
 {
     if (a->choice.recompute && a->run->session.plan.chunk->train_tensors.audit == NONE)
         log_warn("--audit recompute: --recompute %s makes no tensor twice, so nothing is compared",
-                 a->run->session.plan.policy);
+                 a->run->session.plan.layers.policy);
     if (a->choice.share > 0)
         log_info("audit: %g %% of the steps are computed twice, %s", 100 * a->choice.share,
                  a->alike         ? "the second time on another rank"

@@ -9,7 +9,7 @@ void loop_open_shares(Loop *l)
     LoopShares *s = &l->shares;
     int groups;
     session_group(&run->session, &s->group, &groups);
-    s->n = in->place->grid.directions * (in->virtual_each > 0 ? (int)in->virtual_each : 1);
+    s->n = in->place->grid.directions * (in->virtual.each > 0 ? (int)in->virtual.each : 1);
     s->all = s->n * groups;
     s->most = (run->c->batch_size + s->all - 1) / s->all;
     size_t sequences = (size_t)(s->n * s->most);

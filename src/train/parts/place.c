@@ -106,7 +106,7 @@ void place_free(PipelinePlace *p)
 {
     if (!p) return;
     for (int n = 0; p->schedules && n <= shape(p)->micros; n++) schedule_free(&p->schedules[n]);
-    MEM_FREE(p->schedules, p->stages, p->chunks, p->slots, p->levels);
+    MEM_FREE(p->schedules, p->stages, p->chunks, p->slots);
     holding_free(&p->holding);
     place_fill_free(p, &p->fill);
     if (p->whole_kfac && p->whole_kfac != &p->kfac) {

@@ -51,8 +51,6 @@ struct PipelinePlace {
     bool both_uses;        /* of a tied word embedding: this place has the first stage and the last */
     int (*slots)[N_SLOTS]; // (shape.chunks); NULL: no pipeline
     Schedule *schedules;   // (shape.micros + 1), by the number of micro-batches; the first is empty
-    uint8_t *levels;       // (layers)
-    char policy[24];       /* of all stages, or "by stage" */
     int64_t tokens;        /* of a micro-batch */
     double step_s;         /* predicted */
     size_t scratch;        /* bytes of the region COMM that exchanges need beside the values */

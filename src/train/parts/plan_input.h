@@ -9,6 +9,14 @@
 
 typedef struct PipelinePlace PipelinePlace; /* train/parts/place.h */
 
+/* --virtual-ranks and --grain-tokens. */
+typedef struct {
+    int64_t ranks;        /* of all ranks; 0: the option is not given */
+    int64_t each;         /* of a rank; 0 in a pipeline */
+    int64_t grain_tokens; /* one sequence at least */
+    int waiting;          /* sums of them that wait beside the gradients, at most on any rank */
+} VirtualRanks;
+
 /* All pointers are the caller's and outlive the plan. */
 typedef struct {
     const Model *model; /* all of it */
@@ -30,9 +38,8 @@ typedef struct {
     bool saves; /* this rank writes checkpoints: rank 0 */
     bool audit; /* --audit recompute */
     bool watch; /* --audit with anything */
-    /* setup_virtual: --virtual-ranks, 0: it is not given; those of a rank; --grain-tokens, one sequence at least */
-    int64_t virtual_ranks, virtual_each, grain_tokens;
-    int virtual_waiting;        /* sums of them that wait beside the gradients, at most on any rank */
+    /* setup_virtual sets this: */
+    VirtualRanks virtual;
     CostRates rates;            /* of rank 0 */
     const PipelinePlace *place; /* what this rank has of `model` */
 } PlanInput;

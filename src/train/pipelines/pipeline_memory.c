@@ -115,8 +115,9 @@ static Status make_stage(Maker *m, int number)
     int slots[N_SLOTS];
     const PlanInput *in = input(m);
     bool network = m->network.bytes > 0;
-    uint8_t *levels = mem_alloc((size_t)in->model->config.layers);
-    pipeline_stage_levels(&s->stage, s->policy, in->model->config.layers, levels);
+    LayerChoice layers;
+    layer_choice_init(&layers, in->model->config.layers, in->norm_forms);
+    pipeline_stage_levels(&s->stage, s->policy, in->model->config.layers, layers.levels);
     stage_slots(m, number, slots);
     model_part(in->model, &s->stage, 1, &part);
     PlanRequest q = plan_input_request(in, true);
@@ -124,7 +125,7 @@ static Status make_stage(Maker *m, int number)
     q.model = &part;
     q.kfac = &kfac;
     q.capacity = m->rows;
-    q.levels = levels;
+    q.emit.layers = &layers;
     q.slots = slots;
     q.split = splits(m);
     m->rates = in->rates;
@@ -155,7 +156,7 @@ done:
     holding_free(&h);
     kfac_free(&kfac);
     model_free(&part);
-    free(levels);
+    layer_choice_free(&layers);
     return status;
 }
 

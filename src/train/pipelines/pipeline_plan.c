@@ -36,17 +36,18 @@ static Status whole_costs(const Maker *m, double *layer, double *embeddings, dou
     Plan plan;
     ModelTensors t;
     Policy policy;
+    LayerChoice layers;
     Kfac kfac;
     TRY(planner_policy(m->r->c, in->backend, &policy));
-    uint8_t *levels = mem_alloc((size_t)in->model->config.layers);
-    if (policy.kind != POLICY_AUTO) policy_levels(policy, in->model->config.layers, levels);
+    layer_choice_init(&layers, in->model->config.layers, in->norm_forms);
+    if (policy.kind != POLICY_AUTO) policy_levels(policy, in->model->config.layers, layers.levels);
     PlanRequest q = plan_input_request(in, true);
     q.capacity = m->rows;
-    q.levels = levels;
+    q.emit.layers = &layers;
     kfac_init_whole(&kfac, &m->kfac, in->model, 1, 0);
     q.kfac = &kfac;
     Status status = plan_make(&q, &plan, &t, NULL);
-    free(levels);
+    layer_choice_free(&layers);
     kfac_free(&kfac);
     if (status != OK) return status;
     double *each = mem_array((size_t)plan.micro.count, sizeof *each);
@@ -222,11 +223,11 @@ static Status open_network(Maker *m)
 static Status check_virtual(const PlanInput *in, const Grid *grid)
 {
     int replicas = grid_holders(grid);
-    if (!in->virtual_ranks || in->virtual_ranks == replicas) return OK;
+    if (!in->virtual.ranks || in->virtual.ranks == replicas) return OK;
     return fail(E_USAGE,
                 "--virtual-ranks %lld with --pipeline %s: each replica is a virtual rank, and there %s %d. "
                 "Give --virtual-ranks %d, or other --stages or ranks",
-                (long long)in->virtual_ranks, pipeline_name(grid->shape.kind), replicas == 1 ? "is" : "are", replicas,
+                (long long)in->virtual.ranks, pipeline_name(grid->shape.kind), replicas == 1 ? "is" : "are", replicas,
                 replicas);
 }
 

@@ -34,15 +34,14 @@ static Status choose(PipelineKind kind, const PipelineRequest *r, PipelinePlan *
 
 /* ---- what follows from it ---- */
 
-static void take_levels(PipelinePlace *p, const Policy *policies)
+/* The policy of all stages, or "by stage". */
+static void take_levels(const PipelinePlace *p, const Policy *policies, LayerChoice *layers)
 {
-    int layers = p->whole->config.layers;
-    p->levels = mem_alloc((size_t)layers);
-    policy_format(policies[0], p->policy);
+    policy_format(policies[0], layers->policy);
     for (int s = 0; s < p->grid.stages; s++) {
-        pipeline_stage_levels(&p->stages[s], policies[s], layers, p->levels);
+        pipeline_stage_levels(&p->stages[s], policies[s], p->whole->config.layers, layers->levels);
         if (memcmp(&policies[s], &policies[0], sizeof *policies) != 0)
-            snprintf(p->policy, sizeof p->policy, "by stage");
+            snprintf(layers->policy, sizeof layers->policy, "by stage");
     }
 }
 
@@ -152,9 +151,8 @@ typedef struct {
 } Search;
 
 static Status take_choice(PipelinePlace *p, const Config *c, const PlanInput *in, const Accounts *accounts,
-                          Ranks *ranks, Search *search)
+                          Ranks *ranks, Search *search, Policy *policies)
 {
-    Status status = OK;
     PipelineKind kind = place_kind(c);
     Accounts least = *accounts;
     LayerCosts none = {0};
@@ -169,36 +167,30 @@ static Status take_choice(PipelinePlace *p, const Config *c, const PlanInput *in
     TRY(ranks_least(ranks, &room));
     least.row[0].budget = search->smallest ? 0 : (size_t)(room > 0 ? room : 0) + least.row[0].held;
     p->stages = mem_array((size_t)p->grid.stages, sizeof *p->stages);
-    Policy *policies = mem_array((size_t)p->grid.stages, sizeof *policies);
-    TRY_DONE(ranks_all(ranks, ranks_first(ranks) ? choose(kind, &r, plan, &choice, p->stages, policies) : OK));
-    TRY_DONE(ranks_broadcast(ranks, &choice, sizeof choice));
-    TRY_DONE(ranks_broadcast(ranks, p->stages, (size_t)p->grid.stages * sizeof *p->stages));
-    TRY_DONE(ranks_broadcast(ranks, policies, (size_t)p->grid.stages * sizeof *policies));
+    TRY(ranks_all(ranks, ranks_first(ranks) ? choose(kind, &r, plan, &choice, p->stages, policies) : OK));
+    TRY(ranks_broadcast(ranks, &choice, sizeof choice));
+    TRY(ranks_broadcast(ranks, p->stages, (size_t)p->grid.stages * sizeof *p->stages));
+    TRY(ranks_broadcast(ranks, policies, (size_t)p->grid.stages * sizeof *policies));
     p->grid = choice.grid;
     p->tokens = choice.tokens;
     p->step_s = choice.step_s;
     take_number(p, ranks);
-    take_levels(p, policies);
     place_take_models(p);
     take_uses(p);
     take_holding(p, c, &kfac, ranks);
     p->scratch = place_scratch_bytes(p, in->backend->device != NULL);
-    TRY_DONE(share_fill(p, plan, ranks));
-    status = take_schedules(p);
-done:
-    free(policies);
-    return status;
+    TRY(share_fill(p, plan, ranks));
+    return take_schedules(p);
 }
 
 static Status make_plans(const PipelinePlace *p, const Config *c, const PlanInput *in, const Accounts *accounts,
-                         const Ranks *ranks, RunPlan *plan)
+                         const Ranks *ranks, const Policy *policies, RunPlan *plan)
 {
     uint64_t snapshots;
     run_plan_init(plan, in);
+    take_levels(p, policies, &plan->layers);
     plan->grain = planner_grain(c, in);
     plan->accounts = *accounts;
-    memcpy(plan->levels, p->levels, (size_t)p->whole->config.layers);
-    snprintf(plan->policy, sizeof plan->policy, "%s", p->policy);
     plan->micro = planner_capacity(in, p->tokens, planner_share(c, grid_holders(&p->grid)));
     plan->micros = (double)shape(p)->micros / p->grid.directions;
     plan->step_s = p->step_s;
@@ -234,6 +226,7 @@ static Status learn(const PipelinePlace *p, const RunPlan *plan, const Accounts 
 static Status choose_once(const Config *c, const PlanInput *whole, PlanInput *in, const Accounts *accounts,
                           Ranks *ranks, bool by_devices, Search *search, PipelinePlace **place, RunPlan *plan)
 {
+    Status status = OK;
     PipelinePlace *p = mem_alloc(sizeof *p);
     run_plan_free(plan);
     place_free(*place);
@@ -242,9 +235,13 @@ static Status choose_once(const Config *c, const PlanInput *whole, PlanInput *in
     p->whole = whole->model;
     p->by_devices = by_devices;
     TRY(pipeline_grid(c, place_kind(c), ranks_size(ranks), p->whole->config.layers, &p->grid));
-    TRY(take_choice(p, c, whole, accounts, ranks, search));
+    Policy *policies = mem_array((size_t)p->grid.stages, sizeof *policies);
+    TRY_DONE(take_choice(p, c, whole, accounts, ranks, search, policies));
     in->place = p;
-    return make_plans(p, c, in, accounts, ranks, plan);
+    status = make_plans(p, c, in, accounts, ranks, policies, plan);
+done:
+    free(policies);
+    return status;
 }
 
 /* Bytes beside `held` that the smallest choice of --recompute auto takes on this rank. */

@@ -26,7 +26,7 @@ typedef struct {
 /* Sequences of a step, on one rank or virtual rank. */
 static int64_t share_of(const Config *c, const PlanInput *in)
 {
-    return planner_share(c, in->virtual_ranks ? in->virtual_ranks : grid_holders(&in->place->grid));
+    return planner_share(c, in->virtual.ranks ? in->virtual.ranks : grid_holders(&in->place->grid));
 }
 
 static const PlanInput *input(const Planner *g) { return &g->plan->input; }
@@ -47,7 +47,7 @@ static void set_micro(Planner *g, int64_t tokens)
     if (input(g)->packed && ceil(rows) < (double)tokens) tokens = (int64_t)ceil(rows);
     micros = input(g)->packed ? ceil(rows) / (double)tokens : ceil(rows / (double)tokens);
     g->plan->micro = planner_capacity(input(g), tokens, g->share);
-    g->plan->micros = fmax(micros, 1) * fmax((double)input(g)->virtual_each, 1);
+    g->plan->micros = fmax(micros, 1) * fmax((double)input(g)->virtual.each, 1);
 }
 
 static Status plan_evaluation(const Planner *g, int64_t training)
@@ -84,17 +84,15 @@ static Status search(const Planner *g, SearchResult *r)
                              .seq_len = plan_input_beside(input(g)),
                              .micros = g->plan->micros,
                              .offload = !b || backend_offloads(b)};
-    problem.training.levels = NULL;
     return search_levels(&problem, r);
 }
 
 static void take_levels(Planner *g, SearchResult *r)
 {
     RunPlan *p = g->plan;
-    free(p->levels);
-    p->levels = r->levels;
+    layer_choice_free(&p->layers);
+    p->layers = r->layers;
     p->step_s = r->step_s;
-    snprintf(p->policy, sizeof p->policy, "auto (%s)", r->name);
 }
 
 static bool better(const SearchResult *r, const SearchResult *than)
@@ -115,7 +113,7 @@ static Status search_micro(Planner *g)
         TRY(take_micro(g, last));
         TRY(search(g, &r));
         if (!better(&r, &best)) {
-            free(r.levels);
+            layer_choice_free(&r.layers);
             continue;
         }
         take_levels(g, &r);
@@ -153,8 +151,8 @@ static Status choose_levels(Planner *g)
         take_levels(g, &r);
         return OK;
     }
-    policy_levels(g->policy, input(g)->model->config.layers, p->levels);
-    policy_format(g->policy, p->policy);
+    policy_levels(g->policy, input(g)->model->config.layers, p->layers.levels);
+    policy_format(g->policy, p->layers.policy);
     return g->tokens ? OK : largest_micro(g);
 }
 
@@ -172,8 +170,8 @@ static Status choose_together(Planner *g, Ranks *ranks, bool smallest)
     if (!ranks) return OK;
     TRY(ranks_broadcast(ranks, &p->micro.tokens, sizeof p->micro.tokens));
     TRY(ranks_broadcast(ranks, &p->step_s, sizeof p->step_s));
-    TRY(ranks_broadcast(ranks, p->policy, sizeof p->policy));
-    TRY(ranks_broadcast(ranks, p->levels, (size_t)input(g)->model->config.layers));
+    TRY(ranks_broadcast(ranks, p->layers.policy, sizeof p->layers.policy));
+    TRY(ranks_broadcast(ranks, p->layers.levels, (size_t)input(g)->model->config.layers));
     return take_micro(g, p->micro.tokens);
 }
 
@@ -263,7 +261,7 @@ static Status smallest_auto(const Config *c, const RunPlan *p, int64_t *needs)
     if (strcmp(c->micro_batch_tokens, "auto") == 0)
         set_micro(&g, planner_least_tokens(c, g.share, p->input.max_length));
     TRY(search(&g, &r));
-    free(r.levels);
+    layer_choice_free(&r.layers);
     *needs = (int64_t)r.peak - (int64_t)plan.accounts.row[0].held;
     return OK;
 }
@@ -282,7 +280,7 @@ static Status refuse(const RunPlan *p, size_t enough, size_t of_auto)
     if (p->fits) return OK;
     if (first->peak <= first->budget) return refuse_machine(p, &p->accounts.row[p->accounts.n - 1]);
     if (p->input.training)
-        buf_printf(&text, "--recompute %s takes %.1f MiB", p->policy, MIB(first->peak));
+        buf_printf(&text, "--recompute %s takes %.1f MiB", p->layers.policy, MIB(first->peak));
     else
         buf_printf(&text, "evaluation takes %.1f MiB", MIB(first->peak));
     if (place->grid.stages > 1) buf_printf(&text, " on place %d of the pipeline", place->number);
@@ -329,7 +327,7 @@ Status planner_check(const Config *c, const RunPlan *p, Ranks *ranks)
     int64_t fits = p->fits, least = -1;
     TRY(ranks_least(ranks, &fits));
     if (fits) return OK;
-    bool fixed = p->input.training && !str_starts_with(p->policy, "auto");
+    bool fixed = p->input.training && !str_starts_with(p->layers.policy, "auto");
     TRY(ranks_all(ranks, fixed ? smallest_auto(c, p, &least) : OK));
     return planner_refuse(p, least, ranks);
 }

@@ -27,11 +27,11 @@ int64_t planner_share(const Config *c, int64_t ranks) { return (c->batch_size + 
 
 bool planner_for_device(const PlanInput *in) { return in->imagined || (in->backend && in->backend->device); }
 
-bool planner_one_grain(const PlanInput *in) { return in->virtual_ranks && planner_for_device(in); }
+bool planner_one_grain(const PlanInput *in) { return in->virtual.ranks && planner_for_device(in); }
 
 MicroCapacity planner_grain(const Config *c, const PlanInput *in)
 {
-    return in->virtual_ranks ? planner_capacity(in, in->grain_tokens, c->batch_size) : (MicroCapacity){0};
+    return in->virtual.ranks ? planner_capacity(in, in->virtual.grain_tokens, c->batch_size) : (MicroCapacity){0};
 }
 
 int64_t planner_least_tokens(const Config *c, int64_t sequences, int64_t max_length)

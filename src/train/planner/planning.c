@@ -31,7 +31,7 @@ static size_t one_copy_bytes(Dtype compute, int64_t n, int64_t k, bool transpose
 
 static bool for_device(const PlanRequest *r) { return r->one_copy || (r->backend && r->backend->device); }
 
-static bool has_kfac(const PlanRequest *r) { return r->training && kfac_sets(r->kfac) > 0; }
+static bool has_kfac(const PlanRequest *r) { return r->emit.training && kfac_sets(r->kfac) > 0; }
 
 static PiecesRoom room_of(const PlanRequest *r)
 {
@@ -51,14 +51,14 @@ static size_t exchange_bytes(const PlanRequest *r)
 /* Without a tree NCCL adds, in its own memory. */
 static int64_t received_of(const PlanRequest *r)
 {
-    const Holding *h = r->training ? r->exchanged : NULL;
-    return h && h->by_devices && h->mine.tree ? room_of(r).received : r->received;
+    const Holding *h = r->emit.training ? r->exchanged : NULL;
+    return h && h->by_devices && h->mine.tree ? room_of(r).received : r->emit.received;
 }
 
 /* 0: all. */
 static int64_t moments_held(const PlanRequest *r)
 {
-    if (!r->training || !r->slice) return 0;
+    if (!r->emit.training || !r->slice) return 0;
     return r->slice->size > 0 ? r->slice->size : 1;
 }
 
@@ -78,7 +78,6 @@ static KfacPlan kfac_of(const PlanRequest *r)
 {
     KfacPlan k = r->kfac->plan;
     k.more = r->packs;
-    k.waiting = r->waiting;
     k.linears = mem_array((size_t)k.n, sizeof *k.linears);
     memcpy(k.linears, r->kfac->plan.linears, (size_t)k.n * sizeof *k.linears);
     return k;
@@ -108,51 +107,44 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
     Status status = OK;
     Segment *own = NULL;
     KfacPlan kfac = {0};
+    EmitOptions emit = r->emit;
     plan_init(p, r->capacity, r->model->config.layers, r->compute);
-    EmitOptions emit = {.compute = r->compute,
-                        .training = r->training,
-                        .twins = r->training || r->beside_training,
-                        .norm_forms = r->norm_forms,
-                        .copy_bytes = copy_bytes_of(r),
-                        .rounded_biases = for_device(r),
-                        .flat_copies = has_flat_copies(r),
-                        .all_rows = has_kfac(r), /* whose statistics are of all tokens */
-                        .moments = moments_held(r),
-                        .waiting = r->waiting,
-                        .received = received_of(r),
-                        .apart = r->apart};
+    emit.copy_bytes = copy_bytes_of(r);
+    emit.rounded_biases = for_device(r);
+    emit.flat_copies = has_flat_copies(r);
+    emit.all_rows = has_kfac(r); /* whose statistics are of all tokens */
+    emit.moments = moments_held(r);
+    emit.received = received_of(r);
     bert_emit(r->model, p, &emit, t);
     t->audit = NONE;
-    if (r->training) {
-        uint8_t *none = mem_alloc((size_t)r->model->config.layers);
+    if (emit.training) {
         plan_backward(p, for_device(r)); /* on a host, kernels would read dy once more all the same */
-        plan_recompute(p, r->levels ? r->levels : none);
+        plan_recompute(p, emit.layers->levels);
         if (r->audit) t->audit = plan_audit(p);
-        plan_offload(p);
-        free(none);
+        plan_offload(p, emit.layers->levels);
         if (has_kfac(r)) {
             kfac = kfac_of(r);
             plan_kfac(p, &kfac, t->ctl);
         }
     }
     if (r->slots) plan_cut(p, r->slots, r->split);
-    if (r->training && r->exchanged) add_sums(r, p, t);
+    if (emit.training && r->exchanged) add_sums(r, p, t);
     /* a host's kernels add alike; works of several micro-batches run one among another */
     plan_begin(p, t->stats, t->cleared, t->audit, for_device(r) && !r->slots);
     t->step_ctl = r->slots ? plan_tensor(p, REGION_CONST, U8, rows_fixed(1), sizeof(Ctl), "step.ctl") : t->ctl;
     if (has_kfac(r)) plan_kfac_ranges(p, &kfac, t->grads, t->step_ctl);
-    if (r->training && !segments) segments = own = mem_array((size_t)r->model->params.count, sizeof *segments);
-    if (r->training && !r->packs)
+    if (emit.training && !segments) segments = own = mem_array((size_t)r->model->params.count, sizeof *segments);
+    if (emit.training && !r->packs)
         optim_emit(p, r->model, r->whole, t, &r->optimizer, r->slice, segments);
     else
         plan_pack(p, false);
-    if (r->training && r->watch)
+    if (emit.training && r->watch)
         plan_watch(p, (const TensorId[]){t->weights, t->moments_m, t->moments_v}, 3, &t->watch);
     plan_bind(p, r->backend ? scratch_of : NULL, (void *)r->backend);
     plan_liveness(p);
     plan_layout(p);
-    if (r->training && r->save_buffer) p->region_bytes[REGION_SAVE] = save_bytes(r);
-    if (r->training && r->exchanged) p->region_bytes[REGION_COMM] = exchange_bytes(r);
+    if (emit.training && r->save_buffer) p->region_bytes[REGION_SAVE] = save_bytes(r);
+    if (emit.training && r->exchanged) p->region_bytes[REGION_COMM] = exchange_bytes(r);
     TRY_DONE(plan_verify(p));
 done:
     MEM_FREE(own, kfac.linears);

@@ -16,26 +16,20 @@ typedef struct {
     const Model *model;
     const Backend *backend; /* for scratch and copies; open, or just its table. NULL: estimates */
     bool one_copy;          /* without a backend: products read weights as they lie, as on GPUs; else in two layouts */
+    EmitOptions emit;       /* without what plan_make sets */
     Dtype compute;
-    bool training;        /* false: evaluation */
-    bool beside_training; /* evaluation that shares memory with a training plan */
     RowCounts capacity;
-    const uint8_t *levels;     /* (layers): Level of each; NULL: all none */
-    const uint8_t *norm_forms; /* NULL: all Y */
-    Optimizer optimizer;       /* training */
-    bool save_buffer;          /* training: room to write checkpoints in the background */
-    bool audit;                /* training: recomputed tensors are compared with their first values */
-    bool watch;                /* training: weights and moments are compared with what the update made them */
-    const Holding *exchanged;  /* training of a whole model: its gradients are summed by the plan; NULL: they are not */
-    const Intervals *slice;    /* training: a sharded optimizer's; NULL: all */
-    const Kfac *kfac;          /* training: NULL: none */
-    const int *slots;          /* (N_SLOTS) of a stage: micro-batches that it keeps at once; NULL: no stage */
-    bool split;                /* of a stage: backward is cut into I and W */
-    const Model *whole;        /* of a part that trains: the norm is this model's, and the save buffer; NULL: no part */
-    bool packs;       /* of a further chunk of a place: its update only packs, the first chunk's does the rest */
-    bool apart;       /* training: see EmitOptions */
-    int waiting;      /* training: see EmitOptions */
-    int64_t received; /* training: see EmitOptions; of a place. Else it follows from `exchanged` */
+    Optimizer optimizer;      /* training */
+    bool save_buffer;         /* training: room to write checkpoints in the background */
+    bool audit;               /* training: recomputed tensors are compared with their first values */
+    bool watch;               /* training: weights and moments are compared with what the update made them */
+    const Holding *exchanged; /* training of a whole model: its gradients are summed by the plan; NULL: they are not */
+    const Intervals *slice;   /* training: a sharded optimizer's; NULL: all */
+    const Kfac *kfac;         /* training: NULL: none */
+    const int *slots;         /* (N_SLOTS) of a stage: micro-batches that it keeps at once; NULL: no stage */
+    bool split;               /* of a stage: backward is cut into I and W */
+    const Model *whole;       /* of a part that trains: the norm is this model's, and the save buffer; NULL: no part */
+    bool packs; /* of a further chunk of a place: its update only packs, the first chunk's does the rest */
 } PlanRequest;
 
 /* `segments` (training; may be NULL) gets the (params.count) optimizer segments. The plan is verified. */

@@ -6,19 +6,15 @@
 #include "exec/exec.h"
 #include "train/parts/place.h"
 
-static size_t n_layers(const RunPlan *p) { return (size_t)p->input.model->config.layers; }
-
-static size_t n_forms(const RunPlan *p) { return 2 * n_layers(p) + 1; }
+static int n_layers(const RunPlan *p) { return p->input.model->config.layers; }
 
 static int chunks_of(const RunPlan *p) { return place_chunks(p->input.place); }
 
 void run_plan_init(RunPlan *p, const PlanInput *input)
 {
-    *p = (RunPlan){.input = *input, .policy = "none"};
+    *p = (RunPlan){.input = *input};
     p->chunk = mem_array((size_t)chunks_of(p), sizeof *p->chunk);
-    p->levels = mem_alloc(n_layers(p));    /* LEVEL_NONE is 0 */
-    p->norm_forms = mem_alloc(n_forms(p)); /* NORM_FORM_Y is 0 */
-    if (input->norm_forms) memcpy(p->norm_forms, input->norm_forms, n_forms(p));
+    layer_choice_init(&p->layers, n_layers(p), input->norm_forms);
 }
 
 void run_plan_free(RunPlan *p)
@@ -27,7 +23,8 @@ void run_plan_free(RunPlan *p)
         plan_free(&p->chunk[k].train);
         plan_free(&p->chunk[k].eval);
     }
-    MEM_FREE(p->chunk, p->segments, p->levels, p->norm_forms);
+    MEM_FREE(p->chunk, p->segments);
+    layer_choice_free(&p->layers);
     *p = (RunPlan){0};
 }
 
@@ -37,9 +34,7 @@ PlanRequest plan_input_request(const PlanInput *in, bool training)
                          .backend = in->backend,
                          .one_copy = in->imagined,
                          .compute = in->compute,
-                         .training = training,
-                         .beside_training = !training && in->training,
-                         .norm_forms = in->norm_forms,
+                         .emit = {.training = training, .twins = in->training},
                          .optimizer = in->optimizer};
 }
 
@@ -52,11 +47,10 @@ static void add_works(const RunPlan *p, int chunk, bool training, PlanRequest *r
     r->split = training && pipeline_splits_backward(of->grid.shape.kind);
     r->whole = of->whole;
     r->packs = chunk > 0;
-    r->apart = of->both_uses;
+    r->emit.apart = of->both_uses;
     r->save_buffer = r->save_buffer && chunk == 0;
-    r->received = training && chunk == 0 && of->by_devices && p->input.virtual_ranks
-                      ? pieces_room(&of->holding.mine).received
-                      : 0;
+    if (chunk == 0 && of->by_devices && p->input.virtual.ranks)
+        r->emit.received = pieces_room(&of->holding.mine).received;
 }
 
 static PlanRequest request_of(const RunPlan *p, int chunk, bool training)
@@ -66,14 +60,13 @@ static PlanRequest request_of(const RunPlan *p, int chunk, bool training)
     r.model = &place->chunks[chunk];
     r.kfac = training ? &place->kfac : NULL;
     r.capacity = plan_capacity(training ? p->micro : p->eval_micro);
-    r.levels = p->levels;
-    r.norm_forms = p->norm_forms;
+    r.emit.layers = &p->layers;
     r.save_buffer = p->save_buffer;
     r.audit = training && p->input.audit;
     r.watch = training && p->input.watch;
     r.slice = training ? holding_slice(&place->holding) : NULL;
-    r.waiting = training ? p->input.virtual_waiting : 0;
-    r.apart = training && p->input.virtual_ranks > 0;
+    r.emit.waiting = p->input.virtual.waiting;
+    r.emit.apart = p->input.virtual.ranks > 0;
     if (place_has_works(place))
         add_works(p, chunk, training, &r);
     else if (training && grid_ranks(&place->grid) > 1)
@@ -137,15 +130,12 @@ Status run_plan_make(RunPlan *p)
 
 Status run_plan_with_forms(const RunPlan *p, const uint8_t *norm_forms, RunPlan *other)
 {
-    RunPlan empty;
-    run_plan_init(&empty, &p->input);
     *other = *p;
-    other->levels = empty.levels;
-    other->norm_forms = empty.norm_forms;
-    other->chunk = empty.chunk;
+    layer_choice_init(&other->layers, n_layers(p), norm_forms);
+    memcpy(other->layers.levels, p->layers.levels, (size_t)n_layers(p));
+    memcpy(other->layers.policy, p->layers.policy, sizeof p->layers.policy);
+    other->chunk = mem_array((size_t)chunks_of(p), sizeof *other->chunk);
     other->segments = NULL;
-    memcpy(other->levels, p->levels, n_layers(p));
-    memcpy(other->norm_forms, norm_forms, n_forms(p));
     TRY(run_plan_make(other));
     for (int r = 0; r < N_REGIONS; r++)
         if (p->bytes[r] > other->bytes[r]) other->bytes[r] = p->bytes[r];
@@ -161,8 +151,8 @@ void run_plan_describe(const RunPlan *p, Buf *out)
                                    REGION_SCRATCH, REGION_INPUT, REGION_OUTPUT, REGION_CONST,  REGION_SAVE,
                                    REGION_HOST,    REGION_COMM,  REGION_KFAC};
     bool own = a->n > 1;
-    buf_printf(out, "plan: recompute %s, %s on %s", p->policy, backend_precision(p->input.backend, p->input.compute),
-               p->input.backend->name);
+    buf_printf(out, "plan: recompute %s, %s on %s", p->layers.policy,
+               backend_precision(p->input.backend, p->input.compute), p->input.backend->name);
     if (p->micro.tokens) buf_printf(out, ", micro-batches of up to %lld tokens", (long long)p->micro.tokens);
     if (p->step_s > 0) buf_printf(out, ", %.3g s per step predicted", p->step_s);
     buf_puts(out, "\n");

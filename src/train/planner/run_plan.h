@@ -14,10 +14,8 @@ typedef struct {
 
 typedef struct {
     PlanInput input;
-    char policy[88];                 /* as it runs: "auto (none×8 lean×4)" */
+    LayerChoice layers;
     MicroCapacity micro, eval_micro; /* of a training and an evaluation micro-batch; no tokens: not planned */
-    uint8_t *levels;                 /* (layers) */
-    uint8_t *norm_forms;             /* (2·layers + 1) */
     bool save_buffer;                /* else saving streams, and training waits */
     size_t snapshots_given_up;       /* bytes of the snapshots that do not fit: none are taken */
     double micros;                   /* of a step */

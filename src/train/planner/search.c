@@ -32,16 +32,21 @@ static void spread(const Candidate *c, uint8_t *levels)
         for (int i = 0; i < c->count[level]; i++) levels[l++] = (uint8_t)level;
 }
 
-static void describe(const uint8_t *levels, int n, char *out, size_t size)
+static void set_policy(LayerChoice *c, const char *name) { snprintf(c->policy, sizeof c->policy, "auto (%s)", name); }
+
+/* "none×8 lean×4" */
+static void describe(LayerChoice *c, int n)
 {
+    char name[64];
     size_t used = 0;
-    out[0] = '\0';
-    for (int l = 0; l < n && used < size;) {
+    for (int l = 0; l < n && used < sizeof name;) {
         int run = l;
-        while (run < n && levels[run] == levels[l]) run++;
-        used += (size_t)snprintf(out + used, size - used, "%s%s×%d", l ? " " : "", level_names[levels[l]], run - l);
+        while (run < n && c->levels[run] == c->levels[l]) run++;
+        used += (size_t)snprintf(name + used, sizeof name - used, "%s%s×%d", l ? " " : "", level_names[c->levels[l]],
+                                 run - l);
         l = run;
     }
+    set_policy(c, name);
 }
 
 static size_t budget_of(const SearchProblem *s) { return s->accounts->row[0].budget; }
@@ -54,7 +59,7 @@ typedef struct {
     double kept;    /* bytes between forward and backward */
 } Trial;
 
-static Status try_levels(const SearchProblem *s, const uint8_t *levels, Trial *trial)
+static Status try_levels(const SearchProblem *s, const LayerChoice *layers, Trial *trial)
 {
     Plan p;
     ModelTensors t;
@@ -62,7 +67,7 @@ static Status try_levels(const SearchProblem *s, const uint8_t *levels, Trial *t
     Accounts accounts = *s->accounts;
     const Account *first = &accounts.row[0], *machine = &accounts.row[accounts.n - 1];
     size_t bytes[N_REGIONS];
-    r.levels = levels;
+    r.emit.layers = layers;
     TRY(plan_make(&r, &p, &t, NULL));
     plan_bytes(&p, s->evaluation, bytes);
     (void)accounts_set_peaks(&accounts, bytes);
@@ -104,24 +109,23 @@ static Added added(const Trial *to, const Trial *from, int layers)
     return (Added){(to->seconds - from->seconds) / layers, (to->kept - from->kept) / layers};
 }
 
-static Status find_slopes(const SearchProblem *s, int layers, Slopes *slopes)
+/* Changes the levels of `c`. */
+static Status find_slopes(const SearchProblem *s, int layers, LayerChoice *c, Slopes *slopes)
 {
-    uint8_t *levels = mem_alloc((size_t)layers);
-    Status status = OK;
     Trial none = {0}, below = {0}, all;
     *slopes = (Slopes){.levels = s->offload ? UNIFORM_LEVELS : UNIFORM_LEVELS - 1, .smallest_peak = SIZE_MAX};
     for (int level = 0; level < slopes->levels; level++) {
-        memset(levels, level, (size_t)layers);
-        TRY_DONE(try_levels(s, levels, &all));
+        memset(c->levels, level, (size_t)layers);
+        TRY(try_levels(s, c, &all));
         if (all.peak < slopes->smallest_peak) {
             slopes->smallest = level;
             slopes->smallest_peak = all.peak;
             slopes->smallest_seconds = all.seconds;
         }
         if (level == LEVEL_NONE) none = below = all;
-        levels[layers - 1] = LEVEL_NONE;
+        c->levels[layers - 1] = LEVEL_NONE;
         if (level != LEVEL_NONE && layers > 1) {
-            TRY_DONE(try_levels(s, levels, &below));
+            TRY(try_levels(s, c, &below));
             slopes->below[level] = added(&below, &none, layers - 1);
         }
         slopes->last[level] = added(&all, &below, 1);
@@ -129,9 +133,7 @@ static Status find_slopes(const SearchProblem *s, int layers, Slopes *slopes)
     slopes->base_seconds = none.seconds;
     slopes->base_kept = none.kept;
     slopes->other_bytes = none.other;
-done:
-    free(levels);
-    return status;
+    return OK;
 }
 
 #define MOST_CANDIDATES 5000000 /* 100 layers of five levels have 4 598 126, 53 of six 4 582 116 */
@@ -210,15 +212,15 @@ static Status first_fitting(const SearchProblem *s, Candidate *all, size_t n, si
     for (size_t i = n / 2; i-- > 0;) sift(all, n, i);
     while (n > 0 && !r->fits) {
         Candidate c = all[0];
-        spread(&c, r->levels);
+        spread(&c, r->layers.levels);
         all[0] = all[--n];
         sift(all, n, 0);
         r->layouts++;
-        TRY(try_levels(s, r->levels, &trial));
+        TRY(try_levels(s, &r->layers, &trial));
         if (trial.peak > budget_of(s)) continue;
         set_found(r, &trial);
         if (c.count[LEVEL_OFFLOAD]) r->step_s = c.seconds; /* a sum, so that less memory is never faster */
-        describe(r->levels, layers, r->name, sizeof r->name);
+        describe(&r->layers, layers);
     }
     return OK;
 }
@@ -229,12 +231,13 @@ static Status first_fitting(const SearchProblem *s, Candidate *all, size_t n, si
 static Status try_blocks(const SearchProblem *s, int layers, SearchResult *r)
 {
     Trial trial;
+    char name[24];
     int best = 2;
     r->peak = SIZE_MAX;
     for (int k = 2; k <= layers && k <= 2 * best + 8 && !r->fits; k++) {
-        policy_levels((Policy){POLICY_EVERY, k}, layers, r->levels);
+        policy_levels((Policy){POLICY_EVERY, k}, layers, r->layers.levels);
         r->layouts++;
-        TRY(try_levels(s, r->levels, &trial));
+        TRY(try_levels(s, &r->layers, &trial));
         if (trial.peak < r->peak) {
             r->peak = trial.peak;
             r->step_s = trial.seconds;
@@ -242,8 +245,9 @@ static Status try_blocks(const SearchProblem *s, int layers, SearchResult *r)
         }
         if (trial.peak <= budget_of(s)) set_found(r, &trial);
     }
-    policy_levels((Policy){POLICY_EVERY, best}, layers, r->levels);
-    policy_format((Policy){POLICY_EVERY, best}, r->name);
+    policy_levels((Policy){POLICY_EVERY, best}, layers, r->layers.levels);
+    policy_format((Policy){POLICY_EVERY, best}, name);
+    set_policy(&r->layers, name);
     return OK;
 }
 
@@ -252,8 +256,8 @@ static void take_uniform(const Slopes *slopes, int layers, SearchResult *r)
 {
     r->peak = slopes->smallest_peak;
     r->step_s = slopes->smallest_seconds;
-    memset(r->levels, slopes->smallest, (size_t)layers);
-    describe(r->levels, layers, r->name, sizeof r->name);
+    memset(r->layers.levels, slopes->smallest, (size_t)layers);
+    describe(&r->layers, layers);
 }
 
 Status search_levels(const SearchProblem *s, SearchResult *r)
@@ -263,9 +267,11 @@ Status search_levels(const SearchProblem *s, SearchResult *r)
     Slopes slopes;
     size_t n = 0;
     Candidate *all = NULL;
-    SearchResult blocks = {.levels = mem_alloc((size_t)layers)};
-    *r = (SearchResult){.levels = mem_alloc((size_t)layers)};
-    TRY_DONE(find_slopes(s, layers, &slopes));
+    SearchResult blocks = {0};
+    *r = blocks;
+    layer_choice_init(&r->layers, layers, s->training.emit.layers->norm_forms);
+    layer_choice_init(&blocks.layers, layers, s->training.emit.layers->norm_forms);
+    TRY_DONE(find_slopes(s, layers, &r->layers, &slopes));
     int grain = grain_of(layers, slopes.levels);
     enumerate((Candidate){0}, 0, layers, grain, &slopes, NULL, &n);
     all = mem_array(n, sizeof *all);
@@ -273,7 +279,7 @@ Status search_levels(const SearchProblem *s, SearchResult *r)
     enumerate((Candidate){0}, 0, layers, grain, &slopes, all, &n);
     TRY_DONE(first_fitting(s, all, n, slopes.other_bytes, layers, r));
     if (!r->fits) take_uniform(&slopes, layers, r);
-    if (!r->fits || r->levels[0] == LEVEL_OFFLOAD) { /* spread() begins with the heaviest level */
+    if (!r->fits || r->layers.levels[0] == LEVEL_OFFLOAD) { /* spread() begins with the heaviest level */
         TRY_DONE(try_blocks(s, layers, &blocks));
         blocks.layouts += r->layouts;
         bool better = blocks.fits && r->fits ? blocks.step_s < r->step_s : blocks.peak < r->peak;
@@ -284,10 +290,8 @@ Status search_levels(const SearchProblem *s, SearchResult *r)
         }
     }
 done:
-    MEM_FREE(all, blocks.levels);
-    if (status != OK) {
-        free(r->levels);
-        r->levels = NULL;
-    }
+    free(all);
+    layer_choice_free(&blocks.layers);
+    if (status != OK) layer_choice_free(&r->layers);
     return status;
 }

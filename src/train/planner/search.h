@@ -8,7 +8,7 @@
 #include "train/planner/planning.h"
 
 typedef struct {
-    PlanRequest training;     /* without levels */
+    PlanRequest training;     /* its levels do not count */
     const Plan *evaluation;   /* shares the memory; may be NULL */
     const Accounts *accounts; /* the first row's peak is the result's; a plan fits where it fits all */
     CostRates rates;
@@ -18,12 +18,11 @@ typedef struct {
 } SearchProblem;
 
 typedef struct {
-    uint8_t *levels; /* (layers); the caller frees */
-    char name[64];   /* "none×8 lean×4" or a policy's name */
-    size_t peak;     /* exact */
-    bool fits;       /* else it is the smallest of the plans that were tried, and none fits */
-    double step_s;   /* predicted */
-    int layouts;     /* plans that were laid out */
+    LayerChoice layers; /* with the request's forms of LayerNorms; the caller frees */
+    size_t peak;        /* exact */
+    bool fits;          /* else it is the smallest of the plans that were tried, and none fits */
+    double step_s;      /* predicted */
+    int layouts;        /* plans that were laid out */
 } SearchResult;
 
 /* Time never rises with the budget; of equal times the one with less memory wins. */

@@ -60,7 +60,7 @@ static Status bind_chunk(Session *s, int k)
         train.stop = NULL;
         train.ranks = &s->exec_ranks;
     }
-    train.virtual_ranks = in->virtual_ranks;
+    train.virtual_ranks = in->virtual.ranks;
     if (in->training) TRY(exec_init(&s->train[k], &s->plan.chunk[k].train, &s->memory[k], train));
     return in->evaluation ? exec_init(&s->eval[k], &s->plan.chunk[k].eval, &s->memory[k], eval) : OK;
 }
@@ -160,7 +160,7 @@ Status session_check_forms(Session *s, bool *changed)
     size_t n = (size_t)(2 * s->model->config.layers + 1);
     uint8_t *forms = mem_alloc(n);
     TRY_DONE(session_norm_forms(s, forms));
-    *changed = memcmp(forms, s->plan.norm_forms, n) != 0;
+    *changed = memcmp(forms, s->plan.layers.norm_forms, n) != 0;
     if (!*changed) goto done;
     TRY_DONE(run_plan_with_forms(&s->plan, forms, &other));
     unbind(s);
@@ -316,7 +316,7 @@ static Status run_micro(Session *s, const SessionStep *step, int share, int64_t 
 /* The sums over ranks travel while the last micro-batch runs. */
 static Status run_shares(Session *s, const SessionStep *step)
 {
-    exec_virtual_begin(s->train[0], s->plan.input.virtual_ranks ? step->first : 0);
+    exec_virtual_begin(s->train[0], s->plan.input.virtual.ranks ? step->first : 0);
     for (int k = 0; k < step->n_shares; k++) {
         int64_t n = step->shares[k].micros;
         bool sums = step->sums && k + 1 == step->n_shares;

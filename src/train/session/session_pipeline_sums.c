@@ -175,7 +175,7 @@ typedef struct {
 static void add_replicas(SessionPipeline *p, const Row *all) // (ranks)
 {
     const PipelinePlace *at = p->place;
-    int64_t terms = p->session->plan.input.virtual_ranks;
+    int64_t terms = p->session->plan.input.virtual.ranks;
     Stats branches[1 + MOST_WAITING];
     int held = 0;
     for (int q = 0; q < grid_holders(&at->grid); q++) {
