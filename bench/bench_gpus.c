@@ -48,7 +48,7 @@ static void make_batch(void)
     for (int64_t s = 0; s < want.sequences; s++) {
         int32_t first = batch.spans[2 * s] = batch.n_tokens;
         batch.seq_index[s] = (int32_t)(s + want.sequences * ranks_rank(setup.ranks));
-        batch.label[s] = (int32_t)(s % 3);
+        batch.labels[s] = (int32_t)(s % 3);
         for (int64_t i = 0; i < want.length; i++) {
             int row = batch.n_tokens++;
             seed = seed * 1664525u + 1013904223u;

@@ -21,7 +21,7 @@ static void add_sequence(Batch *m, int64_t length)
     b->spans[2 * s] = first;
     b->spans[2 * s + 1] = first + n;
     b->seq_index[s] = s;
-    b->label[s] = s % (want.predictions ? 2 : 3);
+    b->labels[s] = s % (want.predictions ? 2 : 3);
     for (int32_t i = 0; i < n; i++) {
         int32_t row = first + i;
         b->ids[row] = (int32_t)(scramble((uint32_t)row) % (uint32_t)model.config.vocab_size);
@@ -35,7 +35,7 @@ static void add_sequence(Batch *m, int64_t length)
     for (int64_t i = 0; i < masked; i++) {
         int32_t row = first + (int32_t)(i * length / masked);
         b->masked[b->n_masked] = micro_read(b, row);
-        b->masked_label[b->n_masked++] = (int32_t)(scramble((uint32_t)row + 7) % (uint32_t)model.config.vocab_size);
+        b->masked_labels[b->n_masked++] = (int32_t)(scramble((uint32_t)row + 7) % (uint32_t)model.config.vocab_size);
     }
     b->n_tokens += n;
     m->squares += (double)length * (double)length;

@@ -60,11 +60,6 @@ void rig_close(Rig *r)
     memory_free(&r->memory);
 }
 
-static Status upload(const Rig *r, TensorId t, const void *data, int64_t n)
-{
-    return t != NONE && n > 0 ? exec_upload(r->exec, t, data, (size_t)n * sizeof(int32_t)) : OK;
-}
-
 /* Grains of whole sequences, as a run with --virtual-ranks has them. */
 static void divide(Rig *r, const Batch *m)
 {
@@ -84,19 +79,8 @@ static Status feed(Rig *r, const Batch *m, int step)
 {
     const ModelTensors *t = &r->t;
     const MicroBatch *b = &m->b;
-    TRY(upload(r, t->ids, b->ids, b->cap.tokens));
-    TRY(upload(r, t->types, b->types, b->cap.tokens));
-    TRY(upload(r, t->pos, b->pos, b->cap.tokens));
-    TRY(upload(r, t->seq, b->seq, b->cap.tokens));
-    TRY(upload(r, t->spans, b->spans, 2 * (int64_t)b->n_seqs));
-    TRY(upload(r, t->seq_index, b->seq_index, b->n_seqs));
-    TRY(upload(r, t->first, b->first, b->n_seqs));
-    TRY(upload(r, t->labels, b->label, b->n_seqs));
-    TRY(upload(r, t->read, b->read, b->n_read));
-    TRY(upload(r, t->read_pos, b->read_pos, b->n_read));
-    TRY(upload(r, t->read_seq, b->read_seq, b->n_read));
-    TRY(upload(r, t->masked, b->masked, b->n_masked));
-    TRY(upload(r, t->masked_labels, b->masked_label, b->n_masked));
+    for (MicroInput i = 0; i < N_MICRO_INPUTS; i++)
+        if (t->inputs[i] != NONE) TRY(exec_upload(r->exec, t->inputs[i], b->inputs[i], micro_bytes(b, i, false)));
     divide(r, m);
     r->ctl.batch = (uint32_t)step;
     r->ctl.n_tokens = b->n_tokens;

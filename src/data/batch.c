@@ -34,33 +34,30 @@ int64_t example_masked(const Examples *e, int64_t i)
     return e->masked_offset ? e->masked_offset[i + 1] - e->masked_offset[i] : 0;
 }
 
+size_t micro_bytes(const MicroBatch *b, MicroInput input, bool whole)
+{
+    const int64_t TOKENS = whole ? b->cap.tokens : b->n_tokens, SEQS = whole ? b->cap.seqs : b->n_seqs,
+                  MASKED = whole ? b->cap.masked : b->n_masked, READ = whole ? SEQS + MASKED : b->n_read;
+    const int64_t elements[] = {
+#define X(name, rows, columns, ...) (rows) * (columns),
+        MICRO_INPUT_LIST(X)
+#undef X
+    };
+    return (size_t)(elements[input] * (input == MICRO_labels ? b->label_width : 1)) * sizeof *b->inputs[input];
+}
+
 void micro_batch_init(MicroBatch *b, MicroCapacity cap)
 {
-    size_t tokens = (size_t)cap.tokens, seqs = (size_t)cap.seqs, masked = (size_t)cap.masked;
-    *b = (MicroBatch){.cap = cap};
-    b->ids = mem_array(tokens, sizeof *b->ids);
-    b->types = mem_array(tokens, sizeof *b->types);
-    b->pos = mem_array(tokens, sizeof *b->pos);
-    b->seq = mem_array(tokens, sizeof *b->seq);
-    b->spans = mem_array(seqs, 2 * sizeof *b->spans);
-    b->seq_index = mem_array(seqs, sizeof *b->seq_index);
-    b->first = mem_array(seqs, sizeof *b->first);
-    b->read = mem_array(seqs + masked, sizeof *b->read);
-    b->read_pos = mem_array(seqs + masked, sizeof *b->read_pos);
-    b->read_seq = mem_array(seqs + masked, sizeof *b->read_seq);
-    b->label = mem_array(seqs, sizeof *b->label);
-    b->score = mem_array(seqs, sizeof *b->score);
-    b->label_width = b->score_width = 1;
-    b->example = mem_array(seqs, sizeof *b->example);
-    b->masked = mem_array(masked, sizeof *b->masked);
-    b->masked_label = mem_array(masked, sizeof *b->masked_label);
-    b->grains = mem_array(seqs, sizeof *b->grains);
+    *b = (MicroBatch){.cap = cap, .label_width = 1};
+    for (MicroInput i = 0; i < N_MICRO_INPUTS; i++) b->inputs[i] = mem_array(micro_bytes(b, i, true), 1);
+    b->example = mem_array((size_t)cap.seqs, sizeof *b->example);
+    b->grains = mem_array((size_t)cap.seqs, sizeof *b->grains);
 }
 
 void micro_batch_free(MicroBatch *b)
 {
-    MEM_FREE(b->ids, b->types, b->pos, b->seq, b->spans, b->seq_index, b->first, b->read, b->read_pos, b->read_seq,
-             b->label, b->score, b->example, b->masked, b->masked_label, b->grains);
+    for (MicroInput i = 0; i < N_MICRO_INPUTS; i++) free(b->inputs[i]);
+    MEM_FREE(b->example, b->grains);
     *b = (MicroBatch){0};
 }
 
@@ -272,25 +269,40 @@ static void fill_masked(MicroBatch *b, const Examples *e, int64_t example, int32
     CHECK(b->n_masked + n <= b->cap.masked, "masked positions beyond the capacity of %lld", (long long)b->cap.masked);
     for (int64_t i = 0; i < n; i++) {
         b->masked[b->n_masked] = micro_read(b, row + e->masked_place[from + i]);
-        b->masked_label[b->n_masked++] = e->masked_label[from + i];
+        b->masked_labels[b->n_masked++] = e->masked_label[from + i];
     }
 }
 
-/* Makes room for as many labels and scores as the examples have. */
+/* Makes room for as many labels or scores as the examples have. */
 static void fit_labels(MicroBatch *b, const Examples *e)
 {
-    int32_t labels = e->label && e->label_width > 0 ? e->label_width : 1, scores = e->score ? e->score_width : 1;
-    CHECK(labels >= 1 && scores >= 1, "labels of width %d, scores of width %d", labels, scores);
-    if (b->label_width != labels) {
-        free(b->label);
-        b->label = mem_array((size_t)b->cap.seqs, (size_t)labels * sizeof *b->label);
-        b->label_width = labels;
+    int32_t width = e->score ? e->score_width : e->label && e->label_width > 0 ? e->label_width : 1;
+    CHECK(width >= 1, "labels of width %d", width);
+    if (b->label_width == width) return;
+    free(b->labels);
+    b->label_width = width;
+    b->labels = mem_array(micro_bytes(b, MICRO_labels, true), 1);
+}
+
+static void fill_labels(MicroBatch *b, const Examples *e, int64_t example, int64_t s)
+{
+    int64_t width = b->label_width;
+    for (int64_t k = 0; k < width; k++)
+        if (e->score)
+            micro_scores(b)[s * width + k] = e->score[example * width + k];
+        else
+            b->labels[s * width + k] = e->label ? e->label[example * width + k] : 0;
+}
+
+/* Harmless values for the rows behind the filled ones. */
+static void pad_rows(MicroBatch *b, int32_t pad_id)
+{
+    for (MicroInput i = 0; i < N_MICRO_INPUTS; i++) {
+        size_t size = sizeof *b->inputs[i], end = micro_bytes(b, i, true) / size;
+        int32_t value = i == MICRO_ids ? pad_id : i == MICRO_spans ? b->n_tokens : i == MICRO_masked_labels ? -1 : 0;
+        for (size_t k = micro_bytes(b, i, false) / size; k < end; k++) b->inputs[i][k] = value;
     }
-    if (b->score_width != scores) {
-        free(b->score);
-        b->score = mem_array((size_t)b->cap.seqs, (size_t)scores * sizeof *b->score);
-        b->score_width = scores;
-    }
+    for (int64_t s = b->n_seqs; s < b->cap.seqs; s++) b->example[s] = -1;
 }
 
 void micro_fill(MicroBatch *b, const Examples *e, const int64_t *index, const int64_t *places, int64_t n,
@@ -301,7 +313,6 @@ void micro_fill(MicroBatch *b, const Examples *e, const int64_t *index, const in
     CHECK(n <= b->cap.seqs, "%lld sequences, capacity %lld", (long long)n, (long long)b->cap.seqs);
     b->n_masked = b->n_read = b->n_grains = 0;
     fit_labels(b, e);
-    int64_t width = b->score_width, labels = b->label_width;
     for (int64_t s = 0; s < n; s++) {
         int64_t example = index[places[s]], rows = rows_of(e, example, padded_length);
         CHECK(row + rows <= b->cap.tokens, "rows beyond the capacity of %lld", (long long)b->cap.tokens);
@@ -310,8 +321,7 @@ void micro_fill(MicroBatch *b, const Examples *e, const int64_t *index, const in
         b->spans[2 * s + 1] = row + (int32_t)example_length(e, example);
         b->seq_index[s] = (int32_t)places[s];
         b->first[s] = micro_read(b, row);
-        for (int64_t k = 0; k < labels; k++) b->label[s * labels + k] = e->label ? e->label[example * labels + k] : 0;
-        for (int64_t k = 0; k < width; k++) b->score[s * width + k] = e->score ? e->score[example * width + k] : 0;
+        fill_labels(b, e, example, s);
         b->example[s] = example;
         if (b->cap.masked && e->masked_offset) fill_masked(b, e, example, row);
         row += (int32_t)rows;
@@ -320,20 +330,5 @@ void micro_fill(MicroBatch *b, const Examples *e, const int64_t *index, const in
     }
     b->n_tokens = row;
     b->n_seqs = (int32_t)n;
-    for (int64_t i = row; i < b->cap.tokens; i++) {
-        b->ids[i] = pad_id;
-        b->types[i] = b->pos[i] = b->seq[i] = 0;
-    }
-    for (int64_t s = n; s < b->cap.seqs; s++) {
-        b->spans[2 * s] = b->spans[2 * s + 1] = row; /* behind the last */
-        b->first[s] = b->seq_index[s] = 0;
-        for (int64_t k = 0; k < labels; k++) b->label[s * labels + k] = 0;
-        for (int64_t k = 0; k < width; k++) b->score[s * width + k] = 0;
-        b->example[s] = -1;
-    }
-    for (int64_t i = b->n_masked; i < b->cap.masked; i++) {
-        b->masked[i] = 0;
-        b->masked_label[i] = -1;
-    }
-    for (int64_t i = b->n_read; i < b->cap.seqs + b->cap.masked; i++) b->read[i] = b->read_pos[i] = b->read_seq[i] = 0;
+    pad_rows(b, pad_id);
 }

@@ -3,6 +3,7 @@
 #define CAIRN_DATA_DATA_H
 
 #include "base/base.h"
+#include "model/inputs.h"
 
 /* Tokenised examples, immutable after loading. Sequence i is ids[offset[i] .. offset[i+1]). */
 typedef struct {
@@ -10,9 +11,9 @@ typedef struct {
     int64_t *offset;     /* (count + 1) */
     int32_t *ids;        /* (offset[count]) */
     uint8_t *types;      /* (offset[count]) */
-    int32_t *label;      /* (count, label_width); −1 where unlabelled; NULL for regression */
+    int32_t *label;      /* (count, label_width); −1 where unlabelled; NULL: scores or nothing */
     int32_t label_width; /* 0: 1 */
-    float *score;        /* (count, score_width) for regression and several labels at once; NULL else */
+    float *score;        /* (count, score_width), for regression and several labels at once; else NULL */
     int32_t score_width;
     /* Masked positions, ascending, for pretraining; all NULL else. Those of sequence i are masked_offset[i] ..
        masked_offset[i+1]: place within the sequence, and the word that was there. */
@@ -76,25 +77,31 @@ typedef struct {
     int32_t tokens, seqs, masked;
 } GrainEnd;
 
-/* One micro-batch on the host, in the layout of the plan's INPUT tensors. Sized once for a capacity. */
+/* One micro-batch on the host: an array for each INPUT tensor of the plan, by name and by number, as model/inputs.h
+   describes them. Sized once for a capacity. */
 typedef struct {
     MicroCapacity cap;
     int32_t n_tokens, n_seqs, n_masked, n_read;
-    int32_t *ids, *types, *pos, *seq;    /* (cap.tokens) */
-    int32_t *spans, *seq_index, *first;  /* (cap.seqs, 2), (cap.seqs), (cap.seqs): place of the first row in `read` */
-    int32_t *read, *read_pos, *read_seq; /* (cap.seqs + cap.masked): the rows that heads read, by sequences, the first
-                                            row and then the masked ones; their pos and seq */
-    int32_t *label;                      /* (cap.seqs, label_width) */
-    float *score;                        /* (cap.seqs, score_width) */
-    int32_t label_width, score_width;    /* those of the examples filled in; at first 1 */
-    int64_t *example;                    /* (cap.seqs): which example it is */
-    int32_t *masked, *masked_label;      /* (cap.masked): place in `read`, and the word that was there */
-    MicroCapacity grain;                 /* tokens 0, as at first: it is not divided into grains */
+    union {
+        struct {
+#define X(name, ...) int32_t *name;
+            MICRO_INPUT_LIST(X)
+#undef X
+        };
+        int32_t *inputs[N_MICRO_INPUTS];
+    };
+    int32_t label_width; /* columns of `labels`: those of the examples filled in; at first 1 */
+    int64_t *example;    /* (cap.seqs): which example it is */
+    MicroCapacity grain; /* tokens 0, as at first: it is not divided into grains */
     int32_t n_grains;
     GrainEnd *grains; /* (cap.seqs) */
 } MicroBatch;
 void micro_batch_init(MicroBatch *b, MicroCapacity cap);
 void micro_batch_free(MicroBatch *b);
+/* Bytes of an input: of the rows that are filled, or (`whole`) of all rows of the capacity. */
+size_t micro_bytes(const MicroBatch *b, MicroInput input, bool whole);
+/* `labels` of examples that have scores. */
+static inline float *micro_scores(const MicroBatch *b) { return (float *)(void *)b->labels; }
 /* Adds a row that has its pos and seq to those that heads read; returns its place among them. */
 int32_t micro_read(MicroBatch *b, int32_t row);
 

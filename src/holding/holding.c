@@ -292,3 +292,10 @@ bool holding_has(const Holding *h, HeldKind kind, int rank, int64_t element)
     Interval v = {element, element};
     return intervals_next(&h->has[kind][rank], element + 1, &v);
 }
+
+bool holding_has_all(const Holding *h, HeldKind kind)
+{
+    bool all = true;
+    for (int r = 0; h && r < holding_ranks(h); r++) all &= h->has[kind][r].size == h->params[held_space(kind)]->size;
+    return all;
+}

@@ -100,5 +100,6 @@ HeldPart holding_part(const Holding *h, int rank); /* what it owns */
 /* The place of an element in the array of a rank that has it; `h` NULL: this rank has all. */
 int64_t holding_place(const Holding *h, HeldKind kind, int rank, int64_t element);
 bool holding_has(const Holding *h, HeldKind kind, int rank, int64_t element);
+bool holding_has_all(const Holding *h, HeldKind kind); /* every rank has all of them */
 
 #endif

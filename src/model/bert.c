@@ -210,9 +210,20 @@ static TensorId emit_layer(Emit *e, int l, TensorId x, RowKind rows, bool top)
 
 /* ---- heads ---- */
 
-static TensorId add_input(Emit *e, Dtype dtype, RowKind rows, int64_t cols, const char *name)
+typedef enum { ALWAYS, READ, LABELS, MASKED } InputPlans;
+
+/* Adds the inputs that these plans have. Labels are as the head's loss reads them. */
+static void add_inputs(Emit *e, InputPlans plans)
 {
-    return plan_tensor(e->p, REGION_INPUT, dtype, rows_of(rows), cols, "%s", name);
+    HeadKind head = e->m->head.kind;
+    bool scores = plans == LABELS && (head == HEAD_REGRESSION || head == HEAD_MULTI);
+    int64_t labels = head == HEAD_MULTI ? e->m->head.labels : head == HEAD_SPAN ? 2 : 1;
+#define X(name, rows, columns, when)                                                                                   \
+    if (plans == when)                                                                                                 \
+        e->t->name = plan_tensor(e->p, REGION_INPUT, scores ? F32 : I32, rows_of(ROWS_##rows),                         \
+                                 plans == LABELS ? labels : columns, #name);
+    MICRO_INPUT_LIST(X)
+#undef X
 }
 
 static TensorId emit_pooled(Emit *e, TensorId x)
@@ -233,7 +244,7 @@ static void emit_sequence_loss(Emit *e, Op op, TensorId x, int slot, const char 
     int32_t labels = e->m->head.labels;
     ModelTensors *t = e->t;
     float smoothing = op == OP_XENT && e->m->head.kind == HEAD_CLASSIFIER && e->o->training ? e->m->label_smoothing : 0;
-    t->labels = add_input(e, op == OP_XENT ? I32 : F32, ROWS_SEQS, op == OP_BCE ? labels : 1, "labels");
+    add_inputs(e, LABELS);
     t->logits = plan_tensor(e->p, REGION_OUTPUT, F32, rows_of(ROWS_SEQS), labels, "logits");
     emit_dense(e, NONE, x, t->logits, hf, name);
     t->loss = plan_tensor(e->p, REGION_OUTPUT, F32, rows_of(ROWS_SEQS), 1, "loss");
@@ -247,7 +258,7 @@ static void emit_sequence_loss(Emit *e, Op op, TensorId x, int slot, const char 
 static void emit_span(Emit *e, TensorId x)
 {
     ModelTensors *t = e->t;
-    t->labels = add_input(e, I32, ROWS_SEQS, 2, "labels");
+    add_inputs(e, LABELS);
     t->logits = plan_tensor(e->p, REGION_OUTPUT, F32, rows_of(ROWS_TOKENS), 2, "logits");
     emit_dense(e, NONE, x, t->logits, "qa_outputs", "span");
     t->loss = plan_tensor(e->p, REGION_OUTPUT, F32, rows_of(ROWS_SEQS), 1, "loss");
@@ -282,8 +293,7 @@ static void emit_mlm(Emit *e, TensorId x)
     const ModelConfig *c = e->c;
     int64_t h = c->hidden;
     ModelTensors *t = e->t;
-    t->masked = add_input(e, I32, ROWS_MASKED, 1, "masked");
-    t->masked_labels = add_input(e, I32, ROWS_MASKED, 1, "masked_labels");
+    add_inputs(e, MASKED);
     TensorId rows = add_activation(e, NONE, DROP_NEVER, ROWS_MASKED, h, "mlm.rows");
     plan_emit(e->p, OP_GATHER, PHASE_FORWARD, NONE, (OpAttr){0}, IDS(x, t->masked, t->ctl), IDS(rows));
     TensorId pre = add_activation(e, NONE, DROP_NEVER, ROWS_MASKED, h, "mlm.pre");
@@ -311,20 +321,6 @@ static void emit_mlm(Emit *e, TensorId x)
 }
 
 /* ---- the whole ---- */
-
-static void add_inputs(Emit *e)
-{
-    ModelTensors *t = e->t;
-    t->ids = add_input(e, I32, ROWS_TOKENS, 1, "ids");
-    t->types = add_input(e, I32, ROWS_TOKENS, 1, "types");
-    t->pos = add_input(e, I32, ROWS_TOKENS, 1, "pos");
-    t->seq = add_input(e, I32, ROWS_TOKENS, 1, "seq");
-    t->spans = add_input(e, I32, ROWS_SEQS, 2, "spans");
-    t->seq_index = add_input(e, I32, ROWS_SEQS, 1, "seq_index");
-    t->first = add_input(e, I32, ROWS_SEQS, 1, "first");
-    t->ctl = plan_tensor(e->p, REGION_INPUT, U8, rows_fixed(1), sizeof(Ctl), "ctl");
-    t->stats = plan_tensor(e->p, REGION_OUTPUT, U8, rows_fixed(1), sizeof(Stats), "stats");
-}
 
 static TensorId add_flat(Emit *e, Region region, int64_t start, int64_t size, const char *name)
 {
@@ -356,13 +352,6 @@ static void add_flat_space(Emit *e)
 }
 
 static bool heads_read_some(const Emit *e) { return e->m->head.kind != HEAD_SPAN && e->m->head.kind != HEAD_NONE; }
-
-static void add_read_rows(Emit *e)
-{
-    e->t->read = add_input(e, I32, ROWS_READ, 1, "read");
-    e->t->read_pos = add_input(e, I32, ROWS_READ, 1, "read_pos");
-    e->t->read_seq = add_input(e, I32, ROWS_READ, 1, "read_seq");
-}
 
 static void emit_heads(Emit *e, TensorId x)
 {
@@ -396,7 +385,7 @@ static void emit_stage(Emit *e, const Stage *s)
 {
     TensorId x = stage_is_first(s) ? emit_embeddings(e) : emit_receive(e, s->first);
     bool last = stage_is_last(e->m, s), read = last && heads_read_some(e);
-    if (read) add_read_rows(e);
+    if (read) add_inputs(e, READ);
     for (int l = s->first; l < s->first + s->layers; l++) {
         bool top = l + 1 == s->first + s->layers;
         x = emit_layer(e, l, x, top && read && !e->o->all_rows ? ROWS_READ : ROWS_TOKENS, top);
@@ -412,7 +401,9 @@ void bert_emit(const Model *m, Plan *p, const EmitOptions *options, ModelTensors
 {
     memset(t, 0xff, sizeof *t); /* all NONE */
     Emit e = {m, &m->config, p, options, t};
-    add_inputs(&e);
+    add_inputs(&e, ALWAYS);
+    t->ctl = plan_tensor(p, REGION_INPUT, U8, rows_fixed(1), sizeof(Ctl), "ctl");
+    t->stats = plan_tensor(p, REGION_OUTPUT, U8, rows_fixed(1), sizeof(Stats), "stats");
     add_flat_space(&e);
     for (int k = 0; k < m->n_stages; k++) emit_stage(&e, &m->stages[k]);
     if (options->flat_copies) plan_place_copies(p);

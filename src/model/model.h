@@ -3,6 +3,7 @@
 #define CAIRN_MODEL_MODEL_H
 
 #include "base/base.h"
+#include "model/inputs.h"
 #include "model/params.h"
 #include "plan/plan.h"
 
@@ -95,13 +96,14 @@ typedef struct {
 
 /* Tensors that the host reads or writes; NONE where a head does not have them. */
 typedef struct {
-    TensorId ids, types, pos, seq;     /* (T) I32; seq: index of the row's sequence in the global batch */
-    TensorId read, read_pos, read_seq; /* (R) I32, of a head that does not read all: the rows that it reads, by
-                                          sequences; their pos and seq */
-    TensorId spans, seq_index, first;  /* (S,2), (S), (S) I32; first: each sequence's first row, its place in read */
-    TensorId labels;                   /* (S) I32, next-sentence labels for pretraining; regression (S) F32, multi
-                                          (S, labels) F32; span (S, 2) */
-    TensorId masked, masked_labels;    /* (M) I32: rows, as places in read, and their ids before masking */
+    union { /* by name and by number: model/inputs.h */
+        struct {
+#define X(name, ...) TensorId name;
+            MICRO_INPUT_LIST(X)
+#undef X
+        };
+        TensorId inputs[N_MICRO_INPUTS];
+    };
     TensorId ctl;
     TensorId logits, loss, stats; /* (S, labels), of a span head (T, 2), F32; (S) F32; Stats */
     TensorId mlm_loss;            /* (M) F32 */

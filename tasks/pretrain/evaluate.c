@@ -34,7 +34,7 @@ static Status run_micro(void *context, const MicroBatch *b, int64_t number)
     *part = (MicroSums){.number = parts->first + number, .masked = b->n_masked};
     memcpy(part->loss, sums.loss, sizeof part->loss);
     memcpy(part->correct, sums.correct, sizeof part->correct);
-    for (int32_t s = 0; s < b->n_seqs; s++) part->pairs += b->label[s] >= 0;
+    for (int32_t s = 0; s < b->n_seqs; s++) part->pairs += b->labels[s] >= 0;
     return OK;
 }
 

@@ -86,7 +86,7 @@ static Status add_errors(void *context, const MicroBatch *b, int64_t number)
     float score[64], loss[64];
     (void)number;
     TRY(session_evaluate(&r->session, b, score, loss));
-    for (int i = 0; i < b->n_seqs; i++) s->sum += pow((double)(score[i] - b->score[i]), 2);
+    for (int i = 0; i < b->n_seqs; i++) s->sum += pow((double)(score[i] - micro_scores(b)[i]), 2);
     return OK;
 }
 

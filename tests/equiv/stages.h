@@ -48,7 +48,7 @@ static inline void fill_micro(MicroBatch *b, int number)
         int n = b->n_seqs++;
         b->spans[2 * n] = b->n_tokens;
         b->seq_index[n] = number * SEQS + s;
-        b->label[n] = (number + s) % 2;
+        b->labels[n] = (number + s) % 2;
         for (int i = 0; i < lengths[s]; i++) {
             int row = b->n_tokens++;
             seed = seed * 1664525u + 1013904223u;
@@ -59,7 +59,7 @@ static inline void fill_micro(MicroBatch *b, int number)
             if (i == 0) b->first[n] = micro_read(b, row);
             if (i % 4 != 1) continue;
             b->masked[b->n_masked] = micro_read(b, row);
-            b->masked_label[b->n_masked++] = (int32_t)(seed >> 16) % 99;
+            b->masked_labels[b->n_masked++] = (int32_t)(seed >> 16) % 99;
         }
         b->spans[2 * n + 1] = b->n_tokens;
     }
@@ -71,20 +71,8 @@ static inline Status send_micro(const Part *p, const Bench *w, const MicroBatch 
     const ModelTensors *t = &p->t;
     const Exec *e = p->exec;
     Ctl ctl = w->ctl;
-    const struct {
-        TensorId t;
-        const void *data;
-        size_t count;
-    } inputs[] = {{t->ids, b->ids, TOKENS},        {t->types, b->types, TOKENS},
-                  {t->pos, b->pos, TOKENS},        {t->seq, b->seq, TOKENS},
-                  {t->spans, b->spans, 2 * SEQS},  {t->seq_index, b->seq_index, SEQS},
-                  {t->first, b->first, SEQS},      {t->labels, b->label, SEQS},
-                  {t->masked, b->masked, MASKED},  {t->masked_labels, b->masked_label, MASKED},
-                  {t->read, b->read, READ},        {t->read_pos, b->read_pos, READ},
-                  {t->read_seq, b->read_seq, READ}};
-    for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
-        if (inputs[i].t != NONE)
-            TRY(exec_upload_slot(e, inputs[i].t, slots, inputs[i].data, inputs[i].count * sizeof(int32_t)));
+    for (MicroInput i = 0; i < N_MICRO_INPUTS; i++)
+        if (t->inputs[i] != NONE) TRY(exec_upload_slot(e, t->inputs[i], slots, b->inputs[i], micro_bytes(b, i, true)));
     ctl.n_tokens = b->n_tokens;
     ctl.n_seqs = b->n_seqs;
     ctl.n_masked = b->n_masked;

@@ -67,7 +67,7 @@ static void fill_batch(MicroBatch *b, int shift)
         b->spans[2 * s] = s * LENGTH;
         b->spans[2 * s + 1] = (s + 1) * LENGTH;
         b->seq_index[s] = s;
-        b->label[s] = s % 3;
+        b->labels[s] = s % 3;
         for (int i = 0; i < LENGTH; i++) {
             b->ids[s * LENGTH + i] = (s * 31 + i * 7 + shift) % 1000;
             b->pos[s * LENGTH + i] = i;

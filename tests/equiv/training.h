@@ -65,7 +65,7 @@ static inline void training_fill(MicroBatch *b, MicroCapacity capacity, const in
     for (int s = 0; s < TRAINING_SEQS && lengths[s]; s++) {
         int first = b->spans[2 * s] = b->n_tokens;
         b->seq_index[s] = first_index + s;
-        b->label[s] = (first_index + s) % labels;
+        b->labels[s] = (first_index + s) % labels;
         for (int i = 0; i < lengths[s]; i++) {
             int row = b->n_tokens++;
             seed = seed * 1664525u + 1013904223u;

@@ -98,7 +98,7 @@ static void test_packed_rows(void **state)
         assert_int_equal(b.spans[2 * s], first[s]);
         assert_int_equal(b.spans[2 * s + 1], end[s]);
         assert_int_equal(b.seq_index[s], 1 + s);
-        assert_int_equal(b.label[s], (int)index[1 + s]);
+        assert_int_equal(b.labels[s], (int)index[1 + s]);
         for (int32_t r = first[s]; r < end[s]; r++) {
             assert_int_equal(b.pos[r], r - first[s]);
             assert_int_equal(b.seq[r], 1 + s);
@@ -106,6 +106,14 @@ static void test_packed_rows(void **state)
         }
     }
     assert_int_equal(b.ids[10], 0);
+    e.score_width = 2;
+    e.score = mem_array(10, sizeof *e.score);
+    for (int i = 0; i < 10; i++) e.score[i] = (float)i + 0.5f;
+    micro_fill(&b, &e, index, order + 2, 3, 0, 0); /* scores take the place of labels */
+    assert_int_equal(micro_bytes(&b, MICRO_labels, true), 10 * sizeof(float));
+    for (int k = 0; k < 10; k++)
+        assert_true(micro_scores(&b)[k] == (k < 6 ? e.score[2 * index[1 + k / 2] + k % 2] : 0));
+    for (int k = 6; k < 10; k++) assert_int_equal(b.spans[k], 10);
     micro_batch_free(&b);
     examples_free(&e);
 }
@@ -212,9 +220,9 @@ static void test_masked_rows(void **state)
                 assert_int_equal(b.read[place] - b.read[b.first[s]], expected);
                 assert_int_equal(b.read_pos[place], expected);
                 assert_int_equal(b.read_seq[place], order[s]);
-                assert_int_equal(b.masked_label[3 * s + k], 1000 * index[s] + k);
+                assert_int_equal(b.masked_labels[3 * s + k], 1000 * index[s] + k);
             }
-        for (int i = 9; i < 12; i++) assert_int_equal(b.masked_label[i], -1);
+        for (int i = 9; i < 12; i++) assert_int_equal(b.masked_labels[i], -1);
     }
     micro_batch_free(&b);
     examples_free(&e);

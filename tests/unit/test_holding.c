@@ -122,6 +122,8 @@ static Status check_moments(const Run *r, const Draw *d)
     const ParamTable *t = &d->model.params;
     bool shard = strcmp(r->c.shard, "optimizer") == 0 && r->holders > 1;
     EXPECT(h->shard == shard, "`shard` is %d", h->shard);
+    EXPECT(holding_has_all(h, HELD_WEIGHTS) == (r->holders == r->ranks), "whether all ranks have all weights");
+    EXPECT(holding_has_all(h, HELD_MOMENTS) == (r->holders == r->ranks && !shard), "whether all have all moments");
     for (int rank = 0; rank < r->ranks; rank++) {
         TRY(check_within(&h->has[HELD_MOMENTS][rank], &h->has[HELD_WEIGHTS][rank], "moments of a rank's weights"));
         EXPECT(shard || same_list(&h->has[HELD_MOMENTS][rank], &h->has[HELD_WEIGHTS][rank]),

@@ -77,13 +77,8 @@ Status saving_fetch(Saving *s, const float **weights)
     if (!session_scattered(session)) s->stopped = device ? clock_monotonic() : 0;
     if (device || session_scattered(session))
         (void)saver_wait(&s->saver); /* the saver has reported a failure; this save replaces the failed one */
-    for (StateArray a = 0; a < N_STATE_ARRAYS; a++) {
-        float *room = buffer ? buffer + a * session->model->params.size : NULL;
-        if (!session_has_all(session, a))
-            s->fetched[a] = room; /* collected there already */
-        else
-            TRY(session_read(session, a, device ? room : NULL, &s->fetched[a]));
-    }
+    for (StateArray a = 0; a < N_STATE_ARRAYS; a++)
+        TRY(session_read(session, a, buffer ? buffer + a * session->model->params.size : NULL, &s->fetched[a]));
     *weights = s->fetched[STATE_WEIGHTS];
     return OK;
 }
@@ -93,23 +88,24 @@ static Status read_sets(void *session, int64_t begin, int64_t end, float *to)
     return session_read_kfac(session, begin, end, to);
 }
 
-/* K-FAC's sets: in the save buffer, after the previous save ended; without a buffer read in pieces, or, in a pipeline,
-   from `fill`. Those of a pipeline were collected in the buffer. */
+/* K-FAC's sets: in the save buffer, after the previous save ended; without a buffer read in pieces. Where this rank
+   does not have all of them, they were collected in the buffer, or come from `fill`. */
 static Status take_sets(Saving *s, TrainingState *state)
 {
     const Session *session = &s->run->session;
     const Kfac *k = session_kfac_whole(session);
     float *buffer = session_kfac_buffer(session);
+    bool all = session_has_all(session, SESSION_SETS);
     if (!kfac_sets(k)) return OK;
     if (!(state->stopped > 0)) state->stopped = clock_monotonic();
     (void)saver_wait(&s->saver);
     state->kfac = &k->saved;
     state->sets = buffer;
-    if (!buffer && !session->pipeline) {
+    if (!buffer && all) {
         state->read_sets = read_sets;
         state->read_context = (void *)(uintptr_t)session;
     }
-    return !buffer || session->pipeline ? OK : session_read_kfac(session, 0, k->saved.size, buffer);
+    return buffer && all ? session_read_kfac(session, 0, k->saved.size, buffer) : OK;
 }
 
 Status saving_begin(Saving *s)

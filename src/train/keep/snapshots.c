@@ -274,9 +274,10 @@ static Status begin_snapshot(Snapshots *s)
     saving_state(s->run, &text);
     source.state = text.data;
     source.state_size = text.len;
-    bool fetched = s->run->session.options.backend->device || s->run->session.pipeline;
+    const Session *session = &s->run->session;
+    bool fetched = session->options.backend->device || !session_has_all(session, STATE_WEIGHTS);
     for (StateArray a = 0; !fetched && a < N_STATE_ARRAYS; a++)
-        source.arrays[a] = session_part(&s->run->session, a, &source.own[a]);
+        source.arrays[a] = session_part(session, a, &source.own[a]);
     s->begun = step;
     s->copies.generation = s->generation;
     s->copies.keep = s->keep;

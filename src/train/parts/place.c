@@ -17,6 +17,13 @@ const Stage *place_stage(const PipelinePlace *p, int chunk)
     return &p->stages[pipeline_stage(shape(p), p->number, chunk)];
 }
 
+int place_last_chunk(const PipelinePlace *p, int direction)
+{
+    for (int k = 0; k < place_chunks(p); k++)
+        if (stage_is_last(p->whole, place_stage(p, k)) && place_direction(p, k) == direction) return k;
+    return -1;
+}
+
 /* ---- what it holds ---- */
 
 static int by_first(const void *a, const void *b)

@@ -86,6 +86,7 @@ int place_chunks(const PipelinePlace *p);
 int place_direction(const PipelinePlace *p, int chunk);
 int place_replica(const PipelinePlace *p, int direction);
 const Stage *place_stage(const PipelinePlace *p, int chunk);
+int place_last_chunk(const PipelinePlace *p, int direction); /* with the last stage; −1: none */
 /* Models of what the place holds, and of its chunks; after the stages. */
 void place_take_models(PipelinePlace *p);
 

@@ -211,25 +211,8 @@ static Status upload(const Exec *e, TensorId t, const int *slots, const void *da
 Status session_send_micro(Session *s, const Exec *e, const ModelTensors *t, const MicroBatch *b, const int *slots,
                           RowCounts *rows)
 {
-    size_t tokens = (size_t)b->cap.tokens * sizeof(int32_t), seqs = (size_t)b->cap.seqs * sizeof(int32_t),
-           masked = (size_t)b->cap.masked * sizeof(int32_t);
-    bool scored = s->model->head.kind == HEAD_REGRESSION || s->model->head.kind == HEAD_MULTI;
-    size_t labels = seqs * (size_t)(scored ? b->score_width : b->label_width);
-    TRY(upload(e, t->ids, slots, b->ids, tokens));
-    TRY(upload(e, t->types, slots, b->types, tokens));
-    TRY(upload(e, t->pos, slots, b->pos, tokens));
-    TRY(upload(e, t->seq, slots, b->seq, tokens));
-    TRY(upload(e, t->spans, slots, b->spans, 2 * seqs));
-    TRY(upload(e, t->seq_index, slots, b->seq_index, seqs));
-    TRY(upload(e, t->first, slots, b->first, seqs));
-    if (t->read != NONE) {
-        TRY(upload(e, t->read, slots, b->read, seqs + masked));
-        TRY(upload(e, t->read_pos, slots, b->read_pos, seqs + masked));
-        TRY(upload(e, t->read_seq, slots, b->read_seq, seqs + masked));
-    }
-    if (t->labels != NONE) TRY(upload(e, t->labels, slots, scored ? (const void *)b->score : b->label, labels));
-    if (t->masked != NONE) TRY(upload(e, t->masked, slots, b->masked, masked));
-    if (t->masked != NONE) TRY(upload(e, t->masked_labels, slots, b->masked_label, masked));
+    for (MicroInput i = 0; i < N_MICRO_INPUTS; i++)
+        if (t->inputs[i] != NONE) TRY(upload(e, t->inputs[i], slots, b->inputs[i], micro_bytes(b, i, true)));
     s->ctl.n_tokens = b->n_tokens;
     s->ctl.n_seqs = b->n_seqs;
     s->ctl.n_masked = b->n_masked;
@@ -408,20 +391,41 @@ Status session_update(Session *s, const Optimizer *o, int64_t step, double learn
     return OK;
 }
 
+/* ---- evaluation ---- */
+
+void session_group(const Session *s, int *group, int *groups)
+{
+    *group = s->plan.input.place->pipeline;
+    *groups = s->plan.input.place->grid.replicas;
+}
+
+/* The first direction's places evaluate. */
+static int heads(const Session *s) { return place_last_chunk(s->plan.input.place, 0); }
+
+bool session_scores(const Session *s) { return heads(s) >= 0; }
+
+Status session_evaluation_stop(const Session *s, bool *stop)
+{
+    return s->pipeline && s->pipeline->link ? comm_broadcast(s->pipeline->link, stop, sizeof *stop, 0) : OK;
+}
+
+static Status evaluate_whole(Session *s, const MicroBatch *b)
+{
+    RowCounts rows;
+    TRY(session_send_micro(s, s->eval[0], &s->plan.chunk->eval_tensors, b, NULL, &rows));
+    return exec_run(s->eval[0], s->plan.chunk->eval.micro, &rows);
+}
+
 /* `*e` NULL: another rank of the pipeline has the results. */
 static Status run_evaluation(Session *s, const MicroBatch *b, Exec **e, const ModelTensors **t)
 {
-    *e = s->eval[0];
-    *t = &s->plan.chunk->eval_tensors;
-    if (s->pipeline) {
-        TRY(pipeline_evaluate(s, b));
-        *e = pipeline_heads(s, t);
-        return OK;
-    }
-    RowCounts rows;
-    TRY(exec_run(s->eval[0], s->plan.chunk->eval.begin, &s->plan.chunk->eval.capacity));
-    TRY(session_send_micro(s, s->eval[0], *t, b, NULL, &rows));
-    return exec_run(s->eval[0], s->plan.chunk->eval.micro, &rows);
+    int last = heads(s);
+    for (int k = 0; k < session_chunks(s); k++)
+        TRY(exec_run(s->eval[k], s->plan.chunk[k].eval.begin, &s->plan.chunk[k].eval.capacity));
+    TRY(s->pipeline ? pipeline_evaluate(s, b) : evaluate_whole(s, b));
+    *e = last < 0 ? NULL : s->eval[last];
+    *t = last < 0 ? NULL : &s->plan.chunk[last].eval_tensors;
+    return OK;
 }
 
 Status session_evaluate(Session *s, const MicroBatch *b, float *logits, float *loss)

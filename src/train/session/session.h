@@ -74,7 +74,8 @@ Status session_share(Session *s, bool moments);
 /* Frees the memory of session_fill that session_ready has not copied. */
 void session_free_filled(Session *s);
 /* For reading, between steps. A host backend returns the array itself. A device copies it into `room` (params.size), or
-   where `room` is NULL into new memory, which session_read_done frees. After a failure there is nothing to free. */
+   where `room` is NULL into new memory, which session_read_done frees. Of an array that this rank does not have all of,
+   it is what session_collect brought. After a failure there is nothing to free. */
 Status session_read(const Session *s, StateArray which, float *room, const float **values);
 /* The rank's part of the array, on a host backend. *own: that is the rank's slice alone (Holding). */
 const float *session_part(const Session *s, StateArray which, bool *own);
@@ -115,11 +116,12 @@ float *session_kfac_tensor(const Session *s, bool next, const char *name);
 Status session_read_kfac(const Session *s, int64_t begin, int64_t end, float *to);
 /* Linears without new inverses: of all, or of those that this rank inverted. */
 Status session_kfac_failed(const Session *s, bool own, int64_t *failed);
-/* No rank holds the whole state: a sharded optimizer, where rank 0 fills and reads moments in its save buffer, or a
-   pipeline, where that holds for weights too. Collective: session_collect brings them there from all ranks. */
+/* Every rank has all of such an array. */
+bool session_has_all(const Session *s, int array);
+/* No rank can save the state alone: with a sharded optimizer, or in a pipeline, where inverses may be pending and the
+   ranks exchange within an update. Collective: session_collect brings the arrays that not all ranks have to rank 0's
+   save buffer. */
 bool session_scattered(const Session *s);
-/* session_read of this array is the rank's own; else it is what session_collect brought. */
-bool session_has_all(const Session *s, StateArray which);
 Status session_collect(const Session *s);
 /* Collective. E_FAIL: ranks that hold the same weights have different bits. */
 Status session_check_same(const Session *s);

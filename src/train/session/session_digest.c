@@ -125,7 +125,7 @@ Status session_weights_digest(const Session *s, uint64_t *digest)
 {
     bool own;
     const float *weights = session_part(s, STATE_WEIGHTS, &own);
-    if (!s->pipeline) return sum_values(s, weights, true, digest);
+    if (session_has_all(s, STATE_WEIGHTS)) return sum_values(s, weights, true, digest);
     TRY(session_check_same(s));
     return sum_over_ranks(s, weights, digest);
 }

@@ -128,7 +128,10 @@ Status session_read_kfac(const Session *s, int64_t begin, int64_t end, float *to
 
 /* ---- sets that rank 0 fills ---- */
 
-bool session_fills_kfac_buffer(const Session *s) { return s->pipeline || s->options.backend->device; }
+bool session_fills_kfac_buffer(const Session *s)
+{
+    return s->options.backend->device || !session_has_all(s, SESSION_SETS);
+}
 
 float *session_kfac_buffer(const Session *s)
 {
@@ -144,7 +147,7 @@ void session_clear_kfac(Session *s)
         return;
     }
     for (int set = 0; set < kfac_sets(k); set++)
-        memset(session_kfac_set(s, set == 1), 0, (size_t)k->table.size * sizeof(float));
+        memset(session_kfac_set(s, set == 1), 0, (size_t)session_kfac(s)->table.size * sizeof(float));
 }
 
 void session_fill_kfac(Session *s, int64_t begin, int64_t end, const float *from)

@@ -209,50 +209,11 @@ PipelineTimes session_pipeline_times(const Session *s) { return s->pipeline->tim
 
 ExecPipeline *session_works(const Session *s) { return s->pipeline ? s->pipeline->works : NULL; }
 
-Status pipeline_merge_forms(const Session *s, uint8_t *forms)
-{
-    Ranks *ranks = s->options.ranks;
-    size_t n = (size_t)(2 * s->model->config.layers + 1), bytes = n;
-    uint8_t *all = mem_alloc(n);
-    memcpy(all, forms, n);
-    Status status = ranks_gather(ranks, (void **)&all, &bytes);
-    for (size_t i = 0; i < bytes && status == OK; i++) forms[i % n] |= all[i];
-    free(all);
-    return status;
-}
-
-/* ---- evaluation ---- */
-
-Exec *pipeline_heads(const Session *s, const ModelTensors **t)
-{
-    int k = pipeline_last_chunk(s->pipeline->place, 0);
-    if (k < 0) return NULL;
-    *t = &s->plan.chunk[k].eval_tensors;
-    return s->eval[k];
-}
-
 Status pipeline_evaluate(Session *s, const MicroBatch *b)
 {
     SessionPipeline *p = s->pipeline;
     const RowCounts rows = exec_rows(s->eval[0], b->n_tokens, b->n_seqs, b->n_masked);
     const ExecPass pass = {.schedule = &p->one, .micros = {1}, .rows = {&rows}, .forward = true};
-    for (int k = 0; k < session_chunks(s); k++) {
-        const Plan *plan = &s->plan.chunk[k].eval;
-        TRY(exec_run(p->session->eval[k], plan->begin, &plan->capacity));
-    }
     p->eval_batch = b;
     return exec_pipeline_run(p->evaluation, &pass, NULL);
-}
-
-void session_group(const Session *s, int *group, int *groups)
-{
-    *group = s->pipeline ? s->pipeline->place->pipeline : ranks_rank(s->options.ranks);
-    *groups = s->pipeline ? s->pipeline->place->grid.replicas : ranks_size(s->options.ranks);
-}
-
-bool session_scores(const Session *s) { return !s->pipeline || pipeline_last_chunk(s->pipeline->place, 0) >= 0; }
-
-Status session_evaluation_stop(const Session *s, bool *stop)
-{
-    return s->pipeline && s->pipeline->link ? comm_broadcast(s->pipeline->link, stop, sizeof *stop, 0) : OK;
 }

@@ -84,8 +84,6 @@ Status pipeline_run(Session *s, const SessionStep *step);
 Status pipeline_find_bad(Session *s, const SessionStep *step);
 void pipeline_take_sums(const Session *s, Stats *stats); /* losses and counts of the step, of all replicas */
 Status pipeline_evaluate(Session *s, const MicroBatch *b);
-/* The chunk with the heads that evaluates here; NULL. */
-Exec *pipeline_heads(const Session *s, const ModelTensors **t);
 
 /* ---- from GPU to GPU (session_devices.c) ---- */
 /* The comm lane goes on behind all that the compute lane was given so far. Then: waits for what was queued there, whose
@@ -147,10 +145,5 @@ Status pipeline_tie(const SessionPipeline *p);
 Status pipeline_sum_losses(SessionPipeline *p);
 /* Collective. The largest of all ranks' numbers. */
 Status pipeline_longest(const SessionPipeline *p, double *seconds);
-/* The chunk of a place with the last stage, for a direction; −1: none. */
-int pipeline_last_chunk(const PipelinePlace *at, int direction);
-
-/* Collective: a form that any rank's LayerNorms ask for. */
-Status pipeline_merge_forms(const Session *s, uint8_t *forms);
 
 #endif

@@ -159,13 +159,6 @@ Status pipeline_tie(const SessionPipeline *p)
 
 /* ---- losses ---- */
 
-int pipeline_last_chunk(const PipelinePlace *at, int direction)
-{
-    for (int k = 0; k < place_chunks(at); k++)
-        if (stage_is_last(at->whole, place_stage(at, k)) && place_direction(at, k) == direction) return k;
-    return -1;
-}
-
 typedef struct {
     double loss[2], correct[2];
     double works, busy, filled; /* seconds until the rank's last work; with a work; with K-FAC's in a gap */
@@ -203,7 +196,7 @@ Status pipeline_sum_losses(SessionPipeline *p)
     Status status = OK;
     for (int d = 0; d < at->grid.directions; d++) {
         Stats stats;
-        int k = pipeline_last_chunk(at, d);
+        int k = place_last_chunk(at, d);
         if (k < 0) continue;
         TRY_DONE(
             exec_download(p->session->train[k], p->session->plan.chunk[k].train_tensors.stats, &stats, sizeof stats));

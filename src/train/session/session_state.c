@@ -31,19 +31,16 @@ static float *place_of(const Session *s, StateArray which)
 
 static const Holding *holding(const Session *s) { return &s->plan.input.place->holding; }
 
-bool session_has_all(const Session *s, StateArray which)
-{
-    return !s->pipeline && (which == STATE_WEIGHTS || !holding_slice(holding(s)));
-}
-
-bool session_scattered(const Session *s) { return !session_has_all(s, STATE_M); }
-
-/* ---- elements of this rank, by their numbers in the whole space ---- */
-
 static HeldKind kind_of(int array)
 {
     return array == STATE_WEIGHTS ? HELD_WEIGHTS : array == SESSION_SETS ? HELD_SETS : HELD_MOMENTS;
 }
+
+bool session_has_all(const Session *s, int array) { return holding_has_all(holding(s), kind_of(array)); }
+
+bool session_scattered(const Session *s) { return s->pipeline || !session_has_all(s, STATE_M); }
+
+/* ---- elements of this rank, by their numbers in the whole space ---- */
 
 static float *find_element(const Session *s, int array, int64_t element)
 {
@@ -145,7 +142,7 @@ Status session_collect(const Session *s)
 {
     float *buffer = session_save_buffer(s);
     for (StateArray a = 0; a < N_STATE_ARRAYS; a++)
-        if (!session_has_all(s, a)) TRY(collect(s, (int)a, buffer ? buffer + a * s->model->params.size : NULL));
+        if (!session_has_all(s, (int)a)) TRY(collect(s, (int)a, buffer ? buffer + a * s->model->params.size : NULL));
     return OK;
 }
 
@@ -153,7 +150,7 @@ Status session_collect_kfac(const Session *s)
 {
     if (!session_kfac(s)) return OK;
     TRY(session_settle_kfac(s));
-    return collect(s, SESSION_SETS, session_kfac_buffer(s));
+    return session_has_all(s, SESSION_SETS) ? OK : collect(s, SESSION_SETS, session_kfac_buffer(s));
 }
 
 Status session_spread_kfac(const Session *s)
@@ -200,7 +197,7 @@ static Status spread_on_devices(Session *s, StateArray a)
 /* Alone, session_ready copies what was filled. */
 Status session_share(Session *s, bool moments)
 {
-    bool first = ranks_first(s->options.ranks), spreads = s->options.ranks || s->pipeline;
+    bool first = ranks_first(s->options.ranks), spreads = s->options.ranks;
     for (StateArray a = 0; spreads && a < (moments ? N_STATE_ARRAYS : STATE_M); a++) {
         float *filled = first ? session_fill(s, a) : NULL;
         if (s->options.comm_device && session_has_all(s, a)) {
@@ -213,14 +210,13 @@ Status session_share(Session *s, bool moments)
     return session_ready(s);
 }
 
-static bool read_by_copy(const Session *s) { return s->options.backend->device && !s->pipeline; }
-
 Status session_read(const Session *s, StateArray which, float *room, const float **values)
 {
     const Backend *b = s->options.backend;
-    CHECK(s->pipeline || session_has_all(s, which), "moments of a sharded optimizer are collected");
-    *values = s->pipeline ? session_save_buffer(s) + which * s->model->params.size : place_of(s, which);
-    if (!read_by_copy(s)) return OK;
+    bool all = session_has_all(s, (int)which);
+    CHECK(all || session_save_buffer(s), "an array that is not collected");
+    *values = all ? place_of(s, which) : session_save_buffer(s) + which * s->model->params.size;
+    if (!b->device || !all) return OK;
     float *copy = room ? room : mem_alloc(array_bytes(s));
     Status status = backend_download(b, copy, *values, array_bytes(s));
     *values = status == OK ? copy : NULL;
@@ -236,7 +232,7 @@ const float *session_part(const Session *s, StateArray which, bool *own)
 
 void session_read_done(const Session *s, const float *values)
 {
-    if (read_by_copy(s)) free((void *)(uintptr_t)values);
+    if (s->options.backend->device && session_has_all(s, STATE_WEIGHTS)) free((void *)(uintptr_t)values);
 }
 
 /* ---- whether ranks agree ---- */
@@ -262,19 +258,23 @@ static Status digest_tensor(const Session *s, const float *there, int64_t count,
 }
 
 /* A digest of each tensor, 0 where it is not held here, against that of the first rank that holds it. */
-static Status check_tensors(const Session *s)
+Status session_check_same(const Session *s)
 {
     Ranks *ranks = s->options.ranks;
+    if (!ranks) return OK;
     const ParamTable *t = &s->model->params;
     size_t count = (size_t)t->count, bytes = count * sizeof(uint64_t);
     uint64_t *all = mem_alloc(bytes);
     float *room = mem_array(SESSION_VIEW, sizeof *room);
+    char hex[33];
     Status status = OK;
     for (int i = 0; i < t->count; i++) {
         const Param *p = &t->params[i];
         if (!holding_has(holding(s), HELD_WEIGHTS, ranks_rank(ranks), p->offset)) continue;
         TRY_DONE(digest_tensor(s, find_element(s, STATE_WEIGHTS, p->offset), param_held(p), room, &all[i]));
     }
+    digest_format(digest_of(all, bytes), hex);
+    log_debug("the weights' digest is %s", hex);
     TRY_DONE(ranks_gather(ranks, (void **)&all, &bytes));
     for (size_t i = 0; i < count && status == OK; i++) {
         int keeper = 0;
@@ -289,19 +289,6 @@ static Status check_tensors(const Session *s)
 done:
     MEM_FREE(all, room);
     return status;
-}
-
-Status session_check_same(const Session *s)
-{
-    const float *weights;
-    char hex[33];
-    if (!s->options.ranks) return OK;
-    if (s->pipeline) return check_tensors(s);
-    TRY(session_read(s, STATE_WEIGHTS, NULL, &weights));
-    digest_format(digest_of(weights, (size_t)s->model->params.size * sizeof *weights), hex);
-    session_read_done(s, weights);
-    log_debug("the weights' digest is %s", hex);
-    return ranks_same(s->options.ranks, "the digest of the weights", hex);
 }
 
 /* Position of the first NaN or infinity, or −1. */
@@ -337,6 +324,19 @@ Status session_check_weights(const Session *s, const float *weights)
     return OK;
 }
 
+/* Collective: a form that any rank's LayerNorms ask for. */
+static Status merge_forms(const Session *s, uint8_t *forms)
+{
+    Ranks *ranks = s->options.ranks;
+    size_t n = (size_t)(2 * s->model->config.layers + 1), bytes = n;
+    uint8_t *all = mem_alloc(n);
+    memcpy(all, forms, n);
+    Status status = ranks_gather(ranks, (void **)&all, &bytes);
+    for (size_t i = 0; i < bytes && status == OK; i++) forms[i % n] |= all[i];
+    free(all);
+    return status;
+}
+
 /* From a device come the LayerNorms alone, into a space whose other pages are never touched. */
 Status session_norm_forms(const Session *s, uint8_t *forms)
 {
@@ -354,7 +354,7 @@ Status session_norm_forms(const Session *s, uint8_t *forms)
             backend_download(b, norms + p->offset, weights + p->offset, (size_t)(p->rows * p->cols) * sizeof *norms));
     }
     model_norm_forms(held, norms ? norms : weights, forms);
-    if (s->pipeline) status = pipeline_merge_forms(s, forms);
+    if (!session_has_all(s, STATE_WEIGHTS)) status = merge_forms(s, forms);
 done:
     free(norms);
     return status;
