@@ -156,7 +156,7 @@ Status loop_record(Loop *l, const Stats *stats, double seconds)
                          .kfac_failed = l->run->session.kfac.failed,
                          .digests = l->digests};
     if (session_works(&l->run->session)) {
-        PipelineTimes times = session_pipeline_times(&l->run->session);
+        PipelineTimes times = l->run->session.times;
         record.pipeline = true;
         record.bubble = times.bubble;
         record.filled = times.filled;

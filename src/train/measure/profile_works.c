@@ -35,7 +35,7 @@ void works_take(const Session *s, int rank, int64_t step, double zero, Buf *work
 {
     int n;
     const ExecWork *own = exec_pipeline_works(session_works(s), &n);
-    PipelineTimes t = session_pipeline_times(s);
+    PipelineTimes t = s->times;
     for (int i = 0; i < n; i++)
         add(works, (StepWork){rank, (int)own[i].kind, own[i].stage, own[i].direction, step, own[i].micro, own[i].tokens,
                               own[i].begin - zero, own[i].end - zero});

@@ -148,6 +148,7 @@ void session_close(Session *s)
     for (int k = s->memory ? session_chunks(s) : 0; k > 0; k--) memory_free(&s->memory[k - 1]);
     MEM_FREE(s->memory, s->train, s->eval);
     for (int k = 0; k < 2; k++) comm_close(s->exec_ranks.groups[k]);
+    comm_close(s->link);
     run_plan_free(&s->plan);
     *s = (Session){0};
 }
@@ -247,8 +248,9 @@ Status session_gather(Session *s, int64_t step, int64_t n_tokens)
     if (!k) return OK;
     if (kfac_adopts_before(k, step)) TRY(run_alone(s, s->plan.chunk->train.adopt));
     s->ctl.kfac_tokens = kfac_refreshes(k, step) ? n_tokens : 0;
+    if (s->ctl.kfac_tokens) s->kfac_tokens = s->ctl.kfac_tokens;
     if (s->pipeline)
-        TRY(pipeline_kfac_begin(s->pipeline, step, s->ctl.kfac_tokens));
+        TRY(pipeline_kfac_begin(s->pipeline, step, s->ctl.kfac_tokens > 0));
     else
         exec_set_gathers(s->train[0], s->ctl.kfac_tokens > 0);
     return s->ctl.kfac_tokens ? run_alone(s, s->plan.chunk->train.gather) : OK;
@@ -339,7 +341,7 @@ Status session_sum(Session *s) { return exec_run_last(s->train[0], NULL); }
 Status session_upload_ctl(Session *s)
 {
     Ctl ctl = s->ctl;
-    if (s->pipeline) ctl.kfac_tokens = s->pipeline->kfac.tokens; /* of a refresh that may be some steps back */
+    ctl.kfac_tokens = s->kfac_tokens; /* of a refresh that may be some steps back */
     return exec_upload(s->train[0], s->plan.chunk->train_tensors.step_ctl, &ctl, sizeof ctl);
 }
 
@@ -382,10 +384,7 @@ Status session_update(Session *s, const Optimizer *o, int64_t step, double learn
     if (session_kfac(s)) TRY(invert(s, session_kfac(s), step));
     TRY(run_update(s));
     TRY(exec_download(s->train[0], s->plan.chunk->train_tensors.stats, stats, sizeof *stats));
-    if (s->pipeline) {
-        pipeline_take_sums(s, stats);
-        s->pipeline->times.update = (TimeSpan){start, clock_monotonic()};
-    }
+    s->times.update = (TimeSpan){start, clock_monotonic()};
     if (has_scaling(s))
         TRY(exec_download(s->train[0], s->plan.chunk->train_tensors.scaling, &s->scaling, sizeof s->scaling));
     return OK;
@@ -406,7 +405,7 @@ bool session_scores(const Session *s) { return heads(s) >= 0; }
 
 Status session_evaluation_stop(const Session *s, bool *stop)
 {
-    return s->pipeline && s->pipeline->link ? comm_broadcast(s->pipeline->link, stop, sizeof *stop, 0) : OK;
+    return s->link ? comm_broadcast(s->link, stop, sizeof *stop, 0) : OK;
 }
 
 static Status evaluate_whole(Session *s, const MicroBatch *b)

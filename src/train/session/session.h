@@ -40,6 +40,16 @@ typedef struct {
     int64_t failed; /* linears that its inversion left with their former inverses; −1: it inverted none */
 } KfacDone;
 
+/* Of the last step: seconds of this rank from the first work to the last, and of them without one; the share of all
+   ranks' time until the last work without one, and the share of that time that K-FAC's work in gaps takes; seconds of
+   sums behind the works and of K-FAC's work outside gaps, of the rank with most. `sums`, `update`: by clock_monotonic.
+   `measured`: K-FAC's work had places by measured times, not by predicted ones. */
+typedef struct {
+    double works, idle, bubble, filled, exposed;
+    TimeSpan sums, update;
+    bool measured;
+} PipelineTimes;
+
 typedef struct {
     const Model *model;        /* all of it, of which this rank has plan.input.place->held */
     SessionPipeline *pipeline; /* NULL: plans are not cut into works */
@@ -48,9 +58,12 @@ typedef struct {
     Memory *memory;       // (chunks) of this rank
     Exec **train, **eval; // (chunks)
     Ctl ctl;
+    int64_t kfac_tokens;           /* real tokens of the last step that gathered statistics */
     KfacDone kfac;                 /* of the step that was last updated */
     LossScaling scaling;           /* in fp16: the device's, after the last update */
     float *filled[N_STATE_ARRAYS]; /* host memory from session_fill, until session_ready */
+    Comm *link;                    /* the places of this rank's pipeline; NULL: one */
+    PipelineTimes times;           /* of the last step, in a pipeline */
     ExecRanks exec_ranks;          /* with ranks, for training; its comm is the session's own */
     AuditFound found;              /* by the virtual ranks of this step that have ended */
     bool note_due;                 /* see session_note_update */
@@ -190,16 +203,6 @@ Status session_weights_digest(const Session *s, uint64_t *digest);
 /* `step`: number of the update, from 1; with K-FAC, that of session_gather. Collective there. stats->finite is 0 where
    the update was skipped; then weights and moments have not changed. */
 Status session_update(Session *s, const Optimizer *o, int64_t step, double learning_rate, Stats *stats);
-/* Of the last step: seconds of this rank from the first work to the last, and of them without one; the share of all
-   ranks' time until the last work without one, and the share of that time that K-FAC's work in gaps takes; seconds of
-   sums behind the works and of K-FAC's work outside gaps, of the rank with most. `sums`, `update`: by clock_monotonic.
-   `measured`: K-FAC's work had places by measured times, not by predicted ones. */
-typedef struct {
-    double works, idle, bubble, filled, exposed;
-    TimeSpan sums, update;
-    bool measured;
-} PipelineTimes;
-PipelineTimes session_pipeline_times(const Session *s); /* in a pipeline */
 
 /* ---- evaluation ---- */
 /* Ranks that run the same micro-batches are a group: the places of a pipeline, else one rank. */

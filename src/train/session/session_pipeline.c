@@ -20,14 +20,13 @@ Status pipeline_open(Session *s)
     Pipeline one = place_evaluation(place);
     schedule_make(&one, &p->one);
     if (shape(p)->places == 1) return OK;
-    return comm_split(ranks_comm(ranks), place->pipeline, place->number, &p->link);
+    return comm_split(ranks_comm(ranks), place->pipeline, place->number, &s->link);
 }
 
 void pipeline_close(SessionPipeline *p)
 {
     if (!p) return;
     pipeline_unbind(p);
-    comm_close(p->link);
     pipeline_kfac_free(&p->kfac, shape(p)->micros);
     pipeline_measure_free(p);
     schedule_free(&p->one);
@@ -95,7 +94,7 @@ Status pipeline_bind(Session *s)
     SessionPipeline *p = s->pipeline;
     const RunPlan *plan = &p->session->plan;
     const PlaceDevices *devices = p->session->options.devices;
-    ExecPipelineOptions o = {.comm = p->link,
+    ExecPipelineOptions o = {.comm = p->session->link,
                              .shape = *shape(p),
                              .chunks = p->session->train,
                              .place = p->place->number,
@@ -164,7 +163,7 @@ static void take_times(SessionPipeline *p, PipelineTimes before)
 {
     PipelineTimes now = {0};
     exec_pipeline_seconds(p->works, &now.works, &now.idle);
-    p->times =
+    p->session->times =
         (PipelineTimes){.works = now.works - before.works, .idle = now.idle - before.idle, .measured = p->measure.done};
 }
 
@@ -181,9 +180,9 @@ Status pipeline_run(Session *s, const SessionStep *step)
     TRY(pipeline_tie(p));
     TRY(pipeline_sum_stages(p));
     TRY(pipeline_kfac_end(p));
-    p->times.sums = (TimeSpan){start, clock_monotonic()};
-    p->times.exposed = p->times.sums.end - start + p->kfac.seconds[0];
-    return pipeline_longest(p, &p->times.exposed);
+    p->session->times.sums = (TimeSpan){start, clock_monotonic()};
+    p->session->times.exposed = p->session->times.sums.end - start + p->kfac.seconds[0];
+    return pipeline_longest(p, &p->session->times.exposed);
 }
 
 /* The first pass with such a value ends the search on a pipeline; others may have found one in an earlier work. */
@@ -202,8 +201,6 @@ Status pipeline_find_bad(Session *s, const SessionStep *step)
     free(why);
     return own == E_PEER ? own : ranks_all(s->options.ranks, own);
 }
-
-PipelineTimes session_pipeline_times(const Session *s) { return s->pipeline->times; }
 
 /* ---- for a profile ---- */
 

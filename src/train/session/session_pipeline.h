@@ -19,7 +19,6 @@ typedef struct {
     int64_t refresh; /* the step that gathered; 0: nothing is pending */
     bool summed;     /* statistics over all holders */
     int64_t failed;  /* see KfacDone: of the set that was completed last and is not reported yet */
-    int64_t tokens;  /* of that step */
     FillItem *items; // (n) this place's queue
     RowCounts *rows; // (n) of a statistic's micro-batch
     int n, cap;
@@ -44,7 +43,6 @@ typedef struct {
 
 struct SessionPipeline {
     const PipelinePlace *place;
-    Comm *link; /* the places of this pipeline; NULL: one */
     ExecPipeline *works, *evaluation;
     Schedule one; /* of an evaluation's micro-batch */
     int ranks;
@@ -53,8 +51,6 @@ struct SessionPipeline {
     MicroGrains *grains; // (directions, micro-batches of a pass)
     int64_t first;       /* micro-batch of each direction that the pass begins with */
     const MicroBatch *eval_batch;
-    Stats sums; /* of the last step, as the next one */
-    PipelineTimes times;
     PipelineKfac kfac;
     PipelineMeasure measure;
 };
@@ -82,7 +78,6 @@ void pipeline_unbind(SessionPipeline *p);
 /* Collective. session_run: all works of a step, and the sums between holders; and session_find_bad. */
 Status pipeline_run(Session *s, const SessionStep *step);
 Status pipeline_find_bad(Session *s, const SessionStep *step);
-void pipeline_take_sums(const Session *s, Stats *stats); /* losses and counts of the step, of all replicas */
 Status pipeline_evaluate(Session *s, const MicroBatch *b);
 
 /* ---- from GPU to GPU (session_devices.c) ---- */
@@ -110,8 +105,8 @@ Status kfac_room_close(KfacRoom *r, Status status); /* after a failure, `status`
 bool session_fills_kfac_buffer(const Session *s);
 
 /* ---- K-FAC (session_pipeline_kfac.c) ---- */
-/* Before a step's first micro-batch: it gathers statistics over so many tokens; 0: it does not. */
-Status pipeline_kfac_begin(SessionPipeline *p, int64_t step, int64_t n_tokens);
+/* Before a step's first micro-batch. */
+Status pipeline_kfac_begin(SessionPipeline *p, int64_t step, bool gathers);
 /* The order of a pass; `last` of its step. */
 void pipeline_kfac_order(SessionPipeline *p, bool last, ExecPass *pass);
 Status pipeline_kfac_item(void *self, const Work *w); /* `self`: the pipeline */

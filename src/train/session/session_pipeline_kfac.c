@@ -123,17 +123,16 @@ static bool gathers_until_now(const SessionPipeline *p)
     return p->kfac.refresh && !p->kfac.summed && steps_past(p) >= (planned < most ? planned : most > 1 ? most : 1);
 }
 
-Status pipeline_kfac_begin(SessionPipeline *p, int64_t step, int64_t n_tokens)
+Status pipeline_kfac_begin(SessionPipeline *p, int64_t step, bool gathers)
 {
     PipelineKfac *k = &p->kfac;
     k->step = step;
     k->seconds[0] = k->seconds[1] = 0;
     pipeline_measure(p, step);
-    if (!n_tokens) return OK;
+    if (!gathers) return OK;
     k->refresh = step;
     k->summed = false;
     k->n = k->slots.n = 0;
-    k->tokens = n_tokens;
     queue_inverses(p);
     return session_upload_ctl(p->session);
 }

@@ -90,10 +90,10 @@ static Status put(const Session *s, float *there, int64_t n)
 static Status swap_uses(const SessionPipeline *p, int peer, float *own, float *other, size_t bytes)
 {
     CommTicket *in = NULL, *out = NULL;
-    Status status = comm_post(p->link, peer, TIE_TAG, false, other, bytes, &in);
-    if (status == OK) status = comm_post(p->link, peer, TIE_TAG, true, own, bytes, &out);
-    Status received = comm_wait(p->link, in, "the other gradient of the word embedding"),
-           sent = comm_wait(p->link, out, "the gradient of the word embedding");
+    Status status = comm_post(p->session->link, peer, TIE_TAG, false, other, bytes, &in);
+    if (status == OK) status = comm_post(p->session->link, peer, TIE_TAG, true, own, bytes, &out);
+    Status received = comm_wait(p->session->link, in, "the other gradient of the word embedding"),
+           sent = comm_wait(p->session->link, out, "the gradient of the word embedding");
     TRY(status);
     TRY(received);
     return sent;
@@ -165,7 +165,7 @@ typedef struct {
 } Row;
 
 /* In the order of replicas, or with virtual ranks as a tree. */
-static void add_replicas(SessionPipeline *p, const Row *all) // (ranks)
+static void add_replicas(const SessionPipeline *p, const Row *all, Stats *sum) // (ranks)
 {
     const PipelinePlace *at = p->place;
     int64_t terms = p->session->plan.input.virtual.ranks;
@@ -182,7 +182,7 @@ static void add_replicas(SessionPipeline *p, const Row *all) // (ranks)
                 last[-1].correct[slot] += last->correct[slot];
             }
     }
-    p->sums = branches[0];
+    *sum = branches[0];
 }
 
 Status pipeline_sum_losses(SessionPipeline *p)
@@ -190,7 +190,7 @@ Status pipeline_sum_losses(SessionPipeline *p)
     const PipelinePlace *at = p->place;
     Ranks *ranks = p->session->options.ranks;
     const double *kfac = p->kfac.seconds;
-    Row mine = {.works = p->times.works, .busy = p->times.works - p->times.idle - kfac[0] - kfac[1], .filled = kfac[1]};
+    Row mine = {.works = p->session->times.works, .busy = p->session->times.works - p->session->times.idle - kfac[0] - kfac[1], .filled = kfac[1]};
     Row *all = mem_array((size_t)p->ranks, sizeof *all);
     double longest = 0, busy = 0, filled = 0;
     Status status = OK;
@@ -213,9 +213,12 @@ Status pipeline_sum_losses(SessionPipeline *p)
         filled += all[r].filled;
     }
     double bubble = p->ranks * longest - busy;
-    p->times.bubble = longest > 0 ? bubble / (p->ranks * longest) : 0;
-    p->times.filled = bubble > 0 ? filled / bubble : 0;
-    add_replicas(p, all);
+    p->session->times.bubble = longest > 0 ? bubble / (p->ranks * longest) : 0;
+    p->session->times.filled = bubble > 0 ? filled / bubble : 0;
+    Stats sum;
+    add_replicas(p, all, &sum);
+    status = exec_upload(p->session->train[0], p->session->plan.chunk->train_tensors.stats, &sum,
+                         offsetof(Stats, correct) + sizeof sum.correct);
 done:
     free(all);
     return status;
@@ -230,10 +233,4 @@ Status pipeline_longest(const SessionPipeline *p, double *seconds)
     for (int r = 0; r < p->ranks && status == OK; r++) *seconds = fmax(*seconds, all[r]);
     free(all);
     return status;
-}
-
-void pipeline_take_sums(const Session *s, Stats *stats)
-{
-    memcpy(stats->loss, s->pipeline->sums.loss, sizeof stats->loss);
-    memcpy(stats->correct, s->pipeline->sums.correct, sizeof stats->correct);
 }
