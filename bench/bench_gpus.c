@@ -72,9 +72,9 @@ static double time_sum(void *x, size_t count, int repeats)
     must(ranks_meet(setup.ranks));
     double start = clock_monotonic();
     must(d->choose_lane(d, LANE_COMM));
-    for (int i = 0; i < repeats; i++) must(comm_device_sum(setup.comm_device, x, count, F32, d->stream(d)));
+    for (int i = 0; i < repeats; i++) must(comm_device_sum(setup.devices->holders, x, count, F32, d->stream(d)));
     must(d->event_record(d, 0));
-    must(comm_device_wait(setup.comm_device, first_event, d));
+    must(comm_device_wait(setup.devices->holders, first_event, d));
     must(d->choose_lane(d, LANE_COMPUTE));
     return (clock_monotonic() - start) / repeats;
 }
@@ -117,7 +117,7 @@ static double time_steps(Ranks *ranks)
         .shares = &(SessionShare){.micros = 1}, .n_shares = 1, .sums = true, .fill = fill, .self = &batch};
     Session s;
     SessionOptions o = setup_session(&setup, &config);
-    PipelinePlace *alone = ranks ? NULL : place_whole(&config, &(const KfacOptions){0}, &model, 1, 0);
+    RankPlace *alone = ranks ? NULL : place_whole(&config, &(const KfacOptions){0}, &model, 1, 0);
     PlanInput input = {.model = &model,
                        .backend = setup.backend,
                        .compute = setup.compute,
@@ -134,7 +134,7 @@ static double time_steps(Ranks *ranks)
     must(run_plan_make(&plan));
     if (!ranks) {
         o.ranks = NULL;
-        o.comm_device = NULL;
+        o.devices = NULL;
     }
     must(session_open(&s, &plan, &o));
     params_init(&model.params, 1, session_fill(&s, STATE_WEIGHTS));
@@ -217,7 +217,7 @@ static void open_all(const char *path)
     if (!setup.ranks) must(fail(E_USAGE, "there is one rank alone: set RANK, WORLD_SIZE and so on"));
     must(setup_backend(&config, &setup));
     must(setup_optimizer(&config, &setup.optimizer));
-    must(setup_comm_device(&config, setup.ranks, setup.backend, &setup.comm_device));
+    must(setup_devices(&config, setup.ranks, setup.backend, &setup.devices));
     setup.place =
         place_whole(&config, &(const KfacOptions){0}, &model, ranks_size(setup.ranks), ranks_rank(setup.ranks));
     setup.place->holding.by_devices = true;

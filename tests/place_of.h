@@ -4,7 +4,7 @@
 
 #include "train/parts/place.h"
 
-static inline PipelinePlace *place_of(const Model *m, const KfacOptions *kfac, int ranks, int rank, int64_t bucket_size)
+static inline RankPlace *place_of(const Model *m, const KfacOptions *kfac, int ranks, int rank, int64_t bucket_size)
 {
     static char wire[] = "fp32", shard[] = "none";
     const Config c = {.bucket_size = bucket_size, .wire = wire, .shard = shard};

@@ -54,7 +54,7 @@ typedef struct {
     Session session;
     MicroBatch batch;
     Optimizer optimizer;
-    PipelinePlace *place;
+    RankPlace *place;
 } Fixture;
 
 /* Eight sequences of 32 tokens: exactly the capacity. */

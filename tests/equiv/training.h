@@ -52,7 +52,7 @@ typedef struct {
     Session session;
     Optimizer optimizer;
     bool may_skip;
-    PipelinePlace *place;
+    RankPlace *place;
     MicroBatch batch[TRAINING_MICROS];
     double loss[TRAINING_MOST_STEPS]; /* of the steps so far */
 } Training;

@@ -411,7 +411,7 @@ static Status check_kfac(const Run *r, const Draw *d)
 /* What a place of a pipeline copies from a device and back has room there: pieces of its gradients and of its sets. */
 static Status check_room(const Run *r, const Draw *d, int rank)
 {
-    const PipelinePlace p = {.whole = &d->model, .grid = r->grid, .holding = r->h[rank], .kfac = r->kfac[rank]};
+    const RankPlace p = {.whole = &d->model, .grid = r->grid, .holding = r->h[rank], .kfac = r->kfac[rank]};
     PiecesRoom room = pieces_room(&p.holding.mine);
     pieces_room_add(&room, pieces_room(&p.kfac.pieces));
     EXPECT(place_copy_bytes(&p) >= (size_t)room.largest * sizeof(float),

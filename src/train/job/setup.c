@@ -191,8 +191,9 @@ static void note_comm_device(const Config *c, const Ranks *ranks, Backend *b, co
     if (ranks_first(ranks)) log_info("%s from GPU to GPU: %s", what, nccl);
 }
 
-static Status open_comm_device(const Config *c, Ranks *ranks, Backend *b, CommDevice **device)
+static Status open_all_devices(const Config *c, Ranks *ranks, Backend *b, PlaceDevices **devices)
 {
+    CommDevice **device = &(*devices = mem_alloc(sizeof **devices))->holders;
     size_t bytes = 2 * (size_t)ranks_size(ranks);
     void *room = NULL;
     Status own = comm_device_open(ranks_comm(ranks), device);
@@ -233,16 +234,16 @@ static Status check_backends(Ranks *ranks, const Backend *b)
     return comm_agree(ranks_comm(ranks), &(CommFact){"the backend", b->name}, 1);
 }
 
-Status setup_comm_device(const Config *c, Ranks *ranks, Backend *backend, CommDevice **device)
+Status setup_devices(const Config *c, Ranks *ranks, Backend *backend, PlaceDevices **devices)
 {
-    *device = NULL;
+    *devices = NULL;
     if (!ranks) return OK;
     TRY(check_backends(ranks, backend));
     bool asked = strcmp(c->comm, "nccl") == 0;
     if (!asked && !backend->device) return OK;
     if (!asked && strcmp(c->comm, "auto") != 0) return warn_shared_device(ranks, backend->device);
     Status status = check_comm_device(c, ranks, backend);
-    if (status == OK) return open_comm_device(c, ranks, backend, device);
+    if (status == OK) return open_all_devices(c, ranks, backend, devices);
     if (asked) return status_context(status, "--comm nccl");
     if (status == E_USAGE && ranks_first(ranks))
         log_warn("gradients go through the host's memory and Gloo, not from GPU to GPU: %s", status_message());
@@ -266,7 +267,7 @@ static Status open_place_devices(const Config *c, const Model *model, Setup *s)
 
 static Status open_exchange(const Config *c, Setup *s)
 {
-    TRY(setup_comm_device(c, s->ranks, s->backend, &s->comm_device)); /* takes device memory */
+    TRY(setup_devices(c, s->ranks, s->backend, &s->devices)); /* takes device memory */
     if (s->ranks && strcmp(c->shard, "optimizer") == 0 && !s->backend->op[OP_BLOCK_SUMS].run)
         return fail(E_USAGE, "--shard optimizer: the backend '%s' keeps the whole optimizer on every rank",
                     s->backend->name);
@@ -288,7 +289,7 @@ static Status open_place(const Config *c, PlanInput *in, Setup *s)
     KfacOptions kfac = {0};
     if (in->training) TRY(kfac_options(c, &kfac));
     s->place = place_whole(c, &kfac, in->model, ranks_size(s->ranks), ranks_rank(s->ranks));
-    s->place->holding.by_devices = s->comm_device != NULL;
+    s->place->holding.by_devices = s->devices != NULL;
     in->place = s->place;
     return OK;
 }
@@ -359,14 +360,12 @@ SessionOptions setup_session(const Setup *s, const Config *c)
                             .seed = (uint64_t)c->seed,
                             .stop = signals_stop(),
                             .ranks = s->ranks,
-                            .comm_device = s->comm_device,
                             .devices = s->devices};
 }
 
 void setup_free(Setup *s)
 {
     run_plan_free(&s->plan);
-    comm_device_close(s->comm_device);
     place_devices_close(s->devices);
     backend_close(s->backend);
     place_free(s->place);

@@ -12,10 +12,9 @@ typedef struct {
     Backend *backend; /* open; setup_free closes it */
     Dtype compute;
     Optimizer optimizer;
-    PipelinePlace *place;    /* of this rank, for the plan */
-    CommDevice *comm_device; /* connects the ranks' GPUs; setup_free closes it. NULL: gradients go through the hosts */
-    PlaceDevices *devices;   /* the same for a pipeline's place */
-    RunPlan plan;            /* until a session takes it over */
+    RankPlace *place;      /* of this rank, for the plan */
+    PlaceDevices *devices; /* connect the ranks' GPUs; setup_free closes them. NULL: gradients go through the hosts */
+    RunPlan plan;          /* until a session takes it over */
 } Setup;
 
 /* --precision; `best` stands for auto. */
@@ -35,9 +34,9 @@ Status setup_audit(const Config *c, PlanInput *in);
 Status setup_virtual(const Config *c, int ranks, PlanInput *in);
 
 /* Collective, with the backend open and no region allocated. Connects the ranks' GPUs as --comm asks. The caller closes
-   *device; NULL: gradients go through the hosts' memory. `backend` then counts NCCL's device memory, and has its
+   *devices; NULL: gradients go through the hosts' memory. `backend` then counts NCCL's device memory, and has its
    version among the libraries. Logs the choice and its reason once. E_USAGE: --comm nccl is impossible. */
-Status setup_comm_device(const Config *c, Ranks *ranks, Backend *backend, CommDevice **device);
+Status setup_devices(const Config *c, Ranks *ranks, Backend *backend, PlaceDevices **devices);
 
 /* The run's plan, from what its task needs. Collective: rank 0 chooses, for the smallest budget. E_MEMORY names the
    smallest budget that would do. */

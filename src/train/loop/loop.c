@@ -159,7 +159,7 @@ static void log_exchange(const Loop *l)
     double busy, waited, steps = (double)(l->progress->step - l->first_step);
     exec_comm_seconds(l->run->session.train[0], &busy, &waited);
     if (!l->ranks || steps < 1) return;
-    if (l->run->session.options.comm_device) /* a profile records the exchange itself */
+    if (l->run->session.exec_ranks.comm_device) /* a profile records the exchange itself */
         log_info("between ranks: %.3g s of each step were not hidden behind backward", waited / steps);
     if (!(busy > 0)) return;
     log_info("between ranks: %.3g s of each step, %.0f %% of it hidden behind backward", busy / steps,

@@ -151,7 +151,7 @@ static int micros_of(const Buf *works, int64_t step)
 }
 
 /* Further passes follow the first. */
-static void draw_planned(const PipelinePlace *place, const Buf *works, int64_t step, TimelinePanel *panel)
+static void draw_planned(const RankPlace *place, const Buf *works, int64_t step, TimelinePanel *panel)
 {
     const Grid *g = &place->grid;
     int directions = g->directions, most = g->shape.micros / directions, n = micros_of(works, step);
@@ -199,7 +199,7 @@ static Extent extent_of(const Buf *works, int64_t step)
     return e;
 }
 
-static void draw_measured(const PipelinePlace *place, const Buf *works, int64_t step, TimelinePanel *panel)
+static void draw_measured(const RankPlace *place, const Buf *works, int64_t step, TimelinePanel *panel)
 {
     Extent e = extent_of(works, step);
     for (int i = 0; i < count_of(works); i++) {
@@ -236,7 +236,7 @@ static int64_t typical_step(const Buf *works)
     return best;
 }
 
-static Status write_picture(const PipelinePlace *place, const char *dir, const Buf *works)
+static Status write_picture(const RankPlace *place, const char *dir, const Buf *works)
 {
     int ranks = grid_ranks(&place->grid);
     int64_t step = typical_step(works);
@@ -251,7 +251,7 @@ static Status write_picture(const PipelinePlace *place, const char *dir, const B
 
 /* ---- the table ---- */
 
-static Status write_table(const PipelinePlace *place, const char *dir, const Buf *works)
+static Status write_table(const RankPlace *place, const char *dir, const Buf *works)
 {
     Buf out = {0};
     buf_puts(&out, "step,rank,place,replica,stage,work,micro_batch,tokens,begin_s,end_s\n");
@@ -270,7 +270,7 @@ static Status write_table(const PipelinePlace *place, const char *dir, const Buf
     return file_write_text(dir, "work.csv", &out);
 }
 
-Status works_write(const PipelinePlace *place, const char *dir, const Buf *works)
+Status works_write(const RankPlace *place, const char *dir, const Buf *works)
 {
     TRY(write_picture(place, dir, works));
     return write_table(place, dir, works);

@@ -21,7 +21,7 @@ typedef struct {
 void works_take(const Session *s, int rank, int64_t step, double zero, Buf *works);
 void works_trace(const Buf *works, const Trace *trace, int track, Buf *events);
 /* `works`: StepWorks of all ranks and profiled steps. */
-Status works_write(const PipelinePlace *place, const char *dir, const Buf *works);
+Status works_write(const RankPlace *place, const char *dir, const Buf *works);
 
 /* ---- between ranks; Collective ---- */
 /* How far this rank's clock_monotonic is ahead of rank 0's, and a bound of the error: 0 on the host of rank 0, else of

@@ -7,17 +7,17 @@
 #include "exec/pipeline.h"
 #include "optim/optim.h"
 
-static const Pipeline *shape(const PipelinePlace *p) { return &p->grid.shape; }
+static const Pipeline *shape(const RankPlace *p) { return &p->grid.shape; }
 
-int place_chunks(const PipelinePlace *p) { return shape(p)->chunks; }
-int place_direction(const PipelinePlace *p, int chunk) { return shape(p)->kind == PIPELINE_CHIMERA ? chunk : 0; }
-int place_replica(const PipelinePlace *p, int direction) { return p->pipeline * p->grid.directions + direction; }
-const Stage *place_stage(const PipelinePlace *p, int chunk)
+int place_chunks(const RankPlace *p) { return shape(p)->chunks; }
+int place_direction(const RankPlace *p, int chunk) { return shape(p)->kind == PIPELINE_CHIMERA ? chunk : 0; }
+int place_replica(const RankPlace *p, int direction) { return p->pipeline * p->grid.directions + direction; }
+const Stage *place_stage(const RankPlace *p, int chunk)
 {
     return &p->stages[pipeline_stage(shape(p), p->number, chunk)];
 }
 
-int place_last_chunk(const PipelinePlace *p, int direction)
+int place_last_chunk(const RankPlace *p, int direction)
 {
     for (int k = 0; k < place_chunks(p); k++)
         if (stage_is_last(p->whole, place_stage(p, k)) && place_direction(p, k) == direction) return k;
@@ -32,7 +32,7 @@ static int by_first(const void *a, const void *b)
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
-static void take_held(PipelinePlace *p)
+static void take_held(RankPlace *p)
 {
     int chunks = place_chunks(p);
     Stage *own = mem_array((size_t)chunks, sizeof *own);
@@ -42,7 +42,7 @@ static void take_held(PipelinePlace *p)
     free(own);
 }
 
-void place_take_models(PipelinePlace *p)
+void place_take_models(RankPlace *p)
 {
     int chunks = place_chunks(p);
     take_held(p);
@@ -54,10 +54,10 @@ void place_take_models(PipelinePlace *p)
     }
 }
 
-PipelinePlace *place_whole(const Config *c, const KfacOptions *kfac, const Model *whole, int ranks, int rank)
+RankPlace *place_whole(const Config *c, const KfacOptions *kfac, const Model *whole, int ranks, int rank)
 {
-    PipelinePlace *p = mem_alloc(sizeof *p);
-    *p = (PipelinePlace){.whole = whole, .grid = grid_of_ranks(ranks), .pipeline = rank, .whole_kfac = &p->kfac};
+    RankPlace *p = mem_alloc(sizeof *p);
+    *p = (RankPlace){.whole = whole, .grid = grid_of_ranks(ranks), .pipeline = rank, .whole_kfac = &p->kfac};
     p->stages = mem_alloc(sizeof *p->stages);
     *p->stages = (Stage){0, whole->config.layers};
     place_take_models(p);
@@ -109,7 +109,7 @@ PipelineKind place_kind(const Config *c)
     return N_PIPELINES;
 }
 
-void place_free(PipelinePlace *p)
+void place_free(RankPlace *p)
 {
     if (!p) return;
     for (int n = 0; p->schedules && n <= shape(p)->micros; n++) schedule_free(&p->schedules[n]);
@@ -127,12 +127,12 @@ void place_free(PipelinePlace *p)
 
 /* ---- its plans ---- */
 
-size_t place_boundary(const PipelinePlace *p, const Plan *plan)
+size_t place_boundary(const RankPlace *p, const Plan *plan)
 {
     return (size_t)plan->capacity.count[ROWS_TOKENS] * (size_t)p->whole->config.hidden * dtype_size(plan->compute);
 }
 
-Pipeline place_evaluation(const PipelinePlace *p)
+Pipeline place_evaluation(const RankPlace *p)
 {
     Pipeline one = *shape(p);
     one.micros = 1;
@@ -140,7 +140,7 @@ Pipeline place_evaluation(const PipelinePlace *p)
     return one;
 }
 
-size_t place_staging(const PipelinePlace *p, const Plan *train, const Plan *eval, bool device)
+size_t place_staging(const RankPlace *p, const Plan *train, const Plan *eval, bool device)
 {
     const Pipeline evaluation = place_evaluation(p);
     size_t bytes = (size_t)exec_pipeline_staging(shape(p), p->number, p->by_devices, device) * place_boundary(p, train);
@@ -149,17 +149,17 @@ size_t place_staging(const PipelinePlace *p, const Plan *train, const Plan *eval
     return bytes;
 }
 
-static size_t norm_table_bytes(const PipelinePlace *p)
+static size_t norm_table_bytes(const RankPlace *p)
 {
     return (size_t)optim_norm_blocks(&p->whole->params, p->whole->params.size) * sizeof(double);
 }
 
-static size_t piece_bytes(const PipelinePlace *p) { return (size_t)(p->holding.mine.most + PLACE_CUT) * sizeof(float); }
+static size_t piece_bytes(const RankPlace *p) { return (size_t)(p->holding.mine.most + PLACE_CUT) * sizeof(float); }
 
 /* Room for the other use's gradient of a tied word embedding; with a device also for a copy to send, a bucket behind
  * it.
  */
-static size_t tie_bytes(const PipelinePlace *p, bool device)
+static size_t tie_bytes(const RankPlace *p, bool device)
 {
     const Param *tied = model_tied(p->whole);
     bool exchanged = tied && params_find(&p->held.params, tied->name) >= 0 && (p->grid.stages > 1 || p->both_uses);
@@ -176,7 +176,7 @@ static size_t largest(const size_t *all, size_t n)
 }
 
 /* One rank alone, on a host, exchanges nothing. */
-size_t place_scratch_bytes(const PipelinePlace *p, bool device)
+size_t place_scratch_bytes(const RankPlace *p, bool device)
 {
     const size_t all[] = {pieces_room(&p->holding.mine).scratch, tie_bytes(p, device), norm_table_bytes(p),
                           pieces_room(&p->kfac.pieces).scratch};
@@ -184,19 +184,19 @@ size_t place_scratch_bytes(const PipelinePlace *p, bool device)
     return (largest(all, sizeof all / sizeof *all) + 63) / 64 * 64;
 }
 
-size_t place_copy_bytes(const PipelinePlace *p)
+size_t place_copy_bytes(const RankPlace *p)
 {
     const size_t all[] = {piece_bytes(p), norm_table_bytes(p),
                           (size_t)pieces_room(&p->kfac.pieces).largest * sizeof(float)};
     return largest(all, sizeof all / sizeof *all);
 }
 
-size_t place_comm_bytes(const PipelinePlace *p, const Backend *b)
+size_t place_comm_bytes(const RankPlace *p, const Backend *b)
 {
     return p->scratch + (b->device ? place_copy_bytes(p) : 0);
 }
 
-void place_comm_room(const PipelinePlace *p, size_t *scratch, int64_t *copy)
+void place_comm_room(const RankPlace *p, size_t *scratch, int64_t *copy)
 {
     PiecesRoom room = holding_room(&p->holding);
     pieces_room_add(&room, pieces_room(&p->kfac.pieces));

@@ -37,7 +37,7 @@ typedef struct {
 /* A piece, or one holder's part of it, has at most so many elements more than the even share. */
 enum { PLACE_CUT = NORM_BLOCK + PARAM_ALIGN };
 
-struct PipelinePlace {
+struct RankPlace {
     const Model *whole; /* the caller's */
     Grid grid;          /* shape.micros: the most of a pass; a step with more has several passes */
     Stage *stages;      // (grid.stages)
@@ -59,50 +59,50 @@ struct PipelinePlace {
 };
 
 /* The place of a rank that has all of the model, as each of `ranks` has. */
-PipelinePlace *place_whole(const Config *c, const KfacOptions *kfac, const Model *whole, int ranks, int rank);
+RankPlace *place_whole(const Config *c, const KfacOptions *kfac, const Model *whole, int ranks, int rank);
 
 /* Plans are cut into works, which a schedule orders: a pipeline. */
-static inline bool place_has_works(const PipelinePlace *p) { return p->slots != NULL; }
+static inline bool place_has_works(const RankPlace *p) { return p->slots != NULL; }
 
 /* --pipeline asks for one. */
 bool place_wanted(const Config *c);
 PipelineKind place_kind(const Config *c);
 /* E_USAGE names an option that a run by a pipeline does not have, or one of pipelines alone. */
 Status place_check(const Config *c, bool training);
-void place_free(PipelinePlace *p); /* takes NULL */
+void place_free(RankPlace *p); /* takes NULL */
 
-void place_simulate(PipelinePlace *p);                         /* after the schedules */
-void place_fill_free(const PipelinePlace *p, PlaceFill *fill); /* takes a zeroed one */
+void place_simulate(RankPlace *p);                         /* after the schedules */
+void place_fill_free(const RankPlace *p, PlaceFill *fill); /* takes a zeroed one */
 /* Seconds of each kind of work, by number: (N_WORKS, stages), the two statistics of a layer, an inverse of
    the hidden size, and one of the inner size (`wide`). */
-int place_n_costs(const PipelinePlace *p);
-int place_work_cost(const PipelinePlace *p, WorkKind kind, int stage);
-int place_kfac_cost(const PipelinePlace *p, FillKind kind, bool wide);
+int place_n_costs(const RankPlace *p);
+int place_work_cost(const RankPlace *p, WorkKind kind, int stage);
+int place_kfac_cost(const RankPlace *p, FillKind kind, bool wide);
 /* The assignment for measured seconds (place_n_costs; 0: the planned ones hold), within the place's slots, verified.
    All ranks have the same `made`. The caller frees both, also after a failure. */
-Status place_refill(const PipelinePlace *p, const double *measured, PlaceFill *fill, Fill *made);
-int place_chunks(const PipelinePlace *p);
+Status place_refill(const RankPlace *p, const double *measured, PlaceFill *fill, Fill *made);
+int place_chunks(const RankPlace *p);
 /* Of a chunk: its direction in chimera, else 0; the replica whose micro-batches pass through it. */
-int place_direction(const PipelinePlace *p, int chunk);
-int place_replica(const PipelinePlace *p, int direction);
-const Stage *place_stage(const PipelinePlace *p, int chunk);
-int place_last_chunk(const PipelinePlace *p, int direction); /* with the last stage; −1: none */
+int place_direction(const RankPlace *p, int chunk);
+int place_replica(const RankPlace *p, int direction);
+const Stage *place_stage(const RankPlace *p, int chunk);
+int place_last_chunk(const RankPlace *p, int direction); /* with the last stage; −1: none */
 /* Models of what the place holds, and of its chunks; after the stages. */
-void place_take_models(PipelinePlace *p);
+void place_take_models(RankPlace *p);
 
 /* ---- memory ---- */
 /* Bytes of the region COMM: `scratch`, and behind it, with a device, a copy of what the host exchanges (at most
    place_copy_bytes at once). */
-size_t place_scratch_bytes(const PipelinePlace *p, bool device); /* `scratch`, after shares and K-FAC */
-size_t place_copy_bytes(const PipelinePlace *p);
-size_t place_comm_bytes(const PipelinePlace *p, const Backend *b);
+size_t place_scratch_bytes(const RankPlace *p, bool device); /* `scratch`, after shares and K-FAC */
+size_t place_copy_bytes(const RankPlace *p);
+size_t place_comm_bytes(const RankPlace *p, const Backend *b);
 /* Of the region COMM, of any run: bytes of `scratch`, and elements of the copy behind it. */
-void place_comm_room(const PipelinePlace *p, size_t *scratch, int64_t *copy);
-size_t place_boundary(const PipelinePlace *p, const Plan *plan);
+void place_comm_room(const RankPlace *p, size_t *scratch, int64_t *copy);
+size_t place_boundary(const RankPlace *p, const Plan *plan);
 /* Bytes of the staging buffers for the boundaries of training and of evaluation (`eval` NULL: there is none), in the
    host's memory or a `device`'s. */
-size_t place_staging(const PipelinePlace *p, const Plan *train, const Plan *eval, bool device);
+size_t place_staging(const RankPlace *p, const Plan *train, const Plan *eval, bool device);
 /* The pipeline that evaluates: chimera's first direction alone. */
-Pipeline place_evaluation(const PipelinePlace *p);
+Pipeline place_evaluation(const RankPlace *p);
 
 #endif

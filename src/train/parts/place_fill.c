@@ -5,10 +5,10 @@
 
 #include "train/parts/place.h"
 
-static const Pipeline *shape(const PipelinePlace *p) { return &p->grid.shape; }
+static const Pipeline *shape(const RankPlace *p) { return &p->grid.shape; }
 
 /* Other numbers of micro-batches than the planned one may need more. */
-static void take_slots(PipelinePlace *p, int chunk)
+static void take_slots(RankPlace *p, int chunk)
 {
     for (SlotKind kind = SLOT_CURVE_A; kind < N_SLOTS; kind++) {
         int least = fill_least_slots(p->slots[chunk], kind, pipeline_splits_backward(shape(p)->kind));
@@ -17,7 +17,7 @@ static void take_slots(PipelinePlace *p, int chunk)
     }
 }
 
-static void simulate(const PipelinePlace *p, PlaceFill *f)
+static void simulate(const RankPlace *p, PlaceFill *f)
 {
     ScheduleCosts costs = {.latency = f->latency, .boundary = f->boundary};
     for (int kind = 0; kind < N_WORKS; kind++) costs.seconds[kind] = f->seconds + kind * p->grid.stages;
@@ -25,14 +25,14 @@ static void simulate(const PipelinePlace *p, PlaceFill *f)
     for (int n = 1; n <= shape(p)->micros; n++) schedule_simulate(&p->schedules[n], &costs, &f->timelines[n]);
 }
 
-void place_simulate(PipelinePlace *p)
+void place_simulate(RankPlace *p)
 {
     if (!kfac_sets(&p->kfac)) return;
     simulate(p, &p->fill);
     for (int chunk = 0; chunk < place_chunks(p); chunk++) take_slots(p, chunk);
 }
 
-void place_fill_free(const PipelinePlace *p, PlaceFill *f)
+void place_fill_free(const RankPlace *p, PlaceFill *f)
 {
     for (int n = 0; f->timelines && n <= shape(p)->micros; n++) timeline_free(&f->timelines[n]);
     MEM_FREE(f->timelines, f->seconds, f->late, f->slots);
@@ -41,11 +41,11 @@ void place_fill_free(const PipelinePlace *p, PlaceFill *f)
 
 /* ---- made anew from measured times ---- */
 
-int place_n_costs(const PipelinePlace *p) { return N_WORKS * p->grid.stages + 4; }
+int place_n_costs(const RankPlace *p) { return N_WORKS * p->grid.stages + 4; }
 
-int place_work_cost(const PipelinePlace *p, WorkKind kind, int stage) { return (int)kind * p->grid.stages + stage; }
+int place_work_cost(const RankPlace *p, WorkKind kind, int stage) { return (int)kind * p->grid.stages + stage; }
 
-int place_kfac_cost(const PipelinePlace *p, FillKind kind, bool wide)
+int place_kfac_cost(const RankPlace *p, FillKind kind, bool wide)
 {
     return N_WORKS * p->grid.stages + (int)kind + (kind == FILL_INVERSE && wide);
 }
@@ -55,7 +55,7 @@ static void take(double *seconds, double measured)
     if (measured > 0) *seconds = measured;
 }
 
-static void take_measured(const PipelinePlace *p, const double *measured, PlaceFill *f)
+static void take_measured(const RankPlace *p, const double *measured, PlaceFill *f)
 {
     int works = N_WORKS * p->grid.stages;
     size_t layers = (size_t)p->whole->config.layers;
@@ -75,7 +75,7 @@ static void take_measured(const PipelinePlace *p, const double *measured, PlaceF
     simulate(p, f);
 }
 
-static Status verify(const PipelinePlace *p, const FillProblem *problem, const Fill *made)
+static Status verify(const RankPlace *p, const FillProblem *problem, const Fill *made)
 {
     FillOrders orders;
     TRY(fill_verify(problem, made));
@@ -85,7 +85,7 @@ static Status verify(const PipelinePlace *p, const FillProblem *problem, const F
     return status;
 }
 
-Status place_refill(const PipelinePlace *p, const double *measured, PlaceFill *f, Fill *made)
+Status place_refill(const RankPlace *p, const double *measured, PlaceFill *f, Fill *made)
 {
     int stages = p->grid.stages, *first = mem_array((size_t)stages + 1, sizeof *first);
     take_measured(p, measured, f);

@@ -7,7 +7,7 @@
 #include "model/model.h"
 #include "optim/optim.h"
 
-typedef struct PipelinePlace PipelinePlace; /* train/parts/place.h */
+typedef struct RankPlace RankPlace; /* train/parts/place.h */
 
 /* --virtual-ranks and --grain-tokens. */
 typedef struct {
@@ -40,8 +40,8 @@ typedef struct {
     bool watch; /* --audit with anything */
     /* setup_virtual sets this: */
     VirtualRanks virtual;
-    CostRates rates;            /* of rank 0 */
-    const PipelinePlace *place; /* what this rank has of `model` */
+    CostRates rates;        /* of rank 0 */
+    const RankPlace *place; /* what this rank has of `model` */
 } PlanInput;
 
 static inline double plan_input_beside(const PlanInput *in) { return in->beside > 0 ? in->beside : in->mean_length; }

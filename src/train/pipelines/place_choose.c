@@ -9,7 +9,7 @@
 #include "train/planner/planner.h"
 #include "train/planner/snapshot_room.h"
 
-static const Pipeline *shape(const PipelinePlace *p) { return &p->grid.shape; }
+static const Pipeline *shape(const RankPlace *p) { return &p->grid.shape; }
 
 /* ---- what rank 0 chooses ---- */
 
@@ -35,7 +35,7 @@ static Status choose(PipelineKind kind, const PipelineRequest *r, PipelinePlan *
 /* ---- what follows from it ---- */
 
 /* The policy of all stages, or "by stage". */
-static void take_levels(const PipelinePlace *p, const Policy *policies, LayerChoice *layers)
+static void take_levels(const RankPlace *p, const Policy *policies, LayerChoice *layers)
 {
     policy_format(policies[0], layers->policy);
     for (int s = 0; s < p->grid.stages; s++) {
@@ -45,7 +45,7 @@ static void take_levels(const PipelinePlace *p, const Policy *policies, LayerCho
     }
 }
 
-static void take_uses(PipelinePlace *p)
+static void take_uses(RankPlace *p)
 {
     bool first = false, last = false;
     for (int k = 0; k < place_chunks(p); k++) {
@@ -55,7 +55,7 @@ static void take_uses(PipelinePlace *p)
     p->both_uses = first && last && model_tied(p->whole) != NULL;
 }
 
-static void take_holding(PipelinePlace *p, const Config *c, const KfacOptions *kfac, const Ranks *ranks)
+static void take_holding(RankPlace *p, const Config *c, const KfacOptions *kfac, const Ranks *ranks)
 {
     Holding *h = &p->holding;
     int rank = ranks_rank(ranks);
@@ -70,7 +70,7 @@ static void take_holding(PipelinePlace *p, const Config *c, const KfacOptions *k
 }
 
 /* Slots for every number of micro-batches. */
-static Status take_schedules(PipelinePlace *p)
+static Status take_schedules(RankPlace *p)
 {
     int most = shape(p)->micros, chunks = place_chunks(p);
     bool split = pipeline_splits_backward(shape(p)->kind);
@@ -93,7 +93,7 @@ static Status take_schedules(PipelinePlace *p)
     return OK;
 }
 
-static void take_number(PipelinePlace *p, const Ranks *ranks)
+static void take_number(RankPlace *p, const Ranks *ranks)
 {
     p->number = ranks_rank(ranks) / p->grid.replicas;
     p->pipeline = ranks_rank(ranks) % p->grid.replicas;
@@ -101,7 +101,7 @@ static void take_number(PipelinePlace *p, const Ranks *ranks)
 
 /* ---- K-FAC in the bubbles ---- */
 
-static void take_fill(PipelinePlace *p, const PipelinePlan *plan)
+static void take_fill(RankPlace *p, const PipelinePlan *plan)
 {
     PlaceFill *f = &p->fill;
     int stages = p->grid.stages;
@@ -118,7 +118,7 @@ static void take_fill(PipelinePlace *p, const PipelinePlan *plan)
 }
 
 /* Collective: rank 0's plan becomes that of all. */
-static Status share_fill(PipelinePlace *p, const PipelinePlan *plan, Ranks *ranks)
+static Status share_fill(RankPlace *p, const PipelinePlan *plan, Ranks *ranks)
 {
     PlaceFill *f = &p->fill;
     size_t works = (size_t)N_WORKS * (size_t)p->grid.stages, layers = (size_t)p->whole->config.layers;
@@ -150,8 +150,8 @@ typedef struct {
     bool smallest;     /* the choice is for no memory at all */
 } Search;
 
-static Status take_choice(PipelinePlace *p, const Config *c, const PlanInput *in, const Accounts *accounts,
-                          Ranks *ranks, Search *search, Policy *policies)
+static Status take_choice(RankPlace *p, const Config *c, const PlanInput *in, const Accounts *accounts, Ranks *ranks,
+                          Search *search, Policy *policies)
 {
     PipelineKind kind = place_kind(c);
     Accounts least = *accounts;
@@ -183,7 +183,7 @@ static Status take_choice(PipelinePlace *p, const Config *c, const PlanInput *in
     return take_schedules(p);
 }
 
-static Status make_plans(const PipelinePlace *p, const Config *c, const PlanInput *in, const Accounts *accounts,
+static Status make_plans(const RankPlace *p, const Config *c, const PlanInput *in, const Accounts *accounts,
                          const Ranks *ranks, const Policy *policies, RunPlan *plan)
 {
     uint64_t snapshots;
@@ -205,7 +205,7 @@ static Status make_plans(const PipelinePlace *p, const Config *c, const PlanInpu
 }
 
 /* Rank 0 learns how much the places take. */
-static Status learn(const PipelinePlace *p, const RunPlan *plan, const Accounts *accounts, Ranks *ranks, Search *search)
+static Status learn(const RankPlace *p, const RunPlan *plan, const Accounts *accounts, Ranks *ranks, Search *search)
 {
     int n = ranks_size(ranks);
     int64_t *all = mem_array((size_t)n, sizeof *all);
@@ -224,10 +224,10 @@ static Status learn(const PipelinePlace *p, const RunPlan *plan, const Accounts 
 
 /* One round: the choice, and what follows from it. */
 static Status choose_once(const Config *c, const PlanInput *whole, PlanInput *in, const Accounts *accounts,
-                          Ranks *ranks, bool by_devices, Search *search, PipelinePlace **place, RunPlan *plan)
+                          Ranks *ranks, bool by_devices, Search *search, RankPlace **place, RunPlan *plan)
 {
     Status status = OK;
-    PipelinePlace *p = mem_alloc(sizeof *p);
+    RankPlace *p = mem_alloc(sizeof *p);
     run_plan_free(plan);
     place_free(*place);
     *place = p;
@@ -250,7 +250,7 @@ static Status smallest_auto(const Config *c, const PlanInput *whole, const Accou
 {
     Config automatic = *c;
     PlanInput in;
-    PipelinePlace *place = NULL;
+    RankPlace *place = NULL;
     RunPlan plan = {0};
     static char name[] = "auto";
     automatic.recompute = name;
@@ -265,7 +265,7 @@ static Status smallest_auto(const Config *c, const PlanInput *whole, const Accou
 /* The search counts stages, not all that lies beside them on a place: evaluation, the state that is saved, buffers.
    Where the plans then do not fit, the choice is made again with what they took, and at last the smallest is taken. */
 Status place_choose(const Config *c, PlanInput *in, const Accounts *accounts, Ranks *ranks, bool by_devices,
-                    PipelinePlace **place, RunPlan *plan)
+                    RankPlace **place, RunPlan *plan)
 {
     enum { SMALLEST = 3 };
     Status status = OK;

@@ -11,6 +11,6 @@
    makes its plans, for which in->place, in->kfac and in->model are set. E_USAGE; E_MEMORY as planner_check. The caller
    frees place and plan, also after a failure. */
 Status place_choose(const Config *c, PlanInput *in, const Accounts *accounts, Ranks *ranks, bool by_devices,
-                    PipelinePlace **place, RunPlan *plan);
+                    RankPlace **place, RunPlan *plan);
 
 #endif

@@ -1,5 +1,5 @@
-/* Communicators between the GPUs of a pipeline's ranks, which --comm nccl opens before a plan is made, because they
-   take device memory. */
+/* Communicators between the GPUs of a run's ranks, which --comm opens before a plan is made, because they take device
+   memory. */
 #ifndef CAIRN_TRAIN_PIPELINES_PLACE_DEVICES_H
 #define CAIRN_TRAIN_PIPELINES_PLACE_DEVICES_H
 
@@ -8,14 +8,14 @@
 #include "train/ranks/ranks.h"
 
 typedef struct {
-    CommDevice *holders; /* of this place's stages; NULL: this rank alone */
+    CommDevice *holders; /* of this place's stages, without a pipeline all ranks; NULL: this rank alone */
     CommDevice *uses;    /* of this pipeline, the two places with a tied word embedding, and this is one; NULL */
     PipelineWire wires[PIPELINE_WIRES];
     int n_wires;
 } PlaceDevices;
 
-/* Collective. `tied`: the model's word embedding has two uses; `tree`: with virtual ranks. The caller closes *devices,
-   also after a failure. */
+/* Collective. Of a pipeline. `tied`: the model's word embedding has two uses; `tree`: with virtual ranks. The caller
+   closes *devices, also after a failure. */
 Status place_devices_open(const Grid *grid, bool tied, bool tree, Ranks *ranks, const Backend *b,
                           PlaceDevices **devices);
 const char *place_devices_describe(const PlaceDevices *d); /* "NCCL 2.28.9" */

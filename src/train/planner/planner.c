@@ -275,7 +275,7 @@ static void put_budget(Buf *text, bool automatic, size_t bytes)
 static Status refuse(const RunPlan *p, size_t enough, size_t of_auto)
 {
     const Account *first = &p->accounts.row[0];
-    const PipelinePlace *place = p->input.place;
+    const RankPlace *place = p->input.place;
     Buf text = {0};
     if (p->fits) return OK;
     if (first->peak <= first->budget) return refuse_machine(p, &p->accounts.row[p->accounts.n - 1]);

@@ -42,7 +42,7 @@ PlanRequest plan_input_request(const PlanInput *in, bool training)
 static void add_works(const RunPlan *p, int chunk, bool training, PlanRequest *r)
 {
     static const int none[N_SLOTS] = {[SLOT_ACTIVATION] = 1};
-    const PipelinePlace *of = p->input.place;
+    const RankPlace *of = p->input.place;
     r->slots = training ? of->slots[chunk] : none;
     r->split = training && pipeline_splits_backward(of->grid.shape.kind);
     r->whole = of->whole;
@@ -55,7 +55,7 @@ static void add_works(const RunPlan *p, int chunk, bool training, PlanRequest *r
 
 static PlanRequest request_of(const RunPlan *p, int chunk, bool training)
 {
-    const PipelinePlace *place = p->input.place;
+    const RankPlace *place = p->input.place;
     PlanRequest r = plan_input_request(&p->input, training);
     r.model = &place->chunks[chunk];
     r.kfac = training ? &place->kfac : NULL;

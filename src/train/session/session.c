@@ -85,18 +85,21 @@ static void unbind(Session *s)
     }
 }
 
+CommDevice *session_holders(const Session *s) { return s->options.devices ? s->options.devices->holders : NULL; }
+
 static Status meet(void *self) { return ranks_meet(self); }
 
 /* Chimera's two stages of a place have the same holders in two orders. */
 static Status connect_holders(Session *s)
 {
-    const PipelinePlace *place = s->plan.input.place;
+    const RankPlace *place = s->plan.input.place;
     const Grid *g = &place->grid;
     Ranks *ranks = s->options.ranks;
     ExecRanks *r = &s->exec_ranks;
     int rank = ranks_rank(ranks), low = grid_first_stage(g, rank);
     if (!ranks || !s->plan.input.training) return OK;
-    *r = (ExecRanks){.comm_device = s->options.comm_device,
+    *r = (ExecRanks){.comm_device =
+                         place_has_works(place) ? NULL : session_holders(s), /* works have no lane of their own */
                      .holding = &place->holding,
                      .factors = session_kfac(s) ? &session_kfac(s)->pieces : NULL,
                      .meet = meet,
@@ -141,7 +144,7 @@ done:
 
 void session_close(Session *s)
 {
-    comm_device_abort(s->options.comm_device); /* sums of a failed step may be pending */
+    comm_device_abort(session_holders(s)); /* sums of a failed step may be pending */
     unbind(s);
     session_free_filled(s);
     pipeline_close(s->pipeline);

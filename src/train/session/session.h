@@ -26,8 +26,7 @@ typedef struct {
     uint64_t seed;                     /* of dropout */
     const volatile sig_atomic_t *stop; /* see ExecOptions; may be NULL. With several ranks in evaluation alone */
     Ranks *ranks;                      /* NULL: one. The caller's */
-    CommDevice *comm_device;           /* the ranks' GPUs are connected; NULL: they are not. The caller's */
-    const PlaceDevices *devices;       /* the same in a pipeline */
+    const PlaceDevices *devices;       /* the ranks' GPUs are connected; NULL: they are not. The caller's */
 } SessionOptions;
 
 /* Arrays of the flat space, (model->params.size) each; moments only with training. */

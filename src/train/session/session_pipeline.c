@@ -11,7 +11,7 @@ static int most_micros(const SessionPipeline *p) { return shape(p)->micros / p->
 
 Status pipeline_open(Session *s)
 {
-    const PipelinePlace *place = s->plan.input.place;
+    const RankPlace *place = s->plan.input.place;
     Ranks *ranks = s->options.ranks;
     SessionPipeline *p = s->pipeline = mem_alloc(sizeof *p);
     *p = (SessionPipeline){.place = place, .session = s, .ranks = ranks_size(ranks)};

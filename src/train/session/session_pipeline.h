@@ -42,7 +42,7 @@ typedef struct {
 } PipelineMeasure;
 
 struct SessionPipeline {
-    const PipelinePlace *place;
+    const RankPlace *place;
     ExecPipeline *works, *evaluation;
     Schedule one; /* of an evaluation's micro-batch */
     int ranks;
@@ -81,6 +81,7 @@ Status pipeline_find_bad(Session *s, const SessionStep *step);
 Status pipeline_evaluate(Session *s, const MicroBatch *b);
 
 /* ---- from GPU to GPU (session_devices.c) ---- */
+CommDevice *session_holders(const Session *s); /* NULL: through the hosts' memory */
 /* The comm lane goes on behind all that the compute lane was given so far. Then: waits for what was queued there, whose
    status is given. */
 Status devices_enter(const Session *s);

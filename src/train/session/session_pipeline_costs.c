@@ -89,7 +89,7 @@ static void tell(const SessionPipeline *p, const Fill *made)
 Status pipeline_take_costs(SessionPipeline *p)
 {
     PipelineMeasure *m = &p->measure;
-    const PipelinePlace *at = p->place;
+    const RankPlace *at = p->place;
     Ranks *ranks = p->session->options.ranks;
     Fill made = {0};
     if (!m->on) return OK;

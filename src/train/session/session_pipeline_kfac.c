@@ -33,7 +33,7 @@ static void add_item(PipelineKfac *k, FillItem item, RowCounts rows)
 
 static void queue_statistics(SessionPipeline *p, const ExecPass *pass)
 {
-    const PipelinePlace *at = p->place;
+    const RankPlace *at = p->place;
     int most = pass->micros[0] > pass->micros[1] ? pass->micros[0] : pass->micros[1];
     for (FillKind kind = FILL_INPUTS; kind <= FILL_GRADIENTS; kind++)
         for (int micro = 0; micro < most; micro++)

@@ -29,14 +29,14 @@ static float *host_copy(const Session *s)
 Holders pipeline_holders(const SessionPipeline *p, int stage, bool devices)
 {
     const Session *s = p->session;
-    const PipelinePlace *at = p->place;
+    const RankPlace *at = p->place;
     TensorId received = plan_find(&s->plan.chunk->train, PLAN_RECEIVED);
     Holders h = {.backend = s->options.backend,
                  .comm = exec_group(&s->exec_ranks, stage),
                  .scratch = s->memory[0].base[REGION_COMM],
                  .copy = host_copy(s),
                  .stride = (int64_t)(place_copy_bytes(at) / sizeof(float)),
-                 .device = devices && s->options.devices ? s->options.devices->holders : NULL};
+                 .device = devices ? session_holders(s) : NULL};
     if (h.device && received != NONE) h.received = exec_data(s->train[0], received);
     return h;
 }
@@ -127,7 +127,7 @@ static Status add_other_use(const SessionPipeline *p, int peer, float *x, float 
 /* The place with the other use of the replica whose first stage lies here, or its last one; −1: this place has both. */
 static int other_place(const SessionPipeline *p)
 {
-    const PipelinePlace *at = p->place;
+    const RankPlace *at = p->place;
     int peer, chunk, stage = at->grid.stages - 1, direction = 0;
     for (int k = 0; k < chunks_of(p); k++)
         if (stage_is_last(at->whole, place_stage(at, k))) stage = 0;
@@ -141,7 +141,7 @@ static int other_place(const SessionPipeline *p)
    to the place that has that direction's first stage. */
 Status pipeline_tie(const SessionPipeline *p)
 {
-    const PipelinePlace *at = p->place;
+    const RankPlace *at = p->place;
     const Param *tied = model_tied(at->whole);
     int i = tied ? params_find(&at->held.params, tied->name) : -1;
     if (i < 0 || (at->grid.stages == 1 && !at->both_uses)) return OK;
@@ -167,7 +167,7 @@ typedef struct {
 /* In the order of replicas, or with virtual ranks as a tree. */
 static void add_replicas(const SessionPipeline *p, const Row *all, Stats *sum) // (ranks)
 {
-    const PipelinePlace *at = p->place;
+    const RankPlace *at = p->place;
     int64_t terms = p->session->plan.input.virtual.ranks;
     Stats branches[1 + MOST_WAITING];
     int held = 0;
@@ -187,10 +187,12 @@ static void add_replicas(const SessionPipeline *p, const Row *all, Stats *sum) /
 
 Status pipeline_sum_losses(SessionPipeline *p)
 {
-    const PipelinePlace *at = p->place;
+    const RankPlace *at = p->place;
     Ranks *ranks = p->session->options.ranks;
     const double *kfac = p->kfac.seconds;
-    Row mine = {.works = p->session->times.works, .busy = p->session->times.works - p->session->times.idle - kfac[0] - kfac[1], .filled = kfac[1]};
+    Row mine = {.works = p->session->times.works,
+                .busy = p->session->times.works - p->session->times.idle - kfac[0] - kfac[1],
+                .filled = kfac[1]};
     Row *all = mem_array((size_t)p->ranks, sizeof *all);
     double longest = 0, busy = 0, filled = 0;
     Status status = OK;
