@@ -142,7 +142,7 @@ Status session_collect(const Session *s)
 {
     float *buffer = session_save_buffer(s);
     for (StateArray a = 0; a < N_STATE_ARRAYS; a++)
-        if (!session_has_all(s, (int)a)) TRY(collect(s, (int)a, buffer ? buffer + a * s->model->params.size : NULL));
+        if (!session_has_all(s, a)) TRY(collect(s, (int)a, buffer ? buffer + a * s->model->params.size : NULL));
     return OK;
 }
 
@@ -213,7 +213,7 @@ Status session_share(Session *s, bool moments)
 Status session_read(const Session *s, StateArray which, float *room, const float **values)
 {
     const Backend *b = s->options.backend;
-    bool all = session_has_all(s, (int)which);
+    bool all = session_has_all(s, which);
     CHECK(all || session_save_buffer(s), "an array that is not collected");
     *values = all ? place_of(s, which) : session_save_buffer(s) + which * s->model->params.size;
     if (!b->device || !all) return OK;
