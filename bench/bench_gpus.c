@@ -117,7 +117,7 @@ static double time_steps(Ranks *ranks)
         .shares = &(SessionShare){.micros = 1}, .n_shares = 1, .sums = true, .fill = fill, .self = &batch};
     Session s;
     SessionOptions o = setup_session(&setup, &config);
-    RankPlace *alone = ranks ? NULL : place_whole(&config, &(const KfacOptions){0}, &model, 1, 0);
+    RankPlace *alone = ranks ? NULL : place_whole(&config, &(const KfacOptions){0}, &model, 1, 0, false);
     PlanInput input = {.model = &model,
                        .backend = setup.backend,
                        .compute = setup.compute,
@@ -219,8 +219,7 @@ static void open_all(const char *path)
     must(setup_optimizer(&config, &setup.optimizer));
     must(setup_devices(&config, setup.ranks, setup.backend, &setup.devices));
     setup.place =
-        place_whole(&config, &(const KfacOptions){0}, &model, ranks_size(setup.ranks), ranks_rank(setup.ranks));
-    setup.place->holding.by_devices = true;
+        place_whole(&config, &(const KfacOptions){0}, &model, ranks_size(setup.ranks), ranks_rank(setup.ranks), true);
 }
 
 int main(int argc, char **argv)

@@ -8,7 +8,7 @@ static inline RankPlace *place_of(const Model *m, const KfacOptions *kfac, int r
 {
     static char wire[] = "fp32", shard[] = "none";
     const Config c = {.bucket_size = bucket_size, .wire = wire, .shard = shard};
-    return place_whole(&c, kfac ? kfac : &(const KfacOptions){0}, m, ranks, rank);
+    return place_whole(&c, kfac ? kfac : &(const KfacOptions){0}, m, ranks, rank, false);
 }
 
 #endif

@@ -126,7 +126,7 @@ static Status find_input(PlanRun *r)
     r->table.batch_size = c->batch_size;
     TRY(setup_virtual(c, c->ranks > 1 ? (int)c->ranks : 1, in));
     if (!place_wanted(c)) {
-        r->setup.place = place_whole(c, &kfac, &r->model, c->ranks > 1 ? (int)c->ranks : 1, 0);
+        r->setup.place = place_whole(c, &kfac, &r->model, c->ranks > 1 ? (int)c->ranks : 1, 0, false);
         in->place = r->setup.place;
     }
     return find_lengths(r);

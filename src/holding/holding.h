@@ -81,7 +81,6 @@ typedef struct {
     int rank;                           /* for which the rest is */
     Pieces mine;                        /* of the stages that it holds, in elements of its array of weights */
     Intervals slice;                    /* with `shard`: its moments, in elements of its array of weights */
-    bool by_devices; /* the owner sets it: exchanges go from GPU to GPU, and take none of the host's memory */
 } Holding;
 
 /* Gradients travel in pieces of --bucket-size, as --wire and --virtual-ranks have it; moments by --shard. `stages`

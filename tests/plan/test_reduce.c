@@ -30,6 +30,7 @@ static PlanRequest request(const Model *m, const Holding *h, const char *policy_
                          .compute = F32,
                          .emit = {.training = true, .layers = &layers},
                          .exchanged = h,
+                         .room = h ? holding_room(h) : (PiecesRoom){0},
                          .slice = holding_slice(h),
                          .capacity = plan_capacity((MicroCapacity){256, 16, 64})};
 }

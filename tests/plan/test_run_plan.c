@@ -226,7 +226,7 @@ static Status plan_rank(const Words *w, int ranks, Planned *r)
     assert_true(status == OK || status == E_MEMORY);
     run_plan_free(&r->run.setup.plan);
     place_free(r->run.setup.place);
-    r->run.setup.place = place_whole(&r->c, &(const KfacOptions){0}, &r->run.model, ranks, 0);
+    r->run.setup.place = place_whole(&r->c, &(const KfacOptions){0}, &r->run.model, ranks, 0, false);
     in.place = r->run.setup.place;
     accounts_measure(&accounts, in.backend, (size_t)r->c.memory_budget, 1, 0, 0);
     status = planner_choose(&r->c, &in, &accounts, NULL, &r->run.setup.plan);

@@ -288,8 +288,7 @@ static Status open_place(const Config *c, PlanInput *in, Setup *s)
 {
     KfacOptions kfac = {0};
     if (in->training) TRY(kfac_options(c, &kfac));
-    s->place = place_whole(c, &kfac, in->model, ranks_size(s->ranks), ranks_rank(s->ranks));
-    s->place->holding.by_devices = s->devices != NULL;
+    s->place = place_whole(c, &kfac, in->model, ranks_size(s->ranks), ranks_rank(s->ranks), s->devices != NULL);
     in->place = s->place;
     return OK;
 }

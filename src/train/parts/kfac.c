@@ -276,6 +276,13 @@ void kfac_free(Kfac *k)
     *k = (Kfac){0};
 }
 
+PiecesRoom kfac_room(const Kfac *k, const Holding *h)
+{
+    PiecesRoom room = holding_room(h);
+    pieces_room_add(&room, pieces_room(&k->pieces));
+    return room;
+}
+
 float *kfac_matrix(const Kfac *k)
 {
     size_t most = 0;

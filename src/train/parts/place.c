@@ -54,7 +54,8 @@ void place_take_models(RankPlace *p)
     }
 }
 
-RankPlace *place_whole(const Config *c, const KfacOptions *kfac, const Model *whole, int ranks, int rank)
+RankPlace *place_whole(const Config *c, const KfacOptions *kfac, const Model *whole, int ranks, int rank,
+                       bool by_devices)
 {
     RankPlace *p = mem_alloc(sizeof *p);
     *p = (RankPlace){.whole = whole, .grid = grid_of_ranks(ranks), .pipeline = rank, .whole_kfac = &p->kfac};
@@ -64,6 +65,8 @@ RankPlace *place_whole(const Config *c, const KfacOptions *kfac, const Model *wh
     kfac_init_whole(&p->kfac, kfac, whole, ranks, rank);
     holding_init(&p->holding, c, whole, &p->grid, NULL, rank);
     if (kfac_sets(&p->kfac)) kfac_hold(&p->kfac, NULL, &p->holding);
+    p->by_devices = by_devices;
+    place_find_room(p, false, p->holding.mine.tree > 0);
     return p;
 }
 
@@ -176,30 +179,27 @@ static size_t largest(const size_t *all, size_t n)
 }
 
 /* One rank alone, on a host, exchanges nothing. */
-size_t place_scratch_bytes(const RankPlace *p, bool device)
+static PiecesRoom works_room(const RankPlace *p, bool device, bool tree)
 {
-    const size_t all[] = {pieces_room(&p->holding.mine).scratch, tie_bytes(p, device), norm_table_bytes(p),
-                          pieces_room(&p->kfac.pieces).scratch};
-    if (shape(p)->places == 1 && grid_holders(&p->grid) == 1 && !device) return 0;
-    return (largest(all, sizeof all / sizeof *all) + 63) / 64 * 64;
+    PiecesRoom mine = pieces_room(&p->holding.mine), sets = pieces_room(&p->kfac.pieces);
+    const size_t scratch[] = {mine.scratch, tie_bytes(p, device), norm_table_bytes(p), sets.scratch};
+    const size_t copies[] = {piece_bytes(p), norm_table_bytes(p), (size_t)sets.largest * sizeof(float)};
+    if (grid_ranks(&p->grid) == 1 && !device) return (PiecesRoom){0};
+    return (PiecesRoom){.scratch = (largest(scratch, sizeof scratch / sizeof *scratch) + 63) / 64 * 64,
+                        .largest = (int64_t)(largest(copies, sizeof copies / sizeof *copies) / sizeof(float)),
+                        .received = p->by_devices && tree ? mine.received : 0,
+                        .branches = 1};
 }
 
-size_t place_copy_bytes(const RankPlace *p)
+/* Without a tree NCCL adds, in its own memory. */
+void place_find_room(RankPlace *p, bool device, bool tree)
 {
-    const size_t all[] = {piece_bytes(p), norm_table_bytes(p),
-                          (size_t)pieces_room(&p->kfac.pieces).largest * sizeof(float)};
-    return largest(all, sizeof all / sizeof *all);
-}
-
-size_t place_comm_bytes(const RankPlace *p, const Backend *b)
-{
-    return p->scratch + (b->device ? place_copy_bytes(p) : 0);
-}
-
-void place_comm_room(const RankPlace *p, size_t *scratch, int64_t *copy)
-{
-    PiecesRoom room = holding_room(&p->holding);
-    pieces_room_add(&room, pieces_room(&p->kfac.pieces));
-    *scratch = place_has_works(p) ? p->scratch : room.scratch;
-    *copy = place_has_works(p) ? (int64_t)(place_copy_bytes(p) / sizeof(float)) : room.largest;
+    if (place_has_works(p)) {
+        p->room = works_room(p, device, tree);
+        return;
+    }
+    if (grid_ranks(&p->grid) == 1) return;
+    PiecesRoom room = kfac_room(&p->kfac, &p->holding);
+    p->room = p->by_devices ? (PiecesRoom){.received = tree ? room.received : 0} : room;
+    if (!p->by_devices) p->room.received = 0;
 }

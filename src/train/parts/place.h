@@ -47,19 +47,21 @@ struct RankPlace {
     Holding holding;
     Kfac kfac;        /* of what this rank holds; interval 0: none */
     Kfac *whole_kfac; /* of all layers: `kfac`, or of a pipeline another */
+    bool by_devices;  /* boundaries, gradients and weights go from GPU to GPU; buffers of boundaries lie in their memory
+                       */
+    PiecesRoom room;  /* what exchanges need, most of it in the region COMM */
     /* In a pipeline. Without one plans are not cut into works, and all this is empty. */
     bool both_uses;        /* of a tied word embedding: this place has the first stage and the last */
     int (*slots)[N_SLOTS]; // (shape.chunks); NULL: no pipeline
     Schedule *schedules;   // (shape.micros + 1), by the number of micro-batches; the first is empty
     int64_t tokens;        /* of a micro-batch */
     double step_s;         /* predicted */
-    size_t scratch;        /* bytes of the region COMM that exchanges need beside the values */
-    bool by_devices;       /* boundaries go from GPU to GPU, and their buffers lie in the device's memory */
     PlaceFill fill;
 };
 
 /* The place of a rank that has all of the model, as each of `ranks` has. */
-RankPlace *place_whole(const Config *c, const KfacOptions *kfac, const Model *whole, int ranks, int rank);
+RankPlace *place_whole(const Config *c, const KfacOptions *kfac, const Model *whole, int ranks, int rank,
+                       bool by_devices);
 
 /* Plans are cut into works, which a schedule orders: a pipeline. */
 static inline bool place_has_works(const RankPlace *p) { return p->slots != NULL; }
@@ -91,13 +93,8 @@ int place_last_chunk(const RankPlace *p, int direction); /* with the last stage;
 void place_take_models(RankPlace *p);
 
 /* ---- memory ---- */
-/* Bytes of the region COMM: `scratch`, and behind it, with a device, a copy of what the host exchanges (at most
-   place_copy_bytes at once). */
-size_t place_scratch_bytes(const RankPlace *p, bool device); /* `scratch`, after shares and K-FAC */
-size_t place_copy_bytes(const RankPlace *p);
-size_t place_comm_bytes(const RankPlace *p, const Backend *b);
-/* Of the region COMM, of any run: bytes of `scratch`, and elements of the copy behind it. */
-void place_comm_room(const RankPlace *p, size_t *scratch, int64_t *copy);
+/* Finds `room`, after all else; with a `device`, and where sums are a tree's. */
+void place_find_room(RankPlace *p, bool device, bool tree);
 size_t place_boundary(const RankPlace *p, const Plan *plan);
 /* Bytes of the staging buffers for the boundaries of training and of evaluation (`eval` NULL: there is none), in the
    host's memory or a `device`'s. */

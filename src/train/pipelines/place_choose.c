@@ -178,7 +178,6 @@ static Status take_choice(RankPlace *p, const Config *c, const PlanInput *in, co
     place_take_models(p);
     take_uses(p);
     take_holding(p, c, &kfac, ranks);
-    p->scratch = place_scratch_bytes(p, in->backend->device != NULL);
     TRY(share_fill(p, plan, ranks));
     return take_schedules(p);
 }

@@ -33,26 +33,11 @@ static bool for_device(const PlanRequest *r) { return r->one_copy || (r->backend
 
 static bool has_kfac(const PlanRequest *r) { return r->emit.training && kfac_sets(r->kfac) > 0; }
 
-static PiecesRoom room_of(const PlanRequest *r)
-{
-    PiecesRoom room = holding_room(r->exchanged);
-    if (has_kfac(r)) pieces_room_add(&room, pieces_room(&r->kfac->pieces));
-    return room;
-}
-
 /* A device's gradients and factors go through the host's memory, with all branches of a tree. */
 static size_t exchange_bytes(const PlanRequest *r)
 {
-    PiecesRoom room = room_of(r);
-    if (r->exchanged->by_devices) return 0;
-    return room.scratch + (for_device(r) ? (size_t)(room.largest * room.branches) * sizeof(float) : 0);
-}
-
-/* Without a tree NCCL adds, in its own memory. */
-static int64_t received_of(const PlanRequest *r)
-{
-    const Holding *h = r->emit.training ? r->exchanged : NULL;
-    return h && h->by_devices && h->mine.tree ? room_of(r).received : r->emit.received;
+    size_t copies = for_device(r) ? (size_t)(r->room.largest * r->room.branches) : 0;
+    return r->room.scratch + copies * sizeof(float);
 }
 
 /* 0: all. */
@@ -114,7 +99,7 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
     emit.flat_copies = has_flat_copies(r);
     emit.all_rows = has_kfac(r); /* whose statistics are of all tokens */
     emit.moments = moments_held(r);
-    emit.received = received_of(r);
+    emit.received = r->room.received;
     bert_emit(r->model, p, &emit, t);
     t->audit = NONE;
     if (emit.training) {

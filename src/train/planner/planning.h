@@ -24,6 +24,7 @@ typedef struct {
     bool audit;               /* training: recomputed tensors are compared with their first values */
     bool watch;               /* training: weights and moments are compared with what the update made them */
     const Holding *exchanged; /* training of a whole model: its gradients are summed by the plan; NULL: they are not */
+    PiecesRoom room;          /* training: what exchanges need */
     const Intervals *slice;   /* training: a sharded optimizer's; NULL: all */
     const Kfac *kfac;         /* training: NULL: none */
     const int *slots;         /* (N_SLOTS) of a stage: micro-batches that it keeps at once; NULL: no stage */

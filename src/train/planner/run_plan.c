@@ -49,8 +49,6 @@ static void add_works(const RunPlan *p, int chunk, bool training, PlanRequest *r
     r->packs = chunk > 0;
     r->emit.apart = of->both_uses;
     r->save_buffer = r->save_buffer && chunk == 0;
-    if (chunk == 0 && of->by_devices && p->input.virtual.ranks)
-        r->emit.received = pieces_room(&of->holding.mine).received;
 }
 
 static PlanRequest request_of(const RunPlan *p, int chunk, bool training)
@@ -64,6 +62,7 @@ static PlanRequest request_of(const RunPlan *p, int chunk, bool training)
     r.save_buffer = p->save_buffer;
     r.audit = training && p->input.audit;
     r.watch = training && p->input.watch;
+    if (training && chunk == 0) r.room = place->room;
     r.slice = training ? holding_slice(&place->holding) : NULL;
     r.emit.waiting = p->input.virtual.waiting;
     r.emit.apart = p->input.virtual.ranks > 0;
@@ -91,8 +90,7 @@ static void add_bytes(RunPlan *p)
     const Plan *eval = p->input.evaluation ? &p->chunk->eval : NULL;
     if (!place_has_works(p->input.place) || !p->input.training) return;
     train->region_bytes[REGION_SCRATCH] = p->bytes[REGION_SCRATCH];
-    train->region_bytes[REGION_COMM] = place_comm_bytes(p->input.place, p->input.backend);
-    p->bytes[REGION_COMM] = train->region_bytes[REGION_COMM] + place_staging(p->input.place, train, eval, false);
+    p->bytes[REGION_COMM] += place_staging(p->input.place, train, eval, false);
     p->bytes[REGION_ACT] += place_staging(p->input.place, train, eval, true);
 }
 

@@ -102,9 +102,10 @@ static Status connect_holders(Session *s)
                          place_has_works(place) ? NULL : session_holders(s), /* works have no lane of their own */
                      .holding = &place->holding,
                      .factors = session_kfac(s) ? &session_kfac(s)->pieces : NULL,
+                     .scratch = place->room.scratch,
+                     .stride = place->room.largest,
                      .meet = meet,
                      .self = ranks};
-    place_comm_room(place, &r->scratch, &r->stride);
     TRY(ranks_meet(ranks));
     for (int k = 0; k < g->directions && grid_holders(g) > 1; k++)
         TRY(comm_split(ranks_comm(ranks), grid_holder(g, low, 0),

@@ -20,22 +20,21 @@ static float *gradients(const SessionPipeline *p)
     return exec_data(p->session->train[0], p->session->plan.chunk->train_tensors.grads);
 }
 
-/* Room for what the host exchanges of a device's memory: place_copy_bytes. */
+/* Room for what the host exchanges of a device's memory: room.largest elements. */
 static float *host_copy(const Session *s)
 {
-    return (float *)(void *)((char *)s->memory[0].base[REGION_COMM] + s->plan.input.place->scratch);
+    return (float *)(void *)((char *)s->memory[0].base[REGION_COMM] + s->plan.input.place->room.scratch);
 }
 
 Holders pipeline_holders(const SessionPipeline *p, int stage, bool devices)
 {
     const Session *s = p->session;
-    const RankPlace *at = p->place;
     TensorId received = plan_find(&s->plan.chunk->train, PLAN_RECEIVED);
     Holders h = {.backend = s->options.backend,
                  .comm = exec_group(&s->exec_ranks, stage),
                  .scratch = s->memory[0].base[REGION_COMM],
                  .copy = host_copy(s),
-                 .stride = (int64_t)(place_copy_bytes(at) / sizeof(float)),
+                 .stride = p->place->room.largest,
                  .device = devices ? session_holders(s) : NULL};
     if (h.device && received != NONE) h.received = exec_data(s->train[0], received);
     return h;
@@ -69,8 +68,7 @@ static float *copy_of(const Session *s, float *there) { return s->options.backen
 
 static void check_copy(const Session *s, int64_t n)
 {
-    CHECK(!s->options.backend->device || (size_t)n * sizeof(float) <= place_copy_bytes(s->plan.input.place),
-          "%lld elements at once", (long long)n);
+    CHECK(!s->options.backend->device || n <= s->plan.input.place->room.largest, "%lld elements at once", (long long)n);
 }
 
 static Status take(const Session *s, const float *there, int64_t n, float **here)
