@@ -39,7 +39,7 @@ typedef struct Exec Exec;
    micro-batch; or queued on the device's comm lane, from GPU to GPU. */
 typedef struct {
     Comm *comm;              /* all ranks; a thread's sums have it for themselves */
-    Comm *groups[2];         /* see exec_group */
+    Comm *holders[2];        /* see exec_holders */
     CommDevice *comm_device; /* NULL: through the host's memory */
     const Holding *holding;
     const Pieces *factors; /* of K-FAC's statistics, and who inverts them; NULL: no K-FAC */
@@ -52,7 +52,7 @@ typedef struct {
 } ExecRanks;
 /* The holders of a stage of this rank, in the order of replicas. Chimera's two stages of a rank have two orders. NULL:
    one holder. */
-Comm *exec_group(const ExecRanks *r, int stage);
+Comm *exec_holders(const ExecRanks *r, int stage);
 
 typedef struct {
     bool poison; /* fill a tensor with NaN at its last use */

@@ -71,16 +71,16 @@ Status exec_run_last(Exec *e, const RowCounts *rows)
 
 /* ---- for both kinds of lane ---- */
 
-Comm *exec_group(const ExecRanks *r, int stage)
+Comm *exec_holders(const ExecRanks *r, int stage)
 {
     const Grid *g = &r->holding->grid;
-    return r->groups[g->directions == 2 && stage >= g->stages / 2];
+    return r->holders[g->directions == 2 && stage >= g->stages / 2];
 }
 
 static Holders holders_of(const Exec *e, const Holders *all, const Pieces *p, int piece)
 {
     Holders h = *all;
-    h.comm = exec_group(e->options.ranks, p->pieces[piece].stage);
+    h.comm = exec_holders(e->options.ranks, p->pieces[piece].stage);
     return h;
 }
 

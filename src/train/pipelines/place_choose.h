@@ -8,7 +8,7 @@
 #include "train/ranks/ranks.h"
 
 /* Collective. Rank 0 splits layers and chooses levels and micro-batches, every schedule is verified, and every rank
-   makes its plans, for which in->place, in->kfac and in->model are set. E_USAGE; E_MEMORY as planner_check. The caller
+   makes its plans, for which in->place is set. E_USAGE; E_MEMORY as planner_check. The caller
    frees place and plan, also after a failure. */
 Status place_choose(const Config *c, PlanInput *in, const Accounts *accounts, Ranks *ranks, bool by_devices,
                     RankPlace **place, RunPlan *plan);

@@ -106,11 +106,16 @@ static Status connect_holders(Session *s)
                      .stride = place->room.largest,
                      .meet = meet,
                      .self = ranks};
+    if (!place_has_works(place)) { /* its own, for sums beside works, and of all: a split one cannot tell who is late */
+        TRY(ranks_connect(ranks, &r->holders[0]));
+        r->comm = r->holders[0];
+        return OK;
+    }
+    r->comm = ranks_comm(ranks);
     TRY(ranks_meet(ranks));
     for (int k = 0; k < g->directions && grid_holders(g) > 1; k++)
         TRY(comm_split(ranks_comm(ranks), grid_holder(g, low, 0),
-                       grid_holder_number(g, k ? g->stages - 1 - low : low, rank), &r->groups[k]));
-    r->comm = place_has_works(place) ? ranks_comm(ranks) : r->groups[0]; /* a plain run sums while works run */
+                       grid_holder_number(g, k ? g->stages - 1 - low : low, rank), &r->holders[k]));
     return OK;
 }
 
@@ -151,7 +156,7 @@ void session_close(Session *s)
     pipeline_close(s->pipeline);
     for (int k = s->memory ? session_chunks(s) : 0; k > 0; k--) memory_free(&s->memory[k - 1]);
     MEM_FREE(s->memory, s->train, s->eval);
-    for (int k = 0; k < 2; k++) comm_close(s->exec_ranks.groups[k]);
+    for (int k = 0; k < 2; k++) comm_close(s->exec_ranks.holders[k]);
     comm_close(s->link);
     run_plan_free(&s->plan);
     *s = (Session){0};

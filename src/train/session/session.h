@@ -107,17 +107,17 @@ float *session_save_buffer(const Session *s);
 const Kfac *session_kfac(const Session *s); /* NULL: none */
 /* K-FAC's inverses in use, or the next ones (docs/contracts.md 12): (table.size), in the backend's memory. */
 float *session_kfac_set(const Session *s, bool next);
-/* Of all layers, as in a save: in a pipeline other tables than this rank's. */
+/* Of all layers, as in a save, where a pipeline's rank may have others; not NULL (kfac_sets: whether there are any). */
 const Kfac *session_kfac_whole(const Session *s);
 /* On rank 0: room for K-FAC's sets in their saved form (kfac->saved.size), in the save buffer; NULL: it has none. */
 float *session_kfac_buffer(const Session *s);
 /* On rank 0, before session_spread_kfac: sets all inverses to 0; then elements [begin, end) of the saved form. They go
-   to their places, or in a pipeline and to a device through the save buffer. */
+   to their places, or to a device, or where not every rank has all of them, through the save buffer. */
 void session_clear_kfac(Session *s);
 void session_fill_kfac(Session *s, int64_t begin, int64_t end, const float *from);
 /* Collective. The sets that rank 0 filled become those of all ranks. */
 Status session_spread_kfac(const Session *s);
-/* Collective, in a pipeline. Brings all sets to rank 0's save buffer, in their saved form. */
+/* Collective. session_settle_kfac; sets that not every rank has come to rank 0's save buffer, in their saved form. */
 Status session_collect_kfac(const Session *s);
 /* Collective. Completes the set of inverses that is pending. */
 Status session_settle_kfac(const Session *s);

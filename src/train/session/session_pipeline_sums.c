@@ -31,7 +31,7 @@ Holders pipeline_holders(const SessionPipeline *p, int stage, bool devices)
     const Session *s = p->session;
     TensorId received = plan_find(&s->plan.chunk->train, PLAN_RECEIVED);
     Holders h = {.backend = s->options.backend,
-                 .comm = exec_group(&s->exec_ranks, stage),
+                 .comm = exec_holders(&s->exec_ranks, stage),
                  .scratch = s->memory[0].base[REGION_COMM],
                  .copy = host_copy(s),
                  .stride = p->place->room.largest,
