@@ -129,7 +129,7 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
     plan_liveness(p);
     plan_layout(p);
     if (emit.training && r->save_buffer) p->region_bytes[REGION_SAVE] = save_bytes(r);
-    if (emit.training && r->exchanged) p->region_bytes[REGION_COMM] = exchange_bytes(r);
+    if (emit.training) p->region_bytes[REGION_COMM] = exchange_bytes(r);
     TRY_DONE(plan_verify(p));
 done:
     MEM_FREE(own, kfac.linears);

@@ -71,13 +71,13 @@ static Status bind_plans(Session *s)
     if (!first) TRY(share_choices(s));
     for (int k = 0; k < session_chunks(s); k++) TRY(bind_chunk(s, k));
     if (s->plan.input.training) TRY(upload_segments(s));
-    if (s->pipeline) TRY(pipeline_bind(s));
+    TRY(pipeline_bind(s));
     return first ? share_choices(s) : OK;
 }
 
 static void unbind(Session *s)
 {
-    if (s->pipeline) pipeline_unbind(s->pipeline);
+    pipeline_unbind(s->pipeline);
     for (int k = 0; s->train && k < session_chunks(s); k++) {
         exec_free(s->train[k]);
         exec_free(s->eval[k]);
@@ -140,7 +140,7 @@ Status session_open(Session *s, RunPlan *plan, const SessionOptions *options)
     s->eval = mem_array((size_t)session_chunks(s), sizeof *s->eval);
     TRY_DONE(open_memory(s));
     TRY_DONE(connect_holders(s));
-    if (place_has_works(s->plan.input.place)) TRY_DONE(pipeline_open(s));
+    TRY_DONE(pipeline_open(s));
     TRY_DONE(bind_plans(s));
     TRY_DONE(session_set_scaling(s, (LossScaling){.scale = s->plan.input.optimizer.loss_scale}));
 done:

@@ -16,10 +16,6 @@ float *session_kfac_set(const Session *s, bool next)
     return (float *)s->memory[0].base[REGION_KFAC] + (next ? 0 : session_kfac(s)->table.size);
 }
 
-Status session_settle_kfac(const Session *s) { return s->pipeline && session_kfac(s) ? pipeline_kfac_settle(s) : OK; }
-
-bool session_kfac_pending(const Session *s) { return s->pipeline && session_kfac(s) && s->pipeline->kfac.refresh; }
-
 float *session_kfac_tensor(const Session *s, bool next, const char *name)
 {
     const ParamTable *t = &session_kfac(s)->table;

@@ -13,6 +13,7 @@ Status pipeline_open(Session *s)
 {
     const RankPlace *place = s->plan.input.place;
     Ranks *ranks = s->options.ranks;
+    if (!place_has_works(place)) return OK;
     SessionPipeline *p = s->pipeline = mem_alloc(sizeof *p);
     *p = (SessionPipeline){.place = place, .session = s, .ranks = ranks_size(ranks)};
     p->grains = mem_array((size_t)shape(p)->micros, sizeof *p->grains);
@@ -92,11 +93,12 @@ static Status fill_eval(void *self, int chunk, int micro, const int slots[N_SLOT
 Status pipeline_bind(Session *s)
 {
     SessionPipeline *p = s->pipeline;
-    const RunPlan *plan = &p->session->plan;
-    const PlaceDevices *devices = p->session->options.devices;
-    ExecPipelineOptions o = {.comm = p->session->link,
+    const RunPlan *plan = &s->plan;
+    const PlaceDevices *devices = s->options.devices;
+    if (!p) return OK;
+    ExecPipelineOptions o = {.comm = s->link,
                              .shape = *shape(p),
-                             .chunks = p->session->train,
+                             .chunks = s->train,
                              .place = p->place->number,
                              .wires = devices ? devices->wires : NULL,
                              .n_wires = devices ? devices->n_wires : 0,
@@ -104,12 +106,12 @@ Status pipeline_bind(Session *s)
                              .fill = fill_train,
                              .divide = divide,
                              .item = pipeline_kfac_item,
-                             .ran = session_kfac(p->session) ? pipeline_note : NULL,
+                             .ran = session_kfac(s) ? pipeline_note : NULL,
                              .self = p};
     if (plan->input.training) TRY(exec_pipeline_open(&o, &p->works));
     if (!plan->input.evaluation) return OK;
     o.shape = p->one.shape;
-    o.chunks = p->session->eval;
+    o.chunks = s->eval;
     o.boundary = place_boundary(p->place, &plan->chunk->eval);
     o.fill = fill_eval;
     o.divide = NULL;
@@ -119,6 +121,7 @@ Status pipeline_bind(Session *s)
 
 void pipeline_unbind(SessionPipeline *p)
 {
+    if (!p) return;
     exec_pipeline_close(p->works);
     exec_pipeline_close(p->evaluation);
     p->works = p->evaluation = NULL;

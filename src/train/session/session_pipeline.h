@@ -68,9 +68,9 @@ Status session_upload_ctl(Session *s);
 void pipeline_divide(const SessionPipeline *p, const MicroGrains *grains, int chunk, int micro);
 void pipeline_grains_free(MicroGrains *grains, int n);
 
-/* Collective. Connections. */
+/* Collective. s->pipeline, where plans are cut into works, and its connections. */
 Status pipeline_open(Session *s);
-void pipeline_close(SessionPipeline *p); /* takes NULL */
+void pipeline_close(SessionPipeline *p); /* takes NULL; unbind too */
 /* The links, after the execs are there. unbind comes first when planned again. */
 Status pipeline_bind(Session *s);
 void pipeline_unbind(SessionPipeline *p);
@@ -115,8 +115,6 @@ Status pipeline_kfac_item(void *self, const Work *w); /* `self`: the pipeline */
 bool pipeline_inverse_is_wide(const SessionPipeline *p, int factor);
 /* Collective. Behind a step's works: what has to be done by then. */
 Status pipeline_kfac_end(SessionPipeline *p);
-/* Collective. All that is pending, so that both sets can be saved. */
-Status pipeline_kfac_settle(const Session *s);
 void pipeline_kfac_free(PipelineKfac *k, int micros); /* micro-batches of a pass, of all directions */
 /* Linears that the inversions of all places left as they were; −1: none since the last call. */
 int64_t pipeline_kfac_failed(SessionPipeline *p);

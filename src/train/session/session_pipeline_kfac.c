@@ -261,11 +261,13 @@ Status pipeline_kfac_end(SessionPipeline *p)
     return p->kfac.summed && steps_past(p) >= steps_allowed(p) ? complete(p) : OK;
 }
 
-Status pipeline_kfac_settle(const Session *s)
+bool session_kfac_pending(const Session *s) { return s->pipeline && s->pipeline->kfac.refresh; }
+
+Status session_settle_kfac(const Session *s)
 {
     SessionPipeline *p = s->pipeline;
+    if (!session_kfac_pending(s)) return OK;
     PipelineKfac *k = &p->kfac;
-    if (!k->refresh) return OK;
     TRY(ranks_meet(s->options.ranks));
     if (!k->summed) {
         k->order.n = 0;
