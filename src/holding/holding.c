@@ -284,7 +284,7 @@ HeldPart holding_part(const Holding *h, int rank)
 
 int64_t holding_place(const Holding *h, HeldKind kind, int rank, int64_t element)
 {
-    return h ? intervals_before(&h->has[kind][rank], element) : element;
+    return intervals_before(&h->has[kind][rank], element);
 }
 
 bool holding_has(const Holding *h, HeldKind kind, int rank, int64_t element)
@@ -296,6 +296,6 @@ bool holding_has(const Holding *h, HeldKind kind, int rank, int64_t element)
 bool holding_has_all(const Holding *h, HeldKind kind)
 {
     bool all = true;
-    for (int r = 0; h && r < holding_ranks(h); r++) all &= h->has[kind][r].size == h->params[held_space(kind)]->size;
+    for (int r = 0; r < holding_ranks(h); r++) all &= h->has[kind][r].size == h->params[held_space(kind)]->size;
     return all;
 }

@@ -90,13 +90,13 @@ void holding_init(Holding *h, const Config *c, const Model *model, const Grid *g
 void holding_add_sets(Holding *h, const ParamTable *saved, const int *stage);
 void holding_free(Holding *h); /* takes a zeroed one */
 
-static inline int holding_ranks(const Holding *h) { return h ? grid_ranks(&h->grid) : 1; } /* NULL: one */
+static inline int holding_ranks(const Holding *h) { return grid_ranks(&h->grid); }
 /* The moments of this rank where it does not have all of its tensors', else NULL. */
-static inline const Intervals *holding_slice(const Holding *h) { return h && h->shard ? &h->slice : NULL; }
+static inline const Intervals *holding_slice(const Holding *h) { return h->shard ? &h->slice : NULL; }
 /* What the exchanges of a run without a pipeline need: of pieces, and with `shard` of the table of norm blocks. */
 PiecesRoom holding_room(const Holding *h);
 HeldPart holding_part(const Holding *h, int rank); /* what it owns */
-/* The place of an element in the array of a rank that has it; `h` NULL: this rank has all. */
+/* The place of an element in the array of a rank that has it. */
 int64_t holding_place(const Holding *h, HeldKind kind, int rank, int64_t element);
 bool holding_has(const Holding *h, HeldKind kind, int rank, int64_t element);
 bool holding_has_all(const Holding *h, HeldKind kind); /* every rank has all of them */

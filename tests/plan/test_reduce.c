@@ -31,7 +31,7 @@ static PlanRequest request(const Model *m, const Holding *h, const char *policy_
                          .emit = {.training = true, .layers = &layers},
                          .exchanged = h,
                          .room = h ? holding_room(h) : (PiecesRoom){0},
-                         .slice = holding_slice(h),
+                         .slice = h ? holding_slice(h) : NULL,
                          .capacity = plan_capacity((MicroCapacity){256, 16, 64})};
 }
 

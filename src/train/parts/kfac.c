@@ -276,10 +276,12 @@ void kfac_free(Kfac *k)
     *k = (Kfac){0};
 }
 
-PiecesRoom kfac_room(const Kfac *k, const Holding *h)
+PiecesRoom kfac_room(const Kfac *k, const Holding *h, bool by_devices)
 {
     PiecesRoom room = holding_room(h);
     pieces_room_add(&room, pieces_room(&k->pieces));
+    if (by_devices) return (PiecesRoom){.received = h->mine.tree ? room.received : 0};
+    room.received = 0;
     return room;
 }
 

@@ -66,7 +66,7 @@ RankPlace *place_whole(const Config *c, const KfacOptions *kfac, const Model *wh
     holding_init(&p->holding, c, whole, &p->grid, NULL, rank);
     if (kfac_sets(&p->kfac)) kfac_hold(&p->kfac, NULL, &p->holding);
     p->by_devices = by_devices;
-    place_find_room(p, false, p->holding.mine.tree > 0);
+    place_find_room(p, false, false);
     return p;
 }
 
@@ -191,15 +191,10 @@ static PiecesRoom works_room(const RankPlace *p, bool device, bool tree)
                         .branches = 1};
 }
 
-/* Without a tree NCCL adds, in its own memory. */
 void place_find_room(RankPlace *p, bool device, bool tree)
 {
-    if (place_has_works(p)) {
+    if (place_has_works(p))
         p->room = works_room(p, device, tree);
-        return;
-    }
-    if (grid_ranks(&p->grid) == 1) return;
-    PiecesRoom room = kfac_room(&p->kfac, &p->holding);
-    p->room = p->by_devices ? (PiecesRoom){.received = tree ? room.received : 0} : room;
-    if (!p->by_devices) p->room.received = 0;
+    else if (grid_ranks(&p->grid) > 1)
+        p->room = kfac_room(&p->kfac, &p->holding, p->by_devices);
 }

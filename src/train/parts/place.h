@@ -93,7 +93,7 @@ int place_last_chunk(const RankPlace *p, int direction); /* with the last stage;
 void place_take_models(RankPlace *p);
 
 /* ---- memory ---- */
-/* Finds `room`, after all else; with a `device`, and where sums are a tree's. */
+/* Finds `room`, after all else; of a pipeline with a `device`, and where sums are a `tree`'s. */
 void place_find_room(RankPlace *p, bool device, bool tree);
 size_t place_boundary(const RankPlace *p, const Plan *plan);
 /* Bytes of the staging buffers for the boundaries of training and of evaluation (`eval` NULL: there is none), in the

@@ -179,7 +179,9 @@ static Status take_choice(RankPlace *p, const Config *c, const PlanInput *in, co
     take_uses(p);
     take_holding(p, c, &kfac, ranks);
     TRY(share_fill(p, plan, ranks));
-    return take_schedules(p);
+    TRY(take_schedules(p));
+    place_find_room(p, in->backend->device != NULL, in->virtual.ranks > 0);
+    return OK;
 }
 
 static Status make_plans(const RankPlace *p, const Config *c, const PlanInput *in, const Accounts *accounts,
