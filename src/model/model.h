@@ -82,11 +82,11 @@ typedef struct {
     bool twins;    /* of an evaluation that shares memory with training: plan the copies that DGRAD reads, too */
     const LayerChoice *layers; /* bert_emit reads the forms, and passes after it the levels */
     int waiting;               /* Plan.waiting, of training */
-    int64_t received;          /* elements of other ranks' sums, for which there is room behind the gradients */
     /* The decoder's gradient of the word embedding lies apart, behind the gradients of the space, so that neither it
        nor the embedding's depends on the order of micro-batches or of a schedule's works. */
     bool apart;
-    /* plan_make sets these, and `received` of ranks that the plan exchanges with: */
+    /* plan_make sets these: */
+    int64_t received; /* elements of other ranks' sums, for which there is room behind the gradients */
     size_t (*copy_bytes)(Dtype compute, int64_t n, int64_t k, bool transposed); /* the backend's */
     bool rounded_biases; /* LINEAR reads its bias in its output's type, from a compute copy */
     bool flat_copies;    /* plan_place_copies; the backend's copies lie as their weights */

@@ -11,7 +11,6 @@ static const Pipeline *shape(const RankPlace *p) { return &p->grid.shape; }
 
 int place_chunks(const RankPlace *p) { return shape(p)->chunks; }
 int place_direction(const RankPlace *p, int chunk) { return shape(p)->kind == PIPELINE_CHIMERA ? chunk : 0; }
-int place_replica(const RankPlace *p, int direction) { return p->pipeline * p->grid.directions + direction; }
 const Stage *place_stage(const RankPlace *p, int chunk)
 {
     return &p->stages[pipeline_stage(shape(p), p->number, chunk)];

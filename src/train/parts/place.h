@@ -47,8 +47,7 @@ struct RankPlace {
     Holding holding;
     Kfac kfac;        /* of what this rank holds; interval 0: none */
     Kfac *whole_kfac; /* of all layers: `kfac`, or of a pipeline another */
-    bool by_devices;  /* boundaries, gradients and weights go from GPU to GPU; buffers of boundaries lie in their memory
-                       */
+    bool by_devices;  /* exchanges go from GPU to GPU, and buffers of boundaries lie in GPUs' memory */
     PiecesRoom room;  /* what exchanges need, most of it in the region COMM */
     /* In a pipeline. Without one plans are not cut into works, and all this is empty. */
     bool both_uses;        /* of a tied word embedding: this place has the first stage and the last */
@@ -84,9 +83,8 @@ int place_kfac_cost(const RankPlace *p, FillKind kind, bool wide);
    All ranks have the same `made`. The caller frees both, also after a failure. */
 Status place_refill(const RankPlace *p, const double *measured, PlaceFill *fill, Fill *made);
 int place_chunks(const RankPlace *p);
-/* Of a chunk: its direction in chimera, else 0; the replica whose micro-batches pass through it. */
+/* Of a chunk: its direction in chimera, else 0. */
 int place_direction(const RankPlace *p, int chunk);
-int place_replica(const RankPlace *p, int direction);
 const Stage *place_stage(const RankPlace *p, int chunk);
 int place_last_chunk(const RankPlace *p, int direction); /* with the last stage; −1: none */
 /* Models of what the place holds, and of its chunks; after the stages. */
