@@ -46,6 +46,17 @@ grep -q "K-FAC's work is assigned by measured times" log.0 || complain "zb-v: no
 [ "$(grep -c '"fill_costs": "measured"' now2/metrics.jsonl)" -eq 3 ] || complain "zb-v: measured costs in other steps"
 same now now2 7 kfac
 
+# a step that fails leaves the inverses of the steps before: what it gathered is dropped
+this=("${glue[@]}" --backend ref --kfac-interval 1 --kfac-lag 1 --learning-rate 100 --weight-decay 10 --warmup 0
+    --schedule constant --max-steps 60)
+start 1 log "${this[@]}" --output-dir bad1
+ended 1
+start 2 log "${this[@]}" --output-dir bad2 --pipeline zb-v
+ended 1
+for file in model optimizer kfac; do
+    cmp bad1/checkpoint-*/$file.safetensors bad2/checkpoint-*/$file.safetensors || complain "after a failed step: $file"
+done
+
 # saved in the middle of a set, resumed with other stages and without
 this=("${glue[@]}" --backend ref --kfac-lag 3 --save-steps 1 --keep 20)
 run 2 steps --pipeline 1f1b

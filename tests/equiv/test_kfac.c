@@ -325,6 +325,12 @@ static void test_adoption(void **state)
     assert_memory_equal(used, first, bytes);
     training_steps(&t, 5, 6);
     assert_memory_equal(used, second, bytes);
+    training_steps(&t, 6, 7); /* refreshes: as a step that failed, it is made again */
+    assert_ok(session_drop_gathered(&t.session, 7));
+    for (int i = 0; i < t.place->kfac.plan.n; i++)
+        assert_true(session_kfac_set(&t.session, true)[t.place->kfac.plan.linears[i].flag] == 0);
+    training_steps(&t, 7, 9);
+    assert_memory_equal(used, second, bytes);
     free(first);
     free(second);
     training_close(&t);

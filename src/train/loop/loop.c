@@ -53,7 +53,8 @@ static Status end_not_finite(Loop *l)
     log_error("%s", status_message());
     if (ranks_first(l->ranks)) suspects_not_finite(l->run->c->output_dir, l->first_step, l->progress->step + 1);
     if (l->saving) saving_keep_one_more(l->saving); /* the state to go back to if this one is damaged */
-    Status status = loop_save(l);
+    Status status = session_drop_gathered(&l->run->session, l->progress->step + 1);
+    if (status == OK) status = loop_save(l);
     if (status == OK)
         return fail(E_NUMERIC,
                     "training stopped: a value is not finite (see above). The last good state, step %lld, is saved in "

@@ -156,6 +156,9 @@ Status session_begin(Session *s, uint32_t batch, int64_t n_seqs, int64_t n_maske
    due before its micro-batches, and where it gathers statistics, of `n_tokens` real tokens on all ranks, clears them.
  */
 Status session_gather(Session *s, int64_t step, int64_t n_tokens);
+/* On all ranks, after a step that failed: what it gathered for the next inverses is dropped, so that a save has those
+   of the steps before. */
+Status session_drop_gathered(Session *s, int64_t step);
 /* A share of a step's sequences (rank_share), in micro-batches. A rank of a plain run has one, or those of its virtual
    ranks. The places of a pipeline all have the same, one for each direction of their grid. */
 typedef struct {

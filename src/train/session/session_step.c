@@ -64,6 +64,15 @@ Status session_gather(Session *s, int64_t step, int64_t n_tokens)
     return s->ctl.kfac_tokens ? run_alone(s, s->plan.chunk->train.gather) : OK;
 }
 
+/* Cleared inverses are not put in use: those in use stay. */
+Status session_drop_gathered(Session *s, int64_t step)
+{
+    const Kfac *k = session_kfac(s);
+    if (!k || !kfac_refreshes(k, step)) return OK;
+    if (s->pipeline) s->pipeline->kfac.refresh = 0;
+    return run_alone(s, s->plan.chunk->train.gather);
+}
+
 /* After the last micro-batch of a step that gathered. */
 static Status invert(Session *s, const Kfac *k, int64_t step)
 {
