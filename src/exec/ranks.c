@@ -1,6 +1,7 @@
 /* Exchanges with other ranks. Graphs hold the pieces between exchanges, never an exchange. */
 #include <stdlib.h>
 
+#include "base/test_switch.h"
 #include "exec/exec_internal.h"
 
 Status exec_open_lane(Exec *e)
@@ -98,6 +99,7 @@ Status comm_lane_share(const Exec *e, const Holders *all, InstrId i)
     ShareKind what = e->plan->instrs[i].attr.share.what;
     const Pieces *p = what >= SHARE_FACTORS ? r->factors : &r->holding->mine;
     const Operand *x = OUT(&e->calls[i], SHARE, x);
+    if (what == SHARE_INVERSES) test_at("inverses", r->comm->rank);
     if (what == SHARE_SUMS) return holding_share_parts(all, x->data, 2 * x->rows.extra, r->holding->sums);
     for (int k = 0; k < p->n; k++) {
         const Holders h = holders_of(e, all, p, k);

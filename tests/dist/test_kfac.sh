@@ -50,6 +50,23 @@ for lag in 0 2; do
     done
 done
 
+# a rank is lost while the inverses of step 7 are on their way: what the other one saves has none of them
+this=("${glue[@]}" --kfac-lag 3 --max-steps 8 --schedule constant --warmup 0)
+start 2 whole "${this[@]}" --output-dir whole3 --save-steps 5 --keep 9
+ended 0
+mkdir lost
+cp -r whole3/checkpoint-5 lost
+CAIRN_TEST_AT=inverses-1=kill start 2 lost.log "${this[@]}" --output-dir lost
+code=0 && wait "${ranks[0]}" || code=$?
+wait "${ranks[1]}" 2>/dev/null || true
+[ "$code" -eq 77 ] || complain "rank 0 ended with $code instead of 77 after rank 1 was killed"
+start 2 resumed "${this[@]}" --output-dir lost
+ended 0
+grep -q "step 6 of 8" resumed.0 || complain "does not resume from the step that the other rank saved"
+for file in model optimizer kfac; do
+    cmp {whole3,lost}/checkpoint-8/$file.safetensors || complain "after a lost rank: $file differs"
+done
+
 # the number of ranks may change
 mkdir moved
 cp -r steps0/checkpoint-4 steps0/metrics.jsonl moved

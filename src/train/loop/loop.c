@@ -53,8 +53,7 @@ static Status end_not_finite(Loop *l)
     log_error("%s", status_message());
     if (ranks_first(l->ranks)) suspects_not_finite(l->run->c->output_dir, l->first_step, l->progress->step + 1);
     if (l->saving) saving_keep_one_more(l->saving); /* the state to go back to if this one is damaged */
-    Status status = session_drop_gathered(&l->run->session, l->progress->step + 1);
-    if (status == OK) status = loop_save(l);
+    Status status = loop_save(l);
     if (status == OK)
         return fail(E_NUMERIC,
                     "training stopped: a value is not finite (see above). The last good state, step %lld, is saved in "
@@ -220,6 +219,8 @@ Status loop_train(Run *run)
     log_exchange(&l);
     TRY_DONE(pace_finish(l.pace, run, l.sampling));
 done:
+    if (status == E_NUMERIC || status == E_PEER) /* a device that fails here fails in the save, too */
+        (void)session_drop_gathered(&run->session, progress->step + 1);
     if (status == E_NUMERIC) status = end_not_finite(&l);
     if (l.excluded)
         status = end_excluded(&l);

@@ -57,7 +57,7 @@ typedef struct {
     Memory *memory;       // (chunks) of this rank
     Exec **train, **eval; // (chunks)
     Ctl ctl;
-    int64_t kfac_tokens;           /* real tokens of the last step that gathered statistics */
+    int64_t gathered, kfac_tokens; /* the last step that gathered statistics, and its real tokens */
     KfacDone kfac;                 /* of the step that was last updated */
     LossScaling scaling;           /* in fp16: the device's, after the last update */
     float *filled[N_STATE_ARRAYS]; /* host memory from session_fill, until session_ready */
@@ -156,8 +156,8 @@ Status session_begin(Session *s, uint32_t batch, int64_t n_seqs, int64_t n_maske
    due before its micro-batches, and where it gathers statistics, of `n_tokens` real tokens on all ranks, clears them.
  */
 Status session_gather(Session *s, int64_t step, int64_t n_tokens);
-/* On all ranks, after a step that failed: what it gathered for the next inverses is dropped, so that a save has those
-   of the steps before. */
+/* After step `step` failed, or before it has begun: what it gathered for the next inverses is dropped, so that a save
+   has those of the steps before. */
 Status session_drop_gathered(Session *s, int64_t step);
 /* A share of a step's sequences (rank_share), in micro-batches. A rank of a plain run has one, or those of its virtual
    ranks. The places of a pipeline all have the same, one for each direction of their grid. */

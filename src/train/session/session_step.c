@@ -54,9 +54,13 @@ Status session_gather(Session *s, int64_t step, int64_t n_tokens)
 {
     const Kfac *k = session_kfac(s);
     if (!k) return OK;
-    if (kfac_adopts_before(k, step)) TRY(run_alone(s, s->plan.chunk->train.adopt));
+    bool again = s->gathered == step; /* after its update the next inverses are its own */
+    if (!again && kfac_adopts_before(k, step)) TRY(run_alone(s, s->plan.chunk->train.adopt));
     s->ctl.kfac_tokens = kfac_refreshes(k, step) ? n_tokens : 0;
-    if (s->ctl.kfac_tokens) s->kfac_tokens = s->ctl.kfac_tokens;
+    if (s->ctl.kfac_tokens) {
+        s->kfac_tokens = s->ctl.kfac_tokens;
+        s->gathered = step;
+    }
     if (s->pipeline)
         TRY(pipeline_kfac_begin(s->pipeline, step, s->ctl.kfac_tokens > 0));
     else
@@ -67,8 +71,7 @@ Status session_gather(Session *s, int64_t step, int64_t n_tokens)
 /* Cleared inverses are not put in use: those in use stay. */
 Status session_drop_gathered(Session *s, int64_t step)
 {
-    const Kfac *k = session_kfac(s);
-    if (!k || !kfac_refreshes(k, step)) return OK;
+    if (!session_kfac(s) || s->gathered != step) return OK;
     if (s->pipeline) s->pipeline->kfac.refresh = 0;
     return run_alone(s, s->plan.chunk->train.gather);
 }
