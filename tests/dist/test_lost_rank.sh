@@ -74,4 +74,18 @@ for r in 0 2; do
     grep -q "rank 1 on .*train.tsv" "unread.$r" || complain "rank $r does not say what rank 1 could not read"
 done
 
+# A rank killed while ranks compare the digests of a step's weights: the others save these weights as those of that step.
+for place in digest4-1 digest2-0; do
+    export CAIRN_TEST_AT=$place=kill
+    start 2 "log$place" "${evaluated[@]}" --digest-steps 1 --output-dir digests
+    unset CAIRN_TEST_AT
+    survivors "${place##*-}" "log$place"
+    wait "${ranks[${place##*-}]}" 2>/dev/null || true
+    start 2 rest "${evaluated[@]}" --digest-steps 1 --output-dir digests
+    ended 0
+    grep -q "step ${place:6:1} of 6" rest.0 || complain "after $place another step than that of the weights"
+    cmp whole/model.safetensors digests/model.safetensors || complain "after $place the model differs"
+    rm -r digests
+done
+
 finish

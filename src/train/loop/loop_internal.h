@@ -79,7 +79,8 @@ SessionStep loop_take_shares(Loop *l, int group);
 /* In fp16 stats->finite may be 0: the update was skipped, and training continues with a smaller loss scale. E_STOPPED:
    the step is lost, the state before it is whole. */
 Status loop_step(Loop *l, Stats *stats);
-/* Counts and records the step. A skipped one (fp16) consumes its batch, but `step` counts updates (contracts.md 3). */
+/* Collective. Counts and records the step, and compares digests. A skipped one (fp16) consumes its batch, but `step`
+   counts updates (contracts.md 3). */
 Status loop_record(Loop *l, const Stats *stats, double seconds);
 
 /* ---- between steps ---- */
