@@ -49,7 +49,7 @@ static Status fill_row(const PlanRanks *r, const Network *network, int ranks, Ro
     holding_init(&h, c, q.model, &grid, NULL, 0);
     if (ranks > 1) network_rates(&n, &h, &rates);
     q.exchanged = ranks > 1 ? &h : NULL;
-    q.room = ranks > 1 ? kfac_room(q.kfac, &h, false) : (PiecesRoom){0};
+    q.room = ranks > 1 ? exchanges_room(q.kfac, &h, false) : (PiecesRoom){0};
     q.slice = holding_slice(&h);
     TRY_DONE(plan_make(&q, &p, &t, NULL));
     double *each = mem_array((size_t)p.micro.count + (size_t)p.update.count, sizeof *each);

@@ -413,7 +413,7 @@ static Status check_room(const Run *r, const Draw *d, int rank)
 {
     static int slots[1][N_SLOTS];
     RankPlace p = {.whole = &d->model, .grid = r->grid, .holding = r->h[rank], .kfac = r->kfac[rank], .slots = slots};
-    place_find_room(&p, true, false);
+    place_find_room(&p, true);
     PiecesRoom room = pieces_room(&p.holding.mine);
     pieces_room_add(&room, pieces_room(&p.kfac.pieces));
     EXPECT(p.room.largest >= room.largest, "rank %d copies %lld elements, and a piece has %lld", rank,

@@ -276,7 +276,7 @@ void kfac_free(Kfac *k)
     *k = (Kfac){0};
 }
 
-PiecesRoom kfac_room(const Kfac *k, const Holding *h, bool by_devices)
+PiecesRoom exchanges_room(const Kfac *k, const Holding *h, bool by_devices)
 {
     PiecesRoom room = holding_room(h);
     pieces_room_add(&room, pieces_room(&k->pieces));

@@ -34,7 +34,7 @@ Status kfac_options(const Config *c, KfacOptions *o);
 Status kfac_check(const Config *c);
 /* What the exchanges of a run without a pipeline need, of gradients, weights and sets: through the hosts' memory, or
    `by_devices`, where NCCL adds in its own memory but for a tree's terms. */
-PiecesRoom kfac_room(const Kfac *k, const Holding *h, bool by_devices);
+PiecesRoom exchanges_room(const Kfac *k, const Holding *h, bool by_devices);
 /* For the stages that `rank` holds, chunk after chunk; `stages` (grid->stages): the layers of each. `m` is a model or a
    part of one. */
 void kfac_init(Kfac *k, const KfacOptions *o, const Model *m, const Grid *grid, const Stage *stages, int rank);

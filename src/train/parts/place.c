@@ -65,7 +65,7 @@ RankPlace *place_whole(const Config *c, const KfacOptions *kfac, const Model *wh
     holding_init(&p->holding, c, whole, &p->grid, NULL, rank);
     if (kfac_sets(&p->kfac)) kfac_hold(&p->kfac, NULL, &p->holding);
     p->by_devices = by_devices;
-    place_find_room(p, false, false);
+    place_find_room(p, false);
     return p;
 }
 
@@ -178,7 +178,7 @@ static size_t largest(const size_t *all, size_t n)
 }
 
 /* One rank alone, on a host, exchanges nothing. */
-static PiecesRoom works_room(const RankPlace *p, bool device, bool tree)
+static PiecesRoom works_room(const RankPlace *p, bool device)
 {
     PiecesRoom mine = pieces_room(&p->holding.mine), sets = pieces_room(&p->kfac.pieces);
     const size_t scratch[] = {mine.scratch, tie_bytes(p, device), norm_table_bytes(p), sets.scratch};
@@ -186,14 +186,14 @@ static PiecesRoom works_room(const RankPlace *p, bool device, bool tree)
     if (grid_ranks(&p->grid) == 1 && !device) return (PiecesRoom){0};
     return (PiecesRoom){.scratch = (largest(scratch, sizeof scratch / sizeof *scratch) + 63) / 64 * 64,
                         .largest = (int64_t)(largest(copies, sizeof copies / sizeof *copies) / sizeof(float)),
-                        .received = p->by_devices && tree ? mine.received : 0,
+                        .received = p->by_devices && p->holding.mine.tree ? mine.received : 0,
                         .branches = 1};
 }
 
-void place_find_room(RankPlace *p, bool device, bool tree)
+void place_find_room(RankPlace *p, bool device)
 {
     if (place_has_works(p))
-        p->room = works_room(p, device, tree);
+        p->room = works_room(p, device);
     else if (grid_ranks(&p->grid) > 1)
-        p->room = kfac_room(&p->kfac, &p->holding, p->by_devices);
+        p->room = exchanges_room(&p->kfac, &p->holding, p->by_devices);
 }

@@ -83,7 +83,7 @@ int place_kfac_cost(const RankPlace *p, FillKind kind, bool wide);
    All ranks have the same `made`. The caller frees both, also after a failure. */
 Status place_refill(const RankPlace *p, const double *measured, PlaceFill *fill, Fill *made);
 int place_chunks(const RankPlace *p);
-/* Of a chunk: its direction in chimera, else 0. */
+/* A chunk's direction: in chimera its number, else 0. */
 int place_direction(const RankPlace *p, int chunk);
 const Stage *place_stage(const RankPlace *p, int chunk);
 int place_last_chunk(const RankPlace *p, int direction); /* with the last stage; −1: none */
@@ -91,8 +91,8 @@ int place_last_chunk(const RankPlace *p, int direction); /* with the last stage;
 void place_take_models(RankPlace *p);
 
 /* ---- memory ---- */
-/* Finds `room`, after all else; of a pipeline with a `device`, and where sums are a `tree`'s. */
-void place_find_room(RankPlace *p, bool device, bool tree);
+/* Finds `room`, after all else. `device`: a pipeline computes on one. */
+void place_find_room(RankPlace *p, bool device);
 size_t place_boundary(const RankPlace *p, const Plan *plan);
 /* Bytes of the staging buffers for the boundaries of training and of evaluation (`eval` NULL: there is none), in the
    host's memory or a `device`'s. */

@@ -132,7 +132,7 @@ static Status make_stage(Maker *m, int number)
     if (holders(m) > 1) {
         holding_init(&h, m->r->c, &part, &grid, NULL, 0);
         q.exchanged = &h;
-        q.room = kfac_room(&kfac, &h, false);
+        q.room = exchanges_room(&kfac, &h, false);
         q.slice = holding_slice(&h);
         if (network) network_rates(&m->network, &h, &m->rates);
     }

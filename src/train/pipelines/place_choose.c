@@ -180,7 +180,7 @@ static Status take_choice(RankPlace *p, const Config *c, const PlanInput *in, co
     take_holding(p, c, &kfac, ranks);
     TRY(share_fill(p, plan, ranks));
     TRY(take_schedules(p));
-    place_find_room(p, in->backend->device != NULL, in->virtual.ranks > 0);
+    place_find_room(p, in->backend->device != NULL);
     return OK;
 }
 

@@ -85,7 +85,7 @@ static void unbind(Session *s)
     }
 }
 
-CommDevice *session_holders(const Session *s) { return s->options.devices ? s->options.devices->holders : NULL; }
+CommDevice *session_holders_device(const Session *s) { return s->options.devices ? s->options.devices->holders : NULL; }
 
 static Status meet(void *self) { return ranks_meet(self); }
 
@@ -98,14 +98,14 @@ static Status connect_holders(Session *s)
     ExecRanks *r = &s->exec_ranks;
     int rank = ranks_rank(ranks), low = grid_first_stage(g, rank);
     if (!ranks || !s->plan.input.training) return OK;
-    *r = (ExecRanks){.comm_device =
-                         place_has_works(place) ? NULL : session_holders(s), /* works have no lane of their own */
-                     .holding = &place->holding,
-                     .factors = session_kfac(s) ? &session_kfac(s)->pieces : NULL,
-                     .scratch = place->room.scratch,
-                     .stride = place->room.largest,
-                     .meet = meet,
-                     .self = ranks};
+    *r = (ExecRanks){
+        .comm_device = place_has_works(place) ? NULL : session_holders_device(s), /* works have no lane of their own */
+        .holding = &place->holding,
+        .factors = session_kfac(s) ? &session_kfac(s)->pieces : NULL,
+        .scratch = place->room.scratch,
+        .stride = place->room.largest,
+        .meet = meet,
+        .self = ranks};
     if (!place_has_works(place)) { /* its own, for sums beside works, and of all: a split one cannot tell who is late */
         TRY(ranks_connect(ranks, &r->holders[0]));
         r->comm = r->holders[0];
@@ -150,7 +150,7 @@ done:
 
 void session_close(Session *s)
 {
-    comm_device_abort(session_holders(s)); /* sums of a failed step may be pending */
+    comm_device_abort(session_holders_device(s)); /* sums of a failed step may be pending */
     unbind(s);
     session_free_filled(s);
     pipeline_close(s->pipeline);

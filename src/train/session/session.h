@@ -39,7 +39,7 @@ typedef struct {
     int64_t failed; /* linears that its inversion left with their former inverses; −1: it inverted none */
 } KfacDone;
 
-/* Of the last step: seconds of this rank from the first work to the last, and of them without one; the share of all
+/* Times of a step: seconds of this rank from the first work to the last, and of them without one; the share of all
    ranks' time until the last work without one, and the share of that time that K-FAC's work in gaps takes; seconds of
    sums behind the works and of K-FAC's work outside gaps, of the rank with most. `sums`, `update`: by clock_monotonic.
    `measured`: K-FAC's work had places by measured times, not by predicted ones. */
@@ -63,7 +63,7 @@ typedef struct {
     float *filled[N_STATE_ARRAYS]; /* host memory from session_fill, until session_ready */
     Comm *link;                    /* the places of this rank's pipeline; NULL: one */
     PipelineTimes times;           /* of the last step, in a pipeline */
-    ExecRanks exec_ranks;          /* with ranks, for training; its comm is the session's own */
+    ExecRanks exec_ranks;          /* with ranks, for training; its holders' connections are the session's own */
     AuditFound found;              /* by the virtual ranks of this step that have ended */
     bool note_due;                 /* see session_note_update */
 } Session;
@@ -107,7 +107,8 @@ float *session_save_buffer(const Session *s);
 const Kfac *session_kfac(const Session *s); /* NULL: none */
 /* K-FAC's inverses in use, or the next ones (docs/contracts.md 12): (table.size), in the backend's memory. */
 float *session_kfac_set(const Session *s, bool next);
-/* Of all layers, as in a save, where a pipeline's rank may have others; not NULL (kfac_sets: whether there are any). */
+/* K-FAC of all layers, as in a save, where a pipeline's rank may have others; not NULL (kfac_sets: whether there are
+   any). */
 const Kfac *session_kfac_whole(const Session *s);
 /* On rank 0: room for K-FAC's sets in their saved form (kfac->saved.size), in the save buffer; NULL: it has none. */
 float *session_kfac_buffer(const Session *s);

@@ -183,9 +183,9 @@ Status pipeline_run(Session *s, const SessionStep *step)
     TRY(pipeline_tie(p));
     TRY(pipeline_sum_stages(p));
     TRY(pipeline_kfac_end(p));
-    p->session->times.sums = (TimeSpan){start, clock_monotonic()};
-    p->session->times.exposed = p->session->times.sums.end - start + p->kfac.seconds[0];
-    return pipeline_longest(p, &p->session->times.exposed);
+    s->times.sums = (TimeSpan){start, clock_monotonic()};
+    s->times.exposed = s->times.sums.end - start + p->kfac.seconds[0];
+    return pipeline_longest(p, &s->times.exposed);
 }
 
 /* The first pass with such a value ends the search on a pipeline; others may have found one in an earlier work. */
@@ -193,9 +193,9 @@ Status pipeline_find_bad(Session *s, const SessionStep *step)
 {
     SessionPipeline *p = s->pipeline;
     int64_t when = INT64_MAX;
-    for (int k = 0; k < session_chunks(s); k++) exec_set_check(p->session->train[k], true);
+    for (int k = 0; k < session_chunks(s); k++) exec_set_check(s->train[k], true);
     Status status = run_passes(p, step, &when);
-    for (int k = 0; k < session_chunks(s); k++) exec_set_check(p->session->train[k], false);
+    for (int k = 0; k < session_chunks(s); k++) exec_set_check(s->train[k], false);
     if (status != OK && status != E_NUMERIC) return status;
     char *why = status == OK ? NULL : mem_strdup(status_message());
     int64_t first = when;
@@ -204,8 +204,6 @@ Status pipeline_find_bad(Session *s, const SessionStep *step)
     free(why);
     return own == E_PEER ? own : ranks_all(s->options.ranks, own);
 }
-
-/* ---- for a profile ---- */
 
 ExecPipeline *session_works(const Session *s) { return s->pipeline ? s->pipeline->works : NULL; }
 

@@ -1,4 +1,4 @@
-/* A session's part of a pipeline: its chunks, connections, and the sums between holders. For session*.c alone. */
+/* Inside a session: its works in a pipeline, the sums behind them, and what its files share. For session*.c alone. */
 #ifndef CAIRN_TRAIN_SESSION_SESSION_PIPELINE_H
 #define CAIRN_TRAIN_SESSION_SESSION_PIPELINE_H
 
@@ -81,7 +81,7 @@ Status pipeline_find_bad(Session *s, const SessionStep *step);
 Status pipeline_evaluate(Session *s, const MicroBatch *b);
 
 /* ---- from GPU to GPU (session_devices.c) ---- */
-CommDevice *session_holders(const Session *s); /* NULL: through the hosts' memory */
+CommDevice *session_holders_device(const Session *s); /* NULL: through the hosts' memory */
 /* The comm lane goes on behind all that the compute lane was given so far. Then: waits for what was queued there, whose
    status is given. */
 Status devices_enter(const Session *s);

@@ -35,7 +35,7 @@ Holders pipeline_holders(const SessionPipeline *p, int stage, bool devices)
                  .scratch = s->memory[0].base[REGION_COMM],
                  .copy = host_copy(s),
                  .stride = p->place->room.largest,
-                 .device = devices ? session_holders(s) : NULL};
+                 .device = devices ? session_holders_device(s) : NULL};
     if (h.device && received != NONE) h.received = exec_data(s->train[0], received);
     return h;
 }

@@ -184,7 +184,7 @@ Status session_ready(Session *s)
 static Status spread_on_devices(Session *s, StateArray a)
 {
     Device *d = s->options.backend->device;
-    CommDevice *all = session_holders(s);
+    CommDevice *all = session_holders_device(s);
     TRY(upload_filled(s, a));
     TRY(ranks_meet(s->options.ranks));
     TRY(devices_enter(s));
@@ -200,7 +200,7 @@ Status session_share(Session *s, bool moments)
     bool first = ranks_first(s->options.ranks), spreads = s->options.ranks;
     for (StateArray a = 0; spreads && a < (moments ? N_STATE_ARRAYS : STATE_M); a++) {
         float *filled = first ? session_fill(s, a) : NULL;
-        if (session_holders(s) && session_has_all(s, a)) {
+        if (session_holders_device(s) && session_has_all(s, a)) {
             TRY(spread_on_devices(s, a));
             continue;
         }
