@@ -170,7 +170,7 @@ typedef struct {
 typedef struct {
     const SessionShare *shares; // (n_shares)
     int n_shares, first;        /* number of the first share among those of all ranks */
-    bool sums;                  /* the sums over ranks come with the micro-batches; in a pipeline they always do */
+    bool sums;                  /* the sums over ranks come with the micro-batches */
     const MicroBatch *(*fill)(void *self, int share, int64_t micro); /* valid until the next call */
     void (*vote)(void *self); /* once, before this rank first waits for others; may be NULL */
     /* After a micro-batch of a plain run; −1: after the sums alone. May be NULL. */
@@ -179,8 +179,8 @@ typedef struct {
 } SessionStep;
 /* Rows of a share's micro-batch. */
 RowCounts session_rows(const Session *s, int64_t n_tokens, int64_t n_seqs, int64_t n_masked);
-/* After session_begin: all micro-batches, one share after another, or as the works of a pipeline. Collective with sums.
- */
+/* After session_begin: all micro-batches, one share after another, or as the works of a pipeline. Collective with sums;
+   in a pipeline always. */
 Status session_run(Session *s, const SessionStep *step);
 /* Collective, after session_run without the sums over ranks: these sums. */
 Status session_sum(Session *s);

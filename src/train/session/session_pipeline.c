@@ -178,6 +178,12 @@ Status pipeline_run(Session *s, const SessionStep *step)
     if (step->vote) step->vote(step->self);
     TRY(run_passes(p, step, NULL));
     take_times(p, before);
+    return step->sums ? pipeline_sum(s) : OK;
+}
+
+Status pipeline_sum(Session *s)
+{
+    SessionPipeline *p = s->pipeline;
     TRY(pipeline_sum_losses(p)); /* all ranks have ended their works */
     double start = clock_monotonic();
     TRY(pipeline_tie(p));

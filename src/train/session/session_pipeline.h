@@ -75,8 +75,10 @@ void pipeline_close(SessionPipeline *p); /* takes NULL; unbind too */
 Status pipeline_bind(Session *s);
 void pipeline_unbind(SessionPipeline *p);
 
-/* Collective. session_run: all works of a step, and the sums between holders; and session_find_bad. */
+/* Collective. session_run: all works of a step, with step->sums then what session_sum does; and session_find_bad. */
 Status pipeline_run(Session *s, const SessionStep *step);
+/* session_sum: losses, gradients between holders, and K-FAC's work that is due behind a step's works. */
+Status pipeline_sum(Session *s);
 Status pipeline_find_bad(Session *s, const SessionStep *step);
 Status pipeline_evaluate(Session *s, const MicroBatch *b);
 

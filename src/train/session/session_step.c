@@ -156,7 +156,7 @@ Status session_find_bad(Session *s, const SessionStep *step)
     return s->pipeline ? pipeline_find_bad(s, step) : ranks_all(s->options.ranks, find_in_shares(s, step));
 }
 
-Status session_sum(Session *s) { return exec_run_last(s->train[0], NULL); }
+Status session_sum(Session *s) { return s->pipeline ? pipeline_sum(s) : exec_run_last(s->train[0], NULL); }
 
 Status session_upload_ctl(Session *s)
 {
