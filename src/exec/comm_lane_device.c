@@ -4,17 +4,16 @@
 
 typedef struct {
     CommLane lane;
-    Exec *exec;
-    const ExecRanks *ranks;
     Device *device;
-    Holders holders;
-    Stats *stats;
+    CommDevice *between;
     bool losses_due;                 /* with a tree: the host adds them when it waits */
     int32_t given, computed, queued; /* events: of lane_enter; of both lanes in lane_join */
     bool met;
 } DeviceLane;
 
 static DeviceLane *device_lane(CommLane *l) { return (DeviceLane *)l; }
+
+static const ExecRanks *ranks_of(const DeviceLane *l) { return l->lane.exec->options.ranks; }
 
 /* The comm lane continues after all that the compute lane was given so far. */
 static Status lane_enter(const DeviceLane *l)
@@ -41,34 +40,40 @@ static Status lane_join(const DeviceLane *l)
 
 static Status sum_stats(const DeviceLane *l, void *stream)
 {
-    TRY(comm_device_sum(l->ranks->comm_device, l->stats->loss, 2, F64, stream));
-    return comm_device_sum(l->ranks->comm_device, l->stats->correct, 2, I64, stream);
+    Stats *stats = exec_data(l->lane.exec, plan_find(l->lane.exec->plan, "stats"));
+    TRY(comm_device_sum(l->between, stats->loss, 2, F64, stream));
+    return comm_device_sum(l->between, stats->correct, 2, I64, stream);
 }
 
-static Status queue_sum(Exec *e, InstrId i, const RowCounts *rows)
+static Status queue_turn(DeviceLane *l, int32_t bucket)
 {
-    DeviceLane *l = device_lane(e->comm_lane);
-    const ExecRanks *r = l->ranks;
-    int32_t bucket = e->plan->instrs[i].attr.reduce.bucket;
-    (void)rows;
+    const ExecRanks *r = ranks_of(l);
     if (!l->met && r->meet) TRY(r->meet(r->self));
     l->met = true;
-    if (bucket >= 0) return comm_lane_sum(e, &l->holders, bucket);
+    if (bucket >= 0) return comm_lane_sum(l->lane.exec, bucket);
     l->losses_due = r->holding->mine.tree > 0;
     return l->losses_due ? OK : sum_stats(l, l->device->stream(l->device));
+}
+
+static Status queue_reduce(Exec *e, InstrId i, const RowCounts *rows)
+{
+    (void)rows;
+    return queue_turn(device_lane(e->comm_lane), e->plan->instrs[i].attr.reduce.bucket);
 }
 
 static Status queue_share(Exec *e, InstrId i, const RowCounts *rows)
 {
     (void)rows;
-    return comm_lane_share(e, &device_lane(e->comm_lane)->holders, i);
+    return comm_lane_share(e, i);
 }
 
-static Status device_post(CommLane *lane, InstrId i, const RowCounts *rows)
+/* The sums of a pipeline's works have no instr. */
+static Status device_post(CommLane *lane, CommTurn *t, const RowCounts *rows)
 {
-    const DeviceLane *l = device_lane(lane);
+    DeviceLane *l = device_lane(lane);
+    t->posted = true;
     TRY(lane_enter(l));
-    TRY(exec_run_noted(l->exec, i, rows, LANE_COMM, queue_sum));
+    TRY(t->instr == NONE ? queue_turn(l, t->bucket) : exec_run_noted(t->exec, t->instr, rows, LANE_COMM, queue_reduce));
     return l->device->choose_lane(l->device, LANE_COMPUTE);
 }
 
@@ -76,7 +81,7 @@ static Status device_share(CommLane *lane, InstrId i, const RowCounts *rows)
 {
     const DeviceLane *l = device_lane(lane);
     TRY(lane_enter(l));
-    TRY(exec_run_noted(l->exec, i, rows, LANE_COMM, queue_share));
+    TRY(exec_run_noted(lane->exec, i, rows, LANE_COMM, queue_share));
     return lane_join(l);
 }
 
@@ -100,39 +105,41 @@ static Status device_wait(CommLane *lane, bool broken, const RowCounts *rows)
     (void)rows;
     bool losses = l->losses_due && !broken;
     l->met = l->losses_due = false;
+    for (int i = 0; i < lane->n; i++) lane->turns[i].posted = false;
     if (broken) {
-        comm_device_abort(l->ranks->comm_device); /* it might wait for ever */
+        comm_device_abort(l->between); /* it might wait for ever */
         return OK;
     }
     TRY(lane_join(l));
-    TRY(comm_device_wait(l->ranks->comm_device, is_computed, l));
+    TRY(comm_device_wait(l->between, is_computed, l));
     double start = clock_monotonic();
-    TRY(comm_device_wait(l->ranks->comm_device, is_queued, l));
-    if (losses) TRY(comm_lane_sum_losses(l->exec, l->stats));
-    l->exec->comm_waited += clock_monotonic() - start;
+    TRY(comm_device_wait(l->between, is_queued, l));
+    if (losses) TRY(comm_lane_sum_losses(lane->exec));
+    lane->exec->comm_waited += clock_monotonic() - start;
     return OK;
 }
 
-static void device_close(CommLane *lane) { free(lane); }
+static void device_close(CommLane *lane)
+{
+    free(lane->turns);
+    free(lane);
+}
 
-Status comm_lane_open_device(Exec *e, Stats *stats, CommLane **lane)
+Status comm_lane_open_device(CommLane as, CommLane **lane)
 {
     DeviceLane *l = mem_alloc(sizeof *l);
-    const ExecRanks *r = e->options.ranks;
-    TensorId received = plan_find(e->plan, PLAN_RECEIVED);
-    CHECK(e->events, "ranks on a device without lanes");
-    *l = (DeviceLane){.lane = {device_post, device_share, device_wait, device_close},
-                      .exec = e,
-                      .ranks = r,
+    Exec *e = as.exec;
+    *l = (DeviceLane){.lane = as,
                       .device = e->memory->backend->device,
-                      .holders = {.backend = e->memory->backend,
-                                  .device = r->comm_device,
-                                  .received = received == NONE ? NULL : exec_data(e, received)},
-                      .stats = stats,
+                      .between = e->options.ranks->comm_device,
                       .given = e->n_events,
                       .computed = e->n_events + 1,
                       .queued = e->n_events + 2};
-    r->comm->tree = (CommTree){.terms = r->holding->mine.tree};
+    l->lane.post = device_post;
+    l->lane.share = device_share;
+    l->lane.wait = device_wait;
+    l->lane.close = device_close;
+    e->n_events += 3;
     *lane = &l->lane;
     return OK;
 }

@@ -131,11 +131,6 @@ Status exec_init(Exec **exec, const Plan *plan, Memory *memory, ExecOptions opti
         return status;
     }
     exec_open_virtual(e);
-    Status status = exec_open_lane(e);
-    if (status != OK) {
-        exec_free(e);
-        return status;
-    }
     *exec = e;
     return OK;
 }
@@ -143,7 +138,7 @@ Status exec_init(Exec **exec, const Plan *plan, Memory *memory, ExecOptions opti
 void exec_free(Exec *e)
 {
     if (!e) return;
-    if (e->comm_lane) e->comm_lane->close(e->comm_lane);
+    exec_close_lane(e);
     for (int i = 0; i < e->n_replays; i++)
         if (e->replays[i].graph)
             e->memory->backend->device->graph_free(e->memory->backend->device, e->replays[i].graph);

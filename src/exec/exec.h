@@ -36,13 +36,15 @@ size_t memory_total(const Memory *m);
 typedef struct Exec Exec;
 
 /* How REDUCEs and SHAREs are done: through the host's memory, by a thread beside the step's or, for a device, after the
-   micro-batch; or queued on the device's comm lane, from GPU to GPU. */
+   micro-batch; or queued on the device's comm lane, from GPU to GPU, in a pipeline behind the works. */
 typedef struct {
-    Comm *comm;              /* all ranks; a thread's sums have it for themselves */
-    Comm *holders[2];        /* see exec_holders */
-    CommDevice *comm_device; /* NULL: through the host's memory */
+    Comm *comm;       /* all ranks; a thread's sums have it for themselves */
+    Comm *holders[2]; /* of each stage of this rank, in the order of replicas; chimera's two stages of a rank have
+                         two orders. NULL: one holder */
+    CommDevice *comm_device; /* between holders; NULL: through the host's memory */
     const Holding *holding;
     const Pieces *factors; /* of K-FAC's statistics, and who inverts them; NULL: no K-FAC */
+    Interval later;        /* elements of gradients that works do not complete: see exec_sum */
     size_t scratch;        /* bytes of the region COMM: of the collectives; behind it lies a device's copy */
     int64_t stride;        /* elements of that copy, of a branch of a tree */
     /* Collective: before the first sum of a step; on the lane's thread, or with comm_device on the step's. May be NULL.
@@ -50,10 +52,6 @@ typedef struct {
     Status (*meet)(void *self);
     void *self;
 } ExecRanks;
-/* The holders of a stage of this rank, in the order of replicas. Chimera's two stages of a rank have two orders. NULL:
-   one holder. */
-Comm *exec_holders(const ExecRanks *r, int stage);
-
 typedef struct {
     bool poison; /* fill a tensor with NaN at its last use */
     bool check;  /* after every instr, look for values that are not finite: E_NUMERIC names instr and tensor */
@@ -65,6 +63,9 @@ typedef struct {
 
 /* The plan must be verified and outlive the Exec. A missing op is E_FAIL naming op and backend. */
 Status exec_init(Exec **exec, const Plan *plan, Memory *memory, ExecOptions options);
+/* Before the first step, with ranks: how the chunks of a place (n), or a whole model's Exec, exchange. The chunks are
+   freed together. */
+Status exec_open_lane(Exec *const *chunks, int n);
 void exec_free(Exec *e);
 void exec_set_check(Exec *e, bool check);
 /* Whether CURVATUREs run from now on, as they do at first. In a step that gathers nothing they need not, and a device
@@ -99,6 +100,16 @@ Status exec_complete(Exec *e);
    this rank, or its last virtual rank, has no micro-batch and takes part in the sums only. With one rank it is exec_run
    of `micro`. */
 Status exec_run_last(Exec *e, const RowCounts *rows);
+
+/* ---- behind the works of a place, whose first chunk this is ---- */
+
+/* Collective. Sums the pieces of gradients that no work has posted, but for ranks->later or, with `later`, these; and
+   waits for all. */
+Status exec_sum(Exec *e, bool later);
+/* Returns `status` of a step with its message. After a failure no sum runs any more, and none is posted. */
+Status exec_end_sums(Exec *e, Status status);
+/* How this rank reaches the holders of a stage of its own. */
+Holders exec_holders(const Exec *e, int stage);
 
 /* ---- virtual ranks (virtual.c): a rank computes several, one after another ---- */
 
@@ -138,8 +149,10 @@ typedef struct {
     void *self;
 } ExecLinks;
 /* Runs a work for the micro-batch whose tensors lie in `slots`; a class that the work does not touch may be −1. `links`
-   may be NULL for the whole model as one stage. */
-Status exec_run_work(Exec *e, WorkKind kind, const int slots[N_SLOTS], const RowCounts *rows, const ExecLinks *links);
+   may be NULL for the whole model as one stage. `last`: of its kind in a step with ranks; sums of gradients begin in
+   it, or behind all works. */
+Status exec_run_work(Exec *e, WorkKind kind, const int slots[N_SLOTS], const RowCounts *rows, const ExecLinks *links,
+                     bool last);
 /* Makes the graphs of a work that ran before in these slots, without running it: so that none is made while messages
    wait on the device's other lanes, since CUDA may then wait until the device is idle. */
 Status exec_prepare_work(Exec *e, WorkKind kind, const int slots[N_SLOTS], const RowCounts *rows);

@@ -54,10 +54,11 @@ struct Exec {
     int n_records, cap_records;
     int *marks; /* (n_records): the first of a record's two marks; 0: the host knows its times */
     int cap_marks;
-    CommLane *comm_lane;    /* NULL: one rank, or the plan has no exchange */
+    CommLane *comm_lane;    /* of all chunks of a place; NULL: one rank, or there is no exchange */
+    float *received;        /* PLAN_RECEIVED; NULL: none */
     bool shares;            /* the plan has SHAREs */
     bool copies;            /* the copy lane has work */
-    bool reducing;          /* the micro-batch that runs is its step's last */
+    bool reducing;          /* the micro-batch, or work, that runs is its step's last: REDUCEs are posted */
     bool first;             /* it is its step's first: instrs begin gradients */
     bool open;              /* `begin` ran, and no micro-batch since */
     bool gathers_not;       /* CURVATUREs are left out */
@@ -135,7 +136,8 @@ Status exec_run_noted(Exec *e, InstrId i, const RowCounts *rows, int lane, ExecS
 void exec_add_record(Exec *e, ExecRecord record, int mark);
 
 /* ---- ranks.c ---- */
-Status exec_open_lane(Exec *e);
+void exec_close_lane(Exec *e); /* its first chunk's alone */
+Status exec_reduce(Exec *e, InstrId i, const RowCounts *rows);
 /* Whether the range must run in pieces, between exchanges. `rows` of exec_run_pieces may be NULL: only exchanges run.
  */
 bool exec_in_pieces(const Exec *e, Range range);

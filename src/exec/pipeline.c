@@ -77,7 +77,8 @@ static Status run_order_work(ExecPipeline *p, const Work *w)
     p->micro = w->micro;
     if (w->kind == WORK_FORWARD) TRY(p->o.fill(p->o.self, w->chunk, w->micro, w->slot));
     if (w->kind != WORK_FORWARD && p->o.divide) p->o.divide(p->o.self, w->chunk, w->micro);
-    return exec_run_work(p->o.chunks[w->chunk], w->kind, w->slot, rows, &links);
+    bool last = p->pass->last && w->micro == micros_of(p, w->chunk) - 1;
+    return exec_run_work(p->o.chunks[w->chunk], w->kind, w->slot, rows, &links, last);
 }
 
 /* A device ends a work before the next one begins, so that its time is its own and no wait for a boundary is counted

@@ -59,6 +59,7 @@ typedef struct {
     const RowCounts *rows[2]; // (micros)
     int64_t first;            /* number in the step of each direction's first micro-batch; for exec_pipeline_works */
     bool forward;             /* F alone */
+    bool last;                /* of a step with ranks: sums of gradients begin in it, or behind it (exec_sum) */
 } ExecPass;
 
 /* Collective among the places. Runs the works of this place, in the schedule's order. E_PEER names the boundary that

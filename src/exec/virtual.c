@@ -24,6 +24,8 @@ void exec_open_virtual(Exec *e)
     VirtualSums *v = &e->sums;
     TensorId apart = plan_find(p, PLAN_APART), stats = plan_find(p, "stats");
     v->terms = e->options.virtual_ranks ? e->options.virtual_ranks : 1;
+    v->complete = p->slots[SLOT_ACTIVATION] > 0; /* a pipeline's replica is one, and the two uses of a tensor are added
+                                                    behind its works */
     v->grads = space_of(e, "grads", PLAN_WAITING);
     v->factors = space_of(e, PLAN_FACTORS, PLAN_FACTORS_WAITING);
     if (!v->grads.x) return;

@@ -50,23 +50,23 @@ static Status pass_link(Exec *e, InstrId i, const RowCounts *rows)
                           plan_tensor_bytes(e->plan, x, rows));
 }
 
-/* The next boundary from an instr on, or the end. */
+/* The next boundary or sum from an instr on, or the end. */
 static InstrId next_link(const Plan *p, InstrId i, InstrId end)
 {
-    while (i < end && !op_is_link(p->instrs[i].op)) {
-        CHECK(!op_is_exchange(p->instrs[i].op) && p->instrs[i].lane == LANE_COMPUTE,
-              "works run on the compute lane alone");
+    while (i < end && !op_is_link(p->instrs[i].op) && !op_is_exchange(p->instrs[i].op)) {
+        CHECK(p->instrs[i].lane == LANE_COMPUTE, "works run on the compute lane alone");
         i++;
     }
     return i;
 }
 
-/* A boundary, a watched instr, or all instrs up to the next boundary; *next is the one after. */
+/* A boundary, a sum, a watched instr, or all instrs up to the next boundary or sum; *next is the one after. */
 static Status run_from(Exec *e, InstrId i, InstrId end, const RowCounts *rows, InstrId *next)
 {
     const Plan *p = e->plan;
     *next = i + 1;
     if (op_is_link(p->instrs[i].op)) return exec_run_noted(e, i, rows, LANE_COMPUTE, pass_link);
+    if (op_is_exchange(p->instrs[i].op)) return exec_reduce(e, i, rows);
     if (exec_watched(e)) return exec_run_named(e, i, rows);
     *next = next_link(p, i, end);
     return exec_run_range(e, (Range){i, *next - i}, rows);
@@ -105,16 +105,19 @@ Status exec_prepare_work(Exec *e, WorkKind kind, const int slots[N_SLOTS], const
     return status;
 }
 
-Status exec_run_work(Exec *e, WorkKind kind, const int slots[N_SLOTS], const RowCounts *rows, const ExecLinks *links)
+Status exec_run_work(Exec *e, WorkKind kind, const int slots[N_SLOTS], const RowCounts *rows, const ExecLinks *links,
+                     bool last)
 {
     int own[N_SLOTS];
     take_slots(e, kind, slots, own);
     e->slots = own;
     e->links = links;
     e->forward = kind == WORK_FORWARD;
+    e->reducing = last && e->comm_lane && e->comm_lane->beside;
     Status status = run_instrs(e, e->plan->work[kind], rows);
     e->slots = NULL;
     e->links = NULL;
+    e->reducing = false;
     return status;
 }
 

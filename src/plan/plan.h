@@ -214,11 +214,11 @@ int plan_slot_kind(const Plan *p, InstrId first, InstrId last);
 /* The work that an instr of `micro` belongs to; N_RANGES outside. */
 WorkKind plan_work_of(const Plan *p, InstrId i);
 
-/* After plan_offload, with ranks. For each gradient bucket, elements starts[b] to starts[b + 1] of the flat space
-   `grads` (starts has n + 1 entries, the last is its size), a REDUCE on the comm lane, right after the instr that
-   writes the last of the bucket's gradients, and waiting for it. The same for `stats`, after the last instr that adds
-   to them. They run in a step's last micro-batch only; the compute lane waits for the comm lane where `micro` ends. */
-void plan_reduce(Plan *p, TensorId grads, TensorId stats, const int64_t *starts, int n);
+/* After plan_offload and plan_cut, with ranks. For each gradient bucket, elements of the flat space `grads`, a REDUCE
+   on the comm lane, right after the instr that writes the last of the bucket's gradients, and waiting for it; an empty
+   bucket is another stage's. The same for `stats` (NONE: not here), after the last instr that adds to them. They run in
+   a step's last micro-batch only; the compute lane waits for the comm lane where `micro` ends, or a step's works. */
+void plan_reduce(Plan *p, TensorId grads, TensorId stats, const Interval *buckets, int n_buckets); // (n_buckets)
 
 /* ---- K-FAC ---- */
 

@@ -1,6 +1,6 @@
 /* The reduce pass: gradients are exchanged during backward. A bucket's REDUCE comes right after the instr that writes
    the last of its gradients, and waits for it. Buckets are in backward order, and so are their REDUCEs. Nothing in
-   `micro` reads a sum: the range's end waits for the comm lane. */
+   `micro` reads a sum: the range's end waits for the comm lane, in a pipeline the end of a step's works. */
 #include <stdlib.h>
 
 #include "plan/rewrite.h"
@@ -35,26 +35,28 @@ static int by_instr(const void *a, const void *b)
     return x->bucket < y->bucket ? -1 : x->bucket > y->bucket;
 }
 
-static ReducePiece bucket_piece(Plan *p, TensorId grads, int bucket, int64_t begin, int64_t end)
+static ReducePiece bucket_piece(Plan *p, TensorId grads, int bucket, Interval v)
 {
-    TensorId t = plan_tensor(p, REGION_GRAD, F32, rows_fixed(end - begin), 1, "grads.bucket%d", bucket);
-    p->tensors[t].offset = p->tensors[grads].offset + (size_t)begin * sizeof(float);
+    TensorId t = plan_tensor(p, REGION_GRAD, F32, rows_fixed(v.end - v.begin), 1, "grads.bucket%d", bucket);
+    p->tensors[t].offset = p->tensors[grads].offset + (size_t)v.begin * sizeof(float);
     return (ReducePiece){t, last_writer(p, t), bucket};
 }
 
-void plan_reduce(Plan *p, TensorId grads, TensorId stats, const int64_t *starts, int n)
+void plan_reduce(Plan *p, TensorId grads, TensorId stats, const Interval *buckets, int n_buckets)
 {
-    ReducePiece *pieces = mem_array((size_t)n + 1, sizeof *pieces);
-    for (int b = 0; b < n; b++) pieces[b] = bucket_piece(p, grads, b, starts[b], starts[b + 1]);
-    pieces[n] = (ReducePiece){stats, last_writer(p, stats), -1};
-    qsort(pieces, (size_t)n + 1, sizeof *pieces, by_instr);
+    ReducePiece *pieces = mem_array((size_t)n_buckets + 1, sizeof *pieces);
+    int n = 0;
+    for (int b = 0; b < n_buckets; b++)
+        if (buckets[b].begin < buckets[b].end) pieces[n++] = bucket_piece(p, grads, b, buckets[b]);
+    if (stats != NONE) pieces[n++] = (ReducePiece){stats, last_writer(p, stats), -1};
+    qsort(pieces, (size_t)n, sizeof *pieces, by_instr);
     Rewrite r;
     rewrite_begin(&r, p);
     int next = 0;
-    for (; next <= n && pieces[next].after == NONE; next++) {} /* no instr writes there: nothing to exchange */
+    for (; next < n && pieces[next].after == NONE; next++) {} /* no instr writes there: nothing to exchange */
     for (InstrId i = 0; i < r.n; i++) {
         InstrId kept = rewrite_keep(&r, i, rewrite_old(&r, i));
-        for (; next <= n && pieces[next].after == i; next++) {
+        for (; next < n && pieces[next].after == i; next++) {
             InstrId reduce = plan_emit(p, OP_REDUCE, PHASE_BACKWARD, NONE, (OpAttr){.reduce = {pieces[next].bucket}},
                                        NO_IDS, IDS(pieces[next].x));
             p->instrs[reduce].lane = LANE_COMM;

@@ -60,7 +60,7 @@ static void run_work(Pipe *p, int place, const Work *w)
     Part *part = &p->part[p->stage][p->direction];
     RowCounts *rows = &p->rows[p->direction][p->stage][w->micro];
     if (w->kind == WORK_FORWARD) assert_ok(send_micro(part, p->w, &p->w->micro[number(p, w)], w->slot, rows));
-    assert_ok(exec_run_work(part->exec, w->kind, w->slot, rows, &links));
+    assert_ok(exec_run_work(part->exec, w->kind, w->slot, rows, &links, false));
 }
 
 /* Places take turns, each going as far as its boundaries allow; `turn` decides who begins. */
@@ -200,9 +200,9 @@ static void test_too_few_slots(void **state)
     part_open(&few, &w, &w.whole.stages[0], (const int[]){1, 0, 0}, false);
     for (int m = 0; m < 2; m++) {
         assert_ok(send_micro(&few, &w, &w.micro[m], same[m], &rows[m]));
-        assert_ok(exec_run_work(few.exec, WORK_FORWARD, same[m], &rows[m], NULL));
+        assert_ok(exec_run_work(few.exec, WORK_FORWARD, same[m], &rows[m], NULL, false));
     }
-    for (int m = 0; m < 2; m++) assert_ok(exec_run_work(few.exec, WORK_BACKWARD, same[m], &rows[m], NULL));
+    for (int m = 0; m < 2; m++) assert_ok(exec_run_work(few.exec, WORK_BACKWARD, same[m], &rows[m], NULL, false));
     assert_true(memcmp(grads(&plain), grads(&few), (size_t)w.whole.params.size * sizeof(float)) != 0);
     part_close(&plain);
     part_close(&few);

@@ -23,7 +23,9 @@ typedef struct {
     bool save_buffer;         /* training: room to write checkpoints in the background */
     bool audit;               /* training: recomputed tensors are compared with their first values */
     bool watch;               /* training: weights and moments are compared with what the update made them */
-    const Holding *exchanged; /* training of a whole model: its gradients are summed by the plan; NULL: they are not */
+    const Holding *exchanged; /* training: gradients are summed by the plan, but for a device's stage, behind whose
+                                 works they are summed; NULL: one holder */
+    int stage;                /* of `exchanged`, which the plan is of */
     PiecesRoom room;          /* training: what exchanges need */
     const Intervals *slice;   /* training: a sharded optimizer's; NULL: all */
     const Kfac *kfac;         /* training: NULL: none */

@@ -47,6 +47,7 @@ static void add_works(const RunPlan *p, int chunk, bool training, PlanRequest *r
     r->split = training && pipeline_splits_backward(of->grid.shape.kind);
     r->whole = of->whole;
     r->packs = chunk > 0;
+    r->stage = pipeline_stage(&of->grid.shape, of->number, chunk);
     r->emit.apart = of->both_uses;
     r->save_buffer = r->save_buffer && chunk == 0;
 }
@@ -66,10 +67,8 @@ static PlanRequest request_of(const RunPlan *p, int chunk, bool training)
     r.slice = training ? holding_slice(&place->holding) : NULL;
     r.emit.waiting = p->input.virtual.waiting;
     r.emit.apart = p->input.virtual.ranks > 0;
-    if (place_has_works(place))
-        add_works(p, chunk, training, &r);
-    else if (training && grid_ranks(&place->grid) > 1)
-        r.exchanged = &place->holding;
+    if (place_has_works(place)) add_works(p, chunk, training, &r);
+    if (training && grid_holders(&place->grid) > 1) r.exchanged = &place->holding;
     return r;
 }
 

@@ -70,6 +70,7 @@ static Status bind_plans(Session *s)
     bool first = ranks_first(s->options.ranks);
     if (!first) TRY(share_choices(s));
     for (int k = 0; k < session_chunks(s); k++) TRY(bind_chunk(s, k));
+    if (s->plan.input.training) TRY(exec_open_lane(s->train, session_chunks(s)));
     if (s->plan.input.training) TRY(upload_segments(s));
     TRY(pipeline_bind(s));
     return first ? share_choices(s) : OK;
@@ -89,7 +90,6 @@ CommDevice *session_holders_device(const Session *s) { return s->options.devices
 
 static Status meet(void *self) { return ranks_meet(self); }
 
-/* Chimera's two stages of a place have the same holders in two orders. */
 static Status connect_holders(Session *s)
 {
     const RankPlace *place = s->plan.input.place;
@@ -98,14 +98,14 @@ static Status connect_holders(Session *s)
     ExecRanks *r = &s->exec_ranks;
     int rank = ranks_rank(ranks), low = grid_first_stage(g, rank);
     if (!ranks || !s->plan.input.training) return OK;
-    *r = (ExecRanks){
-        .comm_device = place_has_works(place) ? NULL : session_holders_device(s), /* works have no lane of their own */
-        .holding = &place->holding,
-        .factors = session_kfac(s) ? &session_kfac(s)->pieces : NULL,
-        .scratch = place->room.scratch,
-        .stride = place->room.largest,
-        .meet = meet,
-        .self = ranks};
+    *r = (ExecRanks){.comm_device = session_holders_device(s),
+                     .holding = &place->holding,
+                     .later = pipeline_tied(place),
+                     .factors = session_kfac(s) ? &session_kfac(s)->pieces : NULL,
+                     .scratch = place->room.scratch,
+                     .stride = place->room.largest,
+                     .meet = place_has_works(place) ? NULL : meet, /* whose ranks meet before the first work */
+                     .self = ranks};
     if (!place_has_works(place)) { /* its own, for sums beside works, and of all: a split one cannot tell who is late */
         TRY(ranks_connect(ranks, &r->holders[0]));
         r->comm = r->holders[0];

@@ -133,7 +133,7 @@ static int at_most(int64_t n, int most) { return n < 0 ? 0 : n < most ? (int)n :
 
 /* Micro-batches beyond those that the plan has slots for come in further passes. The ranks meet before the first
    boundary, because waits for boundaries have a deadline. */
-static Status run_passes(SessionPipeline *p, const SessionStep *step, int64_t *when)
+static Status run_passes(SessionPipeline *p, const SessionStep *step, bool sums, int64_t *when)
 {
     int most = most_micros(p);
     p->step = step;
@@ -151,6 +151,7 @@ static Status run_passes(SessionPipeline *p, const SessionStep *step, int64_t *w
         }
         if (longest == 0) return OK;
         pass.schedule = &p->place->schedules[longest * step->n_shares];
+        pass.last = sums && last;
         if (session_kfac(p->session)) pipeline_kfac_order(p, last, &pass);
         TRY(exec_pipeline_run(p->works, &pass, when));
     }
@@ -176,23 +177,26 @@ Status pipeline_run(Session *s, const SessionStep *step)
     PipelineTimes before = {0};
     exec_pipeline_seconds(p->works, &before.works, &before.idle);
     if (step->vote) step->vote(step->self);
-    TRY(run_passes(p, step, NULL));
+    Status status = run_passes(p, step, step->sums, NULL);
     take_times(p, before);
-    return step->sums ? pipeline_sum(s) : OK;
+    return status == OK && step->sums ? pipeline_sum(s) : exec_end_sums(s->train[0], status);
 }
 
-Status pipeline_sum(Session *s)
+static Status sum_step(SessionPipeline *p)
 {
-    SessionPipeline *p = s->pipeline;
+    Session *s = p->session;
     TRY(pipeline_sum_losses(p)); /* all ranks have ended their works */
     double start = clock_monotonic();
+    TRY(exec_sum(s->train[0], false));
     TRY(pipeline_tie(p));
-    TRY(pipeline_sum_stages(p));
+    TRY(exec_sum(s->train[0], true));
     TRY(pipeline_kfac_end(p));
     s->times.sums = (TimeSpan){start, clock_monotonic()};
     s->times.exposed = s->times.sums.end - start + p->kfac.seconds[0];
     return pipeline_longest(p, &s->times.exposed);
 }
+
+Status pipeline_sum(Session *s) { return exec_end_sums(s->train[0], sum_step(s->pipeline)); }
 
 /* The first pass with such a value ends the search on a pipeline; others may have found one in an earlier work. */
 Status pipeline_find_bad(Session *s, const SessionStep *step)
@@ -200,7 +204,7 @@ Status pipeline_find_bad(Session *s, const SessionStep *step)
     SessionPipeline *p = s->pipeline;
     int64_t when = INT64_MAX;
     for (int k = 0; k < session_chunks(s); k++) exec_set_check(s->train[k], true);
-    Status status = run_passes(p, step, &when);
+    Status status = run_passes(p, step, false, &when);
     for (int k = 0; k < session_chunks(s); k++) exec_set_check(s->train[k], false);
     if (status != OK && status != E_NUMERIC) return status;
     char *why = status == OK ? NULL : mem_strdup(status_message());

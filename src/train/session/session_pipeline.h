@@ -129,13 +129,9 @@ Status pipeline_take_costs(SessionPipeline *p);
 void pipeline_measure_free(SessionPipeline *p);
 
 /* ---- behind a step's works (session_pipeline_sums.c) ---- */
-/* The holders of a stage of this place, of which there are several. `devices`: from GPU to GPU where GPUs are
-   connected, between devices_enter and devices_join. */
-Holders pipeline_holders(const SessionPipeline *p, int stage, bool devices);
-/* All Collective. Gradients over the holders of each stage, in ascending order of stages, so that both places of
-   chimera that hold two of them do the same; with --shard optimizer each rank gets its share of the sums alone. */
-Status pipeline_sum_stages(const SessionPipeline *p);
-/* The two gradients of a tied word embedding become their sum, on all that hold it. */
+/* Elements of the rank's gradients that pipeline_tie completes: of a word embedding with two uses. */
+Interval pipeline_tied(const RankPlace *at);
+/* All Collective. The two gradients of a tied word embedding become their sum, on all that hold it. */
 Status pipeline_tie(const SessionPipeline *p);
 /* Rows of all ranks, added in the order of replicas; the share of the time until the last work that has no work. */
 Status pipeline_sum_losses(SessionPipeline *p);

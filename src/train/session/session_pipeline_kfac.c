@@ -200,7 +200,8 @@ static Status exchange(const SessionPipeline *p, bool sums)
     const Pieces *pieces = &kfac(p)->pieces;
     const SumSpace next = {.x = session_kfac_set(p->session, true)};
     for (int i = 0; i < pieces->n; i++) {
-        const Holders h = pipeline_holders(p, pieces->pieces[i].stage, false);
+        Holders h = exec_holders(p->session->train[0], pieces->pieces[i].stage);
+        h.device = NULL; /* through the hosts' memory */
         TRY(sums ? holding_sum(&h, &next, pieces, i) : holding_share(&h, next.x, pieces, i));
     }
     return OK;

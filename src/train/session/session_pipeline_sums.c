@@ -1,5 +1,4 @@
-/* What a pipeline's ranks add up behind a step's works: gradients between holders, the two gradients of a tied word
-   embedding, losses. */
+/* What a pipeline's ranks add up behind a step's works: the two gradients of a tied word embedding, and losses. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +12,6 @@ static int chunks_of(const SessionPipeline *p) { return place_chunks(p->place); 
 
 static const Pipeline *shape(const SessionPipeline *p) { return &p->place->grid.shape; }
 
-/* ---- sums between holders ---- */
-
 static float *gradients(const SessionPipeline *p)
 {
     return exec_data(p->session->train[0], p->session->plan.chunk->train_tensors.grads);
@@ -24,40 +21,6 @@ static float *gradients(const SessionPipeline *p)
 static float *host_copy(const Session *s)
 {
     return (float *)(void *)((char *)s->memory[0].base[REGION_COMM] + s->plan.input.place->room.scratch);
-}
-
-Holders pipeline_holders(const SessionPipeline *p, int stage, bool devices)
-{
-    const Session *s = p->session;
-    TensorId received = plan_find(&s->plan.chunk->train, PLAN_RECEIVED);
-    Holders h = {.backend = s->options.backend,
-                 .comm = exec_holders(&s->exec_ranks, stage),
-                 .scratch = s->memory[0].base[REGION_COMM],
-                 .copy = host_copy(s),
-                 .stride = p->place->room.largest,
-                 .device = devices ? session_holders_device(s) : NULL};
-    if (h.device && received != NONE) h.received = exec_data(s->train[0], received);
-    return h;
-}
-
-static Status sum_pieces(const SessionPipeline *p)
-{
-    const Pieces *mine = &p->place->holding.mine;
-    const SumSpace grads = {.x = gradients(p)};
-    for (int i = 0; i < mine->n; i++) {
-        const Holders h = pipeline_holders(p, mine->pieces[i].stage, true);
-        TRY(holding_sum(&h, &grads, mine, i));
-    }
-    return OK;
-}
-
-Status pipeline_sum_stages(const SessionPipeline *p)
-{
-    const PlaceDevices *devices = p->session->options.devices;
-    if (grid_holders(&p->place->grid) == 1) return OK;
-    if (!devices) return sum_pieces(p);
-    TRY(devices_enter(p->session));
-    return devices_join(p->session, devices->holders, sum_pieces(p));
 }
 
 /* ---- the two gradients of a tied word embedding, of one replica ---- */
@@ -135,24 +98,30 @@ static int other_place(const SessionPipeline *p)
     return peer == at->number ? -1 : peer;
 }
 
+Interval pipeline_tied(const RankPlace *at)
+{
+    const Param *tied = model_tied(at->whole);
+    int i = tied ? params_find(&at->held.params, tied->name) : -1;
+    if (i < 0 || (at->grid.stages == 1 && !at->both_uses)) return (Interval){0};
+    return (Interval){at->held.params.params[i].offset, at->held.params.params[i].offset + param_held(tied)};
+}
+
 /* Where a place has both uses, the second one lies behind the space: in chimera it is the other direction's, and goes
    to the place that has that direction's first stage. */
 Status pipeline_tie(const SessionPipeline *p)
 {
     const RankPlace *at = p->place;
-    const Param *tied = model_tied(at->whole);
-    int i = tied ? params_find(&at->held.params, tied->name) : -1;
-    if (i < 0 || (at->grid.stages == 1 && !at->both_uses)) return OK;
-    float *x = gradients(p) + at->held.params.params[i].offset;
     const PlaceDevices *devices = p->session->options.devices;
+    Interval v = pipeline_tied(at);
+    float *x = gradients(p) + v.begin;
+    int64_t n = v.end - v.begin;
+    if (n == 0) return OK;
     if (devices && devices->uses) {
         Device *d = p->session->options.backend->device;
         TRY(devices_enter(p->session));
-        return devices_join(p->session, devices->uses,
-                            comm_device_sum(devices->uses, x, (size_t)param_held(tied), F32, d->stream(d)));
+        return devices_join(p->session, devices->uses, comm_device_sum(devices->uses, x, (size_t)n, F32, d->stream(d)));
     }
-    return add_other_use(p, other_place(p), x, at->both_uses ? gradients(p) + at->held.params.size : x,
-                         param_held(tied));
+    return add_other_use(p, other_place(p), x, at->both_uses ? gradients(p) + at->held.params.size : x, n);
 }
 
 /* ---- losses ---- */
