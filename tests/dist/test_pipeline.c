@@ -2,6 +2,8 @@
    to the last bit, step after step; a lost place ends the others with the boundary that they waited for. */
 #include "dist/ranks.h"
 
+#include <semaphore.h>
+
 #include "equiv/stages.h"
 #include "exec/pipeline.h"
 
@@ -170,12 +172,112 @@ static void test_lost(void **state)
     free(where);
 }
 
+/* ---- sums beside works: two holders of a last stage ---- */
+
+enum { HOLDERS = 2 };
+
+typedef struct {
+    sem_t begun;
+    bool waits;
+} FirstSum;
+
+static Status meet(void *self)
+{
+    sem_post(&((FirstSum *)self)->begun);
+    return OK;
+}
+
+/* B sends at its end. A sum that has not begun by then never will in this test. */
+static Status pass_boundary(void *self, bool send, bool forward, void *data, size_t bytes)
+{
+    FirstSum *first = self;
+    (void)forward;
+    if (!send) memset(data, 0, bytes);
+    while (send && first->waits && sem_wait(&first->begun) != 0) {}
+    return OK;
+}
+
+static void run_step(Part *part, Bench *w, int rank, bool split, bool last, FirstSum *first)
+{
+    static const int slot[N_SLOTS] = {0};
+    const ExecLinks links = {pass_boundary, first};
+    RowCounts rows;
+    require(exec_run(part->exec, part->plan.begin, &part->plan.capacity) == OK);
+    for (int m = 0; m < 2; m++) {
+        bool now = last && m == 1;
+        require(send_micro(part, w, &w->micro[2 * rank + m], slot, &rows) == OK);
+        require(exec_run_work(part->exec, WORK_FORWARD, slot, &rows, &links, now) == OK);
+        first->waits = now && !split; /* weight gradients come behind what is sent */
+        require(exec_run_work(part->exec, split ? WORK_INPUT : WORK_BACKWARD, slot, &rows, &links, now) == OK);
+        if (split) require(exec_run_work(part->exec, WORK_WEIGHT, slot, &rows, NULL, now) == OK);
+    }
+    while (last && split && sem_wait(&first->begun) != 0) {} /* W has posted its pieces */
+}
+
+/* The sum begins within the last work, or behind all works, and is that of the holders' own gradients. */
+static int run_holder(Comm *c, void *arg)
+{
+    Setting setting = {"cpu", "none", HEAD_CLASSIFIER, NORM_FORM_Y};
+    static char none[] = "none", fp32[] = "fp32";
+    const Config config = {.shard = none, .wire = fp32, .bucket_size = 16 << 10};
+    const Grid grid = {{PIPELINE_GPIPE, 2, 1, 2}, 2, HOLDERS, 1};
+    const Stage stages[] = {{0, 2}, {2, 2}};
+    const int slots[N_SLOTS] = {1, 1, 1};
+    bool split = *(bool *)arg;
+    FirstSum first = {.waits = false};
+    Bench w;
+    Holding h;
+    Part part;
+    alarm(HANG_S / 4);
+    bench_open(&w, &setting);
+    holding_init(&h, &config, &w.whole, &grid, stages, HOLDERS + c->rank);
+    require(h.mine.n > 4 && sem_init(&first.begun, 0, 0) == 0);
+    const ExecRanks ranks = {.comm = c,
+                             .holders = {c},
+                             .holding = &h,
+                             .scratch = pieces_room(&h.mine).scratch,
+                             .meet = meet,
+                             .self = &first};
+    w.ranks = &ranks;
+    w.stage = 1;
+    part_open(&part, &w, &stages[1], slots, split);
+    size_t n = (size_t)part.model.params.size, bytes = n * sizeof(float);
+    require(h.has[HELD_WEIGHTS][HOLDERS + c->rank].size == part.model.params.size);
+    float *own = mem_alloc(HOLDERS * bytes);
+    run_step(&part, &w, c->rank, split, false, &first);
+    require(comm_allgather(c, grads(&part), bytes, own) == OK);
+    for (size_t i = 0; i < n; i++) own[i] += own[n + i];
+    for (int last = 0; last < 2; last++) {
+        run_step(&part, &w, c->rank, split, last, &first);
+        require(exec_end_sums(part.exec, exec_sum(part.exec, false)) == OK);
+        require(memcmp(grads(&part), own, bytes) == 0);
+        if (!last) require(sem_wait(&first.begun) == 0);
+    }
+    free(own);
+    part_close(&part);
+    holding_free(&h);
+    bench_close(&w);
+    return 0;
+}
+
+static void test_sums(void **state)
+{
+    char *where = mem_printf("file:%s", *(const char **)state);
+    for (int split = 0; split < 2; split++) {
+        Ranks ranks = ranks_of(HOLDERS, where);
+        ranks.arg = &(bool){split};
+        ranks_run(&ranks, run_holder);
+    }
+    free(where);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_two, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_four, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_lost, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_sums, testing_set_up, testing_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

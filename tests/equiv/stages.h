@@ -34,6 +34,8 @@ typedef struct {
     float *weights; /* (whole.params.size) */
     MicroBatch micro[MOST_MICROS];
     Ctl ctl;
+    const ExecRanks *ranks; /* holders of stage `stage`, which parts are of; NULL: none */
+    int stage;
 } Bench;
 
 /* ---- micro-batches ---- */
@@ -127,13 +129,17 @@ static inline void part_open(Part *p, Bench *w, const Stage *stage, const int *s
                      .emit = {.training = true, .layers = &layers},
                      .capacity = plan_capacity((MicroCapacity){TOKENS, SEQS, MASKED}),
                      .optimizer = {.beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-6f, .loss_scale = 1},
+                     .exchanged = w->ranks ? w->ranks->holding : NULL,
+                     .stage = w->stage,
                      .slots = slots,
                      .split = split};
+    if (w->ranks) r.room = pieces_room(&w->ranks->holding->mine);
     segments = mem_array((size_t)p->model.params.count, sizeof *segments);
     assert_ok(plan_make(&r, &p->plan, &p->t, segments));
     const Plan *plans[] = {&p->plan};
     assert_ok(memory_init(&p->memory, w->backend, plans, 1));
-    assert_ok(exec_init(&p->exec, &p->plan, &p->memory, (ExecOptions){0}));
+    assert_ok(exec_init(&p->exec, &p->plan, &p->memory, (ExecOptions){.ranks = w->ranks}));
+    assert_ok(exec_open_lane(&p->exec, 1));
     float *weights = exec_data(p->exec, p->t.weights);
     for (int i = 0; i < p->model.params.count; i++) {
         const Param *own = &p->model.params.params[i];
