@@ -30,46 +30,12 @@ static bool stage_has(const Maker *m, int stage, int param)
 
 /* ---- pieces ---- */
 
-static int64_t piece_size(const Config *c, const ParamTable *t, bool stages)
+static int64_t piece_size(const Config *c, const ParamTable *t)
 {
-    int64_t most = c->bucket_size / (int64_t)sizeof(float), some = t->size / (stages ? 1 : LEAST_PIECES);
-    if (!stages && some < LEAST_PIECE) some = LEAST_PIECE;
+    int64_t most = c->bucket_size / (int64_t)sizeof(float), some = t->size / LEAST_PIECES;
+    if (some < LEAST_PIECE) some = LEAST_PIECE;
     if (most > some) most = some;
-    if (most < NORM_BLOCK) return NORM_BLOCK;
-    return stages ? most / NORM_BLOCK * NORM_BLOCK : most;
-}
-
-/* A piece ends where the next tensor would make it too large, and where the embeddings begin, whose gradients all come
-   last. A larger tensor is cut into pieces of as many norm blocks. */
-static void cut_whole(Maker *m)
-{
-    const ParamTable *t = table(m);
-    int64_t from = 0;
-    for (int i = 0; i < t->count; i++) {
-        int64_t begin = t->params[i].offset, end = param_end(t, i);
-        bool embeddings = i > 0 && t->params[i].layer < 0 && t->params[i - 1].layer >= 0;
-        if (end - from <= m->all.most && !embeddings) continue;
-        pieces_add_even(&m->all, 0, from, begin, t);
-        from = begin;
-        int64_t pieces = (end - begin + m->all.most - 1) / m->all.most;
-        for (int64_t p = 1; p < pieces; p++) {
-            int64_t to = begin + (end - begin) * p / pieces / NORM_BLOCK * NORM_BLOCK;
-            pieces_add_even(&m->all, 0, from, to, t);
-            from = to;
-        }
-    }
-    pieces_add_even(&m->all, 0, from, t->size, t);
-}
-
-static void cut_evenly(Maker *m, int stage, int64_t begin, int64_t end)
-{
-    int pieces = (int)((end - begin + m->all.most - 1) / m->all.most);
-    int64_t from = begin;
-    for (int k = 0; k < pieces; k++) {
-        int64_t to = slice_cut(table(m), begin, end, k, pieces);
-        pieces_add_even(&m->all, stage, from, to, table(m));
-        from = to;
-    }
+    return most < NORM_BLOCK ? NORM_BLOCK : most;
 }
 
 /* The last stage's use of a tied tensor, which the first stage has too. */
@@ -87,17 +53,37 @@ static bool is_summed(const Maker *m, int stage, int param)
            grid_holder_number(g, 0, grid_holder(g, stage, 0)) < 0;
 }
 
-/* Tensors that follow each other, but the tied one apart. */
+/* Whether a piece ends at a tensor: where the embeddings begin, whose gradients all come last, behind one that the
+   stage does not sum, and on both sides of one with two uses. */
+static bool begins_piece(const Maker *m, int stage, int i)
+{
+    const Param *p = &table(m)->params[i];
+    if (i == 0 || (p->layer < 0 && p[-1].layer >= 0)) return true;
+    return !is_summed(m, stage, i - 1) || p == m->tied || &p[-1] == m->tied;
+}
+
+/* A piece also ends where the next tensor would make it too large. A larger tensor is cut into pieces of as many norm
+   blocks. */
 static void cut_stage(Maker *m, int stage)
 {
     const ParamTable *t = table(m);
-    for (int i = 0, next; i < t->count; i = next) {
-        next = i + 1;
+    int64_t from = 0, to = 0;
+    for (int i = 0; i < t->count; i++) {
+        int64_t begin = t->params[i].offset, end = param_end(t, i);
         if (!is_summed(m, stage, i)) continue;
-        while (next < t->count && &t->params[i] != m->tied && is_summed(m, stage, next) && &t->params[next] != m->tied)
-            next++;
-        cut_evenly(m, stage, t->params[i].offset, param_end(t, next - 1));
+        if (end - from > m->all.most || begins_piece(m, stage, i)) {
+            pieces_add_even(&m->all, stage, from, to, t);
+            from = begin;
+            int64_t pieces = (end - begin + m->all.most - 1) / m->all.most;
+            for (int64_t p = 1; p < pieces; p++) {
+                int64_t cut = begin + (end - begin) * p / pieces / NORM_BLOCK * NORM_BLOCK;
+                pieces_add_even(&m->all, stage, from, cut, t);
+                from = cut;
+            }
+        }
+        to = end;
     }
+    pieces_add_even(&m->all, stage, from, to, t);
 }
 
 /* ---- what ranks have ---- */
@@ -218,15 +204,12 @@ void holding_init(Holding *h, const Config *c, const Model *model, const Grid *g
                .stages = stages,
                .tied = stages ? model_tied(model) : NULL,
                .all = {.holders = holders,
-                       .most = piece_size(c, &model->params, stages != NULL),
+                       .most = piece_size(c, &model->params),
                        .wire = strcmp(c->wire, "bf16") == 0 ? BF16 : F32,
                        .tree = c->virtual_ranks % holders == 0 ? c->virtual_ranks : 0,
                        .owners = h->shard}};
     for (int r = 0; r < (int)ranks; r++) find_weights(&m, r, &h->has[HELD_WEIGHTS][r]);
-    if (stages)
-        for (int stage = 0; stage < grid->stages; stage++) cut_stage(&m, stage);
-    else
-        cut_whole(&m);
+    for (int stage = 0; stage < grid->stages; stage++) cut_stage(&m, stage);
     find_parts(&m);
     take_mine(&m);
 }

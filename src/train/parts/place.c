@@ -156,17 +156,13 @@ static size_t norm_table_bytes(const RankPlace *p)
     return (size_t)optim_norm_blocks(&p->whole->params, p->whole->params.size) * sizeof(double);
 }
 
-static size_t piece_bytes(const RankPlace *p) { return (size_t)(p->holding.mine.most + PLACE_CUT) * sizeof(float); }
-
-/* Room for the other use's gradient of a tied word embedding; with a device also for a copy to send, a bucket behind
- * it.
- */
-static size_t tie_bytes(const RankPlace *p, bool device)
+/* The other use's gradient of a tied word embedding, as much as passes at once. */
+static size_t tie_bytes(const RankPlace *p)
 {
     const Param *tied = model_tied(p->whole);
     bool exchanged = tied && params_find(&p->held.params, tied->name) >= 0 && (p->grid.stages > 1 || p->both_uses);
     int64_t n = !exchanged ? 0 : param_held(tied) < p->holding.mine.most ? param_held(tied) : p->holding.mine.most;
-    return (size_t)(n + (device && exchanged ? p->holding.mine.most : 0)) * sizeof(float);
+    return (size_t)n * sizeof(float);
 }
 
 static size_t largest(const size_t *all, size_t n)
@@ -177,12 +173,14 @@ static size_t largest(const size_t *all, size_t n)
     return most;
 }
 
-/* One rank alone, on a host, exchanges nothing. */
+/* One rank alone, on a host, exchanges nothing. With a device the scratch also has a copy of the own gradient of a tied
+   word embedding. */
 static PiecesRoom works_room(const RankPlace *p, bool device)
 {
     PiecesRoom mine = pieces_room(&p->holding.mine), sets = pieces_room(&p->kfac.pieces);
-    const size_t scratch[] = {mine.scratch, tie_bytes(p, device), norm_table_bytes(p), sets.scratch};
-    const size_t copies[] = {piece_bytes(p), norm_table_bytes(p), (size_t)sets.largest * sizeof(float)};
+    const size_t scratch[] = {mine.scratch, tie_bytes(p) * (device ? 2 : 1), norm_table_bytes(p), sets.scratch};
+    const size_t copies[] = {(size_t)mine.largest * sizeof(float), tie_bytes(p), norm_table_bytes(p),
+                             (size_t)sets.largest * sizeof(float)};
     if (grid_ranks(&p->grid) == 1 && !device) return (PiecesRoom){0};
     return (PiecesRoom){.scratch = (largest(scratch, sizeof scratch / sizeof *scratch) + 63) / 64 * 64,
                         .largest = (int64_t)(largest(copies, sizeof copies / sizeof *copies) / sizeof(float)),

@@ -34,9 +34,6 @@ typedef struct {
     Timeline *timelines; // (shape.micros + 1) as the schedules
 } PlaceFill;
 
-/* A piece, or one holder's part of it, has at most so many elements more than the even share. */
-enum { PLACE_CUT = NORM_BLOCK + PARAM_ALIGN };
-
 struct RankPlace {
     const Model *whole; /* the caller's */
     Grid grid;          /* shape.micros: the most of a pass; a step with more has several passes */

@@ -67,7 +67,7 @@ static Status add_other_use(const SessionPipeline *p, int peer, float *x, float 
     const Session *s = p->session;
     const Backend *b = s->options.backend;
     int64_t most = p->place->holding.mine.most;
-    float *received = s->memory[0].base[REGION_COMM], *copy = peer < 0 ? received : received + most;
+    float *received = s->memory[0].base[REGION_COMM];
     for (int64_t at = 0; at < count; at += most) {
         int64_t n = count - at < most ? count - at : most;
         size_t bytes = (size_t)n * sizeof *x;
@@ -76,7 +76,7 @@ static Status add_other_use(const SessionPipeline *p, int peer, float *x, float 
         if (y == x)
             sent = own;
         else if (b->device)
-            TRY(backend_download(b, sent = copy, y + at, bytes));
+            TRY(backend_download(b, sent = received + n, y + at, bytes));
         if (peer >= 0) TRY(swap_uses(p, peer, sent, received, bytes));
         const float *other = peer < 0 ? sent : received;
         for (int64_t i = 0; i < n; i++) own[i] += other[i];
