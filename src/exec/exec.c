@@ -95,7 +95,8 @@ static void make_all_buckets(Exec *e)
         e->buckets[b].count[ROWS_MASKED] = (e->buckets[b].count[ROWS_TOKENS] * masked + tokens - 1) / tokens;
 }
 
-/* A tensor dies at its last use unless another lives on in its memory. */
+/* A tensor dies at its last use unless another lives on in its memory. Those that wait for K-FAC's statistics, which
+   run in any order, are left out. */
 static void find_dying(Exec *e)
 {
     const Plan *p = e->plan;
@@ -108,7 +109,9 @@ static void find_dying(Exec *e)
     for (InstrId i = 0; i < p->n_instrs; i++) {
         e->dying[i] = n;
         for (TensorId t = 0; t < p->n_tensors; t++)
-            if (p->tensors[t].region == REGION_ACT && p->tensors[t].last == i && !inherited[t]) e->dead[n++] = t;
+            if (p->tensors[t].region == REGION_ACT && p->tensors[t].last == i && p->tensors[t].slot < N_ORDER_SLOTS &&
+                !inherited[t])
+                e->dead[n++] = t;
     }
     e->dying[p->n_instrs] = n;
     free(inherited);
@@ -214,17 +217,20 @@ Status exec_check_finite(const Exec *e, InstrId i, const RowCounts *rows)
     return OK;
 }
 
-static Status poison_dead(const Exec *e, InstrId i)
+Status exec_poison(const Exec *e, void *memory, size_t bytes)
 {
-    Status status = OK;
-    for (int32_t d = e->dying[i]; d < e->dying[i + 1] && status == OK; d++) {
-        const Tensor *t = &e->plan->tensors[e->dead[d]];
-        void *nans = mem_alloc(t->bytes);
-        memset(nans, 0xff, t->bytes);
-        status = backend_upload(e->memory->backend, exec_data(e, e->dead[d]), nans, t->bytes);
-        free(nans);
-    }
+    void *nans = mem_alloc(bytes);
+    memset(nans, 0xff, bytes);
+    Status status = backend_upload(e->memory->backend, memory, nans, bytes);
+    free(nans);
     return status;
+}
+
+Status exec_poison_dead(const Exec *e, InstrId i)
+{
+    for (int32_t d = e->dying[i]; d < e->dying[i + 1]; d++)
+        TRY(exec_poison(e, exec_place(e, e->dead[d], e->slots), e->plan->tensors[e->dead[d]].bytes));
+    return OK;
 }
 
 static Status flip_bit(const Exec *e, unsigned char *memory, size_t bytes)
@@ -240,7 +246,7 @@ static Status flip_output(const Exec *e, InstrId i, const RowCounts *rows)
 {
     if (!e->flip || e->flip->of || e->flip->instr != i) return OK;
     TensorId t = e->plan->instrs[i].out[e->flip->out];
-    return flip_bit(e, exec_data(e, t), plan_tensor_bytes(e->plan, t, rows));
+    return flip_bit(e, exec_place(e, t, e->slots), plan_tensor_bytes(e->plan, t, rows));
 }
 
 Status exec_turn(Exec *e)
@@ -285,7 +291,7 @@ Status exec_run_plain(const Exec *e, Range range, const RowCounts *rows)
 
 static Status run_one(Exec *e, InstrId i, const RowCounts *rows) { return exec_run_op(e, i, rows); }
 
-Status exec_run_named(Exec *e, InstrId i, const RowCounts *rows)
+Status exec_run_watched(Exec *e, InstrId i, const RowCounts *rows)
 {
     Device *d = e->memory->backend->device;
     bool named = d && d->range_begin && (e->tracing || d->ranges);
@@ -299,7 +305,9 @@ Status exec_run_named(Exec *e, InstrId i, const RowCounts *rows)
     if (status == OK) status = exec_run_noted(e, i, rows, lane, run_one);
     if (status == OK) status = record_after(e, i);
     if (named) d->range_end(d);
-    return status;
+    TRY(status);
+    TRY(flip_output(e, i, rows));
+    return exec_turn(e);
 }
 
 /* Before the host reads or overwrites memory. */
@@ -317,12 +325,10 @@ static Status run_watched(Exec *e, Range range, const RowCounts *rows)
     for (InstrId i = range.first; i < range.first + range.count; i++) {
         if (op_is_exchange(e->plan->instrs[i].op)) continue;
         if (exec_stopped(e, range)) return fail(E_STOPPED, "stopped between two instrs");
-        TRY(exec_run_named(e, i, rows));
-        TRY(flip_output(e, i, rows));
-        TRY(exec_turn(e));
+        TRY(exec_run_watched(e, i, rows));
         if (e->options.check || e->options.poison) TRY(wait_for_lanes(e));
         if (e->options.check) TRY(exec_check_finite(e, i, rows));
-        if (e->options.poison) TRY(poison_dead(e, i));
+        if (e->options.poison) TRY(exec_poison_dead(e, i));
         if (e->options.poison) TRY(wait_for_lanes(e));
     }
     return OK;

@@ -120,8 +120,11 @@ Status exec_run_plain(const Exec *e, Range range, const RowCounts *rows);
 Status exec_check_finite(const Exec *e, InstrId i, const RowCounts *rows);
 /* Where a tensor lies, in the slots of a micro-batch or (NULL) without. */
 void *exec_place(const Exec *e, TensorId t, const int *slots);
-/* One instr of exec_watched, on its lane, with its name and record. */
-Status exec_run_named(Exec *e, InstrId i, const RowCounts *rows);
+/* One instr of exec_watched, on its lane, with its name, record and fault. */
+Status exec_run_watched(Exec *e, InstrId i, const RowCounts *rows);
+/* Fills memory, or the tensors that die at an instr, with NaN: for poison. */
+Status exec_poison(const Exec *e, void *memory, size_t bytes);
+Status exec_poison_dead(const Exec *e, InstrId i);
 bool exec_watched(const Exec *e); /* instrs are run one by one: poison, check, a fault, a trace or names */
 
 /* ---- graphs.c ---- */

@@ -1,6 +1,7 @@
 /* Boundaries of a place: its channels, their buffers, and what is posted when. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "exec/pipeline_internal.h"
 
@@ -262,12 +263,26 @@ static Channel *local_sender(ExecPipeline *p, const Channel *to)
     return NULL;
 }
 
+/* With poison a buffer is full of NaN once its boundary was taken. */
+static Status poison(const ExecPipeline *p, const Channel *c, size_t bytes)
+{
+    const Exec *e = p->o.chunks[c->chunk];
+    if (!e->options.poison) return OK;
+    if (p->o.n_wires > 0 && c->peer != p->o.place) return exec_poison(e, buffer(p, c, p->micro), bytes);
+    memset(buffer(p, c, p->micro), 0xff, bytes);
+    return OK;
+}
+
 static Status receive(ExecPipeline *p, Channel *c, void *data, size_t bytes)
 {
-    if (c->buffers == 0)
-        return backend_upload(pipeline_backend(p), data, buffer(p, local_sender(p, c), p->micro), bytes);
+    if (c->buffers == 0) {
+        const Channel *from = local_sender(p, c);
+        TRY(backend_upload(pipeline_backend(p), data, buffer(p, from, p->micro), bytes));
+        return poison(p, from, bytes);
+    }
     TRY(await(p, c, p->micro));
     TRY(p->carrier->empty(p, buffer(p, c, p->micro), data, bytes));
+    TRY(poison(p, c, bytes));
     return post_receives(p, inbox_of(p, c));
 }
 

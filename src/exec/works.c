@@ -67,12 +67,12 @@ static Status run_from(Exec *e, InstrId i, InstrId end, const RowCounts *rows, I
     *next = i + 1;
     if (op_is_link(p->instrs[i].op)) return exec_run_noted(e, i, rows, LANE_COMPUTE, pass_link);
     if (op_is_exchange(p->instrs[i].op)) return exec_reduce(e, i, rows);
-    if (exec_watched(e)) return exec_run_named(e, i, rows);
+    if (exec_watched(e)) return exec_run_watched(e, i, rows);
     *next = next_link(p, i, end);
     return exec_run_range(e, (Range){i, *next - i}, rows);
 }
 
-/* With checks a work goes on behind a value that is not finite, because other places wait for its boundary. */
+/* With checks a work continues behind a value that is not finite, because other places wait for its boundary. */
 static Status run_instrs(Exec *e, Range range, const RowCounts *rows)
 {
     char *bad = NULL;
@@ -80,6 +80,7 @@ static Status run_instrs(Exec *e, Range range, const RowCounts *rows)
     for (InstrId i = range.first, next; i < range.first + range.count; i = next) {
         TRY_DONE(run_from(e, i, range.first + range.count, rows, &next));
         if (e->options.check && !bad && exec_check_finite(e, i, rows) != OK) bad = mem_strdup(status_message());
+        if (e->options.poison) TRY_DONE(exec_poison_dead(e, i)); /* watched: one instr */
     }
     if (bad) status = fail(E_NUMERIC, "%s", bad);
 done:

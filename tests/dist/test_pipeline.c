@@ -141,15 +141,15 @@ static void run_job(void **state, int places, Job *job)
 
 static void test_two(void **state)
 {
-    Job plain = {{"cpu", "none", HEAD_CLASSIFIER, NORM_FORM_Y}, two, sizeof two / sizeof *two, -1, 0};
-    Job tied = {{"cpu", "selective", HEAD_PRETRAINING, NORM_FORM_XHAT}, two, sizeof two / sizeof *two, -1, 0};
+    Job plain = {{"cpu", "none", HEAD_CLASSIFIER, NORM_FORM_Y, false}, two, sizeof two / sizeof *two, -1, 0};
+    Job tied = {{"cpu", "selective", HEAD_PRETRAINING, NORM_FORM_XHAT, true}, two, sizeof two / sizeof *two, -1, 0};
     run_job(state, 2, &plain);
     run_job(state, 2, &tied);
 }
 
 static void test_four(void **state)
 {
-    Job job = {{"ref", "full", HEAD_PRETRAINING, NORM_FORM_Y}, four, sizeof four / sizeof *four, -1, 0};
+    Job job = {{"ref", "full", HEAD_PRETRAINING, NORM_FORM_Y, true}, four, sizeof four / sizeof *four, -1, 0};
     run_job(state, 4, &job);
 }
 
@@ -157,7 +157,7 @@ static void test_lost(void **state)
 {
     char *where = mem_printf("file:%s", *(const char **)state);
     for (int kind = 0; kind < 2; kind++) {
-        Job job = {{"ref", "none", HEAD_CLASSIFIER, NORM_FORM_Y}, &four[kind], 1, 1, 2 - kind};
+        Job job = {{"ref", "none", HEAD_CLASSIFIER, NORM_FORM_Y, false}, &four[kind], 1, 1, 2 - kind};
         Ranks ranks = ranks_of(4, where);
         ranks.arg = &job;
         pid_t children[4];

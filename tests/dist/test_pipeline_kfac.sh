@@ -35,7 +35,7 @@ this=("${glue[@]}" --backend cpu --kfac-lag 2 --optimizer lamb)
 run 2 plain2
 run 4 zb --pipeline zb-h1 --stages 2 --stage-layers 3,1 --recompute full
 same plain2 zb 7 kfac
-run 2 chimera --pipeline chimera --recompute selective
+run 2 chimera --pipeline chimera --recompute selective --poison
 same plain2 chimera 7 kfac
 
 # no lag: every inverse is ready in its step; from step 5 on their places come from measured times

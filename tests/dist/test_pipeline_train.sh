@@ -85,7 +85,7 @@ grep -q '"pid": 1, .*"instr": ' "$profile/trace.json" || complain "$profile/trac
 this=("${glue[@]}" "${steps[@]}" --backend ref --batch-size 1)
 start 2 log "${this[@]}" --output-dir single
 ended 0
-piped 2 single chimera
+piped 2 single chimera --poison
 
 # fp16 skips the same updates
 if [ -n "${CAIRN_TEST_DEEP:-}" ]; then
@@ -128,11 +128,12 @@ if "$CAIRN_BINARY" wiki --input "$source_dir/tasks/pretrain/sample/sample.xml" -
     ended 0
     near words1 stage1 # the two gradients of the word embedding are added in another order
     rm -rf ./*" of "*
-    for schedule in zb-v $(quick_or_deep "" "1f1b interleaved"); do
-        piped 2 stage1 "$schedule"
+    for schedule in "zb-v --poison" $(quick_or_deep "" "1f1b interleaved"); do
+        # shellcheck disable=SC2086 # a name and a flag
+        piped 2 stage1 $schedule
         cmp stage1/eval_results.txt "2 of $schedule/eval_results.txt" || complain "$schedule: another evaluation"
     done
-    piped 1 stage1 gpipe --stages 4 # a place with both uses of the word embedding, in two stages
+    piped 1 stage1 gpipe --stages 4 --poison # a place with both uses of the word embedding, in two stages
     if [ -n "${CAIRN_TEST_DEEP:-}" ]; then
         piped 2 stage1 zb-h1 --stages 4
         start 2 log "${this[@]}" --output-dir stage2 --pipeline gpipe --stages 1

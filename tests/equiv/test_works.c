@@ -1,5 +1,6 @@
 /* Works in slots: every schedule, all its places in one process with boundaries handed over, makes the gradients,
-   losses and counts of a plain run to the last bit; with memory that is full of NaN before the first work. */
+   losses and counts of a plain run to the last bit; with memory that is full of NaN before the first work, and with
+   --poison, which finds a tensor that dies too early. */
 #include "equiv/stages.h"
 
 /* ---- a pipeline ---- */
@@ -170,8 +171,8 @@ static void check_all(const Setting *s)
 static void test_ref(void **state)
 {
     (void)state;
-    check_all(&(Setting){"ref", "none", HEAD_CLASSIFIER, NORM_FORM_Y});
-    check_all(&(Setting){"ref", "selective", HEAD_PRETRAINING, NORM_FORM_XHAT});
+    check_all(&(Setting){"ref", "none", HEAD_CLASSIFIER, NORM_FORM_Y, true});
+    check_all(&(Setting){"ref", "selective", HEAD_PRETRAINING, NORM_FORM_XHAT, false});
 }
 
 static void test_cpu(void **state)
@@ -181,9 +182,9 @@ static void test_cpu(void **state)
     (void)state;
     for (size_t k = 0; k < sizeof policies / sizeof *policies; k++) { /* quickly with one of both heads */
         if (deep || k % 4 < 2)
-            check_all(&(Setting){"cpu", policies[k], HEAD_CLASSIFIER, k % 2 ? NORM_FORM_XHAT : NORM_FORM_Y});
+            check_all(&(Setting){"cpu", policies[k], HEAD_CLASSIFIER, k % 2 ? NORM_FORM_XHAT : NORM_FORM_Y, k % 2});
         if (deep || k % 4 >= 2)
-            check_all(&(Setting){"cpu", policies[k], HEAD_PRETRAINING, k % 2 ? NORM_FORM_Y : NORM_FORM_XHAT});
+            check_all(&(Setting){"cpu", policies[k], HEAD_PRETRAINING, k % 2 ? NORM_FORM_Y : NORM_FORM_XHAT, k % 2});
     }
 }
 
@@ -195,7 +196,7 @@ static void test_too_few_slots(void **state)
     Part plain, few;
     RowCounts rows[2];
     int same[2][N_SLOTS] = {{0, -1, -1}, {0, -1, -1}};
-    bench_open(&w, &(Setting){"ref", "none", HEAD_CLASSIFIER, NORM_FORM_Y});
+    bench_open(&w, &(Setting){"ref", "none", HEAD_CLASSIFIER, NORM_FORM_Y, false});
     run_plain(&plain, &w, 0, 1, 2);
     part_open(&few, &w, &w.whole.stages[0], (const int[]){1, 0, 0}, false);
     for (int m = 0; m < 2; m++) {
@@ -209,9 +210,38 @@ static void test_too_few_slots(void **state)
     bench_close(&w);
 }
 
+/* The last use of a tensor that waits for B is said to be the end of F: poison must kill it in the slot that it has, so
+   that B sees NaN. */
+static void test_early_death(void **state)
+{
+    (void)state;
+    Bench w;
+    Part part;
+    RowCounts rows;
+    const int slot[N_SLOTS] = {1, -1, -1};
+    double sum[2] = {0};
+    for (int early = 0; early < 2; early++) {
+        bench_open(&w, &(Setting){"ref", "none", HEAD_CLASSIFIER, NORM_FORM_Y, true});
+        part_open(&part, &w, &w.whole.stages[0], (const int[]){2, 0, 0}, false);
+        TensorId victim = plan_find(&part.plan, "l1.qkv");
+        Range forward = part.plan.work[WORK_FORWARD];
+        assert_true(victim != NONE && part.plan.tensors[victim].slot == SLOT_ACTIVATION);
+        if (early) part.plan.tensors[victim].last = forward.first + forward.count - 1;
+        exec_free(part.exec);
+        assert_ok(exec_init(&part.exec, &part.plan, &part.memory, (ExecOptions){.poison = true}));
+        assert_ok(send_micro(&part, &w, &w.micro[0], slot, &rows));
+        assert_ok(exec_run_work(part.exec, WORK_FORWARD, slot, &rows, NULL));
+        assert_ok(exec_run_work(part.exec, WORK_BACKWARD, slot, &rows, NULL));
+        for (int64_t k = 0; k < w.whole.params.size; k++) sum[early] += (double)grads(&part)[k];
+        part_close(&part);
+        bench_close(&w);
+    }
+    assert_true(isfinite(sum[0]) && isnan(sum[1]));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_ref), cmocka_unit_test(test_cpu),
-                                       cmocka_unit_test(test_too_few_slots)};
+                                       cmocka_unit_test(test_too_few_slots), cmocka_unit_test(test_early_death)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

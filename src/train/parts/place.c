@@ -93,7 +93,6 @@ Status place_check(const Config *c, bool training)
         {strcmp(c->shard, "none") != 0 && strcmp(c->comm, "nccl") == 0, "and --shard optimizer over NCCL",
          "use --comm gloo"},
         {strcmp(c->audit, "off") != 0, "and --audit", "leave out --audit"},
-        {c->poison, "and --poison", "leave out --poison"},
     };
     if (!place_wanted(c)) return without_pipeline(c);
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
