@@ -124,7 +124,19 @@ static Status take_choices(Config *c, const Json *doc)
     return c->threads == 0 && threads > 0 ? set(c, OPTION_threads, number) : OK;
 }
 
-/* The flags of this command, beside --steps: where things are here, and how ranks meet. */
+/* A schedule in place of the run's, or none: its stages are its own, and K-FAC's lag is the run's. */
+static Status leave_pipeline(Config *c)
+{
+    static const int stages[] = {OPTION_stages, OPTION_stage_chunks, OPTION_stage_layers};
+    char lag[32];
+    snprintf(lag, sizeof lag, "%lld", strcmp(c->pipeline, "none") != 0 ? (long long)c->kfac_interval : 0);
+    if (c->kfac_interval > 0 && strcmp(c->kfac_lag, "auto") == 0) TRY(set(c, OPTION_kfac_lag, lag));
+    for (size_t i = 0; i < sizeof stages / sizeof *stages; i++)
+        TRY(set(c, stages[i], config_table[stages[i]].fallback));
+    return OK;
+}
+
+/* The flags of this command, beside --steps: where things are here, how ranks meet, and their pipeline. */
 static Status take_flags(Config *c, const Config *own)
 {
     for (int i = 0; i < N_OPTIONS; i++) {
@@ -195,6 +207,8 @@ static Status configure(const Config *own, const Json *doc, Verify *v, Config *c
     TRY(parse_config(v->dir, doc, c));
     TRY(leave_out(c));
     TRY(take_choices(c, doc));
+    v->pipelined = strcmp(c->pipeline, "none") != 0;
+    if (own->source[OPTION_pipeline] != FROM_DEFAULT) TRY(leave_pipeline(c));
     TRY(take_flags(c, own));
     TRY(set(c, OPTION_output_dir, v->dir));
     TRY(read_steps(v->dir, v));

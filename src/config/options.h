@@ -201,13 +201,13 @@
     X(wire, Choice, "fp32", 0, 0, "fp32 bf16", "TYPE", BITS, "*pTS", "type of gradients between ranks")                \
     X(bucket_size, Size, "25MiB", 0, 0, "", "SIZE", BITS, "*pTS",                                                      \
       "approximate size of the pieces in which gradients are exchanged during backward")                               \
-    X(pipeline, Choice, "none", 0, 0, "none gpipe 1f1b interleaved chimera zb-h1 zb-v all", "NAME", BITS, "*p",        \
+    X(pipeline, Choice, "none", 0, 0, "none gpipe 1f1b interleaved chimera zb-h1 zb-v all", "NAME", BITS, "*py",       \
       "train by a pipeline of --stages on the ranks, in this order; plan: predict time, bubble and memory, all: a "    \
       "line per schedule")                                                                                             \
-    X(stages, Count, "0", 0, 4096, "", "C", NONE, "*p",                                                                \
+    X(stages, Count, "0", 0, 4096, "", "C", NONE, "*py",                                                               \
       "stages of the pipeline, several on a rank where there are fewer ranks; 0: as many as ranks have room for")      \
-    X(stage_chunks, Count, "2", 1, 64, "", "V", NONE, "*p", "interleaved: stages on a rank")                           \
-    X(stage_layers, Text, "auto", 0, 0, "", "LIST", NONE, "*p",                                                        \
+    X(stage_chunks, Count, "2", 1, 64, "", "V", NONE, "*py", "interleaved: stages on a rank")                          \
+    X(stage_layers, Text, "auto", 0, 0, "", "LIST", NONE, "*py",                                                       \
       "layers of each stage, with commas; auto: makes the slowest stage as fast as possible")                          \
     X(snapshot_steps, Text, "auto", 0, 0, "", "K", NONE, "*T",                                                         \
       "copy the state to host memory every K steps; 0: never; auto: at a cost of 1 % of the time, with several ranks " \

@@ -30,6 +30,15 @@ for schedule in $(quick_or_deep "1f1b" "gpipe 1f1b zb-h1 zb-v interleaved"); do
         ' 6 "fill_costs": "predicted" 1 "fill_costs": "measured" ' ] || complain "$schedule: other costs than expected"
 done
 
+# computed again without a pipeline, with the lag of its default, and a run without one by a pipeline
+for verified in "1 1f1b --pipeline none" "2 plain1 --pipeline zb-v"; do
+    read -r n dir option schedule <<<"$verified"
+    start "$n" log verify "$dir" "$option" "$schedule"
+    ended 0
+    grep -q "7 steps computed again, up to step 7; all agree, as does 1 checkpoint" log.0 ||
+        complain "verify $dir $option $schedule: $(tail -n 2 log.0)"
+done
+
 # two replicas, which share out the inverses
 this=("${glue[@]}" --backend cpu --kfac-lag 2 --optimizer lamb)
 run 2 plain2

@@ -45,6 +45,13 @@ drawn() {
     grep -q "Timeline of the pipeline" "$1/report.html" || complain "$1/report.html has no timeline"
 }
 
+# verified RANKS CODE TEXT RUN OPTION...: cairn verify ends with this code and says this
+verified() {
+    start "$1" verify verify "${@:4}"
+    ended "$2"
+    grep -q -- "$3" verify.0 || complain "verify ${*:4} on $1 ranks: expected '$3', got: $(tail -n 2 verify.0)"
+}
+
 # plain RANKS OPTION...
 plain() {
     start "$1" log "${this[@]}" --output-dir "plain$1" "${@:2}"
@@ -67,6 +74,17 @@ cmp plain1/best/model.safetensors "2 of zb-v/best/model.safetensors" || complain
 drawn "2 of zb-v" 2 3
 digests_of() { grep -o '"grads_digest.*' "$1/metrics.jsonl"; }
 [ "$(digests_of plain1)" = "$(digests_of "2 of zb-v")" ] || complain "zb-v has other digests"
+
+# verified by the same pipeline, by another one on one rank and without one; a run without a pipeline by one
+agree="4 steps computed again, up to step 4; all agree, as does 1 checkpoint"
+verified 2 0 "$agree" "2 of zb-v"
+verified 1 0 "$agree" "2 of zb-v" --pipeline gpipe --stages 3
+verified 1 0 "$agree" "2 of zb-v" --pipeline none
+verified 2 0 "$agree" plain1 --pipeline 1f1b
+verified 2 2 "launch --ranks 1 -- verify" "2 of zb-v" --pipeline none
+verified 4 2 "computed by 1 replicas, and this pipeline has 2" "2 of zb-v" --pipeline 1f1b --stages 2
+sed -i '/"step": 3,/s/"loss": /"loss": 9/' "2 of zb-v/metrics.jsonl"
+verified 2 78 "step 3 is the first that differs: the loss was 9" "2 of zb-v"
 rm -r plain1
 
 # replicas, stages of different sizes, vector code, bf16 on the wire
@@ -133,6 +151,8 @@ if "$CAIRN_BINARY" wiki --input "$source_dir/tasks/pretrain/sample/sample.xml" -
         piped 2 stage1 $schedule
         cmp stage1/eval_results.txt "2 of $schedule/eval_results.txt" || complain "$schedule: another evaluation"
     done
+    verified 1 0 "$agree" "2 of zb-v --poison" --pipeline gpipe --stages 2
+    verified 1 2 "agree with this run's to rounding alone" "2 of zb-v --poison" --pipeline none
     piped 1 stage1 gpipe --stages 4 --poison # a place with both uses of the word embedding, in two stages
     if [ -n "${CAIRN_TEST_DEEP:-}" ]; then
         piped 2 stage1 zb-h1 --stages 4

@@ -6,6 +6,7 @@
 
 #include "state/checkpoint/checkpoint.h"
 #include "train/loop/loop_internal.h"
+#include "train/parts/place.h"
 #include "train/ranks/signals.h"
 
 /* ---- facts that the bits depend on ---- */
@@ -22,6 +23,11 @@ static bool decides(const char *key)
 static Status compare_fact(const Run *r, const char *key, const char *was, const char *is)
 {
     if (strcmp(was, is) == 0) return OK;
+    if (strcmp(key, "ranks") == 0 && place_wanted(r->c))
+        return fail(E_USAGE,
+                    "%s was computed by %s replicas, and this pipeline has %s: start it with as many ranks as the run, "
+                    "or with other --stages",
+                    r->verify->dir, was, is);
     if (strcmp(key, "ranks") == 0)
         return fail(E_USAGE, "%s was computed by %s ranks, this is %s: start `cairn launch --ranks %s -- verify %s`",
                     r->verify->dir, was, is, was, r->verify->dir);
@@ -47,7 +53,23 @@ static Status compare_facts(const Run *r)
     return status;
 }
 
-Status verify_fingerprint(const Run *r) { return ranks_all(r->ranks, run_first(r) ? compare_facts(r) : OK); }
+/* The two gradients of a tied word embedding are summed apart in a pipeline. */
+static Status compare_pipelines(const Run *r)
+{
+    bool was = r->verify->pipelined, is = place_wanted(r->c);
+    if (was == is || !model_tied(&r->model)) return OK;
+    return fail(E_USAGE,
+                "%s was trained %s a pipeline, which adds up the word embedding's gradients in another order, so that "
+                "its steps agree with this run's to rounding alone: %s",
+                r->verify->dir, was ? "by" : "without",
+                was ? "give another schedule in place of none, as --pipeline gpipe" : "leave --pipeline out");
+}
+
+Status verify_fingerprint(const Run *r)
+{
+    TRY(compare_pipelines(r));
+    return ranks_all(r->ranks, run_first(r) ? compare_facts(r) : OK);
+}
 
 /* ---- steps ---- */
 
@@ -202,8 +224,8 @@ done:
 static Status read_state(void *session, int array, int64_t begin, int64_t end, float *to)
 {
     const Session *s = session;
-    bool here = array == SESSION_SETS ? !s->options.backend->device : session_has_all(s, (StateArray)array);
-    if (here) return session_read_range(s, array, begin, end, to);
+    bool copied = array == SESSION_SETS && s->options.backend->device;
+    if (!copied && session_has_all(s, array)) return session_read_range(s, array, begin, end, to);
     const float *all =
         array < N_STATE_ARRAYS ? session_save_buffer(s) + array * s->model->params.size : session_kfac_buffer(s);
     memcpy(to, all + begin, (size_t)(end - begin) * sizeof *to);
@@ -217,7 +239,8 @@ static Status compare_tensors(const Session *s, const char *path)
     Interval whole[2] = {{0, params->size}, {0, sets ? sets->size : 0}};
     Intervals all[2] = {{.intervals = &whole[0], .count = 1}, {.intervals = &whole[1], .count = 1}};
     HeldPart part = {.params = {params, sets}, .part = {&all[0], &all[1]}};
-    if (sets && s->options.backend->device) TRY(session_read_kfac(s, 0, sets->size, session_kfac_buffer(s)));
+    if (sets && s->options.backend->device && session_has_all(s, SESSION_SETS))
+        TRY(session_read_kfac(s, 0, sets->size, session_kfac_buffer(s)));
     return checkpoint_compare(path, &part, read_state, (void *)(uintptr_t)s);
 }
 
@@ -239,6 +262,7 @@ static Status compare_state(Run *r, const CheckpointList *list)
     bool there = path;
     TRY_DONE(ranks_broadcast(r->ranks, &there, sizeof there));
     if (there && session_scattered(&r->session)) TRY_DONE(session_collect(&r->session));
+    if (there) TRY_DONE(session_collect_kfac(&r->session));
     if (there) status = ranks_all(r->ranks, run_first(r) ? compare_checkpoint(r, path, &state) : OK);
 done:
     buf_free(&state);

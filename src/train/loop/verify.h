@@ -10,6 +10,7 @@ typedef struct Verify {
     int64_t first, last; /* steps to compare */
     /* Facts that the run's bits depended on (resume_fingerprint); NULL: unknown. */
     const Json *fingerprint;
+    bool pipelined;   /* trained by a pipeline */
     Buf recorded;     /* metrics.jsonl. Rank 0's, and during the steps on all ranks */
     size_t at;        /* in `recorded`: the end of the line that was found last */
     int64_t lines;    /* up to there */

@@ -26,9 +26,6 @@ static Status check(Run *r)
     TRY(r->task->check(r));
     if (!r->train && !*r->c->model)
         return fail(E_USAGE, "--model is needed: without training, random weights are useless");
-    if (r->verify && place_wanted(r->c))
-        return fail(E_USAGE, "%s was trained by --pipeline %s, and steps of pipelines cannot be verified yet",
-                    r->verify->dir, r->c->pipeline);
     TRY(setup_check_addresses(r->c, 1)); /* Gloo connects before the backend is opened */
     return check_options(r->c, r->train);
 }
