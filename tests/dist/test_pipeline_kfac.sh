@@ -40,7 +40,7 @@ for verified in "1 1f1b --pipeline none" "2 plain1 --pipeline zb-v"; do
 done
 
 # two replicas, which share out the inverses
-this=("${glue[@]}" --backend cpu --kfac-lag 2 --optimizer lamb)
+this=("${glue[@]}" --backend cpu --kfac-lag 2 --optimizer lamb --wire bf16)
 run 2 plain2
 run 4 zb --pipeline zb-h1 --stages 2 --stage-layers 3,1 --recompute full
 same plain2 zb 7 kfac

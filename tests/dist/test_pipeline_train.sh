@@ -154,12 +154,16 @@ if "$CAIRN_BINARY" wiki --input "$source_dir/tasks/pretrain/sample/sample.xml" -
     verified 1 0 "$agree" "2 of zb-v --poison" --pipeline gpipe --stages 2
     verified 1 2 "agree with this run's to rounding alone" "2 of zb-v --poison" --pipeline none
     piped 1 stage1 gpipe --stages 4 --poison # a place with both uses of the word embedding, in two stages
-    if [ -n "${CAIRN_TEST_DEEP:-}" ]; then
-        piped 2 stage1 zb-h1 --stages 4
-        start 2 log "${this[@]}" --output-dir stage2 --pipeline gpipe --stages 1
-        ended 0
-        piped 2 stage2 chimera
-    fi
+    if [ -n "${CAIRN_TEST_DEEP:-}" ]; then piped 2 stage1 zb-h1 --stages 4; fi
+    this+=(--wire bf16) # of two replicas: its sums are rounded, the word embedding's two gradients are not
+    start 2 log "${this[@]}" --output-dir stage2 --pipeline gpipe --stages 1
+    ended 0
+    rm -rf ./*" of "*
+    for next in "2 chimera" "4 zb-v --stages 4 --shard optimizer" $(quick_or_deep "" "4|1f1b|--stages|2 4|interleaved|--stages|4"); do
+        read -r n schedule <<<"${next//|/ }"
+        # shellcheck disable=SC2086 # a name and flags
+        piped "$n" stage2 $schedule
+    done
 else
     echo "without shards: pretraining is left out"
 fi
