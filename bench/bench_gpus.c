@@ -137,7 +137,7 @@ static double time_steps(Ranks *ranks)
         o.devices = NULL;
     }
     must(session_open(&s, &plan, &o));
-    params_init(&model.params, 1, session_fill(&s, STATE_WEIGHTS));
+    params_init(&model.params, 1, session_fill(&s));
     must(session_ready(&s));
     must(ranks_meet(setup.ranks));
     for (int step = 1; step <= 2 * want.steps; step++) {

@@ -17,20 +17,20 @@
 /* run.json of a finished run, else state.json of the newest good checkpoint; both have `config` and `fingerprint`. */
 static Status read_record(const char *dir, Json **doc)
 {
-    Buf text = {0};
+    CheckpointSeen seen = {0};
     char *path = file_join(dir, "run.json"), *checkpoint = NULL;
     Status status = OK;
     if (file_exists(path)) {
         status = summary_read(path, doc);
         goto done;
     }
-    TRY_DONE(checkpoint_newest(dir, 0, 0, &text, NULL, &checkpoint));
+    TRY_DONE(checkpoint_newest(dir, 0, 0, &seen, &checkpoint));
     if (!checkpoint)
         status = fail(E_USAGE, "%s has neither run.json nor a checkpoint; expected the output folder of a run", dir);
     else
-        status = js_parse(checkpoint, text.data, text.len, doc);
+        status = js_parse(checkpoint, seen.state.data, seen.state.len, doc);
 done:
-    buf_free(&text);
+    checkpoint_seen_free(&seen);
     MEM_FREE(checkpoint, path);
     return status;
 }
@@ -192,7 +192,7 @@ static Status choose_start(const char *dir, const Verify *v, Config *c)
     if (status == OK) status = set(c, OPTION_resume, "never");
     for (int i = 0; i < list.count && status == OK && !found; i++) {
         if (list.items[i].step >= v->first || list.items[i].step == 0) continue;
-        found = checkpoint_verify(list.items[i].path, NULL, NULL) == OK;
+        found = checkpoint_verify(list.items[i].path, NULL) == OK;
         if (found)
             status = set(c, OPTION_resume, list.items[i].path);
         else

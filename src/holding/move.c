@@ -81,7 +81,7 @@ static Status move_piece(Move *m, int64_t begin, int64_t end, bool keeps)
     for (int i = 1; i < m->n; i++) comes = comes || m->members[i] == m->rank;
     float *given = gives && ends->given_at ? ends->given_at(ends->giver, begin) : NULL;
     float *taken = comes && ends->taken_at ? ends->taken_at(ends->taker, begin) : NULL;
-    float *data = given ? given : taken && !gives ? taken : m->block; /* on its way */
+    float *data = given ? given : taken ? taken : m->block; /* on its way */
     if (gives && !given && (m->n > 1 || comes)) note(m, ends->read(ends->giver, begin, end, data));
     TRY(pass(m, data, bytes));
     if (comes && !taken) note(m, ends->write(ends->taker, begin, end, data));

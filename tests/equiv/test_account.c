@@ -106,7 +106,7 @@ static void open_fixture(Fixture *f, const char *backend, Dtype compute, const c
     plan.save_buffer = true;
     assert_ok(run_plan_make(&plan));
     assert_ok(session_open(&f->session, &plan, &o));
-    params_init(&f->model.params, 1, session_fill(&f->session, STATE_WEIGHTS));
+    params_init(&f->model.params, 1, session_fill(&f->session));
     assert_ok(session_ready(&f->session));
     fill_batch(&f->batch, 0);
 }

@@ -73,11 +73,18 @@ static void free_state(float **state)
     for (StateArray a = 0; a < N_STATE_ARRAYS; a++) free(state[a]);
 }
 
+static Status read_began(void *began, int64_t begin, int64_t end, float *to)
+{
+    memcpy(to, (const float *)began + begin, (size_t)(end - begin) * sizeof *to);
+    return OK;
+}
+
 static void begin_again(Damage *d)
 {
     Session *s = &d->run.session;
+    Interval whole = {0, d->t.model.params.size};
     for (StateArray a = 0; a < N_STATE_ARRAYS; a++)
-        memcpy(session_fill(s, a), d->began[a], (size_t)d->t.model.params.size * sizeof(float));
+        assert_ok(session_take(s, (int)a, &(Intervals){.intervals = &whole, .count = 1}, read_began, d->began[a]));
     assert_ok(session_ready(s));
     assert_ok(session_note(s));
     d->run.progress = (TrainProgress){.step = FROM, .batch = FROM};

@@ -198,7 +198,7 @@ static void test_failed_copies_of_state(void **state)
     const float *weights;
     bool changed;
     training_open(&t, &away_options);
-    params_init(&t.model.params, 1, session_fill(&t.session, STATE_WEIGHTS));
+    params_init(&t.model.params, 1, session_fill(&t.session));
     far.fail_after = 0;
     assert_status(session_ready(&t.session), E_FAIL);
     assert_message("fell off the bus");

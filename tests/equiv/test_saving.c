@@ -50,9 +50,10 @@ static void weights_that_are_not_finite_are_refused(void **state)
     Resume resume = {.dir = mem_printf("%s/checkpoint-1", (char *)*state)};
     training_open(&t, &(TrainingOptions){.backend = "ref", .compute = F32});
     training_begin(&t);
-    float *weight = session_fill(&t.session, STATE_WEIGHTS) + t.model.params.params[0].offset, before = *weight;
+    float *weight = session_fill(&t.session) + t.model.params.params[0].offset, before = *weight;
     *weight = NAN;
     assert_ok(training_save(&t, *state, 1)); /* the training loop would not save it */
+    assert_ok(checkpoint_verify(resume.dir, &resume.seen));
     assert_int_equal(resume_load(&resume, &t.session), E_CORRUPT);
     assert_non_null(strstr(status_message(), "checkpoint-1: cannot be trained: tensor "));
     assert_null(strstr(status_message(), "--learning-rate"));

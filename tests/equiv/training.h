@@ -133,7 +133,7 @@ static inline void training_open(Training *t, const TrainingOptions *o)
 /* Sets the initial weights. */
 static inline void training_begin(Training *t)
 {
-    params_init(&t->model.params, 1, session_fill(&t->session, STATE_WEIGHTS));
+    params_init(&t->model.params, 1, session_fill(&t->session));
     assert_ok(session_ready(&t->session));
 }
 
@@ -194,7 +194,7 @@ static inline float *training_state(const Training *t, StateArray which)
 /* Makes a γ small, so that the form of its LayerNorm no longer holds. */
 static inline void training_shrink_gamma(Training *t)
 {
-    float *weights = training_state(t, STATE_WEIGHTS), *to = session_fill(&t->session, STATE_WEIGHTS);
+    float *weights = training_state(t, STATE_WEIGHTS), *to = session_fill(&t->session);
     int g = params_find(&t->model.params, "bert.encoder.layer.1.output.LayerNorm.weight");
     weights[t->model.params.params[g].offset + 3] = 0.01f;
     memcpy(to, weights, (size_t)t->model.params.size * sizeof *to);
@@ -253,6 +253,7 @@ static inline Status training_save(Training *t, char *dir, int64_t step)
 static inline void training_load(Training *t, const char *dir, int64_t step)
 {
     Resume resume = {.dir = mem_printf("%s/checkpoint-%lld", dir, (long long)step)};
+    assert_ok(checkpoint_verify(resume.dir, &resume.seen));
     assert_ok(resume_load(&resume, &t->session));
     resume_free(&resume);
 }

@@ -120,26 +120,45 @@ static inline Loaded sample_compare(const ParamTable *t, float *const arrays[3],
     return got;
 }
 
+static inline void sample_tables(const ParamTable *t, const ParamTable *params[N_SPACES])
+{
+    static const ParamTable none;
+    params[SPACE_MODEL] = t;
+    params[SPACE_SETS] = &none;
+}
+
+/* Reads a checkpoint that was verified, each array by itself (t->size). */
+static inline Status sample_read(const char *path, const ParamTable *t, CheckpointSeen *seen, float *const arrays[3])
+{
+    const ParamTable *params[N_SPACES];
+    CheckpointReader *reader = NULL;
+    bool sets;
+    sample_tables(t, params);
+    Status status = checkpoint_find_tensors(path, params, &seen->files, &sets);
+    if (status == OK) status = checkpoint_open(path, params, &seen->files, &reader);
+    for (int a = 0; a < 3 && status == OK; a++) status = checkpoint_read(reader, a, 0, t->size, arrays[a]);
+    checkpoint_close(reader);
+    return status;
+}
+
 /* Loads one checkpoint (`path`), or the newest good one of a folder (`out`). */
 static inline Loaded sample_load(const char *path, const char *out)
 {
     ParamTable t = sample_table();
     Loaded got = {.step = -1};
     float *arrays[3];
-    Buf text = {0};
+    CheckpointSeen seen = {0};
     char *found = NULL;
     for (int a = 0; a < 3; a++) {
         arrays[a] = mem_array((size_t)t.size, sizeof(float));
         memset(arrays[a], 0xff, (size_t)t.size * sizeof(float));
     }
-    if (!path) {
-        got.status = checkpoint_newest(out, 0, 0, NULL, NULL, &found);
-        path = found;
-    }
-    if (path) got.status = checkpoint_load(path, &t, arrays[0], arrays[1], arrays[2], &text);
-    if (got.status == OK && path) got = sample_compare(&t, arrays, &text);
+    got.status = path ? checkpoint_verify(path, &seen) : checkpoint_newest(out, 0, 0, &seen, &found);
+    if (!path) path = found;
+    if (got.status == OK && path) got.status = sample_read(path, &t, &seen, arrays);
+    if (got.status == OK && path) got = sample_compare(&t, arrays, &seen.state);
     for (int a = 0; a < 3; a++) free(arrays[a]);
-    buf_free(&text);
+    checkpoint_seen_free(&seen);
     free(found);
     return got;
 }

@@ -44,20 +44,15 @@ static void test_round_trip(void **state)
     assert_names(place, "checkpoint-7 ");
     assert_names(path, "config.json manifest.json model.safetensors optimizer.safetensors state.json ");
 
-    /* With a slash at the end, without moments, and through a folder of another name. */
-    ParamTable t = sample_table();
-    float *w = mem_array((size_t)t.size, sizeof *w), *want = mem_array((size_t)t.size, sizeof *want);
+    /* With a slash at the end, and through a folder of another name. */
     char *slash = mem_printf("%s/", path), *elsewhere = file_join(place, "mine");
-    memset(w, 0xff, (size_t)t.size * sizeof *w);
-    sample_fill(&t, 7, 0, want);
-    assert_ok(checkpoint_load(slash, &t, w, NULL, NULL, NULL));
-    assert_memory_equal(w, want, (size_t)t.size * sizeof *w);
-    assert_int_equal(rename(path, elsewhere), 0);
-    Loaded got = sample_load(elsewhere, NULL);
+    Loaded got = sample_load(slash, NULL);
     assert_ok(got.status);
     assert_true(got.equal);
-    free(w);
-    free(want);
+    assert_int_equal(rename(path, elsewhere), 0);
+    got = sample_load(elsewhere, NULL);
+    assert_ok(got.status);
+    assert_true(got.equal);
     free(slash);
     free(elsewhere);
     free(path);
@@ -164,8 +159,11 @@ static void test_copy_of_a_large_state(void **state)
     saver_free(&saver);
     char *path = file_join(place, "checkpoint-0");
     memset(got, 0xff, 3 * n * sizeof *got);
-    assert_ok(checkpoint_load(path, &t, got, got + n, got + 2 * n, NULL));
+    CheckpointSeen seen = {0};
+    assert_ok(checkpoint_verify(path, &seen));
+    assert_ok(sample_read(path, &t, &seen, (float *const[]){got, got + n, got + 2 * n}));
     assert_memory_equal(memory, got, 3 * n * sizeof *memory);
+    checkpoint_seen_free(&seen);
     free(path);
     free(memory);
 }
@@ -247,15 +245,14 @@ static void test_same_step(void **state)
     s->state.state = other;
     assert_ok(saver_init(&saver, place, 1, NULL));
     assert_ok(saver_begin(&saver, &s->state));
-    Buf text = {0};
-    int64_t step;
-    assert_ok(checkpoint_verify(path, &text, &step));
-    assert_string_equal(text.data, other);
-    assert_int_equal(step, 4);
+    CheckpointSeen seen = {0};
+    assert_ok(checkpoint_verify(path, &seen));
+    assert_string_equal(seen.state.data, other);
+    assert_int_equal(seen.step, 4);
     assert_names(place, "checkpoint-4 ");
 
     assert_int_equal(truncate(model, 100), 0);
-    assert_status(checkpoint_verify(path, &text, &step), E_CORRUPT);
+    assert_status(checkpoint_verify(path, &seen), E_CORRUPT);
     assert_message("model.safetensors: has 100 bytes, the manifest says");
     s->state.state = s->text;
     assert_ok(saver_begin(&saver, &s->state));
@@ -268,7 +265,7 @@ static void test_same_step(void **state)
     sample_assert_newest(place, 4);
     assert_ok(sample_save(place, 5, 1));
     assert_names(place, "checkpoint-5 ");
-    buf_free(&text);
+    checkpoint_seen_free(&seen);
     free(other);
     sample_free(s);
     free(model);
@@ -291,11 +288,14 @@ static void test_another_model(void **state)
     changed.params = other;
     other[0].rows = 2;
     strcpy(other[3].name, "bert.embeddings.LayerNorm.gamma");
-    assert_status(checkpoint_load(path, &changed, memory, memory + t.size, memory + 2 * t.size, NULL), E_FORMAT);
+    CheckpointSeen seen = {0};
+    assert_ok(checkpoint_verify(path, &seen));
+    assert_status(sample_read(path, &changed, &seen, (float *const[]){memory, memory, memory}), E_FORMAT);
     assert_message("model.safetensors: was saved from another model; 3 tensors differ");
     assert_message("different:  classifier.weight: expected f32 (2, 8), found f32 (3, 8)");
     assert_message("missing:    bert.embeddings.LayerNorm.gamma (8)");
     assert_message("unexpected: bert.embeddings.LayerNorm.weight");
+    checkpoint_seen_free(&seen);
     free(path);
     free(memory);
 }

@@ -118,7 +118,7 @@ static void test_same_bytes(void **state)
         o.cut = cuts[i];
         assert_ok(save(together, o.sample, &o, i % 2 == 0));
         char *path = mem_printf("%s/checkpoint-4", together);
-        assert_ok(checkpoint_verify(path, NULL, NULL));
+        assert_ok(checkpoint_verify(path, NULL));
         free(path);
         same_files(plain, together);
         free(together);

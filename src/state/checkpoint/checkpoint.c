@@ -163,7 +163,7 @@ Status checkpoint_check_space(const char *directory, uint64_t bytes)
 
 /* ---- The newest good one ---- */
 
-Status checkpoint_newest(const char *out, int64_t from, int64_t to, Buf *state, int64_t *step, char **path)
+Status checkpoint_newest(const char *out, int64_t from, int64_t to, CheckpointSeen *seen, char **path)
 {
     Status status = OK;
     CheckpointList list;
@@ -173,7 +173,7 @@ Status checkpoint_newest(const char *out, int64_t from, int64_t to, Buf *state, 
     for (int i = 0; i < list.count && !*path; i++) {
         const char *dir = list.items[i].path;
         if (list.items[i].step >= from && list.items[i].step < to) continue;
-        Status one = checkpoint_verify(dir, state, step);
+        Status one = checkpoint_verify(dir, seen);
         if (one == OK)
             *path = mem_strdup(dir);
         else if (one == E_CORRUPT)

@@ -17,7 +17,8 @@
    .tmp. checkpoint-<step>.old is being replaced by another checkpoint of the same step; readers accept it until it is
    removed. One process per OUT (base/lock.h).
 
-   Reading goes once through each file, straight into the caller's memory, and verifies sizes and digests on the way.
+   Verifying goes once through each file and keeps a digest of each block. Then any process that sees the files reads
+   elements of them, straight into its memory, and compares the blocks that it reads.
 
    Errors: E_CORRUPT for damage, missing files and unreadable media; E_FORMAT for an intact checkpoint of another model,
    with a list of the differences; E_IO for any refusal of the system. Every message names the path. */
@@ -149,22 +150,37 @@ Status checkpoint_set_aside(const char *out, int64_t from, int64_t to, const cha
    and this one is damaged too. */
 Status checkpoint_move(const CheckpointInfo *from, const char *out, bool *moved);
 
-/* One checkpoint into the flat space. `m` and `v` may both be NULL: optimizer.safetensors is then not opened. Gaps and
-   the vocabulary's pad rows are 0. `state` (may be NULL) gets state.json's text. A failure leaves the arrays and
-   `state` undefined. */
-Status checkpoint_load(const char *path, const ParamTable *params, float *weights, float *m, float *v, Buf *state);
-/* K-FAC's sets of a checkpoint that has them (*found), passed to `put` in pieces: elements [begin, end) of one tensor.
-   E_FORMAT: it holds a next set, and the table has none. In a table with one, those tensors are not passed where the
-   checkpoint lacks them. */
-typedef void (*CheckpointPut)(void *context, int64_t begin, int64_t end, const float *from);
-Status checkpoint_load_kfac(const char *path, const ParamTable *kfac, CheckpointPut put, void *context, bool *found);
-/* Reads every byte and compares digests; stores state.json's text and the step (both may be NULL). */
-Status checkpoint_verify(const char *path, Buf *state, int64_t *step);
+/* A checkpoint as it was when all its bytes were read. The caller frees it; a zeroed one is empty. */
+typedef struct {
+    int64_t step;
+    Buf state; /* state.json's text */
+    Buf files; /* sizes and digests for checkpoint_open, the same on every machine of the run */
+} CheckpointSeen;
+void checkpoint_seen_free(CheckpointSeen *seen);
 
-/* The newest checkpoint in `out` whose digests are all right, its state.json's text and step (both may be NULL). Steps
-   from … before `to` do not count (to 0: all do). Warns of each damaged one and tries the one before it. `*path`, which
-   the caller frees, is NULL (and the Status OK) if `out` holds no checkpoint. E_CORRUPT if all are damaged. Any other
-   error (no permission) ends the search. */
-Status checkpoint_newest(const char *out, int64_t from, int64_t to, Buf *state, int64_t *step, char **path);
+/* Reads every byte and compares digests. `seen` may be NULL. */
+Status checkpoint_verify(const char *path, CheckpointSeen *seen);
+
+/* The newest checkpoint in `out` whose digests are all right (`seen` may be NULL). Steps from … before `to` do not
+   count (to 0: all do). Warns of each damaged one and tries the one before it. `*path`, which the caller frees, is NULL
+   (and the Status OK) if `out` holds no checkpoint. E_CORRUPT if all are damaged. Any other error (no permission) ends
+   the search. */
+Status checkpoint_newest(const char *out, int64_t from, int64_t to, CheckpointSeen *seen, char **path);
+
+/* ---- elements of a checkpoint, by several processes ---- */
+
+/* One process, which has verified it, finds the tensors of these tables (the second of K-FAC's sets) and adds their
+   places to `files`. E_FORMAT: they are another model's, or a next set of K-FAC has no place in the table. Sets that
+   the checkpoint lacks have none. */
+Status checkpoint_find_tensors(const char *path, const ParamTable *const params[N_SPACES], Buf *files, bool *sets);
+/* Opens it for reading, in any process. `params` and `files` outlive the reader. An error: this process does not see
+   the checkpoint that was verified. */
+typedef struct CheckpointReader CheckpointReader;
+Status checkpoint_open(const char *path, const ParamTable *const params[N_SPACES], const Buf *files,
+                       CheckpointReader **reader);
+void checkpoint_close(CheckpointReader *r); /* takes NULL */
+/* A CheckpointRead, but of elements of any number of tensors; what no file has is 0: gaps, the vocabulary's pad rows,
+   absent sets. E_CORRUPT: bytes of these blocks are not those that were verified. */
+Status checkpoint_read(void *reader, int array, int64_t begin, int64_t end, float *to);
 
 #endif

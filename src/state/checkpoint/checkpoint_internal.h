@@ -12,6 +12,9 @@
 #define CHECKPOINT_MANIFEST  "manifest.json"
 #define CHECKPOINT_MAX_STATE ((uint64_t)64 << 20)
 
+enum { CHECKPOINT_FILES = 3, CHECKPOINT_ARRAYS = 4, CHECKPOINT_BLOCK = 1 << 20 }; /* BLOCK: bytes */
+extern const char *const checkpoint_files[CHECKPOINT_FILES];                      /* those with tensors */
+
 /* ---- manifest (checkpoint_manifest.c) ---- */
 
 typedef struct {
@@ -46,6 +49,19 @@ Status checkpoint_remove(const char *out, const CheckpointInfo *c);
 
 /* The manifest of the checkpoint at `path`, checked against the folder's name. */
 Status checkpoint_read_manifest(const char *path, Manifest *m);
+Digest checkpoint_identity(const Manifest *m);
+/* Opens a regular file of `size` bytes, or of any size. */
+Status checkpoint_open_file(const char *path, uint64_t size, int *fd);
+/* Tells damage (E_CORRUPT) from a refusal of the system (E_IO), by errno: an unreadable checkpoint need not be corrupt.
+ */
+Status checkpoint_read_failed(const char *path, const char *what);
+
+/* CheckpointSeen.files begins with this. Behind it are the digests of the blocks of each file, and behind those, after
+   checkpoint_find_tensors, where each tensor of each array begins in its file (−1: the checkpoint lacks it). */
+typedef struct {
+    Digest manifest;
+    uint64_t size[CHECKPOINT_FILES]; /* 0: no such file */
+} SeenFiles;
 
 /* ---- writing (checkpoint_write.c) ---- */
 

@@ -113,7 +113,7 @@ static Status examine_existing(const char *path, const TrainingState *t, const M
         }
         *existing = same ? SAME : OTHER;
         manifest_free(&m);
-        status = checkpoint_verify(path, NULL, NULL);
+        status = checkpoint_verify(path, NULL);
     }
     if (status == E_CORRUPT) *existing = DAMAGED;
     return status == E_CORRUPT ? OK : status;
@@ -138,9 +138,9 @@ Status checkpoint_move(const CheckpointInfo *from, const char *out, bool *moved)
     char *path = checkpoint_path(out, from->step, ""), *aside = checkpoint_path(out, from->step, ".old");
     *moved = false;
     if (file_exists(path)) {
-        status = checkpoint_verify(path, NULL, NULL);
+        status = checkpoint_verify(path, NULL);
         if (status != E_CORRUPT) goto done;
-        status = checkpoint_verify(from->path, NULL, NULL);
+        status = checkpoint_verify(from->path, NULL);
         if (status == E_CORRUPT) {
             status = OK;
             goto done;

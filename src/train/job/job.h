@@ -7,6 +7,7 @@
 #include "config/config.h"
 #include "data/data.h"
 #include "optim/optim.h"
+#include "state/checkpoint/checkpoint.h"
 #include "state/models/export.h"
 #include "state/snapshot/persist.h"
 #include "text/tokenizer_files.h"
@@ -50,6 +51,7 @@ typedef struct {
     char *dir;  /* the checkpoint's folder; NULL: nothing was found, or a snapshot */
     char *name; /* in messages: the folder, or "the snapshot of step 7 in /dev/shm" */
     TrainProgress progress;
+    CheckpointSeen seen; /* its text and step, also of a snapshot; the rest is rank 0's */
     Json *state;         /* state.json; NULL: nothing was found */
     RunSnapshots memory; /* of this rank, with the snapshot's set, which is the same on all ranks; generation 0: none */
 } Resume;
@@ -78,6 +80,7 @@ typedef struct Run {
     ExampleSource source; /* only with `train` */
 
     char *carried;       /* --moments carried: the checkpoint whose weights and moments the run starts from */
+    CheckpointSeen seen; /* rank 0's, of that checkpoint */
     Config replaced;     /* then run->c, with that checkpoint as --model; also with defaults that the resumed run has */
     Resume resume;       /* the state in the output folder, if there is one */
     uint8_t *norm_forms; // (2·layers + 1), of the weights that the run starts from

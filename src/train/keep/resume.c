@@ -5,6 +5,7 @@
 
 #include "formats/tensor_file.h"
 #include "state/checkpoint/checkpoint.h"
+#include "train/keep/load.h"
 #include "train/keep/recover.h"
 #include "train/keep/saving.h"
 #include "train/keep/suspects.h"
@@ -88,7 +89,7 @@ static Status check_foreign(const char *checkpoint, const char *output_dir)
     if (!from || !out) goto done;
     parent = file_directory(from);
     if (strcmp(parent, out) == 0) goto done;
-    status = checkpoint_newest(output_dir, 0, 0, NULL, NULL, &newest);
+    status = checkpoint_newest(output_dir, 0, 0, NULL, &newest);
     if (status == OK && !newest) goto done;
     status =
         fail(E_USAGE,
@@ -100,15 +101,14 @@ done:
     return status;
 }
 
-/* On rank 0: finds the checkpoint, its folder, its state.json and its step; −1: none. */
-static Status find_alone(const Config *config, const char *output_dir, const Suspects * not, Buf *text, int64_t *step,
-                         Resume *r, char **corrupt)
+/* On rank 0: finds the checkpoint and its folder, and verifies it. */
+static Status find_alone(const Config *config, const char *output_dir, const Suspects * not, Resume *r, char **corrupt)
 {
     Status status = OK;
     if (strcmp(config->resume, "never") == 0) return OK;
     TRY(checkpoint_remove_leftovers(output_dir));
     if (strcmp(config->resume, "auto") == 0) {
-        status = checkpoint_newest(output_dir, not ->from, not ->to, text, step, &r->dir);
+        status = checkpoint_newest(output_dir, not ->from, not ->to, &r->seen, &r->dir);
         if (status == E_CORRUPT) { /* a snapshot may replace it */
             *corrupt = mem_strdup(status_message());
             return OK;
@@ -120,7 +120,7 @@ static Status find_alone(const Config *config, const char *output_dir, const Sus
                      "--resume '%s': expected auto, never, or the folder of a checkpoint; this folder does not exist",
                      config->resume));
         TRY_DONE(check_foreign(config->resume, output_dir));
-        TRY_DONE(checkpoint_verify(config->resume, text, step));
+        TRY_DONE(checkpoint_verify(config->resume, &r->seen));
         r->dir = mem_strdup(config->resume);
     }
 done:
@@ -131,36 +131,32 @@ done:
 static Status find_state(const Config *config, const char *output_dir, Ranks *ranks, const Suspects * not, Resume *r)
 {
     Status status = OK;
-    Buf text = {0};
     char *corrupt = NULL;
-    int64_t step = -1;
     *r = (Resume){0};
-    TRY_DONE(
-        ranks_all(ranks, ranks_first(ranks) ? find_alone(config, output_dir, not, &text, &step, r, &corrupt) : OK));
+    TRY_DONE(ranks_all(ranks, ranks_first(ranks) ? find_alone(config, output_dir, not, r, &corrupt) : OK));
     if (strcmp(config->resume, "auto") == 0)
-        TRY_DONE(recover_find(config, output_dir, ranks, not, r->dir ? step : -1, &r->memory));
+        TRY_DONE(recover_find(config, output_dir, ranks, not, r->dir ? r->seen.step : -1, &r->memory));
     if (r->memory.set.generation) {
         if (corrupt) log_warn("%s", corrupt);
         free(r->dir);
         r->dir = NULL;
         r->name = mem_printf("the snapshot of step %lld in %s", (long long)r->memory.set.step, config->snapshot_dir);
-        buf_free(&text);
-        TRY_DONE(recover_state(&r->memory, ranks, &text));
-        step = r->memory.set.step;
+        checkpoint_seen_free(&r->seen);
+        TRY_DONE(recover_state(&r->memory, ranks, &r->seen.state));
+        r->seen.step = r->memory.set.step;
     } else {
         TRY_DONE(ranks_all(ranks, corrupt ? fail(E_CORRUPT, "%s", corrupt) : OK));
         TRY_DONE(ranks_broadcast_path(ranks, &r->dir));
         if (r->dir) r->name = mem_strdup(r->dir);
-        TRY_DONE(ranks_broadcast_text(ranks, &text));
-        TRY_DONE(ranks_broadcast(ranks, &step, sizeof step));
+        TRY_DONE(ranks_broadcast_text(ranks, &r->seen.state));
+        TRY_DONE(ranks_broadcast(ranks, &r->seen.step, sizeof r->seen.step));
     }
     if (!r->name) goto done;
-    TRY_DONE(ranks_all(ranks, saving_read(r->name, &text, step, &r->state, &r->progress)));
+    TRY_DONE(ranks_all(ranks, saving_read(r->name, &r->seen.state, r->seen.step, &r->state, &r->progress)));
     r->progress.snapshot_newest = r->memory.set.newest; /* for the Snapshots that continue these generations */
     r->progress.snapshot_kept = r->memory.set.generation;
 done:
     free(corrupt);
-    buf_free(&text);
     if (status != OK) resume_free(r);
     return status;
 }
@@ -223,46 +219,14 @@ static Status load_scaling(const Resume *r, Session *s)
     return session_set_scaling(s, scaling);
 }
 
-static Status load_alone(const Resume *r, Session *s)
-{
-    float *weights = session_fill(s, STATE_WEIGHTS);
-    TRY(checkpoint_load(r->dir, &s->model->params, weights, session_fill(s, STATE_M), session_fill(s, STATE_V), NULL));
-    if (session_check_weights(s, weights) == OK) return OK;
-    return fail(E_CORRUPT, "%s: cannot be trained: %s. --resume FOLDER takes another checkpoint", r->dir,
-                status_message()); /* no run saves such weights */
-}
-
-static void put_kfac(void *session, int64_t begin, int64_t end, const float *from)
-{
-    session_fill_kfac(session, begin, end, from);
-}
-
-/* On rank 0. A checkpoint of a run without K-FAC, which --override allows, has none: zeros. */
-static Status load_kfac(const Resume *r, Session *s)
-{
-    bool found = false;
-    session_clear_kfac(s);
-    TRY(checkpoint_load_kfac(r->dir, &session_kfac_whole(s)->saved, put_kfac, s, &found));
-    if (!found)
-        log_warn("%s has no state of K-FAC: gradients are preconditioned after the next step that gathers statistics",
-                 r->name);
-    return OK;
-}
-
+/* A checkpoint of a run without K-FAC, which --override allows, has no sets. */
 Status resume_load(Resume *r, Session *s)
 {
-    Ranks *ranks = s->options.ranks;
-    bool first = ranks_first(ranks), kfac = session_kfac(s) != NULL;
     TRY(load_scaling(r, s));
-    if (r->memory.set.generation) {
-        TRY(recover_load(&r->memory, s));
-        run_snapshots_free(&r->memory); /* unmaps the snapshots as soon as possible */
-        return OK;
-    }
-    TRY(ranks_all(ranks, kfac && first ? load_kfac(r, s) : OK));
-    TRY(ranks_all(ranks, first ? load_alone(r, s) : OK));
-    if (kfac) TRY(session_spread_kfac(s));
-    return session_share(s, true);
+    if (r->dir) return load_checkpoint(r->dir, &r->seen, s, session_kfac(s) != NULL);
+    TRY(recover_load(&r->memory, s));
+    run_snapshots_free(&r->memory); /* unmaps the snapshots as soon as possible */
+    return OK;
 }
 
 void resume_free(Resume *r)
@@ -270,6 +234,7 @@ void resume_free(Resume *r)
     MEM_FREE(r->dir, r->name);
     js_free(r->state);
     run_snapshots_free(&r->memory);
+    checkpoint_seen_free(&r->seen);
     *r = (Resume){0};
 }
 

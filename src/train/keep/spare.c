@@ -36,7 +36,7 @@ static int64_t saved_in(const char *folder, int64_t least)
     int64_t step = -1;
     if (checkpoint_find(folder, &list) != OK) return -1;
     for (int i = 0; i < list.count && list.items[i].step >= least && step < 0; i++)
-        if (checkpoint_verify(list.items[i].path, NULL, NULL) == OK) step = list.items[i].step;
+        if (checkpoint_verify(list.items[i].path, NULL) == OK) step = list.items[i].step;
     checkpoint_list_free(&list);
     return step;
 }

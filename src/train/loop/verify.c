@@ -162,13 +162,14 @@ done:
 /* ---- checkpoints ---- */
 
 /* The good checkpoint of a step, and its state.json; *path is NULL where there is none. */
-static void find_checkpoint(Verify *v, const CheckpointList *list, int64_t step, const char **path, Buf *state)
+static void find_checkpoint(Verify *v, const CheckpointList *list, int64_t step, const char **path,
+                            CheckpointSeen *seen)
 {
     bool damaged = false;
     *path = NULL;
     for (int i = 0; i < list->count && !*path; i++) {
         if (list->items[i].step != step) continue;
-        if (checkpoint_verify(list->items[i].path, state, NULL) == OK) {
+        if (checkpoint_verify(list->items[i].path, seen) == OK) {
             *path = list->items[i].path;
         } else {
             log_warn("%s: it is not compared", status_message());
@@ -256,16 +257,16 @@ static Status compare_checkpoint(Run *r, const char *path, const Buf *state)
 static Status compare_state(Run *r, const CheckpointList *list)
 {
     const char *path = NULL;
-    Buf state = {0};
+    CheckpointSeen seen = {0};
     Status status = OK;
-    if (run_first(r)) find_checkpoint(r->verify, list, r->progress.step, &path, &state);
+    if (run_first(r)) find_checkpoint(r->verify, list, r->progress.step, &path, &seen);
     bool there = path;
     TRY_DONE(ranks_broadcast(r->ranks, &there, sizeof there));
     if (there && session_scattered(&r->session)) TRY_DONE(session_collect(&r->session));
     if (there) TRY_DONE(session_collect_kfac(&r->session));
-    if (there) status = ranks_all(r->ranks, run_first(r) ? compare_checkpoint(r, path, &state) : OK);
+    if (there) status = ranks_all(r->ranks, run_first(r) ? compare_checkpoint(r, path, &seen.state) : OK);
 done:
-    buf_free(&state);
+    checkpoint_seen_free(&seen);
     return status;
 }
 

@@ -6,6 +6,7 @@
 
 #include "state/checkpoint/checkpoint.h"
 #include "train/job/result.h"
+#include "train/keep/load.h"
 #include "train/keep/resume.h"
 #include "train/keep/spare.h"
 #include "train/loop/audit.h"
@@ -38,7 +39,7 @@ static Status look_around(Run *r)
 
 static Status look_for_carried(Run *r)
 {
-    TRY(checkpoint_newest(r->c->model, 0, 0, NULL, NULL, &r->carried));
+    TRY(checkpoint_newest(r->c->model, 0, 0, &r->seen, &r->carried));
     if (r->carried) return OK;
     return fail(E_USAGE, "--moments carried: %s holds no checkpoint; give the output folder of a run", r->c->model);
 }
@@ -169,17 +170,15 @@ static Status open_output(Run *r)
 /* The step and the data of the other run are not taken over. */
 static Status load_carried(Run *r)
 {
-    TRY(checkpoint_load(r->carried, &r->model.params, session_fill(&r->session, STATE_WEIGHTS),
-                        session_fill(&r->session, STATE_M), session_fill(&r->session, STATE_V), NULL));
+    TRY(load_checkpoint(r->carried, &r->seen, &r->session, false));
     log_info("weights and moments are those of %s", r->carried);
     return OK;
 }
 
-/* Weights and moments of a run that does not resume: of another run, imported, or random. */
+/* Rank 0's weights of a run that does not resume: imported, or random. */
 static Status initial_weights(Run *r)
 {
-    float *weights = session_fill(&r->session, STATE_WEIGHTS);
-    if (r->carried) return load_carried(r);
+    float *weights = session_fill(&r->session);
     if (!*r->c->model) {
         log_info("starting from random weights, seed %lld", (long long)r->c->seed);
         params_init(&r->model.params, (uint64_t)r->c->seed, weights);
@@ -197,9 +196,10 @@ static Status start_or_resume(Run *r)
 {
     SessionOptions options = setup_session(&r->setup, r->c);
     TRY(session_open(&r->session, &r->setup.plan, &options));
+    if (r->carried && !resume_found(&r->resume)) return load_carried(r);
     if (!resume_found(&r->resume)) {
         TRY(on_first(r, initial_weights));
-        return session_share(&r->session, r->carried != NULL);
+        return session_share(&r->session);
     }
     TRY(resume_load(&r->resume, &r->session));
     r->progress = r->resume.progress;
@@ -396,6 +396,7 @@ Status run_task(const Config *c, const Task *task, Verify *of)
     tokenizer_files_free(&r.text);
     export_files_free(r.files, r.n_files);
     BUF_FREE(&r.fingerprint, &r.config_json, &r.hosts, &r.waited_for);
+    checkpoint_seen_free(&r.seen);
     MEM_FREE(r.norm_forms, r.carried);
     return status;
 }

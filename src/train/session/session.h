@@ -60,7 +60,7 @@ typedef struct {
     int64_t gathered, kfac_tokens; /* the last step that gathered statistics, and its real tokens */
     KfacDone kfac;                 /* of the step that was last updated */
     LossScaling scaling;           /* in fp16: the device's, after the last update */
-    float *filled[N_STATE_ARRAYS]; /* host memory from session_fill, until session_ready */
+    float *filled;                 /* weights in host memory, from session_fill until session_ready */
     Comm *link;                    /* the places of this rank's pipeline; NULL: one */
     PipelineTimes times;           /* of the last step, in a pipeline */
     ExecRanks exec_ranks;          /* with ranks, for training; its holders' connections are the session's own */
@@ -74,15 +74,14 @@ Status session_open(Session *s, RunPlan *plan, const SessionOptions *options);
 void session_close(Session *s); /* takes a zeroed one */
 
 /* ---- weights and moments, for the host ---- */
-/* The array for the host to fill, all of it, before training or evaluation. A host backend returns the array itself.
-   A device, whose memory only copies reach, returns zeroed host memory (in the save buffer, where there is one), which
-   session_ready copies to the device. */
-float *session_fill(Session *s, StateArray which);
-/* After session_fill: copies the arrays to a device and makes the compute copies. */
+/* The weights for the host to fill, all of them, before training or evaluation. A host backend returns the array
+   itself. A device, whose memory only copies reach, returns zeroed host memory (in the save buffer, where there is
+   one), which session_ready copies to the device. */
+float *session_fill(Session *s);
+/* After session_fill or session_take: copies filled weights to a device and makes the compute copies. */
 Status session_ready(Session *s);
-/* Collective: sends the weights that rank 0 filled to all ranks, and its moments too where they are not 0; then
-   session_ready on every rank. */
-Status session_share(Session *s, bool moments);
+/* Collective: sends the weights that rank 0 filled to all ranks; then session_ready on every rank. */
+Status session_share(Session *s);
 /* Frees the memory of session_fill that session_ready has not copied. */
 void session_free_filled(Session *s);
 /* For reading, between steps. A host backend returns the array itself. A device copies it into `room` (params.size), or
@@ -102,6 +101,8 @@ void session_read_done(const Session *s, const float *values);
 /* E_NUMERIC names the first weight (params.size) that is infinite or NaN: an update may overflow although its gradient
    was finite. Such weights must not replace good ones. */
 Status session_check_weights(const Session *s, const float *weights);
+Status session_check_range(const Session *s, int64_t begin, int64_t end,
+                           const float *weights); /* elements [begin, end) */
 /* (3, params.size) weights, m, v, in host memory; or NULL. */
 float *session_save_buffer(const Session *s);
 const Kfac *session_kfac(const Session *s); /* NULL: none */
@@ -112,12 +113,6 @@ float *session_kfac_set(const Session *s, bool next);
 const Kfac *session_kfac_whole(const Session *s);
 /* On rank 0: room for K-FAC's sets in their saved form (kfac->saved.size), in the save buffer; NULL: it has none. */
 float *session_kfac_buffer(const Session *s);
-/* On rank 0, before session_spread_kfac: sets all inverses to 0; then elements [begin, end) of the saved form. They go
-   to their places, or to a device, or where not every rank has all of them, through the save buffer. */
-void session_clear_kfac(Session *s);
-void session_fill_kfac(Session *s, int64_t begin, int64_t end, const float *from);
-/* Collective. The sets that rank 0 filled become those of all ranks. */
-Status session_spread_kfac(const Session *s);
 /* Collective. session_settle_kfac; sets that not every rank has come to rank 0's save buffer, in their saved form. */
 Status session_collect_kfac(const Session *s);
 /* Collective. Completes the set of inverses that is pending. */

@@ -122,35 +122,8 @@ Status session_read_kfac(const Session *s, int64_t begin, int64_t end, float *to
     return kfac_room_close(&room, kfac_room_read(&room, begin, end, to));
 }
 
-/* ---- sets that rank 0 fills ---- */
-
-bool session_fills_kfac_buffer(const Session *s)
-{
-    return s->options.backend->device || !session_has_all(s, SESSION_SETS);
-}
-
 float *session_kfac_buffer(const Session *s)
 {
     float *buffer = session_save_buffer(s);
     return buffer ? buffer + 3 * s->model->params.size : NULL;
-}
-
-void session_clear_kfac(Session *s)
-{
-    const Kfac *k = session_kfac_whole(s);
-    if (session_fills_kfac_buffer(s)) {
-        memset(session_kfac_buffer(s), 0, (size_t)k->saved.size * sizeof(float));
-        return;
-    }
-    for (int set = 0; set < kfac_sets(k); set++)
-        memset(session_kfac_set(s, set == 1), 0, (size_t)session_kfac(s)->table.size * sizeof(float));
-}
-
-void session_fill_kfac(Session *s, int64_t begin, int64_t end, const float *from)
-{
-    KfacRoom own = {.session = s}; /* on a host */
-    if (session_fills_kfac_buffer(s))
-        memcpy(session_kfac_buffer(s) + begin, from, (size_t)(end - begin) * sizeof *from);
-    else
-        CHECK(kfac_room_write(&own, begin, end, from) == OK, "%s", status_message());
 }

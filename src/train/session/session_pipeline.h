@@ -104,8 +104,6 @@ typedef struct {
 Status kfac_room_read(KfacRoom *r, int64_t begin, int64_t end, float *to);
 Status kfac_room_write(KfacRoom *r, int64_t begin, int64_t end, const float *from);
 Status kfac_room_close(KfacRoom *r, Status status); /* after a failure, `status`, nothing is written */
-/* Rank 0's sets are filled in the save buffer; else where they are used. */
-bool session_fills_kfac_buffer(const Session *s);
 
 /* ---- K-FAC (session_pipeline_kfac.c) ---- */
 /* Before a step's first micro-batch. */

@@ -7,15 +7,10 @@
 
 float *session_save_buffer(const Session *s) { return s->memory[0].base[REGION_SAVE]; }
 
-static void drop_filled(Session *s, StateArray which)
-{
-    if (s->filled[which] && !session_save_buffer(s)) free(s->filled[which]);
-    s->filled[which] = NULL;
-}
-
 void session_free_filled(Session *s)
 {
-    for (StateArray i = 0; i < N_STATE_ARRAYS; i++) drop_filled(s, i);
+    if (s->filled && !session_save_buffer(s)) free(s->filled);
+    s->filled = NULL;
 }
 
 static size_t array_bytes(const Session *s) { return (size_t)s->model->params.size * sizeof(float); }
@@ -128,16 +123,6 @@ static Status collect(const Session *s, int array, float *whole)
     return status;
 }
 
-/* `whole` NULL: rank 0 has them where it uses them. */
-static Status spread(const Session *s, int array, float *whole)
-{
-    Intervals *first = all_at_first(s, array);
-    Status status = move(s, array, first, NULL,
-                         (MoveEnds){.given_at = whole ? whole_at : NULL, .giver = whole, .in_place = !whole});
-    free_first(first);
-    return status;
-}
-
 Status session_collect(const Session *s)
 {
     float *buffer = session_save_buffer(s);
@@ -153,61 +138,57 @@ Status session_collect_kfac(const Session *s)
     return session_has_all(s, SESSION_SETS) ? OK : collect(s, SESSION_SETS, session_kfac_buffer(s));
 }
 
-Status session_spread_kfac(const Session *s)
+float *session_fill(Session *s)
 {
-    return spread(s, SESSION_SETS, session_fills_kfac_buffer(s) ? session_kfac_buffer(s) : NULL);
+    float *buffer = session_save_buffer(s);
+    if (!s->options.backend->device && session_has_all(s, STATE_WEIGHTS)) return place_of(s, STATE_WEIGHTS);
+    if (!s->filled) s->filled = buffer ? buffer : mem_alloc(array_bytes(s));
+    return s->filled;
 }
 
-float *session_fill(Session *s, StateArray which)
+static Status upload_filled(Session *s)
 {
-    float *buffer = session_save_buffer(s), **filled = &s->filled[which];
-    if (!s->options.backend->device && session_has_all(s, which)) return place_of(s, which);
-    if (!*filled) *filled = buffer ? buffer + which * s->model->params.size : mem_alloc(array_bytes(s));
-    return *filled;
-}
-
-static Status upload_filled(Session *s, StateArray a)
-{
-    if (!s->filled[a]) return OK;
-    TRY(backend_upload(s->options.backend, place_of(s, a), s->filled[a], array_bytes(s)));
-    drop_filled(s, a);
+    if (!s->filled) return OK;
+    TRY(backend_upload(s->options.backend, place_of(s, STATE_WEIGHTS), s->filled, array_bytes(s)));
+    session_free_filled(s);
     return OK;
 }
 
 Status session_ready(Session *s)
 {
-    for (StateArray a = 0; a < N_STATE_ARRAYS; a++) TRY(upload_filled(s, a));
+    TRY(upload_filled(s));
     return session_pack(s);
 }
 
-/* From rank 0's GPU to the others'. */
-static Status spread_on_devices(Session *s, StateArray a)
+/* From the GPUs that have these parts (ranks) of an array to all others. */
+static Status share_on_devices(const Session *s, StateArray a, const Intervals *parts)
 {
     Device *d = s->options.backend->device;
     CommDevice *all = session_holders_device(s);
-    TRY(upload_filled(s, a));
     TRY(ranks_meet(s->options.ranks));
     TRY(devices_enter(s));
-    Intervals *first = all_at_first(s, (int)a);
-    Status status = devices_join(s, all, comm_device_gather_parts(all, place_of(s, a), first, d->stream(d)));
-    free_first(first);
-    return status;
+    return devices_join(s, all, comm_device_gather_parts(all, place_of(s, a), parts, d->stream(d)));
 }
 
 /* Alone, session_ready copies what was filled. */
-Status session_share(Session *s, bool moments)
+Status session_share(Session *s)
 {
-    bool first = ranks_first(s->options.ranks), spreads = s->options.ranks;
-    for (StateArray a = 0; spreads && a < (moments ? N_STATE_ARRAYS : STATE_M); a++) {
-        float *filled = first ? session_fill(s, a) : NULL;
-        if (session_holders_device(s) && session_has_all(s, a)) {
-            TRY(spread_on_devices(s, a));
-            continue;
-        }
-        TRY(spread(s, (int)a, filled == place_of(s, a) ? NULL : filled));
-        drop_filled(s, a);
+    Status status = OK;
+    float *filled = ranks_first(s->options.ranks) ? session_fill(s) : NULL;
+    Intervals *first = all_at_first(s, STATE_WEIGHTS);
+    if (!s->options.ranks) goto done;
+    if (session_holders_device(s) && session_has_all(s, STATE_WEIGHTS)) {
+        TRY_DONE(upload_filled(s));
+        TRY_DONE(share_on_devices(s, STATE_WEIGHTS, first));
+        goto done;
     }
-    return session_ready(s);
+    bool here = filled == place_of(s, STATE_WEIGHTS);
+    TRY_DONE(move(s, STATE_WEIGHTS, first, NULL,
+                  (MoveEnds){.given_at = filled && !here ? whole_at : NULL, .giver = filled, .in_place = here}));
+    session_free_filled(s);
+done:
+    free_first(first);
+    return status == OK ? session_ready(s) : status;
 }
 
 Status session_read(const Session *s, StateArray which, float *room, const float **values)
@@ -310,18 +291,25 @@ static int64_t first_not_finite(const float *x, int64_t n) // (n)
     return -1;
 }
 
-Status session_check_weights(const Session *s, const float *weights)
+Status session_check_range(const Session *s, int64_t begin, int64_t end, const float *weights)
 {
     const ParamTable *t = &s->model->params;
-    if (first_not_finite(weights, t->size) < 0) return OK;
-    for (int i = 0; i < t->count; i++) {
+    for (int64_t at = begin, n; (n = first_not_finite(weights + (at - begin), end - at)) >= 0; at++) {
+        int i = 0;
+        at += n;
+        while (i + 1 < t->count && t->params[i + 1].offset <= at) i++;
         const Param *p = &t->params[i];
-        int64_t at = first_not_finite(weights + p->offset, param_exported(p));
-        if (at >= 0)
-            return fail(E_NUMERIC, "tensor %s is %g at [%lld, %lld]", p->name, (double)weights[p->offset + at],
-                        (long long)(at / p->cols), (long long)(at % p->cols));
+        int64_t in = at - p->offset;
+        if (in < param_exported(p))
+            return fail(E_NUMERIC, "tensor %s is %g at [%lld, %lld]", p->name, (double)weights[at - begin],
+                        (long long)(in / p->cols), (long long)(in % p->cols));
     }
     return OK;
+}
+
+Status session_check_weights(const Session *s, const float *weights)
+{
+    return session_check_range(s, 0, s->model->params.size, weights);
 }
 
 /* Collective: a form that any rank's LayerNorms ask for. */

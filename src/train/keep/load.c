@@ -1,0 +1,92 @@
+#include "train/keep/load.h"
+
+#include <stdlib.h>
+
+typedef struct {
+    const char *dir;
+    const Session *session;
+    CheckpointReader *reader; /* NULL: this rank does not see the files */
+    int array;
+} Loader;
+
+static Status read_elements(void *loader, int64_t begin, int64_t end, float *to)
+{
+    const Loader *l = loader;
+    TRY(checkpoint_read(l->reader, l->array, begin, end, to));
+    if (l->array != STATE_WEIGHTS || session_check_range(l->session, begin, end, to) == OK) return OK;
+    return fail(E_CORRUPT, "%s: cannot be trained: %s. --resume FOLDER takes another checkpoint", l->dir,
+                status_message()); /* no run saves such weights */
+}
+
+static int by_begin(const void *a, const void *b)
+{
+    const Interval *x = a, *y = b;
+    return x->begin < y->begin ? -1 : x->begin > y->begin;
+}
+
+/* Which rank reads which elements: its own, and rank 0 also those of ranks that do not see the files. (ranks); the
+   caller frees the first one's intervals, and the list. */
+static Intervals *share_out(const Holding *h, int space, const bool *sees)
+{
+    int ranks = holding_ranks(h), n = 0, cap = 0;
+    Intervals *parts = mem_array((size_t)ranks, sizeof *parts);
+    Interval *first = NULL;
+    for (int r = 0; r < ranks; r++) {
+        const Intervals *own = &h->own[space][r];
+        if (r && sees[r]) parts[r] = *own;
+        for (int i = 0; (r == 0 || !sees[r]) && i < own->count; i++) MEM_PUSH(first, n, cap, own->intervals[i]);
+    }
+    if (n) qsort(first, (size_t)n, sizeof *first, by_begin);
+    for (int i = 0; i < n; i++) intervals_add(parts, first[i].begin, first[i].end);
+    free(first);
+    return parts;
+}
+
+static Status take_array(Loader *l, int array, const bool *sees)
+{
+    const Holding *h = &l->session->plan.input.place->holding;
+    Intervals *parts = share_out(h, array == SESSION_SETS ? SPACE_SETS : SPACE_MODEL, sees);
+    l->array = array;
+    Status status = session_take(l->session, array, parts, read_elements, l);
+    intervals_free(parts);
+    free(parts);
+    return status;
+}
+
+/* Collective. (ranks); the caller frees. */
+static Status find_who_sees(const Loader *l, bool **sees)
+{
+    Ranks *ranks = l->session->options.ranks;
+    size_t n = sizeof **sees;
+    int blind = 0;
+    *sees = mem_alloc(n);
+    **sees = l->reader;
+    TRY(ranks_gather(ranks, (void **)sees, &n));
+    for (int r = 0; r < ranks_size(ranks); r++) blind += !(*sees)[r];
+    if (blind && ranks_first(ranks))
+        log_info("%d of %d ranks do not see %s: rank 0 reads their parts", blind, ranks_size(ranks), l->dir);
+    return OK;
+}
+
+Status load_checkpoint(const char *dir, CheckpointSeen *seen, Session *s, bool sets)
+{
+    Ranks *ranks = s->options.ranks;
+    const ParamTable *const *params = s->plan.input.place->holding.params;
+    Loader l = {.dir = dir, .session = s};
+    bool first = ranks_first(ranks), *sees = NULL, found = true;
+    TRY(ranks_all(ranks, first ? checkpoint_find_tensors(dir, params, &seen->files, &found) : OK));
+    if (sets && !found)
+        log_warn("%s has no state of K-FAC: gradients are preconditioned after the next step that gathers statistics",
+                 dir);
+    TRY(ranks_broadcast_text(ranks, &seen->files));
+    Status status = checkpoint_open(dir, params, &seen->files, &l.reader);
+    TRY_DONE(ranks_all(ranks, first ? status : OK));
+    if (status != OK) log_debug("%s", status_message());
+    TRY_DONE(find_who_sees(&l, &sees));
+    for (int a = 0; a < N_STATE_ARRAYS + sets; a++) TRY_DONE(take_array(&l, a, sees));
+    status = session_ready(s);
+done:
+    checkpoint_close(l.reader);
+    free(sees);
+    return status;
+}
