@@ -47,6 +47,47 @@ start 2 two "${on[@]}" --output-dir stage --shard optimizer
 ended 0
 near once stage
 
+# apart N LOG COMMAND...: N ranks, each in a folder of its own, as on hosts without a shared disk
+apart() {
+    local n=$1 log=$2 r
+    shift 2
+    meet
+    for ((r = 0; r < n; r++)); do
+        mkdir -p "host$r"
+        ln -sfn "$work/data" "$work/tiny" "host$r"
+        cd "host$r"
+        one "$r" "$n" "$work/$log" "$@"
+        cd "$work"
+    done
+}
+
+# no other rank sees rank 0's folder: one has none, one has another checkpoint of that name
+mkdir host0 host1 host2 host2/run
+for r in 0 1; do cp -r once "host$r/run" && rm -r "host$r"/run/checkpoint-[345] "host$r"/run/{model.safetensors,run.json}; done
+cp -r once/checkpoint-1 host2/run/checkpoint-2
+cp -r host0/run host0/kept
+mv host1/run host1/copy
+apart 3 alone "${on[@]}" --output-dir run --shard optimizer
+ended 0
+grep -q "2 of 3 ranks do not see run/checkpoint-2: rank 0 reads their parts" alone.0 || complain "rank 0 does not read for the others"
+same once host0/run 5
+# a copy of it is as good, but for a damaged one
+for damaged in no yes; do
+    rm -r host0/run && cp -r host0/kept host0/run && cp -r host1/copy host1/run
+    [ $damaged = no ] || printf x | dd of=host1/run/checkpoint-2/optimizer.safetensors bs=1 seek=9999 conv=notrunc status=none
+    apart 3 copy "${on[@]}" --output-dir run --shard optimizer
+    if [ $damaged = no ]; then
+        ended 0
+        grep -q "1 of 3 ranks do not see run/checkpoint-2" copy.0 || complain "rank 1 does not read its copy"
+        same once host0/run 5
+    else
+        ended 79
+        grep -q "rank 1.*run/checkpoint-2/optimizer.safetensors: bytes 0 to .* are not those that were verified" copy.0 ||
+            complain "damage of rank 1's copy is not noticed: $(tail -n 2 copy.0)"
+    fi
+    rm -r host1/run
+done
+
 # all ranks are killed: the run resumes from the slices in memory, bit-exact
 mem=("${glue[@]}" --backend ref --optimizer lamb --shard optimizer --schedule constant --warmup 0 --snapshot-steps 1
     --save-every 0)

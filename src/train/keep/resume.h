@@ -8,7 +8,7 @@
    snapshot; it reads progress and LayerNorm forms, which plans need. resume_compare, once the plan is made, refuses a
    flag or fingerprint that alters the run (E_USAGE, unless --override; always where the run found is `finished`).
    resume_load reads the tensors. With nothing found the run starts from the beginning. resume_find and resume_load are
-   Collective: rank 0 reads, and sends to the others. */
+   Collective: rank 0 searches and verifies, and each rank reads its part of the tensors. */
 Status resume_find(const Config *config, const char *output_dir, Ranks *ranks, Resume *resume);
 Status resume_compare(const Config *config, const char *fingerprint, const Resume *resume, bool finished);
 Status resume_load(Resume *resume, Session *session);

@@ -1,8 +1,8 @@
 /* The ranks of a run: processes that train one model together (comm/mesh/comm.h). A NULL Ranks is one rank alone; every
    function takes it and does nothing.
 
-   Every rank reads the data, vocabulary and config.json for itself. Rank 0 alone reads and writes weights, checkpoints
-   and results, and prints progress; it sends the others what they need.
+   Every rank reads the data, vocabulary and config.json for itself, and of a checkpoint its part. Rank 0 alone imports
+   weights, writes models, checkpoints and results, and prints progress; it sends the others what they need.
 
    Ranks may drift apart: one reads slower, rank 0 writes a file. So they *meet* before any exchange that has a
    deadline. The heartbeat threads of all ranks keep in touch (a small sum, at least every second), and a meeting waits

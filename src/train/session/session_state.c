@@ -96,9 +96,82 @@ static Status move(const Session *s, int array, const Intervals *from, const Int
     return ranks_all(ranks, kfac_room_close(&own.room, status));
 }
 
+/* What this rank gives and has itself is read into its place first, by all ranks at once; the rest while it moves. */
+typedef struct {
+    OwnArray own;
+    const Intervals *has;
+    MoveRead *read;
+    void *giver;
+} Taking;
+
+static bool is_held(const Taking *t, int64_t element)
+{
+    Interval v = {element, element};
+    return intervals_next(t->has, element + 1, &v);
+}
+
+static Status give(void *taking, int64_t begin, int64_t end, float *to)
+{
+    Taking *t = taking;
+    return is_held(t, begin) ? read_own(&t->own, begin, end, to) : t->read(t->giver, begin, end, to);
+}
+
+static float *given_at(void *taking, int64_t begin)
+{
+    Taking *t = taking;
+    return is_held(t, begin) ? own_at(&t->own, begin) : NULL;
+}
+
+static Status read_into_place(Taking *t, int64_t begin, int64_t end, float *room)
+{
+    float *here = own_at(&t->own, begin);
+    TRY(t->read(t->giver, begin, end, here ? here : room));
+    return here ? OK : write_own(&t->own, begin, end, room);
+}
+
+static Status read_held(Taking *t, const Intervals *from)
+{
+    Status status = OK;
+    float *room = mem_array(MOVE_MOST, sizeof *room);
+    for (int i = 0; i < from->count; i++) {
+        Interval v = {from->intervals[i].begin, from->intervals[i].begin};
+        while (intervals_next(t->has, from->intervals[i].end, &v))
+            for (int64_t at = v.begin, end; at < v.end; at = end) {
+                end = v.end - at < MOVE_MOST ? v.end : at + MOVE_MOST;
+                TRY_DONE(read_into_place(t, at, end, room));
+            }
+    }
+done:
+    free(room);
+    return kfac_room_close(&t->own.room, status);
+}
+
+/* The ranks' GPUs are connected, and the parts are the whole array without overlap. */
+static bool moves_on_devices(const Session *s, int array, const Intervals *from)
+{
+    int64_t size = 0;
+    for (int r = 0; r < ranks_size(s->options.ranks); r++) size += from[r].size;
+    return session_holders_device(s) && array != SESSION_SETS && session_has_all(s, array) &&
+           size == s->model->params.size;
+}
+
+static Status share_on_devices(const Session *s, int array, const Intervals *from)
+{
+    Device *d = s->options.backend->device;
+    CommDevice *all = session_holders_device(s);
+    TRY(devices_enter(s));
+    return devices_join(s, all, comm_device_gather_parts(all, place_of(s, (StateArray)array), from, d->stream(d)));
+}
+
 Status session_take(const Session *s, int array, const Intervals *from, MoveRead *read, void *giver)
 {
-    return move(s, array, from, NULL, (MoveEnds){.read = read, .giver = giver});
+    Ranks *ranks = s->options.ranks;
+    int rank = ranks_rank(ranks);
+    Taking t = {{s, array, {.session = s}}, &holding(s)->has[kind_of(array)][rank], read, giver};
+    TRY(ranks_all(ranks, read_held(&t, &from[rank])));
+    if (moves_on_devices(s, array, from)) return share_on_devices(s, array, from);
+    MoveEnds ends = {.giver = &t, .read = give, .given_at = given_at, .in_place = true};
+    return kfac_room_close(&t.own.room, move(s, array, from, NULL, ends));
 }
 
 /* All elements, as rank 0 alone has them. (ranks); free_first. */
@@ -160,33 +233,19 @@ Status session_ready(Session *s)
     return session_pack(s);
 }
 
-/* From the GPUs that have these parts (ranks) of an array to all others. */
-static Status share_on_devices(const Session *s, StateArray a, const Intervals *parts)
+static Status read_filled(void *filled, int64_t begin, int64_t end, float *to)
 {
-    Device *d = s->options.backend->device;
-    CommDevice *all = session_holders_device(s);
-    TRY(ranks_meet(s->options.ranks));
-    TRY(devices_enter(s));
-    return devices_join(s, all, comm_device_gather_parts(all, place_of(s, a), parts, d->stream(d)));
+    if (filled) memcpy(to, (const float *)filled + begin, (size_t)(end - begin) * sizeof *to);
+    return OK; /* NULL: they were filled in their places */
 }
 
 /* Alone, session_ready copies what was filled. */
 Status session_share(Session *s)
 {
-    Status status = OK;
-    float *filled = ranks_first(s->options.ranks) ? session_fill(s) : NULL;
+    if (!s->options.ranks) return session_ready(s);
     Intervals *first = all_at_first(s, STATE_WEIGHTS);
-    if (!s->options.ranks) goto done;
-    if (session_holders_device(s) && session_has_all(s, STATE_WEIGHTS)) {
-        TRY_DONE(upload_filled(s));
-        TRY_DONE(share_on_devices(s, STATE_WEIGHTS, first));
-        goto done;
-    }
-    bool here = filled == place_of(s, STATE_WEIGHTS);
-    TRY_DONE(move(s, STATE_WEIGHTS, first, NULL,
-                  (MoveEnds){.given_at = filled && !here ? whole_at : NULL, .giver = filled, .in_place = here}));
+    Status status = session_take(s, STATE_WEIGHTS, first, read_filled, s->filled);
     session_free_filled(s);
-done:
     free_first(first);
     return status == OK ? session_ready(s) : status;
 }
