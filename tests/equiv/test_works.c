@@ -230,8 +230,8 @@ static void test_early_death(void **state)
         exec_free(part.exec);
         assert_ok(exec_init(&part.exec, &part.plan, &part.memory, (ExecOptions){.poison = true}));
         assert_ok(send_micro(&part, &w, &w.micro[0], slot, &rows));
-        assert_ok(exec_run_work(part.exec, WORK_FORWARD, slot, &rows, NULL));
-        assert_ok(exec_run_work(part.exec, WORK_BACKWARD, slot, &rows, NULL));
+        assert_ok(exec_run_work(part.exec, WORK_FORWARD, slot, &rows, NULL, false));
+        assert_ok(exec_run_work(part.exec, WORK_BACKWARD, slot, &rows, NULL, false));
         for (int64_t k = 0; k < w.whole.params.size; k++) sum[early] += (double)grads(&part)[k];
         part_close(&part);
         bench_close(&w);
