@@ -193,18 +193,35 @@ static void test_links_and_sums(void **state)
     Schedule s;
     Costs c;
     Timeline t;
-    double sum[MOST_STAGES] = {10, 1};
+    const StageSum sums[] = {{1, 0.5, 1}, {0, 0.5, 4}, {0, 0, 6}}, behind[] = {{1, -1, 1}, {0, -1, 4}};
     (void)state;
     schedule_make(&(Pipeline){PIPELINE_1F1B, 2, 1, 1}, &s);
     equal_costs(&c, 1, 1, 1, 1);
     c.costs.latency = 0.25;
     c.costs.boundary = 0.5;
-    c.costs.sum = sum;
+    c.costs.sums = sums;
+    c.costs.n_sums = 3;
     schedule_simulate(&s, &c.costs, &t);
     assert_true(fabs(t.works_s - (1 + 0.75 + 1 + 2 + 0.75 + 2)) < 1e-12);
-    assert_true(fabs(t.sums_s - (t.works_s + 10)) < 1e-12);
+    assert_true(fabs(t.sums_s - (t.works_s - 0.5 + 10)) < 1e-12); /* the last stage's is over by then */
+    timeline_free(&t);
+    c.costs.sums = behind;
+    c.costs.n_sums = 2;
+    schedule_simulate(&s, &c.costs, &t);
+    assert_true(fabs(t.sums_s - (t.works_s + 4)) < 1e-12); /* on other ranks at the same time */
+    timeline_free(&t);
+    c.costs.n_sums = 0;
+    schedule_free(&s);
+    /* A stage of chimera is summed when both its places have its terms. Place 0 has the last stage's and the first's
+       last, place 1 the other way round; B takes 2. */
+    schedule_make(&(Pipeline){PIPELINE_CHIMERA, 2, 2, 2}, &s);
+    c.costs.sums = sums;
+    c.costs.n_sums = 2;
+    schedule_simulate(&s, &c.costs, &t);
+    assert_true(fabs(t.sums_s - (t.works_s - 0.5 + 4)) < 1e-12);
     timeline_free(&t);
     schedule_free(&s);
+    c.costs.n_sums = 0;
     /* A link that is slower than the works sets the pace: N boundaries one after another, then the way back. */
     schedule_make(&(Pipeline){PIPELINE_GPIPE, 2, 1, 6}, &s);
     c.costs.latency = 0;

@@ -104,10 +104,19 @@ Status schedule_verify(const Schedule *s);
 
 /* ---- simulation (simulate.c) ---- */
 
+/* A sum of gradients over the holders of a stage. */
+typedef struct {
+    int stage;
+    double early; /* seconds between its last term and the end of the chunk's last work; below 0: its terms are complete
+                     when all works have ended */
+    double seconds;
+} StageSum;
+
 typedef struct {
     const double *seconds[N_WORKS]; /* (stages) of a work on one micro-batch; B = I + W where they are split */
     double latency, boundary;       /* seconds of a message, and of a boundary's bytes on a link */
-    const double *sum;              /* (stages) of a stage's gradient sum over its holders; NULL: none */
+    const StageSum *sums;           /* (n_sums) in the order in which they run */
+    int n_sums;
 } ScheduleCosts;
 
 typedef struct {
@@ -122,7 +131,8 @@ typedef struct {
 } Timeline;
 
 /* A boundary travels as soon as it is made, one after another on a link (from a place to another, forward or backward),
-   while both ends continue. A work starts when the one before it has ended and its boundary has arrived. */
+   while both ends continue. A work starts when the one before it has ended and its boundary has arrived. A place's sums
+   run beside its works, one after another, each when all its holders have its terms. */
 void schedule_simulate(const Schedule *s, const ScheduleCosts *costs, Timeline *t);
 void timeline_free(Timeline *t); /* takes a zeroed one */
 

@@ -1,4 +1,5 @@
 /* Times of a schedule's works, with links and sums. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "plan/pipeline/schedule.h"
@@ -61,17 +62,33 @@ static bool run_next(Simulation *m, int place, double *clock)
     return true;
 }
 
-/* A place's sums follow each other, beside its works. */
-static double sums_end(const Schedule *s, const ScheduleCosts *costs, const Timeline *t, int place)
+/* When the terms of a sum are complete on a place of its stage. */
+static double terms_time(const Schedule *s, const StageSum *sum, const Timeline *t, int place, int chunk)
 {
-    double lane = 0;
-    for (int i = s->first[place]; i < s->first[place + 1]; i++) {
-        const Work *w = &s->works[i];
-        if (!w->last) continue;
-        if (t->spans[i].end > lane) lane = t->spans[i].end;
-        lane += costs->sum[pipeline_stage(&s->shape, place, w->chunk)];
+    for (int i = s->first[place]; i < s->first[place + 1]; i++)
+        if (s->works[i].last && s->works[i].chunk == chunk && sum->early >= 0) return t->spans[i].end - sum->early;
+    return t->works_s;
+}
+
+/* All places of a stage take part in its sum. */
+static double sums_end(const Schedule *s, const ScheduleCosts *costs, const Timeline *t)
+{
+    const Pipeline *p = &s->shape;
+    int directions = p->kind == PIPELINE_CHIMERA ? 2 : 1;
+    double last = t->works_s, *lane = mem_array((size_t)p->places, sizeof *lane);
+    for (const StageSum *sum = costs->sums; sum < costs->sums + costs->n_sums; sum++) {
+        double end = 0;
+        int place[2], chunk;
+        for (int d = 0; d < directions; d++) {
+            pipeline_home(p, sum->stage, d, &place[d], &chunk);
+            end = fmax(end, fmax(lane[place[d]], terms_time(s, sum, t, place[d], chunk)));
+        }
+        end += sum->seconds;
+        for (int d = 0; d < directions; d++) lane[place[d]] = end;
+        last = fmax(last, end);
     }
-    return lane;
+    free(lane);
+    return last;
 }
 
 void schedule_simulate(const Schedule *s, const ScheduleCosts *costs, Timeline *t)
@@ -97,11 +114,7 @@ void schedule_simulate(const Schedule *s, const ScheduleCosts *costs, Timeline *
     for (int i = 0; i < n; i++) worked += t->spans[i].end - t->spans[i].start;
     for (int place = 0; place < p->places; place++)
         if (clock[place] > t->works_s) t->works_s = clock[place];
-    t->sums_s = t->works_s;
-    for (int place = 0; costs->sum && place < p->places; place++) {
-        double end = sums_end(s, costs, t, place);
-        if (end > t->sums_s) t->sums_s = end;
-    }
+    t->sums_s = sums_end(s, costs, t);
     if (t->works_s > 0) t->bubble = 1 - worked / ((double)p->places * t->works_s);
     for (int way = 0; way < 2; way++) {
         free(m.link[way]);

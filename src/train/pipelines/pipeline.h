@@ -35,7 +35,9 @@ void kfac_costs(const ModelConfig *m, const CostRates *rates, const RowCounts *r
 typedef struct {
     Stage stage;
     Policy policy; /* of its layers */
-    double seconds[N_WORKS], update, sum;
+    double seconds[N_WORKS], update;
+    StageSum *sums; /* (n_sums) */
+    int n_sums;
     int64_t parameters;
     size_t bytes[N_REGIONS];   /* with one slot of each class */
     size_t stride[N_SLOTS][2]; /* bytes of a further slot: activations, inputs */

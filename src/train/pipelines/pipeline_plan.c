@@ -136,21 +136,34 @@ static Status fill_bubbles(Maker *m)
 
 /* ---- the whole ---- */
 
+/* In a run's order: the last stage's first, and behind the works those of a tied word embedding. */
+static StageSum *all_sums(const PipelinePlan *p, int *n)
+{
+    int cap = 0;
+    StageSum *all = NULL;
+    *n = 0;
+    for (int late = 0; late < 2; late++)
+        for (int s = p->grid.stages - 1; s >= 0; s--)
+            for (int i = 0; i < p->stage[s].n_sums; i++)
+                if (late == (p->stage[s].sums[i].early < 0)) MEM_PUSH(all, *n, cap, p->stage[s].sums[i]);
+    return all;
+}
+
 static Status simulate(Maker *m)
 {
     PipelinePlan *p = m->p;
     int n = p->grid.stages;
-    double *seconds = mem_array((size_t)(N_WORKS + 1) * (size_t)n, sizeof *seconds);
-    ScheduleCosts costs = {.latency = m->network.latency, .sum = seconds + N_WORKS * n};
+    double *seconds = mem_array((size_t)N_WORKS * (size_t)n, sizeof *seconds);
+    ScheduleCosts costs = {.latency = m->network.latency};
+    StageSum *sums = all_sums(p, &costs.n_sums);
+    costs.sums = sums;
     if (m->network.bytes > 0) costs.boundary = (double)p->boundary / m->network.bytes;
     for (int kind = 0; kind < N_WORKS; kind++) costs.seconds[kind] = seconds + kind * n;
     p->update = 0;
     p->latency = costs.latency;
     p->boundary_s = costs.boundary;
-    for (int s = 0; s < n; s++) {
+    for (int s = 0; s < n; s++)
         for (int kind = 0; kind < N_WORKS; kind++) seconds[kind * n + s] = p->stage[s].seconds[kind];
-        seconds[N_WORKS * n + s] = p->stage[s].sum;
-    }
     for (int place = 0; place < shape(m)->places; place++) {
         double update = 0;
         for (int chunk = 0; chunk < shape(m)->chunks; chunk++)
@@ -159,7 +172,7 @@ static Status simulate(Maker *m)
     }
     timeline_free(&p->timeline);
     schedule_simulate(&p->schedule, &costs, &p->timeline);
-    free(seconds);
+    MEM_FREE(seconds, sums);
     p->sums = p->timeline.sums_s - p->timeline.works_s;
     p->step = p->timeline.sums_s + p->update;
     return OK;
@@ -256,6 +269,7 @@ Status pipeline_plan(const PipelineRequest *r, PipelineKind kind, PipelinePlan *
 
 void pipeline_plan_free(PipelinePlan *p)
 {
+    for (int s = 0; p->stage && s < p->grid.stages; s++) free(p->stage[s].sums);
     MEM_FREE(p->stage, p->place, p->late, p->curve_slots);
     schedule_free(&p->schedule);
     timeline_free(&p->timeline);
