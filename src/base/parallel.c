@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
+#include <string.h>
 
 #include "base/thread.h"
 
@@ -50,4 +51,21 @@ void parallel_ranges(size_t n, size_t grain, ParallelWork work, void *arg)
         if (!started[i]) run_range(&ranges[i]);
     for (size_t i = 0; i < threads; i++)
         if (started[i]) pthread_join(ids[i], NULL);
+}
+
+typedef struct {
+    float *to;
+    const float *from;
+} CopyJob;
+
+static void copy_range(void *arg, size_t begin, size_t end)
+{
+    const CopyJob *job = arg;
+    memcpy(job->to + begin, job->from + begin, (end - begin) * sizeof *job->to);
+}
+
+void parallel_copy(float *to, const float *from, size_t n)
+{
+    enum { GRAIN = 1 << 20 };
+    if (to != from) parallel_ranges(n, GRAIN, copy_range, &(CopyJob){to, from});
 }

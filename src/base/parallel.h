@@ -14,6 +14,9 @@ typedef void (*ParallelWork)(void *arg, size_t begin, size_t end);
    ranges depend on the machine, so the result must not depend on them. */
 void parallel_ranges(size_t n, size_t grain, ParallelWork work, void *arg);
 
+/* Copies n floats; one core does not saturate the memory. The same array twice: nothing. */
+void parallel_copy(float *to, const float *from, size_t n);
+
 /* Cores that this process may use; 0: unknown, above 1024. */
 int parallel_cores(void);
 

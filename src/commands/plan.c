@@ -115,7 +115,7 @@ static Status find_input(PlanRun *r)
     if (start_norm_forms(c, &r->model, &(Resume){0}, NULL, &r->norm_forms) != OK) /* a plan can do without */
         log_warn("%s; planned as if every LayerNorm kept its output", status_message());
     in->model = &r->model;
-    in->training = in->saves = true;
+    in->training = in->first = true;
     in->max_length = c->max_seq_length;
     in->norm_forms = r->norm_forms;
     TRY(setup_optimizer(c, &in->optimizer));

@@ -239,11 +239,40 @@ static void free_lists(Intervals *lists, int n)
     free(lists);
 }
 
+static int by_interval(const void *a, const void *b)
+{
+    const Interval *x = a, *y = b;
+    return x->begin < y->begin ? -1 : x->begin > y->begin;
+}
+
+void holding_set_writers(Holding *h, const bool *sees)
+{
+    int ranks = holding_ranks(h);
+    for (int space = 0; space < N_SPACES; space++) {
+        Interval *first = NULL; /* rank 0's */
+        int n = 0, cap = 0;
+        free_lists(h->writes[space], ranks);
+        Intervals *writes = h->writes[space] = mem_array((size_t)ranks, sizeof *writes);
+        for (int r = 0; r < ranks; r++) {
+            const Intervals *own = &h->own[space][r];
+            bool itself = r > 0 && (!sees || sees[r]);
+            if (itself) add_all(&writes[r], own);
+            for (int i = 0; i < own->count && !itself; i++) MEM_PUSH(first, n, cap, own->intervals[i]);
+        }
+        if (n > 0) qsort(first, (size_t)n, sizeof *first, by_interval);
+        for (int i = 0; i < n; i++) intervals_add(&writes[0], first[i].begin, first[i].end);
+        free(first);
+    }
+}
+
 void holding_free(Holding *h)
 {
     int ranks = holding_ranks(h);
     for (int kind = 0; kind < N_HELD; kind++) free_lists(h->has[kind], ranks);
-    for (int space = 0; space < N_SPACES; space++) free_lists(h->own[space], ranks);
+    for (int space = 0; space < N_SPACES; space++) {
+        free_lists(h->own[space], ranks);
+        free_lists(h->writes[space], ranks);
+    }
     free_lists(h->sums, ranks);
     pieces_free(&h->mine);
     intervals_free(&h->slice);
@@ -263,6 +292,33 @@ PiecesRoom holding_room(const Holding *h)
 HeldPart holding_part(const Holding *h, int rank)
 {
     return (HeldPart){{h->params[0], h->params[1]}, {&h->own[0][rank], &h->own[1][rank]}};
+}
+
+HeldPart holding_written(const Holding *h, int rank)
+{
+    return (HeldPart){{h->params[0], h->params[1]}, {&h->writes[0][rank], &h->writes[1][rank]}};
+}
+
+size_t holding_written_bytes(const Holding *h, int rank)
+{
+    return (size_t)(3 * h->writes[SPACE_MODEL][rank].size + h->writes[SPACE_SETS][rank].size) * sizeof(float);
+}
+
+bool holding_writes_all(const Holding *h, int rank)
+{
+    return h->writes[SPACE_MODEL][rank].size == h->params[SPACE_MODEL]->size &&
+           h->writes[SPACE_SETS][rank].size == h->params[SPACE_SETS]->size;
+}
+
+bool holding_brings(const Holding *h, HeldKind kind)
+{
+    const Intervals *writes = &h->writes[held_space(kind)][0];
+    for (int i = 0; i < writes->count; i++) {
+        Interval all = writes->intervals[i], here = {all.begin, all.begin};
+        if (!intervals_next(&h->has[kind][0], all.end, &here) || here.begin != all.begin || here.end != all.end)
+            return true;
+    }
+    return false;
 }
 
 int64_t holding_place(const Holding *h, HeldKind kind, int rank, int64_t element)

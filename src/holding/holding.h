@@ -77,6 +77,7 @@ typedef struct {
     const ParamTable *params[N_SPACES]; /* the caller's */
     Intervals *has[N_HELD];             // (ranks)
     Intervals *own[N_SPACES];           // (ranks) all together the space, each element once
+    Intervals *writes[N_SPACES];        // (ranks) what it writes into a checkpoint (holding_set_writers)
     Intervals *sums;                    // (ranks) the own norm blocks, of a table of doubles, as two elements each
     int rank;                           /* for which the rest is */
     Pieces mine;                        /* of the stages that it holds, in elements of its array of weights */
@@ -88,6 +89,9 @@ typedef struct {
 void holding_init(Holding *h, const Config *c, const Model *model, const Grid *grid, const Stage *stages, int rank);
 /* The sets in their saved form: `stage` (saved->count) has the stage whose holders have each tensor. */
 void holding_add_sets(Holding *h, const ParamTable *saved, const int *stage);
+/* Each rank writes into checkpoints what it owns, where it sees rank 0's folder (ranks; NULL: all do), and rank 0 the
+   rest. */
+void holding_set_writers(Holding *h, const bool *sees);
 void holding_free(Holding *h); /* takes a zeroed one */
 
 static inline int holding_ranks(const Holding *h) { return grid_ranks(&h->grid); }
@@ -95,7 +99,11 @@ static inline int holding_ranks(const Holding *h) { return grid_ranks(&h->grid);
 static inline const Intervals *holding_slice(const Holding *h) { return h->shard ? &h->slice : NULL; }
 /* What the exchanges of a run without a pipeline need: of pieces, and with `shard` of the table of norm blocks. */
 PiecesRoom holding_room(const Holding *h);
-HeldPart holding_part(const Holding *h, int rank); /* what it owns */
+HeldPart holding_part(const Holding *h, int rank);        /* what it owns */
+HeldPart holding_written(const Holding *h, int rank);     /* what it writes into a checkpoint */
+size_t holding_written_bytes(const Holding *h, int rank); /* of weights, both moments and sets */
+bool holding_writes_all(const Holding *h, int rank);      /* it writes for all ranks */
+bool holding_brings(const Holding *h, HeldKind kind);     /* rank 0 writes elements that it does not have */
 /* The place of an element in the array of a rank that has it. */
 int64_t holding_place(const Holding *h, HeldKind kind, int rank, int64_t element);
 bool holding_has(const Holding *h, HeldKind kind, int rank, int64_t element);

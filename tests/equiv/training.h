@@ -241,10 +241,8 @@ static inline Status training_save(Training *t, char *dir, int64_t step)
     const Config config = {.keep = 1, .output_dir = dir};
     Run run = training_run(t, &config, step);
     Saving *saving;
-    const float *weights;
-    assert_ok(saving_open(&saving, &run, dir));
-    Status status = saving_fetch(saving, &weights);
-    if (status == OK) status = saving_begin(saving);
+    assert_ok(saving_open(&saving, &run));
+    Status status = saving_begin(saving);
     if (status == OK) status = saving_wait(saving);
     saving_close(saving);
     return status;

@@ -37,10 +37,9 @@ static Intervals part_of(const ParamTable *t, int i, int64_t cut)
     return part;
 }
 
-static Status fill(void *context, const TrainingState *t)
+static Status fill(void *context, const TrainingState *t, CheckpointFilled *filled)
 {
     Others *o = context;
-    Status status = OK;
     if (o->fails) return status_fail(E_PEER, "the others are gone");
     for (int i = PARTS - 1; i >= 0; i--) {
         pid_t child = fork();
@@ -57,13 +56,19 @@ static Status fill(void *context, const TrainingState *t)
         assert_int_equal(waitpid(child, &code, 0), child);
         assert_int_equal(code, 0);
     }
-    for (int i = 0; i < PARTS && status == OK; i++) {
-        Intervals part = part_of(t->params, i, o->cut);
-        Digest digest;
-        HeldPart its = {{t->params}, {&part}};
-        assert_ok(checkpoint_part_digest(&its, read_state, &o->sample->state, &digest));
-        status = checkpoint_check_part(o->out, t->step, &its, digest);
-        intervals_free(&part);
+    Intervals parts[PARTS];
+    const Intervals *const spaces[N_SPACES] = {parts, NULL};
+    Digest digests[PARTS];
+    bool wrong[PARTS];
+    for (int i = 0; i < PARTS; i++) {
+        parts[i] = part_of(t->params, i, o->cut);
+        HeldPart its = {{t->params}, {&parts[i]}};
+        assert_ok(checkpoint_part_digest(&its, read_state, &o->sample->state, &digests[i]));
+    }
+    Status status = checkpoint_check_parts(o->out, t, spaces, digests, PARTS, wrong, filled);
+    for (int i = 0; i < PARTS; i++) {
+        assert_int_equal(wrong[i], i == o->damaged);
+        intervals_free(&parts[i]);
     }
     return status;
 }
@@ -81,6 +86,7 @@ static Status save(const char *out, const Sample *s, Others *o, bool whole)
     if (!whole) t.weights = t.m = t.v = NULL;
     assert_ok(saver_init(&saver, out, 1, NULL));
     Status status = saver_begin(&saver, &t);
+    if (status == OK) status = saver_wait(&saver);
     saver_free(&saver);
     return status;
 }

@@ -38,7 +38,17 @@
 /* Whether a ModelFile may have this name. */
 bool manifest_name_valid(const char *name);
 
+/* What was read of the files that several processes filled: model, optimizer and K-FAC's sets. */
+typedef struct {
+    Digest digest;
+    uint64_t size;
+} FilledFile;
+typedef struct {
+    FilledFile files[3];
+} CheckpointFilled;
+
 typedef struct TrainingState TrainingState;
+typedef Status CheckpointFill(void *context, const TrainingState *t, CheckpointFilled *filled);
 struct TrainingState {
     const ParamTable *params;
     int64_t step;
@@ -55,9 +65,9 @@ struct TrainingState {
     int n_files;
     /* NULL: the tensors come from weights, m and v. Else it is called once model.safetensors and optimizer.safetensors
        have their size (kfac.safetensors too where checkpoint_fills_sets), and returns when other processes and this one
-       have written their parts. After its failure the tensors come from weights, m and v after
-       all, or, where these are NULL, the save fails. */
-    Status (*fill)(void *context, const TrainingState *t);
+       have written their parts and checkpoint_check_parts has read them. After its failure the tensors come from
+       weights, m and v after all, or, where these are NULL, the save fails. */
+    CheckpointFill *fill;
     void *fill_context;
 };
 static inline bool checkpoint_fills_sets(const TrainingState *t)
@@ -75,6 +85,7 @@ typedef struct {
 /* Saves into one folder, one save at a time. The caller reads `stats` between calls, and calls from one thread. */
 typedef struct {
     SaverStats stats;
+    bool filling; /* in the background: the save's `fill` was called when saver_begin returned */
     /* private */
     char *out;
     int keep;
@@ -91,9 +102,10 @@ typedef struct {
    saver until saver_free; NULL: saving streams from the state itself while training waits. */
 Status saver_init(Saver *s, const char *out, int keep, float *buffer);
 /* Waits for a save in progress. With a buffer it copies everything and returns, and a thread writes; saver_wait and a
-   warning report a failure. Without a buffer it returns when the checkpoint is durable, or with the error (and a
-   warning). A failure leaves the earlier checkpoints in place. Writes nothing if the step is saved already with the
-   same state.json and small files. Removes later steps, which can only belong to a run that took another course. */
+   warning report a failure. The same where `fill` alone has the tensors; then it returns when `fill` is called, or the
+   save has ended before. Otherwise it returns when the checkpoint is durable, or with the error (and a warning). A
+   failure leaves the earlier checkpoints in place. Writes nothing if the step is saved already with the same state.json
+   and small files. Removes later steps, which can only belong to a run that took another course. */
 Status saver_begin(Saver *s, const TrainingState *state);
 /* True while a save is in progress. After a save has ended, updates `stats` and warns of a failure. */
 bool saver_poll(Saver *s);
@@ -112,15 +124,22 @@ Status checkpoint_remove_leftovers(const char *out);
 
 /* Elements [begin, end), of one tensor, of array 0 (weights), 1 (m), 2 (v) or 3 (the sets). */
 typedef Status (*CheckpointRead)(void *context, int array, int64_t begin, int64_t end, float *to);
-/* Writes the part (of its second space nothing, where that has no table) to its places in the unfinished checkpoint of
-   `step` in `out`, durably, while another process is in its TrainingState.fill. `digest` is that of all these elements.
- */
+/* Opens the files of the unfinished checkpoint of `step` in `out`, for a part of it (of its second space nothing, where
+   that has no table), while another process is in its TrainingState.fill. What is written later goes into these files,
+   also where others of these names replace them. */
+typedef struct CheckpointPart CheckpointPart;
+Status checkpoint_part_open(const char *out, int64_t step, const HeldPart *part, CheckpointPart **opened);
+/* Writes the part to its places, durably; frees `opened` in any case. `digest` is that of all these elements. */
+Status checkpoint_part_write(CheckpointPart *opened, CheckpointRead read, void *context, Digest *digest);
+/* Both. */
 Status checkpoint_write_part(const char *out, int64_t step, const HeldPart *part, CheckpointRead read, void *context,
                              Digest *digest);
 /* The same digest, of elements that are not written. */
 Status checkpoint_part_digest(const HeldPart *part, CheckpointRead read, void *context, Digest *digest);
-/* E_CORRUPT: the unfinished checkpoint holds other elements there. */
-Status checkpoint_check_part(const char *out, int64_t step, const HeldPart *part, Digest digest);
+/* Reads the files of the unfinished checkpoint of `t` once, for their digests and those of the parts (n). E_CORRUPT:
+   elements are in no part, or wrong[p]: the files hold others than those of part `p` whose digest is given. */
+Status checkpoint_check_parts(const char *out, const TrainingState *t, const Intervals *const parts[N_SPACES],
+                              const Digest *digests, int n, bool *wrong, CheckpointFilled *filled);
 /* E_DIFFERS names the first element of the finished checkpoint at `path`, one of this model, whose bits are not those
    of `read`. */
 Status checkpoint_compare(const char *path, const HeldPart *part, CheckpointRead read, void *context);

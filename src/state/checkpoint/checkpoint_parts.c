@@ -59,14 +59,6 @@ static Status files_open(Files *f, const char *dir, const HeldPart *part, int fl
     return status;
 }
 
-static Status open_unfinished(Files *f, const char *out, int64_t step, const HeldPart *part, int flags)
-{
-    char *dir = checkpoint_path(out, step, ".tmp");
-    Status status = files_open(f, dir, part, flags);
-    free(dir);
-    return status;
-}
-
 static Status files_sync(const Files *f)
 {
     for (int i = 0; i < f->n; i++)
@@ -162,6 +154,28 @@ static Status pass_all(const Pass *p, const HeldPart *part)
     return OK;
 }
 
+/* ---- writing a part ---- */
+
+struct CheckpointPart {
+    Files files;
+    FileSent sent[FILES];
+    HeldPart part;
+};
+
+Status checkpoint_part_open(const char *out, int64_t step, const HeldPart *part, CheckpointPart **opened)
+{
+    CheckpointPart *p = *opened = mem_alloc(sizeof *p);
+    char *dir = checkpoint_path(out, step, ".tmp");
+    Status status = files_open(&p->files, dir, part, O_RDWR);
+    p->files.sent = p->sent;
+    p->part = *part;
+    free(dir);
+    if (status == OK) return OK;
+    free(p);
+    *opened = NULL;
+    return status;
+}
+
 static Status pass_part(const Files *files, const HeldPart *part, CheckpointRead read, void *context, Digest *digest)
 {
     Pass p = {files, read, context, digest_new(), mem_array(BLOCK, sizeof(float)), NULL};
@@ -172,17 +186,21 @@ static Status pass_part(const Files *files, const HeldPart *part, CheckpointRead
     return status;
 }
 
+Status checkpoint_part_write(CheckpointPart *p, CheckpointRead read, void *context, Digest *digest)
+{
+    Status status = pass_part(&p->files, &p->part, read, context, digest);
+    if (status == OK) status = files_sync(&p->files);
+    files_close(&p->files);
+    free(p);
+    return status;
+}
+
 Status checkpoint_write_part(const char *out, int64_t step, const HeldPart *part, CheckpointRead read, void *context,
                              Digest *digest)
 {
-    Files f;
-    FileSent sent[FILES] = {0};
-    TRY(open_unfinished(&f, out, step, part, O_RDWR));
-    f.sent = sent;
-    Status status = pass_part(&f, part, read, context, digest);
-    if (status == OK) status = files_sync(&f);
-    files_close(&f);
-    return status;
+    CheckpointPart *opened;
+    TRY(checkpoint_part_open(out, step, part, &opened));
+    return checkpoint_part_write(opened, read, context, digest);
 }
 
 Status checkpoint_part_digest(const HeldPart *part, CheckpointRead read, void *context, Digest *digest)
@@ -190,15 +208,83 @@ Status checkpoint_part_digest(const HeldPart *part, CheckpointRead read, void *c
     return pass_part(NULL, part, read, context, digest);
 }
 
-Status checkpoint_check_part(const char *out, int64_t step, const HeldPart *part, Digest digest)
+/* ---- checking all parts ---- */
+
+/* A part, walked in the order of the files. */
+typedef struct {
+    const Intervals *list; /* of the space that is read */
+    int at;
+    DigestStream *digest;
+} PartWalk;
+
+/* Elements [begin, end), which lie behind those before. */
+static void digest_elements(PartWalk *w, int64_t begin, int64_t end, const float *x)
+{
+    const Interval *v = w->list->intervals;
+    while (w->at < w->list->count && v[w->at].end <= begin) w->at++;
+    for (int k = w->at; k < w->list->count && v[k].begin < end; k++) {
+        int64_t from = v[k].begin > begin ? v[k].begin : begin, to = v[k].end < end ? v[k].end : end;
+        digest_update(w->digest, x + (from - begin), (size_t)(to - from) * sizeof *x);
+    }
+}
+
+/* One file, from begin to end: its own digest, and those of the parts. */
+static Status digest_file(const Files *f, int file, const ParamTable *const *params, const Intervals *const *parts,
+                          PartWalk *walks, int n, float *block, CheckpointFilled *filled)
+{
+    DigestStream *whole = digest_new();
+    uint64_t at = 0;
+    Status status = OK;
+    for (size_t bytes; at < f->start[file] && status == OK; at += bytes) {
+        bytes = f->start[file] - at < BLOCK ? (size_t)(f->start[file] - at) : BLOCK;
+        status = pass_bytes(f, file, false, (uint8_t *)block, bytes, at);
+        digest_update(whole, block, bytes);
+    }
+    for (int a = 0; a < ARRAYS; a++) {
+        const ParamTable *t = params[places[a].space];
+        if (places[a].file != file) continue;
+        for (int p = 0; p < n; p++) walks[p] = (PartWalk){&parts[places[a].space][p], 0, walks[p].digest};
+        for (int i = 0; i < t->count; i++) {
+            int64_t end = t->params[i].offset + param_exported(&t->params[i]), count;
+            for (int64_t from = t->params[i].offset; from < end && status == OK; from += count) {
+                count = end - from < BLOCK ? end - from : BLOCK;
+                size_t bytes = (size_t)count * sizeof *block;
+                status = pass_bytes(f, file, false, (uint8_t *)block, bytes, at);
+                digest_update(whole, block, bytes);
+                for (int p = 0; p < n; p++) digest_elements(&walks[p], from, from + count, block);
+                at += bytes;
+            }
+        }
+    }
+    filled->files[file] = (FilledFile){digest_value(whole), at};
+    digest_free(whole);
+    return status;
+}
+
+Status checkpoint_check_parts(const char *out, const TrainingState *t, const Intervals *const parts[N_SPACES],
+                              const Digest *digests, int n, bool *wrong, CheckpointFilled *filled)
 {
     Files f;
-    Digest there;
-    TRY(open_unfinished(&f, out, step, part, O_RDONLY));
-    Status status = pass_part(&f, part, NULL, NULL, &there);
-    if (status == OK && !digest_equal(there, digest))
-        status = fail(E_CORRUPT, "%s and %s: bytes differ from those that were written", f.path[0], f.path[1]);
+    const HeldPart tables = {{t->params, checkpoint_fills_sets(t) ? t->kfac : NULL}, {NULL, NULL}};
+    for (int space = 0; space < N_SPACES; space++)
+        if (tables.params[space]) TRY(checkpoint_check_whole(tables.params[space], parts[space], n));
+    char *dir = checkpoint_path(out, t->step, ".tmp");
+    Status status = files_open(&f, dir, &tables, O_RDONLY);
+    free(dir);
+    if (status != OK) return status;
+    float *block = mem_array(BLOCK, sizeof *block);
+    PartWalk *walks = mem_array((size_t)n, sizeof *walks);
+    for (int p = 0; p < n; p++) walks[p].digest = digest_new();
+    for (int i = 0; i < f.n && status == OK; i++)
+        status = digest_file(&f, i, tables.params, parts, walks, n, block, filled);
+    for (int p = 0; p < n; p++) {
+        wrong[p] = status != E_IO && !digest_equal(digest_value(walks[p].digest), digests[p]);
+        if (status == OK && wrong[p])
+            status = fail(E_CORRUPT, "%s and %s: bytes differ from those that were written", f.path[0], f.path[1]);
+        digest_free(walks[p].digest);
+    }
     files_close(&f);
+    MEM_FREE(block, walks);
     return status;
 }
 

@@ -7,9 +7,15 @@
 #include "base/thread.h"
 #include "state/checkpoint/checkpoint_internal.h"
 
-/* A save in progress. It owns copies of everything but the floats, which are in the saver's buffer. */
+/* A save in progress. In the background it owns copies of everything but the floats, which are in the saver's buffer,
+   or come from the state's `fill`. */
 struct Save {
     TrainingState state;
+    CheckpointFill *fill; /* the state's, and its context */
+    void *fill_context;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool filling, ended; /* `fill` was called */
     ModelFile *files;
     char *out;
     int keep;
@@ -19,27 +25,38 @@ struct Save {
     double seconds;
 };
 
-/* ---- Copying with several threads: one core does not saturate the memory ---- */
-
-typedef struct {
-    float *to;
-    const float *from;
-} CopyJob;
-
-static void copy_range(void *arg, size_t begin, size_t end)
-{
-    const CopyJob *job = arg;
-    memcpy(job->to + begin, job->from + begin, (end - begin) * sizeof *job->to);
-}
-
-static void copy_floats(float *to, const float *from, size_t count)
-{
-    enum { GRAIN = 1 << 20 };
-    if (to == from) return;
-    parallel_ranges(count, GRAIN, copy_range, &(CopyJob){to, from});
-}
-
 /* ---- The save ---- */
+
+/* Tensors that `fill` alone has are in no memory that training changes. */
+static bool in_background(const Saver *s, const TrainingState *state)
+{
+    return s->buffer || (state->fill && !state->weights);
+}
+
+static void set_flag(struct Save *save, bool *flag)
+{
+    pthread_mutex_lock(&save->lock);
+    *flag = true;
+    pthread_cond_signal(&save->changed);
+    pthread_mutex_unlock(&save->lock);
+}
+
+static Status fill(void *save, const TrainingState *t, CheckpointFilled *filled)
+{
+    struct Save *of = save;
+    set_flag(of, &of->filling);
+    return of->fill(of->fill_context, t, filled);
+}
+
+/* False: the save has ended before. */
+static bool await_filling(struct Save *save)
+{
+    pthread_mutex_lock(&save->lock);
+    while (!save->filling && !save->ended) pthread_cond_wait(&save->changed, &save->lock);
+    bool filling = save->filling;
+    pthread_mutex_unlock(&save->lock);
+    return filling;
+}
 
 static struct Save *save_new(const Saver *s, const TrainingState *state)
 {
@@ -47,7 +64,12 @@ static struct Save *save_new(const Saver *s, const TrainingState *state)
     save->state = *state;
     save->out = mem_strdup(s->out);
     save->keep = s->keep;
-    if (!s->buffer) return save;
+    thread_lock_init(&save->lock, &save->changed);
+    save->fill = state->fill;
+    save->fill_context = state->fill_context;
+    if (state->fill) save->state.fill = fill;
+    save->state.fill_context = save;
+    if (!in_background(s, state)) return save;
     char *text = mem_alloc(state->state_size);
     memcpy(text, state->state, state->state_size);
     save->state.state = text;
@@ -58,15 +80,16 @@ static struct Save *save_new(const Saver *s, const TrainingState *state)
         save->files[i] = (ModelFile){mem_strdup(state->files[i].name), data, state->files[i].size};
     }
     save->state.files = save->files;
+    if (!s->buffer) return save;
     size_t n = (size_t)state->params->size;
-    copy_floats(s->buffer, state->weights, n);
-    copy_floats(s->buffer + n, state->m, n);
-    copy_floats(s->buffer + 2 * n, state->v, n);
+    parallel_copy(s->buffer, state->weights, n);
+    parallel_copy(s->buffer + n, state->m, n);
+    parallel_copy(s->buffer + 2 * n, state->v, n);
     save->state.weights = s->buffer;
     save->state.m = s->buffer + n;
     save->state.v = s->buffer + 2 * n;
     CHECK(!state->read_sets, "a save in the background reads K-FAC's sets from the buffer");
-    if (state->sets) copy_floats(s->buffer + 3 * n, state->sets, (size_t)state->kfac->size);
+    if (state->sets) parallel_copy(s->buffer + 3 * n, state->sets, (size_t)state->kfac->size);
     if (state->sets) save->state.sets = s->buffer + 3 * n;
     return save;
 }
@@ -81,6 +104,8 @@ static void save_free(struct Save *save)
         free((void *)(uintptr_t)save->state.state);
         free(save->files);
     }
+    pthread_mutex_destroy(&save->lock);
+    pthread_cond_destroy(&save->changed);
     MEM_FREE(save->message, save->note, save->out, save);
 }
 
@@ -90,6 +115,7 @@ static void save_write(struct Save *save)
     save->status = checkpoint_write(save->out, &save->state, save->keep, &save->note);
     if (save->status != OK) save->message = mem_strdup(status_message());
     save->seconds = clock_monotonic() - start;
+    set_flag(save, &save->ended);
 }
 
 static void *save_thread(void *save)
@@ -146,7 +172,8 @@ Status saver_begin(Saver *s, const TrainingState *state)
     CHECK(s->out, "saver_begin without saver_init");
     saver_join(s);
     s->save = save_new(s, state);
-    s->running = s->buffer && thread_start(&s->thread, save_thread, s->save) == OK;
+    s->running = in_background(s, state) && thread_start(&s->thread, save_thread, s->save) == OK;
+    s->filling = s->running && state->fill && await_filling(s->save);
     if (!s->running) {
         save_write(s->save);
         saver_record(s);

@@ -27,16 +27,14 @@ static Status write_together(const char *dir, const TrainingState *t, const Expo
     static const char *const names[] = {CHECKPOINT_MODEL, CHECKPOINT_OPTIMIZER, CHECKPOINT_KFAC};
     Status status = OK;
     char *paths[3];
-    Digest digests[3];
-    uint64_t sizes[3];
+    CheckpointFilled filled;
     int n = checkpoint_fills_sets(t) ? 3 : 2;
     for (int i = 0; i < 3; i++) paths[i] = file_join(dir, names[i]);
     TRY_DONE(export_reserve(paths[0], t->params, model, 1));
     TRY_DONE(export_reserve(paths[1], t->params, moments, 2));
     if (n > 2) TRY_DONE(export_reserve(paths[2], t->kfac, &(ExportArray){.prefix = ""}, 1));
-    TRY_DONE(t->fill(t->fill_context, t));
-    for (int i = 0; i < n; i++) TRY_DONE(file_digest(paths[i], &digests[i], &sizes[i]));
-    for (int i = 0; i < n; i++) manifest_add(m, names[i], sizes[i], digests[i]);
+    TRY_DONE(t->fill(t->fill_context, t, &filled));
+    for (int i = 0; i < n; i++) manifest_add(m, names[i], filled.files[i].size, filled.files[i].digest);
 done:
     for (int i = 0; i < 3; i++) free(paths[i]);
     return status;

@@ -36,31 +36,31 @@ typedef struct {
     const char *folder;
 } Alone;
 
-static Status fill_alone(void *context, const TrainingState *t)
+static Status fill_alone(void *context, const TrainingState *t, CheckpointFilled *filled)
 {
     const Alone *a = context;
     Status status = OK;
-    int world = a->set->world;
-    Intervals *parts[2]; /* of both spaces; the list owns them */
-    for (int space = 0; space < 2; space++) parts[space] = mem_array((size_t)world, sizeof **parts);
-    for (int s = 0; s < world; s++) {
+    size_t world = (size_t)a->set->world;
+    Intervals *parts[N_SPACES]; /* the list owns them */
+    for (int space = 0; space < N_SPACES; space++) parts[space] = mem_array(world, sizeof **parts);
+    Digest *digests = mem_array(world, sizeof *digests);
+    bool *wrong = mem_array(world, sizeof *wrong);
+    for (size_t s = 0; s < world; s++) {
         const SnapshotPiece *p = &a->set->pieces[s];
         PersistPiece piece = {&a->list->files[p->file], p->slot};
-        Digest digest;
         HeldPart part = persist_part(&piece);
-        TRY_DONE(checkpoint_write_part(a->folder, t->step, &part, persist_read, &piece, &digest));
-        TRY_DONE(checkpoint_check_part(a->folder, t->step, &part, digest));
-        for (int space = 0; space < 2; space++) parts[space][s] = *part.part[space];
+        TRY_DONE(checkpoint_write_part(a->folder, t->step, &part, persist_read, &piece, &digests[s]));
+        for (int space = 0; space < N_SPACES; space++) parts[space][s] = *part.part[space];
     }
-    TRY_DONE(checkpoint_check_whole(t->params, parts[0], world));
-    if (t->kfac) TRY_DONE(checkpoint_check_whole(t->kfac, parts[1], world));
+    status = checkpoint_check_parts(a->folder, t, (const Intervals *const *)parts, digests, (int)world, wrong, filled);
 done:
-    for (int space = 0; space < 2; space++) free(parts[space]);
+    for (int space = 0; space < N_SPACES; space++) free(parts[space]);
+    MEM_FREE(digests, wrong);
     return status;
 }
 
 Status persist_write(const SnapshotList *list, const SnapshotSet *set, int rank, const char *folder, int keep,
-                     Status (*fill)(void *context, const TrainingState *t), void *context)
+                     CheckpointFill *fill, void *context)
 {
     Saver saver = {0};
     const SnapshotPiece *first = NULL;
@@ -80,6 +80,7 @@ Status persist_write(const SnapshotList *list, const SnapshotSet *set, int rank,
     state.state = snapshot_state(file, first->slot, &state.state_size);
     Status status = saver_init(&saver, folder, keep, NULL);
     if (status == OK) status = saver_begin(&saver, &state);
+    if (status == OK) status = saver_wait(&saver);
     saver_free(&saver);
     return status;
 }

@@ -29,6 +29,6 @@ Status persist_read(void *piece, int array, int64_t begin, int64_t end, float *t
    has the set's pieces of rank `rank`, of which there must be one. `fill` (TrainingState.fill) writes all of them with
    other processes' help; NULL: all pieces are in `list`. */
 Status persist_write(const SnapshotList *list, const SnapshotSet *set, int rank, const char *folder, int keep,
-                     Status (*fill)(void *context, const TrainingState *t), void *context);
+                     CheckpointFill *fill, void *context);
 
 #endif

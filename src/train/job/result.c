@@ -152,27 +152,36 @@ void result_show(const char *output_dir, int64_t step)
     free(path);
 }
 
+/* Where rank 0 does not have all weights, they come to memory of their own there. */
 Status result_export(const Run *r, const char *dir)
 {
-    const float *weights;
+    const Session *s = &r->session;
     ExportText text = run_export_text(r);
-    TRY(session_read(&r->session, STATE_WEIGHTS, NULL, &weights));
-    Status status = export_model(dir, &r->model, weights, &text);
-    session_read_done(&r->session, weights);
-    return status;
+    const float *weights = NULL;
+    float *collected = NULL;
+    Status status = OK;
+    if (!session_has_all(s, STATE_WEIGHTS)) TRY(session_collect(s, STATE_WEIGHTS, &collected));
+    if (run_first(r) && !collected) status = session_read(s, STATE_WEIGHTS, NULL, &weights);
+    if (run_first(r) && status == OK) status = export_model(dir, &r->model, collected ? collected : weights, &text);
+    if (weights) session_read_done(s, weights);
+    free(collected);
+    return ranks_all(r->ranks, status);
+}
+
+static Status note_best(const Run *r, const char *dir, double metric)
+{
+    Buf note = {0};
+    buf_printf(&note, "{\"step\": %lld", (long long)r->progress.step);
+    buf_member(&note, "metric", metric);
+    buf_puts(&note, "}\n");
+    return file_write_text(dir, "best.json", &note);
 }
 
 Status result_keep_best(const Run *r, double metric)
 {
-    Status status = OK;
-    Buf note = {0};
     char *dir = file_join(r->c->output_dir, "best");
-    TRY_DONE(result_export(r, dir));
-    buf_printf(&note, "{\"step\": %lld", (long long)r->progress.step);
-    buf_member(&note, "metric", metric);
-    buf_puts(&note, "}\n");
-    TRY_DONE(file_write_text(dir, "best.json", &note));
-done:
+    Status status = result_export(r, dir);
+    if (status == OK) status = ranks_all(r->ranks, run_first(r) ? note_best(r, dir, metric) : OK);
     free(dir);
     return status;
 }

@@ -23,9 +23,9 @@ bool result_there(const Run *run, char *const *names, int n_names);
 /* Says so, with eval_results.txt on stdout. */
 void result_show(const char *output_dir, int64_t step);
 
-/* The model as it is now into a folder, in Hugging Face's form (export_model). */
+/* Collective. The model as it is now into a folder, in Hugging Face's form (export_model). */
 Status result_export(const Run *run, const char *dir);
-/* The same into OUT/best, with best.json: step and metric. */
+/* Collective. The same into OUT/best, with best.json: step and metric. */
 Status result_keep_best(const Run *run, double metric);
 
 #endif

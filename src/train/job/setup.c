@@ -290,6 +290,7 @@ static Status open_place(const Config *c, PlanInput *in, Setup *s)
     if (in->training) TRY(kfac_options(c, &kfac));
     s->place = place_whole(c, &kfac, in->model, ranks_size(s->ranks), ranks_rank(s->ranks), s->devices != NULL);
     in->place = s->place;
+    if (in->sees) holding_set_writers(&s->place->holding, in->sees);
     return OK;
 }
 
@@ -315,11 +316,12 @@ Status setup_plan(const Config *c, const PlanInput *need, Setup *s)
     in.backend = s->backend;
     in.compute = s->compute;
     in.optimizer = s->optimizer;
-    in.saves = ranks_first(s->ranks);
+    in.first = ranks_first(s->ranks);
+    in.sees = s->sees;
     TRY(setup_audit(c, &in));
     accounts_measure(&accounts, s->backend, (size_t)c->memory_budget, ranks_local_size(s->ranks), in.data_bytes,
                      (size_t)in.model->params.size * sizeof(float));
-    if (in.training && in.saves) machine_rates(s->backend, s->compute, &in.rates);
+    if (in.training && in.first) machine_rates(s->backend, s->compute, &in.rates);
     if (pipeline) return plan_place(c, &in, &accounts, s);
     TRY(open_place(c, &in, s));
     TRY(planner_choose(c, &in, &accounts, s->ranks, &s->plan));
@@ -337,7 +339,7 @@ Status setup_foresee(const Config *c, const PlanInput *need, Setup *s)
     TRY(setup_virtual(c, ranks_size(s->ranks), &in));
     in.backend = s->backend;
     in.compute = s->compute;
-    in.saves = true;
+    in.first = true;
     TRY(setup_optimizer(c, &in.optimizer));
     TRY(setup_audit(c, &in));
     TRY(open_place(c, &in, s));
@@ -368,5 +370,6 @@ void setup_free(Setup *s)
     place_devices_close(s->devices);
     backend_close(s->backend);
     place_free(s->place);
+    free(s->sees);
     *s = (Setup){0};
 }

@@ -9,6 +9,7 @@
 
 typedef struct {
     Ranks *ranks;     /* set by the caller, whose it stays; NULL: one */
+    bool *sees;       // (ranks) set by the caller, freed by setup_free: see PlanInput; NULL: all
     Backend *backend; /* open; setup_free closes it */
     Dtype compute;
     Optimizer optimizer;

@@ -1,15 +1,16 @@
-/* Progress as state.json, and the saver's calls. */
+/* Progress as state.json; saves by one rank, or by several, each a part. */
 #include "train/keep/saving.h"
 
 #include <stdlib.h>
 
+#include "train/keep/saving_parts.h"
+
 struct Saving {
     const Run *run;
-    Saver saver;
-    const float *fetched[N_STATE_ARRAYS]; // (params.size) each
-    bool own;                             /* copies from a device, freed here, if there is no save buffer */
-    double stopped;                       /* when training stopped for the save */
-    Status (*fill)(void *context, const TrainingState *t);
+    bool alone, makes; /* saves by itself; makes the files: rank 0, or alone */
+    Saver saver;       /* of the rank that makes the files */
+    SavingParts parts; /* with several writers */
+    CheckpointFill *fill;
     void *fill_context;
 };
 
@@ -37,50 +38,55 @@ void saving_state(const Run *run, Buf *out)
     buf_printf(out, " \"fingerprint\": %s,\n \"config\": %s}\n", run->fingerprint.data, run->config_json.data);
 }
 
-Status saving_open(Saving **saving, const Run *run, const char *folder)
+static Saving *saving_new(const Run *run, bool alone)
 {
-    Saving *s = *saving = mem_alloc(sizeof *s);
-    s->run = run;
-    return saver_init(&s->saver, folder, (int)run->c->keep, session_save_buffer(&run->session));
+    Saving *s = mem_alloc(sizeof *s);
+    *s = (Saving){.run = run, .alone = alone, .makes = alone || ranks_first(run->ranks)};
+    saving_parts_init(&s->parts, run);
+    return s;
+}
+
+Status saving_open(Saving **saving, const Run *run)
+{
+    Saving *s = *saving = saving_new(run, false);
+    if (!s->makes) return OK;
+    return saver_init(&s->saver, run->c->output_dir, (int)run->c->keep, session_save_buffer(&run->session));
+}
+
+Status saving_open_alone(Saving **saving, const Run *run, const char *folder, CheckpointFill *fill, void *context)
+{
+    Saving *s = *saving = saving_new(run, true);
+    s->fill = fill;
+    s->fill_context = context;
+    return saver_init(&s->saver, folder, (int)run->c->keep, NULL);
 }
 
 void saving_keep_one_more(Saving *s) { s->saver.keep += s->saver.keep > 0; } /* 0: all */
 
-void saving_fill_by(Saving *s, Status (*fill)(void *context, const TrainingState *t), void *context)
+/* ---- a save ---- */
+
+/* Without the tensors; `text` becomes state.json's. */
+static TrainingState state_of(const Saving *s, double stopped, Buf *text)
 {
-    s->fill = fill;
-    s->fill_context = context;
+    const Kfac *k = session_kfac_whole(&s->run->session);
+    saving_state(s->run, text);
+    return (TrainingState){.params = &s->run->session.model->params,
+                           .kfac = kfac_sets(k) ? &k->saved : NULL,
+                           .step = s->run->progress.step,
+                           .stopped = stopped,
+                           .state = text->data,
+                           .state_size = text->len,
+                           .files = s->run->files,
+                           .n_files = s->run->n_files,
+                           .fill = s->fill,
+                           .fill_context = s->fill_context};
 }
 
-void saving_wait_buffer(Saving *s)
+static Status explain_weights(const Saving *s, Status status)
 {
-    s->stopped = clock_monotonic();
-    (void)saver_wait(&s->saver);
-}
-
-static void drop_fetched(Saving *s)
-{
-    for (StateArray a = 0; a < N_STATE_ARRAYS; a++) {
-        if (s->own && s->fetched[a]) session_read_done(&s->run->session, s->fetched[a]);
-        s->fetched[a] = NULL;
-    }
-    s->own = false;
-}
-
-Status saving_fetch(Saving *s, const float **weights)
-{
-    const Session *session = &s->run->session;
-    float *buffer = session_save_buffer(session);
-    bool device = session->options.backend->device;
-    drop_fetched(s);
-    s->own = device && !buffer;
-    if (!session_scattered(session)) s->stopped = device ? clock_monotonic() : 0;
-    if (device || session_scattered(session))
-        (void)saver_wait(&s->saver); /* the saver has reported a failure; this save replaces the failed one */
-    for (StateArray a = 0; a < N_STATE_ARRAYS; a++)
-        TRY(session_read(session, a, buffer ? buffer + a * session->model->params.size : NULL, &s->fetched[a]));
-    *weights = s->fetched[STATE_WEIGHTS];
-    return OK;
+    if (status != E_NUMERIC) return status;
+    return fail(E_NUMERIC, "step %lld: after the update %s. Lower --learning-rate", (long long)s->run->progress.step,
+                status_message());
 }
 
 static Status read_sets(void *session, int64_t begin, int64_t end, float *to)
@@ -89,47 +95,129 @@ static Status read_sets(void *session, int64_t begin, int64_t end, float *to)
 }
 
 /* K-FAC's sets: in the save buffer, after the previous save ended; without a buffer read in pieces. Where this rank
-   does not have all of them, they were collected in the buffer, or come from `fill`. */
+   does not have all of them, they come from `fill`. */
 static Status take_sets(Saving *s, TrainingState *state)
 {
     const Session *session = &s->run->session;
-    const Kfac *k = session_kfac_whole(session);
-    float *buffer = session_kfac_buffer(session);
-    bool all = session_has_all(session, SESSION_SETS);
-    if (!kfac_sets(k)) return OK;
-    if (!(state->stopped > 0)) state->stopped = clock_monotonic();
-    (void)saver_wait(&s->saver);
-    state->kfac = &k->saved;
-    state->sets = buffer;
-    if (!buffer && all) {
-        state->read_sets = read_sets;
-        state->read_context = (void *)(uintptr_t)session;
+    if (!state->kfac || !session_has_all(session, SESSION_SETS)) return OK;
+    if (s->saver.buffer) {
+        (void)saver_wait(&s->saver);
+        state->sets = session_kfac_buffer(session);
+        return session_read_kfac(session, 0, state->kfac->size, session_kfac_buffer(session));
     }
-    return buffer && all ? session_read_kfac(session, 0, k->saved.size, buffer) : OK;
+    state->read_sets = read_sets;
+    state->read_context = (void *)(uintptr_t)session;
+    return OK;
+}
+
+/* All that session_bring brought. */
+static void take_brought(const Session *s, TrainingState *state)
+{
+    int64_t n = s->model->params.size;
+    const float *buffer = session_save_buffer(s);
+    state->weights = buffer;
+    state->m = buffer + n;
+    state->v = buffer + 2 * n;
+    if (state->kfac) state->sets = session_kfac_buffer(s);
+}
+
+/* This rank writes all of the state: what was brought to its buffer, or what it has. */
+static Status write_whole(Saving *s, double stopped, bool brought)
+{
+    const Session *session = &s->run->session;
+    Buf text = {0};
+    Status status = OK;
+    const float *read[N_STATE_ARRAYS] = {NULL};
+    TrainingState state = state_of(s, stopped, &text);
+    for (StateArray a = 0; a < N_STATE_ARRAYS && !brought; a++) TRY_DONE(session_read(session, a, NULL, &read[a]));
+    state.weights = read[STATE_WEIGHTS];
+    state.m = read[STATE_M];
+    state.v = read[STATE_V];
+    if (brought)
+        take_brought(session, &state);
+    else
+        TRY_DONE(take_sets(s, &state));
+    TRY_DONE(explain_weights(s, session_check_weights(session, state.weights)));
+    status = saver_begin(&s->saver, &state);
+done:
+    for (StateArray a = 0; a < N_STATE_ARRAYS; a++)
+        if (read[a]) session_read_done(session, read[a]);
+    buf_free(&text);
+    return status;
+}
+
+static bool brings(const Session *s)
+{
+    bool any = s->options.backend->device != NULL;
+    for (int kind = 0; kind < N_HELD; kind++) any |= holding_brings(&s->plan.input.place->holding, (HeldKind)kind);
+    return any;
+}
+
+/* Collective: rank 0 writes for all. */
+static Status begin_whole(Saving *s, double stopped)
+{
+    const Session *session = &s->run->session;
+    bool brought = !s->alone && brings(session);
+    Status status = OK;
+    if (brought && s->makes) (void)saver_wait(&s->saver); /* which reads from the buffer; it has reported a failure */
+    if (brought) status = session_bring(session);
+    if (status == OK && s->makes) status = write_whole(s, stopped, brought);
+    return s->alone ? status : ranks_all(s->run->ranks, status);
+}
+
+/* Rank 0's saver goes on to where the others write. False: the save has ended, and failed, or the step is saved. */
+static bool make_files(Saving *s, double stopped)
+{
+    Buf text = {0};
+    (void)saver_wait(&s->saver); /* it has reported a failure; this save replaces the failed one */
+    saving_parts_prepare(&s->parts);
+    TrainingState state = state_of(s, stopped, &text);
+    state.fill = saving_parts_fill;
+    state.fill_context = &s->parts;
+    (void)saver_begin(&s->saver, &state);
+    buf_free(&text);
+    return s->saver.filling;
+}
+
+/* Collective. */
+static Status begin_parts(Saving *s, double stopped)
+{
+    Ranks *ranks = s->run->ranks;
+    SaverStats *stats = &s->saver.stats;
+    double before = stats->stalled_s;
+    TRY(saving_parts_end(&s->parts));
+    Status status = session_bring(&s->run->session);
+    if (status == OK) status = explain_weights(s, session_check_written(&s->run->session));
+    TRY(ranks_all(ranks, status));
+    bool made = s->makes && make_files(s, stopped);
+    TRY(ranks_broadcast(ranks, &made, sizeof made));
+    if (made) saving_parts_begin(&s->parts);
+    double stall = clock_monotonic() - stopped;
+    stats->stalled_s = before + stall;
+    if (stall > stats->longest_stall_s) stats->longest_stall_s = stall;
+    return OK;
 }
 
 Status saving_begin(Saving *s)
 {
-    Buf text = {0};
-    CHECK(s->fetched[STATE_WEIGHTS], "saving_begin without saving_fetch");
-    saving_state(s->run, &text);
-    TrainingState state = {.params = &s->run->session.model->params,
-                           .step = s->run->progress.step,
-                           .weights = s->fetched[STATE_WEIGHTS],
-                           .m = s->fetched[STATE_M],
-                           .v = s->fetched[STATE_V],
-                           .stopped = s->stopped,
-                           .state = text.data,
-                           .state_size = text.len,
-                           .files = s->run->files,
-                           .n_files = s->run->n_files,
-                           .fill = s->fill,
-                           .fill_context = s->fill_context};
-    Status status = take_sets(s, &state);
-    if (status == OK) status = saver_begin(&s->saver, &state); /* without a buffer it returns when it is durable */
-    drop_fetched(s);
-    buf_free(&text);
-    return status;
+    double stopped = clock_monotonic();
+    const Session *session = &s->run->session;
+    bool whole = s->alone || holding_writes_all(s->parts.holding, 0);
+    if (!s->alone && session_kfac(session)) TRY(session_settle_kfac(session));
+    return whole ? begin_whole(s, stopped) : begin_parts(s, stopped);
+}
+
+void saving_vote(const Saving *s)
+{
+    if (s && saving_parts_busy(&s->parts)) ranks_vote(s->run->ranks, VOTE_SAVE_BUSY);
+}
+
+Status saving_step(Saving *s)
+{
+    if (!s || !s->parts.pending) return OK;
+    bool busy = ranks_agreed(s->run->ranks, VOTE_SAVE_BUSY);
+    ranks_clear(s->run->ranks, VOTE_SAVE_BUSY);
+    return busy ? OK : saving_parts_end(&s->parts);
 }
 
 bool saving_failed(Saving *s)
@@ -139,13 +227,28 @@ bool saving_failed(Saving *s)
     return s->saver.stats.failed > before;
 }
 
-Status saving_wait(Saving *s) { return saver_wait(&s->saver); }
+Status saving_wait(Saving *s)
+{
+    TRY(saving_parts_end(&s->parts));
+    Status status = s->makes ? saver_wait(&s->saver) : OK;
+    return s->alone ? status : ranks_all(s->run->ranks, status);
+}
+
+void saving_give_up(Saving *s) { saving_parts_give_up(&s->parts); }
+
+void saving_join(Saving *s)
+{
+    saving_parts_join(&s->parts);
+    if (s->makes) (void)saver_wait(&s->saver);
+}
 
 void saving_close(Saving *s)
 {
     if (!s) return;
+    saving_give_up(s);
+    saving_join(s);
     saver_free(&s->saver);
-    drop_fetched(s);
+    saving_parts_free(&s->parts);
     free(s);
 }
 
@@ -154,7 +257,8 @@ double saving_reserve(const Saving *s)
     const SaverStats *stats = &s->saver.stats;
     double bytes = (double)run_checkpoint_bytes(s->run);
     double guess = bytes / 100e6; /* before the first save: a slow disk */
-    double seen = stats->saved ? (stats->stalled_s + stats->background_s) / stats->saved : guess;
+    double took = stats->stalled_s + stats->background_s - s->parts.idle_s;
+    double seen = stats->saved ? took / stats->saved : guess;
     return 1 + 2 * seen;
 }
 

@@ -15,26 +15,31 @@ void saving_state(const Run *run, Buf *out);
    or a value out of its range. The caller frees *doc. */
 Status saving_read(const char *name, const Buf *text, int64_t step, Json **doc, TrainProgress *progress);
 
-/* Saves go into `folder`. The caller closes it, also after a failure. */
-Status saving_open(Saving **saving, const Run *run, const char *folder);
-/* Before moments are collected into the save buffer: waits for the previous save, which reads from there. */
-void saving_wait_buffer(Saving *s);
-/* Makes the state readable by the host. On a host backend it stays in place. On a device it is copied into the save
-   buffer, after the previous save ended; a survivor without a save buffer (only rank 0 has one) allocates copies.
-   `weights` (params.size) is valid until saving_begin. */
-Status saving_fetch(Saving *s, const float **weights);
-/* Starts saving the fetched state; returns when training may change the tensors again. A failed save is reported, and
-   the previous checkpoint stays. */
+/* Collective, and so are all calls on it that say so: saves of the whole run. Each rank writes what it owns, where it
+   sees rank 0's output folder; rank 0 makes the files, and writes the rest (holding_set_writers). The caller closes it,
+   also after a failure. */
+Status saving_open(Saving **saving, const Run *run);
+/* This rank alone, which has the whole state, saves it into `folder`, while training waits. `fill` (TrainingState.fill;
+   may be NULL) takes part in it. All calls are this rank's alone. */
+Status saving_open_alone(Saving **saving, const Run *run, const char *folder, CheckpointFill *fill, void *context);
+/* Collective. Starts a save of the state, after the previous save; returns when training may change the tensors again.
+   A save that fails later is reported, and the previous checkpoint stays. E_NUMERIC: weights are not finite. */
 Status saving_begin(Saving *s);
-/* The saves from here on take their tensors from `fill` (TrainingState.fill; NULL: from this rank alone). */
-void saving_fill_by(Saving *s, Status (*fill)(void *context, const TrainingState *t), void *context);
-/* True once after a failed background save (already reported): its step is not on disk. Between steps. */
+/* With several ranks: this rank's vote for the end of the step that runs; then Collective, between steps, what is due
+   of a save in progress. Both take NULL. */
+void saving_vote(const Saving *s);
+Status saving_step(Saving *s);
+/* True once after a failed background save (already reported): its step is not on disk. Rank 0's, between steps. */
 bool saving_failed(Saving *s);
 /* From here on one checkpoint more than --keep stays. */
 void saving_keep_one_more(Saving *s);
-/* Waits for the last save; its status. */
+/* Collective. Waits for the last save; its status. */
 Status saving_wait(Saving *s);
-void saving_close(Saving *s); /* waits; takes NULL */
+/* After a lost rank, not collective: a save whose parts the ranks have not all written is given up. Then saving_join
+   waits until this rank writes nothing more. */
+void saving_give_up(Saving *s);
+void saving_join(Saving *s);
+void saving_close(Saving *s); /* gives up, and joins; takes NULL */
 /* Seconds that saving and ending took or is expected to take, for --max-time. */
 double saving_reserve(const Saving *s);
 double saving_longest_stall(const Saving *s);

@@ -60,10 +60,10 @@ static void explain_no_save(Survivor *s)
 }
 
 /* Whether a good checkpoint of this step or a later one exists: another rank saved it, or the run was restarted while
-   this rank was frozen. Waits for rank 0's save in the background, which may be newer. */
+   this rank was frozen. Waits for the end of a save in the background, which may be newer. */
 static bool saved_already(Survivor *s)
 {
-    if (s->saving && s->scattered) (void)saving_wait(s->saving);
+    if (s->scattered) saving_join(s->saving);
     int64_t step = spare_saved(s->run->c->output_dir, s->step);
     s->saved = step >= 0;
     if (s->saved) buf_printf(&s->why, "Step %lld is saved already", (long long)step);
@@ -180,7 +180,7 @@ static bool follow(Survivor *s)
     int64_t step;
     Status part;
     if (s->own_lock->open) { /* rank 0's, which does not lead */
-        if (s->saving) (void)saving_wait(s->saving);
+        saving_join(s->saving);
         lock_release(s->own_lock);
     }
     test_at_number("follow", s->team.leader, ranks_rank(s->run->ranks));
@@ -218,6 +218,7 @@ Status survive(Run *run, Snapshots *snapshots, Saving *saving, SurviveSave save,
                   .step = run->progress.step};
     bool done = false;
     log_warn("%s; saving the run's state if possible", lost);
+    saving_give_up(saving);
     if (c->store) store_hurry(c->store, WAIT_MOST);
     if (s.scattered) snapshots_gather(snapshots, &s.held);
     meet(&s, 0);

@@ -15,7 +15,7 @@ typedef struct {
     const SnapshotList *list;
     const SnapshotSet *set;
     int rank;
-    Status (*fill)(void *context, const TrainingState *t);
+    CheckpointFill *fill;
     void *fill_context;
 } SurviveFrom;
 typedef Status (*SurviveSave)(void *context, const SurviveFrom *from);

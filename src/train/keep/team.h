@@ -67,7 +67,7 @@ typedef struct {
     TeamSource source;
     int64_t step;
 } TeamFill;
-Status team_fill(void *team_fill, const TrainingState *t);
+Status team_fill(void *team_fill, const TrainingState *t, CheckpointFilled *filled);
 /* The leader's end: releases the others. `saved`: the state is on disk. */
 void team_end(const Team *t, bool saved);
 

@@ -173,27 +173,34 @@ static Status read_state(void *state, int array, int64_t begin, int64_t end, flo
     return OK;
 }
 
-/* All parts that were written and checked, of both spaces. */
+/* All parts that were written, of both spaces. */
 typedef struct {
-    Intervals *parts[2]; // (count)
-    int count, cap[2];
+    Intervals *parts[N_SPACES]; // (count)
+    Digest *digests;            // (count)
+    int *ranks;                 // (count) who wrote it
+    int count, cap[N_SPACES], cap_digests, cap_ranks;
 } WrittenParts;
 
 static void written_parts_free(WrittenParts *p)
 {
-    for (int space = 0; space < 2; space++) {
+    for (int space = 0; space < N_SPACES; space++) {
         for (int i = 0; i < p->count; i++) intervals_free(&p->parts[space][i]);
         free(p->parts[space]);
     }
+    MEM_FREE(p->digests, p->ranks);
 }
 
 /* Adds an empty part, and returns its number. */
-static int written_parts_add(WrittenParts *p)
+static int written_parts_add(WrittenParts *p, int rank, Digest digest)
 {
-    for (int space = 0; space < 2; space++) {
+    for (int space = 0; space < N_SPACES; space++) {
         MEM_GROW(p->parts[space], p->count, p->cap[space]);
         p->parts[space][p->count] = (Intervals){0};
     }
+    MEM_GROW(p->digests, p->count, p->cap_digests);
+    MEM_GROW(p->ranks, p->count, p->cap_ranks);
+    p->digests[p->count] = digest;
+    p->ranks[p->count] = rank;
     return p->count++;
 }
 
@@ -211,9 +218,8 @@ static bool take_intervals(const char **data, size_t *size, int64_t count, Inter
     return true;
 }
 
-/* What a member says it wrote, against the files, and against the leader's own state where it has one. */
-static Status check_answer(const TeamFill *f, const TrainingState *t, const char *data, size_t size,
-                           WrittenParts *parts)
+/* What a member says it wrote, against the leader's own state where it has one. */
+static Status take_answer(const TrainingState *t, int rank, const char *data, size_t size, WrittenParts *parts)
 {
     Status status = OK;
     while (size > 0 && status == OK) {
@@ -223,17 +229,15 @@ static Status check_answer(const TeamFill *f, const TrainingState *t, const char
         memcpy(&w, data, sizeof w);
         data += sizeof w;
         size -= sizeof w;
-        int n = written_parts_add(parts);
+        int n = written_parts_add(parts, rank, w.digest);
         HeldPart part = {{t->params, checkpoint_fills_sets(t) ? t->kfac : NULL},
                          {&parts->parts[0][n], &parts->parts[1][n]}};
-        for (int space = 0; space < 2; space++)
+        for (int space = 0; space < N_SPACES; space++)
             if (!take_intervals(&data, &size, w.count[space], &parts->parts[space][n]))
                 return fail(E_PEER, "its answer is cut");
-        status = checkpoint_check_part(f->source.out, t->step, &part, w.digest);
-        if (status == OK && t->weights) {
-            status = checkpoint_part_digest(&part, read_state, (void *)(uintptr_t)t, &own);
-            if (status == OK && !digest_equal(own, w.digest)) status = fail(E_CORRUPT, "its state has other bits");
-        }
+        if (!t->weights) continue;
+        status = checkpoint_part_digest(&part, read_state, (void *)(uintptr_t)t, &own);
+        if (status == OK && !digest_equal(own, w.digest)) status = fail(E_CORRUPT, "its state has other bits");
     }
     return status;
 }
@@ -276,6 +280,12 @@ static Status await_answer(Team *t, int rank, double until, void **data, size_t 
     return *size > 1 ? OK : fail(E_PEER, "see its message");
 }
 
+static void drop_writer(const TeamFill *f, int rank)
+{
+    log_warn("%s did not write its part: %s", comm_peer_name(f->team->comm, rank), status_message());
+    drop_member(f->team, rank);
+}
+
 /* The parts of the others. Drops each member without one. */
 static Status gather_parts(const TeamFill *f, const TrainingState *t, const int32_t *ranks, int writers,
                            WrittenParts *parts)
@@ -287,17 +297,31 @@ static Status gather_parts(const TeamFill *f, const TrainingState *t, const int3
         size_t size = 0;
         if (ranks[i] == f->team->comm->rank) continue;
         Status its = await_answer(f->team, ranks[i], until, &data, &size);
-        if (its == OK) its = check_answer(f, t, data, size, parts);
+        if (its == OK) its = take_answer(t, ranks[i], data, size, parts);
         free(data);
         if (its == OK) continue;
-        log_warn("%s did not write its part: %s", comm_peer_name(f->team->comm, ranks[i]), status_message());
-        drop_member(f->team, ranks[i]);
+        drop_writer(f, ranks[i]);
         missing++;
     }
     return missing ? fail(E_PEER, "%d of %d ranks did not write their parts", missing, writers) : OK;
 }
 
-Status team_fill(void *team_fill, const TrainingState *t)
+/* Reads what all wrote. Drops each member whose bytes are others. */
+static Status check_parts(const TeamFill *f, const TrainingState *t, const WrittenParts *p, CheckpointFilled *filled)
+{
+    bool *wrong = mem_array((size_t)p->count, sizeof *wrong), others = false;
+    Status status = checkpoint_check_parts(f->source.out, t, (const Intervals *const *)p->parts, p->digests, p->count,
+                                           wrong, filled);
+    for (int i = 0; i < p->count; i++) {
+        if (!wrong[i] || p->ranks[i] == f->team->comm->rank) continue;
+        drop_writer(f, p->ranks[i]);
+        others = true;
+    }
+    free(wrong);
+    return others ? fail(E_PEER, "not all ranks wrote their parts") : status;
+}
+
+Status team_fill(void *team_fill, const TrainingState *t, CheckpointFilled *filled)
 {
     TeamFill *f = team_fill;
     Team *team = f->team;
@@ -322,10 +346,9 @@ Status team_fill(void *team_fill, const TrainingState *t)
     TRY_DONE(team_put(team, name, text.data, text.len));
     test_at("planned", me);
     TRY_DONE(write_mine(&mine, t->step, me, 0, writers, &own));
-    TRY_DONE(check_answer(f, t, own.data, own.len, &parts));
+    TRY_DONE(take_answer(t, me, own.data, own.len, &parts));
     TRY_DONE(gather_parts(f, t, ranks, writers, &parts));
-    TRY_DONE(checkpoint_check_whole(t->params, parts.parts[0], parts.count));
-    if (checkpoint_fills_sets(t)) TRY_DONE(checkpoint_check_whole(t->kfac, parts.parts[1], parts.count));
+    TRY_DONE(check_parts(f, t, &parts, filled));
     team->writers = writers;
     test_at("filled", me);
 done:

@@ -90,19 +90,10 @@ static Status save_surviving(void *loop, const SurviveFrom *from)
     if (from->set)
         return persist_write(from->list, from->set, from->rank, from->folder, (int)l->run->c->keep, from->fill,
                              from->fill_context);
-    if (l->saving && strcmp(from->folder, l->run->c->output_dir) != 0) { /* rank 0's */
-        saving_close(l->saving);
-        l->saving = NULL;
-    }
-    if (!l->saving) TRY(saving_open(&l->saving, l->run, from->folder));
     if (!ranks_first(l->ranks) && l->record.step == l->progress->step &&
         metrics_complete(from->folder, &l->record) != OK)
         log_warn("%s", status_message());
-    saving_fill_by(l->saving, from->fill, from->fill_context);
-    TRY(loop_save_alone(l));
-    Status status = saving_wait(l->saving);
-    saving_fill_by(l->saving, NULL, NULL);
-    return status;
+    return loop_save_alone(l, from->folder, from->fill, from->fill_context);
 }
 
 /* Under `cairn launch`, which sums these lines up. --resume never begins another run, which makes no step again. */
@@ -124,7 +115,6 @@ static Status open_outputs(Loop *l)
 {
     Run *run = l->run;
     int64_t step = l->progress->step, total = run->schedule.total_steps;
-    TRY(saving_open(&l->saving, run, run->c->output_dir));
     TRY(metrics_open(&l->metrics, run->c->output_dir, step, l->progress->evaluated));
     l->trained_s = metrics_trained(l->metrics);
     record_start(l);
@@ -201,6 +191,7 @@ Status loop_train(Run *run)
     TrainProgress *progress = &run->progress;
     Loop l;
     loop_open(&l, run);
+    TRY_DONE(ranks_all(l.ranks, saving_open(&l.saving, run)));
     TRY_DONE(ranks_all(l.ranks, ranks_first(l.ranks) ? open_outputs(&l) : OK));
     open_sampling(&l);
     TRY_DONE(profile_open(run->c->output_dir, &run->session, l.sampling, run->c->profile,

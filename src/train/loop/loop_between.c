@@ -21,37 +21,30 @@ int64_t loop_samples_before(const Run *r, int64_t batch)
     return batches_examples(r->source.count, r->c->batch_size, batch);
 }
 
-Status loop_save_alone(Loop *l)
+Status loop_save_alone(Loop *l, const char *folder, CheckpointFill *fill, void *context)
 {
-    const float *weights;
-    TRY(saving_fetch(l->saving, &weights));
-    if (session_check_weights(&l->run->session, weights) != OK)
-        return fail(E_NUMERIC, "step %lld: after the update %s. Lower --learning-rate", (long long)l->progress->step,
-                    status_message());
-    l->last_save = clock_monotonic();
-    l->save_again = 0;
+    saving_close(l->saving); /* its last save ends before, or is given up */
+    TRY(saving_open_alone(&l->saving, l->run, folder, fill, context));
     TRY(saving_begin(l->saving));
-    l->behind = false;
-    profile_range(l->profile, l->last_save, "save");
-    return OK;
+    return saving_wait(l->saving);
 }
 
 static Status save(Loop *l)
 {
     l->saved_step = l->progress->step;
-    if (session_scattered(&l->run->session)) {
-        if (l->saving) saving_wait_buffer(l->saving);
-        TRY(session_collect(&l->run->session));
-        TRY(session_collect_kfac(&l->run->session));
-    }
-    return ranks_all(l->ranks, ranks_first(l->ranks) ? loop_save_alone(l) : OK);
+    l->last_save = clock_monotonic();
+    l->save_again = 0;
+    TRY(saving_begin(l->saving));
+    l->behind = false;
+    if (ranks_first(l->ranks)) profile_range(l->profile, l->last_save, "save");
+    return OK;
 }
 
 Status loop_save(Loop *l)
 {
-    TRY(session_check_same(&l->run->session)); /* before rank 0 saves for all */
+    TRY(session_check_same(&l->run->session)); /* the parts of a save are those of different ranks */
     TRY(save(l));
-    return ranks_all(l->ranks, ranks_first(l->ranks) ? saving_wait(l->saving) : OK);
+    return saving_wait(l->saving);
 }
 
 /* A failed save in the middle of training is retried soon: the previous checkpoint is still good, and the next save may
@@ -157,6 +150,7 @@ void loop_vote(Loop *l)
     const TrainProgress *p = l->progress;
     if (!l->ranks) return;
     snapshots_vote(l->snapshots, p->step + 1);
+    saving_vote(l->saving);
     if (persist_asked(l)) ranks_vote(l->ranks, VOTE_PERSIST);
     if (signals_take_save()) ranks_vote(l->ranks, VOTE_SAVE);
     if (!ranks_first(l->ranks)) return;
@@ -164,14 +158,6 @@ void loop_vote(Loop *l)
     if (time_is_up(l, 2, evaluation_due_at(l, p->step + 1, p->batch + 1))) /* the rest of this step, and another */
         ranks_vote(l->ranks, VOTE_TIME);
     if (end_is_due(l)) ranks_vote(l->ranks, VOTE_END);
-}
-
-/* Rank 0 exports the weights: those of a pipeline from the save buffer. */
-static Status bring_weights(Loop *l)
-{
-    if (session_has_all(&l->run->session, STATE_WEIGHTS)) return OK;
-    if (l->saving) saving_wait_buffer(l->saving);
-    return session_collect(&l->run->session);
 }
 
 static Status evaluate(Loop *l)
@@ -187,9 +173,8 @@ static Status evaluate(Loop *l)
     log_info("step %lld: %s", (long long)p->step, text.data ? text.data : "");
     test_at_number("evaluated", p->step, rank);
     bool best = !isnan(metric) && !(metric <= p->best_metric); /* best_metric: NaN before the first number */
-    if (best) TRY_DONE(bring_weights(l));
-    /* A meeting: no rank counts the evaluation before rank 0 has written its lines and best/. */
-    TRY_DONE(ranks_all(l->ranks, best && ranks_first(l->ranks) ? result_keep_best(run, metric) : OK));
+    if (best) TRY_DONE(result_keep_best(run, metric));
+    TRY_DONE(ranks_meet(l->ranks)); /* no rank counts the evaluation before rank 0 has written its lines and best/ */
     if (best) {
         p->best_metric = metric;
         p->best_step = p->step;
@@ -250,8 +235,7 @@ Status loop_evaluate_if_due(Loop *l)
 static Status save_whole(Loop *l)
 {
     if (session_scattered(&l->run->session)) return fail(E_FAIL, "this rank does not have the whole state");
-    TRY(loop_save_alone(l));
-    return saving_wait(l->saving);
+    return loop_save_alone(l, l->run->c->output_dir, NULL, NULL);
 }
 
 /* The lock moves to the new folder, so that it is on the folder that is written to. */
@@ -322,6 +306,7 @@ Status loop_between_steps(Loop *l)
         return OK;
     }
     TRY(snapshots_step(l->snapshots, l->step_s));
+    TRY(saving_step(l->saving));
     if (l->saving && saving_failed(l->saving)) l->save_again = clock_monotonic() + SAVE_AGAIN;
     bool asked = l->ranks ? ranks_agreed(l->ranks, VOTE_SAVE) : signals_take_save() || save_due_by_clock(l);
     if (step < run->schedule.total_steps && (asked || save_due_by_steps(l))) TRY(save_meanwhile(l));

@@ -32,8 +32,8 @@ typedef struct {
     struct Audit *audit;     /* NULL: none */
     bool excluded;           /* the audit excluded a rank: all ranks are here, and the run ends */
     bool persisted;          /* a rank was lost, and this one saved its state */
-    Saving *saving;          /* this and the next two: of rank 0, else NULL */
-    Metrics *metrics;
+    Saving *saving;
+    Metrics *metrics; /* this and the next: of rank 0, else NULL */
     Progress *display;
     Pace *pace;
     Sampling *sampling;  /* of this rank's GPU; NULL: none */
@@ -90,8 +90,8 @@ void loop_vote(Loop *l);
 double loop_trained(const Loop *l);
 /* Saves, and returns when the checkpoint is durable. Collective. */
 Status loop_save(Loop *l);
-/* The same on one rank alone, without the wait. */
-Status loop_save_alone(Loop *l);
+/* On one rank alone: see saving_open_alone. It takes the place of l->saving. */
+Status loop_save_alone(Loop *l, const char *folder, CheckpointFill *fill, void *context);
 /* E_STOPPED after a durable save, where a signal, --max-time or --persist-file asks for it. */
 Status loop_stop_if_asked(Loop *l);
 Status loop_evaluate_if_due(Loop *l);

@@ -221,33 +221,45 @@ done:
     return status;
 }
 
-/* A CheckpointRead of rank 0, which has collected what it does not hold. */
-static Status read_state(void *session, int array, int64_t begin, int64_t end, float *to)
+/* The state as rank 0 compares it: what it does not have is collected. */
+typedef struct {
+    const Session *session;
+    float *collected[SESSION_SETS + 1]; /* NULL: rank 0 has the array */
+} WholeState;
+
+static Status read_state(void *whole, int array, int64_t begin, int64_t end, float *to)
 {
-    const Session *s = session;
-    bool copied = array == SESSION_SETS && s->options.backend->device;
-    if (!copied && session_has_all(s, array)) return session_read_range(s, array, begin, end, to);
-    const float *all =
-        array < N_STATE_ARRAYS ? session_save_buffer(s) + array * s->model->params.size : session_kfac_buffer(s);
-    memcpy(to, all + begin, (size_t)(end - begin) * sizeof *to);
+    const WholeState *w = whole;
+    if (!w->collected[array]) return session_read_range(w->session, array, begin, end, to);
+    memcpy(to, w->collected[array] + begin, (size_t)(end - begin) * sizeof *to);
     return OK;
 }
 
-static Status compare_tensors(const Session *s, const char *path)
+/* Collective. A device's sets are collected too: reading a block copies a whole tensor. */
+static Status collect_state(const Session *s, WholeState *w)
 {
+    int arrays = session_kfac(s) ? SESSION_SETS + 1 : N_STATE_ARRAYS;
+    if (session_kfac(s)) TRY(session_settle_kfac(s));
+    for (int a = 0; a < arrays; a++)
+        if (!session_has_all(s, a) || (a == SESSION_SETS && s->options.backend->device))
+            TRY(session_collect(s, a, &w->collected[a]));
+    return OK;
+}
+
+static Status compare_tensors(WholeState *w, const char *path)
+{
+    const Session *s = w->session;
     const Kfac *k = session_kfac_whole(s);
     const ParamTable *params = &s->model->params, *sets = kfac_sets(k) ? &k->saved : NULL;
     Interval whole[2] = {{0, params->size}, {0, sets ? sets->size : 0}};
     Intervals all[2] = {{.intervals = &whole[0], .count = 1}, {.intervals = &whole[1], .count = 1}};
     HeldPart part = {.params = {params, sets}, .part = {&all[0], &all[1]}};
-    if (sets && s->options.backend->device && session_has_all(s, SESSION_SETS))
-        TRY(session_read_kfac(s, 0, sets->size, session_kfac_buffer(s)));
-    return checkpoint_compare(path, &part, read_state, (void *)(uintptr_t)s);
+    return checkpoint_compare(path, &part, read_state, w);
 }
 
-static Status compare_checkpoint(Run *r, const char *path, const Buf *state)
+static Status compare_checkpoint(Run *r, const char *path, const Buf *state, WholeState *w)
 {
-    Status status = compare_tensors(&r->session, path);
+    Status status = compare_tensors(w, path);
     if (status == OK) status = compare_progress(r, path, state);
     if (status == OK) r->verify->checkpoints++;
     return status_context(status, "%s: the state of step %lld differs", r->verify->dir, (long long)r->progress.step);
@@ -258,14 +270,15 @@ static Status compare_state(Run *r, const CheckpointList *list)
 {
     const char *path = NULL;
     CheckpointSeen seen = {0};
+    WholeState whole = {.session = &r->session};
     Status status = OK;
     if (run_first(r)) find_checkpoint(r->verify, list, r->progress.step, &path, &seen);
     bool there = path;
     TRY_DONE(ranks_broadcast(r->ranks, &there, sizeof there));
-    if (there && session_scattered(&r->session)) TRY_DONE(session_collect(&r->session));
-    if (there) TRY_DONE(session_collect_kfac(&r->session));
-    if (there) status = ranks_all(r->ranks, run_first(r) ? compare_checkpoint(r, path, &seen.state) : OK);
+    if (there) TRY_DONE(collect_state(&r->session, &whole));
+    if (there) status = ranks_all(r->ranks, run_first(r) ? compare_checkpoint(r, path, &seen.state, &whole) : OK);
 done:
+    for (int a = 0; a <= SESSION_SETS; a++) free(whole.collected[a]);
     checkpoint_seen_free(&seen);
     return status;
 }

@@ -198,7 +198,6 @@ static void make_saved(Kfac *k)
             int length = snprintf(p->name, sizeof p->name, "%s%s", set ? "next." : "", k->table.params[i].name);
             CHECK(length < (int)sizeof p->name, "a tensor's name of %d characters", length);
         }
-    k->save_size = t->size;
 }
 
 /* The place of an element of the triangle. */

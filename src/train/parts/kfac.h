@@ -16,8 +16,7 @@ typedef struct {
     /* All sets as they are saved, one behind the other: of a matrix the lower triangle alone, row by row. Names of the
        second set begin with "next.". */
     ParamTable saved;
-    int64_t save_size; /* elements of a save: of the whole model */
-    Pieces pieces;     /* of a set, and who sums and inverts which elements; none where one rank holds it */
+    Pieces pieces; /* of a set, and who sums and inverts which elements; none where one rank holds it */
 } Kfac;
 
 typedef struct {

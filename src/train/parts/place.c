@@ -64,6 +64,7 @@ RankPlace *place_whole(const Config *c, const KfacOptions *kfac, const Model *wh
     kfac_init_whole(&p->kfac, kfac, whole, ranks, rank);
     holding_init(&p->holding, c, whole, &p->grid, NULL, rank);
     if (kfac_sets(&p->kfac)) kfac_hold(&p->kfac, NULL, &p->holding);
+    holding_set_writers(&p->holding, NULL);
     p->by_devices = by_devices;
     place_find_room(p, false);
     return p;

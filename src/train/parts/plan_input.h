@@ -35,9 +35,10 @@ typedef struct {
     bool imagined;          /* a device that this machine lacks */
     Dtype compute;
     Optimizer optimizer;
-    bool saves; /* this rank writes checkpoints: rank 0 */
-    bool audit; /* --audit recompute */
-    bool watch; /* --audit with anything */
+    bool first;       /* rank 0, which measures rates and predicts */
+    const bool *sees; // (ranks) those that see rank 0's output folder; NULL: all
+    bool audit;       /* --audit recompute */
+    bool watch;       /* --audit with anything */
     /* setup_virtual sets this: */
     VirtualRanks virtual;
     CostRates rates;        /* of rank 0 */

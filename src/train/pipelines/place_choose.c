@@ -55,16 +55,16 @@ static void take_uses(RankPlace *p)
     p->both_uses = first && last && model_tied(p->whole) != NULL;
 }
 
-static void take_holding(RankPlace *p, const Config *c, const KfacOptions *kfac, const Ranks *ranks)
+static void take_holding(RankPlace *p, const Config *c, const KfacOptions *kfac, const bool *sees, const Ranks *ranks)
 {
     Holding *h = &p->holding;
     int rank = ranks_rank(ranks);
     p->whole_kfac = mem_alloc(sizeof *p->whole_kfac);
     kfac_init_whole(p->whole_kfac, kfac, p->whole, ranks_size(ranks), rank);
     kfac_init(&p->kfac, kfac, &p->held, &p->grid, p->stages, rank);
-    p->kfac.save_size = p->whole_kfac->save_size;
     holding_init(h, c, p->whole, &p->grid, p->stages, rank);
     if (kfac_sets(p->whole_kfac)) kfac_hold(p->whole_kfac, p->stages, h);
+    holding_set_writers(h, sees);
     CHECK(h->has[HELD_WEIGHTS][rank].size == p->held.params.size, "%lld elements held, %lld in the table",
           (long long)h->has[HELD_WEIGHTS][rank].size, (long long)p->held.params.size);
 }
@@ -177,7 +177,7 @@ static Status take_choice(RankPlace *p, const Config *c, const PlanInput *in, co
     take_number(p, ranks);
     place_take_models(p);
     take_uses(p);
-    take_holding(p, c, &kfac, ranks);
+    take_holding(p, c, &kfac, in->sees, ranks);
     TRY(share_fill(p, plan, ranks));
     TRY(take_schedules(p));
     place_find_room(p, in->backend->device != NULL);
@@ -195,7 +195,7 @@ static Status make_plans(const RankPlace *p, const Config *c, const PlanInput *i
     plan->micro = planner_capacity(in, p->tokens, planner_share(c, grid_holders(&p->grid)));
     plan->micros = (double)shape(p)->micros / p->grid.directions;
     plan->step_s = p->step_s;
-    plan->save_buffer = in->saves;
+    plan->save_buffer = true;
     if (in->evaluation) plan->eval_micro = planner_evaluation_capacity(c, in, p->tokens);
     TRY(run_plan_make(plan));
     TRY(snapshots_need(c, ranks, in, &snapshots));

@@ -191,11 +191,14 @@ void planner_take_snapshots(const Config *c, const Ranks *ranks, size_t bytes, A
 
 /* ---- fitting the accounts ---- */
 
-/* Without a save buffer the state streams to disk while training waits: from host memory alone, and not where the
-   moments of other ranks are collected in it. */
+/* Without a save buffer the state streams to disk while training waits: from host memory alone, and not where rank 0
+   writes what other ranks have. */
 static bool can_stream(const PlanInput *in)
 {
-    return !planner_for_device(in) && !place_has_works(in->place) && !holding_slice(&in->place->holding);
+    const Holding *h = &in->place->holding;
+    bool brings = false;
+    for (int kind = 0; kind < N_HELD; kind++) brings |= h->rank == 0 && holding_brings(h, (HeldKind)kind);
+    return !planner_for_device(in) && !brings;
 }
 
 static bool own_snapshots(const Config *c) { return strcmp(c->snapshot_steps, "auto") != 0; }
@@ -209,7 +212,7 @@ void planner_fit(const Config *c, RunPlan *p)
         if (over->snapshots && !own_snapshots(c)) {
             p->snapshots_given_up = over->snapshots;
             over->snapshots = 0;
-        } else if (p->save_buffer && account_has(over, REGION_SAVE) && can_stream(&p->input)) {
+        } else if (p->bytes[REGION_SAVE] && account_has(over, REGION_SAVE) && can_stream(&p->input)) {
             p->save_buffer = false;
             p->chunk->train.region_bytes[REGION_SAVE] = p->bytes[REGION_SAVE] = 0;
         } else {
@@ -229,7 +232,7 @@ void planner_warn(const Config *c, const RunPlan *p)
     if (p->snapshots_given_up)
         log_warn("no room for snapshots (%.1f MiB) beside the %.1f MiB that training takes of %.1f MiB: none are taken",
                  MIB(p->snapshots_given_up), MIB(of->peak), MIB(of->budget));
-    if (p->input.training && p->input.saves && !p->save_buffer)
+    if (p->input.training && !p->save_buffer)
         log_warn("no room for the save buffer within %.0f MiB: training will wait while the state is saved",
                  MIB(first->budget));
 }
@@ -256,7 +259,7 @@ static Status smallest_auto(const Config *c, const RunPlan *p, int64_t *needs)
     RunPlan plan = *p;
     SearchResult r;
     Planner g = {.c = c, .plan = &plan, .share = share_of(c, &p->input)};
-    plan.save_buffer = p->input.saves && !can_stream(&p->input);
+    plan.save_buffer = !can_stream(&p->input);
     plan.accounts.row[0].budget = 0;
     if (strcmp(c->micro_batch_tokens, "auto") == 0)
         set_micro(&g, planner_least_tokens(c, g.share, p->input.max_length));
@@ -360,12 +363,12 @@ static Status choose_training(Planner *g, Ranks *ranks, bool smallest)
     if (!g->counted) TRY(count_primitives(g));
     /* In the memory that activations lie in a save buffer that the run can do without comes after the choice, so that a
        larger budget is never slower. */
-    p->save_buffer = in->saves && !(account_has(&p->accounts.row[0], REGION_SAVE) && can_stream(in));
+    p->save_buffer = !(account_has(&p->accounts.row[0], REGION_SAVE) && can_stream(in));
     TRY(choose_together(g, ranks, smallest));
-    p->save_buffer = in->saves;
+    p->save_buffer = true;
     TRY(run_plan_make_one(p, true));
     accounts_update(&p->accounts);
-    if (in->saves) p->step_s = step_seconds(g);
+    if (in->first) p->step_s = step_seconds(g);
     return OK;
 }
 

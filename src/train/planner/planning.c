@@ -68,14 +68,6 @@ static KfacPlan kfac_of(const PlanRequest *r)
     return k;
 }
 
-/* Weights, m, v, and what a save holds of K-FAC. */
-static size_t save_bytes(const PlanRequest *r)
-{
-    size_t floats = 3 * (size_t)(r->whole ? r->whole : r->model)->params.size;
-    if (has_kfac(r)) floats += (size_t)r->kfac->save_size;
-    return floats * sizeof(float);
-}
-
 /* REDUCEs behind the last gradients of each piece, and of losses, which a pipeline sums behind its works. */
 static void add_sums(const PlanRequest *r, Plan *p, const ModelTensors *t)
 {
@@ -129,7 +121,7 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
     plan_bind(p, r->backend ? scratch_of : NULL, (void *)r->backend);
     plan_liveness(p);
     plan_layout(p);
-    if (emit.training && r->save_buffer) p->region_bytes[REGION_SAVE] = save_bytes(r);
+    if (emit.training) p->region_bytes[REGION_SAVE] = r->save_bytes;
     if (emit.training) p->region_bytes[REGION_COMM] = exchange_bytes(r);
     TRY_DONE(plan_verify(p));
 done:

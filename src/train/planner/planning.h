@@ -20,7 +20,7 @@ typedef struct {
     Dtype compute;
     RowCounts capacity;
     Optimizer optimizer;      /* training */
-    bool save_buffer;         /* training: room to write checkpoints in the background */
+    size_t save_bytes;        /* training: room for what the rank writes into checkpoints; 0: it streams */
     bool audit;               /* training: recomputed tensors are compared with their first values */
     bool watch;               /* training: weights and moments are compared with what the update made them */
     const Holding *exchanged; /* training: gradients are summed by the plan, but for a device's stage, behind whose
@@ -31,7 +31,7 @@ typedef struct {
     const Kfac *kfac;         /* training: NULL: none */
     const int *slots;         /* (N_SLOTS) of a stage: micro-batches that it keeps at once; NULL: no stage */
     bool split;               /* of a stage: backward is cut into I and W */
-    const Model *whole;       /* of a part that trains: the norm is this model's, and the save buffer; NULL: no part */
+    const Model *whole;       /* of a part that trains: the norm is this model's; NULL: no part */
     bool packs; /* of a further chunk of a place: its update only packs, the first chunk's does the rest */
 } PlanRequest;
 

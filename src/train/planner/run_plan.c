@@ -49,7 +49,7 @@ static void add_works(const RunPlan *p, int chunk, bool training, PlanRequest *r
     r->packs = chunk > 0;
     r->stage = pipeline_stage(&of->grid.shape, of->number, chunk);
     r->emit.apart = of->both_uses;
-    r->save_buffer = r->save_buffer && chunk == 0;
+    if (chunk > 0) r->save_bytes = 0;
 }
 
 static PlanRequest request_of(const RunPlan *p, int chunk, bool training)
@@ -60,7 +60,7 @@ static PlanRequest request_of(const RunPlan *p, int chunk, bool training)
     r.kfac = training ? &place->kfac : NULL;
     r.capacity = plan_capacity(training ? p->micro : p->eval_micro);
     r.emit.layers = &p->layers;
-    r.save_buffer = p->save_buffer;
+    if (training && p->save_buffer) r.save_bytes = holding_written_bytes(&place->holding, place->holding.rank);
     r.audit = training && p->input.audit;
     r.watch = training && p->input.watch;
     if (training && chunk == 0) r.room = place->room;

@@ -54,6 +54,7 @@ typedef enum {
     VOTE_END,             /* --stop-after */
     VOTE_PERSIST,         /* --persist-file */
     VOTE_SAVE,            /* save and continue */
+    VOTE_SAVE_BUSY,       /* this rank's part of the pending one is not yet written */
     VOTE_SNAPSHOT,        /* take one after this step */
     VOTE_SNAPSHOT_BUSY,   /* this rank's part of the pending one is incomplete */
     VOTE_SNAPSHOT_FAILED, /* and stays so */

@@ -233,8 +233,7 @@ static Status train(Run *r)
         if (task->training_ends) task->training_ends(r, status);
         TRY(status);
     }
-    if (!session_has_all(&r->session, STATE_WEIGHTS)) TRY(session_collect(&r->session));
-    return ranks_all(r->ranks, run_first(r) ? result_export(r, r->c->output_dir) : OK);
+    return result_export(r, r->c->output_dir);
 }
 
 /* The results are those of the last weights; the best ones are kept beside them. */

@@ -85,8 +85,8 @@ Status session_share(Session *s);
 /* Frees the memory of session_fill that session_ready has not copied. */
 void session_free_filled(Session *s);
 /* For reading, between steps. A host backend returns the array itself. A device copies it into `room` (params.size), or
-   where `room` is NULL into new memory, which session_read_done frees. Of an array that this rank does not have all of,
-   it is what session_collect brought. After a failure there is nothing to free. */
+   where `room` is NULL into new memory, which session_read_done frees. This rank must have all of the array. After a
+   failure there is nothing to free. */
 Status session_read(const Session *s, StateArray which, float *room, const float **values);
 /* The rank's part of the array, on a host backend. *own: that is the rank's slice alone (Holding). */
 const float *session_part(const Session *s, StateArray which, bool *own);
@@ -98,23 +98,32 @@ Status session_read_range(const Session *s, int array, int64_t begin, int64_t en
    (ranks), by `read` there. session_ready follows. A failure on one rank is one on all. */
 Status session_take(const Session *s, int array, const Intervals *from, MoveRead *read, void *giver);
 void session_read_done(const Session *s, const float *values);
+/* Collective. All elements of such an array (the tables' size) come to rank 0, into new memory, which the caller frees;
+   NULL on the other ranks. */
+Status session_collect(const Session *s, int array, float **whole);
 /* E_NUMERIC names the first weight (params.size) that is infinite or NaN: an update may overflow although its gradient
    was finite. Such weights must not replace good ones. */
 Status session_check_weights(const Session *s, const float *weights);
 Status session_check_range(const Session *s, int64_t begin, int64_t end,
                            const float *weights); /* elements [begin, end) */
-/* (3, params.size) weights, m, v, in host memory; or NULL. */
+/* (3, params.size) weights, m, v, in host memory, on a rank that writes whole checkpoints; or NULL. */
 float *session_save_buffer(const Session *s);
+/* Collective. What this rank writes into a checkpoint (holding_written) comes to its save buffer, where it has one:
+   from its own memory, and to rank 0 also what ranks have that do not see its folder. */
+Status session_bring(const Session *s);
+/* The buffer: the rank's part of weights, of m, of v and of the sets; NULL: there is none, and the part is read from
+   where training has it. */
+float *session_written(const Session *s);
+/* session_check_weights of this rank's part, after session_bring. */
+Status session_check_written(const Session *s);
 const Kfac *session_kfac(const Session *s); /* NULL: none */
 /* K-FAC's inverses in use, or the next ones (docs/contracts.md 12): (table.size), in the backend's memory. */
 float *session_kfac_set(const Session *s, bool next);
 /* K-FAC of all layers, as in a save, where a pipeline's rank may have others; not NULL (kfac_sets: whether there are
    any). */
 const Kfac *session_kfac_whole(const Session *s);
-/* On rank 0: room for K-FAC's sets in their saved form (kfac->saved.size), in the save buffer; NULL: it has none. */
+/* Room for K-FAC's sets in their saved form (kfac->saved.size), behind session_save_buffer; NULL: there is none. */
 float *session_kfac_buffer(const Session *s);
-/* Collective. session_settle_kfac; sets that not every rank has come to rank 0's save buffer, in their saved form. */
-Status session_collect_kfac(const Session *s);
 /* Collective. Completes the set of inverses that is pending. */
 Status session_settle_kfac(const Session *s);
 bool session_kfac_pending(const Session *s); /* the same on all ranks */
@@ -127,10 +136,8 @@ Status session_kfac_failed(const Session *s, bool own, int64_t *failed);
 /* Every rank has all of such an array. */
 bool session_has_all(const Session *s, int array);
 /* No rank can save the state alone: with a sharded optimizer, or in a pipeline, where inverses may be pending and the
-   ranks exchange within an update. Collective: session_collect brings the arrays that not all ranks have to rank 0's
-   save buffer. */
+   ranks exchange within an update. */
 bool session_scattered(const Session *s);
-Status session_collect(const Session *s);
 /* Collective. E_FAIL: ranks that hold the same weights have different bits. */
 Status session_check_same(const Session *s);
 

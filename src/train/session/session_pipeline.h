@@ -90,6 +90,15 @@ Status devices_enter(const Session *s);
 Status devices_join(const Session *s, CommDevice *between, Status queued);
 
 /* ---- elements of this rank ---- */
+static inline HeldKind session_kind(int array)
+{
+    return array == STATE_WEIGHTS ? HELD_WEIGHTS : array == SESSION_SETS ? HELD_SETS : HELD_MOMENTS;
+}
+/* Where this rank has an element of a StateArray, in the backend's memory. */
+float *session_element(const Session *s, int array, int64_t element);
+/* Collective: holding_move of an array. `from`, `to`: (ranks); NULL: what they have. An end without functions is this
+   rank's own elements. */
+Status session_move(const Session *s, int array, const Intervals *from, const Intervals *to, MoveEnds ends);
 enum { SESSION_VIEW = 1 << 22 }; /* elements at once: whole norm blocks */
 /* `n` elements of the backend's memory as the host reads them: where they lie, or a device's in `room` (SESSION_VIEW).
    A copy that fails sets *status, and with *status set nothing is copied. */

@@ -1,11 +1,8 @@
 /* Weights and moments of a session as the host fills and reads them. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "train/session/session_pipeline.h"
-
-float *session_save_buffer(const Session *s) { return s->memory[0].base[REGION_SAVE]; }
 
 void session_free_filled(Session *s)
 {
@@ -26,27 +23,23 @@ static float *place_of(const Session *s, StateArray which)
 
 static const Holding *holding(const Session *s) { return &s->plan.input.place->holding; }
 
-static HeldKind kind_of(int array)
-{
-    return array == STATE_WEIGHTS ? HELD_WEIGHTS : array == SESSION_SETS ? HELD_SETS : HELD_MOMENTS;
-}
-
-bool session_has_all(const Session *s, int array) { return holding_has_all(holding(s), kind_of(array)); }
+bool session_has_all(const Session *s, int array) { return holding_has_all(holding(s), session_kind(array)); }
 
 bool session_scattered(const Session *s) { return s->pipeline || !session_has_all(s, STATE_M); }
 
 /* ---- elements of this rank, by their numbers in the whole space ---- */
 
-static float *find_element(const Session *s, int array, int64_t element)
+float *session_element(const Session *s, int array, int64_t element)
 {
     return place_of(s, (StateArray)array) +
-           holding_place(holding(s), kind_of(array), ranks_rank(s->options.ranks), element);
+           holding_place(holding(s), session_kind(array), ranks_rank(s->options.ranks), element);
 }
 
 Status session_read_range(const Session *s, int array, int64_t begin, int64_t end, float *to)
 {
     if (array == SESSION_SETS) return session_read_kfac(s, begin, end, to);
-    return backend_download(s->options.backend, to, find_element(s, array, begin), (size_t)(end - begin) * sizeof *to);
+    return backend_download(s->options.backend, to, session_element(s, array, begin),
+                            (size_t)(end - begin) * sizeof *to);
 }
 
 /* ---- between ranks ---- */
@@ -69,7 +62,7 @@ static Status write_own(void *array, int64_t begin, int64_t end, const float *fr
 {
     OwnArray *a = array;
     if (a->array == SESSION_SETS) return kfac_room_write(&a->room, begin, end, from);
-    return backend_upload(a->session->options.backend, find_element(a->session, a->array, begin), from,
+    return backend_upload(a->session->options.backend, session_element(a->session, a->array, begin), from,
                           (size_t)(end - begin) * sizeof *from);
 }
 
@@ -77,17 +70,16 @@ static float *own_at(void *array, int64_t begin)
 {
     const OwnArray *a = array;
     bool here = a->array != SESSION_SETS && !a->session->options.backend->device;
-    return here ? find_element(a->session, a->array, begin) : NULL;
+    return here ? session_element(a->session, a->array, begin) : NULL;
 }
 
 /* Rank 0's array of the whole space. */
 static float *whole_at(void *whole, int64_t begin) { return (float *)whole + begin; }
 
-/* `from`, `to`: (ranks); NULL: what they have. An end without functions is this rank's own elements. */
-static Status move(const Session *s, int array, const Intervals *from, const Intervals *to, MoveEnds ends)
+Status session_move(const Session *s, int array, const Intervals *from, const Intervals *to, MoveEnds ends)
 {
     Ranks *ranks = s->options.ranks;
-    const Intervals *has = holding(s)->has[kind_of(array)];
+    const Intervals *has = holding(s)->has[session_kind(array)];
     OwnArray own = {s, array, {.session = s}};
     if (!ends.read && !ends.given_at) ends.giver = &own, ends.read = read_own, ends.given_at = own_at;
     if (!ends.taken_at) ends.taker = &own, ends.write = write_own, ends.taken_at = own_at;
@@ -167,18 +159,18 @@ Status session_take(const Session *s, int array, const Intervals *from, MoveRead
 {
     Ranks *ranks = s->options.ranks;
     int rank = ranks_rank(ranks);
-    Taking t = {{s, array, {.session = s}}, &holding(s)->has[kind_of(array)][rank], read, giver};
+    Taking t = {{s, array, {.session = s}}, &holding(s)->has[session_kind(array)][rank], read, giver};
     TRY(ranks_all(ranks, read_held(&t, &from[rank])));
     if (moves_on_devices(s, array, from)) return share_on_devices(s, array, from);
     MoveEnds ends = {.giver = &t, .read = give, .given_at = given_at, .in_place = true};
-    return kfac_room_close(&t.own.room, move(s, array, from, NULL, ends));
+    return kfac_room_close(&t.own.room, session_move(s, array, from, NULL, ends));
 }
 
 /* All elements, as rank 0 alone has them. (ranks); free_first. */
 static Intervals *all_at_first(const Session *s, int array)
 {
     Intervals *first = mem_array((size_t)ranks_size(s->options.ranks), sizeof *first);
-    intervals_add(first, 0, holding(s)->params[held_space(kind_of(array))]->size);
+    intervals_add(first, 0, holding(s)->params[held_space(session_kind(array))]->size);
     return first;
 }
 
@@ -188,27 +180,18 @@ static void free_first(Intervals *first)
     free(first);
 }
 
-static Status collect(const Session *s, int array, float *whole)
+Status session_collect(const Session *s, int array, float **whole)
 {
+    *whole = NULL;
+    if (ranks_first(s->options.ranks))
+        *whole = mem_array((size_t)holding(s)->params[held_space(session_kind(array))]->size, sizeof **whole);
     Intervals *first = all_at_first(s, array);
-    Status status = move(s, array, NULL, first, (MoveEnds){.taken_at = whole_at, .taker = whole});
+    Status status = session_move(s, array, NULL, first, (MoveEnds){.taken_at = whole_at, .taker = *whole});
     free_first(first);
+    if (status == OK) return OK;
+    free(*whole);
+    *whole = NULL;
     return status;
-}
-
-Status session_collect(const Session *s)
-{
-    float *buffer = session_save_buffer(s);
-    for (StateArray a = 0; a < N_STATE_ARRAYS; a++)
-        if (!session_has_all(s, a)) TRY(collect(s, (int)a, buffer ? buffer + a * s->model->params.size : NULL));
-    return OK;
-}
-
-Status session_collect_kfac(const Session *s)
-{
-    if (!session_kfac(s)) return OK;
-    TRY(session_settle_kfac(s));
-    return session_has_all(s, SESSION_SETS) ? OK : collect(s, SESSION_SETS, session_kfac_buffer(s));
 }
 
 float *session_fill(Session *s)
@@ -253,10 +236,9 @@ Status session_share(Session *s)
 Status session_read(const Session *s, StateArray which, float *room, const float **values)
 {
     const Backend *b = s->options.backend;
-    bool all = session_has_all(s, which);
-    CHECK(all || session_save_buffer(s), "an array that is not collected");
-    *values = all ? place_of(s, which) : session_save_buffer(s) + which * s->model->params.size;
-    if (!b->device || !all) return OK;
+    CHECK(session_has_all(s, which), "an array that ranks have in parts");
+    *values = place_of(s, which);
+    if (!b->device) return OK;
     float *copy = room ? room : mem_alloc(array_bytes(s));
     Status status = backend_download(b, copy, *values, array_bytes(s));
     *values = status == OK ? copy : NULL;
@@ -272,7 +254,7 @@ const float *session_part(const Session *s, StateArray which, bool *own)
 
 void session_read_done(const Session *s, const float *values)
 {
-    if (s->options.backend->device && session_has_all(s, STATE_WEIGHTS)) free((void *)(uintptr_t)values);
+    if (s->options.backend->device) free((void *)(uintptr_t)values);
 }
 
 /* ---- whether ranks agree ---- */
@@ -311,7 +293,7 @@ Status session_check_same(const Session *s)
     for (int i = 0; i < t->count; i++) {
         const Param *p = &t->params[i];
         if (!holding_has(holding(s), HELD_WEIGHTS, ranks_rank(ranks), p->offset)) continue;
-        TRY_DONE(digest_tensor(s, find_element(s, STATE_WEIGHTS, p->offset), param_held(p), room, &all[i]));
+        TRY_DONE(digest_tensor(s, session_element(s, STATE_WEIGHTS, p->offset), param_held(p), room, &all[i]));
     }
     digest_format(digest_of(all, bytes), hex);
     log_debug("the weights' digest is %s", hex);
@@ -329,46 +311,6 @@ Status session_check_same(const Session *s)
 done:
     MEM_FREE(all, room);
     return status;
-}
-
-/* Position of the first NaN or infinity, or −1. */
-static int64_t first_not_finite(const float *x, int64_t n) // (n)
-{
-    enum { BLOCK = 1024 };
-    for (int64_t at = 0; at < n; at += BLOCK) {
-        int64_t end = at + BLOCK < n ? at + BLOCK : n;
-        uint32_t largest = 0, bits; /* of magnitudes, which are ordered as their bits are */
-        for (int64_t i = at; i < end; i++) {
-            memcpy(&bits, x + i, sizeof bits);
-            bits &= 0x7fffffff;
-            if (bits > largest) largest = bits;
-        }
-        if (largest < 0x7f800000) continue;
-        for (int64_t i = at; i < end; i++)
-            if (!isfinite(x[i])) return i;
-    }
-    return -1;
-}
-
-Status session_check_range(const Session *s, int64_t begin, int64_t end, const float *weights)
-{
-    const ParamTable *t = &s->model->params;
-    for (int64_t at = begin, n; (n = first_not_finite(weights + (at - begin), end - at)) >= 0; at++) {
-        int i = 0;
-        at += n;
-        while (i + 1 < t->count && t->params[i + 1].offset <= at) i++;
-        const Param *p = &t->params[i];
-        int64_t in = at - p->offset;
-        if (in < param_exported(p))
-            return fail(E_NUMERIC, "tensor %s is %g at [%lld, %lld]", p->name, (double)weights[at - begin],
-                        (long long)(in / p->cols), (long long)(in % p->cols));
-    }
-    return OK;
-}
-
-Status session_check_weights(const Session *s, const float *weights)
-{
-    return session_check_range(s, 0, s->model->params.size, weights);
 }
 
 /* Collective: a form that any rank's LayerNorms ask for. */
