@@ -317,7 +317,7 @@ done:
 
 static Status check_pipeline(const Config *c)
 {
-    TRY(place_check(c, true));
+    TRY(place_check(c));
     if (c->kfac_interval && c->ranks > 1 && !place_wanted(c))
         return fail(E_USAGE, "--kfac-interval with --ranks %lld needs --pipeline: give a schedule, or all",
                     (long long)c->ranks);

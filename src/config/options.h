@@ -175,7 +175,7 @@
     X(mlperf_status, Choice, "onprem", 0, 0, "onprem cloud preview research", "NAME", NONE, "t",                       \
       "availability of the system")                                                                                    \
     X(mlperf_cache_clear, Switch, "false", 0, 0, "", "", NONE, "t", "the hosts' page caches were emptied before")      \
-    X(eval_batch_size, Count, "128", 1, 1048576, "", "N", NONE, "*pd",                                                 \
+    X(eval_batch_size, Count, "128", 1, 1048576, "", "N", NONE, "*pyd",                                                \
       "sequences per evaluation batch; changes no result")                                                             \
     X(profile, Count, "0", 0, 10000, "", "N", NONE, "*T",                                                              \
       "time every instr of N steps, after 3 to warm up, into profile/ of --output-dir; changes no result")             \
@@ -201,13 +201,13 @@
     X(wire, Choice, "fp32", 0, 0, "fp32 bf16", "TYPE", BITS, "*pTS", "type of gradients between ranks")                \
     X(bucket_size, Size, "25MiB", 0, 0, "", "SIZE", BITS, "*pTS",                                                      \
       "approximate size of the pieces in which gradients are exchanged during backward")                               \
-    X(pipeline, Choice, "none", 0, 0, "none gpipe 1f1b interleaved chimera zb-h1 zb-v all", "NAME", BITS, "*py",       \
-      "train by a pipeline of --stages on the ranks, in this order; plan: predict time, bubble and memory, all: a "    \
-      "line per schedule")                                                                                             \
-    X(stages, Count, "0", 0, 4096, "", "C", NONE, "*py",                                                               \
+    X(pipeline, Choice, "none", 0, 0, "none gpipe 1f1b interleaved chimera zb-h1 zb-v all", "NAME", BITS, "*pyd",      \
+      "train, evaluate and predict by a pipeline of --stages on the ranks, in this order; plan: predict time, bubble " \
+      "and memory, all: a line per schedule")                                                                          \
+    X(stages, Count, "0", 0, 4096, "", "C", NONE, "*pyd",                                                              \
       "stages of the pipeline, several on a rank where there are fewer ranks; 0: as many as ranks have room for")      \
-    X(stage_chunks, Count, "2", 1, 64, "", "V", NONE, "*py", "interleaved: stages on a rank")                          \
-    X(stage_layers, Text, "auto", 0, 0, "", "LIST", NONE, "*py",                                                       \
+    X(stage_chunks, Count, "2", 1, 64, "", "V", NONE, "*pyd", "interleaved: stages on a rank")                         \
+    X(stage_layers, Text, "auto", 0, 0, "", "LIST", NONE, "*pyd",                                                      \
       "layers of each stage, with commas; auto: makes the slowest stage as fast as possible")                          \
     X(snapshot_steps, Text, "auto", 0, 0, "", "K", NONE, "*T",                                                         \
       "copy the state to host memory every K steps; 0: never; auto: at a cost of 1 % of the time, with several ranks " \

@@ -77,6 +77,12 @@ hosts interleaved
 devices zb-v
 END
 [ -z "$deep" ] || piped gloo 2 plain1 zb-h1 --recompute none
+# evaluation without training
+start 2 log glue --model plain1 --data-dir data --do-eval --backend cuda_host --precision fp32 --max-seq-length 8 \
+    --output-dir alone --comm "$nccl" --pipeline 1f1b
+ended 0
+cmp plain1/eval_results.txt alone/eval_results.txt || complain "another evaluation without training"
+rm -r alone
 piped gloo 2 plain1 zb-v "${saves[@]}"
 digests_of() { grep -o '"grads_digest.*' "$1/metrics.jsonl"; }
 [ "$(digests_of plain1)" = "$(digests_of "$out")" ] || complain "zb-v has other digests"

@@ -217,7 +217,7 @@ static void run_step(Part *part, Bench *w, int rank, bool split, bool last, Firs
 /* The sum begins within the last work, or behind all works, and is that of the holders' own gradients. */
 static int run_holder(Comm *c, void *arg)
 {
-    Setting setting = {"cpu", "none", HEAD_CLASSIFIER, NORM_FORM_Y};
+    Setting setting = {"cpu", "none", HEAD_CLASSIFIER, NORM_FORM_Y, false};
     static char none[] = "none", fp32[] = "fp32";
     const Config config = {.shard = none, .wire = fp32, .bucket_size = 16 << 10};
     const Grid grid = {{PIPELINE_GPIPE, 2, 1, 2}, 2, HOLDERS, 1};

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Training by a pipeline: every schedule has the weights, moments and evaluation of one rank (or of as many ranks as it
-# has replicas) to the last bit; a run resumes with other stages and ranks; signals, lost ranks and refusals.
+# has replicas) to the last bit, an evaluation without training too; a run resumes with other stages and ranks; signals,
+# lost ranks and refusals.
 set -euo pipefail
 # shellcheck source=tests/dist/ranks.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/ranks.sh"
@@ -85,6 +86,23 @@ verified 2 2 "launch --ranks 1 -- verify" "2 of zb-v" --pipeline none
 verified 4 2 "computed by 1 replicas, and this pipeline has 2" "2 of zb-v" --pipeline 1f1b --stages 2
 sed -i '/"step": 3,/s/"loss": /"loss": 9/' "2 of zb-v/metrics.jsonl"
 verified 2 78 "step 3 is the first that differs: the loss was 9" "2 of zb-v"
+# without training: evaluation, predictions and labels of texts have the bits of one rank
+alone=(glue --model plain1 --data-dir data --backend ref --do-eval --do-predict --eval-batch-size 16)
+texts=(predict --model plain1 --input data/dev_matched.tsv --text-columns "sentence1,sentence2" --backend ref)
+start 1 log "${alone[@]}" --output-dir alone
+ended 0
+start 1 log "${texts[@]}" --output labels.tsv
+ended 0
+for case in "2 1f1b --stages 4" "4 chimera --stages 2" $(quick_or_deep "" "1|gpipe|--stages|4 2|zb-v 4|zb-h1|--stages|2"); do
+    read -ra by <<<"${case//|/ }"
+    start "${by[0]}" log "${alone[@]}" --output-dir by --pipeline "${by[@]:1}"
+    ended 0
+    diff -r alone by || complain "$case: another evaluation"
+    rm -r by
+    start "${by[0]}" log "${texts[@]}" --output by.tsv --pipeline "${by[@]:1}"
+    ended 0
+    cmp labels.tsv by.tsv || complain "$case: other labels"
+done
 rm -r plain1
 
 # replicas, stages of different sizes, vector code, bf16 on the wire
@@ -145,6 +163,10 @@ if "$CAIRN_BINARY" wiki --input "$source_dir/tasks/pretrain/sample/sample.xml" -
     start 1 log "${this[@]}" --output-dir stage1 --pipeline gpipe --stages 1
     ended 0
     near words1 stage1 # the two gradients of the word embedding are added in another order
+    start 2 log pretrain --eval-dir shards/eval --model stage1 --eval-batch-size 8 --backend ref --do-eval \
+        --output-dir words --pipeline chimera
+    ended 0
+    cmp stage1/eval_results.txt words/eval_results.txt || complain "another evaluation of words without training"
     rm -rf ./*" of "*
     for schedule in "zb-v --poison" $(quick_or_deep "" "1f1b interleaved"); do
         # shellcheck disable=SC2086 # a name and a flag

@@ -297,7 +297,7 @@ static Status open_place(const Config *c, PlanInput *in, Setup *s)
 /* In place of planner_choose. */
 static Status plan_place(const Config *c, PlanInput *in, const Accounts *accounts, Setup *s)
 {
-    if (!s->backend->op[OP_BLOCK_SUMS].run)
+    if (in->training && !s->backend->op[OP_BLOCK_SUMS].run)
         return fail(E_USAGE,
                     "--pipeline: the backend '%s' has no sums of norm blocks, so it cannot update a stage alone",
                     s->backend->name);
@@ -311,8 +311,8 @@ Status setup_plan(const Config *c, const PlanInput *need, Setup *s)
     PlanInput in = *need;
     Accounts accounts;
     TRY(setup_virtual(c, ranks_size(s->ranks), &in));
-    bool pipeline = in.training && place_wanted(c);
-    if (in.training) TRY(pipeline ? open_place_devices(c, in.model, s) : open_exchange(c, s));
+    bool pipeline = place_wanted(c);
+    if (pipeline || in.training) TRY(pipeline ? open_place_devices(c, in.model, s) : open_exchange(c, s));
     in.backend = s->backend;
     in.compute = s->compute;
     in.optimizer = s->optimizer;
@@ -321,7 +321,9 @@ Status setup_plan(const Config *c, const PlanInput *need, Setup *s)
     TRY(setup_audit(c, &in));
     accounts_measure(&accounts, s->backend, (size_t)c->memory_budget, ranks_local_size(s->ranks), in.data_bytes,
                      (size_t)in.model->params.size * sizeof(float));
-    if (in.training && in.first) machine_rates(s->backend, s->compute, &in.rates);
+    if ((pipeline || in.training) && in.first) machine_rates(s->backend, s->compute, &in.rates);
+    if (pipeline && !in.training && in.first && !s->backend->device) /* rank 0 fills the weights of all stages */
+        accounts.row[0].held += (size_t)in.model->params.size * sizeof(float);
     if (pipeline) return plan_place(c, &in, &accounts, s);
     TRY(open_place(c, &in, s));
     TRY(planner_choose(c, &in, &accounts, s->ranks, &s->plan));

@@ -84,13 +84,12 @@ static Status without_pipeline(const Config *c)
     return OK;
 }
 
-Status place_check(const Config *c, bool training)
+Status place_check(const Config *c)
 {
     const struct {
         bool given;
         const char *option, *instead;
     } refused[] = {
-        {!training, "without training", "evaluate and predict without --pipeline"},
         {strcmp(c->shard, "none") != 0 && strcmp(c->comm, "nccl") == 0, "and --shard optimizer over NCCL",
          "use --comm gloo"},
         {strcmp(c->audit, "off") != 0, "and --audit", "leave out --audit"},
@@ -145,7 +144,9 @@ Pipeline place_evaluation(const RankPlace *p)
 size_t place_staging(const RankPlace *p, const Plan *train, const Plan *eval, bool device)
 {
     const Pipeline evaluation = place_evaluation(p);
-    size_t bytes = (size_t)exec_pipeline_staging(shape(p), p->number, p->by_devices, device) * place_boundary(p, train);
+    size_t bytes = 0;
+    if (train)
+        bytes += (size_t)exec_pipeline_staging(shape(p), p->number, p->by_devices, device) * place_boundary(p, train);
     if (eval)
         bytes += (size_t)exec_pipeline_staging(&evaluation, p->number, p->by_devices, device) * place_boundary(p, eval);
     return bytes;

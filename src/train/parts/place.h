@@ -66,7 +66,7 @@ static inline bool place_has_works(const RankPlace *p) { return p->slots != NULL
 bool place_wanted(const Config *c);
 PipelineKind place_kind(const Config *c);
 /* E_USAGE names an option that a run by a pipeline does not have, or one of pipelines alone. */
-Status place_check(const Config *c, bool training);
+Status place_check(const Config *c);
 void place_free(RankPlace *p); /* takes NULL */
 
 void place_simulate(RankPlace *p);                         /* after the schedules */
@@ -91,8 +91,8 @@ void place_take_models(RankPlace *p);
 /* Finds `room`, after all else. `device`: a pipeline computes on one. */
 void place_find_room(RankPlace *p, bool device);
 size_t place_boundary(const RankPlace *p, const Plan *plan);
-/* Bytes of the staging buffers for the boundaries of training and of evaluation (`eval` NULL: there is none), in the
-   host's memory or a `device`'s. */
+/* Bytes of the staging buffers for the boundaries of training and of evaluation (NULL: there is none), in the host's
+   memory or a `device`'s. */
 size_t place_staging(const RankPlace *p, const Plan *train, const Plan *eval, bool device);
 /* The pipeline that evaluates: chimera's first direction alone. */
 Pipeline place_evaluation(const RankPlace *p);

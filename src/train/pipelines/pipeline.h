@@ -85,6 +85,8 @@ typedef struct {
 
 /* Splits layers, chooses levels, simulates, verifies. The caller frees the plan, also after a failure. */
 Status pipeline_plan(const PipelineRequest *r, PipelineKind kind, PipelinePlan *p);
+/* The stages that evaluate without training, for a micro-batch's rows; no times, no memory. */
+Status pipeline_split(const PipelineRequest *r, PipelineKind kind, const RowCounts *rows, PipelinePlan *p);
 void pipeline_plan_free(PipelinePlan *p); /* takes a zeroed one */
 /* Adds a simulated pass, with micro-batches from `first` on, that begins at `at`, to a panel with a row for each rank:
    rank = place · replicas + replica. */

@@ -28,20 +28,20 @@ static int micros_of(const Maker *m, int64_t tokens)
 
 /* ---- layers to stages ---- */
 
-/* Seconds of F and B of each layer, of the embeddings and of the heads, from the whole model's instrs, without
-   K-FAC's. */
+/* Seconds of F and in training B of each layer, of the embeddings and of the heads, from the whole model's instrs,
+   without K-FAC's. */
 static Status whole_costs(const Maker *m, double *layer, double *embeddings, double *heads)
 {
     const PlanInput *in = input(m);
     Plan plan;
     ModelTensors t;
-    Policy policy;
+    Policy policy = {POLICY_NONE, 0};
     LayerChoice layers;
     Kfac kfac;
-    TRY(planner_policy(m->r->c, in->backend, &policy));
+    if (in->training) TRY(planner_policy(m->r->c, in->backend, &policy));
     layer_choice_init(&layers, in->model->config.layers, in->norm_forms);
     if (policy.kind != POLICY_AUTO) policy_levels(policy, in->model->config.layers, layers.levels);
-    PlanRequest q = plan_input_request(in, true);
+    PlanRequest q = plan_input_request(in, in->training);
     q.capacity = m->rows;
     q.emit.layers = &layers;
     kfac_init_whole(&kfac, &m->kfac, in->model, 1, 0);
@@ -265,6 +265,16 @@ Status pipeline_plan(const PipelineRequest *r, PipelineKind kind, PipelinePlan *
     kfac_costs(&r->in->model->config, &r->in->rates, &m.rows, plan_input_beside(r->in), r->in->compute, r->given,
                &p->costs);
     return fill_bubbles(&m);
+}
+
+Status pipeline_split(const PipelineRequest *r, PipelineKind kind, const RowCounts *rows, PipelinePlan *p)
+{
+    Maker m = {.r = r, .p = p, .rows = *rows};
+    *p = (PipelinePlan){0};
+    TRY(pipeline_grid(r->c, kind, r->ranks, r->in->model->config.layers, &p->grid));
+    p->stage = mem_array((size_t)p->grid.stages, sizeof *p->stage);
+    p->schedule.shape.micros = p->grid.directions;
+    return split_layers(&m);
 }
 
 void pipeline_plan_free(PipelinePlan *p)

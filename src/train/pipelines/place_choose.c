@@ -22,7 +22,8 @@ typedef struct {
 static Status choose(PipelineKind kind, const PipelineRequest *r, PipelinePlan *plan, Choice *choice, Stage *stages,
                      Policy *policies)
 {
-    TRY(pipeline_plan(r, kind, plan));
+    const RowCounts rows = plan_capacity(planner_evaluation_capacity(r->c, r->in, 0));
+    TRY(r->in->training ? pipeline_plan(r, kind, plan) : pipeline_split(r, kind, &rows, plan));
     *choice = (Choice){plan->grid, plan->tokens, plan->step};
     choice->grid.shape.micros = plan->schedule.shape.micros;
     for (int s = 0; s < plan->grid.stages; s++) {
@@ -160,10 +161,10 @@ static Status take_choice(RankPlace *p, const Config *c, const PlanInput *in, co
         .c = c, .ranks = ranks_size(ranks), .in = in, .accounts = &least, .given = &none, .beside = search->beside};
     Choice choice = {0};
     PipelinePlan *plan = &search->plan;
-    KfacOptions kfac;
+    KfacOptions kfac = {0};
     int64_t room = (int64_t)least.row[0].budget - (int64_t)least.row[0].held;
     pipeline_plan_free(plan);
-    TRY(kfac_options(c, &kfac));
+    if (in->training) TRY(kfac_options(c, &kfac));
     TRY(ranks_least(ranks, &room));
     least.row[0].budget = search->smallest ? 0 : (size_t)(room > 0 ? room : 0) + least.row[0].held;
     p->stages = mem_array((size_t)p->grid.stages, sizeof *p->stages);
@@ -187,18 +188,18 @@ static Status take_choice(RankPlace *p, const Config *c, const PlanInput *in, co
 static Status make_plans(const RankPlace *p, const Config *c, const PlanInput *in, const Accounts *accounts,
                          const Ranks *ranks, const Policy *policies, RunPlan *plan)
 {
-    uint64_t snapshots;
+    uint64_t snapshots = 0;
     run_plan_init(plan, in);
     take_levels(p, policies, &plan->layers);
     plan->grain = planner_grain(c, in);
     plan->accounts = *accounts;
-    plan->micro = planner_capacity(in, p->tokens, planner_share(c, grid_holders(&p->grid)));
+    if (in->training) plan->micro = planner_capacity(in, p->tokens, planner_share(c, grid_holders(&p->grid)));
     plan->micros = (double)shape(p)->micros / p->grid.directions;
     plan->step_s = p->step_s;
-    plan->save_buffer = true;
+    plan->save_buffer = in->training;
     if (in->evaluation) plan->eval_micro = planner_evaluation_capacity(c, in, p->tokens);
     TRY(run_plan_make(plan));
-    TRY(snapshots_need(c, ranks, in, &snapshots));
+    if (in->training) TRY(snapshots_need(c, ranks, in, &snapshots));
     accounts_update(&plan->accounts);
     planner_take_snapshots(c, ranks, (size_t)snapshots, &plan->accounts);
     planner_fit(c, plan);
@@ -273,17 +274,17 @@ Status place_choose(const Config *c, PlanInput *in, const Accounts *accounts, Ra
     const PlanInput whole = *in;
     int64_t fits = 0, least = -1, n = ranks_size(ranks);
     Search search = {.beside = mem_array((size_t)n, sizeof *search.beside)};
-    bool fixed = strcmp(c->recompute, "auto") != 0 && strcmp(c->micro_batch_tokens, "auto") != 0 &&
-                 c->kfac_interval == 0; /* which takes more slots where they fit */
+    bool fixed = !in->training || (strcmp(c->recompute, "auto") != 0 && strcmp(c->micro_batch_tokens, "auto") != 0 &&
+                                   c->kfac_interval == 0); /* which takes more slots where they fit */
     for (int round = 0; round <= (fixed ? 0 : SMALLEST) && !fits; round++) {
         search.smallest = round == SMALLEST;
         TRY_DONE(choose_once(c, &whole, in, accounts, ranks, by_devices, &search, place, plan));
-        TRY_DONE(learn(*place, plan, accounts, ranks, &search));
+        if (in->training) TRY_DONE(learn(*place, plan, accounts, ranks, &search));
         fits = plan->fits;
         TRY_DONE(ranks_least(ranks, &fits));
     }
-    if (fits && ranks_first(ranks)) pipeline_warn(&search.plan);
-    if (!fits && strcmp(c->recompute, "auto") != 0)
+    if (fits && in->training && ranks_first(ranks)) pipeline_warn(&search.plan);
+    if (!fits && in->training && strcmp(c->recompute, "auto") != 0)
         TRY_DONE(smallest_auto(c, &whole, accounts, ranks, by_devices, &search, &least));
     if (!fits) status = planner_refuse(plan, least, ranks);
 done:

@@ -86,11 +86,11 @@ static void add_bytes(RunPlan *p)
             if (memory_own_region((Region)r)) p->bytes[r] += more[r];
         if (more[REGION_SCRATCH] > p->bytes[REGION_SCRATCH]) p->bytes[REGION_SCRATCH] = more[REGION_SCRATCH];
     }
-    const Plan *eval = p->input.evaluation ? &p->chunk->eval : NULL;
-    if (!place_has_works(p->input.place) || !p->input.training) return;
-    train->region_bytes[REGION_SCRATCH] = p->bytes[REGION_SCRATCH];
-    p->bytes[REGION_COMM] += place_staging(p->input.place, train, eval, false);
-    p->bytes[REGION_ACT] += place_staging(p->input.place, train, eval, true);
+    const Plan *trains = p->input.training ? train : NULL, *eval = p->input.evaluation ? &p->chunk->eval : NULL;
+    if (!place_has_works(p->input.place)) return;
+    (trains ? train : &p->chunk->eval)->region_bytes[REGION_SCRATCH] = p->bytes[REGION_SCRATCH];
+    p->bytes[REGION_COMM] += place_staging(p->input.place, trains, eval, false);
+    p->bytes[REGION_ACT] += place_staging(p->input.place, trains, eval, true);
 }
 
 static void share_activations(RunPlan *p, bool training)
