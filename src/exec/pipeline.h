@@ -37,6 +37,8 @@ typedef struct {
                    int micro);                 /* gives its Exec the grains, before each other work; NULL: none */
     Status (*item)(void *self, const Work *w); /* runs A, G or V; NULL: there are none */
     void (*ran)(void *self, const Work *w, double seconds); /* a work, without its waits; NULL */
+    /* What a work of a chunk sends, as the host reads it; NULL. */
+    void (*sent)(void *self, int chunk, int micro, bool forward, const void *data, size_t bytes);
     void *self;
 } ExecPipelineOptions;
 

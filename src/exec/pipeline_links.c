@@ -263,12 +263,15 @@ static Channel *local_sender(ExecPipeline *p, const Channel *to)
     return NULL;
 }
 
+/* Its buffers lie in the device's memory. */
+static bool of_device(const ExecPipeline *p, const Channel *c) { return p->o.n_wires > 0 && c->peer != p->o.place; }
+
 /* With poison a buffer is full of NaN once its boundary was taken. */
 static Status poison(const ExecPipeline *p, const Channel *c, size_t bytes)
 {
     const Exec *e = p->o.chunks[c->chunk];
     if (!e->options.poison) return OK;
-    if (p->o.n_wires > 0 && c->peer != p->o.place) return exec_poison(e, buffer(p, c, p->micro), bytes);
+    if (of_device(p, c)) return exec_poison(e, buffer(p, c, p->micro), bytes);
     memset(buffer(p, c, p->micro), 0xff, bytes);
     return OK;
 }
@@ -286,11 +289,27 @@ static Status receive(ExecPipeline *p, Channel *c, void *data, size_t bytes)
     return post_receives(p, inbox_of(p, c));
 }
 
+/* Shows what lies in a buffer. */
+static Status show(const ExecPipeline *p, const Channel *c, size_t bytes)
+{
+    char *there = buffer(p, c, p->micro), *copy = NULL;
+    Status status = OK;
+    if (!p->o.sent) return OK;
+    if (of_device(p, c)) status = backend_download(pipeline_backend(p), copy = mem_alloc(bytes), there, bytes);
+    if (status == OK) p->o.sent(p->o.self, c->chunk, p->micro, c->way == FORWARD, copy ? copy : there, bytes);
+    free(copy);
+    return status;
+}
+
 static Status send(ExecPipeline *p, Channel *c, const void *data, size_t bytes)
 {
-    if (c->peer == p->o.place) return backend_download(pipeline_backend(p), buffer(p, c, p->micro), data, bytes);
+    if (c->peer == p->o.place) {
+        TRY(backend_download(pipeline_backend(p), buffer(p, c, p->micro), data, bytes));
+        return show(p, c, bytes);
+    }
     TRY(await(p, c, p->micro)); /* what its buffer had before, maybe in the step before */
     TRY(p->carrier->fill(p, buffer(p, c, p->micro), data, bytes));
+    TRY(show(p, c, bytes));
     return post(p, c, p->micro, bytes);
 }
 

@@ -84,7 +84,8 @@ static void compute(Audited *a, int batch, const ExecFlip *flip, AuditFound *fou
         assert_ok(training_micros(&a->t, m, 1));
     }
     exec_set_flip(s->train[0], NULL);
-    assert_ok(session_audit_found(s, found));
+    int chunk;
+    assert_ok(session_audit_found(s, found, &chunk));
     assert_ok(session_own_digest(s, digest));
 }
 

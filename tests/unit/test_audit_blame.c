@@ -133,6 +133,29 @@ static void test_memory(void **state)
     expect(&four, "....");
 }
 
+/* Two pipelines of two places: ranks 0 and 1 have the first. What follows from another place accuses nobody, and
+   weights are compared with those of the other pipeline's place. */
+static void test_places(void **state)
+{
+    (void)state;
+    for (int follows = 0; follows < 2; follows++) {
+        Findings f = {.ranks = 4};
+        AuditFinding *now = attempt(&f, true);
+        for (int r = 0; r < 4; r++) {
+            now[r].part = r / 2;
+            now[r].weights = (uint64_t)now[r].part;
+            now[r].partner = r ^ 1;
+            now[r].other = now[r ^ 1].own;
+        }
+        now[1].own = now[3].own = 1; /* of the same share */
+        now[3].follows = follows;
+        expect(&f, follows ? "ss.." : "ssss");
+        now[1].own = now[0].other, now[3].own = now[2].other;
+        now[3].weights = 7;
+        expect(&f, "..aa");
+    }
+}
+
 static void test_options(void **state)
 {
     AuditChoice c;
@@ -155,8 +178,13 @@ static void test_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recomputed_tensors), cmocka_unit_test(test_one_rank), cmocka_unit_test(test_two_ranks),
-        cmocka_unit_test(test_more_ranks),         cmocka_unit_test(test_memory),   cmocka_unit_test(test_options),
+        cmocka_unit_test(test_recomputed_tensors),
+        cmocka_unit_test(test_one_rank),
+        cmocka_unit_test(test_two_ranks),
+        cmocka_unit_test(test_more_ranks),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

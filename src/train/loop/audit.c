@@ -1,5 +1,6 @@
 #include "train/loop/audit.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@ typedef struct {
     char host[80];
     int64_t local_rank;
     char machine[BACKEND_DESCRIBE]; /* the backend with its libraries and device; "" before it is open */
+    bool compares;                  /* its plans make tensors twice */
 } RankHost;
 
 struct Audit {
@@ -22,6 +24,8 @@ struct Audit {
     AuditChoice choice;
     RankHost *hosts;       // (ranks)
     bool alike;            /* all ranks compute alike, so each can compute the share of another */
+    int group, groups;     /* of ranks that compute a share together; rank % groups is the group */
+    uint64_t *sent;        // (2, chunks, 2) what works sent for the own share and for the partner's; NULL: no works
     AuditFinding *history; // (AUDIT_ATTEMPTS, ranks) of the step
     AuditBlame *blame;     // (ranks)
     int64_t steps, twice, differences;
@@ -35,10 +39,15 @@ static RankHost own_host(const Run *run)
     RankHost p = {.local_rank = ranks_local(run->ranks)};
     host_name(p.host, sizeof p.host);
     if (run->setup.backend) strcpy(p.machine, run->setup.backend->describe);
+    for (int k = 0; run->session.plan.chunk && k < session_chunks(&run->session); k++)
+        p.compares |= run->session.plan.chunk[k].train_tensors.audit != NONE;
     return p;
 }
 
 static int n_ranks(const Audit *a) { return ranks_size(a->run->ranks); }
+
+/* Digests of what a place sends for a share: of each chunk, back and forward. */
+static size_t sent_size(const Audit *a) { return 2 * (size_t)session_chunks(&a->run->session); }
 
 static Status compare_places(const Run *run, const ExcludedPlace *places, int n)
 {
@@ -73,23 +82,31 @@ static Status gather_hosts(Audit *a)
     a->hosts = mem_alloc(bytes);
     *a->hosts = own_host(a->run);
     TRY(ranks_gather(a->run->ranks, (void **)&a->hosts, &bytes));
-    a->alike = n_ranks(a) > 1;
+    session_group(&a->run->session, &a->group, &a->groups);
+    a->alike = a->groups > 1;
     for (int r = 1; r < n_ranks(a); r++) a->alike &= strcmp(a->hosts[r].machine, a->hosts[0].machine) == 0;
     return OK;
 }
 
 /* ---- of a run ---- */
 
+static const char *second_place(const Audit *a)
+{
+    bool pipeline = a->sent != NULL;
+    if (a->alike) return pipeline ? "the second time by another pipeline" : "the second time on another rank";
+    if (a->groups > 1) return "both times on the same rank, because the ranks compute with different libraries";
+    return n_ranks(a) > 1 ? "both times by the same ranks, because there is one pipeline" : "both times here";
+}
+
 static void log_choice(const Audit *a)
 {
-    if (a->choice.recompute && a->run->session.plan.chunk->train_tensors.audit == NONE)
+    bool compares = false;
+    for (int r = 0; r < n_ranks(a); r++) compares |= a->hosts[r].compares;
+    if (a->choice.recompute && !compares)
         log_warn("--audit recompute: --recompute %s makes no tensor twice, so nothing is compared",
                  a->run->session.plan.layers.policy);
     if (a->choice.share > 0)
-        log_info("audit: %g %% of the steps are computed twice, %s", 100 * a->choice.share,
-                 a->alike         ? "the second time on another rank"
-                 : n_ranks(a) > 1 ? "both times on the same rank, because the ranks compute with different libraries"
-                                  : "both times here");
+        log_info("audit: %g %% of the steps are computed twice, %s", 100 * a->choice.share, second_place(a));
 }
 
 Status audit_open(Audit **audit, const Run *run)
@@ -103,6 +120,7 @@ Status audit_open(Audit **audit, const Run *run)
     TRY(gather_hosts(a));
     a->history = mem_array((size_t)AUDIT_ATTEMPTS * (size_t)n_ranks(a), sizeof *a->history);
     a->blame = mem_array((size_t)n_ranks(a), sizeof *a->blame);
+    if (session_sent(&run->session)) a->sent = mem_array(2 * sent_size(a), sizeof *a->sent);
     if (run_first(run)) log_choice(a);
     return OK;
 }
@@ -113,7 +131,7 @@ void audit_close(Audit *a)
     if (run_first(a->run) && a->steps > 0)
         log_info("audit: %lld steps, %lld of them computed twice, %lld differences", (long long)a->steps,
                  (long long)a->twice, (long long)a->differences);
-    MEM_FREE(a->hosts, a->history, a->blame, a);
+    MEM_FREE(a->hosts, a->history, a->blame, a->sent, a);
 }
 
 bool audit_twice(const Audit *a, int64_t step)
@@ -128,8 +146,64 @@ bool audit_notes(const Audit *a, int64_t step) { return a && (a->choice.recomput
 
 int audit_partner(const Audit *a, int attempt)
 {
-    int rank = ranks_rank(a->run->ranks), ranks = n_ranks(a);
-    return a->alike ? (rank + 1 + attempt % (ranks - 1)) % ranks : rank;
+    int rank = ranks_rank(a->run->ranks);
+    return a->alike ? rank - a->group + (a->group + 1 + attempt % (a->groups - 1)) % a->groups : rank;
+}
+
+void audit_take_sent(Audit *a, bool other)
+{
+    const uint64_t *sent = session_sent(&a->run->session);
+    if (sent) memcpy(a->sent + other * sent_size(a), sent, sent_size(a) * sizeof *sent);
+}
+
+/* ---- what a place sends ---- */
+
+/* A micro-batch goes down the stages and back up: the number of the boundary that a stage sends. */
+static int boundary_number(const Grid *g, int stage, bool forward)
+{
+    return forward ? stage : 2 * g->stages - 1 - stage;
+}
+
+/* Of one share: every place computes with what it was sent, so the first boundary that differs accuses the place that
+   sent it, and the gradients of all other places follow. `own`, `other`: (ranks, 2, chunks, 2), of the two groups. */
+static void find_followers(const Audit *a, const uint64_t *all, int own, int other, AuditFinding *now)
+{
+    const Grid *g = &a->run->session.plan.input.place->grid;
+    int first[2] = {INT_MAX, INT_MAX}, accused[2] = {-1, -1};
+    size_t n = sent_size(a);
+    for (int place = 0; place < g->shape.places; place++)
+        for (size_t i = 0; i < n; i++) {
+            int chunk = (int)i / 2, direction = g->directions > 1 ? chunk : 0;
+            int at = boundary_number(g, pipeline_stage(&g->shape, place, chunk), i % 2);
+            const uint64_t *x = all + (size_t)(place * a->groups + own) * 2 * n,
+                           *y = all + (size_t)(place * a->groups + other) * 2 * n + n;
+            if (x[i] == y[i] || at >= first[direction]) continue;
+            first[direction] = at;
+            accused[direction] = place;
+        }
+    for (int place = 0; place < g->shape.places && (accused[0] >= 0 || accused[1] >= 0); place++)
+        now[place * a->groups + own].follows = place != accused[0] && place != accused[1];
+}
+
+static bool differs(const Audit *a, const AuditFinding *now)
+{
+    for (int r = 0; r < n_ranks(a); r++)
+        if (now[r].partner >= 0 && now[r].other != now[now[r].partner].own) return true;
+    return false;
+}
+
+/* Collective, where works were computed twice. */
+static Status compare_sent(const Audit *a, AuditFinding *now)
+{
+    if (!a->sent || !differs(a, now)) return OK;
+    size_t bytes = 2 * sent_size(a) * sizeof *a->sent;
+    uint64_t *all = mem_alloc(bytes);
+    memcpy(all, a->sent, bytes);
+    Status status = ranks_gather(a->run->ranks, (void **)&all, &bytes);
+    for (int other = 0; other < a->groups && status == OK; other++)
+        find_followers(a, all, (int)now[other].partner % a->groups, other, now);
+    free(all);
+    return status;
 }
 
 /* ---- differences ---- */
@@ -138,40 +212,40 @@ static bool damaged(const AuditBlame *b) { return b->changed || b->apart; }
 
 static bool blamed(const AuditBlame *b) { return b->recomputed || b->wrong || b->suspect || damaged(b); }
 
-typedef struct {
-    const char *array;
-    int64_t element;
-} Changed;
-
-/* The first difference. */
-static Changed changed_at(const Audit *a, const AuditFound *f)
+/* The first difference in an array. */
+static void name_changed(const Audit *a, AuditFinding *f)
 {
     const Plan *p = &a->run->session.plan.chunk->train;
-    const Tensor *part = &p->tensors[f->tensor];
-    if (part->original == NONE) return (Changed){part->name, 0};
-    const Tensor *of = &p->tensors[part->original];
-    return (Changed){of->name, (int64_t)((part->offset - of->offset) / dtype_size(of->dtype)) + f->row * part->cols};
+    const Tensor *part = &p->tensors[f->changed.tensor], *of = part;
+    if (part->original != NONE) {
+        of = &p->tensors[part->original];
+        f->element = (int64_t)((part->offset - of->offset) / dtype_size(of->dtype)) + f->changed.row * part->cols;
+    }
+    snprintf(f->array, sizeof f->array, "%s", of->name);
+}
+
+static void name_recomputed(const Audit *a, AuditFinding *f)
+{
+    const Plan *p = &a->run->session.plan.chunk[f->chunk].train;
+    InstrId maker = plan_maker(p, (TensorId)f->recomputed.tensor);
+    f->instr = maker;
+    plan_instr_name(p, maker, f->instr_name);
+    snprintf(f->op, sizeof f->op, "%s", op_info(p->instrs[maker].op)->name);
+    snprintf(f->tensor, sizeof f->tensor, "%s", p->tensors[f->recomputed.tensor].name);
 }
 
 static void describe(const Audit *a, int rank, const AuditFinding *f, Buf *out)
 {
-    const Plan *p = &a->run->session.plan.chunk->train;
     const AuditBlame *b = &a->blame[rank];
     buf_printf(out, "rank %d on %s: ", rank, a->hosts[rank].host);
-    if (b->changed) {
-        Changed at = changed_at(a, &f->changed);
-        buf_printf(out, "'%s' changed in memory since the last update, from element %lld on", at.array,
-                   (long long)at.element);
-    }
+    if (b->changed)
+        buf_printf(out, "'%s' changed in memory since the last update, from element %lld on", f->array,
+                   (long long)f->element);
     if (b->apart) buf_printf(out, "%sits weights are not those of the other ranks", b->changed ? "; " : "");
     if (damaged(b)) return;
-    if (b->recomputed) {
-        char name[PLAN_NAME_MAX];
-        InstrId maker = plan_maker(p, (TensorId)f->recomputed.tensor);
-        plan_instr_name(p, maker, name);
-        buf_printf(out, "instr %d (%s) made tensor '%s' with other bits than the first time, from row %lld on", maker,
-                   name, p->tensors[f->recomputed.tensor].name, (long long)f->recomputed.row);
-    }
+    if (b->recomputed)
+        buf_printf(out, "instr %lld (%s) made tensor '%s' with other bits than the first time, from row %lld on",
+                   (long long)f->instr, f->instr_name, f->tensor, (long long)f->recomputed.row);
     if (b->wrong || b->suspect) buf_puts(out, b->recomputed ? "; " : "");
     if (b->wrong) buf_puts(out, "it computed other gradients from the same sequences");
     if (b->suspect && !b->wrong) buf_puts(out, "it or its partner computed other gradients from the same sequences");
@@ -179,7 +253,6 @@ static void describe(const Audit *a, int rank, const AuditFinding *f, Buf *out)
 
 static void put_line(const Audit *a, int64_t step, int attempt, double time, int rank, const AuditFinding *f, Buf *out)
 {
-    const Plan *p = &a->run->session.plan.chunk->train;
     const AuditBlame *b = &a->blame[rank];
     buf_printf(out, "{\"step\": %lld, \"attempt\": %d, \"time\": %.3f, \"rank\": %d, \"host\": ", (long long)step,
                attempt + 1, time, rank);
@@ -188,15 +261,11 @@ static void put_line(const Audit *a, int64_t step, int attempt, double time, int
                b->wrong     ? "wrong"
                : b->suspect ? "suspect"
                             : "right");
-    if (b->changed) {
-        Changed at = changed_at(a, &f->changed);
-        buf_printf(out, ", \"changed\": \"%s\", \"element\": %lld", at.array, (long long)at.element);
-    }
+    if (b->changed) buf_printf(out, ", \"changed\": \"%s\", \"element\": %lld", f->array, (long long)f->element);
     if (b->apart) buf_puts(out, ", \"weights\": \"apart\"");
     if (b->recomputed) {
-        InstrId maker = plan_maker(p, (TensorId)f->recomputed.tensor);
-        buf_printf(out, ", \"instr\": %d, \"op\": \"%s\", \"tensor\": ", maker, op_info(p->instrs[maker].op)->name);
-        buf_json(out, p->tensors[f->recomputed.tensor].name);
+        buf_printf(out, ", \"instr\": %lld, \"op\": \"%s\", \"tensor\": ", (long long)f->instr, f->op);
+        buf_json(out, f->tensor);
         buf_printf(out, ", \"row\": %lld, \"rows\": %lld", (long long)f->recomputed.row, (long long)f->recomputed.rows);
     }
     buf_printf(out, ", \"excluded\": %s}\n", b->excluded ? "true" : "false");
@@ -308,7 +377,11 @@ Status audit_judge(Audit *a, int64_t step, int attempt, const AuditFinding *mine
     size_t bytes = sizeof *mine, ranks = (size_t)n_ranks(a);
     AuditFinding *all = mem_alloc(bytes);
     *all = *mine;
+    all->part = grid_first_stage(&a->run->session.plan.input.place->grid, ranks_rank(a->run->ranks));
+    if (all->recomputed.rows > 0) name_recomputed(a, all);
+    if (all->changed.rows > 0) name_changed(a, all);
     Status status = ranks_gather(a->run->ranks, (void **)&all, &bytes);
+    if (status == OK) status = compare_sent(a, all);
     if (status == OK) memcpy(a->history + (size_t)attempt * ranks, all, ranks * sizeof *all);
     free(all);
     TRY(status);

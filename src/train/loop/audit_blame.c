@@ -23,7 +23,7 @@ static int partner_of(const Case *c, int attempt, int rank)
 static bool computed(const Case *c, int attempt, int rank, int share, uint64_t digest)
 {
     const AuditFinding *f = finding(c, attempt, rank);
-    if (f->partner < 0) return false;
+    if (f->partner < 0 || finding(c, attempt, share)->follows) return false;
     return (rank == share && f->own == digest) || (f->partner == share && f->other == digest);
 }
 
@@ -47,7 +47,7 @@ static bool truth(const Case *c, int share, uint64_t *digest)
     *digest = 0;
     for (int a = 0; a < c->attempts; a++) {
         int q = partner_of(c, a, share);
-        if (q < 0) continue;
+        if (q < 0 || finding(c, a, share)->follows) continue;
         const uint64_t values[] = {finding(c, a, share)->own, finding(c, a, q)->other};
         for (int i = 0; i < 2; i++) {
             int n = trust(c, share, values[i]);
@@ -66,6 +66,7 @@ static void judge_value(const Case *c, int attempt, int share, uint64_t value, A
     int q = partner_of(c, attempt, share);
     uint64_t right = 0;
     if (q < 0 || finding(c, attempt, share)->own == finding(c, attempt, q)->other) return;
+    if (finding(c, attempt, share)->follows) return;
     if (q == share)
         b->wrong = true;
     else if (truth(c, share, &right))
@@ -84,19 +85,22 @@ static AuditBlame judge(const Case *c, int attempt, int rank)
     return b;
 }
 
-static int holders(const Case *c, int attempt, uint64_t weights)
-{
-    int n = 0;
-    for (int r = 0; r < c->ranks; r++) n += finding(c, attempt, r)->weights == weights;
-    return n;
-}
-
 /* All ranks compute a step twice, or none. */
 static bool is_apart(const Case *c, int attempt, int rank)
 {
     const AuditFinding *f = finding(c, attempt, rank);
-    return f->partner >= 0 && 2 * holders(c, attempt, f->weights) <= c->ranks &&
-           holders(c, attempt, f->weights) < c->ranks;
+    int same = 0, all = 0;
+    for (int r = 0; r < c->ranks; r++) {
+        const AuditFinding *other = finding(c, attempt, r);
+        all += other->part == f->part;
+        same += other->part == f->part && other->weights == f->weights;
+    }
+    return f->partner >= 0 && 2 * same <= all && same < all;
+}
+
+static bool same_tensor(const AuditFinding *x, const AuditFinding *y)
+{
+    return x->recomputed.tensor == y->recomputed.tensor && x->chunk == y->chunk;
 }
 
 void audit_blame(const AuditFinding *history, int attempts, int ranks, AuditBlame *blame)
@@ -111,8 +115,7 @@ void audit_blame(const AuditFinding *history, int attempts, int ranks, AuditBlam
         for (int a = 0; a < last; a++) {
             AuditBlame before = judge(&c, a, r);
             b->excluded |= b->wrong && before.wrong;
-            b->excluded |= b->recomputed && before.recomputed &&
-                           finding(&c, a, r)->recomputed.tensor == finding(&c, last, r)->recomputed.tensor;
+            b->excluded |= b->recomputed && before.recomputed && same_tensor(finding(&c, a, r), finding(&c, last, r));
         }
         if (attempts == AUDIT_ATTEMPTS) b->excluded |= b->recomputed || b->wrong || b->suspect;
     }

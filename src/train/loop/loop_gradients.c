@@ -39,7 +39,7 @@ static Status compute(Loop *l, int group, bool sums)
     TRY(begin(l));
     SessionStep step = loop_take_shares(l, group);
     step.sums = sums;
-    step.vote = vote;
+    step.vote = sums ? vote : NULL;
     step.ran = note_range;
     return session_run(&l->run->session, &step);
 }
@@ -57,20 +57,27 @@ Status loop_find_bad(Loop *l)
 static Status add_recomputed(const Loop *l, AuditFinding *f)
 {
     AuditFound found;
-    TRY(session_audit_found(&l->run->session, &found));
-    if (f->recomputed.rows == 0) f->recomputed = found;
+    int chunk;
+    if (f->recomputed.rows > 0) return OK;
+    TRY(session_audit_found(&l->run->session, &found, &chunk));
+    f->recomputed = found;
+    f->chunk = chunk;
     return OK;
 }
 
-static Status compute_share(Loop *l, int rank, AuditFinding *f, uint64_t *digest)
+/* The partner's (`other`): that of its group, which all ranks of this group compute. */
+static Status compute_share(Loop *l, bool other, AuditFinding *f)
 {
-    TRY(compute(l, rank, false));
+    int group, groups;
+    session_group(&l->run->session, &group, &groups);
+    TRY(compute(l, other ? (int)f->partner % groups : group, false));
     TRY(add_recomputed(l, f));
-    return session_own_digest(&l->run->session, digest);
+    audit_take_sent(l->audit, other);
+    return session_own_digest(&l->run->session, other ? &f->other : &f->own);
 }
 
 /* A fault for tests, CAIRN_TEST_FLIP="RANK STEP ATTEMPTS INSTR OUT BIT": this rank's own computation of that step has
-   it in so many attempts. See also loop_step.c. */
+   it in so many attempts. Instrs of a place's further chunks have the next numbers. See also loop_step.c. */
 static bool find_fault(const Loop *l, int attempt, ExecFlip *flip)
 {
     const char *text = test_switch("FLIP");
@@ -81,30 +88,40 @@ static bool find_fault(const Loop *l, int attempt, ExecFlip *flip)
     return v[0] == ranks_rank(l->ranks) && v[1] == l->progress->step + 1 && attempt < v[2];
 }
 
+static void set_fault(const Loop *l, ExecFlip *flip)
+{
+    const Session *s = &l->run->session;
+    for (int k = 0; flip && k < session_chunks(s); flip->instr -= s->plan.chunk[k++].train.n_instrs)
+        if (flip->instr < s->plan.chunk[k].train.n_instrs) {
+            exec_set_flip(s->train[k], flip);
+            return;
+        }
+}
+
 /* The partner's share first, because the own gradients are summed. The own copies are made again in between: were they
    damaged before, the two computations would agree. */
-static Status compute_twice(Loop *l, int attempt, const ExecFlip *flip, AuditFinding *f)
+static Status compute_twice(Loop *l, int attempt, ExecFlip *flip, AuditFinding *f)
 {
     Session *s = &l->run->session;
     f->partner = audit_partner(l->audit, attempt);
-    TRY(compute_share(l, (int)f->partner, f, &f->other));
-    TRY(session_pack(s));
-    if (flip) exec_set_flip(s->train[0], flip);
-    TRY(compute_share(l, l->shares.group, f, &f->own));
-    TRY(exec_turn(s->train[0]));
     loop_vote(l);
+    TRY(compute_share(l, true, f));
+    TRY(session_pack(s));
+    set_fault(l, flip);
+    TRY(compute_share(l, false, f));
+    TRY(exec_turn(s->train[0]));
     TRY(session_sum(s));
     return session_noted_digest(s, &f->weights);
 }
 
-static Status compute_attempt(Loop *l, int attempt, const ExecFlip *flip, AuditFinding *f)
+static Status compute_attempt(Loop *l, int attempt, ExecFlip *flip, AuditFinding *f)
 {
     Session *s = &l->run->session;
     if (attempt > 0) TRY(session_pack(s));
     if (audit_twice(l->audit, l->progress->step + 1)) {
         TRY(compute_twice(l, attempt, flip, f));
     } else {
-        if (flip) exec_set_flip(s->train[0], flip);
+        set_fault(l, flip);
         TRY(compute(l, l->shares.group, true));
         TRY(add_recomputed(l, f));
         if (attempt == 0 && f->recomputed.rows == 0) return OK;
@@ -118,7 +135,7 @@ static Status compute_audited(Loop *l, int attempt, bool *again)
     AuditFinding f = {.partner = -1};
     bool faulty = find_fault(l, attempt, &fault);
     Status status = compute_attempt(l, attempt, faulty ? &fault : NULL, &f);
-    if (faulty) exec_set_flip(l->run->session.train[0], NULL);
+    for (int k = 0; faulty && k < session_chunks(&l->run->session); k++) exec_set_flip(l->run->session.train[k], NULL);
     TRY(status);
     status = audit_judge(l->audit, l->progress->step + 1, attempt, &f, again);
     l->excluded = status == E_PEER && *again;

@@ -92,7 +92,6 @@ Status place_check(const Config *c)
     } refused[] = {
         {strcmp(c->shard, "none") != 0 && strcmp(c->comm, "nccl") == 0, "and --shard optimizer over NCCL",
          "use --comm gloo"},
-        {strcmp(c->audit, "off") != 0, "and --audit", "leave out --audit"},
     };
     if (!place_wanted(c)) return without_pipeline(c);
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)

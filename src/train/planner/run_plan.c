@@ -34,6 +34,8 @@ PlanRequest plan_input_request(const PlanInput *in, bool training)
                          .backend = in->backend,
                          .one_copy = in->imagined,
                          .compute = in->compute,
+                         .audit = training && in->audit,
+                         .watch = training && in->watch,
                          .emit = {.training = training, .twins = in->training},
                          .optimizer = in->optimizer};
 }
@@ -50,6 +52,7 @@ static void add_works(const RunPlan *p, int chunk, bool training, PlanRequest *r
     r->stage = pipeline_stage(&of->grid.shape, of->number, chunk);
     r->emit.apart = of->both_uses;
     if (chunk > 0) r->save_bytes = 0;
+    r->watch = r->watch && chunk == 0;
 }
 
 static PlanRequest request_of(const RunPlan *p, int chunk, bool training)
@@ -61,8 +64,6 @@ static PlanRequest request_of(const RunPlan *p, int chunk, bool training)
     r.capacity = plan_capacity(training ? p->micro : p->eval_micro);
     r.emit.layers = &p->layers;
     if (training && p->save_buffer) r.save_bytes = holding_written_bytes(&place->holding, place->holding.rank);
-    r.audit = training && p->input.audit;
-    r.watch = training && p->input.watch;
     if (training && chunk == 0) r.room = place->room;
     r.slice = training ? holding_slice(&place->holding) : NULL;
     r.emit.waiting = p->input.virtual.waiting;

@@ -189,8 +189,8 @@ Status session_sum(Session *s);
 /* Collective, after session_begin of the same step: its micro-batches again. E_NUMERIC on all ranks names the first
    tensor that is not finite; OK: all are finite. */
 Status session_find_bad(Session *s, const SessionStep *step);
-/* What the comparisons of this step found so far; nothing where the plan has none. */
-Status session_audit_found(const Session *s, AuditFound *found);
+/* What the comparisons of this step found so far, and in which chunk's plan; nothing where plans have none. */
+Status session_audit_found(const Session *s, AuditFound *found, int *chunk);
 /* Makes the compute copies again from the weights. */
 Status session_pack(Session *s);
 /* With PlanInput.watch: keeps sums of weights and moments; then what differs from them, and the digest of the kept sums
@@ -201,6 +201,9 @@ Status session_changed(const Session *s, AuditFound *found);
 Status session_noted_digest(const Session *s, uint64_t *digest);
 /* After session_run without the sums over ranks: the digest of this rank's gradients and losses. */
 Status session_own_digest(const Session *s, uint64_t *digest);
+/* With PlanInput.watch, of the last session_run: digests of what each chunk's works sent back and forward; NULL: plans
+   are not cut into works. */
+const uint64_t *session_sent(const Session *s); // (chunks, 2)
 /* Collective. After the sums over ranks: the digest of the summed gradients, the same for any way to hold them. */
 Status session_gradient_digest(const Session *s, uint64_t *digest);
 /* After an update. */

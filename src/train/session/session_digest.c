@@ -5,11 +5,11 @@
 #include "train/session/session_pipeline.h"
 
 /* What this rank's elements of an array that lies as its weights do add to the digest of the whole space: of those that
-   it owns, or of all. */
-static Status sum_values(const Session *s, const float *there, bool all, uint64_t *sum)
+   it owns, or with `all` of all in this table, by their places. */
+static Status sum_values(const Session *s, const ParamTable *all, const float *there, uint64_t *sum)
 {
     const Holding *h = &s->plan.input.place->holding;
-    const ParamTable *t = &s->model->params;
+    const ParamTable *t = all ? all : &s->model->params;
     int rank = ranks_rank(s->options.ranks);
     int64_t most = s->options.backend->device ? SESSION_VIEW : INT64_MAX; /* long views have several threads */
     float *room = mem_array(SESSION_VIEW, sizeof *room);
@@ -34,7 +34,7 @@ static Status sum_over_ranks(const Session *s, const float *there, uint64_t *sum
 {
     uint64_t *parts = mem_alloc(sizeof *parts);
     size_t bytes = sizeof *parts;
-    Status status = sum_values(s, there, false, parts);
+    Status status = sum_values(s, NULL, there, parts);
     if (status == OK) status = ranks_gather(s->options.ranks, (void **)&parts, &bytes);
     *sum = 0;
     for (size_t r = 0; r < bytes / sizeof *parts && status == OK; r++) *sum += parts[r];
@@ -43,21 +43,26 @@ static Status sum_over_ranks(const Session *s, const float *there, uint64_t *sum
 }
 
 /* A finding may be damaged itself: then it is one in `t`, the tensor that it was read from. */
-static Status read_found(const Session *s, TensorId t, AuditFound *found)
+static Status read_found(const Session *s, int chunk, TensorId t, AuditFound *found)
 {
-    const Plan *p = &s->plan.chunk->train;
-    TRY(exec_download(s->train[0], t, found, sizeof *found));
+    const Plan *p = &s->plan.chunk[chunk].train;
+    TRY(exec_download(s->train[chunk], t, found, sizeof *found));
     bool known = found->tensor >= 0 && found->tensor < p->n_tensors && found->row >= 0 &&
                  (plan_maker(p, (TensorId)found->tensor) != NONE || p->tensors[found->tensor].original != NONE);
     if (found->rows < 0 || (found->rows > 0 && !known)) *found = (AuditFound){.rows = 1, .tensor = t};
     return OK;
 }
 
-Status session_audit_found(const Session *s, AuditFound *found)
+Status session_audit_found(const Session *s, AuditFound *found, int *chunk)
 {
-    TensorId t = s->plan.chunk->train_tensors.audit;
     *found = s->found;
-    return t == NONE || found->rows > 0 ? OK : read_found(s, t, found);
+    *chunk = 0;
+    for (int k = 0; k < session_chunks(s) && found->rows == 0; k++) {
+        TensorId t = s->plan.chunk[k].train_tensors.audit;
+        *chunk = k;
+        if (t != NONE) TRY(read_found(s, k, t, found));
+    }
+    return OK;
 }
 
 /* ---- weights and moments ---- */
@@ -72,7 +77,7 @@ void session_note_update(Session *s) { s->note_due = true; }
 Status session_changed(const Session *s, AuditFound *found)
 {
     TRY(exec_run(s->train[0], s->plan.chunk->train.check, &s->plan.chunk->train.capacity));
-    return read_found(s, s->plan.chunk->train_tensors.watch.changed, found);
+    return read_found(s, 0, s->plan.chunk->train_tensors.watch.changed, found);
 }
 
 Status session_noted_digest(const Session *s, uint64_t *digest)
@@ -94,22 +99,55 @@ Status session_noted_digest(const Session *s, uint64_t *digest)
 
 static const float *gradients(const Session *s) { return exec_data(s->train[0], s->plan.chunk->train_tensors.grads); }
 
+typedef struct {
+    uint64_t grads;
+    double loss[2];
+    int64_t correct[2];
+} Branch;
+
+static void put_stats(const Stats *stats, Branch *b)
+{
+    memcpy(b->loss, stats->loss, sizeof b->loss);
+    memcpy(b->correct, stats->correct, sizeof b->correct);
+}
+
+/* Gradients, and behind them those of a word embedding's second use; losses of each direction. */
+static Status place_branches(const Session *s, Branch all[2])
+{
+    const RankPlace *p = s->plan.input.place;
+    Stats stats;
+    TRY(sum_values(s, &p->held.params, gradients(s), &all[0].grads));
+    if (p->both_uses) {
+        Param second = *model_tied(p->whole);
+        second.offset = 0;
+        TRY(sum_values(s, &(ParamTable){.params = &second, .count = 1}, gradients(s) + p->held.params.size,
+                       &all[1].grads));
+    }
+    for (int d = 0; d < p->grid.directions; d++) {
+        int k = place_last_chunk(p, d);
+        if (k < 0) continue;
+        TRY(exec_download(s->train[k], s->plan.chunk[k].train_tensors.stats, &stats, sizeof stats));
+        put_stats(&stats, &all[d]);
+    }
+    return OK;
+}
+
+static Status virtual_branches(const Session *s, int n, Branch *all) // (n)
+{
+    Stats stats[1 + MOST_WAITING];
+    TRY(exec_virtual_stats(s->train[0], stats));
+    for (int k = 0; k < n; k++) {
+        TRY(sum_values(s, &s->model->params, exec_virtual_gradients(s->train[0], k), &all[k].grads));
+        put_stats(&stats[k], &all[k]);
+    }
+    return OK;
+}
+
 Status session_own_digest(const Session *s, uint64_t *digest)
 {
-    typedef struct {
-        uint64_t grads;
-        double loss[2];
-        int64_t correct[2];
-    } Branch;
-    int n = 1 + exec_virtual_waiting(s->train[0]);
+    int n = s->pipeline ? 2 : 1 + exec_virtual_waiting(s->train[0]);
     Branch *all = mem_array((size_t)n, sizeof *all);
-    Stats stats[1 + MOST_WAITING];
-    Status status = exec_virtual_stats(s->train[0], stats);
-    for (int k = 0; k < n && status == OK; k++) {
-        status = sum_values(s, exec_virtual_gradients(s->train[0], k), true, &all[k].grads);
-        memcpy(all[k].loss, stats[k].loss, sizeof all[k].loss);
-        memcpy(all[k].correct, stats[k].correct, sizeof all[k].correct);
-    }
+    Status status = s->pipeline ? place_branches(s, all) : virtual_branches(s, n, all);
     *digest = digest_of(all, (size_t)n * sizeof *all).lo;
     free(all);
     return status;
@@ -118,14 +156,15 @@ Status session_own_digest(const Session *s, uint64_t *digest)
 /* A rank of a sharded optimizer has the sums of its own elements alone. */
 Status session_gradient_digest(const Session *s, uint64_t *digest)
 {
-    return session_scattered(s) ? sum_over_ranks(s, gradients(s), digest) : sum_values(s, gradients(s), true, digest);
+    return session_scattered(s) ? sum_over_ranks(s, gradients(s), digest)
+                                : sum_values(s, &s->model->params, gradients(s), digest);
 }
 
 Status session_weights_digest(const Session *s, uint64_t *digest)
 {
     bool own;
     const float *weights = session_part(s, STATE_WEIGHTS, &own);
-    if (session_has_all(s, STATE_WEIGHTS)) return sum_values(s, weights, true, digest);
+    if (session_has_all(s, STATE_WEIGHTS)) return sum_values(s, &s->model->params, weights, digest);
     TRY(session_check_same(s));
     return sum_over_ranks(s, weights, digest);
 }

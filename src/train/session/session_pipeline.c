@@ -1,6 +1,7 @@
 #include "train/session/session_pipeline.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static const Pipeline *shape(const SessionPipeline *p) { return &p->place->grid.shape; }
 
@@ -17,6 +18,8 @@ Status pipeline_open(Session *s)
     SessionPipeline *p = s->pipeline = mem_alloc(sizeof *p);
     *p = (SessionPipeline){.place = place, .session = s, .ranks = ranks_size(ranks)};
     p->grains = mem_array((size_t)shape(p)->micros, sizeof *p->grains);
+    p->tokens = mem_array((size_t)shape(p)->micros, sizeof *p->tokens);
+    p->sent = mem_array((size_t)place_chunks(place), sizeof *p->sent);
     p->kfac.grains = mem_array((size_t)shape(p)->micros, sizeof *p->kfac.grains);
     Pipeline one = place_evaluation(place);
     schedule_make(&one, &p->one);
@@ -32,6 +35,7 @@ void pipeline_close(SessionPipeline *p)
     pipeline_measure_free(p);
     schedule_free(&p->one);
     pipeline_grains_free(p->grains, shape(p)->micros);
+    MEM_FREE(p->tokens, p->sent);
     free(p);
 }
 
@@ -75,10 +79,22 @@ static Status fill_train(void *self, int chunk, int micro, const int slots[N_SLO
     RowCounts rows;
     const MicroBatch *b = p->step->fill(p->step->self, place_direction(p->place, chunk), p->first + micro);
     keep_grains(&p->grains[grains_at(p, chunk, micro)], b);
+    p->tokens[grains_at(p, chunk, micro)] = b->n_tokens;
     if (p->kfac.refresh && p->kfac.refresh == p->kfac.step) /* its statistics may come after the next step's */
         keep_grains(&p->kfac.grains[grains_at(p, chunk, micro)], b);
     return session_send_micro(p->session, p->session->train[chunk], &p->session->plan.chunk[chunk].train_tensors, b,
                               slots, &rows);
+}
+
+/* Sums in which a micro-batch counts by its number. Rows behind the real tokens may hold anything. */
+static void digest_sent(void *self, int chunk, int micro, bool forward, const void *data, size_t bytes)
+{
+    SessionPipeline *p = self;
+    const Plan *plan = &p->session->plan.chunk[chunk].train;
+    size_t row = place_boundary(p->place, plan) / (size_t)plan->capacity.count[ROWS_TOKENS];
+    size_t real = (size_t)p->tokens[grains_at(p, chunk, micro)] * row;
+    CHECK(real <= bytes, "%zu bytes of tokens in a boundary of %zu", real, bytes);
+    p->sent[chunk][forward] += digest_of(data, real).lo * (2 * (uint64_t)(p->first + micro) + 1);
 }
 
 static Status fill_eval(void *self, int chunk, int micro, const int slots[N_SLOTS])
@@ -107,6 +123,7 @@ Status pipeline_bind(Session *s)
                              .divide = divide,
                              .item = pipeline_kfac_item,
                              .ran = session_kfac(s) ? pipeline_note : NULL,
+                             .sent = plan->input.watch ? digest_sent : NULL,
                              .self = p};
     if (plan->input.training) TRY(exec_pipeline_open(&o, &p->works));
     if (!plan->input.evaluation) return OK;
@@ -116,6 +133,7 @@ Status pipeline_bind(Session *s)
     o.fill = fill_eval;
     o.divide = NULL;
     o.ran = NULL;
+    o.sent = NULL;
     return exec_pipeline_open(&o, &p->evaluation);
 }
 
@@ -177,6 +195,7 @@ Status pipeline_run(Session *s, const SessionStep *step)
     PipelineTimes before = {0};
     exec_pipeline_seconds(p->works, &before.works, &before.idle);
     if (step->vote) step->vote(step->self);
+    memset(p->sent, 0, (size_t)session_chunks(s) * sizeof *p->sent);
     Status status = run_passes(p, step, step->sums, NULL);
     take_times(p, before);
     return status == OK && step->sums ? pipeline_sum(s) : exec_end_sums(s->train[0], status);
@@ -214,6 +233,8 @@ Status pipeline_find_bad(Session *s, const SessionStep *step)
     free(why);
     return own == E_PEER ? own : ranks_all(s->options.ranks, own);
 }
+
+const uint64_t *session_sent(const Session *s) { return s->pipeline ? s->pipeline->sent[0] : NULL; }
 
 ExecPipeline *session_works(const Session *s) { return s->pipeline ? s->pipeline->works : NULL; }
 

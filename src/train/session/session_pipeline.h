@@ -50,6 +50,8 @@ struct SessionPipeline {
     const SessionStep *step;
     MicroGrains *grains; // (directions, micro-batches of a pass)
     int64_t first;       /* micro-batch of each direction that the pass begins with */
+    int32_t *tokens;     // (directions, micro-batches of a pass) real ones
+    uint64_t (*sent)[2]; // (chunks) see session_sent
     const MicroBatch *eval_batch;
     PipelineKfac kfac;
     PipelineMeasure measure;

@@ -100,7 +100,8 @@ static Status clear_sums(Session *s)
 /* A virtual rank's gradients and losses are kept for the sum, and the next one begins. */
 static Status next_share(Session *s)
 {
-    TRY(session_audit_found(s, &s->found));
+    int whole;
+    TRY(session_audit_found(s, &s->found, &whole));
     TRY(exec_virtual_end(s->train[0], false));
     return clear_sums(s);
 }
