@@ -188,9 +188,13 @@ RowCounts exec_rows(const Exec *e, int64_t n_tokens, int64_t n_seqs, int64_t n_m
 
 /* ---- running ---- */
 
+/* Before the host reads or overwrites memory. */
+static Status wait_for_lanes(const Exec *e) { return e->events ? backend_wait(e->memory->backend) : OK; }
+
 Status exec_check_finite(const Exec *e, InstrId i, const RowCounts *rows)
 {
     const Instr *instr = &e->plan->instrs[i];
+    TRY(wait_for_lanes(e));
     for (int k = 0; k < OP_MAX_OUT; k++) {
         if (instr->out[k] == NONE) continue;
         const Tensor *t = &e->plan->tensors[instr->out[k]];
@@ -228,9 +232,10 @@ Status exec_poison(const Exec *e, void *memory, size_t bytes)
 
 Status exec_poison_dead(const Exec *e, InstrId i)
 {
+    TRY(wait_for_lanes(e));
     for (int32_t d = e->dying[i]; d < e->dying[i + 1]; d++)
         TRY(exec_poison(e, exec_place(e, e->dead[d], e->slots), e->plan->tensors[e->dead[d]].bytes));
-    return OK;
+    return wait_for_lanes(e);
 }
 
 static Status flip_bit(const Exec *e, unsigned char *memory, size_t bytes)
@@ -310,9 +315,6 @@ Status exec_run_watched(Exec *e, InstrId i, const RowCounts *rows)
     return exec_turn(e);
 }
 
-/* Before the host reads or overwrites memory. */
-static Status wait_for_lanes(const Exec *e) { return e->events ? backend_wait(e->memory->backend) : OK; }
-
 bool exec_watched(const Exec *e)
 {
     const Device *d = e->memory->backend->device;
@@ -326,10 +328,8 @@ static Status run_watched(Exec *e, Range range, const RowCounts *rows)
         if (op_is_exchange(e->plan->instrs[i].op)) continue;
         if (exec_stopped(e, range)) return fail(E_STOPPED, "stopped between two instrs");
         TRY(exec_run_watched(e, i, rows));
-        if (e->options.check || e->options.poison) TRY(wait_for_lanes(e));
         if (e->options.check) TRY(exec_check_finite(e, i, rows));
         if (e->options.poison) TRY(exec_poison_dead(e, i));
-        if (e->options.poison) TRY(wait_for_lanes(e));
     }
     return OK;
 }
@@ -344,7 +344,7 @@ Status exec_run_range(Exec *e, Range range, const RowCounts *rows)
 }
 
 /* The plan joins all lanes where a range ends; a range that failed must wait for them here. */
-static Status end_lanes(const Exec *e, Status status)
+Status exec_end_lanes(const Exec *e, Status status)
 {
     Device *d = e->memory->backend->device;
     if (status == OK) return d->choose_lane(d, LANE_COMPUTE);
@@ -358,7 +358,7 @@ static Status end_lanes(const Exec *e, Status status)
 static Status run_whole(Exec *e, Range range, const RowCounts *rows)
 {
     Status status = exec_in_pieces(e, range) ? exec_run_pieces(e, range, rows) : exec_run_range(e, range, rows);
-    return e->events ? end_lanes(e, status) : status;
+    return e->events ? exec_end_lanes(e, status) : status;
 }
 
 static bool starts(Range range, Range of) { return range.count > 0 && range.first == of.first; }

@@ -116,6 +116,8 @@ static inline bool exec_stopped(const Exec *e, Range range)
 /* A range or a part of one, as the options ask: in graphs, or watched. */
 Status exec_run_range(Exec *e, Range range, const RowCounts *rows);
 Status exec_run_plain(const Exec *e, Range range, const RowCounts *rows);
+/* Behind what several lanes ran: later calls are the compute lane's. After a failure, `status`, waits for all lanes. */
+Status exec_end_lanes(const Exec *e, Status status);
 /* E_NUMERIC names the first value of the instr's outputs that is not finite. */
 Status exec_check_finite(const Exec *e, InstrId i, const RowCounts *rows);
 /* Where a tensor lies, in the slots of a micro-batch or (NULL) without. */

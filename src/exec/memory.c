@@ -80,7 +80,7 @@ Status memory_init(Memory *m, Backend *backend, const Plan *const *plans, int n_
 
 bool memory_own_region(Region r)
 {
-    return r == REGION_INPUT || r == REGION_OUTPUT || r == REGION_CONST || r == REGION_COPY;
+    return r == REGION_INPUT || r == REGION_OUTPUT || r == REGION_CONST || r == REGION_COPY || r == REGION_HOST;
 }
 
 static bool owns(const Memory *m, int r) { return !m->first || memory_own_region((Region)r); }

@@ -53,10 +53,7 @@ static Status pass_link(Exec *e, InstrId i, const RowCounts *rows)
 /* The next boundary or sum from an instr on, or the end. */
 static InstrId next_link(const Plan *p, InstrId i, InstrId end)
 {
-    while (i < end && !op_is_link(p->instrs[i].op) && !op_is_exchange(p->instrs[i].op)) {
-        CHECK(p->instrs[i].lane == LANE_COMPUTE, "works run on the compute lane alone");
-        i++;
-    }
+    while (i < end && !op_is_link(p->instrs[i].op) && !op_is_exchange(p->instrs[i].op)) i++;
     return i;
 }
 
@@ -67,9 +64,9 @@ static Status run_from(Exec *e, InstrId i, InstrId end, const RowCounts *rows, I
     *next = i + 1;
     if (op_is_link(p->instrs[i].op)) return exec_run_noted(e, i, rows, LANE_COMPUTE, pass_link);
     if (op_is_exchange(p->instrs[i].op)) return exec_reduce(e, i, rows);
-    if (exec_watched(e)) return exec_run_watched(e, i, rows);
-    *next = next_link(p, i, end);
-    return exec_run_range(e, (Range){i, *next - i}, rows);
+    if (!exec_watched(e)) *next = next_link(p, i, end);
+    Status status = exec_watched(e) ? exec_run_watched(e, i, rows) : exec_run_range(e, (Range){i, *next - i}, rows);
+    return e->events ? exec_end_lanes(e, status) : status;
 }
 
 /* With checks a work continues behind a value that is not finite, because other places wait for its boundary. */

@@ -1,5 +1,6 @@
 /* The cut of a stage: `micro` becomes a range for each kind of work, and a tensor that lives from one work to another
-   gets a slot for each micro-batch that is in flight. */
+   gets a slot for each micro-batch that is in flight. Copies of offloaded tensors run beside the compute lane within a
+   work, between two boundaries: so a graph has them whole, and no work waits for another's. */
 #include "plan/rewrite.h"
 
 static bool puts_off(const Instr *i) { return i->op == OP_LINEAR_WGRAD || i->op == OP_EMBED_BWD; }
@@ -18,6 +19,55 @@ static bool keeps_for_curvature(const Rewrite *r)
     return false;
 }
 
+/* An instr that is waited for may have moved to a later work. */
+static Instr cut_instr(const Rewrite *r, InstrId i, bool split)
+{
+    Instr instr = rewrite_old(r, i);
+    for (int w = 0; w < 2; w++) {
+        InstrId other = r->old[i].wait[w];
+        if (other != NONE && late_work(&r->old[other], split) != late_work(&r->old[i], split)) instr.wait[w] = NONE;
+    }
+    return instr;
+}
+
+static WorkKind work_of(const Instr *i, bool split)
+{
+    return i->phase == PHASE_FORWARD ? WORK_FORWARD : late_work(i, split);
+}
+
+/* The instrs from `first` on that are of one work, without a boundary between them. */
+static InstrId piece_end(const Plan *p, InstrId first, bool split)
+{
+    InstrId i = first;
+    while (i < p->n_instrs && !op_is_link(p->instrs[i].op) &&
+           work_of(&p->instrs[i], split) == work_of(&p->instrs[first], split))
+        i++;
+    return i;
+}
+
+/* Waits for instrs of other pieces go; a copy waits for the instr before it, and the last one's end is waited for. */
+static void join_copies(Plan *p, InstrId first, InstrId end)
+{
+    InstrId compute = NONE, copy = NONE, joined = NONE;
+    for (InstrId i = first; i < end; i++) {
+        Instr *instr = &p->instrs[i];
+        for (int w = 0; w < 2; w++) {
+            if (instr->wait[w] != NONE && instr->wait[w] < first) instr->wait[w] = NONE;
+            if (instr->lane == LANE_COMPUTE && instr->wait[w] > joined) joined = instr->wait[w];
+        }
+        if (instr->lane == LANE_COMPUTE) {
+            compute = i;
+            continue;
+        }
+        CHECK(compute != NONE, "a copy at the begin of a work");
+        plan_wait_for(p, instr, compute);
+        copy = i;
+    }
+    if (copy == NONE || joined >= copy) return;
+    CHECK(compute > copy, "a copy at the end of a work");
+    plan_wait_for(p, &p->instrs[compute], copy);
+}
+
 void plan_cut(Plan *p, const int slots[N_SLOTS], bool split)
 {
     static const WorkKind order[] = {WORK_BACKWARD, WORK_WEIGHT, WORK_CURVE_A, WORK_CURVE_G};
@@ -30,8 +80,15 @@ void plan_cut(Plan *p, const int slots[N_SLOTS], bool split)
     }
     for (size_t k = 0; k < sizeof order / sizeof *order; k++)
         for (InstrId i = 0; i < r.n; i++)
-            if (late_work(&r.old[i], split) == order[k]) rewrite_keep(&r, i, rewrite_old(&r, i));
+            if (late_work(&r.old[i], split) == order[k]) rewrite_keep(&r, i, cut_instr(&r, i, split));
     rewrite_end(&r);
+    for (InstrId i = 0, end; i < p->n_instrs; i = end) {
+        end = piece_end(p, i, split);
+        if (end == i)
+            p->instrs[end++].wait[0] = NONE; /* a boundary, which waited for OFFLOADs alone */
+        else
+            join_copies(p, i, end);
+    }
 }
 
 void plan_works(Plan *p)

@@ -118,17 +118,17 @@ static void take_slot(Tensor *t, const Block *b, const size_t stride[N_SLOTS])
     t->stride = b->slot == NONE ? 0 : stride[b->slot];
 }
 
-/* The host writes them before F. */
-static size_t place_inputs(Plan *p)
+/* One after the other: inputs, which the host writes before F, and offloaded activations. */
+static size_t place_in_a_row(Plan *p, Region region)
 {
     Block *blocks = mem_array((size_t)p->n_tensors, sizeof *blocks);
     size_t stride[N_SLOTS] = {0}, end = 0;
     int n = 0;
     for (TensorId t = 0; t < p->n_tensors; t++) {
         const Tensor *x = &p->tensors[t];
-        if (x->region != REGION_INPUT) continue;
+        if (x->region != region) continue;
         Block *b = &blocks[n++];
-        *b = (Block){t, p->micro.first, x->last, align_up(x->bytes), end, NONE};
+        *b = (Block){t, region == REGION_INPUT ? p->micro.first : x->first, x->last, align_up(x->bytes), end, NONE};
         if (p->slots[0] && x->last != NONE) b->slot = plan_slot_kind(p, b->first, b->last);
         if (b->slot == NONE) end += b->bytes;
     }
@@ -214,7 +214,6 @@ void plan_layout(Plan *p)
         case REGION_OUTPUT:
         case REGION_CONST:
         case REGION_COPY:
-        case REGION_HOST:
             if (!placed) x->offset = *end;
             *end = placed ? p->tensors[p->copies].bytes : *end + align_up(x->bytes);
             break;
@@ -228,7 +227,8 @@ void plan_layout(Plan *p)
             break;
         }
     }
-    p->region_bytes[REGION_INPUT] = place_inputs(p);
+    p->region_bytes[REGION_INPUT] = place_in_a_row(p, REGION_INPUT);
+    p->region_bytes[REGION_HOST] = place_in_a_row(p, REGION_HOST);
     p->region_bytes[REGION_ACT] = place_activations(p);
     for (InstrId i = 0; i < p->n_instrs; i++)
         if (align_up(p->instrs[i].scratch) > p->region_bytes[REGION_SCRATCH])

@@ -5,7 +5,10 @@
    Waits: OFFLOAD waits for the instr that makes the input. The instr that makes the input of the layer DEPTH further on
    may take its memory and waits for OFFLOAD. FETCH waits for the instr before it, up to which its memory may be in use.
    The first instr that reads the fetched tensor waits for FETCH. The compute lane has waited for all copies when the
-   range ends. */
+   range ends.
+
+   Works divide at the boundaries that they receive and send, where no lane but the compute lane may run (cut.c). So
+   OFFLOAD and FETCH come one instr later where they would come right behind a boundary. */
 #include <stdlib.h>
 
 #include "plan/rewrite.h"
@@ -30,7 +33,17 @@ typedef struct {
     int *layer_of;     /* (tensors): the offloaded layer whose input it is, or NONE */
     InstrId last;      /* new: the compute lane's last instr */
     InstrId awaited;   /* new: the last OFFLOAD, until it is waited for; else NONE */
+    int due;           /* the layer whose OFFLOAD comes behind the next instr; NONE */
 } Offload;
+
+/* A stage's first input comes from another stage, and is kept at every level. */
+static bool is_received(const Offload *pass, TensorId t)
+{
+    for (InstrId i = 0; i < pass->r.n; i++)
+        if (pass->r.old[i].op == OP_RECEIVE && pass->r.old[i].phase == PHASE_FORWARD)
+            return pass->r.old[i].out[RECEIVE_OUT_x] == t;
+    return false;
+}
 
 static void find_inputs(Offload *pass)
 {
@@ -40,7 +53,7 @@ static void find_inputs(Offload *pass)
     for (TensorId t = 0; t < p->n_tensors; t++) {
         const Tensor *x = &p->tensors[t];
         bool kept = x->region == REGION_ACT && x->drop == LEVEL_INNER && x->cols > 1 && x->original == NONE;
-        if (!kept || x->layer < 0 || x->layer >= p->n_layers) continue;
+        if ((!kept && !is_received(pass, t)) || x->layer < 0 || x->layer >= p->n_layers) continue;
         CHECK(pass->layers[x->layer].input == NONE, "layer %d has two inputs: '%s' and '%s'", x->layer,
               p->tensors[pass->layers[x->layer].input].name, x->name);
         pass->layers[x->layer].input = t;
@@ -135,7 +148,18 @@ static void keep_instr(Offload *pass, InstrId i)
         read_fetched(pass, &instr);
     }
     pass->last = rewrite_keep(&pass->r, i, instr);
-    if (made != NONE && pass->layers[made].offloaded) emit_offload(pass, made);
+    if (pass->due != NONE) emit_offload(pass, pass->due);
+    pass->due = NONE;
+    if (made == NONE || !pass->layers[made].offloaded) return;
+    if (op_is_link(instr.op))
+        pass->due = made;
+    else
+        emit_offload(pass, made);
+}
+
+static void emit_fetches(Offload *pass, InstrId before)
+{
+    for (int l = pass->fetch_before[before]; l != NONE; l = pass->layers[l].next_fetch) emit_fetch(pass, l);
 }
 
 void plan_offload(Plan *p, const uint8_t *levels)
@@ -150,7 +174,8 @@ void plan_offload(Plan *p, const uint8_t *levels)
                     .fetch_before = mem_array(n, sizeof(int)),
                     .layer_of = mem_array(n_tensors, sizeof(int)),
                     .last = NONE,
-                    .awaited = NONE};
+                    .awaited = NONE,
+                    .due = NONE};
     for (size_t i = 0; i < n; i++) pass.maker[i] = pass.fetch_before[i] = NONE;
     for (size_t t = 0; t < n_tensors; t++) pass.layer_of[t] = NONE;
     rewrite_begin(&pass.r, p);
@@ -160,8 +185,10 @@ void plan_offload(Plan *p, const uint8_t *levels)
     for (int l = 0; l < p->n_layers; l++)
         if (pass.layers[l].made != NONE) pass.maker[pass.layers[l].made] = l;
     for (InstrId i = 0; i < pass.r.n; i++) {
-        for (int l = pass.fetch_before[i]; l != NONE; l = pass.layers[l].next_fetch) emit_fetch(&pass, l);
+        bool later = pass.last != NONE && op_is_link(p->instrs[pass.last].op);
+        if (!later) emit_fetches(&pass, i);
         keep_instr(&pass, i);
+        if (later) emit_fetches(&pass, i);
     }
     rewrite_end(&pass.r);
     free(pass.layers);

@@ -8,7 +8,10 @@ static Status bad(const Plan *p, TensorId t, const char *what)
     return fail(E_FAIL, "plan: tensor '%s' of a stage: %s", p->tensors[t].name, what);
 }
 
-static bool placed(const Tensor *t) { return t->region == REGION_ACT || t->region == REGION_INPUT; }
+static bool placed(const Tensor *t)
+{
+    return t->region == REGION_ACT || t->region == REGION_INPUT || t->region == REGION_HOST;
+}
 
 /* uses (tensors): the works that touch each, as bits. */
 static void find_uses(const Plan *p, unsigned *uses)
@@ -84,10 +87,38 @@ static Status check_region(const Plan *p, Region region, const unsigned *uses)
     return OK;
 }
 
+/* Between two boundaries of a work lanes wait for each other alone, and the compute lane for all in the end. */
+static Status check_lanes(const Plan *p)
+{
+    InstrId first = NONE, copy = NONE, awaited = NONE;
+    for (InstrId i = p->micro.first; i <= p->micro.first + p->micro.count; i++) {
+        bool end = i == p->micro.first + p->micro.count || op_is_link(p->instrs[i].op) ||
+                   (i > p->micro.first && plan_work_of(p, i) != plan_work_of(p, i - 1));
+        if (end && copy > awaited) return fail(E_FAIL, "plan: a work ends before its instr %d has ended", copy);
+        if (end) first = i, copy = awaited = NONE;
+        if (i == p->micro.first + p->micro.count) break;
+        const Instr *instr = &p->instrs[i];
+        bool behind = false;
+        for (int w = 0; w < 2; w++) {
+            if (instr->wait[w] == NONE) continue;
+            if (instr->wait[w] < first || op_is_link(p->instrs[instr->wait[w]].op))
+                return fail(E_FAIL, "plan: instr %d waits for instr %d, behind a boundary or another work", i,
+                            instr->wait[w]);
+            behind |= p->instrs[instr->wait[w]].lane == LANE_COMPUTE;
+            if (instr->lane == LANE_COMPUTE && instr->wait[w] > awaited) awaited = instr->wait[w];
+        }
+        if (instr->lane != LANE_COPY) continue;
+        if (!behind) return fail(E_FAIL, "plan: copy %d waits for no instr of its work", i);
+        copy = i;
+    }
+    return OK;
+}
+
 Status plan_verify_slots(const Plan *p)
 {
     Status status = OK;
     if (!p->slots[SLOT_ACTIVATION]) return OK;
+    TRY(check_lanes(p));
     int32_t covered = 0;
     for (int kind = 0; kind < N_RANGES; kind++) covered += p->work[kind].count;
     if (covered != p->micro.count) return fail(E_FAIL, "plan: %d of %d instrs are in a work", covered, p->micro.count);
@@ -97,6 +128,7 @@ Status plan_verify_slots(const Plan *p)
         if (placed(&p->tensors[t]) && uses[t]) TRY_DONE(check_class(p, t, uses[t]));
     TRY_DONE(check_region(p, REGION_ACT, uses));
     TRY_DONE(check_region(p, REGION_INPUT, uses));
+    TRY_DONE(check_region(p, REGION_HOST, uses));
 done:
     free(uses);
     return status;

@@ -227,7 +227,7 @@ refused "takes 2 ranks" --pipeline chimera --stages 2
 refused "name one schedule" --pipeline all --stages 2
 refused "needs --pipeline" --stages 2
 refused "needs as many layers" --pipeline gpipe --stages 9
-refused "--recompute offload" --pipeline gpipe --stages 1 --recompute offload
+refused "--recompute offload needs a device" --pipeline gpipe --stages 1 --recompute offload
 [ ! -e refused/metrics.jsonl ] || complain "a refused run trained"
 
 finish

@@ -166,7 +166,8 @@ static void check_cut(const Plan *p, bool split)
 
 static void test_cuts(void **state)
 {
-    static const char *const policies[] = {"none", "lean", "ffn", "selective", "half-attention", "full", "every:2"};
+    static const char *const policies[] = {"none",           "lean", "ffn",     "selective",
+                                           "half-attention", "full", "every:2", "offload"};
     const Stage stages[] = {{0, 2}, {2, 3}, {5, 1}};
     (void)state;
     for (int head = HEAD_CLASSIFIER; head <= HEAD_PRETRAINING; head += HEAD_PRETRAINING - HEAD_CLASSIFIER)
@@ -200,6 +201,44 @@ static void test_cuts(void **state)
                 model_free(&part);
                 model_free(&whole);
             }
+}
+
+/* Offloaded inputs of layers have slots in the host's memory and none in the device's; each copy waits for an instr of
+   its work, which waits for it. The topmost layer's input stays. */
+static void test_offload(void **state)
+{
+    (void)state;
+    const Stage middle = {2, 3};
+    Model whole, part;
+    Plan p;
+    make_model(&whole, HEAD_CLASSIFIER);
+    model_part(&whole, &middle, 1, &part);
+    for (int split = 0; split < 2; split++) {
+        const int slots[N_SLOTS] = {3, split ? 4 : 0, split ? 2 : 0};
+        size_t host = 0;
+        assert_ok(make_stage(&part, "offload", slots, split, 0, &p));
+        assert_int_equal(count(&p, OP_OFFLOAD), 2);
+        assert_int_equal(count(&p, OP_FETCH), 2);
+        for (InstrId i = p.micro.first; i < p.micro.first + p.micro.count; i++) {
+            if (p.instrs[i].op != OP_OFFLOAD) continue;
+            const Tensor *there = &p.tensors[p.instrs[i].out[OFFLOAD_OUT_host]];
+            assert_int_equal(p.tensors[p.instrs[i].in[OFFLOAD_IN_x]].slot, NONE);
+            assert_int_equal(there->slot, SLOT_ACTIVATION);
+            host += there->bytes;
+        }
+        assert_int_equal(p.region_bytes[REGION_HOST], 3 * host);
+        for (InstrId i = p.micro.first; i < p.micro.first + p.micro.count;
+             i++) { /* of a copy, or for a work's copies */
+            Instr *instr = &p.instrs[i], before = *instr;
+            bool needed = instr->lane == LANE_COPY || (instr->phase == PHASE_FORWARD && instr->wait[0] != NONE);
+            instr->wait[0] = instr->wait[1] = NONE;
+            if (needed) assert_int_equal(plan_verify(&p), E_FAIL);
+            *instr = before;
+        }
+        plan_free(&p);
+    }
+    model_free(&part);
+    model_free(&whole);
 }
 
 /* Stages of one place: transients of all lie in the same bytes, slots of each in their own. */
@@ -305,10 +344,9 @@ static void test_verifier(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_split),        cmocka_unit_test(test_split_is_best),
-        cmocka_unit_test(test_parse),        cmocka_unit_test(test_held),
-        cmocka_unit_test(test_cuts),         cmocka_unit_test(test_shared_activations),
-        cmocka_unit_test(test_costs_add_up), cmocka_unit_test(test_verifier),
+        cmocka_unit_test(test_split),   cmocka_unit_test(test_split_is_best), cmocka_unit_test(test_parse),
+        cmocka_unit_test(test_held),    cmocka_unit_test(test_cuts),          cmocka_unit_test(test_shared_activations),
+        cmocka_unit_test(test_offload), cmocka_unit_test(test_costs_add_up),  cmocka_unit_test(test_verifier),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

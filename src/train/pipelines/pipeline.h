@@ -40,7 +40,7 @@ typedef struct {
     int n_sums;
     int64_t parameters;
     size_t bytes[N_REGIONS];   /* with one slot of each class */
-    size_t stride[N_SLOTS][2]; /* bytes of a further slot: activations, inputs */
+    size_t stride[N_SLOTS][3]; /* bytes of a further slot: activations, inputs, offloaded activations */
 } StagePlan;
 
 typedef struct {

@@ -88,6 +88,8 @@ static bool tied(const Maker *m, int stage)
     return first != last && (stage == 0 || stage == m->p->grid.stages - 1);
 }
 
+static const Region slotted[] = {REGION_ACT, REGION_INPUT, REGION_HOST}; /* as StagePlan.stride */
+
 /* Seconds of a kind of work behind each piece's REDUCE. W follows I. */
 static void take_early(const Maker *m, const Plan *p, WorkKind kind, const StagePlan *s, StageSum *pieces)
 {
@@ -169,8 +171,8 @@ static Status make_stage(Maker *m, int number)
     s->parameters = part.params.size;
     memcpy(s->bytes, plan.region_bytes, sizeof s->bytes);
     for (int kind = 0; kind < N_SLOTS; kind++)
-        for (int k = 0; k < 2; k++) {
-            Region region = k ? REGION_INPUT : REGION_ACT;
+        for (int k = 0; k < 3; k++) {
+            Region region = slotted[k];
             s->stride[kind][k] = stride_of(&plan, region, kind);
             if (plan.slots[kind] > 0) s->bytes[region] -= s->stride[kind][k] * (size_t)(plan.slots[kind] - 1);
         }
@@ -192,18 +194,18 @@ static void add_chunk(const Maker *m, int place, int chunk, size_t bytes[N_REGIO
 {
     const StagePlan *s = &m->p->stage[pipeline_stage(shape(m), place, chunk)];
     PlacePlan *of = &m->p->place[place];
-    size_t kept[2] = {0}, in_slots[2] = {0};
+    size_t kept[3] = {0}, in_slots[3] = {0};
     for (int kind = 0; kind < N_SLOTS; kind++) {
         int n = slots_of(m, place, chunk, (SlotKind)kind);
         of->slots[kind] += n;
-        for (int k = 0; k < 2; k++) {
+        for (int k = 0; k < 3; k++) {
             in_slots[k] += s->stride[kind][k];
             kept[k] += s->stride[kind][k] * (size_t)n;
         }
     }
     bytes[REGION_ACT] += kept[0];
     if (s->bytes[REGION_ACT] - in_slots[0] > *transients) *transients = s->bytes[REGION_ACT] - in_slots[0];
-    bytes[REGION_INPUT] += s->bytes[REGION_INPUT] - in_slots[1] + kept[1];
+    for (int k = 1; k < 3; k++) bytes[slotted[k]] += s->bytes[slotted[k]] - in_slots[k] + kept[k];
     if (s->bytes[REGION_SCRATCH] > bytes[REGION_SCRATCH]) bytes[REGION_SCRATCH] = s->bytes[REGION_SCRATCH];
     static const Region sums[] = {REGION_OUTPUT, REGION_CONST, REGION_COPY,   REGION_COMM,
                                   REGION_WEIGHT, REGION_GRAD,  REGION_MOMENT, REGION_KFAC};
@@ -376,10 +378,6 @@ Status pipeline_make_stages(Maker *m)
 {
     Policy policy;
     TRY(planner_policy(m->r->c, input(m)->backend, &policy));
-    if (policy.kind == POLICY_OFFLOAD)
-        return fail(E_USAGE,
-                    "--recompute offload with --pipeline: expected none, lean, ffn, selective, half-attention, "
-                    "full, every:K or auto");
     for (int s = 0; s < m->p->grid.stages; s++) {
         m->p->stage[s].policy = policy.kind == POLICY_AUTO ? (Policy){POLICY_NONE, 0} : policy;
         TRY(make_stage(m, s));
