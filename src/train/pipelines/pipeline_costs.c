@@ -1,9 +1,9 @@
-/* K-FAC's seconds, from the products that it is made of, and a layer's measured seconds. */
+/* Seconds: of K-FAC's work, from the products that it is made of; of a layer, measured; of a stage's works and sums. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/pipelines/pipeline.h"
+#include "train/pipelines/pipeline_internal.h"
 
 /* ---- measured ---- */
 
@@ -122,4 +122,71 @@ void kfac_costs(const ModelConfig *m, const CostRates *rates, const RowCounts *r
     for (int k = 0; k < costs->factors; k++)
         costs->inverse[k] = given->inverses * cube(k % 2 ? linears[k / 2].n : linears[k / 2].k) / cubes;
     costs->precondition = given->precondition;
+}
+
+/* ---- of a stage ---- */
+
+void pipeline_take_times(const Maker *m, const Plan *p, int preconditions, StagePlan *s)
+{
+    Range update = {p->update.first + preconditions, p->update.count - preconditions}; /* fill_bubbles adds them */
+    const LayerCosts *given = m->r->given;
+    double beside = plan_input_beside(input(m));
+    for (int kind = 0; kind < N_WORKS; kind++)
+        s->seconds[kind] = plan_cost(p, p->work[kind], &m->rows, beside, &input(m)->rates, NULL);
+    s->update = plan_cost(p, p->begin, &m->rows, beside, &m->rates, NULL) +
+                plan_cost(p, update, &m->rows, beside, &m->rates, NULL);
+    if (given->given) {
+        s->seconds[WORK_FORWARD] = s->stage.layers * given->forward;
+        s->seconds[WORK_BACKWARD] = s->stage.layers * given->backward;
+        s->seconds[WORK_INPUT] = s->seconds[WORK_WEIGHT] = s->seconds[WORK_BACKWARD] / 2;
+        s->update = 0;
+    }
+    if (!pipeline_splits_backward(m->p->grid.shape.kind))
+        s->seconds[WORK_INPUT] = s->seconds[WORK_WEIGHT] = s->seconds[WORK_BACKWARD] / 2;
+    if (pipeline_splits_backward(m->p->grid.shape.kind))
+        s->seconds[WORK_BACKWARD] = s->seconds[WORK_INPUT] + s->seconds[WORK_WEIGHT];
+}
+
+/* The first stage and the last are on two places. */
+static bool passes_uses(const Maker *m)
+{
+    int first, last, chunk;
+    pipeline_home(shape(m), 0, 0, &first, &chunk);
+    pipeline_home(shape(m), m->p->grid.stages - 1, 0, &last, &chunk);
+    return first != last && m->network.bytes > 0;
+}
+
+/* Seconds of a kind of work behind each piece's REDUCE. W follows I. */
+static void take_early(const Maker *m, const Plan *p, WorkKind kind, const StagePlan *s, StageSum *pieces)
+{
+    Range range = p->work[kind];
+    double *each = mem_array((size_t)range.count + 1, sizeof *each), behind = 0;
+    double all = plan_cost(p, range, &m->rows, plan_input_beside(input(m)), &input(m)->rates, each);
+    for (InstrId i = range.count - 1; i >= 0; behind += each[i--]) {
+        const Instr *instr = &p->instrs[range.first + i];
+        if (instr->op == OP_REDUCE)
+            pieces[instr->attr.reduce.bucket].early =
+                (all > 0 ? behind / all * s->seconds[kind] : 0) + (kind == WORK_INPUT ? s->seconds[WORK_WEIGHT] : 0);
+    }
+    free(each);
+}
+
+void pipeline_take_sums(const Maker *m, const Plan *p, const Model *part, const Pieces *pieces, int number)
+{
+    const Param *word = m->p->grid.stages > 1 ? model_tied(part) : NULL;
+    StagePlan *s = &m->p->stage[number];
+    int first = word && passes_uses(m), n = pieces ? pieces->n : 0;
+    free(s->sums);
+    s->n_sums = first + n;
+    s->sums = mem_array((size_t)s->n_sums, sizeof *s->sums);
+    for (int i = 0; i < s->n_sums; i++) s->sums[i] = (StageSum){number, -1, 0};
+    for (WorkKind kind = WORK_BACKWARD; n > 0 && kind <= WORK_WEIGHT; kind++)
+        take_early(m, p, kind, s, s->sums + first);
+    if (first) s->sums[0].seconds = m->network.latency + (double)param_held(word) * sizeof(float) / m->network.bytes;
+    for (int b = 0; b < n; b++) {
+        const Piece *x = &pieces->pieces[b];
+        StageSum *sum = &s->sums[first + b];
+        sum->seconds = m->rates.exchange(m->rates.network, OP_REDUCE, (double)(x->end - x->begin) * sizeof(float));
+        if (word && x->begin < word->offset + param_held(word) && word->offset < x->end) sum->early = -1;
+    }
 }

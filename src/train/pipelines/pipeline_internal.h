@@ -1,4 +1,4 @@
-/* Shared by pipeline_plan.c and pipeline_memory.c. */
+/* Shared by pipeline_plan.c, pipeline_memory.c and pipeline_costs.c. */
 #ifndef CAIRN_TRAIN_PIPELINES_PIPELINE_INTERNAL_H
 #define CAIRN_TRAIN_PIPELINES_PIPELINE_INTERNAL_H
 
@@ -24,5 +24,12 @@ Status pipeline_make_stages(Maker *m);
 Status pipeline_take_slots(Maker *m, const FillProblem *problem);
 /* Moves layers from the place with the largest peak as long as that lowers it. */
 Status pipeline_lower_peak(Maker *m);
+
+/* ---- pipeline_costs.c, of a stage's plan ---- */
+/* `preconditions`: instrs at the begin of `update`, which fill_bubbles adds. */
+void pipeline_take_times(const Maker *m, const Plan *p, int preconditions, StagePlan *s);
+/* The two gradients of a tied word embedding to each other, for which its pieces wait; and the stage's gradients over
+   its holders, without REDUCEs behind all works, as on GPUs. `pieces` NULL: one holder, or no network. */
+void pipeline_take_sums(const Maker *m, const Plan *p, const Model *part, const Pieces *pieces, int number);
 
 #endif

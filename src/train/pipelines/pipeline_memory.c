@@ -60,72 +60,7 @@ static void mark_late_layers(const Plan *p, bool *late)
     }
 }
 
-static void take_times(const Maker *m, const Plan *p, int preconditions, StagePlan *s)
-{
-    Range update = {p->update.first + preconditions, p->update.count - preconditions}; /* fill_bubbles adds them */
-    const LayerCosts *given = m->r->given;
-    double beside = plan_input_beside(input(m));
-    for (int kind = 0; kind < N_WORKS; kind++)
-        s->seconds[kind] = plan_cost(p, p->work[kind], &m->rows, beside, &input(m)->rates, NULL);
-    s->update = plan_cost(p, p->begin, &m->rows, beside, &m->rates, NULL) +
-                plan_cost(p, update, &m->rows, beside, &m->rates, NULL);
-    if (given->given) {
-        s->seconds[WORK_FORWARD] = s->stage.layers * given->forward;
-        s->seconds[WORK_BACKWARD] = s->stage.layers * given->backward;
-        s->seconds[WORK_INPUT] = s->seconds[WORK_WEIGHT] = s->seconds[WORK_BACKWARD] / 2;
-        s->update = 0;
-    }
-    if (!splits(m)) s->seconds[WORK_INPUT] = s->seconds[WORK_WEIGHT] = s->seconds[WORK_BACKWARD] / 2;
-    if (splits(m)) s->seconds[WORK_BACKWARD] = s->seconds[WORK_INPUT] + s->seconds[WORK_WEIGHT];
-}
-
-static bool tied(const Maker *m, int stage)
-{
-    int first, last, chunk;
-    if (input(m)->model->head.kind != HEAD_PRETRAINING || m->p->grid.stages == 1) return false;
-    pipeline_home(shape(m), 0, 0, &first, &chunk);
-    pipeline_home(shape(m), m->p->grid.stages - 1, 0, &last, &chunk);
-    return first != last && (stage == 0 || stage == m->p->grid.stages - 1);
-}
-
 static const Region slotted[] = {REGION_ACT, REGION_INPUT, REGION_HOST}; /* as StagePlan.stride */
-
-/* Seconds of a kind of work behind each piece's REDUCE. W follows I. */
-static void take_early(const Maker *m, const Plan *p, WorkKind kind, const StagePlan *s, StageSum *pieces)
-{
-    Range range = p->work[kind];
-    double *each = mem_array((size_t)range.count + 1, sizeof *each), behind = 0;
-    double all = plan_cost(p, range, &m->rows, plan_input_beside(input(m)), &input(m)->rates, each);
-    for (InstrId i = range.count - 1; i >= 0; behind += each[i--]) {
-        const Instr *instr = &p->instrs[range.first + i];
-        if (instr->op == OP_REDUCE)
-            pieces[instr->attr.reduce.bucket].early =
-                (all > 0 ? behind / all * s->seconds[kind] : 0) + (kind == WORK_INPUT ? s->seconds[WORK_WEIGHT] : 0);
-    }
-    free(each);
-}
-
-/* The two gradients of a tied word embedding to each other, for which its pieces wait; and the stage's gradients over
-   its holders, without REDUCEs behind all works, as on GPUs. */
-static void take_sums(const Maker *m, const Plan *p, const Model *part, const Pieces *pieces, int number)
-{
-    const Param *word = m->network.bytes > 0 && tied(m, number) ? model_tied(part) : NULL;
-    StagePlan *s = &m->p->stage[number];
-    int first = word != NULL, n = pieces ? pieces->n : 0;
-    free(s->sums);
-    s->n_sums = first + n;
-    s->sums = mem_array((size_t)s->n_sums, sizeof *s->sums);
-    for (int i = 0; i < s->n_sums; i++) s->sums[i] = (StageSum){number, -1, 0};
-    for (WorkKind kind = WORK_BACKWARD; n > 0 && kind <= WORK_WEIGHT; kind++)
-        take_early(m, p, kind, s, s->sums + first);
-    if (word) s->sums[0].seconds = m->network.latency + (double)param_held(word) * sizeof(float) / m->network.bytes;
-    for (int b = 0; b < n; b++) {
-        const Piece *x = &pieces->pieces[b];
-        StageSum *sum = &s->sums[first + b];
-        sum->seconds = m->rates.exchange(m->rates.network, OP_REDUCE, (double)(x->end - x->begin) * sizeof(float));
-        if (word && x->begin < word->offset + param_held(word) && word->offset < x->end) sum->early = -1;
-    }
-}
 
 static Status make_stage(Maker *m, int number)
 {
@@ -162,12 +97,12 @@ static Status make_stage(Maker *m, int number)
         if (network) network_rates(&m->network, &h, &m->rates);
     }
     TRY_DONE(plan_make(&q, &plan, &t, NULL));
-    take_times(m, &plan, kfac.plan.n, s);
+    pipeline_take_times(m, &plan, kfac.plan.n, s);
     if (m->p->kfac) {
         memset(m->p->late + s->stage.first, 0, (size_t)s->stage.layers * sizeof *m->p->late);
         mark_late_layers(&plan, m->p->late);
     }
-    take_sums(m, &plan, &part, q.exchanged && network ? &h.mine : NULL, number);
+    pipeline_take_sums(m, &plan, &part, q.exchanged && network ? &h.mine : NULL, number);
     s->parameters = part.params.size;
     memcpy(s->bytes, plan.region_bytes, sizeof s->bytes);
     for (int kind = 0; kind < N_SLOTS; kind++)
