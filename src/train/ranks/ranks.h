@@ -87,6 +87,9 @@ Status ranks_gather(Ranks *r, void **data, size_t *bytes);
 Status ranks_least(Ranks *r, int64_t *n);
 /* Appends the names of all ranks' hosts, each once with its number of ranks. */
 Status ranks_hosts(Ranks *r, Buf *hosts);
+/* sees[i] (size): rank i sees and can write the files of rank 0's `folder`. Rank 0 makes one there, and removes it: the
+   same path may be another folder on another host. NULL: nothing is tried, and the ranks of rank 0's host see it. */
+Status ranks_see(Ranks *r, const char *folder, bool *sees);
 /* E_FAIL: ranks differ in `value`, by an error in Cairn or in a machine. */
 Status ranks_same(Ranks *r, const char *name, const char *value);
 /* E_USAGE: ranks differ in backend, in precision, or in `data`, the digest of data and model. All ranks compute the

@@ -330,6 +330,7 @@ static Status live(Run *r)
     record_options(r, &recorded);
     if (writes && r->train) TRY(audit_check_excluded(r));
     TRY(start_norm_forms(c, &r->model, &r->resume, r->ranks, &r->norm_forms));
+    if (r->train) TRY(start_find_writers(r->ranks, writes ? c->output_dir : NULL, &r->setup.sees));
     TRY(run_make_plan(r));
     log_plan(r);
     if (task->check_data) TRY(ranks_all(r->ranks, task->check_data(r)));

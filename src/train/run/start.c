@@ -261,3 +261,16 @@ Status start_norm_forms(const Config *c, const Model *m, const Resume *resume, R
     TRY(ranks_all(ranks, ranks_first(ranks) ? find_forms(c, m, resume, *forms) : OK));
     return ranks_broadcast(ranks, *forms, n);
 }
+
+/* ---- who saves ---- */
+
+Status start_find_writers(Ranks *ranks, const char *output_dir, bool **sees)
+{
+    int n = ranks_size(ranks), away = 0;
+    *sees = mem_array((size_t)n, sizeof **sees);
+    TRY(ranks_see(ranks, output_dir, *sees));
+    for (int i = 0; i < n; i++) away += !(*sees)[i];
+    if (away && output_dir)
+        log_info("%d of %d ranks do not see rank 0's %s: rank 0 saves for them", away, n, output_dir);
+    return OK;
+}

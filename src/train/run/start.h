@@ -32,4 +32,7 @@ Status start_model_sized(const Config *c, const char *vocab_path, int pieces, He
    ask for. Newly allocated. Collective: rank 0 reads them. */
 Status start_norm_forms(const Config *c, const Model *m, const Resume *resume, Ranks *ranks, uint8_t **forms);
 
+/* Collective. The ranks that write their parts of checkpoints: *sees (size), which the caller frees (ranks_see). */
+Status start_find_writers(Ranks *ranks, const char *output_dir, bool **sees);
+
 #endif
