@@ -160,24 +160,20 @@ Status exec_end_sums(Exec *e, Status status) { return status == OK ? OK : end_su
 
 /* ---- for both kinds of lane ---- */
 
-/* Chimera's two stages of a rank have two orders. */
-static Comm *holders_comm(const ExecRanks *r, int stage)
-{
-    const Grid *g = &r->holding->grid;
-    return r->holders[g->directions == 2 && stage >= g->stages / 2];
-}
-
 /* The region COMM: scratch of the collectives, then on a device a piece's copy. */
 Holders exec_holders(const Exec *e, int stage)
 {
     const ExecRanks *r = e->options.ranks;
+    const Grid *g = &r->holding->grid;
+    bool turned = g->directions == 2 && stage >= g->stages / 2; /* chimera's two stages of a rank have two orders */
     char *buffer = e->memory->base[REGION_COMM];
     return (Holders){.backend = e->memory->backend,
-                     .comm = holders_comm(r, stage),
+                     .comm = r->holders[turned],
                      .scratch = buffer,
                      .copy = buffer ? (float *)(void *)(buffer + r->scratch) : NULL,
                      .stride = r->stride,
                      .device = r->comm_device,
+                     .turned = turned,
                      .received = e->received};
 }
 

@@ -1,5 +1,7 @@
 #include "holding/exchange.h"
 
+#include <stdlib.h>
+
 #include "holding/exchange_internal.h"
 
 /* ---- through the host's memory ---- */
@@ -34,14 +36,39 @@ static Status exchange(const Holders *h, Collective *run, float *x, Interval v, 
 
 static void *stream_of(const Holders *h) { return h->backend->device->stream(h->backend->device); }
 
+/* By ranks of the device's communicator. The caller frees the list. */
+static Intervals *device_parts(const Holders *h, const Intervals *parts)
+{
+    int n = comm_device_size(h->device);
+    Intervals *of = mem_array((size_t)n, sizeof *of);
+    for (int r = 0; r < n; r++) of[r] = parts[h->turned ? r ^ 1 : r];
+    return of;
+}
+
+/* A tree first adds holders 2i and 2i + 1, so that turning them changes no bit. */
+static Status sum_parts_on_devices(const Holders *h, const SumSpace *s, const Pieces *p, const Intervals *parts)
+{
+    if (!p->tree) return comm_device_sum_parts(h->device, s->x, parts, stream_of(h));
+    TRY(sum_tree_on_devices(h, s, parts, p->tree));
+    return p->owners ? OK : comm_device_gather_parts(h->device, s->x, parts, stream_of(h));
+}
+
 static Status sum_on_devices(const Holders *h, const SumSpace *s, const Pieces *p, const Piece *x)
 {
-    if (p->tree) {
-        TRY(sum_tree_on_devices(h, s, x->parts, p->tree));
-        return p->owners ? OK : comm_device_gather_parts(h->device, s->x, x->parts, stream_of(h));
-    }
-    if (p->owners) return comm_device_sum_parts(h->device, s->x, x->parts, stream_of(h));
-    return comm_device_sum(h->device, s->x + x->begin, (size_t)(x->end - x->begin), F32, stream_of(h));
+    if (!p->tree && !p->owners)
+        return comm_device_sum(h->device, s->x + x->begin, (size_t)(x->end - x->begin), F32, stream_of(h));
+    Intervals *parts = device_parts(h, x->parts);
+    Status status = sum_parts_on_devices(h, s, p, parts);
+    free(parts);
+    return status;
+}
+
+static Status share_on_devices(const Holders *h, float *x, const Intervals *of)
+{
+    Intervals *parts = device_parts(h, of);
+    Status status = comm_device_gather_parts(h->device, x, parts, stream_of(h));
+    free(parts);
+    return status;
 }
 
 /* ---- both ---- */
@@ -57,8 +84,7 @@ Status holding_sum(const Holders *h, const SumSpace *s, const Pieces *p, int pie
 
 static Status share(const Holders *h, float *x, Interval v, const Intervals *parts)
 {
-    return h->device ? comm_device_gather_parts(h->device, x, parts, stream_of(h))
-                     : exchange(h, comm_gather_parts, x, v, parts, F32);
+    return h->device ? share_on_devices(h, x, parts) : exchange(h, comm_gather_parts, x, v, parts, F32);
 }
 
 Status holding_share(const Holders *h, float *x, const Pieces *p, int piece)

@@ -23,6 +23,7 @@ typedef struct {
     float *copy;        // of a device's memory, on the host: (branches, stride)
     int64_t stride;     /* PiecesRoom.largest, at least */
     CommDevice *device; /* from GPU to GPU, queued on the chosen lane; NULL: through the host's memory */
+    bool turned;        /* its ranks are in the order of chimera's other stage: holder q is its rank q ^ 1 */
     float *received;    // (PiecesRoom.received) with `device` and a tree
 } Holders;
 

@@ -107,6 +107,8 @@ plain 2 --comm gloo
 piped "$nccl" 4 plain2 zb-h1 --stages 2 --stage-layers 3,1 --recompute full
 piped "$nccl" 2 plain2 chimera --recompute none --profile 2
 profiled=$out
+piped "$nccl" 4 plain2 1f1b --stages 2 --shard optimizer
+piped "$nccl" 2 plain2 chimera --shard optimizer
 if [ -n "$deep" ]; then
     piped gloo 2 plain2 chimera --recompute full
     plain 4 --comm gloo # four terms, in other orders

@@ -74,30 +74,13 @@ RankPlace *place_whole(const Config *c, const KfacOptions *kfac, const Model *wh
 
 bool place_wanted(const Config *c) { return strcmp(c->pipeline, "none") != 0; }
 
-static Status without_pipeline(const Config *c)
+Status place_check(const Config *c)
 {
     static const int of_pipelines[] = {OPTION_stages, OPTION_stage_chunks, OPTION_stage_layers};
-    for (size_t i = 0; i < sizeof of_pipelines / sizeof *of_pipelines; i++)
+    for (size_t i = 0; i < sizeof of_pipelines / sizeof *of_pipelines && !place_wanted(c); i++)
         if (!config_is_default(c, of_pipelines[i]))
             return fail(E_USAGE, "--%s needs --pipeline: give a schedule, as --pipeline 1f1b",
                         config_flag(of_pipelines[i]));
-    return OK;
-}
-
-Status place_check(const Config *c)
-{
-    const struct {
-        bool given;
-        const char *option, *instead;
-    } refused[] = {
-        {strcmp(c->shard, "none") != 0 && strcmp(c->comm, "nccl") == 0, "and --shard optimizer over NCCL",
-         "use --comm gloo"},
-    };
-    if (!place_wanted(c)) return without_pipeline(c);
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
-        if (refused[i].given)
-            return fail(E_USAGE, "--pipeline %s %s: a run does not have this yet; %s", c->pipeline, refused[i].option,
-                        refused[i].instead);
     return OK;
 }
 
