@@ -178,11 +178,13 @@ enum { HOLDERS = 2 };
 
 typedef struct {
     sem_t begun;
-    bool waits;
+    bool waits, ends; /* ends: this holder dies where its first sum begins */
 } FirstSum;
 
 static Status meet(void *self)
 {
+    const FirstSum *first = self;
+    if (first->ends) _exit(9);
     sem_post(&((FirstSum *)self)->begun);
     return OK;
 }
@@ -223,8 +225,8 @@ static int run_holder(Comm *c, void *arg)
     const Grid grid = {{PIPELINE_GPIPE, 2, 1, 2}, 2, HOLDERS, 1};
     const Stage stages[] = {{0, 2}, {2, 2}};
     const int slots[N_SLOTS] = {1, 1, 1};
-    bool split = *(bool *)arg;
-    FirstSum first = {.waits = false};
+    bool split = *(int *)arg == 1, lost = *(int *)arg == 2;
+    FirstSum first = {.ends = lost && c->rank == 1};
     Bench w;
     Holding h;
     Part part;
@@ -247,7 +249,12 @@ static int run_holder(Comm *c, void *arg)
     run_step(&part, &w, c->rank, split, false, &first);
     require(comm_allgather(c, grads(&part), bytes, own) == OK);
     for (size_t i = 0; i < n; i++) own[i] += own[n + i];
-    for (int last = 0; last < 2; last++) {
+    if (lost) {
+        run_step(&part, &w, c->rank, split, true, &first);
+        require(exec_end_sums(part.exec, exec_sum(part.exec, false)) == E_PEER);
+        require(strstr(status_message(), "lost rank 1 on "));
+    }
+    for (int last = lost ? 2 : 0; last < 2; last++) {
         run_step(&part, &w, c->rank, split, last, &first);
         require(exec_end_sums(part.exec, exec_sum(part.exec, false)) == OK);
         require(memcmp(grads(&part), own, bytes) == 0);
@@ -263,10 +270,17 @@ static int run_holder(Comm *c, void *arg)
 static void test_sums(void **state)
 {
     char *where = mem_printf("file:%s", *(const char **)state);
-    for (int split = 0; split < 2; split++) {
+    for (int kind = 0; kind < 3; kind++) { /* B; I and W; a holder is lost */
         Ranks ranks = ranks_of(HOLDERS, where);
-        ranks.arg = &(bool){split};
-        ranks_run(&ranks, run_holder);
+        pid_t children[HOLDERS];
+        int status;
+        ranks.arg = &kind;
+        for (int r = 0; r < HOLDERS; r++) children[r] = ranks_start(&ranks, r, run_holder);
+        for (int r = 0; r < HOLDERS; r++) {
+            assert_int_equal(waitpid(children[r], &status, 0), children[r]);
+            assert_true(WIFEXITED(status));
+            assert_int_equal(WEXITSTATUS(status), kind == 2 && r == 1 ? 9 : 0);
+        }
     }
     free(where);
 }
