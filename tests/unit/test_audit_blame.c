@@ -156,6 +156,34 @@ static void test_places(void **state)
     }
 }
 
+/* Two pipelines of three places: the second's middle place is wrong on the way back, so that the first place differs,
+   too. */
+static void test_follow(void **state)
+{
+    (void)state;
+    enum { RANKS = 6 };
+    const Grid g = {.shape = {.kind = PIPELINE_1F1B, .places = 3, .chunks = 1, .micros = 4},
+                    .stages = 3,
+                    .replicas = 2,
+                    .directions = 1};
+    uint64_t sent[RANKS][2][1][2]; /* by the share */
+    AuditFinding now[RANKS] = {{.partner = 0}};
+    for (int r = 0; r < RANKS; r++) {
+        now[r] = (AuditFinding){.partner = r ^ 1};
+        for (int of = 0; of < 2; of++)
+            for (int way = 0; way < 2; way++) sent[r][of][0][way] = (uint64_t)(10 * (r / 2) + 2 * (r % 2 ^ of) + way);
+    }
+    audit_follow(&g, &sent[0][0][0][0], now);
+    for (int r = 0; r < RANKS; r++) assert_false(now[r].follows);
+    sent[3][0][0][0] = 77; /* rank 3, its own share, back */
+    sent[1][0][0][0] = 78; /* what the first place sends back, if it did */
+    audit_follow(&g, &sent[0][0][0][0], now);
+    for (int r = 0; r < RANKS; r++) assert_int_equal(now[r].follows, r == 1 || r == 5);
+    sent[5][0][0][0] = 79; /* the last place was wrong before it */
+    audit_follow(&g, &sent[0][0][0][0], now);
+    for (int r = 0; r < RANKS; r++) assert_int_equal(now[r].follows, r == 1 || r == 3);
+}
+
 static void test_options(void **state)
 {
     AuditChoice c;
@@ -184,6 +212,7 @@ int main(void)
         cmocka_unit_test(test_more_ranks),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_places),
+        cmocka_unit_test(test_follow),
         cmocka_unit_test(test_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

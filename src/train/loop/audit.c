@@ -1,6 +1,5 @@
 #include "train/loop/audit.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -158,33 +157,6 @@ void audit_take_sent(Audit *a, bool other)
 
 /* ---- what a place sends ---- */
 
-/* A micro-batch goes down the stages and back up: the number of the boundary that a stage sends. */
-static int boundary_number(const Grid *g, int stage, bool forward)
-{
-    return forward ? stage : 2 * g->stages - 1 - stage;
-}
-
-/* Of one share: every place computes with what it was sent, so the first boundary that differs accuses the place that
-   sent it, and the gradients of all other places follow. `own`, `other`: (ranks, 2, chunks, 2), of the two groups. */
-static void find_followers(const Audit *a, const uint64_t *all, int own, int other, AuditFinding *now)
-{
-    const Grid *g = &a->run->session.plan.input.place->grid;
-    int first[2] = {INT_MAX, INT_MAX}, accused[2] = {-1, -1};
-    size_t n = sent_size(a);
-    for (int place = 0; place < g->shape.places; place++)
-        for (size_t i = 0; i < n; i++) {
-            int chunk = (int)i / 2, direction = g->directions > 1 ? chunk : 0;
-            int at = boundary_number(g, pipeline_stage(&g->shape, place, chunk), i % 2);
-            const uint64_t *x = all + (size_t)(place * a->groups + own) * 2 * n,
-                           *y = all + (size_t)(place * a->groups + other) * 2 * n + n;
-            if (x[i] == y[i] || at >= first[direction]) continue;
-            first[direction] = at;
-            accused[direction] = place;
-        }
-    for (int place = 0; place < g->shape.places && (accused[0] >= 0 || accused[1] >= 0); place++)
-        now[place * a->groups + own].follows = place != accused[0] && place != accused[1];
-}
-
 static bool differs(const Audit *a, const AuditFinding *now)
 {
     for (int r = 0; r < n_ranks(a); r++)
@@ -200,8 +172,7 @@ static Status compare_sent(const Audit *a, AuditFinding *now)
     uint64_t *all = mem_alloc(bytes);
     memcpy(all, a->sent, bytes);
     Status status = ranks_gather(a->run->ranks, (void **)&all, &bytes);
-    for (int other = 0; other < a->groups && status == OK; other++)
-        find_followers(a, all, (int)now[other].partner % a->groups, other, now);
+    if (status == OK) audit_follow(&a->run->session.plan.input.place->grid, all, now);
     free(all);
     return status;
 }

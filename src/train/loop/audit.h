@@ -43,6 +43,12 @@ typedef struct {
    that is wrong or suspect. */
 void audit_blame(const AuditFinding *history, int attempts, int ranks, AuditBlame *blame);
 
+/* Sets `follows` in the findings of an attempt that computed a step twice (ranks). Every place computes with what it
+   was sent, so the first boundary of a share that differs accuses the place that sent it, and the gradients of all
+   other places follow. `sent` (ranks, 2, chunks, 2): what works of each chunk sent back and forward, for the own share
+   and for the partner's. */
+void audit_follow(const Grid *g, const uint64_t *sent, AuditFinding *now);
+
 /* ---- of a run ---- */
 
 typedef struct Audit Audit;

@@ -1,6 +1,8 @@
 /* Blames ranks by the findings of all ranks. */
 #include "train/loop/audit.h"
 
+#include <limits.h>
+
 typedef struct {
     const AuditFinding *history; // (attempts, ranks)
     int attempts, ranks;
@@ -119,4 +121,36 @@ void audit_blame(const AuditFinding *history, int attempts, int ranks, AuditBlam
         }
         if (attempts == AUDIT_ATTEMPTS) b->excluded |= b->recomputed || b->wrong || b->suspect;
     }
+}
+
+/* ---- places ---- */
+
+/* A micro-batch goes down the stages and back up: the number of the boundary that a stage sends. */
+static int boundary_number(const Grid *g, int stage, bool forward)
+{
+    return forward ? stage : 2 * g->stages - 1 - stage;
+}
+
+/* Of the share of pipeline `own`, which `other` computed too. */
+static void follow_share(const Grid *g, const uint64_t *sent, int own, int other, AuditFinding *now)
+{
+    int first[2] = {INT_MAX, INT_MAX}, accused[2] = {-1, -1}, n = 2 * g->shape.chunks;
+    for (int place = 0; place < g->shape.places; place++)
+        for (int i = 0; i < n; i++) {
+            const uint64_t *x = sent + (place * g->replicas + own) * 2 * n,
+                           *y = sent + (place * g->replicas + other) * 2 * n + n;
+            int direction = g->directions > 1 ? i / 2 : 0;
+            int at = boundary_number(g, pipeline_stage(&g->shape, place, i / 2), i % 2);
+            if (x[i] == y[i] || at >= first[direction]) continue;
+            first[direction] = at;
+            accused[direction] = place;
+        }
+    for (int place = 0; place < g->shape.places && (accused[0] >= 0 || accused[1] >= 0); place++)
+        now[place * g->replicas + own].follows = place != accused[0] && place != accused[1];
+}
+
+void audit_follow(const Grid *g, const uint64_t *sent, AuditFinding *now)
+{
+    for (int other = 0; other < g->replicas; other++)
+        follow_share(g, sent, (int)now[other].partner % g->replicas, other, now);
 }

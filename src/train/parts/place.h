@@ -65,7 +65,7 @@ static inline bool place_has_works(const RankPlace *p) { return p->slots != NULL
 /* --pipeline asks for one. */
 bool place_wanted(const Config *c);
 PipelineKind place_kind(const Config *c);
-/* E_USAGE names an option that a run by a pipeline does not have, or one of pipelines alone. */
+/* E_USAGE names an option of pipelines that was given without one. */
 Status place_check(const Config *c);
 void place_free(RankPlace *p); /* takes NULL */
 
