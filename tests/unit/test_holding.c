@@ -164,6 +164,35 @@ static Status check_holders(const Run *r)
     return status;
 }
 
+/* Every element is written into a checkpoint once: by its owner, or by rank 0 for ranks that do not see the folder. */
+static Status check_writers(const Run *r)
+{
+    Holding *h = (Holding *)(uintptr_t)&r->h[0];
+    int64_t draw = h->params[0]->size / PARAM_ALIGN, others = 0;
+    int how = (int)(draw % 3); /* nobody sees it, some, all */
+    bool sees[RANKS_MOST];
+    Status status = OK;
+    for (int rank = 0; rank < r->ranks; rank++) sees[rank] = how == 2 || (how == 1 && (draw >> (rank % 8) & 1));
+    holding_set_writers(h, how == 2 ? NULL : sees);
+    for (int kind = 0; kind < N_HELD; kind++)
+        EXPECT(how < 2 || !holding_brings(h, (HeldKind)kind), "rank 0 brings what it owns");
+    for (int space = 0; space < N_SPACES && status == OK; space++) {
+        int64_t size = h->params[space]->size;
+        uint8_t *written = mem_alloc((size_t)size);
+        for (int rank = 0; rank < r->ranks; rank++) {
+            const Intervals *writes = &h->writes[space][rank], *own = &h->own[space][rank];
+            count_in(writes, written);
+            if (rank > 0 && sees[rank]) others += own->size;
+            EXPECT(rank == 0 || (sees[rank] ? same_list(writes, own) : writes->size == 0),
+                   "rank %d writes other elements than it owns", rank);
+        }
+        status = check_counts(written, size, 1, 1, "writes");
+        free(written);
+    }
+    EXPECT(holding_writes_all(h, 0) == (others == 0), "whether rank 0 writes all");
+    return status;
+}
+
 /* A rank's sums are those of the norm blocks that it owns. */
 static Status check_sums(const Run *r, const Draw *d)
 {
@@ -430,6 +459,7 @@ static Status check_run(const Run *r, const Draw *d)
     for (int rank = 0; rank < r->ranks; rank++) TRY(check_weights(r, rank));
     TRY(check_moments(r, d));
     TRY(check_holders(r));
+    TRY(check_writers(r));
     TRY(check_sums(r, d));
     TRY(check_pieces(r, d));
     for (int rank = 0; r->pipelined && rank < r->ranks; rank++) TRY(check_room(r, d, rank));
