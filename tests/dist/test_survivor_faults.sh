@@ -217,12 +217,10 @@ at_random() {
     for ((round = 1; round <= rounds; round++)); do
         out=random$round lost=$((RANDOM % 4)) second=$(((lost + 1 + RANDOM % 3) % 4)) flags=(--snapshot-steps 0)
         if [ $((round % 2)) -eq 0 ]; then flags=(--shard optimizer --snapshot-steps 3); fi
-        flags+=(--save-steps 4 --snapshot-dir "$memory")
+        flags+=(--save-steps 2 --snapshot-dir "$memory") # step 2 is saved before the save of step 4 begins
         name="round $round: $lost, then $second, ${flags[*]}"
         rm -f "$memory"/cairn-*
         start_stopped 6 4 log "${run[@]}" --output-dir "$out" "${flags[@]}"
-        kill -CONT "${ranks[0]}" # which may still write
-        await test -e "$out/checkpoint-4/manifest.json"
         kill_stopped "$lost"
         pause 350
         kill -9 "${ranks[second]}"

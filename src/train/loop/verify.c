@@ -239,7 +239,7 @@ static Status read_state(void *whole, int array, int64_t begin, int64_t end, flo
 static Status collect_state(const Session *s, WholeState *w)
 {
     int arrays = session_kfac(s) ? SESSION_SETS + 1 : N_STATE_ARRAYS;
-    if (session_kfac(s)) TRY(session_settle_kfac(s));
+    if (session_kfac(s)) TRY(session_settle_kfac(s)); /* as the save did */
     for (int a = 0; a < arrays; a++)
         if (!session_has_all(s, a) || (a == SESSION_SETS && s->options.backend->device))
             TRY(session_collect(s, a, &w->collected[a]));
