@@ -319,11 +319,11 @@ Status setup_plan(const Config *c, const PlanInput *need, Setup *s)
     in.first = ranks_first(s->ranks);
     in.sees = s->sees;
     TRY(setup_audit(c, &in));
-    accounts_measure(&accounts, s->backend, (size_t)c->memory_budget, ranks_local_size(s->ranks), in.data_bytes,
-                     (size_t)in.model->params.size * sizeof(float));
+    size_t weights = (size_t)in.model->params.size * sizeof(float);
+    bool collects = pipeline && in.first && s->ranks && !s->backend->device; /* imports, and exports, in such a copy */
+    accounts_measure(&accounts, s->backend, (size_t)c->memory_budget, ranks_local_size(s->ranks),
+                     in.data_bytes + (collects ? weights : 0), weights);
     if ((pipeline || in.training) && in.first) machine_rates(s->backend, s->compute, &in.rates);
-    if (pipeline && !in.training && in.first && !s->backend->device) /* rank 0 fills the weights of all stages */
-        accounts.row[0].held += (size_t)in.model->params.size * sizeof(float);
     if (pipeline) return plan_place(c, &in, &accounts, s);
     TRY(open_place(c, &in, s));
     TRY(planner_choose(c, &in, &accounts, s->ranks, &s->plan));
