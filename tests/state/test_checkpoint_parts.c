@@ -163,6 +163,55 @@ static void test_wrong_part(void **state)
     free(gone);
 }
 
+/* A part that was opened for a save that failed is written while the next save of that step is filled. */
+typedef struct {
+    Others others;
+    CheckpointPart *late;
+    Interval all;
+    Intervals part;
+} Late;
+
+static Status fill_late(void *context, const TrainingState *t, CheckpointFilled *filled)
+{
+    Late *l = context;
+    Digest digest;
+    l->all = (Interval){0, t->params->size};
+    l->part = (Intervals){.intervals = &l->all, .count = 1, .size = t->params->size};
+    if (!l->late) {
+        assert_ok(checkpoint_part_open(l->others.out, t->step, &(HeldPart){{t->params}, {&l->part}}, &l->late));
+        return status_fail(E_PEER, "the others are gone");
+    }
+    l->others.damaged = -1;
+    Status status = fill(&l->others, t, filled);
+    assert_ok(checkpoint_part_write(l->late, read_state, &l->others.other->state, &digest));
+    return status;
+}
+
+static void test_late_part(void **state)
+{
+    (void)state;
+    char *plain = file_join(place, "plain"), *out = file_join(place, "late");
+    Late l = {.others = {.out = out, .sample = sample_of(4), .other = sample_of(5), .cut = 64}};
+    assert_ok(save(plain, l.others.sample, NULL, true));
+    for (int i = 0; i < 2; i++) {
+        Saver saver;
+        TrainingState t = l.others.sample->state;
+        t.weights = t.m = t.v = NULL;
+        t.fill = fill_late;
+        t.fill_context = &l;
+        assert_ok(saver_init(&saver, out, 1, NULL));
+        assert_ok(saver_begin(&saver, &t));
+        assert_true(saver.filling);
+        assert_status(saver_wait(&saver), i == 0 ? E_PEER : OK);
+        saver_free(&saver);
+    }
+    same_files(plain, out);
+    sample_free(l.others.sample);
+    sample_free(l.others.other);
+    free(plain);
+    free(out);
+}
+
 /* Each element that is in a file, missing in turn. Gaps, pad rows and overlaps do not matter. */
 static void test_whole(void **state)
 {
@@ -200,6 +249,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_same_bytes, make_place, remove_place),
         cmocka_unit_test_setup_teardown(test_wrong_part, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(test_late_part, make_place, remove_place),
         cmocka_unit_test(test_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
