@@ -91,7 +91,9 @@ done
 
 # a stop while a part is written: the run ends once the save of its last step is whole
 CAIRN_TEST_AT="part2-1=stop" start 3 stopped "${glue[@]}" --max-steps 6 --output-dir stopped
-pid=$(pgrep -P "${ranks[1]}")
+# shellcheck disable=SC2317 # by wait_until
+begun() { pid=$(pgrep -P "${ranks[1]}"); }
+wait_until "$hang_limit" begun
 wait_until "$hang_limit" stopped "$pid" || complain "rank 1 wrote no part"
 kill -TERM "$(pgrep -P "${ranks[0]}")"
 kill -CONT "$pid"
