@@ -218,7 +218,7 @@ done:
     else if (status == E_PEER)
         status = survive(run, l.snapshots, l.saving, save_surviving, &l, &l.persisted);
     char *why = status == OK ? NULL : mem_strdup(status_message()); /* what is closed may fail, too */
-    if (status == E_DIFFERS) (void)saving_wait(l.saving); /* all ranks end with it */
+    if (status == E_DIFFERS) (void)saving_wait(l.saving);           /* all ranks end with it */
     progress->save_stall_s = l.saving ? saving_longest_stall(l.saving) : 0;
     progress->snapshots = snapshots_stats(l.snapshots);
     audit_close(l.audit);
