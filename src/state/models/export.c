@@ -255,7 +255,7 @@ void export_files_free(ModelFile *files, int count)
     for (int i = 0; i < count; i++) free((void *)(uintptr_t)files[i].data);
 }
 
-Status export_model(const char *directory, const Model *m, const float *weights, const ExportText *text)
+Status export_model(const char *directory, const Model *m, const ExportArray *weights, const ExportText *text)
 {
     Status status = OK;
     ModelFile files[EXPORT_MAX_FILES];
@@ -264,7 +264,7 @@ Status export_model(const char *directory, const Model *m, const float *weights,
     TRY_DONE(export_files(m, text, files, &count));
     TRY_DONE(file_make_directories(directory));
     for (int i = 0; i < count; i++) TRY_DONE(file_write_in(directory, files[i].name, files[i].data, files[i].size));
-    TRY_DONE(export_tensors(path, &m->params, &(ExportArray){"", .values = weights}, 1, true, NULL));
+    TRY_DONE(export_tensors(path, &m->params, weights, 1, true, NULL));
 done:
     export_files_free(files, count);
     free(path);

@@ -45,6 +45,6 @@ Status export_reserve(const char *path, const ParamTable *params, const ExportAr
 
 /* Writes all files into `directory`, which it creates if needed; each file durably, the weights last. Other files stay.
  */
-Status export_model(const char *directory, const Model *m, const float *weights, const ExportText *text);
+Status export_model(const char *directory, const Model *m, const ExportArray *weights, const ExportText *text);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "formats/tensor_file.h"
 
-enum { BLOCK = 1 << 16 }; /* elements */
+enum { BLOCK = 1 << 18 }; /* elements */
 
 static int compare_params(const void *a, const void *b)
 {

@@ -101,6 +101,8 @@ void session_read_done(const Session *s, const float *values);
 /* Collective. All elements of such an array (the tables' size) come to rank 0, into new memory, which the caller frees;
    NULL on the other ranks. */
 Status session_collect(const Session *s, int array, float **whole);
+/* Collective. Elements `v` of such an array come to rank 0's `to`. */
+Status session_collect_range(const Session *s, int array, Interval v, float *to);
 /* E_NUMERIC names the first weight (params.size) that is infinite or NaN: an update may overflow although its gradient
    was finite. Such weights must not replace good ones. */
 Status session_check_weights(const Session *s, const float *weights);

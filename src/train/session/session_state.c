@@ -73,8 +73,17 @@ static float *own_at(void *array, int64_t begin)
     return here ? session_element(a->session, a->array, begin) : NULL;
 }
 
-/* Rank 0's array of the whole space. */
-static float *whole_at(void *whole, int64_t begin) { return (float *)whole + begin; }
+/* Rank 0's array of elements from `first` on. */
+typedef struct {
+    float *values;
+    int64_t first;
+} Collected;
+
+static float *collected_at(void *collected, int64_t begin)
+{
+    const Collected *c = collected;
+    return c->values + (begin - c->first);
+}
 
 Status session_move(const Session *s, int array, const Intervals *from, const Intervals *to, MoveEnds ends)
 {
@@ -166,11 +175,11 @@ Status session_take(const Session *s, int array, const Intervals *from, MoveRead
     return kfac_room_close(&t.own.room, session_move(s, array, from, NULL, ends));
 }
 
-/* All elements, as rank 0 alone has them. (ranks); free_first. */
-static Intervals *all_at_first(const Session *s, int array)
+/* Elements as rank 0 alone has them. (ranks); free_first. */
+static Intervals *at_first(const Session *s, Interval v)
 {
     Intervals *first = mem_array((size_t)ranks_size(s->options.ranks), sizeof *first);
-    intervals_add(first, 0, holding(s)->params[held_space(session_kind(array))]->size);
+    intervals_add(first, v.begin, v.end);
     return first;
 }
 
@@ -180,14 +189,20 @@ static void free_first(Intervals *first)
     free(first);
 }
 
+Status session_collect_range(const Session *s, int array, Interval v, float *to)
+{
+    Collected collected = {to, v.begin};
+    Intervals *first = at_first(s, v);
+    Status status = session_move(s, array, NULL, first, (MoveEnds){.taken_at = collected_at, .taker = &collected});
+    free_first(first);
+    return status;
+}
+
 Status session_collect(const Session *s, int array, float **whole)
 {
-    *whole = NULL;
-    if (ranks_first(s->options.ranks))
-        *whole = mem_array((size_t)holding(s)->params[held_space(session_kind(array))]->size, sizeof **whole);
-    Intervals *first = all_at_first(s, array);
-    Status status = session_move(s, array, NULL, first, (MoveEnds){.taken_at = whole_at, .taker = *whole});
-    free_first(first);
+    int64_t size = holding(s)->params[held_space(session_kind(array))]->size;
+    *whole = ranks_first(s->options.ranks) ? mem_array((size_t)size, sizeof **whole) : NULL;
+    Status status = session_collect_range(s, array, (Interval){0, size}, *whole);
     if (status == OK) return OK;
     free(*whole);
     *whole = NULL;
@@ -226,7 +241,7 @@ static Status read_filled(void *filled, int64_t begin, int64_t end, float *to)
 Status session_share(Session *s)
 {
     if (!s->options.ranks) return session_ready(s);
-    Intervals *first = all_at_first(s, STATE_WEIGHTS);
+    Intervals *first = at_first(s, (Interval){0, s->model->params.size});
     Status status = session_take(s, STATE_WEIGHTS, first, read_filled, s->filled);
     session_free_filled(s);
     free_first(first);
