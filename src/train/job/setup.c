@@ -320,7 +320,7 @@ Status setup_plan(const Config *c, const PlanInput *need, Setup *s)
     in.sees = s->sees;
     TRY(setup_audit(c, &in));
     size_t weights = (size_t)in.model->params.size * sizeof(float);
-    bool collects = pipeline && in.first && s->ranks && !s->backend->device; /* imports, and exports, in such a copy */
+    bool collects = pipeline && in.first && s->ranks && !s->backend->device; /* rank 0 imports into such a copy */
     accounts_measure(&accounts, s->backend, (size_t)c->memory_budget, ranks_local_size(s->ranks),
                      in.data_bytes + (collects ? weights : 0), weights);
     if ((pipeline || in.training) && in.first) machine_rates(s->backend, s->compute, &in.rates);
