@@ -36,24 +36,39 @@ static void files_close(Files *f)
     }
 }
 
-static Status files_open(Files *f, const char *dir, const HeldPart *part, int flags)
+/* Opens the file, and finds where its data begin. */
+static Status open_to_read(Files *f, int i)
+{
+    uint8_t length[8];
+    uint64_t header = 0;
+    f->fd[i] = file_open(f->path[i], O_RDONLY | O_NOFOLLOW);
+    if (f->fd[i] < 0) return file_failed(f->path[i], "open");
+    ssize_t n = pread(f->fd[i], length, sizeof length, 0);
+    if (n < 0) return file_failed(f->path[i], "read");
+    if (n != (ssize_t)sizeof length) return fail(E_IO, "%s: it has no header", f->path[i]);
+    for (int k = 7; k >= 0; k--) header = header << 8 | length[k];
+    f->start[i] = sizeof length + header;
+    return OK;
+}
+
+/* Opens the file again, to write alone: where several hosts write one file of NFS, a host that reads it too writes
+   whole pages, and in those that it shares with another host's part it overwrites that part. */
+static Status open_to_write(Files *f, int i)
+{
+    close(f->fd[i]);
+    f->fd[i] = file_open(f->path[i], O_WRONLY | O_NOFOLLOW);
+    return f->fd[i] < 0 ? file_failed(f->path[i], "open") : OK;
+}
+
+static Status files_open(Files *f, const char *dir, const HeldPart *part, bool write)
 {
     static const char *const names[] = {CHECKPOINT_MODEL, CHECKPOINT_OPTIMIZER, CHECKPOINT_KFAC};
     Status status = OK;
     *f = (Files){.n = has_sets(part) ? 3 : 2, .fd = {-1, -1, -1}};
     for (int i = 0; i < f->n && status == OK; i++) {
-        uint8_t length[8];
         f->path[i] = file_join(dir, names[i]);
-        f->fd[i] = file_open(f->path[i], flags | O_NOFOLLOW);
-        if (f->fd[i] < 0) {
-            status = file_failed(f->path[i], "open");
-        } else if (pread(f->fd[i], length, sizeof length, 0) != (ssize_t)sizeof length) {
-            status = fail(E_IO, "%s: it has no header", f->path[i]);
-        } else {
-            uint64_t header = 0;
-            for (int k = 7; k >= 0; k--) header = header << 8 | length[k];
-            f->start[i] = sizeof length + header;
-        }
+        status = open_to_read(f, i);
+        if (status == OK && write) status = open_to_write(f, i);
     }
     if (status != OK) files_close(f);
     return status;
@@ -166,7 +181,7 @@ Status checkpoint_part_open(const char *out, int64_t step, const HeldPart *part,
 {
     CheckpointPart *p = *opened = mem_alloc(sizeof *p);
     char *dir = checkpoint_path(out, step, ".tmp");
-    Status status = files_open(&p->files, dir, part, O_RDWR);
+    Status status = files_open(&p->files, dir, part, true);
     p->files.sent = p->sent;
     p->part = *part;
     free(dir);
@@ -269,7 +284,7 @@ Status checkpoint_check_parts(const char *out, const TrainingState *t, const Int
     for (int space = 0; space < N_SPACES; space++)
         if (tables.params[space]) TRY(checkpoint_check_whole(tables.params[space], parts[space], n));
     char *dir = checkpoint_path(out, t->step, ".tmp");
-    Status status = files_open(&f, dir, &tables, O_RDONLY);
+    Status status = files_open(&f, dir, &tables, false);
     free(dir);
     if (status != OK) return status;
     float *block = mem_array(BLOCK, sizeof *block);
@@ -291,7 +306,7 @@ Status checkpoint_check_parts(const char *out, const TrainingState *t, const Int
 Status checkpoint_compare(const char *path, const HeldPart *part, CheckpointRead read, void *context)
 {
     Files f;
-    TRY(files_open(&f, path, part, O_RDONLY));
+    TRY(files_open(&f, path, part, false));
     Pass p = {&f, read, context, digest_new(), mem_array(BLOCK, sizeof(float)), mem_array(BLOCK, sizeof(float))};
     Status status = pass_all(&p, part);
     digest_free(p.digest);
