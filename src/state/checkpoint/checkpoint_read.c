@@ -35,7 +35,9 @@ Status checkpoint_open_file(const char *path, uint64_t size, int *fd)
     else if (size != ANY_SIZE && (uint64_t)st.st_size != size)
         status = fail(E_CORRUPT, "%s: has %lld bytes, the manifest says %" PRIu64 ": damaged", path,
                       (long long)st.st_size, size);
-    if (status != OK) close(*fd);
+    if (status == OK) return OK;
+    close(*fd);
+    *fd = -1;
     return status;
 }
 

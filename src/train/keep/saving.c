@@ -257,7 +257,7 @@ double saving_reserve(const Saving *s)
     const SaverStats *stats = &s->saver.stats;
     double bytes = (double)run_checkpoint_bytes(s->run);
     double guess = bytes / 100e6; /* before the first save: a slow disk */
-    double took = stats->stalled_s + stats->background_s - s->parts.idle_s;
+    double took = stats->stalled_s + stats->background_s - atomic_load(&s->parts.idle_s);
     double seen = stats->saved ? took / stats->saved : guess;
     return 1 + 2 * seen;
 }

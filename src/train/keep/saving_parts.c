@@ -181,6 +181,6 @@ Status saving_parts_fill(void *parts, const TrainingState *t, CheckpointFilled *
     for (int r = 0; r < ranks_size(p->run->ranks); r++)
         if (p->said[r].seconds > most) most = p->said[r].seconds;
     double idle = clock_monotonic() - start - most;
-    if (idle > 0) p->idle_s += idle;
+    if (idle > 0) atomic_store(&p->idle_s, atomic_load(&p->idle_s) + idle);
     return check_files(p, t, filled);
 }

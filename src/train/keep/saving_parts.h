@@ -31,7 +31,7 @@ typedef struct {
     pthread_cond_t changed;
     pthread_t caller;
     struct PartSaid *said; // (ranks) about their parts; NULL: not yet
-    double idle_s;         /* that this thread waited for nothing but a vote, of all saves */
+    _Atomic double idle_s; /* that this thread waited for nothing but a vote, of all saves */
 } SavingParts;
 
 void saving_parts_init(SavingParts *p, const Run *run);

@@ -270,7 +270,7 @@ Status start_find_writers(Ranks *ranks, const char *output_dir, bool **sees)
     *sees = mem_array((size_t)n, sizeof **sees);
     TRY(ranks_see(ranks, output_dir, *sees));
     for (int i = 0; i < n; i++) away += !(*sees)[i];
-    if (away && output_dir)
+    if (away && output_dir && ranks_first(ranks))
         log_info("%d of %d ranks do not see rank 0's %s: rank 0 saves for them", away, n, output_dir);
     return OK;
 }

@@ -112,7 +112,7 @@ Status kfac_room_close(KfacRoom *r, Status status)
 {
     if (status == OK) status = put_back(r);
     free(r->room);
-    r->room = NULL;
+    *r = (KfacRoom){.session = r->session};
     return status;
 }
 
