@@ -63,8 +63,8 @@ typedef struct {
 
 /* The plan must be verified and outlive the Exec. A missing op is E_FAIL naming op and backend. */
 Status exec_init(Exec **exec, const Plan *plan, Memory *memory, ExecOptions options);
-/* Before the first step, with ranks: how the chunks of a place (n), or a whole model's Exec, exchange. The chunks are
-   freed together. */
+/* Before the first step, with ranks: how the chunks of a place (n), or a whole model's Exec, exchange. The first chunk
+   is freed behind the others. */
 Status exec_open_lane(Exec *const *chunks, int n);
 void exec_free(Exec *e);
 void exec_set_check(Exec *e, bool check);

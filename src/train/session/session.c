@@ -79,7 +79,7 @@ static Status bind_plans(Session *s)
 static void unbind(Session *s)
 {
     pipeline_unbind(s->pipeline);
-    for (int k = 0; s->train && k < session_chunks(s); k++) {
+    for (int k = s->train ? session_chunks(s) - 1 : -1; k >= 0; k--) { /* the first closes the lane of all */
         exec_free(s->train[k]);
         exec_free(s->eval[k]);
         s->train[k] = s->eval[k] = NULL;
