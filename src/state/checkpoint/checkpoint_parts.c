@@ -37,12 +37,13 @@ static void files_close(Files *f)
 }
 
 /* Opens the file, and finds where its data begin. */
-static Status open_to_read(Files *f, int i)
+static Status find_start(Files *f, int i, bool write)
 {
     uint8_t length[8];
     uint64_t header = 0;
     f->fd[i] = file_open(f->path[i], O_RDONLY | O_NOFOLLOW);
     if (f->fd[i] < 0) return file_failed(f->path[i], "open");
+    if (write) (void)posix_fadvise(f->fd[i], 0, 0, POSIX_FADV_RANDOM); /* nothing is read ahead */
     ssize_t n = pread(f->fd[i], length, sizeof length, 0);
     if (n < 0) return file_failed(f->path[i], "read");
     if (n != (ssize_t)sizeof length) return fail(E_IO, "%s: it has no header", f->path[i]);
@@ -51,10 +52,11 @@ static Status open_to_read(Files *f, int i)
     return OK;
 }
 
-/* Opens the file again, to write alone: where several hosts write one file of NFS, a host that reads it too writes
-   whole pages, and in those that it shares with another host's part it overwrites that part. */
+/* Opens the file again, to write alone. Where several hosts write one file of NFS, a host writes whole pages of those
+   that it has read: its zeros would come over the part of another host. So it keeps none of them. */
 static Status open_to_write(Files *f, int i)
 {
+    (void)posix_fadvise(f->fd[i], 0, 0, POSIX_FADV_DONTNEED);
     close(f->fd[i]);
     f->fd[i] = file_open(f->path[i], O_WRONLY | O_NOFOLLOW);
     return f->fd[i] < 0 ? file_failed(f->path[i], "open") : OK;
@@ -67,7 +69,7 @@ static Status files_open(Files *f, const char *dir, const HeldPart *part, bool w
     *f = (Files){.n = has_sets(part) ? 3 : 2, .fd = {-1, -1, -1}};
     for (int i = 0; i < f->n && status == OK; i++) {
         f->path[i] = file_join(dir, names[i]);
-        status = open_to_read(f, i);
+        status = find_start(f, i, write);
         if (status == OK && write) status = open_to_write(f, i);
     }
     if (status != OK) files_close(f);
