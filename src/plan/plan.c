@@ -30,6 +30,11 @@ void plan_free(Plan *p)
 
 TensorId plan_tensor(Plan *p, Region region, Dtype dtype, Rows rows, int64_t cols, const char *format, ...)
 {
+    char name[sizeof((Tensor *)0)->name]; /* its arguments may be names in the array, which moves */
+    va_list args;
+    va_start(args, format);
+    vsnprintf(name, sizeof name, format, args);
+    va_end(args);
     CHECK(cols > 0 && rows.extra >= 0 && (rows.kind != ROWS_FIXED || rows.extra > 0), "empty tensor '%s'", format);
     MEM_GROW(p->tensors, p->n_tensors, p->cap_tensors);
     Tensor *t = &p->tensors[p->n_tensors];
@@ -46,10 +51,7 @@ TensorId plan_tensor(Plan *p, Region region, Dtype dtype, Rows rows, int64_t col
                   .slot = NONE,
                   .first = NONE,
                   .last = NONE};
-    va_list args;
-    va_start(args, format);
-    vsnprintf(t->name, sizeof t->name, format, args);
-    va_end(args);
+    memcpy(t->name, name, sizeof name);
     t->bytes = plan_tensor_bytes(p, p->n_tensors, &p->capacity);
     return p->n_tensors++;
 }
