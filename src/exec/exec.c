@@ -53,6 +53,7 @@ static void make_events(Exec *e)
             InstrId other = p->instrs[i].wait[w];
             if (other != NONE && e->events[other] == NONE) e->events[other] = e->n_events++;
         }
+    e->looked = e->n_events++;
 }
 
 /* The buckets of a kind of rows, from the smallest to the capacity. */
@@ -188,8 +189,22 @@ RowCounts exec_rows(const Exec *e, int64_t n_tokens, int64_t n_seqs, int64_t n_m
 
 /* ---- running ---- */
 
-/* Before the host reads or overwrites memory. */
-static Status wait_for_lanes(const Exec *e) { return e->events ? backend_wait(e->memory->backend) : OK; }
+/* Before the host reads or overwrites memory. Beside works other lanes may have messages that wait for a rank that waits
+   for this one. */
+static Status wait_for_lanes(const Exec *e)
+{
+    static const int lanes[] = {LANE_COPY, LANE_COMPUTE}; /* the last one stays chosen */
+    Device *d = e->memory->backend->device;
+    if (!e->events) return OK;
+    if (!e->slots) return backend_wait(e->memory->backend);
+    for (size_t k = 0; k < sizeof lanes / sizeof *lanes; k++) {
+        bool done = false;
+        TRY(d->choose_lane(d, lanes[k]));
+        TRY(d->event_record(d, e->looked));
+        while (!done) TRY(d->event_done(d, e->looked, &done));
+    }
+    return OK;
+}
 
 Status exec_check_finite(const Exec *e, InstrId i, const RowCounts *rows)
 {

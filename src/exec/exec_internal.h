@@ -43,6 +43,7 @@ struct Exec {
     int n_read_buckets;
     int32_t *events;  /* (n_instrs): the event of an instr that another waits for, or NONE; NULL: the plan has one lane,
                          or the backend */
+    int32_t looked;   /* the slot with which the host waits for lanes */
     int32_t n_events; /* slots that these take */
     int32_t *dying;   /* (n_instrs + 1): range in `dead` of the tensors that die at an instr; only for poison */
     TensorId *dead;
