@@ -189,8 +189,8 @@ RowCounts exec_rows(const Exec *e, int64_t n_tokens, int64_t n_seqs, int64_t n_m
 
 /* ---- running ---- */
 
-/* Before the host reads or overwrites memory. Beside works other lanes may have messages that wait for a rank that waits
-   for this one. */
+/* Before the host reads or overwrites memory. Beside works other lanes may have messages that wait for a rank that
+   waits for this one. */
 static Status wait_for_lanes(const Exec *e)
 {
     static const int lanes[] = {LANE_COPY, LANE_COMPUTE}; /* the last one stays chosen */
