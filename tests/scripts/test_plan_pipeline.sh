@@ -88,7 +88,6 @@ refused "--kfac-interval with --precision fp16" "${kfac[@]}" --precision fp16
 refused "--kfac-interval with --padded" "${kfac[@]}" --padded
 refused "--kfac-lag needs --kfac-interval" --pipeline 1f1b --ranks 4 --kfac-lag 2
 refused "--kfac-lag '11': expected auto, or 0 to --kfac-interval" --pipeline 1f1b --ranks 4 --kfac-interval 10 --kfac-lag 11
-refused "--recompute offload with --pipeline" --pipeline 1f1b --ranks 4 --recompute offload
 refused "expected one of" --pipeline 2f2b --ranks 4
 printf 'forward_ms\n1\n' >bad.csv
 expect 1 "$CAIRN_BINARY" plan --device h200 --model-config bert-base --pipeline 1f1b --ranks 4 --costs bad.csv
