@@ -39,8 +39,38 @@ bool intervals_next(const Intervals *list, int64_t end, Interval *v)
     return false;
 }
 
+static int by_begin(const void *a, const void *b)
+{
+    const Interval *x = a, *y = b;
+    return x->begin < y->begin ? -1 : x->begin > y->begin;
+}
+
+Intervals intervals_joined(const Intervals *lists, const bool *chosen, int n)
+{
+    Intervals joined = {0};
+    Interval *all = NULL;
+    int count = 0, cap = 0;
+    int64_t done = 0;
+    for (int i = 0; i < n; i++)
+        for (int k = 0; (!chosen || chosen[i]) && k < lists[i].count; k++)
+            MEM_PUSH(all, count, cap, lists[i].intervals[k]);
+    if (count > 0) qsort(all, (size_t)count, sizeof *all, by_begin);
+    for (int i = 0; i < count; i++) {
+        intervals_add(&joined, all[i].begin > done ? all[i].begin : done, all[i].end);
+        if (all[i].end > done) done = all[i].end;
+    }
+    free(all);
+    return joined;
+}
+
 void intervals_free(Intervals *list)
 {
     free(list->intervals);
     *list = (Intervals){0};
+}
+
+void intervals_free_all(Intervals *lists, int n)
+{
+    for (int i = 0; lists && i < n; i++) intervals_free(&lists[i]);
+    free(lists);
 }

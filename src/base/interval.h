@@ -21,6 +21,9 @@ int64_t intervals_before(const Intervals *list, int64_t element); /* the number 
 /* Sets *v to the first elements behind it, below `end`, that are in the list without a gap between them. False: there
    are none. `list` NULL: every element is in it. */
 bool intervals_next(const Intervals *list, int64_t end, Interval *v);
-void intervals_free(Intervals *list); /* takes a zeroed one */
+/* The elements of those of `lists` (n) that are chosen (n; NULL: all), which may overlap. The caller frees. */
+Intervals intervals_joined(const Intervals *lists, const bool *chosen, int n);
+void intervals_free(Intervals *list);             /* takes a zeroed one */
+void intervals_free_all(Intervals *lists, int n); // (n) and their array; takes NULL
 
 #endif

@@ -233,47 +233,37 @@ void holding_add_sets(Holding *h, const ParamTable *saved, const int *stage)
     free(load);
 }
 
-static void free_lists(Intervals *lists, int n)
+Intervals *holding_shares(const Holding *h, int space, const bool *sees)
 {
-    for (int i = 0; lists && i < n; i++) intervals_free(&lists[i]);
-    free(lists);
-}
-
-static int by_interval(const void *a, const void *b)
-{
-    const Interval *x = a, *y = b;
-    return x->begin < y->begin ? -1 : x->begin > y->begin;
+    int ranks = holding_ranks(h);
+    Intervals *shares = mem_array((size_t)ranks, sizeof *shares);
+    bool *first = mem_array((size_t)ranks, sizeof *first);
+    for (int r = 0; r < ranks; r++) {
+        first[r] = r == 0 || (sees && !sees[r]);
+        if (!first[r]) add_all(&shares[r], &h->own[space][r]);
+    }
+    shares[0] = intervals_joined(h->own[space], first, ranks);
+    free(first);
+    return shares;
 }
 
 void holding_set_writers(Holding *h, const bool *sees)
 {
-    int ranks = holding_ranks(h);
     for (int space = 0; space < N_SPACES; space++) {
-        Interval *first = NULL; /* rank 0's */
-        int n = 0, cap = 0;
-        free_lists(h->writes[space], ranks);
-        Intervals *writes = h->writes[space] = mem_array((size_t)ranks, sizeof *writes);
-        for (int r = 0; r < ranks; r++) {
-            const Intervals *own = &h->own[space][r];
-            bool itself = r > 0 && (!sees || sees[r]);
-            if (itself) add_all(&writes[r], own);
-            for (int i = 0; i < own->count && !itself; i++) MEM_PUSH(first, n, cap, own->intervals[i]);
-        }
-        if (n > 0) qsort(first, (size_t)n, sizeof *first, by_interval);
-        for (int i = 0; i < n; i++) intervals_add(&writes[0], first[i].begin, first[i].end);
-        free(first);
+        intervals_free_all(h->writes[space], holding_ranks(h));
+        h->writes[space] = holding_shares(h, space, sees);
     }
 }
 
 void holding_free(Holding *h)
 {
     int ranks = holding_ranks(h);
-    for (int kind = 0; kind < N_HELD; kind++) free_lists(h->has[kind], ranks);
+    for (int kind = 0; kind < N_HELD; kind++) intervals_free_all(h->has[kind], ranks);
     for (int space = 0; space < N_SPACES; space++) {
-        free_lists(h->own[space], ranks);
-        free_lists(h->writes[space], ranks);
+        intervals_free_all(h->own[space], ranks);
+        intervals_free_all(h->writes[space], ranks);
     }
-    free_lists(h->sums, ranks);
+    intervals_free_all(h->sums, ranks);
     pieces_free(&h->mine);
     intervals_free(&h->slice);
     *h = (Holding){0};

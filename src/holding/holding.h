@@ -89,8 +89,10 @@ typedef struct {
 void holding_init(Holding *h, const Config *c, const Model *model, const Grid *grid, const Stage *stages, int rank);
 /* The sets in their saved form: `stage` (saved->count) has the stage whose holders have each tensor. */
 void holding_add_sets(Holding *h, const ParamTable *saved, const int *stage);
-/* Each rank writes into checkpoints what it owns, where it sees rank 0's folder (ranks; NULL: all do), and rank 0 the
-   rest. */
+/* Which rank reads or writes which elements of a checkpoint (ranks): what it owns, where it sees rank 0's folder
+   (ranks; NULL: all do), and rank 0 the rest. The caller frees (intervals_free_all). */
+Intervals *holding_shares(const Holding *h, int space, const bool *sees);
+/* Who writes: `writes` becomes these shares. */
 void holding_set_writers(Holding *h, const bool *sees);
 void holding_free(Holding *h); /* takes a zeroed one */
 

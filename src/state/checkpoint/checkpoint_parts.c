@@ -317,32 +317,19 @@ Status checkpoint_compare(const char *path, const HeldPart *part, CheckpointRead
     return status;
 }
 
-static int by_begin(const void *a, const void *b)
-{
-    const Interval *x = a, *y = b;
-    return x->begin < y->begin ? -1 : x->begin > y->begin;
-}
-
 Status checkpoint_check_whole(const ParamTable *params, const Intervals *parts, int n)
 {
     Status status = OK;
-    int count = 0, k = 0;
-    for (int i = 0; i < n; i++) count += parts[i].count;
-    Interval *all = mem_array((size_t)count, sizeof *all);
-    for (int i = 0, at = 0; i < n; at += parts[i++].count)
-        if (parts[i].count) memcpy(all + at, parts[i].intervals, (size_t)parts[i].count * sizeof *all);
-    if (count > 0) qsort(all, (size_t)count, sizeof *all, by_begin);
+    Intervals all = intervals_joined(parts, NULL, n);
     for (int i = 0; i < params->count && status == OK; i++) {
         const Param *p = &params->params[i];
-        int64_t at = p->offset, end = at + param_exported(p);
-        while (at < end && status == OK) {
-            while (k < count && all[k].end <= at) k++;
-            if (k == count || all[k].begin > at)
-                status = fail(E_CORRUPT, "no part of the state has element %" PRId64 " of %s", at - p->offset, p->name);
-            else
-                at = all[k].end;
-        }
+        int64_t end = p->offset + param_exported(p);
+        Interval v = {p->offset, p->offset};
+        bool begins = intervals_next(&all, end, &v) && v.begin == p->offset;
+        if (!begins || v.end < end)
+            status = fail(E_CORRUPT, "no part of the state has element %" PRId64 " of %s",
+                          begins ? v.end - p->offset : 0, p->name);
     }
-    free(all);
+    intervals_free(&all);
     return status;
 }

@@ -24,38 +24,13 @@ static Status read_elements(void *loader, int64_t begin, int64_t end, float *to)
                 status_message()); /* no run saves such weights */
 }
 
-static int by_begin(const void *a, const void *b)
-{
-    const Interval *x = a, *y = b;
-    return x->begin < y->begin ? -1 : x->begin > y->begin;
-}
-
-/* Which rank reads which elements: its own, and rank 0 also those of ranks that do not see the files. (ranks); the
-   caller frees the first one's intervals, and the list. */
-static Intervals *share_out(const Holding *h, int space, const bool *sees)
-{
-    int ranks = holding_ranks(h), n = 0, cap = 0;
-    Intervals *parts = mem_array((size_t)ranks, sizeof *parts);
-    Interval *first = NULL;
-    for (int r = 0; r < ranks; r++) {
-        const Intervals *own = &h->own[space][r];
-        if (r && sees[r]) parts[r] = *own;
-        for (int i = 0; (r == 0 || !sees[r]) && i < own->count; i++) MEM_PUSH(first, n, cap, own->intervals[i]);
-    }
-    if (n) qsort(first, (size_t)n, sizeof *first, by_begin);
-    for (int i = 0; i < n; i++) intervals_add(parts, first[i].begin, first[i].end);
-    free(first);
-    return parts;
-}
-
 static Status take_array(Loader *l, int array, const bool *sees)
 {
     const Holding *h = &l->session->plan.input.place->holding;
-    Intervals *parts = share_out(h, array == SESSION_SETS ? SPACE_SETS : SPACE_MODEL, sees);
+    Intervals *parts = holding_shares(h, array == SESSION_SETS ? SPACE_SETS : SPACE_MODEL, sees);
     l->array = array;
     Status status = session_take(l->session, array, parts, read_elements, l);
-    intervals_free(parts);
-    free(parts);
+    intervals_free_all(parts, holding_ranks(h));
     return status;
 }
 

@@ -131,7 +131,7 @@ static int boundary_number(const Grid *g, int stage, bool forward)
     return forward ? stage : 2 * g->stages - 1 - stage;
 }
 
-/* Of the share of pipeline `own`, which `other` computed too. */
+/* What pipeline `own` sent for its share, against what `other` sent for the same. */
 static void follow_share(const Grid *g, const uint64_t *sent, int own, int other, AuditFinding *now)
 {
     int first[2] = {INT_MAX, INT_MAX}, accused[2] = {-1, -1}, n = 2 * g->shape.chunks;

@@ -175,7 +175,7 @@ Status session_take(const Session *s, int array, const Intervals *from, MoveRead
     return kfac_room_close(&t.own.room, session_move(s, array, from, NULL, ends));
 }
 
-/* Elements as rank 0 alone has them. (ranks); free_first. */
+/* Elements as rank 0 alone has them. (ranks); the caller frees. */
 static Intervals *at_first(const Session *s, Interval v)
 {
     Intervals *first = mem_array((size_t)ranks_size(s->options.ranks), sizeof *first);
@@ -183,18 +183,12 @@ static Intervals *at_first(const Session *s, Interval v)
     return first;
 }
 
-static void free_first(Intervals *first)
-{
-    intervals_free(first);
-    free(first);
-}
-
 Status session_collect_range(const Session *s, int array, Interval v, float *to)
 {
     Collected collected = {to, v.begin};
     Intervals *first = at_first(s, v);
     Status status = session_move(s, array, NULL, first, (MoveEnds){.taken_at = collected_at, .taker = &collected});
-    free_first(first);
+    intervals_free_all(first, ranks_size(s->options.ranks));
     return status;
 }
 
@@ -244,7 +238,7 @@ Status session_share(Session *s)
     Intervals *first = at_first(s, (Interval){0, s->model->params.size});
     Status status = session_take(s, STATE_WEIGHTS, first, read_filled, s->filled);
     session_free_filled(s);
-    free_first(first);
+    intervals_free_all(first, ranks_size(s->options.ranks));
     return status == OK ? session_ready(s) : status;
 }
 
