@@ -134,8 +134,7 @@ static Status measure_sum(Probe *p, double *seconds)
     }
     *seconds = sort_median(times + 1, 3);
 done:
-    for (int r = 0; r < c->size; r++) intervals_free(&parts[r]);
-    free(parts);
+    intervals_free_all(parts, c->size);
     free(x);
     free(scratch);
     return status;

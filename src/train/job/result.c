@@ -152,60 +152,26 @@ void result_show(const char *output_dir, int64_t step)
     free(path);
 }
 
-/* Weights that ranks have in parts come to rank 0 in pieces, as it asks for them. */
 typedef struct {
     const Run *run;
-    bool left; /* a piece did not come, and the other ranks have left */
-} Asking;
+    const char *dir;
+} Exported;
 
-static Status ask(void *asking, int64_t begin, int64_t end, float *to)
+static Status ask_weights(void *ask, int64_t begin, int64_t end, float *to)
 {
-    Asking *a = asking;
-    Interval v = {begin, end};
-    Status status = ranks_broadcast(a->run->ranks, &v, sizeof v);
-    if (status == OK) status = session_collect_range(&a->run->session, STATE_WEIGHTS, v, to);
-    a->left = status != OK;
-    return status;
+    return session_ask(ask, STATE_WEIGHTS, begin, end, to);
 }
 
-static Status answer(const Run *r)
+static Status export_asking(void *exported, SessionAsk *ask)
 {
-    for (;;) {
-        Interval v;
-        TRY(ranks_broadcast(r->ranks, &v, sizeof v));
-        if (v.begin == v.end) return OK;
-        TRY(session_collect_range(&r->session, STATE_WEIGHTS, v, NULL));
-    }
-}
-
-static Status export_parts(const Run *r, const char *dir, const ExportText *text)
-{
-    Asking asking = {.run = r};
-    Interval end = {0, 0};
-    if (!run_first(r)) return answer(r);
-    Status status = export_model(dir, &r->model, &(ExportArray){"", .read = ask, .context = &asking}, text);
-    if (asking.left) return status;
-    char *why = mem_strdup(status_message());
-    Status told = ranks_broadcast(r->ranks, &end, sizeof end);
-    status = status == OK ? told : fail(status, "%s", why);
-    free(why);
-    return status;
-}
-
-static Status export_whole(const Run *r, const char *dir, const ExportText *text)
-{
-    const float *weights;
-    TRY(session_read(&r->session, STATE_WEIGHTS, NULL, &weights));
-    Status status = export_model(dir, &r->model, &(ExportArray){"", .values = weights}, text);
-    session_read_done(&r->session, weights);
-    return status;
+    const Exported *e = exported;
+    ExportText text = run_export_text(e->run);
+    return export_model(e->dir, &e->run->model, &(ExportArray){"", .read = ask_weights, .context = ask}, &text);
 }
 
 Status result_export(const Run *r, const char *dir)
 {
-    ExportText text = run_export_text(r);
-    if (!session_has_all(&r->session, STATE_WEIGHTS)) return ranks_all(r->ranks, export_parts(r, dir, &text));
-    return ranks_all(r->ranks, run_first(r) ? export_whole(r, dir, &text) : OK);
+    return session_asking(&r->session, export_asking, &(Exported){r, dir});
 }
 
 static Status note_best(const Run *r, const char *dir, double metric)

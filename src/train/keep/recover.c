@@ -201,8 +201,7 @@ static Status take_space(const RunSnapshots *m, Session *s, int space)
     for (int a = 0; a < SNAPSHOT_ARRAYS && status == OK; a++)
         if (snapshot_space(a) == space)
             status = session_take(s, a, from, read_slice, &(OwnSlices){m, ranks_rank(ranks), a});
-    for (int r = 0; r < ranks_size(ranks); r++) intervals_free(&from[r]);
-    free(from);
+    intervals_free_all(from, ranks_size(ranks));
     return status;
 }
 

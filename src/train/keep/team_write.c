@@ -183,10 +183,7 @@ typedef struct {
 
 static void written_parts_free(WrittenParts *p)
 {
-    for (int space = 0; space < N_SPACES; space++) {
-        for (int i = 0; i < p->count; i++) intervals_free(&p->parts[space][i]);
-        free(p->parts[space]);
-    }
+    for (int space = 0; space < N_SPACES; space++) intervals_free_all(p->parts[space], p->count);
     MEM_FREE(p->digests, p->ranks);
 }
 

@@ -221,46 +221,28 @@ done:
     return status;
 }
 
-/* The state as rank 0 compares it: what it does not have is collected. */
 typedef struct {
-    const Session *session;
-    float *collected[SESSION_SETS + 1]; /* NULL: rank 0 has the array */
-} WholeState;
+    Run *run;
+    const char *path; /* the checkpoint of this step */
+    CheckpointSeen seen;
+} Compared;
 
-static Status read_state(void *whole, int array, int64_t begin, int64_t end, float *to)
+static Status compare_tensors(const Session *s, const char *path, SessionAsk *ask)
 {
-    const WholeState *w = whole;
-    if (!w->collected[array]) return session_read_range(w->session, array, begin, end, to);
-    memcpy(to, w->collected[array] + begin, (size_t)(end - begin) * sizeof *to);
-    return OK;
-}
-
-/* Collective. A device's sets are collected too: reading a block copies a whole tensor. */
-static Status collect_state(const Session *s, WholeState *w)
-{
-    int arrays = session_kfac(s) ? SESSION_SETS + 1 : N_STATE_ARRAYS;
-    if (session_kfac(s)) TRY(session_settle_kfac(s)); /* as the save did */
-    for (int a = 0; a < arrays; a++)
-        if (!session_has_all(s, a) || (a == SESSION_SETS && s->options.backend->device))
-            TRY(session_collect(s, a, &w->collected[a]));
-    return OK;
-}
-
-static Status compare_tensors(WholeState *w, const char *path)
-{
-    const Session *s = w->session;
     const Kfac *k = session_kfac_whole(s);
     const ParamTable *params = &s->model->params, *sets = kfac_sets(k) ? &k->saved : NULL;
     Interval whole[2] = {{0, params->size}, {0, sets ? sets->size : 0}};
     Intervals all[2] = {{.intervals = &whole[0], .count = 1}, {.intervals = &whole[1], .count = 1}};
     HeldPart part = {.params = {params, sets}, .part = {&all[0], &all[1]}};
-    return checkpoint_compare(path, &part, read_state, w);
+    return checkpoint_compare(path, &part, session_ask, ask);
 }
 
-static Status compare_checkpoint(Run *r, const char *path, const Buf *state, WholeState *w)
+static Status compare_checkpoint(void *state, SessionAsk *ask)
 {
-    Status status = compare_tensors(w, path);
-    if (status == OK) status = compare_progress(r, path, state);
+    const Compared *c = state;
+    Run *r = c->run;
+    Status status = compare_tensors(&r->session, c->path, ask);
+    if (status == OK) status = compare_progress(r, c->path, &c->seen.state);
     if (status == OK) r->verify->checkpoints++;
     return status_context(status, "%s: the state of step %lld differs", r->verify->dir, (long long)r->progress.step);
 }
@@ -268,18 +250,15 @@ static Status compare_checkpoint(Run *r, const char *path, const Buf *state, Who
 /* Collective. The state after this step with its checkpoint, if it has one. */
 static Status compare_state(Run *r, const CheckpointList *list)
 {
-    const char *path = NULL;
-    CheckpointSeen seen = {0};
-    WholeState whole = {.session = &r->session};
+    Compared c = {.run = r};
     Status status = OK;
-    if (run_first(r)) find_checkpoint(r->verify, list, r->progress.step, &path, &seen);
-    bool there = path;
+    if (run_first(r)) find_checkpoint(r->verify, list, r->progress.step, &c.path, &c.seen);
+    bool there = c.path;
     TRY_DONE(ranks_broadcast(r->ranks, &there, sizeof there));
-    if (there) TRY_DONE(collect_state(&r->session, &whole));
-    if (there) status = ranks_all(r->ranks, run_first(r) ? compare_checkpoint(r, path, &seen.state, &whole) : OK);
+    if (there && session_kfac(&r->session)) TRY_DONE(session_settle_kfac(&r->session)); /* as the save did */
+    if (there) status = session_asking(&r->session, compare_checkpoint, &c);
 done:
-    for (int a = 0; a <= SESSION_SETS; a++) free(whole.collected[a]);
-    checkpoint_seen_free(&seen);
+    checkpoint_seen_free(&c.seen);
     return status;
 }
 

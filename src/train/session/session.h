@@ -98,11 +98,11 @@ Status session_read_range(const Session *s, int array, int64_t begin, int64_t en
    (ranks), by `read` there. session_ready follows. A failure on one rank is one on all. */
 Status session_take(const Session *s, int array, const Intervals *from, MoveRead *read, void *giver);
 void session_read_done(const Session *s, const float *values);
-/* Collective. All elements of such an array (the tables' size) come to rank 0, into new memory, which the caller frees;
-   NULL on the other ranks. */
-Status session_collect(const Session *s, int array, float **whole);
-/* Collective. Elements `v` of such an array come to rank 0's `to`. */
-Status session_collect_range(const Session *s, int array, Interval v, float *to);
+/* Collective. `first` runs on rank 0 alone. It has elements [begin, end) of any such array by session_ask, a
+   CheckpointRead with the asker as its context: where ranks have them in parts the others send them, block by block. */
+typedef struct SessionAsk SessionAsk;
+Status session_asking(const Session *s, Status (*first)(void *context, SessionAsk *ask), void *context);
+Status session_ask(void *ask, int array, int64_t begin, int64_t end, float *to);
 /* E_NUMERIC names the first weight (params.size) that is infinite or NaN: an update may overflow although its gradient
    was finite. Such weights must not replace good ones. */
 Status session_check_weights(const Session *s, const float *weights);

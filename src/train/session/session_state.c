@@ -73,18 +73,6 @@ static float *own_at(void *array, int64_t begin)
     return here ? session_element(a->session, a->array, begin) : NULL;
 }
 
-/* Rank 0's array of elements from `first` on. */
-typedef struct {
-    float *values;
-    int64_t first;
-} Collected;
-
-static float *collected_at(void *collected, int64_t begin)
-{
-    const Collected *c = collected;
-    return c->values + (begin - c->first);
-}
-
 Status session_move(const Session *s, int array, const Intervals *from, const Intervals *to, MoveEnds ends)
 {
     Ranks *ranks = s->options.ranks;
@@ -175,34 +163,6 @@ Status session_take(const Session *s, int array, const Intervals *from, MoveRead
     return kfac_room_close(&t.own.room, session_move(s, array, from, NULL, ends));
 }
 
-/* Elements as rank 0 alone has them. (ranks); the caller frees. */
-static Intervals *at_first(const Session *s, Interval v)
-{
-    Intervals *first = mem_array((size_t)ranks_size(s->options.ranks), sizeof *first);
-    intervals_add(first, v.begin, v.end);
-    return first;
-}
-
-Status session_collect_range(const Session *s, int array, Interval v, float *to)
-{
-    Collected collected = {to, v.begin};
-    Intervals *first = at_first(s, v);
-    Status status = session_move(s, array, NULL, first, (MoveEnds){.taken_at = collected_at, .taker = &collected});
-    intervals_free_all(first, ranks_size(s->options.ranks));
-    return status;
-}
-
-Status session_collect(const Session *s, int array, float **whole)
-{
-    int64_t size = holding(s)->params[held_space(session_kind(array))]->size;
-    *whole = ranks_first(s->options.ranks) ? mem_array((size_t)size, sizeof **whole) : NULL;
-    Status status = session_collect_range(s, array, (Interval){0, size}, *whole);
-    if (status == OK) return OK;
-    free(*whole);
-    *whole = NULL;
-    return status;
-}
-
 float *session_fill(Session *s)
 {
     float *buffer = session_save_buffer(s);
@@ -235,7 +195,8 @@ static Status read_filled(void *filled, int64_t begin, int64_t end, float *to)
 Status session_share(Session *s)
 {
     if (!s->options.ranks) return session_ready(s);
-    Intervals *first = at_first(s, (Interval){0, s->model->params.size});
+    Intervals *first = mem_array((size_t)ranks_size(s->options.ranks), sizeof *first);
+    intervals_add(first, 0, s->model->params.size);
     Status status = session_take(s, STATE_WEIGHTS, first, read_filled, s->filled);
     session_free_filled(s);
     intervals_free_all(first, ranks_size(s->options.ranks));
