@@ -150,7 +150,7 @@ static double time_steps(Ranks *ranks)
     if (ranks) {
         char hex[33];
         const float *got;
-        must(session_read(&s, STATE_WEIGHTS, NULL, &got));
+        must(session_read(&s, STATE_WEIGHTS, &got));
         digest_format(digest_of(got, (size_t)model.params.size * sizeof *got), hex);
         session_read_done(&s, got);
         must(ranks_same(ranks, "the weights", hex));

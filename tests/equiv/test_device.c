@@ -130,7 +130,7 @@ static void test_a_session(void **state)
     const char *const dirs[] = {near_dir, away_dir};
     for (int i = 0; i < 2; i++) {
         const float *weights;
-        assert_ok(session_read(&both[i]->session, STATE_WEIGHTS, NULL, &weights));
+        assert_ok(session_read(&both[i]->session, STATE_WEIGHTS, &weights));
         assert_ok(export_model(dirs[i], &both[i]->model, &(ExportArray){"", .values = weights}, &text));
         session_read_done(&both[i]->session, weights);
     }
@@ -212,7 +212,7 @@ static void test_failed_copies_of_state(void **state)
     far.fail_after = 1;
     assert_status(session_check_forms(&t.session, &changed), E_FAIL);
     far.fail_after = 0;
-    assert_status(session_read(&t.session, STATE_WEIGHTS, NULL, &weights), E_FAIL);
+    assert_status(session_read(&t.session, STATE_WEIGHTS, &weights), E_FAIL);
     char *checkpoint = file_join(*state, "checkpoint-1");
     assert_false(file_exists(checkpoint));
     assert_ok(training_save(&t, *state, 1));

@@ -50,7 +50,7 @@ static Status save_anyway(Training *t, char *dir, int64_t step)
     Saver saver;
     TrainingState s = {.params = &t->model.params, .step = step};
     const float **to[N_STATE_ARRAYS] = {&s.weights, &s.m, &s.v};
-    for (StateArray a = 0; a < N_STATE_ARRAYS; a++) assert_ok(session_read(&t->session, a, NULL, to[a]));
+    for (StateArray a = 0; a < N_STATE_ARRAYS; a++) assert_ok(session_read(&t->session, a, to[a]));
     saving_state(&run, &text);
     s.state = text.data;
     s.state_size = text.len;

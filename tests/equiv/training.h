@@ -185,7 +185,7 @@ static inline float *training_state(const Training *t, StateArray which)
     size_t bytes = (size_t)t->model.params.size * sizeof(float);
     float *copy = mem_alloc(bytes);
     const float *values;
-    assert_ok(session_read(&t->session, which, NULL, &values));
+    assert_ok(session_read(&t->session, which, &values));
     memcpy(copy, values, bytes);
     session_read_done(&t->session, values);
     return copy;

@@ -94,23 +94,7 @@ static Status read_sets(void *session, int64_t begin, int64_t end, float *to)
     return session_read_kfac(session, begin, end, to);
 }
 
-/* K-FAC's sets: in the save buffer, after the previous save ended; without a buffer read in pieces. Where this rank
-   does not have all of them, they come from `fill`. */
-static Status take_sets(Saving *s, TrainingState *state)
-{
-    const Session *session = &s->run->session;
-    if (!state->kfac || !session_has_all(session, SESSION_SETS)) return OK;
-    if (s->saver.buffer) {
-        (void)saver_wait(&s->saver);
-        state->sets = session_kfac_buffer(session);
-        return session_read_kfac(session, 0, state->kfac->size, session_kfac_buffer(session));
-    }
-    state->read_sets = read_sets;
-    state->read_context = (void *)(uintptr_t)session;
-    return OK;
-}
-
-/* All that session_bring brought. */
+/* What session_bring brought to the save buffer. */
 static void take_brought(const Session *s, TrainingState *state)
 {
     int64_t n = s->model->params.size;
@@ -121,48 +105,53 @@ static void take_brought(const Session *s, TrainingState *state)
     if (state->kfac) state->sets = session_kfac_buffer(s);
 }
 
-/* This rank writes all of the state: what was brought to its buffer, or what it has. */
-static Status write_whole(Saving *s, double stopped, bool brought)
+/* Where this rank has the state, without a buffer. Sets that it does not have come from `fill`. */
+static Status take_own(const Session *s, TrainingState *state)
+{
+    TRY(session_read(s, STATE_WEIGHTS, &state->weights));
+    TRY(session_read(s, STATE_M, &state->m));
+    TRY(session_read(s, STATE_V, &state->v));
+    if (!state->kfac || !session_has_all(s, SESSION_SETS)) return OK;
+    state->read_sets = read_sets;
+    state->read_context = (void *)(uintptr_t)s;
+    return OK;
+}
+
+static void drop_own(const Session *s, const TrainingState *state)
+{
+    if (state->weights) session_read_done(s, state->weights);
+    if (state->m) session_read_done(s, state->m);
+    if (state->v) session_read_done(s, state->v);
+}
+
+/* This rank writes all of the state. */
+static Status write_whole(Saving *s, double stopped)
 {
     const Session *session = &s->run->session;
+    bool brought = !s->alone && session_save_buffer(session);
     Buf text = {0};
     Status status = OK;
-    const float *read[N_STATE_ARRAYS] = {NULL};
     TrainingState state = state_of(s, stopped, &text);
-    for (StateArray a = 0; a < N_STATE_ARRAYS && !brought; a++) TRY_DONE(session_read(session, a, NULL, &read[a]));
-    state.weights = read[STATE_WEIGHTS];
-    state.m = read[STATE_M];
-    state.v = read[STATE_V];
     if (brought)
         take_brought(session, &state);
     else
-        TRY_DONE(take_sets(s, &state));
-    TRY_DONE(explain_weights(s, session_check_weights(session, state.weights)));
-    status = saver_begin(&s->saver, &state);
-done:
-    for (StateArray a = 0; a < N_STATE_ARRAYS; a++)
-        if (read[a]) session_read_done(session, read[a]);
+        status = take_own(session, &state);
+    if (status == OK) status = explain_weights(s, session_check_weights(session, state.weights));
+    if (status == OK) status = saver_begin(&s->saver, &state);
+    if (!brought) drop_own(session, &state);
     buf_free(&text);
     return status;
-}
-
-static bool brings(const Session *s)
-{
-    bool any = s->options.backend->device != NULL;
-    for (int kind = 0; kind < N_HELD; kind++) any |= holding_brings(&s->plan.input.place->holding, (HeldKind)kind);
-    return any;
 }
 
 /* Collective: rank 0 writes for all. */
 static Status begin_whole(Saving *s, double stopped)
 {
-    const Session *session = &s->run->session;
-    bool brought = !s->alone && brings(session);
     Status status = OK;
-    if (brought && s->makes) (void)saver_wait(&s->saver); /* which reads from the buffer; it has reported a failure */
-    if (brought) status = session_bring(session);
-    if (status == OK && s->makes) status = write_whole(s, stopped, brought);
-    return s->alone ? status : ranks_all(s->run->ranks, status);
+    if (s->alone) return write_whole(s, stopped);
+    if (s->makes) (void)saver_wait(&s->saver); /* which reads from the buffer; it has reported a failure */
+    status = session_bring(&s->run->session);
+    if (status == OK && s->makes) status = write_whole(s, stopped);
+    return ranks_all(s->run->ranks, status);
 }
 
 /* Rank 0's saver goes on to where the others write. False: the save has ended, and failed, or the step is saved. */

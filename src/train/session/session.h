@@ -84,10 +84,9 @@ Status session_ready(Session *s);
 Status session_share(Session *s);
 /* Frees the memory of session_fill that session_ready has not copied. */
 void session_free_filled(Session *s);
-/* For reading, between steps. A host backend returns the array itself. A device copies it into `room` (params.size), or
-   where `room` is NULL into new memory, which session_read_done frees. This rank must have all of the array. After a
-   failure there is nothing to free. */
-Status session_read(const Session *s, StateArray which, float *room, const float **values);
+/* For reading, between steps. A host backend returns the array itself. A device copies it into new memory, which
+   session_read_done frees. This rank must have all of the array. After a failure there is nothing to free. */
+Status session_read(const Session *s, StateArray which, const float **values);
 /* The rank's part of the array, on a host backend. *own: that is the rank's slice alone (Holding). */
 const float *session_part(const Session *s, StateArray which, bool *own);
 /* Copies elements [begin, end) of a StateArray, or of K-FAC's sets in their saved form, to `to`. This rank must have

@@ -203,16 +203,16 @@ Status session_share(Session *s)
     return status == OK ? session_ready(s) : status;
 }
 
-Status session_read(const Session *s, StateArray which, float *room, const float **values)
+Status session_read(const Session *s, StateArray which, const float **values)
 {
     const Backend *b = s->options.backend;
     CHECK(session_has_all(s, which), "an array that ranks have in parts");
     *values = place_of(s, which);
     if (!b->device) return OK;
-    float *copy = room ? room : mem_alloc(array_bytes(s));
+    float *copy = mem_alloc(array_bytes(s));
     Status status = backend_download(b, copy, *values, array_bytes(s));
     *values = status == OK ? copy : NULL;
-    if (status != OK && !room) free(copy);
+    if (status != OK) free(copy);
     return status;
 }
 
