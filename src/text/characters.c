@@ -1,42 +1,11 @@
 #include "text/characters.h"
 
-#include <ctype.h>
-
 #include "text/compose.h"
 #include "text/utf8.h"
 
-bool character_ends_word(UnicodeSource source, uint32_t scalar)
-{
-    bool control = scalar == 0x0b || scalar == 0x0c || scalar == 0x85;
-    if (source == UNICODE_PYTHON) control |= scalar >= 0x1c && scalar <= 0x1f;
-    return control || (unicode_record_of(source, scalar).bits & UC_SPACE);
-}
+bool character_is_space(uint32_t scalar) { return unicode_record(scalar).bits & UC_WHITE; }
 
-bool character_is_space(uint32_t scalar) { return character_ends_word(UNICODE_PYTHON, scalar); }
-
-static bool in_ranges(const uint32_t (*ranges)[2], size_t n, uint32_t scalar)
-{
-    size_t low = 0, high = n;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (ranges[middle][1] < scalar)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < n && ranges[low][0] <= scalar;
-}
-
-bool character_is_word(uint32_t scalar)
-{
-    if (scalar < 0x80) return isalnum((int)scalar) || scalar == '_';
-    return in_ranges(unicode_words, UNICODE_WORDS, scalar);
-}
-
-bool character_is_library_word(uint32_t scalar)
-{
-    return character_is_word(scalar) != in_ranges(unicode_other_words, UNICODE_OTHER_WORDS, scalar);
-}
+bool character_is_word(uint32_t scalar) { return unicode_record(scalar).bits & UC_WORD; }
 
 void characters_lower(const char *text, size_t len, Buf *out)
 {

@@ -6,14 +6,9 @@
 #include <stdint.h>
 
 #include "base/mem.h"
-#include "text/compose.h"
 
 bool character_is_space(uint32_t scalar); /* str.isspace(): where str.split() splits */
-/* str.isspace(), or White_Space of the tokenizers library, by the source. */
-bool character_ends_word(UnicodeSource source, uint32_t scalar);
-bool character_is_word(uint32_t scalar); /* \w of re: letters, digits, other numbers and _ */
-/* \w of the tokenizers library: also marks and all that joins words, but only decimal numbers. */
-bool character_is_library_word(uint32_t scalar);
+bool character_is_word(uint32_t scalar);  /* \w of re: letters, digits, other numbers and _ */
 /* Appends str.lower() of a text in UTF-8. A Σ becomes ς behind a word character where none follows, else σ. */
 void characters_lower(const char *text, size_t len, Buf *out);
 

@@ -24,28 +24,82 @@ void scalars_free(Scalars *s)
 }
 
 uint8_t unicode_dense[2][UNICODE_DENSE];
+uint16_t unicode_ascii[256];
 atomic_bool unicode_dense_ready;
+static UnicodeLower unicode_lower[UNICODE_LOWER];
+static UnicodePair unicode_pairs[UNICODE_PAIRS], unicode_composed[UNICODE_COMPOSED];
 
-static void make_dense(void)
+/* Reads one number of a list in unicode_tables.h. */
+static uint32_t read_number(const char **text)
 {
-    for (uint32_t c = 0, i = 0; c < UNICODE_DENSE; c++) {
-        if (unicode_runs[i + 1] >> 8 == c) i++;
-        unicode_dense[UNICODE_PYTHON][c] = (uint8_t)(2 * (unicode_runs[i] & 255) + (c - (unicode_runs[i] >> 8)) % 2);
+    uint32_t number = 0;
+    while (**text < '@') number = 28 * number + (uint32_t)(*(*text)++ - '#');
+    uint32_t last = (uint32_t)(*(*text)++ - '@');
+    return 62 * number + last - (last > '\\' - '@');
+}
+
+static int compare_pairs(const void *x, const void *y)
+{
+    const UnicodePair *a = x, *b = y;
+    if (a->first != b->first) return a->first < b->first ? -1 : 1;
+    return (a->second > b->second) - (a->second < b->second);
+}
+
+static void make_pairs(void)
+{
+    const char *text = unicode_pairs_text;
+    size_t n = 0;
+    for (uint32_t i = 0, c = 0; i < UNICODE_PAIRS; i++) {
+        c += read_number(&text);
+        uint32_t first = read_number(&text), second = read_number(&text);
+        unicode_pairs[i] = (UnicodePair){c, first, second};
+        if (second && !(unicode_records[unicode_dense[UNICODE_PYTHON][c]].bits & UC_NFC))
+            unicode_composed[n++] = unicode_pairs[i];
     }
-    memcpy(unicode_dense[UNICODE_LIBRARY], unicode_dense[UNICODE_PYTHON], UNICODE_DENSE);
-    for (const UnicodeDifference *d = unicode_differences; d < unicode_differences + UNICODE_DIFFERENCES; d++)
-        memset(unicode_dense[UNICODE_LIBRARY] + d->first, 2 * d->kind, d->last - d->first + 1);
+    qsort(unicode_composed, n, sizeof *unicode_composed, compare_pairs);
+}
+
+static void make_lower(void)
+{
+    const char *text = unicode_lower_text;
+    for (uint32_t i = 0, c = 0; i < UNICODE_LOWER; i++) {
+        uint32_t first = c + read_number(&text), n = read_number(&text), delta = read_number(&text), step = 1 + n % 2;
+        c = first + (n / 2 - 1) * step;
+        unicode_lower[i] = (UnicodeLower){first, c, step, (int32_t)(delta / 2) * (delta % 2 ? -1 : 1) - (delta % 2)};
+    }
+}
+
+static void make_tables(void)
+{
+    uint8_t *python = unicode_dense[UNICODE_PYTHON], *library = unicode_dense[UNICODE_LIBRARY];
+    const char *text = unicode_runs;
+    for (uint32_t c = 0; c < UNICODE_DENSE;) {
+        uint32_t n = read_number(&text), kinds[2] = {read_number(&text)};
+        kinds[1] = n % 2 ? read_number(&text) : kinds[0];
+        for (uint32_t i = 0; i < n / 2; i++) python[c++] = (uint8_t)kinds[i % 2];
+    }
+    memcpy(library, python, UNICODE_DENSE);
+    text = unicode_differences;
+    for (int i = 0; i < UNICODE_DIFFERENCES; i++) {
+        library += read_number(&text);
+        uint32_t n = read_number(&text);
+        memset(library, (int)read_number(&text), n);
+        library += n;
+    }
+    for (int c = 0; c < 0x80; c++) unicode_ascii[c] = unicode_records[python[c]].bits;
+    make_lower();
+    make_pairs();
     atomic_store_explicit(&unicode_dense_ready, true, memory_order_release);
 }
 
 UnicodeRecord unicode_record_slow(UnicodeSource source, uint32_t scalar)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, make_dense);
+    pthread_once(&once, make_tables);
     if (scalar < UNICODE_DENSE) return unicode_record_of(source, scalar);
-    int i = UNICODE_RUNS - 1;
-    while (unicode_runs[i] >> 8 > scalar) i--;
-    return unicode_kinds[unicode_runs[i] & 255][(scalar - (unicode_runs[i] >> 8)) % 2];
+    int i = UNICODE_BEYOND - 1;
+    while (unicode_beyond[i].first > scalar) i--;
+    return unicode_beyond[i].records[source];
 }
 
 static int compare_lower(const void *scalar, const void *range)
@@ -68,16 +122,10 @@ int unicode_lowered(uint32_t scalar, uint32_t out[2])
     return 1;
 }
 
-static int compare_composed(const void *scalar, const void *index)
+static int compare_composed(const void *scalar, const void *pair)
 {
-    uint32_t c = *(const uint32_t *)scalar, composed = unicode_pairs[*(const uint16_t *)index].composed;
+    uint32_t c = *(const uint32_t *)scalar, composed = ((const UnicodePair *)pair)->composed;
     return (c > composed) - (c < composed);
-}
-
-static int compare_single(const void *scalar, const void *single)
-{
-    uint32_t c = *(const uint32_t *)scalar, from = *(const uint32_t *)single;
-    return (c > from) - (c < from);
 }
 
 /* Appends the full decomposition of `c`, which is `c` itself if nothing decomposes it. */
@@ -91,25 +139,12 @@ static void decompose(UnicodeSource source, Scalars *out, uint32_t c)
         return;
     }
     if (unicode_record_of(source, c).bits & UC_DECOMPOSES) {
-        const uint16_t *i = bsearch(&c, unicode_by_composed, UNICODE_PAIRS, sizeof *i, compare_composed);
-        if (i) {
-            decompose(source, out, unicode_pairs[*i].first);
-            scalars_push(out, unicode_pairs[*i].second);
-        } else {
-            const uint32_t *single =
-                bsearch(&c, unicode_single, UNICODE_SINGLE, sizeof *unicode_single, compare_single);
-            decompose(source, out, single[1]);
-        }
+        const UnicodePair *pair = bsearch(&c, unicode_pairs, UNICODE_PAIRS, sizeof *pair, compare_composed);
+        decompose(source, out, pair->first);
+        if (pair->second) scalars_push(out, pair->second);
         return;
     }
     scalars_push(out, c);
-}
-
-static int compare_pairs(const void *x, const void *y)
-{
-    const UnicodePair *a = x, *b = y;
-    if (a->first != b->first) return a->first < b->first ? -1 : 1;
-    return (a->second > b->second) - (a->second < b->second);
 }
 
 /* 0 if the two do not compose. */
@@ -121,8 +156,8 @@ static uint32_t compose(uint32_t first, uint32_t second)
     if (first - S_BASE < S_COUNT && (first - S_BASE) % T_COUNT == 0 && second - T_BASE - 1 < T_COUNT - 1) {
         return first + (second - T_BASE);
     }
-    UnicodePair key = {first, second, 0};
-    const UnicodePair *pair = bsearch(&key, unicode_pairs, UNICODE_COMPOSED, sizeof key, compare_pairs);
+    UnicodePair key = {.first = first, .second = second};
+    const UnicodePair *pair = bsearch(&key, unicode_composed, UNICODE_COMPOSED, sizeof key, compare_pairs);
     return pair ? pair->composed : 0;
 }
 

@@ -23,18 +23,20 @@ void scalars_free(Scalars *s);
 /* Whose facts: Python's unicodedata, or Hugging Face's tokenizers library. */
 typedef enum { UNICODE_PYTHON, UNICODE_LIBRARY } UnicodeSource;
 
-/* Kind and place in its run of each scalar below UNICODE_DENSE, 2 · kind + (0 or 1), made from the runs on first use.
- */
+/* Index of the record of each scalar below UNICODE_DENSE, made on first use. */
 extern uint8_t unicode_dense[2][UNICODE_DENSE];
 extern atomic_bool unicode_dense_ready;
 UnicodeRecord unicode_record_slow(UnicodeSource source, uint32_t scalar);
+
+/* Bits of every byte, from the first unicode_record on: those of the ASCII character, else 0. */
+extern uint16_t unicode_ascii[256];
 
 /* The record of a value up to U+10FFFF. */
 static inline UnicodeRecord unicode_record_of(UnicodeSource source, uint32_t scalar)
 {
     if (scalar >= UNICODE_DENSE || !atomic_load_explicit(&unicode_dense_ready, memory_order_acquire))
         return unicode_record_slow(source, scalar);
-    return unicode_kinds[unicode_dense[source][scalar] / 2][unicode_dense[source][scalar] % 2];
+    return unicode_records[unicode_dense[source][scalar]];
 }
 static inline UnicodeRecord unicode_record(uint32_t scalar) { return unicode_record_of(UNICODE_PYTHON, scalar); }
 

@@ -3,10 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/characters.h"
 #include "text/compose.h"
 #include "text/parts.h"
-#include "text/unicode_tables.h"
 #include "text/utf8.h"
 
 const AddedToken special_tokens[N_SPECIAL] = {{.text = "[PAD]", .id = -1, .special = true},
@@ -242,7 +240,7 @@ static void add_scalar(WordScan *w, uint32_t scalar, unsigned bits)
     static const uint32_t blank = ' ';
     if (bits & w->dropped) return;
     bool alone = w->rules->options.split_chinese && (bits & UC_CJK);
-    bool space = bits & (UC_SPACE | UC_DROP) && character_ends_word(w->source, scalar);
+    bool space = bits & UC_WHITE;
     if (alone || space) {
         end_word(w);
         if (w->normal) append_scalars(w->normal, alone || w->dropped ? &blank : &scalar, 1);
@@ -302,7 +300,7 @@ static void normalised_words(WordScan *w, const char *p, const char *end)
         if (part->token) emit_token(w, part->token);
         for (const char *at = part->start; !part->token && at < part->stop;) {
             uint32_t scalar = utf8_decode(&at, part->stop);
-            bool space = character_ends_word(w->source, scalar);
+            bool space = bits_of(w, scalar) & UC_WHITE;
             if (!space) scalars_push(&w->word, scalar);
             if (space || at == part->stop) cut_word(w, !w->rules->options.split_words);
         }

@@ -1,6 +1,5 @@
 #include "text/parts.h"
 
-#include "text/characters.h"
 #include "text/utf8.h"
 
 static void add_part(Parts *parts, Part part) { MEM_PUSH(parts->v, parts->count, parts->cap, part); }
@@ -20,18 +19,24 @@ static uint32_t scalar_before(const char *text, const char *p, const char **star
 static bool is_word_at(const char *text, const char *p, const char *end, bool before)
 {
     if (p == (before ? text : end)) return false;
-    return character_is_library_word(before ? scalar_before(text, p, &p) : utf8_decode(&p, end));
+    uint32_t scalar = before ? scalar_before(text, p, &p) : utf8_decode(&p, end);
+    return unicode_record_of(UNICODE_LIBRARY, scalar).bits & UC_WORD;
+}
+
+static bool is_white(UnicodeSource source, uint32_t scalar)
+{
+    return unicode_record_of(source, scalar).bits & UC_WHITE;
 }
 
 static const char *skip_space(UnicodeSource source, const char *p, const char *end)
 {
-    for (const char *at = p; at < end && character_ends_word(source, utf8_decode(&at, end));) p = at;
+    for (const char *at = p; at < end && is_white(source, utf8_decode(&at, end));) p = at;
     return p;
 }
 
 static const char *skip_space_before(UnicodeSource source, const char *text, const char *p)
 {
-    for (const char *at = p; p > text && character_ends_word(source, scalar_before(text, p, &at));) p = at;
+    for (const char *at = p; p > text && is_white(source, scalar_before(text, p, &at));) p = at;
     return p;
 }
 

@@ -82,6 +82,7 @@ static bool has_white_space(const char *text) { return text[strcspn(text, " \t\n
 
 void text_rules_init(TextRules *r, TokenizerOptions options, const Vocab *vocab)
 {
+    (void)unicode_record(0); /* makes unicode_ascii, which text_words reads */
     int n = vocab ? vocab->n_added : N_SPECIAL, n_never_split = vocab ? vocab->n_never_split : 0;
     if (!options.split_words) {
         options.lower_case = options.split_chinese = options.clean_text = false;

@@ -16,6 +16,8 @@ enum {
     UC_DECOMPOSES = 64, /* NFD changes it */
     UC_NFC = 128, /* NFC may change it or the scalar before it, or its place among marks; a word without this bit is in NFC */
     UC_UNASSIGNED = 256, /* category Cn: removed, too, by Python's tokenizer */
+    UC_WORD = 512, /* \w of Python's re: letters, digits, other numbers, _; of the library with marks, but only decimal numbers */
+    UC_WHITE = 1024, /* white space: str.isspace(), where str.split() splits; of the library White_Space */
 };
 
 typedef struct {
@@ -23,55 +25,47 @@ typedef struct {
     uint8_t combining; /* canonical combining class */
 } UnicodeRecord;
 
-/* A run of scalars, start << 8 | kind, ascending. Its first scalar, the third, … have the record unicode_kinds[kind][0],
-   the others [1]. Few runs begin at UNICODE_DENSE or above. */
-#define UNICODE_KINDS 123
-#define UNICODE_RUNS  2714
-#define UNICODE_DENSE 0x31400
-extern const UnicodeRecord unicode_kinds[UNICODE_KINDS][2];
-extern const uint32_t unicode_runs[UNICODE_RUNS];
+/* All records that some scalar has. */
+extern const UnicodeRecord unicode_records[153];
 
-/* The scalars, all below UNICODE_DENSE, whose record in the tokenizers library is unicode_kinds[kind][0], ascending. */
+/* Scalars from UNICODE_DENSE on: those from `first` up to the next row have the records by Python, by the library. */
+#define UNICODE_DENSE  0x32400
+#define UNICODE_BEYOND 11
 typedef struct {
-    uint32_t first, last;
-    uint8_t kind;
-} UnicodeDifference;
-#define UNICODE_DIFFERENCES 138
-extern const UnicodeDifference unicode_differences[UNICODE_DIFFERENCES];
+    uint32_t first;
+    UnicodeRecord records[2];
+} UnicodeBeyond;
+extern const UnicodeBeyond unicode_beyond[UNICODE_BEYOND];
 
-/* Bits of every byte: those of the ASCII character, else 0. */
-extern const uint16_t unicode_ascii[256];
+/* Lists of numbers as text. "#" to ">" count 0 to 27 and have a digit behind them; "@" to "~" without the backslash
+   count 0 to 61 and end a number.
+
+   unicode_runs: runs of the scalars below UNICODE_DENSE in Python: twice the length, and 1 where two records take
+   turns; index of the first scalar's record, and of the second's where two take turns.
+   unicode_differences: runs of the scalars whose record in the library is another: scalars since the last run, length,
+   index of the record. */
+#define UNICODE_DIFFERENCES 937
+extern const char unicode_runs[], unicode_differences[];
 
 /* Lower case of one character, if UC_LOWER is in its record: first, first + step … last become delta more. Only U+0130
-   becomes two, i and U+0307, and is not here. */
+   becomes two, i and U+0307, and is not here. As text: scalars since the last row's last; twice their number, and 1
+   where step is 2; twice delta, or −1 − twice delta where that is negative. */
 typedef struct {
     uint32_t first, last, step;
     int32_t delta;
 } UnicodeLower;
 #define UNICODE_LOWER 185
-extern const UnicodeLower unicode_lower[UNICODE_LOWER]; /* ascending */
+extern const char unicode_lower_text[]; /* ascending */
 
-/* Canonical decompositions by one step, without Hangul. A `first` may decompose again, a `second` does not. The first
-   UNICODE_COMPOSED pairs compose, too, and are ascending by (first, second). */
+/* Canonical decompositions by one step, without Hangul. A `first` may decompose again, a `second` does not; `second` is
+   0 where there is one scalar. Two whose `composed` is without UC_NFC compose, too. As text: the scalars since the last
+   row's composed, first, second. */
 typedef struct {
-    uint32_t first, second, composed;
+    uint32_t composed, first, second;
 } UnicodePair;
-#define UNICODE_PAIRS    1026
+#define UNICODE_PAIRS    2061
 #define UNICODE_COMPOSED 941
-extern const UnicodePair unicode_pairs[UNICODE_PAIRS];
-extern const uint16_t unicode_by_composed[UNICODE_PAIRS]; /* indices of the pairs, ascending by composed */
-
-/* Scalars with a decomposition to one other: {from, to}, ascending. */
-#define UNICODE_SINGLE 1035
-extern const uint32_t unicode_single[UNICODE_SINGLE][2];
-
-/* Beyond ASCII, what \w of Python's re matches: {first, last}, ascending. */
-#define UNICODE_WORDS 730
-extern const uint32_t unicode_words[UNICODE_WORDS][2];
-
-/* Beyond ASCII, where the tokenizers library's \w says the opposite: {first, last}, ascending. */
-#define UNICODE_OTHER_WORDS 419
-extern const uint32_t unicode_other_words[UNICODE_OTHER_WORDS][2];
+extern const char unicode_pairs_text[]; /* ascending by composed */
 /* clang-format on */
 
 #endif

@@ -29,6 +29,8 @@ BITS = [
     ("UC_DECOMPOSES", "NFD changes it"),
     ("UC_NFC", "NFC may change it or the scalar before it, or its place among marks; a word without this bit is in NFC"),
     ("UC_UNASSIGNED", "category Cn: removed, too, by Python's tokenizer"),
+    ("UC_WORD", "\\w of Python's re: letters, digits, other numbers, _; of the library with marks, but only decimal numbers"),
+    ("UC_WHITE", "white space: str.isspace(), where str.split() splits; of the library White_Space"),
 ]
 BIT = {name: 1 << i for i, (name, _) in enumerate(BITS)}
 DROPPED = BIT["UC_DROP"] | BIT["UC_UNASSIGNED"]
@@ -71,6 +73,8 @@ def bits(c):
         "UC_DECOMPOSES": u.normalize("NFD", ch) != ch,
         "UC_NFC": u.normalize("NFC", ch) != ch or c in JOINS_LEFT or u.combining(ch) != 0,
         "UC_UNASSIGNED": cat == "Cn",
+        "UC_WORD": ch.isalnum() or ch == "_",
+        "UC_WHITE": ch.isspace(),
     }
     return sum(BIT[name] for name, true in facts.items() if true)
 
@@ -137,6 +141,8 @@ class Library:
             "UC_CJK": self.chinese(ch) != ch,
             "UC_LOWER": self.lower(ch) != ch,
             "UC_DECOMPOSES": decomposes,
+            "UC_WORD": self.is_word(c) if c >= 0x80 else ch.isalnum() or ch == "_",
+            "UC_WHITE": cleaned == " " or c in (0x0B, 0x0C, 0x85),
         }
         if not decomposes:
             found["UC_MARK"] = self.strip(ch) == ""
@@ -167,20 +173,7 @@ def differences(library):
     return runs
 
 
-def ranges_of(true):
-    """[first, last] of the scalars beyond ASCII for which true(c)."""
-    ranges = []
-    for c in SCALARS:
-        if c < 0x80 or not true(c):
-            continue
-        if ranges and ranges[-1][1] == c - 1:
-            ranges[-1][1] = c
-        else:
-            ranges.append([c, c])
-    return ranges
-
-
-def rows(values, width=112):
+def rows(values, width=116):
     out, line = [], "   "
     for v in values:
         s = f" {v},"
@@ -192,28 +185,33 @@ def rows(values, width=112):
     return "\n".join(out)
 
 
-def find_runs(others):
-    """Runs of scalars with one record, or with two that take turns: [(start, kind)], and the kinds, also of `others`."""
-    record = [(BIT["UC_DROP"], 0) if 0xD800 <= c <= 0xDFFF else (bits(c), u.combining(chr(c))) for c in range(END)]
-    runs, kinds, start = [], {}, 0
-    while start < END:
+def strings(numbers, width=113):
+    """Numbers as lines of C strings, in digits that src/text/compose.c reads: "#" to ">" count 0 to 27 and have digits
+    behind them; "@" to "~" without the backslash count 0 to 61 and end a number."""
+    text = ""
+    for x in numbers:
+        digits, x = chr(ord("@") + x % 62 + (x % 62 > 27)), x // 62
+        while x:
+            digits, x = chr(ord("#") + x % 28) + digits, x // 28
+        text += digits
+    return "\n".join(f'    "{text[i:i + width]}"' for i in range(0, len(text), width))
+
+
+def find_runs(record, index):
+    """Runs of scalars with one record, or with two that take turns: twice the length, and 1 if two; their indices."""
+    numbers, start = [], 0
+    while start < len(record):
         same = start + 1
-        while same < END and record[same] == record[start]:
+        while same < len(record) and record[same] == record[start]:
             same += 1
-        turns = min(start + 2, END)
-        while turns < END and record[turns] == record[turns - 2]:
+        turns = min(start + 2, len(record))
+        while turns < len(record) and record[turns] == record[turns - 2]:
             turns += 1
-        end = turns if turns > max(same, start + 2) else same
-        kind = record[start] + record[start + 1 if end == turns and end > same else start]
-        runs.append((start, kinds.setdefault(kind, len(kinds))))
-        start = end
-    for _, _, other in others:
-        kinds.setdefault(other + other, len(kinds))
-    assert len(kinds) <= 128
-    for i, (start, kind) in enumerate(runs):
-        for c in range(start, runs[i + 1][0] if i + 1 < len(runs) else END):
-            assert list(kinds)[kind][(c - start) % 2 * 2:][:2] == record[c]
-    return runs, list(kinds)
+        two = turns > max(same, start + 2)
+        numbers += [2 * ((turns if two else same) - start) + two]
+        numbers += [index[r] for r in record[start:start + 1 + two]]
+        start = turns if two else same
+    return numbers
 
 
 def lower_ranges(library):
@@ -238,32 +236,42 @@ def lower_ranges(library):
 
 
 def decompositions():
-    """Pairs that compose, ascending by (first, second), then those that only decompose; scalars with one in place."""
-    apart, single = [], []
+    """composed, first, second or 0 of all canonical decompositions by one step, ascending."""
+    apart = []
     for c in SCALARS:
         text = u.decomposition(chr(c))
         if not text or text.startswith("<"):
             continue
         parts = [int(x, 16) for x in text.split()]
-        if len(parts) == 1:
-            single.append((c, parts[0]))
-        elif tuple(parts) not in PAIRS:
-            apart.append((*parts, c))
-        assert len(parts) == 1 or u.normalize("NFD", chr(parts[1])) == chr(parts[1])
-    return sorted((*pair, c) for pair, c in PAIRS.items()) + apart, single
+        apart.append((c, *parts, 0)[:3])
+        if len(parts) > 1:
+            assert u.normalize("NFD", chr(parts[1])) == chr(parts[1])
+            assert (tuple(parts) in PAIRS) == (not bits(c) & BIT["UC_NFC"])
+    return apart
+
+
+def steps(values):
+    """Ascending values as differences, from 0 on."""
+    return [b - a for a, b in zip([0, *values], values)]
 
 
 def main():
     check_assumptions()
     library = Library()
+    record = [(BIT["UC_DROP"], 0) if 0xD800 <= c <= 0xDFFF else (bits(c), u.combining(chr(c))) for c in range(END)]
     others = differences(library)
-    runs, kinds = find_runs(others)
-    dense = (max(start for start, _ in runs if start < 0xE0000) | 0xFF) + 1
-    assert others[-1][1] < dense
-    ranges, words = lower_ranges(library), ranges_of(lambda c: chr(c).isalnum())
-    other_words = ranges_of(lambda c: chr(c).isalnum() != library.is_word(c))
-    pairs, single = decompositions()
-    by_composed = sorted(range(len(pairs)), key=lambda i: pairs[i][2])
+    theirs = record[:]
+    for first, last, other in others:
+        theirs[first:last + 1] = [other] * (last + 1 - first)
+    both = list(zip(record, theirs))
+    changes = [c for c in range(1, END) if both[c] != both[c - 1]]
+    dense = (max(c for c in changes if c < 0xE0000) | 0xFF) + 1
+    beyond = [dense] + [c for c in changes if c > dense]
+    index = {r: i for i, r in enumerate(dict.fromkeys(record + theirs))}
+    assert len(index) <= 256
+    runs = find_runs(record[:dense], index)
+    others = [r for r in others if r[0] < dense]
+    ranges, apart = lower_ranges(library), decompositions()
     version = f"Python {platform.python_version()}, Unicode {u.unidata_version}, tokenizers {tokenizers.__version__}"
     note = f"""/* Written by tests/golden/make_unicode_tables.py from {version}.
    Do not edit: the ids of every text depend on it. */"""
@@ -284,109 +292,86 @@ typedef struct {{
     uint8_t combining; /* canonical combining class */
 }} UnicodeRecord;
 
-/* A run of scalars, start << 8 | kind, ascending. Its first scalar, the third, … have the record unicode_kinds[kind][0],
-   the others [1]. Few runs begin at UNICODE_DENSE or above. */
-#define UNICODE_KINDS {len(kinds)}
-#define UNICODE_RUNS  {len(runs)}
-#define UNICODE_DENSE {dense:#x}
-extern const UnicodeRecord unicode_kinds[UNICODE_KINDS][2];
-extern const uint32_t unicode_runs[UNICODE_RUNS];
+/* All records that some scalar has. */
+extern const UnicodeRecord unicode_records[{len(index)}];
 
-/* The scalars, all below UNICODE_DENSE, whose record in the tokenizers library is unicode_kinds[kind][0], ascending. */
+/* Scalars from UNICODE_DENSE on: those from `first` up to the next row have the records by Python, by the library. */
+#define UNICODE_DENSE  {dense:#x}
+#define UNICODE_BEYOND {len(beyond)}
 typedef struct {{
-    uint32_t first, last;
-    uint8_t kind;
-}} UnicodeDifference;
-#define UNICODE_DIFFERENCES {len(others)}
-extern const UnicodeDifference unicode_differences[UNICODE_DIFFERENCES];
+    uint32_t first;
+    UnicodeRecord records[2];
+}} UnicodeBeyond;
+extern const UnicodeBeyond unicode_beyond[UNICODE_BEYOND];
 
-/* Bits of every byte: those of the ASCII character, else 0. */
-extern const uint16_t unicode_ascii[256];
+/* Lists of numbers as text. "#" to ">" count 0 to 27 and have a digit behind them; "@" to "~" without the backslash
+   count 0 to 61 and end a number.
+
+   unicode_runs: runs of the scalars below UNICODE_DENSE in Python: twice the length, and 1 where two records take
+   turns; index of the first scalar's record, and of the second's where two take turns.
+   unicode_differences: runs of the scalars whose record in the library is another: scalars since the last run, length,
+   index of the record. */
+#define UNICODE_DIFFERENCES {len(others)}
+extern const char unicode_runs[], unicode_differences[];
 
 /* Lower case of one character, if UC_LOWER is in its record: first, first + step … last become delta more. Only U+0130
-   becomes two, i and U+0307, and is not here. */
+   becomes two, i and U+0307, and is not here. As text: scalars since the last row's last; twice their number, and 1
+   where step is 2; twice delta, or −1 − twice delta where that is negative. */
 typedef struct {{
     uint32_t first, last, step;
     int32_t delta;
 }} UnicodeLower;
 #define UNICODE_LOWER {len(ranges)}
-extern const UnicodeLower unicode_lower[UNICODE_LOWER]; /* ascending */
+extern const char unicode_lower_text[]; /* ascending */
 
-/* Canonical decompositions by one step, without Hangul. A `first` may decompose again, a `second` does not. The first
-   UNICODE_COMPOSED pairs compose, too, and are ascending by (first, second). */
+/* Canonical decompositions by one step, without Hangul. A `first` may decompose again, a `second` does not; `second` is
+   0 where there is one scalar. Two whose `composed` is without UC_NFC compose, too. As text: the scalars since the last
+   row's composed, first, second. */
 typedef struct {{
-    uint32_t first, second, composed;
+    uint32_t composed, first, second;
 }} UnicodePair;
-#define UNICODE_PAIRS    {len(pairs)}
+#define UNICODE_PAIRS    {len(apart)}
 #define UNICODE_COMPOSED {len(PAIRS)}
-extern const UnicodePair unicode_pairs[UNICODE_PAIRS];
-extern const uint16_t unicode_by_composed[UNICODE_PAIRS]; /* indices of the pairs, ascending by composed */
-
-/* Scalars with a decomposition to one other: {{from, to}}, ascending. */
-#define UNICODE_SINGLE {len(single)}
-extern const uint32_t unicode_single[UNICODE_SINGLE][2];
-
-/* Beyond ASCII, what \\w of Python's re matches: {{first, last}}, ascending. */
-#define UNICODE_WORDS {len(words)}
-extern const uint32_t unicode_words[UNICODE_WORDS][2];
-
-/* Beyond ASCII, where the tokenizers library's \\w says the opposite: {{first, last}}, ascending. */
-#define UNICODE_OTHER_WORDS {len(other_words)}
-extern const uint32_t unicode_other_words[UNICODE_OTHER_WORDS][2];
+extern const char unicode_pairs_text[]; /* ascending by composed */
 /* clang-format on */
 
 #endif
 """
-    ascii_bits = [bits(c) for c in range(128)] + [0] * 128
+    differing = [(first - last, length, index[r]) for first, last, length, r in
+                 zip([r[0] for r in others], [0] + [r[1] + 1 for r in others], [r[1] + 1 - r[0] for r in others],
+                     [r[2] for r in others])]
+    lowering = [(first - last, (end - first) // step * 2 + 2 + (step == 2), 2 * delta if delta >= 0 else -1 - 2 * delta)
+                for (first, end, step, delta), last in zip(ranges, [0] + [r[1] for r in ranges])]
+    pairs = zip(steps([p[0] for p in apart]), [p[1] for p in apart], [p[2] for p in apart])
     source = f"""{note}
 #include "text/unicode_tables.h"
 
 /* clang-format off */
-const UnicodeRecord unicode_kinds[UNICODE_KINDS][2] = {{
-{rows("{{%d, %d}, {%d, %d}}" % kind for kind in kinds)}
+const UnicodeRecord unicode_records[{len(index)}] = {{
+{rows("{%d, %d}" % r for r in index)}
 }};
 
-const uint32_t unicode_runs[UNICODE_RUNS] = {{
-{rows(hex(start << 8 | kind) for start, kind in runs)}
+const UnicodeBeyond unicode_beyond[UNICODE_BEYOND] = {{
+{rows("{%#x, {{%d, %d}, {%d, %d}}}" % (c, *record[c], *theirs[c]) for c in beyond)}
 }};
 
-const UnicodeDifference unicode_differences[UNICODE_DIFFERENCES] = {{
-{rows("{%#x, %#x, %d}" % (a, b, list(kinds).index(r + r)) for a, b, r in others)}
-}};
+const char unicode_runs[] =
+{strings(runs)};
 
-const uint16_t unicode_ascii[256] = {{
-{rows(ascii_bits)}
-}};
+const char unicode_differences[] =
+{strings(sum(differing, ()))};
 
-const UnicodeLower unicode_lower[UNICODE_LOWER] = {{
-{rows("{%#x, %#x, %d, %d}" % tuple(r) for r in ranges)}
-}};
+const char unicode_lower_text[] =
+{strings(sum(lowering, ()))};
 
-const UnicodePair unicode_pairs[UNICODE_PAIRS] = {{
-{rows("{%#x, %#x, %#x}" % p for p in pairs)}
-}};
-
-const uint16_t unicode_by_composed[UNICODE_PAIRS] = {{
-{rows(by_composed)}
-}};
-
-const uint32_t unicode_single[UNICODE_SINGLE][2] = {{
-{rows("{%#x, %#x}" % s for s in single)}
-}};
-
-const uint32_t unicode_words[UNICODE_WORDS][2] = {{
-{rows("{%#x, %#x}" % tuple(r) for r in words)}
-}};
-
-const uint32_t unicode_other_words[UNICODE_OTHER_WORDS][2] = {{
-{rows("{%#x, %#x}" % tuple(r) for r in other_words)}
-}};
+const char unicode_pairs_text[] =
+{strings(sum(pairs, ()))};
 /* clang-format on */
 """
     for name, text in (("h", header), ("c", source)):
         with open(f"src/text/unicode_tables.{name}", "w", encoding="utf-8", newline="\n") as f:
             f.write(text)
-    print(f"{version}: {len(runs)} runs of {len(kinds)} kinds, {len(pairs)} pairs", file=sys.stderr)
+    print(f"{version}: {len(index)} records, {len(apart)} decompositions", file=sys.stderr)
 
 
 if __name__ == "__main__":
