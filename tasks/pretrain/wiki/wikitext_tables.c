@@ -1,4 +1,4 @@
-/* Tables of tags, entities, templates and sections. All but the tags are in byte order, for bsearch. */
+/* Tables of tags, entities, templates and sections. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,7 +29,7 @@ typedef struct {
     uint32_t scalar;
 } Entity;
 
-/* HTML 4's, and apos. */
+/* HTML 4's, and apos, in byte order for bsearch. */
 static const Entity entities[] = {
     {"AElig", 198},   {"Aacute", 193},  {"Acirc", 194},    {"Agrave", 192},  {"Alpha", 913},    {"Aring", 197},
     {"Atilde", 195},  {"Auml", 196},    {"Beta", 914},     {"Ccedil", 199},  {"Chi", 935},      {"Dagger", 8225},
@@ -76,235 +76,91 @@ static const Entity entities[] = {
     {"zwnj", 8204},
 };
 
-typedef struct {
-    const char *name, *form;
-} KeptTemplate;
-
-/* Templates that replace words of a sentence. Lower case. In a form %1 and %2 are the unnamed parameters, %3 the third
-   or else the second, %? the first if there is one, %+ all without a blank between, %k keys, %r syllables. Numbers and
-   the like: %q a quantity, %v a value, %f a fraction, %d a date, %D the first of two, %a "as of", %c "c.", %h a height,
-   %g a gauge, %s sounds, %^ and %_ a raised and a lowered first parameter. */
-static const KeptTemplate kept[] = {
-    {"\" '", "\"'"},
-    {"\"'", "\"'"},
+/* Templates that replace words of a sentence, by the form of their words. Lower case. In a form %1 and %2 are the
+   unnamed parameters, %3 the third or else the second, %? the first if there is one, %+ all without a blank between, %k
+   keys, %r syllables. Numbers and the like: %q a quantity, %v a value, %f a fraction, %d a date, %D the first of two,
+   %a "as of", %c "c.", %h a height, %g a gauge, %s sounds, %^ and %_ a raised and a lowered first parameter. */
+static const struct {
+    const char *form, *names;
+} kept[] = {
+    {"%1", "abbr,abbrlink,abbrv,angbr,angle bracket,angle brackets,as written,big,blockquote,bold,bquote,center,"
+           "code,cquote,em,flag,flagcountry,flagu,formatnum,grapheme,hebrew,ill,interlanguage link,ipa,ipablink,"
+           "ipalink,italic,larger,linktext,math,mention,mono,mvar,nastaliq,nihongo,nihongo2,nihongo3,nobold,"
+           "nobr,nobreak,noitalic,nowiki,nowrap,nq,num,number,overline,quotation,quote,sc,small,smallcaps,"
+           "smaller,strikethrough,strong,tmath,tooltip,underline,unicode,vanchor,var,visible anchor"},
+    {"%d", "birth date,birth date and age,birth date and year,death date,end date,end-date,film date,start date,"
+           "start date and age,start-date"},
+    {"%+", "chem,chem2,chemical formula,gaps,not a typo,notatypo,proper name,sic,simple chemical formula"},
+    {"%2", "color,lang,langr,langx,native name,resize,script,wikt-lang"},
+    {"–", "dash,en dash,endash,ndash,–"},
+    {"—", "em dash,emdash,mdash,mdashb,—"},
+    {" – ", "snd,snds,spaced en dash,spaced ndash,spnd"},
+    {" ", "nbs,nbsp,spaces,thinsp"},
+    {" · ", "dot,middot,·"},
+    {"€%?", "eur,euro,€"},
+    {"%f", "frac,fraction,sfrac"},
+    {"%k", "key,key press,keypress"},
+    {"", "nowrap begin,nowrap end,zwj"},
+    {"\"'", "\" ',\"'"},
+    {"'\"", "' \",'\""},
+    {"%c", "c.,circa"},
+    {"%q", "convert,cvt"},
+    {"£%?", "gbp,£"},
+    {"/%1/", "ipaslink,phoneme"},
+    {"%g", "railgauge,track gauge"},
+    {"%3", "transl,transliteration"},
+    {"US$%?", "us$,usd"},
     {"'", "'"},
-    {"' \"", "'\""},
-    {"'\"", "'\""},
     {"'s", "'s"},
-    {"10^", "10^%1"},
-    {"a$", "A$%?"},
-    {"abbr", "%1"},
-    {"abbrlink", "%1"},
-    {"abbrv", "%1"},
-    {"angbr", "%1"},
-    {"angle bracket", "%1"},
-    {"angle brackets", "%1"},
-    {"as of", "%a"},
-    {"as written", "%1"},
-    {"big", "%1"},
-    {"birth date", "%d"},
-    {"birth date and age", "%d"},
-    {"birth date and year", "%d"},
-    {"blockquote", "%1"},
-    {"bold", "%1"},
-    {"bquote", "%1"},
-    {"c$", "C$%?"},
-    {"c.", "%c"},
-    {"center", "%1"},
-    {"chem", "%+"},
-    {"chem2", "%+"},
-    {"chemical formula", "%+"},
-    {"circa", "%c"},
-    {"cny", "CN¥%?"},
-    {"code", "%1"},
-    {"color", "%2"},
-    {"convert", "%q"},
-    {"cquote", "%1"},
-    {"cvt", "%q"},
-    {"dash", "–"},
-    {"death date", "%d"},
-    {"death date and age", "%D"},
-    {"dot", " · "},
-    {"e", "×10^%1"},
-    {"em", "%1"},
-    {"em dash", "—"},
-    {"emdash", "—"},
-    {"en dash", "–"},
-    {"end date", "%d"},
-    {"end-date", "%d"},
-    {"endash", "–"},
-    {"eur", "€%?"},
-    {"euro", "€%?"},
-    {"film date", "%d"},
-    {"flag", "%1"},
-    {"flagcountry", "%1"},
-    {"flagu", "%1"},
-    {"formatnum", "%1"},
-    {"frac", "%f"},
-    {"fraction", "%f"},
-    {"gaps", "%+"},
-    {"gbp", "£%?"},
-    {"grapheme", "%1"},
-    {"hebrew", "%1"},
-    {"height", "%h"},
-    {"hmas", "HMAS %1"},
-    {"hmcs", "HMCS %1"},
-    {"hms", "HMS %1"},
-    {"ill", "%1"},
-    {"inr", "₹%?"},
-    {"interlanguage link", "%1"},
-    {"ipa", "%1"},
-    {"ipablink", "%1"},
-    {"ipac-en", "%s"},
-    {"ipalink", "%1"},
-    {"ipaslink", "/%1/"},
-    {"italic", "%1"},
-    {"jpy", "JP¥%?"},
-    {"key", "%k"},
-    {"key press", "%k"},
-    {"keypress", "%k"},
-    {"lang", "%2"},
-    {"langr", "%2"},
-    {"langx", "%2"},
-    {"larger", "%1"},
-    {"linktext", "%1"},
-    {"math", "%1"},
-    {"mdash", "—"},
-    {"mdashb", "—"},
-    {"mention", "%1"},
-    {"middot", " · "},
-    {"mono", "%1"},
-    {"mv", "MV %1"},
-    {"mvar", "%1"},
-    {"nastaliq", "%1"},
-    {"native name", "%2"},
-    {"nbs", " "},
-    {"nbsp", " "},
-    {"ndash", "–"},
-    {"nihongo", "%1"},
-    {"nihongo2", "%1"},
-    {"nihongo3", "%1"},
-    {"nobold", "%1"},
-    {"nobr", "%1"},
-    {"nobreak", "%1"},
-    {"noitalic", "%1"},
-    {"not a typo", "%+"},
-    {"notatypo", "%+"},
-    {"nowiki", "%1"},
-    {"nowrap", "%1"},
-    {"nowrap begin", ""},
-    {"nowrap end", ""},
-    {"nq", "%1"},
-    {"num", "%1"},
-    {"number", "%1"},
-    {"okina", "ʻ"},
-    {"overline", "%1"},
-    {"phoneme", "/%1/"},
-    {"pi", "π"},
-    {"pound", "£"},
-    {"proper name", "%+"},
-    {"quotation", "%1"},
-    {"quote", "%1"},
-    {"railgauge", "%g"},
-    {"resize", "%2"},
-    {"respell", "%r"},
-    {"rms", "RMS %1"},
-    {"sc", "%1"},
-    {"sclass", "%1-class %2"},
-    {"script", "%2"},
-    {"sfrac", "%f"},
-    {"ship", "%1 %2"},
-    {"sic", "%+"},
-    {"simple chemical formula", "%+"},
-    {"small", "%1"},
-    {"smallcaps", "%1"},
-    {"smaller", "%1"},
-    {"snd", " – "},
-    {"snds", " – "},
-    {"spaced en dash", " – "},
-    {"spaced ndash", " – "},
-    {"spaces", " "},
-    {"spnd", " – "},
-    {"ss", "SS %1"},
-    {"start date", "%d"},
-    {"start date and age", "%d"},
-    {"start-date", "%d"},
-    {"strikethrough", "%1"},
-    {"strong", "%1"},
-    {"sub", "%_"},
-    {"sup", "%^"},
-    {"thinsp", " "},
-    {"tmath", "%1"},
-    {"tooltip", "%1"},
-    {"track gauge", "%g"},
-    {"transl", "%3"},
-    {"transliteration", "%3"},
-    {"underline", "%1"},
-    {"unicode", "%1"},
-    {"us$", "US$%?"},
-    {"usd", "US$%?"},
-    {"uss", "USS %1"},
-    {"val", "%v"},
-    {"vanchor", "%1"},
-    {"var", "%1"},
-    {"visible anchor", "%1"},
-    {"wikt-lang", "%2"},
-    {"zwj", ""},
-    {"£", "£%?"},
-    {"¥", "¥%?"},
-    {"·", " · "},
-    {"–", "–"},
-    {"—", "—"},
-    {"€", "€%?"},
+    {"10^%1", "10^"},
+    {"A$%?", "a$"},
+    {"%a", "as of"},
+    {"C$%?", "c$"},
+    {"CN¥%?", "cny"},
+    {"%D", "death date and age"},
+    {"×10^%1", "e"},
+    {"%h", "height"},
+    {"HMAS %1", "hmas"},
+    {"HMCS %1", "hmcs"},
+    {"HMS %1", "hms"},
+    {"₹%?", "inr"},
+    {"%s", "ipac-en"},
+    {"JP¥%?", "jpy"},
+    {"MV %1", "mv"},
+    {"ʻ", "okina"},
+    {"π", "pi"},
+    {"£", "pound"},
+    {"%r", "respell"},
+    {"RMS %1", "rms"},
+    {"%1-class %2", "sclass"},
+    {"%1 %2", "ship"},
+    {"SS %1", "ss"},
+    {"%_", "sub"},
+    {"%^", "sup"},
+    {"USS %1", "uss"},
+    {"%v", "val"},
+    {"¥%?", "¥"},
 };
 
 /* Templates that give no words: notes, requests for sources, anchors, small pictures. Also those whose names end in one
    of silent_endings. */
 static const char silent[] =
-    "!,-,anchor,anchors,better source,br,by whom,by whom?,clarify,clear,clr,cn,copy edit inline,dead link,disputed,"
-    "disputed inline,dubious,dubious inline,efn,efn-la,efn-lg,efn-lr,efn-ua,efn-ur,fact,failed verification,flag icon,"
-    "flagdeco,flagicon,flagicon image,fn,full,harvref,how,how?,inflation/fn,ipa audio,irrelevant,listen,medcn,mvcn,"
-    "neologism,note,notetag,odn,or,page needed,peacock term,pov,pov inline,"
-    "pov statement,r,ref,refn,rp,sfn,sfnm,sfnmp,sfnp,shy,specify,synthesis inline,tone,unreliable source,vague,verify "
-    "source,wbr,weasel inline,weasel word,when,when?,"
-    "where,where?,which,which?,who,who?,whom,whom?,why,why?,year needed";
+    "!,-,anchor,anchors,better source,br,by whom,by whom?,clarify,clear,clr,cn,copy edit inline,dead link,"
+    "disputed,disputed inline,dubious,dubious inline,efn,efn-la,efn-lg,efn-lr,efn-ua,efn-ur,fact,"
+    "failed verification,flag icon,flagdeco,flagicon,flagicon image,fn,full,harvref,how,how?,inflation/fn,"
+    "ipa audio,irrelevant,listen,medcn,mvcn,neologism,note,notetag,odn,or,page needed,peacock term,pov,"
+    "pov inline,pov statement,r,ref,refn,rp,sfn,sfnm,sfnmp,sfnp,shy,specify,synthesis inline,tone,"
+    "unreliable source,vague,verify source,wbr,weasel inline,weasel word,when,when?,where,where?,which,which?,"
+    "who,who?,whom,whom?,why,why?,year needed";
 static const char *const silent_endings[] = {" inline", " needed", " icon", "-fn", "?"};
 
 /* Sections without prose, to the next heading of the same or a higher level. Lower case. */
-static const char *const dropped_sections[] = {
-    "bibliografía",
-    "bibliographie",
-    "bibliography",
-    "citations",
-    "citations and notes",
-    "einzelnachweise",
-    "enlaces externos",
-    "explanatory notes",
-    "external link",
-    "external links",
-    "footnotes",
-    "further reading",
-    "gallery",
-    "general references",
-    "image gallery",
-    "liens externes",
-    "notes",
-    "notes and citations",
-    "notes and references",
-    "notes et références",
-    "primary sources",
-    "references",
-    "references and notes",
-    "referencias",
-    "secondary sources",
-    "see also",
-    "selected bibliography",
-    "sources",
-    "voir aussi",
-    "véase también",
-    "weblinks",
-    "works cited",
-};
+static const char dropped_sections[] =
+    "bibliografía,bibliographie,bibliography,citations,citations and notes,einzelnachweise,enlaces externos,"
+    "explanatory notes,external link,external links,footnotes,further reading,gallery,general references,"
+    "image gallery,liens externes,notes,notes and citations,notes and references,notes et références,primary sources,"
+    "references,references and notes,referencias,secondary sources,see also,selected bibliography,sources,voir aussi,"
+    "véase también,weblinks,works cited";
 
 static int by_name(const void *key, const void *row) { return strcmp(key, *(const char *const *)row); }
 
@@ -312,11 +168,9 @@ static int by_name(const void *key, const void *row) { return strcmp(key, *(cons
 static bool in_list(const char *list, const char *name)
 {
     size_t n = strlen(name);
-    for (const char *p = list; p && *p; p += *p == ',') {
-        size_t len = strcspn(p, ",");
-        if (len == n && memcmp(p, name, n) == 0) return true;
-        p += len;
-    }
+    if (n == 0 || strchr(name, ',')) return false;
+    for (const char *p = list; p && (p = strstr(p, name)); p++)
+        if ((p == list || p[-1] == ',') && (p[n] == ',' || p[n] == '\0')) return true;
     return false;
 }
 
@@ -335,8 +189,9 @@ uint32_t wikitext_entity(const char *name)
 
 const char *wikitext_kept_template(const char *name)
 {
-    const KeptTemplate *row = bsearch(name, kept, COUNT(kept), sizeof *kept, by_name);
-    return row ? row->form : NULL;
+    for (size_t i = 0; i < COUNT(kept); i++)
+        if (in_list(kept[i].names, name)) return kept[i].form;
+    return NULL;
 }
 
 bool wikitext_silent_template(const char *name)
@@ -349,10 +204,7 @@ bool wikitext_silent_template(const char *name)
     return false;
 }
 
-bool wikitext_dropped_section(const char *name)
-{
-    return bsearch(name, dropped_sections, COUNT(dropped_sections), sizeof *dropped_sections, by_name) != NULL;
-}
+bool wikitext_dropped_section(const char *name) { return in_list(dropped_sections, name); }
 
 bool wikitext_dropped_prefix(const char *namespaces, const char *name, bool written_lower)
 {
