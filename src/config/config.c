@@ -8,22 +8,12 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "base/str.h"
 #include "config/table.h"
 
-#define X(field, kind, preset, least, most, list, u, eff, cmds, text)                                                  \
-    {                                                                                                                  \
-        .name = #field,                                                                                                \
-        .type = TYPE_##kind,                                                                                           \
-        .offset = offsetof(Config, field),                                                                             \
-        .fallback = preset,                                                                                            \
-        .low = (double)(least),                                                                                        \
-        .high = (double)(most),                                                                                        \
-        .words = list,                                                                                                 \
-        .unit = u,                                                                                                     \
-        .effect = EFFECT_##eff,                                                                                        \
-        .commands = cmds,                                                                                              \
-        .help = text,                                                                                                  \
-    },
+#define X(field, type, fallback, low, high, words, unit, effect, commands, help)                                       \
+    {#field, TYPE_##type, offsetof(Config, field), fallback, low,  high,                                               \
+     words,  unit,        EFFECT_##effect,         commands, help, ""},
 OptionInfo config_table[N_OPTIONS] = {OPTION_LIST(X)};
 #undef X
 
@@ -74,68 +64,6 @@ const char *config_advice(Command command, const char *name, const char *before)
     return text;
 }
 
-/* Another trainer's name for --precision: a switch of one type, as --fp16, or the type. TF32 is a way to multiply fp32
-   beside all others. Without any name other trainers compute in fp32, so a switch that is off gives fp32 unless a type
-   was chosen otherwise. */
-static Status set_precision(Config *c, const ForeignName *foreign, bool on, const char *type, const char *from,
-                            ConfigSource source)
-{
-    const char *now = c->precision, *name = c->source[OPTION_precision] == source ? c->foreign[OPTION_precision] : NULL;
-    bool same = strcmp(now, type) == 0, tf32 = strcmp(type, "tf32") == 0;
-    if (!on) {
-        bool undone = same && (!name || strcmp(name, foreign->name) == 0);
-        return undone || strcmp(now, "auto") == 0 ? config_set_value(c, OPTION_precision, from, "fp32", source) : OK;
-    }
-    if (name && !same && !tf32 && strcmp(now, "tf32") != 0)
-        return fail(E_USAGE, "%s: --%s and --%s both set --precision; give one of them", from, name, foreign->name);
-    if (name && (tf32 ? strcmp(now, "fp32") != 0 : strcmp(type, "fp32") == 0)) return OK;
-    TRY(config_set_value(c, OPTION_precision, from, type, source));
-    c->foreign[OPTION_precision] = foreign->name;
-    return OK;
-}
-
-/* Two of their names for one option, with two values. */
-static Status check_names(const Config *c, int option, const ForeignName *foreign, const char *from, const char *text,
-                          const char *own, ConfigSource source)
-{
-    Buf before = {0};
-    const char *name = c->foreign[option];
-    if (!name || c->source[option] != source || config_same_name(name, foreign->name)) return OK;
-    config_value_text(c, option, &before);
-    bool same = strcmp(before.data ? before.data : "", own) == 0;
-    buf_free(&before);
-    if (same) return OK;
-    return fail(E_USAGE, "%s: --%s and --%s %s both set --%s; give one of them", from, name, foreign->name, text,
-                config_flag(option));
-}
-
-Status config_set_named(Config *c, int option, const ForeignName *foreign, const char *from, const char *text,
-                        ConfigSource source)
-{
-    char own[4096];
-    if (foreign) {
-        if (!config_foreign_value(foreign, text, own, sizeof own))
-            return fail(E_USAGE, "%s: --%s %s is not taken; %s", from, foreign->name, text,
-                        *foreign->advice ? foreign->advice : "this value is unknown");
-        if (option == FOREIGN_STRATEGY) {
-            c->strategy = strcasecmp(text, "no") == 0 ? "no" : "steps";
-            c->strategy_source = source;
-        }
-        if (option == OPTION_precision) {
-            char type[16];
-            bool is_switch = config_foreign_value(foreign, "true", type, sizeof type);
-            return set_precision(c, foreign, *own != '\0', is_switch ? type : own, from, source);
-        }
-        bool as_ours = strcmp(own, "") == 0 && *text; /* without an effect */
-        if (option < 0 || as_ours) return OK;
-        TRY(check_names(c, option, foreign, from, text, own, source));
-        text = own;
-    }
-    TRY(config_set_value(c, option, from, text, source));
-    if (foreign) c->foreign[option] = foreign->name;
-    return OK;
-}
-
 /* Another trainer's eval_strategy: without its steps no evaluation would take place, and "no" is none at all, unless
    --eval-every comes from a stronger source. */
 static Status apply_strategy(Config *c)
@@ -159,14 +87,10 @@ static Status apply_strategy(Config *c)
 /* CAIRN_ variables that are not options. */
 static bool other_variable(const char *name)
 {
-    static const char *const others[] = {
-#define X(variable, help) variable,
-        VARIABLE_LIST(X)
+#define X(variable, help) variable " "
+    static const char others[] = VARIABLE_LIST(X);
 #undef X
-    };
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (strcmp(name, others[i]) == 0) return true;
-    return strncmp(name, "CAIRN_TEST_", 11) == 0;
+    return str_list_has(others, ' ', name, strlen(name)) || str_starts_with(name, "CAIRN_TEST_");
 }
 
 /* As apply_flags: with `only_config`, CAIRN_CONFIG alone. */
@@ -231,10 +155,7 @@ static Status parse_flag(const Config *c, const char *arg, Flag *f)
 {
     char name[64];
     const char *equals = strchr(arg, '=');
-    size_t len = equals ? (size_t)(equals - arg) : strlen(arg);
-    if (len >= sizeof name) len = sizeof name - 1;
-    memcpy(name, arg, len);
-    name[len] = '\0';
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(arg, "="), arg);
     const ForeignName *foreign = config_foreign_name(name);
     const char *command = config_commands[c->command].name;
     *f = (Flag){.option = foreign ? foreign->option : config_option(name),

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/str.h"
 #include "config/config.h"
 #include "config/table.h"
 
@@ -11,8 +12,8 @@
 static void put_path(const OptionInfo *o, const char *folder, const char *path, Buf *out)
 {
     char *whole = file_join(folder, path);
-    bool stays =
-        !*path || *path == '/' || config_has_word(o, path) || (o->type == TYPE_PathOrName && !file_exists(whole));
+    bool stays = !*path || *path == '/' || str_list_has(o->words, ' ', path, strlen(path)) ||
+                 (o->type == TYPE_PathOrName && !file_exists(whole));
     buf_puts(out, stays ? path : whole);
     free(whole);
 }

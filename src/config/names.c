@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/str.h"
 #include "config/table.h"
 
 #define SWITCH(value)    "true=" value " false="
@@ -174,25 +175,14 @@ const ForeignName config_foreign[] = {
 
 /* Commands by other names. */
 static const struct {
-    const char *name, *advice;
+    const char *names, *advice;
 } foreign_commands[] = {
     {"train", "`cairn glue --do-train` fine-tunes, `cairn pretrain` pretrains"},
-    {"finetune", "`cairn glue --do-train` fine-tunes"},
-    {"fine-tune", "`cairn glue --do-train` fine-tunes"},
-    {"run_glue", "`cairn glue` fine-tunes"},
-    {"run_glue.py", "`cairn glue` fine-tunes"},
-    {"run_classifier", "`cairn glue` fine-tunes"},
-    {"run_classifier.py", "`cairn glue` fine-tunes"},
-    {"run_squad", "`cairn squad` fine-tunes and answers"},
-    {"run_squad.py", "`cairn squad` fine-tunes and answers"},
-    {"run_qa", "`cairn squad` fine-tunes and answers"},
-    {"run_qa.py", "`cairn squad` fine-tunes and answers"},
-    {"run_mlm", "`cairn pretrain` pretrains"},
-    {"run_mlm.py", "`cairn pretrain` pretrains"},
-    {"run_pretraining", "`cairn pretrain` pretrains"},
-    {"run_pretraining.py", "`cairn pretrain` pretrains"},
-    {"eval", "`cairn glue --do-eval` evaluates"},
-    {"evaluate", "`cairn glue --do-eval` evaluates"},
+    {"finetune fine_tune", "`cairn glue --do-train` fine-tunes"},
+    {"run_glue run_glue.py run_classifier run_classifier.py", "`cairn glue` fine-tunes"},
+    {"run_squad run_squad.py run_qa run_qa.py", "`cairn squad` fine-tunes and answers"},
+    {"run_mlm run_mlm.py run_pretraining run_pretraining.py", "`cairn pretrain` pretrains"},
+    {"eval evaluate", "`cairn glue --do-eval` evaluates"},
     {"create_pretraining_data", "`cairn shards` makes pretraining data"},
     {"tokenize", "`cairn vocab` trains a vocabulary, `cairn shards` makes pretraining data"},
     {"export", "`cairn convert` writes a Hugging Face folder"},
@@ -216,8 +206,11 @@ const ForeignName *config_foreign_name(const char *name)
 
 const char *config_foreign_command(const char *name)
 {
+    char wanted[32];
+    if (snprintf(wanted, sizeof wanted, "%s", name) >= (int)sizeof wanted) return NULL;
+    for (char *p = wanted; *p; p++) *p = *p == '-' ? '_' : *p;
     for (size_t i = 0; i < sizeof foreign_commands / sizeof *foreign_commands; i++)
-        if (config_same_name(foreign_commands[i].name, name)) return foreign_commands[i].advice;
+        if (str_list_has(foreign_commands[i].names, ' ', wanted, strlen(wanted))) return foreign_commands[i].advice;
     return NULL;
 }
 
@@ -244,6 +237,70 @@ bool config_foreign_value(const ForeignName *f, const char *value, char *out, si
         return snprintf(out, room, "%.*s", (int)strcspn(p, " "), p) < (int)room;
     }
     return false;
+}
+
+/* ---- options by their names ---- */
+
+/* Another trainer's name for --precision: a switch of one type, as --fp16, or the type. TF32 is a way to multiply fp32
+   beside all others. Without any name other trainers compute in fp32, so a switch that is off gives fp32 unless a type
+   was chosen otherwise. */
+static Status set_precision(Config *c, const ForeignName *foreign, bool on, const char *type, const char *from,
+                            ConfigSource source)
+{
+    const char *now = c->precision, *name = c->source[OPTION_precision] == source ? c->foreign[OPTION_precision] : NULL;
+    bool same = strcmp(now, type) == 0, tf32 = strcmp(type, "tf32") == 0;
+    if (!on) {
+        bool undone = same && (!name || strcmp(name, foreign->name) == 0);
+        return undone || strcmp(now, "auto") == 0 ? config_set_value(c, OPTION_precision, from, "fp32", source) : OK;
+    }
+    if (name && !same && !tf32 && strcmp(now, "tf32") != 0)
+        return fail(E_USAGE, "%s: --%s and --%s both set --precision; give one of them", from, name, foreign->name);
+    if (name && (tf32 ? strcmp(now, "fp32") != 0 : strcmp(type, "fp32") == 0)) return OK;
+    TRY(config_set_value(c, OPTION_precision, from, type, source));
+    c->foreign[OPTION_precision] = foreign->name;
+    return OK;
+}
+
+/* Two of their names for one option, with two values. */
+static Status check_names(const Config *c, int option, const ForeignName *foreign, const char *from, const char *text,
+                          const char *own, ConfigSource source)
+{
+    Buf before = {0};
+    const char *name = c->foreign[option];
+    if (!name || c->source[option] != source || config_same_name(name, foreign->name)) return OK;
+    config_value_text(c, option, &before);
+    bool same = strcmp(before.data ? before.data : "", own) == 0;
+    buf_free(&before);
+    if (same) return OK;
+    return fail(E_USAGE, "%s: --%s and --%s %s both set --%s; give one of them", from, name, foreign->name, text,
+                config_flag(option));
+}
+
+Status config_set_named(Config *c, int option, const ForeignName *foreign, const char *from, const char *text,
+                        ConfigSource source)
+{
+    char own[4096];
+    if (foreign) {
+        if (!config_foreign_value(foreign, text, own, sizeof own))
+            return fail(E_USAGE, "%s: --%s %s is not taken; %s", from, foreign->name, text,
+                        *foreign->advice ? foreign->advice : "this value is unknown");
+        if (option == FOREIGN_STRATEGY) {
+            c->strategy = strcasecmp(text, "no") == 0 ? "no" : "steps";
+            c->strategy_source = source;
+        }
+        if (option == OPTION_precision) {
+            char type[16];
+            bool is_switch = config_foreign_value(foreign, "true", type, sizeof type);
+            return set_precision(c, foreign, *own != '\0', is_switch ? type : own, from, source);
+        }
+        bool as_ours = strcmp(own, "") == 0 && *text; /* without an effect */
+        if (option < 0 || as_ours) return OK;
+        TRY(check_names(c, option, foreign, from, text, own, source));
+        text = own;
+    }
+    TRY(config_set_value(c, option, from, text, source));
+    if (foreign) c->foreign[option] = foreign->name;
+    return OK;
 }
 
 /* ---- the nearest name ---- */
@@ -297,31 +354,31 @@ static int away(const char *name, const char *other)
     return d == 2 && strlen(name) > 5 && *name == *other ? 3 : NOT_NEAR;
 }
 
+static void consider(const char *name, const char *other, int *least, const char **nearest)
+{
+    int d = away(name, other);
+    if (d >= *least) return;
+    *least = d;
+    *nearest = other;
+}
+
 const char *config_nearest_flag(Command command, const char *name)
 {
-    int best = -1, least = NOT_NEAR;
+    const char *nearest = NULL;
+    int least = NOT_NEAR;
     char wanted[64];
     snprintf(wanted, sizeof wanted, "%s", name);
     for (char *p = wanted; *p; p++) *p = *p == '_' ? '-' : (char)tolower((unsigned char)*p);
     if (strncmp(wanted, "no-", 3) == 0) memmove(wanted, wanted + 3, strlen(wanted) - 2);
-    for (int i = 0; i < N_OPTIONS; i++) {
-        if (command < N_COMMANDS && !config_option_of(i, command)) continue;
-        int d = away(wanted, config_flag(i));
-        if (d >= least) continue;
-        least = d;
-        best = i;
-    }
-    return best < 0 ? NULL : config_flag(best);
+    for (int i = 0; i < N_OPTIONS; i++)
+        if (command == N_COMMANDS || config_option_of(i, command)) consider(wanted, config_flag(i), &least, &nearest);
+    return nearest;
 }
 
 const char *config_nearest_command(const char *name)
 {
-    int best = -1, least = NOT_NEAR;
-    for (int i = 0; i < N_COMMANDS; i++) {
-        int d = away(name, config_commands[i].name);
-        if (d >= least) continue;
-        least = d;
-        best = i;
-    }
-    return best < 0 ? NULL : config_commands[best].name;
+    const char *nearest = NULL;
+    int least = NOT_NEAR;
+    for (int i = 0; i < N_COMMANDS; i++) consider(name, config_commands[i].name, &least, &nearest);
+    return nearest;
 }

@@ -43,8 +43,6 @@ extern const CommandInfo config_commands[N_COMMANDS];
 /* Whether the value is kept as allocated text. */
 static inline bool config_is_text(const OptionInfo *o) { return o->type <= TYPE_List; }
 static inline bool config_is_path(const OptionInfo *o) { return o->type >= TYPE_Folder && o->type <= TYPE_Paths; }
-/* Whether `text` is one of the row's words. */
-bool config_has_word(const OptionInfo *o, const char *text);
 static inline void *config_place(const Config *c, const OptionInfo *o) { return (char *)c + o->offset; }
 
 /* `from` is for messages: "the command line", "CAIRN_BATCH_SIZE", a file's path. E_USAGE. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/str.h"
 #include "config/table.h"
 
 static Status bad_value(const OptionInfo *o, const char *from, const char *text, const char *expected)
@@ -92,17 +93,9 @@ static const char *choice_word(const OptionInfo *o, const char *text)
     return strcasecmp(text, "true") == 0 ? "yes" : strcasecmp(text, "false") == 0 ? "no" : text;
 }
 
-bool config_has_word(const OptionInfo *o, const char *text)
-{
-    size_t len = strlen(text);
-    for (const char *p = o->words; *p; p += strcspn(p, " "), p += *p == ' ')
-        if (strcspn(p, " ") == len && strncmp(p, text, len) == 0) return true;
-    return false;
-}
-
 static Status check_choice(const OptionInfo *o, const char *from, const char *text)
 {
-    if (config_has_word(o, text)) return OK;
+    if (str_list_has(o->words, ' ', text, strlen(text))) return OK;
     char expected[160];
     snprintf(expected, sizeof expected, "one of: %s", o->words);
     return bad_value(o, from, text, expected);

@@ -2,6 +2,7 @@
    are read (sentence, sentence1, sentence2, question …), so that indices and labels do not enter the vocabulary. */
 #include <string.h>
 
+#include "base/str.h"
 #include "base/thread.h"
 #include "tasks/pretrain/inputs.h"
 #include "tasks/pretrain/pool.h"
@@ -14,11 +15,9 @@
 
 static bool is_text_column(const char *name, size_t len)
 {
-    static const char *const names[] = {"sentence", "sentence1",  "sentence2", "question",  "question1", "question2",
-                                        "premise",  "hypothesis", "text",      "#1 String", "#2 String"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strlen(names[i]) == len && strncmp(names[i], name, len) == 0) return true;
-    return false;
+    static const char names[] = "sentence,sentence1,sentence2,question,question1,question2,premise,hypothesis,text,"
+                                "#1 String,#2 String";
+    return str_list_has(names, ',', name, len);
 }
 
 /* The columns of a line. `t` NULL: it is the header, and `wanted` says which columns hold text. Else their texts are

@@ -2,84 +2,40 @@
 
 #include <ctype.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/str.h"
 #include "text/compose.h"
 #include "text/utf8.h"
 
-/* The effect of a full stop after an abbreviation. */
-typedef enum {
-    NEVER, /* no end: Mr. */
-    MAYBE, /* an end where the next word usually begins a sentence: Inc. The … */
-    NUMBER /* no end before a number: No. 5 */
-} Stop;
+/* Abbreviations in lower case, without the last full stop. Behind the first a sentence never ends: Mr. Behind the
+   second it ends where the next word usually begins one: Inc. The … Behind the third it ends unless a number follows:
+   No. 5 */
+static const char never_ends[] =
+    "adm,approx,asst,attn,atty,brig,bzgl,bzw,c.f,ca,capt,cf,chas,cmdr,col,cols,comdr,cpl,dipl,dr,e.g,ed,eds,ehem,eq,"
+    "esp,evtl,fig,figs,fl,fr,geb,gen,geo,gest,ggf,gov,hon,hrsg,i.e,incl,inkl,insb,insp,jas,lat,lfd,lieut,lit,lt,maj,"
+    "messrs,mgr,mlle,mme,mr,mrs,ms,mt,mts,nos,pls,pp,pres,prof,pvt,rep,resp,rev,secs,sen,sgt,sog,sq,ss,ssp,st,ste,"
+    "subsp,supt,thos,trans,ugs,univ,urspr,vgl,viz,vol,vols,vs,wm,zzgl";
+static const char may_end[] =
+    "al,assn,assoc,ave,bde,bldg,blvd,bros,co,cont,corp,dept,edn,esq,est,etc,ff,ft,ibid,inc,jr,lb,lbs,ltd,mfg,oz,par,"
+    "paras,rd,spp,sr,var";
+static const char ends_before_words[] =
+    "abb,abs,abt,anm,apr,art,aug,bd,bk,cap,ch,chap,cor,dec,deut,exod,ezek,feb,isa,jan,jer,jul,jun,kap,lev,mar,matt,"
+    "no,nov,nr,oct,op,para,pl,prov,pt,ref,rom,sec,sep,sept,ser,str,supp,tab,tel,ver";
 
-typedef struct {
-    const char *word;
-    Stop stop;
-} Abbreviation;
-
-/* Lower case, without the last full stop; in byte order. */
-static const Abbreviation abbreviations[] = {
-    {"abb", NUMBER},   {"abs", NUMBER},  {"abt", NUMBER},  {"adm", NEVER},   {"al", MAYBE},    {"anm", NUMBER},
-    {"approx", NEVER}, {"apr", NUMBER},  {"art", NUMBER},  {"assn", MAYBE},  {"assoc", MAYBE}, {"asst", NEVER},
-    {"attn", NEVER},   {"atty", NEVER},  {"aug", NUMBER},  {"ave", MAYBE},   {"bd", NUMBER},   {"bde", MAYBE},
-    {"bk", NUMBER},    {"bldg", MAYBE},  {"blvd", MAYBE},  {"brig", NEVER},  {"bros", MAYBE},  {"bzgl", NEVER},
-    {"bzw", NEVER},    {"c.f", NEVER},   {"ca", NEVER},    {"cap", NUMBER},  {"capt", NEVER},  {"cf", NEVER},
-    {"ch", NUMBER},    {"chap", NUMBER}, {"chas", NEVER},  {"cmdr", NEVER},  {"co", MAYBE},    {"col", NEVER},
-    {"cols", NEVER},   {"comdr", NEVER}, {"cont", MAYBE},  {"cor", NUMBER},  {"corp", MAYBE},  {"cpl", NEVER},
-    {"dec", NUMBER},   {"dept", MAYBE},  {"deut", NUMBER}, {"dipl", NEVER},  {"dr", NEVER},    {"e.g", NEVER},
-    {"ed", NEVER},     {"edn", MAYBE},   {"eds", NEVER},   {"ehem", NEVER},  {"eq", NEVER},    {"esp", NEVER},
-    {"esq", MAYBE},    {"est", MAYBE},   {"etc", MAYBE},   {"evtl", NEVER},  {"exod", NUMBER}, {"ezek", NUMBER},
-    {"feb", NUMBER},   {"ff", MAYBE},    {"fig", NEVER},   {"figs", NEVER},  {"fl", NEVER},    {"fr", NEVER},
-    {"ft", MAYBE},     {"geb", NEVER},   {"gen", NEVER},   {"geo", NEVER},   {"gest", NEVER},  {"ggf", NEVER},
-    {"gov", NEVER},    {"hon", NEVER},   {"hrsg", NEVER},  {"i.e", NEVER},   {"ibid", MAYBE},  {"inc", MAYBE},
-    {"incl", NEVER},   {"inkl", NEVER},  {"insb", NEVER},  {"insp", NEVER},  {"isa", NUMBER},  {"jan", NUMBER},
-    {"jas", NEVER},    {"jer", NUMBER},  {"jr", MAYBE},    {"jul", NUMBER},  {"jun", NUMBER},  {"kap", NUMBER},
-    {"lat", NEVER},    {"lb", MAYBE},    {"lbs", MAYBE},   {"lev", NUMBER},  {"lfd", NEVER},   {"lieut", NEVER},
-    {"lit", NEVER},    {"lt", NEVER},    {"ltd", MAYBE},   {"maj", NEVER},   {"mar", NUMBER},  {"matt", NUMBER},
-    {"messrs", NEVER}, {"mfg", MAYBE},   {"mgr", NEVER},   {"mlle", NEVER},  {"mme", NEVER},   {"mr", NEVER},
-    {"mrs", NEVER},    {"ms", NEVER},    {"mt", NEVER},    {"mts", NEVER},   {"no", NUMBER},   {"nos", NEVER},
-    {"nov", NUMBER},   {"nr", NUMBER},   {"oct", NUMBER},  {"op", NUMBER},   {"oz", MAYBE},    {"par", MAYBE},
-    {"para", NUMBER},  {"paras", MAYBE}, {"pl", NUMBER},   {"pls", NEVER},   {"pp", NEVER},    {"pres", NEVER},
-    {"prof", NEVER},   {"prov", NUMBER}, {"pt", NUMBER},   {"pvt", NEVER},   {"rd", MAYBE},    {"ref", NUMBER},
-    {"rep", NEVER},    {"resp", NEVER},  {"rev", NEVER},   {"rom", NUMBER},  {"sec", NUMBER},  {"secs", NEVER},
-    {"sen", NEVER},    {"sep", NUMBER},  {"sept", NUMBER}, {"ser", NUMBER},  {"sgt", NEVER},   {"sog", NEVER},
-    {"spp", MAYBE},    {"sq", NEVER},    {"sr", MAYBE},    {"ss", NEVER},    {"ssp", NEVER},   {"st", NEVER},
-    {"ste", NEVER},    {"str", NUMBER},  {"subsp", NEVER}, {"supp", NUMBER}, {"supt", NEVER},  {"tab", NUMBER},
-    {"tel", NUMBER},   {"thos", NEVER},  {"trans", NEVER}, {"ugs", NEVER},   {"univ", NEVER},  {"urspr", NEVER},
-    {"var", MAYBE},    {"ver", NUMBER},  {"vgl", NEVER},   {"viz", NEVER},   {"vol", NEVER},   {"vols", NEVER},
-    {"vs", NEVER},     {"wm", NEVER},    {"zzgl", NEVER},
-};
-
-/* Words whose capital letter nearly always means the start of a sentence; in byte order. */
-static const char *const starters[] = {
-    "A",       "According", "After",  "All",    "Also",  "Although", "An",      "And",     "Another", "As",
-    "At",      "Because",   "Before", "Both",   "But",   "By",       "Despite", "During",  "Each",    "Early",
-    "Every",   "Few",       "For",    "From",   "He",    "Her",      "Here",    "His",     "How",     "However",
-    "I",       "If",        "In",     "It",     "Its",   "Later",    "Many",    "More",    "Most",    "My",
-    "No",      "Nor",       "Not",    "Now",    "Of",    "On",       "Once",    "One",     "Only",    "Or",
-    "Other",   "Our",       "Over",   "She",    "Since", "So",       "Some",    "Such",    "That",    "The",
-    "Their",   "Then",      "There",  "These",  "They",  "This",     "Those",   "Though",  "Thus",    "To",
-    "Today",   "Two",       "Under",  "Unlike", "Until", "Upon",     "We",      "What",    "When",    "Where",
-    "Whether", "Which",     "While",  "Who",    "Why",   "With",     "Within",  "Without", "Yet",     "You",
-};
-
-#define COUNT(list) (sizeof(list) / sizeof *(list))
-
-static int by_word(const void *key, const void *row) { return strcmp(key, ((const Abbreviation *)row)->word); }
-static int by_name(const void *key, const void *row) { return strcmp(key, *(const char *const *)row); }
+/* Words whose capital letter nearly always means the start of a sentence. */
+static const char starters[] =
+    "A,According,After,All,Also,Although,An,And,Another,As,At,Because,Before,Both,But,By,Despite,During,Each,Early,"
+    "Every,Few,For,From,He,Her,Here,His,How,However,I,If,In,It,Its,Later,Many,More,Most,My,No,Nor,Not,Now,Of,On,Once,"
+    "One,Only,Or,Other,Our,Over,She,Since,So,Some,Such,That,The,Their,Then,There,These,They,This,Those,Though,Thus,"
+    "To,Today,Two,Under,Unlike,Until,Upon,We,What,When,Where,Whether,Which,While,Who,Why,With,Within,Without,Yet,You";
 
 static bool is_starter(const char *next, const char *end)
 {
-    char word[12];
     size_t n = 0;
-    while (next + n < end && isalpha((unsigned char)next[n]) && n < sizeof word - 1) n++;
-    if (n == 0 || (next + n < end && next[n] != ' ' && next[n] != ',' && next[n] != '\'')) return false;
-    memcpy(word, next, n);
-    word[n] = '\0';
-    return bsearch(word, starters, COUNT(starters), sizeof *starters, by_name) != NULL;
+    while (next + n < end && isalpha((unsigned char)next[n])) n++;
+    if (next + n < end && next[n] != ' ' && next[n] != ',' && next[n] != '\'') return false;
+    return str_list_has(starters, ',', next, n);
 }
 
 static bool is_upper(uint32_t c)
@@ -114,7 +70,7 @@ static size_t other_stop(const char *p, const char *end)
 {
     static const char *const stops[] = {"\xe3\x80\x82", "\xef\xbc\x81", "\xef\xbc\x9f",
                                         "\xe0\xa5\xa4", "\xd8\x9f",     "\xdb\x94"};
-    for (size_t i = 0; i < COUNT(stops); i++) {
+    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++) {
         size_t n = strlen(stops[i]);
         if ((size_t)(end - p) >= n && memcmp(p, stops[i], n) == 0) return n;
     }
@@ -138,11 +94,9 @@ static bool stop_ends(const char *begin, const char *word, const char *stop, con
     if (digits) return !(word == begin && n <= 3); /* "1. First of all" */
     if (n < sizeof lower) {
         for (size_t i = 0; i < n; i++) lower[i] = (char)tolower((unsigned char)word[i]);
-        lower[n] = '\0';
-        const Abbreviation *a = bsearch(lower, abbreviations, COUNT(abbreviations), sizeof *abbreviations, by_word);
-        if (a && a->stop == NEVER) return false;
-        if (a && a->stop == NUMBER) return next < end && !isdigit((unsigned char)*next);
-        if (a) return is_starter(next, end);
+        if (str_list_has(never_ends, ',', lower, n)) return false;
+        if (str_list_has(ends_before_words, ',', lower, n)) return next < end && !isdigit((unsigned char)*next);
+        if (str_list_has(may_end, ',', lower, n)) return is_starter(next, end);
     }
     if (dotted && n <= 12 && !isdigit((unsigned char)word[0])) return is_starter(next, end); /* U.S. */
     return true;

@@ -2,6 +2,7 @@
    kept words, others are skipped. */
 #include <string.h>
 
+#include "base/str.h"
 #include "tasks/pretrain/wiki/wikitext_internal.h"
 #include "text/utf8.h"
 
@@ -119,15 +120,13 @@ static bool append_all(Wikitext *w, const Token *t, char between)
 /* {{IPAc-en|ˈ|k|ɛər|n}}: "/ˈkɛərn/". Words that the template says before, and sound files, are left out. */
 static bool append_phonemes(Wikitext *w, const Token *t)
 {
-    static const char *const said[] = {"lang", "pron",   "local",  "also",   "uk",
-                                       "us",   "ukalso", "usalso", "alsouk", "alsous"};
     uint32_t from = 0, to = 0;
     bool any = false;
     for (int n = 1; n < 64 && wikitext_parameter(w, t, NULL, n, &from, &to); n++) {
         char word[8];
         bool skip = memchr(w->text + from, '.', to - from) != NULL;
         if (!skip && wikitext_lower_name(w, from, to, word, sizeof word))
-            for (size_t i = 0; i < sizeof said / sizeof *said; i++) skip |= strcmp(word, said[i]) == 0;
+            skip = str_list_has("lang,pron,local,also,uk,us,ukalso,usalso,alsouk,alsous", ',', word, strlen(word));
         if (skip || from == to) continue;
         if (!any) wikitext_append_char(w, '/');
         any = true;

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/str.h"
 #include "tasks/pretrain/wiki/wikitext_internal.h"
 
 #define COUNT(list) (sizeof(list) / sizeof *(list))
-#define LONG_UNIT   3  /* bytes of a unit that is shown after each value */
 #define MOST_WORD   24 /* bytes of a unit, a range's word or an option */
 
 typedef struct {
@@ -41,15 +41,10 @@ static bool find_word(Reader *r, int n, char word[MOST_WORD])
     return true;
 }
 
-/* Whether a named parameter is absent, or one of the values. */
-static bool is_one_of(Reader *r, const char *name, const char *const *values, size_t n)
+/* Whether a named parameter is absent, or one of the values, which have commas between. */
+static bool is_one_of(Reader *r, const char *name, const char *values)
 {
-    char word[MOST_WORD];
-    if (!find(r, name, 0)) return true;
-    word_of(r, word);
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(word, values[i]) == 0) return true;
-    return false;
+    return !find(r, name, 0) || str_list_has(values, ',', r->w->text + r->from, r->to - r->from);
 }
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -159,30 +154,25 @@ static bool put_unit(Reader *r, const char *unit)
 /* Whether a value in `small` may follow one in `large`: 6 ft 4 in. */
 static bool is_part(const char *large, const char *small)
 {
-    static const char *const kinds[] = {
-        " mi mile nmi fur furlong ch chain rd fathom yd yard ft foot in inch lk ",
-        " LT longton ton ST t cwt longcwt shortcwt qtr st stone lb oz dr gr kg g ",
-        " y yr year mo month wk week d day h hr hour min m s sec ",
-        " gal impgal USgal qt impqt USqt pt imppt USpt floz impfloz USfloz impoz USoz "};
-    char a[MOST_WORD + 2], b[MOST_WORD + 2];
-    strcat(strcat(strcpy(a, " "), large), " ");
-    strcat(strcat(strcpy(b, " "), small), " ");
+    static const char *const kinds[] = {"mi mile nmi fur furlong ch chain rd fathom yd yard ft foot in inch lk",
+                                        "LT longton ton ST t cwt longcwt shortcwt qtr st stone lb oz dr gr kg g",
+                                        "y yr year mo month wk week d day h hr hour min m s sec",
+                                        "gal impgal USgal qt impqt USqt pt imppt USpt floz impfloz USfloz impoz USoz"};
     for (size_t i = 0; i < COUNT(kinds); i++)
-        if (strstr(kinds[i], a) && strstr(kinds[i], b)) return strcmp(large, small) != 0;
+        if (str_list_has(kinds[i], ' ', large, strlen(large)) && str_list_has(kinds[i], ' ', small, strlen(small)))
+            return strcmp(large, small) != 0;
     return false;
 }
 
 /* Whether {{convert}} shows the value that it is given, and words that do not matter. */
 static bool shows_input(Reader *r)
 {
-    static const char *const disp[] = {"or", "flip", "b", "br", "comma", "sqbr", "slash", "s", "x", "5"},
-                             *const order[] = {"flip"}, *const adjective[] = {"on", "off", "mid", "1", "flip", "nocat"};
     if (find(r, "adj", 0) && strncmp(r->w->text + r->from, "ri", 2) == 0) return false;
     char word[MOST_WORD];
     if (find(r, "abbr", 0) && strcmp(word_of(r, word), "values") == 0) return false;
     if (find(r, "$", 0) || find(r, "input", 0)) return false;
-    return is_one_of(r, "disp", disp, COUNT(disp)) && is_one_of(r, "order", order, COUNT(order)) &&
-           is_one_of(r, "adj", adjective, COUNT(adjective));
+    return is_one_of(r, "disp", "or,flip,b,br,comma,sqbr,slash,s,x,5") && is_one_of(r, "order", "flip") &&
+           is_one_of(r, "adj", "on,off,mid,1,flip,nocat");
 }
 
 /* {{convert|3|x|4|m}}: "3 by 4 m". {{convert|6|ft|4|in|cm|0}}: "6 ft 4 in". With adj=mid the last parameter follows. */
@@ -202,7 +192,7 @@ static bool put_quantity(Reader *r)
         if (k + 1 == n) break;
         find_word(r, k + 1, word);
         bool times = symbols && (strcmp(word, "x") == 0 || strcmp(word, "×") == 0 || strcmp(word, "&times;") == 0);
-        if (times && strlen(unit) <= LONG_UNIT) { /* 3 ft × 4 ft */
+        if (times && strlen(unit) <= 3) { /* a short unit follows each value: 3 ft × 4 ft */
             put(r, " ");
             put(r, unit);
         }
@@ -264,8 +254,8 @@ static bool put_value(Reader *r)
     if (power && !put_named(r, "e", value ? "×10^" : "10^")) return false;
     const char *unit = find(r, "u", 0) ? "u" : find(r, "ul", 0) ? "ul" : NULL;
     if (unit) {
-        bool tight = find(r, unit, 0) && (r->w->text[r->from] == '%' ||
-                                          (r->to - r->from == 2 && memcmp(r->w->text + r->from, "°", 2) == 0));
+        const char *p = r->w->text + r->from;
+        bool tight = *p == '%' || (r->to - r->from == 2 && memcmp(p, "°", 2) == 0);
         if (!put_named(r, unit, tight ? "" : " ")) return false;
     }
     const char *per = find(r, "up", 0) ? "up" : find(r, "upl", 0) ? "upl" : NULL;
@@ -278,8 +268,7 @@ static bool put_fraction(Reader *r)
     int n = 0;
     while (n < 4 && find(r, NULL, n + 1)) n++;
     if (n == 0 || n == 4) return false;
-    char before = last_char(r->w);
-    if (is_digit(before)) put(r, " "); /* 5{{frac|1|2}} */
+    if (is_digit(last_char(r->w))) put(r, " "); /* 5{{frac|1|2}} */
     if (n == 1) put(r, "1/");
     for (int k = 1; k <= n; k++) {
         find(r, NULL, k);
@@ -373,30 +362,21 @@ static bool put_circa(Reader *r)
 /* {{track gauge|1435mm}}. Names of gauges, as "ussg", are not known. */
 static bool put_gauge(Reader *r) { return find(r, NULL, 1) && is_digit(r->w->text[r->from]) && put_found(r); }
 
+/* {{birth date|1976|4|1}}, of whose parameters the first three may be followed by those of a second date. */
+static bool put_first_date(Reader *r) { return !find(r, "bc", 0) && put_date(r, 1, is_yes(r, "df")); }
+
+/* A fourth parameter is a time, or begins a second date. */
+static bool put_only_date(Reader *r) { return !find(r, NULL, 4) && put_first_date(r); }
+
 bool wikitext_append_number(Wikitext *w, const Token *t, char code)
 {
-    Reader r = {.w = w, .t = t};
-    switch (code) {
-    case 'q':
-        return put_quantity(&r);
-    case 'v':
-        return put_value(&r);
-    case 'f':
-        return put_fraction(&r);
-    case 'h':
-        return put_height(&r);
-    case 'd':
-        if (find(&r, NULL, 4)) return false; /* a time, or a second date */
-        return !find(&r, "bc", 0) && put_date(&r, 1, is_yes(&r, "df"));
-    case 'D':
-        return !find(&r, "bc", 0) && put_date(&r, 1, is_yes(&r, "df"));
-    case 'a':
-        return put_as_of(&r);
-    case 'c':
-        return put_circa(&r);
-    case 'g':
-        return put_gauge(&r);
-    }
+    static const struct {
+        char code;
+        bool (*put)(Reader *r);
+    } forms[] = {{'q', put_quantity},   {'v', put_value}, {'f', put_fraction}, {'h', put_height}, {'d', put_only_date},
+                 {'D', put_first_date}, {'a', put_as_of}, {'c', put_circa},    {'g', put_gauge}};
+    for (size_t i = 0; i < COUNT(forms); i++)
+        if (forms[i].code == code) return forms[i].put(&(Reader){.w = w, .t = t});
     return false;
 }
 
