@@ -71,16 +71,20 @@ int32_t micro_read(MicroBatch *b, int32_t row)
     return b->n_read++;
 }
 
-static int64_t rows_of(const Examples *e, int64_t example, int64_t padded_length)
-{
-    return padded_length ? padded_length : example_length(e, example);
-}
-
 /* ---- micro-batches ---- */
 
 typedef struct {
-    int64_t place, rows, masked, micro;
+    int64_t place, rows, seqs, masked, micro;
 } SequenceRows;
+
+/* The example that is the sequence at `place` of a step. `masked`: with its masked positions. */
+static SequenceRows sequence_rows(const Examples *e, int64_t example, int64_t place, int64_t padded_length, bool masked)
+{
+    return (SequenceRows){.place = place,
+                          .rows = padded_length ? padded_length : example_length(e, example),
+                          .seqs = 1,
+                          .masked = masked ? example_masked(e, example) : 0};
+}
 
 static int longest_first(const void *a, const void *b)
 {
@@ -98,7 +102,14 @@ static int by_micro(const void *a, const void *b)
 
 static bool has_room(const MicroCapacity *left, const SequenceRows *p)
 {
-    return left->tokens >= p->rows && left->seqs >= 1 && left->masked >= p->masked;
+    return left->tokens >= p->rows && left->seqs >= p->seqs && left->masked >= p->masked;
+}
+
+static void take_room(MicroCapacity *left, const SequenceRows *p)
+{
+    left->tokens -= p->rows;
+    left->seqs -= p->seqs;
+    left->masked -= p->masked;
 }
 
 int64_t micro_split(const Examples *e, const int64_t *index, const int64_t *places, int64_t n, const MicroCapacity *cap,
@@ -109,9 +120,7 @@ int64_t micro_split(const Examples *e, const int64_t *index, const int64_t *plac
     int64_t count = 0, open = 0;                              /* all before `open` are full */
     for (int64_t i = 0; i < n; i++) {
         int64_t place = places ? places[i] : i;
-        pieces[i] = (SequenceRows){.place = place,
-                                   .rows = rows_of(e, index[place], padded_length),
-                                   .masked = cap->masked ? example_masked(e, index[place]) : 0};
+        pieces[i] = sequence_rows(e, index[place], place, padded_length, cap->masked > 0);
     }
     qsort(pieces, (size_t)n, sizeof *pieces, longest_first);
     for (int64_t i = 0; i < n; i++) {
@@ -122,9 +131,7 @@ int64_t micro_split(const Examples *e, const int64_t *index, const int64_t *plac
         CHECK(has_room(&left[p->micro], p),
               "a sequence of %lld rows and %lld masked positions does not fit a micro-batch of %lld and %lld",
               (long long)p->rows, (long long)p->masked, (long long)cap->tokens, (long long)cap->masked);
-        left[p->micro].tokens -= p->rows;
-        left[p->micro].seqs--;
-        left[p->micro].masked -= p->masked;
+        take_room(&left[p->micro], p);
     }
     qsort(pieces, (size_t)n, sizeof *pieces, by_micro);
     memset(ranges, 0, (size_t)count * sizeof *ranges);
@@ -139,13 +146,6 @@ int64_t micro_split(const Examples *e, const int64_t *index, const int64_t *plac
 
 /* ---- grains ---- */
 
-static void take_room(MicroCapacity *left, const SequenceRows *p)
-{
-    left->tokens -= p->rows;
-    left->seqs--;
-    left->masked -= p->masked;
-}
-
 int64_t micro_split_grains(const Examples *e, const int64_t *index, const int64_t *places, int64_t n,
                            const MicroCapacity *cap, const MicroCapacity *grain, int64_t padded_length, int64_t *order,
                            MicroRange *ranges)
@@ -154,29 +154,24 @@ int64_t micro_split_grains(const Examples *e, const int64_t *index, const int64_
     int64_t count = 0;
     for (int64_t i = 0, next; i < n; i = next) {
         MicroCapacity room = *grain;
-        SequenceRows sum = {0};
         for (next = i; next < n; next++) {
             int64_t place = places ? places[next] : next;
-            SequenceRows p = {.rows = rows_of(e, index[place], padded_length),
-                              .masked = grain->masked ? example_masked(e, index[place]) : 0};
+            SequenceRows p = sequence_rows(e, index[place], place, padded_length, grain->masked > 0);
             if (!has_room(&room, &p)) break;
             take_room(&room, &p);
             order[next] = place;
-            sum.rows += p.rows;
-            sum.masked += p.masked;
         }
+        SequenceRows sum = {
+            .rows = grain->tokens - room.tokens, .seqs = next - i, .masked = grain->masked - room.masked};
         CHECK(next > i, "a sequence does not fit a grain of %lld rows and %lld masked positions",
               (long long)grain->tokens, (long long)grain->masked);
-        if (count == 0 || left.tokens < sum.rows || left.seqs < next - i || left.masked < sum.masked) {
-            CHECK(cap->tokens >= sum.rows && cap->seqs >= next - i && cap->masked >= sum.masked,
-                  "a grain of %lld rows does not fit a micro-batch of %lld", (long long)sum.rows,
+        if (count == 0 || !has_room(&left, &sum)) {
+            CHECK(has_room(cap, &sum), "a grain of %lld rows does not fit a micro-batch of %lld", (long long)sum.rows,
                   (long long)cap->tokens);
             left = *cap;
             ranges[count++] = (MicroRange){.first = i};
         }
-        left.tokens -= sum.rows;
-        left.seqs -= next - i;
-        left.masked -= sum.masked;
+        take_room(&left, &sum);
         ranges[count - 1].count += next - i;
     }
     return count;
@@ -232,7 +227,7 @@ int64_t rank_share(const Examples *e, const int64_t *index, int64_t n, int64_t p
     int64_t most = (n + size - 1) / size, mine = 0;
     SequenceRows *pieces = mem_array((size_t)n, sizeof *pieces);
     Load *heap = mem_array((size_t)size, sizeof *heap);
-    for (int64_t i = 0; i < n; i++) pieces[i] = (SequenceRows){.place = i, .rows = rows_of(e, index[i], padded_length)};
+    for (int64_t i = 0; i < n; i++) pieces[i] = sequence_rows(e, index[i], i, padded_length, false);
     for (int r = 0; r < size; r++) heap[r].rank = r;
     qsort(pieces, (size_t)n, sizeof *pieces, longest_first);
     int left = size;
@@ -314,9 +309,10 @@ void micro_fill(MicroBatch *b, const Examples *e, const int64_t *index, const in
     b->n_masked = b->n_read = b->n_grains = 0;
     fit_labels(b, e);
     for (int64_t s = 0; s < n; s++) {
-        int64_t example = index[places[s]], rows = rows_of(e, example, padded_length);
-        CHECK(row + rows <= b->cap.tokens, "rows beyond the capacity of %lld", (long long)b->cap.tokens);
-        fill_sequence(b, e, example, row, rows, (int32_t)places[s], pad_id);
+        int64_t example = index[places[s]];
+        const SequenceRows p = sequence_rows(e, example, places[s], padded_length, b->grain.masked > 0);
+        CHECK(row + p.rows <= b->cap.tokens, "rows beyond the capacity of %lld", (long long)b->cap.tokens);
+        fill_sequence(b, e, example, row, p.rows, (int32_t)places[s], pad_id);
         b->spans[2 * s] = row;
         b->spans[2 * s + 1] = row + (int32_t)example_length(e, example);
         b->seq_index[s] = (int32_t)places[s];
@@ -324,8 +320,7 @@ void micro_fill(MicroBatch *b, const Examples *e, const int64_t *index, const in
         fill_labels(b, e, example, s);
         b->example[s] = example;
         if (b->cap.masked && e->masked_offset) fill_masked(b, e, example, row);
-        row += (int32_t)rows;
-        const SequenceRows p = {.rows = rows, .masked = b->grain.masked ? example_masked(e, example) : 0};
+        row += (int32_t)p.rows;
         add_to_grain(b, &left, &p, (GrainEnd){row, (int32_t)s + 1, b->n_masked});
     }
     b->n_tokens = row;

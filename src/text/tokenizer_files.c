@@ -279,11 +279,6 @@ done:
 
 /* ---- the pieces ---- */
 
-static Status read_vocab(const char *path, const volatile sig_atomic_t *stop, Vocab **vocab)
-{
-    return path ? vocab_read(path, stop, vocab) : OK;
-}
-
 /* vocab.txt beside tokenizer.json should have the same pieces; the Python tokenizer reads it, the fast one does not. */
 static Status read_pieces(Source *s, const volatile sig_atomic_t *stop, TokenizerFiles *f)
 {
@@ -291,12 +286,11 @@ static Status read_pieces(Source *s, const volatile sig_atomic_t *stop, Tokenize
     const Buf *json = &s->from_json.pieces;
     bool use_lines = s->pieces && (!s->json || s->vocab_given || f->options.kind == TOKENIZER_PYTHON);
     Status status = OK;
-    TRY_DONE(read_vocab(s->pieces, stop, &lines));
-    if (s->json) {
+    if (s->pieces) TRY_DONE(vocab_read(s->pieces, stop, &lines));
+    if (s->json)
         TRY_DONE(vocab_parse(s->json, json->data ? json->data : "", json->len, stop, &other));
-    } else {
-        TRY_DONE(read_vocab(s->theirs, stop, &other));
-    }
+    else if (s->theirs)
+        TRY_DONE(vocab_read(s->theirs, stop, &other));
     f->path = mem_strdup(use_lines ? s->pieces : s->json);
     f->vocab = use_lines ? lines : other;
     if (lines && other && !digest_equal(vocab_digest(lines), vocab_digest(other))) {

@@ -18,14 +18,6 @@ static void member(Buf *b, const char *key, const char *value)
     buf_puts(b, value);
 }
 
-static void write_pieces(const Vocab *vocab, Buf *out)
-{
-    for (int32_t i = 0; i < vocab_pieces(vocab); i++) {
-        buf_puts(out, vocab_piece(vocab, i));
-        buf_puts(out, "\n");
-    }
-}
-
 static void write_flags(const AddedToken *t, Buf *b)
 {
     buf_member_text(b, "content", t->text);
@@ -174,7 +166,7 @@ int tokenizer_files_write(const Vocab *vocab, const TokenizerOptions *options, i
     int n = 0;
     Buf json = {0};
     memset(texts, 0, TOKENIZER_MAX_TEXTS * sizeof *texts);
-    write_pieces(vocab, &texts[n].text);
+    vocab_lines(vocab, &texts[n].text);
     texts[n++].name = "vocab.txt";
     if (options->kind == TOKENIZER_FAST) {
         write_json(vocab, options, &json);

@@ -57,6 +57,14 @@ static Status find_special(const char *name, Vocab *v)
     return OK;
 }
 
+void vocab_lines(const Vocab *vocab, Buf *out)
+{
+    for (int32_t i = 0; i < vocab->pieces; i++) {
+        buf_append(out, vocab->text + vocab->start[i], vocab->start[i + 1] - vocab->start[i] - 1);
+        buf_append(out, "\n", 1);
+    }
+}
+
 Status vocab_parse(const char *name, const char *text, size_t len, const volatile sig_atomic_t *stop, Vocab **vocab)
 {
     Status status = OK;
@@ -88,14 +96,10 @@ Status vocab_parse(const char *name, const char *text, size_t len, const volatil
         v->start[i] = at;
         v->start[i + 1] = at += keys[i].len + 1;
     }
-    DigestStream *digest = digest_new();
-    for (size_t i = 0; i < count; i++) {
-        digest_update(digest, keys[i].text, keys[i].len);
-        digest_update(digest, "\n", 1);
-    }
-    v->digest = digest_value(digest);
-    digest_free(digest);
-
+    Buf lines = {0};
+    vocab_lines(v, &lines);
+    v->digest = digest_of(lines.data, lines.len);
+    buf_free(&lines);
     trie_sort(keys, count);
     for (size_t i = 1; i < count; i++) {
         if (keys[i].len == keys[i - 1].len && memcmp(keys[i].text, keys[i - 1].text, keys[i].len) == 0) {
@@ -132,10 +136,7 @@ Status vocab_read(const char *path, const volatile sig_atomic_t *stop, Vocab **v
 Status vocab_write(const Vocab *vocab, const char *path)
 {
     Buf text = {0};
-    for (int32_t i = 0; i < vocab->pieces; i++) {
-        buf_append(&text, vocab->text + vocab->start[i], vocab->start[i + 1] - vocab->start[i] - 1);
-        buf_append(&text, "\n", 1);
-    }
+    vocab_lines(vocab, &text);
     return file_write_text(NULL, path, &text);
 }
 

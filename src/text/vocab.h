@@ -20,6 +20,8 @@ struct Vocab {
     Digest digest;
 };
 
+/* Appends the pieces as vocab.txt has them. */
+void vocab_lines(const Vocab *vocab, Buf *out);
 /* The five special pieces as added tokens. */
 void vocab_add_special(Vocab *vocab);
 void vocab_free_added(Vocab *vocab);

@@ -13,14 +13,12 @@ static char *journal_path(const ShardsJob *j) { return mem_printf("%s/progress.j
 
 /* ---- reading ---- */
 
-static bool same_file(const char *path, uint64_t size, const char *digest)
+static bool same_file(const char *path, uint64_t size, Digest digest)
 {
     Digest d;
     uint64_t found;
-    char text[33];
-    if (file_size(path, &found) != OK || found != size || file_digest(path, &d, NULL) != OK) return false;
-    digest_format(d, text);
-    return strcmp(text, digest) == 0;
+    return file_size(path, &found) == OK && found == size && file_digest(path, &d, NULL) == OK &&
+           digest_equal(d, digest);
 }
 
 static ShardsChunkResult chunk_of_line(const Json *line, uint64_t size)
@@ -35,10 +33,11 @@ static ShardsChunkResult chunk_of_line(const Json *line, uint64_t size)
 /* Takes over a finished chunk or shard if its file has the size and digest of the line. */
 static void adopt_line(ShardsJob *j, const Json *line)
 {
-    const char *digest = js_string(js_get(line, "xxh3_128"), "");
+    Digest digest;
     int64_t chunk = js_int(js_get(line, "chunk"), -1), shard = js_int(js_get(line, "shard"), -1);
     uint64_t size = (uint64_t)js_int(js_get(line, "bytes"), 0);
     char *path = NULL;
+    if (!digest_parse(js_string(js_get(line, "xxh3_128"), ""), &digest)) return;
     if (chunk >= 0 && chunk < j->n_chunks) {
         path = shards_chunk_path(j, (int)chunk);
         if (same_file(path, size, digest)) j->chunked[chunk] = chunk_of_line(line, size);
@@ -46,16 +45,15 @@ static void adopt_line(ShardsJob *j, const Json *line)
         char *name = shards_name(j, (int)shard);
         int64_t sequences = js_int(js_get(line, "sequences"), 0);
         path = file_join(j->dir, name);
-        if (sequences == 0 || same_file(path, size, digest)) {
+        if (sequences == 0 || same_file(path, size, digest))
             j->shards[shard] = (ShardsResult){.size = size,
                                               .sequences = sequences,
                                               .tokens = js_int(js_get(line, "tokens"), 0),
                                               .masked = js_int(js_get(line, "masked"), 0),
                                               .documents = js_int(js_get(line, "documents"), 0),
                                               .random = js_int(js_get(line, "random"), 0),
+                                              .digest = digest,
                                               .done = true};
-            if (sequences) file_digest(path, &j->shards[shard].digest, NULL);
-        }
         free(name);
     }
     free(path);
@@ -154,13 +152,14 @@ done:
 
 /* ---- writing ---- */
 
-/* Appends a durable line. */
-static Status add_line(ShardsJob *j, const char *line)
+/* Appends a durable line, and frees it. */
+static Status add_line(ShardsJob *j, Buf *line)
 {
     pthread_mutex_lock(&j->lock);
-    bool good = fputs(line, j->journal) >= 0 && fflush(j->journal) == 0 && fdatasync(fileno(j->journal)) == 0;
+    bool good = fputs(line->data, j->journal) >= 0 && fflush(j->journal) == 0 && fdatasync(fileno(j->journal)) == 0;
     Status status = good ? OK : fail(E_IO, "%s/progress.jsonl: %m", j->unfinished);
     pthread_mutex_unlock(&j->lock);
+    buf_free(line);
     return status;
 }
 
@@ -174,9 +173,7 @@ Status shards_journal_chunk(ShardsJob *j, int i, const ShardsChunkResult *r)
     SHARDS_COUNT_LIST(X)
 #undef X
     buf_printf(&line, "\"bytes\": %llu, \"xxh3_128\": \"%s\"}\n", (unsigned long long)r->size, digest);
-    Status status = add_line(j, line.data);
-    buf_free(&line);
-    return status;
+    return add_line(j, &line);
 }
 
 static void describe_shard(const ShardsResult *r, Buf *out)
@@ -195,9 +192,7 @@ Status shards_journal_shard(ShardsJob *j, int i, const ShardsResult *r)
                (long long)r->random);
     describe_shard(r, &line);
     buf_puts(&line, "\n");
-    Status status = add_line(j, line.data);
-    buf_free(&line);
-    return status;
+    return add_line(j, &line);
 }
 
 ShardsChunkResult shards_sum(const ShardsJob *j)
