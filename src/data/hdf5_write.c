@@ -14,17 +14,13 @@ struct Hdf5Writer {
     int n;
     struct WriterColumn {
         Hdf5Spec spec;
-        hid_t id, type; /* type: of a row in memory */
+        hid_t id, type; /* type: of a row */
     } columns[MOST_COLUMNS];
     hvl_t lists[LIST_ROWS];
 };
 
+/* In the file, and in memory. */
 static hid_t number_type(int bytes) { return bytes == 1 ? H5T_STD_I8LE : bytes == 2 ? H5T_STD_I16LE : H5T_STD_I32LE; }
-
-static hid_t memory_type(int bytes)
-{
-    return bytes == 1 ? H5T_NATIVE_INT8 : bytes == 2 ? H5T_NATIVE_INT16 : H5T_NATIVE_INT32;
-}
 
 static Status create_column(Hdf5Writer *w, struct WriterColumn *c, const Hdf5Spec *spec, int64_t rows, int gzip,
                             int64_t chunk_rows)
@@ -32,8 +28,7 @@ static Status create_column(Hdf5Writer *w, struct WriterColumn *c, const Hdf5Spe
     if (spec->rows) rows = spec->rows;
     hsize_t dims[2] = {(hsize_t)rows, (hsize_t)spec->width};
     int rank = spec->width > 1 ? 2 : 1;
-    hid_t stored = number_type(spec->bytes), made = H5Pcreate(H5P_DATASET_CREATE),
-          space = H5Screate_simple(rank, dims, NULL);
+    hid_t made = H5Pcreate(H5P_DATASET_CREATE), space = H5Screate_simple(rank, dims, NULL);
     c->spec = *spec;
     H5Pset_obj_track_times(made, 0); /* the same rows, the same bytes */
     if (gzip && spec->width > 0 && rows > 0) {
@@ -41,14 +36,8 @@ static Status create_column(Hdf5Writer *w, struct WriterColumn *c, const Hdf5Spe
         H5Pset_chunk(made, rank, chunk);
         H5Pset_deflate(made, (unsigned)gzip);
     }
-    if (spec->width == 0) {
-        stored = H5Tvlen_create(number_type(spec->bytes));
-        c->type = H5Tvlen_create(memory_type(spec->bytes));
-    } else {
-        c->type = H5Tcopy(memory_type(spec->bytes));
-    }
-    c->id = H5Dcreate2(w->id, spec->name, stored, space, H5P_DEFAULT, made, H5P_DEFAULT);
-    if (spec->width == 0) H5Tclose(stored);
+    c->type = spec->width == 0 ? H5Tvlen_create(number_type(spec->bytes)) : H5Tcopy(number_type(spec->bytes));
+    c->id = H5Dcreate2(w->id, spec->name, c->type, space, H5P_DEFAULT, made, H5P_DEFAULT);
     H5Sclose(space);
     H5Pclose(made);
     if (c->id < 0) return fail(E_IO, "%s: dataset %s cannot be made: %s", w->temporary, spec->name, hdf5_says());

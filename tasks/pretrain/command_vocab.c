@@ -2,6 +2,7 @@
    are read (sentence, sentence1, sentence2, question …), so that indices and labels do not enter the vocabulary. */
 #include <string.h>
 
+#include "base/parallel.h"
 #include "base/str.h"
 #include "base/thread.h"
 #include "tasks/pretrain/inputs.h"
@@ -67,7 +68,7 @@ static void *count_part(void *arg)
 static void add_text(VocabTrainer *t, const VocabTraining *training, const char *text, const char *end)
 {
     TrainerPart parts[POOL_MOST];
-    size_t cores = (size_t)pool_usable_cores(), most = (size_t)(end - text) / LEAST_PART;
+    size_t cores = (size_t)parallel_cores(), most = (size_t)(end - text) / LEAST_PART;
     size_t n = cores < POOL_MOST ? cores : POOL_MOST, share;
     if (n > most) n = most;
     if (n < 2) {

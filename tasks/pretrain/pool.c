@@ -1,7 +1,6 @@
 #include "tasks/pretrain/pool.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -107,11 +106,4 @@ void pool_close(Pool *p)
     pthread_cond_destroy(&p->work_is_there);
     pthread_cond_destroy(&p->job_is_done);
     free(p);
-}
-
-int pool_usable_cores(void)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-    return CPU_COUNT(&set);
 }

@@ -26,6 +26,4 @@ bool pool_is_done(Pool *pool, const PoolJob *job);
 /* Discards jobs that have not begun. Takes NULL. */
 void pool_close(Pool *pool);
 
-int pool_usable_cores(void);
-
 #endif

@@ -18,19 +18,24 @@ static void escaped(Buf *out, const char *text, const char *special)
     }
 }
 
+/* `text` with to[i] in place of each character from[i]. */
+static void replaced(Buf *out, const char *text, const char *from, const char *const *to)
+{
+    for (; *text; text++) {
+        const char *at = strchr(from, *text);
+        if (at)
+            buf_puts(out, to[at - from]);
+        else
+            buf_append(out, text, 1);
+    }
+}
+
 /* ---- man pages (man(7)) ---- */
 
 static void roff(Buf *out, const char *text)
 {
     if (*text == '.' || *text == '\'') buf_puts(out, "\\&");
-    for (; *text; text++) {
-        if (*text == '\\')
-            buf_puts(out, "\\e");
-        else if (*text == '-')
-            buf_puts(out, "\\-");
-        else
-            buf_append(out, text, 1);
-    }
+    replaced(out, text, "\\-", (const char *const[]){"\\e", "\\-"});
 }
 
 static void man_entry(Buf *out, const char *name, const char *value, const char *text)
@@ -108,14 +113,13 @@ static void man_foreign(Buf *out)
                   "word and Cairn's for it, # a whole number, % and / a share from 0 to 1, * any value.\n");
     for (int taken = 1; taken >= 0; taken--)
         for (const ForeignName *f = config_foreign; f->name; f++) {
+            if ((f->option >= 0) != taken) continue;
             Buf text = {0};
             char *flag = mem_printf("--%s", f->name);
-            if ((f->option >= 0) != taken) goto next;
             if (f->option >= 0) buf_printf(&text, "--%s. ", config_flag(f->option));
             if (*f->values && strcmp(f->values, "*") != 0) buf_printf(&text, "Values: %s. ", f->values);
             buf_puts(&text, f->advice);
             man_entry(out, flag, "", text.data);
-        next:
             free(flag);
             buf_free(&text);
         }
@@ -199,12 +203,7 @@ static void zsh_option(Buf *out, int option)
     buf_printf(out, "        '--%s%s[", config_flag(option), o->type == TYPE_Switch ? "" : "=");
     Buf help = {0};
     escaped(&help, o->help, "[]:\\");
-    for (const char *p = help.data; *p; p++) {
-        if (*p == '\'')
-            buf_puts(out, "'\\''");
-        else
-            buf_append(out, p, 1);
-    }
+    replaced(out, help.data, "'", (const char *const[]){"'\\''"});
     buf_free(&help);
     buf_puts(out, "]");
     if (o->type == TYPE_Choice)
@@ -287,12 +286,7 @@ static void schema_type(Buf *out, const OptionInfo *o)
         break;
     case TYPE_Choice:
         buf_puts(out, "\"enum\": [\"");
-        for (const char *p = o->words; *p; p++) {
-            if (*p == ' ')
-                buf_puts(out, "\", \"");
-            else
-                buf_append(out, p, 1);
-        }
+        replaced(out, o->words, " ", (const char *const[]){"\", \""});
         buf_puts(out, "\"]");
         break;
     default:
@@ -324,15 +318,8 @@ static void schema(Command all, Buf *out)
 static Status write_one(const char *folder, const char *name, Writer writer, Command command)
 {
     Buf text = {0};
-    char *path = mem_printf("%s/%s", folder, name);
     writer(command, &text);
-    FILE *file = fopen(path, "w");
-    Status status = file ? OK : fail(E_IO, "%s: cannot be written: %m", path);
-    if (file && (fwrite(text.data, 1, text.len, file) != text.len) + (fclose(file) != 0))
-        status = fail(E_IO, "%s: cannot be written: %m", path);
-    buf_free(&text);
-    free(path);
-    return status;
+    return file_write_text(folder, name, &text);
 }
 
 static Status write_all(const char *folder)

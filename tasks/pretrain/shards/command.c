@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/lock.h"
+#include "base/parallel.h"
 #include "base/test_switch.h"
 #include "report/stage_progress.h"
 #include "tasks/pretrain/pool.h"
@@ -25,7 +26,8 @@ static void choose_threads(ShardsJob *j, int64_t asked, int64_t shard_bytes)
     double first = (double)SHARDS_CHUNK_BYTES / BYTES_PER_TOKEN * j->id_bytes * 2 + (4 << 20);
     double second = tokens * (5 + 6 + (j->is_static ? 2 : 0)) + 1024.0 * j->pairs.max_length * 4 + (2 << 20);
     int most = (int)((double)SHARDS_MEMORY / (first > second ? first : second));
-    int wanted = asked ? (int)asked : pool_usable_cores();
+    int wanted = asked ? (int)asked : parallel_cores();
+    if (wanted < 1) wanted = 1; /* the cores are unknown */
     if (most < 1) most = 1;
     if (most > POOL_MOST) most = POOL_MOST;
     if (wanted > most) log_info("%d threads, not %d, to stay below 1 GiB of memory", most, wanted);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/parallel.h"
 #include "tasks/pretrain/wiki/wiki_internal.h"
 
 #define BATCH_ROOM    ((size_t)192 << 20) /* bytes of unfinished batches */
@@ -135,8 +136,8 @@ static Status check_disk(const WikiRun *r)
 
 static Status start_threads(WikiRun *r)
 {
-    int n = r->options->threads > 0 ? r->options->threads : pool_usable_cores();
-    r->threads = n < POOL_MOST ? n : POOL_MOST;
+    int n = r->options->threads > 0 ? r->options->threads : parallel_cores();
+    r->threads = n < 1 ? 1 : n < POOL_MOST ? n : POOL_MOST;
     r->most_batches = 2 * r->threads + 2;
     r->most_pieces = r->threads + 4;
     for (int i = 0; i < r->threads; i++) r->makers[i] = article_maker_new();
