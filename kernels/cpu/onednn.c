@@ -17,15 +17,19 @@
 /* Products that are not made by brgemm kernels allocate inside a run. */
 typedef enum { USE_NONE, USE_ALLOCATES, USE_SERVES } Use;
 
-/* Pointers, so that growing moves no entry; `slots` is a hash table of 1 + index, 0 is free. */
+/* A product's primitives: the one of r rows at r / BUCKET − 1, NULL until it is made. */
+typedef struct {
+    Product product;
+    Matmul *of_rows[CHUNK / BUCKET];
+} KeptProduct;
+
 static struct {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    PackedLayout **layouts;
+    PackedLayout **layouts; /* pointers, so that growing moves none */
     int n_layouts, cap_layouts;
-    Matmul **matmuls;
-    int n_matmuls, cap_matmuls;
-    int *slots, n_slots; /* a power of two */
+    KeptProduct *products;
+    int n_products, cap_products;
     char version[24];
     Use use[2][2];           /* by product kind and bf16 */
     int row_threads[2];      /* of products of rows, by bf16: the most that leave their bits as one thread makes them */
@@ -76,59 +80,30 @@ static Status make(Matmul *m)
     return matmul_make(m, dnn.engine, l);
 }
 
-static bool is_matmul_of(const Matmul *m, const Product *p, int64_t rows)
+static bool same_product(const Product *p, const Product *q)
 {
-    const Product *q = &m->product;
-    return m->rows == rows && q->kind == p->kind && q->k == p->k && q->n == p->n && q->in == p->in &&
-           q->out == p->out && q->bias == p->bias && q->add == p->add;
+    return q->kind == p->kind && q->k == p->k && q->n == p->n && q->in == p->in && q->out == p->out &&
+           q->bias == p->bias && q->add == p->add;
 }
 
-static uint64_t hash_product(const Product *p, int64_t rows)
-{
-    uint64_t h = (uint64_t)rows;
-    const uint64_t parts[] = {(uint64_t)p->kind, (uint64_t)p->k, (uint64_t)p->n, (uint64_t)p->in,
-                              (uint64_t)p->out << 2 | (uint64_t)p->bias << 1 | (uint64_t)p->add};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        h = (h ^ parts[i]) * UINT64_C(0x9e3779b97f4a7c15), h ^= h >> 29;
-    return h;
-}
-
-/* The product's slot, or the free one for it. */
-static int *find_slot(const Product *p, int64_t rows)
-{
-    uint64_t i = hash_product(p, rows) & (uint64_t)(dnn.n_slots - 1);
-    while (dnn.slots[i] && !is_matmul_of(dnn.matmuls[dnn.slots[i] - 1], p, rows))
-        i = (i + 1) & (uint64_t)(dnn.n_slots - 1);
-    return &dnn.slots[i];
-}
-
-static void grow_slots(void)
-{
-    dnn.n_slots = dnn.n_slots ? 2 * dnn.n_slots : 256;
-    free(dnn.slots);
-    dnn.slots = mem_array((size_t)dnn.n_slots, sizeof *dnn.slots);
-    for (int i = 0; i < dnn.n_matmuls; i++) *find_slot(&dnn.matmuls[i]->product, dnn.matmuls[i]->rows) = i + 1;
-}
-
-/* Creates it at the first call, finds it at later ones. */
+/* Creates it at the first call, finds it at later ones. `rows`: a multiple of BUCKET up to CHUNK. */
 static Status find_matmul(const Product *p, int64_t rows, Matmul **matmul)
 {
-    if (2 * dnn.n_matmuls >= dnn.n_slots) grow_slots();
-    int *slot = find_slot(p, rows);
-    if (*slot) {
-        *matmul = dnn.matmuls[*slot - 1];
-        return OK;
+    int i = 0;
+    while (i < dnn.n_products && !same_product(&dnn.products[i].product, p)) i++;
+    if (i == dnn.n_products) MEM_PUSH(dnn.products, dnn.n_products, dnn.cap_products, (KeptProduct){.product = *p});
+    Matmul **place = &dnn.products[i].of_rows[rows / BUCKET - 1];
+    if (!*place) {
+        Matmul *m = mem_alloc(sizeof *m);
+        *m = (Matmul){.product = *p, .rows = rows};
+        Status status = make(m);
+        if (status != OK) {
+            matmul_free(m);
+            return status;
+        }
+        *place = m;
     }
-    Matmul *m = mem_alloc(sizeof *m);
-    *m = (Matmul){.product = *p, .rows = rows};
-    Status status = make(m);
-    if (status != OK) {
-        matmul_free(m);
-        return status;
-    }
-    MEM_GROW(dnn.matmuls, dnn.n_matmuls, dnn.cap_matmuls);
-    dnn.matmuls[dnn.n_matmuls++] = *matmul = m;
-    *find_slot(p, rows) = dnn.n_matmuls;
+    *matmul = *place;
     return OK;
 }
 
@@ -266,9 +241,11 @@ bool onednn_can(ProductKind kind, Dtype in) { return dnn.use[kind][in == BF16] !
 void onednn_close(void)
 {
     if (--dnn.opened > 0) return;
-    for (int i = 0; i < dnn.n_matmuls; i++) matmul_free(dnn.matmuls[i]);
+    for (int i = 0; i < dnn.n_products; i++)
+        for (int r = 0; r < CHUNK / BUCKET; r++)
+            if (dnn.products[i].of_rows[r]) matmul_free(dnn.products[i].of_rows[r]);
     for (int i = 0; i < dnn.n_layouts; i++) layout_free(dnn.layouts[i]);
-    MEM_FREE(dnn.layouts, dnn.matmuls, dnn.slots);
+    MEM_FREE(dnn.layouts, dnn.products);
     if (dnn.stream) dnnl_stream_destroy(dnn.stream);
     if (dnn.engine) dnnl_engine_destroy(dnn.engine);
     memset(&dnn, 0, sizeof dnn);
