@@ -22,22 +22,17 @@ struct LossCall {
     float smoothing;
 };
 
-/* dlogits (rows, cols), or NULL in evaluation */
-template <typename T> __global__ void xent_kernel(LossCall c, T *dlogits)
-{
-    CUDA_SHARED(double, shared, [32]);
-    const int32_t *labels = static_cast<const int32_t *>(c.labels);
-    float scale = c.ctl->scale_seqs * loss_scale_of(c.scaling);
-    double losses = 0;
-    int64_t correct = 0;
-    for (int64_t r = threadIdx.x; r < c.rows; r += THREADS) {
-        int32_t label = r < c.ctl->n_seqs ? labels[r] : -1, best = 0;
-        const float *x = c.logits + r * c.cols;
-        T *dx = dlogits ? dlogits + r * c.cols : nullptr;
+/* Each loss has a function for one row of logits `x`: it returns the row's loss and writes its gradient to dx (cols),
+   which is NULL in evaluation. */
+
+struct Xent {
+    template <typename T>
+    __device__ static inline float row(const LossCall &c, int64_t r, const float *x, T *dx, float scale, bool *correct)
+    {
+        int32_t label = static_cast<const int32_t *>(c.labels)[r], best = 0;
         if (label < 0) {
-            c.loss[r] = 0;
             for (int64_t j = 0; dx && j < c.cols; j++) dx[j] = from_float<T>(0);
-            continue;
+            return 0;
         }
         for (int32_t j = 1; j < c.classes; j++)
             if (x[j] > x[best]) best = j;
@@ -57,98 +52,84 @@ template <typename T> __global__ void xent_kernel(LossCall c, T *dlogits)
             if (j < c.classes) g += (float)((double)expf(x[j] - x[best]) / sum) - (j == label ? hot : 0.0f) - all_hot;
             dx[j] = from_float<T>(g * scale);
         }
-        c.loss[r] = loss;
-        losses += (double)loss;
-        correct += best == label;
+        *correct = best == label;
+        return loss;
     }
-    block_add_stats(c.stats, c.slot, losses, correct, shared);
-}
+};
 
 /* Regression on the first column: loss = (logit − label)². */
-template <typename T> __global__ void mse_kernel(LossCall c, T *dlogits)
-{
-    CUDA_SHARED(double, shared, [32]);
-    const float *labels = static_cast<const float *>(c.labels);
-    float scale = c.ctl->scale_seqs * loss_scale_of(c.scaling);
-    double losses = 0;
-    for (int64_t r = threadIdx.x; r < c.rows; r += THREADS) {
-        float error = r < c.ctl->n_seqs ? c.logits[r * c.cols] - labels[r] : 0;
-        for (int64_t j = 0; dlogits && j < c.cols; j++)
-            dlogits[r * c.cols + j] = from_float<T>(j == 0 ? 2 * error * scale : 0);
-        c.loss[r] = error * error;
-        losses += (double)(error * error);
+struct Mse {
+    template <typename T>
+    __device__ static inline float row(const LossCall &c, int64_t r, const float *x, T *dx, float scale, bool *)
+    {
+        float error = x[0] - static_cast<const float *>(c.labels)[r];
+        for (int64_t j = 0; dx && j < c.cols; j++) dx[j] = from_float<T>(j == 0 ? 2 * error * scale : 0);
+        return error * error;
     }
-    block_add_stats(c.stats, c.slot, losses, 0, shared);
-}
+};
 
 /* Labels (rows, classes) F32. */
-template <typename T> __global__ void bce_kernel(LossCall c, T *dlogits)
-{
-    CUDA_SHARED(double, shared, [32]);
-    const float *labels = static_cast<const float *>(c.labels);
-    float scale = c.ctl->scale_seqs * loss_scale_of(c.scaling);
-    double losses = 0;
-    int64_t all_correct = 0;
-    for (int64_t r = threadIdx.x; r < c.rows; r += THREADS) {
-        bool real = r < c.ctl->n_seqs, correct = real;
+struct Bce {
+    template <typename T>
+    __device__ static inline float row(const LossCall &c, int64_t r, const float *logits, T *dx, float scale,
+                                       bool *correct)
+    {
+        const float *labels = static_cast<const float *>(c.labels) + r * c.classes;
         double sum = 0;
+        *correct = true;
         for (int64_t j = 0; j < c.cols; j++) {
-            bool counts = real && j < c.classes;
-            double x = counts ? (double)c.logits[r * c.cols + j] : 0;
-            double y = counts ? (double)labels[r * c.classes + j] : 0, e = exp(-fabs(x));
+            bool counts = j < c.classes;
+            double x = counts ? (double)logits[j] : 0, y = counts ? (double)labels[j] : 0, e = exp(-fabs(x));
             double sigmoid = x >= 0 ? 1 / (1 + e) : e / (1 + e);
             if (counts) sum += (x > 0 ? x : 0) - x * y + log1p(e);
-            if (counts) correct = correct && (x > 0) == (y > 0.5);
-            if (dlogits)
-                dlogits[r * c.cols + j] = from_float<T>(counts ? (float)((sigmoid - y) / c.classes) * scale : 0);
+            if (counts) *correct = *correct && (x > 0) == (y > 0.5);
+            if (dx) dx[j] = from_float<T>(counts ? (float)((sigmoid - y) / c.classes) * scale : 0);
         }
-        c.loss[r] = (float)(sum / c.classes);
-        losses += (double)c.loss[r];
-        all_correct += correct;
+        return (float)(sum / c.classes);
     }
-    block_add_stats(c.stats, c.slot, losses, all_correct, shared);
+};
+
+/* dlogits (rows, cols), or NULL in evaluation */
+template <typename T, typename Loss> __global__ void loss_kernel(LossCall c, T *dlogits)
+{
+    CUDA_SHARED(double, shared, [32]);
+    float scale = c.ctl->scale_seqs * loss_scale_of(c.scaling);
+    double losses = 0;
+    int64_t n_correct = 0;
+    for (int64_t r = threadIdx.x; r < c.rows; r += THREADS) {
+        T *dx = dlogits ? dlogits + r * c.cols : nullptr;
+        bool real = r < c.ctl->n_seqs, correct = false;
+        for (int64_t j = 0; dx && !real && j < c.cols; j++) dx[j] = from_float<T>(0);
+        float loss = real ? Loss::template row<T>(c, r, c.logits + r * c.cols, dx, scale, &correct) : 0;
+        c.loss[r] = loss;
+        losses += (double)loss;
+        n_correct += correct;
+    }
+    block_add_stats(c.stats, c.slot, losses, n_correct, shared);
 }
 
 /* XENT, MSE and BCE have the same operands. */
-static LossCall loss_call(const OpCall *call, const RowCounts *rows)
+template <typename Loss> static Status loss_op(const OpCall *call, const RowCounts *rows)
 {
-    const Operand *logits = IN_EITHER(call, XENT, MSE, logits);
+    const Operand *logits = IN(call, XENT, logits), *dlogits = OUT(call, XENT, dlogits);
     CHECK(logits->dtype == F32, "%s: logits are %s; expected f32", op_info(call->op)->name, dtype_name(logits->dtype));
     CHECK(call->attr.loss.classes >= 1 && call->attr.loss.classes <= logits->cols, "%s: %d classes in %lld columns",
           op_info(call->op)->name, call->attr.loss.classes, (long long)logits->cols);
-    return {cuda_data<const float>(logits),
-            IN_EITHER(call, XENT, MSE, labels)->data,
-            op_ctl(call),
-            cuda_data<const LossScaling>(IN_EITHER(call, XENT, MSE, scaling)),
-            cuda_data<float>(OUT_EITHER(call, XENT, MSE, loss)),
-            cuda_data<Stats>(OUT_EITHER(call, XENT, MSE, stats)),
-            rows_in(logits->rows, rows),
-            logits->cols,
-            call->attr.loss.classes,
-            call->attr.loss.slot,
-            call->op == OP_XENT ? call->attr.loss.smoothing : 0};
+    LossCall c = {cuda_data<const float>(logits),
+                  IN(call, XENT, labels)->data,
+                  op_ctl(call),
+                  cuda_data<const LossScaling>(IN(call, XENT, scaling)),
+                  cuda_data<float>(OUT(call, XENT, loss)),
+                  cuda_data<Stats>(OUT(call, XENT, stats)),
+                  rows_in(logits->rows, rows),
+                  logits->cols,
+                  call->attr.loss.classes,
+                  call->attr.loss.slot,
+                  call->op == OP_XENT ? call->attr.loss.smoothing : 0};
+    Dtype dtype = operand_present(dlogits) ? dlogits->dtype : F32;
+    CUDA_BY_TYPE(dtype, T, return CUDA_LAUNCH((loss_kernel<T, Loss>), 1, THREADS, 0, c, cuda_data<T>(dlogits)));
 }
 
-Status cuda_xent(const OpCall *call, const RowCounts *rows)
-{
-    const Operand *dlogits = OUT(call, XENT, dlogits);
-    LossCall c = loss_call(call, rows);
-    Dtype dtype = operand_present(dlogits) ? dlogits->dtype : F32;
-    CUDA_BY_TYPE(dtype, T, return CUDA_LAUNCH((xent_kernel<T>), 1, THREADS, 0, c, cuda_data<T>(dlogits)));
-}
-
-Status cuda_mse(const OpCall *call, const RowCounts *rows)
-{
-    const Operand *dlogits = OUT(call, MSE, dlogits);
-    LossCall c = loss_call(call, rows);
-    Dtype dtype = operand_present(dlogits) ? dlogits->dtype : F32;
-    CUDA_BY_TYPE(dtype, T, return CUDA_LAUNCH((mse_kernel<T>), 1, THREADS, 0, c, cuda_data<T>(dlogits)));
-}
-
-Status cuda_bce(const OpCall *call, const RowCounts *rows)
-{
-    const Operand *dlogits = OUT(call, BCE, dlogits);
-    LossCall c = loss_call(call, rows);
-    Dtype dtype = operand_present(dlogits) ? dlogits->dtype : F32;
-    CUDA_BY_TYPE(dtype, T, return CUDA_LAUNCH((bce_kernel<T>), 1, THREADS, 0, c, cuda_data<T>(dlogits)));
-}
+Status cuda_xent(const OpCall *call, const RowCounts *rows) { return loss_op<Xent>(call, rows); }
+Status cuda_mse(const OpCall *call, const RowCounts *rows) { return loss_op<Mse>(call, rows); }
+Status cuda_bce(const OpCall *call, const RowCounts *rows) { return loss_op<Bce>(call, rows); }

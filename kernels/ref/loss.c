@@ -34,79 +34,71 @@ float ref_cross_entropy(float *logits, int64_t n, int32_t label, float smoothing
     return (float)(log(sum) + (double)max - wanted);
 }
 
-Status ref_xent(const OpCall *call, const RowCounts *rows)
+/* Returns the loss of row r, and in training writes its gradient times `scale`. XENT, MSE and BCE have the same
+   operands. */
+typedef float RowLoss(const OpCall *call, int64_t r, float scale, bool *correct);
+
+static Status each_row(const OpCall *call, const RowCounts *rows, RowLoss *loss_of)
+{
+    const Operand *logits = IN(call, XENT, logits), *dlogits = OUT(call, XENT, dlogits); // (S, C)
+    float *loss = OUT(call, XENT, loss)->data;                                           // (S)
+    Stats *stats = OUT(call, XENT, stats)->data;
+    int64_t real = host_real_rows(logits, rows, op_ctl(call)), all = rows_in(logits->rows, rows);
+    int32_t classes = call->attr.loss.classes, slot = call->attr.loss.slot;
+    float scale = op_ctl(call)->scale_seqs * loss_scale_of(IN(call, XENT, scaling)->data);
+    CHECK(classes >= 1 && classes <= logits->cols, "%s: %d classes in %lld columns", op_info(call->op)->name, classes,
+          (long long)logits->cols);
+    if (operand_present(dlogits)) host_clear_rows(dlogits, 0, all);
+    for (int64_t r = 0; r < all; r++) {
+        bool correct = false;
+        loss[r] = r < real ? loss_of(call, r, scale, &correct) : 0;
+        stats->loss[slot] += (double)loss[r];
+        stats->correct[slot] += correct;
+    }
+    return OK;
+}
+
+static float xent_row(const OpCall *call, int64_t r, float scale, bool *correct)
 {
     const Operand *logits = IN(call, XENT, logits), *dlogits = OUT(call, XENT, dlogits); // (S, C)
     const int32_t *labels = IN(call, XENT, labels)->data;                                // (S)
-    float *loss = OUT(call, XENT, loss)->data;                                           // (S)
-    Stats *stats = OUT(call, XENT, stats)->data;
-    const Ctl *ctl = op_ctl(call);
-    int64_t cols = logits->cols, real = host_real_rows(logits, rows, ctl), all = rows_in(logits->rows, rows);
-    int32_t classes = call->attr.loss.classes, slot = call->attr.loss.slot;
+    int64_t classes = call->attr.loss.classes, first = r * logits->cols;
     bool training = operand_present(dlogits);
-    float scale = ctl->scale_seqs * loss_scale_of(IN(call, XENT, scaling)->data);
     float *row = ref_rows(call).x;
-    CHECK(classes >= 1 && classes <= cols, "xent: %d classes in %lld columns", classes, (long long)cols);
-    for (int64_t r = 0; r < real; r++) {
-        bool correct;
-        const float *from = ref_read(logits, r * cols, classes, row);
-        if (from != row) memcpy(row, from, (size_t)classes * sizeof *row);
-        loss[r] = ref_cross_entropy(row, classes, labels[r], call->attr.loss.smoothing, training, &correct);
-        stats->loss[slot] += (double)loss[r];
-        stats->correct[slot] += correct;
-        for (int64_t j = 0; training && j < cols; j++)
-            ref_store(dlogits, r * cols + j, j < classes ? row[j] * scale : 0.0f);
-    }
-    for (int64_t r = real; r < all; r++) loss[r] = 0;
-    if (training) host_clear_rows(dlogits, real, all);
-    return OK;
+    const float *from = ref_read(logits, first, classes, row);
+    if (from != row) memcpy(row, from, (size_t)classes * sizeof *row);
+    float loss = ref_cross_entropy(row, classes, labels[r], call->attr.loss.smoothing, training, correct);
+    for (int64_t j = 0; training && j < classes; j++) ref_store(dlogits, first + j, row[j] * scale);
+    return loss;
 }
 
 /* Regression on the first column: loss = (logit − label)². */
-Status ref_mse(const OpCall *call, const RowCounts *rows)
+static float mse_row(const OpCall *call, int64_t r, float scale, bool *correct)
 {
     const Operand *logits = IN(call, MSE, logits), *dlogits = OUT(call, MSE, dlogits); // (S, C)
-    const float *labels = IN(call, MSE, labels)->data;                                 // (S)
-    float *loss = OUT(call, MSE, loss)->data;                                          // (S)
-    Stats *stats = OUT(call, MSE, stats)->data;
-    const Ctl *ctl = op_ctl(call);
-    int64_t cols = logits->cols, real = host_real_rows(logits, rows, ctl), all = rows_in(logits->rows, rows);
-    float scale = ctl->scale_seqs * loss_scale_of(IN(call, MSE, scaling)->data);
-    if (operand_present(dlogits)) host_clear_rows(dlogits, 0, all);
-    for (int64_t r = 0; r < all; r++) {
-        float error = r < real ? ref_load(logits, r * cols) - labels[r] : 0;
-        loss[r] = error * error;
-        stats->loss[call->attr.loss.slot] += (double)loss[r];
-        if (operand_present(dlogits)) ref_store(dlogits, r * cols, 2 * error * scale);
-    }
-    return OK;
+    float error = ref_load(logits, r * logits->cols) - ((const float *)IN(call, MSE, labels)->data)[r];
+    if (operand_present(dlogits)) ref_store(dlogits, r * logits->cols, 2 * error * scale);
+    *correct = false;
+    return error * error;
 }
 
-Status ref_bce(const OpCall *call, const RowCounts *rows)
+static float bce_row(const OpCall *call, int64_t r, float scale, bool *correct)
 {
     const Operand *logits = IN(call, BCE, logits), *dlogits = OUT(call, BCE, dlogits); // (S, C)
     const float *labels = IN(call, BCE, labels)->data;                                 // (S, classes)
-    float *loss = OUT(call, BCE, loss)->data;                                          // (S)
-    Stats *stats = OUT(call, BCE, stats)->data;
-    const Ctl *ctl = op_ctl(call);
-    int64_t cols = logits->cols, real = host_real_rows(logits, rows, ctl), all = rows_in(logits->rows, rows);
-    int32_t classes = call->attr.loss.classes, slot = call->attr.loss.slot;
-    float scale = ctl->scale_seqs * loss_scale_of(IN(call, BCE, scaling)->data);
-    CHECK(classes >= 1 && classes <= cols, "bce: %d classes in %lld columns", classes, (long long)cols);
-    if (operand_present(dlogits)) host_clear_rows(dlogits, 0, all);
-    for (int64_t r = 0; r < all; r++) {
-        double sum = 0;
-        bool correct = r < real;
-        for (int32_t j = 0; j < classes && r < real; j++) {
-            double x = (double)ref_load(logits, r * cols + j), y = (double)labels[r * classes + j], e = exp(-fabs(x));
-            double sigmoid = x >= 0 ? 1 / (1 + e) : e / (1 + e);
-            sum += (x > 0 ? x : 0) - x * y + log1p(e);
-            correct = correct && (x > 0) == (y > 0.5);
-            if (operand_present(dlogits)) ref_store(dlogits, r * cols + j, (float)((sigmoid - y) / classes) * scale);
-        }
-        loss[r] = (float)(sum / classes);
-        stats->loss[slot] += (double)loss[r];
-        stats->correct[slot] += correct;
+    int64_t classes = call->attr.loss.classes, first = r * logits->cols;
+    double sum = 0;
+    *correct = true;
+    for (int64_t j = 0; j < classes; j++) {
+        double x = (double)ref_load(logits, first + j), y = (double)labels[r * classes + j], e = exp(-fabs(x));
+        double sigmoid = x >= 0 ? 1 / (1 + e) : e / (1 + e);
+        sum += (x > 0 ? x : 0) - x * y + log1p(e);
+        *correct = *correct && (x > 0) == (y > 0.5);
+        if (operand_present(dlogits)) ref_store(dlogits, first + j, (float)((sigmoid - y) / (double)classes) * scale);
     }
-    return OK;
+    return (float)(sum / (double)classes);
 }
+
+Status ref_xent(const OpCall *call, const RowCounts *rows) { return each_row(call, rows, xent_row); }
+Status ref_mse(const OpCall *call, const RowCounts *rows) { return each_row(call, rows, mse_row); }
+Status ref_bce(const OpCall *call, const RowCounts *rows) { return each_row(call, rows, bce_row); }
