@@ -32,36 +32,15 @@ Status device_open(int local_rank);
 void device_close(void); /* does nothing where none is open */
 const DeviceInfo *device_info(void);
 
-/* ---- functions of the Device (kernels/device.h); with one GPU per process they also take NULL ---- */
-Status device_alloc(Device *d, size_t bytes, void **p); /* E_MEMORY has the bytes wanted and free */
-void device_release(Device *d, void *p, size_t bytes);  /* takes NULL */
-Status device_upload(Device *d, void *to, const void *from, size_t bytes);
-Status device_download(Device *d, void *to, const void *from, size_t bytes);
-Status device_wait(Device *d);
-void device_memory(Device *d, size_t *total, size_t *available, size_t *context);
-size_t device_used(Device *d);         /* `context`, and the decrease of `free` since */
-void device_measure_memory(Device *d); /* once all libraries are loaded: measures `context` and `free` */
+/* Functions of the Device (kernels/device.h); with one GPU per process they also take NULL for it, and those that free
+   take NULL. device_alloc's E_MEMORY has the bytes wanted and free. device_sample is in table.cu, ranges in nvtx.cu.
 
-/* While a graph is captured a lane belongs to it from its first wait on, and compute must have waited for it at the
-   end. Nothing may be allocated, uploaded, downloaded or waited for by the host in between. */
-Status device_choose_lane(Device *d, int lane);
-Status device_event_record(Device *d, int slot);
-Status device_event_wait(Device *d, int slot);
-Status device_event_done(Device *d, int slot, bool *done);
-Status device_pin(Device *d, size_t bytes, void **p);
-void device_unpin(Device *d, void *p, size_t bytes);                     /* takes NULL */
-Status device_copy(Device *d, void *to, const void *from, size_t bytes); /* cuda_copy */
-void *device_stream(Device *d); /* cudaStream_t; of the twin a CudaHostStream */
-
-Status device_capture_begin(Device *d);
-Status device_capture_end(Device *d, void **graph);
-Status device_graph_launch(Device *d, void *graph);
-void device_graph_free(Device *d, void *graph); /* takes NULL */
-
-Status device_mark(Device *d, int lane, int slot);
-Status device_mark_times(Device *d, double *seconds, int n); // (n)
-void device_range_begin(Device *d, const char *name);        /* nvtx.cu */
-void device_range_end(Device *d);
+   While a graph is captured a lane belongs to it from its first wait on, and compute must have waited for it at the
+   end. Nothing may be allocated, uploaded, downloaded or waited for by the host in between. The twin's stream is a
+   CudaHostStream. */
+#define X(result, name, arguments) result device_##name arguments;
+DEVICE_LIST(X)
+#undef X
 
 /* ---- for ops: on the lane that was chosen ---- */
 /* Between device memory and memory of `pin`, any way; returns at once. */

@@ -117,7 +117,7 @@ static size_t cuda_copy_bytes(Dtype compute, int64_t n, int64_t k, bool transpos
     return transposed ? 0 : (size_t)n * (size_t)k * dtype_size(compute);
 }
 
-static Status cuda_sample(Device *, DeviceSample *s)
+Status device_sample(Device *, DeviceSample *s)
 {
     TRY(nvml_open(device_info()->bus));
     return nvml_sample(s);
@@ -134,33 +134,17 @@ static void cuda_measure_memory(Device *d)
 static Device *cuda_device(void)
 {
     static Device d;
-    d.alloc = device_alloc;
-    d.release = device_release;
-    d.upload = device_upload;
-    d.download = device_download;
-    d.wait = device_wait;
-    d.memory = device_memory;
-    d.used = device_used;
+#define X(result, name, arguments) d.name = device_##name;
+    DEVICE_LIST(X)
+#undef X
     d.measure_memory = cuda_measure_memory;
-    d.choose_lane = device_choose_lane;
-    d.event_record = device_event_record;
-    d.event_wait = device_event_wait;
-    d.event_done = device_event_done;
-    d.pin = device_pin;
-    d.unpin = device_unpin;
-    d.copy = device_copy;
-    d.stream = device_stream;
     const char *graphs = getenv("CAIRN_CUDA_GRAPHS");
-    bool captured = !graphs || strcmp(graphs, "0") != 0;
-    d.capture_begin = captured ? device_capture_begin : NULL;
-    d.capture_end = captured ? device_capture_end : NULL;
-    d.graph_launch = captured ? device_graph_launch : NULL;
-    d.graph_free = captured ? device_graph_free : NULL;
-    d.mark = device_mark;
-    d.mark_times = device_mark_times;
-    d.sample = cuda_sample;
-    d.range_begin = device_range_begin;
-    d.range_end = device_range_end;
+    if (graphs && strcmp(graphs, "0") == 0) {
+        d.capture_begin = NULL;
+        d.capture_end = NULL;
+        d.graph_launch = NULL;
+        d.graph_free = NULL;
+    }
     return &d;
 }
 
