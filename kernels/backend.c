@@ -55,8 +55,7 @@ static Status open_one(const char *name, const BackendOptions *options, Backend 
 {
     Status status = OK;
     Backend *b = mem_alloc(sizeof *b);
-    backend_ref_table(b);
-    if (strcmp(name, "ref") != 0) TRY_DONE(load_module(b, name));
+    TRY_DONE(backend_table(name, b));
     TRY_DONE(b->open(b, options));
     *backend = b;
     b = NULL;

@@ -6,19 +6,14 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "kernels/op.h"
+#include "kernels/adam.h"
 
 /* ---- operands ---- */
 
-/* Rows of an operand that hold something: those of the bucket, less the ones beyond ctl's count. */
+/* Rows of an operand that hold something. */
 static inline int64_t host_real_rows(const Operand *o, const RowCounts *rows, const Ctl *ctl)
 {
-    int64_t all = rows_in(o->rows, rows), real = all;
-    if (o->rows.kind == ROWS_TOKENS) real = ctl->n_tokens;
-    if (o->rows.kind == ROWS_SEQS) real = ctl->n_seqs;
-    if (o->rows.kind == ROWS_MASKED) real = ctl->n_masked;
-    if (o->rows.kind == ROWS_READ) real = ctl->n_read;
-    return real < all ? real : all;
+    return real_rows(o->rows.kind, rows_in(o->rows, rows), ctl);
 }
 
 static inline void *host_row(const Operand *o, int64_t row)
@@ -59,29 +54,6 @@ static inline void host_check_scratch(const OpCall *call, size_t bytes)
 }
 
 /* ---- the optimizer ---- */
-
-typedef struct {
-    float beta1, beta2, eps, bias1, bias2, rate;
-    float decay, grad_scale; /* of the segment */
-} Adam;
-
-/* Sets what depends on the segment. */
-static inline void host_adam_segment(Adam *a, const Segment *s, const Stats *stats)
-{
-    a->decay = s->decay;
-    a->grad_scale = s->kfac ? stats->kfac_scale : stats->grad_scale;
-}
-
-static inline Adam host_adam(const OpCall *call)
-{
-    const Ctl *ctl = op_ctl(call);
-    return (Adam){.beta1 = call->attr.optimizer.beta1,
-                  .beta2 = call->attr.optimizer.beta2,
-                  .eps = call->attr.optimizer.eps,
-                  .bias1 = ctl->bias1,
-                  .bias2 = ctl->bias2,
-                  .rate = ctl->learning_rate};
-}
 
 /* Elements of a segment's norm block `b`. */
 static inline int64_t host_block_size(const Segment *s, int64_t b)

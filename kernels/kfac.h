@@ -5,7 +5,6 @@
 #include <float.h>
 #include <math.h>
 
-#include "base/philox.h" /* CAIRN_DEVICE */
 #include "kernels/op.h"
 
 #define KFAC_DAMPING_LEAST 1e-7

@@ -7,7 +7,6 @@
 #include <float.h>
 #include <math.h>
 
-#include "base/philox.h" /* CAIRN_DEVICE */
 #include "kernels/op.h"
 
 /* Factor of the losses' gradients; `scaling` is NULL except in fp16. */

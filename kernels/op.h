@@ -8,6 +8,7 @@
 
 #include "base/dtype.h"
 #include "base/norm_block.h"
+#include "base/philox.h" /* CAIRN_DEVICE */
 #include "kernels/op_list.h"
 
 #define OP_MAX_IN  10
@@ -135,6 +136,17 @@ typedef struct {
     int64_t kfac_tokens; /* real tokens of the step, over all ranks, where K-FAC gathers statistics; else 0 */
 } Ctl;
 
+/* Of `all` rows in a bucket, those that hold something: the ones beyond ctl's count do not. */
+CAIRN_DEVICE static inline int64_t real_rows(RowKind kind, int64_t all, const Ctl *ctl)
+{
+    int64_t real = kind == ROWS_TOKENS   ? ctl->n_tokens
+                   : kind == ROWS_SEQS   ? ctl->n_seqs
+                   : kind == ROWS_MASKED ? ctl->n_masked
+                   : kind == ROWS_READ   ? ctl->n_read
+                                         : all;
+    return real < all ? real : all;
+}
+
 /* The OUTPUT tensor `stats`: summed over the micro-batches of a step, cleared at its start. */
 typedef struct {
     double loss[2];     /* Σ of row losses by slot: 0 task or MLM, 1 NSP; not divided by anything */
@@ -192,10 +204,9 @@ typedef struct {
 } OpCall;
 
 /* An operand of a call by name. _EITHER: of a call that is of one of two ops. */
-#define IN(call, op, name)                 (&(call)->in[op##_IN_##name])
-#define OUT(call, op, name)                (&(call)->out[op##_OUT_##name])
-#define IN_EITHER(call, one, other, name)  ((call)->op == OP_##one ? IN(call, one, name) : IN(call, other, name))
-#define OUT_EITHER(call, one, other, name) ((call)->op == OP_##one ? OUT(call, one, name) : OUT(call, other, name))
+#define IN(call, op, name)                (&(call)->in[op##_IN_##name])
+#define OUT(call, op, name)               (&(call)->out[op##_OUT_##name])
+#define IN_EITHER(call, one, other, name) ((call)->op == OP_##one ? IN(call, one, name) : IN(call, other, name))
 
 static inline bool operand_present(const Operand *o) { return o->cols != 0; }
 

@@ -4,10 +4,9 @@
 static void update_part(void *arg, int part)
 {
     const CpuUpdate *w = arg;
-    Adam adam = w->adam;
     for (const Segment *s = w->segments; s < w->segments + w->n; s++) {
         CpuSpan mine = cpu_span(norm_blocks(s->size), 1, part, cpu.threads);
-        host_adam_segment(&adam, s, w->stats);
+        Adam adam = adam_of(w->call->attr, op_ctl(w->call), w->stats, s);
         for (int64_t b = mine.first; b < mine.end; b++) {
             int64_t at = s->offset + b * NORM_BLOCK, size = host_block_size(s, b);
             float *p = w->weights + at, *g = w->grads + at;
@@ -24,7 +23,7 @@ void cpu_update(const CpuUpdate *w) { cpu_parallel(update_part, (void *)(uintptr
 Status cpu_adamw(const OpCall *call, const RowCounts *rows)
 {
     const Stats *stats = IN(call, ADAMW, stats)->data;
-    CpuUpdate w = {.adam = host_adam(call),
+    CpuUpdate w = {.call = call,
                    .stats = stats,
                    .weights = OUT(call, ADAMW, weights)->data,
                    .m = OUT(call, ADAMW, m)->data,

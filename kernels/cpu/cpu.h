@@ -118,7 +118,7 @@ void cpu_add_blocks(float *to, const float *blocks, int64_t rows, int64_t stride
 /* ---- the flat parameter space ---- */
 
 typedef struct {
-    Adam adam;
+    const OpCall *call;
     const Stats *stats;
     const Segment *segments; // (n)
     int64_t n;

@@ -53,7 +53,7 @@ Status cpu_lamb(const OpCall *call, const RowCounts *rows)
 {
     const Stats *stats = IN(call, LAMB, stats)->data;
     LambScratch s = lamb_scratch(call, rows);
-    CpuUpdate w = {.adam = host_adam(call),
+    CpuUpdate w = {.call = call,
                    .stats = stats,
                    .weights = OUT(call, LAMB, weights)->data,
                    .m = OUT(call, LAMB, m)->data,
@@ -67,7 +67,7 @@ Status cpu_lamb(const OpCall *call, const RowCounts *rows)
     cpu_check_blocks(w.segments, w.n, s.blocks, "lamb");
     if (!stats->finite) return OK;
     cpu_update(&w);
-    set_rates(s.rates, w.segments, w.n, w.adam.rate, s.p_sums, s.u_sums);
+    set_rates(s.rates, w.segments, w.n, op_ctl(call)->learning_rate, s.p_sums, s.u_sums);
     cpu_parallel(descend_part, &(DescendWork){w.segments, w.n, w.weights, w.grads, s.rates});
     host_round_copies(OUT(call, LAMB, copies), rows, w.segments, w.n, w.weights);
     return OK;
@@ -78,7 +78,7 @@ Status cpu_lamb(const OpCall *call, const RowCounts *rows)
 Status cpu_lamb_step(const OpCall *call, const RowCounts *rows)
 {
     const Stats *stats = IN(call, LAMB_STEP, stats)->data;
-    CpuUpdate w = {.adam = host_adam(call),
+    CpuUpdate w = {.call = call,
                    .stats = stats,
                    .weights = IN(call, LAMB_STEP, weights)->data,
                    .m = OUT(call, LAMB_STEP, m)->data,

@@ -7,8 +7,7 @@
 #include "kernels/cuda/cuda.h"
 
 template <bool WHOLE, typename C>
-__device__ static inline void adamw_update_block(const FlatSpace &s, const NormBlock &at, const Adam &adam, float decay,
-                                                 float rate, C *copies)
+__device__ static inline void adamw_update_block(const FlatSpace &s, const NormBlock &at, const Adam &adam, C *copies)
 {
     float *__restrict__ weights = s.weights + at.first, *__restrict__ ms = s.m + at.first,
                         *__restrict__ vs = s.v + at.first;
@@ -17,7 +16,7 @@ __device__ static inline void adamw_update_block(const FlatSpace &s, const NormB
         int j = lane_group(i);
         Four p = load4<WHOLE>(weights, j, at.n), g = load4<WHOLE>(grads, j, at.n);
         Four m = load4<WHOLE>(ms, j, at.n), v = load4<WHOLE>(vs, j, at.n);
-        for (int k = 0; k < 4; k++) p.v[k] -= rate * adam_update(adam, p.v[k], g.v[k], decay, &m.v[k], &v.v[k]);
+        for (int k = 0; k < 4; k++) p.v[k] -= adam.rate * adam_update(&adam, p.v[k], g.v[k], &m.v[k], &v.v[k]);
         store4<WHOLE>(weights, j, at.n, p);
         store4<WHOLE>(ms, j, at.n, m);
         store4<WHOLE>(vs, j, at.n, v);
@@ -33,16 +32,15 @@ __global__ void adamw_kernel(FlatSpace s, Copies<C> copies, SegmentTable table, 
     SegmentChunk chunk = segment_chunk(table, blockIdx.x);
     if (chunk.n == 0) return;
     const Segment &own = table.segments[chunk.segment];
-    Adam adam = adam_of(attr, ctl, stats, own);
-    float decay = own.decay, rate = ctl->learning_rate;
+    Adam adam = adam_of(attr, ctl, stats, &own);
     int64_t shift = own.shift;
     s = shifted(s, own);
     for (int b = (int)threadIdx.x / CUDA_WARP; b < CHUNK_BLOCKS; b += SEGMENT_WARPS) {
         NormBlock at = norm_block(chunk, b, shift);
         if (at.whole)
-            adamw_update_block<true>(s, at, adam, decay, rate, copies.of(own, at));
+            adamw_update_block<true>(s, at, adam, copies.of(own, at));
         else if (at.n)
-            adamw_update_block<false>(s, at, adam, decay, rate, copies.of(own, at));
+            adamw_update_block<false>(s, at, adam, copies.of(own, at));
     }
 }
 

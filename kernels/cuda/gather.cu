@@ -7,35 +7,24 @@
 
 #include "kernels/cuda/cuda.h"
 
-/* Real rows of `o`: those of the bucket, or fewer by ctl's count. */
-struct RealRows {
-    int64_t all;
+struct RowsOf {
     RowKind kind;
+    int64_t all;
 };
 
-static RealRows real_rows(const Operand *o, const RowCounts *rows) { return {rows_in(o->rows, rows), o->rows.kind}; }
-
-__device__ static inline int64_t rows_now(RealRows r, const Ctl *ctl)
-{
-    int64_t n = r.all;
-    if (r.kind == ROWS_TOKENS) n = ctl->n_tokens;
-    if (r.kind == ROWS_SEQS) n = ctl->n_seqs;
-    if (r.kind == ROWS_MASKED) n = ctl->n_masked;
-    if (r.kind == ROWS_READ) n = ctl->n_read;
-    return n < r.all ? n : r.all;
-}
+static RowsOf rows_of(const Operand *o, const RowCounts *rows) { return {o->rows.kind, rows_in(o->rows, rows)}; }
 
 /* ---- GATHER: a warp per row ---- */
 
 enum { GATHER_ROWS = 4 };
 
 template <typename T>
-__global__ void gather_kernel(const T *x, const int32_t *index, const Ctl *ctl, T *y, RealRows rows, int64_t x_rows,
+__global__ void gather_kernel(const T *x, const int32_t *index, const Ctl *ctl, T *y, RowsOf rows, int64_t x_rows,
                               int64_t cols, bool wide)
 {
     int64_t r = (int64_t)blockIdx.x * GATHER_ROWS + threadIdx.x / CUDA_WARP;
     if (r >= rows.all) return;
-    bool real = r < rows_now(rows, ctl);
+    bool real = r < real_rows(rows.kind, rows.all, ctl);
     int64_t from = real ? index[r] : -1;
     bool there = from >= 0 && from < x_rows;
     CUDA_UNROLL for (int64_t j = threadIdx.x % CUDA_WARP * GROUP; j < cols; j += CUDA_WARP * GROUP)
@@ -51,11 +40,11 @@ Status cuda_gather(const OpCall *call, const RowCounts *rows)
 {
     const Operand *x = IN(call, GATHER, x), *y = OUT(call, GATHER, y);
     const int32_t *index = cuda_data<const int32_t>(IN(call, GATHER, index));
-    RealRows real = real_rows(y, rows);
+    RowsOf of_y = rows_of(y, rows);
     bool wide = x->cols % GROUP == 0 && on_16(x->data, y->data);
     CUDA_BY_TYPE(x->dtype, T,
-                 return CUDA_LAUNCH((gather_kernel<T>), cuda_blocks(real.all, GATHER_ROWS), GATHER_ROWS * CUDA_WARP, 0,
-                                    cuda_data<const T>(x), index, op_ctl(call), cuda_data<T>(y), real,
+                 return CUDA_LAUNCH((gather_kernel<T>), cuda_blocks(of_y.all, GATHER_ROWS), GATHER_ROWS * CUDA_WARP, 0,
+                                    cuda_data<const T>(x), index, op_ctl(call), cuda_data<T>(y), of_y,
                                     rows_in(x->rows, rows), x->cols, wide));
 }
 
@@ -68,14 +57,15 @@ enum { SCATTER_ROWS = 32, SCATTER_WARPS = 8, SCATTER_THREADS = SCATTER_WARPS * C
 
 template <typename T>
 __global__ void __launch_bounds__(SCATTER_THREADS)
-    scatter_kernel(const T *dy, const int32_t *index, const Ctl *ctl, T *dx, RealRows dy_rows, int64_t rows,
-                   int64_t cols, bool add, bool wide)
+    scatter_kernel(const T *dy, const int32_t *index, const Ctl *ctl, T *dx, RowsOf dy_rows, int64_t rows, int64_t cols,
+                   bool add, bool wide)
 {
     CUDA_SHARED(int32_t, list, [SCATTER_THREADS]);
     CUDA_SHARED(int32_t, counts, [SCATTER_WARPS]);
     int lane = (int)threadIdx.x % CUDA_WARP, warp = (int)threadIdx.x / CUDA_WARP;
     int64_t first = (int64_t)blockIdx.x * SCATTER_ROWS, own = (int64_t)threadIdx.x * GROUP;
-    int64_t end = first + SCATTER_ROWS < rows ? first + SCATTER_ROWS : rows, n = rows_now(dy_rows, ctl);
+    int64_t end = first + SCATTER_ROWS < rows ? first + SCATTER_ROWS : rows,
+            n = real_rows(dy_rows.kind, dy_rows.all, ctl);
     const float zeros[GROUP] = {};
     for (int64_t r = add ? end : first; r < end; r++)
         for (int64_t j = own; j < cols; j += SCATTER_THREADS * GROUP)
@@ -115,6 +105,6 @@ Status cuda_scatter(const OpCall *call, const RowCounts *rows)
     bool add = operand_present(IN(call, SCATTER, add)), wide = dx->cols % GROUP == 0 && on_16(dy->data, dx->data);
     CUDA_BY_TYPE(dy->dtype, T,
                  return CUDA_LAUNCH((scatter_kernel<T>), cuda_blocks(n, SCATTER_ROWS), SCATTER_THREADS, 0,
-                                    cuda_data<const T>(dy), index, op_ctl(call), cuda_data<T>(dx), real_rows(dy, rows),
-                                    n, dx->cols, add, wide));
+                                    cuda_data<const T>(dy), index, op_ctl(call), cuda_data<T>(dx), rows_of(dy, rows), n,
+                                    dx->cols, add, wide));
 }

@@ -14,8 +14,7 @@ struct alignas(16) Squares {
 };
 
 template <bool WHOLE>
-__device__ static inline Squares lamb_update_block(const FlatSpace &s, const NormBlock &at, const Adam &adam,
-                                                   float decay)
+__device__ static inline Squares lamb_update_block(const FlatSpace &s, const NormBlock &at, const Adam &adam)
 {
     const float *__restrict__ weights = s.weights + at.first;
     float *__restrict__ ms = s.m + at.first, *__restrict__ vs = s.v + at.first, *__restrict__ us = s.grads + at.first;
@@ -24,8 +23,7 @@ __device__ static inline Squares lamb_update_block(const FlatSpace &s, const Nor
         int j = lane_group(i);
         Four p = load4<WHOLE>(weights, j, at.n), u = load4<WHOLE>(us, j, at.n);
         Four m = load4<WHOLE>(ms, j, at.n), v = load4<WHOLE>(vs, j, at.n);
-        for (int k = 0; k < 4; k++)
-            u.v[k] = j + k < at.n ? adam_update(adam, p.v[k], u.v[k], decay, &m.v[k], &v.v[k]) : 0.0f;
+        for (int k = 0; k < 4; k++) u.v[k] = j + k < at.n ? adam_update(&adam, p.v[k], u.v[k], &m.v[k], &v.v[k]) : 0.0f;
         store4<WHOLE>(us, j, at.n, u);
         store4<WHOLE>(ms, j, at.n, m);
         store4<WHOLE>(vs, j, at.n, v);
@@ -43,17 +41,16 @@ __global__ void lamb_update_kernel(Squares *sums, FlatSpace s, SegmentTable tabl
     SegmentChunk chunk = segment_chunk(table, blockIdx.x);
     if (chunk.n == 0) return;
     const Segment &own = table.segments[chunk.segment];
-    Adam adam = adam_of(attr, ctl, stats, own);
-    float decay = own.decay;
+    Adam adam = adam_of(attr, ctl, stats, &own);
     int64_t shift = own.shift;
     s = shifted(s, own);
     for (int b = (int)threadIdx.x / CUDA_WARP; b < CHUNK_BLOCKS; b += SEGMENT_WARPS) {
         NormBlock at = norm_block(chunk, b, shift);
         Squares sum = {0, 0};
         if (at.whole)
-            sum = lamb_update_block<true>(s, at, adam, decay);
+            sum = lamb_update_block<true>(s, at, adam);
         else if (at.n)
-            sum = lamb_update_block<false>(s, at, adam, decay);
+            sum = lamb_update_block<false>(s, at, adam);
         sum = {warp_sum(sum.p), warp_sum(sum.u)};
         if (threadIdx.x % CUDA_WARP == 0) blocks[b] = sum;
     }

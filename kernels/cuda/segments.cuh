@@ -1,5 +1,5 @@
 /* Shared by GRAD_NORM, ADAMW, LAMB and a sharded optimizer's ops: how thread blocks find their parameters in the flat
-   space, and Adam's update.
+   space.
 
    A launch has one thread block per chunk of 16384 elements, counted from each segment's start, and a warp per norm
    block of 1024 elements (docs/contracts.md 5). The segments lie in device memory in the order of their offsets,
@@ -10,6 +10,8 @@
 #define CAIRN_KERNELS_CUDA_SEGMENTS_CUH
 
 #include "kernels/cuda/sums.cuh"
+
+#include "kernels/adam.h"
 
 static const int CHUNK_BLOCKS = 16, SEGMENT_WARPS = 8;
 static const int64_t CHUNK = NORM_BLOCK * CHUNK_BLOCKS; /* elements */
@@ -175,26 +177,5 @@ __device__ static inline double norm_block_squares(const float *x, const NormBlo
 
 /* In blocks.cu: chunks (table.chunks) from a table of block sums; 0 for an unused number. */
 Status chunk_sums(double *chunks, const double *sums, const SegmentTable &table);
-
-/* ---- Adam ---- */
-
-struct Adam {
-    float beta1, beta2, eps, bias1, bias2, grad_scale;
-};
-
-__device__ static inline Adam adam_of(const OpAttr &attr, const Ctl *ctl, const Stats *stats, const Segment &segment)
-{
-    return {attr.optimizer.beta1, attr.optimizer.beta2, attr.optimizer.eps,
-            ctl->bias1,           ctl->bias2,           segment.kfac ? stats->kfac_scale : stats->grad_scale};
-}
-
-/* Moves m and v on and returns u = m·bias1 / (√(v·bias2) + eps) + decay·p. */
-__device__ static inline float adam_update(const Adam &a, float p, float gradient, float decay, float *m, float *v)
-{
-    float g = gradient * a.grad_scale;
-    *m = a.beta1 * *m + (1.0f - a.beta1) * g;
-    *v = a.beta2 * *v + (1.0f - a.beta2) * g * g;
-    return *m * a.bias1 / (sqrtf(*v * a.bias2) + a.eps) + decay * p;
-}
 
 #endif

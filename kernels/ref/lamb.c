@@ -1,12 +1,12 @@
 #include "kernels/ref/ref.h"
 
 /* Writes a segment's u into grads. */
-static void lamb_update(Adam *adam, const Segment *s, const Stats *stats, const float *weights, float *grads, float *m,
-                        float *v)
+static void lamb_update(const OpCall *call, const Segment *s, const Stats *stats, const float *weights, float *grads,
+                        float *m, float *v)
 {
-    host_adam_segment(adam, s, stats);
+    Adam adam = adam_of(call->attr, op_ctl(call), stats, s);
     for (int64_t i = s->offset; i < s->offset + s->size; i++)
-        grads[i] = ref_adam_update(adam, weights[i], grads[i], &m[i + s->shift], &v[i + s->shift]);
+        grads[i] = adam_update(&adam, weights[i], grads[i], &m[i + s->shift], &v[i + s->shift]);
 }
 
 static void lamb_descend(const Segment *s, float rate, float *weights, const float *u)
@@ -18,15 +18,15 @@ Status ref_lamb(const OpCall *call, const RowCounts *rows)
 {
     const Stats *stats = IN(call, LAMB, stats)->data;
     float *weights = OUT(call, LAMB, weights)->data, *grads = OUT(call, LAMB, grads)->data;
-    Adam adam = host_adam(call);
     int64_t n;
     const Segment *segments = op_segments(IN(call, LAMB, segments), rows, &n);
     if (!stats->finite) return OK;
     for (const Segment *s = segments; s < segments + n; s++) {
-        lamb_update(&adam, s, stats, weights, grads, OUT(call, LAMB, m)->data, OUT(call, LAMB, v)->data);
+        lamb_update(call, s, stats, weights, grads, OUT(call, LAMB, m)->data, OUT(call, LAMB, v)->data);
         double p_squares = ref_sum_squares(weights + s->offset, s->size);
-        lamb_descend(s, host_lamb_rate(s, adam.rate, p_squares, ref_sum_squares(grads + s->offset, s->size)), weights,
-                     grads);
+        float rate =
+            host_lamb_rate(s, op_ctl(call)->learning_rate, p_squares, ref_sum_squares(grads + s->offset, s->size));
+        lamb_descend(s, rate, weights, grads);
     }
     host_round_copies(OUT(call, LAMB, copies), rows, segments, n, weights);
     return OK;
@@ -37,12 +37,11 @@ Status ref_lamb(const OpCall *call, const RowCounts *rows)
 Status ref_lamb_step(const OpCall *call, const RowCounts *rows)
 {
     const Stats *stats = IN(call, LAMB_STEP, stats)->data;
-    Adam adam = host_adam(call);
     int64_t n;
     const Segment *segments = op_segments(IN(call, LAMB_STEP, segments), rows, &n);
     if (!stats->finite) return OK;
     for (const Segment *s = segments; s < segments + n; s++)
-        lamb_update(&adam, s, stats, IN(call, LAMB_STEP, weights)->data, OUT(call, LAMB_STEP, grads)->data,
+        lamb_update(call, s, stats, IN(call, LAMB_STEP, weights)->data, OUT(call, LAMB_STEP, grads)->data,
                     OUT(call, LAMB_STEP, m)->data, OUT(call, LAMB_STEP, v)->data);
     return OK;
 }

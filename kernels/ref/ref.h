@@ -167,7 +167,5 @@ float ref_cross_entropy(float *logits, int64_t n, int32_t label, float smoothing
 
 /* Σ x² in double: sums over blocks of NORM_BLOCK elements, added in order. */
 double ref_sum_squares(const float *x, int64_t n);
-/* Updates m and v and returns u = m·bias1 / (√(v·bias2) + eps) + decay·p. */
-float ref_adam_update(const Adam *a, float p, float gradient, float *m, float *v);
 
 #endif

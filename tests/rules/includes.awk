@@ -39,7 +39,7 @@ BEGIN {
     allow["src/commands"] = allow["src/train/run"] " train/run/ tasks/ launch/"
     allow["src/main.c"] = "config/ commands/ train/ranks/signals.h"
     allow["tasks"] = allow["src/train/run"] " train/run/"
-    allow["kernels"] = "kernels/op.h kernels/op_list.h kernels/backend.h kernels/device.h kernels/dropout.h kernels/kfac.h kernels/loss_scale.h kernels/word_mix.h kernels/host.h"
+    allow["kernels"] = "kernels/op.h kernels/op_list.h kernels/backend.h kernels/device.h kernels/adam.h kernels/dropout.h kernels/kfac.h kernels/loss_scale.h kernels/word_mix.h kernels/host.h"
 
     # Headers of others, and the files or folders that alone may include them.
     vendor["dnnl"] = "kernels/cpu/onednn"
