@@ -127,7 +127,7 @@ size_t cuda_attention_scratch(const OpCall *call, const RowCounts *rows)
 Status cuda_attention(const OpCall *call, const RowCounts *rows)
 {
     if (attention_by_cudnn(call)) return attention_cudnn(call, rows);
-    if (attention_is_native(call)) return attention_native(call, rows);
+    if (attention_is_native(call)) return attention_wgmma(call, rows);
     CUDA_BY_TYPE(IN(call, ATTENTION, qkv)->dtype, T, {
         Attention<T> a = attention_fwd_of<T>(call, rows);
         return a.head_dim <= 32   ? attention_launch<T, 32>(a)

@@ -184,11 +184,10 @@ Status attention_bwd_whole(const OpCall *call, const RowCounts *rows);
 size_t attention_bwd_own_scratch(const OpCall *call, const RowCounts *rows);
 bool attention_bwd_leaves_sums(const OpCall *call); /* the kernel leaves Attention.sums; else dqkv is read once more */
 
-/* attention_native.cu: ATTENTION and ATTENTION_BWD by wgmma (attention_wgmma.cu, attention_bwd_wgmma.cu), where
-   CAIRN_CUDA_NATIVE_ATTENTION asks for it and types and shapes allow it. */
+/* attention_wgmma.cu, attention_bwd_wgmma.cu: ATTENTION and ATTENTION_BWD by wgmma, where CAIRN_CUDA_NATIVE_ATTENTION
+   asks for it and types and shapes allow it. */
 bool attention_is_native(const OpCall *call);
 bool attention_bwd_is_native(const OpCall *call);
-Status attention_native(const OpCall *call, const RowCounts *rows); /* of both */
 Status attention_wgmma(const OpCall *call, const RowCounts *rows);
 Status attention_bwd_wgmma(const OpCall *call, const RowCounts *rows);
 

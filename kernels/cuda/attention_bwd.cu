@@ -245,7 +245,7 @@ size_t cuda_attention_bwd_scratch(const OpCall *call, const RowCounts *rows)
 static Status attention_bwd(const OpCall *call, const RowCounts *rows)
 {
     if (attention_by_cudnn(call)) return attention_cudnn(call, rows);
-    if (attention_bwd_is_native(call)) return attention_native(call, rows);
+    if (attention_bwd_is_native(call)) return attention_bwd_wgmma(call, rows);
     if (attention_bwd_is_whole(call)) return attention_bwd_whole(call, rows);
     CUDA_BY_TYPE(IN(call, ATTENTION_BWD, qkv)->dtype, T, {
         Attention<T> a = attention_bwd_of<T>(call, rows);

@@ -6,8 +6,12 @@
 
    The queries are in shared memory and not in registers because ptxas 13.0 gave the registers of both series to the
    probabilities, in a loop that keeps the queries. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "kernels/cuda/attention_tiles.cuh"
 
+#include "kernels/cuda/cuda.h"
 #include "kernels/cuda/wgmma.cuh"
 
 #define GROUPS  2 /* warpgroups of a block */
@@ -114,6 +118,44 @@ template <typename T> __global__ void __launch_bounds__(THREADS, 2) attention_wg
 }
 
 /* ---- calls ---- */
+
+static bool chosen;
+
+Status attention_native_open(void)
+{
+    const DeviceInfo *d = device_info();
+    const char *asked = getenv("CAIRN_CUDA_NATIVE_ATTENTION");
+    chosen = false;
+    if (!asked || !*asked || strcmp(asked, "0") == 0) return OK;
+    if (d->major != 9 || d->minor != 0)
+        return fail(E_USAGE,
+                    "CAIRN_CUDA_NATIVE_ATTENTION=%s: it is for GPUs of compute capability 9.0 (wgmma), and %s has "
+                    "%d.%d; unset it",
+                    asked, d->name, d->major, d->minor);
+    if (!wgmma_is_built)
+        return fail(E_USAGE,
+                    "CAIRN_CUDA_NATIVE_ATTENTION=%s: this build has no code for sm_90a; build with "
+                    "CAIRN_CUDA_ARCHITECTURES=90a, or unset it",
+                    asked);
+    chosen = true;
+    return OK;
+}
+
+const char *attention_native_products(void) { return chosen ? "by wgmma" : NULL; }
+
+/* Both ops have tiles of 64 columns. */
+bool attention_is_native(const OpCall *call)
+{
+    int32_t head_dim = call->attr.attention.head_dim;
+    return chosen && dtype_size(IN(call, ATTENTION, qkv)->dtype) == 2 && head_dim <= 64 && head_dim % 8 == 0;
+}
+
+bool attention_bwd_is_native(const OpCall *call)
+{
+    enum { LONGEST = 512 };
+    int longest = call->attr.attention.longest;
+    return attention_is_native(call) && longest >= 1 && longest <= LONGEST && !attention_in_two_passes();
+}
 
 template <typename T> static Status launch(const OpCall *call, const RowCounts *rows)
 {

@@ -64,7 +64,7 @@ CUDA_OP_LIST(X)
 /* CAIRN_CUDA_TWO_PASSES (attention_bwd_whole.cu). */
 bool attention_in_two_passes(void);
 
-/* CAIRN_CUDA_NATIVE_ATTENTION (attention_native.cu). E_USAGE: the GPU, or this build, has no such products. */
+/* CAIRN_CUDA_NATIVE_ATTENTION (attention_wgmma.cu). E_USAGE: the GPU, or this build, has no such products. */
 Status attention_native_open(void);
 const char *attention_native_products(void); /* NULL: not asked for */
 

@@ -134,7 +134,7 @@ static int kernels_of(const GpuRates *gpu, const OpCall *call, const RowCounts *
     }
 }
 
-/* The factor of attention's rate, where the cuda backend takes it by wgmma (kernels/cuda/attention_native.cu); else
+/* The factor of attention's rate, where the cuda backend takes it by wgmma (kernels/cuda/attention_wgmma.cu); else
    1. */
 static double attention_native(const DeviceSpec *d, double by_wgmma)
 {
