@@ -76,7 +76,7 @@ static inline CpuSpan cpu_block(int64_t rows, int64_t block)
     X(LAMB_STEP, cpu_lamb_step, no_scratch, no_prepare)                                                                \
     X(LAMB_DESCEND, cpu_lamb_descend, cpu_lamb_descend_scratch, no_prepare)                                            \
     X(DIGEST, cpu_digest, no_scratch, no_prepare)                                                                      \
-    X(CURVATURE, cpu_curvature, cpu_curvature_scratch, cpu_curvature_prepare)                                          \
+    X(CURVATURE, cpu_curvature, cpu_curvature_scratch, cpu_linear_prepare)                                             \
     X(INVERT, cpu_invert, cpu_invert_scratch, no_prepare)                                                              \
     X(PRECONDITION, cpu_precondition, cpu_precondition_scratch, no_prepare)
 

@@ -5,12 +5,6 @@
 
 /* ---- CURVATURE ---- */
 
-static Product curvature_product(const OpCall *call)
-{
-    int64_t n = call->attr.curvature.n;
-    return (Product){PRODUCT_GRAD, n, n, IN(call, CURVATURE, x)->dtype, F32, .bias = false};
-}
-
 typedef struct {
     void *columns; // (rows, n): those of x that the factor is of; NULL: all of them
     void *product;
@@ -28,15 +22,8 @@ static CurvatureScratch curvature_scratch(const OpCall *call, const Product *p, 
 
 size_t cpu_curvature_scratch(const OpCall *call, const RowCounts *rows)
 {
-    Product p = curvature_product(call);
+    Product p = product_of(call);
     return curvature_scratch(call, &p, rows_in(call->in[0].rows, rows)).space.bytes;
-}
-
-Status cpu_curvature_prepare(const OpCall *call, const RowCounts *buckets, int n_buckets)
-{
-    Product p = curvature_product(call);
-    for (int i = 0; i < n_buckets; i++) TRY(product_prepare(&p, rows_in(call->in[0].rows, &buckets[i])));
-    return OK;
 }
 
 typedef struct {
@@ -59,7 +46,7 @@ Status cpu_curvature(const OpCall *call, const RowCounts *rows)
 {
     const Operand *x = IN(call, CURVATURE, x);
     int64_t real = host_real_rows(x, rows, op_ctl(call));
-    Product p = curvature_product(call);
+    Product p = product_of(call);
     if (op_ctl(call)->kfac_tokens == 0 || real == 0) return OK;
     CurvatureScratch s = curvature_scratch(call, &p, rows_in(x->rows, rows));
     host_check_scratch(call, s.space.bytes);

@@ -1,15 +1,17 @@
 /* The products of a linear layer. x is (rows, k), y (rows, n), the weight (n, k). */
 #include "kernels/cpu/product.h"
 
-static Product product_of(const OpCall *call)
+Product product_of(const OpCall *call)
 {
-    int64_t k = call->attr.linear.k, n = call->attr.linear.n;
+    int64_t k = call->attr.linear.k, n = call->attr.linear.n, side = call->attr.curvature.n;
     Dtype in = call->in[0].dtype, out = call->out[0].dtype;
     switch (call->op) {
     case OP_LINEAR:
         return (Product){PRODUCT_ROWS, k, n, in, out, .bias = operand_present(IN(call, LINEAR, bias))};
     case OP_LINEAR_DGRAD: /* the same product, from n to k */
         return (Product){PRODUCT_ROWS, n, k, in, out, .add = operand_present(IN(call, LINEAR_DGRAD, add))};
+    case OP_CURVATURE: /* of x with itself */
+        return (Product){PRODUCT_GRAD, side, side, in, F32, .bias = false};
     default:
         return (Product){PRODUCT_GRAD, k, n, in, F32, .bias = false};
     }

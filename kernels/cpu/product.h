@@ -17,6 +17,9 @@ typedef struct {
     bool bias, add;
 } Product;
 
+/* The product of a LINEAR, its gradients or a CURVATURE (linear.c). */
+Product product_of(const OpCall *call);
+
 /* Whether products of this type may have other bits with another number of threads. */
 bool product_threads_matter(Dtype in);
 

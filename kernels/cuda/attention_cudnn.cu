@@ -123,7 +123,8 @@ Status attention_cudnn(const OpCall *call, const RowCounts *rows)
     SdpaData d = {};
     TRY(sdpa_plan(&s, &plan));
     CudnnScratch r = cudnn_scratch(&s, plan, rows);
-    char *at = reinterpret_cast<char *>(cuda_align(reinterpret_cast<uintptr_t>(cuda_scratch(call, r.bytes))));
+    (void)cuda_scratch(call, r.bytes);
+    unsigned char *at = cuda_workspace(call);
     for (int i = SDPA_LENGTHS; i <= SDPA_LSE_OFFSETS; i++, at += r.table) d.tensor[i] = at;
     d.tensor[SDPA_SUMS] = at;
     d.workspace = at + r.sums;

@@ -45,7 +45,7 @@ extern "C" {
     X(FETCH, cuda_transfer, no_scratch, no_prepare)                                                                    \
     X(DIGEST, cuda_digest, no_scratch, no_prepare)                                                                     \
     X(COMPARE, cuda_compare, no_scratch, no_prepare)                                                                   \
-    X(CURVATURE, cuda_curvature, cuda_curvature_scratch, cuda_curvature_prepare)                                       \
+    X(CURVATURE, cuda_curvature, cuda_curvature_scratch, cuda_linear_prepare)                                          \
     X(INVERT, cuda_invert, cuda_invert_scratch, no_prepare)                                                            \
     X(ADOPT, cuda_adopt, no_scratch, no_prepare)                                                                       \
     X(PRECONDITION, cuda_precondition, cuda_precondition_scratch, cuda_precondition_prepare)

@@ -36,6 +36,12 @@ static inline void *cuda_scratch(const OpCall *call, size_t bytes)
 /* The next multiple of 256: where a workspace begins. */
 static inline size_t cuda_align(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
+/* Where a product's workspace begins in a call's scratch, which starts on 64 bytes. */
+static inline unsigned char *cuda_workspace(const OpCall *call)
+{
+    return reinterpret_cast<unsigned char *>(cuda_align(reinterpret_cast<uintptr_t>(call->scratch)));
+}
+
 /* True if all begin on 16 bytes; absent operands do. */
 template <typename... P> static inline bool on_16(const P *...p)
 {

@@ -7,13 +7,7 @@
 
 enum { THREADS = 256, BLOCKS_MOST = 4096 };
 
-/* Scratch starts on 64 bytes, a product's workspace on 256. */
-static unsigned char *workspace_of(const OpCall *call)
-{
-    return reinterpret_cast<unsigned char *>(cuda_align(reinterpret_cast<uintptr_t>(call->scratch)));
-}
-
-/* Of a kernel that goes over n elements in strides of its grid. */
+/* Blocks of a kernel that goes over n elements in strides of its grid. */
 static unsigned striding(int64_t n) { return min(cuda_blocks(n, THREADS), (unsigned)BLOCKS_MOST); }
 
 /* ---- CURVATURE: the columns of the real rows are copied, because rows of the bucket beyond them need not be 0 ---- */
@@ -31,42 +25,16 @@ __global__ void real_rows_kernel(T *to, const T *x, int64_t rows, int64_t cols, 
     store_group(to + row * n + column, n - column, wide, v);
 }
 
-static Product curvature_product(const OpCall *call, const RowCounts *rows)
-{
-    const Operand *x = IN(call, CURVATURE, x);
-    int64_t n = call->attr.curvature.n;
-    Product p = {};
-    p.shape.in = x->dtype;
-    p.shape.out = F32;
-    p.shape.m = p.shape.n = p.shape.lda = p.shape.ldb = p.shape.ldc = n;
-    p.shape.k = rows_in(x->rows, rows);
-    p.shape.a_transposed = p.shape.accumulate = true;
-    p.most = call->largest ? rows_in(x->rows, call->largest) : 0;
-    p.workspace = workspace_of(call);
-    p.a = p.b = workspace_of(call) + product_workspace();
-    p.c = OUT(call, CURVATURE, factor)->data;
-    return p;
-}
-
 size_t cuda_curvature_scratch(const OpCall *call, const RowCounts *rows)
 {
     const Operand *x = IN(call, CURVATURE, x);
     return 256 + product_workspace() + (size_t)(rows_in(x->rows, rows) * call->attr.curvature.n) * dtype_size(x->dtype);
 }
 
-Status cuda_curvature_prepare(const OpCall *call, const RowCounts *buckets, int n_buckets)
-{
-    for (int i = n_buckets - 1; i >= 0; i--) {
-        Product p = curvature_product(call, &buckets[i]);
-        TRY(product_prepare(&p));
-    }
-    return OK;
-}
-
 Status cuda_curvature(const OpCall *call, const RowCounts *rows)
 {
     const Operand *x = IN(call, CURVATURE, x);
-    Product p = curvature_product(call, rows);
+    Product p = linear_product(call, rows);
     int64_t n = call->attr.curvature.n, first = call->attr.curvature.first;
     (void)cuda_scratch(call, cuda_curvature_scratch(call, rows));
     bool wide = n % GROUP == 0 && first % GROUP == 0 && x->cols % GROUP == 0;
@@ -131,7 +99,7 @@ struct PreconditionScratch {
 
 static PreconditionScratch precondition_scratch(const OpCall *call)
 {
-    unsigned char *base = workspace_of(call);
+    unsigned char *base = cuda_workspace(call);
     int64_t n = call->attr.kfac.n;
     size_t workspace = product_workspace(), matrix = cuda_align((size_t)(n * call->attr.kfac.k) * sizeof(float));
     auto at = [&](size_t offset) { return reinterpret_cast<float *>(base + workspace + offset); };

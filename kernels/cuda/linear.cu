@@ -1,16 +1,16 @@
-/* LINEAR, LINEAR_DGRAD, LINEAR_WGRAD: products of product.h; and a bias gradient that the op that makes dy leaves to
-   WGRAD. x is (rows, k), y (rows, n), the weight and its only copy (n, k). */
+/* LINEAR, LINEAR_DGRAD, LINEAR_WGRAD: products of product.h, as CURVATURE's (kfac.cu); and a bias gradient that the op
+   that makes dy leaves to WGRAD. x is (rows, k), y (rows, n), the weight and its only copy (n, k). */
 #include "kernels/cuda/columns.cuh"
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/product.h"
 
-static Product linear_product(const OpCall *call, const RowCounts *rows)
+Product linear_product(const OpCall *call, const RowCounts *rows)
 {
     const Operand *in = &call->in[0], *out = &call->out[0]; /* of each: the rows, and the result */
     int64_t n_rows = rows_in(in->rows, rows), k = call->attr.linear.k, n = call->attr.linear.n;
     Product p = {};
-    p.workspace = reinterpret_cast<void *>(cuda_align(reinterpret_cast<uintptr_t>(call->scratch)));
+    p.workspace = cuda_workspace(call);
     p.shape.in = in->dtype;
     p.shape.out = out->dtype;
     p.most = call->largest ? rows_in(in->rows, call->largest) : 0;
@@ -28,6 +28,11 @@ static Product linear_product(const OpCall *call, const RowCounts *rows)
         p.shape.lda = n, p.shape.ldb = k, p.shape.ldc = k;
         p.shape.accumulate = operand_present(IN(call, LINEAR_DGRAD, add));
         p.a = IN(call, LINEAR_DGRAD, dy)->data, p.b = IN(call, LINEAR_DGRAD, w)->data;
+    } else if (call->op == OP_CURVATURE) { /* factor += xᵀ·x, with the copied columns of x */
+        p.shape.m = p.shape.n = p.shape.lda = p.shape.ldb = p.shape.ldc = call->attr.curvature.n;
+        p.shape.k = n_rows;
+        p.shape.a_transposed = p.shape.accumulate = true;
+        p.a = p.b = cuda_workspace(call) + product_workspace();
     } else { /* dw += dyᵀ·x */
         p.shape.m = n, p.shape.n = k, p.shape.k = n_rows;
         p.shape.lda = n, p.shape.ldb = k, p.shape.ldc = k;
@@ -43,7 +48,7 @@ static bool with_db(const OpCall *call)
     return call->op == OP_LINEAR_WGRAD && operand_present(OUT(call, LINEAR_WGRAD, db));
 }
 
-/* A workspace on 256 bytes, where scratch starts on 64; behind it the parts of db. */
+/* A workspace; behind it the parts of db. */
 size_t cuda_linear_scratch(const OpCall *call, const RowCounts *rows)
 {
     int64_t n_rows = rows_in(call->in[0].rows, rows);

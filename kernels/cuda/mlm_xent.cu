@@ -132,10 +132,9 @@ struct MlmXentChunk {
     Dtype in;
 };
 
-/* Scratch starts on 64 bytes, a workspace on 256. */
 static MlmXentScratch mlm_xent_scratch(const OpCall *call, int64_t rows)
 {
-    unsigned char *base = reinterpret_cast<unsigned char *>(cuda_align(reinterpret_cast<uintptr_t>(call->scratch)));
+    unsigned char *base = cuda_workspace(call);
     int64_t chunk = rows < CHUNK_ROWS ? rows : CHUNK_ROWS;
     size_t workspace = product_workspace(), logits = cuda_align((size_t)(chunk * call->attr.loss.n) * sizeof(float));
     return {reinterpret_cast<float *>(base + workspace), base + workspace + logits, base,

@@ -1,6 +1,5 @@
 /* Products by cuBLASLt, which is loaded when the backend is opened, so that the program starts without it. Its matrices
-   are column-major: our row-major c = a·b is its cᵀ = bᵀ·aᵀ, so a and b are swapped.
- */
+   are column-major: our row-major c = a·b is its cᵀ = bᵀ·aᵀ, so a and b are swapped. */
 #include "kernels/cuda/kernel.cuh"
 #include "kernels/cuda/product.h"
 
@@ -134,9 +133,8 @@ Status product_open(bool tf32)
 static void free_prepared(Prepared *p)
 {
     if (p->desc) lt.cublasLtMatmulDescDestroy(p->desc);
-    if (p->a) lt.cublasLtMatrixLayoutDestroy(p->a);
-    if (p->b) lt.cublasLtMatrixLayoutDestroy(p->b);
-    if (p->c) lt.cublasLtMatrixLayoutDestroy(p->c);
+    for (cublasLtMatrixLayout_t layout : {p->a, p->b, p->c})
+        if (layout) lt.cublasLtMatrixLayoutDestroy(layout);
     *p = {};
 }
 
@@ -156,18 +154,6 @@ void product_close(void)
 }
 
 /* ---- products ---- */
-
-static PreparedKey prepared_key(const Product *p)
-{
-    const ProductShape largest = product_largest(p);
-    return {product_key(&p->shape), product_key(&largest)};
-}
-
-static bool is_largest(const Product *p)
-{
-    const PreparedKey key = prepared_key(p);
-    return key.first == key.second;
-}
 
 static cudaDataType_t type_of(Dtype dtype)
 {
@@ -189,11 +175,8 @@ static Status lt_layout(cublasLtMatrixLayout_t *l, Dtype dtype, int64_t rows, in
 
 static Status describe_product(const ProductShape *s, Prepared *p)
 {
-    *p = {};
-    bool tf32 = products.tf32 && s->in == F32;
-    TRY(lt_check(
-        lt.cublasLtMatmulDescCreate(&p->desc, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
-        "describing a product"));
+    cublasComputeType_t type = products.tf32 && s->in == F32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    TRY(lt_check(lt.cublasLtMatmulDescCreate(&p->desc, type, CUDA_R_32F), "describing a product"));
     TRY(desc_set(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, s->b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N));
     TRY(desc_set(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, s->a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N));
     if (s->bias != BIAS_NONE) {
@@ -230,10 +213,9 @@ static int lt_proposals(const Prepared *p, cublasLtMatmulHeuristicResult_t found
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{products.workspace});
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
            (uint32_t)(products.any_order ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, uint32_t{ALIGNMENT});
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, uint32_t{ALIGNMENT});
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, uint32_t{ALIGNMENT});
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, uint32_t{ALIGNMENT});
+    for (auto what : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                      CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+        prefer(what, uint32_t{ALIGNMENT});
     if (lt.cublasLtMatmulAlgoGetHeuristic(products.handle, p->desc, p->a, p->b, p->c, p->c, preference, CANDIDATES,
                                           found, &n) != CUBLAS_STATUS_SUCCESS)
         n = 0;
@@ -267,13 +249,11 @@ static double seconds_of(const Product *p, const Prepared *how, int n, cudaEvent
 {
     cudaStream_t stream = (cudaStream_t)device_stream(NULL);
     float milliseconds = 0;
-    if (cudaEventRecord(start, stream) != cudaSuccess) return -1;
-    for (int i = 0; i < n; i++)
-        if (product_multiply(p, how) != OK) return -1;
-    if (cudaEventRecord(end, stream) != cudaSuccess || cudaEventSynchronize(end) != cudaSuccess ||
-        cudaEventElapsedTime(&milliseconds, start, end) != cudaSuccess)
-        return -1;
-    return (double)milliseconds * 1e-3 / n;
+    bool ran = cudaEventRecord(start, stream) == cudaSuccess;
+    for (int i = 0; i < n && ran; i++) ran = product_multiply(p, how) == OK;
+    ran = ran && cudaEventRecord(end, stream) == cudaSuccess && cudaEventSynchronize(end) == cudaSuccess &&
+          cudaEventElapsedTime(&milliseconds, start, end) == cudaSuccess;
+    return ran ? (double)milliseconds * 1e-3 / n : -1;
 }
 
 /* The best of some rounds. Negative: it cannot be run, or a single run is far slower than `*single`, that of the
@@ -292,16 +272,25 @@ static double best_seconds(const Product *p, const Prepared *how, double *single
     return best;
 }
 
-static Status time_each(const Product *p, Prepared *how, const cublasLtMatmulHeuristicResult_t *found, int n)
+/* Times the proposals and keeps the fastest. */
+static Status time_all(const Product *p, Prepared *how, const cublasLtMatmulHeuristicResult_t *found, int n)
 {
+    const ProductShape *s = &p->shape;
+    Product trial = *p;
+    void *a = NULL, *b = NULL;
     cudaEvent_t start = NULL, end = NULL;
     double best = -1, single = -1;
     int fastest = 0;
+    if (!products.told)
+        log_info("timing the algorithms of %s on this GPU; %s keeps the choices", products.describe, choices_path());
+    products.told = true;
+    trial.a = product_random(s->in, s->lda * (s->a_transposed ? s->k : s->m), p->a, &a);
+    trial.b = product_random(s->in, s->ldb * (s->b_transposed ? s->n : s->k), p->b, &b);
     (void)cudaEventCreate(&start);
     (void)cudaEventCreate(&end);
     for (int i = 0; i < n && start && end; i++) {
         how->algorithm = found[i].algo;
-        double once = single, seconds = best_seconds(p, how, &once, start, end);
+        double once = single, seconds = best_seconds(&trial, how, &once, start, end);
         if (seconds < 0 || (best >= 0 && seconds >= best)) continue;
         best = seconds;
         single = once;
@@ -309,30 +298,16 @@ static Status time_each(const Product *p, Prepared *how, const cublasLtMatmulHeu
     }
     if (start) (void)cudaEventDestroy(start);
     if (end) (void)cudaEventDestroy(end);
-    TRY(device_wait(NULL)); /* a device that failed meanwhile */
+    Status status = device_wait(NULL); /* a device that failed meanwhile */
+    device_release(NULL, a, 0);
+    device_release(NULL, b, 0);
+    TRY(status);
     how->algorithm = found[fastest].algo;
     Choice choice = {{0}, best};
     static_assert(sizeof choice.algorithm == sizeof how->algorithm, "a choice holds cuBLASLt's algorithm");
     memcpy(choice.algorithm, &how->algorithm, sizeof how->algorithm);
     if (best >= 0) choices_add(&p->shape, &choice);
     return OK;
-}
-
-/* Times the proposals and keeps the fastest. */
-static Status time_all(const Product *p, Prepared *how, const cublasLtMatmulHeuristicResult_t *found, int n)
-{
-    const ProductShape *s = &p->shape;
-    Product trial = *p;
-    void *a = NULL, *b = NULL;
-    if (!products.told)
-        log_info("timing the algorithms of %s on this GPU; %s keeps the choices", products.describe, choices_path());
-    products.told = true;
-    trial.a = product_random(s->in, s->lda * (s->a_transposed ? s->k : s->m), p->a, &a);
-    trial.b = product_random(s->in, s->ldb * (s->b_transposed ? s->n : s->k), p->b, &b);
-    Status status = time_each(&trial, how, found, n);
-    device_release(NULL, a, 0);
-    device_release(NULL, b, 0);
-    return status;
 }
 
 /* The algorithm of an earlier run or of the largest bucket, if the library runs it for this shape. */
@@ -347,23 +322,22 @@ static bool take_algorithm(const void *algorithm, bool decided, Prepared *how)
     return takes;
 }
 
-static bool chosen_before(const Product *p, Prepared *how)
+static bool chosen_before(const Product *p, const PreparedKey &key, Prepared *how)
 {
     Choice choice;
-    if (is_largest(p)) return choices_find(&p->shape, &choice) && take_algorithm(choice.algorithm, true, how);
-    const PreparedKey key = prepared_key(p);
+    if (key.first == key.second) return choices_find(&p->shape, &choice) && take_algorithm(choice.algorithm, true, how);
     auto largest = products.prepared.find({key.second, key.second});
     return largest != products.prepared.end() && !largest->second.by_loops &&
            take_algorithm(&largest->second.algorithm, largest->second.decided, how);
 }
 
-static Status choose_algorithm(const Product *p, bool timing, Prepared *how)
+static Status choose_algorithm(const Product *p, const PreparedKey &key, bool timing, Prepared *how)
 {
     const ProductShape *s = &p->shape;
     cublasLtMatmulHeuristicResult_t found[CANDIDATES];
     free_prepared(how);
     TRY(describe_product(s, how));
-    if (chosen_before(p, how)) return OK;
+    if (chosen_before(p, key, how)) return OK;
     int n = lt_proposals(how, found);
     if (n == 0) {
         double flops = 2.0 * (double)s->m * (double)s->n * (double)s->k;
@@ -376,7 +350,7 @@ static Status choose_algorithm(const Product *p, bool timing, Prepared *how)
     how->algorithm = found[0].algo;
     how->decided = timing;
     /* without a file for the choice the next run would time again, choose another algorithm and have other bits */
-    return timing && n > 1 && is_largest(p) && choices_kept() ? time_all(p, how, found, n) : OK;
+    return timing && n > 1 && key.first == key.second && choices_kept() ? time_all(p, how, found, n) : OK;
 }
 
 static Status product_choose(const Product *p, bool timing, Prepared **how)
@@ -384,10 +358,11 @@ static Status product_choose(const Product *p, bool timing, Prepared **how)
     const ProductShape *s = &p->shape;
     CHECK(s->out == s->in || s->out == F32, "a product of %s in %s", dtype_name(s->in), dtype_name(s->out));
     CHECK(!s->accumulate || s->bias == BIAS_NONE, "a product that accumulates adds no bias");
-    const PreparedKey key = prepared_key(p);
+    const ProductShape largest = product_largest(p);
+    const PreparedKey key = {product_key(s), product_key(&largest)};
     *how = &products.prepared[key];
     if ((*how)->decided || ((*how)->desc && !timing)) return OK;
-    Status status = choose_algorithm(p, timing, *how);
+    Status status = choose_algorithm(p, key, timing, *how);
     if (status != OK) {
         free_prepared(*how);
         products.prepared.erase(key);

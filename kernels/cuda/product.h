@@ -7,6 +7,7 @@
 extern "C" {
 #endif
 #include "base/base.h"
+#include "kernels/op.h"
 
 typedef enum { BIAS_NONE, BIAS_F32, BIAS_OF_C } ProductBias; /* in F32, or in c's type */
 
@@ -54,6 +55,8 @@ void product_imagine(int major);    /* product_workspace for this compute capabi
    that no step loads a kernel: c and workspace are overwritten. */
 Status product_prepare(const Product *product);
 Status product_run(const Product *product);
+/* In linear.cu: the product of a LINEAR, its gradients or a CURVATURE. */
+Product linear_product(const OpCall *call, const RowCounts *rows);
 /* In product_trial.cu: runs a small product of each type, so that the library has loaded what it needs for them and its
    memory can be measured. Waits. */
 Status product_first(void);
