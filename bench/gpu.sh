@@ -346,13 +346,12 @@ find_gpus() {
     cat >"$work/ranks" <<'END'
 #!/usr/bin/env bash
 # ranks N COMMAND...: so many processes, that know of each other. Ends with the code of the last one that failed.
-n=$1 meet=$(mktemp -d) ids=() worst=0
+n=$1 ids=() worst=0
 shift
-trap 'kill "${ids[@]}" 2>/dev/null; rm -rf -- "$meet"' EXIT
+trap 'kill "${ids[@]}" 2>/dev/null' EXIT
 trap 'exit 143' TERM
 for ((r = 0; r < n; r++)); do
-    RANK=$r WORLD_SIZE=$n LOCAL_RANK=$r LOCAL_WORLD_SIZE=$n MASTER_ADDR=127.0.0.1 MASTER_PORT=29400 \
-        CAIRN_RENDEZVOUS=file:$meet "$@" &
+    RANK=$r WORLD_SIZE=$n LOCAL_RANK=$r LOCAL_WORLD_SIZE=$n CAIRN_JOB_TOKEN=$$ "$@" &
     ids+=($!)
 done
 for id in "${ids[@]}"; do wait "$id" || worst=$?; done

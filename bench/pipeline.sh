@@ -61,14 +61,13 @@ layers=$(sed -n 's/.*"num_hidden_layers": *\([0-9]*\).*/\1/p' "$work/start/confi
 # ours RANKS SCHEDULE [FLAG...]: on one rank a schedule is called NAME-alone
 # shellcheck disable=SC2016 # for the inner shell
 ours() {
-    local n=$1 schedule=$2 name=$2 r pids=() meet=$work/meet
+    local n=$1 schedule=$2 name=$2 r pids=()
     shift 2
     [ "$n$schedule" = 1none ] || [ "$n" -gt 1 ] || name=$schedule-alone
-    rm -rf -- "$meet" "$work/run"
-    mkdir -- "$meet"
+    rm -rf -- "$work/run"
     for ((r = 0; r < n; r++)); do
-        RANK=$r WORLD_SIZE=$n LOCAL_RANK=$r LOCAL_WORLD_SIZE=$n CAIRN_RENDEZVOUS=file:$meet MASTER_ADDR=127.0.0.1 \
-            MASTER_PORT=29400 taskset -c "$r" "$cairn" "${glue[@]}" --pipeline "$schedule" "$@" >"$work/log.$r" 2>&1 &
+        RANK=$r WORLD_SIZE=$n LOCAL_RANK=$r LOCAL_WORLD_SIZE=$n CAIRN_JOB_TOKEN=$$ \
+            taskset -c "$r" "$cairn" "${glue[@]}" --pipeline "$schedule" "$@" >"$work/log.$r" 2>&1 &
         pids+=("$!")
     done
     for r in "${pids[@]}"; do wait "$r" || { cat "$work"/log.* >&2 && exit 1; }; done

@@ -75,10 +75,9 @@ done
 run() {
     local n=$1 name=$2 r pids=()
     shift 2
-    rm -rf -- "${work:?}/meet" "$work/out"
-    mkdir -- "$work/meet"
+    rm -rf -- "${work:?}/out"
     for ((r = 0; r < n; r++)); do
-        RANK=$r WORLD_SIZE=$n LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 CAIRN_RENDEZVOUS=file:$work/meet MASTER_ADDR=10.77.0.1 \
+        RANK=$r WORLD_SIZE=$n LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=10.77.0.1 \
             MASTER_PORT=29400 ip netns exec "h$r" unshare --uts sh -c 'hostname "$1"; shift; exec "$@"' sh "h$r" \
             taskset -c "${cores[r]}" "$CAIRN_BINARY" glue --model-config "$model" --vocab "$work/vocab.txt" \
             --data-dir "$source_dir/tasks/glue/sample" --do-train --padded --backend cpu --precision fp32 --threads 1 \

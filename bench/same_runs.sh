@@ -8,10 +8,9 @@ begin() {
     read -rd '' -a words <<<"${flags[$2]:-}" || true
     shift 2
     runs=$((runs + 1)) pids=() this="$n $command $*"
-    mkdir meet
     for ((r = 0; r < n; r++)); do
-        [ "$n" -eq 1 ] || where=(RANK="$r" WORLD_SIZE="$n" LOCAL_RANK="$r" LOCAL_WORLD_SIZE="$n" MASTER_ADDR=127.0.0.1
-            MASTER_PORT=29400 CAIRN_RENDEZVOUS="file:$PWD/meet")
+        [ "$n" -eq 1 ] || where=(RANK="$r" WORLD_SIZE="$n" LOCAL_RANK="$r" LOCAL_WORLD_SIZE="$n"
+            CAIRN_JOB_TOKEN="$PWD $runs")
         env "${where[@]}" CAIRN_BACKEND_DIR="${cairn%/*}" CAIRN_BINARY="$cairn" CAIRN_TEST_AT="${at:-}" timeout 300 \
             "$cairn" "${real[$command]:-$command}" "${words[@]}" "$@" >"said$runs.$r" 2>&1 </dev/null &
         pids+=("$!")
@@ -24,7 +23,6 @@ ended() {
         wait "$pid" 2>/dev/null || code=$?
         codes+=" $code"
     done
-    rm -r meet
     echo "$this: exit codes$codes" >>ended
 }
 run() { begin "$@" && ended; }

@@ -39,9 +39,8 @@ cd "$work"
 train() {
     local rank from=$1 pids=()
     shift
-    rm -rf meet && mkdir meet
     for ((rank = 0; rank < ranks; rank++)); do
-        RANK=$rank WORLD_SIZE=$ranks LOCAL_RANK=$rank LOCAL_WORLD_SIZE=$ranks CAIRN_RENDEZVOUS=file:$PWD/meet \
+        RANK=$rank WORLD_SIZE=$ranks LOCAL_RANK=$rank LOCAL_WORLD_SIZE=$ranks CAIRN_JOB_TOKEN=$$ \
             CAIRN_BACKEND_DIR=$from /usr/bin/time -o "peak$rank" -f %M "$from/cairn" glue --task MNLI \
             --data-dir "$root/tasks/glue/sample" --vocab vocab.txt --model-config "$model" --do-train \
             --max-seq-length 16 --batch-size 8 --snapshot-steps 0 --threads 1 --output-dir out "$@" >"log$rank" 2>&1 &

@@ -188,8 +188,8 @@
       "how gradients are exchanged: gloo (from a GPU through the host's memory), nccl (from GPU to GPU), self (one "   \
       "rank alone); auto: nccl where each rank has a GPU of its own, else gloo; in a pipeline gloo")                   \
     X(rendezvous, Text, "auto", 0, 0, "", "WHERE", NONE, "*ldyRS",                                                     \
-      "where ranks meet: file:DIR (shared by all hosts), tcp://HOST[:PORT] (rank 0 serves it); auto: from the "        \
-      "launcher's environment")                                                                                        \
+      "where ranks meet: tcp://HOST[:PORT] (rank 0 serves it at its host); auto: from the launcher's environment, or " \
+      "at this host")                                                                                                  \
     X(iface, Text, "", 0, 0, "", "LIST", NONE, "*ldyRS",                                                               \
       "network to use between hosts: names, prefixes, ^exclusions or CIDR, separated by commas; default: the one on "  \
       "the route to the other hosts")                                                                                  \

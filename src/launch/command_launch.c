@@ -167,19 +167,8 @@ static void watch_ranks(Launch *l)
     }
 }
 
-/* Removes the meeting of killed ranks. Ranks of a lost host may still live and save, so theirs stays. */
-static void forget_meeting(const Launch *l)
-{
-    World world = {.rank = -1};
-    launch_world(l, &world);
-    for (int i = 0; i < l->fleet.n_remotes; i++)
-        if (l->fleet.remotes[i].lost && l->fleet.remotes[i].n_ranks > 0) return;
-    store_forget(&world, l->rendezvous, l->token);
-}
-
 static void end_start(Launch *l)
 {
-    if (l->fleet.running == 0 && *l->rendezvous) forget_meeting(l);
     fleet_end(&l->fleet, l->killed ? 5 : 5 + test_seconds("AGENT_GRACE", AGENT_GRACE_S));
     store_server_close(l->store);
     l->store = NULL;

@@ -85,11 +85,11 @@ Status meeting_choose(Fleet *f, int port, int watch, double silence_s, char addr
         buf_free(&missing);
         return OK;
     }
-    Status status =
-        fail(E_PEER,
-             "the other hosts reach no address of this host at port %d: tried %s. Open the firewall, start on one "
-             "of the hosts that train, or give --rendezvous file:DIR, a folder that all share",
-             port, missing.data ? missing.data : "none (it has only loopback)");
+    Status status = fail(
+        E_PEER,
+        "the other hosts reach no address of this host at port %d: tried %s. Open the firewall, start on one "
+        "of the hosts that train, or give --rendezvous tcp://HOST, the host of rank 0, which then serves the meeting",
+        port, missing.data ? missing.data : "none (it has only loopback)");
     buf_free(&missing);
     return status;
 }

@@ -71,7 +71,7 @@ grep -q "resuming from two/checkpoint-1" two.0 || complain "the run did not resu
 same two
 
 # A rank whose device computes in another way would have other bits: refused.
-meet
+meet 2
 one 0 2 kinds "${task[@]}" "${common[@]}" --comm gloo --output-dir kinds
 CAIRN_CUDA_TWO_PASSES=1 one 1 2 kinds "${task[@]}" "${common[@]}" --comm gloo --output-dir kinds
 ended 2
@@ -80,7 +80,7 @@ grep -q "do not agree on backend.*two passes" kinds.0 || complain "devices of tw
 # A rank without memory for the first messages: all end before one waits for it.
 for way in "" "--pipeline chimera --stages 2"; do
     [ $nccl = nccl ] || break
-    meet
+    meet 2
     # shellcheck disable=SC2086 # two options
     for rank in 0 1; do
         CAIRN_TEST_CUDA_HOST_LEAST=$((rank * 16)) one $rank 2 room "${task[@]}" "${common[@]}" --virtual-ranks 2 \

@@ -31,12 +31,14 @@ static int ranks_this = -1;
 /* s: no time-out of the product passes in a test, unless it shortens it. */
 enum { HANG_S = 600 };
 
-static inline Ranks ranks_of(int size, const char *rendezvous)
+/* Ranks that meet on this host; those of each call are another job. */
+static inline Ranks ranks_of(int size)
 {
+    static int calls;
     Ranks r = {.world = {.size = size, .source = "test"}};
     r.options = (CommOptions){
-        .transport = "auto", .rendezvous = rendezvous, .interfaces = "", .connect_s = HANG_S, .peer_timeout_s = HANG_S};
-    snprintf(r.world.job, sizeof r.world.job, "test-%ld", (long)getpid());
+        .transport = "auto", .rendezvous = "auto", .interfaces = "", .connect_s = HANG_S, .peer_timeout_s = HANG_S};
+    snprintf(r.world.job, sizeof r.world.job, "test-%ld-%d", (long)getpid(), calls++);
     return r;
 }
 

@@ -2,6 +2,8 @@
 # shellcheck shell=bash
 # shellcheck source=tests/dist/lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+# shellcheck source=tests/dist/store.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/store.sh"
 
 if [ ! -e "${CAIRN_TEST_BUILD_DIR:-$source_dir/build}/cairn_gloo.so" ]; then
     echo "skipped: built without Gloo" && exit 77
@@ -9,17 +11,16 @@ fi
 export XDG_CACHE_HOME=$work/cache # of measured rates
 
 # $threads: of each rank, 1 where it is not set.
-# meet: a new place to meet. one RANK N LOG COMMAND...: one of N ranks, in the background; its output goes to LOG.RANK.
+# meet N: a new place to meet. one RANK N LOG COMMAND...: one of N ranks, in the background; its output goes to LOG.RANK.
 meet() {
-    rm -rf -- "$work/.meet"
-    mkdir -- "$work/.meet"
+    serve_store "$1"
     ranks=()
 }
 one() {
     local r=$1 n=$2 log=$3
     shift 3
-    RANK=$r WORLD_SIZE=$n LOCAL_RANK=$r LOCAL_WORLD_SIZE=$n CAIRN_RENDEZVOUS="file:$work/.meet" MASTER_ADDR=127.0.0.1 \
-        MASTER_PORT=29400 timeout "$hang_limit" "$CAIRN_BINARY" "$@" --threads "${threads:-1}" --verbose >"$log.$r" \
+    RANK=$r WORLD_SIZE=$n LOCAL_RANK=$r LOCAL_WORLD_SIZE=$n CAIRN_RENDEZVOUS=$met_at CAIRN_JOB_TOKEN=$token \
+        timeout "$hang_limit" "$CAIRN_BINARY" "$@" --threads "${threads:-1}" --verbose >"$log.$r" \
         2>&1 </dev/null &
     ranks[r]=$!
 }
@@ -27,7 +28,7 @@ one() {
 # start N LOG COMMAND...: N ranks. Their ids are in ${ranks[@]}.
 start() {
     local n=$1 r
-    meet
+    meet "$n"
     for ((r = 0; r < n; r++)); do one "$r" "$@"; done
 }
 

@@ -2,6 +2,8 @@
 # shellcheck shell=bash
 # shellcheck source=tests/scripts/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/../scripts/lib.sh"
+# shellcheck source=tests/dist/store.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/store.sh"
 
 memory=$(mktemp -d "/dev/shm/cairn-test-XXXXXX" 2>/dev/null || mktemp -d "$work/memory-XXXXXX")
 trap 'rm -rf -- "$work" "$memory"' EXIT
@@ -52,16 +54,14 @@ port=$((23000 + $$ % 1220 * 8))
 
 # start_ranks N LOG COMMAND...: N ranks on this host, in the background. Their process ids are in ${ranks[@]}; the
 # output of each is in LOG.RANK.
-meetings=0
 start_ranks() {
     local n=$1 log=$2 r
     shift 2
-    meetings=$((meetings + 1))
-    mkdir -p "meet$meetings"
+    serve_store "$n"
     ranks=()
     for ((r = 0; r < n; r++)); do
-        RANK=$r WORLD_SIZE=$n LOCAL_RANK=$r LOCAL_WORLD_SIZE=$n CAIRN_RENDEZVOUS="file:$PWD/meet$meetings" \
-            MASTER_ADDR=127.0.0.1 MASTER_PORT="$port" "$CAIRN_BINARY" "$@" >"$log.$r" 2>&1 </dev/null &
+        RANK=$r WORLD_SIZE=$n LOCAL_RANK=$r LOCAL_WORLD_SIZE=$n CAIRN_RENDEZVOUS=$met_at CAIRN_JOB_TOKEN=$token \
+            "$CAIRN_BINARY" "$@" >"$log.$r" 2>&1 </dev/null &
         ranks[r]=$!
     done
 }
@@ -94,7 +94,6 @@ end_ranks() {
         codes[r]=0
         wait "${ranks[r]}" 2>/dev/null || codes[r]=$?
     done
-    rm -rf meet*
 }
 
 skip_without_gloo() {

@@ -293,45 +293,67 @@ static int same_gpu(Comm *c, void *arg)
     return 0;
 }
 
-/* With 1, 2, 3 and 4 ranks, which meet in the test's folder. */
-static void at_all_sizes(void **state, RankWork work)
+/* With 1, 2, 3 and 4 ranks. */
+static void at_all_sizes(RankWork work)
 {
-    char *where = mem_printf("file:%s", (char *)*state);
     for (int size = 1; size <= 4; size++) {
-        Ranks ranks = ranks_of(size, where);
+        Ranks ranks = ranks_of(size);
         ranks_run(&ranks, work);
     }
-    free(where);
 }
 
-static void test_bytes(void **state) { at_all_sizes(state, bytes_work); }
-static void test_sums(void **state) { at_all_sizes(state, sums_work); }
-static void test_agree(void **state) { at_all_sizes(state, agree_work); }
-
-static void test_same_gpu(void **state) { at_all_sizes(state, same_gpu); }
-
-static void test_tcp_store(void **state)
+static void test_bytes(void **state)
 {
     (void)state;
-    Ranks ranks = ranks_of(3, "tcp://127.0.0.1");
-    ranks_run(&ranks, bytes_work);
-    ranks.options.rendezvous = "auto";
-    snprintf(ranks.world.master, sizeof ranks.world.master, "127.0.0.1");
-    ranks_run(&ranks, sums_work);
-    ranks = ranks_of(2, "auto"); /* one host: the user's folder */
-    ranks.world.local_size = 2;
-    ranks_run(&ranks, sums_work);
+    at_all_sizes(bytes_work);
 }
 
-/* Runs of one job in one folder, one after another. */
+static void test_sums(void **state)
+{
+    (void)state;
+    at_all_sizes(sums_work);
+}
+
+static void test_agree(void **state)
+{
+    (void)state;
+    at_all_sizes(agree_work);
+}
+
+static void test_same_gpu(void **state)
+{
+    (void)state;
+    at_all_sizes(same_gpu);
+}
+
+/* Ranks are told where they meet; they know rank 0's host; all are known to be on this host, in a job without a name.
+ */
+static void test_places(void **state)
+{
+    (void)state;
+    Ranks ranks = ranks_of(3);
+    ranks.options.rendezvous = "tcp://127.0.0.1";
+    ranks_run(&ranks, bytes_work);
+    ranks = ranks_of(3);
+    snprintf(ranks.world.master, sizeof ranks.world.master, "127.0.0.1");
+    ranks_run(&ranks, sums_work);
+    ranks = ranks_of(2);
+    ranks.world.local_size = 2;
+    *ranks.world.job = '\0';
+    setenv("CAIRN_JOB_TOKEN", "of test_places", 1);
+    ranks_run(&ranks, sums_work);
+    unsetenv("CAIRN_JOB_TOKEN");
+}
+
+/* Runs of one job, one after another. */
 static void test_again(void **state)
 {
-    char *where = mem_printf("file:%s", (char *)*state);
+    (void)state;
+    Ranks ranks = ranks_of(2);
     for (int run = 0; run < 4; run++) {
-        Ranks ranks = ranks_of(2 + run % 2, where);
+        ranks.world.size = 2 + run % 2;
         ranks_run(&ranks, agree_work);
     }
-    free(where);
 }
 
 /* ---- a rank that leaves while its last message is under way ---- */
@@ -361,25 +383,20 @@ static int leave_at_once(Comm *c, void *arg)
 /* Closing a Comm discards nothing that was sent. */
 static void test_leave(void **state)
 {
-    char *where = mem_printf("file:%s", (char *)*state);
-    Ranks ranks = ranks_of(2, where);
+    (void)state;
+    Ranks ranks = ranks_of(2);
     ranks.arg = mmap(NULL, sizeof(pid_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(ranks.arg != MAP_FAILED);
     ranks_run(&ranks, leave_at_once);
     munmap(ranks.arg, sizeof(pid_t));
-    free(where);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_bytes, testing_set_up, testing_tear_down),
-        cmocka_unit_test_setup_teardown(test_sums, testing_set_up, testing_tear_down),
-        cmocka_unit_test_setup_teardown(test_agree, testing_set_up, testing_tear_down),
-        cmocka_unit_test_setup_teardown(test_same_gpu, testing_set_up, testing_tear_down),
-        cmocka_unit_test(test_tcp_store),
-        cmocka_unit_test_setup_teardown(test_again, testing_set_up, testing_tear_down),
-        cmocka_unit_test_setup_teardown(test_leave, testing_set_up, testing_tear_down),
+        cmocka_unit_test(test_bytes),    cmocka_unit_test(test_sums),   cmocka_unit_test(test_agree),
+        cmocka_unit_test(test_same_gpu), cmocka_unit_test(test_places), cmocka_unit_test(test_again),
+        cmocka_unit_test(test_leave),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

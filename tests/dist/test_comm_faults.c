@@ -54,8 +54,7 @@ static int until_lost(Comm *c, void *arg)
    waits for an hour. */
 static void befall(char *directory, int size, Fault *fault, int signal)
 {
-    char *where = mem_printf("file:%s", directory);
-    Ranks ranks = ranks_of(size, where);
+    Ranks ranks = ranks_of(size);
     pid_t children[4];
     int status, bad = 0;
     ranks_watch_silence(directory);
@@ -76,7 +75,6 @@ static void befall(char *directory, int size, Fault *fault, int signal)
     assert_int_equal(waitpid(children[fault->victim], &status, 0), children[fault->victim]);
     /* A frozen rank that continues finds the others gone, and ends by itself. */
     if (signal == SIGSTOP && (!WIFEXITED(status) || WEXITSTATUS(status))) bad++;
-    free(where);
     assert_int_equal(bad, 0);
 }
 
@@ -126,8 +124,7 @@ static int one_by_one(Comm *c, void *arg)
 
 static void test_one_by_one(void **state)
 {
-    char *where = mem_printf("file:%s", (char *)*state);
-    Ranks ranks = ranks_of(4, where);
+    Ranks ranks = ranks_of(4);
     pid_t children[4];
     int status;
     ranks_watch_silence(*state);
@@ -145,7 +142,6 @@ static void test_one_by_one(void **state)
         kill(children[r], SIGKILL);
         assert_int_equal(waitpid(children[r], &status, 0), children[r]);
     }
-    free(where);
 }
 
 /* ---- killed at any moment, also during the meeting ---- */
@@ -167,17 +163,16 @@ static int open_and_go_on(const Ranks *ranks, int rank)
 
 static void test_any_moment(void **state)
 {
+    (void)state;
     enum { SIZE = 3 };
     const int rounds = testing_rounds(6, 24);
     uint64_t seed = 2026;
     for (int round = 0; round < rounds; round++) {
-        char *file = mem_printf("file:%s/%d", (char *)*state, round);
-        Ranks ranks = ranks_of(SIZE, round % 2 ? file : "tcp://127.0.0.1");
+        Ranks ranks = ranks_of(SIZE);
         pid_t children[SIZE];
         int victim = (int)(testing_random(&seed) % SIZE), bad = 0, status;
         unsigned moment = (unsigned)(testing_random(&seed) % (round % 3 ? 40000 : 150000));
         ranks.options.connect_s = 2;
-        snprintf(ranks.world.job, sizeof ranks.world.job, "moment-%ld-%d", (long)getpid(), round);
         fflush(NULL);
         for (int r = 0; r < SIZE; r++) {
             children[r] = fork();
@@ -192,7 +187,6 @@ static void test_any_moment(void **state)
             print_error("rank %d ended with %x when rank %d was killed after %u us\n", r, status, victim, moment);
             bad++;
         }
-        free(file);
         assert_int_equal(bad, 0);
     }
 }
@@ -226,9 +220,9 @@ static int one_is_late(Comm *c, void *arg)
 
 static void test_away(void **state)
 {
-    char *where = mem_printf("file:%s", (char *)*state);
+    (void)state;
     Fault left = {2, "lost rank 2 on ", NULL}, late = {1, "lost rank 1 on ", NULL};
-    Ranks ranks = ranks_of(3, where);
+    Ranks ranks = ranks_of(3);
     ranks.arg = &left;
     ranks_run(&ranks, one_leaves);
     setenv("CAIRN_TEST_PATIENCE", "1h", 1); /* a name that is there already: another thread reads the environment */
@@ -236,7 +230,6 @@ static void test_away(void **state)
     ranks.arg = &late;
     ranks_run(&ranks, one_is_late);
     unsetenv("CAIRN_TEST_PATIENCE");
-    free(where);
 }
 
 /* Seconds to wait for ranks that never come. All groups of ranks wait at the same time. */
@@ -269,17 +262,14 @@ static int until_silent(Comm *c, void *arg)
 
 typedef struct {
     pid_t late[2], frozen[2];
-    char *where[2];
     double seconds;
 } Expiry;
 
 /* A rank that is late by more than the peer timeout is waited for; one that is stopped is lost after it. */
 static void expiry_start(Expiry *e, const char *directory)
 {
-    e->where[0] = mem_printf("file:%s/late", directory);
-    e->where[1] = mem_printf("file:%s/frozen", directory);
     e->seconds = CONNECT_S + 5;
-    Ranks late = ranks_of(2, e->where[0]), frozen = ranks_of(2, e->where[1]);
+    Ranks late = ranks_of(2), frozen = ranks_of(2);
     unsetenv("CAIRN_TEST_SILENT");
     late.options.peer_timeout_s = CONNECT_S;
     late.arg = &e->seconds;
@@ -301,7 +291,6 @@ static int expiry_end(Expiry *e)
     }
     kill(e->frozen[1], SIGKILL);
     assert_int_equal(waitpid(e->frozen[1], &status, 0), e->frozen[1]);
-    MEM_FREE(e->where[0], e->where[1]);
     return bad;
 }
 
@@ -387,43 +376,34 @@ static void test_time_outs(void **state)
     int n = 0, bad = 0;
     /* A port that the system gives to others would lead these ranks to a listener of another test. */
 #define WORLD(rank, size) .world = world_of(rank, size, n)
-#define GROUP(tcp, ...)                                                                                                \
+#define GROUP(...)                                                                                                     \
     do {                                                                                                               \
         const Opening openings[] = {__VA_ARGS__};                                                                      \
         Group *g = &groups[n];                                                                                         \
         assert_true(n < MOST_GROUPS);                                                                                  \
         *g = (Group){.n = sizeof openings / sizeof *openings};                                                         \
         memcpy(g->openings, openings, sizeof openings);                                                                \
-        g->where = tcp ? mem_printf("tcp://127.0.0.1:%d", 10000 + ((int)getpid() % 50 * MOST_GROUPS + n) * 16)         \
-                       : mem_printf("file:%s/%d", (char *)*state, n);                                                  \
+        g->where = mem_printf("tcp://127.0.0.1:%d", 10000 + ((int)getpid() % 50 * MOST_GROUPS + n) * 16);              \
         n++;                                                                                                           \
     } while (0)
-    for (int tcp = 0; tcp < 2; tcp++) {
-        GROUP(
-            tcp, {WORLD(0, 4), .expected = "these did not come: 1, 3", .status = E_PEER, .waits = true},
-            {WORLD(2, 4), .expected = tcp ? "these did not come: 1, 3" : "not all of 4 ranks came", .status = E_PEER});
-        GROUP(tcp, {WORLD(1, 4), .expected = tcp ? "did not find rank 0" : "rank 0 did not answer", .status = E_PEER,
-                    .waits = true});
-        /* Another world size. */
-        GROUP(tcp, {WORLD(0, 3), .expected = "did not come: 1, 2", .status = E_PEER},
-              {WORLD(1, 2), .expected = tcp ? "was started as one of 2" : "rank 0 as one of 3", .status = E_USAGE});
-        /* The wrong token: the ranks never meet. */
-        GROUP(tcp, {WORLD(0, 2), .token = "right", .expected = "did not come: 1", .status = E_PEER},
-              {WORLD(1, 2), .token = "wrong", .expected = tcp ? "token" : "did not answer", .status = E_PEER});
-    }
-    GROUP(false, {WORLD(0, 2), .expected = "--iface no-such leaves no network interface", .status = E_USAGE},
+    GROUP({WORLD(0, 4), .expected = "these did not come: 1, 3", .status = E_PEER, .waits = true},
+          {WORLD(2, 4), .expected = "these did not come: 1, 3", .status = E_PEER});
+    GROUP({WORLD(1, 4), .expected = "did not find rank 0", .status = E_PEER, .waits = true});
+    /* Another world size. */
+    GROUP({WORLD(0, 3), .expected = "did not come: 1, 2", .status = E_PEER},
+          {WORLD(1, 2), .expected = "was started as one of 2", .status = E_USAGE});
+    /* The wrong token: the ranks never meet. */
+    GROUP({WORLD(0, 2), .token = "right", .expected = "did not come: 1", .status = E_PEER},
+          {WORLD(1, 2), .token = "wrong", .expected = "token", .status = E_PEER});
+    GROUP({WORLD(0, 2), .expected = "--iface no-such leaves no network interface", .status = E_USAGE},
           {WORLD(1, 2), .interfaces = "no-such", .expected = "it has ", .status = E_USAGE});
     /* A module that one rank cannot load. */
-    GROUP(false, {WORLD(0, 2), .modules = "/", .expected = "rank 0 on ", .status = E_USAGE},
+    GROUP({WORLD(0, 2), .modules = "/", .expected = "rank 0 on ", .status = E_USAGE},
           {WORLD(1, 2), .expected = "cairn_gloo.so is in none of", .status = E_USAGE});
-    /* Two processes of one rank, over TCP. */
-    GROUP(true, {WORLD(0, 3), .expected = "did not come: 2", .status = E_PEER},
+    /* Two processes of one rank. */
+    GROUP({WORLD(0, 3), .expected = "did not come: 2", .status = E_PEER},
           {WORLD(1, 3), .expected = "did not come: 2", .status = E_PEER},
           {WORLD(1, 3), .expected = "another process is already rank 1", .status = E_USAGE});
-    groups[n - 1].twins = true;
-    /* Two processes of rank 0 in one folder. */
-    GROUP(false, {WORLD(0, 2), .expected = "another process came as rank 0", .status = E_USAGE},
-          {WORLD(0, 2), .expected = "did not come: 1", .status = E_PEER});
     groups[n - 1].twins = true;
     expiry_start(&expiry, *state);
     for (int i = 0; i < n; i++) start_group(&groups[i]);

@@ -90,14 +90,13 @@ static int exchange_posts(Comm *c, void *arg)
 
 static void test_posts(void **state)
 {
+    (void)state;
     int rounds = testing_deep() ? 500 : 12;
-    char *where = mem_printf("file:%s", *(const char **)state);
     for (int size = 2; size <= 8; size += 3) {
-        Ranks ranks = ranks_of(size, where);
+        Ranks ranks = ranks_of(size);
         ranks.arg = &rounds;
         ranks_run(&ranks, exchange_posts);
     }
-    free(where);
 }
 
 /* ---- parts ---- */
@@ -152,12 +151,11 @@ static int split_ranks(Comm *c, void *arg)
 
 static void test_parts(void **state)
 {
-    char *where = mem_printf("file:%s", *(const char **)state);
+    (void)state;
     for (int size = 4; size <= 6; size++) {
-        Ranks ranks = ranks_of(size, where);
+        Ranks ranks = ranks_of(size);
         ranks_run(&ranks, split_ranks);
     }
-    free(where);
 }
 
 /* ---- a lost rank ---- */
@@ -196,10 +194,9 @@ static int wait_for_lost(Comm *c, void *arg)
 
 static void test_lost(void **state)
 {
-    char *where = mem_printf("file:%s", *(const char **)state);
     for (int in_part = 0; in_part < 2; in_part++) {
         Loss3 l = {*(const char **)state, in_part};
-        Ranks ranks = ranks_of(4, where);
+        Ranks ranks = ranks_of(4);
         ranks.arg = &l;
         pid_t children[4];
         int status;
@@ -211,7 +208,6 @@ static void test_lost(void **state)
             if (r != 2) assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
         }
     }
-    free(where);
 }
 
 int main(void)

@@ -19,7 +19,7 @@ glue=(glue --model-config "$work/tiny/config.json" --vocab "$work/tiny/vocab.txt
 # end with 0, else with 77.
 refused() {
     local r code codes=()
-    meet
+    meet 2
     one 0 2 log "${glue[@]}"
     CAIRN_TEST_GLOO=$1 CAIRN_TEST_GLOO_OF=${2:-} CAIRN_TEST_GLOO_ON=${3:-} CAIRN_TEST_GLOO_LOG=$PWD/asked LD_PRELOAD=$preload \
         one 1 2 log "${glue[@]}"

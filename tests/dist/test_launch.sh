@@ -115,8 +115,8 @@ environment() {
         [ "$(grep -h CORES told/* | sort -u | wc -l)" -eq 1 ] || complain "ranks left the cores that are allowed"
     fi
     fresh
-    DO='' expect 0 launch --verbose --ranks 2 --rendezvous "file:$work" -- glue
-    has told/rank1.0 "CAIRN_RENDEZVOUS=file:$work"
+    DO='' expect 0 launch --verbose --ranks 2 --rendezvous tcp://localhost:7 -- glue
+    has told/rank1.0 CAIRN_RENDEZVOUS=tcp://localhost:7
     says "[rank 1 on localhost] rank 1 begins"
     fresh
     DO='' expect 0 launch -- glue

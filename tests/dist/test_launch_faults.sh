@@ -217,7 +217,7 @@ early() {
     says "rank 1 on localhost was killed by SIGKILL; starting again" "1 fault: rank 1 on localhost (1)"
 }
 early_signal() { # early_signal NAME
-    DIES=yes begin --rendezvous "file:$work/run" -- "${glue[@]}" --max-steps 2 --output-dir out
+    DIES=yes begin --rendezvous tcp://127.0.0.1 -- "${glue[@]}" --max-steps 2 --output-dir out
     rank_of 1
     wait_until "$hang_limit" gone "$pid" || complain "rank 1 lives"
     kill -s "$1" "$launcher"
@@ -239,7 +239,7 @@ unmet() {
 alone() {
     local r
     export CAIRN_TEST_FAIL_GRACE=$work/grace
-    FREEZES=0 begin --rendezvous "file:$work/run" -- "${glue[@]}" --max-steps 2 --output-dir out
+    FREEZES=0 begin --rendezvous tcp://127.0.0.1 -- "${glue[@]}" --max-steps 2 --output-dir out
     await_stop 0
     rank_of 1
     # shellcheck disable=SC2317 # by wait_until
@@ -286,7 +286,6 @@ closed() { # closed COMMAND...: twice, because the second run reads the files of
 }
 
 beside waits frozen auto 'is saved in out/survivors/0 by 2 ranks' 0
-beside waits frozen "file:$work/meet here" 'is saved in out by 2 ranks' 2
 beside waits frozen "tcp://127.0.0.1:$((21000 + $$ % 2000))" 'is saved in out;' 1 2
 for case in helper leader in_turn no_fault stepless orphan early unmet alone agent; do beside waits $case; done
 for name in TERM INT; do beside waits early_signal $name; done

@@ -63,7 +63,7 @@ done
 
 # a rank that cannot read its data names the file, the others name the rank
 cp -r -- data broken && rm broken/train.tsv
-meet
+meet 3
 for r in 0 1 2; do
     data=data
     [ "$r" = 1 ] && data=broken

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A signal while ranks wait for others: they end with 75, at every kind of rendezvous.
+# A signal while ranks wait for others: they end with 75.
 set -uo pipefail
 # shellcheck source=tests/dist/lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
@@ -9,10 +9,10 @@ make_tiny_bert bert
 small_data 40
 small=(glue --do-train --model-config bert/config.json --vocab bert/vocab.txt --data-dir data --batch-size 4 --max-seq-length 32
     --max-steps 3 --verbose --output-dir out)
-# rank R N WHERE: in the background; its number is in ${pids[R]}
+# rank R N: in the background; its number is in ${pids[R]}
 rank() {
     rm -f "log.$1" # of an earlier one
-    RANK=$1 WORLD_SIZE=$2 LOCAL_RANK=$1 LOCAL_WORLD_SIZE=$2 CAIRN_JOB=signals CAIRN_RENDEZVOUS=$3 \
+    RANK=$1 WORLD_SIZE=$2 LOCAL_RANK=$1 LOCAL_WORLD_SIZE=$2 CAIRN_JOB=signals-$$ \
         "$CAIRN_BINARY" "${small[@]}" >"log.$1" 2>&1 </dev/null &
     pids[$1]=$!
 }
@@ -33,24 +33,13 @@ stop() {
     done
     pids=()
 }
-free_port() { # the first of 8 free ports in a row
-    local port
-    for ((port = 20000 + $$ % 20000; ; port += 8)); do
-        ss -ltn | awk -v p="$port" '{ n = $4; sub(/.*:/, "", n); if (n >= p && n < p + 8) bad = 1 } END { exit bad }' && echo "$port" && return
-    done
-}
-port=$(free_port)
-
-for where in "file:$work/meet" "tcp://127.0.0.1:$port"; do
-    rank 0 2 "$where"
-    stop "rank 0 alone, ${where%%:*}" TERM
-    rank 1 2 "$where"
-    stop "rank 1 alone, ${where%%:*}" INT
-    rank 0 3 "$where"
-    rank 1 3 "$where"
-    stop "two of three, ${where%%:*}" TERM
-done
-[ -z "$(ls -A meet)" ] || complain "left where they met: $(find meet)"
+rank 0 2
+stop "rank 0 alone" TERM
+rank 1 2
+stop "rank 1 alone" INT
+rank 0 3
+rank 1 3
+stop "two of three" TERM
 
 # Under the launcher: a rank that never comes; then a host that never answers.
 stop_launcher() { # stop_launcher WHAT: it ends with 75 after SIGTERM
@@ -72,20 +61,6 @@ CAIRN_TEST_PROGRAM=$work/program.sh "$CAIRN_BINARY" launch --ranks 2 -- "${small
 launcher=$!
 wait_until "$hang_limit" holds launch.out 'meets the others at served' || complain "launch: rank 0 does not come: $(cat launch.out)"
 stop_launcher "a rank that never comes"
-# A rank is killed during training: the launcher removes the files of the meeting.
-"$CAIRN_BINARY" launch --ranks 2 --rendezvous "file:$work/meet2" -- "${small[@]}" --max-steps 1000000 --schedule constant \
-    --warmup 0 >launch.out 2>&1 &
-launcher=$!
-wait_until "$hang_limit" reached out 3 || complain "it does not train: $(cat launch.out)"
-[ -n "$(ls -A meet2)" ] || complain "they did not meet in the folder"
-for pid in $(pgrep -f "^cairn glue.*--output-dir out"); do
-    if grep -qzx RANK=1 "/proc/$pid/environ" && grep -qzF "file:$work/meet2" "/proc/$pid/environ"; then kill -9 "$pid"; fi
-done
-code=0
-wait "$launcher" || code=$?
-[ "$code" -eq 77 ] || complain "launch ended with $code: $(cat launch.out)"
-[ -z "$(ls -A meet2)" ] || complain "left where they met: $(find meet2)"
-
 cat >ssh.sh <<'END2'
 #!/usr/bin/env bash
 touch asked

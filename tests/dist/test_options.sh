@@ -24,7 +24,7 @@ differ() {
     local option=$2 of_0=$3 of_1=$4 flags_of_0 flags_of_1 log=differ$((n += 1)) r
     read -r -a flags_of_0 <<<"$5"
     read -r -a flags_of_1 <<<"$6"
-    meet
+    meet 2
     one 0 2 "$log" "${command[@]}" "${flags_of_0[@]}" --output-dir "$log"
     one 1 2 "$log" "${command[@]}" "${flags_of_1[@]}" --output-dir "$log"
     ended 2
@@ -57,7 +57,7 @@ for r in 0 1; do grep -q -- "give --do-eval too" "wrong.$r" || complain "rank $r
 # Options that may differ. (ranks.sh gives all --threads 1.)
 cp -r -- data elsewhere
 cp -- tiny/vocab.txt words.txt
-meet
+meet 2
 one 0 2 own "${glue[@]}" --output-dir own --log-every 1 --keep 2
 one 1 2 own "${glue[@]/#data/elsewhere}" --output-dir own --iface lo --backend cpu --memory-budget 8GiB
 ended 0

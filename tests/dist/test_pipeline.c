@@ -130,35 +130,35 @@ static const Shape four[] = {{{PIPELINE_1F1B, 4, 1, 7}, {1, 1, 1, 1}},
                              {{PIPELINE_CHIMERA, 4, 2, 8}, {1, 1, 1, 1}},
                              {{PIPELINE_ZB_H1, 4, 1, 9}, {1, 1, 1, 1}}};
 
-static void run_job(void **state, int places, Job *job)
+static void run_job(int places, Job *job)
 {
-    char *where = mem_printf("file:%s", *(const char **)state);
-    Ranks ranks = ranks_of(places, where);
+    Ranks ranks = ranks_of(places);
     ranks.arg = job;
     ranks_run(&ranks, run_place);
-    free(where);
 }
 
 static void test_two(void **state)
 {
+    (void)state;
     Job plain = {{"cpu", "none", HEAD_CLASSIFIER, NORM_FORM_Y, false}, two, sizeof two / sizeof *two, -1, 0};
     Job tied = {{"cpu", "selective", HEAD_PRETRAINING, NORM_FORM_XHAT, true}, two, sizeof two / sizeof *two, -1, 0};
-    run_job(state, 2, &plain);
-    run_job(state, 2, &tied);
+    run_job(2, &plain);
+    run_job(2, &tied);
 }
 
 static void test_four(void **state)
 {
+    (void)state;
     Job job = {{"ref", "full", HEAD_PRETRAINING, NORM_FORM_Y, true}, four, sizeof four / sizeof *four, -1, 0};
-    run_job(state, 4, &job);
+    run_job(4, &job);
 }
 
 static void test_lost(void **state)
 {
-    char *where = mem_printf("file:%s", *(const char **)state);
+    (void)state;
     for (int kind = 0; kind < 2; kind++) {
         Job job = {{"ref", "none", HEAD_CLASSIFIER, NORM_FORM_Y, false}, &four[kind], 1, 1, 2 - kind};
-        Ranks ranks = ranks_of(4, where);
+        Ranks ranks = ranks_of(4);
         ranks.arg = &job;
         pid_t children[4];
         int status;
@@ -169,7 +169,6 @@ static void test_lost(void **state)
             assert_int_equal(WEXITSTATUS(status), r == 1 ? 9 : 0);
         }
     }
-    free(where);
 }
 
 /* ---- sums beside works: two holders of a last stage ---- */
@@ -269,9 +268,9 @@ static int run_holder(Comm *c, void *arg)
 
 static void test_sums(void **state)
 {
-    char *where = mem_printf("file:%s", *(const char **)state);
+    (void)state;
     for (int kind = 0; kind < 3; kind++) { /* B; I and W; a holder is lost */
-        Ranks ranks = ranks_of(HOLDERS, where);
+        Ranks ranks = ranks_of(HOLDERS);
         pid_t children[HOLDERS];
         int status;
         ranks.arg = &kind;
@@ -282,7 +281,6 @@ static void test_sums(void **state)
             assert_int_equal(WEXITSTATUS(status), kind == 2 && r == 1 ? 9 : 0);
         }
     }
-    free(where);
 }
 
 int main(void)

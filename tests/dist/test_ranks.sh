@@ -91,7 +91,7 @@ grep -q "error.txt" file.0 || complain "rank 0 does not name the file that stopp
 [ ! -e error.txt ] || complain "the file that stopped the run was not removed"
 
 # the option that differs is named
-meet
+meet 2
 for r in 0 1; do one "$r" 2 differ "${glue[@]}" --output-dir differ --seed "$((r + 1))"; done
 ended 2
 grep -q -- "--seed" differ.0 || complain "the seed that differs is not named"

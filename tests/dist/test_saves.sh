@@ -15,7 +15,7 @@ apart() {
     local n=$1 log=$work/$2 r
     shift 2
     mkdir -p away
-    meet
+    meet "$n"
     for ((r = 0; r < n; r++)); do
         [ "$r" -eq 0 ] || cd "$work/away"
         one "$r" "$n" "$log" "$@"

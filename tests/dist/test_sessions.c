@@ -59,9 +59,9 @@ static void take_moments(Training *t)
     free(m);
 }
 
-static void rank_work(int rank, const char *meet, const float *weights, const double loss[STEPS])
+static void rank_work(int rank, const float *weights, const double loss[STEPS])
 {
-    char number[12], *argv[] = {(char *)"cairn", (char *)"glue", (char *)"--peer-timeout", (char *)"1h"};
+    char number[12], job[64], *argv[] = {(char *)"cairn", (char *)"glue", (char *)"--peer-timeout", (char *)"1h"};
     Config c = {0};
     Ranks *ranks;
     Training t;
@@ -73,11 +73,9 @@ static void rank_work(int rank, const char *meet, const float *weights, const do
     snprintf(number, sizeof number, "%d", RANKS);
     setenv("WORLD_SIZE", number, 1);
     setenv("LOCAL_WORLD_SIZE", number, 1);
-    setenv("MASTER_ADDR", "127.0.0.1", 1);
-    setenv("MASTER_PORT", "29400", 1);
+    snprintf(job, sizeof job, "sessions-%ld-%s", (long)getppid(), backend_now);
+    setenv("CAIRN_JOB", job, 1);
     require(config_parse(&c, 4, argv, NULL) == OK);
-    free(c.rendezvous);
-    c.rendezvous = mem_printf("file:%s", meet);
     require(ranks_open(&c, OK, &ranks) == OK && ranks_size(ranks) == RANKS);
     training_open(&t, &(TrainingOptions){.backend = backend_now, .compute = F32, .ranks = ranks});
     require(t.session.exec_ranks.comm != ranks_comm(ranks)); /* its sums have it for themselves */
@@ -132,7 +130,6 @@ static void alone_work(Alone *a)
 static void test_backend(void **state)
 {
     backend_now = *state;
-    char meet[] = "/tmp/cairn-sessions-XXXXXX";
     pid_t children[RANKS];
     int code, bad = 0;
     Alone *alone = mmap(NULL, sizeof *alone, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -148,19 +145,15 @@ static void test_backend(void **state)
         munmap(alone, sizeof *alone);
         skip();
     }
-    assert_non_null(mkdtemp(meet));
     for (int r = 0; r < RANKS; r++) {
         children[r] = fork();
         assert_true(children[r] >= 0);
-        if (children[r] == 0) rank_work(r, meet, alone->weights, alone->loss);
+        if (children[r] == 0) rank_work(r, alone->weights, alone->loss);
     }
     for (int r = 0; r < RANKS; r++) {
         assert_int_equal(waitpid(children[r], &code, 0), children[r]);
         bad += code != 0;
     }
-    char *remove = mem_printf("rm -rf %s", meet);
-    assert_int_equal(system(remove), 0);
-    free(remove);
     munmap(alone, sizeof *alone);
     assert_int_equal(bad, 0);
 }

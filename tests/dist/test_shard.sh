@@ -51,7 +51,7 @@ near once stage
 apart() {
     local n=$1 log=$2 r
     shift 2
-    meet
+    meet "$n"
     for ((r = 0; r < n; r++)); do
         mkdir -p "host$r"
         ln -sfn "$work/data" "$work/tiny" "host$r"

@@ -122,15 +122,13 @@ static int work(Comm *c, void *arg)
 static void test_bad_slice(void **state)
 {
     for (int damage = 0; damage < RANKS; damage++) {
-        char *dir = mem_printf("%s/%d", (char *)*state, damage),
-             *meet = mem_printf("file:%s/%d", (char *)*state, damage);
+        char *dir = mem_printf("%s/%d", (char *)*state, damage);
         Work w = {.dir = dir, .damage = damage};
         assert_ok(file_make_directories(dir));
-        Ranks r = ranks_of(RANKS, meet);
+        Ranks r = ranks_of(RANKS);
         r.arg = &w;
         ranks_run(&r, work);
         free(dir);
-        free(meet);
     }
 }
 

@@ -20,14 +20,14 @@ starts=start_hosts # of start_stopped
 start_hosts() {
     local log=$2 r host
     shift 2
-    meetings=$((meetings + 1))
-    mkdir -p "meet$meetings" "$memory/h1" "$memory/h2"
+    serve_store 4 10.77.0.254
+    mkdir -p "$memory/h1" "$memory/h2"
     ranks=()
     for r in 0 1 2 3; do
         host=h$((r / 2 + 1))
         run[where]=$memory/$host
-        RANK=$r WORLD_SIZE=4 LOCAL_RANK=$((r % 2)) LOCAL_WORLD_SIZE=2 CAIRN_RENDEZVOUS="file:$PWD/meet$meetings" \
-            MASTER_ADDR=10.77.0.1 MASTER_PORT=29400 ip netns exec "$host" "$CAIRN_BINARY" "${run[@]}" "$@" \
+        RANK=$r WORLD_SIZE=4 LOCAL_RANK=$((r % 2)) LOCAL_WORLD_SIZE=2 CAIRN_RENDEZVOUS=$met_at CAIRN_JOB_TOKEN=$token \
+            ip netns exec "$host" "$CAIRN_BINARY" "${run[@]}" "$@" \
             >"$log.$r" 2>&1 </dev/null &
         ranks[r]=$!
     done

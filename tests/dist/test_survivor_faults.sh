@@ -66,7 +66,6 @@ fault() {
         [ "${codes[r]}" -eq 77 ] || complain "$name: rank $r ended with ${codes[r]}"
     done
     heard
-    rm -rf meet*
 }
 outs=0 seen=''
 
@@ -300,10 +299,10 @@ two_hosts() {
         local n=$1 log=$2 r
         shift 2
         ranks=()
-        mkdir -p meet
+        serve_store "$n"
         for ((r = 0; r < n; r++)); do
-            RANK=$r WORLD_SIZE=$n LOCAL_RANK=$r LOCAL_WORLD_SIZE=$n CAIRN_RENDEZVOUS="file:$PWD/meet" MASTER_ADDR=127.0.0.1 \
-                MASTER_PORT="$port" "$CAIRN_BINARY" "$@" --snapshot-dir "$memory/$((r / 2))" >"$log.$r" 2>&1 </dev/null &
+            RANK=$r WORLD_SIZE=$n LOCAL_RANK=$r LOCAL_WORLD_SIZE=$n CAIRN_RENDEZVOUS=$met_at CAIRN_JOB_TOKEN=$token \
+                "$CAIRN_BINARY" "$@" --snapshot-dir "$memory/$((r / 2))" >"$log.$r" 2>&1 </dev/null &
             ranks[r]=$!
         done
     }

@@ -190,18 +190,17 @@ static int rank_work(int rank, const char *output)
                           "--batch-size",   "8",           "--max-steps",       "6",
                           "--eval-every",   "3",           "--eval-batch-size", "64",
                           "--save-every",   "off",         "--learning-rate",   "1e-3",
-                          "--rendezvous",   "file:meet",   "--snapshot-steps",  "0",
-                          "--persist-file", "stop",        "--peer-timeout",    "1h",
-                          "--output-dir",   output};
-    char number[12];
+                          "--persist-file", "stop",        "--snapshot-steps",  "0",
+                          "--peer-timeout", "1h",          "--output-dir",      output};
+    char number[12], job[32];
     Config c = {0};
     snprintf(number, sizeof number, "%d", rank);
     setenv("RANK", number, 1);
     setenv("LOCAL_RANK", number, 1);
     setenv("WORLD_SIZE", "2", 1);
     setenv("LOCAL_WORLD_SIZE", "2", 1);
-    setenv("MASTER_ADDR", "127.0.0.1", 1);
-    setenv("MASTER_PORT", "29400", 1);
+    snprintf(job, sizeof job, "task-%ld", (long)getppid());
+    setenv("CAIRN_JOB", job, 1);
     Status status = config_parse(&c, sizeof argv / sizeof *argv, (char **)(uintptr_t)argv, NULL);
     if (status == OK) status = run_task(&c, &task_scores, NULL);
     if (status != OK) fprintf(stderr, "rank %d: %s\n", rank, status_message());
@@ -230,7 +229,6 @@ static void a_third_task_stops_and_resumes(void **state)
 {
     RunRecord whole = {0}, parts = {0};
     make_files(*state);
-    assert_ok(file_make_directories("meet"));
     run("whole", OK);
     write_text("stop", "", 0);
     run("parts", E_STOPPED);

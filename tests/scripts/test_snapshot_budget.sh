@@ -37,7 +37,7 @@ expect 76 "${glue[@]}" --recompute auto --snapshot-steps 5 --memory-budget "$(ad
 says "($snapshots MiB of it for snapshots; --snapshot-steps 0 takes none)" "It fits with --memory-budget ${smallest}MiB"
 
 # auto continues without, and says how much room there was.
-export CAIRN_RENDEZVOUS="file:$work" # as under a launcher: auto takes snapshots of one rank too
+export CAIRN_RENDEZVOUS=tcp://127.0.0.1 # as under a launcher: auto takes snapshots of one rank too
 expect 0 "${glue[@]}" --recompute none --memory-budget "$(add "$peak" 20)MiB"
 [ -n "$(mib snapshots)" ] || complain "auto takes no snapshots where there is room"
 expect 0 "${glue[@]}" --recompute none --memory-budget "$(add "$peak" "-$save" -20)MiB"

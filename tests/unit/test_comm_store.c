@@ -1,4 +1,4 @@
-/* The store of the rendezvous: values in folders and over TCP, separation of jobs, and strangers at its port. */
+/* The store of the rendezvous: values, separation of jobs, and strangers at its port. */
 #include "testing.h"
 
 #include <arpa/inet.h>
@@ -44,7 +44,7 @@ static void *set_late(void *arg)
     return store_set(late->store, late->name, "x", 1) == OK ? arg : NULL;
 }
 
-/* The operations of every kind of store, by two ranks. */
+/* The operations of a store, by two ranks. */
 static void check_store(Store *a, Store *b)
 {
     size_t big = 5000000, got;
@@ -110,133 +110,20 @@ static void open_run(Opening o[2], const char *where, const char *job, const cha
         if (o[r].status != OK) fail_msg("rank %d: %s", r, o[r].message);
 }
 
-static void close_run(Opening o[2])
-{
-    store_close(o[0].store);
-    store_close(o[1].store);
-}
-
-static void test_file(void **state)
-{
-    char *where = mem_printf("file:%s/new/folder", (char *)*state);
-    Opening first[2], next[2];
-    open_run(first, where, "j", NULL);
-    check_store(first[0].store, first[1].store);
-    /* Another run of the same job, and another job, see no values of the first run, which continues. */
-    for (int k = 0; k < 2; k++) {
-        void *data;
-        size_t size;
-        open_run(next, where, k ? "other" : "j", "t");
-        assert_status(store_get(next[1].store, "again", 0.1, &data, &size), E_PEER);
-        assert_ok(store_set(next[0].store, "again", "new", 3));
-        check_value(next[1].store, "again", "new", 3);
-        check_value(first[1].store, "again", "second", 6);
-        close_run(next);
-    }
-    close_run(first);
-    free(where);
-}
-
 static void test_places(void **state)
 {
-    World w = world_of(0, 1, "");
+    (void)state;
+    World w = world_of(0, 1, ""), on_hosts = {.rank = 0, .size = 4, .local_size = 2};
     Store *s;
     assert_status(store_open(&w, "ftp://x", "", 1, NULL, &s), E_USAGE);
-    assert_message("expected file:DIR");
-    assert_status(store_open(&w, "file:", "", 1, NULL, &s), E_USAGE);
+    assert_message("expected tcp://HOST");
     assert_status(store_open(&w, "tcp://:5", "", 1, NULL, &s), E_USAGE);
     assert_status(store_open(&w, "tcp://a:70000", "", 1, NULL, &s), E_USAGE);
-    char *open_folder = mem_printf("file:%s", (char *)*state);
-    Store *first;
-    assert_ok(store_open(&w, open_folder, "", 1, NULL, &first)); /* and now another user's */
-    char *command = mem_printf("chmod go+w %s/cairn-*", (char *)*state);
-    assert_int_equal(system(command), 0);
-    assert_status(store_open(&w, open_folder, "", 1, NULL, &s), E_USAGE);
-    assert_message("this user alone");
-    store_close(first);
-    free(open_folder);
-    free(command);
-}
-
-/* ---- files left in the folder ---- */
-
-static bool runs(const char *format, const char *folder)
-{
-    char command[1024];
-    snprintf(command, sizeof command, format, folder, folder, folder, folder);
-    return system(command) == 0;
-}
-
-static bool is_empty(const char *folder) { return runs("test -z \"$(ls -A '%s')\"", folder); }
-
-/* Another run begins, which looks for what dead ones left, and ends. */
-static void pass_by(const char *where)
-{
-    Opening next[2];
-    open_run(next, where, "next", NULL);
-    close_run(next);
-}
-
-/* A completed run leaves no files. A live run is never removed, a dead one after ten minutes, a run of another host
-   never. */
-static void test_tidy(void **state)
-{
-    char *where = mem_printf("file:%s", (char *)*state);
-    Opening done[2], lives[2];
-    open_run(done, where, "done", NULL);
-    assert_ok(store_set(done[0].store, "a/value", "1", 1));
-    store_close(done[1].store);
-    assert_false(is_empty(*state));
-    store_close(done[0].store);
-    assert_true(is_empty(*state));
-
-    World alone = world_of(1, 2, "nobody"), first = world_of(0, 2, "nobody");
-    Store *s;
-    assert_status(store_open(&alone, where, "", 0.3, NULL, &s), E_PEER);
-    assert_status(store_open(&first, where, "", 0.3, NULL, &s), E_PEER);
-    assert_true(is_empty(*state));
-
-    fflush(NULL);
-    pid_t child = fork();
-    if (child == 0) { /* ends without closing anything */
-        Opening killed[2];
-        open_run(killed, where, "killed", NULL);
-        _exit(store_set(killed[0].store, "value", "1", 1) == OK ? 0 : 1);
-    }
-    int code;
-    assert_int_equal(waitpid(child, &code, 0), child);
-    assert_int_equal(code, 0);
-    open_run(lives, where, "lives", NULL);
-    assert_true(runs("cd '%s' && mkdir other && cp -r cairn-*/run-* other/ && ls other | wc -l | grep -qx 2", *state));
-    pass_by(where); /* it died a moment ago: it stays */
-    assert_true(runs("test $(ls -d '%s'/cairn-*/run-* | wc -l) = 2", *state));
-    /* Later, with one more run of another host. */
-    assert_true(runs(
-        "cd '%s' && mkdir -m 700 cairn-0123456789abcdef && mv other/run-* cairn-0123456789abcdef/ && rmdir other && "
-        "for f in cairn-0123456789abcdef/run-*/by; do echo 'host elsewhere -' >$f; done && "
-        "find . -exec touch -d '11 minutes ago' {} +",
-        *state));
-    pass_by(where);
-    check_value(lives[0].store, "complete", "", 0);
-    assert_true(runs("test $(ls -d '%s'/cairn-*/run-* | wc -l) = 3", *state));
-    assert_true(runs("test $(ls -d '%s'/cairn-0123456789abcdef/run-* | wc -l) = 2", *state));
-    close_run(lives);
-    /* Files of the meeting of a killed run, without its run folder. */
-    assert_true(runs("cd '%s' && find . -exec touch -d '2 days ago' {} +", *state));
-    pass_by(where);
-    assert_true(runs("test \"$(ls '%s')\" = cairn-0123456789abcdef", *state));
-    /* By the launcher, which knows that all have ended. */
-    child = fork();
-    if (child == 0) {
-        Opening known[2];
-        open_run(known, where, "known", NULL);
-        _exit(0);
-    }
-    assert_int_equal(waitpid(child, &code, 0), child);
-    assert_true(runs("test $(ls '%s' | wc -l) = 2", *state));
-    store_forget(&(World){.job = "known"}, where, "");
-    assert_true(runs("test \"$(ls '%s')\" = cairn-0123456789abcdef", *state));
-    free(where);
+    assert_status(store_open(&w, "file:/tmp", "", 1, NULL, &s), E_USAGE);
+    assert_message("do not meet in a folder");
+    assert_message("give tcp://HOST[:PORT]");
+    assert_status(store_open(&on_hosts, "auto", "", 1, NULL, &s), E_USAGE);
+    assert_message("Give --rendezvous tcp://HOST:PORT");
 }
 
 /* ---- TCP ---- */
@@ -525,19 +412,48 @@ static void test_strangers(void **state)
     free(where);
 }
 
+static void *linger(void *server)
+{
+    store_server_linger(server, 1200);
+    return NULL;
+}
+
+/* Who leaves the store that it serves waits until the others have read why. */
+static void test_linger(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    StoreServer *server;
+    Store *s;
+    void *data;
+    size_t size;
+    World w = {.rank = 1, .size = 2, .source = "test", .job = "job"};
+    assert_ok(store_serve(&w, true, 0, "token", &server));
+    char *where = mem_printf("served://127.0.0.1:%d", store_server_port(server));
+    assert_ok(store_open(&w, where, "token", 600, NULL, &s));
+    double begin = clock_monotonic();
+    store_server_linger(server, 0.05);
+    assert_true(clock_monotonic() - begin >= 0.05);
+    assert_int_equal(pthread_create(&thread, NULL, linger, server), 0);
+    assert_ok(store_set(s, "why", "x", 1));
+    assert_ok(store_get(s, "why", 600, &data, &size));
+    free(data);
+    assert_int_equal(pthread_tryjoin_np(thread, NULL), EBUSY);
+    store_close(s);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(clock_monotonic() - begin < 600);
+    store_server_close(server);
+    free(where);
+}
+
 int main(void)
 {
     setenv("CAIRN_TEST_GREETING", "600s", 1); /* time for strangers and ranks to greet */
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_file, testing_set_up, testing_tear_down),
-        cmocka_unit_test_setup_teardown(test_places, testing_set_up, testing_tear_down),
-        cmocka_unit_test_setup_teardown(test_tidy, testing_set_up, testing_tear_down),
-        cmocka_unit_test(test_tcp),
-        cmocka_unit_test(test_taken_port),
-        cmocka_unit_test(test_strangers),
-        cmocka_unit_test(test_zero_window),
-        cmocka_unit_test(test_frozen_server),
-        cmocka_unit_test(test_stalled_session),
+        cmocka_unit_test(test_places),        cmocka_unit_test(test_tcp),
+        cmocka_unit_test(test_taken_port),    cmocka_unit_test(test_linger),
+        cmocka_unit_test(test_strangers),     cmocka_unit_test(test_zero_window),
+        cmocka_unit_test(test_frozen_server), cmocka_unit_test(test_stalled_session),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

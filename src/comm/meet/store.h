@@ -9,15 +9,13 @@
 typedef struct Store Store;
 
 /* Opens the store at `where`:
-     file:DIR           a shared folder
      tcp://HOST[:PORT]  rank 0 serves it; without a port the job's name gives one; where a port is taken, rank 0 and the
                         others try the next ones
      served://HOST:PORT the launcher serves it (store_serve)
-     auto               CAIRN_RENDEZVOUS of the launcher, else tcp at the world's master, else a folder of this host
-   Job and token keep names apart, so no rank sees what another job or an earlier run left. A folder needs all ranks
-   within `timeout_s`; E_PEER names those that are missing. With an empty token (or NULL) anyone who knows the job's
-   name and reaches the port can join a tcp store. While *stop (may be NULL) is not 0, waits
-   end with E_STOPPED. */
+     auto               CAIRN_RENDEZVOUS of the launcher, else tcp at the world's master, else tcp at this host's
+   loopback Ranks of another job or with another token are refused. With an empty token (or NULL) anyone who knows the
+   job's name and reaches the port can join. E_PEER: no server within `timeout_s`. While *stop (may be NULL) is not 0,
+   waits end with E_STOPPED. */
 Status store_open(const World *world, const char *where, const char *token, double timeout_s,
                   const volatile sig_atomic_t *stop, Store **store);
 Status store_set(Store *s, const char *name, const void *data, size_t size);
@@ -39,9 +37,7 @@ bool store_tell_silent(Store *s, int rank);
 void store_tell_saved(Store *s);
 /* The rank led the save of the state, and is silent: the launcher kills it after the others have ended. */
 void store_tell_frozen(Store *s, int rank);
-void store_close(Store *s); /* takes NULL; in a folder the last rank of a run removes its files */
-/* Removes the files of a job's ranks. All of them must have ended, and no other job may have this name and token. */
-void store_forget(const World *world, const char *where, const char *token);
+void store_close(Store *s); /* takes NULL */
 
 /* For a launcher: serves a store to the ranks of `world` (its size and job), from a thread, until it is closed. Port 0
    means any free one. The server also admits World.rank -1, an observer. */

@@ -1,4 +1,4 @@
-/* The client of the TCP store. */
+/* The client of a store's server. */
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -15,12 +15,12 @@
 #define LINGER_S 1.0  /* for the other ranks to leave the store of rank 0 */
 #define ANSWER_S 20.0 /* at most for an answer, beyond the time that the server may wait */
 
-typedef struct {
+struct StoreClient {
     int fd;
     char at[320];
     double answer_s;
     StoreServer *server; /* of this rank; NULL: another process serves */
-} TcpStore;
+};
 
 Status store_parse_address(const char *text, char **host, int *port)
 {
@@ -131,7 +131,7 @@ static bool is_loopback(const struct addrinfo *a)
 }
 
 /* Tries all ports in turn. A name may become known only in a later round. */
-static Status try_all_ports(TcpStore *t, const World *w, const char *host, int port, Hash128 key, SocketLimit until,
+static Status try_all_ports(StoreClient *t, const World *w, const char *host, int port, Hash128 key, SocketLimit until,
                             Tries *tries, bool *loopback)
 {
     struct addrinfo *list = NULL;
@@ -147,7 +147,7 @@ static Status try_all_ports(TcpStore *t, const World *w, const char *host, int p
     return OK;
 }
 
-static Status join_server(TcpStore *t, const World *w, const char *host, int port, Hash128 key, double timeout_s,
+static Status join_server(StoreClient *t, const World *w, const char *host, int port, Hash128 key, double timeout_s,
                           const volatile sig_atomic_t *stop)
 {
     Status status;
@@ -183,7 +183,7 @@ static Status join_server(TcpStore *t, const World *w, const char *host, int por
 
 /* ---- requests ---- */
 
-static Status fail_lost_store(TcpStore *t, const char *what)
+static Status fail_lost_store(StoreClient *t, const char *what)
 {
     int why = errno;
     if (t->fd >= 0) close(t->fd);
@@ -193,7 +193,7 @@ static Status fail_lost_store(TcpStore *t, const char *what)
                 t->at, what, strerror(why));
 }
 
-static Status request(TcpStore *t, char operation, const char *name, double wait_s, const void *data, size_t size,
+static Status request(StoreClient *t, char operation, const char *name, double wait_s, const void *data, size_t size,
                       int *outcome, void **answer, size_t *answer_size)
 {
     uint8_t head[STORE_REQUEST_BYTES + STORE_MAX_NAME], reply[STORE_REPLY_BYTES];
@@ -222,34 +222,31 @@ static Status request(TcpStore *t, char operation, const char *name, double wait
     return fail_lost_store(t, name);
 }
 
-static Status tcp_set(void *self, const char *name, const void *data, size_t size)
+Status store_client_set(StoreClient *t, const char *name, const void *data, size_t size)
 {
     int outcome;
     size_t none;
-    TRY(request(self, 'S', name, 0, data, size, &outcome, NULL, &none));
+    TRY(request(t, 'S', name, 0, data, size, &outcome, NULL, &none));
     return outcome == STORE_DONE ? OK : fail(E_MEMORY, "no room for %s: %zu bytes", name, size);
 }
 
-static Status tcp_get(void *self, const char *name, double wait_s, void **data, size_t *size)
+Status store_client_get(StoreClient *t, const char *name, double wait_s, void **data, size_t *size)
 {
     int outcome;
     *data = NULL;
-    return request(self, 'G', name, wait_s, NULL, 0, &outcome, data, size);
+    return request(t, 'G', name, wait_s, NULL, 0, &outcome, data, size);
 }
 
-static void tcp_close(void *self)
+void store_client_close(StoreClient *t)
 {
-    TcpStore *t = self;
+    if (!t) return;
     if (t->fd >= 0) close(t->fd);
     store_server_linger(t->server, LINGER_S); /* they may not have read yet why this rank leaves */
     store_server_close(t->server);
     free(t);
 }
 
-static void tcp_hurry(void *self, double answer_s) { ((TcpStore *)self)->answer_s = answer_s; }
-
-static const StoreKind tcp_kind = {
-    .name = "tcp", .set = tcp_set, .get = tcp_get, .close = tcp_close, .hurry = tcp_hurry};
+void store_client_hurry(StoreClient *t, double answer_s) { t->answer_s = answer_s; }
 
 /* The default port follows from the job's name, so that two jobs seldom share one. */
 static int port_of_job(Hash128 key)
@@ -257,13 +254,13 @@ static int port_of_job(Hash128 key)
     return 20000 + (int)(bytes_number(key.bytes, 4) % 10000) / STORE_PORTS * STORE_PORTS;
 }
 
-Status store_tcp_open(const World *w, const char *host_and_port, bool serve, Hash128 key, double timeout_s,
-                      const volatile sig_atomic_t *stop, const StoreKind **kind, void **self)
+Status store_client_open(const World *w, const char *host_and_port, bool serve, Hash128 key, double timeout_s,
+                         const volatile sig_atomic_t *stop, StoreClient **client)
 {
     Status status = OK;
     char *host = NULL;
     int port = port_of_job(siphash(key, "port", 4));
-    TcpStore *t = mem_alloc(sizeof *t);
+    StoreClient *t = mem_alloc(sizeof *t);
     t->fd = -1;
     t->answer_s = timeout_s < ANSWER_S ? timeout_s : ANSWER_S;
     TRY_DONE(store_parse_address(host_and_port, &host, &port));
@@ -279,11 +276,10 @@ Status store_tcp_open(const World *w, const char *host_and_port, bool serve, Has
         port = store_server_port(t->server);
     }
     TRY_DONE(join_server(t, w, host, port, key, timeout_s, stop));
-    *kind = &tcp_kind;
-    *self = t;
+    *client = t;
     t = NULL;
 done:
     free(host);
-    if (t) tcp_close(t);
+    store_client_close(t);
     return status;
 }
