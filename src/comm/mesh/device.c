@@ -9,7 +9,6 @@
 #include "base/module.h"
 #include "comm/mesh/comm_internal.h"
 #include "comm/mesh/device.h"
-#include "comm/mesh/nccl.h"
 
 struct CommDevice {
     Comm *comm;
@@ -18,8 +17,6 @@ struct CommDevice {
     void *nccl;
     NcclPiece *pieces; // (n_pieces) room for them
     int n_pieces, cap_pieces;
-    NcclPass *passes; // (n_passes)
-    int n_passes, cap_passes;
     bool pending;      /* work is queued, and its end was not seen */
     atomic_bool ended; /* aborted: results of queued work are invalid */
     char describe[32];
@@ -285,7 +282,7 @@ void comm_device_close(CommDevice *d)
         if (!good) d->module->abort(d->nccl);
         d->module->close(d->nccl);
     }
-    MEM_FREE(d->pieces, d->passes, d);
+    MEM_FREE(d->pieces, d);
 }
 
 /* ---- collectives ---- */
@@ -322,13 +319,8 @@ Status comm_device_gather_parts(CommDevice *d, float *x, const Intervals *parts,
 
 Status comm_device_pass(CommDevice *d, const CommPass *passes, int n, void *stream)
 {
-    d->n_passes = 0;
-    for (int i = 0; i < n; i++) {
-        const CommPass *p = &passes[i];
-        MEM_PUSH(d->passes, d->n_passes, d->cap_passes, (NcclPass){p->x, p->bytes, p->peer, p->send});
-    }
     if (n == 0) return OK;
-    return await_accepted(d, d->module->passes(d->nccl, d->passes, n, stream, d->error, sizeof d->error));
+    return await_accepted(d, d->module->passes(d->nccl, passes, n, stream, d->error, sizeof d->error));
 }
 
 int comm_device_rank(const CommDevice *d) { return d->rank; }

@@ -3,6 +3,7 @@
 #define CAIRN_COMM_MESH_DEVICE_H
 
 #include "comm/mesh/comm.h"
+#include "comm/mesh/nccl.h"
 
 /* The device communicator. It belongs to a Comm of its ranks, whose watch aborts it when a rank is lost, and must
    be closed before that Comm. NCCL chooses the order of its sums, with the same bits on all ranks. One thread at a
@@ -23,14 +24,7 @@ const char *comm_device_describe(const CommDevice *d); /* "NCCL 2.28.9" */
 Status comm_device_sum(CommDevice *d, void *x, size_t count, Dtype type, void *stream);
 Status comm_device_sum_parts(CommDevice *d, float *x, const Intervals *parts, void *stream);
 Status comm_device_gather_parts(CommDevice *d, float *x, const Intervals *parts, void *stream);
-/* `bytes` at x, sent to a rank of the communicator or received from it. */
-typedef struct {
-    bool send;
-    int peer;
-    void *x;
-    size_t bytes;
-} CommPass;
-/* Queues them as one operation, in which none waits for another; not collective. The n-th sending to a rank meets its
+/* Queues these as one operation, in which none waits for another; not collective. The n-th sending to a rank meets its
    n-th receipt. The first of each also connects the two ranks, which wait for each other in it. */
 Status comm_device_pass(CommDevice *d, const CommPass *passes, int n, void *stream);
 /* Among the ranks of the communicator. */

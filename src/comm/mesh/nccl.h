@@ -22,13 +22,13 @@ typedef struct {
     int root;
 } NcclPiece;
 
-/* `bytes` at x, sent to a rank or received from it. */
+/* `bytes` at x, sent to a rank of the communicator or received from it. */
 typedef struct {
+    bool send;
+    int peer;
     void *x;
     size_t bytes;
-    int peer;
-    bool send;
-} NcclPass;
+} CommPass;
 
 typedef struct {
     int (*version)(void);                                          /* 22809 is 2.28.9; 0: unknown */
@@ -43,7 +43,7 @@ typedef struct {
     NcclState (*pieces)(void *nccl, const NcclPiece *pieces, int n, bool sum, void *stream, char *error,
                         size_t error_size);
     /* As one operation, in which none waits for another. */
-    NcclState (*passes)(void *nccl, const NcclPass *passes, int n, void *stream, char *error, size_t error_size);
+    NcclState (*passes)(void *nccl, const CommPass *passes, int n, void *stream, char *error, size_t error_size);
     NcclState (*state)(void *nccl, char *error, size_t error_size);  /* also reports later failures */
     NcclState (*finish)(void *nccl, char *error, size_t error_size); /* after all queued work has ended, before close */
     void (*abort)(void *nccl); /* from any thread: ends queued work and the connection; then only close may be called */
@@ -51,6 +51,6 @@ typedef struct {
 } NcclModule;
 
 /* A module exports `const uint64_t cairn_module_abi = NCCL_MODULE_ABI` and `const NcclModule cairn_comm_nccl`. */
-#define NCCL_MODULE_ABI (UINT64_C(0x6e63636c) << 32 | (uint64_t)sizeof(NcclModule) << 8 | 4)
+#define NCCL_MODULE_ABI (UINT64_C(0x6e63636c) << 32 | (uint64_t)sizeof(NcclModule) << 8 | 5)
 
 #endif

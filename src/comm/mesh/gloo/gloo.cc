@@ -31,9 +31,8 @@ namespace
 
 struct Gloo {
     std::shared_ptr<gloo::rendezvous::Context> context;
-    std::mutex mutex; // of `live` and `posted`
-    std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>> live;
-    std::vector<gloo::transport::UnboundBuffer *> posted;
+    std::mutex mutex;                                     // of `posted`
+    std::vector<gloo::transport::UnboundBuffer *> posted; // in order; one thread posts and forgets
     std::atomic<bool> aborted{false};
 };
 
@@ -41,10 +40,6 @@ void abort_waits(Gloo *g)
 {
     const std::lock_guard<std::mutex> lock(g->mutex);
     g->aborted = true;
-    for (const auto &b : g->live) {
-        b->abortWaitRecv();
-        b->abortWaitSend();
-    }
     for (auto *b : g->posted) {
         b->abortWaitRecv();
         b->abortWaitSend();
@@ -217,39 +212,30 @@ void *open(const GlooOptions *options, char *error, size_t error_size)
     return gloo;
 }
 
-struct Transfer {
-    gloo::transport::UnboundBuffer *buffer;
+// A message: its pieces, in order.
+struct Ticket {
+    std::vector<Buffer> pieces;
     int peer;
     bool send;
 };
 
-// Receives are posted first, so that a message finds its buffer at once.
-void post(Gloo *g, const GlooMessage *messages, int n, bool send, std::vector<Transfer> &pieces)
+void post(Gloo *g, const GlooMessage &m, uint64_t tag, Ticket &ticket)
 {
-    for (int i = 0; i < n; i++) {
-        const GlooMessage &m = messages[i];
-        if ((m.send != 0) != send) continue;
-        for (size_t at = 0; at < m.bytes; at += kPiece) {
-            Buffer buffer =
-                g->context->createUnboundBuffer(static_cast<char *>(m.data) + at, std::min(kPiece, m.bytes - at));
-            gloo::transport::UnboundBuffer *b = buffer.get();
-            {
-                const std::lock_guard<std::mutex> lock(g->mutex);
-                g->live.push_back(std::move(buffer));
-            }
-            pieces.push_back({b, m.peer, send});
-            if (send)
-                b->send(m.peer, 0);
-            else
-                b->recv(m.peer, 0);
+    ticket.peer = m.peer;
+    ticket.send = m.send != 0;
+    for (size_t at = 0; at < m.bytes; at += kPiece) {
+        ticket.pieces.push_back(
+            g->context->createUnboundBuffer(static_cast<char *>(m.data) + at, std::min(kPiece, m.bytes - at)));
+        gloo::transport::UnboundBuffer *b = ticket.pieces.back().get();
+        {
+            const std::lock_guard<std::mutex> lock(g->mutex);
+            g->posted.push_back(b);
         }
+        if (ticket.send)
+            b->send(m.peer, tag);
+        else
+            b->recv(m.peer, tag);
     }
-}
-
-void release(Gloo *g)
-{
-    const std::lock_guard<std::mutex> lock(g->mutex);
-    g->live.clear();
 }
 
 // After a failure nothing may be moved into or out of the caller's memory any more, and the others shall notice soon.
@@ -266,34 +252,44 @@ void wait_for(Gloo *g, gloo::transport::UnboundBuffer *b, bool send, Clock::time
         throw std::runtime_error(given_up());
 }
 
+void wait_for(Gloo *g, const Ticket &ticket, Clock::time_point end)
+{
+    for (const auto &b : ticket.pieces) wait_for(g, b.get(), ticket.send, end);
+}
+
+// Receives are posted first, so that a message finds its buffer at once.
 int exchange(void *self, const GlooMessage *messages, int n, double timeout_s, int *peer, char *error,
              size_t error_size)
 {
     Gloo *g = static_cast<Gloo *>(self);
+    const size_t before = g->posted.size();
+    std::vector<Ticket> tickets;
     *peer = -1;
     const bool good = caught(error, error_size, [&] {
         const auto end = Clock::now() + milliseconds(timeout_s);
-        std::vector<Transfer> pieces;
-        post(g, messages, n, false, pieces);
-        post(g, messages, n, true, pieces);
-        for (const Transfer &p : pieces) {
-            *peer = p.peer;
-            wait_for(g, p.buffer, p.send, end);
+        tickets.reserve(n);
+        for (int send = 0; send < 2; send++)
+            for (int i = 0; i < n; i++) {
+                if ((messages[i].send != 0) != send) continue;
+                tickets.emplace_back();
+                post(g, messages[i], 0, tickets.back());
+            }
+        for (const Ticket &t : tickets) {
+            *peer = t.peer;
+            wait_for(g, t, end);
         }
     });
     if (good)
         *peer = -1;
     else
         give_up(g);
-    attempt([&] { release(g); });
+    attempt([&] {
+        const std::lock_guard<std::mutex> lock(g->mutex);
+        g->posted.resize(before);
+        tickets.clear();
+    });
     return !good;
 }
-
-// A message that was posted: its pieces, in order.
-struct Ticket {
-    std::vector<Buffer> pieces;
-    bool send;
-};
 
 void forget(Gloo *g, const Ticket &ticket)
 {
@@ -309,20 +305,7 @@ void *post_one(void *self, const GlooMessage *m, uint64_t tag, char *error, size
     const bool good = caught(error, error_size, [&] {
         if (g->aborted) throw std::runtime_error(given_up());
         ticket = std::make_unique<Ticket>();
-        ticket->send = m->send != 0;
-        for (size_t at = 0; at < m->bytes; at += kPiece) {
-            ticket->pieces.push_back(
-                g->context->createUnboundBuffer(static_cast<char *>(m->data) + at, std::min(kPiece, m->bytes - at)));
-            gloo::transport::UnboundBuffer *b = ticket->pieces.back().get();
-            {
-                const std::lock_guard<std::mutex> lock(g->mutex);
-                g->posted.push_back(b);
-            }
-            if (m->send)
-                b->send(m->peer, tag);
-            else
-                b->recv(m->peer, tag);
-        }
+        post(g, *m, tag, *ticket);
     });
     if (good) return ticket.release();
     give_up(g);
@@ -338,7 +321,7 @@ int wait_one(void *self, void *of, double timeout_s, char *error, size_t error_s
     const std::unique_ptr<Ticket> ticket(static_cast<Ticket *>(of));
     const bool good = caught(error, error_size, [&] {
         const auto end = Clock::now() + milliseconds(timeout_s);
-        for (const auto &b : ticket->pieces) wait_for(g, b.get(), ticket->send, end);
+        wait_for(g, *ticket, end);
     });
     if (!good) give_up(g);
     attempt([&] { forget(g, *ticket); });

@@ -112,35 +112,36 @@ static NcclState all_reduce(void *self, void *x, size_t count, NcclType type, vo
                        error_size);
 }
 
+static bool goes_on(ncclResult_t result) { return result == ncclSuccess || result == ncclInProgress; }
+
+/* The end of a group whose last call had this result. */
+static NcclState end_group(Nccl *n, const char *what, ncclResult_t result, char *error, size_t error_size)
+{
+    ncclResult_t ended = ncclGroupEnd();
+    return unlock_comm(n, what, goes_on(result) ? ended : result, error, error_size);
+}
+
 static NcclState move_pieces(void *self, const NcclPiece *piece, int count, bool sum, void *stream, char *error,
                              size_t error_size)
 {
     Nccl *n = self;
     if (!lock_comm(n, error, error_size)) return NCCL_FAILED;
-    ncclResult_t result = ncclGroupStart(), ended;
-    for (int i = 0; i < count && (result == ncclSuccess || result == ncclInProgress); i++) {
-        const NcclPiece *p = &piece[i];
+    ncclResult_t result = ncclGroupStart();
+    for (const NcclPiece *p = piece; p < piece + count && goes_on(result); p++)
         result = sum ? ncclReduce(p->x, p->x, p->count, ncclFloat32, ncclSum, p->root, n->comm, stream)
                      : ncclBroadcast(p->x, p->x, p->count, ncclFloat32, p->root, n->comm, stream);
-    }
-    ended = ncclGroupEnd();
-    if (result == ncclSuccess || result == ncclInProgress) result = ended;
-    return unlock_comm(n, sum ? "reduce" : "broadcast", result, error, error_size);
+    return end_group(n, sum ? "reduce" : "broadcast", result, error, error_size);
 }
 
-static NcclState pass_all(void *self, const NcclPass *pass, int count, void *stream, char *error, size_t error_size)
+static NcclState pass_all(void *self, const CommPass *pass, int count, void *stream, char *error, size_t error_size)
 {
     Nccl *n = self;
     if (!lock_comm(n, error, error_size)) return NCCL_FAILED;
-    ncclResult_t result = ncclGroupStart(), ended;
-    for (int i = 0; i < count && (result == ncclSuccess || result == ncclInProgress); i++) {
-        const NcclPass *p = &pass[i];
+    ncclResult_t result = ncclGroupStart();
+    for (const CommPass *p = pass; p < pass + count && goes_on(result); p++)
         result = p->send ? ncclSend(p->x, p->bytes, ncclUint8, p->peer, n->comm, stream)
                          : ncclRecv(p->x, p->bytes, ncclUint8, p->peer, n->comm, stream);
-    }
-    ended = ncclGroupEnd();
-    if (result == ncclSuccess || result == ncclInProgress) result = ended;
-    return unlock_comm(n, "send and receive", result, error, error_size);
+    return end_group(n, "send and receive", result, error, error_size);
 }
 
 static NcclState nccl_state(void *self, char *error, size_t error_size)
