@@ -173,12 +173,6 @@ static void kill_strays(void)
 
 /* ---- orders ---- */
 
-static void add_text(char ***list, int *n, int *capacity, const char *text)
-{
-    MEM_GROW(*list, *n, *capacity);
-    (*list)[(*n)++] = mem_strdup(text);
-}
-
 /* A later value of a variable replaces an earlier one. */
 static void add_setting(Agent *a, const char *text)
 {
@@ -189,7 +183,7 @@ static void add_setting(Agent *a, const char *text)
         a->settings[i] = mem_strdup(text);
         return;
     }
-    add_text(&a->settings, &a->n_settings, &a->settings_capacity, text);
+    MEM_PUSH(a->settings, a->n_settings, a->settings_capacity, mem_strdup(text));
 }
 
 static bool is_order(const char *line, const char *word, const char **rest)
@@ -219,10 +213,10 @@ static Status handle_order(Agent *a, const char *line)
     } else if (is_order(line, "set", &rest)) {
         add_setting(a, rest);
     } else if (is_order(line, "arg", &rest)) {
-        add_text(&a->arguments, &a->n_arguments, &a->arguments_capacity, rest);
+        MEM_PUSH(a->arguments, a->n_arguments, a->arguments_capacity, mem_strdup(rest));
     } else if (is_order(line, "rank", &rest) && sscanf(rest, "%d %d", &x, &y) == 2) {
-        MEM_GROW(a->children, a->n_children, a->children_capacity);
-        a->children[a->n_children++] = (Child){.rank = x, .local_rank = y, .out = {{.fd = -1}, {.fd = -1}}};
+        const Child child = {.rank = x, .local_rank = y, .out = {{.fd = -1}, {.fd = -1}}};
+        MEM_PUSH(a->children, a->n_children, a->children_capacity, child);
     } else if (is_order(line, "go", &rest)) {
         return agent_start_ranks(a);
     } else if (is_order(line, "signal", &rest)) {
@@ -287,15 +281,11 @@ static Status serve_orders(Agent *a, int signals)
 
 static void agent_free(Agent *a)
 {
-    for (int i = 0; i < a->n_arguments; i++) free(a->arguments[i]);
-    for (int i = 0; i < a->n_settings; i++) free(a->settings[i]);
+    mem_free_texts(a->arguments, a->n_arguments);
+    mem_free_texts(a->settings, a->n_settings);
     for (int i = 0; i < a->n_children; i++)
         for (int k = 0; k < 2; k++) wire_reader_close(&a->children[i].out[k]);
-    free(a->arguments);
-    free(a->settings);
-    free(a->children);
-    free(a->directory);
-    free(a->job);
+    MEM_FREE(a->children, a->directory, a->job);
     wire_reader_close(&a->orders);
     buf_free(&a->outgoing);
     cores_free(&a->cores);

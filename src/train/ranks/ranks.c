@@ -1,15 +1,17 @@
-#include "train/ranks/ranks_internal.h"
+#include "train/ranks/ranks.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/thread.h"
 #include "comm/meet/world.h"
+#include "config/table.h"
 #include "train/ranks/signals.h"
 
 extern char **environ;
@@ -188,6 +190,52 @@ void ranks_all_own_s(Ranks *r, double *seconds)
 
 bool ranks_hurry(const Ranks *r) { return r && atomic_load(&r->hurry); }
 
+/* ---- the options of all ranks, compared before anything depends on them ---- */
+
+Status ranks_check_batch(const Config *c, int64_t ranks)
+{
+    const char *name = c->foreign[OPTION_batch_size]; /* it may count a rank's sequences */
+    long long batch = (long long)c->batch_size, all = batch * (long long)ranks;
+    if (ranks <= 1 || !name) return OK;
+    return fail(E_USAGE,
+                "--%s %lld with %lld ranks: give --batch-size, which counts the sequences of all ranks: %lld, or %lld "
+                "if each rank has %lld",
+                name, batch, (long long)ranks, batch, all, batch);
+}
+
+/* Collective. E_USAGE names the first option that differs between ranks and must not. */
+static Status compare_options(Comm *comm, const Config *c)
+{
+    Status status = OK;
+    int n = 0;
+    CommFact facts[N_OPTIONS];
+    char flags[N_OPTIONS][64];
+    Buf values[N_OPTIONS] = {{0}};
+    bool given[N_OPTIONS] = {false}, *all = mem_array((size_t)comm->size, sizeof given); // (size, N_OPTIONS)
+    for (int i = 0; i < N_OPTIONS; i++) {
+        buf_puts(&values[i], "");
+        config_value_text(c, i, &values[i]);
+        given[i] = values[i].len > 0;
+    }
+    /* Versions come first: another version has other options. */
+    TRY_DONE(comm_agree(comm, &(CommFact){"version", CAIRN_VERSION}, 1));
+    TRY_DONE(comm_allgather(comm, given, sizeof given, all));
+    for (int i = 0; i < N_OPTIONS; i++) {
+        const char *letters = config_table[i].commands;
+        bool skip = strchr(letters, 'D') != NULL;
+        for (int r = 1; r < comm->size; r++) skip = skip && all[r * N_OPTIONS + i] == all[i];
+        if (skip || !config_option_of(i, c->command) || strchr(letters, 'R')) continue;
+        snprintf(flags[n], sizeof flags[n], "--%s", config_flag(i));
+        facts[n] = (CommFact){flags[n], values[i].data};
+        n++;
+    }
+    TRY_DONE(comm_agree(comm, facts, n));
+done:
+    for (int i = 0; i < N_OPTIONS; i++) buf_free(&values[i]);
+    free(all);
+    return status;
+}
+
 /* ---- opening ---- */
 
 static Status count_sharing(Ranks *r)
@@ -239,7 +287,7 @@ Status ranks_open(const Config *c, Status use, Ranks **ranks)
     r->beat = c->peer_timeout / 4 < BEAT_S ? c->peer_timeout / 4 : BEAT_S;
     log_set_name(world.rank > 0 ? comm_peer_name(r->comm, world.rank) : NULL);
     if (world.rank > 0 && !c->verbose) log_set_level(LOG_WARN);
-    TRY_DONE(ranks_compare_options(r->comm, c));
+    TRY_DONE(compare_options(r->comm, c));
     TRY_DONE(comm_dup(r->comm, &r->control));
     TRY_DONE(count_sharing(r));
     TRY_DONE(start_thread(r));
