@@ -3,6 +3,7 @@
 #include <math.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -89,4 +90,19 @@ int signals_take(int fd)
 {
     struct signalfd_siginfo info;
     return read(fd, &info, sizeof info) == (ssize_t)sizeof info ? (int)info.ssi_signo : 0;
+}
+
+const char *signals_name(int number)
+{
+    static const char *const names[NSIG] = {
+        [SIGKILL] = "SIGKILL", [SIGTERM] = "SIGTERM", [SIGINT] = "SIGINT",   [SIGABRT] = "SIGABRT",
+        [SIGSEGV] = "SIGSEGV", [SIGBUS] = "SIGBUS",   [SIGFPE] = "SIGFPE",   [SIGILL] = "SIGILL",
+        [SIGHUP] = "SIGHUP",   [SIGUSR1] = "SIGUSR1", [SIGUSR2] = "SIGUSR2", [SIGXCPU] = "SIGXCPU"};
+    return number > 0 && number < NSIG && names[number] ? names[number] : "a signal";
+}
+
+bool signals_under_grid_engine(void)
+{
+    const char *root = getenv("SGE_ROOT"), *job = getenv("JOB_ID");
+    return root && *root && job && *job;
 }

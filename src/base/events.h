@@ -6,6 +6,7 @@
 #define CAIRN_BASE_EVENTS_H
 
 #include <poll.h>
+#include <stdbool.h>
 
 #include "base/status.h"
 
@@ -34,5 +35,7 @@ void events_free(Events *e);               /* takes a zeroed one */
 int signals_open(const int *numbers, int n);
 /* Takes the next pending signal; 0: none. */
 int signals_take(int fd);
+const char *signals_name(int number); /* "SIGTERM"; of those that end no rank "a signal" */
+bool signals_under_grid_engine(void); /* this process is of a job of Grid Engine */
 
 #endif

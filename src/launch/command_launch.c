@@ -84,6 +84,12 @@ static void doubt_hosts(Launch *l)
     }
 }
 
+static bool is_saved(const Launch *l)
+{
+    char text[32];
+    return store_server_reported(l->store, text, STORE_SAVED);
+}
+
 /* How long ranks that still run may go on after the others' ends: INFINITY, unless all of them are frozen. A rank that
    reported a loss was alive then, and may be saving, unless survivors say that it is silent. It gets more time where
    they have not saved, for it may go on and save. */
@@ -91,15 +97,17 @@ static double patience_left(Launch *l)
 {
     Fleet *f = &l->fleet;
     double patience = FAIL_GRACE_S;
+    char text[32];
     bool silent;
     for (int i = 0; i < f->n_ranks; i++) {
-        int lost = store_server_lost(l->store, i, &silent);
+        int lost = launch_loss_of(l, i, &silent);
         if (lost >= 0 && lost < f->n_ranks && silent) f->ranks[lost].frozen = true;
     }
     for (int i = 0; i < f->n_ranks; i++) {
         Rank *r = &f->ranks[i];
-        bool survived = store_server_lost(l->store, i, &silent) >= 0;
-        r->frozen = survived ? store_server_frozen(l->store, i) : r->frozen || store_server_silent(l->store, i);
+        bool survived = launch_loss_of(l, i, &silent) >= 0;
+        bool frozen = store_server_reported(l->store, text, survived ? STORE_FROZEN : STORE_SILENT, i);
+        r->frozen = frozen || (r->frozen && !survived);
     }
     doubt_hosts(l);
     for (int i = 0; i < f->n_ranks; i++) {
@@ -108,7 +116,7 @@ static double patience_left(Launch *l)
         if (r->ended || host->lost) continue;
         if (!r->frozen) return INFINITY;
         if (host->doubted && host->reached != 1) patience = fmax(patience, l->peer_timeout + NOTICE_MORE_S);
-        if (store_server_lost(l->store, i, &silent) >= 0 && !store_server_saved(l->store))
+        if (launch_loss_of(l, i, &silent) >= 0 && !is_saved(l))
             patience = fmax(patience, test_seconds("SAVED_GRACE", SAVED_GRACE_S));
     }
     return patience;
@@ -134,7 +142,7 @@ static void end_failed_ranks(Launch *l)
     }
     for (int i = 0; i < f->n_remotes; i++)
         if (f->remotes[i].lost && f->remotes[i].n_ranks > 0) l->lost_at = fmin(l->lost_at, now);
-    if (l->saved_at > now && store_server_saved(l->store)) l->saved_at = now;
+    if (l->saved_at > now && is_saved(l)) l->saved_at = now;
     double notice = test_seconds("NOTICE", l->peer_timeout + NOTICE_MORE_S);
     double save = unmet ? test_seconds("SAVED_GRACE", SAVED_GRACE_S) : test_seconds("SAVE_GRACE", SAVE_GRACE_S);
     /* A rank that a signal stopped alone stops all; a signal to the launcher has reached all. */
@@ -311,7 +319,6 @@ static void name_job(Launch *l)
 static Status watch_signals(Launch *l)
 {
     static const int numbers[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP, SIGTSTP, SIGCONT};
-    const char *root = getenv("SGE_ROOT"), *job = getenv("JOB_ID");
     struct sigaction old;
     int used[7], n = 0;
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
@@ -321,7 +328,7 @@ static Status watch_signals(Launch *l)
         if (!ignored) used[n++] = numbers[i]; /* a signalfd receives ignored signals, too */
     }
     signal(SIGPIPE, SIG_IGN);
-    l->under_grid_engine = root && *root && job && *job;
+    l->under_grid_engine = signals_under_grid_engine();
     l->signals = signals_open(used, n);
     return l->signals < 0 ? fail(E_IO, "cannot receive signals: %m") : OK;
 }

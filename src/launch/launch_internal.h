@@ -154,6 +154,10 @@ void faults_add(Launch *l, const Outcome *o);
 void faults_end_start(Launch *l);
 void faults_end(Launch *l);
 
+/* The first loss that a rank reported: the lost rank, and whether it fell silent (else its process ended). -1: it
+   reported none, or meets elsewhere. */
+int launch_loss_of(const Launch *l, int rank, bool *silent);
+
 /* An exit code that is neither success nor the consequence of a stop or a lost peer. */
 bool outcome_is_failure(int code);
 

@@ -9,19 +9,6 @@
 
 bool outcome_is_failure(int code) { return code != 0 && code != 75 && code != 77 && code != 99 && code != 130; }
 
-static const char *signal_name(int number)
-{
-    static const struct {
-        int number;
-        const char *name;
-    } names[] = {{SIGKILL, "SIGKILL"}, {SIGTERM, "SIGTERM"}, {SIGINT, "SIGINT"},   {SIGABRT, "SIGABRT"},
-                 {SIGSEGV, "SIGSEGV"}, {SIGBUS, "SIGBUS"},   {SIGFPE, "SIGFPE"},   {SIGILL, "SIGILL"},
-                 {SIGHUP, "SIGHUP"},   {SIGUSR1, "SIGUSR1"}, {SIGUSR2, "SIGUSR2"}, {SIGXCPU, "SIGXCPU"}};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (names[i].number == number) return names[i].name;
-    return "a signal";
-}
-
 static const char *code_text(int code)
 {
 #define X(name, value, text)                                                                                           \
@@ -73,10 +60,19 @@ static void describe_end(const Launch *l, int rank, Outcome *o)
     } else if (r->signal && r->frozen) {
         snprintf(text, size, "rank %d on %s was frozen (silent for %g s), and was killed", rank, host, l->peer_timeout);
     } else if (r->signal) {
-        snprintf(text, size, "rank %d on %s was killed by %s%s", rank, host, signal_name(r->signal),
+        snprintf(text, size, "rank %d on %s was killed by %s%s", rank, host, signals_name(r->signal),
                  killed_late(l, r) ? ", having not ended in time" : "");
     } else
         snprintf(text, size, "rank %d on %s ended with %d (%s)", rank, host, r->code, code_text(r->code));
+}
+
+int launch_loss_of(const Launch *l, int rank, bool *silent)
+{
+    char text[32];
+    int lost, how;
+    if (!store_server_reported(l->store, text, STORE_LOST, rank) || sscanf(text, "%d %d", &lost, &how) != 2) return -1;
+    *silent = how;
+    return lost;
 }
 
 /* The host whose ranks other hosts' ranks report as silent, and whose own ranks report nothing: they do not reach the
@@ -87,12 +83,12 @@ static const Remote *cut_off_host(const Launch *l)
     const Remote *found = NULL;
     bool silent;
     for (int i = 0; i < f->n_ranks && !found; i++) {
-        int lost = store_server_lost(l->store, i, &silent);
+        int lost = launch_loss_of(l, i, &silent);
         if (lost >= 0 && lost < f->n_ranks && silent) found = fleet_host_of(f, lost);
     }
     for (int i = 0; i < f->n_ranks && found; i++) {
         bool inside = i >= found->first_rank && i < found->first_rank + found->n_ranks;
-        if (inside && store_server_lost(l->store, i, &silent) >= 0) found = NULL;
+        if (inside && launch_loss_of(l, i, &silent) >= 0) found = NULL;
     }
     return found;
 }
@@ -204,7 +200,7 @@ static bool lost_unaware(const Launch *l, int rank)
 {
     const Rank *r = &l->fleet.ranks[rank];
     bool silent, ended_by_us = killed_late(l, r) || (l->terminated && r->signal == SIGTERM);
-    return r->ended && r->signal && (r->frozen || !ended_by_us) && store_server_lost(l->store, rank, &silent) < 0;
+    return r->ended && r->signal && (r->frozen || !ended_by_us) && launch_loss_of(l, rank, &silent) < 0;
 }
 
 bool outcome_also(const Launch *l, const Outcome *o, int *rank, Outcome *also)

@@ -195,39 +195,19 @@ static Store *launcher_store(Store *s)
     return r->store;
 }
 
-/* True: the launcher was told, or there is none that listens. */
-static bool report(Store *s, const char *name, const char *text)
+bool store_report(Store *s, const char *text, const char *name, ...)
 {
+    char full[32];
+    va_list args;
+    va_start(args, name);
+    vsnprintf(full, sizeof full, name, args);
+    va_end(args);
     Store *to = launcher_store(s);
     if (!to) return true;
     store_hurry(to, REPORT_S); /* the launcher may be suspended */
-    if (store_set(to, name, text, strlen(text)) == OK) return true;
+    if (store_set(to, full, text, strlen(text)) == OK) return true;
     log_debug("%s", status_message());
     return false;
-}
-
-void store_tell_lost(Store *s, int lost, bool silent)
-{
-    char name[32], text[32];
-    snprintf(name, sizeof name, STORE_LOST, s->rank);
-    snprintf(text, sizeof text, "%d %d", lost, silent);
-    (void)report(s, name, text);
-}
-
-bool store_tell_silent(Store *s, int rank)
-{
-    char name[32];
-    snprintf(name, sizeof name, STORE_SILENT, rank);
-    return report(s, name, "1");
-}
-
-void store_tell_saved(Store *s) { (void)report(s, STORE_SAVED, "1"); }
-
-void store_tell_frozen(Store *s, int rank)
-{
-    char name[32];
-    snprintf(name, sizeof name, STORE_FROZEN, rank);
-    (void)report(s, name, "1");
 }
 
 void store_close(Store *s)

@@ -8,12 +8,7 @@
 #define STORE_MAX_NAME  256
 #define STORE_MAX_VALUE ((size_t)64 << 20)
 
-/* The launcher reads these names: */
-#define STORE_MET    "reach/all" /* 1, then the answer: all ranks have met; 0: some did not come */
-#define STORE_LOST   "lost/%d"   /* the first loss that a rank knows of: "RANK SILENT" */
-#define STORE_SAVED  "saved"     /* survivors have saved the state */
-#define STORE_FROZEN "frozen/%d" /* the rank was silent while it led the save */
-#define STORE_SILENT "silent/%d" /* the rank was silent when another one ended after a loss */
+#define STORE_MET "reach/all" /* 1, then the answer: all ranks have met; 0: some did not come */
 
 /* A connection to a server. One thread at a time. */
 typedef struct StoreClient StoreClient;

@@ -198,49 +198,25 @@ Status store_serve(const World *world, bool loopback, int port, const char *toke
 
 int store_server_port(const StoreServer *s) { return socket_port(s->listener); }
 
-static bool has_value(StoreServer *s, const char *name)
+bool store_server_reported(StoreServer *s, char text[32], const char *name, ...)
 {
+    char full[32];
     size_t size;
+    va_list args;
+    va_start(args, name);
+    vsnprintf(full, sizeof full, name, args);
+    va_end(args);
     pthread_mutex_lock(&s->lock);
-    bool there = store_table_find(s->table, name, &size) != NULL;
+    const char *value = store_table_find(s->table, full, &size);
+    snprintf(text, 32, "%.*s", (int)size, value ? value : "");
     pthread_mutex_unlock(&s->lock);
-    return there;
+    return value != NULL;
 }
 
 bool store_server_met(StoreServer *s)
 {
-    size_t size;
-    pthread_mutex_lock(&s->lock);
-    const char *answer = store_table_find(s->table, STORE_MET, &size);
-    bool met = answer && size > 0 && *answer == 1;
-    pthread_mutex_unlock(&s->lock);
-    return met;
-}
-
-static bool has_value_of(StoreServer *s, const char *format, int rank)
-{
-    char name[32];
-    snprintf(name, sizeof name, format, rank);
-    return has_value(s, name);
-}
-
-bool store_server_saved(StoreServer *s) { return has_value(s, STORE_SAVED); }
-bool store_server_frozen(StoreServer *s, int rank) { return has_value_of(s, STORE_FROZEN, rank); }
-bool store_server_silent(StoreServer *s, int rank) { return has_value_of(s, STORE_SILENT, rank); }
-
-int store_server_lost(StoreServer *s, int rank, bool *silent)
-{
-    char name[32], text[32] = "";
-    int lost = -1, how = 0;
-    size_t size;
-    snprintf(name, sizeof name, STORE_LOST, rank);
-    pthread_mutex_lock(&s->lock);
-    const void *value = store_table_find(s->table, name, &size);
-    if (value && size < sizeof text) memcpy(text, value, size);
-    pthread_mutex_unlock(&s->lock);
-    if (sscanf(text, "%d %d", &lost, &how) != 2) return -1;
-    *silent = how;
-    return lost;
+    char text[32];
+    return store_server_reported(s, text, STORE_MET) && *text == 1;
 }
 
 void store_server_linger(StoreServer *s, double seconds)

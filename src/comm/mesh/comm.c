@@ -20,7 +20,10 @@ static CommGroup *group_new(const World *w)
 static void report_loss(const CommGroup *g)
 {
     Loss loss;
-    if (watch_verdict(g->watch, 0, &loss)) store_tell_lost(g->store, loss.rank, loss.reason == LOSS_SILENT);
+    char text[32];
+    if (!watch_verdict(g->watch, 0, &loss)) return;
+    snprintf(text, sizeof text, "%d %d", loss.rank, loss.reason == LOSS_SILENT);
+    store_report(g->store, text, STORE_LOST, g->rank);
 }
 
 /* From the watch's thread, at the first loss: aborts all waits. */
@@ -68,7 +71,7 @@ static void report_silent(const CommGroup *g)
     bool heard = true;
     if (!g->store || !watch_verdict(g->watch, 0, &loss)) return;
     for (int r = 0; r < g->size && heard; r++)
-        if (watch_gone(g->watch, r, &silent) && silent) heard = store_tell_silent(g->store, r);
+        if (watch_gone(g->watch, r, &silent) && silent) heard = store_report(g->store, "1", STORE_SILENT, r);
 }
 
 /* The last Comm leaves the watch before its connections close, so that no peer reports a loss. */

@@ -187,7 +187,7 @@ static bool follow(Survivor *s)
     TeamEnd end = team_follow(&s->team, &source, &step, &part);
     if (end == TEAM_LEFT) {
         log_warn("%s leads the save no more: it has ended or is frozen", leader);
-        if (!s->team.deaf) store_tell_frozen(ranks_comm(s->run->ranks)->store, s->team.leader);
+        if (!s->team.deaf) store_report(ranks_comm(s->run->ranks)->store, "1", STORE_FROZEN, s->team.leader);
         return false;
     }
     if (step < 0)

@@ -362,5 +362,5 @@ void team_end(const Team *t, bool saved)
     test_at("end", t->comm->rank);
     end_name(name, t->comm->rank);
     if (team_put(t, name, saved ? "1" : "0", 1) != OK) log_debug("%s", status_message());
-    if (saved) store_tell_saved(t->comm->store);
+    if (saved) store_report(t->comm->store, "1", STORE_SAVED);
 }

@@ -1,13 +1,9 @@
 #include "train/ranks/signals.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static const struct {
-    int number;
-    const char *name;
-} all[] = {{SIGTERM, "SIGTERM"}, {SIGINT, "SIGINT"}, {SIGUSR1, "SIGUSR1"}, {SIGUSR2, "SIGUSR2"}, {SIGHUP, "SIGHUP"}};
+static const int all[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP};
 
 static volatile sig_atomic_t stop, save, interrupts;
 static bool grid_engine;
@@ -21,12 +17,6 @@ static void on_signal(int signal)
         stop = signal;
 }
 
-bool signals_under_grid_engine(void)
-{
-    const char *root = getenv("SGE_ROOT"), *job = getenv("JOB_ID");
-    return root && *root && job && *job;
-}
-
 void signals_install(void)
 {
     struct sigaction action, before;
@@ -36,8 +26,8 @@ void signals_install(void)
     action.sa_flags = SA_RESTART;
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        bool ignored = sigaction(all[i].number, NULL, &before) == 0 && before.sa_handler == SIG_IGN;
-        if (all[i].number != SIGHUP || !ignored) sigaction(all[i].number, &action, NULL); /* nohup ignores SIGHUP */
+        bool ignored = sigaction(all[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN;
+        if (all[i] != SIGHUP || !ignored) sigaction(all[i], &action, NULL); /* nohup ignores SIGHUP */
     }
     action.sa_handler = SIG_IGN; /* a closed pipe is an error of write, not the end */
     sigaction(SIGPIPE, &action, NULL);
@@ -50,11 +40,4 @@ bool signals_take_save(void)
     bool asked = save;
     save = 0;
     return asked;
-}
-
-const char *signals_name(int signal)
-{
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (all[i].number == signal) return all[i].name;
-    return "a signal";
 }

@@ -5,13 +5,12 @@
 #define CAIRN_TRAIN_RANKS_SIGNALS_H
 
 #include <signal.h>
-#include <stdbool.h>
+
+#include "base/events.h"
 
 void signals_install(void);
 /* The number of the signal that requested a stop; 0: none. For ExecOptions.stop and loops. */
 const volatile sig_atomic_t *signals_stop(void);
 bool signals_take_save(void); /* true once after each request to save alone */
-const char *signals_name(int signal);
-bool signals_under_grid_engine(void);
 
 #endif
