@@ -208,8 +208,6 @@ static Status handle_order(Agent *a, const char *line)
         a->direct = true;
     } else if (is_order(line, "dir", &rest)) {
         a->directory = mem_strdup(rest);
-    } else if (is_order(line, "job", &rest)) {
-        a->job = mem_strdup(rest);
     } else if (is_order(line, "set", &rest)) {
         add_setting(a, rest);
     } else if (is_order(line, "arg", &rest)) {
@@ -285,7 +283,7 @@ static void agent_free(Agent *a)
     mem_free_texts(a->settings, a->n_settings);
     for (int i = 0; i < a->n_children; i++)
         for (int k = 0; k < 2; k++) wire_reader_close(&a->children[i].out[k]);
-    MEM_FREE(a->children, a->directory, a->job);
+    MEM_FREE(a->children, a->directory);
     wire_reader_close(&a->orders);
     buf_free(&a->outgoing);
     cores_free(&a->cores);
@@ -322,7 +320,6 @@ Status agent_run(const Config *c)
     if (c->n_positional > 1) TRY(join_launcher(c->positional[1]));
     wire_reader(&a.orders, STDIN_FILENO);
     fcntl(STDOUT_FILENO, F_SETFL, fcntl(STDOUT_FILENO, F_GETFL) | O_NONBLOCK);
-    record_clean();
     report_hello(&a);
     Status status = serve_orders(&a, signals);
     if (status != OK) {
@@ -333,7 +330,6 @@ Status agent_run(const Config *c)
         (void)rest;
     }
     kill_strays();
-    record_remove(&a);
     close(signals);
     agent_free(&a);
     return OK;

@@ -27,7 +27,7 @@ typedef struct {
     double turned;    /* when this process last waited */
     double silence_s; /* a launcher that is silent for so long is lost; 0: only its end counts */
     bool direct;      /* AGENT_STDOUT and AGENT_STDERR are open */
-    char *directory, *job, *record;
+    char *directory;
     char **arguments; // (n_arguments) of the program; arguments[0] is its name
     char **settings;  // (n_settings) "NAME=VALUE"
     Child *children;  // (n_children)
@@ -36,17 +36,7 @@ typedef struct {
     Events events;
 } Agent;
 
-/* Starts a->children, and records them. */
+/* Starts a->children. */
 Status agent_start_ranks(Agent *a);
-
-/* Records of the processes of a job, a file per agent, so that a later agent finds the ranks that a killed one left, by
-   process number, start time and boot, never by a name. The file is launch-PID-STARTED in file_user_folder:
-     boot ID · agent PID STARTED · job NAME · rank RANK PID STARTED …                                                 */
-
-/* Writes a->record. A failure is a warning, and the job continues. */
-void record_write(Agent *a);
-void record_remove(Agent *a);
-/* Kills the live ranks of dead agents, with a warning for each, and removes their records. */
-void record_clean(void);
 
 #endif

@@ -107,7 +107,6 @@ Status agent_start_ranks(Agent *a)
     a->arguments = mem_resize(a->arguments, (size_t)a->n_arguments + 1, sizeof *a->arguments);
     a->arguments[a->n_arguments] = NULL;
     for (int i = 0; i < a->n_children; i++) TRY_DONE(start_rank(a, &a->children[i], program));
-    record_write(a);
 done:
     free(own);
     return status;

@@ -94,33 +94,6 @@ int gpus_count(void)
     return n;
 }
 
-uint64_t process_started(pid_t pid)
-{
-    char path[48], text[1024];
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    FILE *file = fopen(path, "re");
-    if (!file) return 0;
-    size_t n = fread(text, 1, sizeof text - 1, file);
-    fclose(file);
-    text[n] = '\0';
-    char *at = strrchr(text, ')'); /* the program's name may contain anything */
-    if (!at || strlen(at) < 4 || at[2] == 'Z' || at[2] == 'X') return 0;
-    at += 2;
-    for (int field = 3; field < 22; field++) {
-        at = strchr(at, ' ');
-        if (!at) return 0;
-        at++;
-    }
-    return strtoull(at, NULL, 10);
-}
-
-void boot_id(char out[48])
-{
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
-    if (!file || fscanf(file, "%47s", out) != 1) out[0] = '\0';
-    if (file) fclose(file);
-}
-
 bool variable_begins(const char *entry, const char *prefixes)
 {
     for (size_t n; (n = strcspn(prefixes, " ")) > 0; prefixes += n + strspn(prefixes + n, " "))

@@ -1,4 +1,4 @@
-/* An agent's view of its host: its cores, GPUs and processes. */
+/* An agent's view of its host: its cores, its GPUs, and names of variables. */
 #ifndef CAIRN_LAUNCH_MACHINE_H
 #define CAIRN_LAUNCH_MACHINE_H
 
@@ -23,12 +23,6 @@ void cores_bind(const Cores *cores, int local_rank, int local_size, cpu_set_t *s
 /* GPUs that this process may use: those of CUDA_VISIBLE_DEVICES, else /dev/nvidia0 and so on, without those that a
    control group refuses. */
 int gpus_count(void);
-
-/* Start time of process `pid` in clock ticks since boot; 0: there is no such process. Together with the boot's id it
-   identifies a process forever; process numbers are reused. */
-uint64_t process_started(pid_t pid);
-/* The id of this boot; "": unknown. */
-void boot_id(char out[48]);
 
 /* True: "NAME=VALUE" begins with one of the prefixes, which spaces separate. */
 bool variable_begins(const char *entry, const char *prefixes);

@@ -59,7 +59,6 @@ void orders_send(Launch *l, Remote *r, int node)
     char directory[4096];
     if (!getcwd(directory, sizeof directory)) snprintf(directory, sizeof directory, "/");
     fleet_send(f, r, "dir %s", directory);
-    fleet_send(f, r, "job %s", l->job);
     if (!r->site->here) {
         fleet_send(f, r, "silence %.3f", launch_silence(l));
         for (char **e = environ; *e; e++)

@@ -3,7 +3,7 @@
 
    launcher → agent                         agent → launcher
      reach ADDRESS PORT                       hello VERSION CORES GPUS CLIENT HOSTNAME
-     dir PATH · job NAME                      reach ADDRESS 0|1
+     dir PATH                                 reach ADDRESS 0|1
      set NAME=VALUE · arg WORD                out RANK 1|2 TEXT
      rank RANK LOCAL_RANK                     end RANK CODE SIGNAL LIMIT
      go                                       failed TEXT

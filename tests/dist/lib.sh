@@ -14,8 +14,6 @@ export CAIRN_SNAPSHOT_DIR
 trap 'jobs -p | xargs -r kill -9 2>/dev/null; rm -rf -- "$work" "$CAIRN_SNAPSHOT_DIR"' EXIT
 export CUDA_VISIBLE_DEVICES= # one rank per host
 export CAIRN_PEER_TIMEOUT=1h CAIRN_CONNECT_TIMEOUT=1h # a rank or an agent that is only slow is not lost
-export XDG_RUNTIME_DIR=$work/run
-mkdir -m 700 "$work/run"
 
 # all_gone FILE...: the processes with the ids in these files have ended.
 all_gone() {

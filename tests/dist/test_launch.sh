@@ -245,30 +245,6 @@ children() {
     all_gone pids/*
     [ "$(cat pids/child* | wc -l)" -eq 4 ] || complain "the children were not seen"
 }
-records() { # a recorded process of a dead agent is killed; with another start time it is another process
-    local left other
-    started() { sed 's/.*) //' "/proc/$1/stat" | cut -d ' ' -f 20; }
-    sleep 1000 &
-    left=$!
-    sleep 1000 &
-    other=$!
-    mkdir run/cairn
-    printf 'boot %s\nagent 999999999 5\njob old\nrank 3 %d %s\nrank 4 %d 17\n' "$(cat /proc/sys/kernel/random/boot_id)" \
-        "$left" "$(started "$left")" "$other" >run/cairn/launch-999999999-5
-    : >run/cairn/launch-1-1.tmp.1 # another agent writes it now
-    touch -d '1 hour' run/cairn/launch-1-1.tmp.1
-    touch -d '2 minutes ago' run/cairn/launch-2-2.tmp.2
-    fresh
-    DO='' expect 0 launch --ranks 1 -- glue
-    says "killed process $left: rank 3 of job old"
-    wait_until "$hang_limit" gone "$left" || complain "the recorded process is still alive"
-    alive "$other" || complain "a process without a record was killed"
-    [ -e run/cairn/launch-999999999-5 ] && complain "the record was not removed"
-    [ -e run/cairn/launch-1-1.tmp.1 ] || complain "a record that is just written was removed"
-    [ -e run/cairn/launch-2-2.tmp.2 ] && complain "an old record without an agent was not removed"
-    rm -f run/cairn/launch-1-1.tmp.1
-    [ -z "$(ls run/cairn)" ] || complain "records were left: $(ls run/cairn)"
-}
 
 # An agent whose messages nobody reads has lost its launcher, also while its orders stay open.
 unread_agent() {
@@ -355,7 +331,7 @@ use() {
 for name in TERM INT USR1 USR2; do beside signal $name; done
 beside signal HUP TERM # the terminal is gone
 for case in environment codes failures kills unnoticed again max_time saves two_interrupts no_end launcher_killed \
-    agent_killed both_killed children records unread_agent unread unread_end use; do
+    agent_killed both_killed children unread_agent unread unread_end use; do
     if [[ $case == unread* ]] && [ -z "$(hostname -I)" ]; then
         echo "skipped in part: $case: this machine has only loopback" && continue
     fi

@@ -142,10 +142,9 @@ besides=()
 beside() {
     local where=$work/case${#besides[@]}
     mkdir "$where"
-    mkdir -m 700 "$where/run"
     (
         trap 'jobs -p | xargs -r kill -9 2>/dev/null' EXIT
-        export WORK=$where XDG_RUNTIME_DIR=$where/run
+        export WORK=$where
         work=$where failures=0
         cd -- "$where" || exit 1
         "$@"
