@@ -200,26 +200,6 @@ Status file_write_all(int fd, const char *path, const void *data, size_t len)
 
 /* ---- Properties ---- */
 
-Status file_user_folder(char **path)
-{
-    const char *runtime = getenv("XDG_RUNTIME_DIR"); /* may be of another node's session, and not exist here */
-    struct stat st;
-    bool there = runtime && *runtime == '/' && file_is_directory(runtime);
-    char *folder = there ? mem_printf("%s/cairn", runtime) : mem_printf("/tmp/cairn-%u", (unsigned)geteuid());
-    Status status = OK;
-    if (mkdir(folder, 0700) != 0 && errno != EEXIST)
-        status = fail(E_IO, "cannot make the folder %s: %m", folder);
-    else if (lstat(folder, &st) != 0)
-        status = fail(E_IO, "%s: %m", folder);
-    else if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022))
-        status = fail(E_USAGE, "%s must be a folder that this user alone can write to", folder);
-    if (status == OK)
-        *path = folder;
-    else
-        free(folder);
-    return status;
-}
-
 void file_open_standard(void)
 {
     for (int fd = 0; fd <= STDERR_FILENO; fd++)

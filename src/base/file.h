@@ -112,9 +112,6 @@ void file_list_free(FileList *list);                  /* takes a zeroed one */
 Status file_remove_temporaries(const char *directory);
 /* Removes a file, or a folder with its contents. Symbolic links are not followed; a missing path is fine. */
 Status file_remove_tree(const char *path);
-/* This user's folder for files of running processes: $XDG_RUNTIME_DIR/cairn, else /tmp/cairn-UID. Makes it. E_USAGE: it
-   belongs to another user, or others can write to it. The caller frees `path`. */
-Status file_user_folder(char **path);
 /* Free bytes for an unprivileged user on the file system of the path, which need not exist. */
 Status file_free_bytes(const char *path, uint64_t *bytes);
 char *file_join(const char *directory, const char *name); /* caller frees */
