@@ -9,7 +9,7 @@
 static Status place(Rig *r, const Segment *segments)
 {
     const Plan *plans[] = {&r->plan};
-    TRY(memory_init(&r->memory, backend, plans, 1));
+    TRY(memory_init(&r->memory, backend, NULL, plans, 1));
     TRY(exec_init(&r->exec, &r->plan, &r->memory, (ExecOptions){0}));
     TRY(exec_upload(r->exec, r->t.segments, segments, (size_t)model.params.count * sizeof *segments));
     TRY(exec_upload(r->exec, r->t.weights, weights, (size_t)model.params.size * sizeof *weights));

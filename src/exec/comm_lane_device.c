@@ -61,12 +61,6 @@ static Status queue_reduce(Exec *e, InstrId i, const RowCounts *rows)
     return queue_turn(device_lane(e->comm_lane), e->plan->instrs[i].attr.reduce.bucket);
 }
 
-static Status queue_share(Exec *e, InstrId i, const RowCounts *rows)
-{
-    (void)rows;
-    return comm_lane_share(e, i);
-}
-
 /* The sums of a pipeline's works have no instr. */
 static Status device_post(CommLane *lane, CommTurn *t, const RowCounts *rows)
 {
@@ -81,7 +75,7 @@ static Status device_share(CommLane *lane, InstrId i, const RowCounts *rows)
 {
     const DeviceLane *l = device_lane(lane);
     TRY(lane_enter(l));
-    TRY(exec_run_noted(lane->exec, i, rows, LANE_COMM, queue_share));
+    TRY(exec_run_noted(lane->exec, i, rows, LANE_COMM, comm_lane_share));
     return lane_join(l);
 }
 
@@ -119,11 +113,7 @@ static Status device_wait(CommLane *lane, bool broken, const RowCounts *rows)
     return OK;
 }
 
-static void device_close(CommLane *lane)
-{
-    free(lane->turns);
-    free(lane);
-}
+static void device_close(CommLane *lane) { MEM_FREE(lane->turns, lane); }
 
 Status comm_lane_open_device(CommLane as, CommLane **lane)
 {

@@ -62,13 +62,6 @@ static Status sum_one(HostLane *l, CommTurn *t)
     return status;
 }
 
-/* Nothing is posted then, so the lane's connection is free for the step's thread. */
-static Status share_one(Exec *e, InstrId i, const RowCounts *rows)
-{
-    (void)rows;
-    return comm_lane_share(e, i);
-}
-
 /* ---- the thread ---- */
 
 static bool is_due(const HostLane *l) { return l->done < l->lane.n && l->lane.turns[l->done].posted; }
@@ -112,9 +105,7 @@ static void host_close(CommLane *lane)
     }
     pthread_mutex_destroy(&l->lock);
     pthread_cond_destroy(&l->changed);
-    free(l->message);
-    free(lane->turns);
-    free(l);
+    MEM_FREE(l->message, lane->turns, l);
 }
 
 /* ---- for the step's thread ---- */
@@ -131,9 +122,10 @@ static Status host_post(CommLane *lane, CommTurn *t, const RowCounts *rows)
     return OK;
 }
 
+/* Nothing is posted then, so the lane's connection is free for the step's thread. */
 static Status host_share(CommLane *lane, InstrId i, const RowCounts *rows)
 {
-    return exec_run_noted(lane->exec, i, rows, LANE_COMPUTE, share_one);
+    return exec_run_noted(lane->exec, i, rows, LANE_COMPUTE, comm_lane_share);
 }
 
 static void note_sums(const HostLane *l, const RowCounts *rows)

@@ -37,9 +37,9 @@ struct CommLane {
     int n;
 };
 
-/* Collective: one sum, or one SHARE. */
+/* Collective: one sum, or one SHARE (an ExecStep). */
 Status comm_lane_sum(const Exec *e, int32_t bucket);
-Status comm_lane_share(const Exec *e, InstrId i);
+Status comm_lane_share(Exec *e, InstrId i, const RowCounts *rows);
 /* Collective, over the lane's own Comm: losses and correct counts of a step. */
 Status comm_lane_sum_losses(const Exec *e);
 /* The lane has its exec and turns. */

@@ -121,7 +121,7 @@ static void find_dying(Exec *e)
 Status exec_init(Exec **exec, const Plan *plan, Memory *memory, ExecOptions options)
 {
     Exec *e = mem_alloc(sizeof *e);
-    *e = (Exec){.plan = plan, .memory = memory, .options = options};
+    *e = (Exec){.plan = plan, .memory = memory, .options = options, .gathers = true, .captures = true};
     e->calls = mem_array((size_t)plan->n_instrs, sizeof *e->calls);
     e->ops = mem_array((size_t)plan->n_instrs, sizeof *e->ops);
     e->summed = mem_array((size_t)plan->n_instrs, sizeof *e->summed);
@@ -146,24 +146,13 @@ void exec_free(Exec *e)
     for (int i = 0; i < e->n_replays; i++)
         if (e->replays[i].graph)
             e->memory->backend->device->graph_free(e->memory->backend->device, e->replays[i].graph);
-    free(e->calls);
-    free(e->ops);
-    free(e->buckets);
-    free(e->read_buckets);
-    free(e->events);
-    free(e->dying);
-    free(e->dead);
-    free(e->replays);
-    free(e->records);
-    free(e->marks);
-    free(e->summed);
-    free(e->grains);
-    free(e);
+    MEM_FREE(e->calls, e->ops, e->buckets, e->read_buckets, e->events, e->dying, e->dead, e->replays, e->records,
+             e->marks, e->summed, e->grains, e);
 }
 
 void exec_set_check(Exec *e, bool check) { e->options.check = check; }
-void exec_set_gathers(Exec *e, bool gathers) { e->gathers_not = !gathers; }
-void exec_set_captures(Exec *e, bool captures) { e->captures_not = !captures; }
+void exec_set_gathers(Exec *e, bool gathers) { e->gathers = gathers; }
+void exec_set_captures(Exec *e, bool captures) { e->captures = captures; }
 void exec_set_flip(Exec *e, const ExecFlip *flip)
 {
     e->flip = flip;
@@ -406,16 +395,20 @@ void *exec_data(const Exec *e, TensorId t)
     return (char *)e->memory->base[x->region] + x->offset;
 }
 
+/* For `bytes` of a tensor. */
+static void *part_of(const Exec *e, TensorId t, size_t bytes)
+{
+    const Tensor *x = &e->plan->tensors[t];
+    CHECK(bytes <= x->bytes, "%zu bytes of '%s', which has %zu", bytes, x->name, x->bytes);
+    return exec_data(e, t);
+}
+
 Status exec_upload(Exec *e, TensorId t, const void *data, size_t bytes)
 {
-    CHECK(bytes <= e->plan->tensors[t].bytes, "%zu bytes into '%s' of %zu", bytes, e->plan->tensors[t].name,
-          e->plan->tensors[t].bytes);
-    return backend_upload(e->memory->backend, exec_data(e, t), data, bytes);
+    return backend_upload(e->memory->backend, part_of(e, t, bytes), data, bytes);
 }
 
 Status exec_download(Exec *e, TensorId t, void *data, size_t bytes)
 {
-    CHECK(bytes <= e->plan->tensors[t].bytes, "%zu bytes from '%s' of %zu", bytes, e->plan->tensors[t].name,
-          e->plan->tensors[t].bytes);
-    return backend_download(e->memory->backend, data, exec_data(e, t), bytes);
+    return backend_download(e->memory->backend, data, part_of(e, t, bytes), bytes);
 }

@@ -62,8 +62,8 @@ struct Exec {
     bool reducing;          /* the micro-batch, or work, that runs is its step's last: REDUCEs are posted */
     bool first;             /* it is its step's first: instrs begin gradients */
     bool open;              /* `begin` ran, and no micro-batch since */
-    bool gathers_not;       /* CURVATUREs are left out */
-    bool captures_not;      /* no graph is made: ranges without one run op by op */
+    bool gathers;           /* CURVATUREs run */
+    bool captures;          /* ranges without a graph get one; else they run op by op */
     const int *slots;       /* (N_SLOTS) of the work that runs; NULL: none */
     const ExecLinks *links; /* of that work; NULL: none */
     bool forward;           /* that work is an F */
@@ -93,7 +93,7 @@ static inline Status exec_run_op(const Exec *e, InstrId i, const RowCounts *rows
 {
     OpCall own;
     const OpCall *call = &e->calls[i];
-    if (e->gathers_not && call->op == OP_CURVATURE) return OK;
+    if (!e->gathers && call->op == OP_CURVATURE) return OK;
     if (e->slots) {
         exec_move_call(e, i, &own);
         call = &own;

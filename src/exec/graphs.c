@@ -7,7 +7,7 @@
 
 static bool leaves_out(const Exec *e, Range range)
 {
-    for (InstrId i = range.first; e->gathers_not && i < range.first + range.count; i++)
+    for (InstrId i = range.first; !e->gathers && i < range.first + range.count; i++)
         if (e->plan->instrs[i].op == OP_CURVATURE) return true;
     return false;
 }
@@ -80,7 +80,7 @@ Status exec_run_graph(Exec *e, Range range, const RowCounts *rows)
     Replay *r = find_replay(e, range, rows);
     bool again = r && r->graph;
     if (!r) add_replay(e, range, rows);
-    if (r && !again && !r->plain && !e->captures_not) TRY(make_graph(e, r));
+    if (r && !again && !r->plain && e->captures) TRY(make_graph(e, r));
     if (!r || !r->graph) return exec_run_plain(e, range, rows);
     if (again && exec_stopped(e, range)) return fail(E_STOPPED, "stopped before a micro-batch");
     e->graphs.replayed += again;

@@ -65,19 +65,6 @@ static size_t largest(const Plan *const *plans, int n_plans, int r)
     return bytes;
 }
 
-Status memory_init(Memory *m, Backend *backend, const Plan *const *plans, int n_plans)
-{
-    *m = (Memory){.backend = backend};
-    for (int r = 0; r < N_REGIONS; r++) m->bytes[r] = largest(plans, n_plans, r);
-    for (int r = 0; r < N_REGIONS; r++) {
-        if (resize(m, (Region)r, m->bytes[r]) == OK) continue;
-        Status status = too_large(m, (Region)r);
-        memory_free(m);
-        return status;
-    }
-    return OK;
-}
-
 bool memory_own_region(Region r)
 {
     return r == REGION_INPUT || r == REGION_OUTPUT || r == REGION_CONST || r == REGION_COPY || r == REGION_HOST;
@@ -95,12 +82,14 @@ static void follow(Memory *m)
     }
 }
 
-Status memory_init_beside(Memory *m, Memory *first, const Plan *const *plans, int n_plans)
+Status memory_init(Memory *m, Backend *backend, Memory *first, const Plan *const *plans, int n_plans)
 {
-    *m = (Memory){.backend = first->backend, .first = first};
+    *m = (Memory){.backend = backend, .first = first};
     follow(m);
+    for (int r = 0; r < N_REGIONS; r++)
+        if (owns(m, r)) m->bytes[r] = largest(plans, n_plans, r);
     for (int r = 0; r < N_REGIONS; r++) {
-        if (!owns(m, r) || resize(m, (Region)r, largest(plans, n_plans, r)) == OK) continue;
+        if (!owns(m, r) || resize(m, (Region)r, m->bytes[r]) == OK) continue;
         Status status = too_large(m, (Region)r);
         memory_free(m);
         return status;

@@ -4,7 +4,10 @@
 
 #include "exec/pipeline_internal.h"
 
-static int micros_of(const ExecPipeline *p, int chunk) { return p->pass->micros[pipeline_direction(p, chunk)]; }
+static int micros_of(const ExecPipeline *p, int chunk)
+{
+    return p->pass->micros[pipeline_direction(&p->o.shape, chunk)];
+}
 
 /* ---- life ---- */
 
@@ -22,9 +25,7 @@ void exec_pipeline_close(ExecPipeline *p)
     char *why = mem_strdup(status_message());
     pipeline_close_links(p);
     (void)fail(E_FAIL, "%s", why);
-    free(why);
-    free(p->works);
-    free(p);
+    MEM_FREE(why, p->works, p);
 }
 
 void exec_pipeline_seconds(const ExecPipeline *p, double *all, double *idle)
@@ -56,23 +57,23 @@ bool pipeline_wanted(const ExecPipeline *p, const Work *w)
 static void note_work(ExecPipeline *p, const Work *w, double start, double waited)
 {
     bool inverse = w->kind == WORK_INVERSE;
-    int direction = pipeline_direction(p, w->chunk);
+    int direction = pipeline_direction(&p->o.shape, w->chunk);
     bool known = !inverse && w->micro < p->pass->micros[direction]; /* a statistic may be of an earlier step */
     if (!p->notes) return;
-    MEM_GROW(p->works, p->n_works, p->cap_works);
-    p->works[p->n_works++] = (ExecWork){.kind = w->kind,
-                                        .stage = pipeline_stage(pipeline_shape(p), p->o.place, w->chunk),
-                                        .direction = direction,
-                                        .micro = inverse ? -1 : p->pass->first + w->micro,
-                                        .tokens = !known ? 0 : p->pass->rows[direction][w->micro].count[ROWS_TOKENS],
-                                        .begin = start + waited,
-                                        .end = clock_monotonic()};
+    MEM_PUSH(p->works, p->n_works, p->cap_works,
+             (ExecWork){.kind = w->kind,
+                        .stage = pipeline_stage(pipeline_shape(p), p->o.place, w->chunk),
+                        .direction = direction,
+                        .micro = inverse ? -1 : p->pass->first + w->micro,
+                        .tokens = !known ? 0 : p->pass->rows[direction][w->micro].count[ROWS_TOKENS],
+                        .begin = start + waited,
+                        .end = clock_monotonic()});
 }
 
 static Status run_order_work(ExecPipeline *p, const Work *w)
 {
     const ExecLinks links = {pipeline_pass, p};
-    const RowCounts *rows = &p->pass->rows[pipeline_direction(p, w->chunk)][w->micro];
+    const RowCounts *rows = &p->pass->rows[pipeline_direction(&p->o.shape, w->chunk)][w->micro];
     p->chunk = w->chunk;
     p->micro = w->micro;
     if (w->kind == WORK_FORWARD) TRY(p->o.fill(p->o.self, w->chunk, w->micro, w->slot));
@@ -119,7 +120,7 @@ static Status prepare_works(ExecPipeline *p)
 {
     for (const Work *w = p->order; w < p->order + p->n_order; w++) {
         if (w->kind >= N_WORKS || !pipeline_wanted(p, w)) continue;
-        const RowCounts *rows = &p->pass->rows[pipeline_direction(p, w->chunk)][w->micro];
+        const RowCounts *rows = &p->pass->rows[pipeline_direction(&p->o.shape, w->chunk)][w->micro];
         TRY(exec_prepare_work(p->o.chunks[w->chunk], w->kind, w->slot, rows));
     }
     return OK;

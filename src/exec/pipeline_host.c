@@ -23,7 +23,7 @@ static void host_close(ExecPipeline *p, Channel *c)
 static Status host_post(ExecPipeline *p, Channel *c, int micro, size_t bytes)
 {
     int b = micro % c->buffers;
-    uint32_t tag = (uint32_t)((c->stage * 2 + pipeline_direction(p, c->chunk)) * 2 + c->way);
+    uint32_t tag = (uint32_t)((c->stage * 2 + pipeline_direction(&p->o.shape, c->chunk)) * 2 + c->way);
     return comm_post(p->o.comm, c->peer, tag, !c->in, c->memory + (size_t)b * p->o.boundary, bytes, &c->tickets[b]);
 }
 

@@ -66,10 +66,6 @@ struct ExecPipeline {
 };
 
 static inline const Pipeline *pipeline_shape(const ExecPipeline *p) { return &p->o.shape; }
-static inline int pipeline_direction(const ExecPipeline *p, int chunk)
-{
-    return pipeline_shape(p)->kind == PIPELINE_CHIMERA ? chunk : 0;
-}
 static inline Backend *pipeline_backend(const ExecPipeline *p) { return p->o.chunks[0]->memory->backend; }
 bool pipeline_wanted(const ExecPipeline *p, const Work *w); /* the pass runs it */
 

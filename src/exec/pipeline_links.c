@@ -13,7 +13,7 @@ static Channel find_channel(const Pipeline *s, int place, int chunk, bool in, in
     int own = pipeline_stage(s, place, chunk), step = (way == FORWARD) == in ? -1 : 1, other = own + step, k;
     Channel c = {.chunk = chunk, .way = way, .in = in, .peer = -1};
     if (other < 0 || other >= pipeline_stages(s)) return c;
-    pipeline_home(s, other, s->kind == PIPELINE_CHIMERA ? chunk : 0, &c.peer, &k);
+    pipeline_home(s, other, pipeline_direction(s, chunk), &c.peer, &k);
     c.stage = in ? own : other;
     if (c.peer == place && in) return c; /* the sender's buffers are read */
     /* A handover is taken before the next one is made (schedule_verify). */
@@ -107,8 +107,7 @@ static void add_inbox(ExecPipeline *p, const Channel *c)
     if (!c->in || !c->buffers) return;
     for (int i = 0; i < p->n_inboxes; i++)
         if (p->inboxes[i].peer == c->peer && p->inboxes[i].way == c->way) return;
-    MEM_GROW(p->inboxes, p->n_inboxes, p->cap_inboxes);
-    p->inboxes[p->n_inboxes++] = (Inbox){.peer = c->peer, .way = c->way};
+    MEM_PUSH(p->inboxes, p->n_inboxes, p->cap_inboxes, (Inbox){.peer = c->peer, .way = c->way});
 }
 
 static size_t memory_bytes(const ExecPipeline *p, bool device)
@@ -154,8 +153,7 @@ void pipeline_close_links(ExecPipeline *p)
     Device *d = pipeline_backend(p)->device;
     for (int k = 0; k < n_channels(pipeline_shape(p)); k++) p->carrier->close(p, pipeline_channel(p, k));
     for (int way = 0; way < 2; way++) {
-        free(p->in[way]);
-        free(p->out[way]);
+        MEM_FREE(p->in[way], p->out[way]);
     }
     free(p->inboxes);
     if (p->memory[1]) d->release(d, p->memory[1], memory_bytes(p, true));
@@ -171,7 +169,7 @@ void pipeline_close_links(ExecPipeline *p)
 static size_t boundary_bytes(const ExecPipeline *p, int chunk, int micro)
 {
     const Plan *plan = p->o.chunks[chunk]->plan;
-    const RowCounts *rows = &p->pass->rows[pipeline_direction(p, chunk)][micro];
+    const RowCounts *rows = &p->pass->rows[pipeline_direction(pipeline_shape(p), chunk)][micro];
     for (InstrId i = plan->micro.first; i < plan->micro.first + plan->micro.count; i++) {
         const Instr *instr = &plan->instrs[i];
         if (op_is_link(instr->op))

@@ -195,8 +195,9 @@ static Status share_table(const Exec *e, const Operand *x)
     return holding_share_parts(&all, x->data, 2 * x->rows.extra, r->holding->sums);
 }
 
-Status comm_lane_share(const Exec *e, InstrId i)
+Status comm_lane_share(Exec *e, InstrId i, const RowCounts *rows)
 {
+    (void)rows;
     const ExecRanks *r = e->options.ranks;
     ShareKind what = e->plan->instrs[i].attr.share.what;
     const Pieces *p = what >= SHARE_FACTORS ? r->factors : &r->holding->mine;

@@ -89,7 +89,7 @@ static Status add_all(const Exec *e, const SumSpace *s, int place)
 static Status add_factors(const Exec *e, int place)
 {
     const VirtualSums *v = &e->sums;
-    bool due = v->factors.x && !e->gathers_not && (place >= 0 || added(v));
+    bool due = v->factors.x && e->gathers && (place >= 0 || added(v));
     return due ? add_all(e, &v->factors, place) : OK;
 }
 

@@ -21,31 +21,33 @@ typedef struct {
 #define SITE_FFN_OUTPUT(l)       (3u * (uint32_t)(l) + 3)
 #define SITE_CLASSIFIER          1023u
 
-#define WORD_EMBEDDING "bert.embeddings.word_embeddings.weight"
-
 static float dropout_rate(const Emit *e, float p) { return e->o->training ? p : 0; }
 
 /* ---- parameters ---- */
 
 /* The parameter `name` (Hugging Face's), or the group that starts with it, as one (rows, cols) tensor. */
-__attribute__((format(printf, 5, 6))) static TensorId add_param(Emit *e, int64_t rows, int64_t cols, const char *name,
-                                                                const char *short_name, ...)
+static TensorId add_param(Emit *e, int64_t rows, int64_t cols, const char *name, const char *short_name)
 {
-    char text[48];
-    va_list args;
-    va_start(args, short_name);
-    vsnprintf(text, sizeof text, short_name, args);
-    va_end(args);
     int i = params_find(&e->m->params, name);
     CHECK(i >= 0, "no parameter '%s'", name);
     size_t offset = (size_t)e->m->params.params[i].offset * sizeof(float);
-    TensorId w = plan_tensor(e->p, REGION_WEIGHT, F32, rows_fixed(rows), cols, "%s", text);
+    TensorId w = plan_tensor(e->p, REGION_WEIGHT, F32, rows_fixed(rows), cols, "%s", short_name);
     e->p->tensors[w].offset = offset;
     if (!e->o->training) return w;
-    TensorId g = plan_tensor(e->p, REGION_GRAD, F32, rows_fixed(rows), cols, "d%.46s", text);
+    TensorId g = plan_tensor(e->p, REGION_GRAD, F32, rows_fixed(rows), cols, "d%.46s", short_name);
     e->p->tensors[g].offset = offset;
     e->p->tensors[w].grad = g;
     return w;
+}
+
+/* The parameter `hf`.`part`, named `name`.`brief` in the plan. */
+static TensorId add_part(Emit *e, int64_t rows, int64_t cols, const char *hf, const char *part, const char *name,
+                         const char *brief)
+{
+    char full[112], short_name[48];
+    snprintf(full, sizeof full, "%s.%s", hf, part);
+    snprintf(short_name, sizeof short_name, "%.40s.%s", name, brief);
+    return add_param(e, rows, cols, full, short_name);
 }
 
 /* The compute copy LINEAR reads, with the one DGRAD reads as its twin. */
@@ -80,12 +82,9 @@ __attribute__((format(printf, 6, 7))) static TensorId add_activation(Emit *e, in
 /* y = x·wᵀ + bias with the parameters `hf`.weight and `hf`.bias, named `name`.w and `name`.b in the plan. */
 static void emit_dense(Emit *e, int layer, TensorId x, TensorId y, const char *hf, const char *name)
 {
-    char weight[112], bias[112];
     int64_t k = e->p->tensors[x].cols, n = e->p->tensors[y].cols;
-    snprintf(weight, sizeof weight, "%s.weight", hf);
-    snprintf(bias, sizeof bias, "%s.bias", hf);
-    TensorId w = compute_copy(e, add_param(e, n, k, weight, "%.40s.w", name));
-    TensorId b = add_param(e, n, 1, bias, "%.40s.b", name);
+    TensorId w = compute_copy(e, add_part(e, n, k, hf, "weight", name, "w"));
+    TensorId b = add_part(e, n, 1, hf, "bias", name, "b");
     if (e->o->rounded_biases && e->p->tensors[y].dtype != F32)
         b = plan_copy(e->p, b, false, (size_t)n * dtype_size(e->p->compute));
     plan_emit(e->p, OP_LINEAR, PHASE_FORWARD, layer, (OpAttr){.linear = {.k = k, .n = n}}, IDS(x, w, b), IDS(y));
@@ -103,11 +102,7 @@ static TensorId emit_addnorm(Emit *e, int layer, Keep keep, TensorId d, TensorId
     const ModelTensors *t = e->t;
     RowKind rows = e->p->tensors[d].rows.kind;
     int64_t h = e->c->hidden;
-    char weight[112], bias[112];
-    snprintf(weight, sizeof weight, "%s.weight", hf);
-    snprintf(bias, sizeof bias, "%s.bias", hf);
-    TensorId gamma = add_param(e, h, 1, weight, "%.36s.gamma", name),
-             beta = add_param(e, h, 1, bias, "%.36s.beta", name);
+    TensorId gamma = add_part(e, h, 1, hf, "weight", name, "gamma"), beta = add_part(e, h, 1, hf, "bias", name, "beta");
     bool keeps_xhat = form == NORM_FORM_XHAT && e->o->training;
     TensorId y = add_activation(e, keep.layer, keeps_xhat ? DROP_ALWAYS : keep.drop, rows, h, "%s", name);
     TensorId rstd = add_activation(e, keep.layer, keep.drop, rows, 1, "%.40s.rstd", name);
@@ -135,8 +130,8 @@ static TensorId emit_embeddings(Emit *e)
     TensorId word = add_param(e, c->vocab_padded, h, WORD_EMBEDDING, "word");
     TensorId position = add_param(e, c->positions, h, "bert.embeddings.position_embeddings.weight", "position");
     TensorId type = add_param(e, c->types, h, "bert.embeddings.token_type_embeddings.weight", "type");
-    TensorId gamma = add_param(e, h, 1, "bert.embeddings.LayerNorm.weight", "embed.gamma");
-    TensorId beta = add_param(e, h, 1, "bert.embeddings.LayerNorm.bias", "embed.beta");
+    TensorId gamma = add_part(e, h, 1, "bert.embeddings.LayerNorm", "weight", "embed", "gamma");
+    TensorId beta = add_part(e, h, 1, "bert.embeddings.LayerNorm", "bias", "embed", "beta");
     TensorId x = add_activation(e, 0, LEVEL_INNER, ROWS_TOKENS, h, "l0.x");
     const ModelTensors *t = e->t;
     OpAttr attr = {
@@ -168,11 +163,11 @@ static TensorId emit_attention(Emit *e, int l, TensorId x)
     return o;
 }
 
-/* The rows of x that the heads read. */
-static TensorId emit_read(Emit *e, int layer, int drop, TensorId x, const char *name)
+/* The rows of x that `index` names. */
+static TensorId emit_gather(Emit *e, int layer, int drop, RowKind rows, TensorId x, TensorId index, const char *name)
 {
-    TensorId y = add_activation(e, layer, drop, ROWS_READ, e->c->hidden, "%s", name);
-    plan_emit(e->p, OP_GATHER, PHASE_FORWARD, layer, (OpAttr){0}, IDS(x, e->t->read, e->t->ctl), IDS(y));
+    TensorId y = add_activation(e, layer, drop, rows, e->c->hidden, "%s", name);
+    plan_emit(e->p, OP_GATHER, PHASE_FORWARD, layer, (OpAttr){0}, IDS(x, index, e->t->ctl), IDS(y));
     return y;
 }
 
@@ -187,8 +182,8 @@ static TensorId emit_layer(Emit *e, int l, TensorId x, RowKind rows, bool top)
 #define NAME(part) (snprintf(name, sizeof name, "l%d.%s", l, part), name)
     TensorId o = emit_attention(e, l, x);
     if (rows == ROWS_READ) {
-        o = emit_read(e, l, LEVEL_FULL, o, NAME("read_o"));
-        x = emit_read(e, l, DROP_ALWAYS, x, NAME("read_x"));
+        o = emit_gather(e, l, LEVEL_FULL, rows, o, e->t->read, NAME("read_o"));
+        x = emit_gather(e, l, DROP_ALWAYS, rows, x, e->t->read, NAME("read_x"));
     }
     TensorId d1 = add_activation(e, l, DROP_ALWAYS, rows, c->hidden, "l%d.d1", l);
     emit_dense(e, l, o, d1, HF("attention.output.dense"), NAME("out"));
@@ -229,8 +224,7 @@ static void add_inputs(Emit *e, InputPlans plans)
 static TensorId emit_pooled(Emit *e, TensorId x)
 {
     int64_t h = e->c->hidden;
-    TensorId first = add_activation(e, NONE, DROP_NEVER, ROWS_SEQS, h, "first");
-    plan_emit(e->p, OP_GATHER, PHASE_FORWARD, NONE, (OpAttr){0}, IDS(x, e->t->first, e->t->ctl), IDS(first));
+    TensorId first = emit_gather(e, NONE, DROP_NEVER, ROWS_SEQS, x, e->t->first, "first");
     TensorId pre = add_activation(e, NONE, DROP_NEVER, ROWS_SEQS, h, "pooler.pre");
     emit_dense(e, NONE, first, pre, "bert.pooler.dense", "pooler");
     TensorId y = add_activation(e, NONE, DROP_NEVER, ROWS_SEQS, h, "pooled");
@@ -238,17 +232,24 @@ static TensorId emit_pooled(Emit *e, TensorId x)
     return y;
 }
 
-/* Logits in fp32 for the host, and their loss. */
+/* Logits in fp32 for the host, and room for their loss. Returns room for their gradient; NONE: it is not wanted. */
+static TensorId emit_logits(Emit *e, RowKind rows, TensorId x, const char *hf, const char *name)
+{
+    ModelTensors *t = e->t;
+    int32_t labels = e->m->head.labels;
+    add_inputs(e, LABELS);
+    t->logits = plan_tensor(e->p, REGION_OUTPUT, F32, rows_of(rows), labels, "logits");
+    emit_dense(e, NONE, x, t->logits, hf, name);
+    t->loss = plan_tensor(e->p, REGION_OUTPUT, F32, rows_of(ROWS_SEQS), 1, "loss");
+    return e->o->training ? add_activation(e, NONE, DROP_NEVER, rows, labels, "dlogits") : NONE;
+}
+
 static void emit_sequence_loss(Emit *e, Op op, TensorId x, int slot, const char *hf, const char *name)
 {
     int32_t labels = e->m->head.labels;
     ModelTensors *t = e->t;
     float smoothing = op == OP_XENT && e->m->head.kind == HEAD_CLASSIFIER && e->o->training ? e->m->label_smoothing : 0;
-    add_inputs(e, LABELS);
-    t->logits = plan_tensor(e->p, REGION_OUTPUT, F32, rows_of(ROWS_SEQS), labels, "logits");
-    emit_dense(e, NONE, x, t->logits, hf, name);
-    t->loss = plan_tensor(e->p, REGION_OUTPUT, F32, rows_of(ROWS_SEQS), 1, "loss");
-    TensorId dlogits = e->o->training ? add_activation(e, NONE, DROP_NEVER, ROWS_SEQS, labels, "dlogits") : NONE;
+    TensorId dlogits = emit_logits(e, ROWS_SEQS, x, hf, name);
     plan_emit(e->p, op, PHASE_FORWARD, NONE,
               (OpAttr){.loss = {.slot = slot, .classes = labels, .smoothing = smoothing}},
               IDS(t->logits, t->labels, t->ctl, t->scaling), IDS(dlogits, t->loss, t->stats));
@@ -258,11 +259,7 @@ static void emit_sequence_loss(Emit *e, Op op, TensorId x, int slot, const char 
 static void emit_span(Emit *e, TensorId x)
 {
     ModelTensors *t = e->t;
-    add_inputs(e, LABELS);
-    t->logits = plan_tensor(e->p, REGION_OUTPUT, F32, rows_of(ROWS_TOKENS), 2, "logits");
-    emit_dense(e, NONE, x, t->logits, "qa_outputs", "span");
-    t->loss = plan_tensor(e->p, REGION_OUTPUT, F32, rows_of(ROWS_SEQS), 1, "loss");
-    TensorId dlogits = e->o->training ? add_activation(e, NONE, DROP_NEVER, ROWS_TOKENS, 2, "dlogits") : NONE;
+    TensorId dlogits = emit_logits(e, ROWS_TOKENS, x, "qa_outputs", "span");
     plan_emit(e->p, OP_SPAN_XENT, PHASE_FORWARD, NONE, (OpAttr){.loss = {.slot = 0, .classes = 2}},
               IDS(t->spans, t->labels, t->logits, t->ctl, t->scaling), IDS(dlogits, t->loss, t->stats));
 }
@@ -294,8 +291,7 @@ static void emit_mlm(Emit *e, TensorId x)
     int64_t h = c->hidden;
     ModelTensors *t = e->t;
     add_inputs(e, MASKED);
-    TensorId rows = add_activation(e, NONE, DROP_NEVER, ROWS_MASKED, h, "mlm.rows");
-    plan_emit(e->p, OP_GATHER, PHASE_FORWARD, NONE, (OpAttr){0}, IDS(x, t->masked, t->ctl), IDS(rows));
+    TensorId rows = emit_gather(e, NONE, DROP_NEVER, ROWS_MASKED, x, t->masked, "mlm.rows");
     TensorId pre = add_activation(e, NONE, DROP_NEVER, ROWS_MASKED, h, "mlm.pre");
     emit_dense(e, NONE, rows, pre, "cls.predictions.transform.dense", "mlm.transform");
     TensorId g = add_activation(e, NONE, DROP_NEVER, ROWS_MASKED, h, "mlm.g");
@@ -355,21 +351,14 @@ static bool heads_read_some(const Emit *e) { return e->m->head.kind != HEAD_SPAN
 
 static void emit_heads(Emit *e, TensorId x)
 {
-    switch (e->m->head.kind) {
-    case HEAD_CLASSIFIER:
-    case HEAD_REGRESSION:
-    case HEAD_MULTI:
-        emit_classifier(e, x);
-        break;
-    case HEAD_SPAN:
+    const Head head = e->m->head;
+    if (head.kind == HEAD_SPAN) {
         emit_span(e, x);
-        break;
-    case HEAD_PRETRAINING:
+    } else if (head.kind == HEAD_PRETRAINING) {
         emit_mlm(e, x);
-        if (e->m->head.labels) emit_sequence_loss(e, OP_XENT, emit_pooled(e, x), 1, "cls.seq_relationship", "nsp");
-        break;
-    default:
-        break;
+        if (head.labels) emit_sequence_loss(e, OP_XENT, emit_pooled(e, x), 1, "cls.seq_relationship", "nsp");
+    } else if (head.kind != HEAD_NONE) {
+        emit_classifier(e, x);
     }
 }
 
@@ -390,7 +379,7 @@ static void emit_stage(Emit *e, const Stage *s)
         bool top = l + 1 == s->first + s->layers;
         x = emit_layer(e, l, x, top && read && !e->o->all_rows ? ROWS_READ : ROWS_TOKENS, top);
     }
-    if (read && e->o->all_rows) x = emit_read(e, NONE, DROP_NEVER, x, "read_x");
+    if (read && e->o->all_rows) x = emit_gather(e, NONE, DROP_NEVER, ROWS_READ, x, e->t->read, "read_x");
     if (last)
         emit_heads(e, x);
     else

@@ -2,7 +2,6 @@
 #include "model/model.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -16,52 +15,37 @@ typedef struct {
 
 static int64_t align_up(int64_t n) { return (n + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN; }
 
-static Param *add_param(TableBuilder *a, Placing placing, int64_t rows, int64_t cols, int n_dims, const char *format,
-                        va_list args)
+/* `name`.weight or `name`.bias. */
+static void add_param(TableBuilder *a, Placing placing, int64_t rows, int64_t cols, Init init, const char *name,
+                      const char *part)
 {
     ParamTable *t = a->table;
-    MEM_GROW(t->params, t->count, t->cap);
-    Param *p = &t->params[t->count++];
-    *p = (Param){
-        .rows = rows, .cols = cols, .n_dims = n_dims, .padded = rows, .head = a->head, .layer = (int16_t)a->layer};
-    vsnprintf(p->name, sizeof p->name, format, args);
+    bool matrix = init == INIT_NORMAL;
     if (placing == ALONE) t->size = align_up(t->size);
-    p->offset = t->size;
+    MEM_PUSH(t->params, t->count, t->cap,
+             (Param){.rows = rows,
+                     .cols = cols,
+                     .n_dims = matrix ? 2 : 1,
+                     .padded = rows,
+                     .offset = t->size,
+                     .init = init,
+                     .decay = matrix,
+                     .head = a->head,
+                     .layer = (int16_t)a->layer});
+    snprintf(t->params[t->count - 1].name, sizeof t->params->name, "%s.%s", name, part);
     t->size += rows * cols;
-    return p;
-}
-
-__attribute__((format(printf, 5, 6))) static void add_matrix(TableBuilder *a, Placing placing, int64_t rows,
-                                                             int64_t cols, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    Param *p = add_param(a, placing, rows, cols, 2, format, args);
-    va_end(args);
-    p->init = INIT_NORMAL;
-    p->decay = true;
-}
-
-__attribute__((format(printf, 5, 6))) static void add_vector(TableBuilder *a, Placing placing, int64_t n, Init init,
-                                                             const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    Param *p = add_param(a, placing, n, 1, 1, format, args);
-    va_end(args);
-    p->init = init;
 }
 
 static void add_dense(TableBuilder *a, int64_t out, int64_t in, const char *name)
 {
-    add_matrix(a, ALONE, out, in, "%s.weight", name);
-    add_vector(a, ALONE, out, INIT_ZERO, "%s.bias", name);
+    add_param(a, ALONE, out, in, INIT_NORMAL, name, "weight");
+    add_param(a, ALONE, out, 1, INIT_ZERO, name, "bias");
 }
 
 static void add_norm(TableBuilder *a, int64_t n, const char *name)
 {
-    add_vector(a, ALONE, n, INIT_ONE, "%s.weight", name);
-    add_vector(a, ALONE, n, INIT_ZERO, "%s.bias", name);
+    add_param(a, ALONE, n, 1, INIT_ONE, name, "weight");
+    add_param(a, ALONE, n, 1, INIT_ZERO, name, "bias");
 }
 
 /* The vocabulary is held padded; the pad rows stay 0. */
@@ -74,21 +58,18 @@ static void pad_vocabulary(ParamTable *t, const ModelConfig *c)
 
 static void add_layer(TableBuilder *a, const ModelConfig *c, int l)
 {
-    static const char *const qkv[] = {"query", "key", "value"};
+    static const char *const qkv[] = {"attention.self.query", "attention.self.key", "attention.self.value"};
     int64_t h = c->hidden, f = c->ffn;
-    char base[64], name[96];
-    snprintf(base, sizeof base, "bert.encoder.layer.%d", l);
+    char name[96];
     a->layer = l;
-#define NAMED(part) (snprintf(name, sizeof name, "%s.%s", base, part), name)
+#define NAMED(part) (snprintf(name, sizeof name, "bert.encoder.layer.%d.%s", l, part), name)
     add_norm(a, h, NAMED("output.LayerNorm"));
     add_dense(a, h, f, NAMED("output.dense"));
     add_dense(a, f, h, NAMED("intermediate.dense"));
     add_norm(a, h, NAMED("attention.output.LayerNorm"));
     add_dense(a, h, h, NAMED("attention.output.dense"));
-    for (int i = 0; i < 3; i++)
-        add_matrix(a, i ? GROUP_MEMBER : ALONE, h, h, "%s.attention.self.%s.weight", base, qkv[i]);
-    for (int i = 0; i < 3; i++)
-        add_vector(a, i ? GROUP_MEMBER : ALONE, h, INIT_ZERO, "%s.attention.self.%s.bias", base, qkv[i]);
+    for (int i = 0; i < 3; i++) add_param(a, i ? GROUP_MEMBER : ALONE, h, h, INIT_NORMAL, NAMED(qkv[i]), "weight");
+    for (int i = 0; i < 3; i++) add_param(a, i ? GROUP_MEMBER : ALONE, h, 1, INIT_ZERO, NAMED(qkv[i]), "bias");
 #undef NAMED
 }
 
@@ -113,7 +94,7 @@ static void add_heads(TableBuilder *a, const ModelConfig *c, Head head)
     bool pooled = head.kind != HEAD_NONE && head.kind != HEAD_SPAN && head.labels > 0;
     if (pooled) add_dense(a, c->hidden, c->hidden, "bert.pooler.dense");
     if (head.kind != HEAD_PRETRAINING) return;
-    add_vector(a, ALONE, c->vocab_size, INIT_ZERO, "cls.predictions.bias");
+    add_param(a, ALONE, c->vocab_size, 1, INIT_ZERO, "cls.predictions", "bias");
     pad_vocabulary(a->table, c);
     add_norm(a, c->hidden, "cls.predictions.transform.LayerNorm");
     add_dense(a, c->hidden, c->hidden, "cls.predictions.transform.dense");
@@ -122,9 +103,9 @@ static void add_heads(TableBuilder *a, const ModelConfig *c, Head head)
 static void add_embeddings(TableBuilder *a, const ModelConfig *c)
 {
     add_norm(a, c->hidden, "bert.embeddings.LayerNorm");
-    add_matrix(a, ALONE, c->types, c->hidden, "bert.embeddings.token_type_embeddings.weight");
-    add_matrix(a, ALONE, c->positions, c->hidden, "bert.embeddings.position_embeddings.weight");
-    add_matrix(a, ALONE, c->vocab_size, c->hidden, "bert.embeddings.word_embeddings.weight");
+    add_param(a, ALONE, c->types, c->hidden, INIT_NORMAL, "bert.embeddings.token_type_embeddings", "weight");
+    add_param(a, ALONE, c->positions, c->hidden, INIT_NORMAL, "bert.embeddings.position_embeddings", "weight");
+    add_param(a, ALONE, c->vocab_size, c->hidden, INIT_NORMAL, "bert.embeddings.word_embeddings", "weight");
     pad_vocabulary(a->table, c);
 }
 

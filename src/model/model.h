@@ -60,6 +60,8 @@ typedef struct {
 Status model_init(Model *m, ModelConfig config, Head head);
 void model_free(Model *m);
 
+#define WORD_EMBEDDING "bert.embeddings.word_embeddings.weight"
+
 /* ---- stages (stages.c) ---- */
 static inline bool stage_is_first(const Stage *s) { return s->first == 0; }
 static inline bool stage_is_last(const Model *m, const Stage *s) { return s->first + s->layers == m->config.layers; }

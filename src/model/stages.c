@@ -117,8 +117,6 @@ Status stages_parse(const char *option, const char *text, int layers, int n, Sta
 
 /* ---- a part of a model ---- */
 
-#define WORD_EMBEDDING "bert.embeddings.word_embeddings.weight"
-
 const Param *model_tied(const Model *m)
 {
     int i = m->head.kind == HEAD_PRETRAINING ? params_find(&m->params, WORD_EMBEDDING) : -1;

@@ -139,8 +139,6 @@ void optim_emit(Plan *p, const Model *m, const Model *whole, ModelTensors *t, co
     plan_pack(p, !slice && p->copies != NONE);
 }
 
-void optim_segments(const Model *m, const Optimizer *o, Segment *segments) { fill_segments(m, m, o, segments); }
-
 void optim_bias(const Optimizer *o, int64_t step, float *bias1, float *bias2)
 {
     *bias1 = o->bias_correction ? (float)(1 / (1 - pow((double)o->beta1, (double)step))) : 1;

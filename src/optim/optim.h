@@ -32,8 +32,6 @@ void optim_emit(Plan *p, const Model *m, const Model *whole, ModelTensors *t, co
    the table of `whole`; returns their number. */
 int64_t optim_own_segments(const Model *m, const Model *whole, const Optimizer *o, const Intervals *slice,
                            Segment *own);
-/* Fills (params.count) segments of a whole model. */
-void optim_segments(const Model *m, const Optimizer *o, Segment *segments);
 /* Number of norm blocks of all tensors up to a place in the space. */
 int64_t optim_norm_blocks(const ParamTable *params, int64_t before);
 /* bias1 and bias2 of Ctl for the update that makes step number `step` (from 1). */

@@ -65,8 +65,7 @@ TensorId plan_audit(Plan *p)
         for (InstrId i = 0; i < pass.r.n; i++) keep_audited(&pass, i, wanted);
         rewrite_end(&pass.r);
     }
-    free(pass.sums);
-    free(wanted);
+    MEM_FREE(pass.sums, wanted);
     return pass.audit;
 }
 

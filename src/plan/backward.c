@@ -231,7 +231,5 @@ void plan_backward(Plan *p, bool bias_sums)
             if (p->instrs[i].out[k] != NONE) pass.producer[p->instrs[i].out[k]] = i;
     for (InstrId i = n_instrs - 1; i >= 0; i--) backward_instr(&pass, i);
     CHECK(pass.n_delayed == 0, "%d weight gradients were never emitted", pass.n_delayed);
-    free(pass.grad);
-    free(pass.producer);
-    free(pass.delayed);
+    MEM_FREE(pass.grad, pass.producer, pass.delayed);
 }

@@ -197,9 +197,7 @@ static size_t place_activations(Plan *p)
         p->tensors[t].slot = root->slot;
         p->tensors[t].stride = root->stride;
     }
-    free(blocks);
-    free(near);
-    free(block_of);
+    MEM_FREE(blocks, near, block_of);
     return best;
 }
 

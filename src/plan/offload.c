@@ -191,8 +191,5 @@ void plan_offload(Plan *p, const uint8_t *levels)
         if (later) emit_fetches(&pass, i);
     }
     rewrite_end(&pass.r);
-    free(pass.layers);
-    free(pass.maker);
-    free(pass.fetch_before);
-    free(pass.layer_of);
+    MEM_FREE(pass.layers, pass.maker, pass.fetch_before, pass.layer_of);
 }

@@ -23,8 +23,7 @@ void plan_init(Plan *p, RowCounts capacity, int n_layers, Dtype compute)
 
 void plan_free(Plan *p)
 {
-    free(p->tensors);
-    free(p->instrs);
+    MEM_FREE(p->tensors, p->instrs);
     *p = (Plan){0};
 }
 

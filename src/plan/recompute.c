@@ -105,7 +105,5 @@ void plan_recompute(Plan *p, const uint8_t *levels)
     for (InstrId i = 0; i < pass.r.n; i++)
         rewrite_keep(&pass.r, i, old[i].phase == PHASE_BACKWARD ? backward_instr(&pass, i) : rewrite_old(&pass.r, i));
     rewrite_end(&pass.r);
-    free(pass.producer);
-    free(pass.again);
-    free(pass.gelu_again);
+    MEM_FREE(pass.producer, pass.again, pass.gelu_again);
 }

@@ -10,11 +10,7 @@ void rewrite_begin(Rewrite *r, Plan *p)
     p->n_instrs = p->cap_instrs = 0;
 }
 
-void rewrite_end(Rewrite *r)
-{
-    free(r->old);
-    free(r->moved);
-}
+void rewrite_end(Rewrite *r) { MEM_FREE(r->old, r->moved); }
 
 Instr rewrite_old(const Rewrite *r, InstrId i)
 {

@@ -320,8 +320,7 @@ static Status check_begun(const Plan *p)
         }
     }
 done:
-    free(b.begin);
-    free(b.end);
+    MEM_FREE(b.begin, b.end);
     return status;
 }
 
@@ -352,13 +351,6 @@ Status plan_verify(const Plan *p)
         TRY_DONE(end_range(&m));
     }
 done:
-    free(m.valid);
-    free(m.written);
-    free(m.live);
-    free(m.number);
-    free(m.after);
-    free(m.writer);
-    free(m.last_uses);
-    free(m.shared);
+    MEM_FREE(m.valid, m.written, m.live, m.number, m.after, m.writer, m.last_uses, m.shared);
     return status;
 }

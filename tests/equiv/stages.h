@@ -138,7 +138,7 @@ static inline void part_open(Part *p, Bench *w, const Stage *stage, const int *s
     segments = mem_array((size_t)p->model.params.count, sizeof *segments);
     assert_ok(plan_make(&r, &p->plan, &p->t, segments));
     const Plan *plans[] = {&p->plan};
-    assert_ok(memory_init(&p->memory, w->backend, plans, 1));
+    assert_ok(memory_init(&p->memory, w->backend, NULL, plans, 1));
     assert_ok(exec_init(&p->exec, &p->plan, &p->memory, (ExecOptions){.poison = w->s->poison, .ranks = w->ranks}));
     assert_ok(exec_open_lane(&p->exec, 1));
     float *weights = exec_data(p->exec, p->t.weights);

@@ -41,7 +41,7 @@ static void test_save_and_host_lie_on_the_host(void **state)
     Memory m;
     assert_ok(backend_open("ref", NULL, &b));
     far_make(b);
-    assert_ok(memory_init(&m, b, plans, 1));
+    assert_ok(memory_init(&m, b, NULL, plans, 1));
     assert_true((uintptr_t)m.base[REGION_ACT] >= FAR);
     memset(m.base[REGION_SAVE], 1, 5000);
     memset(m.base[REGION_HOST], 1, 100);
@@ -59,7 +59,7 @@ static void test_device_memory_runs_out(void **state)
     Memory m;
     assert_ok(backend_open("ref", NULL, &b));
     far_make(b);
-    assert_status(memory_init(&m, b, plans, 1), E_MEMORY);
+    assert_status(memory_init(&m, b, NULL, plans, 1), E_MEMORY);
     assert_message("no memory for the region 'activations'");
     assert_message("1152921504606846976 bytes");
     assert_message("\n  weights ");

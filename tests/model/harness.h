@@ -202,7 +202,7 @@ static inline void run_open(GoldenRun *r, Golden *g, const RunOptions *o)
     assert_ok(plan_make(&request, &r->plan, &r->t, r->segments));
     if (o->rewrite) o->rewrite(&r->plan);
     const Plan *plans[] = {&r->plan};
-    assert_ok(memory_init(&r->memory, r->backend, plans, 1));
+    assert_ok(memory_init(&r->memory, r->backend, NULL, plans, 1));
     assert_ok(exec_init(&r->exec, &r->plan, &r->memory, o->exec));
     if (!o->evaluate) exec_upload(r->exec, r->t.segments, r->segments, (size_t)g->model.params.count * sizeof(Segment));
     exec_upload(r->exec, r->t.weights, g->weights, (size_t)g->model.params.size * sizeof(float));

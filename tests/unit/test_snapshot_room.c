@@ -3,7 +3,7 @@
 
 #include "testing.h"
 
-#define MIB ((uint64_t)1 << 20)
+#define ONE_MIB ((uint64_t)1 << 20)
 
 static const char *host(void *context, int rank) { return ((const char **)context)[rank]; }
 
@@ -17,18 +17,18 @@ static void test_ranks_of_a_host_count_together(void **state)
     SnapshotClaim all[4];
     for (int i = 0; i < 4; i++)
         all[i] = (SnapshotClaim){
-            .node = i / 2, .device = 5, .need = 40 * MIB, .free_there = 80 * MIB, .free_memory = 900 * MIB};
+            .node = i / 2, .device = 5, .need = 40 * ONE_MIB, .free_there = 80 * ONE_MIB, .free_memory = 900 * ONE_MIB};
     assert_ok(room(all, 4));
-    for (int i = 2; i < 4; i++) all[i].free_there = 64 * MIB; /* enough for each, not for both */
+    for (int i = 2; i < 4; i++) all[i].free_there = 64 * ONE_MIB; /* enough for each, not for both */
     assert_status(room(all, 4), E_MEMORY);
     assert_message("--snapshot-dir /dev/shm on b: snapshots of 2 ranks");
     assert_message("take 80.0 MiB there, 64.0 MiB are free");
-    all[2].held = 16 * MIB; /* allocated already, by an earlier process */
+    all[2].held = 16 * ONE_MIB; /* allocated already, by an earlier process */
     assert_ok(room(all, 4));
     all[2].held = 0;
     all[3].device = 6; /* another folder */
     assert_ok(room(all, 4));
-    for (int i = 2; i < 4; i++) all[i].free_memory = 79 * MIB; /* in the same memory */
+    for (int i = 2; i < 4; i++) all[i].free_memory = 79 * ONE_MIB; /* in the same memory */
     assert_status(room(all, 4), E_MEMORY);
     assert_message("snapshots of 2 ranks (with the copies they hold for others) take 80.0 MiB of the memory of b");
 }
@@ -38,10 +38,11 @@ static void test_limits_of_each(void **state)
     (void)state;
     SnapshotClaim all[2];
     for (int i = 0; i < 2; i++)
-        all[i] = (SnapshotClaim){.device = 5, .need = 40 * MIB, .free_there = 900 * MIB, .free_memory = 200 * MIB};
-    all[1].free_memory = 50 * MIB; /* its own cgroup, large enough for it */
+        all[i] = (SnapshotClaim){
+            .device = 5, .need = 40 * ONE_MIB, .free_there = 900 * ONE_MIB, .free_memory = 200 * ONE_MIB};
+    all[1].free_memory = 50 * ONE_MIB; /* its own cgroup, large enough for it */
     assert_ok(room(all, 2));
-    all[1].free_memory = 30 * MIB;
+    all[1].free_memory = 30 * ONE_MIB;
     assert_status(room(all, 2), E_MEMORY);
     assert_message("snapshots of 1 rank (with the copies they hold for others) take 40.0 MiB of the memory of a");
     assert_message("30.0 MiB are free");

@@ -98,8 +98,7 @@ double fill_gaps(const FillGaps *g, FillItem *items, int n)
             now = items[i].end = now + items[i].seconds;
             if (now > last) last = now;
         }
-    free(gaps);
-    free(made);
+    MEM_FREE(gaps, made);
     return last;
 }
 
@@ -141,8 +140,7 @@ static double median_gap(const Filling *f, int place)
     for (int i = 0; i < n; i++) sizes[i] = gaps[i].end - gaps[i].start;
     qsort(sizes, (size_t)n, sizeof *sizes, sort_by_value);
     if (n > 0) median = sizes[(n - 1) / 2];
-    free(sizes);
-    free(gaps);
+    MEM_FREE(sizes, gaps);
     return median;
 }
 
@@ -198,7 +196,7 @@ static double longest_piece(const Filling *f, int place)
 static void queue_inverses(Filling *f, int place, int chunk)
 {
     const FillProblem *q = f->q;
-    int stage = stage_of(f, place, chunk), n = 0, directions = shape(f)->kind == PIPELINE_CHIMERA ? 2 : 1;
+    int stage = stage_of(f, place, chunk), n = 0, directions = pipeline_directions(shape(f));
     int holders = directions * q->replicas, mine = directions == 2 ? chunk : 0, layers = q->first[stage + 1];
     Inverse *all = mem_array((size_t)(layers - q->first[stage]) * (size_t)q->factors, sizeof *all);
     double *load = mem_array((size_t)holders, sizeof *load);
@@ -223,8 +221,7 @@ static void queue_inverses(Filling *f, int place, int chunk)
                               .follows = piece > 0,
                               .seconds = all[i].seconds / (pieces > 1 ? pieces : 1)});
     }
-    free(all);
-    free(load);
+    MEM_FREE(all, load);
 }
 
 /* At most. */
@@ -235,7 +232,7 @@ static size_t count_items(const Filling *f)
     for (int place = 0; place < p->places; place++) shortest = fmin(shortest, longest_piece(f, place));
     double pieces = 0;
     for (int k = 0; k < f->q->factors; k++) pieces += 1 + ceil(f->q->inverse[k] / shortest);
-    int layers = f->q->first[pipeline_stages(p)], directions = p->kind == PIPELINE_CHIMERA ? 2 : 1;
+    int layers = f->q->first[pipeline_stages(p)], directions = pipeline_directions(p);
     return (size_t)directions * (size_t)layers * (2 * (size_t)p->micros + (size_t)pieces) + 1;
 }
 
@@ -344,7 +341,6 @@ void fill_make(const FillProblem *problem, Fill *fill)
 
 void fill_free(Fill *fill)
 {
-    free(fill->items);
-    free(fill->begins);
+    MEM_FREE(fill->items, fill->begins);
     *fill = (Fill){0};
 }

@@ -55,11 +55,7 @@ static int free_slot(const Ordering *o, int chunk, int which)
     return -1;
 }
 
-static void append(const Ordering *o, Work w)
-{
-    MEM_GROW(o->out->works, o->out->n, o->out->cap);
-    o->out->works[o->out->n++] = w;
-}
+static void append(const Ordering *o, Work w) { MEM_PUSH(o->out->works, o->out->n, o->out->cap, w); }
 
 static void take_item(const Ordering *o, int i)
 {
@@ -126,9 +122,9 @@ static void add_work(const Ordering *o, Work w)
     FillKept *k;
     if (w.kind == WORK_FORWARD) {
         int slot = need_slot(o, w.chunk, 0);
-        MEM_GROW(o->s->kept, o->s->n, o->s->cap);
-        o->s->kept[o->s->n++] = (FillKept){
-            .chunk = w.chunk, .micro = w.micro, .left = count_statistics(o, w.chunk, w.micro), .slot = {slot, -1}};
+        int left = count_statistics(o, w.chunk, w.micro);
+        MEM_PUSH(o->s->kept, o->s->n, o->s->cap,
+                 (FillKept){.chunk = w.chunk, .micro = w.micro, .left = left, .slot = {slot, -1}});
     }
     if (w.kind == WORK_BACKWARD || w.kind == WORK_INPUT) {
         int slot = need_slot(o, w.chunk, 1); /* which may move what is kept */
@@ -167,11 +163,10 @@ void fill_order(FillSlots *s, const FillStep *step, FillItem *items, int n, Fill
 {
     const Schedule *schedule = step->schedule;
     Ordering o = {s, step, items, n, out};
-    bool directions = schedule->shape.kind == PIPELINE_CHIMERA;
     for (int i = 0; i < s->n; i++) s->kept[i].former = true;
     for (int i = schedule->first[step->place]; i < schedule->first[step->place + 1]; i++) {
         const Work *w = &schedule->works[i];
-        if (w->micro >= step->micros[directions ? w->chunk : 0]) continue;
+        if (w->micro >= step->micros[pipeline_direction(&schedule->shape, w->chunk)]) continue;
         take_placed(&o, step->begin + step->timeline->spans[i].start);
         add_work(&o, *w);
     }
@@ -215,8 +210,7 @@ void fill_make_orders(const FillProblem *q, const Fill *fill, int place, int (*o
 void fill_orders_free(FillOrders *o)
 {
     for (int step = 0; step < o->n_steps; step++) free(o->steps[step].works);
-    free(o->steps);
-    free(o->items);
+    MEM_FREE(o->steps, o->items);
     *o = (FillOrders){0};
 }
 

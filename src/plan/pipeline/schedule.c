@@ -104,33 +104,25 @@ static void add_works(Order *o, WorkKind kind, int micro)
     for (int k = 0; k < chunks; k++) add_work(o, kind, kind == WORK_FORWARD ? k : chunks - 1 - k, micro);
 }
 
-static void gpipe(Order *o)
+static void gpipe(Order *o, int place)
 {
+    (void)place;
     for (int m = 0; m < o->p->micros; m++) add_works(o, WORK_FORWARD, m);
     for (int m = 0; m < o->p->micros; m++) add_works(o, WORK_BACKWARD, m);
 }
 
+/* Where backward is split, a place with few warm-up works puts off as many weight gradients. */
 static void one_forward_one_backward(Order *o, int place)
 {
-    int n = o->p->micros, ahead = smaller(n, o->p->places - 1 - place);
-    for (int m = 0; m < ahead; m++) add_works(o, WORK_FORWARD, m);
-    for (int m = 0; m < n; m++) {
-        add_works(o, WORK_FORWARD, ahead + m);
-        add_works(o, WORK_BACKWARD, m);
-    }
-}
-
-/* A place with few warm-up works puts off as many weight gradients. */
-static void zb_h1(Order *o, int place)
-{
+    bool split = pipeline_splits_backward(o->p->kind);
     int n = o->p->micros, ahead = smaller(n, o->p->places - 1 - place), weights = 0;
     for (int m = 0; m < ahead; m++) add_works(o, WORK_FORWARD, m);
     for (int m = 0; m < n; m++) {
         add_works(o, WORK_FORWARD, ahead + m);
-        add_works(o, WORK_INPUT, m);
-        if (m >= place) add_works(o, WORK_WEIGHT, weights++);
+        add_works(o, split ? WORK_INPUT : WORK_BACKWARD, m);
+        if (split && m >= place) add_works(o, WORK_WEIGHT, weights++);
     }
-    while (weights < n) add_works(o, WORK_WEIGHT, weights++);
+    while (split && weights < n) add_works(o, WORK_WEIGHT, weights++);
 }
 
 /* Groups of micro-batches of sizes as even as can be, larger first. With a small last group the order sticks. */
@@ -163,8 +155,7 @@ static void interleaved(Order *o, int place)
         if (ahead + i < n) add_work(o, WORK_FORWARD, forward[ahead + i].chunk, forward[ahead + i].micro);
         add_work(o, WORK_BACKWARD, backward[i].chunk, backward[i].micro);
     }
-    free(forward);
-    free(backward);
+    MEM_FREE(forward, backward);
 }
 
 /* Units of as many micro-batches as places, half of them in each direction. A place of the lower half is that of the
@@ -235,29 +226,11 @@ static void zb_v(Order *o, int place)
 /* Writes the order of a place into `out` without `last` and slots, and returns its length. */
 static int order_of(const Pipeline *p, int place, Work *out)
 {
+    static void (*const orders[N_PIPELINES])(Order *, int place) = {
+        [PIPELINE_GPIPE] = gpipe,     [PIPELINE_1F1B] = one_forward_one_backward,  [PIPELINE_INTERLEAVED] = interleaved,
+        [PIPELINE_CHIMERA] = chimera, [PIPELINE_ZB_H1] = one_forward_one_backward, [PIPELINE_ZB_V] = zb_v};
     Order o = {p, out, 0};
-    switch (p->kind) {
-    case PIPELINE_GPIPE:
-        gpipe(&o);
-        break;
-    case PIPELINE_1F1B:
-        one_forward_one_backward(&o, place);
-        break;
-    case PIPELINE_INTERLEAVED:
-        interleaved(&o, place);
-        break;
-    case PIPELINE_CHIMERA:
-        chimera(&o, place);
-        break;
-    case PIPELINE_ZB_H1:
-        zb_h1(&o, place);
-        break;
-    case PIPELINE_ZB_V:
-        zb_v(&o, place);
-        break;
-    case N_PIPELINES:
-        CHECK(false, "not a schedule");
-    }
+    orders[p->kind](&o, place);
     return o.n;
 }
 
@@ -331,9 +304,6 @@ void schedule_make(const Pipeline *p, Schedule *s)
 
 void schedule_free(Schedule *s)
 {
-    free(s->works);
-    free(s->first);
-    free(s->slots);
-    free(s->in_flight);
+    MEM_FREE(s->works, s->first, s->slots, s->in_flight);
     *s = (Schedule){0};
 }

@@ -48,6 +48,9 @@ int pipeline_micros(const Pipeline *p, int chunk);
 /* Of a chunk, for the boundaries that it sends, or receives, one way: with fewer, ranks may wait for each other. */
 int pipeline_buffers(const Pipeline *p);
 bool pipeline_splits_backward(PipelineKind kind); /* into input and weight gradients */
+/* Ways in which micro-batches pass through the stages: 2 in chimera, one for each chunk of a place; else 1. */
+static inline int pipeline_directions(const Pipeline *p) { return p->kind == PIPELINE_CHIMERA ? 2 : 1; }
+static inline int pipeline_direction(const Pipeline *p, int chunk) { return p->kind == PIPELINE_CHIMERA ? chunk : 0; }
 
 /* F, B or its halves I and W. A schedule has these; with K-FAC the steps behind a refresh have others between them:
    statistics A of the linears' inputs and G of their output gradients, and inverses V (plan/pipeline/fill.h). */

@@ -22,13 +22,12 @@ static double *boundary_time(Simulation *m, int way, int direction, int stage, i
                    [((size_t)direction * (size_t)stages + (size_t)stage) * (size_t)m->s->shape.micros + (size_t)micro];
 }
 
-static int direction_of(const Schedule *s, const Work *w) { return s->shape.kind == PIPELINE_CHIMERA ? w->chunk : 0; }
-
 /* When the work's input is there; −1: unknown as yet. */
 static double input_time(Simulation *m, int place, const Work *w)
 {
-    int stage = pipeline_stage(&m->s->shape, place, w->chunk), direction = direction_of(m->s, w);
-    bool first = stage == 0, last = stage == pipeline_stages(&m->s->shape) - 1;
+    const Pipeline *p = &m->s->shape;
+    int stage = pipeline_stage(p, place, w->chunk), direction = pipeline_direction(p, w->chunk);
+    bool first = stage == 0, last = stage == pipeline_stages(p) - 1;
     if (w->kind == WORK_WEIGHT || (w->kind == WORK_FORWARD ? first : last)) return 0;
     return *boundary_time(m, w->kind == WORK_FORWARD ? FORWARD : BACKWARD, direction, stage, w->micro);
 }
@@ -36,7 +35,7 @@ static double input_time(Simulation *m, int place, const Work *w)
 static void send_boundary(Simulation *m, int place, const Work *w, double when)
 {
     const Pipeline *p = &m->s->shape;
-    int way = w->kind == WORK_FORWARD ? FORWARD : BACKWARD, direction = direction_of(m->s, w), to, chunk;
+    int way = w->kind == WORK_FORWARD ? FORWARD : BACKWARD, direction = pipeline_direction(p, w->chunk), to, chunk;
     int stage = pipeline_stage(p, place, w->chunk) + (way == FORWARD ? 1 : -1);
     if (w->kind == WORK_WEIGHT || stage < 0 || stage >= pipeline_stages(p)) return;
     pipeline_home(p, stage, direction, &to, &chunk);
@@ -74,7 +73,7 @@ static double terms_time(const Schedule *s, const StageSum *sum, const Timeline 
 static double sums_end(const Schedule *s, const ScheduleCosts *costs, const Timeline *t)
 {
     const Pipeline *p = &s->shape;
-    int directions = p->kind == PIPELINE_CHIMERA ? 2 : 1;
+    int directions = pipeline_directions(p);
     double last = t->works_s, *lane = mem_array((size_t)p->places, sizeof *lane);
     for (const StageSum *sum = costs->sums; sum < costs->sums + costs->n_sums; sum++) {
         double end = 0;
@@ -117,11 +116,9 @@ void schedule_simulate(const Schedule *s, const ScheduleCosts *costs, Timeline *
     t->sums_s = sums_end(s, costs, t);
     if (t->works_s > 0) t->bubble = 1 - worked / ((double)p->places * t->works_s);
     for (int way = 0; way < 2; way++) {
-        free(m.link[way]);
-        free(m.done[way]);
+        MEM_FREE(m.link[way], m.done[way]);
     }
-    free(m.next);
-    free(clock);
+    MEM_FREE(m.next, clock);
 }
 
 void timeline_free(Timeline *t)

@@ -129,7 +129,7 @@ static Status check_inverse(const Check *c, int layer, int factor, double from, 
 static Status check_gathered(const Check *c, int stage, int layer, double *gathered)
 {
     const Pipeline *p = &c->q->schedule->shape;
-    for (int direction = 0; direction < (p->kind == PIPELINE_CHIMERA ? 2 : 1); direction++) {
+    for (int direction = 0; direction < pipeline_directions(p); direction++) {
         int place, chunk;
         pipeline_home(p, stage, direction, &place, &chunk);
         TRY(check_statistics(c, FILL_INPUTS, place, chunk, layer, gathered));

@@ -120,8 +120,7 @@ static Status check_slots(Verifier *v, int place, SlotKind kind)
         if (last) released[slot] = i + 1;
     }
 done:
-    free(holds);
-    free(released);
+    MEM_FREE(holds, released);
     return status;
 }
 
@@ -154,7 +153,7 @@ static int neighbour(const Schedule *s, int place, const Work *w, bool reads, in
     const Pipeline *p = &s->shape;
     int stage = pipeline_stage(p, place, w->chunk), other = stage + (is_forward(w) == reads ? -1 : 1), home;
     if (w->kind == WORK_WEIGHT || other < 0 || other >= pipeline_stages(p)) return -1;
-    pipeline_home(p, other, p->kind == PIPELINE_CHIMERA ? w->chunk : 0, &home, chunk);
+    pipeline_home(p, other, pipeline_direction(p, w->chunk), &home, chunk);
     return home;
 }
 
@@ -293,10 +292,6 @@ Status schedule_verify(const Schedule *s)
     TRY_DONE(check_end(&v));
 done:
     for (size_t i = 0; i < n_links; i++) free(v.links[i].messages);
-    free(v.work_index);
-    free(v.freed);
-    free(v.message);
-    free(v.links);
-    free(v.next);
+    MEM_FREE(v.work_index, v.freed, v.message, v.links, v.next);
     return status;
 }

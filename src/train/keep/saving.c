@@ -136,7 +136,8 @@ static Status write_whole(Saving *s, double stopped)
         take_brought(session, &state);
     else
         status = take_own(session, &state);
-    if (status == OK) status = explain_weights(s, session_check_weights(session, state.weights));
+    if (status == OK)
+        status = explain_weights(s, session_check_range(session, 0, session->model->params.size, state.weights));
     if (status == OK) status = saver_begin(&s->saver, &state);
     if (!brought) drop_own(session, &state);
     buf_free(&text);

@@ -41,7 +41,8 @@ static inline bool account_has(const Account *a, Region r) { return a->regions >
 /* held, snapshots, and the bytes of its regions. */
 size_t account_sum(const Account *a, const size_t bytes[N_REGIONS]);
 /* The first row's budget in which a run starts whose plans and holdings are so many bytes: more than these, since the
-   next process holds a little more or less by chance. MIB_UP: whole MiB of it, for a message. */
+   next process holds a little more or less by chance. MIB, MIB_UP: of bytes, in part or whole, for a message. */
+#define MIB(bytes)    ((double)(bytes) / (1 << 20))
 #define MIB_UP(bytes) (((bytes) + ((size_t)1 << 20) - 1) >> 20)
 size_t accounts_enough(const Accounts *a, size_t bytes);
 /* Sets the peaks. Returns the first row above its budget, or NULL. */

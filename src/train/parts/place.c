@@ -10,7 +10,6 @@
 static const Pipeline *shape(const RankPlace *p) { return &p->grid.shape; }
 
 int place_chunks(const RankPlace *p) { return shape(p)->chunks; }
-int place_direction(const RankPlace *p, int chunk) { return shape(p)->kind == PIPELINE_CHIMERA ? chunk : 0; }
 const Stage *place_stage(const RankPlace *p, int chunk)
 {
     return &p->stages[pipeline_stage(shape(p), p->number, chunk)];
@@ -19,32 +18,20 @@ const Stage *place_stage(const RankPlace *p, int chunk)
 int place_last_chunk(const RankPlace *p, int direction)
 {
     for (int k = 0; k < place_chunks(p); k++)
-        if (stage_is_last(p->whole, place_stage(p, k)) && place_direction(p, k) == direction) return k;
+        if (stage_is_last(p->whole, place_stage(p, k)) && pipeline_direction(shape(p), k) == direction) return k;
     return -1;
 }
 
 /* ---- what it holds ---- */
 
-static int by_first(const void *a, const void *b)
-{
-    const Stage *x = a, *y = b;
-    return x->first < y->first ? -1 : x->first > y->first;
-}
-
-static void take_held(RankPlace *p)
+/* Models of what the place holds, and of its chunks. */
+static void take_models(RankPlace *p)
 {
     int chunks = place_chunks(p);
     Stage *own = mem_array((size_t)chunks, sizeof *own);
     for (int k = 0; k < chunks; k++) own[k] = *place_stage(p, k);
-    qsort(own, (size_t)chunks, sizeof *own, by_first);
     model_part(p->whole, own, chunks, &p->held);
     free(own);
-}
-
-void place_take_models(RankPlace *p)
-{
-    int chunks = place_chunks(p);
-    take_held(p);
     p->chunks = mem_array((size_t)chunks, sizeof *p->chunks);
     for (int k = 0; k < chunks; k++) {
         p->chunks[k] = p->held;
@@ -53,19 +40,31 @@ void place_take_models(RankPlace *p)
     }
 }
 
+void place_take(RankPlace *p, const Config *c, const KfacOptions *kfac, const bool *sees, int rank, bool works)
+{
+    const Stage *stages = works ? p->stages : NULL;
+    Holding *h = &p->holding;
+    p->number = rank / p->grid.replicas;
+    p->pipeline = rank % p->grid.replicas;
+    take_models(p);
+    p->whole_kfac = works ? mem_alloc(sizeof *p->whole_kfac) : &p->kfac;
+    kfac_init_whole(p->whole_kfac, kfac, p->whole, grid_ranks(&p->grid), rank);
+    if (works) kfac_init(&p->kfac, kfac, &p->held, &p->grid, stages, rank);
+    holding_init(h, c, p->whole, &p->grid, stages, rank);
+    if (kfac_sets(p->whole_kfac)) kfac_hold(p->whole_kfac, stages, h);
+    holding_set_writers(h, sees);
+    CHECK(h->has[HELD_WEIGHTS][rank].size == p->held.params.size, "%lld elements held, %lld in the table",
+          (long long)h->has[HELD_WEIGHTS][rank].size, (long long)p->held.params.size);
+}
+
 RankPlace *place_whole(const Config *c, const KfacOptions *kfac, const Model *whole, int ranks, int rank,
                        bool by_devices)
 {
     RankPlace *p = mem_alloc(sizeof *p);
-    *p = (RankPlace){.whole = whole, .grid = grid_of_ranks(ranks), .pipeline = rank, .whole_kfac = &p->kfac};
+    *p = (RankPlace){.whole = whole, .grid = grid_of_ranks(ranks), .by_devices = by_devices};
     p->stages = mem_alloc(sizeof *p->stages);
     *p->stages = (Stage){0, whole->config.layers};
-    place_take_models(p);
-    kfac_init_whole(&p->kfac, kfac, whole, ranks, rank);
-    holding_init(&p->holding, c, whole, &p->grid, NULL, rank);
-    if (kfac_sets(&p->kfac)) kfac_hold(&p->kfac, NULL, &p->holding);
-    holding_set_writers(&p->holding, NULL);
-    p->by_devices = by_devices;
+    place_take(p, c, kfac, NULL, rank, false);
     place_find_room(p, false);
     return p;
 }

@@ -18,11 +18,13 @@ typedef struct {
     double inverse[FILL_FACTORS]; /* (factors) of a layer: A's and B's of query, key, value, out, up, down */
     int factors;
     double precondition; /* of a layer's gradients, once a step */
+    double set_bytes;    /* of a layer: k² + n² floats for each linear */
 } KfacCosts;
 enum { KFAC_WIDE = 9 }; /* of these inverses: B's of up and A's of down, the next, have the inner size */
 static inline bool kfac_is_wide(int inverse) { return inverse == KFAC_WIDE || inverse == KFAC_WIDE + 1; }
 
-/* K-FAC in the bubbles: what rank 0 planned with, and every rank's own view of it (place_fill.c). */
+/* K-FAC in the bubbles: what rank 0 planned with, first numbers and then arrays, and every rank's own view of it
+   (place_fill.c). */
 typedef struct {
     double latency, boundary; /* seconds on a link */
     double sum, behind;       /* seconds of a set's exchange between holders; of a step behind its works */
@@ -80,12 +82,11 @@ int place_kfac_cost(const RankPlace *p, FillKind kind, bool wide);
    All ranks have the same `made`. The caller frees both, also after a failure. */
 Status place_refill(const RankPlace *p, const double *measured, PlaceFill *fill, Fill *made);
 int place_chunks(const RankPlace *p);
-/* A chunk's direction: in chimera its number, else 0. */
-int place_direction(const RankPlace *p, int chunk);
 const Stage *place_stage(const RankPlace *p, int chunk);
 int place_last_chunk(const RankPlace *p, int direction); /* with the last stage; −1: none */
-/* Models of what the place holds, and of its chunks; after the stages. */
-void place_take_models(RankPlace *p);
+/* All that follows from the grid and the stages: models, K-FAC and holding. `sees`: as in holding_set_writers; `works`:
+   of a pipeline. */
+void place_take(RankPlace *p, const Config *c, const KfacOptions *kfac, const bool *sees, int rank, bool works);
 
 /* ---- memory ---- */
 /* Finds `room`, after all else. `device`: a pipeline computes on one. */

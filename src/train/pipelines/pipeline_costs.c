@@ -113,6 +113,7 @@ void kfac_costs(const ModelConfig *m, const CostRates *rates, const RowCounts *r
         costs->inverse[costs->factors++] = inverse(&c, l->k);
         costs->inverse[costs->factors++] = inverse(&c, l->n);
         costs->precondition += precondition(&c, l->k, l->n);
+        costs->set_bytes += (double)(l->k * l->k + l->n * l->n) * sizeof(float);
         cubes += cube(l->n) + cube(l->k);
         squares[0] += l->same_input ? 0 : (double)l->k * (double)l->k;
         squares[1] += (double)l->n * (double)l->n;
@@ -141,10 +142,10 @@ void pipeline_take_times(const Maker *m, const Plan *p, int preconditions, Stage
         s->seconds[WORK_INPUT] = s->seconds[WORK_WEIGHT] = s->seconds[WORK_BACKWARD] / 2;
         s->update = 0;
     }
-    if (!pipeline_splits_backward(m->p->grid.shape.kind))
-        s->seconds[WORK_INPUT] = s->seconds[WORK_WEIGHT] = s->seconds[WORK_BACKWARD] / 2;
     if (pipeline_splits_backward(m->p->grid.shape.kind))
         s->seconds[WORK_BACKWARD] = s->seconds[WORK_INPUT] + s->seconds[WORK_WEIGHT];
+    else
+        s->seconds[WORK_INPUT] = s->seconds[WORK_WEIGHT] = s->seconds[WORK_BACKWARD] / 2;
 }
 
 /* The first stage and the last are on two places. */

@@ -10,8 +10,6 @@
 #define BUBBLE_WARN  0.5  /* of a step */
 #define EXPOSED_WARN 0.05 /* of a step */
 
-#define MIB(bytes) ((double)(bytes) / (1 << 20))
-
 /* ---- sizes ---- */
 
 /* Micro-batches of one replica: of whole sequences where all are as long, else packed. A step of a run may have more,
@@ -87,18 +85,10 @@ done:
 
 /* ---- K-FAC ---- */
 
-/* k² + n² floats for each linear of a layer. */
-static double layer_set_bytes(const ModelConfig *m)
-{
-    double h = (double)m->hidden, f = (double)m->ffn;
-    return (10 * h * h + 2 * f * f) * sizeof(float);
-}
-
 /* The queue of every place, verified. */
 static Status fill_bubbles(Maker *m)
 {
     PipelinePlan *p = m->p;
-    const PlanInput *in = input(m);
     int *first = mem_array((size_t)p->grid.stages + 1, sizeof *first);
     double most = 0, set = 0; /* bytes of a place's set */
     for (int s = 0; s < p->grid.stages; s++) first[s + 1] = first[s] + p->stage[s].stage.layers;
@@ -107,7 +97,7 @@ static Status fill_bubbles(Maker *m)
         for (int chunk = 0; chunk < shape(m)->chunks; chunk++)
             layers += p->stage[pipeline_stage(shape(m), place, chunk)].stage.layers;
         if (layers * p->costs.precondition > most) most = layers * p->costs.precondition;
-        if (layers * layer_set_bytes(&in->model->config) > set) set = layers * layer_set_bytes(&in->model->config);
+        if (layers * p->costs.set_bytes > set) set = layers * p->costs.set_bytes;
     }
     p->precondition = most;
     p->update += most;
@@ -123,7 +113,7 @@ static Status fill_bubbles(Maker *m)
                            .step = p->step,
                            .steps = p->lag > 0 ? p->lag : 1,
                            .whole = !m->r->given->given,
-                           .least_piece = 20 * in->rates.overhead};
+                           .least_piece = 20 * input(m)->rates.overhead};
     if (grid_holders(&p->grid) > 1 && m->network.bytes > 0)
         problem.sum = p->set_sum = m->rates.exchange(m->rates.network, OP_REDUCE, set);
     fill_make(&problem, &p->fill);

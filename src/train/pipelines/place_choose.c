@@ -56,20 +56,6 @@ static void take_uses(RankPlace *p)
     p->both_uses = first && last && model_tied(p->whole) != NULL;
 }
 
-static void take_holding(RankPlace *p, const Config *c, const KfacOptions *kfac, const bool *sees, const Ranks *ranks)
-{
-    Holding *h = &p->holding;
-    int rank = ranks_rank(ranks);
-    p->whole_kfac = mem_alloc(sizeof *p->whole_kfac);
-    kfac_init_whole(p->whole_kfac, kfac, p->whole, ranks_size(ranks), rank);
-    kfac_init(&p->kfac, kfac, &p->held, &p->grid, p->stages, rank);
-    holding_init(h, c, p->whole, &p->grid, p->stages, rank);
-    if (kfac_sets(p->whole_kfac)) kfac_hold(p->whole_kfac, p->stages, h);
-    holding_set_writers(h, sees);
-    CHECK(h->has[HELD_WEIGHTS][rank].size == p->held.params.size, "%lld elements held, %lld in the table",
-          (long long)h->has[HELD_WEIGHTS][rank].size, (long long)p->held.params.size);
-}
-
 /* Slots for every number of micro-batches. */
 static Status take_schedules(RankPlace *p)
 {
@@ -92,12 +78,6 @@ static Status take_schedules(RankPlace *p)
     }
     place_simulate(p);
     return OK;
-}
-
-static void take_number(RankPlace *p, const Ranks *ranks)
-{
-    p->number = ranks_rank(ranks) / p->grid.replicas;
-    p->pipeline = ranks_rank(ranks) % p->grid.replicas;
 }
 
 /* ---- K-FAC in the bubbles ---- */
@@ -129,14 +109,7 @@ static Status share_fill(RankPlace *p, const PipelinePlan *plan, Ranks *ranks)
     f->late = mem_array(layers, sizeof *f->late);
     f->slots = mem_array(chunks, sizeof *f->slots);
     if (ranks_first(ranks)) take_fill(p, plan);
-    double numbers[] = {f->latency, f->boundary, f->gathered, f->sum, f->behind};
-    TRY(ranks_broadcast(ranks, numbers, sizeof numbers));
-    f->latency = numbers[0];
-    f->boundary = numbers[1];
-    f->gathered = (int)numbers[2];
-    f->sum = numbers[3];
-    f->behind = numbers[4];
-    TRY(ranks_broadcast(ranks, &f->costs, sizeof f->costs));
+    TRY(ranks_broadcast(ranks, f, offsetof(PlaceFill, seconds)));
     TRY(ranks_broadcast(ranks, f->seconds, works * sizeof *f->seconds));
     TRY(ranks_broadcast(ranks, f->late, layers * sizeof *f->late));
     return ranks_broadcast(ranks, f->slots, chunks * sizeof *f->slots);
@@ -175,10 +148,8 @@ static Status take_choice(RankPlace *p, const Config *c, const PlanInput *in, co
     p->grid = choice.grid;
     p->tokens = choice.tokens;
     p->step_s = choice.step_s;
-    take_number(p, ranks);
-    place_take_models(p);
+    place_take(p, c, &kfac, in->sees, ranks_rank(ranks), true);
     take_uses(p);
-    take_holding(p, c, &kfac, in->sees, ranks);
     TRY(share_fill(p, plan, ranks));
     TRY(take_schedules(p));
     place_find_room(p, in->backend->device != NULL);

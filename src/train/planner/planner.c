@@ -10,8 +10,6 @@
 #include "train/planner/search.h"
 #include "train/planner/snapshot_room.h"
 
-#define MIB(bytes) ((double)(bytes) / (1 << 20))
-
 /* ---- choosing ---- */
 
 typedef struct {
@@ -31,23 +29,14 @@ static int64_t share_of(const Config *c, const PlanInput *in)
 
 static const PlanInput *input(const Planner *g) { return &g->plan->input; }
 
-/* The machine's. */
-static Account *machine(const Planner *g) { return &g->plan->accounts.row[g->plan->accounts.n - 1]; }
-
-/* Rows of a step on this rank, from the mean length where sequences are packed. */
-static double tokens_of_step(const Planner *g)
-{
-    const PlanInput *in = input(g);
-    return (double)g->share * (g->c->padded ? (double)in->max_length : in->mean_length);
-}
-
 static void set_micro(Planner *g, int64_t tokens)
 {
-    double rows = tokens_of_step(g), micros;
-    if (input(g)->packed && ceil(rows) < (double)tokens) tokens = (int64_t)ceil(rows);
-    micros = input(g)->packed ? ceil(rows) / (double)tokens : ceil(rows / (double)tokens);
-    g->plan->micro = planner_capacity(input(g), tokens, g->share);
-    g->plan->micros = fmax(micros, 1) * fmax((double)input(g)->virtual.each, 1);
+    const PlanInput *in = input(g);
+    double rows = (double)g->share * (g->c->padded ? (double)in->max_length : in->mean_length), micros; /* of a step */
+    if (in->packed && ceil(rows) < (double)tokens) tokens = (int64_t)ceil(rows);
+    micros = in->packed ? ceil(rows) / (double)tokens : ceil(rows / (double)tokens);
+    g->plan->micro = planner_capacity(in, tokens, g->share);
+    g->plan->micros = fmax(micros, 1) * fmax((double)in->virtual.each, 1);
 }
 
 static Status plan_evaluation(const Planner *g, int64_t training)
@@ -66,11 +55,6 @@ static Status take_micro(Planner *g, int64_t tokens)
 {
     set_micro(g, tokens);
     return plan_evaluation(g, g->plan->micro.tokens);
-}
-
-static double step_seconds(const Planner *g)
-{
-    return search_step_seconds(&g->plan->chunk->train, &input(g)->rates, plan_input_beside(input(g)), g->plan->micros);
 }
 
 /* The best levels for this micro-batch. */
@@ -182,10 +166,9 @@ void planner_take_snapshots(const Config *c, const Ranks *ranks, size_t bytes, A
 {
     Account *machine_row = &accounts->row[accounts->n - 1];
     machine_row->snapshots = bytes;
-    if (!bytes) return;
+    if (!bytes || !machine_row->automatic) return;
     char *output = snapshot_canonical(c->output_dir);
-    if (machine_row->automatic)
-        machine_row->budget += (size_t)(snapshot_present(c->snapshot_dir, output) / (uint64_t)ranks_local_size(ranks));
+    machine_row->budget += (size_t)(snapshot_present(c->snapshot_dir, output) / (uint64_t)ranks_local_size(ranks));
     free(output);
 }
 
@@ -196,9 +179,9 @@ void planner_take_snapshots(const Config *c, const Ranks *ranks, size_t bytes, A
 static bool can_stream(const PlanInput *in)
 {
     const Holding *h = &in->place->holding;
-    bool brings = false;
-    for (int kind = 0; kind < N_HELD; kind++) brings |= h->rank == 0 && holding_brings(h, (HeldKind)kind);
-    return !planner_for_device(in) && !brings;
+    for (int kind = 0; kind < N_HELD; kind++)
+        if (h->rank == 0 && holding_brings(h, (HeldKind)kind)) return false;
+    return !planner_for_device(in);
 }
 
 static bool own_snapshots(const Config *c) { return strcmp(c->snapshot_steps, "auto") != 0; }
@@ -368,14 +351,14 @@ static Status choose_training(Planner *g, Ranks *ranks, bool smallest)
     p->save_buffer = true;
     TRY(run_plan_make_one(p, true));
     accounts_update(&p->accounts);
-    if (in->first) p->step_s = step_seconds(g);
+    if (in->first) p->step_s = search_step_seconds(&p->chunk->train, &in->rates, plan_input_beside(in), p->micros);
     return OK;
 }
 
 static void take_snapshots(Planner *g, const Ranks *ranks, size_t bytes)
 {
     if (!g->counted) planner_take_snapshots(g->c, ranks, bytes, &g->plan->accounts);
-    machine(g)->snapshots = bytes;
+    g->plan->accounts.row[g->plan->accounts.n - 1].snapshots = bytes;
 }
 
 /* A plan that is made may make the process hold more than was known at the choice. Where it then does not fit, the

@@ -8,8 +8,6 @@
 #include "state/snapshot/snapshot.h"
 #include "train/parts/place.h"
 
-#define MIB(bytes) ((double)(bytes) / (1 << 20))
-
 enum { SMALL_FILES = 512 << 10 }; /* bytes for a run's small files, more than they take */
 
 /* ---- the need ---- */

@@ -28,7 +28,7 @@ static Status upload_segments(Session *s)
         status = exec_upload(s->train[0], t->own_segments, own, (size_t)(n > 0 ? n : 1) * sizeof *own);
     }
     if (t->whole_segments != NONE && status == OK) {
-        optim_segments(s->model, &in->optimizer, own);
+        optim_own_segments(s->model, s->model, &in->optimizer, NULL, own);
         status = exec_upload(s->train[0], t->whole_segments, own, (size_t)s->model->params.count * sizeof *own);
     }
     free(own);
@@ -123,8 +123,7 @@ static Status open_memory(Session *s)
 {
     for (int k = 0; k < session_chunks(s); k++) {
         const Plan *plans[] = {&s->plan.chunk[k].train, &s->plan.chunk[k].eval};
-        TRY(k == 0 ? memory_init(&s->memory[0], s->options.backend, plans, 2)
-                   : memory_init_beside(&s->memory[k], &s->memory[0], plans, 2));
+        TRY(memory_init(&s->memory[k], s->options.backend, k > 0 ? s->memory : NULL, plans, 2));
     }
     return OK;
 }

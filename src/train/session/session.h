@@ -102,11 +102,9 @@ void session_read_done(const Session *s, const float *values);
 typedef struct SessionAsk SessionAsk;
 Status session_asking(const Session *s, Status (*first)(void *context, SessionAsk *ask), void *context);
 Status session_ask(void *ask, int array, int64_t begin, int64_t end, float *to);
-/* E_NUMERIC names the first weight (params.size) that is infinite or NaN: an update may overflow although its gradient
-   was finite. Such weights must not replace good ones. */
-Status session_check_weights(const Session *s, const float *weights);
-Status session_check_range(const Session *s, int64_t begin, int64_t end,
-                           const float *weights); /* elements [begin, end) */
+/* E_NUMERIC names the first weight of elements [begin, end) that is infinite or NaN: an update may overflow although
+   its gradient was finite. Such weights must not replace good ones. */
+Status session_check_range(const Session *s, int64_t begin, int64_t end, const float *weights);
 /* (3, params.size) weights, m, v, in host memory, on a rank that writes whole checkpoints; or NULL. */
 float *session_save_buffer(const Session *s);
 /* Collective. What this rank writes into a checkpoint (holding_written) comes to its save buffer, where it has one:
@@ -115,7 +113,7 @@ Status session_bring(const Session *s);
 /* The buffer: the rank's part of weights, of m, of v and of the sets; NULL: there is none, and the part is read from
    where training has it. */
 float *session_written(const Session *s);
-/* session_check_weights of this rank's part, after session_bring. */
+/* session_check_range of this rank's part, after session_bring. */
 Status session_check_written(const Session *s);
 const Kfac *session_kfac(const Session *s); /* NULL: none */
 /* K-FAC's inverses in use, or the next ones (docs/contracts.md 12): (table.size), in the backend's memory. */
@@ -128,8 +126,6 @@ float *session_kfac_buffer(const Session *s);
 /* Collective. Completes the set of inverses that is pending. */
 Status session_settle_kfac(const Session *s);
 bool session_kfac_pending(const Session *s); /* the same on all ranks */
-/* A tensor of a set by its name, in the backend's memory; NULL: this rank does not hold it. */
-float *session_kfac_tensor(const Session *s, bool next, const char *name);
 /* session_read_range of the sets. */
 Status session_read_kfac(const Session *s, int64_t begin, int64_t end, float *to);
 /* Linears without new inverses: of all, or of those that this rank inverted. */

@@ -16,13 +16,6 @@ float *session_kfac_set(const Session *s, bool next)
     return (float *)s->memory[0].base[REGION_KFAC] + (next ? 0 : session_kfac(s)->table.size);
 }
 
-float *session_kfac_tensor(const Session *s, bool next, const char *name)
-{
-    const ParamTable *t = &session_kfac(s)->table;
-    int at = params_find(t, name);
-    return at < 0 ? NULL : session_kfac_set(s, next) + t->params[at].offset;
-}
-
 Status session_kfac_failed(const Session *s, bool own, int64_t *failed)
 {
     const KfacPlan *plan = &session_kfac(s)->plan;
@@ -40,10 +33,13 @@ Status session_kfac_failed(const Session *s, bool own, int64_t *failed)
 /* The tensor of a whole set of which a tensor of the saved form is the triangle. */
 static const Param *square_of(const Kfac *k, int saved) { return &k->table.params[saved % k->table.count]; }
 
+/* In the backend's memory; NULL: this rank does not hold it. */
 static float *tensor_of(const Session *s, int saved)
 {
     const Kfac *k = session_kfac_whole(s);
-    return session_kfac_tensor(s, saved >= k->table.count, square_of(k, saved)->name);
+    const ParamTable *own = &session_kfac(s)->table;
+    int at = params_find(own, square_of(k, saved)->name);
+    return at < 0 ? NULL : session_kfac_set(s, saved >= k->table.count) + own->params[at].offset;
 }
 
 /* The part of [begin, end) that lies in a tensor of the saved form. */

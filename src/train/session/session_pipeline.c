@@ -41,7 +41,7 @@ void pipeline_close(SessionPipeline *p)
 
 static int grains_at(const SessionPipeline *p, int chunk, int micro)
 {
-    return place_direction(p->place, chunk) * most_micros(p) + micro;
+    return pipeline_direction(shape(p), chunk) * most_micros(p) + micro;
 }
 
 void pipeline_divide(const SessionPipeline *p, const MicroGrains *grains, int chunk, int micro)
@@ -77,7 +77,7 @@ static Status fill_train(void *self, int chunk, int micro, const int slots[N_SLO
 {
     SessionPipeline *p = self;
     RowCounts rows;
-    const MicroBatch *b = p->step->fill(p->step->self, place_direction(p->place, chunk), p->first + micro);
+    const MicroBatch *b = p->step->fill(p->step->self, pipeline_direction(shape(p), chunk), p->first + micro);
     keep_grains(&p->grains[grains_at(p, chunk, micro)], b);
     p->tokens[grains_at(p, chunk, micro)] = b->n_tokens;
     if (p->kfac.refresh && p->kfac.refresh == p->kfac.step) /* its statistics may come after the next step's */

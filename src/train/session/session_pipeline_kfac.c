@@ -39,7 +39,7 @@ static void queue_statistics(SessionPipeline *p, const ExecPass *pass)
         for (int micro = 0; micro < most; micro++)
             for (int chunk = 0; chunk < place_chunks(at); chunk++) {
                 const Stage *stage = place_stage(at, chunk);
-                int direction = place_direction(at, chunk);
+                int direction = pipeline_direction(&at->grid.shape, chunk);
                 FillItem item = {.kind = kind,
                                  .place = at->number,
                                  .chunk = chunk,

@@ -17,36 +17,14 @@ static float *gradients(const SessionPipeline *p)
     return exec_data(p->session->train[0], p->session->plan.chunk->train_tensors.grads);
 }
 
-/* Room for what the host exchanges of a device's memory: room.largest elements. */
-static float *host_copy(const Session *s)
+/* Room for `n` elements of a device's memory that the host exchanges. */
+static float *host_copy(const Session *s, int64_t n)
 {
+    CHECK(n <= s->plan.input.place->room.largest, "%lld elements at once", (long long)n);
     return (float *)(void *)((char *)s->memory[0].base[REGION_COMM] + s->plan.input.place->room.scratch);
 }
 
 /* ---- the two gradients of a tied word embedding, of one replica ---- */
-
-/* Where the host has an array of the backend's memory: the array itself, or of a device a copy, which the next call
-   replaces. take fills it, put writes it back. */
-static float *copy_of(const Session *s, float *there) { return s->options.backend->device ? host_copy(s) : there; }
-
-static void check_copy(const Session *s, int64_t n)
-{
-    CHECK(!s->options.backend->device || n <= s->plan.input.place->room.largest, "%lld elements at once", (long long)n);
-}
-
-static Status take(const Session *s, const float *there, int64_t n, float **here)
-{
-    check_copy(s, n);
-    *here = copy_of(s, (float *)(uintptr_t)there);
-    return *here == there ? OK : backend_download(s->options.backend, *here, there, (size_t)n * sizeof *there);
-}
-
-static Status put(const Session *s, float *there, int64_t n)
-{
-    const float *here = copy_of(s, there);
-    check_copy(s, n);
-    return here == there ? OK : backend_upload(s->options.backend, there, here, (size_t)n * sizeof *there);
-}
 
 static Status swap_uses(const SessionPipeline *p, int peer, float *own, float *other, size_t bytes)
 {
@@ -71,16 +49,13 @@ static Status add_other_use(const SessionPipeline *p, int peer, float *x, float 
     for (int64_t at = 0; at < count; at += most) {
         int64_t n = count - at < most ? count - at : most;
         size_t bytes = (size_t)n * sizeof *x;
-        float *own, *sent = y + at;
-        TRY(take(s, x + at, n, &own));
-        if (y == x)
-            sent = own;
-        else if (b->device)
-            TRY(backend_download(b, sent = received + n, y + at, bytes));
+        float *own = b->device ? host_copy(s, n) : x + at, *sent = y == x ? own : b->device ? received + n : y + at;
+        if (b->device) TRY(backend_download(b, own, x + at, bytes));
+        if (b->device && y != x) TRY(backend_download(b, sent, y + at, bytes));
         if (peer >= 0) TRY(swap_uses(p, peer, sent, received, bytes));
         const float *other = peer < 0 ? sent : received;
         for (int64_t i = 0; i < n; i++) own[i] += other[i];
-        TRY(put(s, x + at, n));
+        if (b->device) TRY(backend_upload(b, x + at, own, bytes));
     }
     return OK;
 }
@@ -93,7 +68,8 @@ static int other_place(const SessionPipeline *p)
     for (int k = 0; k < chunks_of(p); k++)
         if (stage_is_last(at->whole, place_stage(at, k))) stage = 0;
     for (int k = 0; k < chunks_of(p); k++)
-        if (stage_is_first(place_stage(at, k))) stage = at->grid.stages - 1, direction = place_direction(at, k);
+        if (stage_is_first(place_stage(at, k)))
+            stage = at->grid.stages - 1, direction = pipeline_direction(shape(p), k);
     pipeline_home(shape(p), stage, direction, &peer, &chunk);
     return peer == at->number ? -1 : peer;
 }

@@ -119,11 +119,6 @@ Status session_check_range(const Session *s, int64_t from, int64_t to, const flo
     return OK;
 }
 
-Status session_check_weights(const Session *s, const float *weights)
-{
-    return session_check_range(s, 0, s->model->params.size, weights);
-}
-
 Status session_check_written(const Session *s)
 {
     const Intervals *part = written(s, STATE_WEIGHTS);
