@@ -2,7 +2,8 @@
 #ifndef CAIRN_TESTS_SLICES_OF_H
 #define CAIRN_TESTS_SLICES_OF_H
 
-#include "model/slices.h"
+#include "base/norm_block.h"
+#include "model/params.h"
 
 /* `buckets` (n): where they begin; NULL: one. The caller frees the (ranks) slices. */
 static inline void slices_of(const ParamTable *params, const int64_t *buckets, int n, int ranks, Intervals *slices)

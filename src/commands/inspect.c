@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "commands/commands.h"
-#include "model/slices.h"
 #include "state/models/import.h"
 
 enum { NAME_WIDTH = 56, MAX_RANKS = 1 << 16 };

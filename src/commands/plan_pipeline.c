@@ -80,7 +80,7 @@ static void print_stages(const PipelinePlan *p, Buf *out)
             pipeline_home(&p->grid.shape, s, 1, &up, &chunk);
             snprintf(place, sizeof place, "%d,%d", at, up);
         }
-        buf_printf(out, "%5d %5s %7d %9.1f %-15s %10.4g %10.4g", s, place, of->stage.layers,
+        buf_printf(out, "%5d %5s %7d %9.1f %-15s %10.4g %10.4g", s, place, p->stages[s].layers,
                    (double)of->parameters / 1e6, policy, of->seconds[WORK_FORWARD] * 1e3,
                    of->seconds[split ? WORK_INPUT : WORK_BACKWARD] * 1e3);
         if (split) buf_printf(out, " %10.4g", of->seconds[WORK_WEIGHT] * 1e3);
@@ -119,7 +119,7 @@ static void stage_json(const PipelinePlan *p, int s, Buf *out)
     char policy[24];
     policy_format(of->policy, policy);
     buf_printf(out, "%s\n   {\"stage\": %d, \"layers\": %d, \"parameters\": %lld, \"recompute\": \"%s\"", s ? "," : "",
-               s, of->stage.layers, (long long)of->parameters, policy);
+               s, p->stages[s].layers, (long long)of->parameters, policy);
     for (int kind = 0; kind < N_WORKS; kind++) {
         char name[24];
         snprintf(name, sizeof name, "%s_s", work_names[kind]);
@@ -242,13 +242,15 @@ static Status make_rows(PipelineRows *rows, const PipelineRequest *r, int *best)
 Status plan_pipeline(const PlanPipeline *q)
 {
     PipelineRows rows = {.q = q};
-    LayerCosts given = {0};
-    PipelineRequest r = {
-        .c = q->c, .ranks = q->c->ranks > 0 ? q->c->ranks : 1, .in = q->in, .accounts = q->accounts, .given = &given};
+    LayerCosts given;
+    PipelineRequest r = {.c = q->c, .ranks = q->c->ranks > 0 ? q->c->ranks : 1, .in = q->in, .accounts = q->accounts};
     Buf out = {0};
     Status status = OK;
     int least, shown = -1;
-    if (*q->c->costs) TRY(layer_costs_read(q->c->costs, &given));
+    if (*q->c->costs) {
+        TRY(layer_costs_read(q->c->costs, &given));
+        r.given = &given;
+    }
     TRY_DONE(make_rows(&rows, &r, &least));
     for (int k = 0; k < N_PIPELINES; k++)
         if (rows.made[k]) shown = k;

@@ -386,29 +386,3 @@ Status exec_complete(Exec *e)
     e->open = false;
     return due ? run_whole(e, e->plan->clear, &e->plan->capacity) : OK;
 }
-
-/* ---- data ---- */
-
-void *exec_data(const Exec *e, TensorId t)
-{
-    const Tensor *x = &e->plan->tensors[t];
-    return (char *)e->memory->base[x->region] + x->offset;
-}
-
-/* For `bytes` of a tensor. */
-static void *part_of(const Exec *e, TensorId t, size_t bytes)
-{
-    const Tensor *x = &e->plan->tensors[t];
-    CHECK(bytes <= x->bytes, "%zu bytes of '%s', which has %zu", bytes, x->name, x->bytes);
-    return exec_data(e, t);
-}
-
-Status exec_upload(Exec *e, TensorId t, const void *data, size_t bytes)
-{
-    return backend_upload(e->memory->backend, part_of(e, t, bytes), data, bytes);
-}
-
-Status exec_download(Exec *e, TensorId t, void *data, size_t bytes)
-{
-    return backend_download(e->memory->backend, data, part_of(e, t, bytes), bytes);
-}

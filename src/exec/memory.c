@@ -1,8 +1,8 @@
-/* One allocation per region, shared by the plans of a run. */
+/* One allocation per region, shared by the plans of a run; and what lies in it. */
 #include <stdlib.h>
 
 #include "base/pages.h"
-#include "exec/exec.h"
+#include "exec/exec_internal.h"
 
 typedef struct {
     Status (*alloc)(Device *d, size_t bytes, void **p);
@@ -121,4 +121,30 @@ size_t memory_total(const Memory *m)
     size_t total = 0;
     for (int r = 0; r < N_REGIONS; r++) total += m->bytes[r];
     return total;
+}
+
+/* ---- tensors ---- */
+
+void *exec_data(const Exec *e, TensorId t)
+{
+    const Tensor *x = &e->plan->tensors[t];
+    return (char *)e->memory->base[x->region] + x->offset;
+}
+
+/* For `bytes` of a tensor. */
+static void *part_of(const Exec *e, TensorId t, size_t bytes)
+{
+    const Tensor *x = &e->plan->tensors[t];
+    CHECK(bytes <= x->bytes, "%zu bytes of '%s', which has %zu", bytes, x->name, x->bytes);
+    return exec_data(e, t);
+}
+
+Status exec_upload(Exec *e, TensorId t, const void *data, size_t bytes)
+{
+    return backend_upload(e->memory->backend, part_of(e, t, bytes), data, bytes);
+}
+
+Status exec_download(Exec *e, TensorId t, void *data, size_t bytes)
+{
+    return backend_download(e->memory->backend, data, part_of(e, t, bytes), bytes);
 }

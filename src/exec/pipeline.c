@@ -62,7 +62,7 @@ static void note_work(ExecPipeline *p, const Work *w, double start, double waite
     if (!p->notes) return;
     MEM_PUSH(p->works, p->n_works, p->cap_works,
              (ExecWork){.kind = w->kind,
-                        .stage = pipeline_stage(pipeline_shape(p), p->o.place, w->chunk),
+                        .stage = pipeline_stage(&p->o.shape, p->o.place, w->chunk),
                         .direction = direction,
                         .micro = inverse ? -1 : p->pass->first + w->micro,
                         .tokens = !known ? 0 : p->pass->rows[direction][w->micro].count[ROWS_TOKENS],
@@ -97,7 +97,7 @@ static Status run_work(ExecPipeline *p, const Work *w)
 /* By micro-batch, then F before B, F down the stages and B up. */
 static int64_t order_of(const ExecPipeline *p, const Work *w)
 {
-    int stages = pipeline_stages(pipeline_shape(p)), stage = pipeline_stage(pipeline_shape(p), p->o.place, w->chunk);
+    int stages = pipeline_stages(&p->o.shape), stage = pipeline_stage(&p->o.shape, p->o.place, w->chunk);
     int64_t back = w->kind != WORK_FORWARD;
     return ((int64_t)w->micro * 2 + back) * stages + (back ? stages - 1 - stage : stage);
 }
@@ -109,7 +109,7 @@ static Status note_bad(const ExecPipeline *p, const Work *w, Status status, int6
     if (*why && *earliest <= order_of(p, w)) return OK;
     free(*why);
     *earliest = order_of(p, w);
-    *why = mem_printf("micro-batch %d, stage %d: %s", w->micro, pipeline_stage(pipeline_shape(p), p->o.place, w->chunk),
+    *why = mem_printf("micro-batch %d, stage %d: %s", w->micro, pipeline_stage(&p->o.shape, p->o.place, w->chunk),
                       status_message());
     return OK;
 }
@@ -128,14 +128,14 @@ static Status prepare_works(ExecPipeline *p)
 
 static void set_captures(const ExecPipeline *p, bool captures)
 {
-    for (int k = 0; k < pipeline_shape(p)->chunks; k++) exec_set_captures(p->o.chunks[k], captures);
+    for (int k = 0; k < p->o.shape.chunks; k++) exec_set_captures(p->o.chunks[k], captures);
 }
 
 Status exec_pipeline_run(ExecPipeline *p, const ExecPass *of, int64_t *when)
 {
     const Schedule *s = of->schedule;
-    CHECK(s->shape.kind == pipeline_shape(p)->kind && s->shape.places == pipeline_shape(p)->places &&
-              s->shape.micros <= pipeline_shape(p)->micros,
+    CHECK(s->shape.kind == p->o.shape.kind && s->shape.places == p->o.shape.places &&
+              s->shape.micros <= p->o.shape.micros,
           "a schedule of another pipeline");
     double start = clock_monotonic();
     int64_t earliest = INT64_MAX;

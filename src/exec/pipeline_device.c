@@ -16,7 +16,7 @@ static const PipelineWire *wire_of(const ExecPipeline *p, const Channel *c) { re
 static int32_t compute_event(const ExecPipeline *p)
 {
     int32_t slots = 0;
-    for (int k = 0; k < pipeline_shape(p)->chunks; k++)
+    for (int k = 0; k < p->o.shape.chunks; k++)
         if (p->o.chunks[k]->n_events > slots) slots = p->o.chunks[k]->n_events;
     return slots;
 }
@@ -84,21 +84,11 @@ static Status link_wait(ExecPipeline *p, Channel *c, int micro, const char *what
     return status == OK ? OK : status_context(status, "%s", what);
 }
 
-static Status copy(ExecPipeline *p, void *to, const void *from, size_t bytes)
+static Status link_copy(ExecPipeline *p, void *to, const void *from, size_t bytes)
 {
     Device *d = device_of(p);
     TRY(d->choose_lane(d, LANE_COMPUTE));
     return d->copy(d, to, from, bytes);
-}
-
-static Status link_fill(ExecPipeline *p, char *buffer, const void *tensor, size_t bytes)
-{
-    return copy(p, buffer, tensor, bytes);
-}
-
-static Status link_empty(ExecPipeline *p, const char *buffer, void *tensor, size_t bytes)
-{
-    return copy(p, tensor, buffer, bytes);
 }
 
 /* ---- a pass ---- */
@@ -121,7 +111,7 @@ static Status at_once(void *self, bool *done)
 static Status link_ended(ExecPipeline *p)
 {
     double start = clock_monotonic();
-    for (int k = 0; k < 4 * pipeline_shape(p)->chunks; k++) {
+    for (int k = 0; k < 4 * p->o.shape.chunks; k++) {
         Channel *c = pipeline_channel(p, k);
         for (int b = 0; c->pending && b < c->buffers; b++) TRY(link_wait(p, c, b, "the end of a step's works"));
     }
@@ -135,5 +125,5 @@ static void link_broken(ExecPipeline *p)
     for (int i = 0; i < p->o.n_wires; i++) comm_device_abort(p->o.wires[i].device);
 }
 
-const Carrier pipeline_by_devices = {link_open,  link_close,  link_post,  link_wait,  link_fill,
-                                     link_empty, link_worked, link_ended, link_broken};
+const Carrier pipeline_by_devices = {link_open, link_close,  link_post,  link_wait,  link_copy,
+                                     link_copy, link_worked, link_ended, link_broken};

@@ -34,12 +34,12 @@ static Status host_wait(ExecPipeline *p, Channel *c, int micro, const char *what
     return comm_wait(p->o.comm, mine, what);
 }
 
-static Status host_fill(ExecPipeline *p, char *buffer, const void *tensor, size_t bytes)
+static Status host_fill(ExecPipeline *p, void *buffer, const void *tensor, size_t bytes)
 {
     return backend_download(pipeline_backend(p), buffer, tensor, bytes);
 }
 
-static Status host_empty(ExecPipeline *p, const char *buffer, void *tensor, size_t bytes)
+static Status host_empty(ExecPipeline *p, void *tensor, const void *buffer, size_t bytes)
 {
     return backend_upload(pipeline_backend(p), tensor, buffer, bytes);
 }

@@ -38,8 +38,8 @@ typedef struct {
     /* Until what was posted for the buffer has ended; at once where nothing was. `what` names it. */
     Status (*wait)(ExecPipeline *p, Channel *c, int micro, const char *what);
     /* Between the buffer and a tensor, in the order of the compute lane. */
-    Status (*fill)(ExecPipeline *p, char *buffer, const void *tensor, size_t bytes);
-    Status (*empty)(ExecPipeline *p, const char *buffer, void *tensor, size_t bytes);
+    Status (*fill)(ExecPipeline *p, void *buffer, const void *tensor, size_t bytes);
+    Status (*empty)(ExecPipeline *p, void *tensor, const void *buffer, size_t bytes);
     Status (*worked)(ExecPipeline *p); /* until the compute lane has ended a work */
     Status (*ended)(ExecPipeline *p);  /* behind the last work of a pass */
     void (*broken)(ExecPipeline *p);   /* a pass failed */
@@ -65,7 +65,6 @@ struct ExecPipeline {
     int n_works, cap_works;
 };
 
-static inline const Pipeline *pipeline_shape(const ExecPipeline *p) { return &p->o.shape; }
 static inline Backend *pipeline_backend(const ExecPipeline *p) { return p->o.chunks[0]->memory->backend; }
 bool pipeline_wanted(const ExecPipeline *p, const Work *w); /* the pass runs it */
 

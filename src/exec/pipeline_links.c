@@ -112,7 +112,7 @@ static void add_inbox(ExecPipeline *p, const Channel *c)
 
 static size_t memory_bytes(const ExecPipeline *p, bool device)
 {
-    return (size_t)exec_pipeline_staging(pipeline_shape(p), p->o.place, p->o.n_wires > 0, device) * p->o.boundary;
+    return (size_t)exec_pipeline_staging(&p->o.shape, p->o.place, p->o.n_wires > 0, device) * p->o.boundary;
 }
 
 static Status open_memory(ExecPipeline *p)
@@ -129,16 +129,16 @@ Status pipeline_open_links(ExecPipeline *p)
 {
     p->carrier = p->o.n_wires > 0 ? &pipeline_by_devices : &pipeline_by_hosts;
     for (int way = 0; way < 2; way++) {
-        p->in[way] = mem_array((size_t)pipeline_shape(p)->chunks, sizeof(Channel));
-        p->out[way] = mem_array((size_t)pipeline_shape(p)->chunks, sizeof(Channel));
+        p->in[way] = mem_array((size_t)p->o.shape.chunks, sizeof(Channel));
+        p->out[way] = mem_array((size_t)p->o.shape.chunks, sizeof(Channel));
     }
     TRY(open_memory(p));
-    char *next[] = {p->memory[0] + (size_t)handed_buffers(pipeline_shape(p)) * p->o.boundary, p->memory[1]};
-    for (int k = 0; k < n_channels(pipeline_shape(p)); k++) {
+    char *next[] = {p->memory[0] + (size_t)handed_buffers(&p->o.shape) * p->o.boundary, p->memory[1]};
+    for (int k = 0; k < n_channels(&p->o.shape); k++) {
         Channel *c = pipeline_channel(p, k);
-        *c = nth_channel(pipeline_shape(p), p->o.place, k);
+        *c = nth_channel(&p->o.shape, p->o.place, k);
         char **from = &next[p->o.n_wires > 0 && c->peer != p->o.place];
-        bool handed = hands_over(pipeline_shape(p), p->o.place, c);
+        bool handed = hands_over(&p->o.shape, p->o.place, c);
         c->memory = handed ? p->memory[0] : *from;
         if (!handed) *from += (size_t)c->buffers * p->o.boundary;
         c->wire = find_wire(p->o.wires, p->o.n_wires, wire_of(c, p->o.place));
@@ -151,7 +151,7 @@ Status pipeline_open_links(ExecPipeline *p)
 void pipeline_close_links(ExecPipeline *p)
 {
     Device *d = pipeline_backend(p)->device;
-    for (int k = 0; k < n_channels(pipeline_shape(p)); k++) p->carrier->close(p, pipeline_channel(p, k));
+    for (int k = 0; k < n_channels(&p->o.shape); k++) p->carrier->close(p, pipeline_channel(p, k));
     for (int way = 0; way < 2; way++) {
         MEM_FREE(p->in[way], p->out[way]);
     }
@@ -169,7 +169,7 @@ void pipeline_close_links(ExecPipeline *p)
 static size_t boundary_bytes(const ExecPipeline *p, int chunk, int micro)
 {
     const Plan *plan = p->o.chunks[chunk]->plan;
-    const RowCounts *rows = &p->pass->rows[pipeline_direction(pipeline_shape(p), chunk)][micro];
+    const RowCounts *rows = &p->pass->rows[pipeline_direction(&p->o.shape, chunk)][micro];
     for (InstrId i = plan->micro.first; i < plan->micro.first + plan->micro.count; i++) {
         const Instr *instr = &plan->instrs[i];
         if (op_is_link(instr->op))
@@ -234,7 +234,7 @@ static Status post_receives(ExecPipeline *p, Inbox *in)
 
 Status pipeline_begin_links(ExecPipeline *p)
 {
-    for (int k = 0; k < n_channels(pipeline_shape(p)); k++)
+    for (int k = 0; k < n_channels(&p->o.shape); k++)
         pipeline_channel(p, k)->posted = pipeline_channel(p, k)->taken = 0;
     for (int i = 0; i < p->n_inboxes; i++) {
         p->inboxes[i].next = 0;
@@ -253,7 +253,7 @@ static Inbox *inbox_of(const ExecPipeline *p, const Channel *c)
 /* The chunk of this place that sends a boundary to another chunk of this place. */
 static Channel *local_sender(ExecPipeline *p, const Channel *to)
 {
-    for (int chunk = 0; chunk < pipeline_shape(p)->chunks; chunk++) {
+    for (int chunk = 0; chunk < p->o.shape.chunks; chunk++) {
         Channel *c = &p->out[to->way][chunk];
         if (c->peer == p->o.place && c->stage == to->stage) return c;
     }
@@ -282,7 +282,7 @@ static Status receive(ExecPipeline *p, Channel *c, void *data, size_t bytes)
         return poison(p, from, bytes);
     }
     TRY(await(p, c, p->micro));
-    TRY(p->carrier->empty(p, buffer(p, c, p->micro), data, bytes));
+    TRY(p->carrier->empty(p, data, buffer(p, c, p->micro), bytes));
     TRY(poison(p, c, bytes));
     return post_receives(p, inbox_of(p, c));
 }

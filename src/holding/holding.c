@@ -5,7 +5,6 @@
 
 #include "base/norm_block.h"
 #include "comm/mesh/comm.h"
-#include "model/slices.h"
 #include "optim/optim.h"
 
 #define LEAST_PIECES 8         /* of a model that is small for --bucket-size: one piece would come at the end */

@@ -2,7 +2,6 @@
 
 #include "comm/mesh/comm.h"
 #include "holding/holding.h"
-#include "model/slices.h"
 
 Piece *pieces_add(Pieces *p, int stage, int64_t begin, int64_t end)
 {

@@ -395,5 +395,4 @@ void bert_emit(const Model *m, Plan *p, const EmitOptions *options, ModelTensors
     t->stats = plan_tensor(p, REGION_OUTPUT, U8, rows_fixed(1), sizeof(Stats), "stats");
     add_flat_space(&e);
     for (int k = 0; k < m->n_stages; k++) emit_stage(&e, &m->stages[k]);
-    if (options->flat_copies) plan_place_copies(p);
 }

@@ -91,7 +91,6 @@ typedef struct {
     int64_t received; /* elements of other ranks' sums, for which there is room behind the gradients */
     size_t (*copy_bytes)(Dtype compute, int64_t n, int64_t k, bool transposed); /* the backend's */
     bool rounded_biases; /* LINEAR reads its bias in its output's type, from a compute copy */
-    bool flat_copies;    /* plan_place_copies; the backend's copies lie as their weights */
     bool all_rows;       /* the last layer computes all rows, not only those that the heads read */
     int64_t moments;     /* elements of m, and of v, for a slice; 0: the whole space */
 } EmitOptions;

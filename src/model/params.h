@@ -55,6 +55,11 @@ void params_zero(const ParamTable *t, float *weights); /* all of t->size */
 void params_init_one(const ParamTable *t, int i, uint64_t seed, float *weights);
 /* Row from[i] of parameter `p` moves to row i; `from` (rows) is a permutation. */
 void params_permute_rows(const ParamTable *t, int p, const int *from, float *weights);
+/* The flat space is cut into parts between norm blocks (NORM_BLOCK elements, counted from a tensor's start), so that a
+   rank computes whole terms of every norm (docs/contracts.md 8). Returns the end of part `rank` of [begin, end), which
+   begins and ends at cuts; a part begins at the end of the previous one. No part is more than a norm block and its
+   tensor's padding from the even share. */
+int64_t slice_cut(const ParamTable *params, int64_t begin, int64_t end, int rank, int ranks);
 /* What elements of a parameter add to the digest of their space: a sum modulo 2^64 over norm blocks. `place`: the first
    one, which begins a norm block; `count` of them. */
 uint64_t param_sum(const float *values, int64_t count, int64_t place);

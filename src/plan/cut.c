@@ -99,7 +99,7 @@ void plan_works(Plan *p)
     for (InstrId i = p->micro.first; i < p->micro.first + p->micro.count; i++) {
         const Instr *instr = &p->instrs[i];
         if (!op_is_exchange(instr->op)) /* which stays behind what it sums */
-            kind = instr->phase == PHASE_FORWARD ? WORK_FORWARD : late_work(instr, split);
+            kind = work_of(instr, split);
         Range *range = &p->work[kind == WORK_BACKWARD && split ? WORK_INPUT : kind];
         if (range->count++ == 0) range->first = i;
     }

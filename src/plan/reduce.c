@@ -1,6 +1,4 @@
-/* The reduce pass: gradients are exchanged during backward. A bucket's REDUCE comes right after the instr that writes
-   the last of its gradients, and waits for it. Buckets are in backward order, and so are their REDUCEs. Nothing in
-   `micro` reads a sum: the range's end waits for the comm lane, in a pipeline the end of a step's works. */
+/* The reduce pass: gradients are exchanged during backward. Buckets are in backward order, and so are their REDUCEs. */
 #include <stdlib.h>
 
 #include "plan/rewrite.h"

@@ -59,10 +59,23 @@ static double formula(const Pipeline *p, double f, double i, double w)
     }
 }
 
+/* Micro-batches of a class whose slots are in use at once, at most, over the chunks of a place. */
+static int in_flight(const Schedule *s, int place, SlotKind kind)
+{
+    bool split = pipeline_splits_backward(s->shape.kind);
+    WorkKind first = kind == SLOT_GRADIENT ? WORK_INPUT : WORK_FORWARD;
+    WorkKind last = kind != SLOT_ACTIVATION ? WORK_WEIGHT : split ? WORK_INPUT : WORK_BACKWARD;
+    int n = 0, most = 0;
+    for (int i = s->first[place]; i < s->first[place + 1] && (split || kind == SLOT_ACTIVATION); i++) {
+        n += (s->works[i].kind == first) - (s->works[i].kind == last);
+        if (n > most) most = n;
+    }
+    return most;
+}
+
 static void check_slots(const Schedule *s, int place)
 {
     const Pipeline *p = &s->shape;
-    const int *flight = &s->in_flight[place * N_SLOTS];
     int n = p->micros, places = p->places, want[N_SLOTS] = {0};
     int each = pipeline_consecutive(p->kind) ? p->chunks : 1; /* a micro-batch has a slot in each of these chunks */
     switch (p->kind) {
@@ -92,17 +105,18 @@ static void check_slots(const Schedule *s, int place)
         break;
     case PIPELINE_ZB_V:
         if (n < 2 * places) return;
-        want[0] = flight[0];
+        want[0] = in_flight(s, place, SLOT_ACTIVATION);
         want[1] = 2 * places;
         want[2] = 2 * place + 1;
         break;
     default:
         break;
     }
-    for (int k = 0; k < N_SLOTS; k++)
-        if (flight[k] != want[k] * each)
+    for (int k = 0; k < N_ORDER_SLOTS; k++)
+        if (in_flight(s, place, (SlotKind)k) != want[k] * each)
             fail_msg("%s, P %d, N %d, chunks %d, rank %d: class %d has %d in flight, expected %d",
-                     pipeline_name(p->kind), places, n, p->chunks, place, k, flight[k], want[k] * each);
+                     pipeline_name(p->kind), places, n, p->chunks, place, k, in_flight(s, place, (SlotKind)k),
+                     want[k] * each);
 }
 
 static void check_shape(const Pipeline *p)

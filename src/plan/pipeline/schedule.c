@@ -252,7 +252,6 @@ static void assign_slots(Schedule *s, int place, SlotKind kind)
 {
     const Pipeline *p = &s->shape;
     int *held = mem_array((size_t)p->chunks * (size_t)p->micros + 1, sizeof *held); /* (chunks, slots): micro + 1 */
-    int in_use = 0, *most = &s->in_flight[place * N_SLOTS + (int)kind];
     for (int i = s->first[place]; i < s->first[place + 1]; i++) {
         Work *w = &s->works[i];
         int *of_chunk = held + w->chunk * p->micros, slot = 0,
@@ -267,9 +266,7 @@ static void assign_slots(Schedule *s, int place, SlotKind kind)
         }
         of_chunk[slot] = written ? w->micro + 1 : 0;
         w->slot[kind] = slot;
-        in_use += written ? 1 : -1;
         if (slot >= *count) *count = slot + 1;
-        if (in_use > *most) *most = in_use;
     }
     free(held);
 }
@@ -291,8 +288,7 @@ void schedule_make(const Pipeline *p, Schedule *s)
     *s = (Schedule){.shape = *p,
                     .works = mem_array(places * most, sizeof *s->works),
                     .first = mem_array(places + 1, sizeof *s->first),
-                    .slots = mem_array(places * (size_t)p->chunks * N_SLOTS, sizeof *s->slots),
-                    .in_flight = mem_array(places * N_SLOTS, sizeof *s->in_flight)};
+                    .slots = mem_array(places * (size_t)p->chunks * N_SLOTS, sizeof *s->slots)};
     for (int place = 0; place < p->places; place++) {
         Work *works = s->works + s->first[place];
         int n = order_of(p, place, works);
@@ -304,6 +300,6 @@ void schedule_make(const Pipeline *p, Schedule *s)
 
 void schedule_free(Schedule *s)
 {
-    MEM_FREE(s->works, s->first, s->slots, s->in_flight);
+    MEM_FREE(s->works, s->first, s->slots);
     *s = (Schedule){0};
 }

@@ -88,10 +88,9 @@ char work_letter(WorkKind kind); /* F, B, I, W, A, G, V */
 
 typedef struct {
     Pipeline shape;
-    Work *works;    /* place after place */
-    int *first;     /* (places + 1) of a place's works */
-    int *slots;     /* (places, chunks, N_SLOTS) numbers of slots */
-    int *in_flight; /* (places, N_SLOTS) most in use at once, over the chunks of a place */
+    Work *works; /* place after place */
+    int *first;  /* (places + 1) of a place's works */
+    int *slots;  /* (places, chunks, N_SLOTS) numbers of slots */
 } Schedule;
 
 void schedule_make(const Pipeline *p, Schedule *s);

@@ -11,7 +11,6 @@
 #include "train/parts/audit_choice.h"
 #include "train/parts/place.h"
 #include "train/pipelines/pipeline.h"
-#include "train/pipelines/place_choose.h"
 #include "train/planner/machine.h"
 #include "train/planner/planner.h"
 #include "train/ranks/signals.h"

@@ -24,14 +24,19 @@ int place_last_chunk(const RankPlace *p, int direction)
 
 /* ---- what it holds ---- */
 
+void place_part(const Model *whole, const Pipeline *s, int place, const Stage *stages, Model *part)
+{
+    Stage *own = mem_array((size_t)s->chunks, sizeof *own);
+    for (int k = 0; k < s->chunks; k++) own[k] = stages[pipeline_stage(s, place, k)];
+    model_part(whole, own, s->chunks, part);
+    free(own);
+}
+
 /* Models of what the place holds, and of its chunks. */
 static void take_models(RankPlace *p)
 {
     int chunks = place_chunks(p);
-    Stage *own = mem_array((size_t)chunks, sizeof *own);
-    for (int k = 0; k < chunks; k++) own[k] = *place_stage(p, k);
-    model_part(p->whole, own, chunks, &p->held);
-    free(own);
+    place_part(p->whole, shape(p), p->number, p->stages, &p->held);
     p->chunks = mem_array((size_t)chunks, sizeof *p->chunks);
     for (int k = 0; k < chunks; k++) {
         p->chunks[k] = p->held;
@@ -138,36 +143,31 @@ static size_t norm_table_bytes(const RankPlace *p)
     return (size_t)optim_norm_blocks(&p->whole->params, p->whole->params.size) * sizeof(double);
 }
 
-/* The other use's gradient of a tied word embedding, as much as passes at once. */
-static size_t tie_bytes(const RankPlace *p)
+Interval place_tied(const RankPlace *p)
 {
     const Param *tied = model_tied(p->whole);
-    bool exchanged = tied && params_find(&p->held.params, tied->name) >= 0 && (p->grid.stages > 1 || p->both_uses);
-    int64_t n = !exchanged ? 0 : param_held(tied) < p->holding.mine.most ? param_held(tied) : p->holding.mine.most;
-    return (size_t)n * sizeof(float);
+    int i = tied ? params_find(&p->held.params, tied->name) : -1;
+    if (i < 0 || (p->grid.stages == 1 && !p->both_uses)) return (Interval){0};
+    return (Interval){p->held.params.params[i].offset, p->held.params.params[i].offset + param_held(tied)};
 }
 
-static size_t largest(const size_t *all, size_t n)
-{
-    size_t most = 0;
-    for (size_t i = 0; i < n; i++)
-        if (all[i] > most) most = all[i];
-    return most;
-}
-
-/* One rank alone, on a host, exchanges nothing. With a device the scratch also has a copy of the own gradient of a tied
-   word embedding. */
+/* One rank alone, on a host, exchanges nothing. The other use's gradient of a tied word embedding passes in pieces,
+   with a device beside a copy of the own one. */
 static PiecesRoom works_room(const RankPlace *p, bool device)
 {
-    PiecesRoom mine = pieces_room(&p->holding.mine), sets = pieces_room(&p->kfac.pieces);
-    const size_t scratch[] = {mine.scratch, tie_bytes(p) * (device ? 2 : 1), norm_table_bytes(p), sets.scratch};
-    const size_t copies[] = {(size_t)mine.largest * sizeof(float), tie_bytes(p), norm_table_bytes(p),
-                             (size_t)sets.largest * sizeof(float)};
+    const Interval tied = place_tied(p);
+    int64_t passes = tied.end - tied.begin < p->holding.mine.most ? tied.end - tied.begin : p->holding.mine.most;
+    size_t tie = (size_t)passes * sizeof(float), norms = norm_table_bytes(p);
+    PiecesRoom room = pieces_room(&p->holding.mine);
     if (grid_ranks(&p->grid) == 1 && !device) return (PiecesRoom){0};
-    return (PiecesRoom){.scratch = (largest(scratch, sizeof scratch / sizeof *scratch) + 63) / 64 * 64,
-                        .largest = (int64_t)(largest(copies, sizeof copies / sizeof *copies) / sizeof(float)),
-                        .received = p->by_devices && p->holding.mine.tree ? mine.received : 0,
-                        .branches = 1};
+    if (!p->by_devices || !p->holding.mine.tree) room.received = 0;
+    int64_t received = room.received;
+    pieces_room_add(&room, pieces_room(&p->kfac.pieces));
+    pieces_room_add(&room, (PiecesRoom){.scratch = tie * (device ? 2 : 1), .largest = passes});
+    pieces_room_add(&room, (PiecesRoom){.scratch = norms, .largest = (int64_t)(norms / sizeof(float))});
+    room.received = received;
+    room.branches = 1;
+    return room;
 }
 
 void place_find_room(RankPlace *p, bool device)

@@ -41,7 +41,7 @@ struct RankPlace {
     Grid grid;          /* shape.micros: the most of a pass; a step with more has several passes */
     Stage *stages;      // (grid.stages)
     int number, pipeline;
-    Model held;    /* the table of what all chunks hold */
+    Model held;    /* the table of what all chunks hold (place_part) */
     Model *chunks; // (shape.chunks) a stage each, with the table of `held`
     Holding holding;
     Kfac kfac;        /* of what this rank holds; interval 0: none */
@@ -71,8 +71,9 @@ PipelineKind place_kind(const Config *c);
 Status place_check(const Config *c);
 void place_free(RankPlace *p); /* takes NULL */
 
-void place_simulate(RankPlace *p);                         /* after the schedules */
-void place_fill_free(const RankPlace *p, PlaceFill *fill); /* takes a zeroed one */
+void place_simulate(RankPlace *p);                                           /* after the schedules */
+void place_fill_init(PlaceFill *fill, const Grid *grid, const Model *whole); /* its arrays but `timelines` */
+void place_fill_free(const RankPlace *p, PlaceFill *fill);                   /* takes a zeroed one */
 /* Seconds of each kind of work, by number: (N_WORKS, stages), the two statistics of a layer, an inverse of
    the hidden size, and one of the inner size (`wide`). */
 int place_n_costs(const RankPlace *p);
@@ -84,9 +85,14 @@ Status place_refill(const RankPlace *p, const double *measured, PlaceFill *fill,
 int place_chunks(const RankPlace *p);
 const Stage *place_stage(const RankPlace *p, int chunk);
 int place_last_chunk(const RankPlace *p, int direction); /* with the last stage; −1: none */
+/* The part of a model that a place holds; `stages`: the layers of each. model_free frees it. */
+void place_part(const Model *whole, const Pipeline *shape, int place, const Stage *stages, Model *part);
 /* All that follows from the grid and the stages: models, K-FAC and holding. `sees`: as in holding_set_writers; `works`:
    of a pipeline. */
 void place_take(RankPlace *p, const Config *c, const KfacOptions *kfac, const bool *sees, int rank, bool works);
+
+/* Elements of the rank's gradients that are complete behind a step's works: of a word embedding with two uses. */
+Interval place_tied(const RankPlace *p);
 
 /* ---- memory ---- */
 /* Finds `room`, after all else. `device`: a pipeline computes on one. */

@@ -32,6 +32,13 @@ void place_simulate(RankPlace *p)
     for (int chunk = 0; chunk < place_chunks(p); chunk++) take_slots(p, chunk);
 }
 
+void place_fill_init(PlaceFill *f, const Grid *g, const Model *whole)
+{
+    *f = (PlaceFill){.seconds = mem_array((size_t)(N_WORKS * g->stages), sizeof *f->seconds),
+                     .late = mem_array((size_t)whole->config.layers, sizeof *f->late),
+                     .slots = mem_array((size_t)(g->shape.places * g->shape.chunks), sizeof *f->slots)};
+}
+
 void place_fill_free(const RankPlace *p, PlaceFill *f)
 {
     for (int n = 0; f->timelines && n <= shape(p)->micros; n++) timeline_free(&f->timelines[n]);

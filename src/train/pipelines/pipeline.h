@@ -8,10 +8,10 @@
 #include "report/report.h"
 #include "train/parts/place.h"
 #include "train/planner/run_plan.h"
+#include "train/ranks/ranks.h"
 
 /* Seconds of one layer on one micro-batch, measured: `--costs FILE` (pipeline_costs.c). */
 typedef struct {
-    bool given;
     double forward, backward, curvature; /* curvature: both statistics of all linears */
     double inverses, precondition;       /* of a layer, once */
 } LayerCosts;
@@ -33,7 +33,6 @@ void kfac_costs(const ModelConfig *m, const CostRates *rates, const RowCounts *r
 
 /* ---- the plan of a schedule ---- */
 typedef struct {
-    Stage stage;
     Policy policy; /* of its layers */
     double seconds[N_WORKS], update;
     StageSum *sums; /* (n_sums) */
@@ -53,6 +52,7 @@ typedef struct {
     Grid grid;
     int64_t share, tokens; /* sequences of a replica; rows of a micro-batch */
     int64_t boundary;      /* bytes */
+    Stage *stages;         /* (stages) the layers of each */
     StagePlan *stage;      /* (stages) */
     PlacePlan *place;      /* (places) */
     Schedule schedule;
@@ -64,14 +64,10 @@ typedef struct {
     bool fits, exact;
     /* --kfac-interval */
     bool kfac;
-    int interval, lag; /* lag: that the fill was made for */
-    KfacCosts costs;
+    int interval, lag;   /* lag: that the fill was made for */
+    PlaceFill costs;     /* what the fill is made of */
     double precondition; /* seconds, part of `update` */
     Fill fill;
-    double latency, boundary_s; /* seconds of a message, and of a boundary on a link */
-    double set_sum;             /* seconds of the exchange of a place's set between its holders */
-    bool *late;                 // (layers) the operand of A is made again by B
-    int (*curve_slots)[2];      // (places, chunks) SLOT_CURVE_A, SLOT_CURVE_G
 } PipelinePlan;
 
 typedef struct {
@@ -79,8 +75,8 @@ typedef struct {
     int64_t ranks;
     const PlanInput *in;
     const Accounts *accounts;
-    const LayerCosts *given;
-    const int64_t *beside; // (places) bytes that a place takes beside what is counted here; NULL: none
+    const LayerCosts *given; /* NULL: none */
+    const int64_t *beside;   // (places) bytes that a place takes beside what is counted here; NULL: none
 } PipelineRequest;
 
 /* Splits layers, chooses levels, simulates, verifies. The caller frees the plan, also after a failure. */
@@ -100,5 +96,12 @@ void pipeline_warn(const PipelinePlan *p);
 /* E_MEMORY for a plan that does not fit, with the split of layers that needs least memory. The plan's times are not
    right any more. */
 Status pipeline_refuse(const PipelineRequest *r, PipelinePlan *p);
+
+/* ---- the choice of stages, levels and micro-batches (place_choose.c) ---- */
+/* Collective. Rank 0 splits layers and chooses levels and micro-batches, every schedule is verified, and every rank
+   makes its plans, for which in->place is set. E_USAGE; E_MEMORY as planner_check. The caller
+   frees place and plan, also after a failure. */
+Status place_choose(const Config *c, PlanInput *in, const Accounts *accounts, Ranks *ranks, bool by_devices,
+                    RankPlace **place, RunPlan *plan);
 
 #endif

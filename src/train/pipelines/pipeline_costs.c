@@ -15,7 +15,6 @@ Status layer_costs_read(const char *path, LayerCosts *costs)
                            &costs->precondition};
     Buf text = {0};
     Status status = OK;
-    *costs = (LayerCosts){.given = true};
     TRY_DONE(file_read(path, MOST_BYTES, &text));
     char *at = text.data;
     while (at && *at == '#') at = (at = strchr(at, '\n')) ? at + 1 : NULL;
@@ -118,7 +117,7 @@ void kfac_costs(const ModelConfig *m, const CostRates *rates, const RowCounts *r
         squares[0] += l->same_input ? 0 : (double)l->k * (double)l->k;
         squares[1] += (double)l->n * (double)l->n;
     }
-    if (!given->given) return;
+    if (!given) return;
     for (int k = 0; k < 2; k++) costs->statistics[k] = given->curvature * squares[k] / (squares[0] + squares[1]);
     for (int k = 0; k < costs->factors; k++)
         costs->inverse[k] = given->inverses * cube(k % 2 ? linears[k / 2].n : linears[k / 2].k) / cubes;
@@ -127,8 +126,10 @@ void kfac_costs(const ModelConfig *m, const CostRates *rates, const RowCounts *r
 
 /* ---- of a stage ---- */
 
-void pipeline_take_times(const Maker *m, const Plan *p, int preconditions, StagePlan *s)
+void pipeline_take_times(const Maker *m, const Plan *p, int preconditions, int number)
 {
+    StagePlan *s = &m->p->stage[number];
+    int layers = m->p->stages[number].layers;
     Range update = {p->update.first + preconditions, p->update.count - preconditions}; /* fill_bubbles adds them */
     const LayerCosts *given = m->r->given;
     double beside = plan_input_beside(input(m));
@@ -136,9 +137,9 @@ void pipeline_take_times(const Maker *m, const Plan *p, int preconditions, Stage
         s->seconds[kind] = plan_cost(p, p->work[kind], &m->rows, beside, &input(m)->rates, NULL);
     s->update = plan_cost(p, p->begin, &m->rows, beside, &m->rates, NULL) +
                 plan_cost(p, update, &m->rows, beside, &m->rates, NULL);
-    if (given->given) {
-        s->seconds[WORK_FORWARD] = s->stage.layers * given->forward;
-        s->seconds[WORK_BACKWARD] = s->stage.layers * given->backward;
+    if (given) {
+        s->seconds[WORK_FORWARD] = layers * given->forward;
+        s->seconds[WORK_BACKWARD] = layers * given->backward;
         s->seconds[WORK_INPUT] = s->seconds[WORK_WEIGHT] = s->seconds[WORK_BACKWARD] / 2;
         s->update = 0;
     }

@@ -27,7 +27,7 @@ Status pipeline_lower_peak(Maker *m);
 
 /* ---- pipeline_costs.c, of a stage's plan ---- */
 /* `preconditions`: instrs at the begin of `update`, which fill_bubbles adds. */
-void pipeline_take_times(const Maker *m, const Plan *p, int preconditions, StagePlan *s);
+void pipeline_take_times(const Maker *m, const Plan *p, int preconditions, int number);
 /* The two gradients of a tied word embedding to each other, for which its pieces wait; and the stage's gradients over
    its holders, without REDUCEs behind all works, as on GPUs. `pieces` NULL: one holder, or no network. */
 void pipeline_take_sums(const Maker *m, const Plan *p, const Model *part, const Pieces *pieces, int number);

@@ -12,7 +12,7 @@ static int holders(const Maker *m) { return grid_holders(&m->p->grid); }
 static int slots_of(const Maker *m, int place, int chunk, SlotKind kind)
 {
     if (kind < N_ORDER_SLOTS) return schedule_slots(&m->p->schedule, place, chunk, kind);
-    return m->p->kfac ? m->p->curve_slots[place * shape(m)->chunks + chunk][kind - SLOT_CURVE_A] : 0;
+    return m->p->kfac ? m->p->costs.slots[place * shape(m)->chunks + chunk][kind - SLOT_CURVE_A] : 0;
 }
 
 /* The larger of the slots of a stage's chunks. */
@@ -65,6 +65,7 @@ static const Region slotted[] = {REGION_ACT, REGION_INPUT, REGION_HOST}; /* as S
 static Status make_stage(Maker *m, int number)
 {
     StagePlan *s = &m->p->stage[number];
+    const Stage *stage = &m->p->stages[number];
     Status status = OK;
     Model part;
     Plan plan = {0};
@@ -77,11 +78,11 @@ static Status make_stage(Maker *m, int number)
     bool network = m->network.bytes > 0;
     LayerChoice layers;
     layer_choice_init(&layers, in->model->config.layers, in->norm_forms);
-    pipeline_stage_levels(&s->stage, s->policy, in->model->config.layers, layers.levels);
+    pipeline_stage_levels(stage, s->policy, in->model->config.layers, layers.levels);
     stage_slots(m, number, slots);
-    model_part(in->model, &s->stage, 1, &part);
+    model_part(in->model, stage, 1, &part);
     PlanRequest q = plan_input_request(in, true);
-    kfac_init(&kfac, &m->kfac, &part, &grid, &s->stage, 0);
+    kfac_init(&kfac, &m->kfac, &part, &grid, stage, 0);
     q.model = &part;
     q.kfac = &kfac;
     q.capacity = m->rows;
@@ -97,10 +98,10 @@ static Status make_stage(Maker *m, int number)
         if (network) network_rates(&m->network, &h, &m->rates);
     }
     TRY_DONE(plan_make(&q, &plan, &t, NULL));
-    pipeline_take_times(m, &plan, kfac.plan.n, s);
+    pipeline_take_times(m, &plan, kfac.plan.n, number);
     if (m->p->kfac) {
-        memset(m->p->late + s->stage.first, 0, (size_t)s->stage.layers * sizeof *m->p->late);
-        mark_late_layers(&plan, m->p->late);
+        memset(m->p->costs.late + stage->first, 0, (size_t)stage->layers * sizeof *m->p->costs.late);
+        mark_late_layers(&plan, m->p->costs.late);
     }
     pipeline_take_sums(m, &plan, &part, q.exchanged && network ? &h.mine : NULL, number);
     s->parameters = part.params.size;
@@ -150,23 +151,17 @@ static void add_chunk(const Maker *m, int place, int chunk, size_t bytes[N_REGIO
 /* A tensor that two chunks of a place use lies there once. */
 static void held_once(const Maker *m, int place, size_t bytes[N_REGIONS])
 {
-    int chunks = shape(m)->chunks;
     int64_t apart = 0;
     Model part;
-    Stage *stages = mem_array((size_t)chunks, sizeof *stages);
-    for (int chunk = 0; chunk < chunks; chunk++) {
-        const StagePlan *s = &m->p->stage[pipeline_stage(shape(m), place, chunk)];
-        stages[chunk] = s->stage;
-        apart += s->parameters;
-    }
-    model_part(input(m)->model, stages, chunks, &part);
+    for (int chunk = 0; chunk < shape(m)->chunks; chunk++)
+        apart += m->p->stage[pipeline_stage(shape(m), place, chunk)].parameters;
+    place_part(input(m)->model, shape(m), place, m->p->stages, &part);
     m->p->place[place].parameters = part.params.size;
     for (int k = 0; k < 3; k++) {
         Region region = k == 0 ? REGION_WEIGHT : k == 1 ? REGION_GRAD : REGION_MOMENT;
         bytes[region] = (size_t)((double)bytes[region] * (double)part.params.size / (double)apart);
     }
     model_free(&part);
-    free(stages);
 }
 
 /* Of boundaries between GPUs, and with virtual ranks of other replicas' terms of a sum. */
@@ -233,14 +228,14 @@ Status pipeline_take_slots(Maker *m, const FillProblem *problem)
     enum { PARTS = 4 };
     int chunks = shape(m)->chunks, n = shape(m)->places * chunks;
     int(*wanted)[2] = mem_array((size_t)n, sizeof *wanted), (*least)[2] = mem_array((size_t)n, sizeof *least);
-    memcpy(least, m->p->curve_slots, (size_t)n * sizeof *least);
+    memcpy(least, m->p->costs.slots, (size_t)n * sizeof *least);
     for (int place = 0; place < shape(m)->places; place++)
         fill_wanted_slots(problem, &m->p->fill, place, wanted + place * chunks);
     for (int part = m->p->fits ? PARTS : 0; part >= 0; part--) {
         for (int i = 0; i < n; i++)
             for (int k = 0; k < 2; k++) {
                 int more = wanted[i][k] > least[i][k] ? wanted[i][k] - least[i][k] : 0;
-                m->p->curve_slots[i][k] = least[i][k] + more * part / PARTS;
+                m->p->costs.slots[i][k] = least[i][k] + more * part / PARTS;
             }
         find_peak(m);
         if (m->p->fits) break;
@@ -252,29 +247,23 @@ Status pipeline_take_slots(Maker *m, const FillProblem *problem)
 /* ---- levels ---- */
 
 /* The next heavier policy of a stage: none … full, then blocks of layers. False: there is none. */
-static bool heavier(StagePlan *s)
+static bool heavier(Policy *p, int layers)
 {
-    static const PolicyKind order[] = {POLICY_NONE, POLICY_LEAN, POLICY_FFN, POLICY_SELECTIVE, POLICY_FULL};
-    if (s->policy.kind == POLICY_EVERY || s->policy.kind == POLICY_FULL) {
-        int every = s->policy.kind == POLICY_FULL ? 2 : s->policy.every + 1;
-        if (every > s->stage.layers) return false;
-        s->policy = (Policy){POLICY_EVERY, every};
-        return true;
-    }
-    for (int k = 0; k < 4; k++)
-        if (s->policy.kind == order[k]) {
-            s->policy = (Policy){order[k + 1], 0};
-            return true;
-        }
-    return false;
+    int every = p->kind == POLICY_FULL ? 2 : p->every + 1;
+    if (p->kind < POLICY_SELECTIVE)
+        p->kind++;
+    else if (p->kind == POLICY_SELECTIVE)
+        p->kind = POLICY_FULL;
+    else if (every <= layers)
+        *p = (Policy){POLICY_EVERY, every};
+    else
+        return false;
+    return true;
 }
 
-static Status set_policies(Maker *m, const Policy *policies)
+static Status make_all(Maker *m)
 {
-    for (int s = 0; s < m->p->grid.stages; s++) {
-        m->p->stage[s].policy = policies[s];
-        TRY(make_stage(m, s));
-    }
+    for (int s = 0; s < m->p->grid.stages; s++) TRY(make_stage(m, s));
     find_peak(m);
     return OK;
 }
@@ -296,14 +285,16 @@ static Status relieve(Maker *m)
             if (m->p->place[place].peak <= m->p->budget) continue;
             for (int chunk = 0; chunk < shape(m)->chunks; chunk++) {
                 int stage = pipeline_stage(shape(m), place, chunk);
-                if (!heavier(&m->p->stage[stage])) continue;
+                if (!heavier(&m->p->stage[stage].policy, m->p->stages[stage].layers)) continue;
                 TRY_DONE(make_stage(m, stage));
                 changed = true;
             }
         }
         find_peak(m);
     }
-    if (!m->p->fits && m->p->peak > smallest) status = set_policies(m, best);
+    if (m->p->fits || m->p->peak <= smallest) goto done;
+    for (int s = 0; s < m->p->grid.stages; s++) m->p->stage[s].policy = best[s];
+    status = make_all(m);
 done:
     free(best);
     return status;
@@ -313,11 +304,9 @@ Status pipeline_make_stages(Maker *m)
 {
     Policy policy;
     TRY(planner_policy(m->r->c, input(m)->backend, &policy));
-    for (int s = 0; s < m->p->grid.stages; s++) {
+    for (int s = 0; s < m->p->grid.stages; s++)
         m->p->stage[s].policy = policy.kind == POLICY_AUTO ? (Policy){POLICY_NONE, 0} : policy;
-        TRY(make_stage(m, s));
-    }
-    find_peak(m);
+    TRY(make_all(m));
     return policy.kind == POLICY_AUTO ? relieve(m) : OK;
 }
 
@@ -337,7 +326,7 @@ static int stage_on(const Maker *m, int place, bool most)
     int best = pipeline_stage(shape(m), place, 0);
     for (int chunk = 1; chunk < shape(m)->chunks; chunk++) {
         int stage = pipeline_stage(shape(m), place, chunk);
-        int a = m->p->stage[stage].stage.layers, b = m->p->stage[best].stage.layers;
+        int a = m->p->stages[stage].layers, b = m->p->stages[best].layers;
         if (most ? a > b : a < b) best = stage;
     }
     return best;
@@ -346,15 +335,13 @@ static int stage_on(const Maker *m, int place, bool most)
 static Status move_layer(Maker *m, int from, int to)
 {
     int first = 0;
-    m->p->stage[from].stage.layers--;
-    m->p->stage[to].stage.layers++;
+    m->p->stages[from].layers--;
+    m->p->stages[to].layers++;
     for (int s = 0; s < m->p->grid.stages; s++) {
-        m->p->stage[s].stage.first = first;
-        first += m->p->stage[s].stage.layers;
-        TRY(make_stage(m, s));
+        m->p->stages[s].first = first;
+        first += m->p->stages[s].layers;
     }
-    find_peak(m);
-    return OK;
+    return make_all(m);
 }
 
 Status pipeline_lower_peak(Maker *m)
@@ -362,7 +349,7 @@ Status pipeline_lower_peak(Maker *m)
     for (;;) {
         size_t before = m->p->peak;
         int from = stage_on(m, m->p->worst, true), to = stage_on(m, lightest_place(m), false);
-        if (from == to || m->p->stage[from].stage.layers == 1) return OK;
+        if (from == to || m->p->stages[from].layers == 1) return OK;
         TRY(move_layer(m, from, to));
         if (m->p->peak >= before) return move_layer(m, to, from);
     }

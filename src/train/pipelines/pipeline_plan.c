@@ -66,20 +66,19 @@ static Status split_layers(Maker *m)
 {
     int layers = input(m)->model->config.layers, n = m->p->grid.stages;
     double embeddings = 0, heads = 0, *layer = mem_array((size_t)layers, sizeof *layer);
-    Stage *stages = mem_array((size_t)n, sizeof *stages);
     Status status = OK;
+    m->p->stages = mem_resize(m->p->stages, (size_t)n, sizeof *m->p->stages);
     if (strcmp(m->r->c->stage_layers, "auto") != 0) {
-        TRY_DONE(stages_parse("--stage-layers", m->r->c->stage_layers, layers, n, stages));
+        TRY_DONE(stages_parse("--stage-layers", m->r->c->stage_layers, layers, n, m->p->stages));
     } else {
-        if (m->r->given->given)
+        if (m->r->given)
             for (int l = 0; l < layers; l++) layer[l] = m->r->given->forward + m->r->given->backward;
         else
             TRY_DONE(whole_costs(m, layer, &embeddings, &heads));
-        stages_split(layer, layers, embeddings, heads, n, stages);
+        stages_split(layer, layers, embeddings, heads, n, m->p->stages);
     }
-    for (int s = 0; s < n; s++) m->p->stage[s].stage = stages[s];
 done:
-    MEM_FREE(layer, stages);
+    free(layer);
     return status;
 }
 
@@ -89,15 +88,16 @@ done:
 static Status fill_bubbles(Maker *m)
 {
     PipelinePlan *p = m->p;
+    const KfacCosts *c = &p->costs.costs;
     int *first = mem_array((size_t)p->grid.stages + 1, sizeof *first);
     double most = 0, set = 0; /* bytes of a place's set */
-    for (int s = 0; s < p->grid.stages; s++) first[s + 1] = first[s] + p->stage[s].stage.layers;
+    for (int s = 0; s < p->grid.stages; s++) first[s + 1] = first[s] + p->stages[s].layers;
     for (int place = 0; place < shape(m)->places; place++) {
         double layers = 0;
         for (int chunk = 0; chunk < shape(m)->chunks; chunk++)
-            layers += p->stage[pipeline_stage(shape(m), place, chunk)].stage.layers;
-        if (layers * p->costs.precondition > most) most = layers * p->costs.precondition;
-        if (layers * p->costs.set_bytes > set) set = layers * p->costs.set_bytes;
+            layers += p->stages[pipeline_stage(shape(m), place, chunk)].layers;
+        most = fmax(most, layers * c->precondition);
+        set = fmax(set, layers * c->set_bytes);
     }
     p->precondition = most;
     p->update += most;
@@ -105,18 +105,20 @@ static Status fill_bubbles(Maker *m)
     FillProblem problem = {.schedule = &p->schedule,
                            .timeline = &p->timeline,
                            .first = first,
-                           .late = m->r->given->given ? NULL : p->late,
-                           .statistics = {p->costs.statistics[0], p->costs.statistics[1]},
-                           .inverse = p->costs.inverse,
-                           .factors = p->costs.factors,
+                           .late = m->r->given ? NULL : p->costs.late,
+                           .statistics = {c->statistics[0], c->statistics[1]},
+                           .inverse = c->inverse,
+                           .factors = c->factors,
                            .replicas = p->grid.replicas,
                            .step = p->step,
                            .steps = p->lag > 0 ? p->lag : 1,
-                           .whole = !m->r->given->given,
+                           .whole = !m->r->given,
                            .least_piece = 20 * input(m)->rates.overhead};
     if (grid_holders(&p->grid) > 1 && m->network.bytes > 0)
-        problem.sum = p->set_sum = m->rates.exchange(m->rates.network, OP_REDUCE, set);
+        problem.sum = p->costs.sum = m->rates.exchange(m->rates.network, OP_REDUCE, set);
     fill_make(&problem, &p->fill);
+    p->costs.gathered = p->fill.gathered;
+    p->costs.behind = p->timeline.sums_s - p->timeline.works_s + p->update;
     Status status = fill_verify(&problem, &p->fill);
     if (status == OK) status = pipeline_take_slots(m, &problem);
     free(first);
@@ -139,19 +141,19 @@ static StageSum *all_sums(const PipelinePlan *p, int *n)
     return all;
 }
 
-static Status simulate(Maker *m)
+static void simulate(Maker *m)
 {
     PipelinePlan *p = m->p;
     int n = p->grid.stages;
-    double *seconds = mem_array((size_t)N_WORKS * (size_t)n, sizeof *seconds);
+    double *seconds = p->costs.seconds;
     ScheduleCosts costs = {.latency = m->network.latency};
     StageSum *sums = all_sums(p, &costs.n_sums);
     costs.sums = sums;
     if (m->network.bytes > 0) costs.boundary = (double)p->boundary / m->network.bytes;
     for (int kind = 0; kind < N_WORKS; kind++) costs.seconds[kind] = seconds + kind * n;
     p->update = 0;
-    p->latency = costs.latency;
-    p->boundary_s = costs.boundary;
+    p->costs.latency = costs.latency;
+    p->costs.boundary = costs.boundary;
     for (int s = 0; s < n; s++)
         for (int kind = 0; kind < N_WORKS; kind++) seconds[kind * n + s] = p->stage[s].seconds[kind];
     for (int place = 0; place < shape(m)->places; place++) {
@@ -162,10 +164,9 @@ static Status simulate(Maker *m)
     }
     timeline_free(&p->timeline);
     schedule_simulate(&p->schedule, &costs, &p->timeline);
-    MEM_FREE(seconds, sums);
+    free(sums);
     p->sums = p->timeline.sums_s - p->timeline.works_s;
     p->step = p->timeline.sums_s + p->update;
-    return OK;
 }
 
 static void take_least_slots(PipelinePlan *p)
@@ -174,7 +175,7 @@ static void take_least_slots(PipelinePlan *p)
     bool split = pipeline_splits_backward(shape->kind);
     for (int place = 0; place < shape->places; place++)
         for (int chunk = 0; chunk < shape->chunks; chunk++) {
-            int of[N_SLOTS] = {0}, *to = p->curve_slots[place * shape->chunks + chunk];
+            int of[N_SLOTS] = {0}, *to = p->costs.slots[place * shape->chunks + chunk];
             for (int kind = 0; kind < N_ORDER_SLOTS; kind++)
                 of[kind] = schedule_slots(&p->schedule, place, chunk, (SlotKind)kind);
             for (int k = 0; k < 2; k++) to[k] = fill_least_slots(of, (SlotKind)(SLOT_CURVE_A + k), split);
@@ -197,7 +198,8 @@ static Status make_for(Maker *m, int64_t tokens)
     TRY(schedule_verify(&p->schedule));
     TRY(split_layers(m));
     TRY(pipeline_make_stages(m));
-    return simulate(m);
+    simulate(m);
+    return OK;
 }
 
 /* --micro-batch-tokens auto: by halves, the fastest step that fits; where none fits the smallest. */
@@ -218,7 +220,7 @@ static Status make_best(Maker *m)
 static Status open_network(Maker *m)
 {
     const char *name = m->r->c->network;
-    if (m->r->given->given && !*name) return OK; /* measured layers alone */
+    if (m->r->given && !*name) return OK; /* measured layers alone */
     return network_find(*name ? name : "10GbE", &m->network);
 }
 
@@ -247,13 +249,12 @@ Status pipeline_plan(const PipelineRequest *r, PipelineKind kind, PipelinePlan *
     p->share = planner_share(r->c, grid_holders(&p->grid));
     p->stage = mem_array((size_t)p->grid.stages, sizeof *p->stage);
     p->place = mem_array((size_t)p->grid.shape.places, sizeof *p->place);
-    p->late = mem_array((size_t)r->in->model->config.layers, sizeof *p->late);
-    p->curve_slots = mem_array((size_t)(p->grid.shape.places * p->grid.shape.chunks), sizeof *p->curve_slots);
+    place_fill_init(&p->costs, &p->grid, r->in->model);
     TRY(pipeline_micro_tokens(r->c, &p->grid, r->in, p->share, &tokens));
     TRY(tokens ? make_for(&m, tokens) : make_best(&m));
     if (!p->kfac) return OK;
     kfac_costs(&r->in->model->config, &r->in->rates, &m.rows, plan_input_beside(r->in), r->in->compute, r->given,
-               &p->costs);
+               &p->costs.costs);
     return fill_bubbles(&m);
 }
 
@@ -270,7 +271,7 @@ Status pipeline_split(const PipelineRequest *r, PipelineKind kind, const RowCoun
 void pipeline_plan_free(PipelinePlan *p)
 {
     for (int s = 0; p->stage && s < p->grid.stages; s++) free(p->stage[s].sums);
-    MEM_FREE(p->stage, p->place, p->late, p->curve_slots);
+    MEM_FREE(p->stages, p->stage, p->place, p->costs.seconds, p->costs.late, p->costs.slots);
     schedule_free(&p->schedule);
     timeline_free(&p->timeline);
     fill_free(&p->fill);
@@ -337,7 +338,7 @@ Status pipeline_refuse(const PipelineRequest *r, PipelinePlan *p)
     int worst = p->worst;
     TRY(least_split(r, p));
     for (int s = 0; s < p->grid.stages && used < sizeof layers; s++)
-        used += (size_t)snprintf(layers + used, sizeof layers - used, "%s%d", s ? "," : "", p->stage[s].stage.layers);
+        used += (size_t)snprintf(layers + used, sizeof layers - used, "%s%d", s ? "," : "", p->stages[s].layers);
     return fail(E_MEMORY,
                 "%s: place %d of the pipeline takes %.1f MiB, more than %s of %.1f MiB. The stages alone fit with "
                 "--memory-budget %zuMiB%s, or with --stage-layers %s, which needs least: %.1f MiB. A run also holds "

@@ -1,5 +1,4 @@
-#include "train/pipelines/place_choose.h"
-
+/* The choice of stages, levels and micro-batches of a pipeline, and the plans of every rank that follow. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,10 +25,8 @@ static Status choose(PipelineKind kind, const PipelineRequest *r, PipelinePlan *
     TRY(r->in->training ? pipeline_plan(r, kind, plan) : pipeline_split(r, kind, &rows, plan));
     *choice = (Choice){plan->grid, plan->tokens, plan->step};
     choice->grid.shape.micros = plan->schedule.shape.micros;
-    for (int s = 0; s < plan->grid.stages; s++) {
-        stages[s] = plan->stage[s].stage;
-        policies[s] = plan->stage[s].policy;
-    }
+    memcpy(stages, plan->stages, (size_t)plan->grid.stages * sizeof *stages);
+    for (int s = 0; s < plan->grid.stages; s++) policies[s] = plan->stage[s].policy;
     return OK;
 }
 
@@ -82,33 +79,19 @@ static Status take_schedules(RankPlace *p)
 
 /* ---- K-FAC in the bubbles ---- */
 
-static void take_fill(RankPlace *p, const PipelinePlan *plan)
-{
-    PlaceFill *f = &p->fill;
-    int stages = p->grid.stages;
-    f->latency = plan->latency;
-    f->boundary = plan->boundary_s;
-    f->sum = plan->set_sum;
-    f->behind = plan->timeline.sums_s - plan->timeline.works_s + plan->update;
-    f->costs = plan->costs;
-    f->gathered = plan->fill.gathered;
-    for (int kind = 0; kind < N_WORKS; kind++)
-        for (int s = 0; s < stages; s++) f->seconds[kind * stages + s] = plan->stage[s].seconds[kind];
-    memcpy(f->late, plan->late, (size_t)p->whole->config.layers * sizeof *f->late);
-    memcpy(f->slots, plan->curve_slots, (size_t)(shape(p)->places * shape(p)->chunks) * sizeof *f->slots);
-}
-
 /* Collective: rank 0's plan becomes that of all. */
-static Status share_fill(RankPlace *p, const PipelinePlan *plan, Ranks *ranks)
+static Status share_fill(RankPlace *p, PipelinePlan *plan, Ranks *ranks)
 {
     PlaceFill *f = &p->fill;
     size_t works = (size_t)N_WORKS * (size_t)p->grid.stages, layers = (size_t)p->whole->config.layers;
     size_t chunks = (size_t)(shape(p)->places * shape(p)->chunks);
     if (!kfac_sets(&p->kfac)) return OK;
-    f->seconds = mem_array(works, sizeof *f->seconds);
-    f->late = mem_array(layers, sizeof *f->late);
-    f->slots = mem_array(chunks, sizeof *f->slots);
-    if (ranks_first(ranks)) take_fill(p, plan);
+    if (ranks_first(ranks)) {
+        *f = plan->costs;
+        plan->costs = (PlaceFill){0};
+    } else {
+        place_fill_init(f, &p->grid, p->whole);
+    }
     TRY(ranks_broadcast(ranks, f, offsetof(PlaceFill, seconds)));
     TRY(ranks_broadcast(ranks, f->seconds, works * sizeof *f->seconds));
     TRY(ranks_broadcast(ranks, f->late, layers * sizeof *f->late));
@@ -129,9 +112,7 @@ static Status take_choice(RankPlace *p, const Config *c, const PlanInput *in, co
 {
     PipelineKind kind = place_kind(c);
     Accounts least = *accounts;
-    LayerCosts none = {0};
-    PipelineRequest r = {
-        .c = c, .ranks = ranks_size(ranks), .in = in, .accounts = &least, .given = &none, .beside = search->beside};
+    PipelineRequest r = {.c = c, .ranks = ranks_size(ranks), .in = in, .accounts = &least, .beside = search->beside};
     Choice choice = {0};
     PipelinePlan *plan = &search->plan;
     KfacOptions kfac = {0};

@@ -89,11 +89,11 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
     plan_init(p, r->capacity, r->model->config.layers, r->compute);
     emit.copy_bytes = copy_bytes_of(r);
     emit.rounded_biases = for_device(r);
-    emit.flat_copies = has_flat_copies(r);
     emit.all_rows = has_kfac(r); /* whose statistics are of all tokens */
     emit.moments = moments_held(r);
     emit.received = r->room.received;
     bert_emit(r->model, p, &emit, t);
+    if (has_flat_copies(r)) plan_place_copies(p);
     t->audit = NONE;
     if (emit.training) {
         plan_backward(p, for_device(r)); /* on a host, kernels would read dy once more all the same */

@@ -100,7 +100,7 @@ static Status connect_holders(Session *s)
     if (!ranks || !s->plan.input.training) return OK;
     *r = (ExecRanks){.comm_device = session_holders_device(s),
                      .holding = &place->holding,
-                     .later = pipeline_tied(place),
+                     .later = place_tied(place),
                      .factors = session_kfac(s) ? &session_kfac(s)->pieces : NULL,
                      .scratch = place->room.scratch,
                      .stride = place->room.largest,

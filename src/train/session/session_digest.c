@@ -97,8 +97,6 @@ Status session_noted_digest(const Session *s, uint64_t *digest)
 
 /* ---- gradients ---- */
 
-static const float *gradients(const Session *s) { return exec_data(s->train[0], s->plan.chunk->train_tensors.grads); }
-
 typedef struct {
     uint64_t grads;
     double loss[2];
@@ -116,11 +114,11 @@ static Status place_branches(const Session *s, Branch all[2])
 {
     const RankPlace *p = s->plan.input.place;
     Stats stats;
-    TRY(sum_values(s, &p->held.params, gradients(s), &all[0].grads));
+    TRY(sum_values(s, &p->held.params, session_gradients(s), &all[0].grads));
     if (p->both_uses) {
         Param second = *model_tied(p->whole);
         second.offset = 0;
-        TRY(sum_values(s, &(ParamTable){.params = &second, .count = 1}, gradients(s) + p->held.params.size,
+        TRY(sum_values(s, &(ParamTable){.params = &second, .count = 1}, session_gradients(s) + p->held.params.size,
                        &all[1].grads));
     }
     for (int d = 0; d < p->grid.directions; d++) {
@@ -156,8 +154,8 @@ Status session_own_digest(const Session *s, uint64_t *digest)
 /* A rank of a sharded optimizer has the sums of its own elements alone. */
 Status session_gradient_digest(const Session *s, uint64_t *digest)
 {
-    return session_scattered(s) ? sum_over_ranks(s, gradients(s), digest)
-                                : sum_values(s, &s->model->params, gradients(s), digest);
+    return session_scattered(s) ? sum_over_ranks(s, session_gradients(s), digest)
+                                : sum_values(s, &s->model->params, session_gradients(s), digest);
 }
 
 Status session_weights_digest(const Session *s, uint64_t *digest)

@@ -84,7 +84,7 @@ Status pipeline_sum(Session *s);
 Status pipeline_find_bad(Session *s, const SessionStep *step);
 Status pipeline_evaluate(Session *s, const MicroBatch *b);
 
-/* ---- from GPU to GPU (session_devices.c) ---- */
+/* ---- from GPU to GPU (session_state.c) ---- */
 CommDevice *session_holders_device(const Session *s); /* NULL: through the hosts' memory */
 /* The comm lane goes on behind all that the compute lane was given so far. Then: waits for what was queued there, whose
    status is given. */
@@ -95,6 +95,11 @@ Status devices_join(const Session *s, CommDevice *between, Status queued);
 static inline HeldKind session_kind(int array)
 {
     return array == STATE_WEIGHTS ? HELD_WEIGHTS : array == SESSION_SETS ? HELD_SETS : HELD_MOMENTS;
+}
+static inline const Holding *session_holding(const Session *s) { return &s->plan.input.place->holding; }
+static inline float *session_gradients(const Session *s)
+{
+    return exec_data(s->train[0], s->plan.chunk->train_tensors.grads);
 }
 /* Where this rank has an element of a StateArray, in the backend's memory. */
 float *session_element(const Session *s, int array, int64_t element);
@@ -138,8 +143,6 @@ Status pipeline_take_costs(SessionPipeline *p);
 void pipeline_measure_free(SessionPipeline *p);
 
 /* ---- behind a step's works (session_pipeline_sums.c) ---- */
-/* Elements of the rank's gradients that pipeline_tie completes: of a word embedding with two uses. */
-Interval pipeline_tied(const RankPlace *at);
 /* All Collective. The two gradients of a tied word embedding become their sum, on all that hold it. */
 Status pipeline_tie(const SessionPipeline *p);
 /* Rows of all ranks, added in the order of replicas; the share of the time until the last work that has no work. */

@@ -8,14 +8,7 @@
 
 #define TIE_TAG 0xffff0000u /* of the word embedding's two gradients; those of boundaries are small numbers */
 
-static int chunks_of(const SessionPipeline *p) { return place_chunks(p->place); }
-
 static const Pipeline *shape(const SessionPipeline *p) { return &p->place->grid.shape; }
-
-static float *gradients(const SessionPipeline *p)
-{
-    return exec_data(p->session->train[0], p->session->plan.chunk->train_tensors.grads);
-}
 
 /* Room for `n` elements of a device's memory that the host exchanges. */
 static float *host_copy(const Session *s, int64_t n)
@@ -65,21 +58,13 @@ static int other_place(const SessionPipeline *p)
 {
     const RankPlace *at = p->place;
     int peer, chunk, stage = at->grid.stages - 1, direction = 0;
-    for (int k = 0; k < chunks_of(p); k++)
+    for (int k = 0; k < place_chunks(at); k++)
         if (stage_is_last(at->whole, place_stage(at, k))) stage = 0;
-    for (int k = 0; k < chunks_of(p); k++)
+    for (int k = 0; k < place_chunks(at); k++)
         if (stage_is_first(place_stage(at, k)))
             stage = at->grid.stages - 1, direction = pipeline_direction(shape(p), k);
     pipeline_home(shape(p), stage, direction, &peer, &chunk);
     return peer == at->number ? -1 : peer;
-}
-
-Interval pipeline_tied(const RankPlace *at)
-{
-    const Param *tied = model_tied(at->whole);
-    int i = tied ? params_find(&at->held.params, tied->name) : -1;
-    if (i < 0 || (at->grid.stages == 1 && !at->both_uses)) return (Interval){0};
-    return (Interval){at->held.params.params[i].offset, at->held.params.params[i].offset + param_held(tied)};
 }
 
 /* Where a place has both uses, the second one lies behind the space: in chimera it is the other direction's, and goes
@@ -88,8 +73,8 @@ Status pipeline_tie(const SessionPipeline *p)
 {
     const RankPlace *at = p->place;
     const PlaceDevices *devices = p->session->options.devices;
-    Interval v = pipeline_tied(at);
-    float *x = gradients(p) + v.begin;
+    Interval v = place_tied(at);
+    float *x = session_gradients(p->session) + v.begin;
     int64_t n = v.end - v.begin;
     if (n == 0) return OK;
     if (devices && devices->uses) {
@@ -97,7 +82,8 @@ Status pipeline_tie(const SessionPipeline *p)
         TRY(devices_enter(p->session));
         return devices_join(p->session, devices->uses, comm_device_sum(devices->uses, x, (size_t)n, F32, d->stream(d)));
     }
-    return add_other_use(p, other_place(p), x, at->both_uses ? gradients(p) + at->held.params.size : x, n);
+    return add_other_use(p, other_place(p), x, at->both_uses ? session_gradients(p->session) + at->held.params.size : x,
+                         n);
 }
 
 /* ---- losses ---- */

@@ -21,9 +21,7 @@ static float *place_of(const Session *s, StateArray which)
     return start + s->plan.chunk->train.tensors[s->plan.chunk->train_tensors.moments_v].offset / sizeof(float);
 }
 
-static const Holding *holding(const Session *s) { return &s->plan.input.place->holding; }
-
-bool session_has_all(const Session *s, int array) { return holding_has_all(holding(s), session_kind(array)); }
+bool session_has_all(const Session *s, int array) { return holding_has_all(session_holding(s), session_kind(array)); }
 
 bool session_scattered(const Session *s) { return s->pipeline || !session_has_all(s, STATE_M); }
 
@@ -32,7 +30,7 @@ bool session_scattered(const Session *s) { return s->pipeline || !session_has_al
 float *session_element(const Session *s, int array, int64_t element)
 {
     return place_of(s, (StateArray)array) +
-           holding_place(holding(s), session_kind(array), ranks_rank(s->options.ranks), element);
+           holding_place(session_holding(s), session_kind(array), ranks_rank(s->options.ranks), element);
 }
 
 Status session_read_range(const Session *s, int array, int64_t begin, int64_t end, float *to)
@@ -76,7 +74,7 @@ static float *own_at(void *array, int64_t begin)
 Status session_move(const Session *s, int array, const Intervals *from, const Intervals *to, MoveEnds ends)
 {
     Ranks *ranks = s->options.ranks;
-    const Intervals *has = holding(s)->has[session_kind(array)];
+    const Intervals *has = session_holding(s)->has[session_kind(array)];
     OwnArray own = {s, array, {.session = s}};
     if (!ends.read && !ends.given_at) ends.giver = &own, ends.read = read_own, ends.given_at = own_at;
     if (!ends.taken_at) ends.taker = &own, ends.write = write_own, ends.taken_at = own_at;
@@ -135,6 +133,35 @@ done:
     return kfac_room_close(&t->own.room, status);
 }
 
+/* ---- from GPU to GPU, on the comm lane ---- */
+
+enum { GIVEN, PASSED }; /* events */
+
+static Status is_passed(void *device, bool *done) { return ((Device *)device)->event_done(device, PASSED, done); }
+
+Status devices_enter(const Session *s)
+{
+    Device *d = s->options.backend->device;
+    TRY(d->choose_lane(d, LANE_COMPUTE));
+    TRY(d->event_record(d, GIVEN));
+    TRY(d->choose_lane(d, LANE_COMM));
+    return d->event_wait(d, GIVEN);
+}
+
+static Status join(Device *d, CommDevice *between)
+{
+    TRY(d->event_record(d, PASSED));
+    TRY(d->choose_lane(d, LANE_COMPUTE));
+    return comm_device_wait(between, is_passed, d);
+}
+
+Status devices_join(const Session *s, CommDevice *between, Status status)
+{
+    if (status == OK) status = join(s->options.backend->device, between);
+    if (status != OK) comm_device_abort(between);
+    return status;
+}
+
 /* The ranks' GPUs are connected, and the parts are the whole array without overlap. */
 static bool moves_on_devices(const Session *s, int array, const Intervals *from)
 {
@@ -156,7 +183,7 @@ Status session_take(const Session *s, int array, const Intervals *from, MoveRead
 {
     Ranks *ranks = s->options.ranks;
     int rank = ranks_rank(ranks);
-    Taking t = {{s, array, {.session = s}}, &holding(s)->has[session_kind(array)][rank], read, giver};
+    Taking t = {{s, array, {.session = s}}, &session_holding(s)->has[session_kind(array)][rank], read, giver};
     TRY(ranks_all(ranks, read_held(&t, &from[rank])));
     if (moves_on_devices(s, array, from)) return share_on_devices(s, array, from);
     MoveEnds ends = {.giver = &t, .read = give, .given_at = given_at, .in_place = true};
@@ -218,7 +245,7 @@ Status session_read(const Session *s, StateArray which, const float **values)
 
 const float *session_part(const Session *s, StateArray which, bool *own)
 {
-    *own = which != STATE_WEIGHTS && holding_slice(holding(s));
+    *own = which != STATE_WEIGHTS && holding_slice(session_holding(s));
     return place_of(s, which);
 }
 
@@ -262,7 +289,7 @@ Status session_check_same(const Session *s)
     Status status = OK;
     for (int i = 0; i < t->count; i++) {
         const Param *p = &t->params[i];
-        if (!holding_has(holding(s), HELD_WEIGHTS, ranks_rank(ranks), p->offset)) continue;
+        if (!holding_has(session_holding(s), HELD_WEIGHTS, ranks_rank(ranks), p->offset)) continue;
         TRY_DONE(digest_tensor(s, session_element(s, STATE_WEIGHTS, p->offset), param_held(p), room, &all[i]));
     }
     digest_format(digest_of(all, bytes), hex);

@@ -6,20 +6,18 @@
 #include "base/parallel.h"
 #include "train/session/session_pipeline.h"
 
-static const Holding *holding(const Session *s) { return &s->plan.input.place->holding; }
-
 static int rank_of(const Session *s) { return ranks_rank(s->options.ranks); }
 
 float *session_written(const Session *s) { return s->memory[0].base[REGION_SAVE]; }
 
 float *session_save_buffer(const Session *s)
 {
-    return holding_writes_all(holding(s), rank_of(s)) ? session_written(s) : NULL;
+    return holding_writes_all(session_holding(s), rank_of(s)) ? session_written(s) : NULL;
 }
 
 static const Intervals *written(const Session *s, int array)
 {
-    return &holding(s)->writes[array == SESSION_SETS][rank_of(s)];
+    return &session_holding(s)->writes[array == SESSION_SETS][rank_of(s)];
 }
 
 /* The buffer's place of an element: the arrays lie one behind the other, each the rank's part alone. */
@@ -46,7 +44,7 @@ static Status bring_first(const Session *s, int array)
 {
     Part part = {s, array};
     Intervals *first = mem_array((size_t)ranks_size(s->options.ranks), sizeof *first);
-    *first = holding(s)->writes[array == SESSION_SETS][0];
+    *first = session_holding(s)->writes[array == SESSION_SETS][0];
     Status status = session_move(s, array, NULL, first, (MoveEnds){.taken_at = buffered_at, .taker = &part});
     free(first);
     return status;
@@ -72,7 +70,7 @@ Status session_bring(const Session *s)
     int arrays = session_kfac(s) ? SESSION_SETS + 1 : N_STATE_ARRAYS;
     bool brought[SESSION_SETS + 1] = {false};
     for (int a = 0; a < arrays; a++) { /* first what all ranks take part in */
-        brought[a] = holding_brings(holding(s), session_kind(a));
+        brought[a] = holding_brings(session_holding(s), session_kind(a));
         if (brought[a]) TRY(bring_first(s, a));
     }
     for (int a = 0; a < arrays && session_written(s); a++)
