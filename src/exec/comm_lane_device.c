@@ -81,18 +81,6 @@ static Status device_share(CommLane *lane, InstrId i, const RowCounts *rows)
 
 /* ---- waiting ---- */
 
-static Status is_computed(void *self, bool *done)
-{
-    const DeviceLane *l = self;
-    return l->device->event_done(l->device, l->computed, done);
-}
-
-static Status is_queued(void *self, bool *done)
-{
-    const DeviceLane *l = self;
-    return l->device->event_done(l->device, l->queued, done);
-}
-
 static Status device_wait(CommLane *lane, bool broken, const RowCounts *rows)
 {
     DeviceLane *l = device_lane(lane);
@@ -105,9 +93,9 @@ static Status device_wait(CommLane *lane, bool broken, const RowCounts *rows)
         return OK;
     }
     TRY(lane_join(l));
-    TRY(comm_device_wait(l->between, is_computed, l));
+    TRY(comm_device_wait(l->between, exec_event_done, &(ExecEvent){l->device, l->computed}));
     double start = clock_monotonic();
-    TRY(comm_device_wait(l->between, is_queued, l));
+    TRY(comm_device_wait(l->between, exec_event_done, &(ExecEvent){l->device, l->queued}));
     if (losses) TRY(comm_lane_sum_losses(lane->exec));
     lane->exec->comm_waited += clock_monotonic() - start;
     return OK;

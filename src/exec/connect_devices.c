@@ -1,9 +1,13 @@
-/* The first messages between GPUs. */
+/* The first messages between GPUs, and what waits for others. */
 #include <stdlib.h>
 
 #include "exec/exec_internal.h"
 
-static Status first_event(void *device, bool *done) { return ((Device *)device)->event_done(device, 0, done); }
+Status exec_event_done(void *event, bool *done)
+{
+    const ExecEvent *e = event;
+    return e->device->event_done(e->device, e->event, done);
+}
 
 static Status pass_first(Device *d, CommDevice *comm, const CommPass *passes, int n)
 {
@@ -11,7 +15,7 @@ static Status pass_first(Device *d, CommDevice *comm, const CommPass *passes, in
     TRY(d->event_record(d, 0)); /* makes the event */
     Status status = comm_device_pass(comm, passes, n, d->stream(d));
     if (status == OK) status = d->event_record(d, 0);
-    if (status == OK) status = comm_device_wait(comm, first_event, d);
+    if (status == OK) status = comm_device_wait(comm, exec_event_done, &(ExecEvent){d, 0});
     if (status != OK) comm_device_abort(comm);
     return status == OK ? d->choose_lane(d, 0) : status;
 }

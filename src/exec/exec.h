@@ -125,8 +125,14 @@ const float *exec_virtual_gradients(const Exec *e, int k); /* of branch k; in th
 /* Losses and correct counts of all branches: (1 + waiting). */
 Status exec_virtual_stats(const Exec *e, Stats *stats);
 
-/* ---- the first messages between GPUs (connect_devices.c) ---- */
+/* ---- between GPUs (connect_devices.c) ---- */
 
+/* Whether an event has ended: for comm_device_wait. */
+typedef struct {
+    Device *device;
+    int32_t event;
+} ExecEvent;
+Status exec_event_done(void *event, bool *done);
 /* NCCL connects two ranks, and takes memory for it, at their first message, in which each waits for the other: one byte
    for each of `passes`, whose x and bytes are not read. All ranks of a pass call it. `room`: n bytes of the device's
    memory, which all ranks have before one of them calls. */

@@ -111,33 +111,6 @@ static size_t place_slots(const Plan *p, Block *blocks, int n, size_t end, size_
     return end;
 }
 
-static void take_slot(Tensor *t, const Block *b, const size_t stride[N_SLOTS])
-{
-    t->offset = b->offset;
-    t->slot = (int8_t)b->slot;
-    t->stride = b->slot == NONE ? 0 : stride[b->slot];
-}
-
-/* One after the other: inputs, which the host writes before F, and offloaded activations. */
-static size_t place_in_a_row(Plan *p, Region region)
-{
-    Block *blocks = mem_array((size_t)p->n_tensors, sizeof *blocks);
-    size_t stride[N_SLOTS] = {0}, end = 0;
-    int n = 0;
-    for (TensorId t = 0; t < p->n_tensors; t++) {
-        const Tensor *x = &p->tensors[t];
-        if (x->region != region) continue;
-        Block *b = &blocks[n++];
-        *b = (Block){t, region == REGION_INPUT ? p->micro.first : x->first, x->last, align_up(x->bytes), end, NONE};
-        if (p->slots[0] && x->last != NONE) b->slot = plan_slot_kind(p, b->first, b->last);
-        if (b->slot == NONE) end += b->bytes;
-    }
-    end = place_slots(p, blocks, n, end, stride);
-    for (int i = 0; i < n; i++) take_slot(&p->tensors[blocks[i].root], &blocks[i], stride);
-    free(blocks);
-    return end;
-}
-
 /* Moves blocks that have slots behind the others and returns the number of the others. */
 static int slots_last(Block *blocks, int n)
 {
@@ -151,54 +124,74 @@ static int slots_last(Block *blocks, int n)
     return kept;
 }
 
-static size_t place_activations(Plan *p)
+/* The best of several orders. `slotted`: others have slots, so that all orders are tried: the bound counts these too.
+ */
+static size_t place_by_life(Plan *p, Block *blocks, int n, bool slotted)
 {
-    Block *blocks = mem_array((size_t)p->n_tensors, sizeof *blocks);
-    Block **near = mem_array((size_t)p->n_tensors, sizeof *near);
-    int32_t *block_of = mem_array((size_t)p->n_tensors, sizeof *block_of);
-    int n = 0;
-    for (TensorId t = 0; t < p->n_tensors; t++) {
-        const Tensor *x = &p->tensors[t];
-        if (x->region != REGION_ACT || x->first == NONE || x->shares != NONE) continue;
-        block_of[t] = n;
-        blocks[n++] = (Block){t, x->first, x->last, align_up(x->bytes), 0, NONE};
-    }
-    for (TensorId t = 0; t < p->n_tensors; t++) {
-        const Tensor *x = &p->tensors[t];
-        if (x->region != REGION_ACT || x->shares == NONE) continue;
-        Block *b = &blocks[block_of[root_of(p, t)]];
-        if (x->last > b->last) b->last = x->last;
-    }
-    int slotted = 0;
-    if (p->slots[0]) {
-        for (int i = 0; i < n; i++) blocks[i].slot = plan_slot_kind(p, blocks[i].first, blocks[i].last);
-        int kept = slots_last(blocks, n);
-        slotted = n - kept;
-        n = kept;
-    }
-    size_t bound = 0, best = n ? SIZE_MAX : 0, stride[N_SLOTS] = {0};
-    for (InstrId i = p->micro.first; i < p->micro.first + p->micro.count; i++) {
+    Block **near = mem_array((size_t)n, sizeof *near);
+    size_t bound = 0, best = n ? SIZE_MAX : 0;
+    for (InstrId i = p->micro.first; i < p->micro.first + p->micro.count && !slotted; i++) {
         size_t live = plan_live_bytes(p, i);
         if (live > bound) bound = live;
     }
-    if (slotted) bound = 0; /* all orders are tried: the bound counts what has slots */
     for (size_t o = 0; o < sizeof orders / sizeof *orders && best > bound; o++) {
         size_t total = place_blocks(blocks, n, orders[o].compare, orders[o].smallest, near);
         if (total >= best) continue;
         best = total;
         for (int i = 0; i < n; i++) p->tensors[blocks[i].root].offset = blocks[i].offset;
     }
-    if (slotted) best = place_slots(p, blocks + n, slotted, best, stride);
-    for (int i = n; i < n + slotted; i++) take_slot(&p->tensors[blocks[i].root], &blocks[i], stride);
+    free(near);
+    return best;
+}
+
+/* One after the other: inputs, which the host writes before F, and offloaded activations. */
+static size_t place_in_a_row(Plan *p, const Block *blocks, int n)
+{
+    size_t end = 0;
+    for (int i = 0; i < n; end += blocks[i++].bytes) p->tensors[blocks[i].root].offset = end;
+    return end;
+}
+
+/* Returns the region's bytes. */
+static size_t place_region(Plan *p, Region region)
+{
+    Block *blocks = mem_array((size_t)p->n_tensors, sizeof *blocks);
+    int32_t *block_of = mem_array((size_t)p->n_tensors, sizeof *block_of);
+    size_t stride[N_SLOTS] = {0};
+    int n = 0;
+    for (TensorId t = 0; t < p->n_tensors; t++) {
+        const Tensor *x = &p->tensors[t];
+        if (x->region != region || x->shares != NONE || (x->first == NONE && region == REGION_ACT)) continue;
+        block_of[t] = n;
+        blocks[n++] =
+            (Block){t, region == REGION_INPUT ? p->micro.first : x->first, x->last, align_up(x->bytes), 0, NONE};
+    }
+    for (TensorId t = 0; t < p->n_tensors; t++) {
+        const Tensor *x = &p->tensors[t];
+        if (x->region != region || x->shares == NONE) continue;
+        Block *b = &blocks[block_of[root_of(p, t)]];
+        if (x->last > b->last) b->last = x->last;
+    }
+    for (int i = 0; i < n && p->slots[0]; i++)
+        if (blocks[i].last != NONE) blocks[i].slot = plan_slot_kind(p, blocks[i].first, blocks[i].last);
+    int kept = slots_last(blocks, n);
+    size_t end = region == REGION_ACT ? place_by_life(p, blocks, kept, kept < n) : place_in_a_row(p, blocks, kept);
+    end = place_slots(p, blocks + kept, n - kept, end, stride);
+    for (int i = kept; i < n; i++) {
+        Tensor *x = &p->tensors[blocks[i].root];
+        x->offset = blocks[i].offset;
+        x->slot = (int8_t)blocks[i].slot;
+        x->stride = stride[blocks[i].slot];
+    }
     for (TensorId t = 0; t < p->n_tensors; t++) {
         const Tensor *root = &p->tensors[root_of(p, t)];
-        if (p->tensors[t].region != REGION_ACT) continue;
+        if (p->tensors[t].region != region) continue;
         p->tensors[t].offset = root->offset;
         p->tensors[t].slot = root->slot;
         p->tensors[t].stride = root->stride;
     }
-    MEM_FREE(blocks, near, block_of);
-    return best;
+    MEM_FREE(blocks, block_of);
+    return end;
 }
 
 void plan_layout(Plan *p)
@@ -225,9 +218,9 @@ void plan_layout(Plan *p)
             break;
         }
     }
-    p->region_bytes[REGION_INPUT] = place_in_a_row(p, REGION_INPUT);
-    p->region_bytes[REGION_HOST] = place_in_a_row(p, REGION_HOST);
-    p->region_bytes[REGION_ACT] = place_activations(p);
+    p->region_bytes[REGION_INPUT] = place_region(p, REGION_INPUT);
+    p->region_bytes[REGION_HOST] = place_region(p, REGION_HOST);
+    p->region_bytes[REGION_ACT] = place_region(p, REGION_ACT);
     for (InstrId i = 0; i < p->n_instrs; i++)
         if (align_up(p->instrs[i].scratch) > p->region_bytes[REGION_SCRATCH])
             p->region_bytes[REGION_SCRATCH] = align_up(p->instrs[i].scratch);

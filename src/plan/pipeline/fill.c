@@ -18,7 +18,7 @@ typedef struct {
 } Gap;
 
 /* Between the works, and behind them until the last of all places ends. `gaps`: (works + 1). */
-static int find_gaps(const FillGaps *g, Gap *gaps)
+static int find_gaps(const FillStep *g, Gap *gaps)
 {
     const Schedule *s = g->schedule;
     int n = 0;
@@ -38,7 +38,7 @@ static Gap *new_gaps(const Schedule *s, int place)
 }
 
 /* When the work of this step that makes an operand has ended. */
-static double work_end(const FillGaps *g, const FillItem *x)
+static double work_end(const FillStep *g, const FillItem *x)
 {
     const Schedule *s = g->schedule;
     bool forward = x->kind == FILL_INPUTS && !(g->late && g->late[x->layer]);
@@ -52,7 +52,7 @@ static double work_end(const FillGaps *g, const FillItem *x)
 }
 
 /* INFINITY: its turn has not come. `made`: of statistics. */
-static double when_ready(const FillGaps *g, const double *made, const FillItem *items, int i)
+static double when_ready(const FillStep *g, const double *made, const FillItem *items, int i)
 {
     const FillItem *x = &items[i];
     if ((x->kind == FILL_INVERSE) != g->inverses) return INFINITY;
@@ -61,7 +61,7 @@ static double when_ready(const FillGaps *g, const double *made, const FillItem *
 }
 
 /* The first that can start now in a gap; −1. *next: when to look again. */
-static int choose(const FillGaps *g, const double *made, const FillItem *items, int n, double now, double end,
+static int choose(const FillStep *g, const double *made, const FillItem *items, int n, double now, double end,
                   double *next)
 {
     *next = INFINITY;
@@ -77,7 +77,7 @@ static int choose(const FillGaps *g, const double *made, const FillItem *items, 
     return -1;
 }
 
-double fill_gaps(const FillGaps *g, FillItem *items, int n)
+double fill_gaps(const FillStep *g, FillItem *items, int n)
 {
     const Schedule *s = g->schedule;
     int works = s->first[g->place + 1] - s->first[g->place];
@@ -118,22 +118,24 @@ typedef struct {
 
 static const Pipeline *shape(const Filling *f) { return &f->q->schedule->shape; }
 
-static FillGaps gaps_of(const Filling *f, int place, int step, bool inverses)
+FillStep fill_planned_step(const FillProblem *q, const Fill *fill, int place, int step)
 {
-    return (FillGaps){.schedule = f->q->schedule,
-                      .timeline = f->q->timeline,
+    const Pipeline *p = &q->schedule->shape;
+    return (FillStep){.schedule = q->schedule,
                       .place = place,
-                      .begin = f->fill->begins[step],
-                      .least = TINY * f->q->step,
+                      .micros = {pipeline_micros(p, 0), pipeline_micros(p, p->chunks - 1)},
+                      .timeline = q->timeline,
+                      .begin = fill->begins[step],
+                      .end = fill->begins[step + 1],
                       .refresh = step == 0,
-                      .inverses = inverses,
-                      .late = f->q->late};
+                      .least = TINY * q->step,
+                      .late = q->late};
 }
 
 /* Over all allowed steps; the last gap of all has no end. */
 static double median_gap(const Filling *f, int place)
 {
-    const FillGaps g = gaps_of(f, place, 0, false);
+    const FillStep g = fill_planned_step(f->q, f->fill, place, 0);
     Gap *gaps = new_gaps(g.schedule, place);
     int n = find_gaps(&g, gaps);
     double median = 0, *sizes = mem_array((size_t)n + 1, sizeof *sizes);
@@ -271,7 +273,8 @@ static bool fill_step(Filling *f, int step, bool gathered)
     bool stuck = step + 1 >= f->q->steps - 1, left = false;
     for (int place = 0; place < shape(f)->places; place++) {
         FillLane *lane = &f->lanes[place];
-        FillGaps g = gaps_of(f, place, step, gathered);
+        FillStep g = fill_planned_step(f->q, f->fill, place, step);
+        g.inverses = gathered;
         int before = pending(f, place, false);
         lane->busy = fill_gaps(&g, f->fill->items + lane->first, lane->end - lane->first);
         int after = pending(f, place, false);

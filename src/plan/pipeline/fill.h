@@ -64,17 +64,23 @@ Status fill_verify(const FillProblem *problem, const Fill *fill);
 
 typedef struct {
     const Schedule *schedule;
-    const Timeline *timeline;
     int place;
-    double begin;     /* of the step */
+    int micros[2];            /* of each direction */
+    const Timeline *timeline; /* items with a place from `begin`, where it lies, until `end` are of this step */
+    double begin, end;
+    bool refresh; /* the statistics of its own micro-batches are in the queue */
+    /* for fill_gaps */
     double least;     /* seconds; shorter gaps stay empty */
-    bool refresh;     /* the statistics are those of its own micro-batches */
     bool inverses;    /* they are taken; else statistics */
     const bool *late; /* as in FillProblem */
-} FillGaps;
+    /* for fill_order */
+    bool drain; /* all statistics run by its end */
+} FillStep;
+/* A step of a refresh as planned, without `inverses` and `drain`. */
+FillStep fill_planned_step(const FillProblem *problem, const Fill *fill, int place, int step);
 /* Gives items of a queue their place in the gaps between the works: in each gap the first that is ready and fits. Those
    that are taken or have a place stay as they are. Returns when the last one ends, at least the end of the works. */
-double fill_gaps(const FillGaps *gaps, FillItem *items, int n);
+double fill_gaps(const FillStep *step, FillItem *items, int n);
 
 /* ---- a step of a run (fill_order.c) ---- */
 
@@ -94,16 +100,6 @@ typedef struct {
     int n, cap;
 } FillSlots;
 void fill_slots_free(FillSlots *s); /* takes a zeroed one */
-
-typedef struct {
-    const Schedule *schedule;
-    int place;
-    int micros[2];            /* of each direction */
-    const Timeline *timeline; /* items with a place from `begin`, where it lies, until `end` are of this step */
-    double begin, end;
-    bool refresh; /* the statistics of its own micro-batches are in the queue */
-    bool drain;   /* all statistics run by its end */
-} FillStep;
 
 /* Appends to `out` the place's works and, between them, the items of its queue (n) that have a place in this step, each
    with its slots. A statistic without a place, or whose slot a work needs, comes as late as it can. */

@@ -186,7 +186,6 @@ void fill_drain(FillSlots *s, FillItem *items, int n, FillOrder *out)
 
 void fill_make_orders(const FillProblem *q, const Fill *fill, int place, int (*of)[N_SLOTS], FillOrders *out)
 {
-    const Pipeline *shape = &q->schedule->shape;
     FillSlots slots = {.slots = of};
     *out = (FillOrders){.items = mem_array((size_t)fill->n + 1, sizeof *out->items),
                         .steps = mem_array((size_t)fill->gathered, sizeof *out->steps),
@@ -194,14 +193,8 @@ void fill_make_orders(const FillProblem *q, const Fill *fill, int place, int (*o
     for (int i = 0; i < fill->n; i++)
         if (fill->items[i].place == place && is_statistic(&fill->items[i])) out->items[out->n++] = fill->items[i];
     for (int step = 0; step < fill->gathered; step++) {
-        const FillStep in = {.schedule = q->schedule,
-                             .place = place,
-                             .micros = {pipeline_micros(shape, 0), pipeline_micros(shape, shape->chunks - 1)},
-                             .timeline = q->timeline,
-                             .begin = fill->begins[step],
-                             .end = fill->begins[step + 1],
-                             .refresh = step == 0,
-                             .drain = step + 1 == fill->gathered};
+        FillStep in = fill_planned_step(q, fill, place, step);
+        in.drain = step + 1 == fill->gathered;
         fill_order(&slots, &in, out->items, out->n, &out->steps[step]);
     }
     fill_slots_free(&slots);

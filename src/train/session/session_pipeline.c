@@ -44,10 +44,11 @@ static int grains_at(const SessionPipeline *p, int chunk, int micro)
     return pipeline_direction(shape(p), chunk) * most_micros(p) + micro;
 }
 
-void pipeline_divide(const SessionPipeline *p, const MicroGrains *grains, int chunk, int micro)
+const RowCounts *pipeline_divide(const SessionPipeline *p, const MicroGrains *grains, int chunk, int micro)
 {
     const MicroGrains *g = &grains[grains_at(p, chunk, micro)];
     session_send_grains(p->session, p->session->train[chunk], g->ends, g->n);
+    return &g->rows;
 }
 
 /* Works of other micro-batches come between those of one, so each gives the Exec its own again. */
@@ -77,11 +78,14 @@ static Status fill_train(void *self, int chunk, int micro, const int slots[N_SLO
 {
     SessionPipeline *p = self;
     RowCounts rows;
-    const MicroBatch *b = p->step->fill(p->step->self, pipeline_direction(shape(p), chunk), p->first + micro);
-    keep_grains(&p->grains[grains_at(p, chunk, micro)], b);
-    p->tokens[grains_at(p, chunk, micro)] = b->n_tokens;
-    if (p->kfac.refresh && p->kfac.refresh == p->kfac.step) /* its statistics may come after the next step's */
-        keep_grains(&p->kfac.grains[grains_at(p, chunk, micro)], b);
+    int at = grains_at(p, chunk, micro), direction = pipeline_direction(shape(p), chunk);
+    const MicroBatch *b = p->step->fill(p->step->self, direction, p->first + micro);
+    keep_grains(&p->grains[at], b);
+    p->tokens[at] = b->n_tokens;
+    if (p->kfac.refresh && p->kfac.refresh == p->kfac.step) { /* its statistics may come after the next step's */
+        keep_grains(&p->kfac.grains[at], b);
+        p->kfac.grains[at].rows = p->step->shares[direction].rows[p->first + micro];
+    }
     return session_send_micro(p->session, p->session->train[chunk], &p->session->plan.chunk[chunk].train_tensors, b,
                               slots, &rows);
 }

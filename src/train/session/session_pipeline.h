@@ -7,10 +7,11 @@
 #include "train/parts/place.h"
 #include "train/session/session.h"
 
-/* Of a micro-batch, with virtual ranks; else none. */
+/* Of a micro-batch. */
 typedef struct {
-    GrainEnd *ends; // (n)
+    GrainEnd *ends; // (n) with virtual ranks; else none
     int n, cap;
+    RowCounts rows; /* where its statistics wait */
 } MicroGrains;
 
 /* K-FAC's work of the last refresh, until its set is complete (session_pipeline_kfac.c). */
@@ -20,7 +21,6 @@ typedef struct {
     bool summed;     /* statistics over all holders */
     int64_t failed;  /* see KfacDone: of the set that was completed last and is not reported yet */
     FillItem *items; // (n) this place's queue
-    RowCounts *rows; // (n) of a statistic's micro-batch
     int n, cap;
     MicroGrains *grains; // (directions, micro-batches of a pass) of the pass that the statistics are of
     FillSlots slots;
@@ -66,8 +66,8 @@ Status session_send_micro(Session *s, const Exec *e, const ModelTensors *t, cons
 /* What ranges outside micro-batches read. */
 Status session_upload_ctl(Session *s);
 
-/* The next instrs of a chunk are of this micro-batch of the pass, whose grains these are. */
-void pipeline_divide(const SessionPipeline *p, const MicroGrains *grains, int chunk, int micro);
+/* The next instrs of a chunk are of this micro-batch of the pass, whose grains these are. Returns its rows. */
+const RowCounts *pipeline_divide(const SessionPipeline *p, const MicroGrains *grains, int chunk, int micro);
 void pipeline_grains_free(MicroGrains *grains, int n);
 
 /* Collective. s->pipeline, where plans are cut into works, and its connections. */

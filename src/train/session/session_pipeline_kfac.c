@@ -12,7 +12,7 @@ static const Kfac *kfac(const SessionPipeline *p) { return &p->place->kfac; }
 
 void pipeline_kfac_free(PipelineKfac *k, int micros)
 {
-    MEM_FREE(k->items, k->rows);
+    free(k->items);
     pipeline_grains_free(k->grains, micros);
     free(k->order.works);
     fill_slots_free(&k->slots);
@@ -21,14 +21,10 @@ void pipeline_kfac_free(PipelineKfac *k, int micros)
 
 /* ---- the queue ---- */
 
-static void add_item(PipelineKfac *k, FillItem item, RowCounts rows)
+static void add_item(PipelineKfac *k, FillItem item)
 {
-    int cap = k->cap;
-    MEM_GROW(k->items, k->n, k->cap);
-    if (k->cap != cap) k->rows = mem_resize(k->rows, (size_t)k->cap, sizeof *k->rows);
     item.start = item.end = -1;
-    k->items[k->n] = item;
-    k->rows[k->n++] = rows;
+    MEM_PUSH(k->items, k->n, k->cap, item);
 }
 
 static void queue_statistics(SessionPipeline *p, const ExecPass *pass)
@@ -47,7 +43,7 @@ static void queue_statistics(SessionPipeline *p, const ExecPass *pass)
                                  .seconds = pipeline_fill(p)->costs.statistics[kind]};
                 if (micro >= pass->micros[direction]) continue;
                 for (item.layer = stage->first; item.layer < stage->first + stage->layers; item.layer++)
-                    add_item(&p->kfac, item, pass->rows[direction][micro]);
+                    add_item(&p->kfac, item);
             }
 }
 
@@ -94,14 +90,12 @@ static void queue_inverses(SessionPipeline *p)
     qsort(units, (size_t)n, sizeof *units, longer_first);
     for (int u = 0; u < n; u++)
         for (int i = 0; i < units[u].count; i++)
-            add_item(&p->kfac,
-                     (FillItem){.kind = FILL_INVERSE,
-                                .place = p->place->number,
-                                .layer = units[u].layer,
-                                .factor = units[u].instr + i,
-                                .follows = i > 0,
-                                .seconds = inverse_seconds(p, units[u].instr + i)},
-                     (RowCounts){0});
+            add_item(&p->kfac, (FillItem){.kind = FILL_INVERSE,
+                                          .place = p->place->number,
+                                          .layer = units[u].layer,
+                                          .factor = units[u].instr + i,
+                                          .follows = i > 0,
+                                          .seconds = inverse_seconds(p, units[u].instr + i)});
     free(units);
 }
 
@@ -138,19 +132,12 @@ Status pipeline_kfac_begin(SessionPipeline *p, int64_t step, bool gathers)
 }
 
 /* A place in the gaps of this step for what is pending; where it is not the first pass of the step there are none. */
-static void place_items(SessionPipeline *p, const ExecPass *pass, const Timeline *timeline)
+static void place_items(SessionPipeline *p, const FillStep *step)
 {
     PipelineKfac *k = &p->kfac;
-    const FillGaps gaps = {.schedule = pass->schedule,
-                           .timeline = timeline,
-                           .place = p->place->number,
-                           .least = GAP_LEAST * timeline->works_s,
-                           .refresh = k->refresh == k->step,
-                           .inverses = k->summed,
-                           .late = pipeline_fill(p)->late};
     for (int i = 0; i < k->n; i++)
         if (!k->items[i].taken) k->items[i].start = k->items[i].end = -1;
-    if (k->refresh && p->first == 0) (void)fill_gaps(&gaps, k->items, k->n);
+    if (k->refresh && p->first == 0) (void)fill_gaps(step, k->items, k->n);
 }
 
 void pipeline_kfac_order(SessionPipeline *p, bool last, ExecPass *pass)
@@ -163,11 +150,14 @@ void pipeline_kfac_order(SessionPipeline *p, bool last, ExecPass *pass)
                            .timeline = timeline,
                            .end = INFINITY,
                            .refresh = k->refresh == k->step,
+                           .least = GAP_LEAST * timeline->works_s,
+                           .inverses = k->summed,
+                           .late = pipeline_fill(p)->late,
                            .drain = gathers_until_now(p) || !last};
     k->slots.slots = p->place->slots;
     k->order.n = 0;
     if (step.refresh) queue_statistics(p, pass);
-    place_items(p, pass, timeline);
+    place_items(p, &step);
     fill_order(&k->slots, &step, k->items, k->n, &k->order);
     pass->works = k->order.works;
     pass->n_works = k->order.n;
@@ -184,10 +174,13 @@ Status pipeline_kfac_item(void *self, const Work *w)
     SessionPipeline *p = self;
     const FillItem *x = &p->kfac.items[w->item];
     double start = clock_monotonic();
-    if (x->kind != FILL_INVERSE) pipeline_divide(p, p->kfac.grains, w->chunk, x->micro);
-    Status status = x->kind == FILL_INVERSE ? run_inverse(p->session, x->factor)
-                                            : exec_run_curvature(p->session->train[w->chunk], w->kind, x->layer,
-                                                                 w->slot, &p->kfac.rows[w->item]);
+    Status status = OK;
+    if (x->kind == FILL_INVERSE) {
+        status = run_inverse(p->session, x->factor);
+    } else {
+        const RowCounts *rows = pipeline_divide(p, p->kfac.grains, w->chunk, x->micro);
+        status = exec_run_curvature(p->session->train[w->chunk], w->kind, x->layer, w->slot, rows);
+    }
     p->kfac.seconds[x->start >= 0] += clock_monotonic() - start;
     return status;
 }

@@ -137,8 +137,6 @@ done:
 
 enum { GIVEN, PASSED }; /* events */
 
-static Status is_passed(void *device, bool *done) { return ((Device *)device)->event_done(device, PASSED, done); }
-
 Status devices_enter(const Session *s)
 {
     Device *d = s->options.backend->device;
@@ -152,7 +150,7 @@ static Status join(Device *d, CommDevice *between)
 {
     TRY(d->event_record(d, PASSED));
     TRY(d->choose_lane(d, LANE_COMPUTE));
-    return comm_device_wait(between, is_passed, d);
+    return comm_device_wait(between, exec_event_done, &(ExecEvent){d, PASSED});
 }
 
 Status devices_join(const Session *s, CommDevice *between, Status status)
