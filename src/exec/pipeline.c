@@ -149,13 +149,13 @@ Status exec_pipeline_run(ExecPipeline *p, const ExecPass *of, int64_t *when)
     TRY_DONE(pipeline_begin_links(p));
     for (const Work *w = p->order; w < p->order + p->n_order; w++)
         if (pipeline_wanted(p, w)) TRY_DONE(note_bad(p, w, run_work(p, w), &earliest, &why));
-    TRY_DONE(p->carrier->ended(p));
+    if (p->carrier->ended) TRY_DONE(p->carrier->ended(p));
     p->all += clock_monotonic() - start;
     if (when) *when = earliest;
     if (why) status = fail(E_NUMERIC, "%s", why);
 done:
     set_captures(p, true);
-    if (status != OK && !why) p->carrier->broken(p);
+    if (status != OK && !why && p->carrier->broken) p->carrier->broken(p);
     free(why);
     return status;
 }

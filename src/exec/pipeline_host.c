@@ -47,13 +47,5 @@ static Status host_empty(ExecPipeline *p, void *tensor, const void *buffer, size
 /* So a work's time is its own, and no wait for a boundary is counted while a device computes. */
 static Status host_worked(ExecPipeline *p) { return backend_wait(pipeline_backend(p)); }
 
-static Status host_ended(ExecPipeline *p)
-{
-    (void)p;
-    return OK;
-}
-
-static void host_broken(ExecPipeline *p) { (void)p; }
-
-const Carrier pipeline_by_hosts = {host_open,  host_close,  host_post,  host_wait,  host_fill,
-                                   host_empty, host_worked, host_ended, host_broken};
+const Carrier pipeline_by_hosts = {host_open,  host_close,  host_post, host_wait, host_fill,
+                                   host_empty, host_worked, NULL,      NULL};

@@ -41,8 +41,8 @@ typedef struct {
     Status (*fill)(ExecPipeline *p, void *buffer, const void *tensor, size_t bytes);
     Status (*empty)(ExecPipeline *p, void *tensor, const void *buffer, size_t bytes);
     Status (*worked)(ExecPipeline *p); /* until the compute lane has ended a work */
-    Status (*ended)(ExecPipeline *p);  /* behind the last work of a pass */
-    void (*broken)(ExecPipeline *p);   /* a pass failed */
+    Status (*ended)(ExecPipeline *p);  /* behind the last work of a pass; NULL: nothing is to do */
+    void (*broken)(ExecPipeline *p);   /* a pass failed; NULL */
 } Carrier;
 
 extern const Carrier pipeline_by_hosts, pipeline_by_devices;

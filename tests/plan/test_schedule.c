@@ -63,11 +63,9 @@ static double formula(const Pipeline *p, double f, double i, double w)
 static int in_flight(const Schedule *s, int place, SlotKind kind)
 {
     bool split = pipeline_splits_backward(s->shape.kind);
-    WorkKind first = kind == SLOT_GRADIENT ? WORK_INPUT : WORK_FORWARD;
-    WorkKind last = kind != SLOT_ACTIVATION ? WORK_WEIGHT : split ? WORK_INPUT : WORK_BACKWARD;
     int n = 0, most = 0;
-    for (int i = s->first[place]; i < s->first[place + 1] && (split || kind == SLOT_ACTIVATION); i++) {
-        n += (s->works[i].kind == first) - (s->works[i].kind == last);
+    for (int i = s->first[place]; i < s->first[place + 1]; i++) {
+        n += work_writes(&s->works[i], kind, split) - work_reads_last(&s->works[i], kind);
         if (n > most) most = n;
     }
     return most;

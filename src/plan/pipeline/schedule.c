@@ -236,17 +236,6 @@ static int order_of(const Pipeline *p, int place, Work *out)
 
 /* ---- slots ---- */
 
-static bool writes_slot(const Work *w, SlotKind kind, bool split)
-{
-    return kind == SLOT_GRADIENT ? w->kind == WORK_INPUT
-                                 : w->kind == WORK_FORWARD && (split || kind == SLOT_ACTIVATION);
-}
-
-static bool reads_slot(const Work *w, SlotKind kind)
-{
-    return kind == SLOT_ACTIVATION ? w->kind == WORK_BACKWARD || w->kind == WORK_INPUT : w->kind == WORK_WEIGHT;
-}
-
 /* Each micro-batch gets the lowest free slot when its writer comes; its reader frees it. */
 static void assign_slots(Schedule *s, int place, SlotKind kind)
 {
@@ -256,9 +245,9 @@ static void assign_slots(Schedule *s, int place, SlotKind kind)
         Work *w = &s->works[i];
         int *of_chunk = held + w->chunk * p->micros, slot = 0,
             *count = &s->slots[(place * p->chunks + w->chunk) * N_SLOTS + (int)kind];
-        bool written = writes_slot(w, kind, pipeline_splits_backward(p->kind));
+        bool written = work_writes(w, kind, pipeline_splits_backward(p->kind));
         bool passes = kind == SLOT_OPERAND && w->kind == WORK_INPUT; /* between writer and reader, of the same memory */
-        if (!written && !passes && !reads_slot(w, kind)) continue;
+        if (!written && !passes && !work_reads_last(w, kind)) continue;
         while (of_chunk[slot] != (written ? 0 : w->micro + 1)) slot++;
         if (passes) {
             w->slot[kind] = slot;

@@ -85,6 +85,15 @@ typedef struct {
     int item;          /* of A, G and V: its number in the queue that it comes from */
 } Work;
 char work_letter(WorkKind kind); /* F, B, I, W, A, G, V */
+/* Of the classes of a schedule: the work that writes a slot, and the last that reads it. I reads operands, too. */
+static inline bool work_writes(const Work *w, SlotKind kind, bool split)
+{
+    return w->kind == (kind == SLOT_GRADIENT ? WORK_INPUT : WORK_FORWARD) && (split || kind == SLOT_ACTIVATION);
+}
+static inline bool work_reads_last(const Work *w, SlotKind kind)
+{
+    return kind == SLOT_ACTIVATION ? w->kind == WORK_BACKWARD || w->kind == WORK_INPUT : w->kind == WORK_WEIGHT;
+}
 
 typedef struct {
     Pipeline shape;

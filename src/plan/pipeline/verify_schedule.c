@@ -1,5 +1,5 @@
-/* The check of a schedule. It knows where stages are and how many buffers there are, and trusts nothing else of
-   schedule.c: neither order, slots nor sums. */
+/* The check of a schedule. It knows where stages are, how many buffers there are and which works a class of slots is
+   for, and trusts nothing else of schedule.c: neither order, slots nor sums. */
 #include <stdlib.h>
 
 #include "plan/pipeline/schedule.h"
@@ -81,20 +81,6 @@ static Status check_works(Verifier *v, int place)
     return OK;
 }
 
-static bool writes_slot(const Verifier *v, const Work *w, SlotKind kind)
-{
-    if (kind == SLOT_GRADIENT) return w->kind == WORK_INPUT;
-    return w->kind == WORK_FORWARD && (kind == SLOT_ACTIVATION || pipeline_splits_backward(v->s->shape.kind));
-}
-
-/* I reads operands too, and W reads them last. */
-static bool reads_slot(const Work *w, SlotKind kind)
-{
-    if (kind == SLOT_OPERAND && w->kind == WORK_INPUT) return true;
-    if (kind == SLOT_ACTIVATION) return w->kind == WORK_BACKWARD || w->kind == WORK_INPUT;
-    return w->kind == WORK_WEIGHT;
-}
-
 static Status check_slots(Verifier *v, int place, SlotKind kind)
 {
     const Schedule *s = v->s;
@@ -107,7 +93,8 @@ static Status check_slots(Verifier *v, int place, SlotKind kind)
     Status status = OK;
     for (int i = s->first[place]; i < s->first[place + 1]; i++) {
         const Work *w = &s->works[i];
-        bool written = writes_slot(v, w, kind), read = reads_slot(w, kind);
+        bool written = work_writes(w, kind, pipeline_splits_backward(p->kind)), last = work_reads_last(w, kind);
+        bool read = last || (kind == SLOT_OPERAND && w->kind == WORK_INPUT);
         if (!written && !read) continue;
         if (w->slot[kind] < 0 || w->slot[kind] >= schedule_slots(s, place, w->chunk, kind))
             TRY_DONE(work_error(s, i, "a slot that does not exist"));
@@ -115,7 +102,6 @@ static Status check_slots(Verifier *v, int place, SlotKind kind)
         if (written && holds[slot]) TRY_DONE(work_error(s, i, "writes a slot that has not been read"));
         if (read && holds[slot] != w->micro + 1) TRY_DONE(work_error(s, i, "reads a slot of another micro-batch"));
         if (written && kind == SLOT_ACTIVATION) v->freed[i] = released[slot] - 1;
-        bool last = read && !(kind == SLOT_OPERAND && w->kind == WORK_INPUT);
         if (written || last) holds[slot] = written ? w->micro + 1 : 0;
         if (last) released[slot] = i + 1;
     }

@@ -15,28 +15,21 @@ Status layer_costs_read(const char *path, LayerCosts *costs)
                            &costs->precondition};
     Buf text = {0};
     Status status = OK;
+    for (int k = 0; k < N; k++) *to[k] = -1;
     TRY_DONE(file_read(path, MOST_BYTES, &text));
-    char *at = text.data;
-    while (at && *at == '#') at = (at = strchr(at, '\n')) ? at + 1 : NULL;
-    char *values = at ? strchr(at, '\n') : NULL;
-    if (!values) {
-        status = fail(E_FORMAT, "%s: expected a line of column names and a line of milliseconds", path);
-        goto done;
-    }
-    *values++ = '\0';
-    for (int k = 0; k < N; k++) {
-        int column = 0;
-        char *name = at, *value = values, *end;
-        size_t len = strlen(names[k]);
-        for (; name && !(strncmp(name, names[k], len) == 0 && (name[len] == ',' || name[len] == '\0')); column++)
-            name = (name = strchr(name, ',')) ? name + 1 : NULL;
-        for (; name && value && column > 0; column--) value = (value = strchr(value, ',')) ? value + 1 : NULL;
-        *to[k] = name && value ? strtod(value, &end) * 1e-3 : -1;
-        if (!name || !value || end == value || !(*to[k] >= 0) || !isfinite(*to[k])) {
-            status = fail(E_FORMAT, "%s: expected a column %s with milliseconds of a layer", path, names[k]);
-            goto done;
+    char *rest = text.data, *head = strsep(&rest, "\n"), *name, *value;
+    while (head && *head == '#') head = strsep(&rest, "\n");
+    char *values = strsep(&rest, "\n");
+    if (!values) TRY_DONE(fail(E_FORMAT, "%s: expected a line of column names and a line of milliseconds", path));
+    while ((name = strsep(&head, ",")) && (value = strsep(&values, ",")))
+        for (int k = 0; k < N; k++) {
+            char *end;
+            double ms = strtod(value, &end);
+            if (strcmp(name, names[k]) == 0 && end != value && *to[k] < 0) *to[k] = ms * 1e-3;
         }
-    }
+    for (int k = 0; k < N; k++)
+        if (!(*to[k] >= 0) || !isfinite(*to[k]))
+            TRY_DONE(fail(E_FORMAT, "%s: expected a column %s with milliseconds of a layer", path, names[k]));
 done:
     buf_free(&text);
     return status;
