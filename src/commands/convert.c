@@ -147,7 +147,7 @@ Status command_convert(const Config *c)
     weights = mem_array((size_t)m.params.size, sizeof *weights);
     TRY_DONE(import_weights(c->model, &m, 0, weights, &report));
     import_report_log(&report);
-    TRY_DONE(export_model(c->output, &m, &(ExportArray){"", .values = weights},
+    TRY_DONE(export_model(c->output, &m, export_read_values, weights,
                           &(ExportText){
                               .vocab = tokenizer.vocab,
                               .tokenizer = tokenizer.options,

@@ -27,6 +27,13 @@ static inline ParamTable sample_table(void)
     return t;
 }
 
+/* An ArrayRead; the context is the arrays. */
+static inline Status sample_arrays_read(void *arrays, int array, int64_t begin, int64_t end, float *to)
+{
+    memcpy(to, ((float *const *)arrays)[array] + begin, (size_t)(end - begin) * sizeof *to);
+    return OK;
+}
+
 /* Array number `array` (weights, m, v) of a batch. Gaps and pad rows are 0. */
 static inline void sample_fill(const ParamTable *t, int64_t batch, int array, float *values)
 {
@@ -62,9 +69,8 @@ static inline Sample *sample_make(int64_t step, int64_t batch)
     s->files[0] = (ModelFile){"config.json", "{\"hidden_size\": 8}\n", 19};
     s->state = (TrainingState){.params = &s->table,
                                .step = step,
-                               .weights = s->arrays[0],
-                               .m = s->arrays[1],
-                               .v = s->arrays[2],
+                               .read = sample_arrays_read,
+                               .read_context = s->arrays,
                                .state = s->text,
                                .state_size = strlen(s->text),
                                .files = s->files,
@@ -86,7 +92,7 @@ static inline Status sample_save_batch(const char *out, int64_t step, int64_t ba
 {
     Saver saver;
     Sample *s = sample_make(step, batch);
-    Status status = saver_init(&saver, out, keep, NULL);
+    Status status = saver_init(&saver, out, keep);
     if (status == OK) status = saver_begin(&saver, &s->state);
     saver_free(&saver);
     sample_free(s);

@@ -18,12 +18,10 @@ static void train(Told *told, int round)
     Saver saver;
     Loaded got = sample_load(NULL, place);
     if (got.status != OK || (got.step >= 0 && !got.equal)) _exit(1);
-    Sample *s = sample_of(0);
-    float *buffer = round % 2 ? mem_array((size_t)s->table.size * 3, sizeof *buffer) : NULL;
-    if (saver_init(&saver, place, 1 + round % 3, buffer) != OK) _exit(2);
-    sample_free(s);
+    if (saver_init(&saver, place, 1 + round % 3) != OK) _exit(2);
     for (int64_t step = got.step + 1;; step++) {
-        s = sample_of(step);
+        Sample *s = sample_of(step);
+        s->state.beside = round % 2;
         told->started = step;
         told->saving = 1;
         if (saver_begin(&saver, &s->state) != OK) _exit(3);

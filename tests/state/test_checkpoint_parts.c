@@ -6,17 +6,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static const float *arrays_of(const TrainingState *t, int array)
-{
-    return array == 0 ? t->weights : array == 1 ? t->m : t->v;
-}
-
-static Status read_state(void *state, int array, int64_t begin, int64_t end, float *to)
-{
-    memcpy(to, arrays_of(state, array) + begin, (size_t)(end - begin) * sizeof *to);
-    return OK;
-}
-
 enum { PARTS = 3 };
 
 /* The others: processes that write the parts, in any order; process `damaged` (-1: none) writes another batch. */
@@ -46,9 +35,9 @@ static Status fill(void *context, const TrainingState *t, CheckpointFilled *fill
         if (child == 0) {
             Intervals part = part_of(t->params, i, o->cut);
             HeldPart its = {{t->params}, {&part}};
-            TrainingState *from = i == o->damaged ? &o->other->state : &o->sample->state;
+            Sample *from = i == o->damaged ? o->other : o->sample;
             Digest digest;
-            bool done = checkpoint_write_part(o->out, t->step, &its, read_state, from, &digest) == OK;
+            bool done = checkpoint_write_part(o->out, t->step, &its, sample_arrays_read, from->arrays, &digest) == OK;
             intervals_free(&part);
             _exit(done ? 0 : 1);
         }
@@ -63,7 +52,7 @@ static Status fill(void *context, const TrainingState *t, CheckpointFilled *fill
     for (int i = 0; i < PARTS; i++) {
         parts[i] = part_of(t->params, i, o->cut);
         HeldPart its = {{t->params}, {&parts[i]}};
-        assert_ok(checkpoint_part_digest(&its, read_state, &o->sample->state, &digests[i]));
+        assert_ok(checkpoint_part_digest(&its, sample_arrays_read, o->sample->arrays, &digests[i]));
     }
     Status status = checkpoint_check_parts(o->out, t, spaces, digests, PARTS, wrong, filled);
     for (int i = 0; i < PARTS; i++) {
@@ -83,10 +72,9 @@ static Status save(const char *out, const Sample *s, Others *o, bool whole)
         t.fill = fill;
         t.fill_context = o;
     }
-    if (!whole) t.weights = t.m = t.v = NULL;
-    assert_ok(saver_init(&saver, out, 1, NULL));
+    if (!whole) t.read = NULL;
+    assert_ok(saver_init(&saver, out, 1));
     Status status = saver_begin(&saver, &t);
-    if (status == OK) status = saver_wait(&saver);
     saver_free(&saver);
     return status;
 }
@@ -183,7 +171,7 @@ static Status fill_late(void *context, const TrainingState *t, CheckpointFilled 
     }
     l->others.damaged = -1;
     Status status = fill(&l->others, t, filled);
-    assert_ok(checkpoint_part_write(l->late, read_state, &l->others.other->state, &digest));
+    assert_ok(checkpoint_part_write(l->late, sample_arrays_read, l->others.other->arrays, &digest));
     return status;
 }
 
@@ -196,10 +184,11 @@ static void test_late_part(void **state)
     for (int i = 0; i < 2; i++) {
         Saver saver;
         TrainingState t = l.others.sample->state;
-        t.weights = t.m = t.v = NULL;
+        t.read = NULL;
+        t.beside = true;
         t.fill = fill_late;
         t.fill_context = &l;
-        assert_ok(saver_init(&saver, out, 1, NULL));
+        assert_ok(saver_init(&saver, out, 1));
         assert_ok(saver_begin(&saver, &t));
         assert_true(saver.filling);
         assert_status(saver_wait(&saver), i == 0 ? E_PEER : OK);

@@ -88,7 +88,7 @@ static void test_golden_models_come_back_as_transformers_wrote_them(void **state
         assert_ok(import_weights(source, &m, 1, w, &report));
         assert_int_equal(report.n[IMPORT_LOADED], m.params.count);
         assert_int_equal(report.count, m.params.count);
-        assert_ok(export_model(out, &m, &(ExportArray){"", .values = w}, &(ExportText){0}));
+        assert_ok(export_model(out, &m, export_read_values, w, &(ExportText){0}));
         assert_same_tensors(source, out);
         read_model(&again, out, golden[i].head);
         assert_ok(import_weights(out, &again, 2, w2, NULL));
@@ -111,7 +111,7 @@ static void test_pad_rows_and_copies_stay_inside(void **state)
     Model m;
     read_model(&m, "tests/golden/bert/tiny_pre", (Head){HEAD_PRETRAINING, 2});
     float *w = some_weights(&m);
-    assert_ok(export_model(out, &m, &(ExportArray){"", .values = w}, &(ExportText){0}));
+    assert_ok(export_model(out, &m, export_read_values, w, &(ExportText){0}));
     TensorFile *file;
     assert_ok(tensor_file_open(out, &file));
     assert_int_equal(tensor_file_count(file), m.params.count);
@@ -140,9 +140,9 @@ static void test_the_same_model_gives_the_same_bytes(void **state)
     Vocab *pieces;
     assert_ok(vocab_parse("vocab", vocab, strlen(vocab), NULL, &pieces));
     ExportText text = {.vocab = pieces, .tokenizer = tokenizer_options(true)};
-    assert_ok(export_model(a, &m, &(ExportArray){"", .values = w}, &text));
-    assert_ok(export_model(a, &m, &(ExportArray){"", .values = w}, &text)); /* over the first */
-    assert_ok(export_model(deep, &m, &(ExportArray){"", .values = w}, &text));
+    assert_ok(export_model(a, &m, export_read_values, w, &text));
+    assert_ok(export_model(a, &m, export_read_values, w, &text)); /* over the first */
+    assert_ok(export_model(deep, &m, export_read_values, w, &text));
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         Buf x = read_file(a, names[i]), y = read_file(deep, names[i]);
         assert_int_equal(x.len, y.len);
@@ -153,7 +153,8 @@ static void test_the_same_model_gives_the_same_bytes(void **state)
     }
     char *path = file_join(a, "alone.safetensors"), *whole = file_join(a, "model.safetensors");
     Digest digest, expected;
-    assert_ok(export_tensors(path, &m.params, &(ExportArray){"", .values = w}, 1, true, &digest));
+    const ExportTensors tensors = {&m.params, {""}, .n = 1, .by_name = true, .read = export_read_values, .context = w};
+    assert_ok(export_tensors(path, &tensors, &digest));
     assert_ok(file_digest(whole, &expected, NULL));
     assert_true(digest_equal(digest, expected));
     vocab_free(pieces);
@@ -340,12 +341,12 @@ static void test_a_directory_that_cannot_be_made(void **state)
     read_model(&m, "tests/golden/bert/tiny_cls", (Head){HEAD_CLASSIFIER, 3});
     float *w = some_weights(&m);
     assert_ok(file_write_durable(file, "x", 1));
-    assert_status(export_model(inside, &m, &(ExportArray){"", .values = w}, &(ExportText){0}), E_IO);
+    assert_status(export_model(inside, &m, export_read_values, w, &(ExportText){0}), E_IO);
     assert_message(file);
     free(m.config.extra);
     m.config.extra = mem_strdup("{\"vocab_size\": ");
     char *out = file_join(place, "out");
-    assert_status(export_model(out, &m, &(ExportArray){"", .values = w}, &(ExportText){0}), E_FORMAT);
+    assert_status(export_model(out, &m, export_read_values, w, &(ExportText){0}), E_FORMAT);
     assert_false(file_exists(out) || file_is_directory(out)); /* refused before anything is written */
     assert_ok(file_remove_tree(place));
     model_free(&m);

@@ -40,56 +40,42 @@ bool manifest_name_valid(const char *name);
 
 /* What was read of the files that several processes filled: model, optimizer and K-FAC's sets. */
 typedef struct {
-    Digest digest;
-    uint64_t size;
-} FilledFile;
-typedef struct {
-    FilledFile files[3];
+    Digest digest[3];
+    uint64_t size[3];
 } CheckpointFilled;
 
 typedef struct TrainingState TrainingState;
 typedef Status CheckpointFill(void *context, const TrainingState *t, CheckpointFilled *filled);
 struct TrainingState {
     const ParamTable *params;
+    const ParamTable *kfac; /* of K-FAC's sets, those of the next one named "next.…"; NULL: none */
     int64_t step;
-    const float *weights, *m, *v; // (params->size) each; may be in the saver's buffer already, in this order
-    const ParamTable *kfac;       /* of K-FAC's sets, those of the next one named "next.…"; NULL: none */
-    const float *sets;            // (kfac->size); NULL: from `read_sets`, or where that is NULL too, from `fill`
-    /* Elements [begin, end) of the sets, during saver_begin of a saver without a buffer. */
-    Status (*read_sets)(void *context, int64_t begin, int64_t end, float *to);
-    void *read_context;
-    double stopped;    /* clock_monotonic when training stopped for this save; 0: now */
     const char *state; /* JSON text for state.json */
     size_t state_size;
-    const ModelFile *files;
+    const ModelFile *files; // (n_files) they outlive the save
     int n_files;
-    /* NULL: the tensors come from weights, m and v. Else it is called once model.safetensors and optimizer.safetensors
-       have their size (kfac.safetensors too where checkpoint_fills_sets), and returns when other processes and this one
-       have written their parts and checkpoint_check_parts has read them. After its failure the tensors come from
-       weights, m and v after all, or, where these are NULL, the save fails. */
+    ArrayRead *read; /* of all elements, which this process has; NULL: it does not have them */
+    void *read_context;
+    /* NULL: this process writes all tensors. Else it is called once the files with tensors have their size, and returns
+       when other processes and this one have written their parts and checkpoint_check_parts has read them. After its
+       failure this process writes all tensors after all, or, without `read`, the save fails. */
     CheckpointFill *fill;
     void *fill_context;
+    bool beside; /* `read` and `fill` may run in another thread, after saver_begin returned */
 };
-static inline bool checkpoint_fills_sets(const TrainingState *t)
-{
-    return t->fill && t->kfac && !t->sets && !t->read_sets;
-}
 
 typedef struct {
-    int saved, failed;      /* checkpoints */
-    double stalled_s;       /* total wait of training: for the previous save, copying, … */
-    double longest_stall_s; /* longest wait of one save */
-    double background_s;    /* writing beside training */
+    int saved, failed;   /* checkpoints */
+    double background_s; /* writing beside training */
 } SaverStats;
 
 /* Saves into one folder, one save at a time. The caller reads `stats` between calls, and calls from one thread. */
 typedef struct {
     SaverStats stats;
-    bool filling; /* in the background: the save's `fill` was called when saver_begin returned */
+    bool filling; /* in the background: the files are made, and the save's `fill` is called */
     /* private */
     char *out;
     int keep;
-    float *buffer; // (3, params->size), then K-FAC's sets
     pthread_t thread;
     bool running; /* the thread exists */
     struct Save *save;
@@ -98,14 +84,12 @@ typedef struct {
 } Saver;
 
 /* Creates `out` if it is missing, and removes leftovers of killed processes. Keeps the newest `keep` checkpoints, all
-   if 0. `buffer` has room for 3 · params->size floats and K-FAC's sets (the plan's SAVE region) and belongs to the
-   saver until saver_free; NULL: saving streams from the state itself while training waits. */
-Status saver_init(Saver *s, const char *out, int keep, float *buffer);
-/* Waits for a save in progress. With a buffer it copies everything and returns, and a thread writes; saver_wait and a
-   warning report a failure. The same where `fill` alone has the tensors; then it returns when `fill` is called, or the
-   save has ended before. Otherwise it returns when the checkpoint is durable, or with the error (and a warning). A
-   failure leaves the earlier checkpoints in place. Writes nothing if the step is saved already with the same state.json
-   and small files. Removes later steps, which can only belong to a run that took another course. */
+   if 0. */
+Status saver_init(Saver *s, const char *out, int keep);
+/* Waits for a save in progress. With `beside` a thread writes; saver_wait and a warning report a failure. Otherwise it
+   returns when the checkpoint is durable, or with the error (and a warning). A failure leaves the earlier checkpoints
+   in place. Writes nothing if the step is saved already with the same state.json and small files. Removes later steps,
+   which can only belong to a run that took another course. */
 Status saver_begin(Saver *s, const TrainingState *state);
 /* True while a save is in progress. After a save has ended, updates `stats` and warns of a failure. */
 bool saver_poll(Saver *s);
@@ -122,27 +106,22 @@ Status checkpoint_remove_leftovers(const char *out);
 
 /* ---- parts of one checkpoint, from several processes ---- */
 
-/* Elements [begin, end), of one tensor, of array 0 (weights), 1 (m), 2 (v) or 3 (the sets). */
-typedef Status (*CheckpointRead)(void *context, int array, int64_t begin, int64_t end, float *to);
 /* Opens the files of the unfinished checkpoint of `step` in `out`, for a part of it (of its second space nothing, where
    that has no table), while another process is in its TrainingState.fill. What is written later goes into these files,
    also where others of these names replace them. */
 typedef struct CheckpointPart CheckpointPart;
 Status checkpoint_part_open(const char *out, int64_t step, const HeldPart *part, CheckpointPart **opened);
 /* Writes the part to its places, durably; frees `opened` in any case. `digest` is that of all these elements. */
-Status checkpoint_part_write(CheckpointPart *opened, CheckpointRead read, void *context, Digest *digest);
+Status checkpoint_part_write(CheckpointPart *opened, ArrayRead *read, void *context, Digest *digest);
 /* Both. */
-Status checkpoint_write_part(const char *out, int64_t step, const HeldPart *part, CheckpointRead read, void *context,
+Status checkpoint_write_part(const char *out, int64_t step, const HeldPart *part, ArrayRead *read, void *context,
                              Digest *digest);
 /* The same digest, of elements that are not written. */
-Status checkpoint_part_digest(const HeldPart *part, CheckpointRead read, void *context, Digest *digest);
+Status checkpoint_part_digest(const HeldPart *part, ArrayRead *read, void *context, Digest *digest);
 /* Reads the files of the unfinished checkpoint of `t` once, for their digests and those of the parts (n). E_CORRUPT:
    elements are in no part, or wrong[p]: the files hold others than those of part `p` whose digest is given. */
 Status checkpoint_check_parts(const char *out, const TrainingState *t, const Intervals *const parts[N_SPACES],
                               const Digest *digests, int n, bool *wrong, CheckpointFilled *filled);
-/* E_DIFFERS names the first element of the finished checkpoint at `path`, one of this model, whose bits are not those
-   of `read`. */
-Status checkpoint_compare(const char *path, const HeldPart *part, CheckpointRead read, void *context);
 /* E_CORRUPT: elements of the tensors are in none of these parts (n) of a state, which may overlap. */
 Status checkpoint_check_whole(const ParamTable *params, const Intervals *parts, int n);
 
@@ -198,8 +177,11 @@ typedef struct CheckpointReader CheckpointReader;
 Status checkpoint_open(const char *path, const ParamTable *const params[N_SPACES], const Buf *files,
                        CheckpointReader **reader);
 void checkpoint_close(CheckpointReader *r); /* takes NULL */
-/* A CheckpointRead, but of elements of any number of tensors; what no file has is 0: gaps, the vocabulary's pad rows,
-   absent sets. E_CORRUPT: bytes of these blocks are not those that were verified. */
-Status checkpoint_read(void *reader, int array, int64_t begin, int64_t end, float *to);
+/* What no file has is 0: gaps, the vocabulary's pad rows, absent sets. E_CORRUPT: bytes of these blocks are not those
+   that were verified. */
+ArrayRead checkpoint_read; /* the context is a CheckpointReader */
+/* After checkpoint_verify, which gave `files`: E_DIFFERS names the first element whose bits are not those of `read`. */
+Status checkpoint_compare(const char *path, const ParamTable *const params[N_SPACES], Buf *files, ArrayRead *read,
+                          void *context);
 
 #endif

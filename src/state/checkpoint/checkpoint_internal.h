@@ -14,6 +14,12 @@
 
 enum { CHECKPOINT_FILES = 3, CHECKPOINT_ARRAYS = 4, CHECKPOINT_BLOCK = 1 << 20 }; /* BLOCK: bytes */
 extern const char *const checkpoint_files[CHECKPOINT_FILES];                      /* those with tensors */
+/* Where an array lies: the file, the flat space, how many arrays the file has before it, its tensors' prefix. */
+extern const struct CheckpointArray {
+    int file, space, before;
+    const char *prefix;
+} checkpoint_arrays[CHECKPOINT_ARRAYS];
+int checkpoint_file_number(const char *name); /* among checkpoint_files; −1: it is none of them */
 
 /* ---- manifest (checkpoint_manifest.c) ---- */
 
@@ -65,8 +71,22 @@ typedef struct {
 
 /* ---- writing (checkpoint_write.c) ---- */
 
-/* Makes `t` durable in `out` and removes older checkpoints. `note` receives a text for the user (caller frees) if a
-   step other than the save itself failed. */
-Status checkpoint_write(const char *out, const TrainingState *t, int keep, char **note);
+/* One save, in two steps. What may exist at the path of the new checkpoint: nothing, the same checkpoint, another one,
+   a damaged one, or no checkpoint. */
+typedef enum { ABSENT, SAME, OTHER, DAMAGED, FOREIGN } Existing;
+typedef struct {
+    const char *out;
+    TrainingState state;
+    Manifest small; /* of state.json and the caller's files */
+    char *temporary, *path, *aside;
+    Existing existing;
+} CheckpointWriting;
+
+/* Makes the new folder, and for a `fill` the files with tensors. Nothing where the same checkpoint exists. */
+Status checkpoint_begin(CheckpointWriting *w, const char *out, const TrainingState *t);
+/* After checkpoint_begin, with its status: makes the state durable, or removes what was begun, and keeps the newest
+   `keep` checkpoints. `note` receives a text for the user (caller frees) if a step other than the save itself failed.
+   Frees `w`. */
+Status checkpoint_end(CheckpointWriting *w, Status status, int keep, char **note);
 
 #endif

@@ -1,5 +1,5 @@
 /* Elements of the flat space at their places in a checkpoint's files. Several processes write one checkpoint: a process
-   makes the files with their full size, and each writes its part. A finished one is compared with a state. */
+   makes the files with their full size, and each writes its part. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -9,12 +9,7 @@
 
 #include "state/checkpoint/checkpoint_internal.h"
 
-enum { ARRAYS = 4, FILES = 3, BLOCK = 1 << 18 }; /* BLOCK: elements */
-
-/* Of weights, m, v, and K-FAC's sets: the file, the flat space, and the arrays of the same file before. */
-static const struct {
-    int file, space, before;
-} places[ARRAYS] = {{0, 0, 0}, {1, 0, 0}, {1, 0, 1}, {2, 1, 0}};
+enum { ARRAYS = CHECKPOINT_ARRAYS, FILES = CHECKPOINT_FILES, BLOCK = 1 << 18 }; /* BLOCK: elements */
 
 typedef struct {
     int n;
@@ -64,11 +59,10 @@ static Status open_to_write(Files *f, int i)
 
 static Status files_open(Files *f, const char *dir, const HeldPart *part, bool write)
 {
-    static const char *const names[] = {CHECKPOINT_MODEL, CHECKPOINT_OPTIMIZER, CHECKPOINT_KFAC};
     Status status = OK;
     *f = (Files){.n = has_sets(part) ? 3 : 2, .fd = {-1, -1, -1}};
     for (int i = 0; i < f->n && status == OK; i++) {
-        f->path[i] = file_join(dir, names[i]);
+        f->path[i] = file_join(dir, checkpoint_files[i]);
         status = find_start(f, i, write);
         if (status == OK && write) status = open_to_write(f, i);
     }
@@ -99,43 +93,26 @@ static Status pass_bytes(const Files *f, int file, bool write, uint8_t *data, si
     return OK;
 }
 
-/* Elements on their way: from `read` into the files (either may be NULL), or, without `read`, from the files. With
-   `saved` those of the files are compared with those of `read`. */
+/* Elements on their way from `read`, into the files where these are not NULL. */
 typedef struct {
     const Files *files;
-    CheckpointRead read;
+    ArrayRead *read;
     void *context;
     DigestStream *digest;
     float *block; // (BLOCK)
-    float *saved; // (BLOCK)
 } Pass;
 
-/* The block, elements of `q` from number `first` on, against the file's, which are at `there`. */
-static Status compare_block(const Pass *p, const Param *q, int array, int64_t first, int64_t n, uint64_t there)
-{
-    static const char *const prefixes[ARRAYS] = {"", "m.", "v.", ""};
-    int file = places[array].file;
-    TRY(pass_bytes(p->files, file, false, (uint8_t *)p->saved, (size_t)n * sizeof(float), there));
-    if (memcmp(p->saved, p->block, (size_t)n * sizeof(float)) == 0) return OK;
-    int64_t i = 0;
-    while (memcmp(&p->saved[i], &p->block[i], sizeof(float)) == 0) i++;
-    return fail(E_DIFFERS, "%s: element %" PRId64 " of %s%s was %.9g, and is %.9g", p->files->path[file], first + i,
-                prefixes[array], q->name, (double)p->saved[i], (double)p->block[i]);
-}
-
-/* Elements [begin, end) of an array, all of `q`, which are `place` elements into the data of their file. */
-static Status pass_run(const Pass *p, const Param *q, int array, int64_t begin, int64_t end, int64_t place)
+/* Elements [begin, end) of an array, all of one tensor, which are `place` elements into the data of their file. */
+static Status pass_run(const Pass *p, int array, int64_t begin, int64_t end, int64_t place)
 {
     for (int64_t at = begin; at < end; at += BLOCK) {
         int64_t n = end - at < BLOCK ? end - at : BLOCK;
         size_t bytes = (size_t)n * sizeof(float);
-        int file = places[array].file;
-        uint64_t there = p->files ? p->files->start[file] + (uint64_t)(place + at - begin) * sizeof(float) : 0;
-        if (p->read) TRY(p->read(p->context, array, at, at + n, p->block));
-        if (p->saved)
-            TRY(compare_block(p, q, array, at - q->offset, n, there));
-        else if (p->files)
-            TRY(pass_bytes(p->files, file, p->read != NULL, (uint8_t *)p->block, bytes, there));
+        int file = checkpoint_arrays[array].file;
+        TRY(p->read(p->context, array, at, at + n, p->block));
+        if (p->files)
+            TRY(pass_bytes(p->files, file, true, (uint8_t *)p->block, bytes,
+                           p->files->start[file] + (uint64_t)(place + at - begin) * sizeof(float)));
         digest_update(p->digest, p->block, bytes);
     }
     return OK;
@@ -146,7 +123,7 @@ static Status pass_array(const Pass *p, const ParamTable *params, const Interval
 {
     int64_t all = 0;
     for (int i = 0; i < params->count; i++) all += param_exported(&params->params[i]);
-    int64_t place = places[array].before * all; /* in the file, of parameter `k` */
+    int64_t place = checkpoint_arrays[array].before * all; /* in the file, of parameter `k` */
     int k = 0;
     for (int i = 0; i < part->count; i++) {
         const Interval *x = &part->intervals[i];
@@ -154,19 +131,10 @@ static Status pass_array(const Pass *p, const ParamTable *params, const Interval
             const Param *q = &params->params[k];
             int64_t end = q->offset + param_exported(q), from = x->begin > q->offset ? x->begin : q->offset,
                     to = x->end < end ? x->end : end;
-            if (from < to) TRY(pass_run(p, q, array, from, to, place + from - q->offset));
+            if (from < to) TRY(pass_run(p, array, from, to, place + from - q->offset));
             if (end > x->end) break; /* the next interval may have more of it */
             place += param_exported(q);
         }
-    }
-    return OK;
-}
-
-static Status pass_all(const Pass *p, const HeldPart *part)
-{
-    for (int a = 0; a < ARRAYS; a++) {
-        int space = places[a].space;
-        if (space == 0 || has_sets(part)) TRY(pass_array(p, part->params[space], part->part[space], a));
     }
     return OK;
 }
@@ -193,17 +161,21 @@ Status checkpoint_part_open(const char *out, int64_t step, const HeldPart *part,
     return status;
 }
 
-static Status pass_part(const Files *files, const HeldPart *part, CheckpointRead read, void *context, Digest *digest)
+static Status pass_part(const Files *files, const HeldPart *part, ArrayRead *read, void *context, Digest *digest)
 {
-    Pass p = {files, read, context, digest_new(), mem_array(BLOCK, sizeof(float)), NULL};
-    Status status = pass_all(&p, part);
+    Pass p = {files, read, context, digest_new(), mem_array(BLOCK, sizeof(float))};
+    Status status = OK;
+    for (int a = 0; a < ARRAYS && status == OK; a++) {
+        int space = checkpoint_arrays[a].space;
+        if (space == SPACE_MODEL || has_sets(part)) status = pass_array(&p, part->params[space], part->part[space], a);
+    }
     *digest = digest_value(p.digest);
     digest_free(p.digest);
     free(p.block);
     return status;
 }
 
-Status checkpoint_part_write(CheckpointPart *p, CheckpointRead read, void *context, Digest *digest)
+Status checkpoint_part_write(CheckpointPart *p, ArrayRead *read, void *context, Digest *digest)
 {
     Status status = pass_part(&p->files, &p->part, read, context, digest);
     if (status == OK) status = files_sync(&p->files);
@@ -212,7 +184,7 @@ Status checkpoint_part_write(CheckpointPart *p, CheckpointRead read, void *conte
     return status;
 }
 
-Status checkpoint_write_part(const char *out, int64_t step, const HeldPart *part, CheckpointRead read, void *context,
+Status checkpoint_write_part(const char *out, int64_t step, const HeldPart *part, ArrayRead *read, void *context,
                              Digest *digest)
 {
     CheckpointPart *opened;
@@ -220,7 +192,7 @@ Status checkpoint_write_part(const char *out, int64_t step, const HeldPart *part
     return checkpoint_part_write(opened, read, context, digest);
 }
 
-Status checkpoint_part_digest(const HeldPart *part, CheckpointRead read, void *context, Digest *digest)
+Status checkpoint_part_digest(const HeldPart *part, ArrayRead *read, void *context, Digest *digest)
 {
     return pass_part(NULL, part, read, context, digest);
 }
@@ -258,9 +230,9 @@ static Status digest_file(const Files *f, int file, const ParamTable *const *par
         digest_update(whole, block, bytes);
     }
     for (int a = 0; a < ARRAYS; a++) {
-        const ParamTable *t = params[places[a].space];
-        if (places[a].file != file) continue;
-        for (int p = 0; p < n; p++) walks[p] = (PartWalk){&parts[places[a].space][p], 0, walks[p].digest};
+        const ParamTable *t = params[checkpoint_arrays[a].space];
+        if (checkpoint_arrays[a].file != file) continue;
+        for (int p = 0; p < n; p++) walks[p] = (PartWalk){&parts[checkpoint_arrays[a].space][p], 0, walks[p].digest};
         for (int i = 0; i < t->count; i++) {
             int64_t end = t->params[i].offset + param_exported(&t->params[i]), count;
             for (int64_t from = t->params[i].offset; from < end && status == OK; from += count) {
@@ -273,7 +245,8 @@ static Status digest_file(const Files *f, int file, const ParamTable *const *par
             }
         }
     }
-    filled->files[file] = (FilledFile){digest_value(whole), at};
+    filled->digest[file] = digest_value(whole);
+    filled->size[file] = at;
     digest_free(whole);
     return status;
 }
@@ -282,7 +255,7 @@ Status checkpoint_check_parts(const char *out, const TrainingState *t, const Int
                               const Digest *digests, int n, bool *wrong, CheckpointFilled *filled)
 {
     Files f;
-    const HeldPart tables = {{t->params, checkpoint_fills_sets(t) ? t->kfac : NULL}, {NULL, NULL}};
+    const HeldPart tables = {{t->params, t->kfac}, {NULL, NULL}};
     for (int space = 0; space < N_SPACES; space++)
         if (tables.params[space]) TRY(checkpoint_check_whole(tables.params[space], parts[space], n));
     char *dir = checkpoint_path(out, t->step, ".tmp");
@@ -302,18 +275,6 @@ Status checkpoint_check_parts(const char *out, const TrainingState *t, const Int
     }
     files_close(&f);
     MEM_FREE(block, walks);
-    return status;
-}
-
-Status checkpoint_compare(const char *path, const HeldPart *part, CheckpointRead read, void *context)
-{
-    Files f;
-    TRY(files_open(&f, path, part, false));
-    Pass p = {&f, read, context, digest_new(), mem_array(BLOCK, sizeof(float)), mem_array(BLOCK, sizeof(float))};
-    Status status = pass_all(&p, part);
-    digest_free(p.digest);
-    MEM_FREE(p.block, p.saved);
-    files_close(&f);
     return status;
 }
 

@@ -148,8 +148,7 @@ Digest checkpoint_identity(const Manifest *m)
     return digest;
 }
 
-/* The place of a file among those with tensors; −1: it is none of them. */
-static int file_number(const char *name)
+int checkpoint_file_number(const char *name)
 {
     for (int i = 0; i < CHECKPOINT_FILES; i++)
         if (strcmp(name, checkpoint_files[i]) == 0) return i;
@@ -175,7 +174,7 @@ static Status verify_files(const char *dir, const Manifest *m, CheckpointSeen *s
     Buf digests[CHECKPOINT_FILES] = {{0}};
     Status status = OK;
     for (int i = 0; i < m->count; i++) {
-        int number = file_number(m->files[i].name);
+        int number = checkpoint_file_number(m->files[i].name);
         if (number >= 0) files.size[number] = m->files[i].size;
         TRY_DONE(
             verify_file(dir, &m->files[i], seen ? &seen->state : NULL, seen && number >= 0 ? &digests[number] : NULL));

@@ -16,11 +16,8 @@
 const char *const checkpoint_files[CHECKPOINT_FILES] = {CHECKPOINT_MODEL, CHECKPOINT_OPTIMIZER, CHECKPOINT_KFAC};
 
 /* Weights, m, v, and K-FAC's sets. */
-static const struct {
-    int file, space;
-    const char *prefix;
-} arrays[CHECKPOINT_ARRAYS] = {
-    {0, SPACE_MODEL, ""}, {1, SPACE_MODEL, "m."}, {1, SPACE_MODEL, "v."}, {2, SPACE_SETS, ""}};
+const struct CheckpointArray checkpoint_arrays[CHECKPOINT_ARRAYS] = {
+    {0, SPACE_MODEL, 0, ""}, {1, SPACE_MODEL, 0, "m."}, {1, SPACE_MODEL, 1, "v."}, {2, SPACE_SETS, 0, ""}};
 
 struct CheckpointReader {
     const ParamTable *params[N_SPACES];
@@ -65,7 +62,7 @@ Status checkpoint_open(const char *dir, const ParamTable *const params[N_SPACES]
     }
     for (int a = 0; a < CHECKPOINT_ARRAYS; a++) {
         r->places[a] = (const int64_t *)(const void *)at;
-        at += (size_t)params[arrays[a].space]->count * sizeof(int64_t);
+        at += (size_t)params[checkpoint_arrays[a].space]->count * sizeof(int64_t);
     }
     Status status = open_files(r, dir);
     if (status != OK) {
@@ -124,14 +121,14 @@ static Status read_bytes(CheckpointReader *r, int file, uint64_t at, uint64_t by
 Status checkpoint_read(void *reader, int array, int64_t begin, int64_t end, float *to)
 {
     CheckpointReader *r = reader;
-    const ParamTable *t = r->params[arrays[array].space];
+    const ParamTable *t = r->params[checkpoint_arrays[array].space];
     memset(to, 0, (size_t)(end - begin) * sizeof *to);
     for (int i = 0; i < t->count && t->params[i].offset < end; i++) {
         const Param *p = &t->params[i];
         int64_t last = p->offset + param_exported(p), from = begin > p->offset ? begin : p->offset,
                 until = end < last ? end : last, place = r->places[array][i];
         if (from >= until || place < 0) continue;
-        TRY(read_bytes(r, arrays[array].file, (uint64_t)place + (uint64_t)(from - p->offset) * sizeof *to,
+        TRY(read_bytes(r, checkpoint_arrays[array].file, (uint64_t)place + (uint64_t)(from - p->offset) * sizeof *to,
                        (uint64_t)(until - from) * sizeof *to, (uint8_t *)(to + (from - begin))));
     }
     return OK;
@@ -186,10 +183,10 @@ static bool has_next(const TensorFile *file)
 /* Appends the places of an array's tensors. A next set may be absent as a whole. */
 static void find_array(const TensorFile *file, const ParamTable *t, int array, Buf *places, Differences *d)
 {
-    bool sets = arrays[array].space == SPACE_SETS, one = sets && !has_next(file);
+    bool sets = checkpoint_arrays[array].space == SPACE_SETS, one = sets && !has_next(file);
     for (int i = 0; i < t->count; i++) {
         const Param *p = &t->params[i];
-        char *name = mem_printf("%s%s", arrays[array].prefix, p->name);
+        char *name = mem_printf("%s%s", checkpoint_arrays[array].prefix, p->name);
         const TensorInfo *found = one && str_starts_with(p->name, NEXT) ? NULL : find_tensor(file, name, p, d);
         int64_t place = found ? (int64_t)found->offset : -1;
         buf_append(places, &place, sizeof place);
@@ -200,9 +197,9 @@ static void find_array(const TensorFile *file, const ParamTable *t, int array, B
 static bool is_expected(const CheckpointReader *r, int file, const char *name)
 {
     for (int a = 0; a < CHECKPOINT_ARRAYS; a++) {
-        const char *prefix = arrays[a].prefix;
-        if (arrays[a].file == file && str_starts_with(name, prefix) &&
-            params_find(r->params[arrays[a].space], name + strlen(prefix)) >= 0)
+        const char *prefix = checkpoint_arrays[a].prefix;
+        if (checkpoint_arrays[a].file == file && str_starts_with(name, prefix) &&
+            params_find(r->params[checkpoint_arrays[a].space], name + strlen(prefix)) >= 0)
             return true;
     }
     return false;
@@ -228,7 +225,8 @@ static Status find_in_file(CheckpointReader *r, int file, Buf *places)
     Differences d = {0};
     TRY_DONE(open_tensors(r, file, &tensors));
     for (int a = 0; a < CHECKPOINT_ARRAYS; a++)
-        if (arrays[a].file == file) find_array(tensors, r->params[arrays[a].space], a, places, &d);
+        if (checkpoint_arrays[a].file == file)
+            find_array(tensors, r->params[checkpoint_arrays[a].space], a, places, &d);
     for (int i = 0; i < tensor_file_count(tensors); i++) {
         const char *name = tensor_file_info(tensors, i)->name;
         if (is_expected(r, file, name)) continue;
@@ -263,5 +261,45 @@ Status checkpoint_find_tensors(const char *dir, const ParamTable *const params[N
 done:
     buf_free(&places);
     checkpoint_close(r);
+    return status;
+}
+
+/* ---- a state against a checkpoint ---- */
+
+enum { COMPARED = 1 << 18 }; /* elements at once */
+
+/* Elements of a tensor from number `first` on. */
+static Status compare_elements(CheckpointReader *r, int array, const Param *p, int64_t first, ArrayRead *read,
+                               void *context, float *was, float *is)
+{
+    int64_t n = param_exported(p) - first, begin = p->offset + first, i = 0;
+    if (n > COMPARED) n = COMPARED;
+    TRY(read(context, array, begin, begin + n, is));
+    TRY(checkpoint_read(r, array, begin, begin + n, was));
+    if (memcmp(was, is, (size_t)n * sizeof *was) == 0) return OK;
+    while (memcmp(&was[i], &is[i], sizeof *was) == 0) i++;
+    return fail(E_DIFFERS, "%s: element %" PRId64 " of %s%s was %.9g, and is %.9g",
+                r->path[checkpoint_arrays[array].file], first + i, checkpoint_arrays[array].prefix, p->name,
+                (double)was[i], (double)is[i]);
+}
+
+Status checkpoint_compare(const char *dir, const ParamTable *const params[N_SPACES], Buf *files, ArrayRead *read,
+                          void *context)
+{
+    Status status = OK;
+    CheckpointReader *r = NULL;
+    bool sets;
+    float *was = mem_array(COMPARED, sizeof *was), *is = mem_array(COMPARED, sizeof *is);
+    TRY_DONE(checkpoint_find_tensors(dir, params, files, &sets));
+    TRY_DONE(checkpoint_open(dir, params, files, &r));
+    for (int a = 0; a < CHECKPOINT_ARRAYS; a++) {
+        const ParamTable *t = params[checkpoint_arrays[a].space];
+        for (int i = 0; i < t->count; i++)
+            for (int64_t at = 0; at < param_exported(&t->params[i]); at += COMPARED)
+                TRY_DONE(compare_elements(r, a, &t->params[i], at, read, context, was, is));
+    }
+done:
+    checkpoint_close(r);
+    MEM_FREE(was, is);
     return status;
 }

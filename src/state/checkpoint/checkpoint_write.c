@@ -7,37 +7,52 @@
 #include "state/checkpoint/checkpoint_internal.h"
 #include "state/models/export.h"
 
-static Status write_tensors(const char *dir, const char *name, const ParamTable *params, const ExportArray *arrays,
-                            int n, Manifest *m)
+static int files_of(const TrainingState *t) { return t->kfac ? 3 : 2; }
+
+static ExportTensors tensors_of(const TrainingState *t, int file)
 {
-    Digest digest;
-    uint64_t size;
-    char *path = file_join(dir, name);
-    Status status = export_tensors(path, params, arrays, n, false, &digest);
-    if (status == OK) status = file_size(path, &size);
-    if (status == OK) manifest_add(m, name, size, digest);
-    free(path);
+    ExportTensors e = {.read = t->read, .context = t->read_context};
+    for (int a = 0; a < CHECKPOINT_ARRAYS; a++) {
+        if (checkpoint_arrays[a].file != file) continue;
+        e.params = checkpoint_arrays[a].space == SPACE_SETS ? t->kfac : t->params;
+        e.prefixes[e.n++] = checkpoint_arrays[a].prefix;
+        e.first = a - checkpoint_arrays[a].before;
+    }
+    return e;
+}
+
+/* Makes the files for those that fill them. */
+static Status reserve_files(const char *dir, const TrainingState *t)
+{
+    Status status = OK;
+    for (int i = 0; i < files_of(t) && status == OK; i++) {
+        const ExportTensors tensors = tensors_of(t, i);
+        char *path = file_join(dir, checkpoint_files[i]);
+        status = export_reserve(path, &tensors);
+        free(path);
+    }
     return status;
 }
 
-/* The same for all files of tensors that other processes help to fill. */
-static Status write_together(const char *dir, const TrainingState *t, const ExportArray *model,
-                             const ExportArray *moments, Manifest *m)
+static Status write_alone(const char *dir, const TrainingState *t, CheckpointFilled *filled)
 {
-    static const char *const names[] = {CHECKPOINT_MODEL, CHECKPOINT_OPTIMIZER, CHECKPOINT_KFAC};
     Status status = OK;
-    char *paths[3];
-    CheckpointFilled filled;
-    int n = checkpoint_fills_sets(t) ? 3 : 2;
-    for (int i = 0; i < 3; i++) paths[i] = file_join(dir, names[i]);
-    TRY_DONE(export_reserve(paths[0], t->params, model, 1));
-    TRY_DONE(export_reserve(paths[1], t->params, moments, 2));
-    if (n > 2) TRY_DONE(export_reserve(paths[2], t->kfac, &(ExportArray){.prefix = ""}, 1));
-    TRY_DONE(t->fill(t->fill_context, t, &filled));
-    for (int i = 0; i < n; i++) manifest_add(m, names[i], filled.files[i].size, filled.files[i].digest);
-done:
-    for (int i = 0; i < 3; i++) free(paths[i]);
+    for (int i = 0; i < files_of(t) && status == OK; i++) {
+        const ExportTensors tensors = tensors_of(t, i);
+        char *path = file_join(dir, checkpoint_files[i]);
+        status = export_tensors(path, &tensors, &filled->digest[i]);
+        if (status == OK) status = file_size(path, &filled->size[i]);
+        free(path);
+    }
     return status;
+}
+
+static Status write_tensors(const char *dir, const TrainingState *t, CheckpointFilled *filled)
+{
+    Status status = t->fill ? t->fill(t->fill_context, t, filled) : OK;
+    if (!t->read || (t->fill && status == OK)) return status;
+    if (t->fill) log_warn("%s; this rank writes the checkpoint alone", status_message());
+    return write_alone(dir, t, filled);
 }
 
 /* Adds the manifest lines known before writing: state.json and the caller's files. */
@@ -47,40 +62,29 @@ static Status list_small_files(const TrainingState *t, Manifest *m)
     manifest_add(m, CHECKPOINT_STATE, t->state_size, digest_of(t->state, t->state_size));
     for (int i = 0; i < t->n_files; i++) {
         const ModelFile *f = &t->files[i];
-        if (!manifest_name_valid(f->name) || manifest_find(m, f->name) || strcmp(f->name, CHECKPOINT_MODEL) == 0 ||
-            strcmp(f->name, CHECKPOINT_OPTIMIZER) == 0 || strcmp(f->name, CHECKPOINT_KFAC) == 0)
+        if (!manifest_name_valid(f->name) || manifest_find(m, f->name) || checkpoint_file_number(f->name) >= 0)
             return fail(E_FAIL, "'%s' cannot be the name of a file in a checkpoint, or was given twice", f->name);
         manifest_add(m, f->name, f->size, digest_of(f->data, f->size));
     }
     return OK;
 }
 
-/* Writes everything into the new folder `dir`, the manifest last. */
-static Status write_folder(const char *dir, const TrainingState *t, const Manifest *small)
+/* Writes everything into the new folder, the manifest last. */
+static Status write_folder(const CheckpointWriting *w)
 {
     Status status = OK;
+    const TrainingState *t = &w->state;
+    const char *dir = w->temporary;
     Manifest m = {.step = t->step};
+    CheckpointFilled filled;
     Buf text = {0};
-    const ExportArray model[] = {{"", .values = t->weights}},
-                      moments[] = {{"m.", .values = t->m}, {"v.", .values = t->v}},
-                      sets[] = {{"", t->sets, t->read_sets, t->read_context}};
-    if (mkdir(dir, 0777) != 0) TRY_DONE(fail(E_IO, "%s: cannot create the folder: %m", dir));
-    if (t->fill) status = write_together(dir, t, model, moments, &m);
-    if (t->fill && status != OK) {
-        if (!t->weights) goto done;
-        log_warn("%s; this rank writes the checkpoint alone", status_message());
-        status = OK;
-    }
-    if (m.count == 0) {
-        TRY_DONE(write_tensors(dir, CHECKPOINT_MODEL, t->params, model, 1, &m));
-        TRY_DONE(write_tensors(dir, CHECKPOINT_OPTIMIZER, t->params, moments, 2, &m));
-    }
-    if (t->kfac && !checkpoint_fills_sets(t)) TRY_DONE(write_tensors(dir, CHECKPOINT_KFAC, t->kfac, sets, 1, &m));
+    TRY_DONE(write_tensors(dir, t, &filled));
+    for (int i = 0; i < files_of(t); i++) manifest_add(&m, checkpoint_files[i], filled.size[i], filled.digest[i]);
     TRY_DONE(file_write_in(dir, CHECKPOINT_STATE, t->state, t->state_size));
     for (int i = 0; i < t->n_files; i++)
         TRY_DONE(file_write_in(dir, t->files[i].name, t->files[i].data, t->files[i].size));
-    for (int i = 0; i < small->count; i++)
-        manifest_add(&m, small->files[i].name, small->files[i].size, small->files[i].digest);
+    for (int i = 0; i < w->small.count; i++)
+        manifest_add(&m, w->small.files[i].name, w->small.files[i].size, w->small.files[i].digest);
     manifest_render(&m, &text);
     TRY_DONE(file_write_in(dir, CHECKPOINT_MANIFEST, text.data, text.len));
 done:
@@ -91,29 +95,25 @@ done:
 
 static bool has_manifest(const char *path) { return file_exists_in(path, CHECKPOINT_MANIFEST); }
 
-/* The entry at the new checkpoint's path: none, the same checkpoint, another one, a damaged one, or not a checkpoint.
- */
-typedef enum { ABSENT, SAME, OTHER, DAMAGED, FOREIGN } Existing;
-
-static Status examine_existing(const char *path, const TrainingState *t, const Manifest *small, Existing *existing)
+static Status examine_existing(CheckpointWriting *w)
 {
     Manifest m;
-    *existing = ABSENT;
-    if (!file_exists(path)) return OK;
-    *existing = FOREIGN;
-    if (!has_manifest(path)) return OK;
-    Status status = checkpoint_read_manifest(path, &m);
+    w->existing = ABSENT;
+    if (!file_exists(w->path)) return OK;
+    w->existing = FOREIGN;
+    if (!has_manifest(w->path)) return OK;
+    Status status = checkpoint_read_manifest(w->path, &m);
     if (status == OK) {
-        bool same = m.count == small->count + (t->kfac ? 3 : 2);
-        for (int i = 0; same && i < small->count; i++) {
-            const ManifestFile *want = &small->files[i], *found = manifest_find(&m, want->name);
+        bool same = m.count == w->small.count + files_of(&w->state);
+        for (int i = 0; same && i < w->small.count; i++) {
+            const ManifestFile *want = &w->small.files[i], *found = manifest_find(&m, want->name);
             same = found && found->size == want->size && digest_equal(found->digest, want->digest);
         }
-        *existing = same ? SAME : OTHER;
+        w->existing = same ? SAME : OTHER;
         manifest_free(&m);
-        status = checkpoint_verify(path, NULL);
+        status = checkpoint_verify(w->path, NULL);
     }
-    if (status == E_CORRUPT) *existing = DAMAGED;
+    if (status == E_CORRUPT) w->existing = DAMAGED;
     return status == E_CORRUPT ? OK : status;
 }
 
@@ -176,38 +176,44 @@ done:
     return status;
 }
 
-Status checkpoint_write(const char *out, const TrainingState *t, int keep, char **note)
+Status checkpoint_begin(CheckpointWriting *w, const char *out, const TrainingState *t)
 {
-    Status status = OK;
-    Manifest small = {0};
-    Existing existing;
     uint64_t needed = checkpoint_bytes(t->params, t->kfac) + t->state_size;
-    char *temporary = checkpoint_path(out, t->step, ".tmp"), *path = checkpoint_path(out, t->step, "");
-    char *aside = checkpoint_path(out, t->step, ".old");
+    *w = (CheckpointWriting){.out = out,
+                             .state = *t,
+                             .temporary = checkpoint_path(out, t->step, ".tmp"),
+                             .path = checkpoint_path(out, t->step, ""),
+                             .aside = checkpoint_path(out, t->step, ".old")};
     for (int i = 0; i < t->n_files; i++) needed += t->files[i].size;
-    TRY_DONE(list_small_files(t, &small));
-    TRY_DONE(examine_existing(path, t, &small, &existing));
-    if (existing != SAME) {
-        TRY_DONE(file_remove_tree(temporary));
-        if (existing == DAMAGED) {
-            TRY_DONE(checkpoint_remove(out, &(CheckpointInfo){.step = t->step, .path = path}));
-            existing = ABSENT;
-        }
-        TRY_DONE(checkpoint_check_space(out, needed));
-        status = write_folder(temporary, t, &small);
-        test_at("save", 0);
-        if (status == OK) status = rename_into_place(temporary, path, aside, existing);
-        if (status != OK) {
-            char *why = mem_strdup(status_message());
-            if (file_remove_tree(temporary) != OK) *note = mem_strdup(status_message());
-            status = fail(status, "%s", why);
-            free(why);
-            goto done;
-        }
+    TRY(list_small_files(t, &w->small));
+    TRY(examine_existing(w));
+    if (w->existing == SAME) return OK;
+    TRY(file_remove_tree(w->temporary));
+    if (w->existing == DAMAGED) {
+        TRY(checkpoint_remove(out, &(CheckpointInfo){.step = t->step, .path = w->path}));
+        w->existing = ABSENT;
     }
-    if (remove_older(out, t->step, keep) != OK) *note = mem_strdup(status_message());
-done:
-    manifest_free(&small);
-    MEM_FREE(temporary, path, aside);
+    TRY(checkpoint_check_space(out, needed));
+    if (mkdir(w->temporary, 0777) != 0) return fail(E_IO, "%s: cannot create the folder: %m", w->temporary);
+    return t->fill ? reserve_files(w->temporary, t) : OK;
+}
+
+Status checkpoint_end(CheckpointWriting *w, Status status, int keep, char **note)
+{
+    if (status == OK && w->existing != SAME) {
+        status = write_folder(w);
+        test_at("save", 0);
+        if (status == OK) status = rename_into_place(w->temporary, w->path, w->aside, w->existing);
+    }
+    if (status == OK) {
+        if (remove_older(w->out, w->state.step, keep) != OK) *note = mem_strdup(status_message());
+    } else {
+        char *why = mem_strdup(status_message());
+        if (file_remove_tree(w->temporary) != OK) *note = mem_strdup(status_message());
+        status = fail(status, "%s", why);
+        free(why);
+    }
+    manifest_free(&w->small);
+    MEM_FREE(w->temporary, w->path, w->aside);
     return status;
 }

@@ -255,16 +255,18 @@ void export_files_free(ModelFile *files, int count)
     for (int i = 0; i < count; i++) free((void *)(uintptr_t)files[i].data);
 }
 
-Status export_model(const char *directory, const Model *m, const ExportArray *weights, const ExportText *text)
+Status export_model(const char *directory, const Model *m, ArrayRead *read, void *context, const ExportText *text)
 {
     Status status = OK;
+    const ExportTensors weights = {
+        .params = &m->params, .prefixes = {""}, .n = 1, .by_name = true, .read = read, .context = context};
     ModelFile files[EXPORT_MAX_FILES];
     int count;
     char *path = file_join(directory, "model.safetensors");
     TRY_DONE(export_files(m, text, files, &count));
     TRY_DONE(file_make_directories(directory));
     for (int i = 0; i < count; i++) TRY_DONE(file_write_in(directory, files[i].name, files[i].data, files[i].size));
-    TRY_DONE(export_tensors(path, &m->params, weights, 1, true, NULL));
+    TRY_DONE(export_tensors(path, &weights, NULL));
 done:
     export_files_free(files, count);
     free(path);

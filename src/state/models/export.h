@@ -28,23 +28,25 @@ typedef struct {
 Status export_files(const Model *m, const ExportText *text, ModelFile files[EXPORT_MAX_FILES], int *count);
 void export_files_free(ModelFile *files, int count); /* takes zeroed ones */
 
-/* One array of the flat space, and the prefix of its tensors' names. */
+ArrayRead export_read_values; /* the context is the array, (params->size) */
+
+/* A safetensors file of arrays of one space. */
 typedef struct {
-    const char *prefix;
-    const float *values; // (params->size); NULL: from `read`, elements [begin, end) of one tensor
-    Status (*read)(void *context, int64_t begin, int64_t end, float *to);
+    const ParamTable *params;
+    const char *prefixes[2]; // (n) of the tensors' names
+    int n, first;            /* arrays, and the number of the first */
+    bool by_name;            /* tensors in the order of their names, not of the table */
+    ArrayRead *read;         /* of elements of one tensor at a time */
     void *context;
-} ExportArray;
+} ExportTensors;
 
-/* A safetensors file of `n` arrays, durably; tensors in the table's order, or `by_name`. `digest` may be NULL. */
-Status export_tensors(const char *path, const ParamTable *params, const ExportArray *arrays, int n, bool by_name,
-                      Digest *digest);
+/* Writes it durably. `digest` may be NULL. */
+Status export_tensors(const char *path, const ExportTensors *t, Digest *digest);
+/* The same file with zeros as data; nothing is read. */
+Status export_reserve(const char *path, const ExportTensors *t);
 
-/* The same file with zeros as data, in the table's order; `values` are not read. */
-Status export_reserve(const char *path, const ParamTable *params, const ExportArray *arrays, int n);
-
-/* Writes all files into `directory`, which it creates if needed; each file durably, the weights last. Other files stay.
- */
-Status export_model(const char *directory, const Model *m, const ExportArray *weights, const ExportText *text);
+/* Writes all files into `directory`, which it creates if needed; each file durably, the weights, array 0, last. Other
+   files stay. */
+Status export_model(const char *directory, const Model *m, ArrayRead *read, void *context, const ExportText *text);
 
 #endif

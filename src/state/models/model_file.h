@@ -1,11 +1,17 @@
-/* A file beside a model's weights: config.json, vocab.txt … Exports, checkpoints and snapshots share the type. */
+/* What exports, checkpoints and snapshots share. */
 #ifndef CAIRN_STATE_MODELS_MODEL_FILE_H
 #define CAIRN_STATE_MODELS_MODEL_FILE_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Names are letters, digits, '.', '_', '-', at most 127 of them, and do not begin with a dot. */
+#include "base/status.h"
+
+/* Elements [begin, end) of array 0 (weights), 1 (m), 2 (v), or 3 (K-FAC's sets, in their own space). */
+typedef Status ArrayRead(void *context, int array, int64_t begin, int64_t end, float *to);
+
+/* A file beside a model's weights: config.json, vocab.txt … Names are letters, digits, '.', '_', '-', at most 127 of
+ * them, and do not begin with a dot. */
 typedef struct {
     const char *name;
     const void *data; // (size)

@@ -18,45 +18,36 @@ void run_snapshots_free(RunSnapshots *p)
     *p = (RunSnapshots){0};
 }
 
-Status persist_read(void *piece, int array, int64_t begin, int64_t end, float *to)
+Intervals held_pieces_part(const HeldPieces *h, int space)
 {
-    const PersistPiece *p = piece;
-    return snapshot_read_range(p->file, p->slot, array, begin, end, to);
+    Intervals *parts = mem_array((size_t)h->n, sizeof *parts); /* the list owns them */
+    int n = 0;
+    for (int i = 0; i < h->n; i++)
+        if (h->pieces[i].rank == h->rank) parts[n++] = h->list->files[h->pieces[i].file].fixed.part[space];
+    Intervals part = intervals_joined(parts, NULL, n);
+    free(parts);
+    return part;
 }
 
-HeldPart persist_part(const PersistPiece *p)
+/* Elements from `begin` on that lie in one piece. *to: the element behind them. */
+static Status read_piece(const HeldPieces *h, int array, int64_t begin, int64_t end, float *values, int64_t *to)
 {
-    const SnapshotFixed *f = &p->file->fixed;
-    return (HeldPart){.params = {&f->params[0], &f->params[1]}, .part = {&f->part[0], &f->part[1]}};
-}
-
-typedef struct {
-    const SnapshotList *list;
-    const SnapshotSet *set;
-    const char *folder;
-} Alone;
-
-static Status fill_alone(void *context, const TrainingState *t, CheckpointFilled *filled)
-{
-    const Alone *a = context;
-    Status status = OK;
-    size_t world = (size_t)a->set->world;
-    Intervals *parts[N_SPACES]; /* the list owns them */
-    for (int space = 0; space < N_SPACES; space++) parts[space] = mem_array(world, sizeof **parts);
-    Digest *digests = mem_array(world, sizeof *digests);
-    bool *wrong = mem_array(world, sizeof *wrong);
-    for (size_t s = 0; s < world; s++) {
-        const SnapshotPiece *p = &a->set->pieces[s];
-        PersistPiece piece = {&a->list->files[p->file], p->slot};
-        HeldPart part = persist_part(&piece);
-        TRY_DONE(checkpoint_write_part(a->folder, t->step, &part, persist_read, &piece, &digests[s]));
-        for (int space = 0; space < N_SPACES; space++) parts[space][s] = *part.part[space];
+    for (int i = 0; i < h->n; i++) {
+        const SnapshotPiece *p = &h->pieces[i];
+        Interval v = {begin, begin};
+        if (p->rank != h->rank) continue;
+        const SnapshotFile *f = &h->list->files[p->file];
+        if (!intervals_next(&f->fixed.part[snapshot_space(array)], end, &v) || v.begin > begin) continue;
+        *to = v.end;
+        return snapshot_read_range(f, p->slot, array, begin, v.end, values);
     }
-    status = checkpoint_check_parts(a->folder, t, (const Intervals *const *)parts, digests, (int)world, wrong, filled);
-done:
-    for (int space = 0; space < N_SPACES; space++) free(parts[space]);
-    MEM_FREE(digests, wrong);
-    return status;
+    return fail(E_CORRUPT, "no slice of the state has element %lld of array %d", (long long)begin, array);
+}
+
+Status held_pieces_read(void *held, int array, int64_t begin, int64_t end, float *to)
+{
+    for (int64_t at = begin; at < end;) TRY(read_piece(held, array, at, end, to + (at - begin), &at));
+    return OK;
 }
 
 Status persist_write(const SnapshotList *list, const SnapshotSet *set, int rank, const char *folder, int keep,
@@ -64,7 +55,7 @@ Status persist_write(const SnapshotList *list, const SnapshotSet *set, int rank,
 {
     Saver saver = {0};
     const SnapshotPiece *first = NULL;
-    Alone alone = {list, set, folder};
+    HeldPieces held = {list, set->pieces, set->world, rank};
     for (int s = set->world - 1; s >= 0; s--)
         if (set->pieces[s].rank == rank) first = &set->pieces[s];
     if (!first) return fail(E_FAIL, "this rank has no slice of generation %lld", (long long)set->generation);
@@ -75,12 +66,13 @@ Status persist_write(const SnapshotList *list, const SnapshotSet *set, int rank,
                            .step = set->step,
                            .files = file->fixed.files,
                            .n_files = file->fixed.n_files,
-                           .fill = fill ? fill : fill_alone,
-                           .fill_context = fill ? context : &alone};
+                           .read = fill ? NULL : held_pieces_read,
+                           .read_context = &held,
+                           .fill = fill,
+                           .fill_context = context};
     state.state = snapshot_state(file, first->slot, &state.state_size);
-    Status status = saver_init(&saver, folder, keep, NULL);
+    Status status = saver_init(&saver, folder, keep);
     if (status == OK) status = saver_begin(&saver, &state);
-    if (status == OK) status = saver_wait(&saver);
     saver_free(&saver);
     return status;
 }

@@ -17,13 +17,14 @@ typedef struct {
 Status run_snapshots_find(const char *dir, const char *output, Digest run, RunSnapshots *p);
 void run_snapshots_free(RunSnapshots *p); /* takes a zeroed one */
 
-/* A CheckpointRead of one piece. */
+/* The pieces of one rank, in its list. */
 typedef struct {
-    const SnapshotFile *file;
-    int slot;
-} PersistPiece;
-HeldPart persist_part(const PersistPiece *p);
-Status persist_read(void *piece, int array, int64_t begin, int64_t end, float *to);
+    const SnapshotList *list;
+    const SnapshotPiece *pieces; // (n) of all ranks
+    int n, rank;
+} HeldPieces;
+ArrayRead held_pieces_read;                                    /* the context is a HeldPieces */
+Intervals held_pieces_part(const HeldPieces *held, int space); /* their elements; the caller frees */
 
 /* Writes the checkpoint of `set` into `folder`, whose lock the caller holds. Keeps `keep` checkpoints, all if 0. `list`
    has the set's pieces of rank `rank`, of which there must be one. `fill` (TrainingState.fill) writes all of them with

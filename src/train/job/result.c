@@ -157,16 +157,11 @@ typedef struct {
     const char *dir;
 } Exported;
 
-static Status ask_weights(void *ask, int64_t begin, int64_t end, float *to)
-{
-    return session_ask(ask, STATE_WEIGHTS, begin, end, to);
-}
-
 static Status export_asking(void *exported, SessionAsk *ask)
 {
     const Exported *e = exported;
     ExportText text = run_export_text(e->run);
-    return export_model(e->dir, &e->run->model, &(ExportArray){"", .read = ask_weights, .context = ask}, &text);
+    return export_model(e->dir, &e->run->model, session_ask, ask, &text);
 }
 
 Status result_export(const Run *r, const char *dir)

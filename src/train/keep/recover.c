@@ -131,61 +131,34 @@ Status recover_state(const RunSnapshots *m, Ranks *ranks, Buf *text)
     return status;
 }
 
-/* An interval of a chosen slice, and the rank that has it. */
-typedef struct {
-    int64_t rank;
-    Interval of;
-} SlicePart;
-
-static int by_begin(const void *a, const void *b)
+/* Collective. Which rank has which elements of a space in chosen slices. (ranks); the caller frees. */
+static Status find_slices(const HeldPieces *mine, Ranks *ranks, int space, Intervals *from)
 {
-    const SlicePart *x = a, *y = b;
-    if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
-    return x->of.begin < y->of.begin ? -1 : x->of.begin > y->of.begin;
-}
-
-/* Collective. Which rank has which elements of a space in chosen slices, each interval by itself. (ranks); the caller
-   frees. */
-static Status find_slices(const RunSnapshots *m, Ranks *ranks, int space, Intervals *from)
-{
-    int n = 0, cap = 0;
-    SlicePart *all = NULL;
-    for (int i = 0; i < m->set.world; i++) {
-        const SnapshotPiece *p = &m->set.pieces[i];
-        if (p->rank != ranks_rank(ranks)) continue;
-        const Intervals *part = &m->list.files[p->file].fixed.part[space];
-        for (int k = 0; k < part->count; k++) MEM_PUSH(all, n, cap, (SlicePart){p->rank, part->intervals[k]});
-    }
-    size_t bytes = (size_t)n * sizeof *all;
-    Status status = ranks_gather(ranks, (void **)&all, &bytes);
-    n = (int)(bytes / sizeof *all);
-    if (status == OK && n) qsort(all, (size_t)n, sizeof *all, by_begin);
-    for (int i = 0; i < n && status == OK; i++) {
-        Intervals *list = &from[all[i].rank];
-        MEM_PUSH(list->intervals, list->count, list->cap, all[i].of);
-    }
+    typedef struct {
+        int64_t rank;
+        Interval of;
+    } SlicePart;
+    Intervals own = held_pieces_part(mine, space);
+    size_t bytes = (size_t)own.count * sizeof(SlicePart);
+    SlicePart *all = mem_alloc(bytes);
+    for (int i = 0; i < own.count; i++) all[i] = (SlicePart){mine->rank, own.intervals[i]};
+    intervals_free(&own);
+    Status status = ranks_gather(ranks, (void **)&all, &bytes); /* ascending for each rank */
+    for (size_t i = 0; i < bytes / sizeof *all && status == OK; i++)
+        intervals_add(&from[all[i].rank], all[i].of.begin, all[i].of.end);
     free(all);
     return status;
 }
 
 typedef struct {
-    const RunSnapshots *m;
-    int rank, array;
+    HeldPieces mine;
+    int array;
 } OwnSlices;
 
-static Status read_slice(void *slices, int64_t begin, int64_t end, float *to)
+static Status read_slices(void *slices, int64_t begin, int64_t end, float *to)
 {
-    const OwnSlices *s = slices;
-    for (int i = 0; i < s->m->set.world; i++) {
-        const SnapshotPiece *p = &s->m->set.pieces[i];
-        Interval v = {begin, begin};
-        if (p->rank != s->rank) continue;
-        const SnapshotFile *f = &s->m->list.files[p->file];
-        if (intervals_next(&f->fixed.part[snapshot_space(s->array)], begin + 1, &v))
-            return snapshot_read_range(f, p->slot, s->array, begin, end, to);
-    }
-    CHECK(false, "no slice of this rank has element %lld", (long long)begin);
-    return OK;
+    OwnSlices *s = slices;
+    return held_pieces_read(&s->mine, s->array, begin, end, to);
 }
 
 /* Collective. */
@@ -193,14 +166,16 @@ static Status take_space(const RunSnapshots *m, Session *s, int space)
 {
     Ranks *ranks = s->options.ranks;
     Intervals *from = mem_array((size_t)ranks_size(ranks), sizeof *from);
-    Status status = find_slices(m, ranks, space, from);
+    OwnSlices slices = {{&m->list, m->set.pieces, m->set.world, ranks_rank(ranks)}, 0};
+    Status status = find_slices(&slices.mine, ranks, space, from);
     if (status == OK)
         status =
             status_context(checkpoint_check_whole(s->plan.input.place->holding.params[space], from, ranks_size(ranks)),
                            "the snapshot of step %lld", (long long)m->set.step);
-    for (int a = 0; a < SNAPSHOT_ARRAYS && status == OK; a++)
-        if (snapshot_space(a) == space)
-            status = session_take(s, a, from, read_slice, &(OwnSlices){m, ranks_rank(ranks), a});
+    for (int a = 0; a < SNAPSHOT_ARRAYS && status == OK; a++) {
+        slices.array = a;
+        if (snapshot_space(a) == space) status = session_take(s, a, from, read_slices, &slices);
+    }
     intervals_free_all(from, ranks_size(ranks));
     return status;
 }

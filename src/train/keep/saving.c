@@ -12,6 +12,7 @@ struct Saving {
     SavingParts parts; /* with several writers */
     CheckpointFill *fill;
     void *fill_context;
+    double stalled_s, longest_stall_s; /* of training: for all saves, for one of them */
 };
 
 void saving_state(const Run *run, Buf *out)
@@ -50,7 +51,7 @@ Status saving_open(Saving **saving, const Run *run)
 {
     Saving *s = *saving = saving_new(run, false);
     if (!s->makes) return OK;
-    return saver_init(&s->saver, run->c->output_dir, (int)run->c->keep, session_save_buffer(&run->session));
+    return saver_init(&s->saver, run->c->output_dir, (int)run->c->keep);
 }
 
 Status saving_open_alone(Saving **saving, const Run *run, const char *folder, CheckpointFill *fill, void *context)
@@ -58,29 +59,12 @@ Status saving_open_alone(Saving **saving, const Run *run, const char *folder, Ch
     Saving *s = *saving = saving_new(run, true);
     s->fill = fill;
     s->fill_context = context;
-    return saver_init(&s->saver, folder, (int)run->c->keep, NULL);
+    return saver_init(&s->saver, folder, (int)run->c->keep);
 }
 
 void saving_keep_one_more(Saving *s) { s->saver.keep += s->saver.keep > 0; } /* 0: all */
 
 /* ---- a save ---- */
-
-/* Without the tensors; `text` becomes state.json's. */
-static TrainingState state_of(const Saving *s, double stopped, Buf *text)
-{
-    const Kfac *k = session_kfac_whole(&s->run->session);
-    saving_state(s->run, text);
-    return (TrainingState){.params = &s->run->session.model->params,
-                           .kfac = kfac_sets(k) ? &k->saved : NULL,
-                           .step = s->run->progress.step,
-                           .stopped = stopped,
-                           .state = text->data,
-                           .state_size = text->len,
-                           .files = s->run->files,
-                           .n_files = s->run->n_files,
-                           .fill = s->fill,
-                           .fill_context = s->fill_context};
-}
 
 static Status explain_weights(const Saving *s, Status status)
 {
@@ -89,112 +73,74 @@ static Status explain_weights(const Saving *s, Status status)
                 status_message());
 }
 
-static Status read_sets(void *session, int64_t begin, int64_t end, float *to)
+static Status check_own_weights(const Session *s)
 {
-    return session_read_kfac(session, begin, end, to);
+    const float *weights;
+    TRY(session_read(s, STATE_WEIGHTS, &weights));
+    Status status = session_check_range(s, 0, s->model->params.size, weights);
+    session_read_done(s, weights);
+    return status;
 }
 
-/* What session_bring brought to the save buffer. */
-static void take_brought(const Session *s, TrainingState *state)
+/* The saver of the rank that makes the files. `whole`: this rank writes all of the state. */
+static Status begin_saver(Saving *s, bool whole)
 {
-    int64_t n = s->model->params.size;
-    const float *buffer = session_save_buffer(s);
-    state->weights = buffer;
-    state->m = buffer + n;
-    state->v = buffer + 2 * n;
-    if (state->kfac) state->sets = session_kfac_buffer(s);
-}
-
-/* Where this rank has the state, without a buffer. Sets that it does not have come from `fill`. */
-static Status take_own(const Session *s, TrainingState *state)
-{
-    TRY(session_read(s, STATE_WEIGHTS, &state->weights));
-    TRY(session_read(s, STATE_M, &state->m));
-    TRY(session_read(s, STATE_V, &state->v));
-    if (!state->kfac || !session_has_all(s, SESSION_SETS)) return OK;
-    state->read_sets = read_sets;
-    state->read_context = (void *)(uintptr_t)s;
-    return OK;
-}
-
-static void drop_own(const Session *s, const TrainingState *state)
-{
-    if (state->weights) session_read_done(s, state->weights);
-    if (state->m) session_read_done(s, state->m);
-    if (state->v) session_read_done(s, state->v);
-}
-
-/* This rank writes all of the state. */
-static Status write_whole(Saving *s, double stopped)
-{
-    const Session *session = &s->run->session;
-    bool brought = !s->alone && session_save_buffer(session);
+    const Run *run = s->run;
+    const Kfac *k = session_kfac_whole(&run->session);
     Buf text = {0};
-    Status status = OK;
-    TrainingState state = state_of(s, stopped, &text);
-    if (brought)
-        take_brought(session, &state);
-    else
-        status = take_own(session, &state);
-    if (status == OK)
-        status = explain_weights(s, session_check_range(session, 0, session->model->params.size, state.weights));
-    if (status == OK) status = saver_begin(&s->saver, &state);
-    if (!brought) drop_own(session, &state);
+    saving_state(run, &text);
+    Status status = saver_begin(&s->saver, &(TrainingState){.params = &run->session.model->params,
+                                                            .kfac = kfac_sets(k) ? &k->saved : NULL,
+                                                            .step = run->progress.step,
+                                                            .state = text.data,
+                                                            .state_size = text.len,
+                                                            .files = run->files,
+                                                            .n_files = run->n_files,
+                                                            .read = whole ? saving_parts_read : NULL,
+                                                            .read_context = &s->parts,
+                                                            .fill = whole ? s->fill : saving_parts_fill,
+                                                            .fill_context = whole ? s->fill_context : &s->parts,
+                                                            .beside = !whole || s->parts.buffer});
     buf_free(&text);
     return status;
 }
 
-/* Collective: rank 0 writes for all. */
-static Status begin_whole(Saving *s, double stopped)
+static Status begin_alone(Saving *s)
 {
-    Status status = OK;
-    if (s->alone) return write_whole(s, stopped);
-    if (s->makes) (void)saver_wait(&s->saver); /* which reads from the buffer; it has reported a failure */
-    status = session_bring(&s->run->session);
-    if (status == OK && s->makes) status = write_whole(s, stopped);
-    return ranks_all(s->run->ranks, status);
-}
-
-/* Rank 0's saver goes on to where the others write. False: the save has ended, and failed, or the step is saved. */
-static bool make_files(Saving *s, double stopped)
-{
-    Buf text = {0};
-    (void)saver_wait(&s->saver); /* it has reported a failure; this save replaces the failed one */
-    saving_parts_prepare(&s->parts);
-    TrainingState state = state_of(s, stopped, &text);
-    state.fill = saving_parts_fill;
-    state.fill_context = &s->parts;
-    (void)saver_begin(&s->saver, &state);
-    buf_free(&text);
-    return s->saver.filling;
+    TRY(explain_weights(s, check_own_weights(&s->run->session)));
+    saving_parts_prepare(&s->parts, true);
+    return begin_saver(s, true);
 }
 
 /* Collective. */
-static Status begin_parts(Saving *s, double stopped)
+static Status begin_together(Saving *s)
 {
+    const Session *session = &s->run->session;
     Ranks *ranks = s->run->ranks;
-    SaverStats *stats = &s->saver.stats;
-    double before = stats->stalled_s;
+    bool whole = holding_writes_all(s->parts.holding, 0);
+    if (session_kfac(session)) TRY(session_settle_kfac(session));
     TRY(saving_parts_end(&s->parts));
-    Status status = session_bring(&s->run->session);
-    if (status == OK) status = explain_weights(s, session_check_written(&s->run->session));
+    if (s->makes) (void)saver_wait(&s->saver); /* which may read from the buffer; it has reported a failure */
+    saving_parts_prepare(&s->parts, false);
+    Status status = session_bring(session);
+    if (status == OK) status = explain_weights(s, session_check_written(session));
     TRY(ranks_all(ranks, status));
-    bool made = s->makes && make_files(s, stopped);
+    if (s->makes) status = begin_saver(s, whole);
+    if (whole) return ranks_all(ranks, status);
+    bool made = s->saver.filling; /* false: the save has ended, and failed, or the step is saved */
     TRY(ranks_broadcast(ranks, &made, sizeof made));
     if (made) saving_parts_begin(&s->parts);
-    double stall = clock_monotonic() - stopped;
-    stats->stalled_s = before + stall;
-    if (stall > stats->longest_stall_s) stats->longest_stall_s = stall;
     return OK;
 }
 
 Status saving_begin(Saving *s)
 {
     double stopped = clock_monotonic();
-    const Session *session = &s->run->session;
-    bool whole = s->alone || holding_writes_all(s->parts.holding, 0);
-    if (!s->alone && session_kfac(session)) TRY(session_settle_kfac(session));
-    return whole ? begin_whole(s, stopped) : begin_parts(s, stopped);
+    Status status = s->alone ? begin_alone(s) : begin_together(s);
+    double stall = clock_monotonic() - stopped;
+    s->stalled_s += stall;
+    if (stall > s->longest_stall_s) s->longest_stall_s = stall;
+    return status;
 }
 
 void saving_vote(const Saving *s)
@@ -247,9 +193,9 @@ double saving_reserve(const Saving *s)
     const SaverStats *stats = &s->saver.stats;
     double bytes = (double)run_checkpoint_bytes(s->run);
     double guess = bytes / 100e6; /* before the first save: a slow disk */
-    double took = stats->stalled_s + stats->background_s - atomic_load(&s->parts.idle_s);
+    double took = s->stalled_s + stats->background_s - atomic_load(&s->parts.idle_s);
     double seen = stats->saved ? took / stats->saved : guess;
     return 1 + 2 * seen;
 }
 
-double saving_longest_stall(const Saving *s) { return s->saver.stats.longest_stall_s; }
+double saving_longest_stall(const Saving *s) { return s->longest_stall_s; }

@@ -29,6 +29,16 @@ void saving_parts_free(SavingParts *p)
     MEM_FREE(p->message, p->said);
 }
 
+void saving_parts_prepare(SavingParts *p, bool alone)
+{
+    p->part = holding_written(p->holding, ranks_rank(p->run->ranks));
+    p->buffer = alone ? NULL : session_written(&p->run->session);
+    p->step = p->run->progress.step;
+    p->caller = pthread_self();
+    free(p->said);
+    p->said = NULL;
+}
+
 /* ---- this rank's part ---- */
 
 /* For tests: the disk is full for this rank and step, CAIRN_TEST_FULL="STEP RANK". */
@@ -39,7 +49,7 @@ static bool is_full(const SavingParts *p)
     return text && sscanf(text, "%lld %lld", &step, &rank) == 2 && step == p->step && rank == ranks_rank(p->run->ranks);
 }
 
-static Status read_part(void *parts, int array, int64_t begin, int64_t end, float *to)
+Status saving_parts_read(void *parts, int array, int64_t begin, int64_t end, float *to)
 {
     const SavingParts *p = parts;
     const Intervals *part = p->part.part[array == SESSION_SETS];
@@ -63,7 +73,7 @@ static void write_part(SavingParts *p)
 {
     double start = clock_monotonic();
     test_at_number("part", p->step, ranks_rank(p->run->ranks));
-    Status status = checkpoint_part_write(p->file, read_part, p, &p->digest);
+    Status status = checkpoint_part_write(p->file, saving_parts_read, p, &p->digest);
     p->seconds = clock_monotonic() - start;
     note_end(p, status);
 }
@@ -76,10 +86,6 @@ static void *part_thread(void *parts)
 
 void saving_parts_begin(SavingParts *p)
 {
-    int rank = ranks_rank(p->run->ranks);
-    p->part = holding_written(p->holding, rank);
-    p->buffer = session_written(&p->run->session);
-    p->step = p->run->progress.step;
     p->digest = digest_of("", 0);
     p->seconds = 0;
     p->pending = true;
@@ -87,7 +93,7 @@ void saving_parts_begin(SavingParts *p)
     p->message = NULL;
     atomic_store(&p->written, false);
     Status status = OK;
-    bool writes = holding_written_bytes(p->holding, rank) > 0;
+    bool writes = holding_written_bytes(p->holding, ranks_rank(p->run->ranks)) > 0;
     if (writes) status = checkpoint_part_open(p->run->c->output_dir, p->step, &p->part, &p->file);
     if (status != OK || !writes) {
         note_end(p, status);
@@ -139,13 +145,6 @@ void saving_parts_give_up(SavingParts *p)
 }
 
 /* ---- rank 0's saver ---- */
-
-void saving_parts_prepare(SavingParts *p)
-{
-    free(p->said);
-    p->said = NULL;
-    p->caller = pthread_self();
-}
 
 /* The files against what the ranks said. */
 static Status check_files(const SavingParts *p, const TrainingState *t, CheckpointFilled *filled)

@@ -37,11 +37,12 @@ typedef struct {
 void saving_parts_init(SavingParts *p, const Run *run);
 void saving_parts_free(SavingParts *p); /* after saving_parts_join */
 
-/* Rank 0's: before the saver begins, whose TrainingState.fill is saving_parts_fill. */
-void saving_parts_prepare(SavingParts *p);
-CheckpointFill saving_parts_fill;
+/* Before a save of the state as it is now; `alone`: of all elements, which this rank has. */
+void saving_parts_prepare(SavingParts *p, bool alone);
+ArrayRead saving_parts_read;      /* of this rank's part */
+CheckpointFill saving_parts_fill; /* of rank 0's saver, for all parts */
 
-/* On all ranks, once the files are made, after session_bring. */
+/* On all ranks, once the files are made, after saving_parts_prepare and session_bring. */
 void saving_parts_begin(SavingParts *p);
 bool saving_parts_busy(const SavingParts *p);
 /* Collective. Waits for the parts that are being written; rank 0's saver goes on with what the ranks say. */

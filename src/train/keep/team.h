@@ -34,8 +34,8 @@ typedef struct {
 typedef struct {
     const char *out; /* the output folder; of the leader the folder that it saves into */
     int place;       /* of the leader: that folder (train/keep/spare.h), which the members learn from its plan */
-    const ParamTable *params;
-    CheckpointRead read; /* of the own state */
+    const ParamTable *params, *sets; /* sets: of the leader, which writes all of them; else NULL */
+    ArrayRead *read;                 /* of the own state */
     void *context;
     const SnapshotList *list;  /* or of this rank's pieces */
     const SnapshotPiece *plan; // (n_plan) pieces of all members that make up the space; NULL: the own states

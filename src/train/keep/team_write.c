@@ -14,10 +14,10 @@ typedef struct {
     int32_t writers, pieces;
 } SavePlan; /* `writers` ranks (int32_t) and `pieces` pieces follow */
 
-/* One part in a member's answer; the intervals of both spaces follow. */
+/* A member's answer: its part; the intervals of both spaces follow. */
 typedef struct {
     Digest digest;
-    int64_t count[2];
+    int64_t count[N_SPACES];
 } Written;
 
 /* A leader's plans are numbered, and so are the answers to them. */
@@ -38,40 +38,43 @@ static void end_name(char name[TEAM_NAME_BYTES], int leader)
 
 /* ---- a part ---- */
 
-static Status write_part(const TeamSource *s, int64_t step, const HeldPart *part, CheckpointRead read, void *context,
-                         Buf *answer)
+/* This rank's pieces. */
+static Status find_pieces(const HeldPieces *held, HeldPart *part, Intervals *lists)
 {
-    Written w = {.count = {part->part[0]->count, part->params[1] ? part->part[1]->count : 0}};
-    TRY(checkpoint_write_part(s->out, step, part, read, context, &w.digest));
-    buf_append(answer, &w, sizeof w);
-    for (int space = 0; space < 2; space++)
-        if (w.count[space]) buf_append(answer, part->part[space]->intervals, (size_t)w.count[space] * sizeof(Interval));
+    for (int k = 0; k < held->n; k++) {
+        const SnapshotPiece *p = &held->pieces[k];
+        if (p->rank != held->rank) continue;
+        if (p->file < 0 || p->file >= held->list->count) return fail(E_FAIL, "the plan of the save is not valid");
+        for (int space = 0; space < N_SPACES; space++)
+            part->params[space] = &held->list->files[p->file].fixed.params[space];
+    }
+    for (int space = 0; space < N_SPACES; space++) lists[space] = held_pieces_part(held, space);
     return OK;
 }
 
-/* Writer i's even share of the space. */
-static Interval share_of(const ParamTable *params, int i, int writers)
-{
-    return (Interval){params->size * i / writers, params->size * (i + 1) / writers};
-}
-
-/* This rank's part: its pieces, or share number `i` of its own state. */
+/* Writes this rank's part: its pieces, or share number `i` of its own state. */
 static Status write_mine(const TeamSource *s, int64_t step, int rank, int i, int writers, Buf *answer)
 {
-    if (!s->plan) {
-        Interval x = share_of(s->params, i, writers);
-        HeldPart part = {{s->params}, {&(Intervals){&x, 1, 1, x.end - x.begin}}};
-        return write_part(s, step, &part, s->read, s->context, answer);
+    Status status = OK;
+    HeldPieces held = {s->list, s->plan, s->n_plan, rank};
+    Intervals lists[N_SPACES] = {{0}};
+    HeldPart part = {{s->params, s->sets}, {&lists[SPACE_MODEL], &lists[SPACE_SETS]}};
+    Written w;
+    if (s->plan) {
+        TRY(find_pieces(&held, &part, lists));
+        TRY_DONE(checkpoint_write_part(s->out, step, &part, held_pieces_read, &held, &w.digest));
+    } else {
+        intervals_add(&lists[SPACE_MODEL], s->params->size * i / writers, s->params->size * (i + 1) / writers);
+        if (s->sets) intervals_add(&lists[SPACE_SETS], 0, s->sets->size);
+        TRY_DONE(checkpoint_write_part(s->out, step, &part, s->read, s->context, &w.digest));
     }
-    for (int k = 0; k < s->n_plan; k++) {
-        const SnapshotPiece *p = &s->plan[k];
-        if (p->rank != rank) continue;
-        if (p->file < 0 || p->file >= s->list->count) return fail(E_FAIL, "the plan of the save is not valid");
-        PersistPiece piece = {&s->list->files[p->file], p->slot};
-        HeldPart part = persist_part(&piece);
-        TRY(write_part(s, step, &part, persist_read, &piece, answer));
-    }
-    return OK;
+    for (int space = 0; space < N_SPACES; space++) w.count[space] = lists[space].count;
+    buf_append(answer, &w, sizeof w);
+    for (int space = 0; space < N_SPACES; space++)
+        buf_append(answer, lists[space].intervals, (size_t)lists[space].count * sizeof(Interval));
+done:
+    for (int space = 0; space < N_SPACES; space++) intervals_free(&lists[space]);
+    return status;
 }
 
 /* ---- a member ---- */
@@ -108,11 +111,10 @@ static Status follow_plan(const Team *t, const TeamSource *source, int n, const 
     MEM_FREE(copy, folder);
     answer_name(name, t->leader, n, t->comm->rank);
     if (status != OK) log_warn("this rank's part of the save: %s", status_message());
-    if (status != OK || (asked && answer.len == 0)) {
+    if (status != OK)
         (void)team_put(t, name, "-", 1);
-    } else if (asked) {
+    else if (asked)
         (void)team_put(t, name, answer.data, answer.len);
-    }
     buf_free(&answer);
     return status;
 }
@@ -165,40 +167,26 @@ TeamEnd team_follow(Team *t, const TeamSource *source, int64_t *step, Status *pa
 
 /* ---- the leader ---- */
 
-static Status read_state(void *state, int array, int64_t begin, int64_t end, float *to)
-{
-    const TrainingState *t = state;
-    const float *from[] = {t->weights, t->m, t->v};
-    memcpy(to, from[array] + begin, (size_t)(end - begin) * sizeof *to);
-    return OK;
-}
-
 /* All parts that were written, of both spaces. */
 typedef struct {
     Intervals *parts[N_SPACES]; // (count)
     Digest *digests;            // (count)
     int *ranks;                 // (count) who wrote it
-    int count, cap[N_SPACES], cap_digests, cap_ranks;
+    int count;
 } WrittenParts;
+
+static WrittenParts written_parts_new(int most)
+{
+    size_t n = (size_t)most;
+    WrittenParts p = {.digests = mem_array(n, sizeof *p.digests), .ranks = mem_array(n, sizeof *p.ranks)};
+    for (int space = 0; space < N_SPACES; space++) p.parts[space] = mem_array(n, sizeof *p.parts[space]);
+    return p;
+}
 
 static void written_parts_free(WrittenParts *p)
 {
     for (int space = 0; space < N_SPACES; space++) intervals_free_all(p->parts[space], p->count);
     MEM_FREE(p->digests, p->ranks);
-}
-
-/* Adds an empty part, and returns its number. */
-static int written_parts_add(WrittenParts *p, int rank, Digest digest)
-{
-    for (int space = 0; space < N_SPACES; space++) {
-        MEM_GROW(p->parts[space], p->count, p->cap[space]);
-        p->parts[space][p->count] = (Intervals){0};
-    }
-    MEM_GROW(p->digests, p->count, p->cap_digests);
-    MEM_GROW(p->ranks, p->count, p->cap_ranks);
-    p->digests[p->count] = digest;
-    p->ranks[p->count] = rank;
-    return p->count++;
 }
 
 /* Takes the intervals of a part from an answer. False: it is cut. */
@@ -218,25 +206,23 @@ static bool take_intervals(const char **data, size_t *size, int64_t count, Inter
 /* What a member says it wrote, against the leader's own state where it has one. */
 static Status take_answer(const TrainingState *t, int rank, const char *data, size_t size, WrittenParts *parts)
 {
-    Status status = OK;
-    while (size > 0 && status == OK) {
-        Written w;
-        Digest own;
-        if (size < sizeof w) return fail(E_PEER, "its answer is cut");
-        memcpy(&w, data, sizeof w);
-        data += sizeof w;
-        size -= sizeof w;
-        int n = written_parts_add(parts, rank, w.digest);
-        HeldPart part = {{t->params, checkpoint_fills_sets(t) ? t->kfac : NULL},
-                         {&parts->parts[0][n], &parts->parts[1][n]}};
-        for (int space = 0; space < N_SPACES; space++)
-            if (!take_intervals(&data, &size, w.count[space], &parts->parts[space][n]))
-                return fail(E_PEER, "its answer is cut");
-        if (!t->weights) continue;
-        status = checkpoint_part_digest(&part, read_state, (void *)(uintptr_t)t, &own);
-        if (status == OK && !digest_equal(own, w.digest)) status = fail(E_CORRUPT, "its state has other bits");
-    }
-    return status;
+    Written w;
+    Digest own;
+    int n = parts->count;
+    HeldPart part = {{t->params, t->kfac}, {&parts->parts[SPACE_MODEL][n], &parts->parts[SPACE_SETS][n]}};
+    if (size < sizeof w) return fail(E_PEER, "its answer is cut");
+    memcpy(&w, data, sizeof w);
+    data += sizeof w;
+    size -= sizeof w;
+    parts->count++;
+    parts->digests[n] = w.digest;
+    parts->ranks[n] = rank;
+    for (int space = 0; space < N_SPACES; space++)
+        if (!take_intervals(&data, &size, w.count[space], &parts->parts[space][n]))
+            return fail(E_PEER, "its answer is cut");
+    if (!t->read) return OK;
+    TRY(checkpoint_part_digest(&part, t->read, t->read_context, &own));
+    return digest_equal(own, w.digest) ? OK : fail(E_CORRUPT, "its state has other bits");
 }
 
 /* The members that write: all with a piece in the plan, or all whose own state is of this step. The leader is first. */
@@ -326,13 +312,10 @@ Status team_fill(void *team_fill, const TrainingState *t, CheckpointFilled *fill
     int me = team->comm->rank;
     Status status = OK;
     Buf text = {0}, own = {0};
-    WrittenParts parts = {0};
     TeamSource mine = *s;
     char name[TEAM_NAME_BYTES];
-    if (t->weights) { /* a copy in the save buffer, perhaps; training has ended, so both are the same */
-        mine.read = read_state;
-        mine.context = (void *)(uintptr_t)t;
-    }
+    WrittenParts parts = written_parts_new(team->count);
+    mine.sets = t->kfac;
     int32_t *ranks = mem_array((size_t)team->count, sizeof *ranks);
     int writers = choose_writers(f, ranks);
     SavePlan plan = {t->step, s->place, writers, s->n_plan};

@@ -227,21 +227,12 @@ typedef struct {
     CheckpointSeen seen;
 } Compared;
 
-static Status compare_tensors(const Session *s, const char *path, SessionAsk *ask)
-{
-    const Kfac *k = session_kfac_whole(s);
-    const ParamTable *params = &s->model->params, *sets = kfac_sets(k) ? &k->saved : NULL;
-    Interval whole[2] = {{0, params->size}, {0, sets ? sets->size : 0}};
-    Intervals all[2] = {{.intervals = &whole[0], .count = 1}, {.intervals = &whole[1], .count = 1}};
-    HeldPart part = {.params = {params, sets}, .part = {&all[0], &all[1]}};
-    return checkpoint_compare(path, &part, session_ask, ask);
-}
-
 static Status compare_checkpoint(void *state, SessionAsk *ask)
 {
-    const Compared *c = state;
+    Compared *c = state;
     Run *r = c->run;
-    Status status = compare_tensors(&r->session, c->path, ask);
+    const ParamTable *const *params = r->session.plan.input.place->holding.params;
+    Status status = checkpoint_compare(c->path, params, &c->seen.files, session_ask, ask);
     if (status == OK) status = compare_progress(r, c->path, &c->seen.state);
     if (status == OK) r->verify->checkpoints++;
     return status_context(status, "%s: the state of step %lld differs", r->verify->dir, (long long)r->progress.step);

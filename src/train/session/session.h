@@ -97,8 +97,8 @@ Status session_read_range(const Session *s, int array, int64_t begin, int64_t en
    (ranks), by `read` there. session_ready follows. A failure on one rank is one on all. */
 Status session_take(const Session *s, int array, const Intervals *from, MoveRead *read, void *giver);
 void session_read_done(const Session *s, const float *values);
-/* Collective. `first` runs on rank 0 alone. It has elements [begin, end) of any such array by session_ask, a
-   CheckpointRead with the asker as its context: where ranks have them in parts the others send them, block by block. */
+/* Collective. `first` runs on rank 0 alone. It has elements [begin, end) of any such array by session_ask, an
+   ArrayRead with the asker as its context: where ranks have them in parts the others send them, block by block. */
 typedef struct SessionAsk SessionAsk;
 Status session_asking(const Session *s, Status (*first)(void *context, SessionAsk *ask), void *context);
 Status session_ask(void *ask, int array, int64_t begin, int64_t end, float *to);
