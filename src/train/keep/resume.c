@@ -115,15 +115,14 @@ static Status find_alone(const Config *config, const char *output_dir, const Sus
         }
     } else {
         if (!file_is_directory(config->resume))
-            TRY_DONE(
-                fail(E_USAGE,
-                     "--resume '%s': expected auto, never, or the folder of a checkpoint; this folder does not exist",
-                     config->resume));
-        TRY_DONE(check_foreign(config->resume, output_dir));
-        TRY_DONE(checkpoint_verify(config->resume, &r->seen));
+            return fail(
+                E_USAGE,
+                "--resume '%s': expected auto, never, or the folder of a checkpoint; this folder does not exist",
+                config->resume);
+        TRY(check_foreign(config->resume, output_dir));
+        TRY(checkpoint_verify(config->resume, &r->seen));
         r->dir = mem_strdup(config->resume);
     }
-done:
     return status;
 }
 

@@ -1,18 +1,50 @@
-/* Progress as state.json; saves by one rank, or by several, each a part. */
+/* Progress as state.json; saves by one rank, or by several, each a part. Each rank writes its part in a thread, while
+   training goes on. The ranks agree by votes that all parts are written; then rank 0 learns their digests, and its
+   saver compares the files with them. */
 #include "train/keep/saving.h"
 
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "train/keep/saving_parts.h"
+#include "base/test_switch.h"
+#include "base/thread.h"
+
+/* What a rank says about its part. */
+typedef struct {
+    int32_t status;
+    Digest digest;
+    double seconds;
+    char message[1024];
+} PartSaid;
 
 struct Saving {
     const Run *run;
+    const Holding *holding;
     bool alone, makes; /* saves by itself; makes the files: rank 0, or alone */
     Saver saver;       /* of the rank that makes the files */
-    SavingParts parts; /* with several writers */
     CheckpointFill *fill;
     void *fill_context;
     double stalled_s, longest_stall_s; /* of training: for all saves, for one of them */
+    /* this rank's part, of its save buffer, or without one of its memory while training waits */
+    HeldPart part;
+    const float *buffer;
+    int64_t step;
+    bool pending; /* parts are being written: the same on all ranks */
+    CheckpointPart *file;
+    pthread_t thread;
+    bool running;
+    PartSaid mine;
+    atomic_bool written, given_up; /* written: `mine` says how */
+    /* rank 0's: for the thread of its saver */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    pthread_t caller;
+    PartSaid *said;        // (ranks) about their parts; NULL: not yet
+    _Atomic double idle_s; /* that this thread waited for nothing but a vote, of all saves */
 };
 
 void saving_state(const Run *run, Buf *out)
@@ -42,8 +74,11 @@ void saving_state(const Run *run, Buf *out)
 static Saving *saving_new(const Run *run, bool alone)
 {
     Saving *s = mem_alloc(sizeof *s);
-    *s = (Saving){.run = run, .alone = alone, .makes = alone || ranks_first(run->ranks)};
-    saving_parts_init(&s->parts, run);
+    *s = (Saving){.run = run,
+                  .holding = &run->session.plan.input.place->holding,
+                  .alone = alone,
+                  .makes = alone || ranks_first(run->ranks)};
+    thread_lock_init(&s->lock, &s->changed);
     return s;
 }
 
@@ -64,6 +99,139 @@ Status saving_open_alone(Saving **saving, const Run *run, const char *folder, Ch
 
 void saving_keep_one_more(Saving *s) { s->saver.keep += s->saver.keep > 0; } /* 0: all */
 
+/* ---- this rank's part ---- */
+
+/* For tests: the disk is full for this rank and step, CAIRN_TEST_FULL="STEP RANK". */
+static bool is_full(const Saving *s)
+{
+    const char *text = test_switch("FULL");
+    long long step, rank;
+    return text && sscanf(text, "%lld %lld", &step, &rank) == 2 && step == s->step && rank == ranks_rank(s->run->ranks);
+}
+
+static Status read_part(void *saving, int array, int64_t begin, int64_t end, float *to)
+{
+    const Saving *s = saving;
+    const Intervals *part = s->part.part[array == SESSION_SETS];
+    if (s->pending && atomic_load(&s->given_up)) return fail(E_STOPPED, "the part is given up");
+    errno = ENOSPC;
+    if (is_full(s)) return fail(E_IO, "%s: cannot write: %m", s->run->c->output_dir);
+    if (!s->buffer) return session_read_range(&s->run->session, array, begin, end, to);
+    memcpy(to, s->buffer + array * s->part.part[SPACE_MODEL]->size + intervals_before(part, begin),
+           (size_t)(end - begin) * sizeof *to);
+    return OK;
+}
+
+static void note_end(Saving *s, Status status)
+{
+    s->mine.status = (int32_t)status;
+    if (status != OK) snprintf(s->mine.message, sizeof s->mine.message, "%s", status_message());
+    atomic_store(&s->written, true);
+}
+
+static void write_part(Saving *s)
+{
+    double start = clock_monotonic();
+    test_at_number("part", s->step, ranks_rank(s->run->ranks));
+    Status status = checkpoint_part_write(s->file, read_part, s, &s->mine.digest);
+    s->mine.seconds = clock_monotonic() - start;
+    note_end(s, status);
+}
+
+static void *part_thread(void *saving)
+{
+    write_part(saving);
+    return NULL;
+}
+
+/* On all ranks, once the files are made. */
+static void begin_part(Saving *s)
+{
+    s->mine = (PartSaid){.digest = digest_of("", 0)};
+    s->pending = true;
+    atomic_store(&s->written, false);
+    Status status = OK;
+    bool writes = holding_written_bytes(s->holding, ranks_rank(s->run->ranks)) > 0;
+    if (writes) status = checkpoint_part_open(s->run->c->output_dir, s->step, &s->part, &s->file);
+    if (status != OK || !writes) {
+        note_end(s, status);
+        return;
+    }
+    s->running = s->buffer && thread_start(&s->thread, part_thread, s) == OK;
+    if (!s->running) write_part(s);
+}
+
+static void join_part(Saving *s)
+{
+    if (s->running) pthread_join(s->thread, NULL);
+    s->running = false;
+}
+
+/* ---- all parts ---- */
+
+/* Collective. Waits for the parts that are being written; rank 0's saver goes on with what the ranks say. */
+static Status end_parts(Saving *s)
+{
+    size_t bytes = sizeof(PartSaid);
+    if (!s->pending) return OK;
+    join_part(s);
+    PartSaid *said = mem_alloc(bytes);
+    *said = s->mine;
+    log_debug("checkpoint-%lld: this rank wrote %zu bytes in %.3g s", (long long)s->step,
+              said->status == OK ? holding_written_bytes(s->holding, ranks_rank(s->run->ranks)) : 0, said->seconds);
+    Status status = ranks_gather(s->run->ranks, (void **)&said, &bytes);
+    if (status == OK) s->pending = false;
+    if (status == OK && ranks_first(s->run->ranks)) {
+        pthread_mutex_lock(&s->lock);
+        s->said = said;
+        pthread_cond_signal(&s->changed);
+        pthread_mutex_unlock(&s->lock);
+        return OK;
+    }
+    free(said);
+    return status;
+}
+
+/* ---- rank 0's saver ---- */
+
+/* The files against what the ranks said. */
+static Status check_files(const Saving *s, const TrainingState *t, CheckpointFilled *filled)
+{
+    const Holding *h = s->holding;
+    const Comm *comm = ranks_comm(s->run->ranks);
+    const Intervals *const parts[N_SPACES] = {h->writes[SPACE_MODEL], h->writes[SPACE_SETS]};
+    int n = holding_ranks(h);
+    for (int r = 0; r < n; r++)
+        if (s->said[r].status != OK)
+            return fail((Status)s->said[r].status, "%s%s%s", r ? comm_peer_name(comm, r) : "", r ? ": " : "",
+                        s->said[r].message);
+    Digest *digests = mem_array((size_t)n, sizeof *digests);
+    bool *wrong = mem_array((size_t)n, sizeof *wrong);
+    for (int r = 0; r < n; r++) digests[r] = s->said[r].digest;
+    Status status = checkpoint_check_parts(s->run->c->output_dir, t, parts, digests, n, wrong, filled);
+    for (int r = n - 1; r >= 0; r--)
+        if (wrong[r]) status = status_context(status, "the part of %s", comm_peer_name(comm, r));
+    MEM_FREE(digests, wrong);
+    return status;
+}
+
+static Status fill_parts(void *saving, const TrainingState *t, CheckpointFilled *filled)
+{
+    Saving *s = saving;
+    double start = clock_monotonic(), most = 0;
+    if (pthread_equal(pthread_self(), s->caller)) return fail(E_MEMORY, "there is no thread that could wait for parts");
+    pthread_mutex_lock(&s->lock);
+    while (!s->said && !atomic_load(&s->given_up)) pthread_cond_wait(&s->changed, &s->lock);
+    bool all = s->said;
+    pthread_mutex_unlock(&s->lock);
+    if (!all) return fail(E_PEER, "not all ranks wrote their parts");
+    for (int r = 0; r < ranks_size(s->run->ranks); r++)
+        if (s->said[r].seconds > most) most = s->said[r].seconds;
+    double idle = clock_monotonic() - start - most;
+    if (idle > 0) atomic_store(&s->idle_s, atomic_load(&s->idle_s) + idle);
+    return check_files(s, t, filled);
+}
+
 /* ---- a save ---- */
 
 static Status explain_weights(const Saving *s, Status status)
@@ -82,6 +250,17 @@ static Status check_own_weights(const Session *s)
     return status;
 }
 
+/* Before a save of the state as it is now. */
+static void prepare(Saving *s)
+{
+    s->part = holding_written(s->holding, ranks_rank(s->run->ranks));
+    s->buffer = s->alone ? NULL : session_written(&s->run->session);
+    s->step = s->run->progress.step;
+    s->caller = pthread_self();
+    free(s->said);
+    s->said = NULL;
+}
+
 /* The saver of the rank that makes the files. `whole`: this rank writes all of the state. */
 static Status begin_saver(Saving *s, bool whole)
 {
@@ -96,11 +275,11 @@ static Status begin_saver(Saving *s, bool whole)
                                                             .state_size = text.len,
                                                             .files = run->files,
                                                             .n_files = run->n_files,
-                                                            .read = whole ? saving_parts_read : NULL,
-                                                            .read_context = &s->parts,
-                                                            .fill = whole ? s->fill : saving_parts_fill,
-                                                            .fill_context = whole ? s->fill_context : &s->parts,
-                                                            .beside = !whole || s->parts.buffer});
+                                                            .read = whole ? read_part : NULL,
+                                                            .read_context = s,
+                                                            .fill = whole ? s->fill : fill_parts,
+                                                            .fill_context = whole ? s->fill_context : s,
+                                                            .beside = !whole || s->buffer});
     buf_free(&text);
     return status;
 }
@@ -108,7 +287,7 @@ static Status begin_saver(Saving *s, bool whole)
 static Status begin_alone(Saving *s)
 {
     TRY(explain_weights(s, check_own_weights(&s->run->session)));
-    saving_parts_prepare(&s->parts, true);
+    prepare(s);
     return begin_saver(s, true);
 }
 
@@ -117,11 +296,11 @@ static Status begin_together(Saving *s)
 {
     const Session *session = &s->run->session;
     Ranks *ranks = s->run->ranks;
-    bool whole = holding_writes_all(s->parts.holding, 0);
+    bool whole = holding_writes_all(s->holding, 0);
     if (session_kfac(session)) TRY(session_settle_kfac(session));
-    TRY(saving_parts_end(&s->parts));
+    TRY(end_parts(s));
     if (s->makes) (void)saver_wait(&s->saver); /* which may read from the buffer; it has reported a failure */
-    saving_parts_prepare(&s->parts, false);
+    prepare(s);
     Status status = session_bring(session);
     if (status == OK) status = explain_weights(s, session_check_written(session));
     TRY(ranks_all(ranks, status));
@@ -129,7 +308,7 @@ static Status begin_together(Saving *s)
     if (whole) return ranks_all(ranks, status);
     bool made = s->saver.filling; /* false: the save has ended, and failed, or the step is saved */
     TRY(ranks_broadcast(ranks, &made, sizeof made));
-    if (made) saving_parts_begin(&s->parts);
+    if (made) begin_part(s);
     return OK;
 }
 
@@ -145,15 +324,15 @@ Status saving_begin(Saving *s)
 
 void saving_vote(const Saving *s)
 {
-    if (s && saving_parts_busy(&s->parts)) ranks_vote(s->run->ranks, VOTE_SAVE_BUSY);
+    if (s && s->pending && !atomic_load(&s->written)) ranks_vote(s->run->ranks, VOTE_SAVE_BUSY);
 }
 
 Status saving_step(Saving *s)
 {
-    if (!s || !s->parts.pending) return OK;
+    if (!s || !s->pending) return OK;
     bool busy = ranks_agreed(s->run->ranks, VOTE_SAVE_BUSY);
     ranks_clear(s->run->ranks, VOTE_SAVE_BUSY);
-    return busy ? OK : saving_parts_end(&s->parts);
+    return busy ? OK : end_parts(s);
 }
 
 bool saving_failed(Saving *s)
@@ -165,16 +344,22 @@ bool saving_failed(Saving *s)
 
 Status saving_wait(Saving *s)
 {
-    TRY(saving_parts_end(&s->parts));
+    TRY(end_parts(s));
     Status status = s->makes ? saver_wait(&s->saver) : OK;
     return s->alone ? status : ranks_all(s->run->ranks, status);
 }
 
-void saving_give_up(Saving *s) { saving_parts_give_up(&s->parts); }
+void saving_give_up(Saving *s)
+{
+    pthread_mutex_lock(&s->lock);
+    atomic_store(&s->given_up, true);
+    pthread_cond_signal(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
 
 void saving_join(Saving *s)
 {
-    saving_parts_join(&s->parts);
+    join_part(s);
     if (s->makes) (void)saver_wait(&s->saver);
 }
 
@@ -184,8 +369,9 @@ void saving_close(Saving *s)
     saving_give_up(s);
     saving_join(s);
     saver_free(&s->saver);
-    saving_parts_free(&s->parts);
-    free(s);
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->changed);
+    MEM_FREE(s->said, s);
 }
 
 double saving_reserve(const Saving *s)
@@ -193,7 +379,7 @@ double saving_reserve(const Saving *s)
     const SaverStats *stats = &s->saver.stats;
     double bytes = (double)run_checkpoint_bytes(s->run);
     double guess = bytes / 100e6; /* before the first save: a slow disk */
-    double took = s->stalled_s + stats->background_s - atomic_load(&s->parts.idle_s);
+    double took = s->stalled_s + stats->background_s - atomic_load(&s->idle_s);
     double seen = stats->saved ? took / stats->saved : guess;
     return 1 + 2 * seen;
 }
