@@ -75,7 +75,7 @@ static Status read_labels(Model *m, const ImportHeads *h, char ***labels, int *n
         status =
             fail(E_FORMAT, "classifier.weight has %lld rows, and %s says %d labels; correct 'id2label' or 'num_labels'",
                  (long long)h->labels, name, *n);
-    import_labels_free(*labels, *n);
+    mem_free_texts(*labels, *n);
     *labels = NULL;
     *n = 0;
 done:
@@ -159,7 +159,7 @@ Status command_convert(const Config *c)
 done:
     tensor_file_close(file);
     import_report_free(&report);
-    import_labels_free(labels, n_labels);
+    mem_free_texts(labels, n_labels);
     import_use_free(&use);
     tokenizer_files_free(&tokenizer);
     free(weights);

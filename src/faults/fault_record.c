@@ -12,8 +12,6 @@
 #include "base/json.h"
 #include "base/log.h"
 
-#define MOST_BYTES ((size_t)1 << 30)
-
 void fault_record_add(FaultRecord *f, int64_t rank, const char *host)
 {
     char *name = rank >= 0 ? mem_printf("rank %lld on %s", (long long)rank, host)
@@ -57,18 +55,17 @@ static bool take_launch(void *record, const Json *line)
     return true;
 }
 
-/* Gives `take` each line, and adds those that it cannot take, or that are no JSON, to *damaged; they hinder nothing. */
-static Status read_lines(const char *dir, const char *name, bool (*take)(void *, const Json *), void *context,
-                         int *damaged)
+Status fault_record_lines(const char *dir, const char *name, bool (*take)(void *context, const Json *line),
+                          void *context, int *damaged)
 {
     Buf text = {0};
     Status status = OK;
     char *path = file_join(dir, name);
-    if (file_exists(path)) TRY_DONE(file_read(path, MOST_BYTES, &text));
+    if (file_exists(path)) TRY_DONE(file_read(path, (size_t)1 << 30, &text));
     for (char *rest = text.data, *line; (line = strsep(&rest, "\n"));) {
         Json *doc = NULL;
         if (!*line) continue;
-        if (js_parse(name, line, strlen(line), &doc) != OK || !take(context, doc)) (*damaged)++;
+        if ((js_parse(name, line, strlen(line), &doc) != OK || !take(context, doc)) && damaged) (*damaged)++;
         js_free(doc);
     }
 done:
@@ -80,8 +77,8 @@ done:
 Status fault_record_read(const char *dir, FaultRecord *f)
 {
     *f = (FaultRecord){0};
-    TRY(read_lines(dir, "faults.jsonl", take_fault, f, &f->damaged));
-    return read_lines(dir, "launches.jsonl", take_launch, f, &f->damaged);
+    TRY(fault_record_lines(dir, "faults.jsonl", take_fault, f, &f->damaged));
+    return fault_record_lines(dir, "launches.jsonl", take_launch, f, &f->damaged);
 }
 
 double fault_record_share(const FaultRecord *f)
@@ -170,8 +167,7 @@ void fault_record_ended(const char *dir, const char *job)
 /* The same for a launcher, which needs neither the file nor a damaged line. */
 static void look_through(const char *dir, const char *name, bool (*take)(void *, const Json *), void *context)
 {
-    int damaged = 0;
-    if (read_lines(dir, name, take, context, &damaged) != OK) log_debug("%s", status_message());
+    if (fault_record_lines(dir, name, take, context, NULL) != OK) log_debug("%s", status_message());
 }
 
 static bool is_of(const Json *line, const char *job) { return strcmp(js_string(js_get(line, "job"), ""), job) == 0; }

@@ -7,8 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/mem.h"
-#include "base/status.h"
+#include "base/json.h"
 
 /* Seconds of a `cairn launch`. The first is all of it; the rest of them is agents and work after the last step. */
 #define FAULT_SECONDS_LIST(X)                                                                                          \
@@ -51,6 +50,10 @@ double fault_record_share(const FaultRecord *f);
 void fault_record_text(const FaultRecord *f, Buf *out);
 void fault_record_free(FaultRecord *f); /* takes a zeroed one */
 
+/* Gives `take` each line of a file of the folder, which may be missing. *damaged (may be NULL) grows by those that are
+   no JSON, or that it returns false for; they hinder nothing. */
+Status fault_record_lines(const char *dir, const char *name, bool (*take)(void *context, const Json *line),
+                          void *context, int *damaged);
 /* Appends a line to a file of the folder, and frees it. A folder that cannot be written is reported elsewhere. */
 void fault_record_append(const char *dir, const char *name, Buf *line);
 

@@ -3,6 +3,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "base/siphash.h"
+
 /* Limits against hostile pickles. BERT-Large with optimizer state has some 20 000 values. */
 #define MAX_VALUES 500000u
 #define MAX_ITEMS  2000000u
@@ -38,8 +40,7 @@ static Status take_number(Machine *m, int bytes, uint64_t *number)
 {
     const uint8_t *b = NULL;
     TRY(take_bytes(m, (uint64_t)bytes, &b));
-    *number = 0;
-    for (int i = 0; i < bytes; i++) *number |= (uint64_t)b[i] << (8 * i);
+    *number = bytes_number(b, (size_t)bytes);
     return OK;
 }
 

@@ -57,9 +57,7 @@ static Status read_preamble(Old *o)
 static int compare_keys(const void *a, const void *b)
 {
     const OldStorage *x = a, *y = b;
-    size_t n = x->key_len < y->key_len ? x->key_len : y->key_len;
-    int order = memcmp(x->key, y->key, n);
-    return order != 0 ? order : (x->key_len > y->key_len) - (x->key_len < y->key_len);
+    return reader_order(x->key, x->key_len, y->key, y->key_len);
 }
 
 /* Collects every storage of the object's pickle once. */

@@ -171,9 +171,7 @@ static Status read_entry(const Zip *z, uint64_t *at, ZipEntry *e)
 static int by_name(const void *a, const void *b)
 {
     const ZipEntry *x = a, *y = b;
-    size_t n = x->name_len < y->name_len ? x->name_len : y->name_len;
-    int order = memcmp(x->name, y->name, n);
-    return order != 0 ? order : (x->name_len > y->name_len) - (x->name_len < y->name_len);
+    return reader_order(x->name, x->name_len, y->name, y->name_len);
 }
 
 static int compare_places(const void *a, const void *b)

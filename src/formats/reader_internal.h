@@ -46,6 +46,8 @@ int reader_add_sum(TensorFile *f, int shard, bool castagnoli, uint32_t want, uin
 /* Shortens and cleans bytes of a file for a message. Returns `out`. */
 const char *reader_quote(char out[128], const void *text, size_t len);
 bool reader_name_valid(const char *name, size_t len);
+/* The order of two texts by their bytes. */
+int reader_order(const char *a, size_t a_len, const char *b, size_t b_len);
 
 Status safetensors_read(TensorFile *f, int shard);
 Status pytorch_zip_read(TensorFile *f, int shard);

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "base/siphash.h"
 #include "base/sort.h"
 #include "formats/reader_internal.h"
 
@@ -221,7 +222,7 @@ Status safetensors_writer_open(SafetensorsWriter **writer, const char *path, con
     *writer = NULL;
     TRY_DONE(check_names(path, infos, count));
     TRY_DONE(build_header(&header, path, infos, count, metadata, n_metadata_pairs, &w->left));
-    for (int i = 0; i < 8; i++) length[i] = (uint8_t)((uint64_t)header.len >> (8 * i));
+    bytes_put(length, header.len, sizeof length);
     TRY_DONE(file_writer_open(&w->out, path));
     TRY_DONE(file_writer_write(&w->out, length, sizeof length));
     TRY_DONE(file_writer_write(&w->out, header.data, header.len));

@@ -1,5 +1,6 @@
 /* Snappy's raw block format, decoding only. Source: format_description.txt of google/snappy: a varint with the decoded
    length, then literals and copies; the low two bits of a tag select the kind. */
+#include "base/siphash.h"
 #include "formats/reader_internal.h"
 
 /* The densest input is a copy of 64 bytes encoded in 3, so a larger claim is false. */
@@ -30,9 +31,7 @@ bool snappy_decode(const uint8_t *data, size_t len, uint8_t *out, size_t out_len
             if (n > 60) { /* 61…64: the length − 1 follows in 1…4 bytes */
                 size_t width = n - 60;
                 if (left < width) return false;
-                n = 0;
-                for (size_t i = 0; i < width; i++) n |= (size_t)data[at + i] << (8 * i);
-                n++;
+                n = bytes_number(data + at, width) + 1;
                 at += width;
                 left -= width;
             }
@@ -42,9 +41,9 @@ bool snappy_decode(const uint8_t *data, size_t len, uint8_t *out, size_t out_len
             done += n;
             continue;
         }
-        size_t width = (tag & 3) == 1 ? 1 : (tag & 3) == 2 ? 2 : 4, back = 0;
+        size_t width = (tag & 3) == 1 ? 1 : (tag & 3) == 2 ? 2 : 4;
         if (left < width) return false;
-        for (size_t i = 0; i < width; i++) back |= (size_t)data[at + i] << (8 * i);
+        size_t back = bytes_number(data + at, width);
         at += width;
         if (width == 1) {
             n = (size_t)((tag >> 2) & 7) + 4;

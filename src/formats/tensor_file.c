@@ -18,6 +18,12 @@ const char *reader_quote(char out[128], const void *text, size_t len)
     return out;
 }
 
+int reader_order(const char *a, size_t a_len, const char *b, size_t b_len)
+{
+    int order = memcmp(a, b, a_len < b_len ? a_len : b_len);
+    return order != 0 ? order : (a_len > b_len) - (a_len < b_len);
+}
+
 /* UTF-8 (shortest form, no surrogates) without control characters, 1…MAX_NAME_BYTES bytes. */
 bool reader_name_valid(const char *name, size_t len)
 {

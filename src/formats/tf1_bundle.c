@@ -118,9 +118,8 @@ static Status load_block(Bundle *b, uint64_t offset, uint64_t size, Cursor *bloc
 
 /* Entries: lengths of the part shared with the previous key, of the rest, of the value, as varints; the rest; the
    value. Then the restart points, which only a search needs. `last` is the previous key over all blocks of a kind,
-   because keys ascend.
- */
-static Status walk_block(Bundle *b, Cursor block, Buf *last, bool *any, EntryFn entry)
+   because keys ascend; it is zeroed before the first. */
+static Status walk_block(Bundle *b, Cursor block, Buf *last, EntryFn entry)
 {
     char quoted[128];
     uint64_t restarts = block.left >= 4 ? reader_le32(block.p + block.left - 4) : UINT64_MAX;
@@ -139,11 +138,10 @@ static Status walk_block(Bundle *b, Cursor block, Buf *last, bool *any, EntryFn 
                         shared + rest, MAX_KEY);
         size_t old = last->len - (size_t)shared, common = old < rest ? old : (size_t)rest;
         int order = common > 0 ? memcmp(tail.p, last->data + shared, common) : 0;
-        if (*any && (order < 0 || (order == 0 && rest <= old)))
+        if (last->data && (order < 0 || (order == 0 && rest <= old)))
             return fail(E_FORMAT, "%s: the key after '%s' is not greater: keys must ascend", b->path, quoted);
         last->len = (size_t)shared;
         buf_append(last, tail.p, (size_t)rest);
-        *any = true;
         TRY(entry(b, last->data, last->len, value));
     }
     return OK;
@@ -342,17 +340,16 @@ Status tf1_bundle_read(TensorFile *f, const char *prefix)
     char *path = mem_printf("%s.index", prefix);
     Bundle b = {.file = f, .prefix = prefix, .path = path};
     Buf last_index = {0}, last = {0};
-    bool any_index = false, any = false;
     Handle index;
     Cursor block;
     f->format = TENSORS_TF1;
     TRY_DONE(file_map(&b.map, path));
     TRY_DONE(read_footer(&b, &index));
     TRY_DONE(load_block(&b, index.offset, index.size, &block));
-    TRY_DONE(walk_block(&b, block, &last_index, &any_index, add_block));
+    TRY_DONE(walk_block(&b, block, &last_index, add_block));
     for (int i = 0; i < b.n_blocks; i++) {
         TRY_DONE(load_block(&b, b.blocks[i].offset, b.blocks[i].size, &block));
-        TRY_DONE(walk_block(&b, block, &last, &any, read_entry));
+        TRY_DONE(walk_block(&b, block, &last, read_entry));
     }
     if (!b.has_header) status = fail(E_FORMAT, "%s: a table without entries; expected a checkpoint's index", path);
 done:

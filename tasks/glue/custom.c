@@ -97,7 +97,7 @@ Status glue_custom_labels_of_model(GlueCustom *c, const char *model)
     int n = 0;
     HeadKind kind;
     Status status = OK;
-    TRY(import_problem(model, &kind));
+    TRY(import_problem(model, NULL, &kind));
     if (kind == HEAD_SPAN)
         return fail(E_USAGE, "%s answers questions, and has no labels; use `cairn squad --do-predict`", model);
     if (!(config = import_find_config(model)))
@@ -122,7 +122,7 @@ Status glue_custom_labels_of_model(GlueCustom *c, const char *model)
     names = NULL;
 done:
     free(config);
-    if (names) import_labels_free(names, n);
+    mem_free_texts(names, n);
     return status;
 }
 

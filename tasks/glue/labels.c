@@ -44,14 +44,15 @@ Status glue_order_labels(const GlueTask *task, const char *path, const Model *mo
         params_permute_rows(t, params_find(t, "classifier.weight"), from, weights);
         params_permute_rows(t, params_find(t, "classifier.bias"), from, weights);
     }
-    import_labels_free(names, n);
+    mem_free_texts(names, n);
     free(from);
     return status;
 }
 
 Status glue_check_import(const GlueTask *task, const char *model, const ImportReport *report)
 {
-    TRY(import_check_problem(model, glue_head(task).kind));
+    HeadKind wanted = glue_head(task).kind, kind;
+    TRY(import_problem(model, &wanted, &kind));
     if (!report->n[IMPORT_NEW]) return OK;
     if (report->labels)
         return fail(

@@ -13,7 +13,7 @@ bool glue_label_order(const GlueTask *task, char *const *names, int n, int *from
    beside `path`. Warns if it does not name the task's labels. E_FORMAT, E_IO: that config.json cannot be read. */
 Status glue_order_labels(const GlueTask *task, const char *path, const Model *model, float *weights);
 /* For a use without training. E_FORMAT where the weights have no classifier of the task's labels, or the model has a
-   head of another kind (import_check_problem). */
+   head of another kind (import_problem). */
 Status glue_check_import(const GlueTask *task, const char *model, const ImportReport *report);
 
 #endif

@@ -317,7 +317,7 @@ static bool has_vectors(const Seen *seen)
 static Status labels_of_vectors(GlueCustom *c, const Seen *seen, const char *path, const char *model)
 {
     HeadKind kind = HEAD_CLASSIFIER;
-    if (*model && seen->vector > 0) TRY(import_problem(model, &kind));
+    if (*model && seen->vector > 0) TRY(import_problem(model, NULL, &kind));
     if (kind != HEAD_MULTI)
         return glue_label_vector(path, seen->shown_line, (RecordText){seen->shown.text, strlen(seen->shown.text)});
     log_info("%s: the labels are vectors of 0 and 1, so their names are those of %s", path, model);

@@ -1,5 +1,5 @@
-/* This program's own open, mkdir, read, write, fsync, rename, unlink and unlinkat. They count and record the calls of
-   the code under test, and fail on request. Include once per program. */
+/* This program's own open, mkdir, read, pread, write, fsync, rename, unlink and unlinkat. They count and record the
+   calls of the code under test, and fail on request. Include once per program. */
 #ifndef CAIRN_TESTS_STATE_CALLS_H
 #define CAIRN_TESTS_STATE_CALLS_H
 
@@ -86,6 +86,12 @@ ssize_t read(int fd, void *out, size_t len)
 {
     if (fd > 2 && calls_fail(CALL_READ)) return -1;
     return syscall(SYS_read, fd, out, len);
+}
+
+ssize_t pread(int fd, void *out, size_t len, off_t at)
+{
+    if (calls_fail(CALL_READ)) return -1;
+    return syscall(SYS_pread64, fd, out, len, at);
 }
 
 ssize_t write(int fd, const void *data, size_t len)

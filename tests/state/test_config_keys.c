@@ -37,7 +37,7 @@ static Status understand(const char *directory, Buf *out)
     buf_printf(out, "%d %d %d %d %d %d %d %g %g %g %g %g %d %d %d\n", c.vocab_size, c.hidden, c.layers, c.heads, c.ffn,
                c.positions, c.types, (double)c.norm_eps, (double)c.hidden_dropout, (double)c.attention_dropout,
                (double)c.classifier_dropout, (double)c.initializer_range, c.gelu, c.pad_token_id, c.untied);
-    TRY_DONE(import_problem(directory, &kind));
+    TRY_DONE(import_problem(directory, NULL, &kind));
     TRY_DONE(import_labels(directory, &labels, &n));
     TRY_DONE(import_use(directory, &use));
     buf_printf(out, "%d:", kind);
@@ -45,7 +45,7 @@ static Status understand(const char *directory, Buf *out)
     buf_printf(out, "\n%lld %lld %s %s\n", (long long)use.doc_stride, (long long)use.max_query_length,
                use.text_columns ? use.text_columns : "", use.label_column ? use.label_column : "");
 done:
-    import_labels_free(labels, n);
+    mem_free_texts(labels, n);
     import_use_free(&use);
     model_config_free(&c);
     return status;
@@ -115,7 +115,7 @@ static void test_labels_of_several_keys(void **state)
         int n = 0;
         HeadKind kind;
         testing_write(directory, "config.json", text);
-        Status status = import_problem(directory, &kind);
+        Status status = import_problem(directory, NULL, &kind);
         if (status == OK) status = import_labels(directory, &labels, &n);
         for (int k = 0; k < n; k++) buf_printf(&got, "%s%s", k ? " " : "", labels[k]);
         if (cases[i].refused) {
@@ -125,7 +125,7 @@ static void test_labels_of_several_keys(void **state)
             assert_ok(status);
             assert_string_equal(got.data ? got.data : "", cases[i].expected);
         }
-        import_labels_free(labels, n);
+        mem_free_texts(labels, n);
         buf_free(&got);
         free(text);
     }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/siphash.h"
 #include "state/checkpoint/checkpoint_internal.h"
 
 enum { ARRAYS = CHECKPOINT_ARRAYS, FILES = CHECKPOINT_FILES, BLOCK = 1 << 18 }; /* BLOCK: elements */
@@ -35,15 +36,13 @@ static void files_close(Files *f)
 static Status find_start(Files *f, int i, bool write)
 {
     uint8_t length[8];
-    uint64_t header = 0;
     f->fd[i] = file_open(f->path[i], O_RDONLY | O_NOFOLLOW);
     if (f->fd[i] < 0) return file_failed(f->path[i], "open");
     if (write) (void)posix_fadvise(f->fd[i], 0, 0, POSIX_FADV_RANDOM); /* nothing is read ahead */
-    ssize_t n = pread(f->fd[i], length, sizeof length, 0);
+    ssize_t n = checkpoint_read_at(f->fd[i], length, sizeof length, 0);
     if (n < 0) return file_failed(f->path[i], "read");
     if (n != (ssize_t)sizeof length) return fail(E_IO, "%s: it has no header", f->path[i]);
-    for (int k = 7; k >= 0; k--) header = header << 8 | length[k];
-    f->start[i] = sizeof length + header;
+    f->start[i] = sizeof length + bytes_number(length, sizeof length);
     return OK;
 }
 
@@ -77,20 +76,24 @@ static Status files_sync(const Files *f)
     return OK;
 }
 
-/* All of `bytes` at `at`, from or into `data`. */
-static Status pass_bytes(const Files *f, int file, bool write, uint8_t *data, size_t bytes, uint64_t at)
+static Status write_bytes(const Files *f, int file, const float *data, size_t bytes, uint64_t at)
 {
-    while (bytes > 0) {
-        ssize_t n = write ? pwrite(f->fd[file], data, bytes, (off_t)at) : pread(f->fd[file], data, bytes, (off_t)at);
-        if (n == 0) errno = EIO; /* the file ends */
+    for (const uint8_t *p = (const uint8_t *)data, *end = p + bytes; p < end;) {
+        ssize_t n = pwrite(f->fd[file], p, (size_t)(end - p), (off_t)at);
         if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return file_failed(f->path[file], write ? "write" : "read");
-        data += n;
-        bytes -= (size_t)n;
+        if (n == 0) errno = EIO; /* no progress and no reason */
+        if (n <= 0) return file_failed(f->path[file], "write");
+        p += n;
         at += (uint64_t)n;
     }
-    if (write && file_send(f->fd[file], (off_t)at, &f->sent[file]) != 0) return file_failed(f->path[file], "write");
-    return OK;
+    return file_send(f->fd[file], (off_t)at, &f->sent[file]) == 0 ? OK : file_failed(f->path[file], "write");
+}
+
+static Status read_bytes(const Files *f, int file, float *data, size_t bytes, uint64_t at)
+{
+    ssize_t n = checkpoint_read_at(f->fd[file], data, bytes, at);
+    if (n >= 0) errno = EIO; /* the file ends */
+    return n == (ssize_t)bytes ? OK : file_failed(f->path[file], "read");
 }
 
 /* Elements on their way from `read`, into the files where these are not NULL. */
@@ -111,8 +114,8 @@ static Status pass_run(const Pass *p, int array, int64_t begin, int64_t end, int
         int file = checkpoint_arrays[array].file;
         TRY(p->read(p->context, array, at, at + n, p->block));
         if (p->files)
-            TRY(pass_bytes(p->files, file, true, (uint8_t *)p->block, bytes,
-                           p->files->start[file] + (uint64_t)(place + at - begin) * sizeof(float)));
+            TRY(write_bytes(p->files, file, p->block, bytes,
+                            p->files->start[file] + (uint64_t)(place + at - begin) * sizeof(float)));
         digest_update(p->digest, p->block, bytes);
     }
     return OK;
@@ -226,7 +229,7 @@ static Status digest_file(const Files *f, int file, const ParamTable *const *par
     Status status = OK;
     for (size_t bytes; at < f->start[file] && status == OK; at += bytes) {
         bytes = f->start[file] - at < BLOCK ? (size_t)(f->start[file] - at) : BLOCK;
-        status = pass_bytes(f, file, false, (uint8_t *)block, bytes, at);
+        status = read_bytes(f, file, block, bytes, at);
         digest_update(whole, block, bytes);
     }
     for (int a = 0; a < ARRAYS; a++) {
@@ -238,7 +241,7 @@ static Status digest_file(const Files *f, int file, const ParamTable *const *par
             for (int64_t from = t->params[i].offset; from < end && status == OK; from += count) {
                 count = end - from < BLOCK ? end - from : BLOCK;
                 size_t bytes = (size_t)count * sizeof *block;
-                status = pass_bytes(f, file, false, (uint8_t *)block, bytes, at);
+                status = read_bytes(f, file, block, bytes, at);
                 digest_update(whole, block, bytes);
                 for (int p = 0; p < n; p++) digest_elements(&walks[p], from, from + count, block);
                 at += bytes;

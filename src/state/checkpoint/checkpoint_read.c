@@ -41,12 +41,12 @@ Status checkpoint_open_file(const char *path, uint64_t size, int *fd)
     return status;
 }
 
-/* A whole block, but at the end of the file. */
-static ssize_t read_block(int fd, uint8_t *block)
+ssize_t checkpoint_read_at(int fd, void *out, size_t len, uint64_t at)
 {
     size_t got = 0;
-    while (got < BLOCK) {
-        ssize_t n = file_read_some(fd, block + got, BLOCK - got);
+    while (got < len) {
+        ssize_t n = pread(fd, (uint8_t *)out + got, len - got, (off_t)(at + got));
+        if (n < 0 && errno == EINTR) continue;
         if (n < 0) return n;
         if (n == 0) break;
         got += (size_t)n;
@@ -67,7 +67,7 @@ static Status read_verified(const char *path, const ManifestFile *f, Sink *sink,
     uint8_t *block = mem_alloc(BLOCK);
     DigestStream *digest = digest_new();
     for (;;) {
-        ssize_t n = read_block(fd, block);
+        ssize_t n = checkpoint_read_at(fd, block, BLOCK, at);
         if (n < 0) TRY_DONE(checkpoint_read_failed(path, "read"));
         if (n == 0) break;
         if ((uint64_t)n > f->size - at) TRY_DONE(fail(E_CORRUPT, "%s: the file grew during reading", path));

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/siphash.h"
 #include "formats/tensor_file.h"
 #include "state/checkpoint/checkpoint_internal.h"
 
@@ -85,18 +86,13 @@ void checkpoint_close(CheckpointReader *r)
 /* Block `number` of the file into r->block. */
 static Status open_block(CheckpointReader *r, int file, uint64_t number)
 {
-    uint64_t begin = number * BLOCK, size = r->seen.size[file] - begin, got = 0;
+    uint64_t begin = number * BLOCK, size = r->seen.size[file] - begin;
     if (r->file == file && r->number == number) return OK;
     if (size > BLOCK) size = BLOCK;
     r->file = -1;
-    while (got < size) {
-        ssize_t n = pread(r->fd[file], r->block + got, size - got, (off_t)(begin + got));
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return checkpoint_read_failed(r->path[file], "read");
-        if (n == 0) break;
-        got += (uint64_t)n;
-    }
-    if (got < size || !digest_equal(digest_of(r->block, size), r->digests[file][number]))
+    ssize_t got = checkpoint_read_at(r->fd[file], r->block, size, begin);
+    if (got < 0) return checkpoint_read_failed(r->path[file], "read");
+    if ((uint64_t)got < size || !digest_equal(digest_of(r->block, size), r->digests[file][number]))
         return fail(E_CORRUPT, "%s: bytes %" PRIu64 " to %" PRIu64 " are not those that were verified: damaged",
                     r->path[file], begin, begin + size - 1);
     r->file = file;
@@ -210,7 +206,7 @@ static Status open_tensors(CheckpointReader *r, int file, TensorFile **tensors)
 {
     uint64_t length = 0;
     TRY(read_bytes(r, file, 0, 1, NULL));
-    for (int i = 0; r->seen.size[file] >= 8 && i < 8; i++) length |= (uint64_t)r->block[i] << (8 * i);
+    if (r->seen.size[file] >= 8) length = bytes_number(r->block, 8);
     if (length > r->seen.size[file]) length = r->seen.size[file];
     TRY(read_bytes(r, file, 0, length, NULL));
     Status status = tensor_file_open(r->path[file], tensors);

@@ -54,8 +54,8 @@ typedef struct {
 } ImportHeads;
 
 Status import_find_heads(const TensorFile *file, ImportHeads *heads); /* E_FORMAT: a classifier that is not a matrix */
-Head import_head(
-    const ImportHeads *heads); /* of a classifier, a span head, pretraining heads: the first that is there */
+/* That of a classifier, a span head or pretraining heads: the first that is there. */
+Head import_head(const ImportHeads *heads);
 
 /* ---- weights ---- */
 /* X(kind, column of the table) */
@@ -109,6 +109,8 @@ Status import_weights(const char *path, const Model *m, uint64_t seed, float *we
 Status import_check(const char *path, const Model *m, float **norms);
 bool import_report_loaded(const ImportReport *report, const char *parameter); /* read from the file, not new */
 void import_report_log(const ImportReport *report);                           /* a few log_info lines */
+/* E_FORMAT, after a table of log_error lines, if the report has lines of errors. */
+Status import_report_errors(const ImportReport *report);
 void import_report_free(ImportReport *report);
 
 /* ---- files beside the weights ---- */
@@ -116,22 +118,20 @@ void import_report_free(ImportReport *report);
    frees. */
 char *import_find_config(const char *path);
 /* The labels by the config.json beside `path`, in order: id2label, else label2id, else LABEL_0 … of num_labels, by
-   default two, as Transformers has it. n is 0 if there is no config. import_labels_free. E_FORMAT: names or numbers are
+   default two, as Transformers has it. n is 0 if there is no config. mem_free_texts. E_FORMAT: names or numbers are
    missing, or two keys contradict each other. */
 Status import_labels(const char *path, char ***labels, int *n);
 /* Reads them from a document that errors call `name`. `said`: it has a key for them. */
 Status import_labels_in(const char *name, const Json *config, char ***labels, int *n, bool *said);
-void import_labels_free(char **labels, int n);
 /* Newly allocated texts: import_use_free. E_FORMAT: a value of another kind. */
 Status import_use(const char *path, ModelUse *use);
 void import_use_free(ModelUse *use);
 /* What that config.json says that the model gives: answers ("architectures"), else labels ("problem_type"; without it
-   one label is a score). E_FORMAT: a head that Cairn does not have, named by its class. */
-Status import_problem(const char *path, HeadKind *kind);
+   one label is a score). E_FORMAT: a head that Cairn does not have, named by its class. E_USAGE: its "problem_type" is
+   another than `wanted` (NULL: any) needs. */
+Status import_problem(const char *path, const HeadKind *wanted, HeadKind *kind);
 /* Reads it from a document, or NULL for none. `said`: by "problem_type". */
 Status import_problem_in(const char *name, const Json *config, HeadKind *kind, bool *said);
-/* E_USAGE if its "problem_type" is another than the head needs; errors as import_problem. */
-Status import_check_problem(const char *path, HeadKind wanted);
 /* The class of "architectures" whose head Cairn does not have, as BertForTokenClassification; NULL: none. The caller
    frees. */
 char *import_foreign_class(const char *path);

@@ -27,12 +27,6 @@ static Status read_config(const char *path, char **file, Json **doc)
 
 /* ---- labels ---- */
 
-void import_labels_free(char **labels, int n)
-{
-    for (int i = 0; i < n; i++) free(labels[i]);
-    free(labels);
-}
-
 /* Numbers and booleans are names too, as JSON writes them: 0, 1.0, true. NULL: of another kind. */
 static char *label_text(const Json *v)
 {
@@ -131,7 +125,7 @@ Status import_labels_in(const char *file, const Json *doc, char ***labels, int *
         if (!found[i]) found[i] = mem_printf("LABEL_%d", i);
     if (status == OK) status = check_different(file, found, count);
     if (status != OK) {
-        import_labels_free(found, count);
+        mem_free_texts(found, count);
         return status;
     }
     *labels = found;
@@ -224,28 +218,15 @@ Status import_problem_in(const char *file, const Json *doc, HeadKind *kind, bool
     return OK;
 }
 
-Status import_problem(const char *path, HeadKind *kind)
-{
-    char *file;
-    Json *doc;
-    bool said;
-    *kind = HEAD_CLASSIFIER;
-    Status status = read_config(path, &file, &doc);
-    if (status == OK) status = import_problem_in(file, doc, kind, &said);
-    js_free(doc);
-    free(file);
-    return status;
-}
-
-Status import_check_problem(const char *path, HeadKind wanted)
+Status import_problem(const char *path, const HeadKind *wanted, HeadKind *kind)
 {
     char *file;
     Json *doc;
     bool said = false;
-    HeadKind kind;
+    *kind = HEAD_CLASSIFIER;
     Status status = read_config(path, &file, &doc);
-    if (status == OK) status = import_problem_in(file, doc, &kind, &said);
-    if (status == OK && said && kind != HEAD_SPAN && kind != wanted)
+    if (status == OK) status = import_problem_in(file, doc, kind, &said);
+    if (status == OK && wanted && said && *kind != HEAD_SPAN && *kind != *wanted)
         status = fail(E_USAGE, "%s: 'problem_type' is %s, and the task needs another; give a model of the task", file,
                       js_string(js_get(doc, "problem_type"), ""));
     js_free(doc);

@@ -1,6 +1,7 @@
 /* Translates the tensor names of other trainers into names of the parameter table. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "state/models/import.h"
@@ -75,28 +76,11 @@ static bool is_listed(const char *s, const char *const *list, size_t n)
     return false;
 }
 
-/* A name under construction; an overlong one becomes unknown. */
-typedef struct {
-    char text[sizeof((SourceName *)0)->name];
-    size_t len;
-    bool full;
-} Name;
-
-static void append(Name *n, const char *s, size_t len)
+/* Adds to a name under construction. */
+static void append_part(Buf *n, const char *s)
 {
-    if (n->full || len >= sizeof n->text - n->len) {
-        n->full = true;
-        return;
-    }
-    memcpy(n->text + n->len, s, len);
-    n->len += len;
-    n->text[n->len] = 0;
-}
-
-static void append_part(Name *n, const char *s)
-{
-    if (n->len) append(n, ".", 1);
-    append(n, s, strlen(s));
+    if (n->len) buf_puts(n, ".");
+    buf_puts(n, s);
 }
 
 /* The row of tf1_parts; −1: none. */
@@ -108,7 +92,7 @@ static int find_tf1_part(const char *part)
 }
 
 /* One part of a TensorFlow name. */
-static void append_tf1_part(Name *n, const char *part, bool only, bool last, SourceName *out)
+static void append_tf1_part(Buf *n, const char *part, bool only, bool last, SourceName *out)
 {
     int row = last ? find_tf1_part(part) : -1;
     if (row >= 0) {
@@ -130,47 +114,31 @@ static bool is_tf1(const char *name)
     return strchr(name, '/') || strcmp(name, "output_weights") == 0 || strcmp(name, "output_bias") == 0;
 }
 
-/* The part that ends a parameter's name also ends this one; returns the words behind it: a slot of an optimizer, an
-   average. */
-static const char *translate_tf1(const char *name, Name *n, SourceName *out)
+/* The part that ends a parameter's name also ends this one. True: words are behind it, of a slot of an optimizer or an
+   average. Cuts `name`. */
+static bool translate_tf1(char *name, Buf *n, SourceName *out)
 {
-    bool only = strcspn(name, "/") == strlen(name) || str_starts_with(name, "output_");
+    bool only = !strchr(name, '/') || str_starts_with(name, "output_");
     if (str_starts_with(name, tf1_span_head)) {
         append_part(n, "qa_outputs");
         name += strlen(tf1_span_head);
         only = false;
     }
-    while (*name) {
-        char part[sizeof n->text];
-        size_t len = strcspn(name, "/");
-        if (len >= sizeof part) {
-            n->full = true;
-            return name;
-        }
-        memcpy(part, name, len);
-        part[len] = 0;
-        name += len + (name[len] == '/');
-        bool last = *name == 0 || find_tf1_part(part) >= 0 || str_ends_with(part, "_embeddings");
+    while (name && *name) {
+        const char *part = strsep(&name, "/");
+        bool last = !name || !*name || find_tf1_part(part) >= 0 || str_ends_with(part, "_embeddings");
         append_tf1_part(n, part, only, last, out);
         if (last) break;
     }
-    return name;
+    return name && *name;
 }
 
-/* PyTorch: wrappers off, gamma and beta, dense_act. */
-static void translate_pytorch(const char *name, Name *n)
+/* PyTorch: wrappers off, gamma and beta, dense_act. Cuts `name`. */
+static void translate_pytorch(char *name, Buf *n)
 {
     bool norm = false; /* the previous part was LayerNorm */
-    while (*name && !n->full) {
-        char part[sizeof n->text];
-        size_t len = strcspn(name, ".");
-        if (len >= sizeof part) {
-            n->full = true;
-            return;
-        }
-        memcpy(part, name, len);
-        part[len] = 0;
-        name += len + (name[len] == '.');
+    while (name && *name) {
+        const char *part = strsep(&name, ".");
         if (is_listed(part, wrappers, COUNT(wrappers)) || (n->len == 0 && strcmp(part, "model") == 0)) continue;
         append_part(n, norm && strcmp(part, "gamma") == 0  ? "weight"
                        : norm && strcmp(part, "beta") == 0 ? "bias"
@@ -224,19 +192,23 @@ static void set_ignored(SourceName *out, const char *why) { *out = (SourceName){
 
 void import_name(const char *name, SourceName *out)
 {
-    Name n = {0};
-    const char *slash = strrchr(name, '/'), *behind = "";
+    Buf n = {0};
+    const char *slash = strrchr(name, '/');
+    bool behind = false;
     *out = (SourceName){.kind = SOURCE_UNKNOWN};
     if (is_listed(slash ? slash + 1 : name, counters, COUNT(counters))) {
         set_ignored(out, "counter of the optimizer");
         return;
     }
+    char *parts = mem_strdup(name);
     if (is_tf1(name))
-        behind = translate_tf1(name, &n, out);
+        behind = translate_tf1(parts, &n, out);
     else
-        translate_pytorch(name, &n);
-    bool known = !n.full && n.len > 0 && place_name(n.text, out);
-    if (slash && ((known && *behind) || is_listed(slash + 1, slots, COUNT(slots)))) {
+        translate_pytorch(parts, &n);
+    bool known = n.len > 0 && n.len < sizeof out->name && place_name(n.data, out);
+    buf_free(&n);
+    free(parts);
+    if (slash && ((known && behind) || is_listed(slash + 1, slots, COUNT(slots)))) {
         set_ignored(out, "optimizer slot");
         return;
     }

@@ -10,6 +10,8 @@
 #ifndef CAIRN_STATE_SNAPSHOT_SNAPSHOT_INTERNAL_H
 #define CAIRN_STATE_SNAPSHOT_SNAPSHOT_INTERNAL_H
 
+#include <pthread.h>
+#include <semaphore.h>
 #include <sys/stat.h>
 
 #include "state/snapshot/snapshot.h"
@@ -80,5 +82,30 @@ int snapshot_open_path(const char *path, int flags);
 Status snapshot_check_owner(int fd, struct stat *st);
 bool snapshot_locked(int fd); /* by another process */
 bool snapshot_lock(int fd);
+
+/* A snapshot file being written. */
+struct Snapshot {
+    char *path;
+    int fd;
+    uint8_t *data;
+    size_t size;
+    SnapshotHeader *header; /* a copy, which holds if the file is cut */
+    Intervals part[N_SPACES];
+    SnapshotAfter after;
+    void *after_context;
+    /* the generation in progress */
+    bool begun, copied; /* begun and not polled yet; the source may change */
+    pthread_t thread;
+    bool started;     /* the thread exists, and the rest is its own until it ends */
+    sem_t copy_ended; /* posted by the thread */
+    SnapshotSource source;
+    int slot;
+    Status status;
+    char *message;
+    double processor_s, clock_s;
+    int64_t newest;
+};
+
+SnapshotMark *snapshot_mark(const Snapshot *s, int slot);
 
 #endif

@@ -14,7 +14,7 @@
 
 #include "base/host.h"
 #include "base/mapping.h"
-#include "state/snapshot/snapshot_writer_internal.h"
+#include "state/snapshot/snapshot_internal.h"
 
 #ifndef HUGETLBFS_MAGIC
 #    define HUGETLBFS_MAGIC 0x958458f6
@@ -261,10 +261,7 @@ Status snapshot_open(const SnapshotPlace *p, Snapshot **out)
     if (!s->data) TRY_DONE(fail(E_IO, "%s: cannot map: %m", s->path));
     s->header = mem_alloc(sizeof *s->header);
     *s->header = e.header;
-    for (int space = 0; space < N_SPACES; space++)
-        for (int i = 0; i < p->own.part[space]->count; i++)
-            intervals_add(&s->part[space], p->own.part[space]->intervals[i].begin,
-                          p->own.part[space]->intervals[i].end);
+    for (int space = 0; space < N_SPACES; space++) s->part[space] = intervals_joined(p->own.part[space], NULL, 1);
     write_owner(s);
     for (int i = 0; i < SNAPSHOT_SLOTS; i++) {
         int64_t generation = (int64_t)snapshot_mark(s, i)->generation;

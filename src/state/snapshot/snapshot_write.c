@@ -1,7 +1,7 @@
 /* Copies the state into a slot in the background. Safety under a kill depends on the order of writes to a slot: mark it
    invalid, change its contents, then store the matching digest. A dying process neither reverts nor skips a store, so
    plain stores suffice. */
-#include "state/snapshot/snapshot_writer_internal.h"
+#include "state/snapshot/snapshot_internal.h"
 
 #include <inttypes.h>
 #include <stdatomic.h>
