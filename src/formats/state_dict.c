@@ -94,6 +94,12 @@ static uint32_t find_tensor(const Pickle *p, PickleId dict, const PickleValue *e
     return PICKLE_ABSENT;
 }
 
+static const char *quote_key(char out[128], const PickleValue *key)
+{
+    bool text = key->kind == PICKLE_STRING;
+    return reader_quote(out, text ? key->text.data : "?", text ? key->text.len : 1);
+}
+
 /* E_FORMAT: a dict beside the chosen one has a tensor of the same name, as an average of the weights (EMA). */
 static Status check_one_model(const char *path, const Pickle *p, PickleId root, PickleId chosen)
 {
@@ -105,10 +111,8 @@ static Status check_one_model(const char *path, const Pickle *p, PickleId root, 
         const PickleValue *key = &p->values[top->list.items[i]];
         if (top->list.items[i + 1] == chosen || find_tensor(p, top->list.items[i + 1], name) == PICKLE_ABSENT) continue;
         char quoted[128];
-        reader_quote(quoted, key->kind == PICKLE_STRING ? key->text.data : "?",
-                     key->kind == PICKLE_STRING ? key->text.len : 1);
         return fail(E_FORMAT, "%s: the file holds more than one model, another under '%s'; save the wanted one alone",
-                    path, quoted);
+                    path, quote_key(quoted, key));
     }
     return OK;
 }
@@ -127,9 +131,7 @@ static Status refuse_opaque(const char *path, const char *what, const PickleValu
 static Status refuse_opaque_item(const char *path, const PickleValue *key, const PickleValue *v)
 {
     char quoted[128], what[160];
-    reader_quote(quoted, key->kind == PICKLE_STRING ? key->text.data : "?",
-                 key->kind == PICKLE_STRING ? key->text.len : 1);
-    snprintf(what, sizeof what, "its value '%s'", quoted);
+    snprintf(what, sizeof what, "its value '%s'", quote_key(quoted, key));
     return refuse_opaque(path, what, v);
 }
 

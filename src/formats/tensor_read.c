@@ -3,13 +3,14 @@
 
 #include "formats/reader_internal.h"
 
-/* Copies or converts `n` elements, `stride` bytes apart in the file and contiguous in `out`. */
-typedef void (*RowFn)(void *out, const uint8_t *in, int64_t stride, int64_t n);
+/* Copies or converts `n` elements of `element` bytes, `stride` bytes apart in the file and contiguous in `out`. */
+typedef void (*RowFn)(void *out, const uint8_t *in, int64_t stride, int64_t n, size_t element);
 
 #define CONVERT_ROW(NAME, TYPE, TO_F32)                                                                                \
-    static void convert_##NAME(void *out, const uint8_t *in, int64_t stride, int64_t n)                                \
+    static void convert_##NAME(void *out, const uint8_t *in, int64_t stride, int64_t n, size_t element)                \
     {                                                                                                                  \
         float *o = out;                                                                                                \
+        (void)element;                                                                                                 \
         for (int64_t i = 0; i < n; i++) {                                                                              \
             TYPE x;                                                                                                    \
             memcpy(&x, in + i * stride, sizeof x);                                                                     \
@@ -32,24 +33,13 @@ static const RowFn convert[N_DTYPES] = {
 #undef X
 };
 
-#define COPY_ROW(BYTES)                                                                                                \
-    static void copy_##BYTES(void *out, const uint8_t *in, int64_t stride, int64_t n)                                  \
-    {                                                                                                                  \
-        uint8_t *o = out;                                                                                              \
-        if (stride == BYTES) {                                                                                         \
-            memcpy(o, in, (size_t)n *BYTES);                                                                           \
-            return;                                                                                                    \
-        }                                                                                                              \
-        for (int64_t i = 0; i < n; i++) memcpy(o + i * BYTES, in + i * stride, BYTES);                                 \
-    }
-COPY_ROW(1)
-COPY_ROW(2)
-COPY_ROW(4)
-COPY_ROW(8)
-
-static RowFn copy_row(size_t element)
+static void copy_row(void *out, const uint8_t *in, int64_t stride, int64_t n, size_t element)
 {
-    return element == 1 ? copy_1 : element == 2 ? copy_2 : element == 4 ? copy_4 : copy_8;
+    if ((size_t)stride == element) {
+        memcpy(out, in, (size_t)n * element);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) memcpy((uint8_t *)out + (size_t)i * element, in + i * stride, element);
 }
 
 static Status verify_sum(const TensorFile *f, const TensorInfo *t)
@@ -86,7 +76,7 @@ static void read_rows(const TensorInfo *t, const uint8_t *base, RowFn row, uint8
     for (int64_t done = 0; done < t->count; done += n, out += (size_t)n * out_element) {
         int64_t at = 0;
         for (int d = 0; d < outer; d++) at += index[d] * t->strides[d];
-        row(out, base + at * element, stride * element, n);
+        row(out, base + at * element, stride * element, n, (size_t)element);
         for (int d = outer - 1; d >= 0 && ++index[d] == t->dims[d]; d--) index[d] = 0;
     }
 }
@@ -115,5 +105,5 @@ Status tensor_file_read_raw(const TensorFile *f, int i, void *out, size_t bytes)
 {
     const TensorInfo *t = tensor_file_info(f, i);
     CHECK(bytes == t->bytes, "%s: room for %zu bytes of '%s', which has %" PRIu64, f->path, bytes, t->name, t->bytes);
-    return read_elements(f, i, copy_row(dtype_size(t->dtype)), out, dtype_size(t->dtype));
+    return read_elements(f, i, copy_row, out, dtype_size(t->dtype));
 }

@@ -459,7 +459,7 @@ static void test_a_device_that_dies(void **state)
 {
     Training whole, first, second;
     Stats stats;
-    const float *weights;
+    float weight;
     TrainingOptions o = {.backend = BACKEND, .compute = BF16, .policy = "lean"};
     run(&whole, &o, 6);
     o.change = let_it_die;
@@ -475,7 +475,7 @@ static void test_a_device_that_dies(void **state)
     if (status == OK) status = session_update(&first.session, &first.optimizer, 5, 1e-3, &stats);
     assert_status(status, E_FAIL);
     assert_message("fell off the bus");
-    assert_status(session_read(&first.session, STATE_WEIGHTS, &weights), E_FAIL);
+    assert_status(session_read_range(&first.session, STATE_WEIGHTS, 0, 1, &weight), E_FAIL);
     assert_status(training_save(&first, *state, 5), E_FAIL);
     training_close(&first);
 

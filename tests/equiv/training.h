@@ -182,12 +182,8 @@ static inline void training_steps(Training *t, int from, int to)
 /* An array of the state; the caller frees. */
 static inline float *training_state(const Training *t, StateArray which)
 {
-    size_t bytes = (size_t)t->model.params.size * sizeof(float);
-    float *copy = mem_alloc(bytes);
-    const float *values;
-    assert_ok(session_read(&t->session, which, &values));
-    memcpy(copy, values, bytes);
-    session_read_done(&t->session, values);
+    float *copy = mem_array((size_t)t->model.params.size, sizeof *copy);
+    assert_ok(session_read_range(&t->session, which, 0, t->model.params.size, copy));
     return copy;
 }
 

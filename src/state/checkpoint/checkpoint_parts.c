@@ -17,7 +17,7 @@ typedef struct {
     char *path[FILES];
     int fd[FILES];
     uint64_t start[FILES]; /* of the data */
-    FileSent *sent;        // (FILES) of files that are written
+    FileSent sent[FILES];  /* of files that are written */
 } Files;
 
 static bool has_sets(const HeldPart *p) { return p->params[1] && p->params[1]->count > 0; }
@@ -76,7 +76,7 @@ static Status files_sync(const Files *f)
     return OK;
 }
 
-static Status write_bytes(const Files *f, int file, const float *data, size_t bytes, uint64_t at)
+static Status write_bytes(Files *f, int file, const float *data, size_t bytes, uint64_t at)
 {
     for (const uint8_t *p = (const uint8_t *)data, *end = p + bytes; p < end;) {
         ssize_t n = pwrite(f->fd[file], p, (size_t)(end - p), (off_t)at);
@@ -98,7 +98,7 @@ static Status read_bytes(const Files *f, int file, float *data, size_t bytes, ui
 
 /* Elements on their way from `read`, into the files where these are not NULL. */
 typedef struct {
-    const Files *files;
+    Files *files;
     ArrayRead *read;
     void *context;
     DigestStream *digest;
@@ -146,7 +146,6 @@ static Status pass_array(const Pass *p, const ParamTable *params, const Interval
 
 struct CheckpointPart {
     Files files;
-    FileSent sent[FILES];
     HeldPart part;
 };
 
@@ -155,7 +154,6 @@ Status checkpoint_part_open(const char *out, int64_t step, const HeldPart *part,
     CheckpointPart *p = *opened = mem_alloc(sizeof *p);
     char *dir = checkpoint_path(out, step, ".tmp");
     Status status = files_open(&p->files, dir, part, true);
-    p->files.sent = p->sent;
     p->part = *part;
     free(dir);
     if (status == OK) return OK;
@@ -164,7 +162,7 @@ Status checkpoint_part_open(const char *out, int64_t step, const HeldPart *part,
     return status;
 }
 
-static Status pass_part(const Files *files, const HeldPart *part, ArrayRead *read, void *context, Digest *digest)
+static Status pass_part(Files *files, const HeldPart *part, ArrayRead *read, void *context, Digest *digest)
 {
     Pass p = {files, read, context, digest_new(), mem_array(BLOCK, sizeof(float))};
     Status status = OK;

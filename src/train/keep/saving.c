@@ -243,10 +243,11 @@ static Status explain_weights(const Saving *s, Status status)
 
 static Status check_own_weights(const Session *s)
 {
-    const float *weights;
-    TRY(session_read(s, STATE_WEIGHTS, &weights));
-    Status status = session_check_range(s, 0, s->model->params.size, weights);
-    session_read_done(s, weights);
+    int64_t n = s->model->params.size;
+    float *weights = mem_array((size_t)n, sizeof *weights);
+    Status status = session_read_range(s, STATE_WEIGHTS, 0, n, weights);
+    if (status == OK) status = session_check_range(s, 0, n, weights);
+    free(weights);
     return status;
 }
 

@@ -84,9 +84,6 @@ Status session_ready(Session *s);
 Status session_share(Session *s);
 /* Frees the memory of session_fill that session_ready has not copied. */
 void session_free_filled(Session *s);
-/* For reading, between steps. A host backend returns the array itself. A device copies it into new memory, which
-   session_read_done frees. This rank must have all of the array. After a failure there is nothing to free. */
-Status session_read(const Session *s, StateArray which, const float **values);
 /* The rank's part of the array, on a host backend. *own: that is the rank's slice alone (Holding). */
 const float *session_part(const Session *s, StateArray which, bool *own);
 /* Copies elements [begin, end) of a StateArray, or of K-FAC's sets in their saved form, to `to`. This rank must have
@@ -96,7 +93,6 @@ Status session_read_range(const Session *s, int array, int64_t begin, int64_t en
 /* Collective. The elements of such an array come to all ranks that have them, from the ranks that have them in `from`
    (ranks), by `read` there. session_ready follows. A failure on one rank is one on all. */
 Status session_take(const Session *s, int array, const Intervals *from, MoveRead *read, void *giver);
-void session_read_done(const Session *s, const float *values);
 /* Collective. `first` runs on rank 0 alone. It has elements [begin, end) of any such array by session_ask, an
    ArrayRead with the asker as its context: where ranks have them in parts the others send them, block by block. */
 typedef struct SessionAsk SessionAsk;
@@ -121,8 +117,6 @@ float *session_kfac_set(const Session *s, bool next);
 /* K-FAC of all layers, as in a save, where a pipeline's rank may have others; not NULL (kfac_sets: whether there are
    any). */
 const Kfac *session_kfac_whole(const Session *s);
-/* Room for K-FAC's sets in their saved form (kfac->saved.size), behind session_save_buffer; NULL: there is none. */
-float *session_kfac_buffer(const Session *s);
 /* Collective. Completes the set of inverses that is pending. */
 Status session_settle_kfac(const Session *s);
 bool session_kfac_pending(const Session *s); /* the same on all ranks */

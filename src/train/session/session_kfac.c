@@ -117,9 +117,3 @@ Status session_read_kfac(const Session *s, int64_t begin, int64_t end, float *to
     KfacRoom room = {.session = s};
     return kfac_room_close(&room, kfac_room_read(&room, begin, end, to));
 }
-
-float *session_kfac_buffer(const Session *s)
-{
-    float *buffer = session_save_buffer(s);
-    return buffer ? buffer + 3 * s->model->params.size : NULL;
-}

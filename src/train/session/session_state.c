@@ -228,28 +228,10 @@ Status session_share(Session *s)
     return status == OK ? session_ready(s) : status;
 }
 
-Status session_read(const Session *s, StateArray which, const float **values)
-{
-    const Backend *b = s->options.backend;
-    CHECK(session_has_all(s, which), "an array that ranks have in parts");
-    *values = place_of(s, which);
-    if (!b->device) return OK;
-    float *copy = mem_alloc(array_bytes(s));
-    Status status = backend_download(b, copy, *values, array_bytes(s));
-    *values = status == OK ? copy : NULL;
-    if (status != OK) free(copy);
-    return status;
-}
-
 const float *session_part(const Session *s, StateArray which, bool *own)
 {
     *own = which != STATE_WEIGHTS && holding_slice(session_holding(s));
     return place_of(s, which);
-}
-
-void session_read_done(const Session *s, const float *values)
-{
-    if (s->options.backend->device) free((void *)(uintptr_t)values);
 }
 
 /* ---- whether ranks agree ---- */
