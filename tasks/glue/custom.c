@@ -143,7 +143,7 @@ Status glue_custom_init(GlueCustom *c, const char *text_columns, const char *lab
 {
     Status status = OK;
     char **texts = NULL;
-    *c = (GlueCustom){.task = {.name = "custom", .folders = {"custom"}, .multi = multi}};
+    *c = (GlueCustom){.task = {.name = "custom", .multi = multi}};
     if (!text_columns || !*text_columns)
         TRY_DONE(fail(E_USAGE, "--task custom needs --text-columns a[,b]: the names of the columns with the texts"));
     c->text_columns = mem_strdup(text_columns);

@@ -55,8 +55,8 @@ typedef struct {
 #define GLUE_MAX_METRICS 3
 
 typedef struct {
-    const char *name;          /* "MNLI" */
-    const char *folders[2];    /* under GLUE_DIR; the second may be NULL */
+    const char *name;          /* "MNLI", also its folder's under GLUE_DIR */
+    const char *folder;        /* another name of the folder; NULL: none */
     const char *const *labels; /* (n_labels); NULL for regression */
     int n_labels;              /* width of the classifier: 1 for regression */
     bool regression;

@@ -1,6 +1,6 @@
 /* Puts the rows of a classifier into the task's order of labels. id2label of config.json has the order of the weights.
  */
-#include "tasks/glue/labels.h"
+#include "tasks/glue/run.h"
 
 #include <stdlib.h>
 #include <strings.h>

@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tasks/glue/labels.h"
 #include "tasks/glue/predict_output.h"
 #include "tasks/glue/run.h"
 #include "train/job/evaluation.h"

@@ -269,25 +269,25 @@ static Status path_in(const char *dir, const GlueSplit *split, char **path)
 
 Status glue_split_path(const char *dir, const GlueTask *task, const GlueSplit *split, char **path)
 {
-    char *folder = NULL;
+    const char *names[] = {task->name, task->folder};
+    char *folder = mem_strdup(dir);
     bool any = records_form_of_name(split->file) == RECORDS_BY_NAME;
-    for (int i = 0; i < 2 && task->folders[i] && !folder; i++) {
-        folder = file_join(dir, task->folders[i]);
-        if (file_is_directory(folder)) break;
-        free(folder);
-        folder = NULL;
+    for (int i = 0; i < 2 && names[i]; i++) {
+        char *own = file_join(dir, names[i]);
+        bool there = file_is_directory(own);
+        free(there ? folder : own);
+        if (!there) continue;
+        folder = own;
+        break;
     }
-    Status status = path_in(folder ? folder : dir, split, path);
+    Status status = path_in(folder, split, path);
     if (status == OK && !(*path && file_exists(*path)))
         status = fail(E_IO,
                       "task %s needs %s%s%s%s for its split '%s', and there is no such file; --data-dir is the folder "
                       "that holds %s/ or the files themselves%s",
-                      task->name,
-                      *path    ? *path
-                      : folder ? folder
-                               : dir,
-                      *path ? "" : "/", *path ? "" : split->file, any ? ".tsv, .csv or .jsonl" : "", split->name,
-                      task->folders[0], split->kind == GLUE_TRAIN ? "" : ", and --eval-splits can leave a split out");
+                      task->name, *path ? *path : folder, *path ? "" : "/", *path ? "" : split->file,
+                      any ? ".tsv, .csv or .jsonl" : "", split->name, task->name,
+                      split->kind == GLUE_TRAIN ? "" : ", and --eval-splits can leave a split out");
     if (status != OK) {
         free(*path);
         *path = NULL;

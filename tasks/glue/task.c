@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tasks/glue/labels.h"
 #include "tasks/glue/run.h"
 #include "train/job/result.h"
 #include "train/ranks/signals.h"

@@ -27,82 +27,40 @@ static const char *const zero_one[] = {"0", "1"};
 static const char *const two_way[] = {"entailment", "not_entailment"};
 static const char *const three_way[] = {"entailment", "neutral", "contradiction"};
 
-#define LABELS(list)    .labels = list, .n_labels = (int)(sizeof(list) / sizeof *(list))
-#define METRICS(n, ...) .metrics = {__VA_ARGS__}, .n_metrics = (n)
-#define SPLITS(n, ...)  .splits = {__VA_ARGS__}, .n_splits = (n)
-#define THREE_FILES(labelled, unlabelled, leaderboard)                                                                 \
-    SPLITS(3, {GLUE_TRAIN, "train", "train.tsv", "", NULL, labelled},                                                  \
-           {GLUE_DEV, "dev", "dev.tsv", "", NULL, labelled},                                                           \
-           {GLUE_TEST, "test", "test.tsv", "", leaderboard, unlabelled})
+#define LABELS(list) .labels = list, .n_labels = (int)(sizeof(list) / sizeof *(list))
+/* `most`: the metric that picks the best checkpoint; then all metrics. */
+#define METRICS(most, ...)                                                                                             \
+    .best = most, .metrics = {__VA_ARGS__}, .n_metrics = (int)(sizeof((GlueMetric[]){__VA_ARGS__}) / sizeof(GlueMetric))
+#define SPLITS(n, ...) .splits = {__VA_ARGS__}, .n_splits = (n)
+#define TASK(called, labelled, unlabelled)                                                                             \
+    .name = called, SPLITS(3, {GLUE_TRAIN, "train", "train.tsv", "", NULL, labelled},                                  \
+                           {GLUE_DEV, "dev", "dev.tsv", "", NULL, labelled},                                           \
+                           {GLUE_TEST, "test", "test.tsv", "", called ".tsv", unlabelled})
+#define ACCURACY METRICS(GLUE_ACCURACY, GLUE_ACCURACY)
+#define BOTH     METRICS(GLUE_COMBINED, GLUE_ACCURACY, GLUE_F1, GLUE_COMBINED)
 
 static const GlueTask tasks[] = {
-    {.name = "CoLA",
-     .folders = {"CoLA"},
-     LABELS(zero_one),
-     METRICS(1, GLUE_MATTHEWS),
-     .best = GLUE_MATTHEWS,
-     THREE_FILES(&cola_labelled, &cola_test, "CoLA.tsv")},
-    {.name = "SST-2",
-     .folders = {"SST-2"},
-     LABELS(zero_one),
-     METRICS(1, GLUE_ACCURACY),
-     .best = GLUE_ACCURACY,
-     THREE_FILES(&sst_labelled, &sst_test, "SST-2.tsv")},
-    {.name = "MRPC",
-     .folders = {"MRPC"},
-     LABELS(zero_one),
-     METRICS(3, GLUE_ACCURACY, GLUE_F1, GLUE_COMBINED),
-     .best = GLUE_COMBINED,
-     THREE_FILES(&mrpc_labelled, &mrpc_test, "MRPC.tsv")},
-    {.name = "STS-B",
-     .folders = {"STS-B"},
-     .n_labels = 1,
-     .regression = true,
-     .low = 0,
-     .high = 5,
-     METRICS(3, GLUE_PEARSON, GLUE_SPEARMAN, GLUE_COMBINED),
-     .best = GLUE_COMBINED,
-     THREE_FILES(&sts_labelled, &pair_test, "STS-B.tsv")},
-    {.name = "QQP",
-     .folders = {"QQP"},
-     LABELS(zero_one),
-     METRICS(3, GLUE_ACCURACY, GLUE_F1, GLUE_COMBINED),
-     .best = GLUE_COMBINED,
-     .skip_short_rows = true,
-     THREE_FILES(&qqp_labelled, &qqp_test, "QQP.tsv")},
+    {TASK("CoLA", &cola_labelled, &cola_test), LABELS(zero_one), METRICS(GLUE_MATTHEWS, GLUE_MATTHEWS)},
+    {TASK("SST-2", &sst_labelled, &sst_test), LABELS(zero_one), ACCURACY},
+    {TASK("MRPC", &mrpc_labelled, &mrpc_test), LABELS(zero_one), BOTH},
+    {TASK("STS-B", &sts_labelled, &pair_test), .n_labels = 1, .regression = true, .low = 0, .high = 5,
+     METRICS(GLUE_COMBINED, GLUE_PEARSON, GLUE_SPEARMAN, GLUE_COMBINED)},
+    {TASK("QQP", &qqp_labelled, &qqp_test), LABELS(zero_one), BOTH, .skip_short_rows = true},
     {.name = "MNLI",
-     .folders = {"MNLI"},
      LABELS(three_way),
-     METRICS(1, GLUE_ACCURACY),
-     .best = GLUE_ACCURACY,
+     ACCURACY,
      .skip_label = "-",
      SPLITS(5, {GLUE_TRAIN, "train", "train.tsv", "", NULL, &mnli_labelled},
             {GLUE_DEV, "dev_matched", "dev_matched.tsv", "", NULL, &mnli_labelled},
             {GLUE_DEV, "dev_mismatched", "dev_mismatched.tsv", "_mm", NULL, &mnli_labelled},
             {GLUE_TEST, "test_matched", "test_matched.tsv", "", "MNLI-m.tsv", &pair_test},
             {GLUE_TEST, "test_mismatched", "test_mismatched.tsv", "_mm", "MNLI-mm.tsv", &pair_test})},
-    {.name = "QNLI",
-     .folders = {"QNLI"},
-     LABELS(two_way),
-     METRICS(1, GLUE_ACCURACY),
-     .best = GLUE_ACCURACY,
-     THREE_FILES(&qnli_labelled, &qnli_test, "QNLI.tsv")},
-    {.name = "RTE",
-     .folders = {"RTE"},
-     LABELS(two_way),
-     METRICS(1, GLUE_ACCURACY),
-     .best = GLUE_ACCURACY,
-     THREE_FILES(&pair_labelled, &pair_test, "RTE.tsv")},
-    {.name = "WNLI",
-     .folders = {"WNLI"},
-     LABELS(zero_one),
-     METRICS(1, GLUE_ACCURACY),
-     .best = GLUE_ACCURACY,
-     THREE_FILES(&pair_labelled, &pair_test, "WNLI.tsv")},
+    {TASK("QNLI", &qnli_labelled, &qnli_test), LABELS(two_way), ACCURACY},
+    {TASK("RTE", &pair_labelled, &pair_test), LABELS(two_way), ACCURACY},
+    {TASK("WNLI", &pair_labelled, &pair_test), LABELS(zero_one), ACCURACY},
     {.name = "AX",
-     .folders = {"AX", "diagnostic"},
+     .folder = "diagnostic",
      LABELS(three_way),
-     METRICS(0, GLUE_ACCURACY),
      .best = GLUE_ACCURACY,
      .model_task = "MNLI",
      SPLITS(1, {GLUE_TEST, "test", "diagnostic.tsv", "", "AX.tsv", &pair_test})},

@@ -38,7 +38,7 @@ static void put_without_articles(const char *at, const char *end, Buf *out)
     }
 }
 
-static void put_single_blanks(const char *at, const char *end, Buf *out)
+void squad_put_words(const char *at, const char *end, Buf *out)
 {
     bool blank = false;
     while (at < end) {
@@ -64,7 +64,7 @@ void squad_normalise(const char *text, Buf *out)
         if (c >= 0x80 || !ispunct(c)) lower.data[kept++] = (char)c;
     }
     if (kept) put_without_articles(lower.data, lower.data + kept, &words);
-    if (words.len) put_single_blanks(words.data, words.data + words.len, out);
+    if (words.len) squad_put_words(words.data, words.data + words.len, out);
     BUF_FREE(&lower, &words);
 }
 

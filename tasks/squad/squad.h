@@ -120,6 +120,9 @@ void squad_final_text(const Tokenizer *tokenizer, const char *predicted, const c
 
 /* ---- scores (scores.c) ---- */
 
+/* Appends the words of a text with one blank between them, as str.split() finds them; `out` is empty. */
+void squad_put_words(const char *at, const char *end, Buf *out);
+
 /* Per question: 0 or 1, and 0 to 1; the largest over its answers. */
 typedef struct {
     double exact, f1;

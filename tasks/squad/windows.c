@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "tasks/squad/squad.h"
-#include "text/characters.h"
 #include "text/utf8.h"
 
 void squad_windows_free(SquadWindows *w)
@@ -27,24 +26,6 @@ static void tokenize_paragraph(Tokenizer *t, SquadParagraph *p)
 }
 
 /* ---- the answer of a question in training ---- */
-
-/* The text with a blank for each run of white space, as str.split() finds it, and none at the ends. */
-static void put_split(const char *text, Buf *out)
-{
-    const char *end = text + strlen(text);
-    bool blank = false, any = false;
-    while (text < end) {
-        const char *here = text;
-        if (character_is_space(utf8_decode(&text, end))) {
-            blank = true;
-            continue;
-        }
-        if (blank && any) buf_puts(out, " ");
-        buf_append(out, here, (size_t)(text - here));
-        blank = false;
-        any = true;
-    }
-}
 
 static int64_t characters(const char *text)
 {
@@ -80,7 +61,7 @@ static bool find_words(const SquadParagraph *p, const SquadAnswer *a, int32_t *f
         if (w > *first) buf_puts(&words, " ");
         buf_append(&words, p->text + p->words[w].at, p->words[w].len);
     }
-    put_split(a->text, &wanted);
+    squad_put_words(a->text, a->text + strlen(a->text), &wanted);
     bool found = wanted.len > 0 && strstr(words.data, wanted.data);
     BUF_FREE(&words, &wanted);
     return found;
