@@ -1,4 +1,4 @@
-#include "commands/cost_table.h"
+#include "commands/plan.h"
 
 #include <stdio.h>
 #include <stdlib.h>

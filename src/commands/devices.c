@@ -1,4 +1,4 @@
-#include "commands/devices.h"
+#include "commands/plan.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,15 +5,8 @@
 #include <string.h>
 
 #include "commands/commands.h"
-#include "commands/cost_table.h"
-#include "commands/devices.h"
-#include "commands/plan_job.h"
-#include "commands/plan_pipeline.h"
-#include "commands/plan_ranks.h"
-#include "commands/plan_table.h"
-#include "data/lengths.h"
+#include "commands/plan.h"
 #include "state/models/import.h"
-#include "train/job/setup.h"
 #include "train/parts/place.h"
 #include "train/planner/machine.h"
 #include "train/planner/planner.h"
@@ -25,19 +18,6 @@
 static const char *const policy_names[] = {"none", "lean",    "ffn",     "selective", "half-attention",
                                            "full", "every:2", "every:4", "offload"};
 enum { N_POLICY_NAMES = sizeof policy_names / sizeof *policy_names };
-
-typedef struct {
-    const Config *c;
-    Model model;
-    Setup setup;              /* the backend of this machine */
-    const DeviceSpec *device; /* NULL: this machine */
-    Backend device_backend;   /* its table, not opened */
-    Lengths lengths;          /* of packed sequences; zeroed: all have --max-seq-length */
-    uint8_t *norm_forms;      /* (2·layers + 1), of --model's weights */
-    PlanInput input;
-    Accounts accounts;
-    PlanTable table;
-} PlanRun;
 
 /* ---- input ---- */
 
@@ -77,7 +57,7 @@ static Status open_device(PlanRun *r)
     device_rates(r->device, in->compute, &in->rates);
     accounts_imagine(&r->accounts, (size_t)c->memory_budget, (size_t)r->device->memory_bytes, device_context_bytes(),
                      weights_bytes(r));
-    r->table = (PlanTable){.machine = r->device->name, .backend = r->device->name};
+    r->machine = r->device->name;
     return OK;
 }
 
@@ -89,7 +69,7 @@ static Status open_machine(PlanRun *r)
     in->compute = r->setup.compute;
     accounts_measure(&r->accounts, in->backend, (size_t)r->c->memory_budget, 1, 0, weights_bytes(r));
     machine_rates(in->backend, in->compute, &in->rates);
-    r->table = (PlanTable){.machine = in->backend->describe, .backend = in->backend->name};
+    r->machine = in->backend->describe;
     return OK;
 }
 
@@ -123,7 +103,6 @@ static Status find_input(PlanRun *r)
     KfacOptions kfac;
     TRY(kfac_options(c, &kfac));
     TRY(*c->device ? open_device(r) : open_machine(r));
-    r->table.batch_size = c->batch_size;
     TRY(setup_virtual(c, c->ranks > 1 ? (int)c->ranks : 1, in));
     if (!place_wanted(c)) {
         r->setup.place = place_whole(c, &kfac, &r->model, c->ranks > 1 ? (int)c->ranks : 1, 0, false);
@@ -193,7 +172,7 @@ static Status largest_batch(const RunPlan *of, int64_t *batch)
 /* ---- output ---- */
 
 /* --explain, --explain-cost, --costs */
-static Status explain(PlanRun *r, const RunPlan *plan)
+static Status explain(const PlanRun *r, const RunPlan *plan)
 {
     Buf out = {0}, assumptions = {0};
     Status status = OK;
@@ -219,37 +198,25 @@ static Status explain(PlanRun *r, const RunPlan *plan)
     return status;
 }
 
-/* --ranks */
-static Status show_ranks(PlanRun *r, const RunPlan *plan)
-{
-    PlanRanks ranks = {
-        .config = r->c, .plan = plan, .share = planner_share(r->c, (int)r->c->ranks), .machine = r->table.machine};
-    TRY(snapshots_replicas(r->c, (int)r->c->ranks, &ranks.replicas));
-    return plan_ranks(&ranks);
-}
-
 /* --pipeline */
-static Status show_pipeline(PlanRun *r)
+static Status show_pipeline(const PlanRun *r)
 {
     const Config *c = r->c;
-    if (c->explain || c->explain_cost || c->pbs || c->slurm || c->sge)
+    if (c->explain || c->explain_cost || plan_job_kind(c))
         return fail(E_USAGE,
                     "--pipeline prints its own tables: leave out --explain, --explain-cost, --pbs, --slurm and "
                     "--sge");
-    PlanPipeline q = {.c = c, .in = &r->input, .accounts = &r->accounts, .machine = r->table.machine};
-    return plan_pipeline(&q);
+    return plan_pipeline(r);
 }
 
 /* --pbs, --slurm, --sge */
-static Status show_job(PlanRun *r, const RunPlan *plan)
+static Status show_job(const PlanRun *r, const RunPlan *plan)
 {
     const Config *c = r->c;
     Buf out = {0};
     int replicas;
     bool device = r->accounts.n > 1;
-    JobNeeds needs = {.kind = c->pbs     ? JOB_PBS
-                              : c->slurm ? JOB_SLURM
-                                         : JOB_GRID_ENGINE,
+    JobNeeds needs = {.kind = plan_job_kind(c),
                       .ranks = c->ranks > 1 ? c->ranks : 1,
                       .per_host = c->ranks_per_host ? c->ranks_per_host
                                   : device          ? 4
@@ -267,7 +234,7 @@ static Status show_job(PlanRun *r, const RunPlan *plan)
 }
 
 /* What is shown of --recompute's plan. */
-static Status show_chosen(PlanRun *r, Status (*show)(PlanRun *r, const RunPlan *plan))
+static Status show_chosen(PlanRun *r, Status (*show)(const PlanRun *r, const RunPlan *plan))
 {
     RunPlan plan = {0};
     Status status = choose(r, r->c->recompute, &plan);
@@ -302,11 +269,11 @@ static Status show_policies(PlanRun *r)
     if (found == OK) n++;
     /* Last, because a backend keeps primitives for every size that is tried, and rows count the process's memory. */
     for (int i = 0; i < n; i++) TRY_DONE(largest_batch(&rows[i].plan, &rows[i].max_batch));
-    (r->c->json ? plan_table_json : plan_table_print)(&r->table, rows, n, &out);
+    (r->c->json ? plan_table_json : plan_table_print)(r, rows, n, &out);
     buf_print(&out);
     if (*r->c->svg) { /* auto is one of the others, or close to it */
-        plan_table_draw(&r->table, rows, n_policies, &out);
-        TRY_DONE(file_write_durable(r->c->svg, out.data, out.len));
+        plan_table_draw(r, rows, n_policies, &out);
+        TRY_DONE(file_write_text(NULL, r->c->svg, &out));
     }
     status = found; /* nothing fits */
 done:
@@ -329,7 +296,7 @@ Status command_plan(const Config *c)
     PlanRun r = {.c = c};
     Policy policy;
     Status status = OK;
-    bool job = c->pbs || c->slurm || c->sge, explained = c->explain || c->explain_cost || *c->costs;
+    bool job = plan_job_kind(c), explained = c->explain || c->explain_cost || *c->costs;
     if (c->pbs + c->slurm + c->sge + (job && c->json) > 1)
         return fail(E_USAGE, "give one of --pbs, --slurm, --sge and --json: each prints another form");
     TRY(ranks_check_batch(c, place_wanted(c) ? 1 : c->ranks));
@@ -341,7 +308,7 @@ Status command_plan(const Config *c)
     if (place_wanted(c))
         status = show_pipeline(&r);
     else if (job || explained || c->ranks > 1)
-        status = show_chosen(&r, job ? show_job : explained ? explain : show_ranks);
+        status = show_chosen(&r, job ? show_job : explained ? explain : plan_ranks);
     else
         status = show_policies(&r);
 done:

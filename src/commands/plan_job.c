@@ -1,4 +1,4 @@
-#include "commands/plan_job.h"
+#include "commands/plan.h"
 
 #include <math.h>
 #include <unistd.h>
@@ -65,6 +65,11 @@ static const struct {
                   [JOB_SLURM] = {put_slurm, "#SBATCH ", "--time="},
                   [JOB_GRID_ENGINE] = {put_grid_engine, "#$ ", "-l h_rt="}};
 
+JobKind plan_job_kind(const Config *c)
+{
+    return c->pbs ? JOB_PBS : c->slurm ? JOB_SLURM : c->sge ? JOB_GRID_ENGINE : JOB_NONE;
+}
+
 void plan_job_flags(const JobNeeds *n, Buf *out) { schedulers[n->kind].put(n, " ", "", out); }
 
 static void put_remarks(const JobNeeds *n, Buf *out)
@@ -83,7 +88,7 @@ static void put_remarks(const JobNeeds *n, Buf *out)
     }
 }
 
-static double gib(size_t bytes) { return (double)bytes / (double)(1 << 30); }
+static double gib(size_t bytes) { return mib(bytes) / 1024; }
 
 void plan_job(const JobNeeds *n, Buf *out)
 {

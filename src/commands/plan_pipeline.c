@@ -1,13 +1,13 @@
-#include "commands/plan_pipeline.h"
+#include "commands/plan.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "commands/plan_table.h"
 #include "report/report.h"
+#include "train/pipelines/pipeline.h"
 
 typedef struct {
-    const PlanPipeline *q;
+    const PlanRun *r;
     PipelinePlan plan[N_PIPELINES];
     bool made[N_PIPELINES];
     char reason[N_PIPELINES][200]; /* of a schedule that this shape does not have */
@@ -15,7 +15,7 @@ typedef struct {
 
 static const char *const work_names[N_WORKS] = {"forward", "backward", "input", "weight"};
 
-static double per_second(const PipelineRows *r, const PipelinePlan *p) { return (double)r->q->c->batch_size / p->step; }
+static double per_second(const PipelineRows *r, const PipelinePlan *p) { return (double)r->r->c->batch_size / p->step; }
 
 static int micros(const PipelinePlan *p) { return p->schedule.shape.micros / p->grid.directions; }
 
@@ -25,21 +25,18 @@ static bool all_wanted(const Config *c) { return strcmp(c->pipeline, "all") == 0
 
 static void print_head(const PipelineRows *r, const PipelinePlan *p, Buf *out)
 {
-    const PlanInput *in = r->q->in;
-    const ModelConfig *m = &in->model->config;
-    buf_printf(out, "BERT of %d layers, hidden %d, %.1f M parameters; %s, %s; batch %lld × %lld tokens\n", m->layers,
-               m->hidden, (double)in->model->params.size / 1e6, r->q->machine, dtype_name(in->compute),
-               (long long)r->q->c->batch_size, (long long)in->max_length);
-    buf_printf(out, "%d ranks; network %s; budget %.0f MiB a rank; recompute %s\n\n", grid_ranks(&p->grid),
-               *r->q->c->network ? r->q->c->network
-               : *r->q->c->costs ? "none"
-                                 : "10GbE",
-               mib(p->budget), r->q->c->recompute);
+    const Config *c = r->r->c;
+    plan_put_model(r->r, out);
+    buf_printf(out, "\n%d ranks; network %s; budget %.0f MiB a rank; recompute %s\n\n", grid_ranks(&p->grid),
+               *c->network ? c->network
+               : *c->costs ? "none"
+                           : "10GbE",
+               mib(p->budget), c->recompute);
 }
 
 static void print_lines(const PipelineRows *r, Buf *out)
 {
-    bool kfac = r->q->c->kfac_interval > 0;
+    bool kfac = r->r->c->kfac_interval > 0;
     buf_printf(out, "%-12s %6s %8s %12s %10s %10s %8s %9s %11s", "schedule", "stages", "replicas", "micro-batch",
                "step (s)", "seq/s", "bubble", "sums (s)", "peak (MiB)");
     if (kfac) buf_printf(out, " %8s %7s %11s %12s", "filled", "steps", "exposed (s)", "precond. (s)");
@@ -101,6 +98,7 @@ static void print_stages(const PipelinePlan *p, Buf *out)
 
 static void print_kfac(const PipelinePlan *p, Buf *out)
 {
+    if (!p->kfac) return;
     buf_printf(out,
                "\nK-FAC every %d steps: a refresh has %.4g s of work on all places; it fills %.1f %% of the bubbles of "
                "%d step%s\n(utilization %.1f %%, without it %.1f %%), %s. Preconditioning adds %.3g s, %.1f %% of a "
@@ -239,35 +237,36 @@ static Status make_rows(PipelineRows *rows, const PipelineRequest *r, int *best)
     return OK;
 }
 
-Status plan_pipeline(const PlanPipeline *q)
+Status plan_pipeline(const PlanRun *run)
 {
-    PipelineRows rows = {.q = q};
+    const Config *c = run->c;
+    PipelineRows rows = {.r = run};
     LayerCosts given;
-    PipelineRequest r = {.c = q->c, .ranks = q->c->ranks > 0 ? q->c->ranks : 1, .in = q->in, .accounts = q->accounts};
+    PipelineRequest r = {.c = c, .ranks = c->ranks > 0 ? c->ranks : 1, .in = &run->input, .accounts = &run->accounts};
     Buf out = {0};
     Status status = OK;
     int least, shown = -1;
-    if (*q->c->costs) {
-        TRY(layer_costs_read(q->c->costs, &given));
+    if (*c->costs) {
+        TRY(layer_costs_read(c->costs, &given));
         r.given = &given;
     }
     TRY_DONE(make_rows(&rows, &r, &least));
     for (int k = 0; k < N_PIPELINES; k++)
         if (rows.made[k]) shown = k;
-    if (q->c->json) {
+    if (c->json) {
         print_json(&rows, &out);
     } else {
         print_head(&rows, &rows.plan[shown], &out);
         print_lines(&rows, &out);
-        if (!all_wanted(q->c)) {
+        if (!all_wanted(c)) {
             print_stages(&rows.plan[shown], &out);
-            if (rows.plan[shown].kfac) print_kfac(&rows.plan[shown], &out);
+            print_kfac(&rows.plan[shown], &out);
         }
     }
     buf_print(&out);
     for (int k = 0; k < N_PIPELINES; k++)
         if (rows.made[k]) pipeline_warn(&rows.plan[k]);
-    if (*q->c->svg) TRY_DONE(draw(&rows, q->c->svg));
+    if (*c->svg) TRY_DONE(draw(&rows, c->svg));
     if (least >= 0) status = pipeline_refuse(&r, &rows.plan[least]);
 done:
     buf_free(&out);

@@ -1,11 +1,12 @@
-#include "commands/plan_ranks.h"
+#include "commands/plan.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "commands/plan_table.h"
+#include "train/parts/network.h"
+#include "train/planner/planner.h"
 #include "train/planner/search.h"
 #include "train/planner/snapshot_room.h"
 
@@ -24,6 +25,16 @@ typedef struct {
     uint64_t snapshots;        /* of the own slices of all ranks */
 } Row;
 
+typedef struct {
+    const PlanRun *r;
+    const RunPlan *plan;
+    Network network;
+    int64_t share; /* sequences of a step, on each rank */
+    int replicas;  /* copies of each rank's snapshot on other hosts, where there are several */
+    Row rows[64];  // (n)
+    int n;
+} RankTable;
+
 static double exchange_seconds(const Plan *p, Range range, const double *seconds)
 {
     double sum = 0;
@@ -32,22 +43,21 @@ static double exchange_seconds(const Plan *p, Range range, const double *seconds
     return sum;
 }
 
-static Status fill_row(const PlanRanks *r, const Network *network, int ranks, Row *row)
+static Status add_row(RankTable *r, int ranks)
 {
-    const Config *c = r->config;
+    Row *row = &r->rows[r->n++];
     Status status = OK;
     Plan p = {0};
     ModelTensors t;
     Holding h;
     const Grid grid = grid_of_ranks(ranks);
-    Network n = *network;
     const PlanInput *in = &r->plan->input;
     CostRates rates = in->rates;
     PlanRequest q = run_plan_request(r->plan, true);
     double micros = r->plan->micros, beside = plan_input_beside(in);
     *row = (Row){.ranks = ranks};
-    holding_init(&h, c, q.model, &grid, NULL, 0);
-    if (ranks > 1) network_rates(&n, &h, &rates);
+    holding_init(&h, r->r->c, q.model, &grid, NULL, 0);
+    if (ranks > 1) network_rates(&r->network, &h, &rates);
     q.exchanged = ranks > 1 ? &h : NULL;
     q.room = ranks > 1 ? exchanges_room(q.kfac, &h, false) : (PiecesRoom){0};
     q.slice = holding_slice(&h);
@@ -79,7 +89,7 @@ done:
 }
 
 /* Slices × two generations. The number of ranks of a host is unknown. */
-static void print_snapshots(const PlanRanks *r, const Row *w)
+static void print_snapshots(const RankTable *r, const Row *w)
 {
     printf(
         "snapshots: %.1f MiB of the host's memory for each of %d ranks at most, %.1f MiB with all of them on one host",
@@ -91,10 +101,12 @@ static void print_snapshots(const PlanRanks *r, const Row *w)
     printf(" (--snapshot-replicas, --snapshot-steps)\n");
 }
 
-static void print_table(const PlanRanks *r, const Network *n, const Row *rows, int count)
+static void print_table(const RankTable *r)
 {
-    const Config *c = r->config;
-    printf("%s; each rank %lld sequences of a step, recompute %s; sums as %s in buckets of %.0f MiB%s\n", r->machine,
+    const Config *c = r->r->c;
+    const Network *n = &r->network;
+    const Row *rows = r->rows, *last = &rows[r->n - 1];
+    printf("%s; each rank %lld sequences of a step, recompute %s; sums as %s in buckets of %.0f MiB%s\n", r->r->machine,
            (long long)r->share, c->recompute, c->wire, mib((size_t)c->bucket_size),
            strcmp(c->shard, "optimizer") == 0 ? ", the optimizer sharded" : "");
     printf("network %s: %.3g GB/s each way and %.3g µs for every rank\n\n", n->name, n->bytes / 1e9, n->latency * 1e6);
@@ -102,7 +114,7 @@ static void print_table(const PlanRanks *r, const Network *n, const Row *rows, i
            "waiting", "hidden", "step", "seq/s", "of linear", "for 90 %");
     printf("%7s %11s %11s %11s %10s %10s %8s %10s %10s %14s %12s\n", "", "MiB", "MiB", "MiB", "s", "s", "", "s", "", "",
            "micros/step");
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < r->n; i++) {
         const Row *w = &rows[i];
         printf("%7d %11.1f %11.1f %11.1f %10.4g %10.4g %7.0f%% %10.4g %10.4g %13.1f%% %12.0f\n", w->ranks,
                mib(w->optimizer), mib(rows[0].optimizer - w->optimizer), mib(w->exchange), w->network, w->waiting,
@@ -112,19 +124,20 @@ static void print_table(const PlanRanks *r, const Network *n, const Row *rows, i
     printf(
         "\nmoments, exchange: memory of each rank; hidden: behind backward; for 90 %%: with so many micro-batches to a "
         "step,\nso a batch of %lld sequences at %d ranks\n",
-        (long long)rows[count - 1].batch, rows[count - 1].ranks);
-    print_snapshots(r, &rows[count - 1]);
+        (long long)last->batch, last->ranks);
+    print_snapshots(r, last);
 }
 
-static void print_json(const PlanRanks *r, const Network *n, const Row *rows, int count)
+static void print_json(const RankTable *r)
 {
+    const Row *rows = r->rows;
     Buf out = {0};
     buf_puts(&out, "{\"network\": {");
-    buf_member_text(&out, "name", n->name);
-    buf_member(&out, "bytes_per_s", n->bytes);
-    buf_member(&out, "latency_s", n->latency);
+    buf_member_text(&out, "name", r->network.name);
+    buf_member(&out, "bytes_per_s", r->network.bytes);
+    buf_member(&out, "latency_s", r->network.latency);
     buf_printf(&out, "}, \"sequences_per_rank\": %lld, \"ranks\": [", (long long)r->share);
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < r->n; i++) {
         const Row *w = &rows[i];
         const struct {
             const char *name;
@@ -145,18 +158,14 @@ static void print_json(const PlanRanks *r, const Network *n, const Row *rows, in
     buf_print(&out);
 }
 
-Status plan_ranks(const PlanRanks *r)
+Status plan_ranks(const PlanRun *run, const RunPlan *plan)
 {
-    const Config *c = r->config;
-    Network n;
-    Row rows[64];
-    int count = 0;
-    TRY(network_find(*c->network ? c->network : "10GbE", &n));
-    for (int64_t ranks = 1; ranks < c->ranks; ranks *= 2) TRY(fill_row(r, &n, (int)ranks, &rows[count++]));
-    TRY(fill_row(r, &n, (int)c->ranks, &rows[count++]));
-    if (c->json)
-        print_json(r, &n, rows, count);
-    else
-        print_table(r, &n, rows, count);
+    const Config *c = run->c;
+    RankTable r = {.r = run, .plan = plan, .share = planner_share(c, (int)c->ranks)};
+    TRY(snapshots_replicas(c, (int)c->ranks, &r.replicas));
+    TRY(network_find(*c->network ? c->network : "10GbE", &r.network));
+    for (int64_t ranks = 1; ranks < c->ranks; ranks *= 2) TRY(add_row(&r, (int)ranks));
+    TRY(add_row(&r, (int)c->ranks));
+    (c->json ? print_json : print_table)(&r);
     return OK;
 }

@@ -1,4 +1,4 @@
-#include "commands/plan_table.h"
+#include "commands/plan.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -33,7 +33,7 @@ static size_t part_bytes(const RunPlan *p, int part)
     return sum;
 }
 
-static double per_second(const PlanTable *t, const RunPlan *p) { return (double)t->batch_size / p->step_s; }
+static double per_second(const PlanRun *r, const RunPlan *p) { return (double)r->c->batch_size / p->step_s; }
 
 enum { NAME_COLUMNS = 14 }; /* a row has 80 */
 
@@ -48,7 +48,7 @@ static void put_name(const char *name, Buf *out)
     buf_printf(out, "%*s", width > NAME_COLUMNS ? NAME_COLUMNS : NAME_COLUMNS - width, "");
 }
 
-static void put_row(const PlanTable *t, const PlanRow *row, Buf *out)
+static void put_row(const PlanRun *r, const PlanRow *row, Buf *out)
 {
     const RunPlan *p = &row->plan;
     put_name(p->layers.policy, out);
@@ -56,7 +56,7 @@ static void put_row(const PlanTable *t, const PlanRow *row, Buf *out)
                mib(part_bytes(p, INPUT) + part_bytes(p, SAVE)));
     buf_printf(out, " %9.1f%s", mib(run_plan_peak(p)), p->chunk->train.exact ? " " : "~");
     if (p->fits)
-        buf_printf(out, " %8.4g %7.4g", p->step_s, per_second(t, p));
+        buf_printf(out, " %8.4g %7.4g", p->step_s, per_second(r, p));
     else
         buf_printf(out, " %s%16s%s", coloured(TERMINAL_RED), "does not fit", coloured(TERMINAL_PLAIN));
     buf_printf(out, " %7lld\n", (long long)row->max_batch);
@@ -64,16 +64,20 @@ static void put_row(const PlanTable *t, const PlanRow *row, Buf *out)
 
 static void put_text(const char *text, Buf *out) { terminal_wrap(out, text, 0, terminal_columns(STDOUT_FILENO)); }
 
-static void put_head(const PlanTable *t, const RunPlan *p, Buf *out)
+void plan_put_model(const PlanRun *r, Buf *out)
+{
+    const ModelConfig *m = &r->model.config;
+    buf_printf(out, "BERT of %d layers, hidden %d, %.1f M parameters; %s, %s; batch %lld × %lld tokens", m->layers,
+               m->hidden, (double)r->model.params.size / 1e6, r->machine, dtype_name(r->input.compute),
+               (long long)r->c->batch_size, (long long)r->input.max_length);
+}
+
+static void put_head(const PlanRun *r, const RunPlan *p, Buf *out)
 {
     const PlanInput *in = &p->input;
-    const ModelConfig *m = &in->model->config;
     Buf text = {0};
-    buf_printf(&text,
-               "BERT of %d layers, hidden %d, %.1f M parameters; %s, %s; batch %lld × %lld tokens, micro-batches of "
-               "%lld tokens%s",
-               m->layers, m->hidden, (double)in->model->params.size / 1e6, t->machine, dtype_name(in->compute),
-               (long long)t->batch_size, (long long)in->max_length, (long long)p->micro.tokens,
+    plan_put_model(r, &text);
+    buf_printf(&text, ", micro-batches of %lld tokens%s", (long long)p->micro.tokens,
                in->max_masked ? ", pretraining" : "");
     put_text(text.data, out);
     buf_free(&text);
@@ -91,12 +95,12 @@ static void put_head(const PlanTable *t, const RunPlan *p, Buf *out)
     buf_free(&text);
 }
 
-void plan_table_print(const PlanTable *t, const PlanRow *rows, int n, Buf *out)
+void plan_table_print(const PlanRun *r, const PlanRow *rows, int n, Buf *out)
 {
-    put_head(t, &rows[0].plan, out);
+    put_head(r, &rows[0].plan, out);
     buf_printf(out, "\n%s%-*s %9s %9s %9s %9s  %8s %7s %7s%s\n", coloured(TERMINAL_BOLD), NAME_COLUMNS, "MiB",
                "activat.", "scratch", "other", "peak", "step (s)", "seq/s", "most", coloured(TERMINAL_PLAIN));
-    for (int i = 0; i < n; i++) put_row(t, &rows[i], out);
+    for (int i = 0; i < n; i++) put_row(r, &rows[i], out);
     buf_puts(out, "\n");
     put_text("peak: all of it; other: input, output and the save buffer; most: sequences in one micro-batch within the "
              "budget",
@@ -144,18 +148,18 @@ void plan_row_json(const RunPlan *p, Buf *out)
                p->chunk->train.exact ? "true" : "false");
 }
 
-void plan_table_json(const PlanTable *t, const PlanRow *rows, int n, Buf *out)
+void plan_table_json(const PlanRun *r, const PlanRow *rows, int n, Buf *out)
 {
     const RunPlan *p = &rows[0].plan;
-    buf_puts(out, "{\"backend\": ");
-    buf_json(out, t->backend);
+    buf_puts(out, "{");
+    buf_member_text(out, "backend", r->device ? r->device->name : r->input.backend->name);
     buf_printf(out, ", \"micro_batch_tokens\": %lld, \"budget\": %zu, \"policies\": [", (long long)p->micro.tokens,
                p->accounts.row[0].budget);
     for (int i = 0; i < n; i++) {
         buf_printf(out, "%s\n {", i ? "," : "");
         plan_row_json(&rows[i].plan, out);
         buf_printf(out, ", \"max_batch\": %lld", (long long)rows[i].max_batch);
-        buf_member(out, "seq_per_s", per_second(t, &rows[i].plan));
+        buf_member(out, "seq_per_s", per_second(r, &rows[i].plan));
         buf_puts(out, "}");
     }
     buf_puts(out, "\n]}\n");
@@ -190,10 +194,8 @@ static void curve_make(const RunPlan *plan, Curve *c)
     MEM_FREE(live, seconds);
 }
 
-void plan_table_draw(const PlanTable *t, const PlanRow *rows, int n, Buf *out)
+void plan_table_draw(const PlanRun *r, const PlanRow *rows, int n, Buf *out)
 {
-    const RunPlan *first = &rows[0].plan;
-    const PlanInput *in = &first->input;
     ChartSeries *series = mem_array((size_t)n, sizeof *series);
     Curve *curves = mem_array((size_t)n, sizeof *curves);
     char **names = mem_array((size_t)n, sizeof *names); // (n)
@@ -215,11 +217,11 @@ void plan_table_draw(const PlanTable *t, const PlanRow *rows, int n, Buf *out)
                                   .scale = 1.0 / (1 << 20),
                                   .mark = curves[i].backward};
     }
-    char *title = mem_printf("BERT %d × %d; batch %lld × %lld tokens, %s", in->model->config.layers,
-                             in->model->config.hidden, (long long)t->batch_size, (long long)in->max_length,
-                             dtype_name(in->compute)),
-         *note = mem_printf("micro-batch: %lld tokens", (long long)first->micro.tokens),
-         *label = mem_printf("%s of one micro-batch, predicted for %s; dots: backward begins", unit, t->machine);
+    char *title =
+             mem_printf("BERT %d × %d; batch %lld × %lld tokens, %s", r->model.config.layers, r->model.config.hidden,
+                        (long long)r->c->batch_size, (long long)r->input.max_length, dtype_name(r->input.compute)),
+         *note = mem_printf("micro-batch: %lld tokens", (long long)rows[0].plan.micro.tokens),
+         *label = mem_printf("%s of one micro-batch, predicted for %s; dots: backward begins", unit, r->machine);
     chart_svg(&(Chart){.title = title,
                        .x_label = label,
                        .y_label = "MiB of activations and scratch",

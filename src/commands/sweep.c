@@ -8,7 +8,7 @@
 #include "base/host.h"
 #include "base/lock.h"
 #include "commands/commands.h"
-#include "commands/plan_job.h"
+#include "commands/plan.h"
 #include "commands/sweep.h"
 #include "launch/machine.h"
 #include "train/ranks/signals.h"
@@ -59,7 +59,7 @@ static Status find_scripts(char **folder)
 /* Of a host that has room for each of the runs. */
 static JobNeeds array_needs(const Sweep *s)
 {
-    JobNeeds most = {.kind = s->c->pbs ? JOB_PBS : s->c->slurm ? JOB_SLURM : JOB_GRID_ENGINE};
+    JobNeeds most = {.kind = plan_job_kind(s->c)};
     bool all_cores = false;
     for (int i = 0; i < s->n_runs; i++) {
         const SweepRun *r = &s->runs[i];
@@ -80,7 +80,11 @@ static JobNeeds array_needs(const Sweep *s)
    in any folder; the runs begin in this one, by this program. */
 static Status print_array(const Sweep *s)
 {
-    const Config *c = s->c;
+    static const struct {
+        const char *name, *variable, *submit, *file;
+    } kinds[] = {[JOB_PBS] = {"pbs", "$PBS_ARRAY_INDEX", "qsub -J ", "job.pbs"},
+                 [JOB_SLURM] = {"slurm", "$SLURM_ARRAY_TASK_ID", "sbatch --array=", "job.slurm"},
+                 [JOB_GRID_ENGINE] = {"sge", "$SGE_TASK_ID", "qsub -t ", "job.sge"}};
     Buf flags = {0}, out = {0};
     JobNeeds needs = array_needs(s);
     char *scripts, *here, *program;
@@ -94,33 +98,22 @@ static Status print_array(const Sweep *s)
     buf_puts(&out, " RUN_FOLDER=");
     buf_word(&out, here ? here : ".");
     buf_puts(&out, " RUN_SCRIPT=sweep.sh ");
-    if (c->pbs) {
-        put_sweep(s, "$PBS_ARRAY_INDEX", &flags);
+    put_sweep(s, kinds[needs.kind].variable, &flags);
+    if (needs.kind == JOB_PBS) { /* qsub hands on no words */
         buf_puts(&out, "RUN_FLAGS=\"");
         for (const char *p = flags.data + 1; *p; p++) buf_printf(&out, strchr("\"$\\`", *p) ? "\\%c" : "%c", *p);
-        buf_printf(&out, "\" qsub -J 1-%d", s->n_runs);
-        plan_job_flags(&needs, &out);
-        buf_puts(&out, " hpcai_scripts/job.pbs)\n");
-    } else if (c->slurm) {
-        put_sweep(s, "$SLURM_ARRAY_TASK_ID", &flags);
-        buf_printf(&out, "sbatch --array=1-%d", s->n_runs);
-        plan_job_flags(&needs, &out);
-        buf_printf(&out, " hpcai_scripts/job.slurm%s)\n", flags.data);
-    } else {
-        put_sweep(s, "$SGE_TASK_ID", &flags);
-        buf_printf(&out, "qsub -t 1-%d", s->n_runs);
-        plan_job_flags(&needs, &out);
-        buf_printf(&out, " hpcai_scripts/job.sge%s)\n", flags.data);
+        buf_puts(&out, "\" ");
     }
+    buf_printf(&out, "%s1-%d", kinds[needs.kind].submit, s->n_runs);
+    plan_job_flags(&needs, &out);
+    buf_printf(&out, " hpcai_scripts/%s%s)\n", kinds[needs.kind].file, needs.kind == JOB_PBS ? "" : flags.data);
     buf_free(&flags);
     buf_print(&out);
     MEM_FREE(scripts, program, here);
     log_info(
         "it asks for the ranks, cores and memory of the runs as planned on this host; add the time that one needs. "
         "Afterwards the sweep without --%s prints the table",
-        c->pbs     ? "pbs"
-        : c->slurm ? "slurm"
-                   : "sge");
+        kinds[needs.kind].name);
     return OK;
 }
 
@@ -137,7 +130,7 @@ static Status check(const Config *c)
 {
     if (c->pbs + c->slurm + c->sge > 1) return fail(E_USAGE, "give one of --pbs, --slurm and --sge");
     if (c->index > 0 && c->jobs > 1) return fail(E_USAGE, "--index makes one run; leave --jobs out");
-    if (c->pbs + c->slurm + c->sge > 0 && c->jobs > 1)
+    if (plan_job_kind(c) && c->jobs > 1)
         return fail(E_USAGE, "the scheduler makes the runs of an array side by side; leave --jobs out");
     if (getenv("CAIRN_RENDEZVOUS"))
         return fail(E_USAGE, "a sweep cannot run on ranks of a launcher; give the launcher to the sweep: cairn sweep "
@@ -168,7 +161,7 @@ static Status run_all(Sweep *s)
     int too_big = count(s, SWEEP_TOO_BIG), done = count(s, SWEEP_DONE);
     log_info("%d runs: %d to make%s, %d finished before, %d do not fit", s->n_runs, count(s, SWEEP_NEW),
              c->jobs > 1 ? " (some at the same time)" : "", done, too_big);
-    if (c->pbs || c->slurm || c->sge) return print_array(s);
+    if (plan_job_kind(c)) return print_array(s);
     TRY(file_make_directories(c->output_dir));
     Status status = c->dry_run ? OK : sweep_run_all(s, -1);
     char *message = mem_strdup(status_message());
@@ -197,7 +190,7 @@ static Status sweep(Sweep *s)
         TRY_DONE(fail(E_USAGE, "--index %lld: the sweep has %d runs", (long long)c->index, s->n_runs));
     sweep_keep_former(s);
     for (int i = 0; i < s->n_runs; i++) TRY_DONE(sweep_find_done(&s->runs[i]));
-    bool array = c->index > 0 || c->pbs || c->slurm || c->sge; /* its runs are made side by side */
+    bool array = c->index > 0 || plan_job_kind(c); /* its runs are made side by side */
     if (!array) TRY_DONE(lock_take(&lock, c->output_dir));
     status = c->index > 0 ? run_alone(s, (int)c->index - 1) : run_all(s);
 done:

@@ -5,8 +5,7 @@
 #include <math.h>
 #include <unistd.h>
 
-#include "commands/cost_table.h"
-#include "commands/devices.h"
+#include "commands/plan.h"
 #include "data/lengths.h"
 #include "train/planner/search.h"
 

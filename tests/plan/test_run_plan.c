@@ -4,7 +4,7 @@
 #include "testing.h"
 
 #include "commands/commands.h"
-#include "commands/plan_table.h"
+#include "commands/plan.h"
 #include "data/hdf5_file.h"
 #include "data/shards.h"
 #include "train/planner/planner.h"
