@@ -6,6 +6,7 @@
 
 #include "config/table.h"
 #include "launch/launch.h"
+#include "state/checkpoint/checkpoint.h"
 #include "state/models/import.h"
 #include "tasks/glue/glue.h"
 #include "tasks/pretrain/pretrain.h"
@@ -81,6 +82,16 @@ const Task *commands_planned_task(const Config *c)
         if (task && task->plan && !task->planned) otherwise = task;
     }
     return otherwise;
+}
+
+Json *commands_newest_state(const char *dir)
+{
+    CheckpointList list = {0};
+    Json *state = NULL;
+    if (checkpoint_find(dir, &list) != OK) return NULL;
+    for (int i = 0; i < list.count && !state; i++) (void)js_read_in(list.items[i].path, "state.json", &state);
+    checkpoint_list_free(&list);
+    return state;
 }
 
 Status commands_model_config(const Config *c, ModelConfig *config)

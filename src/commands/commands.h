@@ -21,6 +21,8 @@ void commands_list_tasks(Buf *out);
 Command commands_of_record(const Json *config);
 /* The task that the options of `cairn plan` describe. */
 const Task *commands_planned_task(const Config *c);
+/* The state.json of the newest checkpoint that has one which can be read; NULL: none. The caller frees. */
+Json *commands_newest_state(const char *dir);
 /* The sizes in --model-config, else in the config.json beside --model. E_USAGE where there is neither. */
 Status commands_model_config(const Config *c, ModelConfig *config);
 

@@ -6,26 +6,17 @@
 #include "commands/commands.h"
 #include "report/compare.h"
 #include "report/page.h"
-#include "state/checkpoint/checkpoint.h"
 
 /* ---- reading ---- */
-
-/* The configuration of a run that has not ended: that of its newest checkpoint. None is fine. */
-static void read_state(const char *dir, ComparedRun *run)
-{
-    CheckpointList list = {0};
-    if (checkpoint_find(dir, &list) != OK) return;
-    for (int i = 0; i < list.count && !run->state; i++)
-        if (js_read_in(list.items[i].path, "state.json", &run->state)) run->config = js_get(run->state, "config");
-    checkpoint_list_free(&list);
-}
 
 static Status read_run(const char *dir, ComparedRun *run)
 {
     TRY(run_record_read_any(dir, &run->r));
     TRY(fault_record_read(dir, &run->faults));
     run->config = js_get(run->r.doc, "config");
-    if (!run->config) read_state(dir, run);
+    if (run->config) return OK;
+    run->state = commands_newest_state(dir); /* of a run that has not ended; none is fine */
+    run->config = js_get(run->state, "config");
     return OK;
 }
 

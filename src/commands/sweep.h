@@ -54,10 +54,14 @@ typedef struct {
 /* Axes from --vary; runs, and their configurations, which must be valid (E_USAGE). */
 Status sweep_grid(Sweep *s);
 void sweep_free(Sweep *s);
-/* The words of a run's command line, from the program's name on, ending with NULL. `more`: further flags, or NULL. The
-   caller frees with sweep_words_free. */
-char **sweep_command(const Sweep *s, const SweepRun *r, char *const *more);
-void sweep_words_free(char **words);
+/* The words of a run's command line, from the program's name on. */
+typedef struct {
+    char **words; // (n)
+    int n, cap;
+} SweepWords;
+SweepWords sweep_command(const Sweep *s, const SweepRun *r);
+void sweep_add_word(SweepWords *w, char *word); /* takes it over */
+void sweep_words_free(SweepWords *w);
 /* Where a finished or begun run has a former default, all runs keep it, and it is logged. */
 void sweep_keep_former(Sweep *s);
 /* Whether its folder holds it, finished. E_USAGE: it holds a run with other flags. */

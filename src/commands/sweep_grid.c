@@ -6,7 +6,6 @@
 
 #include "commands/commands.h"
 #include "commands/sweep.h"
-#include "state/checkpoint/checkpoint.h"
 
 extern char **environ;
 
@@ -85,37 +84,36 @@ static Status read_axes(Sweep *s)
 
 /* ---- runs ---- */
 
-char **sweep_command(const Sweep *s, const SweepRun *r, char *const *more)
+void sweep_add_word(SweepWords *w, char *word) { MEM_PUSH(w->words, w->n, w->cap, word); }
+
+static void add_varied(const Sweep *s, const SweepRun *r, bool of_launch, SweepWords *w)
 {
-    int n = 0, n_more = 0;
-    char *kept = mem_strdup(r->kept.len ? r->kept.data : ""), *rest = kept;
-    while (more && more[n_more]) n_more++;
-    char **words = mem_array((size_t)(s->n_words + s->n_axes + N_OPTIONS + n_more + 5), sizeof *words);
-    words[n++] = mem_strdup("cairn");
-    for (int i = 0; i < s->n_words; i++) {
-        if (s->task_at > 0 && i == s->task_at - 1) /* the "--" of launch */
-            for (int a = 0; a < s->n_axes; a++)
-                if (s->axes[a].of_launch)
-                    words[n++] = mem_printf("--%s=%s", s->axes[a].flag, s->axes[a].values[r->at[a]]);
-        words[n++] = mem_strdup(s->words[i]);
-    }
     for (int a = 0; a < s->n_axes; a++)
-        if (!s->axes[a].of_launch) words[n++] = mem_printf("--%s=%s", s->axes[a].flag, s->axes[a].values[r->at[a]]);
-    words[n++] = mem_printf("--output-dir=%s", r->dir);
-    if (s->c->stop_after > 0) words[n++] = mem_printf("--stop-after=%.3fs", s->c->stop_after);
-    if (config_option_of(OPTION_seeds, s->command)) words[n++] = mem_strdup("--seeds="); /* this sweep makes them */
-    for (char *word = strsep(&rest, " "); word; word = strsep(&rest, " "))
-        if (*word) words[n++] = mem_strdup(word);
-    for (int i = 0; i < n_more; i++) words[n++] = mem_strdup(more[i]);
-    free(kept);
-    return words;
+        if (s->axes[a].of_launch == of_launch)
+            sweep_add_word(w, mem_printf("--%s=%s", s->axes[a].flag, s->axes[a].values[r->at[a]]));
 }
 
-void sweep_words_free(char **words)
+SweepWords sweep_command(const Sweep *s, const SweepRun *r)
 {
-    for (int i = 0; words && words[i]; i++) free(words[i]);
-    free(words);
+    SweepWords w = {0};
+    char *kept = mem_strdup(r->kept.len ? r->kept.data : ""), *rest = kept;
+    sweep_add_word(&w, mem_strdup("cairn"));
+    for (int i = 0; i < s->n_words; i++) {
+        if (s->task_at > 0 && i == s->task_at - 1) add_varied(s, r, true, &w); /* before the "--" of launch */
+        sweep_add_word(&w, mem_strdup(s->words[i]));
+    }
+    add_varied(s, r, false, &w);
+    sweep_add_word(&w, mem_printf("--output-dir=%s", r->dir));
+    if (s->c->stop_after > 0) sweep_add_word(&w, mem_printf("--stop-after=%.3fs", s->c->stop_after));
+    if (config_option_of(OPTION_seeds, s->command))
+        sweep_add_word(&w, mem_strdup("--seeds=")); /* this sweep makes them */
+    for (char *word = strsep(&rest, " "); word; word = strsep(&rest, " "))
+        if (*word) sweep_add_word(&w, mem_strdup(word));
+    free(kept);
+    return w;
 }
+
+void sweep_words_free(SweepWords *w) { mem_free_texts(w->words, w->n); }
 
 static void name_run(const Sweep *s, SweepRun *r)
 {
@@ -131,13 +129,11 @@ static void name_run(const Sweep *s, SweepRun *r)
     free(log);
 }
 
-static Status read_ranks(const Sweep *s, char **words, SweepRun *r)
+static Status read_ranks(const Sweep *s, const SweepWords *w, SweepRun *r)
 {
     Config launch;
-    int n = 0;
     if (s->task_at == 0) return OK;
-    while (words[n]) n++;
-    TRY(config_parse(&launch, n, words, environ));
+    TRY(config_parse(&launch, w->n, w->words, environ));
     if (launch.ranks > 1) r->ranks = launch.ranks;
     config_free(&launch);
     return OK;
@@ -146,18 +142,17 @@ static Status read_ranks(const Sweep *s, char **words, SweepRun *r)
 /* The configuration of the run's task, as the run itself will find it, and the ranks of its launcher. */
 static Status parse_run(const Sweep *s, SweepRun *r)
 {
-    char **words = sweep_command(s, r, NULL), **task = words + s->task_at;
-    Status launched = read_ranks(s, words, r);
-    int n = 0;
-    for (int a = 0; a < s->n_axes; a++) task += s->axes[a].of_launch; /* they stand before it */
-    char *program = task[0];
-    task[0] = words[0];
-    while (task[n]) n++;
-    Status status = launched == OK ? config_parse(&r->c, n, task, environ) : launched;
+    SweepWords w = sweep_command(s, r);
+    int at = s->task_at;
+    for (int a = 0; a < s->n_axes; a++) at += s->axes[a].of_launch; /* they stand before it */
+    Status status = read_ranks(s, &w, r);
+    char *task = w.words[at];
+    w.words[at] = w.words[0];
+    if (status == OK) status = config_parse(&r->c, w.n - at, w.words + at, environ);
     status = status_context(status, "the run %s", r->name);
     r->c.words = NULL;
-    task[0] = program;
-    sweep_words_free(words);
+    w.words[at] = task;
+    sweep_words_free(&w);
     return status;
 }
 
@@ -262,33 +257,16 @@ void sweep_free(Sweep *s)
 
 /* ---- runs that are there ---- */
 
-/* The record of a finished run, else the newest state of a begun one. NULL: there is none that can be read; the run
-   itself reports damage. */
-static Json *read_stored(const char *dir)
-{
-    Json *doc = NULL;
-    CheckpointList list = {0};
-    char *path = file_join(dir, "run.json");
-    if (file_exists(path))
-        (void)js_read(path, &doc);
-    else
-        (void)checkpoint_find(dir, &list);
-    for (int i = 0; i < list.count && !doc; i++) {
-        free(path);
-        path = file_join(list.items[i].path, "state.json");
-        (void)js_read(path, &doc);
-    }
-    checkpoint_list_free(&list);
-    free(path);
-    return doc;
-}
-
 void sweep_keep_former(Sweep *s)
 {
     for (int i = 0; i < s->n_runs; i++) {
-        Json *doc = read_stored(s->runs[i].dir);
-        const Json *stored = js_get(doc, "config");
         SweepRun *r = &s->runs[i];
+        Json *doc = NULL; /* the run itself reports damage */
+        if (file_exists_in(r->dir, "run.json"))
+            (void)js_read_in(r->dir, "run.json", &doc);
+        else
+            doc = commands_newest_state(r->dir);
+        const Json *stored = js_get(doc, "config");
         if (config_keep_former(&r->c, stored, &r->kept)) {
             log_info("%s has %s, which was the default when it began; all runs of the sweep keep it", r->dir,
                      r->kept.data);

@@ -201,44 +201,13 @@ static char *line_name(const Sweep *s, const SweepRun *r, int without)
     return name.data;
 }
 
-typedef struct {
-    ChartSeries *series;
-    char **names;
-    double *x, *y; // (n, room)
-    int n, room;
-} Lines;
-
-static Lines lines_new(int n, int room)
-{
-    return (Lines){mem_array((size_t)n, sizeof(ChartSeries)),
-                   mem_array((size_t)n, sizeof(char *)),
-                   mem_array((size_t)n * (size_t)room, sizeof(double)),
-                   mem_array((size_t)n * (size_t)room, sizeof(double)),
-                   0,
-                   room};
-}
-
-static void lines_free(Lines *l)
-{
-    mem_free_texts(l->names, l->n);
-    MEM_FREE(l->series, l->x, l->y);
-}
-
 /* Takes the name. */
-static void add_point(Lines *l, char *name, double x, double y)
+static void add_point(ChartLines *l, char *name, double x, double y)
 {
-    int k = 0;
-    while (k < l->n && strcmp(l->names[k], name) != 0) k++;
-    if (k < l->n) {
-        free(name);
-    } else {
-        l->names[l->n++] = name;
-        l->series[k] = (ChartSeries){
-            .name = name, .x = l->x + k * l->room, .y = l->y + k * l->room, .dots = true, .dashed = k / 9 % 2};
-    }
-    if (!isfinite(y)) return;
-    l->x[k * l->room + l->series[k].n] = x;
-    l->y[k * l->room + l->series[k].n++] = y;
+    int k = chart_line_named(l, name);
+    l->series[k].dots = true;
+    if (isfinite(y)) chart_point(l, k, x, y);
+    free(name);
 }
 
 static Status draw(const Sweep *s, const char *file, const Chart *chart, Buf *page)
@@ -253,7 +222,7 @@ static Status draw(const Sweep *s, const char *file, const Chart *chart, Buf *pa
 static Status draw_groups(const Sweep *s, int axis, const char *file, const char *title, const char *label,
                           Figure figure, Buf *page)
 {
-    Lines l = lines_new(s->n_groups, s->n_groups);
+    ChartLines l = {0};
     for (int g = 0; g < s->n_groups; g++) {
         const SweepRun *r = first_of(s, g);
         add_point(&l, line_name(s, r, axis), strtod(s->axes[axis].values[r->at[axis]], NULL),
@@ -269,25 +238,23 @@ static Status draw_groups(const Sweep *s, int axis, const char *file, const char
                                   .fractions = true,
                                   .margin = true},
                          page);
-    lines_free(&l);
+    chart_lines_free(&l);
     return status;
 }
 
 /* The quality of each run against its seed, and each group's mean. */
 static Status draw_seeds(const Sweep *s, const char *metric, Buf *page)
 {
-    Lines l = lines_new(s->n_groups, s->n_runs);
+    ChartLines l = {0};
     for (int i = 0; i < s->n_runs; i++) {
         const SweepRun *r = &s->runs[i];
-        char *name = line_name(s, r, -1);
-        if (r->record)
-            add_point(&l, name, strtod(s->axes[s->seeds].values[r->at[s->seeds]], NULL), evaluation(r, metric));
-        else
-            free(name);
+        if (!r->record) continue;
+        double seed = strtod(s->axes[s->seeds].values[r->at[s->seeds]], NULL);
+        add_point(&l, line_name(s, r, -1), seed, evaluation(r, metric));
     }
     for (int k = 0; k < l.n; k++) { /* side by side, where they are equal */
         l.series[k].unjoined = true;
-        for (int i = 0; i < l.series[k].n; i++) l.x[k * l.room + i] += 0.4 * ((k + 0.5) / l.n - 0.5);
+        for (int i = 0; i < l.series[k].n; i++) l.points[k].x[i] += 0.4 * ((k + 0.5) / l.n - 0.5);
     }
     Status status = draw(s, "seeds.svg",
                          &(Chart){.title = "Quality against seeds",
@@ -297,7 +264,7 @@ static Status draw_seeds(const Sweep *s, const char *metric, Buf *page)
                                   .n_series = l.n,
                                   .margin = true},
                          page);
-    lines_free(&l);
+    chart_lines_free(&l);
     return status;
 }
 

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 
 #include "base/host.h"
 #include "base/machine_memory.h"
+#include "base/parallel.h"
 #include "commands/sweep.h"
 #include "train/ranks/signals.h"
 
@@ -22,19 +22,18 @@
 
 /* ---- processes ---- */
 
-/* Starts the words in a process group of its own, so that a terminal's signals reach it by us alone, once. Output goes
-   to the end of `log`. A killed sweep leaves no run behind. */
-static Status start(char **words, const char *log, pid_t *pid)
+/* Starts the words, which it frees, in a process group of its own, so that a terminal's signals reach it by us alone,
+   once. Output goes to the end of `log`. A killed sweep leaves no run behind. */
+static Status start(SweepWords *w, const char *log, pid_t *pid)
 {
     pid_t parent = getpid();
     char *folder = file_directory(log);
+    int out = -1, in = -1;
+    sweep_add_word(w, NULL);
     Status status = file_make_directories(folder);
-    free(folder);
-    TRY(status);
-    int out, in;
-    TRY(file_open_regular(log, O_WRONLY | O_CREAT | O_APPEND, &out));
-    in = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (in < 0) status = fail(E_IO, "/dev/null: cannot open: %m");
+    if (status == OK) status = file_open_regular(log, O_WRONLY | O_CREAT | O_APPEND, &out);
+    if (status == OK && (in = open("/dev/null", O_RDONLY | O_CLOEXEC)) < 0)
+        status = fail(E_IO, "/dev/null: cannot open: %m");
     *pid = status == OK ? fork() : -1;
     if (*pid == 0) {
         setpgid(0, 0);
@@ -43,13 +42,15 @@ static Status start(char **words, const char *log, pid_t *pid)
         dup2(in, STDIN_FILENO);
         dup2(out, STDOUT_FILENO);
         dup2(out, STDERR_FILENO);
-        execv("/proc/self/exe", words);
-        execv(host_program(), words); /* without /proc */
+        execv("/proc/self/exe", w->words);
+        execv(host_program(), w->words); /* without /proc */
         _exit(127);
     }
     if (status == OK && *pid < 0) status = fail(E_FAIL, "cannot start a process: %m");
     if (out >= 0) close(out);
     if (in >= 0) close(in);
+    sweep_words_free(w);
+    free(folder);
     return status;
 }
 
@@ -90,26 +91,14 @@ static char *last_error(const char *log, int code)
 
 /* ---- plans ---- */
 
-static int cores(void)
-{
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
 /* Runs at the same time have even shares of cores and of free memory, unless their flags say otherwise. */
-static void shares(const Sweep *s, const SweepRun *r, double left, char *more[4])
+static void add_shares(const Sweep *s, const SweepRun *r, double left, SweepWords *w)
 {
-    int n = 0, jobs = (int)s->c->jobs;
-    if (jobs > 1 && r->c.threads == 0) more[n++] = mem_printf("--threads=%d", cores() > jobs ? cores() / jobs : 1);
+    int jobs = (int)s->c->jobs, cores = parallel_cores();
+    if (jobs > 1 && r->c.threads == 0) sweep_add_word(w, mem_printf("--threads=%d", cores > jobs ? cores / jobs : 1));
     if (jobs > 1 && r->c.memory_budget == 0)
-        more[n++] = mem_printf("--memory-budget=%zuB", machine_free_bytes() / (size_t)jobs);
-    if (isfinite(left)) more[n++] = mem_printf("--max-time=%.0fs", left);
-    more[n] = NULL;
-}
-
-static void free_shares(char *more[4])
-{
-    for (int i = 0; more[i]; i++) free(more[i]);
+        sweep_add_word(w, mem_printf("--memory-budget=%zuB", machine_free_bytes() / (size_t)jobs));
+    if (isfinite(left)) sweep_add_word(w, mem_printf("--max-time=%.0fs", left));
 }
 
 /* A peak that a dry run logs, "  peak         123.4 MiB"; a device's has the host's below it, without the word. */
@@ -123,19 +112,14 @@ static double planned_peak(const char *log, const char *key)
 
 static Status plan_one(Sweep *s, SweepRun *r)
 {
-    char *given[5], *dry[] = {(char *)"--dry-run", NULL};
-    int code = -1, n = 0;
+    int code = -1;
     pid_t pid;
-    shares(s, r, NAN, given);
-    while (given[n]) n++;
-    given[n] = dry[0];
-    given[n + 1] = NULL;
-    char *log = mem_printf("%s.plan", r->log), **words = sweep_command(s, r, given);
-    given[n] = NULL;
-    free_shares(given);
-    Status status = file_remove_tree(log);
-    if (status == OK) status = start(words, log, &pid);
-    sweep_words_free(words);
+    SweepWords words = sweep_command(s, r);
+    char *log = mem_printf("%s.plan", r->log);
+    add_shares(s, r, NAN, &words);
+    sweep_add_word(&words, mem_strdup("--dry-run"));
+    (void)unlink(log);
+    Status status = start(&words, log, &pid);
     while (status == OK && (code = look(pid)) < 0) {
         if (*signals_stop()) kill(pid, SIGTERM);
         nap();
@@ -234,13 +218,9 @@ typedef struct {
 
 static Status begin(Queue *q, Job *job, SweepRun *r)
 {
-    char *more[4];
-    shares(q->s, r, isfinite(q->deadline) ? q->deadline - clock_monotonic() : NAN, more);
-    char **words = sweep_command(q->s, r, more);
-    Status status = start(words, r->log, &job->pid);
-    sweep_words_free(words);
-    free_shares(more);
-    TRY(status);
+    SweepWords words = sweep_command(q->s, r);
+    add_shares(q->s, r, isfinite(q->deadline) ? q->deadline - clock_monotonic() : NAN, &words);
+    TRY(start(&words, r->log, &job->pid));
     job->run = r;
     job->began = clock_monotonic();
     job->told = false;

@@ -204,28 +204,7 @@ static double *steps_over(const ComparedRun *run, Over over)
     return x;
 }
 
-typedef struct {
-    ChartSeries *series; // (n)
-    double **x, **y;     // (n) owned
-    int n;
-} Curves;
-
-static void curves_init(Curves *c, const ComparedRun *runs, int n)
-{
-    *c = (Curves){mem_array((size_t)n, sizeof *c->series), mem_array((size_t)n, sizeof *c->x),
-                  mem_array((size_t)n, sizeof *c->y), n};
-    for (int i = 0; i < n; i++) c->series[i] = (ChartSeries){.name = runs[i].name, .dashed = i / 9 % 2};
-}
-
-static void curves_free(Curves *c)
-{
-    for (int i = 0; i < c->n; i++) {
-        MEM_FREE(c->x[i], c->y[i]);
-    }
-    MEM_FREE(c->x, c->y, c->series);
-}
-
-static Status draw_curves(Curves *c, Over over, const char *what, const char *file, const char *y_label,
+static Status draw_curves(const ChartLines *c, Over over, const char *what, const char *file, const char *y_label,
                           const char *note, CompareDraw draw, void *context)
 {
     char *title = mem_printf("%s%s", what, overs[over].title), *name = mem_printf("%s%s", file, overs[over].suffix);
@@ -246,19 +225,17 @@ static Status draw_curves(Curves *c, Over over, const char *what, const char *fi
 static Status draw_steps(const ComparedRun *runs, int n, StepColumn column, Over over, bool equal, CompareDraw draw,
                          void *context)
 {
-    Curves c;
+    ChartLines c = {0};
     bool loss = column == STEP_LOSS, same = loss && equal && n > 1 && over != OVER_TIME, smoothed = !loss;
     for (int i = 0; i < n; i++) smoothed = smoothed || (!same && n > 1 && runs[i].r.n_steps > 100);
-    curves_init(&c, runs, n);
     for (int i = 0; i < n; i++) {
         const RunRecord *r = &runs[i].r;
-        ChartSeries *s = &c.series[i];
-        c.x[i] = steps_over(&runs[i], over);
-        if (smoothed) c.y[i] = run_record_smooth(r->column[column], r->n_steps);
-        s->x = c.x[i];
-        s->y = smoothed ? c.y[i] : r->column[column];
-        s->n = r->n_steps;
-        if (same) s->width = i ? 1.3 : 6, s->pale = i == 0;
+        double *x = steps_over(&runs[i], over), *mean = run_record_smooth(r->column[column], r->n_steps);
+        (void)chart_line(&c, runs[i].name);
+        for (int k = 0; k < r->n_steps; k++) chart_point(&c, i, x[k], smoothed ? mean[k] : r->column[column][k]);
+        if (same) c.series[i].width = i ? 1.3 : 6;
+        c.series[i].pale = same && i == 0;
+        MEM_FREE(x, mean);
     }
     Status status = draw_curves(&c, over, loss ? "Training loss" : "Masked words guessed right in training",
                                 loss ? "loss" : "mlm-accuracy", loss ? "loss" : "share",
@@ -266,7 +243,7 @@ static Status draw_steps(const ComparedRun *runs, int n, StepColumn column, Over
                                 : smoothed ? "mean of 20 steps"
                                            : NULL,
                                 draw, context);
-    curves_free(&c);
+    chart_lines_free(&c);
     return status;
 }
 
@@ -287,22 +264,15 @@ static double place_of(const RunRecord *r, const double *x, double step)
 static Status draw_evaluation(const ComparedRun *runs, int n, const char *name, Over over, CompareDraw draw,
                               void *context)
 {
-    Curves c;
-    curves_init(&c, runs, n);
+    ChartLines c = {0};
     for (int i = 0; i < n; i++) {
         const RunRecord *r = &runs[i].r;
         double *x = steps_over(&runs[i], over);
-        ChartSeries *s = &c.series[i];
-        c.x[i] = mem_array((size_t)r->n_evals, sizeof **c.x);
-        c.y[i] = mem_array((size_t)r->n_evals, sizeof **c.y);
-        for (int e = 0; e < r->n_evals; e++) {
-            if (strcmp(r->evals[e].name, name) != 0) continue;
-            c.x[i][s->n] = place_of(r, x, r->evals[e].step);
-            c.y[i][s->n++] = r->evals[e].value;
-        }
-        s->x = c.x[i];
-        s->y = c.y[i];
-        s->dots = s->n < 40;
+        (void)chart_line(&c, runs[i].name);
+        for (int e = 0; e < r->n_evals; e++)
+            if (strcmp(r->evals[e].name, name) == 0)
+                chart_point(&c, i, place_of(r, x, r->evals[e].step), r->evals[e].value);
+        c.series[i].dots = c.series[i].n < 40;
         free(x);
     }
     char *file = mem_strdup(name);
@@ -310,7 +280,7 @@ static Status draw_evaluation(const ComparedRun *runs, int n, const char *name, 
         if (strchr(" /", *p)) *p = '-';
     Status status = draw_curves(&c, over, name, file, name, NULL, draw, context);
     free(file);
-    curves_free(&c);
+    chart_lines_free(&c);
     return status;
 }
 
@@ -332,33 +302,27 @@ static Status draw_evaluations(const ComparedRun *runs, int n, CompareDraw draw,
 
 static Status draw_memory(const ComparedRun *runs, int n, CompareDraw draw, void *context)
 {
-    Curves c;
-    char **names = mem_array((size_t)n, sizeof *names); // (n)
-    int drawn = 0;
-    curves_init(&c, runs, n);
+    ChartLines c = {0};
     for (int i = 0; i < n; i++) {
         const RunRecord *r = &runs[i].r;
         double peak = 0;
         for (int k = 0; k < r->s.n_memory; k++) peak = fmax(peak, r->memory[k]);
         if (r->s.n_memory == 0) continue;
-        names[drawn] = mem_printf("%s: peak %.1f MiB", runs[i].name, peak / MIB);
-        c.series[drawn] = (ChartSeries){.name = names[drawn],
-                                        .y = r->memory,
-                                        .n = r->s.n_memory,
-                                        .scale = 1 / MIB,
-                                        .filled = n <= 3,
-                                        .dashed = drawn / 9 % 2};
-        drawn++;
+        char *name = mem_printf("%s: peak %.1f MiB", runs[i].name, peak / MIB);
+        int line = chart_line(&c, name);
+        for (int k = 0; k < r->s.n_memory; k++) chart_point(&c, line, k, r->memory[k]);
+        c.series[line].scale = 1 / MIB;
+        c.series[line].filled = n <= 3;
+        free(name);
     }
     Status status = draw(context, "memory",
                          &(Chart){.title = "Memory over one micro-batch: activations and scratch",
                                   .x_label = "instr of the plan: forward, then backward",
                                   .y_label = "MiB",
                                   .series = c.series,
-                                  .n_series = drawn,
+                                  .n_series = c.n,
                                   .from_zero = true});
-    mem_free_texts(names, drawn);
-    curves_free(&c);
+    chart_lines_free(&c);
     return status;
 }
 

@@ -32,37 +32,23 @@ static void put_steps(const RunRecord *r, const char *title, const char *label, 
     free(mean);
 }
 
-#define MOST_EVALUATIONS 16 /* curves in one chart */
-
 /* The evaluations during training: a curve per split and metric. */
 static void put_evaluations(const RunRecord *r, Buf *out)
 {
-    ChartSeries series[MOST_EVALUATIONS];
-    double *x[MOST_EVALUATIONS], *y[MOST_EVALUATIONS];
-    int n = 0;
+    ChartLines lines = {0};
     for (int e = 0; e < r->n_evals; e++) {
-        int k = 0;
-        while (k < n && strcmp(series[k].name, r->evals[e].name) != 0) k++;
-        if (k == MOST_EVALUATIONS) continue;
-        if (k == n) {
-            x[n] = mem_array((size_t)r->n_evals, sizeof *x[n]);
-            y[n] = mem_array((size_t)r->n_evals, sizeof *y[n]);
-            series[n] = (ChartSeries){.name = r->evals[e].name, .x = x[n], .y = y[n], .dots = true};
-            n++;
-        }
-        x[k][series[k].n] = r->evals[e].step;
-        y[k][series[k].n++] = r->evals[e].value;
+        int k = chart_line_named(&lines, r->evals[e].name);
+        chart_point(&lines, k, r->evals[e].step, r->evals[e].value);
+        lines.series[k].dots = true;
     }
-    if (n > 0)
+    if (lines.n > 0)
         page_chart(out, &(Chart){.title = "Evaluations during training",
                                  .x_label = "step",
                                  .y_label = "metric",
-                                 .series = series,
-                                 .n_series = n,
+                                 .series = lines.series,
+                                 .n_series = lines.n,
                                  .from_zero_x = true});
-    for (int k = 0; k < n; k++) {
-        MEM_FREE(x[k], y[k]);
-    }
+    chart_lines_free(&lines);
 }
 
 static void put_curves(const RunRecord *r, const RunSummary *s, Buf *out)

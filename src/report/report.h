@@ -102,6 +102,21 @@ typedef struct {
    can give other colours; an ellipsis cuts a text that is wider than the picture. A series takes at most 400 KB for any
    n, without gaps 60 KB. */
 void chart_svg(const Chart *chart, Buf *out);
+/* Series with names and points of their own (chart_lines.c). Zero-initialise; the caller may set more of a series. */
+typedef struct {
+    char *name;
+    double *x, *y; // (cap)
+    int cap;
+} ChartPoints;
+typedef struct {
+    ChartSeries *series; // (n)
+    ChartPoints *points; // (n)
+    int n, cap;
+} ChartLines;
+int chart_line(ChartLines *l, const char *name);       /* adds a line; its place */
+int chart_line_named(ChartLines *l, const char *name); /* the line of that name; adds it at first */
+void chart_point(ChartLines *l, int line, double x, double y);
+void chart_lines_free(ChartLines *l);
 /* ---- timelines of pipelines (schedule_svg.c) ---- */
 typedef enum {
     BAR_FORWARD,
