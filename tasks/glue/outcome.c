@@ -3,7 +3,6 @@
 
 #include "tasks/glue/run.h"
 #include "train/job/evaluation.h"
-#include "train/job/result.h"
 
 static Status evaluate_split(Run *r, GlueSplitData *d)
 {
@@ -39,7 +38,7 @@ static void describe_result(const GlueTask *task, const GlueSplitData *d, Buf *t
     if (*d->result.undefined) buf_printf(text, " (nan: %s)", d->result.undefined);
 }
 
-Status glue_evaluate_during(Run *r, Metrics *metrics, double *metric, Buf *text)
+Status glue_evaluate_during(Run *r, double *metric, Buf *text)
 {
     GlueRun *g = r->own;
     bool first = true;
@@ -52,26 +51,22 @@ Status glue_evaluate_during(Run *r, Metrics *metrics, double *metric, Buf *text)
         first = false;
         describe_result(g->task, d, text);
     }
-    for (int i = 0; i < g->n_splits; i++) /* after the last split, so that a stop leaves no part of them */
-        for (int m = 0; m < glue_dev_metrics(g, i); m++)
-            TRY(metrics_eval(metrics, r->progress.step, g->splits[i].split->name, glue_metric_name(g->task->metrics[m]),
-                             g->splits[i].result.metrics[m]));
     return OK;
 }
 
-static Status write_results(const Run *r)
+void glue_figures(const Run *r, EvalFigures *f)
 {
     const GlueRun *g = r->own;
-    EvalResults results = {0};
     for (int i = 0; i < g->n_splits; i++) {
-        const GlueSplitData *d = &g->splits[i];
-        if (d->split->kind != GLUE_DEV) continue;
-        eval_results_value(&results, "loss", d->split->suffix, d->result.loss);
+        const GlueResult *x = &g->splits[i].result;
+        const GlueSplit *split = g->splits[i].split;
+        if (split->kind != GLUE_DEV) continue;
+        eval_figure(f, split->name, "loss", split->suffix, x->loss, FIGURE_IN_RESULTS);
         for (int m = 0; m < g->task->n_metrics; m++)
-            eval_results_value(&results, glue_metric_name(g->task->metrics[m]), d->split->suffix, d->result.metrics[m]);
-        eval_results_count(&results, "samples", d->split->suffix, d->examples.count);
+            eval_figure(f, split->name, glue_metric_name(g->task->metrics[m]), split->suffix, x->metrics[m],
+                        FIGURE_ANYWHERE);
+        eval_count(f, "samples", split->suffix, g->splits[i].examples.count);
     }
-    return eval_results_write(&results, r);
 }
 
 static Status write_predictions(const Run *r, GlueSplitData *d)
@@ -100,5 +95,5 @@ Status glue_evaluate(Run *r)
         buf_free(&text);
         TRY(ranks_all(r->ranks, run_first(r) ? write_predictions(r, d) : OK));
     }
-    return ranks_all(r->ranks, run_first(r) ? write_results(r) : OK);
+    return OK;
 }

@@ -45,12 +45,6 @@ Status glue_tokenize(const GlueExamples *in, const GlueTask *task, Tokenizer *to
 void glue_append(Examples *e, size_t *cap, Tokenizer *tokenizer, RecordText a, RecordText b, int max_length);
 
 static inline bool glue_predicts(const Config *c) { return c->do_predict || *c->submission; }
-/* Metrics of a split; 0 for a split without labels. */
-static inline int glue_dev_metrics(const GlueRun *g, int split)
-{
-    return g->splits[split].split->kind == GLUE_DEV ? g->task->n_metrics : 0;
-}
-
 /* ---- the order of a classifier's labels (labels.c) ---- */
 
 /* from[i] (n_labels): which of the n names is the task's label i, in any case of letters. False where names are missing
@@ -66,8 +60,8 @@ Status glue_check_import(const GlueTask *task, const char *model, const ImportRe
 /* ---- results (outcome.c) ---- */
 
 /* Rows of the task's table. The first dev split picks the best model. */
-Status glue_evaluate_during(Run *r, Metrics *metrics, double *metric, Buf *text);
-/* Evaluates all splits; writes eval_results.json and .txt, predictions, and the submission if requested. */
-Status glue_evaluate(Run *r);
+Status glue_evaluate_during(Run *r, double *metric, Buf *text);
+Status glue_evaluate(Run *r); /* all splits; writes predictions, and the submission if requested */
+void glue_figures(const Run *r, EvalFigures *f);
 
 #endif

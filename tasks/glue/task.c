@@ -182,28 +182,9 @@ static Status take_import(Run *r, const ImportReport *report, float *weights)
     return glue_order_labels(task, r->c->model, &r->model, weights);
 }
 
-/* ---- results ---- */
+/* ---- the end ---- */
 
-/* Whether run.json, which is written last, has a metric of every requested split. */
-static bool results_there(const Run *r)
-{
-    const GlueRun *g = r->own;
-    char *names[2 * GLUE_MAX_SPLITS];
-    for (int i = 0; i < g->n_splits; i++)
-        names[i] = mem_printf("%s %s", g->splits[i].split->name, glue_metric_name(g->task->metrics[0]));
-    bool there = !glue_predicts(r->c) && result_there(r, names, g->n_splits);
-    for (int i = 0; i < g->n_splits; i++) free(names[i]);
-    return there;
-}
-
-static void figures(const Run *r, RunSummary *s)
-{
-    const GlueRun *g = r->own;
-    for (int i = 0; i < g->n_splits; i++)
-        for (int m = 0; m < glue_dev_metrics(g, i); m++)
-            summary_add_eval(s, g->splits[i].split->name, glue_metric_name(g->task->metrics[m]),
-                             g->splits[i].result.metrics[m]);
-}
+static bool results_there(const Run *r) { return !glue_predicts(r->c) && result_there(r); }
 
 static void split_free(GlueSplitData *d)
 {
@@ -235,5 +216,5 @@ const Task task_glue = {.size = sizeof(GlueRun),
                         .evaluate_during = glue_evaluate_during,
                         .reached = check_patience,
                         .evaluate = glue_evaluate,
-                        .figures = figures,
+                        .figures = glue_figures,
                         .close = close_task};

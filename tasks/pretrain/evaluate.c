@@ -5,7 +5,6 @@
 
 #include "tasks/pretrain/run.h"
 #include "train/job/evaluation.h"
-#include "train/job/result.h"
 
 /* The sums of one micro-batch. All ranks add them in the same order, because sums of doubles depend on it. */
 typedef struct {
@@ -132,17 +131,6 @@ static void describe(const PretrainResult *x, Buf *text)
     if (!isnan(x->nsp_loss)) buf_printf(text, " nsp_accuracy %.4f nsp_loss %.4f", x->nsp_accuracy, x->nsp_loss);
 }
 
-/* Name and value of each metric in eval.jsonl and eval_results; NaN: not measured. */
-#define FIGURES(x)                                                                                                     \
-    {                                                                                                                  \
-        {"mlm_accuracy", (x)->mlm_accuracy}, {"mlm_loss", (x)->mlm_loss}, {"perplexity", (x)->perplexity},             \
-            {"nsp_accuracy", (x)->nsp_accuracy}, {"nsp_loss", (x)->nsp_loss},                                          \
-    }
-typedef struct {
-    const char *name;
-    double value;
-} Figure;
-
 int64_t pretrain_samples(const Run *r)
 {
     return batches_examples(r->source.count, r->c->batch_size, r->progress.batch);
@@ -153,15 +141,12 @@ bool pretrain_reached(const Run *r, double metric)
     return r->c->target_mlm_accuracy > 0 && metric >= r->c->target_mlm_accuracy;
 }
 
-Status pretrain_evaluate_during(Run *r, Metrics *metrics, double *metric, Buf *text)
+Status pretrain_evaluate_during(Run *r, double *metric, Buf *text)
 {
     PretrainRun *p = r->own;
     int64_t samples = pretrain_samples(r), step = r->progress.step;
     runlog_evaluation_start(p->log, samples);
     TRY(pretrain_evaluate_all(r));
-    Figure figures[] = FIGURES(&p->result);
-    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
-        if (!isnan(figures[i].value)) TRY(metrics_eval(metrics, step, "eval", figures[i].name, figures[i].value));
     describe(&p->result, text);
     *metric = p->result.mlm_accuracy;
     bool reached = pretrain_reached(r, *metric);
@@ -170,31 +155,18 @@ Status pretrain_evaluate_during(Run *r, Metrics *metrics, double *metric, Buf *t
     return OK;
 }
 
-void pretrain_figures(const Run *r, RunSummary *s)
+void pretrain_figures(const Run *r, EvalFigures *f)
 {
     const PretrainResult *x = &((const PretrainRun *)r->own)->result;
-    summary_add_eval(s, "eval", "mlm_accuracy", x->mlm_accuracy);
-    summary_add_eval(s, "eval", "mlm_loss", x->mlm_loss);
-    if (!isnan(x->nsp_accuracy)) summary_add_eval(s, "eval", "nsp_accuracy", x->nsp_accuracy);
-}
-
-static Status write_results(const Run *r)
-{
-    const PretrainRun *p = r->own;
-    Figure figures[] = FIGURES(&p->result);
-    EvalResults results = {0};
-    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
-        if (!isnan(figures[i].value)) eval_results_value(&results, figures[i].name, "", figures[i].value);
-    eval_results_count(&results, "samples", "", p->result.sequences);
-    eval_results_count(&results, "masked_words", "", p->result.masked);
-    return eval_results_write(&results, r);
-}
-
-/* Whether run.json has the metric, of the same shards. */
-bool pretrain_results_there(const Run *r)
-{
-    char *name[] = {(char *)"eval mlm_accuracy"};
-    return result_there(r, name, r->evaluate ? 1 : 0);
+    const EvalFigure all[] = {{"eval", "mlm_accuracy", "", x->mlm_accuracy, -1, FIGURE_ANYWHERE},
+                              {"eval", "mlm_loss", "", x->mlm_loss, -1, FIGURE_ANYWHERE},
+                              {"eval", "perplexity", "", x->perplexity, -1, FIGURE_IN_LINES | FIGURE_IN_RESULTS},
+                              {"eval", "nsp_accuracy", "", x->nsp_accuracy, -1, FIGURE_ANYWHERE},
+                              {"eval", "nsp_loss", "", x->nsp_loss, -1, FIGURE_IN_LINES | FIGURE_IN_RESULTS}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (!isnan(all[i].value)) MEM_PUSH(f->items, f->n, f->cap, all[i]);
+    eval_count(f, "samples", "", x->sequences);
+    eval_count(f, "masked_words", "", x->masked);
 }
 
 Status pretrain_evaluate(Run *r)
@@ -209,7 +181,6 @@ Status pretrain_evaluate(Run *r)
     log_info("evaluation: %s (%lld sequences, %.1f seq/s)", text.data, (long long)x->sequences,
              (double)x->sequences / x->seconds);
     buf_free(&text);
-    TRY(ranks_all(r->ranks, run_first(r) ? write_results(r) : OK));
     if (r->c->command != COMMAND_ADAPT) return OK;
     return ranks_all(r->ranks, run_first(r) ? adapt_write(r) : OK);
 }

@@ -42,11 +42,10 @@ static inline const char *pretrain_folder(const Config *c, bool evaluation)
 int64_t pretrain_samples(const Run *r);
 
 /* Rows of the task's table. */
-Status pretrain_evaluate_during(Run *r, Metrics *metrics, double *metric, Buf *text);
+Status pretrain_evaluate_during(Run *r, double *metric, Buf *text);
 bool pretrain_reached(const Run *r, double metric); /* by --target-mlm-accuracy */
-Status pretrain_evaluate(Run *r);                   /* writes eval_results.json and .txt, too */
-bool pretrain_results_there(const Run *r);
-void pretrain_figures(const Run *r, RunSummary *s);
+Status pretrain_evaluate(Run *r);
+void pretrain_figures(const Run *r, EvalFigures *f);
 
 /* ---- `cairn adapt` (adapt.c) ---- */
 

@@ -5,6 +5,7 @@
 
 #include "tasks/pretrain/pretrain.h"
 #include "tasks/pretrain/run.h"
+#include "train/job/result.h"
 #include "train/ranks/signals.h"
 #include "train/run/run.h"
 #include "train/run/start.h"
@@ -350,7 +351,7 @@ const Task task_pretrain = {.size = sizeof(PretrainRun),
                             .need = need,
                             .train_digest = train_digest,
                             .eval_digest = eval_digest,
-                            .results_there = pretrain_results_there,
+                            .results_there = result_there,
                             .open_output = open_log,
                             .take_import = take_import,
                             .training_begins = training_begins,

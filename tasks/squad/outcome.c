@@ -3,7 +3,6 @@
 
 #include "tasks/squad/run.h"
 #include "train/job/evaluation.h"
-#include "train/job/result.h"
 #include "train/ranks/signals.h"
 
 /* ---- files ---- */
@@ -164,33 +163,29 @@ static void describe_result(const Run *r, const SquadSplit *s, Buf *text)
         buf_printf(text, " %s %.2f", squad_metric_name((SquadMetric)m, r->c->version_2), s->figures[m]);
 }
 
-Status squad_evaluate_during(Run *r, Metrics *metrics, double *metric, Buf *text)
+Status squad_evaluate_during(Run *r, double *metric, Buf *text)
 {
     SquadRun *own = r->own;
     SquadSplit *s = &own->splits[0];
     TRY(evaluate_split(r, s, false));
     *metric = s->figures[SQUAD_F1];
     describe_result(r, s, text);
-    for (int m = SQUAD_EXACT; m <= SQUAD_F1; m++)
-        TRY(metrics_eval(metrics, r->progress.step, s->name, squad_metric_name((SquadMetric)m, r->c->version_2),
-                         s->figures[m]));
     return OK;
 }
 
-static Status write_results(const Run *r)
+void squad_figures_of(const Run *r, EvalFigures *f)
 {
     const SquadRun *own = r->own;
-    EvalResults results = {0};
     for (int i = 0; i < own->n_splits; i++) {
         const SquadSplit *s = &own->splits[i];
         if (!s->labelled) continue;
         for (int m = 0; m < squad_metrics(r->c->version_2); m++)
             if (!isnan(s->figures[m]))
-                eval_results_value(&results, squad_metric_name((SquadMetric)m, r->c->version_2), "", s->figures[m]);
-        eval_results_count(&results, "total", "", s->file.n_questions);
-        eval_results_count(&results, "windows", "", s->windows.examples.count);
+                eval_figure(f, s->name, squad_metric_name((SquadMetric)m, r->c->version_2), "", s->figures[m],
+                            m <= SQUAD_F1 ? FIGURE_ANYWHERE : FIGURE_IN_RUN | FIGURE_IN_RESULTS);
+        eval_count(f, "total", "", s->file.n_questions);
+        eval_count(f, "windows", "", s->windows.examples.count);
     }
-    return eval_results_write(&results, r);
 }
 
 Status squad_evaluate(Run *r)
@@ -208,5 +203,5 @@ Status squad_evaluate(Run *r)
                  (long long)s->windows.examples.count, (double)s->windows.examples.count / s->seconds);
         buf_free(&text);
     }
-    return ranks_all(r->ranks, run_first(r) ? write_results(r) : OK);
+    return OK;
 }

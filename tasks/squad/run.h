@@ -27,8 +27,9 @@ typedef struct {
     int n_splits;
 } SquadRun;
 
-Status squad_evaluate_during(Run *r, Metrics *metrics, double *metric, Buf *text);
-/* Evaluates all splits; writes eval_results.json and .txt, and the predictions. */
-Status squad_evaluate(Run *r);
+/* Rows of the task's table. */
+Status squad_evaluate_during(Run *r, double *metric, Buf *text);
+Status squad_evaluate(Run *r); /* all splits; writes the predictions */
+void squad_figures_of(const Run *r, EvalFigures *f);
 
 #endif

@@ -199,22 +199,9 @@ static bool same_choice(const Run *r)
     return same;
 }
 
-/* Whether run.json, which is written last, has the scores of the dev file. */
 static bool results_there(const Run *r)
 {
-    char *names[] = {(char *)"dev f1"};
-    return !r->c->do_predict && result_there(r, names, r->evaluate) && (!r->evaluate || same_choice(r));
-}
-
-static void figures(const Run *r, RunSummary *summary)
-{
-    const SquadRun *own = r->own;
-    for (int i = 0; i < own->n_splits; i++) {
-        const SquadSplit *s = &own->splits[i];
-        for (int m = 0; s->labelled && m < squad_metrics(r->c->version_2); m++)
-            if (!isnan(s->figures[m]))
-                summary_add_eval(summary, s->name, squad_metric_name((SquadMetric)m, r->c->version_2), s->figures[m]);
-    }
+    return !r->c->do_predict && result_there(r) && (!r->evaluate || same_choice(r));
 }
 
 static void close_task(Run *r)
@@ -243,5 +230,5 @@ const Task task_squad = {.size = sizeof(SquadRun),
                          .evaluate_during = squad_evaluate_during,
                          .reached = check_patience,
                          .evaluate = squad_evaluate,
-                         .figures = figures,
+                         .figures = squad_figures_of,
                          .close = close_task};

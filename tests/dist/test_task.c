@@ -91,7 +91,7 @@ static Status add_errors(void *context, const MicroBatch *b, int64_t number)
 }
 
 /* Small enough for each rank to evaluate all of it. */
-static Status evaluate_during(Run *r, Metrics *metrics, double *metric, Buf *text)
+static Status evaluate_during(Run *r, double *metric, Buf *text)
 {
     Scores *s = r->own;
     Status status = OK;
@@ -104,30 +104,22 @@ static Status evaluate_during(Run *r, Metrics *metrics, double *metric, Buf *tex
     evaluation_free(&v);
     *metric = -s->sum;
     buf_printf(text, "squared error %.4f", s->sum);
-    return status == OK ? metrics_eval(metrics, r->progress.step, "all", "squared_error", s->sum) : status;
+    return status;
 }
 
-static void figures(const Run *r, RunSummary *summary)
+static void figures(const Run *r, EvalFigures *f)
 {
-    summary_add_eval(summary, "all", "squared_error", ((const Scores *)r->own)->sum);
+    eval_figure(f, "all", "squared_error", "", ((const Scores *)r->own)->sum, FIGURE_ANYWHERE);
 }
 
 static Status evaluate(Run *r)
 {
     Buf text = {0};
     double metric;
-    TRY(evaluate_during(r, NULL, &metric, &text));
+    TRY(evaluate_during(r, &metric, &text));
     log_info("evaluation: %s", text.data);
     buf_free(&text);
-    EvalResults results = {0};
-    eval_results_value(&results, "squared_error", "", ((const Scores *)r->own)->sum);
-    return eval_results_write(&results, r);
-}
-
-static bool results_there(const Run *r)
-{
-    char *names[] = {(char *)"all squared_error"};
-    return result_there(r, names, r->evaluate ? 1 : 0);
+    return OK;
 }
 
 static void close_task(Run *r) { examples_free(&((Scores *)r->own)->all); }
@@ -138,7 +130,7 @@ static const Task task_scores = {.size = sizeof(Scores),
                                  .need = need,
                                  .train_digest = data_digest,
                                  .eval_digest = data_digest,
-                                 .results_there = results_there,
+                                 .results_there = result_there,
                                  .evaluate_during = evaluate_during,
                                  .evaluate = evaluate,
                                  .figures = figures,

@@ -10,6 +10,24 @@
 #include "report/record.h"
 #include "train/job/task.h"
 
+void eval_figure(EvalFigures *f, const char *split, const char *name, const char *suffix, double value, int places)
+{
+    MEM_PUSH(f->items, f->n, f->cap, (EvalFigure){split, name, suffix, value, -1, places});
+}
+
+void eval_count(EvalFigures *f, const char *name, const char *suffix, int64_t count)
+{
+    MEM_PUSH(f->items, f->n, f->cap, (EvalFigure){"", name, suffix, 0, count, FIGURE_IN_RESULTS});
+}
+
+/* The caller frees the items. */
+static EvalFigures figures_of(const Run *r)
+{
+    EvalFigures f = {0};
+    if (r->evaluate && r->task->figures) r->task->figures(r, &f);
+    return f;
+}
+
 static void keep_rates(const char *output_dir, RunSummary *s)
 {
     RunRecord before;
@@ -71,45 +89,54 @@ Status result_write(const Run *r)
     } else {
         keep_rates(r->c->output_dir, &s);
     }
-    if (r->evaluate && r->task->figures) r->task->figures(r, &s);
+    EvalFigures f = figures_of(r);
+    for (int i = 0; i < f.n; i++)
+        if (f.items[i].places & FIGURE_IN_RUN)
+            summary_add_eval(&s, f.items[i].split, f.items[i].name, f.items[i].value);
     Status status = summary_write(r->c->output_dir, &s);
     if (status == OK) status = report_write(r->c->output_dir, &s);
-    free(series);
     buf_free(&again);
-    free(config);
+    MEM_FREE(f.items, series, config);
     return status;
 }
 
-static void add_key(EvalResults *e, const char *name, const char *suffix)
+Status result_write_lines(const Run *r, Metrics *m)
 {
-    buf_printf(&e->json, "%s\n  \"eval_%s%s\": ", e->json.len ? "," : "{", name, suffix);
+    EvalFigures f = figures_of(r);
+    Status status = OK;
+    for (int i = 0; m && i < f.n && status == OK; i++)
+        if (f.items[i].places & FIGURE_IN_LINES)
+            status = metrics_eval(m, r->progress.step, f.items[i].split, f.items[i].name, f.items[i].value);
+    free(f.items);
+    return status;
 }
 
-void eval_results_value(EvalResults *e, const char *name, const char *suffix, double value)
+Status result_write_evaluation(Run *r)
 {
-    add_key(e, name, suffix);
-    buf_double(&e->json, value);
-    buf_printf(&e->text, "eval_%s%s = %.17g\n", name, suffix, value);
-}
-
-void eval_results_count(EvalResults *e, const char *name, const char *suffix, int64_t count)
-{
-    add_key(e, name, suffix);
-    buf_printf(&e->json, "%lld", (long long)count);
-    buf_printf(&e->text, "eval_%s%s = %lld\n", name, suffix, (long long)count);
-}
-
-Status eval_results_write(EvalResults *e, const Run *r)
-{
+    EvalFigures f = figures_of(r);
+    Buf json = {0}, text = {0};
+    Status status = OK;
     char digest[33];
-    if (!e->json.len) return OK;
+    for (int i = 0; i < f.n; i++) {
+        const EvalFigure *x = &f.items[i];
+        if (!(x->places & FIGURE_IN_RESULTS)) continue;
+        buf_printf(&json, "%s\n  \"eval_%s%s\": ", json.len ? "," : "{", x->name, x->suffix);
+        buf_printf(&text, "eval_%s%s = ", x->name, x->suffix);
+        if (x->count < 0) {
+            buf_double(&json, x->value);
+            buf_printf(&text, "%.17g\n", x->value);
+        } else {
+            buf_printf(&json, "%lld", (long long)x->count);
+            buf_printf(&text, "%lld\n", (long long)x->count);
+        }
+    }
+    free(f.items);
+    if (!json.len) return OK;
     digest_format(r->task->eval_digest(r), digest);
-    add_key(e, "data", "");
-    buf_json(&e->json, digest);
-    buf_puts(&e->json, "\n}\n");
-    Status status = file_write_text(r->c->output_dir, "eval_results.json", &e->json);
-    if (status == OK) status = file_write_text(r->c->output_dir, "eval_results.txt", &e->text);
-    buf_free(&e->text);
+    buf_printf(&json, ",\n  \"eval_data\": \"%s\"\n}\n", digest);
+    status = file_write_text(r->c->output_dir, "eval_results.json", &json);
+    if (status == OK) status = file_write_text(r->c->output_dir, "eval_results.txt", &text);
+    buf_free(&text);
     return status;
 }
 
@@ -124,21 +151,34 @@ static bool same_eval_data(const Run *r)
     return same;
 }
 
-bool result_there(const Run *r, char *const *names, int n_names)
+static bool has_figure(const RunSummary *s, const EvalFigure *f)
+{
+    char name[sizeof s->evals->name];
+    snprintf(name, sizeof name, "%s %s", f->split, f->name);
+    for (int k = 0; k < s->n_evals; k++)
+        if (strcmp(s->evals[k].name, name) == 0) return true;
+    return false;
+}
+
+/* The first figure of a split tells for all of them. */
+bool result_there(const Run *r)
 {
     RunRecord record;
+    EvalFigures f = figures_of(r);
+    const char *split = "";
     char *model = file_join(r->c->output_dir, "model.safetensors");
     bool there =
-        file_exists(model) && (n_names == 0 || same_eval_data(r)) && run_record_read(r->c->output_dir, &record) == OK;
+        file_exists(model) && (f.n == 0 || same_eval_data(r)) && run_record_read(r->c->output_dir, &record) == OK;
     if (there) {
         there = record.s.steps == r->resume.progress.step;
-        for (int i = 0; i < n_names && there; i++) {
-            there = false;
-            for (int k = 0; k < record.s.n_evals && !there; k++) there = strcmp(record.s.evals[k].name, names[i]) == 0;
+        for (int i = 0; i < f.n && there; i++) {
+            if (!(f.items[i].places & FIGURE_IN_RUN) || strcmp(f.items[i].split, split) == 0) continue;
+            there = has_figure(&record.s, &f.items[i]);
+            split = f.items[i].split;
         }
         run_record_free(&record);
     }
-    free(model);
+    MEM_FREE(model, f.items);
     return there;
 }
 

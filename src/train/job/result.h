@@ -8,18 +8,15 @@
 /* Writes run.json and report.html. A run that had finished before keeps the rates of its run.json. */
 Status result_write(const Run *run);
 
-/* eval_results.json and .txt, with keys as Hugging Face and Google name them: "eval_" NAME SUFFIX. Zeroed at first. */
-typedef struct {
-    Buf json, text;
-} EvalResults;
-void eval_results_value(EvalResults *e, const char *name, const char *suffix, double value);
-void eval_results_count(EvalResults *e, const char *name, const char *suffix, int64_t count);
-/* Writes both durably, if there is anything, and frees them. The .json has the digest of the evaluation data, too. */
-Status eval_results_write(EvalResults *e, const Run *run);
+/* The figures of an evaluation during training (task->figures) to eval.jsonl; without `m` (NULL) nothing. */
+Status result_write_lines(const Run *run, Metrics *m);
+/* Rank 0, after the evaluation. Writes eval_results.json and .txt durably, if there is anything. The .json has the
+   digest of the evaluation data, too. */
+Status result_write_evaluation(Run *run);
 
-/* The folder holds a model, a run.json of the run's last step with figures of these names and, where there are names,
-   an eval_results.json of the same evaluation data: nothing is left to do. */
-bool result_there(const Run *run, char *const *names, int n_names);
+/* The folder holds a model, a run.json of the run's last step with the figures of each split and, where there are
+   figures, an eval_results.json of the same evaluation data: nothing is left to do. */
+bool result_there(const Run *run);
 /* Says so, with eval_results.txt on stdout. */
 void result_show(const char *output_dir, int64_t step);
 

@@ -13,6 +13,22 @@
 #include "state/models/import.h"
 #include "train/job/job.h"
 
+/* Where a figure of an evaluation goes: a line of eval.jsonl for one during training; run.json; eval_results.json and
+   .txt, with keys as Hugging Face and Google name them, "eval_" NAME SUFFIX. */
+enum { FIGURE_IN_LINES = 1, FIGURE_IN_RUN = 2, FIGURE_IN_RESULTS = 4, FIGURE_ANYWHERE = 7 };
+typedef struct {
+    const char *split, *name, *suffix;
+    double value;
+    int64_t count; /* a whole number in place of the value; −1: a value */
+    int places;
+} EvalFigure;
+typedef struct {
+    EvalFigure *items; // (n) in the order of eval_results.json
+    int n, cap;
+} EvalFigures;
+void eval_figure(EvalFigures *f, const char *split, const char *name, const char *suffix, double value, int places);
+void eval_count(EvalFigures *f, const char *name, const char *suffix, int64_t count); /* in eval_results alone */
+
 struct Task {
     size_t size;
     bool no_folder; /* it evaluates alone, and has no --output-dir */
@@ -47,15 +63,16 @@ struct Task {
     /* ---- training ---- */
     Status (*training_begins)(Run *run);         /* collective; NULL: none */
     void (*training_ends)(Run *run, Status how); /* NULL: none */
-    /* Collective. Evaluates in the middle of training; figures go to `metrics` (NULL except on rank 0). `metric` picks
-       the best model: larger is better, and NaN never. `text` is one line for people. May return E_STOPPED. */
-    Status (*evaluate_during)(Run *run, Metrics *metrics, double *metric, Buf *text);
+    /* Collective. Evaluates in the middle of training. `metric` picks the best model: larger is better, and NaN never.
+       `text` is one line for people. May return E_STOPPED. */
+    Status (*evaluate_during)(Run *run, double *metric, Buf *text);
     bool (*reached)(const Run *run, const TrainProgress *p); /* NULL: never. Training ends after such an evaluation */
 
     /* ---- the end ---- */
-    Status (*evaluate)(Run *run);                         /* collective; writes figures and predictions */
-    void (*figures)(const Run *run, RunSummary *summary); /* of that evaluation; NULL: none */
-    void (*close)(Run *run);                              /* frees the contents of run->own */
+    Status (*evaluate)(Run *run); /* collective; writes predictions */
+    /* Of the last evaluation; NULL: none. Before there was one, the names are those that it will have. */
+    void (*figures)(const Run *run, EvalFigures *f);
+    void (*close)(Run *run); /* frees the contents of run->own */
 };
 
 #endif

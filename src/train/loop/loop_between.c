@@ -169,7 +169,8 @@ static Status evaluate(Loop *l)
     Status status = OK;
     int rank = ranks_rank(l->ranks);
     test_at_number("evaluate", p->step, rank);
-    TRY_DONE(run->task->evaluate_during(run, l->metrics, &metric, &text));
+    TRY_DONE(run->task->evaluate_during(run, &metric, &text));
+    TRY_DONE(result_write_lines(run, l->metrics));
     log_info("step %lld: %s", (long long)p->step, text.data ? text.data : "");
     test_at_number("evaluated", p->step, rank);
     bool best = !isnan(metric) && !(metric <= p->best_metric); /* best_metric: NaN before the first number */

@@ -346,6 +346,7 @@ static Status live(Run *r)
     TRY(start_or_resume(r));
     if (r->train) TRY(train(r));
     if (r->evaluate) TRY(task->evaluate(r));
+    if (r->evaluate) TRY(on_first(r, result_write_evaluation));
     size_t used = session_memory_used(&r->session);
     if (used > r->progress.peak_bytes) r->progress.peak_bytes = used;
     if (!r->train) return OK;
