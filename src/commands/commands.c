@@ -37,12 +37,15 @@ static const struct {
     [COMMAND_VERIFY] = {.function = command_verify},
 };
 
-static bool makes_runs(int i) { return commands[i].task && !commands[i].task->no_folder; }
+static bool makes_runs(int i) { return commands[i].task && commands[i].task->folder; }
 
 bool commands_find_task(const char *name, Command *command)
 {
     for (int i = 0; i < N_COMMANDS; i++)
-        if (makes_runs(i) && strcmp(config_commands[i].name, name) == 0) return *command = (Command)i, true;
+        if (makes_runs(i) && strcmp(config_commands[i].name, name) == 0) {
+            *command = (Command)i;
+            return true;
+        }
     return false;
 }
 

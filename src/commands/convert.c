@@ -25,29 +25,28 @@ static void take_params(ParamTable *t, const ParamTable *donor, const char *pref
 /* A model of exactly the file's tensors, which can only be read and written. Takes over `config`. */
 static Status make_model(const ImportHeads *h, ModelConfig config, Model *m)
 {
-    Status status = OK;
-    Model full = {0}, labelled = {0}, span = {0};
+    Status status = model_init(m, config, (Head){HEAD_NONE, 0});
     ModelConfig sizes = config; /* without owned memory */
     sizes.extra = NULL;
     sizes.untied = sizes.untied && h->predictions;
-    TRY(model_init(m, config, (Head){HEAD_NONE, 0}));
     m->head = import_head(h);
-    TRY_DONE(model_init(&full, sizes, (Head){HEAD_PRETRAINING, 2}));
-    if (h->pooler) take_params(&m->params, &full.params, "bert.pooler.");
-    if (h->predictions) take_params(&m->params, &full.params, "cls.predictions.");
-    if (h->next_sentence) take_params(&m->params, &full.params, "cls.seq_relationship.");
-    if (h->labels) {
-        TRY_DONE(model_init(&labelled, sizes, m->head));
-        take_params(&m->params, &labelled.params, "classifier.");
+    const Head pretraining = {HEAD_PRETRAINING, 2};
+    const struct {
+        bool there;
+        Head head; /* of the donor */
+        const char *prefix;
+    } parts[] = {{h->pooler, pretraining, "bert.pooler."},
+                 {h->predictions, pretraining, "cls.predictions."},
+                 {h->next_sentence, pretraining, "cls.seq_relationship."},
+                 {h->labels > 0, m->head, "classifier."},
+                 {h->span, {HEAD_SPAN, 2}, "qa_outputs."}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts && status == OK; i++) {
+        Model donor = {0};
+        if (!parts[i].there) continue;
+        status = model_init(&donor, sizes, parts[i].head);
+        if (status == OK) take_params(&m->params, &donor.params, parts[i].prefix);
+        model_free(&donor);
     }
-    if (h->span) {
-        TRY_DONE(model_init(&span, sizes, (Head){HEAD_SPAN, 2}));
-        take_params(&m->params, &span.params, "qa_outputs.");
-    }
-done:
-    model_free(&full);
-    model_free(&labelled);
-    model_free(&span);
     return status;
 }
 

@@ -56,7 +56,7 @@ static Status find_scripts(char **folder)
                          "the sweep from Cairn's source folder");
 }
 
-/* Of a host that has room for each of the runs. */
+/* A host that has room for each of the runs. */
 static JobNeeds array_needs(const Sweep *s)
 {
     JobNeeds most = {.kind = plan_job_kind(s->c)};
@@ -144,7 +144,10 @@ static Status run_alone(Sweep *s, int n)
     SweepRun *r = &s->runs[n];
     for (int i = 0; i < s->n_runs; i++)
         if (i != n && s->runs[i].state == SWEEP_NEW) s->runs[i].state = SWEEP_STOPPED; /* not planned */
-    if (r->state == SWEEP_DONE) return log_info("%s was finished before", r->dir), OK;
+    if (r->state == SWEEP_DONE) {
+        log_info("%s was finished before", r->dir);
+        return OK;
+    }
     TRY(sweep_plan(s));
     TRY(sweep_run_all(s, n));
     if (r->state == SWEEP_DONE) return OK;

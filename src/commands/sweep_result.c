@@ -49,7 +49,7 @@ static Mean mean_of(const Sweep *s, int group, Figure figure, const char *name)
     return undefined ? (Mean){NAN, NAN, 0} : m;
 }
 
-/* Of the runs of a group, the first. */
+/* The first run of a group. */
 static const SweepRun *first_of(const Sweep *s, int group)
 {
     for (int i = 0; i < s->n_runs; i++)

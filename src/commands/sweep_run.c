@@ -68,7 +68,7 @@ static void nap(void) { nanosleep(&(struct timespec){0, POLL_NS}, NULL); }
 
 /* ---- logs ---- */
 
-/* Of a log's last line that begins with `key`, what follows; NULL: none. The caller frees. */
+/* The text behind `key` in a log's last line that begins with it; NULL: none. The caller frees. */
 static char *last_line(const char *log, const char *key)
 {
     Buf text = {0};
@@ -247,7 +247,10 @@ static Status turn(Queue *q, Job *job, bool *busy)
     if (*signals_stop()) return OK;
     while (q->next < q->end && q->s->runs[q->next].state != SWEEP_NEW) q->next++;
     if (q->next == q->end) return OK;
-    if (q->deadline - clock_monotonic() < LEAST_LEFT) return q->stopped = true, OK;
+    if (q->deadline - clock_monotonic() < LEAST_LEFT) {
+        q->stopped = true;
+        return OK;
+    }
     *busy = true;
     return begin(q, job, &q->s->runs[q->next++]);
 }

@@ -17,18 +17,21 @@
 #define HOTTER     5    /* degrees above the others' that are named */
 #define SLOWED     0.05 /* a share of samples, above the others', that is named */
 
+/* Figures of a rank that are compared with those of others: seconds of its own work a step, the share of processor time
+   while it worked, and of its GPU the clock, the temperature and the share of throttled samples (NaN: unknown). */
+typedef enum { MEAN, PROCESSOR, MHZ, CELSIUS, THROTTLED, N_FIGURES } Figure;
+
 typedef struct {
     char *name; /* "run rank 1" */
     const char *run;
-    int work;                              /* the first run, from 0, of the same work: only these are compared */
-    char host[64], gpu[80], throttle[80];  /* "": no GPU; its throttle reasons */
-    double sm_mhz, watts, celsius, slowed; /* its means, and the share of throttled samples; NaN: unknown */
+    int work;                             /* the first run, from 0, of the same work: only these are compared */
+    char host[64], gpu[80], throttle[80]; /* "": no GPU; its throttle reasons */
     int64_t rank, threads, steps;
-    double waited, processor, switches; /* shares of the time; involuntary switches a second */
-    Quantiles own;                      /* seconds of its own work a step */
-    double mean, error;                 /* of the mean, by the spread of the steps */
-    double others, others_processor;    /* the median of means and of processor's shares of those that are not slow */
-    double others_mhz, others_celsius, others_slowed;
+    double waited, switches,
+        watts;     /* a share of the time; involuntary switches a second; its GPU's mean, NaN: unknown */
+    Quantiles own; /* seconds of its own work a step */
+    double error;  /* of their mean, by the spread of the steps */
+    double is[N_FIGURES], others[N_FIGURES]; /* the medians of those that are not slow */
     bool slow;
 } RankPace;
 
@@ -92,15 +95,15 @@ static void take(Paces *p, const char *run, int work, const Json *d)
                     .threads = js_int(js_get(d, "threads"), 0),
                     .steps = js_int(js_get(d, "steps"), 0),
                     .waited = js_real(js_get(d, "waited_s"), NAN) / seconds,
-                    .processor = js_real(js_get(d, "processor_s"), NAN) / seconds,
                     .switches = js_real(js_get(d, "switches"), NAN) / seconds,
-                    .sm_mhz = js_real(js_get(d, "sm_mhz"), NAN),
                     .watts = js_real(js_get(d, "watts"), NAN),
-                    .celsius = js_real(js_get(d, "celsius"), NAN),
-                    .slowed = js_real(js_get(d, "slowed"), NAN),
+                    .is = {[MHZ] = js_real(js_get(d, "sm_mhz"), NAN),
+                           [CELSIUS] = js_real(js_get(d, "celsius"), NAN),
+                           [THROTTLED] = js_real(js_get(d, "slowed"), NAN)},
                     .own = quantiles_of(values, (int)n),
                     .error = sqrt(fmax(squares - sum * sum, 0) / (double)n)};
-    x->mean = seconds * (1 - x->waited) / (double)x->steps;
+    x->is[MEAN] = seconds * (1 - x->waited) / (double)x->steps;
+    x->is[PROCESSOR] = js_real(js_get(d, "processor_s"), NAN) / seconds / (1 - x->waited);
     snprintf(x->host, sizeof x->host, "%s", js_string(js_get(d, "host"), "?"));
     snprintf(x->gpu, sizeof x->gpu, "%s", js_string(js_get(d, "gpu"), ""));
     snprintf(x->throttle, sizeof x->throttle, "%s", js_string(js_get(d, "throttle"), ""));
@@ -135,20 +138,14 @@ done:
 
 /* ---- slow ranks ---- */
 
-static double own_of(const RankPace *x) { return x->mean; }
-static double processor_of(const RankPace *x) { return x->processor / (1 - x->waited); }
-static double mhz_of(const RankPace *x) { return x->sm_mhz; }
-static double celsius_of(const RankPace *x) { return x->celsius; }
-static double slowed_of(const RankPace *x) { return x->slowed; }
-
 /* The median over the ranks of a work that are not slow; of two the smaller, which a slow rank does not move. */
-static double middle_of(const Paces *p, int work, double (*figure)(const RankPace *x))
+static double middle_of(const Paces *p, int work, int figure)
 {
     double *values = mem_array((size_t)p->n, sizeof *values);
     int n = 0;
     for (int i = 0; i < p->n; i++) {
         const RankPace *x = &p->items[i];
-        if (x->work == work && !x->slow && isfinite(figure(x))) values[n++] = figure(x);
+        if (x->work == work && !x->slow && isfinite(x->is[figure])) values[n++] = x->is[figure];
     }
     Quantiles q = quantiles_of(values, n);
     double middle = n == 2 ? values[0] : q.median;
@@ -158,33 +155,28 @@ static double middle_of(const Paces *p, int work, double (*figure)(const RankPac
 
 static void find_slow(Paces *p)
 {
-    for (int i = 0; i < p->n; i++) p->items[i].others = middle_of(p, p->items[i].work, own_of);
+    for (int i = 0; i < p->n; i++) p->items[i].others[MEAN] = middle_of(p, p->items[i].work, MEAN);
     for (int i = 0; i < p->n; i++) {
         RankPace *x = &p->items[i];
-        x->slow = x->mean > SLOW * x->others && x->mean > x->others + ERRORS * x->error;
+        x->slow = x->is[MEAN] > SLOW * x->others[MEAN] && x->is[MEAN] > x->others[MEAN] + ERRORS * x->error;
     }
-    for (int i = 0; i < p->n; i++) {
-        RankPace *x = &p->items[i];
-        x->others_processor = middle_of(p, x->work, processor_of);
-        x->others_mhz = middle_of(p, x->work, mhz_of);
-        x->others_celsius = middle_of(p, x->work, celsius_of);
-        x->others_slowed = middle_of(p, x->work, slowed_of);
-    }
+    for (int i = 0; i < p->n; i++)
+        for (int f = MEAN + 1; f < N_FIGURES; f++) p->items[i].others[f] = middle_of(p, p->items[i].work, f);
 }
 
 /* What differs in its GPU's state. A comparison with NaN is false. */
 static void put_slow_gpu(const RankPace *x, Buf *out)
 {
     size_t before = out->len;
-    if (x->sm_mhz < LOWER * x->others_mhz)
-        buf_printf(out, "; its GPU's clock was %.0f MHz, others %.0f", x->sm_mhz, x->others_mhz);
-    if (x->celsius > x->others_celsius + HOTTER)
-        buf_printf(out, "; its GPU had %.0f degrees, others %.0f", x->celsius, x->others_celsius);
-    if (x->slowed > x->others_slowed + SLOWED)
+    if (x->is[MHZ] < LOWER * x->others[MHZ])
+        buf_printf(out, "; its GPU's clock was %.0f MHz, others %.0f", x->is[MHZ], x->others[MHZ]);
+    if (x->is[CELSIUS] > x->others[CELSIUS] + HOTTER)
+        buf_printf(out, "; its GPU had %.0f degrees, others %.0f", x->is[CELSIUS], x->others[CELSIUS]);
+    if (x->is[THROTTLED] > x->others[THROTTLED] + SLOWED)
         buf_printf(out, "; its GPU was throttled (%s) in %.0f %% of the samples, others in %.0f %%", x->throttle,
-                   100 * x->slowed, 100 * x->others_slowed);
+                   100 * x->is[THROTTLED], 100 * x->others[THROTTLED]);
     if (out->len > before) return;
-    if (isfinite(x->sm_mhz))
+    if (isfinite(x->is[MHZ]))
         buf_puts(out, "; its GPU's clock, temperature and throttle reasons are as the others'");
     else
         buf_puts(out, "; --gpu-metrics would say whether its GPU's clock or temperature differ");
@@ -192,16 +184,16 @@ static void put_slow_gpu(const RankPace *x, Buf *out)
 
 static void put_slow(const RankPace *x, Buf *out)
 {
-    double share = processor_of(x);
+    double share = x->is[PROCESSOR];
     buf_printf(out, "slow: %s on %s%s%s: %.2f times the others' time of its own work", x->name, x->host,
-               *x->gpu ? ", " : "", x->gpu, x->mean / x->others);
+               *x->gpu ? ", " : "", x->gpu, x->is[MEAN] / x->others[MEAN]);
     if (*x->gpu) put_slow_gpu(x, out);
-    if (share < FEWER_TIME * x->others_processor)
+    if (share < FEWER_TIME * x->others[PROCESSOR])
         buf_printf(
             out,
             "; while it worked it had %.0f %% of its core's time, others %.0f %%, and was interrupted %.0f times "
             "a second: a quota, or a neighbour on its cores",
-            100 * share, 100 * x->others_processor, x->switches);
+            100 * share, 100 * x->others[PROCESSOR], x->switches);
     else if (!*x->gpu)
         buf_printf(out,
                    "; it had as much of its core's time as others (%.0f %%), so its cores or memory are slower, or its "
@@ -231,20 +223,20 @@ static void fill_table(const Paces *p, Table *t)
         table_text(t, "%s", x->host);
         table_text(t, "%lld", (long long)x->threads);
         table_text(t, "%lld", (long long)x->steps);
-        table_figure(t, "%.4g", x->mean);
+        table_figure(t, "%.4g", x->is[MEAN]);
         table_figure(t, "%.4g", x->own.median);
         table_figure(t, "%.4g", x->own.p5);
         table_figure(t, "%.4g", x->own.p95);
-        table_figure(t, "%.3f", x->mean / x->others);
+        table_figure(t, "%.3f", x->is[MEAN] / x->others[MEAN]);
         table_figure(t, "%.2f", x->waited);
-        table_figure(t, "%.2f", processor_of(x));
+        table_figure(t, "%.2f", x->is[PROCESSOR]);
         table_figure(t, "%.0f", x->switches);
         if (gpus) {
             table_text(t, "%s", x->gpu);
-            table_figure(t, "%.0f", x->sm_mhz);
+            table_figure(t, "%.0f", x->is[MHZ]);
             table_figure(t, "%.0f", x->watts);
-            table_figure(t, "%.0f", x->celsius);
-            table_figure(t, "%.2f", x->slowed);
+            table_figure(t, "%.0f", x->is[CELSIUS]);
+            table_figure(t, "%.2f", x->is[THROTTLED]);
             table_text(t, "%s", x->throttle);
         }
         table_text(t, "%s", x->slow ? "slow" : "");

@@ -221,7 +221,7 @@ static Status draw_curves(const ChartLines *c, Over over, const char *what, cons
     return status;
 }
 
-/* Of equal losses the first is broad and pale below the others, so that all are visible. */
+/* The first of equal losses is broad and pale below the others, so that all are visible. */
 static Status draw_steps(const ComparedRun *runs, int n, StepColumn column, Over over, bool equal, CompareDraw draw,
                          void *context)
 {

@@ -6,7 +6,6 @@
 #include "faults/fault_record.h"
 #include "report/page.h"
 #include "report/record.h"
-#include "report/timeline.h"
 
 #define MIB ((double)(1 << 20))
 
@@ -188,7 +187,7 @@ static void put_page(const char *dir, const RunRecord *r, const RunSummary *s, B
     buf_puts(out, "<h2>Curves</h2>\n");
     put_curves(r, s, out);
     put_bytes(r, s, out);
-    timeline_page(dir, out);
+    page_profile(dir, out);
     put_origin(r, s, out);
     buf_puts(out, "<h2>Configuration</h2>\n<pre>");
     markup_text(out, s->config_json);

@@ -11,7 +11,8 @@ static const char style[] =
     "td,th{border-bottom:1px solid #ddd;padding:.25em "
     "0;overflow-wrap:anywhere;vertical-align:top}td:first-child{overflow-wrap:normal}\n"
     "td+td,th+th{padding-left:1.5em;text-align:right;font-variant-numeric:tabular-nums}\n"
-    /* As wide as the text, or as the window where it needs that; beyond, it scrolls below its first column. */
+    /* A wide table is as wide as the text, or as the window where it needs that; beyond, it scrolls below its first
+       column. */
     ".wide-table{overflow-x:auto;min-width:100%;width:max-content;max-width:calc(100vw - "
     "2.5em);position:relative;left:50%;transform:translateX(-50%)}\n"
     ".wide-table table{width:auto;max-width:none}.wide-table td{white-space:nowrap}\n"

@@ -41,9 +41,9 @@ typedef struct {
     int n_evals;
 } RunRecord;
 
-/* Of a finished run: E_IO without run.json. */
+/* Reads a finished run: E_IO without run.json. */
 Status run_record_read(const char *dir, RunRecord *r);
-/* Of any run that made a step. E_IO: the folder holds none. */
+/* Reads any run that made a step. E_IO: the folder holds none. */
 Status run_record_read_any(const char *dir, RunRecord *r);
 void run_record_free(RunRecord *r); /* takes a zeroed one */
 

@@ -52,7 +52,7 @@ void metrics_line(const StepRecord *r, Buf *line); /* its line of metrics.jsonl 
 /* Adds the line of step r->step where exactly that line is missing, because rank 0 was lost before it wrote it. A file
    that is missing gets it as its only line. */
 Status metrics_complete(const char *output_dir, const StepRecord *r);
-/* The same with the only line of the file in the folder `other`, if there is one. */
+/* Does so with the only line of the file in the folder `other`, if there is one. */
 Status metrics_join(const char *output_dir, const char *other);
 /* A figure of an evaluation during training: to eval.jsonl and TensorBoard ("eval/dev_matched/accuracy"). Without `m`
    (NULL) it does nothing. */

@@ -1,5 +1,4 @@
-#include "report/timeline.h"
-
+/* Pictures and tables of profiles for pages. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -242,7 +241,7 @@ static void put_pipeline(const char *path, Buf *out)
     buf_free(&picture);
 }
 
-void timeline_page(const char *output_dir, Buf *out)
+void page_profile(const char *output_dir, Buf *out)
 {
     char *kernels = mem_printf("%s/profile/kernels.csv", output_dir),
          *trace = mem_printf("%s/profile/trace-rank0.json", output_dir),

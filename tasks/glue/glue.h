@@ -120,8 +120,7 @@ bool glue_task_has_pairs(const GlueTask *task);
 /* ---- reading (reader.c) ---- */
 
 typedef struct {
-    const char *a, *b; /* not NUL-terminated; valid UTF-8; b is NULL for single sentences */
-    size_t a_len, b_len;
+    RecordText a, b;      /* valid UTF-8; b.p is NULL for single sentences */
     int64_t index;        /* in predictions: the test file's index column, elsewhere the row number from 0 */
     int32_t label;        /* −1: unlabelled, regression, or several labels */
     float score;          /* regression; else 0 */
@@ -147,7 +146,7 @@ typedef struct {
 /* Reads DIR/<task's folder>/<file> if that folder exists, else DIR/<file>. Errors (E_IO, E_FORMAT) name the file, and
    the line where there is one. Skipped rows are counted and warned about. */
 Status glue_read(GlueExamples *examples, const char *dir, const GlueTask *task, const GlueSplit *split);
-/* The same from memory, or of the file `name` where `data` is NULL. Errors call it `name`. */
+/* Reads from memory, or the file `name` where `data` is NULL. Errors call it `name`. */
 Status glue_parse(GlueExamples *examples, const char *name, const void *data, size_t size, const GlueTask *task,
                   const GlueSplit *split);
 /* The file that glue_read reads; the caller frees. E_IO: there is none; E_USAGE: there are two. */

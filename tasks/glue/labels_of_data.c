@@ -42,18 +42,21 @@ static bool is_whole(const char *s)
 /* The label's place, or where it belongs. */
 static bool find(const Seen *seen, RecordText s, int *at)
 {
-    int low = 0, high = seen->n;
-    while (low < high) {
-        int middle = (low + high) / 2;
+    *at = 0;
+    for (int high = seen->n; *at < high;) {
+        int middle = (*at + high) / 2;
         size_t n = strlen(seen->labels[middle].name);
         int order = memcmp(seen->labels[middle].name, s.p, n < s.len ? n : s.len);
-        if (order == 0 && n == s.len) return *at = middle, true;
+        if (order == 0 && n == s.len) {
+            *at = middle;
+            return true;
+        }
         if (order < 0 || (order == 0 && n < s.len))
-            low = middle + 1;
+            *at = middle + 1;
         else
             high = middle;
     }
-    return *at = low, false;
+    return false;
 }
 
 static Status check_label(const char *path, const Record *row, RecordText s)
@@ -112,7 +115,10 @@ static Status see(Seen *seen, const char *path, const Record *row, RecordText s)
     int at;
     double value = 0;
     TRY(check_label(path, row, s));
-    if (find(seen, s, &at)) return seen->labels[at].rows++, OK;
+    if (find(seen, s, &at)) {
+        seen->labels[at].rows++;
+        return OK;
+    }
     bool number = glue_number(s, &value);
     seen->numbers = seen->numbers && number;
     seen->parts = seen->parts || (number && value != floor(value));

@@ -41,7 +41,7 @@ Status glue_tokenize(const GlueExamples *in, const GlueTask *task, Tokenizer *to
             status = fail(E_STOPPED, "stopped while tokenising %s", in->path);
             goto done;
         }
-        glue_append(out, &cap, tokenizer, (RecordText){x->a, x->a_len}, (RecordText){x->b, x->b_len}, max_length);
+        glue_append(out, &cap, tokenizer, x->a, x->b, max_length);
         if (task->regression)
             out->score[i] = x->score;
         else if (x->targets)

@@ -209,7 +209,6 @@ static void close_task(Run *r)
 }
 
 const Task task_predict = {.size = sizeof(PredictRun),
-                           .no_folder = true,
                            .check = check,
                            .open = open_task,
                            .need = need,

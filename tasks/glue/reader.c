@@ -104,15 +104,15 @@ static Status parse_targets(GlueExamples *x, const Record *r, const GlueTask *ta
 }
 
 /* A copy of a text that lives as long as `x`. */
-static const char *keep(GlueExamples *x, RecordText s)
+static RecordText keep(GlueExamples *x, RecordText s)
 {
     if (x->n_blocks == 0 || x->block_left < s.len) {
         MEM_GROW(x->blocks, x->n_blocks, x->cap_blocks);
         x->block_left = s.len > BLOCK ? s.len : BLOCK;
         x->block_at = x->blocks[x->n_blocks++] = mem_resize(NULL, x->block_left, 1);
     }
-    char *copy = x->block_at;
-    if (s.len) memcpy(copy, s.p, s.len);
+    RecordText copy = {x->block_at, s.len};
+    if (s.len) memcpy(x->block_at, s.p, s.len);
     x->block_at += s.len;
     x->block_left -= s.len;
     return copy;
@@ -143,10 +143,7 @@ static Status parse_row(GlueExamples *x, const Records *rows, const Record *r, c
         if (e->label < 0) return unknown_label(x->path, r, task, r->texts[LABEL]);
     }
     e->a = keep(x, r->texts[TEXT_A]);
-    e->a_len = r->texts[TEXT_A].len;
-    if (!layout->b) return OK;
-    e->b = keep(x, r->texts[TEXT_B]);
-    e->b_len = r->texts[TEXT_B].len;
+    if (layout->b) e->b = keep(x, r->texts[TEXT_B]);
     return OK;
 }
 
@@ -172,7 +169,7 @@ static void warn_texts(const GlueExamples *x, bool (*is)(RecordText), const char
     int64_t n = 0, first = 0;
     for (size_t i = 0; i < x->count; i++) {
         const GlueExample *e = &x->examples[i];
-        if (!is((RecordText){e->a, e->a_len}) && !(e->b && is((RecordText){e->b, e->b_len}))) continue;
+        if (!is(e->a) && !(e->b.p && is(e->b))) continue;
         if (n++ == 0) first = e->line;
     }
     if (n)
@@ -311,7 +308,7 @@ void glue_examples_drop_texts(GlueExamples *x)
     mem_free_texts(x->blocks, x->n_blocks);
     x->blocks = NULL;
     x->n_blocks = x->cap_blocks = 0;
-    for (size_t i = 0; i < x->count; i++) x->examples[i].a = x->examples[i].b = NULL;
+    for (size_t i = 0; i < x->count; i++) x->examples[i].a.p = x->examples[i].b.p = NULL;
 }
 
 void glue_examples_free(GlueExamples *x)

@@ -10,7 +10,7 @@
 #include "train/job/task.h"
 #include "train/run/adopt.h"
 
-/* Of the last evaluation of a split. */
+/* The last evaluation of a split. */
 typedef struct {
     double metrics[GLUE_MAX_METRICS]; /* in the task's order; only where labelled */
     double best, loss, seconds;

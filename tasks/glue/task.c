@@ -205,6 +205,7 @@ static void close_task(Run *r)
 }
 
 const Task task_glue = {.size = sizeof(GlueRun),
+                        .folder = true,
                         .plan = plan,
                         .check = check,
                         .open = open_task,

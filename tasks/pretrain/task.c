@@ -342,6 +342,7 @@ static void close_task(Run *r)
 }
 
 const Task task_pretrain = {.size = sizeof(PretrainRun),
+                            .folder = true,
                             .planned = planned,
                             .plan = plan,
                             .check = check,

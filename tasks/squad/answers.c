@@ -181,7 +181,7 @@ static void set_probabilities(SquadPrediction *p)
     for (int i = 0; i < p->n; i++) p->best[i].probability /= sum;
 }
 
-/* Of the windows the one in which no answer scores least decides, as in the script. */
+/* The window in which no answer scores least decides, as in the script. */
 static AnswerSpan find_null(const SquadWindows *w, const SquadQuestion *q, const float *logits, double *score)
 {
     AnswerSpan null = {.window = q->window};

@@ -47,13 +47,13 @@ static void put_key(Buf *out, const char *id, bool first)
 static void put_candidate(Buf *out, const SquadCandidate *c)
 {
     buf_puts(out, "        {\n            \"text\": ");
+    static const char *const names[] = {"probability", "start_logit", "end_logit"};
+    const double values[] = {c->probability, c->start, c->end};
     buf_json(out, c->text);
-    buf_puts(out, ",\n            \"probability\": ");
-    buf_double(out, c->probability);
-    buf_puts(out, ",\n            \"start_logit\": ");
-    buf_double(out, c->start);
-    buf_puts(out, ",\n            \"end_logit\": ");
-    buf_double(out, c->end);
+    for (int i = 0; i < 3; i++) {
+        buf_printf(out, ",\n            \"%s\": ", names[i]);
+        buf_double(out, values[i]);
+    }
     buf_puts(out, "\n        }");
 }
 

@@ -132,7 +132,8 @@ typedef struct {
 void squad_normalise(const char *text, Buf *out);
 SquadScore squad_score(const SquadQuestion *q, const char *answer, bool version_2);
 
-/* Of a file, as the scripts print them: per cent, and thresholds of null_odds. NaN where there is no such question. */
+/* The figures of a file, as the scripts print them: per cent, and thresholds of null_odds. NaN where there is no such
+ * question. */
 #define SQUAD_METRIC_LIST(X)                                                                                           \
     X(EXACT, "exact")                                                                                                  \
     X(F1, "f1")                                                                                                        \

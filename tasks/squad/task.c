@@ -218,6 +218,7 @@ static void close_task(Run *r)
 }
 
 const Task task_squad = {.size = sizeof(SquadRun),
+                         .folder = true,
                          .planned = planned,
                          .plan = plan,
                          .check = check,

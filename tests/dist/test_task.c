@@ -125,6 +125,7 @@ static Status evaluate(Run *r)
 static void close_task(Run *r) { examples_free(&((Scores *)r->own)->all); }
 
 static const Task task_scores = {.size = sizeof(Scores),
+                                 .folder = true,
                                  .check = check,
                                  .open = open_task,
                                  .need = need,

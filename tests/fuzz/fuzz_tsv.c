@@ -23,9 +23,9 @@ static void check(const GlueExamples *x, const GlueTask *task, const GlueSplit *
     CHECK(x->labelled == (split->layout->label != NULL), "labelled");
     for (size_t i = 0; i < x->count; i++) {
         const GlueExample *e = &x->examples[i];
-        check_text(e->a, e->a_len, tsv);
-        CHECK((e->b != NULL) == (split->layout->b != NULL), "second text");
-        if (e->b) check_text(e->b, e->b_len, tsv);
+        check_text(e->a.p, e->a.len, tsv);
+        CHECK((e->b.p != NULL) == (split->layout->b != NULL), "second text");
+        if (e->b.p) check_text(e->b.p, e->b.len, tsv);
         CHECK(e->line > (i ? e[-1].line : 0), "line %lld", (long long)e->line);
         CHECK(e->index >= 0 && (split->kind == GLUE_TEST || custom || i == 0 || e->index > e[-1].index), "index");
         CHECK(e->label >= -1 && e->label < task->n_labels, "label %d", (int)e->label);

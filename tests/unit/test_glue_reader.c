@@ -50,15 +50,15 @@ static void columns_by_header(void **state)
         parse(&r, "rte", "dev", "label\tsentence2\tindex\tsentence1\nnot_entailment\tb b\t7\ta\nentailment\t\t9\tc\n"));
     assert_int_equal(r.x.count, 2);
     assert_true(r.x.labelled);
-    assert_span(r.x.examples[0].a, r.x.examples[0].a_len, "a");
-    assert_span(r.x.examples[0].b, r.x.examples[0].b_len, "b b");
+    assert_span(r.x.examples[0].a.p, r.x.examples[0].a.len, "a");
+    assert_span(r.x.examples[0].b.p, r.x.examples[0].b.len, "b b");
     assert_int_equal(r.x.examples[0].label, 1);
     assert_int_equal(r.x.examples[0].line, 2);
     assert_int_equal(r.x.examples[0].index, 0); /* the index column counts in test files only */
     assert_int_equal(r.x.examples[1].index, 1);
     assert_int_equal(r.x.examples[1].label, 0);
-    assert_non_null(r.x.examples[1].b);
-    assert_int_equal(r.x.examples[1].b_len, 0);
+    assert_non_null(r.x.examples[1].b.p);
+    assert_int_equal(r.x.examples[1].b.len, 0);
     glue_examples_free(&r.x);
     glue_examples_free(&r.x);
 }
@@ -69,8 +69,8 @@ static void cola_has_no_header(void **state)
     Read r;
     assert_ok(parse(&r, "cola", "train", "gj04\t1\t\tIt sank.\ngj04\t0\t*\tSank it.\n"));
     assert_int_equal(r.x.count, 2);
-    assert_span(r.x.examples[1].a, r.x.examples[1].a_len, "Sank it.");
-    assert_null(r.x.examples[1].b);
+    assert_span(r.x.examples[1].a.p, r.x.examples[1].a.len, "Sank it.");
+    assert_null(r.x.examples[1].b.p);
     assert_int_equal(r.x.examples[0].label, 1);
     assert_int_equal(r.x.examples[1].line, 2);
     glue_examples_free(&r.x);
@@ -97,8 +97,8 @@ static void byte_order_mark_crlf_and_the_end_of_the_file(void **state)
         Read r;
         assert_ok(parse(&r, "sst-2", "dev", files[i]));
         assert_int_equal(r.x.count, 2);
-        assert_span(r.x.examples[0].a, r.x.examples[0].a_len, "one");
-        assert_span(r.x.examples[1].a, r.x.examples[1].a_len, "two");
+        assert_span(r.x.examples[0].a.p, r.x.examples[0].a.len, "one");
+        assert_span(r.x.examples[1].a.p, r.x.examples[1].a.len, "two");
         assert_int_equal(r.x.examples[0].label, 1);
         assert_int_equal(r.x.examples[1].label, 0);
         glue_examples_free(&r.x);
@@ -113,9 +113,9 @@ static void quotes_are_text(void **state)
         parse(&r, "mrpc", "train",
               "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t1\t2\t\"open\tso \"\" it, goes\n0\t3\t4\t\"\t'\n"));
     assert_int_equal(r.x.count, 2);
-    assert_span(r.x.examples[0].a, r.x.examples[0].a_len, "\"open");
-    assert_span(r.x.examples[0].b, r.x.examples[0].b_len, "so \"\" it, goes");
-    assert_span(r.x.examples[1].a, r.x.examples[1].a_len, "\"");
+    assert_span(r.x.examples[0].a.p, r.x.examples[0].a.len, "\"open");
+    assert_span(r.x.examples[0].b.p, r.x.examples[0].b.len, "so \"\" it, goes");
+    assert_span(r.x.examples[1].a.p, r.x.examples[1].a.len, "\"");
     glue_examples_free(&r.x);
 }
 
@@ -130,8 +130,8 @@ static void only_line_feeds_end_a_row(void **state)
                         "e\rf\0g\t1\n";
     assert_ok(parse_bytes(&r, "sst-2", "dev", text, sizeof text - 1));
     assert_int_equal(r.x.count, 1);
-    assert_int_equal(r.x.examples[0].a_len, 16);
-    assert_memory_equal(r.x.examples[0].a + 12, "\rf\0g", 4);
+    assert_int_equal(r.x.examples[0].a.len, 16);
+    assert_memory_equal(r.x.examples[0].a.p + 12, "\rf\0g", 4);
     glue_examples_free(&r.x);
 }
 
@@ -156,8 +156,8 @@ static void mnli_in_all_its_layouts(void **state)
         Read r;
         assert_ok(parse(&r, "mnli", "dev_mismatched", files[i]));
         assert_int_equal(r.x.count, 1);
-        assert_span(r.x.examples[0].a, r.x.examples[0].a_len, "a");
-        assert_span(r.x.examples[0].b, r.x.examples[0].b_len, "b");
+        assert_span(r.x.examples[0].a.p, r.x.examples[0].a.len, "a");
+        assert_span(r.x.examples[0].b.p, r.x.examples[0].b.len, "b");
         assert_int_equal(r.x.examples[0].label, 1);
         glue_examples_free(&r.x);
     }
@@ -303,7 +303,7 @@ static void a_user_s_own_files(void **state)
     assert_ok(glue_parse(&x, "f", rows, strlen(rows), &c.task, train));
     assert_int_equal(x.count, 2);
     assert_int_equal(x.examples[0].label, 1);
-    assert_span(x.examples[1].a, x.examples[1].a_len, "two");
+    assert_span(x.examples[1].a.p, x.examples[1].a.len, "two");
     glue_examples_free(&x);
     assert_ok(glue_parse(&x, "f", rows, strlen(rows), &c.task, test));
     assert_int_equal(x.examples[0].label, -1);
@@ -348,7 +348,7 @@ static void where_files_are_looked_for(void **state)
     assert_ok(glue_read(&x, dir, mnli, dev));
     assert_string_equal(x.path, direct);
     assert_int_equal(x.count, 1);
-    assert_span(x.examples[0].a, x.examples[0].a_len, "a");
+    assert_span(x.examples[0].a.p, x.examples[0].a.len, "a");
     glue_examples_free(&x);
 
     assert_ok(file_make_directories(folder)); /* now the task's folder counts, and it is empty */

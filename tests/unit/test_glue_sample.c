@@ -74,7 +74,7 @@ static void mnli_s_layout_and_balance(void **state)
         assert_memory_equal(maps[i].data, columns[i], strlen(columns[i]));
         assert_int_equal(sets[i].labelled, i < 3);
         for (size_t k = 0; k < n; k++) {
-            assert_true(sets[i].examples[k].a_len > 10 && sets[i].examples[k].b_len > 10);
+            assert_true(sets[i].examples[k].a.len > 10 && sets[i].examples[k].b.len > 10);
             if (i < 3) of_label[sets[i].examples[k].label]++;
         }
         for (int l = 0; i < 3 && l < 3; l++) { /* a third each, within 10 % */
@@ -105,15 +105,16 @@ static void no_evaluated_sentence_is_trained_on(void **state)
     size_t n = 2 * sets[0].count;
     Text *seen = mem_array(n, sizeof *seen);
     for (size_t i = 0; i < sets[0].count; i++) {
-        seen[2 * i] = (Text){sets[0].examples[i].a, sets[0].examples[i].a_len};
-        seen[2 * i + 1] = (Text){sets[0].examples[i].b, sets[0].examples[i].b_len};
+        seen[2 * i] = (Text){sets[0].examples[i].a.p, sets[0].examples[i].a.len};
+        seen[2 * i + 1] = (Text){sets[0].examples[i].b.p, sets[0].examples[i].b.len};
     }
     qsort(seen, n, sizeof *seen, by_text);
-    assert_non_null(bsearch(&(Text){sets[0].examples[7].b, sets[0].examples[7].b_len}, seen, n, sizeof *seen, by_text));
+    assert_non_null(
+        bsearch(&(Text){sets[0].examples[7].b.p, sets[0].examples[7].b.len}, seen, n, sizeof *seen, by_text));
     for (int s = 1; s < 5; s++) {
         for (size_t i = 0; i < sets[s].count; i++) {
             const GlueExample *e = &sets[s].examples[i];
-            Text a = {e->a, e->a_len}, b = {e->b, e->b_len};
+            Text a = {e->a.p, e->a.len}, b = {e->b.p, e->b.len};
             if (bsearch(&a, seen, n, sizeof a, by_text) || bsearch(&b, seen, n, sizeof b, by_text))
                 fail_msg("%s:%d: a sentence of training", sets[s].path, (int)e->line);
         }
@@ -173,14 +174,14 @@ static double words_alone(const GlueExamples *dev, int shown)
     size_t right = 0;
     for (size_t i = 0; i < sets[0].count; i++) {
         const GlueExample *e = &sets[0].examples[i];
-        if (shown & 1) bayes_text(m, e->a, e->a_len, e->label, NULL);
-        if (shown & 2) bayes_text(m, e->b, e->b_len, e->label, NULL);
+        if (shown & 1) bayes_text(m, e->a.p, e->a.len, e->label, NULL);
+        if (shown & 2) bayes_text(m, e->b.p, e->b.len, e->label, NULL);
     }
     for (size_t i = 0; i < dev->count; i++) {
         const GlueExample *e = &dev->examples[i];
         double score[3] = {0};
-        if (shown & 1) bayes_text(m, e->a, e->a_len, -1, score);
-        if (shown & 2) bayes_text(m, e->b, e->b_len, -1, score);
+        if (shown & 1) bayes_text(m, e->a.p, e->a.len, -1, score);
+        if (shown & 2) bayes_text(m, e->b.p, e->b.len, -1, score);
         int best = 0;
         for (int l = 1; l < 3; l++) best = score[l] > score[best] ? l : best;
         right += best == e->label;

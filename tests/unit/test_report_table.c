@@ -2,8 +2,8 @@
 #include <math.h>
 
 #include "markup.h"
+#include "report/page.h"
 #include "report/table.h"
-#include "report/timeline.h"
 
 static void fill(Table *t)
 {

@@ -12,6 +12,7 @@
 #include "state/snapshot/persist.h"
 #include "text/tokenizer_files.h"
 #include "train/job/setup.h"
+#include "train/parts/place.h"
 #include "train/ranks/ranks.h"
 #include "train/session/session.h"
 
@@ -97,10 +98,16 @@ typedef struct Run {
 } Run;
 
 /* Rows that each sequence takes with --padded; 0: packed. */
-int64_t run_padded_length(const Run *r);
-bool run_first(const Run *r); /* this is rank 0 */
-uint64_t run_checkpoint_bytes(const Run *r);
+static inline int64_t run_padded_length(const Run *r) { return r->c->padded ? r->c->max_seq_length : 0; }
+static inline uint64_t run_checkpoint_bytes(const Run *r)
+{
+    return checkpoint_bytes(&r->model.params, &r->setup.place->whole_kfac->saved);
+}
+static inline bool run_first(const Run *r) { return ranks_first(r->ranks); } /* this is rank 0 */
 /* The tokenizer and the classes, for the export. */
-ExportText run_export_text(const Run *r);
+static inline ExportText run_export_text(const Run *r)
+{
+    return (ExportText){r->text.vocab, r->text.options, r->labels, r->n_labels, r->use};
+}
 
 #endif

@@ -168,7 +168,7 @@ Status setup_virtual(const Config *c, int ranks, PlanInput *in)
     return OK;
 }
 
-/* The same answer on all ranks. */
+/* All ranks get the same answer. */
 static Status check_comm_device(const Config *c, Ranks *ranks, const Backend *b)
 {
     if (!b->device || !b->device->stream)
@@ -305,19 +305,25 @@ static Status plan_place(const Config *c, PlanInput *in, const Accounts *account
     return OK;
 }
 
+/* What both plans below have. */
+static Status fill_input(const Config *c, const Setup *s, PlanInput *in)
+{
+    in->backend = s->backend;
+    in->compute = s->compute;
+    TRY(setup_audit(c, in));
+    return setup_virtual(c, ranks_size(s->ranks), in);
+}
+
 Status setup_plan(const Config *c, const PlanInput *need, Setup *s)
 {
     PlanInput in = *need;
     Accounts accounts;
-    TRY(setup_virtual(c, ranks_size(s->ranks), &in));
+    TRY(fill_input(c, s, &in));
     bool pipeline = place_wanted(c);
     if (pipeline || in.training) TRY(pipeline ? open_place_devices(c, in.model, s) : open_exchange(c, s));
-    in.backend = s->backend;
-    in.compute = s->compute;
     in.optimizer = s->optimizer;
     in.first = ranks_first(s->ranks);
     in.sees = s->sees;
-    TRY(setup_audit(c, &in));
     size_t weights = (size_t)in.model->params.size * sizeof(float);
     bool collects = pipeline && in.first && s->ranks && !s->backend->device; /* rank 0 imports into such a copy */
     accounts_measure(&accounts, s->backend, (size_t)c->memory_budget, ranks_local_size(s->ranks),
@@ -337,12 +343,9 @@ Status setup_foresee(const Config *c, const PlanInput *need, Setup *s)
     Accounts accounts;
     RunPlan plan = {0};
     if (place_wanted(c)) return OK; /* no rank needs room for the whole */
-    TRY(setup_virtual(c, ranks_size(s->ranks), &in));
-    in.backend = s->backend;
-    in.compute = s->compute;
+    TRY(fill_input(c, s, &in));
     in.first = true;
     TRY(setup_optimizer(c, &in.optimizer));
-    TRY(setup_audit(c, &in));
     TRY(open_place(c, &in, s));
     accounts_measure(&accounts, s->backend, (size_t)c->memory_budget, ranks_local_size(s->ranks), in.data_bytes,
                      (size_t)in.model->params.size * sizeof(float));

@@ -31,7 +31,7 @@ void eval_count(EvalFigures *f, const char *name, const char *suffix, int64_t co
 
 struct Task {
     size_t size;
-    bool no_folder; /* it evaluates alone, and has no --output-dir */
+    bool folder; /* it has --output-dir; else it evaluates alone */
 
     /* ---- `cairn plan`, which makes no Run. `plan` NULL: it plans no such run ---- */
     /* Whether its options describe this task. NULL: where they describe no other. */
@@ -70,7 +70,7 @@ struct Task {
 
     /* ---- the end ---- */
     Status (*evaluate)(Run *run); /* collective; writes predictions */
-    /* Of the last evaluation; NULL: none. Before there was one, the names are those that it will have. */
+    /* The figures of the last evaluation; NULL: none. Before the first they have their names alone. */
     void (*figures)(const Run *run, EvalFigures *f);
     void (*close)(Run *run); /* frees the contents of run->own */
 };

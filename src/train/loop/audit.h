@@ -10,7 +10,7 @@
 
 #include "train/job/job.h"
 
-/* Of one rank, from one computation of a step. */
+/* What one rank found in one computation of a step. */
 typedef struct {
     AuditFound recomputed;
     AuditFound changed;  /* in weights and moments since the last update */

@@ -30,7 +30,7 @@ typedef struct {
 void kernels_add(Kernels *k, const Kernel *call);
 /* Completes the rows of this rank, sorts them, longest first, and forgets the times of calls. */
 void kernels_close(Kernels *k, int rank);
-/* Of all rows of a rank. */
+/* The sum over all rows of a rank. */
 double kernels_seconds(const Kernel *rows, int n, int64_t rank);
 /* `rates` NULL: the machine's are not known. */
 Status kernels_write(const char *dir, const char *name, const Kernel *rows, int n, const CostRates *rates);

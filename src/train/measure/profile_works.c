@@ -128,7 +128,7 @@ Status works_collect(Ranks *ranks, Buf *bytes)
 
 /* ---- the picture: planned with the measured medians, and measured ---- */
 
-/* Of all steps' works of a kind, of a stage where that is not below 0. */
+/* The median of all steps' works of a kind, of a stage where that is not below 0. */
 static double median(const Buf *works, int kind, int stage)
 {
     const StepWork *w = list_of(works);
@@ -179,7 +179,7 @@ static void draw_planned(const RankPlace *place, const Buf *works, int64_t step,
     free(seconds);
 }
 
-/* Of a step: its first work's begin, its last one's end, the end of its update, and the seconds in works. */
+/* A step: its first work's begin, its last one's end, the end of its update, and the seconds in works. */
 typedef struct {
     double begin, works, end, busy;
 } Extent;

@@ -9,7 +9,7 @@
 
 /* A work, the sums or the update of a step. */
 enum { STEP_SUM = WORK_INVERSE + 1, STEP_UPDATE };
-/* As it ran on a rank; seconds since the trace's time 0, by the clock of rank 0. */
+/* The times of one on a rank; seconds since the trace's time 0, by the clock of rank 0. */
 typedef struct {
     int rank, kind;              /* WorkKind, or one of the above */
     int stage, direction;        /* of sums and the update −1 */

@@ -22,7 +22,7 @@ typedef struct {
     bool until_taken; /* no samples after that */
 } SamplingOptions;
 
-/* Of the samples within steps. NaN: unknown. */
+/* Sums up the samples within steps. NaN: unknown. */
 typedef struct {
     double sm_mhz, watts, celsius; /* means */
     double slowed;                 /* share of the samples with a reason of THROTTLE_LIST that takes speed */

@@ -177,16 +177,12 @@ void check_doubts(const Config *c, const Ranks *ranks, bool training)
     doubt_grains(c);
 }
 
-void check_batch(const Config *c, int64_t examples)
+void check_length(const Config *c, int64_t examples, const RateSchedule *s)
 {
+    double steps = strtod(c->warmup, NULL);
     if (c->batch_size > examples)
         log_warn("--batch-size %lld: there are %lld examples, so every step takes all of them",
                  (long long)c->batch_size, (long long)examples);
-}
-
-void check_warmup(const Config *c, const RateSchedule *s)
-{
-    double steps = strtod(c->warmup, NULL);
     if (!strchr(c->warmup, '%') && steps >= 1 && steps > (double)s->warmup_steps)
         log_warn(
             "--warmup %s is more than the %lld steps of this run by --epochs %g: the rate rises until the last step",

@@ -23,9 +23,7 @@ Status check_places(const Config *c);
 Status check_foreign_model(const char *dir);
 /* Rank 0. Warns of options that the run takes, and that are probably mistakes. */
 void check_doubts(const Config *c, const Ranks *ranks, bool training);
-/* Rank 0. The same for the number of examples, once it is known. */
-void check_batch(const Config *c, int64_t examples);
-/* Rank 0. The same for a --warmup that setup_schedule cut. */
-void check_warmup(const Config *c, const RateSchedule *s);
+/* Rank 0. The same of --batch-size and --warmup, once the number of examples and the schedule are known. */
+void check_length(const Config *c, int64_t examples, const RateSchedule *s);
 
 #endif

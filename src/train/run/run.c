@@ -34,7 +34,7 @@ static Status check(Run *r)
 static Status look_around(Run *r)
 {
     check_doubts(r->c, r->ranks, r->train);
-    return r->verify || r->task->no_folder ? OK : check_places(r->c);
+    return !r->verify && r->task->folder ? check_places(r->c) : OK;
 }
 
 static Status look_for_carried(Run *r)
@@ -87,10 +87,7 @@ Status run_make_plan(Run *r)
     if (r->train) {
         TRY(setup_optimizer(c, &r->setup.optimizer));
         TRY(setup_schedule(c, r->source.count, &r->schedule));
-        if (run_first(r)) {
-            check_batch(c, r->source.count);
-            check_warmup(c, &r->schedule);
-        }
+        if (run_first(r)) check_length(c, r->source.count, &r->schedule);
     }
     r->task->need(r, &need);
     return setup_plan(c, &need, &r->setup);
@@ -213,7 +210,7 @@ static Status start_or_resume(Run *r)
 
 /* Removes the summary of the run before, because the new one is written last, and the best model of another run, which
    no evaluation of this one might replace. */
-static Status remove_before(const Run *r)
+static Status remove_before(Run *r)
 {
     TRY(summary_remove(r->c->output_dir));
     if (r->progress.step > 0 || (r->c->eval_every == 0 && r->eval_samples == 0)) return OK;
@@ -227,7 +224,7 @@ static Status train(Run *r)
 {
     const Task *task = r->task;
     if (!trained(r, &r->progress)) {
-        TRY(ranks_all(r->ranks, run_first(r) ? remove_before(r) : OK));
+        TRY(on_first(r, remove_before));
         if (task->training_begins) TRY(task->training_begins(r));
         Status status = loop_train(r);
         if (task->training_ends) task->training_ends(r, status);
@@ -322,7 +319,7 @@ static Status live(Run *r)
     const Config *c = r->c;
     TRY(keep_tokenizer(r));
     TRY(ranks_all(r->ranks, task->open(r)));
-    bool writes = !c->dry_run && !r->verify && !task->no_folder;
+    bool writes = !c->dry_run && !r->verify && task->folder;
     if (writes) TRY(on_first(r, take_output));
     if (!c->dry_run && r->train) TRY(resume_find(c, writes ? c->output_dir : "", r->ranks, &r->resume));
     keep_former(r, &recorded);

@@ -24,7 +24,7 @@ Status start_shards_length(const char *folder, int64_t *length);
 /* Sizes from --model-config, else from beside --model, with --dropout; E_USAGE if they do not fit the vocabulary
    or sequences of `max_length`. `path` (may be NULL) gets the file's name, which the caller frees. */
 Status start_model(const Config *c, const TokenizerFiles *t, Head head, int64_t max_length, Model *m, char **path);
-/* The same for a vocabulary of so many pieces, which need not exist yet. */
+/* start_model for a vocabulary of so many pieces, which need not exist yet. */
 Status start_model_sized(const Config *c, const char *vocab_path, int pieces, Head head, int64_t max_length, Model *m,
                          char **path);
 
