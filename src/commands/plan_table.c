@@ -1,5 +1,6 @@
 #include "commands/plan.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -165,58 +166,51 @@ void plan_table_json(const PlanRun *r, const PlanRow *rows, int n, Buf *out)
     buf_puts(out, "\n]}\n");
 }
 
-/* A micro-batch of a plan over its predicted time: two points an instr, at its begin and its end. */
-typedef struct {
-    double *time, *bytes; // (n), seconds
-    int n, backward;      /* the point where backward begins, from 1 */
-    double peak;
-} Curve;
-
-static void curve_make(const RunPlan *plan, Curve *c)
+/* The predicted seconds of each instr of a micro-batch, which the caller frees, and the compute lane's in all. */
+static double *micro_seconds(const RunPlan *plan, double *all)
 {
     const Plan *p = &plan->chunk->train;
-    int count = p->micro.count;
-    double *seconds = mem_array((size_t)count, sizeof *seconds), *live, at = 0;
+    double *seconds = mem_array((size_t)p->micro.count, sizeof *seconds);
     (void)plan_cost(p, p->micro, &p->capacity, plan_input_beside(&plan->input), &plan->input.rates, seconds);
+    *all = 0;
+    for (int i = 0; i < p->micro.count; i++)
+        if (p->instrs[p->micro.first + i].lane == LANE_COMPUTE) *all += seconds[i]; /* others go on beside it */
+    return seconds;
+}
+
+/* A micro-batch of a plan over its predicted time: two points an instr, at its begin and its end. */
+static void add_curve(const RunPlan *plan, const char *unit, double scale, ChartLines *l)
+{
+    const Plan *p = &plan->chunk->train;
+    int count;
+    double all, *seconds = micro_seconds(plan, &all), *live, at = 0, peak = 0;
     plan_memory_series(p, &live, &count);
-    *c = (Curve){.time = mem_array(2 * (size_t)count, sizeof(double)),
-                 .bytes = mem_array(2 * (size_t)count, sizeof(double)),
-                 .n = 2 * count};
+    for (int i = 0; i < count; i++) peak = peak > live[i] ? peak : live[i];
+    char *name = mem_printf("%s: peak %.1f MiB, %.4g %s", plan->layers.policy, peak / (1 << 20), all * scale, unit);
+    int line = chart_line(l, name);
+    l->series[line].scale = 1.0 / (1 << 20);
     for (int i = 0; i < count; i++) {
         const Instr *instr = &p->instrs[p->micro.first + i];
-        if (!c->backward && instr->phase != PHASE_FORWARD) c->backward = 2 * i + 1;
-        c->time[2 * i] = at;
-        if (instr->lane == LANE_COMPUTE) at += seconds[i]; /* others go on beside it */
-        c->time[2 * i + 1] = at;
-        c->bytes[2 * i] = c->bytes[2 * i + 1] = live[i];
-        c->peak = c->peak > live[i] ? c->peak : live[i];
+        if (!l->series[line].mark && instr->phase != PHASE_FORWARD)
+            l->series[line].mark = 2 * i + 1; /* backward begins */
+        chart_point(l, line, at * scale, live[i]);
+        if (instr->lane == LANE_COMPUTE) at += seconds[i];
+        chart_point(l, line, at * scale, live[i]);
     }
-    MEM_FREE(live, seconds);
+    MEM_FREE(name, live, seconds);
 }
 
 void plan_table_draw(const PlanRun *r, const PlanRow *rows, int n, Buf *out)
 {
-    ChartSeries *series = mem_array((size_t)n, sizeof *series);
-    Curve *curves = mem_array((size_t)n, sizeof *curves);
-    char **names = mem_array((size_t)n, sizeof *names); // (n)
+    ChartLines lines = {0};
     double longest = 0;
     for (int i = 0; i < n; i++) {
-        curve_make(&rows[i].plan, &curves[i]);
-        double last = curves[i].time[curves[i].n - 1];
-        if (last > longest) longest = last;
+        double all;
+        free(micro_seconds(&rows[i].plan, &all));
+        if (all > longest) longest = all;
     }
     const char *unit = longest < 10 ? "ms" : "s";
-    for (int i = 0; i < n; i++) {
-        for (int k = 0; k < curves[i].n && longest < 10; k++) curves[i].time[k] *= 1e3;
-        names[i] = mem_printf("%s: peak %.1f MiB, %.4g %s", rows[i].plan.layers.policy, curves[i].peak / (1 << 20),
-                              curves[i].time[curves[i].n - 1], unit);
-        series[i] = (ChartSeries){.name = names[i],
-                                  .x = curves[i].time,
-                                  .y = curves[i].bytes,
-                                  .n = curves[i].n,
-                                  .scale = 1.0 / (1 << 20),
-                                  .mark = curves[i].backward};
-    }
+    for (int i = 0; i < n; i++) add_curve(&rows[i].plan, unit, longest < 10 ? 1e3 : 1, &lines);
     char *title =
              mem_printf("BERT %d × %d; batch %lld × %lld tokens, %s", r->model.config.layers, r->model.config.hidden,
                         (long long)r->c->batch_size, (long long)r->input.max_length, dtype_name(r->input.compute)),
@@ -225,14 +219,12 @@ void plan_table_draw(const PlanRun *r, const PlanRow *rows, int n, Buf *out)
     chart_svg(&(Chart){.title = title,
                        .x_label = label,
                        .y_label = "MiB of activations and scratch",
-                       .series = series,
+                       .series = lines.series,
                        .n_series = n,
                        .note = note,
                        .from_zero = true,
                        .fractions = true},
               out);
-    for (int i = 0; i < n; i++) {
-        MEM_FREE(curves[i].time, curves[i].bytes, names[i]);
-    }
-    MEM_FREE(title, note, label, names, curves, series);
+    chart_lines_free(&lines);
+    MEM_FREE(title, note, label);
 }

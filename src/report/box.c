@@ -2,8 +2,10 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/sort.h"
+#include "base/terminal.h"
 #include "report/report.h"
 
 enum { RIGHT = 20, TOP = 40, ROW = 26, HALF = 8, BOTTOM = 46 };
@@ -45,9 +47,7 @@ void box_svg(const char *title, const Box *boxes, int n, double scale, const cha
 {
     double most = 0, longest = 0;
     for (int i = 0; i < n; i++) {
-        int letters = 0;
-        for (const char *c = boxes[i].name; *c; c++) letters += (*c & 0xC0) != 0x80;
-        longest = fmax(longest, letters);
+        longest = fmax(longest, terminal_width(boxes[i].name, strlen(boxes[i].name)));
         if (isfinite(boxes[i].q.p95)) most = fmax(most, boxes[i].q.p95 * scale);
     }
     double left = fmin(24 + 7.2 * longest, 0.45 * width), plot = width - left - RIGHT;

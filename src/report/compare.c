@@ -191,11 +191,25 @@ static const struct {
              [OVER_SEQUENCES] = {"sequences", "-sequences", " over sequences"},
              [OVER_TIME] = {"seconds in training", "-time", " over time"}};
 
+/* Seconds in training up to each step, (n_steps), over all processes of the run: `trained_s`; in older files `wall_s`,
+   which begins again in each process. The caller frees. */
+static double *seconds_of(const RunRecord *r)
+{
+    double *seconds = mem_array((size_t)r->n_steps, sizeof *seconds), before = 0, last = 0;
+    const double *trained = r->column[STEP_TRAINED], *wall = r->column[STEP_WALL];
+    for (int i = 0; i < r->n_steps; i++) {
+        if (wall[i] < last) before += last;
+        if (isfinite(wall[i])) last = wall[i];
+        seconds[i] = isfinite(trained[i]) ? trained[i] : before + wall[i];
+    }
+    return seconds;
+}
+
 /* The x of each step, (n_steps); the caller frees. */
 static double *steps_over(const ComparedRun *run, Over over)
 {
     const RunRecord *r = &run->r;
-    if (over == OVER_TIME) return run_record_seconds(r);
+    if (over == OVER_TIME) return seconds_of(r);
     double *x = mem_array((size_t)r->n_steps, sizeof *x), batch = js_real(js_get(run->config, "batch-size"), NAN);
     for (int i = 0; i < r->n_steps; i++) {
         double skipped = r->column[STEP_SKIPPED][i], step = r->column[STEP_NUMBER][i];

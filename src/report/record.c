@@ -133,19 +133,6 @@ done:
 Status run_record_read(const char *dir, RunRecord *r) { return read_record(dir, false, r); }
 Status run_record_read_any(const char *dir, RunRecord *r) { return read_record(dir, true, r); }
 
-/* `trained_s`; in older files `wall_s`, which begins again in each process. */
-double *run_record_seconds(const RunRecord *r)
-{
-    double *seconds = mem_array((size_t)r->n_steps, sizeof *seconds), before = 0, last = 0;
-    const double *trained = r->column[STEP_TRAINED], *wall = r->column[STEP_WALL];
-    for (int i = 0; i < r->n_steps; i++) {
-        if (wall[i] < last) before += last;
-        if (isfinite(wall[i])) last = wall[i];
-        seconds[i] = isfinite(trained[i]) ? trained[i] : before + wall[i];
-    }
-    return seconds;
-}
-
 double *run_record_smooth(const double *y, int n)
 {
     double *out = mem_array((size_t)n, sizeof *out), mean = 0, weight = 0;

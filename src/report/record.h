@@ -47,8 +47,6 @@ Status run_record_read(const char *dir, RunRecord *r);
 Status run_record_read_any(const char *dir, RunRecord *r);
 void run_record_free(RunRecord *r); /* takes a zeroed one */
 
-/* Seconds in training up to each step, (n_steps): over all processes of the run. The caller frees. */
-double *run_record_seconds(const RunRecord *r);
 /* The exponential mean of 20 values of (n), over those that are numbers. The caller frees. */
 double *run_record_smooth(const double *y, int n);
 

@@ -8,6 +8,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/terminal.h"
 #include "report/report.h"
 
 #define GAP         2   /* blanks between columns */
@@ -56,21 +57,13 @@ void table_figure(Table *t, const char *format, double value)
 static int rows_of(const Table *t) { return t->count / t->columns; }
 static const TableCell *cell(const Table *t, int row, int column) { return &t->cells[row * t->columns + column]; }
 
-/* Columns of a terminal: characters, for no text here has wide ones. */
-static int width_of(const char *text)
-{
-    int width = 0;
-    for (; *text; text++) width += (*text & 0xC0) != 0x80;
-    return width;
-}
-
 static void put_row(const Table *t, const int *width, int row, int from, int to, Buf *out)
 {
     size_t before = out->len;
     for (int c = 0; c < to; c++) {
         if (c >= t->left && c < from) continue;
         const char *text = cell(t, row, c)->text;
-        int pad = width[c] - width_of(text);
+        int pad = width[c] - terminal_width(text, strlen(text));
         if (c) buf_printf(out, "%*s", GAP, "");
         if (c >= t->left) buf_printf(out, "%*s", pad, "");
         buf_puts(out, text);
@@ -84,8 +77,10 @@ void table_print(const Table *t, int width, Buf *out)
 {
     int *columns = mem_array((size_t)t->columns, sizeof *columns), rows = rows_of(t), left = 0;
     for (int c = 0; c < t->columns; c++) {
-        for (int r = 0; r < rows; r++)
-            if (width_of(cell(t, r, c)->text) > columns[c]) columns[c] = width_of(cell(t, r, c)->text);
+        for (int r = 0; r < rows; r++) {
+            int needed = terminal_width(cell(t, r, c)->text, strlen(cell(t, r, c)->text));
+            if (needed > columns[c]) columns[c] = needed;
+        }
         if (c < t->left) left += columns[c] + GAP;
     }
     for (int from = t->left, to; from < t->columns || from == t->left; from = to) {

@@ -191,10 +191,11 @@ int32_t glue_argmax(const float *values, int n); // (n)
 
 /* ---- writing (submission.c) ---- */
 
-/* values: (examples->count, n_labels) probabilities, or (count, 1) scores. Both create the directory, write durably,
-   and return E_NUMERIC naming the row if a value is not finite. */
+/* values: (examples->count, n_labels) probabilities, or (count, 1) scores, all finite. Both create the directory and
+   write durably. */
 
-/* DIR/<split's submission name>: "index\tprediction", label text, or the score with 3 decimals clipped to low..high. */
+/* DIR/<split's submission name>, which it must have: "index\tprediction", label text, or the score with 3 decimals
+ * clipped to low..high. */
 Status glue_submission_write(const char *dir, const GlueTask *task, const GlueSplit *split,
                              const GlueExamples *examples, const float *values);
 /* DIR/predictions_<split>.tsv: index, prediction, and for classification probability_<label>… (9 significant digits, so

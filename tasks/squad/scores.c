@@ -146,7 +146,6 @@ const char *squad_metric_name(SquadMetric metric, bool version_2)
         SQUAD_METRIC_LIST(X)
 #undef X
     };
-    CHECK((int)metric >= 0 && metric < N_SQUAD_METRICS, "metric %d", (int)metric);
     return metric == SQUAD_EXACT && !version_2 ? "exact_match" : names[metric];
 }
 

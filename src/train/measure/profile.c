@@ -62,10 +62,7 @@ static void put_header(Profile *p, double clock_error)
         const Plan *plan = &p->session->plan.chunk[k].train;
         for (InstrId i = 0; i < plan->n_instrs; i++) used[plan->instrs[i].lane] = true;
     }
-    if (p->trace.rank == 0)
-        trace_open(&p->events);
-    else
-        buf_puts(&p->events, ",\n");
+    buf_puts(&p->events, p->trace.rank == 0 ? TRACE_BEGIN : ",\n");
     trace_process(&p->trace, &p->events, process, clock_error);
     trace_track(&p->trace, &p->events, TRACK_HOST, "host");
     for (int lane = 0; lane < TRACK_LAUNCHES - TRACK_LANES && p->instrs; lane++)
@@ -235,7 +232,7 @@ static Status finish_files(Profile *p, const Kernel *rows, int n)
     write_samples(p);
     if (p->instrs) TRY(kernels_write(p->dir, KERNELS_FILE, rows, n, p->rates_known ? &p->rates : NULL));
     if (has_works(p->session)) TRY(works_write(p->session->plan.input.place, p->dir, &p->works));
-    trace_close(&p->events);
+    buf_puts(&p->events, TRACE_END);
     write_events(p);
     if (!p->writes) return OK; /* reported already */
     p->writes = false;

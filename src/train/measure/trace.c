@@ -2,10 +2,6 @@
 
 #include <math.h>
 
-void trace_open(Buf *out) { buf_puts(out, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n"); }
-
-void trace_close(Buf *out) { buf_puts(out, "\n]}\n"); }
-
 void trace_process(const Trace *t, Buf *out, const char *name, double error_s)
 {
     buf_printf(out,

@@ -10,8 +10,8 @@ typedef struct {
     double zero; /* clock_monotonic of this rank at the trace's time 0 */
 } Trace;
 
-void trace_open(Buf *out); /* the beginning of a file, up to its events */
-void trace_close(Buf *out);
+#define TRACE_BEGIN "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n" /* of a file, up to its events */
+#define TRACE_END   "\n]}\n"
 /* `error_s`: by which the rank's times may be off those of rank 0. */
 void trace_process(const Trace *t, Buf *out, const char *name, double error_s);
 void trace_track(const Trace *t, Buf *out, int track, const char *name);
