@@ -243,11 +243,16 @@ static Status explain_weights(const Saving *s, Status status)
 
 static Status check_own_weights(const Session *s)
 {
+    enum { BLOCK = 1 << 18 };
     int64_t n = s->model->params.size;
-    float *weights = mem_array((size_t)n, sizeof *weights);
-    Status status = session_read_range(s, STATE_WEIGHTS, 0, n, weights);
-    if (status == OK) status = session_check_range(s, 0, n, weights);
-    free(weights);
+    float *block = mem_array(BLOCK, sizeof *block);
+    Status status = OK;
+    for (int64_t at = 0; at < n && status == OK; at += BLOCK) {
+        int64_t end = at + BLOCK < n ? at + BLOCK : n;
+        status = session_read_range(s, STATE_WEIGHTS, at, end, block);
+        if (status == OK) status = session_check_range(s, at, end, block);
+    }
+    free(block);
     return status;
 }
 
