@@ -8,33 +8,28 @@
 #include "launch/launch.h"
 #include "state/checkpoint/checkpoint.h"
 #include "state/models/import.h"
-#include "tasks/glue/glue.h"
 #include "tasks/pretrain/pretrain.h"
-#include "tasks/squad/squad.h"
 #include "train/run/run.h"
+
+#define X(id, name, runs, ...) runs
+#define TASK(x)                extern const Task task_##x;
+#define FUNCTION(x)
+COMMAND_LIST(X)
+#undef X
+#undef TASK
+#undef FUNCTION
 
 static const struct {
     const Task *task;
     Status (*function)(const Config *c);
 } commands[N_COMMANDS] = {
-    [COMMAND_GLUE] = {.task = &task_glue},
-    [COMMAND_SQUAD] = {.task = &task_squad},
-    [COMMAND_PRETRAIN] = {.task = &task_pretrain},
-    [COMMAND_ADAPT] = {.task = &task_pretrain},
-    [COMMAND_PREDICT] = {.task = &task_predict},
-    [COMMAND_PLAN] = {.function = command_plan},
-    [COMMAND_CONVERT] = {.function = command_convert},
-    [COMMAND_INSPECT] = {.function = command_inspect},
-    [COMMAND_VOCAB] = {.function = command_vocab},
-    [COMMAND_REPORT] = {.function = command_report},
-    [COMMAND_WIKI] = {.function = command_wiki},
-    [COMMAND_SHARDS] = {.function = command_shards},
-    [COMMAND_LAUNCH] = {.function = command_launch},
-    [COMMAND_SWEEP] = {.function = command_sweep},
-    [COMMAND_VARIABILITY] = {.function = command_variability},
-    [COMMAND_SNAPSHOT] = {.function = command_snapshot},
-    [COMMAND_DOCTOR] = {.function = command_doctor},
-    [COMMAND_VERIFY] = {.function = command_verify},
+#define X(id, name, runs, ...) [COMMAND_##id] = {runs},
+#define TASK(x)                .task = &task_##x
+#define FUNCTION(x)            .function = command_##x
+    COMMAND_LIST(X)
+#undef X
+#undef TASK
+#undef FUNCTION
 };
 
 static bool makes_runs(int i) { return commands[i].task && commands[i].task->folder; }

@@ -18,7 +18,7 @@ OptionInfo config_table[N_OPTIONS] = {OPTION_LIST(X)};
 #undef X
 
 const CommandInfo config_commands[N_COMMANDS] = {
-#define X(id, name, letters, positional, help) {name, letters, positional, help},
+#define X(id, name, runs, letters, positional, help) {name, letters, positional, help},
     COMMAND_LIST(X)
 #undef X
 };

@@ -15,28 +15,33 @@
 #include "base/base.h"
 #include "config/options.h"
 
-/* X(id, name, its letters in options.h, positional arguments, help). A task's command begins its letters with '*'. */
+/* X(id, name, what it runs, its letters in options.h, positional arguments, help). TASK(x) is task_x
+   (train/job/task.h), FUNCTION(x) is command_x; a task's command begins its letters with '*'. */
 #define COMMAND_LIST(X)                                                                                                \
-    X(GLUE, "glue", "*g", "", "fine-tune, evaluate and predict a GLUE task")                                           \
-    X(SQUAD, "squad", "*k", "", "fine-tune on questions and paragraphs, evaluate and answer")                          \
-    X(PREDICT, "predict", "d", "", "label texts with a fine-tuned model")                                              \
-    X(PLAN, "plan", "p", "", "show the memory and time of a run before anything is allocated")                         \
-    X(CONVERT, "convert", "c", "", "turn any checkpoint into a Hugging Face directory")                                \
-    X(INSPECT, "inspect", "i", "", "list the tensors of a checkpoint, and how ranks would slice it")                   \
-    X(VOCAB, "vocab", "v", "", "train a WordPiece vocabulary")                                                         \
-    X(REPORT, "report", "r", "DIR...", "compare runs: speed, memory, accuracy, losses, curves")                        \
-    X(SWEEP, "sweep", "z", "-- COMMAND [FLAG]...", "run a command with every combination of values, and compare")      \
-    X(VARIABILITY, "variability", "q", "DIR...",                                                                       \
+    X(GLUE, "glue", TASK(glue), "*g", "", "fine-tune, evaluate and predict a GLUE task")                               \
+    X(SQUAD, "squad", TASK(squad), "*k", "", "fine-tune on questions and paragraphs, evaluate and answer")             \
+    X(PREDICT, "predict", TASK(predict), "d", "", "label texts with a fine-tuned model")                               \
+    X(PLAN, "plan", FUNCTION(plan), "p", "", "show the memory and time of a run before anything is allocated")         \
+    X(CONVERT, "convert", FUNCTION(convert), "c", "", "turn any checkpoint into a Hugging Face directory")             \
+    X(INSPECT, "inspect", FUNCTION(inspect), "i", "",                                                                  \
+      "list the tensors of a checkpoint, and how ranks would slice it")                                                \
+    X(VOCAB, "vocab", FUNCTION(vocab), "v", "", "train a WordPiece vocabulary")                                        \
+    X(REPORT, "report", FUNCTION(report), "r", "DIR...", "compare runs: speed, memory, accuracy, losses, curves")      \
+    X(SWEEP, "sweep", FUNCTION(sweep), "z", "-- COMMAND [FLAG]...",                                                    \
+      "run a command with every combination of values, and compare")                                                   \
+    X(VARIABILITY, "variability", FUNCTION(variability), "q", "DIR...",                                                \
       "compare the pace of ranks, over runs and hosts, and name the slow ones")                                        \
-    X(WIKI, "wiki", "w", "", "turn Wikipedia dumps or folders of text into sentences")                                 \
-    X(SHARDS, "shards", "s", "", "turn sentences into pretraining data")                                               \
-    X(PRETRAIN, "pretrain", "*t", "", "pretrain BERT on shards: masked words and next sentences")                      \
-    X(ADAPT, "adapt", "*t", "", "continue the pretraining of a model on your own text")                                \
-    X(LAUNCH, "launch", "l", "-- COMMAND [FLAG]...", "start a command on many ranks, here or on other hosts")          \
-    X(VERIFY, "verify", "y", "RUN", "compute steps of a run again, and compare them with its records")                 \
-    X(SNAPSHOT, "snapshot", "n", "list|persist|discard",                                                               \
+    X(WIKI, "wiki", FUNCTION(wiki), "w", "", "turn Wikipedia dumps or folders of text into sentences")                 \
+    X(SHARDS, "shards", FUNCTION(shards), "s", "", "turn sentences into pretraining data")                             \
+    X(PRETRAIN, "pretrain", TASK(pretrain), "*t", "", "pretrain BERT on shards: masked words and next sentences")      \
+    X(ADAPT, "adapt", TASK(pretrain), "*t", "", "continue the pretraining of a model on your own text")                \
+    X(LAUNCH, "launch", FUNCTION(launch), "l", "-- COMMAND [FLAG]...",                                                 \
+      "start a command on many ranks, here or on other hosts")                                                         \
+    X(VERIFY, "verify", FUNCTION(verify), "y", "RUN",                                                                  \
+      "compute steps of a run again, and compare them with its records")                                               \
+    X(SNAPSHOT, "snapshot", FUNCTION(snapshot), "n", "list|persist|discard",                                           \
       "list, save or discard snapshots that runs left in host memory")                                                 \
-    X(DOCTOR, "doctor", "o", "", "show this machine as Cairn sees it, for a bug report")
+    X(DOCTOR, "doctor", FUNCTION(doctor), "o", "", "show this machine as Cairn sees it, for a bug report")
 
 typedef enum {
 #define X(id, ...) COMMAND_##id,
