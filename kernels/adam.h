@@ -1,7 +1,6 @@
 /* Adam's update of an element, the same on every backend. Sources: Kingma and Ba, 2015; decoupled decay (Loshchilov and
    Hutter, 2019). */
-#ifndef CAIRN_KERNELS_ADAM_H
-#define CAIRN_KERNELS_ADAM_H
+#pragma once
 
 #include <math.h>
 
@@ -33,5 +32,3 @@ CAIRN_DEVICE static inline float adam_update(const Adam *a, float p, float gradi
     *v = a->beta2 * *v + (1.0f - a->beta2) * g * g;
     return *m * a->bias1 / (sqrtf(*v * a->bias2) + a->eps) + a->decay * p;
 }
-
-#endif

@@ -3,8 +3,7 @@
 
    Life: backend_open loads and initialises it (once per process and name); after that its functions are called from the
    step's thread only. Backends other than ref are modules, loaded at run time, that export `cairn_backend_<name>`. */
-#ifndef CAIRN_KERNELS_BACKEND_H
-#define CAIRN_KERNELS_BACKEND_H
+#pragma once
 
 #include "base/base.h"
 #include "kernels/device.h"
@@ -118,5 +117,3 @@ static inline const char *backend_precision(const Backend *b, Dtype compute)
 
 /* ref's table, for others to copy. */
 void backend_ref_table(Backend *b);
-
-#endif

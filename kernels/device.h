@@ -1,8 +1,7 @@
 /* The device of a backend whose ops run beside the host: its memory, lanes, events, graphs and marks. A backend that
    computes in the host's memory has none. A function that may be NULL says so. All run on the step's thread, except
    `sample`. E_FAIL: the device failed, now or before. */
-#ifndef CAIRN_KERNELS_DEVICE_H
-#define CAIRN_KERNELS_DEVICE_H
+#pragma once
 
 #include "base/base.h"
 
@@ -92,5 +91,3 @@ struct Device {
     DEVICE_LIST(X)
 #undef X
 };
-
-#endif

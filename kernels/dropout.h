@@ -1,7 +1,6 @@
 /* Dropout masks by Philox counters (docs/contracts.md 4). Every backend calls these functions or must give the same
    bits. No mask is stored: forward, recompute and backward compute it again. */
-#ifndef CAIRN_KERNELS_DROPOUT_H
-#define CAIRN_KERNELS_DROPOUT_H
+#pragma once
 
 #include "base/philox.h"
 #include "kernels/op.h"
@@ -68,5 +67,3 @@ CAIRN_DEVICE static inline void dropout_query(float *factor, const Dropout *d, u
             }
         }
 }
-
-#endif

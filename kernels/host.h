@@ -1,6 +1,5 @@
 /* Shared by the backends that compute in the host's memory, ref and cpu: rows of operands, scratch, the optimizer. */
-#ifndef CAIRN_KERNELS_HOST_H
-#define CAIRN_KERNELS_HOST_H
+#pragma once
 
 #include <math.h>
 #include <string.h>
@@ -91,5 +90,3 @@ static inline float host_lamb_rate(const Segment *tensor, float rate, double p_s
     double p = sqrt(p_squares), u = sqrt(u_squares);
     return rate * (tensor->trust && p > 0 && u > 0 ? (float)(p / u) : 1.0f);
 }
-
-#endif

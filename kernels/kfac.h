@@ -1,6 +1,5 @@
 /* K-FAC's damping and its tries, the same on every backend. */
-#ifndef CAIRN_KERNELS_KFAC_H
-#define CAIRN_KERNELS_KFAC_H
+#pragma once
 
 #include <float.h>
 #include <math.h>
@@ -67,5 +66,3 @@ static inline void kfac_invert(const OpCall *call, KfacInverse *inverse, const v
     good = good && kfac_try_inverse(inverse, scratch, sums, k, scale[0], gamma[0], a);
     *ready = good ? (float)gamma[1] : 0;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* fp16's loss scale, and the stats that follow from the gradient's norm, the same in every backend. The scale lies
    beside the moments on the device, where losses read it and GRAD_NORM updates it, so that no step waits for the host.
  */
-#ifndef CAIRN_KERNELS_LOSS_SCALE_H
-#define CAIRN_KERNELS_LOSS_SCALE_H
+#pragma once
 
 #include <float.h>
 #include <math.h>
@@ -47,5 +46,3 @@ CAIRN_DEVICE static inline void loss_scale_norm(Stats *stats, LossScaling *scali
     stats->kfac_scale = finite ? loss_scale_factor(scale, of_kfac, limit) : 0.0f;
     if (scaling) loss_scale_next(scaling, finite, attr.grad_norm.growth_interval);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* What plans and backends share: the ops (op_list.h), their attributes, and a call of one with its operands. */
-#ifndef CAIRN_KERNELS_OP_H
-#define CAIRN_KERNELS_OP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -255,5 +254,3 @@ typedef struct {
     double pass_bytes; /* of passes before or after the products, which do not overlap with them */
 } OpCost;
 OpCost op_cost(const OpCall *call, const RowCounts *rows, double seq_len);
-
-#endif

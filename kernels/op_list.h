@@ -12,8 +12,7 @@
    that says so (OpCall.begun), whatever its memory holds; SUMS_OF(op, y), OPTIONAL and BEGUN, to which the column sums
    of output y as it is stored are added; MAY_SHARE(op, x), may lie in the memory of input x; MUST_SHARE(op, x), must
    lie there where x is present, because the kernel adds in place; CTL, the step's `ctl`. */
-#ifndef CAIRN_KERNELS_OP_LIST_H
-#define CAIRN_KERNELS_OP_LIST_H
+#pragma once
 
 /* X(op, printed name): the enum Op, in this order. */
 #define OP_LIST(X)                                                                                                     \
@@ -292,5 +291,3 @@
 #define COMPARE_OPERANDS(IN, OUT, op) IN(op, first) IN(op, again) OUT(op, audit, ADDED)
 
 /* clang-format on */
-
-#endif

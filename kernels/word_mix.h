@@ -1,6 +1,5 @@
 /* The term of a word in DIGEST's sums, on every backend. */
-#ifndef CAIRN_KERNELS_WORD_MIX_H
-#define CAIRN_KERNELS_WORD_MIX_H
+#pragma once
 
 #include "base/philox.h"
 
@@ -15,5 +14,3 @@ CAIRN_DEVICE static inline uint64_t word_mix(uint64_t word, uint64_t place)
 
 /* Words of a row of so many bytes. */
 CAIRN_DEVICE static inline int64_t row_words(int64_t bytes) { return (bytes + 7) / 8; }
-
-#endif

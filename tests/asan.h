@@ -1,7 +1,6 @@
 /* TESTING_ASAN: whether this is a build with AddressSanitizer (the build may set it for a file that is not checked).
    Its marks on memory that must not be touched do nothing in other builds. */
-#ifndef CAIRN_TESTS_ASAN_H
-#define CAIRN_TESTS_ASAN_H
+#pragma once
 
 #if defined(TESTING_ASAN)
 #elif defined(__SANITIZE_ADDRESS__)
@@ -22,6 +21,4 @@
 #    define TESTING_ASAN                          0
 #    define ASAN_POISON_MEMORY_REGION(p, bytes)   ((void)(p), (void)(bytes))
 #    define ASAN_UNPOISON_MEMORY_REGION(p, bytes) ((void)(p), (void)(bytes))
-#endif
-
 #endif

@@ -1,6 +1,5 @@
 /* The holding of ranks that have the whole model each, by given numbers in place of options. */
-#ifndef CAIRN_TESTS_HOLDING_OF_H
-#define CAIRN_TESTS_HOLDING_OF_H
+#pragma once
 
 #include "holding/holding.h"
 
@@ -12,5 +11,3 @@ static inline void holding_of(Holding *h, const Model *m, int ranks, int rank, i
     const Config c = {.bucket_size = bucket_size, .wire = names[wire == BF16], .shard = names[2 + shard]};
     holding_init(h, &c, m, &grid, NULL, rank);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* A device over the host's memory that completes every call immediately. Tests replace parts of it. */
-#ifndef CAIRN_TESTS_NEAR_DEVICE_H
-#define CAIRN_TESTS_NEAR_DEVICE_H
+#pragma once
 
 #include <string.h>
 
@@ -55,5 +54,3 @@ static inline Device near_device(void)
                     .memory = near_memory,
                     .used = near_used};
 }
-
-#endif

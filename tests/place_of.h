@@ -1,6 +1,5 @@
 /* The place of a rank that has the whole model, by given numbers in place of options. */
-#ifndef CAIRN_TESTS_PLACE_OF_H
-#define CAIRN_TESTS_PLACE_OF_H
+#pragma once
 
 #include "train/parts/place.h"
 
@@ -10,5 +9,3 @@ static inline RankPlace *place_of(const Model *m, const KfacOptions *kfac, int r
     const Config c = {.bucket_size = bucket_size, .wire = wire, .shard = shard};
     return place_whole(&c, kfac ? kfac : &(const KfacOptions){0}, m, ranks, rank, false);
 }
-
-#endif

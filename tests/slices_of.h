@@ -1,6 +1,5 @@
 /* Slices of a flat space for tests: part r of each bucket, cut as a run's are. */
-#ifndef CAIRN_TESTS_SLICES_OF_H
-#define CAIRN_TESTS_SLICES_OF_H
+#pragma once
 
 #include "base/norm_block.h"
 #include "model/params.h"
@@ -17,5 +16,3 @@ static inline void slices_of(const ParamTable *params, const int64_t *buckets, i
         }
     }
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Shared by test programs: cmocka beside base (both have a macro `fail`; base's remains, tests use fail_msg), a
    directory for each test, and a child process for calls that end a process. */
-#ifndef CAIRN_TESTS_TESTING_H
-#define CAIRN_TESTS_TESTING_H
+#pragma once
 
 #include <errno.h>
 #include <glob.h>
@@ -155,5 +154,3 @@ static inline uint64_t testing_random(uint64_t *state)
     *state ^= *state >> 27;
     return *state * UINT64_C(0x2545f4914f6cdd1d);
 }
-
-#endif

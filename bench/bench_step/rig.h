@@ -1,7 +1,6 @@
 /* Shared by the files of bench_step: what is asked for, the synthetic batches, a plan in memory, and the timing of
    single calls. */
-#ifndef CAIRN_BENCH_RIG_H
-#define CAIRN_BENCH_RIG_H
+#pragma once
 
 #include <stdio.h>
 
@@ -69,5 +68,3 @@ typedef struct {
 MachineRates measure_machine(void);
 /* Times every distinct instr of the policy's plan back to back; what is left of a step's time lies between them. */
 void measure_ops(const char *policy, double step_seconds);
-
-#endif

@@ -3,8 +3,7 @@
 
    Work is cut into cpu.threads parts. A sum over rows is made in blocks of CPU_BLOCK_ROWS rows, block after block, so
    that no result depends on the number of threads. Nothing is allocated while an op runs. */
-#ifndef CAIRN_KERNELS_CPU_H
-#define CAIRN_KERNELS_CPU_H
+#pragma once
 
 #include "kernels/backend.h"
 #include "kernels/cpu/vec.h"
@@ -129,5 +128,3 @@ typedef struct {
 void cpu_update(const CpuUpdate *w);
 /* CHECKs that the numbers of all norm blocks are below `most`. */
 void cpu_check_blocks(const Segment *segments, int64_t n, int64_t most, const char *op);
-
-#endif

@@ -1,7 +1,6 @@
 /* oneDNN; its types appear in onednn.c and onednn/ alone. Sizes are fixed when a primitive is made; primitives are kept
    by shape until onednn_close, and running one allocates no tensors. From the step's thread only. */
-#ifndef CAIRN_KERNELS_CPU_ONEDNN_H
-#define CAIRN_KERNELS_CPU_ONEDNN_H
+#pragma once
 
 #include "kernels/cpu/product.h"
 
@@ -25,5 +24,3 @@ size_t onednn_scratch(const Product *p, int64_t rows, bool any);
 Status onednn_prepare(const Product *p, int64_t rows);
 Status onednn_run(const Product *p, int64_t rows, const void *a, const void *b, const float *bias, void *c,
                   void *scratch);
-
-#endif

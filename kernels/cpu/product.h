@@ -1,7 +1,6 @@
 /* Matrix products of the cpu backend, by oneDNN (onednn.h) or by the tiles of vec/products.c, which also take products
    too small for oneDNN. Row r of a result depends on row r of x alone, bit for bit. */
-#ifndef CAIRN_KERNELS_CPU_PRODUCT_H
-#define CAIRN_KERNELS_CPU_PRODUCT_H
+#pragma once
 
 #include "kernels/cpu/cpu.h"
 
@@ -36,5 +35,3 @@ Status product_prepare(const Product *p, int64_t rows);
 /* ROWS: a = x, b = the copy, c = y. GRAD: a = x, b = dy, c = dw. */
 Status product_run(const Product *p, int64_t rows, const void *a, const void *b, const float *bias, void *c,
                    void *scratch);
-
-#endif

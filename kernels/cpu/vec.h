@@ -1,7 +1,6 @@
 /* Interface of the vector code: functions of one thread over a range of rows, compiled once per instruction set.
    cpu.vec is the table of the set chosen when the backend is opened. `bf16`: activations are BF16, else F32. */
-#ifndef CAIRN_KERNELS_CPU_VEC_H
-#define CAIRN_KERNELS_CPU_VEC_H
+#pragma once
 
 #include "kernels/dropout.h"
 #include "kernels/host.h"
@@ -122,6 +121,4 @@ extern const Vec cpu_vec_generic, cpu_vec_avx2, cpu_vec_avx512, cpu_vec_avx512_b
 #    define X(result, name, arguments) result V(name) arguments;
 VEC_LIST(X)
 #    undef X
-#endif
-
 #endif

@@ -5,8 +5,7 @@
    sequence's start, so that a sequence's results do not depend on where its rows lie; a warp without rows only copies.
    A tile of scores has the layout of two mma accumulators side by side: lane 4·g + c holds x[n][r], row g + 8·⌊r/2⌋,
    column 8·n + 2·c + r mod 2. */
-#ifndef CAIRN_KERNELS_CUDA_ATTENTION_CUH
-#define CAIRN_KERNELS_CUDA_ATTENTION_CUH
+#pragma once
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/kernel.cuh"
@@ -236,5 +235,3 @@ template <int own = ATTENTION_ROWS, typename T> static inline dim3 attention_gri
 {
     return dim3(attention_slots<own>(a.rows, a.capacity), static_cast<unsigned>(a.heads));
 }
-
-#endif

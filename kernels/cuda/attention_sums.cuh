@@ -1,6 +1,5 @@
 /* Column sums of dqkv, for db, in attention's backward. */
-#ifndef CAIRN_KERNELS_CUDA_ATTENTION_SUMS_CUH
-#define CAIRN_KERNELS_CUDA_ATTENTION_SUMS_CUH
+#pragma once
 
 #include "kernels/cuda/attention_tiles.cuh"
 
@@ -69,5 +68,3 @@ template <typename T, int D, int threads> struct AttentionSums {
         if (a.sums && blockIdx.x > 0) put(a, [](int) { return 0.0f; });
     }
 };
-
-#endif

@@ -1,8 +1,7 @@
 /* Attention's tiles in shared memory, products of tiles, and what is computed of a tile's values. fp32 has the layout
    of tensor cores' tiles (attention.cuh) with fused multiply-adds. Head sizes are padded to D = 32, 64 or 128 with
    zeros in shared memory alone. */
-#ifndef CAIRN_KERNELS_CUDA_ATTENTION_TILES_CUH
-#define CAIRN_KERNELS_CUDA_ATTENTION_TILES_CUH
+#pragma once
 
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/mma.cuh"
@@ -387,5 +386,3 @@ __device__ static inline void attention_raise(float top[2], const float high[2],
         }
     }
 }
-
-#endif

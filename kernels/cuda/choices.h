@@ -1,7 +1,6 @@
 /* Which algorithm a library was found to be fastest with, per product: kept in a file per GPU and library version, so
    that runs on the same machine make the same choice and have the same bits. Plain host code; knows no library. */
-#ifndef CAIRN_KERNELS_CUDA_CHOICES_H
-#define CAIRN_KERNELS_CUDA_CHOICES_H
+#pragma once
 
 #include "kernels/cuda/product.h"
 
@@ -35,6 +34,4 @@ void choices_take(const Buf *text);
 #    include <array>
 typedef std::array<int64_t, 11> ProductKey;
 ProductKey product_key(const ProductShape *shape);
-#endif
-
 #endif

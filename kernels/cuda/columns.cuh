@@ -1,7 +1,6 @@
 /* Column sums over rows, for gradients of biases and LayerNorms: a kernel leaves sums of parts of the rows, and a
    second adds the parts. The order of each sum depends on the number of rows alone. */
-#ifndef CAIRN_KERNELS_CUDA_COLUMNS_CUH
-#define CAIRN_KERNELS_CUDA_COLUMNS_CUH
+#pragma once
 
 #include "kernels/cuda/kernel.cuh"
 
@@ -56,5 +55,3 @@ Status columns_add_parts(const float *parts, int64_t n, int64_t cols, ColumnsTo 
 
 /* db += column sums of x (rows, cols), in a pass of its own; `begun`: db counts as 0. `scratch`: columns_scratch. */
 Status columns_add(const Operand *x, const RowCounts *rows, const Operand *db, bool begun, void *scratch);
-
-#endif

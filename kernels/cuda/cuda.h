@@ -1,7 +1,6 @@
 /* The CUDA backend's table of ops. Host code here, device code in the .cu files, which include kernel.cuh. Meanings:
    kernels/op_list.h and kernels/ref/. */
-#ifndef CAIRN_KERNELS_CUDA_CUDA_H
-#define CAIRN_KERNELS_CUDA_CUDA_H
+#pragma once
 
 #ifdef __cplusplus
 extern "C" {
@@ -67,5 +66,3 @@ bool attention_in_two_passes(void);
 /* CAIRN_CUDA_NATIVE_ATTENTION (attention_wgmma.cu). E_USAGE: the GPU, or this build, has no such products. */
 Status attention_native_open(void);
 const char *attention_native_products(void); /* NULL: not asked for */
-
-#endif

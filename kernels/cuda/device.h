@@ -2,8 +2,7 @@
    one; tests/cuda_host/device_host.cc its twin on the host, with the same meaning. One device per process, opened by
    the backend's open(); all calls from the step's thread. CAIRN_CUDA_SYNC=1 waits after every launch, so that errors
    name the launch that failed. */
-#ifndef CAIRN_KERNELS_CUDA_DEVICE_H
-#define CAIRN_KERNELS_CUDA_DEVICE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -52,6 +51,4 @@ bool cuda_launchable(const void *kernel, unsigned x, unsigned y, unsigned z, siz
 bool cuda_list_kernel(const void *kernel); /* at start-up, for device_open to load; true */
 #ifdef __cplusplus
 }
-#endif
-
 #endif

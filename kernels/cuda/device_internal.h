@@ -1,6 +1,5 @@
 /* What device.cu (opening, lanes, graphs) and device_memory.cu (allocations, copies) share. */
-#ifndef CAIRN_KERNELS_CUDA_DEVICE_INTERNAL_H
-#define CAIRN_KERNELS_CUDA_DEVICE_INTERNAL_H
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -47,5 +46,3 @@ cudaError_t device_lanes_wait(void);
 
 Status staging_open(Staging *s);
 void staging_close(Staging *s);
-
-#endif

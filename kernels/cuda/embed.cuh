@@ -1,6 +1,5 @@
 /* Shared by EMBED and its backward: the tables, a token's rows of them, their normalised sum. */
-#ifndef CAIRN_KERNELS_CUDA_EMBED_CUH
-#define CAIRN_KERNELS_CUDA_EMBED_CUH
+#pragma once
 
 #include "kernels/cuda/rows.cuh"
 
@@ -91,5 +90,3 @@ static bool embed_whole(const Embed &e)
 {
     return e.cols % GROUP == 0 && on_16(e.table[WORD].rows, e.table[POSITION].rows, e.table[TYPE].rows, e.gamma);
 }
-
-#endif

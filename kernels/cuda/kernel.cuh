@@ -10,8 +10,7 @@
    are part of the form. a·b + c is never contracted (nvcc --fmad=false, as everywhere in Cairn), so that two kernels
    that write the same formula give the same bits; where one rounding is wanted, write fmaf. CUDA_UNROLL and CUDA_ROLL
    come before a loop. */
-#ifndef CAIRN_KERNELS_CUDA_KERNEL_CUH
-#define CAIRN_KERNELS_CUDA_KERNEL_CUH
+#pragma once
 
 #include <cuda_platform.cuh> /* of gpu/, or of tests/cuda_host/ */
 
@@ -108,5 +107,3 @@ template <typename T> __device__ static inline T warp_sum(T x)
     for (int step = CUDA_WARP / 2; step > 0; step /= 2) x += __shfl_xor_sync(CUDA_FULL, x, step);
     return x;
 }
-
-#endif

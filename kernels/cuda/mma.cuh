@@ -26,8 +26,7 @@
    where `there` is false it writes zeros and reads nothing. The copies that a thread has started since its last
    copy_async_commit are a group; copy_async_wait<n> waits until at most the newest n of the thread's groups are under
    way. Other threads see the bytes after a __syncthreads that follows the wait. */
-#ifndef CAIRN_KERNELS_CUDA_MMA_CUH
-#define CAIRN_KERNELS_CUDA_MMA_CUH
+#pragma once
 
 #include <type_traits>
 
@@ -67,5 +66,3 @@ __device__ static inline void mma_16x8x16(float d[4], const uint32_t a[4], const
     else
         mma_bf16_16x8x16(d, a, b, c);
 }
-
-#endif

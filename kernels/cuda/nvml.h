@@ -1,8 +1,7 @@
 /* State of the GPU (clocks, power, temperature, memory, errors) from NVML, the driver's management library, which is
    loaded at run time (libnvidia-ml.so.1). nvml.cu declares the few functions and constants it needs, from NVIDIA's NVML
    API reference. One GPU per process. */
-#ifndef CAIRN_KERNELS_CUDA_NVML_H
-#define CAIRN_KERNELS_CUDA_NVML_H
+#pragma once
 
 #ifdef __cplusplus
 extern "C" {
@@ -17,6 +16,4 @@ Status nvml_sample(DeviceSample *s);
 void nvml_close(void); /* does nothing where it is not open */
 #ifdef __cplusplus
 }
-#endif
-
 #endif

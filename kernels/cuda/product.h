@@ -1,7 +1,6 @@
 /* Matrix products on the device. All matrices are row-major; fp32 accumulation. kernels/cuda/product.cu makes them with
    cuBLASLt, tests/cuda_host/product_host.cc by loops. */
-#ifndef CAIRN_KERNELS_CUDA_PRODUCT_H
-#define CAIRN_KERNELS_CUDA_PRODUCT_H
+#pragma once
 
 #ifdef __cplusplus
 extern "C" {
@@ -69,6 +68,4 @@ Status product_by_loops(const Product *product);
 Status product_empty(const Product *product);
 #ifdef __cplusplus
 }
-#endif
-
 #endif

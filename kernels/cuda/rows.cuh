@@ -6,8 +6,7 @@
    first to last: an order that the number of columns alone decides. If the number of columns is not a
    multiple of 8, or an operand does not begin on 16 bytes, columns are read one by one (WHOLE false); plans make
    neither. */
-#ifndef CAIRN_KERNELS_CUDA_ROWS_CUH
-#define CAIRN_KERNELS_CUDA_ROWS_CUH
+#pragma once
 
 #include "kernels/cuda/columns.cuh"
 
@@ -199,5 +198,3 @@ __device__ static inline void row_normalise_bwd(float (&dxhat)[S::groups][GROUP]
     CUDA_UNROLL for (int i = 0; i < S::groups; i++) CUDA_UNROLL for (int k = 0; k < GROUP; k++) dxhat[i][k] =
         rstd * (dxhat[i][k] - mean - xhat[i][k] * mean_dot);
 }
-
-#endif

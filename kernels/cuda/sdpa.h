@@ -7,8 +7,7 @@
    without atomics: dQ is a product over dS, which lies in the workspace (sequences · heads · longest² · 2 bytes). cuDNN
    has that form on compute capability 9 only; elsewhere a backward is refused, since its bits would change from run to
    run. */
-#ifndef CAIRN_KERNELS_CUDA_SDPA_H
-#define CAIRN_KERNELS_CUDA_SDPA_H
+#pragma once
 
 #ifdef __cplusplus
 extern "C" {
@@ -66,6 +65,4 @@ bool sdpa_has_run(const SdpaPlan *plan); /* so its kernels are loaded */
 Status sdpa_run(const SdpaPlan *plan, const SdpaData *data, void *stream);
 #ifdef __cplusplus
 }
-#endif
-
 #endif

@@ -1,7 +1,6 @@
 /* Graphs in cuDNN's backend API, for sdpa_graph.cu, which builds them, and sdpa.cu, which plans and runs them. A
    descriptor is created, gets attributes and is finalised; a list owns the descriptors until the plan is released. */
-#ifndef CAIRN_KERNELS_CUDA_SDPA_INTERNAL_H
-#define CAIRN_KERNELS_CUDA_SDPA_INTERNAL_H
+#pragma once
 
 #include <cudnn.h>
 #include <stdint.h>
@@ -66,5 +65,3 @@ template <typename T> static inline Status set_attribute(Descriptor d, cudnnBack
 {
     return sdpa_set(d, name, type_of(&value), 1, &value);
 }
-
-#endif

@@ -6,8 +6,7 @@
    without overlap, so chunk b of segment i gets the number i + ⌊offset/16384⌋ + b: numbers of one segment end before
    those of the next begin, the largest is known from the sizes of the table and of the space, and a few in between
    are unused. The host counts nothing. */
-#ifndef CAIRN_KERNELS_CUDA_SEGMENTS_CUH
-#define CAIRN_KERNELS_CUDA_SEGMENTS_CUH
+#pragma once
 
 #include "kernels/cuda/sums.cuh"
 
@@ -177,5 +176,3 @@ __device__ static inline double norm_block_squares(const float *x, const NormBlo
 
 /* In blocks.cu: chunks (table.chunks) from a table of block sums; 0 for an unused number. */
 Status chunk_sums(double *chunks, const double *sums, const SegmentTable &table);
-
-#endif

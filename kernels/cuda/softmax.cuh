@@ -1,8 +1,7 @@
 /* Softmax of long rows in one pass over them, a thread block per row: each thread keeps the largest value and the sum
    of exponentials of its columns, then these are merged in a fixed order that depends on nothing but the row's length.
  */
-#ifndef CAIRN_KERNELS_CUDA_SOFTMAX_CUH
-#define CAIRN_KERNELS_CUDA_SOFTMAX_CUH
+#pragma once
 
 #include <math.h>
 
@@ -67,5 +66,3 @@ __device__ static inline Softmax block_softmax(Softmax s, Softmax *shared)
     for (int warp = 1; warp < SOFTMAX_WARPS; warp++) s = merged(s, shared[warp]);
     return s;
 }
-
-#endif

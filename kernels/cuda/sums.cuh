@@ -1,6 +1,5 @@
 /* Sums in double of one value per thread, in a fixed order: the tree of a warp, then the warps from first to last. */
-#ifndef CAIRN_KERNELS_CUDA_SUMS_CUH
-#define CAIRN_KERNELS_CUDA_SUMS_CUH
+#pragma once
 
 #include "kernels/cuda/kernel.cuh"
 
@@ -25,5 +24,3 @@ __device__ static inline void block_add_stats(Stats *stats, int32_t slot, double
     stats->loss[slot] += losses;
     stats->correct[slot] += (int64_t)n_correct;
 }
-
-#endif

@@ -24,8 +24,7 @@
      that is then complete; with several there is a call for each.
    - wgmma_meet<threads> is a barrier of the block's threads, all of them, as __syncthreads; but warps may meet in
      different calls, which CUDA C++ forbids for __syncthreads. */
-#ifndef CAIRN_KERNELS_CUDA_WGMMA_CUH
-#define CAIRN_KERNELS_CUDA_WGMMA_CUH
+#pragma once
 
 #include <type_traits>
 
@@ -96,5 +95,3 @@ __device__ static inline void wgmma_64x64_turned(float *d, const uint32_t (*a)[4
     CUDA_UNROLL
     for (int t = 0; t < tiles; t++) wgmma_64x64x16_turned<T>(d, a[t], b + t * WGMMA_BELOW);
 }
-
-#endif

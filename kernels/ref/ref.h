@@ -1,8 +1,7 @@
 /* Private to kernels/ref: helpers of its files. Plain scalar loops in fp32 define each op; sums over many
    values (LayerNorm statistics, norms, column sums) are double. Values are widened to fp32 when read and rounded once,
    to nearest even, when stored. One thread; no memory but call->scratch. */
-#ifndef CAIRN_KERNELS_REF_H
-#define CAIRN_KERNELS_REF_H
+#pragma once
 
 #include "kernels/backend.h"
 #include "kernels/dropout.h"
@@ -167,5 +166,3 @@ float ref_cross_entropy(float *logits, int64_t n, int32_t label, float smoothing
 
 /* Σ x² in double: sums over blocks of NORM_BLOCK elements, added in order. */
 double ref_sum_squares(const float *x, int64_t n);
-
-#endif

@@ -1,6 +1,5 @@
 /* All headers of base, which includes no other room. */
-#ifndef CAIRN_BASE_BASE_H
-#define CAIRN_BASE_BASE_H
+#pragma once
 
 #include "base/clock.h"
 #include "base/digest.h"
@@ -13,5 +12,3 @@
 #include "base/philox.h"
 #include "base/status.h"
 #include "base/str.h"
-
-#endif

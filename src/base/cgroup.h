@@ -1,6 +1,5 @@
 /* The memory limits of this process's control groups. */
-#ifndef CAIRN_BASE_CGROUP_H
-#define CAIRN_BASE_CGROUP_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -16,5 +15,3 @@ size_t cgroup_limit_bytes(const char *root);
 /* Number of processes of this process's own groups that the kernel has killed because memory was exhausted. Where the
    kernel does not count them (v1 before Linux 4.13), the number of allocations that a limit refused. */
 uint64_t cgroup_memory_kills(const char *root);
-
-#endif

@@ -1,6 +1,5 @@
 /* Time. Monotonic for durations and time-based saves; wall clock only for logs. */
-#ifndef CAIRN_BASE_CLOCK_H
-#define CAIRN_BASE_CLOCK_H
+#pragma once
 
 #include <stddef.h>
 
@@ -19,5 +18,3 @@ Status clock_parse_duration(const char *text, double *seconds);
 /* "3s", "2m 03s", "1h 02m 03s", "1d 02h 03m 04s", rounded to seconds; "?" for negative and non-finite values. 32
    bytes suffice. */
 void clock_format_duration(double seconds, char *out, size_t size);
-
-#endif

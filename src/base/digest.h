@@ -1,6 +1,5 @@
 /* Digests: XXH3-128 (xxhash, which only digest.c includes) for state on disk, CRC-32C for TensorFlow's formats. */
-#ifndef CAIRN_BASE_DIGEST_H
-#define CAIRN_BASE_DIGEST_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,5 +29,3 @@ int digest_equal(Digest a, Digest b);
 uint32_t crc32c(uint32_t crc, const void *data, size_t len);
 /* TensorFlow's masked form (tfevents, TF1 bundles). */
 static inline uint32_t crc32c_mask(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xa282ead8u; }
-
-#endif

@@ -1,6 +1,5 @@
 /* Element types, and the conversions that every backend must agree on (round to nearest even). */
-#ifndef CAIRN_BASE_DTYPE_H
-#define CAIRN_BASE_DTYPE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -55,5 +54,3 @@ static inline uint16_t bf16_from_f32(float x)
  * NaN. */
 float f16_to_f32(uint16_t h);
 uint16_t f16_from_f32(float x);
-
-#endif

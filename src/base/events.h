@@ -2,8 +2,7 @@
    before each turn, so a closed descriptor needs no removal:
 
      events_begin(&e); events_add(&e, …); events_until(&e, …); events_wait(&e); events_react(&e); */
-#ifndef CAIRN_BASE_EVENTS_H
-#define CAIRN_BASE_EVENTS_H
+#pragma once
 
 #include <poll.h>
 #include <stdbool.h>
@@ -37,5 +36,3 @@ int signals_open(const int *numbers, int n);
 int signals_take(int fd);
 const char *signals_name(int number); /* "SIGTERM"; of those that end no rank "a signal" */
 bool signals_under_grid_engine(void); /* this process is of a job of Grid Engine */
-
-#endif

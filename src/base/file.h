@@ -4,8 +4,7 @@
    new one. Errors are E_IO unless stated otherwise; the message has the path and the system's reason, on a full disk
    also the bytes needed and free. A killed process leaves its temporaries behind; the owner of the directory removes
    them. Not for signal handlers. */
-#ifndef CAIRN_BASE_FILE_H
-#define CAIRN_BASE_FILE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -117,5 +116,3 @@ Status file_free_bytes(const char *path, uint64_t *bytes);
 char *file_join(const char *directory, const char *name); /* caller frees */
 char *file_directory(const char *path);                   /* "a/b" → "a", "b" → ".", "/b" → "/"; caller frees */
 const char *file_basename(const char *path);              /* what follows the last slash; points into `path` */
-
-#endif

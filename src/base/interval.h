@@ -1,6 +1,5 @@
 /* Elements of a flat space, from `begin` to before `end`; and ascending lists of such intervals without overlap. */
-#ifndef CAIRN_BASE_INTERVAL_H
-#define CAIRN_BASE_INTERVAL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,5 +24,3 @@ bool intervals_next(const Intervals *list, int64_t end, Interval *v);
 Intervals intervals_joined(const Intervals *lists, const bool *chosen, int n);
 void intervals_free(Intervals *list);             /* takes a zeroed one */
 void intervals_free_all(Intervals *lists, int n); // (n) and their array; takes NULL
-
-#endif

@@ -2,8 +2,7 @@
    are accepted, of equal keys the last one counts, with the place of the first. \u0000 and half a surrogate pair become
    U+FFFD, so that every text is a C string of UTF-8. E_FORMAT, with line and column, for invalid JSON, depth beyond 500
    and texts of 4 GiB. Buf writes JSON: buf_json and buf_double. */
-#ifndef CAIRN_BASE_JSON_H
-#define CAIRN_BASE_JSON_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -62,4 +61,3 @@ bool js_put_scalar(Buf *out, const Json *v);
 void js_put_indented(Buf *out, const Json *v, int depth, bool sorted);
 
 #define RUN_JSON_FORMAT 1 /* of run.json, which report/ writes and reads, and config/ reads */
-#endif

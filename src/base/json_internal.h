@@ -1,6 +1,5 @@
 /* Inside src/base: a JSON document in memory. */
-#ifndef CAIRN_BASE_JSON_INTERNAL_H
-#define CAIRN_BASE_JSON_INTERNAL_H
+#pragma once
 
 #include "base/json.h"
 
@@ -34,5 +33,3 @@ typedef struct {
     void **blocks; // (n_blocks) arrays and objects
     size_t n_blocks, cap_blocks;
 } Document;
-
-#endif

@@ -1,7 +1,6 @@
 /* Libraries that crash, abort or exit where the system refuses them memory. Where a thread does that between enter and
    leave, the process ends with E_MEMORY's exit code and a line that names the library. Any other crash stays one. */
-#ifndef CAIRN_BASE_LIBRARY_H
-#define CAIRN_BASE_LIBRARY_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -13,5 +12,3 @@
 void library_enter(const char *name);
 /* True: errno says that the system refused it memory since. What it then returned may be wrong. */
 bool library_leave(void);
-
-#endif

@@ -1,7 +1,6 @@
 /* A line on the terminal that is redrawn in place. Log messages clear it and draw it again. A second one hides the
    first until it is closed. */
-#ifndef CAIRN_BASE_LIVE_LINE_H
-#define CAIRN_BASE_LIVE_LINE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -11,5 +10,3 @@ bool live_line_open(const char *line);
 void live_line_draw(void);
 /* Leaves the line on the terminal (`keep`), or clears it. */
 void live_line_close(bool keep);
-
-#endif

@@ -1,7 +1,6 @@
 /* One process per output folder: a lock (flock) on OUT/.lock, in which the holder writes its process id and host. The
    system releases it when the process ends, however it ends; the file stays. */
-#ifndef CAIRN_BASE_LOCK_H
-#define CAIRN_BASE_LOCK_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -29,5 +28,3 @@ Status lock_take_new(FolderLock *lock, const char *folder);
 void lock_release(FolderLock *lock); /* takes a zeroed one */
 /* True: a process holds the folder's lock now. */
 bool lock_in_use(const char *folder);
-
-#endif

@@ -3,8 +3,7 @@
    what is no UTF-8 are escaped (buf_message), since messages quote arguments, names and contents of files. From any
    thread (one write(2) per line, under one lock), errno is kept; not from signal handlers. The live progress line is
    cleared first and drawn again. */
-#ifndef CAIRN_BASE_LOG_H
-#define CAIRN_BASE_LOG_H
+#pragma once
 
 #include <stddef.h>
 
@@ -24,5 +23,3 @@ void log_set_sink(void (*sink)(const char *line, size_t size));
 #define log_warn(...)  log_printf(LOG_WARN, __VA_ARGS__)
 #define log_info(...)  log_printf(LOG_INFO, __VA_ARGS__)
 #define log_debug(...) log_printf(LOG_DEBUG, __VA_ARGS__)
-
-#endif

@@ -1,6 +1,5 @@
 /* Memory of this machine and of this process. */
-#ifndef CAIRN_BASE_MACHINE_MEMORY_H
-#define CAIRN_BASE_MACHINE_MEMORY_H
+#pragma once
 
 #include <stddef.h>
 
@@ -24,5 +23,3 @@ Status process_check_stack(void);
 void process_trim(void);
 /* Resident anonymous and shared memory of this process, in bytes (Linux: RssAnon + RssShmem). */
 size_t process_resident(void);
-
-#endif

@@ -1,7 +1,6 @@
 /* Mappings of files that another process may shorten. Beyond the new end, an access raises SIGBUS, which would end the
    process. Here the page becomes zeroed private memory instead, and mapping_cut returns true from then on. */
-#ifndef CAIRN_BASE_MAPPING_H
-#define CAIRN_BASE_MAPPING_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -11,5 +10,3 @@ void *mapping_open(int fd, size_t bytes, bool writable);
 /* An access found the file shorter than `bytes`. */
 bool mapping_cut(const void *data);
 void mapping_close(const void *data, size_t bytes); /* takes NULL */
-
-#endif

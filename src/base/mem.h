@@ -1,7 +1,6 @@
 /* Small allocations and growable buffers. `mem_*` ends the process with exit code 76 and a message when the system has
    no memory left: they are for metadata. Tensors never come from here; see exec/memory. */
-#ifndef CAIRN_BASE_MEM_H
-#define CAIRN_BASE_MEM_H
+#pragma once
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -71,5 +70,3 @@ void buf_print(Buf *b);
 void buf_free(Buf *b); /* takes a zeroed one */
 #define BUF_FREE(...) buf_free_all((Buf *[]){__VA_ARGS__}, sizeof((Buf *[]){__VA_ARGS__}) / sizeof(Buf *))
 void buf_free_all(Buf *const *all, size_t n);
-
-#endif

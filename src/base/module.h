@@ -1,6 +1,5 @@
 /* Modules that the program loads at run time, cairn_<name>.so: backends and transports. */
-#ifndef CAIRN_BASE_MODULE_H
-#define CAIRN_BASE_MODULE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -12,5 +11,3 @@
 Status module_load(const char *kind, const char *name, uint64_t abi, const char *advice, void **handle);
 /* Address of an exported symbol of the module; E_USAGE where it is missing. */
 Status module_symbol(void *handle, const char *kind, const char *name, const char *symbol, void **address);
-
-#endif

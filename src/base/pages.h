@@ -1,6 +1,5 @@
 /* Host memory in whole pages, for the regions of a plan. */
-#ifndef CAIRN_BASE_PAGES_H
-#define CAIRN_BASE_PAGES_H
+#pragma once
 
 #include "base/status.h"
 
@@ -9,5 +8,3 @@
 /* Zeroed and touched, 4096-byte aligned, between two pages that fault. 0 bytes give a page. E_MEMORY. */
 Status pages_map(size_t bytes, void **p);
 void pages_unmap(void *p, size_t bytes); /* takes NULL */
-
-#endif

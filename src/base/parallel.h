@@ -1,7 +1,6 @@
 /* Work on long arrays outside a step (first weights, the copy for a save), split over a few threads. Inside a step the
    backend has its own threads. */
-#ifndef CAIRN_BASE_PARALLEL_H
-#define CAIRN_BASE_PARALLEL_H
+#pragma once
 
 #include <stddef.h>
 
@@ -19,5 +18,3 @@ void parallel_copy(float *to, const float *from, size_t n);
 
 /* Cores that this process may use; 0: unknown, above 1024. */
 int parallel_cores(void);
-
-#endif

@@ -1,7 +1,6 @@
 /* Philox4x32-10 (Salmon et al., SC'11): a function from (key, counter) to four 32-bit words. Cairn's only randomness.
    Key and counter layout: docs/contracts.md 4. */
-#ifndef CAIRN_BASE_PHILOX_H
-#define CAIRN_BASE_PHILOX_H
+#pragma once
 
 #include <stdint.h>
 
@@ -71,5 +70,3 @@ CAIRN_DEVICE static inline float dropout_scale(float p)
 
 /* c3 of a dropout counter: site in the low 10 bits, the batch above. */
 CAIRN_DEVICE static inline uint32_t dropout_c3(uint32_t site, uint32_t batch) { return (site & 1023u) | batch << 10; }
-
-#endif

@@ -1,7 +1,6 @@
 /* SipHash-2-4 with 128 bits of result, a keyed hash: without the key it cannot be computed or guessed (Aumasson
    and Bernstein, "SipHash: a fast short-input PRF", 2012). For handshakes and names; not for encryption. */
-#ifndef CAIRN_BASE_SIPHASH_H
-#define CAIRN_BASE_SIPHASH_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -24,5 +23,3 @@ void hash128_random_hex(char out[33]);
 /* Little-endian numbers of up to 8 bytes. */
 void bytes_put(uint8_t *p, uint64_t x, size_t bytes);
 uint64_t bytes_number(const uint8_t *p, size_t bytes);
-
-#endif

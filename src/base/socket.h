@@ -1,6 +1,5 @@
 /* TCP sockets. All are non-blocking, closed on exec, and send without delay. */
-#ifndef CAIRN_BASE_SOCKET_H
-#define CAIRN_BASE_SOCKET_H
+#pragma once
 
 #include <signal.h>
 #include <stdbool.h>
@@ -35,5 +34,3 @@ const char *socket_loopback(void); /* 127.0.0.1, or ::1 where the host has that 
 int socket_port(int fd);
 /* Negative: no connection is waiting, or too many files are open (after a pause of 10 ms). */
 int socket_accept(int listener);
-
-#endif

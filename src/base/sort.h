@@ -1,6 +1,5 @@
 /* Ascending order. The comparisons are for qsort and bsearch. */
-#ifndef CAIRN_BASE_SORT_H
-#define CAIRN_BASE_SORT_H
+#pragma once
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,5 +23,3 @@ static inline double sort_median(double *values, int n)
     qsort(values, (size_t)n, sizeof *values, sort_by_value);
     return (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
-
-#endif

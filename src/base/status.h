@@ -1,8 +1,7 @@
 /* Errors. Every fallible function returns Status. `return fail(E_IO, "%s: ...", path)` records a per-thread message,
    TRY passes it on, TRY_DONE passes it on through the function's one `done:` label. A message says what was expected,
    what was found, where, and what to do. CHECK is for programmer errors only. */
-#ifndef CAIRN_BASE_STATUS_H
-#define CAIRN_BASE_STATUS_H
+#pragma once
 
 /* X(name, exit code, meaning) */
 #define STATUS_LIST(X)                                                                                                 \
@@ -68,5 +67,3 @@ const char *status_meaning(Status status); /* "input/output error" */
 int status_exit_code(Status status);
 void status_abort(const char *file, int line, const char *cond, const char *format, ...)
     __attribute__((noreturn, format(printf, 4, 5)));
-
-#endif

@@ -1,6 +1,5 @@
 /* How a text begins and ends, and lists of words in a text. */
-#ifndef CAIRN_BASE_STR_H
-#define CAIRN_BASE_STR_H
+#pragma once
 
 #include <stdbool.h>
 #include <string.h>
@@ -25,5 +24,3 @@ static inline bool str_list_has(const char *list, char between, const char *word
         if ((p == list || p[-1] == between) && (p + len == end || p[len] == between)) return true;
     return false;
 }
-
-#endif

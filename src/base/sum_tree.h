@@ -3,8 +3,7 @@
 
    A branch is the sum of the terms below one node. Consecutive terms make one branch or several; the largest ones are
    what can be added without the terms beside them. */
-#ifndef CAIRN_BASE_SUM_TREE_H
-#define CAIRN_BASE_SUM_TREE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -51,5 +50,3 @@ static inline int sum_tree_waiting(int64_t terms, int64_t parts)
     }
     return most;
 }
-
-#endif

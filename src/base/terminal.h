@@ -1,6 +1,5 @@
 /* The terminal behind standard output or standard error: its width, its colours, text wrapped to it. */
-#ifndef CAIRN_BASE_TERMINAL_H
-#define CAIRN_BASE_TERMINAL_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -23,5 +22,3 @@ bool terminal_colours(int fd);
 void terminal_wrap(Buf *out, const char *text, int indent, int columns);
 /* Columns that a UTF-8 text takes: its characters. */
 int terminal_width(const char *text, size_t len);
-
-#endif

@@ -1,6 +1,5 @@
 /* Switches that only tests set: variables CAIRN_TEST_<name> of the environment. Product code reads them here alone. */
-#ifndef CAIRN_BASE_TEST_SWITCH_H
-#define CAIRN_BASE_TEST_SWITCH_H
+#pragma once
 
 #include <stdint.h>
 
@@ -12,5 +11,3 @@ double test_seconds(const char *name, double seconds);
    Where no ranks are, a part of the work is counted in their place: "part-3=kill". */
 void test_at(const char *place, int rank);
 void test_at_number(const char *place, int64_t number, int rank); /* "step" and 5: step5 */
-
-#endif

@@ -1,6 +1,5 @@
 /* Threads next to the training thread, and waiting with a deadline. */
-#ifndef CAIRN_BASE_THREAD_H
-#define CAIRN_BASE_THREAD_H
+#pragma once
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -15,5 +14,3 @@ Status thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
 void thread_lock_init(pthread_mutex_t *lock, pthread_cond_t *changed);
 /* Waits for a change, at most until `end` (clock_monotonic), when it returns false. The caller holds `lock`. */
 bool thread_wait_until(pthread_cond_t *changed, pthread_mutex_t *lock, double end);
-
-#endif

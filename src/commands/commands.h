@@ -1,8 +1,7 @@
 /* What `cairn <command>` does. This room is above the tasks and has their table. The commands that make pretraining's
    data are in tasks/pretrain, `launch` is in launch/. Each command checks the flags that it needs (E_USAGE), and writes
    its result to standard output and messages to the log. */
-#ifndef CAIRN_COMMANDS_COMMANDS_H
-#define CAIRN_COMMANDS_COMMANDS_H
+#pragma once
 
 #include "base/base.h"
 #include "config/config.h"
@@ -37,5 +36,3 @@ Status command_sweep(const Config *c);       /* runs a command with every combin
 Status command_seeds(const Config *c);
 Status command_verify(const Config *c);   /* computes steps of a run again, and compares */
 Status command_snapshot(const Config *c); /* lists, persists or discards snapshots in host memory */
-
-#endif

@@ -1,6 +1,5 @@
 /* Inside commands: the parts of `cairn plan`. */
-#ifndef CAIRN_COMMANDS_PLAN_H
-#define CAIRN_COMMANDS_PLAN_H
+#pragma once
 
 #include "data/lengths.h"
 #include "train/job/setup.h"
@@ -114,5 +113,3 @@ JobKind plan_job_kind(const Config *c);
 void plan_job(const JobNeeds *needs, Buf *out);
 /* " -l select=…": the same resources, without the time, for the command that submits. */
 void plan_job_flags(const JobNeeds *needs, Buf *out);
-
-#endif

@@ -1,7 +1,6 @@
 /* Inside commands: the parts of `cairn sweep`. A grid is made of axes, each a flag and its values; every combination is
    a run of its own folder, OUT/flag=value_flag=value, which the same sweep finds again. */
-#ifndef CAIRN_COMMANDS_SWEEP_H
-#define CAIRN_COMMANDS_SWEEP_H
+#pragma once
 
 #include "config/config.h"
 #include "report/compare.h"
@@ -77,5 +76,3 @@ Status sweep_run_all(Sweep *s, int only);
 /* ---- sweep_result.c ---- */
 /* Prints the table of groups, and writes sweep.csv, means.csv, charts and report.html into --output-dir. */
 Status sweep_results(const Sweep *s);
-
-#endif

@@ -6,8 +6,7 @@
    trainers are taken where they mean the same (names.c). An unknown flag, key or CAIRN_ variable is an error that names
    a similar one. Of a repeated flag the last counts; a repeated key or variable is an error. After a "--" all words are
    positional. Config is read-only after config_parse. Kernels and exec never see it. */
-#ifndef CAIRN_CONFIG_CONFIG_H
-#define CAIRN_CONFIG_CONFIG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -134,5 +133,3 @@ int config_option(const char *flag);
 const char *config_flag(int option);
 bool config_option_of(int option, Command command);
 Effect config_effect(int option);
-
-#endif

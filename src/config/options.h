@@ -7,8 +7,7 @@
    launch, n snapshot, y verify, d predict, z sweep, q variability, o doctor; R: each rank may have its own, D: a place,
    which all ranks have or none; T: only training uses it, S: only several ranks. The rows of a group follow each other;
    OPTION_GROUP_LIST has its title. */
-#ifndef CAIRN_CONFIG_OPTIONS_H
-#define CAIRN_CONFIG_OPTIONS_H
+#pragma once
 
 #define OPTION_LIST(X)                                                                                                 \
     /* task */                                                                                                         \
@@ -322,5 +321,3 @@
     X("CAIRN_LAUNCHER", "where ranks report faults to their launcher; launch sets it")                                 \
     X("CAIRN_BINARY", "scripts and tests: program to run, instead of building one")                                    \
     X("CAIRN_SOURCE_DIR", "tests: the source folder")
-
-#endif

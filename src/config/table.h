@@ -1,6 +1,5 @@
 /* Inside src/config: the table's rows. */
-#ifndef CAIRN_CONFIG_TABLE_H
-#define CAIRN_CONFIG_TABLE_H
+#pragma once
 
 #include "config/config.h"
 
@@ -96,5 +95,3 @@ const char *config_group(int option);
 /* For help: the placeholder of its value (a Choice's words with `separator` between them; empty for a Switch), and the
    help text with the command's default in brackets. Both are appended. */
 void config_option_usage(int option, Command command, char separator, Buf *value, Buf *text);
-
-#endif

@@ -1,6 +1,5 @@
 /* From examples to the trainer: token sequences, in a seekable order, packed into micro-batches. */
-#ifndef CAIRN_DATA_DATA_H
-#define CAIRN_DATA_DATA_H
+#pragma once
 
 #include "base/base.h"
 #include "model/inputs.h"
@@ -129,5 +128,3 @@ int64_t rank_share(const Examples *e, const int64_t *index, int64_t n, int64_t p
    to harmless values (id pad, position 0). */
 void micro_fill(MicroBatch *b, const Examples *e, const int64_t *index, const int64_t *places, int64_t n,
                 int64_t padded_length, int32_t pad_id);
-
-#endif

@@ -9,8 +9,7 @@
    takes a random B of the same document, with label 0.)
 
    Without pairs a sequence is as many sentences of a document as fit; a longer sentence is cut into several. */
-#ifndef CAIRN_DATA_DOCUMENTS_H
-#define CAIRN_DATA_DOCUMENTS_H
+#pragma once
 
 #include "data/masking.h"
 #include "data/sequences.h"
@@ -57,5 +56,3 @@ void documents_pairs(const Documents *d, int64_t document, uint32_t round, const
    them. */
 void documents_sequences(const Documents *d, uint32_t round, const PairOptions *o, const Masking *masking,
                          Sequences *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* Unpacks gz: a stream of members, by zlib. A program built without zlib fails (E_FAIL) and names it. */
-#ifndef CAIRN_DATA_GZ_H
-#define CAIRN_DATA_GZ_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,5 +16,3 @@ void gz_close(GzReader *gz);   /* takes NULL */
 /* Consumes bytes of *data, *len and appends up to `most` bytes of text to `out`. *ended: the last member so far is
    complete. E_FORMAT: damaged. */
 Status gz_read(GzReader *gz, const uint8_t **data, size_t *len, size_t most, Buf *out, bool *ended);
-
-#endif

@@ -9,8 +9,7 @@
    hdf5_file.c, hdf5_lists.c and hdf5_write.c alone know the library. Where it is absent, hdf5_absent.c replaces them
    and every open fails. One lock surrounds the library, so any thread may call. HDF5's own file locking fails on
    network file systems; it is off unless HDF5_USE_FILE_LOCKING is set. */
-#ifndef CAIRN_DATA_HDF5_FILE_H
-#define CAIRN_DATA_HDF5_FILE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -72,5 +71,3 @@ Status hdf5_write(Hdf5Writer *w, int column, int64_t first, int64_t n, const voi
 Status hdf5_write_lists(Hdf5Writer *w, int column, int64_t first, int64_t n, const void *values, const int64_t *offset);
 Status hdf5_finish(Hdf5Writer *w); /* frees it whatever happens */
 void hdf5_abandon(Hdf5Writer *w);  /* takes NULL */
-
-#endif

@@ -1,7 +1,6 @@
 /* HDF5's global heap, where the numbers of variable-length rows lie (HDF5 File Format Specification 3.0, III.E). Read
    here, because the library trusts the lengths that it finds there. */
-#ifndef CAIRN_DATA_HDF5_HEAP_H
-#define CAIRN_DATA_HDF5_HEAP_H
+#pragma once
 
 #include <stdint.h>
 
@@ -32,5 +31,3 @@ HeapRow heap_row(const uint8_t descriptor[HEAP_DESCRIPTOR]);
    E_FORMAT for a bad address or length; the message lacks file and row. */
 Status heap_read(Heap *h, HeapRow row, int width, const uint8_t **bytes);
 void heap_free(Heap *h); /* not the descriptor; takes a zeroed one */
-
-#endif

@@ -1,6 +1,5 @@
 /* Shared by hdf5_file.c, hdf5_lists.c and hdf5_write.c: an open file, the lock around the library, its messages. */
-#ifndef CAIRN_DATA_HDF5_LIBRARY_H
-#define CAIRN_DATA_HDF5_LIBRARY_H
+#pragma once
 
 #include <hdf5.h>
 
@@ -36,5 +35,3 @@ const char *hdf5_says(void);
 /* E_FORMAT with file and dataset. */
 Status hdf5_bad_column(const Hdf5Column *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void hdf5_check_rows(const Hdf5Column *c, int64_t first, int64_t n);
-
-#endif

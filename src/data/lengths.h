@@ -1,6 +1,5 @@
 /* A histogram of sequence lengths, to plan and measure packed training without the data. */
-#ifndef CAIRN_DATA_LENGTHS_H
-#define CAIRN_DATA_LENGTHS_H
+#pragma once
 
 #include "base/base.h"
 
@@ -17,5 +16,3 @@ Status lengths_read(const char *path, Lengths *l);
 void lengths_free(Lengths *l); /* takes a zeroed one */
 /* The length of sequence i of n, in mixed order. Any n sequences follow the histogram as closely as possible. */
 int64_t lengths_at(const Lengths *l, int64_t i, int64_t n);
-
-#endif

@@ -2,8 +2,7 @@
    tokens that are not [CLS] or [SEP], round(fraction · length), at least 1 and at most `most`, are chosen. Of these 80
    % become [MASK], 10 % stay, 10 % become any piece of the vocabulary. With whole words, all pieces of a word or none.
  */
-#ifndef CAIRN_DATA_MASKING_H
-#define CAIRN_DATA_MASKING_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -36,5 +35,3 @@ uint32_t draw_word(Draws *d);
 /* Uniform in 0 … n − 1, n ≥ 1. */
 static inline uint32_t draw_below(Draws *d, uint32_t n) { return (uint32_t)((uint64_t)draw_word(d) * n >> 32); }
 static inline bool draw_chance(Draws *d, double p) { return (double)draw_word(d) < p * 0x1p32; }
-
-#endif

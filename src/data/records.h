@@ -9,8 +9,7 @@
    A byte order mark at the start and empty lines at the end are skipped, in CSV and JSON lines all empty lines. All
    text must be UTF-8. Records are read one by one, so a file may have any size, and a row up to 64 MiB. Errors
    (E_FORMAT) name file, line and column. */
-#ifndef CAIRN_DATA_RECORDS_H
-#define CAIRN_DATA_RECORDS_H
+#pragma once
 
 #include <signal.h>
 #include <stdbool.h>
@@ -83,5 +82,3 @@ typedef struct {
 RecordShown record_shown(RecordText text);
 bool record_text_is(RecordText text, const char *wanted);
 RecordText record_trim(RecordText text); /* without blanks around it, those that Python's str.strip removes */
-
-#endif

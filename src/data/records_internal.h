@@ -1,6 +1,5 @@
 /* Inside src/data: the state of a reader of rows. */
-#ifndef CAIRN_DATA_RECORDS_INTERNAL_H
-#define CAIRN_DATA_RECORDS_INTERNAL_H
+#pragma once
 
 #include "data/gz.h"
 #include "data/records.h"
@@ -64,5 +63,3 @@ const char *record_hint(const Records *r);
 Status record_cells_take(Records *r);
 /* Finds the wanted columns in the header, which is the record. */
 Status record_header(Records *r);
-
-#endif

@@ -1,6 +1,5 @@
 /* Examples that grow: sequences read from shards, and those of a batch. */
-#ifndef CAIRN_DATA_SEQUENCES_H
-#define CAIRN_DATA_SEQUENCES_H
+#pragma once
 
 #include "data/data.h"
 
@@ -19,5 +18,3 @@ void sequences_reserve(Sequences *s, int64_t count, int64_t tokens, int64_t mask
    e.offset[i] and e.masked_offset[i]. */
 int64_t sequences_add(Sequences *s, int64_t length, int64_t masked);
 void sequences_free(Sequences *s); /* takes a zeroed one */
-
-#endif

@@ -1,6 +1,5 @@
 /* The digests of shards in the manifest.json beside them, which `cairn shards` writes. */
-#ifndef CAIRN_DATA_SHARD_DIGESTS_H
-#define CAIRN_DATA_SHARD_DIGESTS_H
+#pragma once
 
 #include <stdatomic.h>
 
@@ -17,5 +16,3 @@ typedef enum { DIGEST_NONE, DIGEST_PENDING, DIGEST_RIGHT, DIGEST_WRONG } ShardDi
 Status shard_digests_read(char *const *paths, int n, ShardDigest **digests);
 /* Reads the file, once in a process, and compares; E_CORRUPT where it differs. Any thread may call. */
 Status shard_digest_check(const char *path, ShardDigest *d);
-
-#endif

@@ -1,7 +1,6 @@
 /* One shard: an HDF5 file of pretraining sequences, in any of the layouts of docs/files.md 8. Its datasets show
    which. Every row is checked when it is read; messages name file, dataset and row. */
-#ifndef CAIRN_DATA_SHARD_FILE_H
-#define CAIRN_DATA_SHARD_FILE_H
+#pragma once
 
 #include "data/hdf5_file.h"
 #include "data/sequences.h"
@@ -55,5 +54,3 @@ void shard_close(ShardFile *f); /* takes a zeroed one */
 Status shard_counts(ShardFile *f, int64_t first, int64_t n, int32_t *counts); // (n)
 /* Appends the sequences of n rows; the first one is number `sample` of the set. */
 Status shard_read(ShardFile *f, int64_t first, int64_t n, int64_t sample, ShardRows *rows, Sequences *out);
-
-#endif

@@ -5,8 +5,7 @@
    are open. A thread reads ahead: batch + 1 while the caller works on batch, and the next window. Batches can be
    requested in any order; their sequences and masks depend on the files, the seed and the batch's number alone. One
    thread at a time may call. */
-#ifndef CAIRN_DATA_SHARDS_H
-#define CAIRN_DATA_SHARDS_H
+#pragma once
 
 #include <signal.h>
 
@@ -60,5 +59,3 @@ typedef struct {
     double busy, waited; /* seconds: of the thread reading; of callers waiting for it */
 } ShardsWork;
 ShardsWork shards_work(Shards *s);
-
-#endif

@@ -1,6 +1,5 @@
 /* Shared by shards.c (files, blocks) and loader.c (order, batches, the thread). */
-#ifndef CAIRN_DATA_SHARDS_INTERNAL_H
-#define CAIRN_DATA_SHARDS_INTERNAL_H
+#pragma once
 
 #include <pthread.h>
 
@@ -99,5 +98,3 @@ static inline int64_t shards_find(const int64_t *first, size_t stride, int64_t n
     }
     return low;
 }
-
-#endif

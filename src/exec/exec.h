@@ -2,8 +2,7 @@
 
    Memory is shared by the plans of a run (training, evaluation): each region has the size of the largest. An Exec is a
    plan bound to that memory; nothing is allocated or created after exec_init. */
-#ifndef CAIRN_EXEC_EXEC_H
-#define CAIRN_EXEC_EXEC_H
+#pragma once
 
 #include <signal.h>
 
@@ -195,5 +194,3 @@ Status exec_trace_start(Exec *e);
 /* Ends the trace, waits for all instrs, and returns the records in the order of issue. They are valid until the next
    start. */
 Status exec_trace_end(Exec *e, const ExecRecord **records, int *n); // (n)
-
-#endif

@@ -1,6 +1,5 @@
 /* Shared by the files of exec/. */
-#ifndef CAIRN_EXEC_EXEC_INTERNAL_H
-#define CAIRN_EXEC_EXEC_INTERNAL_H
+#pragma once
 
 #include "exec/exec.h"
 
@@ -190,5 +189,3 @@ Status exec_reduce(Exec *e, InstrId i, const RowCounts *rows);
  */
 bool exec_in_pieces(const Exec *e, Range range);
 Status exec_run_pieces(Exec *e, Range range, const RowCounts *rows);
-
-#endif

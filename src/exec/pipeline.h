@@ -5,8 +5,7 @@
    buffer is free, in the order of the works that take them, so a boundary travels while both ends compute. The buffers
    lie in the host's memory, and messages are a Comm's; or in the memory of GPUs, between which they pass by NCCL.
    Everything exists before the first step. */
-#ifndef CAIRN_EXEC_PIPELINE_H
-#define CAIRN_EXEC_PIPELINE_H
+#pragma once
 
 #include "exec/exec.h"
 
@@ -82,5 +81,3 @@ typedef struct {
 void exec_pipeline_note(ExecPipeline *p, bool notes);
 /* (n) valid until the next call of exec_pipeline_note. */
 const ExecWork *exec_pipeline_works(const ExecPipeline *p, int *n);
-
-#endif

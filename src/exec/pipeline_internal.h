@@ -1,7 +1,6 @@
 /* Between the files of a pipeline's place: its works (pipeline.c), their boundaries (pipeline_links.c), and how these
    travel: through the hosts' memory (pipeline_host.c) or from GPU to GPU (pipeline_device.c). */
-#ifndef CAIRN_EXEC_PIPELINE_INTERNAL_H
-#define CAIRN_EXEC_PIPELINE_INTERNAL_H
+#pragma once
 
 #include "exec/exec_internal.h"
 #include "exec/pipeline.h"
@@ -76,5 +75,3 @@ Status pipeline_begin_links(ExecPipeline *p); /* of a pass */
 Status pipeline_pass(void *self, bool sends, bool forward, void *data, size_t bytes);
 /* The channels of a place: `k` from 0 to 4 · chunks − 1. */
 Channel *pipeline_channel(const ExecPipeline *p, int k);
-
-#endif

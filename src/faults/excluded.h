@@ -1,7 +1,6 @@
 /* Places that --audit excluded from a run (docs/reproducibility.md): the run refuses them at its start, and the
    launcher starts nothing more on their hosts. Its output folder has a report for people, and lines of JSON. */
-#ifndef CAIRN_FAULTS_EXCLUDED_H
-#define CAIRN_FAULTS_EXCLUDED_H
+#pragma once
 
 #include "base/status.h"
 
@@ -20,5 +19,3 @@ Status excluded_read(const char *dir, ExcludedPlace **places, int *n);
 /* The places whose memory the last difference found damaged: the last lines of one time. *n is 0 where it found none.
    The caller frees *places. E_IO. */
 Status excluded_damaged(const char *dir, ExcludedPlace **places, int *n);
-
-#endif

@@ -1,8 +1,7 @@
 /* The faults of a run: who had them, and the time they took. `cairn launch` counts those of one command; a reader has
    all of faults.jsonl, and launches.jsonl, in which each `cairn launch` sums up, also from the lines that rank 0 writes
    to starts.jsonl (docs/files.md). */
-#ifndef CAIRN_FAULTS_FAULT_RECORD_H
-#define CAIRN_FAULTS_FAULT_RECORD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -88,5 +87,3 @@ bool fault_record_summed(const char *dir, const char *job);
 /* The job of the last start where that is false, because its launcher was killed or still runs; else NULL. The caller
    frees it. */
 char *fault_record_unsummed(const char *dir);
-
-#endif

@@ -5,8 +5,7 @@
 
    Values are in one array and refer to each other by index, so cycles are harmless and nothing recurses. Texts point
    into the pickle's bytes, which must outlive the Pickle. */
-#ifndef CAIRN_FORMATS_PICKLE_H
-#define CAIRN_FORMATS_PICKLE_H
+#pragma once
 
 #include "formats/reader_internal.h"
 
@@ -80,5 +79,3 @@ typedef Status (*StorageFind)(void *context, const Pickle *p, const PickleValue 
 
 /* Adds the tensors of a state_dict: the dict of `root` under a key of state_dict.c ("model" …), else root. */
 Status state_dict_read(TensorFile *f, int shard, const Pickle *p, PickleId root, StorageFind find, void *context);
-
-#endif

@@ -1,7 +1,6 @@
 /* Inside the reader of pickles: the unpickling machine (pickle.c), and the globals it knows with their calls
    (pickle_calls.c). */
-#ifndef CAIRN_FORMATS_PICKLE_INTERNAL_H
-#define CAIRN_FORMATS_PICKLE_INTERNAL_H
+#pragma once
 
 #include "formats/pickle.h"
 
@@ -35,5 +34,3 @@ Status pickle_read_stack_global(Machine *m);         /* STACK_GLOBAL */
 Status pickle_new_object(Machine *m, bool keywords); /* NEWOBJ, NEWOBJ_EX: opaque objects only */
 Status pickle_reduce(Machine *m);                    /* REDUCE */
 Status pickle_persistent_id(Machine *m);             /* BINPERSID */
-
-#endif

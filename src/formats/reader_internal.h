@@ -1,7 +1,6 @@
 /* For the readers of tensor files: the open file, and the functions that fill it. Private to formats/. Each
    <format>_read parses one mapped file and adds its tensors. */
-#ifndef CAIRN_FORMATS_READER_INTERNAL_H
-#define CAIRN_FORMATS_READER_INTERNAL_H
+#pragma once
 
 #include <stdatomic.h>
 
@@ -64,5 +63,3 @@ bool snappy_decode(const uint8_t *data, size_t len, uint8_t *out, size_t out_len
 static inline uint32_t reader_le16(const uint8_t *p) { return (uint32_t)p[0] | (uint32_t)p[1] << 8; }
 static inline uint32_t reader_le32(const uint8_t *p) { return reader_le16(p) | reader_le16(p + 2) << 16; }
 static inline uint64_t reader_le64(const uint8_t *p) { return reader_le32(p) | (uint64_t)reader_le32(p + 4) << 32; }
-
-#endif

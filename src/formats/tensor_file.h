@@ -11,8 +11,7 @@
    they are not tensors of numbers); the importer chooses among them. For a PyTorch file these are the tensors of the
    dictionary under "model", "state_dict", "model_state_dict" or "module" (DeepSpeed), or else the top one. Bools are
    U8. */
-#ifndef CAIRN_FORMATS_TENSOR_FILE_H
-#define CAIRN_FORMATS_TENSOR_FILE_H
+#pragma once
 
 #include "base/base.h"
 
@@ -72,5 +71,3 @@ Status safetensors_writer_close(SafetensorsWriter *w, Digest *digest);
 /* Closes a file of full size, with zeros for all data that is missing: others write it. Always frees `w`. */
 Status safetensors_writer_leave(SafetensorsWriter *w);
 void safetensors_writer_abandon(SafetensorsWriter *w); /* takes NULL */
-
-#endif

@@ -1,8 +1,7 @@
 /* Sums and shares of pieces between their holders, in the backend's memory: through the host's memory, or from GPU to
    GPU. Both are Collective among the holders. Sums are added in the order of holders or in the tree of virtual ranks,
    so their bits depend neither on the owners nor on the cuts; NCCL without a tree chooses its own order. */
-#ifndef CAIRN_HOLDING_EXCHANGE_H
-#define CAIRN_HOLDING_EXCHANGE_H
+#pragma once
 
 #include "comm/mesh/device.h"
 #include "holding/holding.h"
@@ -34,5 +33,3 @@ Status holding_sum(const Holders *h, const SumSpace *s, const Pieces *p, int pie
 Status holding_share(const Holders *h, float *x, const Pieces *p, int piece);
 /* Any parts (holders of `h`) within elements [0, n) come to all holders. */
 Status holding_share_parts(const Holders *h, float *x, int64_t n, const Intervals *parts);
-
-#endif

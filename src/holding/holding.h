@@ -5,8 +5,7 @@
 
    Elements are numbered as in the whole model's table. A rank's array of weights, gradients or moments has the elements
    of its intervals one behind the other. */
-#ifndef CAIRN_HOLDING_HOLDING_H
-#define CAIRN_HOLDING_HOLDING_H
+#pragma once
 
 #include "config/config.h"
 #include "model/model.h"
@@ -110,5 +109,3 @@ bool holding_brings(const Holding *h, HeldKind kind);     /* rank 0 writes eleme
 int64_t holding_place(const Holding *h, HeldKind kind, int rank, int64_t element);
 bool holding_has(const Holding *h, HeldKind kind, int rank, int64_t element);
 bool holding_has_all(const Holding *h, HeldKind kind); /* every rank has all of them */
-
-#endif

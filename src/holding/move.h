@@ -1,7 +1,6 @@
 /* Moves values between ranks that have elements of one space in different ways: to one rank or from it, to files or
    from them, from one grid to another. */
-#ifndef CAIRN_HOLDING_MOVE_H
-#define CAIRN_HOLDING_MOVE_H
+#pragma once
 
 #include "comm/mesh/comm.h"
 
@@ -25,5 +24,3 @@ enum { MOVE_MOST = 1 << 18 };
    `from`; one that nobody has stays as it is. from, to: (ranks). A failure of `read` or `write` does not keep the
    others waiting: the move goes on, and returns the first one at its end. */
 Status holding_move(Comm *comm, const Intervals *from, const Intervals *to, const MoveEnds *ends);
-
-#endif

@@ -1,7 +1,6 @@
 /* The half of `cairn launch` that runs on each host. It starts the ranks there, forwards their output, and ends all of
    them with the job. wire.h has its protocol. */
-#ifndef CAIRN_LAUNCH_AGENT_H
-#define CAIRN_LAUNCH_AGENT_H
+#pragma once
 
 #include "base/base.h"
 #include "config/config.h"
@@ -16,5 +15,3 @@ Status agent_run(const Config *c);
 /* In the local agent only: the launcher's standard output and error, to which rank 0 writes directly. */
 #define AGENT_STDOUT 3
 #define AGENT_STDERR 4
-
-#endif

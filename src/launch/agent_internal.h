@@ -1,6 +1,5 @@
 /* Between the files of the agent. */
-#ifndef CAIRN_LAUNCH_AGENT_INTERNAL_H
-#define CAIRN_LAUNCH_AGENT_INTERNAL_H
+#pragma once
 
 #include "base/base.h"
 #include "base/events.h"
@@ -38,5 +37,3 @@ typedef struct {
 
 /* Starts a->children. */
 Status agent_start_ranks(Agent *a);
-
-#endif

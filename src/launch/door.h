@@ -1,8 +1,7 @@
 /* Connects an agent without standard input to the launcher, by TCP. The launcher's port and a secret are in a file of
    the user (mode 0600) in a folder that the hosts share. Both sides prove that they know the secret, and do not send
    it. Then the connection carries the protocol of wire.h, neither encrypted nor signed. */
-#ifndef CAIRN_LAUNCH_DOOR_H
-#define CAIRN_LAUNCH_DOOR_H
+#pragma once
 
 #include "base/base.h"
 
@@ -21,5 +20,3 @@ int door_admit(const Door *door, int *number);
 
 /* The agent's side. */
 Status door_enter(const char *path, int number, int *connection);
-
-#endif

@@ -1,6 +1,5 @@
 /* Between the files of the launcher. */
-#ifndef CAIRN_LAUNCH_LAUNCH_INTERNAL_H
-#define CAIRN_LAUNCH_LAUNCH_INTERNAL_H
+#pragma once
 
 #include <sys/types.h>
 
@@ -177,5 +176,3 @@ double launch_silence(const Launch *l);
 
 /* `cairn launch -- @probe`: a rank of --probe. */
 Status probe_run(const Config *c);
-
-#endif

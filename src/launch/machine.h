@@ -1,6 +1,5 @@
 /* An agent's view of its host: its cores, its GPUs, and names of variables. */
-#ifndef CAIRN_LAUNCH_MACHINE_H
-#define CAIRN_LAUNCH_MACHINE_H
+#pragma once
 
 #include <sched.h>
 #include <sys/types.h>
@@ -26,5 +25,3 @@ int gpus_count(void);
 
 /* True: "NAME=VALUE" begins with one of the prefixes, which spaces separate. */
 bool variable_begins(const char *entry, const char *prefixes);
-
-#endif

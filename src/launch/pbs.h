@@ -1,6 +1,5 @@
 /* The task manager of PBS: processes that the job's limits, accounting and signals reach. */
-#ifndef CAIRN_LAUNCH_PBS_H
-#define CAIRN_LAUNCH_PBS_H
+#pragma once
 
 #include "base/base.h"
 
@@ -13,5 +12,3 @@ void pbs_attach(const char *job);
    the program has no standard input. At most 4, NULL at the end; the caller frees each. False: PBS has no such program.
  */
 bool pbs_task_words(const char *host, char *words[5]);
-
-#endif

@@ -1,6 +1,5 @@
 /* The hosts to start on, and the number of ranks of each. */
-#ifndef CAIRN_LAUNCH_SITES_H
-#define CAIRN_LAUNCH_SITES_H
+#pragma once
 
 #include "base/base.h"
 
@@ -37,5 +36,3 @@ int64_t sites_room(const Sites *sites);
 /* Finds the ranks of each open host. `ranks` 0 gives every host its default within the limit; else `ranks` are spread
    in proportion to the defaults. E_USAGE, with the sum: more ranks than room. */
 Status sites_place(Sites *sites, int64_t ranks);
-
-#endif

@@ -12,8 +12,7 @@
 
    LIMIT: 0, or the bytes that the host allows where the kernel killed the rank because they were exhausted (1: not
    known). */
-#ifndef CAIRN_LAUNCH_WIRE_H
-#define CAIRN_LAUNCH_WIRE_H
+#pragma once
 
 #include "base/base.h"
 
@@ -43,5 +42,3 @@ void wire_escape(Buf *b, const char *text); /* appends `text`, escaped, and the 
 bool wire_write(int fd, const char *data, size_t size, double patience_s);
 /* Writes the line, escaped, and waits at most 5 s for the reader. False, and errno: that failed. */
 bool wire_send(int fd, const char *text);
-
-#endif

@@ -1,8 +1,7 @@
 /* The inputs of a micro-batch: each an array of MicroBatch (data/data.h), an INPUT tensor of a plan (ModelTensors) and
    an upload of the session; beside them only `ctl`. A new one is a line here, code that fills it (data/batch.c) and an
    instr that reads it (bert.c). */
-#ifndef CAIRN_MODEL_INPUTS_H
-#define CAIRN_MODEL_INPUTS_H
+#pragma once
 
 /* X(name, rows, columns, plans): (rows, columns) I32. Labels have the width of the examples, and are F32 where they are
    scores. Plans that have it: ALWAYS, all; READ, of a head that does not read all rows; MASKED, of a head that reads
@@ -37,5 +36,3 @@ typedef enum {
 #undef X
         N_MICRO_INPUTS
 } MicroInput;
-
-#endif

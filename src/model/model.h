@@ -1,6 +1,5 @@
 /* BERT: its sizes, its parameters, and the one place that describes its computation (bert.c emits forward instrs). */
-#ifndef CAIRN_MODEL_MODEL_H
-#define CAIRN_MODEL_MODEL_H
+#pragma once
 
 #include "base/base.h"
 #include "model/inputs.h"
@@ -124,5 +123,3 @@ void bert_emit(const Model *m, Plan *p, const EmitOptions *options, ModelTensors
 /* A LayerNorm may keep its output (form Y) where every column has |γ| ≥ max(1, |β|)/8 (contracts.md 5). Fills
    (2·layers + 1) forms; those of LayerNorms that a part of a model lacks are Y. */
 void model_norm_forms(const Model *m, const float *weights, uint8_t *forms);
-
-#endif

@@ -1,8 +1,7 @@
 /* The flat parameter space: one table of all parameters, in the order in which backward finishes their gradients
    (heads, then layers from last to first, then embeddings; the word embedding last). An interval of it is a gradient
    bucket, an optimizer slice, a checkpoint range. docs/contracts.md 8. */
-#ifndef CAIRN_MODEL_PARAMS_H
-#define CAIRN_MODEL_PARAMS_H
+#pragma once
 
 #include <string.h>
 
@@ -65,5 +64,3 @@ int64_t slice_cut(const ParamTable *params, int64_t begin, int64_t end, int rank
 uint64_t param_sum(const float *values, int64_t count, int64_t place);
 /* Digest of names, shapes and offsets. */
 Digest params_digest(const ParamTable *t);
-
-#endif

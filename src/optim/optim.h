@@ -1,7 +1,6 @@
 /* Optimizers as instrs, schedules as functions. AdamW as BERT has it (Devlin et al. 2018: decoupled decay, no bias
    correction unless asked), LAMB and NVLAMB (You et al. 2019; NVIDIA's variant applies the trust ratio everywhere). */
-#ifndef CAIRN_OPTIM_OPTIM_H
-#define CAIRN_OPTIM_OPTIM_H
+#pragma once
 
 #include "base/base.h"
 #include "model/model.h"
@@ -55,5 +54,3 @@ Status rate_schedule_parse(const char *text, RateSchedule *s);
 Status warmup_parse(const char *text, int64_t total_steps, bool cut, int64_t *warmup_steps);
 /* Learning rate of the update that makes step number `step` (from 1). */
 double rate_schedule_at(const RateSchedule *s, int64_t step);
-
-#endif

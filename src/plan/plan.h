@@ -11,8 +11,7 @@
    without a micro-batch, `pack` after weights were loaded.
 
    plan/ is pure C11 and does not know BERT: it sees ops, shapes, and each tensor's level at which it is given up. */
-#ifndef CAIRN_PLAN_PLAN_H
-#define CAIRN_PLAN_PLAN_H
+#pragma once
 
 #include "base/base.h"
 #include "kernels/op.h"
@@ -349,5 +348,3 @@ size_t plan_live_bytes(const Plan *p, InstrId i); /* ACT bytes live while instr 
 
 /* For a drawing: live ACT + scratch at each instr of `micro`, (n). The caller frees. */
 void plan_memory_series(const Plan *p, double **bytes, int *n);
-
-#endif

@@ -1,7 +1,6 @@
 /* Shared by passes that insert instrs: they take the plan's instrs away and append them again, with new ones in
    between. Private to plan/. */
-#ifndef CAIRN_PLAN_REWRITE_H
-#define CAIRN_PLAN_REWRITE_H
+#pragma once
 
 #include "plan/plan.h"
 
@@ -26,5 +25,3 @@ InstrId plan_append(Plan *p, Instr instr);
 void plan_wait_for(Plan *p, Instr *instr, InstrId other);
 /* A new tensor for the value of `t`: its shape and layer, its name with a mark. */
 TensorId plan_like(Plan *p, TensorId t, Region region, const char *mark);
-
-#endif

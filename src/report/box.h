@@ -1,6 +1,5 @@
 /* Box plots as SVG: a row per group of values. */
-#ifndef CAIRN_REPORT_BOX_H
-#define CAIRN_REPORT_BOX_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -20,5 +19,3 @@ typedef struct {
 
 /* Whiskers are the quantiles of 5 and 95 %. `scale` and `unit` are those of the axis. */
 void box_svg(const char *title, const Box *boxes, int n, double scale, const char *unit, int width, Buf *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* Runs side by side: a table with a column per run, and their curves. */
-#ifndef CAIRN_REPORT_COMPARE_H
-#define CAIRN_REPORT_COMPARE_H
+#pragma once
 
 #include "faults/fault_record.h"
 #include "report/record.h"
@@ -26,5 +25,3 @@ void compare_table(const ComparedRun *runs, int n, Table *t);
 /* Draws each chart by `draw`; `file` is a name for it, without a suffix. `equal`: all losses are the same bits. */
 typedef Status (*CompareDraw)(void *context, const char *file, const Chart *chart);
 Status compare_charts(const ComparedRun *runs, int n, bool equal, CompareDraw draw, void *context);
-
-#endif

@@ -1,6 +1,5 @@
 /* Pages of HTML that fetch nothing: light and dark as the reader's system asks, for screens of 400 pixels and more. */
-#ifndef CAIRN_REPORT_PAGE_H
-#define CAIRN_REPORT_PAGE_H
+#pragma once
 
 #include "report/report.h"
 
@@ -22,5 +21,3 @@ void page_profile(const char *output_dir, Buf *out);
 bool timeline_svg(const Json *trace, int width, Buf *out);
 /* The chart in two widths, of which the screen's is shown. */
 void page_chart(Buf *out, const Chart *chart);
-
-#endif

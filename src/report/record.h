@@ -1,6 +1,5 @@
 /* A run's folder read back: run.json, metrics.jsonl, eval.jsonl. */
-#ifndef CAIRN_REPORT_RECORD_H
-#define CAIRN_REPORT_RECORD_H
+#pragma once
 
 #include "report/report.h"
 
@@ -52,5 +51,3 @@ double *run_record_smooth(const double *y, int n);
 
 /* Fills s and memory from doc (summary.c). */
 void run_record_summary(RunRecord *r);
-
-#endif

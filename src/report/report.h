@@ -1,7 +1,6 @@
 /* The record of a run: a line per step in metrics.jsonl and for TensorBoard, a progress line, a summary (run.json),
    charts and report.html. Files are written durably or line by line. Nothing here changes a result. */
-#ifndef CAIRN_REPORT_REPORT_H
-#define CAIRN_REPORT_REPORT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -184,5 +183,3 @@ Status summary_remove(const char *output_dir); /* durably; fine if there is none
 
 /* ---- OUT/report.html (html.c): self-contained; curves, results, plan, configuration. Reads metrics.jsonl. ---- */
 Status report_write(const char *output_dir, const RunSummary *s);
-
-#endif

@@ -1,7 +1,6 @@
 /* Progress of a stage of preparation, or of an evaluation, on stderr: a live line on a terminal, else a line every 30
  * s. */
-#ifndef CAIRN_REPORT_STAGE_PROGRESS_H
-#define CAIRN_REPORT_STAGE_PROGRESS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,5 +20,3 @@ void stage_progress_close(StageProgress *p); /* takes a zeroed one */
 
 /* "1.5 GB", decimal, as disks are sold. 24 bytes are enough. */
 void stage_format_bytes(double bytes, char *out, size_t size);
-
-#endif

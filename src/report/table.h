@@ -1,6 +1,5 @@
 /* Tables of texts and figures: for a terminal, as CSV, as HTML. The first row is the header. */
-#ifndef CAIRN_REPORT_TABLE_H
-#define CAIRN_REPORT_TABLE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -32,5 +31,3 @@ void table_print(const Table *t, int width, Buf *out);
 void table_csv(const Table *t, bool turned, Buf *out);
 Status table_write_csv(const Table *t, bool turned, const char *folder, const char *name); /* as file_write_text */
 void table_html(const Table *t, Buf *out);
-
-#endif

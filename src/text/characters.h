@@ -1,6 +1,5 @@
 /* Facts of Python's str, by which the official scores of question answering are defined. */
-#ifndef CAIRN_TEXT_CHARACTERS_H
-#define CAIRN_TEXT_CHARACTERS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -11,5 +10,3 @@ bool character_is_space(uint32_t scalar); /* str.isspace(): where str.split() sp
 bool character_is_word(uint32_t scalar);  /* \w of re: letters, digits, other numbers and _ */
 /* Appends str.lower() of a text in UTF-8. A Σ becomes ς behind a word character where none follows, else σ. */
 void characters_lower(const char *text, size_t len, Buf *out);
-
-#endif

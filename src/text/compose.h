@@ -1,7 +1,6 @@
 /* Facts about Unicode scalars, and canonical forms of lists of them (Unicode Standard Annex 15). For text/ and the wiki
    reader. */
-#ifndef CAIRN_TEXT_COMPOSE_H
-#define CAIRN_TEXT_COMPOSE_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -47,5 +46,3 @@ int unicode_lowered(uint32_t scalar, uint32_t out[2]);
    length. */
 void scalars_nfd(UnicodeSource source, Scalars *s, Scalars *scratch);
 void scalars_nfc(Scalars *s, Scalars *scratch);
-
-#endif

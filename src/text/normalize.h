@@ -7,8 +7,7 @@
    Hugging Face's Python BertTokenizer lower-cases each character outside special tokens; cuts at the added tokens;
    drops control characters; cuts at white space and around ideographs; composes (NFC); then, unless the word is a
    special token or one of never_split, strips accents and cuts around punctuation. */
-#ifndef CAIRN_TEXT_NORMALIZE_H
-#define CAIRN_TEXT_NORMALIZE_H
+#pragma once
 
 #include <stddef.h>
 #include <string.h>
@@ -86,5 +85,3 @@ typedef struct {
 void text_words(const TextRules *rules, const char *text, size_t len, const WordSink *sink);
 /* Appends the text in which normalised tokens are looked for. */
 void text_normalised(const TextRules *rules, const char *text, size_t len, Buf *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* Added tokens in a text, for text/ only. */
-#ifndef CAIRN_TEXT_PARTS_H
-#define CAIRN_TEXT_PARTS_H
+#pragma once
 
 #include "text/compose.h"
 #include "text/normalize.h"
@@ -35,5 +34,3 @@ void parts_python(const TextRules *r, const char *text, const char *end, Parts *
 
 /* Appends the lower case of each character, by Python's facts, outside the texts in `kept`. */
 void text_lowered(const Lookup *kept, const char *p, const char *end, Buf *out);
-
-#endif

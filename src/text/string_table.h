@@ -1,6 +1,5 @@
 /* A table from byte strings to 0, 1, 2 … in order of insertion, for text/ only. */
-#ifndef CAIRN_TEXT_STRING_TABLE_H
-#define CAIRN_TEXT_STRING_TABLE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -21,5 +20,3 @@ static inline size_t string_table_len(const StringTable *s, size_t i) { return s
 size_t string_table_add(StringTable *s, const char *text, size_t len);
 int64_t string_table_find(const StringTable *s, const char *text, size_t len); /* −1 if absent */
 void string_table_free(StringTable *s);
-
-#endif

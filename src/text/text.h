@@ -4,8 +4,7 @@
    few options and a cache of 4 MiB with the words that it met: each thread that encodes has its own. The classes of
    characters (space, punctuation, lower case, accent) are frozen in unicode_tables.c, which names the versions that
    they come from. */
-#ifndef CAIRN_TEXT_TEXT_H
-#define CAIRN_TEXT_TEXT_H
+#pragma once
 
 #include <signal.h>
 #include <stdbool.h>
@@ -133,5 +132,3 @@ void vocab_trainer_merge(VocabTrainer *t, VocabTrainer *more);
    without room for any character. */
 Status vocab_trainer_finish(VocabTrainer *t, Vocab **vocab);
 void vocab_trainer_free(VocabTrainer *t); /* takes NULL */
-
-#endif

@@ -7,8 +7,7 @@
 
    A key that changes ids is honoured or refused by name (tests/borders.tsv lists all keys). Where two files differ, the
    choice is that of Transformers 5, and a line names both (docs/files.md 4). */
-#ifndef CAIRN_TEXT_TOKENIZER_FILES_H
-#define CAIRN_TEXT_TOKENIZER_FILES_H
+#pragma once
 
 #include <signal.h>
 #include <stdbool.h>
@@ -54,5 +53,3 @@ typedef struct {
    tokenizer.json, which could not say it. The caller frees the texts. */
 int tokenizer_files_write(const Vocab *vocab, const TokenizerOptions *options, int64_t max_length,
                           TokenizerText texts[TOKENIZER_MAX_TEXTS]);
-
-#endif

@@ -1,6 +1,5 @@
 /* Inside text/: what each of a tokenizer's files says, before they are brought together (tokenizer_files.c). */
-#ifndef CAIRN_TEXT_TOKENIZER_INTERNAL_H
-#define CAIRN_TEXT_TOKENIZER_INTERNAL_H
+#pragma once
 
 #include "base/json.h"
 #include "text/tokenizer_files.h"
@@ -74,5 +73,3 @@ Status tokenizer_length_read(const char *file, const Json *doc, int64_t *length)
 /* Tokens with a role go to `special`, those of additional_special_tokens to `list`. */
 Status tokenizer_special_map_read(const char *file, const Json *doc, TokenList *special, TokenList *list);
 Status tokenizer_added_read(const char *file, const Json *doc, const TokenList *special, TokenList *added);
-
-#endif

@@ -1,6 +1,5 @@
 /* Byte strings with numbers, for text/ only: exact and longest match. */
-#ifndef CAIRN_TEXT_TRIE_H
-#define CAIRN_TEXT_TRIE_H
+#pragma once
 
 #include <signal.h>
 #include <stddef.h>
@@ -43,5 +42,3 @@ static inline int32_t trie_longest(const TrieNode *nodes, int32_t from, const ch
     }
     return found;
 }
-
-#endif

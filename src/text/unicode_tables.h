@@ -1,7 +1,6 @@
 /* Written by tests/golden/make_unicode_tables.py from Python 3.11.7, Unicode 14.0.0, tokenizers 0.23.3.
    Do not edit: the ids of every text depend on it. */
-#ifndef CAIRN_TEXT_UNICODE_TABLES_H
-#define CAIRN_TEXT_UNICODE_TABLES_H
+#pragma once
 
 #include <stdint.h>
 
@@ -67,5 +66,3 @@ typedef struct {
 #define UNICODE_COMPOSED 941
 extern const char unicode_pairs_text[]; /* ascending by composed */
 /* clang-format on */
-
-#endif

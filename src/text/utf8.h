@@ -1,6 +1,5 @@
 /* UTF-8, scalar by scalar. */
-#ifndef CAIRN_TEXT_UTF8_H
-#define CAIRN_TEXT_UTF8_H
+#pragma once
 
 #include <stdint.h>
 
@@ -11,5 +10,3 @@ uint32_t utf8_decode(const char **at, const char *end);
 
 /* Writes 1 to 4 bytes and returns how many. */
 int utf8_encode(uint32_t scalar, char out[4]);
-
-#endif

@@ -1,6 +1,5 @@
 /* Inside a Vocab, for text/ only: the pieces, and a trie over their bytes for longest match. */
-#ifndef CAIRN_TEXT_VOCAB_H
-#define CAIRN_TEXT_VOCAB_H
+#pragma once
 
 #include "text/text.h"
 #include "text/trie.h"
@@ -25,5 +24,3 @@ void vocab_lines(const Vocab *vocab, Buf *out);
 /* The five special pieces as added tokens. */
 void vocab_add_special(Vocab *vocab);
 void vocab_free_added(Vocab *vocab);
-
-#endif

@@ -1,8 +1,7 @@
 /* Merging of vocabulary training. Words are lists of symbols, at first their characters. Each step merges the most
    frequent pair of neighbours into one symbol. Pair counts are updated, not recounted: a merge visits only the words
    that hold the pair. */
-#ifndef CAIRN_TEXT_VOCAB_MERGE_H
-#define CAIRN_TEXT_VOCAB_MERGE_H
+#pragma once
 
 #include "text/string_table.h"
 #include "text/text.h"
@@ -48,5 +47,3 @@ int32_t merging_add_symbol(Merging *m, const char *text, size_t len, int chars);
    no pair is left. Of pairs with equal counts the one with older symbols comes first. */
 void merging_run(Merging *m, size_t size);
 void merging_free(Merging *m);
-
-#endif

@@ -1,6 +1,5 @@
 /* Inside tasks/glue: labels of a user's own files. */
-#ifndef CAIRN_TASKS_GLUE_CUSTOM_H
-#define CAIRN_TASKS_GLUE_CUSTOM_H
+#pragma once
 
 #include "tasks/glue/glue.h"
 
@@ -37,5 +36,3 @@ bool glue_label_twice(const GlueLabelList *list);         /* one text occurs twi
 bool glue_label_is_element(RecordText label);             /* it could be a vector's */
 /* E_FORMAT: the row is a vector, but its labels have no names; shows what to do. */
 Status glue_label_vector(const char *path, int64_t line, RecordText text);
-
-#endif

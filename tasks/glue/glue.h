@@ -3,8 +3,7 @@
    A GlueTask is read-only data: columns, labels, files, metrics of one task. Labels are numbered as Hugging Face
    numbers them. A GlueExamples is one file, with its texts. Source of the layouts: the files of gluebenchmark.com and
    the processors of google-research/bert and Transformers. */
-#ifndef CAIRN_TASKS_GLUE_GLUE_H
-#define CAIRN_TASKS_GLUE_GLUE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -211,5 +210,3 @@ void glue_put_cell(bool csv, const char *text, size_t len, Buf *out); /* in CSV 
 /* ---- the tasks of `cairn glue` (task.c) and `cairn predict` (predict.c) ---- */
 
 extern const struct Task task_glue, task_predict; /* train/job/task.h */
-
-#endif

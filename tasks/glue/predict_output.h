@@ -1,6 +1,5 @@
 /* Inside tasks/glue: the rows that `cairn predict` writes (predict_output.c). */
-#ifndef CAIRN_TASKS_GLUE_PREDICT_OUTPUT_H
-#define CAIRN_TASKS_GLUE_PREDICT_OUTPUT_H
+#pragma once
 
 #include "config/config.h"
 #include "tasks/glue/glue.h"
@@ -27,5 +26,3 @@ void predict_output_header(const PredictOutput *out, const GlueTask *task, Buf *
 void predict_output_row(const PredictOutput *out, const GlueTask *task, int64_t index, int i, const float *v,
                         Buf *text);
 void predict_output_forget(PredictOutput *out); /* the noted rows */
-
-#endif

@@ -1,6 +1,5 @@
 /* Inside tasks/glue: the own state of a run of `cairn glue`. */
-#ifndef CAIRN_TASKS_GLUE_RUN_H
-#define CAIRN_TASKS_GLUE_RUN_H
+#pragma once
 
 #include <signal.h>
 
@@ -63,5 +62,3 @@ Status glue_check_import(const GlueTask *task, const char *model, const ImportRe
 Status glue_evaluate_during(Run *r, double *metric, Buf *text);
 Status glue_evaluate(Run *r); /* all splits; writes predictions, and the submission if requested */
 void glue_figures(const Run *r, EvalFigures *f);
-
-#endif

@@ -1,6 +1,5 @@
 /* The text files that `cairn vocab` and `cairn shards` read, and the identity of an input file. */
-#ifndef CAIRN_TASKS_PRETRAIN_INPUTS_H
-#define CAIRN_TASKS_PRETRAIN_INPUTS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -15,5 +14,3 @@ Status inputs_find(FileList *inputs, const char *list, bool only_text);
 /* Adds name, size, first and last 64 KiB of a file to a digest, which detects another file of the same name. `head`
    gets the first bytes. */
 Status input_identify(const char *path, uint64_t size, DigestStream *digest, Buf *head);
-
-#endif

@@ -1,6 +1,5 @@
 /* What a file's first bytes say of it: packed, a dump of a wiki, other XML, or else text. */
-#ifndef CAIRN_TASKS_PRETRAIN_KIND_H
-#define CAIRN_TASKS_PRETRAIN_KIND_H
+#pragma once
 
 #include <stddef.h>
 
@@ -30,5 +29,3 @@ const char *kind_text(Kind kind);
 /* `head` without a byte order mark, and then without blanks: the bytes that are left out. */
 size_t kind_mark(const char *head, size_t len);
 size_t kind_blanks(const char *head, size_t len);
-
-#endif

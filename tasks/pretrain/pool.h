@@ -1,6 +1,5 @@
 /* Threads that run jobs in the order of submission. The submitter waits for each job. */
-#ifndef CAIRN_TASKS_PRETRAIN_POOL_H
-#define CAIRN_TASKS_PRETRAIN_POOL_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -25,5 +24,3 @@ void pool_wait(Pool *pool, const PoolJob *job);
 bool pool_is_done(Pool *pool, const PoolJob *job);
 /* Discards jobs that have not begun. Takes NULL. */
 void pool_close(Pool *pool);
-
-#endif

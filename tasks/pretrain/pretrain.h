@@ -1,6 +1,5 @@
 /* Pretraining: from a dump of Wikipedia to a BERT. Each command checks the flags it needs (E_USAGE). */
-#ifndef CAIRN_TASKS_PRETRAIN_PRETRAIN_H
-#define CAIRN_TASKS_PRETRAIN_PRETRAIN_H
+#pragma once
 
 #include "base/base.h"
 #include "config/config.h"
@@ -12,5 +11,3 @@ Status command_shards(const Config *c); /* sentences to HDF5 shards */
 Status shards_check_use(const Config *c);
 
 extern const struct Task task_pretrain; /* `cairn pretrain`: masked words and next sentences on shards */
-
-#endif

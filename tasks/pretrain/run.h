@@ -1,6 +1,5 @@
 /* Inside tasks/pretrain: the own state of a run of `cairn pretrain`. */
-#ifndef CAIRN_TASKS_PRETRAIN_RUN_H
-#define CAIRN_TASKS_PRETRAIN_RUN_H
+#pragma once
 
 #include "data/shards.h"
 #include "tasks/pretrain/runlog.h"
@@ -62,5 +61,3 @@ Status pretrain_evaluate_all(Run *r);
 
 /* --eval-samples: sequences between evaluations; 0: none. */
 Status pretrain_eval_samples(const Config *c, int64_t *samples);
-
-#endif

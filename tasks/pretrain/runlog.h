@@ -3,8 +3,7 @@
 
    mlperf: mlperf.log, ":::MLLOG {…}" as MLPerf Training's logging package writes them and its rules for BERT
    (closed_bert.yaml) want them. dllogger: dllogger.json, "DLLL {…}" as NVIDIA's dllogger writes them. */
-#ifndef CAIRN_TASKS_PRETRAIN_RUNLOG_H
-#define CAIRN_TASKS_PRETRAIN_RUNLOG_H
+#pragma once
 
 #include "config/config.h"
 #include "optim/optim.h"
@@ -33,5 +32,3 @@ void runlog_evaluation_end(RunLog *log, int64_t samples, double mlm_accuracy, bo
 /* The end of training, but not a stop that can resume. `success`: the target was reached, or there was none. */
 void runlog_stop(RunLog *log, int64_t samples, bool success, double seq_per_s);
 void runlog_close(RunLog *log);
-
-#endif

@@ -7,8 +7,7 @@
      shards/      training data; shards/eval/ is held out by --eval-fraction
 
    A stopped stage resumes, a finished one is skipped. */
-#ifndef CAIRN_TASKS_PRETRAIN_STAGES_H
-#define CAIRN_TASKS_PRETRAIN_STAGES_H
+#pragma once
 
 #include "config/config.h"
 
@@ -29,5 +28,3 @@ Status stages_foresee(const Stages *s, double *text, int *pieces);
 /* Makes all that is missing. E_STOPPED: the same command resumes. */
 Status stages_make(const Stages *s);
 void stages_free(Stages *s); /* takes a zeroed one */
-
-#endif

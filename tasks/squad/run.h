@@ -1,6 +1,5 @@
 /* Inside tasks/squad: the own state of a run of `cairn squad`. */
-#ifndef CAIRN_TASKS_SQUAD_RUN_H
-#define CAIRN_TASKS_SQUAD_RUN_H
+#pragma once
 
 #include "tasks/squad/squad.h"
 #include "train/job/task.h"
@@ -31,5 +30,3 @@ typedef struct {
 Status squad_evaluate_during(Run *r, double *metric, Buf *text);
 Status squad_evaluate(Run *r); /* all splits; writes the predictions */
 void squad_figures_of(const Run *r, EvalFigures *f);
-
-#endif

@@ -3,8 +3,7 @@
    Reading, windows and n-best answers follow Google's run_squad.py, the scores follow the official evaluate-v1.1.py and
    evaluate-v2.0.py (docs/squad.md lists the differences). A paragraph is cut into words at white space, words into
    pieces; a window is [CLS] question [SEP] pieces of the paragraph [SEP]. */
-#ifndef CAIRN_TASKS_SQUAD_SQUAD_H
-#define CAIRN_TASKS_SQUAD_SQUAD_H
+#pragma once
 
 #include <signal.h>
 
@@ -165,5 +164,3 @@ void squad_figures(const SquadFile *file, const SquadScore *scores, const double
 /* ---- the task of `cairn squad` (task.c) ---- */
 
 extern const struct Task task_squad; /* train/job/task.h */
-
-#endif

@@ -15,8 +15,7 @@
    ended and no absent lanes; CUDA_SHARED arrays have the alignment of their type and no more (for 16-byte accesses
    write CUDA_SHARED(__align__(16) T, name, [n])); only integers are added atomically. At a launch all template
    arguments of the kernel are written out, and null pointers are nullptr. */
-#ifndef CAIRN_TESTS_CUDA_HOST_H
-#define CAIRN_TESTS_CUDA_HOST_H
+#pragma once
 
 #include <algorithm>
 #include <cmath>
@@ -256,5 +255,3 @@ template <typename T> T atomicAdd(T *to, T value)
     *to += value;
     return old;
 }
-
-#endif

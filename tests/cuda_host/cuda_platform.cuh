@@ -1,7 +1,6 @@
 /* The part of the .cu files that is for the host executor alone; kernels/cuda/gpu/cuda_platform.cuh is its twin for
    nvcc. */
-#ifndef CAIRN_TESTS_CUDA_HOST_PLATFORM_CUH
-#define CAIRN_TESTS_CUDA_HOST_PLATFORM_CUH
+#pragma once
 
 #include "cuda_host/cuda_host.h"
 
@@ -19,5 +18,3 @@ static inline float cuda_exp2(float x) { return std::exp2(x); }
 
 /* JSON as cuDNN writes it: cuDNN then plans for this imagined device, and cannot run. */
 static inline const char *cuda_imagined_device(void) { return getenv("CAIRN_TEST_CUDNN_DEVICE"); }
-
-#endif

@@ -1,7 +1,6 @@
 /* Twins of the PTX in kernels/cuda/gpu/cuda_tiles.cuh; kernels/cuda/mma.cuh includes one of the two and documents them.
  */
-#ifndef CAIRN_TESTS_CUDA_HOST_TILES_CUH
-#define CAIRN_TESTS_CUDA_HOST_TILES_CUH
+#pragma once
 
 #include "cuda_host/cuda_host.h"
 
@@ -26,5 +25,3 @@ template <int n> void copy_async_wait() { cuda_host_copy_wait(n); }
    (cuda_wgmma.cuh). */
 void cuda_host_copies_publish();
 bool cuda_host_copy_is_private(const void *p);
-
-#endif

@@ -2,8 +2,7 @@
    them. Stricter than the hardware where that is undefined: shared memory is read, and d written, when a warp waits;
    until then d is NaN, and a fault if it changes. Faults too: a product without wgmma_fence, of bytes that were copied
    or written and not published, by less than four warps; a descriptor of another form than wgmma.cuh's. */
-#ifndef CAIRN_TESTS_CUDA_HOST_WGMMA_CUH
-#define CAIRN_TESTS_CUDA_HOST_WGMMA_CUH
+#pragma once
 
 #include "cuda_host/cuda_host.h"
 
@@ -52,5 +51,3 @@ void cuda_host_wgmma_wait(CudaHostPlace at);
 template <int> void wgmma_wait(float *, CudaHostPlace at = CudaHostPlace::here()) { cuda_host_wgmma_wait(at); }
 void wgmma_publish();
 template <int> void wgmma_meet(CudaHostPlace at = CudaHostPlace::here()) { __syncthreads(at); }
-
-#endif

@@ -1,8 +1,7 @@
 /* A CUDA runtime with one or more GPUs in the host's memory, for tests of kernels/cuda/device.cu: `fake` has its driver
    and GPUs; any call can be made to fail, once or from then on (as after a GPU fell off the bus). Copies are done at
    once. Prototypes are those of cuda_runtime_api.h. Included once, by the test. */
-#ifndef CAIRN_TESTS_CUDA_HOST_CUDART_H
-#define CAIRN_TESTS_CUDA_HOST_CUDART_H
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -188,5 +187,3 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
     return error;
 }
 }
-
-#endif

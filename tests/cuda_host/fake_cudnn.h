@@ -1,6 +1,5 @@
 /* Functions by which tests control the library in cuDNN's place; tests look them up by name. */
-#ifndef CAIRN_TESTS_CUDA_HOST_FAKE_CUDNN_H
-#define CAIRN_TESTS_CUDA_HOST_FAKE_CUDNN_H
+#pragma once
 
 #include <stdint.h>
 
@@ -17,6 +16,4 @@ void fake_cudnn_fail_at(int64_t call);  /* from 1, counted from now; 0: none fai
 void fake_cudnn_engines(FakeEngines e); /* the engines proposed from now on */
 #ifdef __cplusplus
 }
-#endif
-
 #endif

@@ -1,6 +1,5 @@
 /* Shared by the two files of fake_cudnn: descriptors and how they are read. */
-#ifndef CAIRN_TESTS_CUDA_HOST_FAKE_CUDNN_PARTS_H
-#define CAIRN_TESTS_CUDA_HOST_FAKE_CUDNN_PARTS_H
+#pragma once
 
 #include <cudnn.h>
 #include <string.h>
@@ -60,5 +59,3 @@ static inline cudnnDataType_t type_of(const Described *t)
 
 /* Runs a finished graph; `address` by number. */
 void run_graph(const Described *graph, const std::map<int64_t, char *> &address);
-
-#endif

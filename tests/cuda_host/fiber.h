@@ -1,7 +1,6 @@
 /* Fibers: threads of the host executor, each with a stack of its own, that yield only by fiber_switch. For x86-64.
    Stacks are allocated once per process and reused for every block. Each switch is announced to AddressSanitizer. */
-#ifndef CAIRN_TESTS_CUDA_HOST_FIBER_H
-#define CAIRN_TESTS_CUDA_HOST_FIBER_H
+#pragma once
 
 #include <cstddef>
 
@@ -20,5 +19,3 @@ void fiber_switch(Fiber *from, Fiber *to, bool from_ends);
 void fiber_entered(Fiber *caller);
 /* After a fiber was abandoned in the middle of its work. */
 void fiber_forget(Fiber *fiber);
-
-#endif

@@ -1,6 +1,5 @@
 /* Operands in shared memory as Hopper's tensor cores read them: by descriptors, in the 128-byte swizzle. */
-#ifndef CAIRN_TESTS_CUDA_HOST_OPERANDS_H
-#define CAIRN_TESTS_CUDA_HOST_OPERANDS_H
+#pragma once
 
 #include "cuda_host/cuda_host.h"
 
@@ -21,5 +20,3 @@ float operand_value(bool f16, uint16_t bits);
 /* d (n, a multiple of 8) += a (16) · b (16, n; rows `step` apart), in the order of b's rows. All three are the caller's
    own arrays: it checks what comes from a kernel, and nothing is checked here, where most of a product's time is. */
 void operand_row_product(float *d, const float *a, const float *b, unsigned step, unsigned n);
-
-#endif

@@ -1,6 +1,5 @@
 /* Random orders of the host executor. */
-#ifndef CAIRN_TESTS_CUDA_HOST_RANDOM_H
-#define CAIRN_TESTS_CUDA_HOST_RANDOM_H
+#pragma once
 
 #include <cstdint>
 #include <cstdlib>
@@ -21,5 +20,3 @@ inline uint64_t random_seed(const char *variable)
     const char *set = getenv(variable);
     return set && *set ? strtoull(set, nullptr, 0) : 1;
 }
-
-#endif

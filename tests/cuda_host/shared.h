@@ -1,6 +1,5 @@
 /* The shared memory of the running block: arrays one after the other with guards between them. */
-#ifndef CAIRN_TESTS_CUDA_HOST_SHARED_H
-#define CAIRN_TESTS_CUDA_HOST_SHARED_H
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -22,5 +21,3 @@ bool shared_is_published(const void *p, size_t bytes);
 /* A place as the hardware counts it, from the beginning of the block's shared memory. */
 size_t shared_offset(const void *p);
 const void *shared_at(size_t offset);
-
-#endif

@@ -1,6 +1,5 @@
 /* testing.h for C++ tests of the host executor. */
-#ifndef CAIRN_TESTS_CUDA_HOST_TESTING_HOST_H
-#define CAIRN_TESTS_CUDA_HOST_TESTING_HOST_H
+#pragma once
 
 #include "kernels/cuda/mma.cuh" /* first: C++'s own headers stay out of extern "C" */
 
@@ -16,5 +15,3 @@ static inline float testing_value(uint64_t *state)
 {
     return static_cast<float>(static_cast<double>(testing_random(state) >> 11) * 0x1p-52 - 1);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* The backend of the training tests: cuda_host, or the one that CAIRN_TEST_BACKEND names (cuda: a real GPU).
    CAIRN_TEST_ONLY is a pattern of the tests to run. */
-#ifndef CAIRN_TESTS_CUDA_HOST_WHICH_H
-#define CAIRN_TESTS_CUDA_HOST_WHICH_H
+#pragma once
 
 #include "equiv/training.h"
 
@@ -29,5 +28,3 @@ static inline void which_begin(void)
     print_message("%s: %s\n", skipped ? "skipped" : "failed", status_message());
     exit(skipped ? 77 : 1);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Small shards of every layout, made from random sequences, with a hook that damages them before they are written. */
-#ifndef CAIRN_TESTS_SHARD_TESTING_H
-#define CAIRN_TESTS_SHARD_TESTING_H
+#pragma once
 
 #include "testing.h"
 
@@ -199,5 +198,3 @@ static inline void assert_same_sequence(const Examples *a, int64_t i, const Exam
     assert_memory_equal(a->masked_label + a->masked_offset[i], b->masked_label + b->masked_offset[j],
                         (size_t)m * sizeof(int32_t));
 }
-
-#endif

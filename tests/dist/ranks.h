@@ -1,6 +1,5 @@
 /* Tests with several ranks, each a child process. */
-#ifndef CAIRN_TESTS_DIST_RANKS_H
-#define CAIRN_TESTS_DIST_RANKS_H
+#pragma once
 
 #include <sched.h>
 #include <signal.h>
@@ -123,5 +122,3 @@ static inline void ranks_run(const Ranks *ranks, RankWork work)
     free(children);
     assert_int_equal(bad, 0);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* A backend like a device: ref, but its memory lies at addresses that the host cannot touch. An access
    to a region other than by upload, download and the ops is a fault, as on a GPU. */
-#ifndef CAIRN_TESTS_EQUIV_FAR_BACKEND_H
-#define CAIRN_TESTS_EQUIV_FAR_BACKEND_H
+#pragma once
 
 #include "near_device.h"
 #include "testing.h"
@@ -84,5 +83,3 @@ static inline void far_make(Backend *b)
     far.device.download = far_download;
     b->device = &far.device;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Runs of `cairn glue --profile N`, and readers of the files that they write. */
-#ifndef CAIRN_TESTS_EQUIV_PROFILE_FILES_H
-#define CAIRN_TESTS_EQUIV_PROFILE_FILES_H
+#pragma once
 
 #include "testing.h"
 
@@ -288,5 +287,3 @@ static inline void check_kernels(const Fixture *f, const char *out, const Trace 
 }
 
 static inline void close_trace(Trace *t) { js_free(t->doc); }
-
-#endif

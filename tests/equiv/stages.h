@@ -1,6 +1,5 @@
 /* Stages of a tiny BERT in this process, with weights of the whole one, and a plain run to compare with. */
-#ifndef CAIRN_TESTS_EQUIV_STAGES_H
-#define CAIRN_TESTS_EQUIV_STAGES_H
+#pragma once
 
 #include "testing.h"
 
@@ -176,5 +175,3 @@ static inline void run_plain(Part *p, Bench *w, int first, int step, int n)
         assert_ok(exec_run(p->exec, p->plan.micro, &rows));
     }
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* The tiny classifier of the golden files with dropout, its first batch, and a run of it on ref. */
-#ifndef CAIRN_TESTS_EQUIV_TINY_RUN_H
-#define CAIRN_TESTS_EQUIV_TINY_RUN_H
+#pragma once
 
 #include "model/harness.h"
 
@@ -38,5 +37,3 @@ static inline void tiny_run_close(TinyRun *t)
     run_close(&t->run);
     golden_close(&t->g);
 }
-
-#endif

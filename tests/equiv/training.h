@@ -1,7 +1,6 @@
 /* A tiny BERT trained through a Session, for tests that compare backends, policies and resumed runs: dropout, two
    micro-batches of uneven sequences in a step, clipping, weight decay. */
-#ifndef CAIRN_TESTS_EQUIV_TRAINING_H
-#define CAIRN_TESTS_EQUIV_TRAINING_H
+#pragma once
 
 #include "testing.h"
 
@@ -251,5 +250,3 @@ static inline void training_load(Training *t, const char *dir, int64_t step)
     assert_ok(resume_load(&resume, &t->session));
     resume_free(&resume);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* For the fuzz targets of the tensor readers: a directory in memory, and a reader of all tensors. */
-#ifndef CAIRN_TESTS_FUZZ_TENSORS_H
-#define CAIRN_TESTS_FUZZ_TENSORS_H
+#pragma once
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -65,5 +64,3 @@ static inline void fuzz_read(const char *path, size_t file_bytes)
     }
     tensor_file_close(f);
 }
-
-#endif

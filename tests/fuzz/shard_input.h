@@ -1,6 +1,5 @@
 /* A fuzz target's bytes as the columns of a shard, and what must hold for each sequence that is accepted. */
-#ifndef CAIRN_FUZZ_SHARD_INPUT_H
-#define CAIRN_FUZZ_SHARD_INPUT_H
+#pragma once
 
 #include <string.h>
 
@@ -105,5 +104,3 @@ static inline void check_shard(const char *path)
     shard_rows_free(&rows);
     sequences_free(&got);
 }
-
-#endif

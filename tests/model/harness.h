@@ -1,6 +1,5 @@
 /* Golden models (tests/golden/bert) run through plans: reads a model and its batches, plans, binds, steps. */
-#ifndef CAIRN_TESTS_MODEL_HARNESS_H
-#define CAIRN_TESTS_MODEL_HARNESS_H
+#pragma once
 
 #include "testing.h"
 
@@ -313,5 +312,3 @@ static inline double normalised_error(const float *a, const float *b, int64_t n)
     }
     return s > 0 ? sqrt(d / s) : sqrt(d);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Cases of ATTENTION and its backward, for the tests that have tables of shapes. */
-#ifndef CAIRN_TESTS_OPS_ATTENTION_CASES_H
-#define CAIRN_TESTS_OPS_ATTENTION_CASES_H
+#pragma once
 
 #include <math.h>
 
@@ -125,5 +124,3 @@ static inline void check_shapes(const Shape *shapes, size_t n)
             case_free(&backward);
         }
 }
-
-#endif

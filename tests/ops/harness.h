@@ -5,8 +5,7 @@
      - on every backend that opens here: the same as ref, by normalised error, or the same bits where they are I64.
    Life: case_init, case_add… and fills, case_check or case_run, case_values, case_free. Failures end the test through
    cmocka. */
-#ifndef CAIRN_TESTS_OPS_HARNESS_H
-#define CAIRN_TESTS_OPS_HARNESS_H
+#pragma once
 
 #include "kernels/backend.h"
 #include "testing.h"
@@ -136,5 +135,3 @@ void expect_gradient(OpCase *forward, const char *input, const char *out, const 
 /* Lays sequences of these lengths one after the other and fills pos, seq, spans, seq_index where the case has them;
    sequence i has index `index[i]` in the global batch (NULL: i). Sets ctl's counts. Returns the tokens. */
 int64_t case_sequences(OpCase *c, const int *lengths, const int *index, int n);
-
-#endif

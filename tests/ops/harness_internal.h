@@ -1,6 +1,5 @@
 /* Between the files of the harness: harness.c builds and runs cases, harness_check.c compares results. */
-#ifndef CAIRN_TESTS_OPS_HARNESS_INTERNAL_H
-#define CAIRN_TESTS_OPS_HARNESS_INTERNAL_H
+#pragma once
 
 #include "ops/harness.h"
 
@@ -10,5 +9,3 @@ size_t slot_row_bytes(const Slot *s);
 bool is_float_type(Dtype d);
 float slot_element(Dtype dtype, const void *data, int64_t i);
 Dtype slot_initial_dtype(const Slot *s); /* a copy's initial values are its F32 weight */
-
-#endif

@@ -1,6 +1,5 @@
 /* A second formula of the dropout of rows (docs/contracts.md 4): one draw by its counter. */
-#ifndef CAIRN_TESTS_OPS_ROW_DROPOUT_H
-#define CAIRN_TESTS_OPS_ROW_DROPOUT_H
+#pragma once
 
 #include <math.h>
 
@@ -14,5 +13,3 @@ static inline bool row_dropped(uint32_t site, uint32_t batch, uint32_t sequence,
     Philox4 draws = philox4(KEY, column / 8, position, sequence, site | batch << 10);
     return philox_draw16(&draws, (int)(column % 8)) < (uint32_t)lrint(65536.0 * (double)p);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* This program's own open, mkdir, read, pread, write, fsync, rename, unlink and unlinkat. They count and record the
    calls of the code under test, and fail on request. Include once per program. */
-#ifndef CAIRN_TESTS_STATE_CALLS_H
-#define CAIRN_TESTS_STATE_CALLS_H
+#pragma once
 
 #include "testing.h"
 
@@ -152,5 +151,3 @@ static int remove_at(int at, const char *name, int flags)
 
 int unlink(const char *path) { return remove_at(AT_FDCWD, path, 0); }
 int unlinkat(int at, const char *name, int flags) { return remove_at(at, name, flags); }
-
-#endif

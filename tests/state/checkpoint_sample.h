@@ -1,7 +1,6 @@
 /* A tiny model's state for the checkpoint tests. Step and batch determine every number, so a test can compare a loaded
    state with the saved one. By default the batch is the step. */
-#ifndef CAIRN_TESTS_STATE_CHECKPOINT_SAMPLE_H
-#define CAIRN_TESTS_STATE_CHECKPOINT_SAMPLE_H
+#pragma once
 
 #include "state/checkpoint/checkpoint.h"
 #include "testing.h"
@@ -176,5 +175,3 @@ static inline void sample_assert_newest(const char *out, int64_t step)
     assert_int_equal(got.step, step);
     if (step >= 0) assert_true(got.equal);
 }
-
-#endif

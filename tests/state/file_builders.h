@@ -1,7 +1,6 @@
 /* Hand-made files for tests and fuzz targets: zip archives, pickles and TensorFlow tables with correct checksums and
    any contents. */
-#ifndef CAIRN_TESTS_FILE_BUILDERS_H
-#define CAIRN_TESTS_FILE_BUILDERS_H
+#pragma once
 
 #include "formats/reader_internal.h"
 
@@ -197,5 +196,3 @@ static inline Buf table_of(const Buf *entries, uint8_t type)
     buf_free(&places);
     return out;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* A folder per test with the path of a hostile file in it. Define HOSTILE_NAME before including this. */
-#ifndef CAIRN_TESTS_HOSTILE_FILE_H
-#define CAIRN_TESTS_HOSTILE_FILE_H
+#pragma once
 
 #include "tensor_testing.h"
 
@@ -22,5 +21,3 @@ static int teardown(void **state)
     free(path);
     return status == OK ? 0 : -1;
 }
-
-#endif

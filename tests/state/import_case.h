@@ -1,6 +1,5 @@
 /* A model, weights for it, and a file of tensors made by hand, which a test bends before it imports them. */
-#ifndef CAIRN_TESTS_STATE_IMPORT_CASE_H
-#define CAIRN_TESTS_STATE_IMPORT_CASE_H
+#pragma once
 
 #include "testing.h"
 
@@ -211,5 +210,3 @@ static inline void transpose_tensor(Tensors *t, int i)
     t->infos[i].dims[0] = cols;
     t->infos[i].dims[1] = rows;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* A directory per test. */
-#ifndef CAIRN_TESTS_STATE_PLACE_H
-#define CAIRN_TESTS_STATE_PLACE_H
+#pragma once
 
 #include "testing.h"
 
@@ -20,5 +19,3 @@ static inline int remove_place(void **state)
     free(place);
     return status == OK ? 0 : -1;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* The snapshots of a made-up world of ranks, for the tests of snapshots. */
-#ifndef CAIRN_TESTS_STATE_SNAPSHOT_WORLD_H
-#define CAIRN_TESTS_STATE_SNAPSHOT_WORLD_H
+#pragma once
 
 #include "checkpoint_sample.h"
 
@@ -151,5 +150,3 @@ static inline int64_t read_step(const char *dir, const char *output, Buf *missin
 }
 
 static inline int64_t step_of(const World *w) { return read_step(w->dir, w->output, NULL); }
-
-#endif

@@ -1,6 +1,5 @@
 /* What the tests of tensor files share: the golden files' values, hostile copies of a file, reading everything. */
-#ifndef CAIRN_TESTS_TENSOR_TESTING_H
-#define CAIRN_TESTS_TENSOR_TESTING_H
+#pragma once
 
 #include <fcntl.h>
 
@@ -172,5 +171,3 @@ static inline char *shared_data(const char *name)
     free(path);
     return NULL;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Shared by the tests of src/config: command lines as words, refusals, files. */
-#ifndef CAIRN_TESTS_CONFIG_TESTING_H
-#define CAIRN_TESTS_CONFIG_TESTING_H
+#pragma once
 
 #include "testing.h"
 
@@ -58,5 +57,3 @@ static inline char *print_json(const Config *c)
     config_json(c, &out);
     return out.data;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* Ranks in one thread: each is a fiber, which yields where an exchange waits for another rank. Which rank runs next is
    drawn from a seed. The linker (--wrap) puts these functions in place of Gloo and of NCCL; the collectives of
    comm/mesh are the real ones. */
-#ifndef CAIRN_TESTS_UNIT_FIBER_RANKS_H
-#define CAIRN_TESTS_UNIT_FIBER_RANKS_H
+#pragma once
 
 #include "testing.h"
 
@@ -214,5 +213,3 @@ Status __wrap_comm_device_sum(CommDevice *d, void *x, size_t count, Dtype type, 
     CHECK(type == F32, "a sum in %s", dtype_name(type));
     return on_device(d, comm_allreduce, x, parts);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Random grids for tests/unit/test_holding*.c: a small model, two runs of it with other ranks, stages and options, and
    what each rank of them has, found without src/holding. */
-#ifndef CAIRN_TESTS_UNIT_HOLDING_DRAW_H
-#define CAIRN_TESTS_UNIT_HOLDING_DRAW_H
+#pragma once
 
 #include <malloc.h>
 #include <signal.h>
@@ -285,5 +284,3 @@ static inline void walk_grids(Status (*check)(Draw *d))
     }
     print_message("%d grids\n", only ? 2 : 2 * pairs);
 }
-
-#endif

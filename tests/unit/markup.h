@@ -1,7 +1,6 @@
 /* A strict reader of XML, and of HTML written as XML. An error fails the test with its place. It accepts the XML of
    charts and reports: no comments, no CDATA, only the DTD `<!DOCTYPE html>`, only XML's five entities. */
-#ifndef CAIRN_TESTS_UNIT_MARKUP_H
-#define CAIRN_TESTS_UNIT_MARKUP_H
+#pragma once
 
 #include "testing.h"
 
@@ -223,5 +222,3 @@ static inline void markup_expect_self_contained(const Markup *m)
             if (strcmp(e->name, "style") == 0 && strstr(e->text, texts[k])) fail_msg("style: %s", e->text);
     }
 }
-
-#endif

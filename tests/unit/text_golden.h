@@ -1,6 +1,5 @@
 /* Digests of tokens, and the lines of tests/golden/tokenizer.txt that they are compared with. */
-#ifndef CAIRN_TESTS_UNIT_TEXT_GOLDEN_H
-#define CAIRN_TESTS_UNIT_TEXT_GOLDEN_H
+#pragma once
 
 #include "testing.h"
 
@@ -112,5 +111,3 @@ static inline void free_digester(Digester *d)
     buf_free(&d->out);
     text_rules_free(&d->rules);
 }
-
-#endif

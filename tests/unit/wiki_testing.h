@@ -1,6 +1,5 @@
 /* For the tests of `cairn wiki`: a folder per test, runs of the stage, and readers of its output. */
-#ifndef CAIRN_TESTS_WIKI_TESTING_H
-#define CAIRN_TESTS_WIKI_TESTING_H
+#pragma once
 
 #include "testing.h"
 
@@ -120,5 +119,3 @@ typedef struct {
     const char *input;
     int threads;
 } Child;
-
-#endif

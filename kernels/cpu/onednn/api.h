@@ -1,7 +1,6 @@
 /* The calls of oneDNN that this backend makes. v2.c and v3.c hold the few whose form differs between oneDNN 2 and 3;
    CMake compiles the one that fits the installed version. api.c has the rest. */
-#ifndef CAIRN_KERNELS_CPU_ONEDNN_API_H
-#define CAIRN_KERNELS_CPU_ONEDNN_API_H
+#pragma once
 
 #include <dnnl.h>
 
@@ -44,5 +43,3 @@ dnnl_status_t api_desc_init(Desc **d, dnnl_data_type_t dtype, const dnnl_dims_t 
 dnnl_status_t api_append_sum(dnnl_post_ops_t ops);
 dnnl_status_t api_matmul_create(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const Desc *src, const Desc *weights,
                                 const Desc *bias, const Desc *dst, const_dnnl_primitive_attr_t attr);
-
-#endif

@@ -1,6 +1,5 @@
 /* The layout of packed weights, as oneDNN chooses it for a product, and packing into it. */
-#ifndef CAIRN_KERNELS_CPU_ONEDNN_LAYOUT_H
-#define CAIRN_KERNELS_CPU_ONEDNN_LAYOUT_H
+#pragma once
 
 #include "kernels/cpu/onednn/api.h"
 
@@ -21,5 +20,3 @@ Status layout_make(PackedLayout *l, dnnl_engine_t engine);
 /* Packs the F32 weight w: (columns, depth), or transposed (depth, columns). */
 Status layout_pack(const PackedLayout *l, dnnl_stream_t stream, void *copy, const float *w, bool transposed);
 void layout_free(PackedLayout *l); /* and its memory */
-
-#endif

@@ -1,6 +1,5 @@
 /* A primitive of oneDNN for a product of a given number of rows. */
-#ifndef CAIRN_KERNELS_CPU_ONEDNN_MATMUL_H
-#define CAIRN_KERNELS_CPU_ONEDNN_MATMUL_H
+#pragma once
 
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/onednn/layout.h"
@@ -23,5 +22,3 @@ Status matmul_make(Matmul *m, dnnl_engine_t engine, const PackedLayout *l);
 Status matmul_run(const Matmul *m, dnnl_stream_t stream, const void *src, const void *weights, const float *bias,
                   void *dst, void *scratch);
 void matmul_free(Matmul *m); /* and its memory */
-
-#endif

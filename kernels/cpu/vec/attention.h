@@ -1,8 +1,7 @@
 /* Shared by attention's forward and backward: packing of a head's rows, products of packed operands, and the scratch
    of one thread. Queries go in blocks of BLOCK (whole dropout tiles and whole product tiles), keys in blocks of SPAN.
  */
-#ifndef CAIRN_KERNELS_CPU_VEC_ATTENTION_H
-#define CAIRN_KERNELS_CPU_VEC_ATTENTION_H
+#pragma once
 
 #include <math.h>
 
@@ -123,5 +122,3 @@ INLINE AttentionSizes attention_sizes(const Attention *a)
 INLINE void *take_units(HostScratch *s, int64_t units) { return host_take(s, units, 4); }
 
 INLINE int64_t at_most(int64_t n, int64_t limit) { return n < limit ? n : limit; }
-
-#endif

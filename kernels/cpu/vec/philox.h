@@ -1,6 +1,5 @@
 /* Philox4x32-10 with VL calls at once, for dropout (contracts.md 4). */
-#ifndef CAIRN_KERNELS_CPU_PHILOX_H
-#define CAIRN_KERNELS_CPU_PHILOX_H
+#pragma once
 
 #include "kernels/cpu/vec/simd.h"
 #include "kernels/dropout.h"
@@ -105,5 +104,3 @@ INLINE vi kept_lanes(const uint16_t *draws, uint32_t threshold)
 {
     return __builtin_convertvector(__builtin_convertvector(load_h(draws), vu), vi) >= (vi)splat_u(threshold);
 }
-
-#endif

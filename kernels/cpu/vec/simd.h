@@ -1,8 +1,7 @@
 /* One vector width in C: GCC's vector extensions, and an intrinsic where the compiler would not find the instruction.
    The files of this folder are compiled once per instruction set (kernels/CMakeLists.txt), each time with another
    width VL; a sum that must be rounded once is written as fma_. Conversions to bf16 round to nearest even. */
-#ifndef CAIRN_KERNELS_CPU_SIMD_H
-#define CAIRN_KERNELS_CPU_SIMD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -167,5 +166,3 @@ INLINE vf exp_(vf x)
     vi exponent = (__builtin_convertvector(n, vi) + 127) << 23;
     return fma_((vf)exponent, p, (vf)exponent);
 }
-
-#endif

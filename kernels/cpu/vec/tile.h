@@ -1,8 +1,7 @@
 /* The inner loop of every product of ours: a tile of TILE_ROWS × TILE_COLS in registers. Operands are 32-bit units: one
    fp32 value, or two bf16 values that lie one behind the other along the summed dimension, so that one loop serves
    both. B is in panels: for each TILE_COLS columns the units of all depths, depth after depth. */
-#ifndef CAIRN_KERNELS_CPU_TILE_H
-#define CAIRN_KERNELS_CPU_TILE_H
+#pragma once
 
 #include "kernels/cpu/vec/simd.h"
 
@@ -101,5 +100,3 @@ INLINE void transpose(uint32_t *to, int64_t to_step, const void *from, int64_t f
     for (; i < rows_padded; i++)
         for (int64_t p = 0; p < depth; p++) to[p * to_step + i] = i < rows ? unit_at(x, i * from_step + p) : 0;
 }
-
-#endif

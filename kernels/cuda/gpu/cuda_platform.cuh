@@ -1,7 +1,6 @@
 /* The part of the .cu files that is for nvcc alone. The build puts this folder on the include path; for the host
    executor tests/cuda_host/ has a file of the same name. Everything else in kernels/cuda/ is the same for both. */
-#ifndef CAIRN_KERNELS_CUDA_GPU_PLATFORM_CUH
-#define CAIRN_KERNELS_CUDA_GPU_PLATFORM_CUH
+#pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -58,5 +57,3 @@ __device__ static inline float cuda_exp2(float x)
 
 /* The properties of a device to plan for in place of the real one; NULL: the real one. */
 static inline const char *cuda_imagined_device(void) { return NULL; }
-
-#endif

@@ -1,8 +1,7 @@
 /* The tile instructions of mma.cuh in PTX; tests/cuda_host/cuda_tiles.cuh has their twins on the host. Turing (sm_75)
    multiplies eight values of k at a time, has no bf16, which the backend refuses there, and copies through registers.
  */
-#ifndef CAIRN_KERNELS_CUDA_GPU_TILES_CUH
-#define CAIRN_KERNELS_CUDA_GPU_TILES_CUH
+#pragma once
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 #    define CUDA_TILES_OF_TURING
@@ -81,6 +80,4 @@ template <int n> __device__ static inline void copy_async_wait()
 {
     asm volatile("cp.async.wait_group %0;" : : "n"(n) : "memory");
 }
-#endif
-
 #endif

@@ -1,7 +1,6 @@
 /* The warpgroup instructions of wgmma.cuh in PTX; tests/cuda_host/cuda_wgmma.cuh has their twins on the host. Only
    sm_90a has them: in code for other GPUs wgmma_there is false and the functions are empty. */
-#ifndef CAIRN_KERNELS_CUDA_GPU_WGMMA_CUH
-#define CAIRN_KERNELS_CUDA_GPU_WGMMA_CUH
+#pragma once
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #    define WGMMA_ASM(...) asm volatile(__VA_ARGS__)
@@ -89,5 +88,3 @@ template <int threads> __device__ static inline void wgmma_meet()
 {
     WGMMA_ASM("barrier.sync.aligned 1, %0;" : : "n"(threads) : "memory");
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Parses schedulers' lists of hosts. They are untrusted text; sizes are bounded. */
-#ifndef CAIRN_COMM_MEET_HOSTS_H
-#define CAIRN_COMM_MEET_HOSTS_H
+#pragma once
 
 #include "base/base.h"
 
@@ -29,5 +28,3 @@ Status hosts_slots_from_slurm(const char *text, HostList *list);
 Status hosts_from_file(const char *path, HostList *list);
 int hosts_slots(const HostList *list); /* of all hosts */
 void hosts_free(HostList *list);       /* takes a zeroed one */
-
-#endif

@@ -1,6 +1,5 @@
 /* This host's network interfaces, and the choice among them. */
-#ifndef CAIRN_COMM_MEET_INTERFACES_H
-#define CAIRN_COMM_MEET_INTERFACES_H
+#pragma once
 
 #include "base/base.h"
 
@@ -31,5 +30,3 @@ bool interface_same_address(const Interface *a, const Interface *b);
 bool interface_same_network(const Interface *a, const Interface *b);
 /* Index of the interface that the system would use to send to `address` (numerical, or a name); -1: none. */
 int interface_towards(const char *address, const Interface *list, int n);
-
-#endif

@@ -1,6 +1,5 @@
 /* The preflight: ranks exchange their identities, choose a network, and check that all reach each other. */
-#ifndef CAIRN_COMM_MEET_PEERS_H
-#define CAIRN_COMM_MEET_PEERS_H
+#pragma once
 
 #include "comm/meet/store.h"
 #include "comm/meet/world.h"
@@ -15,5 +14,3 @@ Status peers_meet(const World *world, const char *interfaces, double peer_timeou
 Status peers_get(Store *s, const char *name, double timeout_s, Watch *watch, int rank, void **data, size_t *size);
 /* The lowest rank on the host of `rank`. */
 int peers_first_of_host(const PeerCard *cards, int rank);
-
-#endif

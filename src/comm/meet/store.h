@@ -1,6 +1,5 @@
 /* The rendezvous: a small store of named values that all ranks reach. */
-#ifndef CAIRN_COMM_MEET_STORE_H
-#define CAIRN_COMM_MEET_STORE_H
+#pragma once
 
 #include <signal.h>
 
@@ -50,5 +49,3 @@ bool store_server_reported(StoreServer *s, char text[32], const char *name, ...)
 /* Waits for the clients to leave, for at most `seconds`. Takes NULL. */
 void store_server_linger(StoreServer *s, double seconds);
 void store_server_close(StoreServer *s); /* takes NULL */
-
-#endif

@@ -1,6 +1,5 @@
 /* Between the files of the store. */
-#ifndef CAIRN_COMM_MEET_STORE_INTERNAL_H
-#define CAIRN_COMM_MEET_STORE_INTERNAL_H
+#pragma once
 
 #include "base/siphash.h"
 #include "comm/meet/store.h"
@@ -30,5 +29,3 @@ Status store_serve_key(bool loopback, int port, Hash128 key, int world_size, Sto
 
 /* "HOST:PORT", "[V6]:PORT", "HOST", ":PORT" or "": the caller frees *host. `port` stays where none is given. */
 Status store_parse_address(const char *text, char **host, int *port);
-
-#endif

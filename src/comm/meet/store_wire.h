@@ -7,8 +7,7 @@
    'G' get), length of the name (2 bytes), milliseconds to wait (4), length of the value (4), name, value. Its answer
    is: outcome (1), length (4), value. Numbers are little-endian. Nothing after the greeting is encrypted or signed: an
    attacker who can change packets can change values. */
-#ifndef CAIRN_COMM_MEET_STORE_WIRE_H
-#define CAIRN_COMM_MEET_STORE_WIRE_H
+#pragma once
 
 #include "comm/meet/store_internal.h"
 
@@ -60,5 +59,3 @@ void store_session_feed(StoreSession *s, const void *data, size_t size, double n
 #define STORE_MOST_OUT ((size_t)1 << 20)
 void store_session_tick(StoreSession *s, double now);
 void store_session_end(StoreSession *s);
-
-#endif

@@ -1,6 +1,5 @@
 /* Rank and world size of this process, from the environment that its launcher set. */
-#ifndef CAIRN_COMM_MEET_WORLD_H
-#define CAIRN_COMM_MEET_WORLD_H
+#pragma once
 
 #include "base/base.h"
 
@@ -20,5 +19,3 @@ Status world_find(char **environment, World *world);
 
 /* The value of a variable of an environment; NULL: not set, or empty. */
 const char *world_variable(char **environment, const char *name);
-
-#endif

@@ -10,8 +10,7 @@
    at once. The rendezvous store outlives them, and survivors agree through it (rank 0's own, tcp://, ends with rank 0).
 
    Data is host memory. The caller copies the data of a device, or uses a CommDevice (comm/mesh/device.h). */
-#ifndef CAIRN_COMM_MESH_COMM_H
-#define CAIRN_COMM_MESH_COMM_H
+#pragma once
 
 #include <signal.h>
 
@@ -130,5 +129,3 @@ typedef struct {
     const char *name, *value;
 } CommFact;
 Status comm_agree(Comm *c, const CommFact *facts, int n);
-
-#endif

@@ -1,6 +1,5 @@
 /* Between the files of comm/mesh/. */
-#ifndef CAIRN_COMM_MESH_COMM_INTERNAL_H
-#define CAIRN_COMM_MESH_COMM_INTERNAL_H
+#pragma once
 
 #include <pthread.h>
 
@@ -66,4 +65,3 @@ static inline int comm_world_rank(const Comm *c, int rank) { return c->members ?
 Status comm_prove(Comm *c, int copy);
 /* E_PEER of the collective `what`, with the lost rank and the reason. */
 Status comm_fail_lost(const Comm *c, const char *what, const Loss *loss);
-#endif

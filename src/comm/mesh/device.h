@@ -1,6 +1,5 @@
 /* Collectives between GPUs, by NCCL (cairn_nccl.so). */
-#ifndef CAIRN_COMM_MESH_DEVICE_H
-#define CAIRN_COMM_MESH_DEVICE_H
+#pragma once
 
 #include "comm/mesh/comm.h"
 #include "comm/mesh/nccl.h"
@@ -40,5 +39,3 @@ Status comm_device_check(CommDevice *d);
 /* Aborts queued work. Call it after a failure, before a wait for the stream. Takes NULL. */
 void comm_device_abort(CommDevice *d);
 void comm_device_close(CommDevice *d); /* takes NULL */
-
-#endif

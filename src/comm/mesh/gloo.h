@@ -1,7 +1,6 @@
 /* The module cairn_gloo.so, which is C++. It uses nothing of the program that loads it, and no exception leaves it. A
    failing function writes a text into `error`; errno is ENOMEM where the system lacked memory, else 0. */
-#ifndef CAIRN_COMM_MESH_GLOO_H
-#define CAIRN_COMM_MESH_GLOO_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -50,6 +49,4 @@ typedef struct {
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

@@ -1,8 +1,7 @@
 /* The module cairn_nccl.so. It uses nothing of the program that loads it, and none of its functions waits. A failing
    function writes a text into `error`. `stream` is a cudaStream_t, to which work is queued. All functions may be called
    while another thread aborts. */
-#ifndef CAIRN_COMM_MESH_NCCL_H
-#define CAIRN_COMM_MESH_NCCL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -52,5 +51,3 @@ typedef struct {
 
 /* A module exports `const uint64_t cairn_module_abi = NCCL_MODULE_ABI` and `const NcclModule cairn_comm_nccl`. */
 #define NCCL_MODULE_ABI (UINT64_C(0x6e63636c) << 32 | (uint64_t)sizeof(NcclModule) << 8 | 5)
-
-#endif

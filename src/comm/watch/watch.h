@@ -2,8 +2,7 @@
    it. A closed connection means that the process has ended; silence for the peer timeout means that it is frozen or out
    of reach (a test says so by a file, CAIRN_TEST_SILENT). The first loss that a rank notices or receives is its
    verdict, which it sends to all and never changes. A peer needs the secret of the run to connect. */
-#ifndef CAIRN_COMM_WATCH_WATCH_H
-#define CAIRN_COMM_WATCH_WATCH_H
+#pragma once
 
 #include "base/base.h"
 #include "base/siphash.h"
@@ -63,5 +62,3 @@ void watch_advance(Watch *w);
 int watch_laggard(Watch *w);
 const char *loss_text(LossReason reason);
 void watch_close(Watch *w); /* leaves in order; takes NULL */
-
-#endif

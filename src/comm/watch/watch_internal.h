@@ -1,6 +1,5 @@
 /* Private to the watch: its connections, and the frames on them. */
-#ifndef CAIRN_COMM_WATCH_WATCH_INTERNAL_H
-#define CAIRN_COMM_WATCH_WATCH_INTERNAL_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -59,5 +58,3 @@ void watch_probe_missing(Watch *w);
 /* Handlers of events: a link, and the listener. */
 void watch_on_link(void *link, int fd, short happened);
 void watch_on_listener(void *watch, int listener, short happened);
-
-#endif

@@ -5,8 +5,7 @@
    their output gradients, and inverts the factors that come of them. Its items take the bubbles of that step and of the
    steps behind it: first the statistics; when all places have theirs, holders sum them where that step ends; then the
    inverses. All functions here are pure; fill_verify trusts fill_make in nothing. */
-#ifndef CAIRN_PLAN_PIPELINE_FILL_H
-#define CAIRN_PLAN_PIPELINE_FILL_H
+#pragma once
 
 #include "plan/pipeline/schedule.h"
 
@@ -127,5 +126,3 @@ void fill_orders_free(FillOrders *o);
 Status fill_verify_orders(const FillProblem *problem, int place, int (*of)[N_SLOTS], const FillOrders *orders);
 /* Those with which no item comes early: `wanted` (chunks) SLOT_CURVE_A, SLOT_CURVE_G. */
 void fill_wanted_slots(const FillProblem *problem, const Fill *fill, int place, int (*wanted)[2]);
-
-#endif

@@ -3,8 +3,7 @@
    A pipeline has `places` ranks, which hold every stage once (chimera: twice). A chunk is a stage as one place holds
    it. A work is one pass of a chunk over one micro-batch. schedule_make is a pure function of the shape; slots are
    found by colouring the lifetimes that an order gives. schedule_verify (verify_schedule.c) trusts neither. */
-#ifndef CAIRN_PLAN_PIPELINE_SCHEDULE_H
-#define CAIRN_PLAN_PIPELINE_SCHEDULE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -146,5 +145,3 @@ typedef struct {
    run beside its works, one after another, each when all its holders have its terms. */
 void schedule_simulate(const Schedule *s, const ScheduleCosts *costs, Timeline *t);
 void timeline_free(Timeline *t); /* takes a zeroed one */
-
-#endif

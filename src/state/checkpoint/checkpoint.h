@@ -22,8 +22,7 @@
 
    Errors: E_CORRUPT for damage, missing files and unreadable media; E_FORMAT for an intact checkpoint of another model,
    with a list of the differences; E_IO for any refusal of the system. Every message names the path. */
-#ifndef CAIRN_STATE_CHECKPOINT_CHECKPOINT_H
-#define CAIRN_STATE_CHECKPOINT_CHECKPOINT_H
+#pragma once
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -183,5 +182,3 @@ ArrayRead checkpoint_read; /* the context is a CheckpointReader */
 /* After checkpoint_verify, which gave `files`: E_DIFFERS names the first element whose bits are not those of `read`. */
 Status checkpoint_compare(const char *path, const ParamTable *const params[N_SPACES], Buf *files, ArrayRead *read,
                           void *context);
-
-#endif

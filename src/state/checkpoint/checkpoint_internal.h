@@ -1,6 +1,5 @@
 /* Shared by checkpoint*.c. */
-#ifndef CAIRN_STATE_CHECKPOINT_CHECKPOINT_INTERNAL_H
-#define CAIRN_STATE_CHECKPOINT_CHECKPOINT_INTERNAL_H
+#pragma once
 
 #include "state/checkpoint/checkpoint.h"
 
@@ -90,5 +89,3 @@ Status checkpoint_begin(CheckpointWriting *w, const char *out, const TrainingSta
    `keep` checkpoints. `note` receives a text for the user (caller frees) if a step other than the save itself failed.
    Frees `w`. */
 Status checkpoint_end(CheckpointWriting *w, Status status, int keep, char **note);
-
-#endif

@@ -1,8 +1,7 @@
 /* A model as a directory that Hugging Face's from_pretrained loads as it is: config.json, the tokenizer
    (text/tokenizer_files.h), model.safetensors (fp32, metadata format "pt", Hugging Face's names, vocabulary without pad
    rows, the tied decoder not repeated). The same model gives the same bytes: no time, host or path is in them. */
-#ifndef CAIRN_STATE_MODELS_EXPORT_H
-#define CAIRN_STATE_MODELS_EXPORT_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -48,5 +47,3 @@ Status export_reserve(const char *path, const ExportTensors *t);
 /* Writes all files into `directory`, which it creates if needed; each file durably, the weights, array 0, last. Other
    files stay. */
 Status export_model(const char *directory, const Model *m, ArrayRead *read, void *context, const ExportText *text);
-
-#endif

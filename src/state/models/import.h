@@ -14,8 +14,7 @@
 
    A vocabulary may have exactly the model's size, or that size rounded up to a multiple of 8 or 64 (as trainers pad
    it): the import drops the pad rows. */
-#ifndef CAIRN_STATE_MODELS_IMPORT_H
-#define CAIRN_STATE_MODELS_IMPORT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -135,5 +134,3 @@ Status import_problem_in(const char *name, const Json *config, HeadKind *kind, b
 /* The class of "architectures" whose head Cairn does not have, as BertForTokenClassification; NULL: none. The caller
    frees. */
 char *import_foreign_class(const char *path);
-
-#endif

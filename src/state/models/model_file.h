@@ -1,6 +1,5 @@
 /* What exports, checkpoints and snapshots share. */
-#ifndef CAIRN_STATE_MODELS_MODEL_FILE_H
-#define CAIRN_STATE_MODELS_MODEL_FILE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -28,5 +27,3 @@ typedef struct {
 
 #define MODEL_USE_KEY  "cairn"
 #define MODEL_USE_MOST 1000000
-
-#endif

@@ -1,7 +1,6 @@
 /* A checkpoint made of slices in memory: for survivors of a run whose state is scattered, and for `cairn snapshot
    persist`. */
-#ifndef CAIRN_STATE_SNAPSHOT_PERSIST_H
-#define CAIRN_STATE_SNAPSHOT_PERSIST_H
+#pragma once
 
 #include "state/snapshot/snapshot.h"
 
@@ -31,5 +30,3 @@ Intervals held_pieces_part(const HeldPieces *held, int space); /* their elements
    other processes' help; NULL: all pieces are in `list`. */
 Status persist_write(const SnapshotList *list, const SnapshotSet *set, int rank, const char *folder, int keep,
                      CheckpointFill *fill, void *context);
-
-#endif

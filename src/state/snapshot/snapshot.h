@@ -15,8 +15,7 @@
 
    Errors: E_MEMORY no room, with the numbers; E_IO a refusal of the system; E_CORRUPT an incomplete generation, with
    the missing slices; E_NUMERIC weights that are not finite, which never enter a generation. */
-#ifndef CAIRN_STATE_SNAPSHOT_SNAPSHOT_H
-#define CAIRN_STATE_SNAPSHOT_SNAPSHOT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -189,5 +188,3 @@ Status snapshot_forget(const char *dir, const char *output, int64_t from, int64_
 /* Removes the files of dead processes of the run in `output` (NULL: of every run), except those of world size
    `except_world` (0: no exception), and unfinished files. `removed`, `kept` (may be NULL) count. */
 Status snapshot_remove(const char *dir, const char *output, int except_world, int *removed, int *kept);
-
-#endif

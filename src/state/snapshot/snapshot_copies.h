@@ -1,7 +1,6 @@
 /* Copies of slices on other hosts: placement and transfer. A rank's snapshot thread sends its slot once it is complete,
    and receives the slots that it holds for other ranks, over a connection that only these threads use. */
-#ifndef CAIRN_STATE_SNAPSHOT_SNAPSHOT_COPIES_H
-#define CAIRN_STATE_SNAPSHOT_SNAPSHOT_COPIES_H
+#pragma once
 
 #include "comm/mesh/comm.h"
 #include "state/snapshot/snapshot.h"
@@ -31,5 +30,3 @@ void copies_free(SnapshotCopies *c); /* not the files; takes a zeroed one */
    copies have arrived. Any other error: the connection is dead. If another rank's slice is not whole, its copy here
    becomes invalid and the status is OK: that rank reports and votes. */
 Status copies_exchange(void *context, Snapshot *own, int slot, bool whole);
-
-#endif

@@ -7,8 +7,7 @@
        slot 1    the same
 
    Numbers are in native byte order, because the file never leaves machines of one kind; `order` records it. */
-#ifndef CAIRN_STATE_SNAPSHOT_SNAPSHOT_INTERNAL_H
-#define CAIRN_STATE_SNAPSHOT_SNAPSHOT_INTERNAL_H
+#pragma once
 
 #include <pthread.h>
 #include <semaphore.h>
@@ -107,5 +106,3 @@ struct Snapshot {
 };
 
 SnapshotMark *snapshot_mark(const Snapshot *s, int slot);
-
-#endif

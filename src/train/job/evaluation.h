@@ -1,7 +1,6 @@
 /* Evaluation without dropout, in micro-batches. Each example's result is independent of its neighbours, so figures are
    the same for any batch size. */
-#ifndef CAIRN_TRAIN_JOB_EVALUATION_H
-#define CAIRN_TRAIN_JOB_EVALUATION_H
+#pragma once
 
 #include "report/stage_progress.h"
 #include "train/job/job.h"
@@ -31,5 +30,3 @@ Status evaluation_batch(Evaluation *v, const Examples *e, const int64_t *index, 
    every example in order, (count, labels); of a span head (tokens, 2), those of example i from row offset[i] on. The
    mean loss is of all examples. */
 Status evaluation_logits(Run *run, const Examples *e, float *values, double *mean_loss);
-
-#endif

@@ -1,7 +1,6 @@
 /* A run, for all that happens between its start (train/run/run.h) and its end: its options and task, the plan, the
    session, where it resumes, how far it has come. */
-#ifndef CAIRN_TRAIN_JOB_JOB_H
-#define CAIRN_TRAIN_JOB_JOB_H
+#pragma once
 
 #include "base/lock.h"
 #include "config/config.h"
@@ -109,5 +108,3 @@ static inline ExportText run_export_text(const Run *r)
 {
     return (ExportText){r->text.vocab, r->text.options, r->labels, r->n_labels, r->use};
 }
-
-#endif

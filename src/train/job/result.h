@@ -1,6 +1,5 @@
 /* The files at the end of a run, and the check for those of a finished one. */
-#ifndef CAIRN_TRAIN_JOB_RESULT_H
-#define CAIRN_TRAIN_JOB_RESULT_H
+#pragma once
 
 #include "report/report.h"
 #include "train/job/job.h"
@@ -24,5 +23,3 @@ void result_show(const char *output_dir, int64_t step);
 Status result_export(const Run *run, const char *dir);
 /* Collective. The same into OUT/best, with best.json: step and metric. */
 Status result_keep_best(const Run *run, double metric);
-
-#endif

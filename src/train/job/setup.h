@@ -1,7 +1,6 @@
 /* The decisions before the first step, from the configuration: backend and precision, optimizer and schedule, the plan.
  */
-#ifndef CAIRN_TRAIN_JOB_SETUP_H
-#define CAIRN_TRAIN_JOB_SETUP_H
+#pragma once
 
 #include "config/config.h"
 #include "train/planner/run_plan.h"
@@ -49,5 +48,3 @@ void setup_free(Setup *s); /* takes a zeroed one */
 
 /* The SessionOptions of a setup. */
 SessionOptions setup_session(const Setup *s, const Config *c);
-
-#endif

@@ -6,8 +6,7 @@
    The run asks in the order below. `run->own` is the task's own struct of `size` bytes, zeroed at the start.
    Functions marked "rank 0" run there alone. Those marked "collective" run on all ranks and may meet. All others run
    on every rank by itself and must not meet, because an error of one rank must reach the others. */
-#ifndef CAIRN_TRAIN_JOB_TASK_H
-#define CAIRN_TRAIN_JOB_TASK_H
+#pragma once
 
 #include "report/report.h"
 #include "state/models/import.h"
@@ -74,5 +73,3 @@ struct Task {
     void (*figures)(const Run *run, EvalFigures *f);
     void (*close)(Run *run); /* frees the contents of run->own */
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* Weights, moments and K-FAC's sets from a checkpoint on disk to the ranks that have them. */
-#ifndef CAIRN_TRAIN_KEEP_LOAD_H
-#define CAIRN_TRAIN_KEEP_LOAD_H
+#pragma once
 
 #include "state/checkpoint/checkpoint.h"
 #include "train/session/session.h"
@@ -10,5 +9,3 @@
    those that were verified. `sets`: K-FAC's too; those that the checkpoint lacks become 0. The session is ready then.
    E_CORRUPT: rank 0 read other bytes, or a weight is not finite. */
 Status load_checkpoint(const char *dir, CheckpointSeen *seen, Session *s, bool sets);
-
-#endif

@@ -1,6 +1,5 @@
 /* Resuming from memory: snapshots that killed processes of this run left in --snapshot-dir, on all hosts. */
-#ifndef CAIRN_TRAIN_KEEP_RECOVER_H
-#define CAIRN_TRAIN_KEEP_RECOVER_H
+#pragma once
 
 #include "train/job/job.h"
 #include "train/keep/suspects.h"
@@ -15,5 +14,3 @@ Status recover_find(const Config *config, const char *output_dir, Ranks *ranks, 
 Status recover_state(const RunSnapshots *memory, Ranks *ranks, Buf *text);
 /* Collective. Weights, moments and K-FAC's sets, to the ranks that have them; the session is ready then. */
 Status recover_load(const RunSnapshots *memory, Session *s);
-
-#endif

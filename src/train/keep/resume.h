@@ -1,6 +1,5 @@
 /* Where a run resumes: the newest checkpoint, or a newer snapshot in memory. */
-#ifndef CAIRN_TRAIN_KEEP_RESUME_H
-#define CAIRN_TRAIN_KEEP_RESUME_H
+#pragma once
 
 #include "train/job/job.h"
 
@@ -22,5 +21,3 @@ Digest resume_origin(const Model *model, const char *weights_path);
 /* A JSON object of strings: the facts beside the flags that a run's bits depend on. `data` digests all training data. A
    change of data, origin or precision alters the run, a change of the others only its last bits. */
 void resume_fingerprint(const Run *run, Digest data, Buf *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* When and what to save: between the training loop and state/checkpoint. */
-#ifndef CAIRN_TRAIN_KEEP_SAVING_H
-#define CAIRN_TRAIN_KEEP_SAVING_H
+#pragma once
 
 #include "state/checkpoint/checkpoint.h"
 #include "train/job/job.h"
@@ -43,5 +42,3 @@ void saving_close(Saving *s); /* gives up, and joins; takes NULL */
 /* Seconds that saving and ending took or is expected to take, for --max-time. */
 double saving_reserve(const Saving *s);
 double saving_longest_stall(const Saving *s);
-
-#endif

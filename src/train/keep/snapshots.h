@@ -1,7 +1,6 @@
 /* Snapshots beside the training loop (state/snapshot/snapshot.h): when they are taken, and how often. They begin
    between two steps and are copied by a thread while the next forward and backward run; the update waits for it. */
-#ifndef CAIRN_TRAIN_KEEP_SNAPSHOTS_H
-#define CAIRN_TRAIN_KEEP_SNAPSHOTS_H
+#pragma once
 
 #include "state/snapshot/persist.h"
 #include "train/job/job.h"
@@ -28,5 +27,3 @@ SnapshotStats snapshots_stats(const Snapshots *s); /* zeros for NULL */
 
 /* `discard`: the state is on disk, so the run's snapshots are removed, those of earlier processes too. Takes NULL. */
 void snapshots_close(Snapshots *s, const Run *run, bool discard);
-
-#endif

@@ -2,8 +2,7 @@
    is OUT/survivors/<n>, with a lock, checkpoints and metrics.jsonl of its own, so that no folder ever has two writers.
    The next start, which holds OUT's lock, moves the contents into OUT, and renames the folder to <n>.joined before it
    removes it. */
-#ifndef CAIRN_TRAIN_KEEP_SPARE_H
-#define CAIRN_TRAIN_KEEP_SPARE_H
+#pragma once
 
 #include "base/lock.h"
 
@@ -20,5 +19,3 @@ int64_t spare_saved(const char *out, int64_t least);
    these folders if it can. Waits for survivors that still write, as lock_take does. Leaves what else is in
    OUT/survivors. */
 Status spare_join(const char *out);
-
-#endif

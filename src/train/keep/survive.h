@@ -1,8 +1,7 @@
 /* After a lost rank: the survivors save one checkpoint, each writing a part. Where all hold the whole state of their
    last update, the parts are even shares of it; where it is scattered, they are slices of a generation in their hosts'
    memories, which count together. */
-#ifndef CAIRN_TRAIN_KEEP_SURVIVE_H
-#define CAIRN_TRAIN_KEEP_SURVIVE_H
+#pragma once
 
 #include "train/job/job.h"
 #include "train/keep/saving.h"
@@ -29,5 +28,3 @@ typedef Status (*SurviveSave)(void *context, const SurviveFrom *from);
    so snapshots are not needed. Always E_PEER. For tests: CAIRN_TEST_SURVIVE is the duration of each of its waits for a
    rank that lives, CAIRN_TEST_SPARE_WAIT of that for the folder's lock. */
 Status survive(Run *run, Snapshots *snapshots, Saving *saving, SurviveSave save, void *context, bool *saved);
-
-#endif

@@ -2,8 +2,7 @@
    because a value was not finite. After the third time the state that it began from is suspected to be damaged, and an
    earlier one is taken. OUT/damaged.json has the steps whose states --audit found to be damaged: the next start sets
    these states aside and removes the file. */
-#ifndef CAIRN_TRAIN_KEEP_SUSPECTS_H
-#define CAIRN_TRAIN_KEEP_SUSPECTS_H
+#pragma once
 
 #include "base/base.h"
 
@@ -25,5 +24,3 @@ Status suspects_damaged(const char *output_dir, int64_t from, int64_t to);
 bool suspects_find_damaged(const char *output_dir, Suspects *s);
 /* They are out of the way. */
 Status suspects_forget_damaged(const char *output_dir);
-
-#endif

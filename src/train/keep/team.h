@@ -3,8 +3,7 @@
    what; the others write their parts and say their digests, which the leader compares with the files. Ranks that end or
    freeze meanwhile are seen by the connection's watch (comm_gone): the leader goes on without such a member, and the
    members of such a leader meet again. */
-#ifndef CAIRN_TRAIN_KEEP_TEAM_H
-#define CAIRN_TRAIN_KEEP_TEAM_H
+#pragma once
 
 #include "comm/mesh/comm.h"
 #include "state/snapshot/persist.h"
@@ -80,5 +79,3 @@ typedef enum {
 /* Another member's part: writes it when the leader asks for it, and waits for the end of the save. *step: of the
    checkpoint; −1: the leader asked nobody. *part: the status of this rank's own part. */
 TeamEnd team_follow(Team *t, const TeamSource *source, int64_t *step, Status *part);
-
-#endif

@@ -1,6 +1,5 @@
 /* Between team.c and team_write.c: the store's values. */
-#ifndef CAIRN_TRAIN_KEEP_TEAM_INTERNAL_H
-#define CAIRN_TRAIN_KEEP_TEAM_INTERNAL_H
+#pragma once
 
 #include <stdio.h>
 
@@ -18,5 +17,3 @@ Status team_get(const Team *t, const char *name, double within_s, void **data, s
 /* Comes to the round of the leader, or of a member, that met again after the loss of an earlier leader that this rank
    did not see. */
 void team_catch_up(Team *t, int rank);
-
-#endif

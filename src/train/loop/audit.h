@@ -5,8 +5,7 @@
    again, and a rank that is wrong twice is excluded. Weights and moments must still be what the last update made them
    (plan_watch), and the weights those of the other ranks; else the run ends, and a state before the damage is taken at
    its next start (docs/reproducibility.md). */
-#ifndef CAIRN_TRAIN_LOOP_AUDIT_H
-#define CAIRN_TRAIN_LOOP_AUDIT_H
+#pragma once
 
 #include "train/job/job.h"
 
@@ -69,5 +68,3 @@ bool audit_notes(const Audit *a,
 /* Collective. Compares what all ranks found. *again: the step must be computed again. E_PEER: a rank is excluded; the
    report is written. E_DIFFERS: a rank's state is damaged, and which saved states may be is written. Takes NULL. */
 Status audit_judge(Audit *a, int64_t step, int attempt, const AuditFinding *mine, bool *again);
-
-#endif

@@ -1,6 +1,5 @@
 /* The training loop: steps, saves, signals, metrics, the end. It trains on the examples of run->source. */
-#ifndef CAIRN_TRAIN_LOOP_LOOP_H
-#define CAIRN_TRAIN_LOOP_LOOP_H
+#pragma once
 
 #include "train/job/job.h"
 
@@ -9,5 +8,3 @@ Status loop_train(Run *run);
 
 /* *asked: the file of --persist-file is there. E_USAGE: something other than an empty file has its name. */
 Status loop_check_persist_file(const char *path, bool *asked);
-
-#endif

@@ -1,7 +1,6 @@
 /* Inside the training loop: one step (loop_step.c), then saves, evaluations and stops between steps (loop_between.c).
  */
-#ifndef CAIRN_TRAIN_LOOP_LOOP_INTERNAL_H
-#define CAIRN_TRAIN_LOOP_LOOP_INTERNAL_H
+#pragma once
 
 #include "report/report.h"
 #include "train/job/job.h"
@@ -99,5 +98,3 @@ Status loop_evaluate_if_due(Loop *l);
 Status loop_check_forms(Loop *l);
 /* Forms, evaluation, snapshot and save, each if it is due. */
 Status loop_between_steps(Loop *l);
-
-#endif

@@ -1,7 +1,6 @@
 /* Computes steps of a finished or stopped run again and compares them with its metrics.jsonl, and the state behind them
    with its checkpoints. Writes nothing. */
-#ifndef CAIRN_TRAIN_LOOP_VERIFY_H
-#define CAIRN_TRAIN_LOOP_VERIFY_H
+#pragma once
 
 #include "train/job/job.h"
 
@@ -25,5 +24,3 @@ Status verify_steps(Run *r);
 /* Collective; before the session is opened. E_USAGE where the number of ranks, the data or the precision differ from
    the run's; warns of other differences. */
 Status verify_fingerprint(const Run *r);
-
-#endif

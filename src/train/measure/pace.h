@@ -2,8 +2,7 @@
    takes longest is the one that all others wait for: it is logged after some steps and at the end, when all goes to
    OUT/ranks.jsonl (docs/files.md). Meanwhile rank 0 warns of a rank that becomes several times slower than the others.
    */
-#ifndef CAIRN_TRAIN_MEASURE_PACE_H
-#define CAIRN_TRAIN_MEASURE_PACE_H
+#pragma once
 
 #include "train/job/job.h"
 #include "train/measure/sampling.h"
@@ -19,5 +18,3 @@ Status pace_look(Pace *p, const Run *run);
    others waited for, and sets run->waited_for. */
 Status pace_finish(Pace *p, Run *run, Sampling *sampling);
 void pace_close(Pace *p); /* takes NULL */
-
-#endif

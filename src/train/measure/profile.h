@@ -6,8 +6,7 @@
    All times are of clock_monotonic, to which a backend's marks are tied (backend.h), counted from profile_open. A file
    that cannot be written ends the profile with a warning, and training continues; a Status is an error of the device.
    Every function takes a NULL Profile and then does nothing. */
-#ifndef CAIRN_TRAIN_MEASURE_PROFILE_H
-#define CAIRN_TRAIN_MEASURE_PROFILE_H
+#pragma once
 
 #include "train/measure/sampling.h"
 #include "train/session/session.h"
@@ -30,5 +29,3 @@ Status profile_step_end(Profile *p, int64_t step, double mean_length);
 void profile_range(Profile *p, double begin, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Writes the steps so far, of ops those of rank 0, where fewer than `wanted` were made. */
 void profile_close(Profile *p);
-
-#endif

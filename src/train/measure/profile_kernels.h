@@ -1,6 +1,5 @@
 /* kernels.csv of a profile: the calls of each op, in each phase and shape. */
-#ifndef CAIRN_TRAIN_MEASURE_PROFILE_KERNELS_H
-#define CAIRN_TRAIN_MEASURE_PROFILE_KERNELS_H
+#pragma once
 
 #include "plan/plan.h"
 
@@ -34,5 +33,3 @@ void kernels_close(Kernels *k, int rank);
 double kernels_seconds(const Kernel *rows, int n, int64_t rank);
 /* `rates` NULL: the machine's are not known. */
 Status kernels_write(const char *dir, const char *name, const Kernel *rows, int n, const CostRates *rates);
-
-#endif

@@ -1,7 +1,6 @@
 /* The works of a pipeline's ranks in profiled steps: OUT/profile/timeline.svg and work.csv (docs/files.md), which rank
    0 writes. */
-#ifndef CAIRN_TRAIN_MEASURE_PROFILE_WORKS_H
-#define CAIRN_TRAIN_MEASURE_PROFILE_WORKS_H
+#pragma once
 
 #include "train/measure/trace.h"
 #include "train/parts/place.h"
@@ -29,5 +28,3 @@ Status works_write(const RankPlace *place, const char *dir, const Buf *works);
 Status works_clock(Ranks *ranks, double *ahead, double *error);
 /* The bytes of all ranks in rank order, on rank 0; the others' become empty. */
 Status works_collect(Ranks *ranks, Buf *bytes);
-
-#endif

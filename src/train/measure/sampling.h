@@ -1,7 +1,6 @@
 /* State of a device, read at an interval by a thread: a line of a file for each sample, a summary, and for a profile
    the samples themselves. */
-#ifndef CAIRN_TRAIN_MEASURE_SAMPLING_H
-#define CAIRN_TRAIN_MEASURE_SAMPLING_H
+#pragma once
 
 #include "kernels/device.h"
 
@@ -45,5 +44,3 @@ void sampling_close(Sampling *s);
 void csv_number(Buf *out, double x, int decimals);
 /* Names of THROTTLE_LIST with '|' between them; "none"; nothing for THROTTLE_UNKNOWN. */
 void put_throttle(Buf *out, uint64_t reasons);
-
-#endif

@@ -1,7 +1,6 @@
 /* Text of a trace in Chrome's Trace Event Format: one event a line, times in microseconds. A rank is a process, its
    tracks are threads. Every event begins with a comma, but that of a process, which is the first of a file. */
-#ifndef CAIRN_TRAIN_MEASURE_TRACE_H
-#define CAIRN_TRAIN_MEASURE_TRACE_H
+#pragma once
 
 #include "base/base.h"
 
@@ -18,5 +17,3 @@ void trace_track(const Trace *t, Buf *out, int track, const char *name);
 /* An event up to its arguments; `begin` and `end` by clock_monotonic. The caller closes it with "}". */
 void trace_span(const Trace *t, Buf *out, int track, const char *category, const char *name, double begin, double end);
 void trace_counter(const Trace *t, Buf *out, double when, const char *name, const char *unit, double value);
-
-#endif

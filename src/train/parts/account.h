@@ -1,8 +1,7 @@
 /* Memory accounts (docs/contracts.md 7): a row for each memory that a run uses, with its budget, the bytes that are
    held beside the plans, and the regions of the plans that lie in it. A host backend has one row, the machine's; a
    device has two. */
-#ifndef CAIRN_TRAIN_PARTS_ACCOUNT_H
-#define CAIRN_TRAIN_PARTS_ACCOUNT_H
+#pragma once
 
 #include "base/base.h"
 #include "kernels/backend.h"
@@ -47,5 +46,3 @@ size_t account_sum(const Account *a, const size_t bytes[N_REGIONS]);
 size_t accounts_enough(const Accounts *a, size_t bytes);
 /* Sets the peaks. Returns the first row above its budget, or NULL. */
 Account *accounts_set_peaks(Accounts *a, const size_t bytes[N_REGIONS]);
-
-#endif

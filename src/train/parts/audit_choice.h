@@ -1,6 +1,5 @@
 /* What --audit asks for. */
-#ifndef CAIRN_TRAIN_PARTS_AUDIT_CHOICE_H
-#define CAIRN_TRAIN_PARTS_AUDIT_CHOICE_H
+#pragma once
 
 #include "base/base.h"
 
@@ -11,5 +10,3 @@ typedef struct {
 
 /* E_USAGE. */
 Status audit_parse(const char *text, AuditChoice *choice);
-
-#endif

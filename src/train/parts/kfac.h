@@ -1,7 +1,6 @@
 /* K-FAC of a run: which linear layers it preconditions, the place of their factors, who inverts them, and in which step
    what happens (docs/contracts.md 12). */
-#ifndef CAIRN_TRAIN_PARTS_KFAC_H
-#define CAIRN_TRAIN_PARTS_KFAC_H
+#pragma once
 
 #include "config/config.h"
 #include "holding/holding.h"
@@ -73,5 +72,3 @@ static inline bool kfac_adopts_after(const Kfac *k, int64_t step)
 }
 /* Sets that training keeps from one step to the next: the one in use and, with a lag, the next. */
 static inline int kfac_sets(const Kfac *k) { return !k || k->interval == 0 ? 0 : k->lag > 0 ? 2 : 1; }
-
-#endif

@@ -1,6 +1,5 @@
 /* Predicted time of the exchange between ranks, over a network that connects all hosts alike. */
-#ifndef CAIRN_TRAIN_PARTS_NETWORK_H
-#define CAIRN_TRAIN_PARTS_NETWORK_H
+#pragma once
 
 #include "holding/holding.h"
 #include "plan/plan.h"
@@ -22,5 +21,3 @@ typedef struct {
 Status network_find(const char *text, Network *n);
 /* `rates` predict REDUCE and SHARE over this network, which must live as long. */
 void network_rates(Network *n, const Holding *h, CostRates *rates);
-
-#endif

@@ -2,8 +2,7 @@
    rank = place · replicas + pipeline, so holders of a stage are neighbours. Without a pipeline all ranks hold the one
    stage that there is. With one (docs/pipeline.md) every rank computes the same from what rank 0 chose; see the words
    in docs/design.md. */
-#ifndef CAIRN_TRAIN_PARTS_PLACE_H
-#define CAIRN_TRAIN_PARTS_PLACE_H
+#pragma once
 
 #include "config/config.h"
 #include "holding/holding.h"
@@ -103,5 +102,3 @@ size_t place_boundary(const RankPlace *p, const Plan *plan);
 size_t place_staging(const RankPlace *p, const Plan *train, const Plan *eval, bool device);
 /* The pipeline that evaluates: chimera's first direction alone. */
 Pipeline place_evaluation(const RankPlace *p);
-
-#endif

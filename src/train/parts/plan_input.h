@@ -1,6 +1,5 @@
 /* The input of a run's plans, beside the options. */
-#ifndef CAIRN_TRAIN_PARTS_PLAN_INPUT_H
-#define CAIRN_TRAIN_PARTS_PLAN_INPUT_H
+#pragma once
 
 #include "holding/holding.h"
 #include "kernels/backend.h"
@@ -46,5 +45,3 @@ typedef struct {
 } PlanInput;
 
 static inline double plan_input_beside(const PlanInput *in) { return in->beside > 0 ? in->beside : in->mean_length; }
-
-#endif

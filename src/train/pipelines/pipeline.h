@@ -1,7 +1,6 @@
 /* Pipelines: the grid of ranks, the stages, and the predicted step of a schedule (docs/pipeline.md). Every time comes
    from the planner's own costs of a stage's instrs, or from measured ones of a layer. */
-#ifndef CAIRN_TRAIN_PIPELINES_PIPELINE_H
-#define CAIRN_TRAIN_PIPELINES_PIPELINE_H
+#pragma once
 
 #include "config/config.h"
 #include "plan/pipeline/fill.h"
@@ -103,5 +102,3 @@ Status pipeline_refuse(const PipelineRequest *r, PipelinePlan *p);
    frees place and plan, also after a failure. */
 Status place_choose(const Config *c, PlanInput *in, const Accounts *accounts, Ranks *ranks, bool by_devices,
                     RankPlace **place, RunPlan *plan);
-
-#endif

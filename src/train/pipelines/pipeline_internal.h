@@ -1,6 +1,5 @@
 /* Shared by pipeline_plan.c, pipeline_memory.c and pipeline_costs.c. */
-#ifndef CAIRN_TRAIN_PIPELINES_PIPELINE_INTERNAL_H
-#define CAIRN_TRAIN_PIPELINES_PIPELINE_INTERNAL_H
+#pragma once
 
 #include "train/parts/network.h"
 #include "train/pipelines/pipeline.h"
@@ -31,5 +30,3 @@ void pipeline_take_times(const Maker *m, const Plan *p, int preconditions, int n
 /* The two gradients of a tied word embedding to each other, for which its pieces wait; and the stage's gradients over
    its holders, without REDUCEs behind all works, as on GPUs. `pieces` NULL: one holder, or no network. */
 void pipeline_take_sums(const Maker *m, const Plan *p, const Model *part, const Pieces *pieces, int number);
-
-#endif

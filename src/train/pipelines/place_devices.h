@@ -1,7 +1,6 @@
 /* Communicators between the GPUs of a run's ranks, which --comm opens before a plan is made, because they take device
    memory. */
-#ifndef CAIRN_TRAIN_PIPELINES_PLACE_DEVICES_H
-#define CAIRN_TRAIN_PIPELINES_PLACE_DEVICES_H
+#pragma once
 
 #include "exec/pipeline.h"
 #include "train/parts/place.h"
@@ -20,5 +19,3 @@ Status place_devices_open(const Grid *grid, bool tied, bool tree, Ranks *ranks, 
                           PlaceDevices **devices);
 const char *place_devices_describe(const PlaceDevices *d); /* "NCCL 2.28.9" */
 void place_devices_close(PlaceDevices *d);                 /* takes NULL */
-
-#endif

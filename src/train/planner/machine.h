@@ -1,6 +1,5 @@
 /* Rates of this machine, for the planner. commands/devices.h has those of machines that are elsewhere. */
-#ifndef CAIRN_TRAIN_PLANNER_MACHINE_H
-#define CAIRN_TRAIN_PLANNER_MACHINE_H
+#pragma once
 
 #include "base/base.h"
 #include "kernels/backend.h"
@@ -11,5 +10,3 @@
    serve until it is quiet, and are measured again then. False where they cannot be measured: then only comparisons
    between policies mean something. */
 bool machine_rates(const Backend *b, Dtype compute, CostRates *rates);
-
-#endif

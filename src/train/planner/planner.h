@@ -1,6 +1,5 @@
 /* From what a run needs to its plan: micro-batch, recompute levels and save buffer within the memory accounts. */
-#ifndef CAIRN_TRAIN_PLANNER_PLANNER_H
-#define CAIRN_TRAIN_PLANNER_PLANNER_H
+#pragma once
 
 #include "config/config.h"
 #include "train/planner/run_plan.h"
@@ -48,5 +47,3 @@ Status planner_check(const Config *c, const RunPlan *plan, Ranks *ranks);
 /* Its refusal, of plans of which one does not fit. `least`: bytes beside `held` of the smallest plan of --recompute
    auto; -1: this is auto. */
 Status planner_refuse(const RunPlan *plan, int64_t least, Ranks *ranks);
-
-#endif

@@ -1,7 +1,6 @@
 /* One verified plan: emits the model and runs all passes in order. The backend may be imagined, for models that would
    never fit here. */
-#ifndef CAIRN_TRAIN_PLANNER_PLANNING_H
-#define CAIRN_TRAIN_PLANNER_PLANNING_H
+#pragma once
 
 #include "base/base.h"
 #include "data/data.h"
@@ -44,5 +43,3 @@ RowCounts plan_capacity(MicroCapacity micro);
 /* The larger of a training plan's and the evaluation plan's bytes (either may be NULL) of each region: they share the
    memory. */
 void plan_bytes(const Plan *training, const Plan *evaluation, size_t bytes[N_REGIONS]);
-
-#endif

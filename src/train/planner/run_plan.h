@@ -1,6 +1,5 @@
 /* The plan of a run: made once by the planner (planner.h), taken over by the session, printed by `cairn plan`. */
-#ifndef CAIRN_TRAIN_PLANNER_RUN_PLAN_H
-#define CAIRN_TRAIN_PLANNER_RUN_PLAN_H
+#pragma once
 
 #include "train/parts/account.h"
 #include "train/parts/plan_input.h"
@@ -48,5 +47,3 @@ static inline size_t run_plan_peak(const RunPlan *p) { return p->accounts.row[0]
 
 /* One table for people: policy, bytes per class, peak, predicted step. */
 void run_plan_describe(const RunPlan *p, Buf *out);
-
-#endif

@@ -1,8 +1,7 @@
 /* `--recompute auto`: the fastest plan that fits the accounts. Layers are identical, so a candidate is a count of
    layers per level, with the heavier levels in the first layers. The search enumerates all candidates
    (docs/contracts.md 6). */
-#ifndef CAIRN_TRAIN_PLANNER_SEARCH_H
-#define CAIRN_TRAIN_PLANNER_SEARCH_H
+#pragma once
 
 #include "train/parts/account.h"
 #include "train/planner/planning.h"
@@ -30,5 +29,3 @@ Status search_levels(const SearchProblem *problem, SearchResult *result);
 
 /* Predicted seconds of one step of a plan: `micros` micro-batches at its capacity, and the update. */
 double search_step_seconds(const Plan *p, const CostRates *rates, double seq_len, double micros);
-
-#endif

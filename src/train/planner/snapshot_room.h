@@ -1,7 +1,6 @@
 /* Memory for snapshots: how much they need, and whether it is free for all ranks of a host together. Each rank measures
    the free memory before any of them allocates; then all ranks exchange the figures and reach the same answer. */
-#ifndef CAIRN_TRAIN_PLANNER_SNAPSHOT_ROOM_H
-#define CAIRN_TRAIN_PLANNER_SNAPSHOT_ROOM_H
+#pragma once
 
 #include "config/config.h"
 #include "state/snapshot/snapshot_copies.h"
@@ -42,5 +41,3 @@ Status snapshot_claim(const char *dir, int64_t node, SnapshotClaim *mine);
 
 /* E_MEMORY: a folder or a host has too little. `all` (n) is in rank order; `host` names the host of a rank. */
 Status snapshot_room(const SnapshotClaim *all, int n, const char *dir, const char *(*host)(void *, int), void *context);
-
-#endif

@@ -8,8 +8,7 @@
    deadline. The heartbeat threads of all ranks keep in touch (a small sum, at least every second), and a meeting waits
    as long as all of them answer. A rank that died, froze, or ended with an error is E_PEER at the next meeting, within
    --peer-timeout. Votes travel with the meeting: each requests an action of all ranks after this step. */
-#ifndef CAIRN_TRAIN_RANKS_RANKS_H
-#define CAIRN_TRAIN_RANKS_RANKS_H
+#pragma once
 
 #include "comm/mesh/comm.h"
 #include "config/config.h"
@@ -96,5 +95,3 @@ Status ranks_same(Ranks *r, const char *name, const char *value);
    same update, so host backends must have the same libraries and instruction set too, and devices the same GPU,
    libraries and switches where the bits are those of `one_kind` of them. */
 Status ranks_agree(Ranks *r, const Backend *b, bool one_kind, Dtype compute, Digest data);
-
-#endif

@@ -1,8 +1,7 @@
 /* Signals from users and schedulers (docs/contracts.md 10). SIGTERM, SIGINT, SIGUSR1, SIGUSR2 and SIGHUP request a
    save and a stop; under Grid Engine SIGUSR1 requests a save alone. A SIGHUP that is ignored (nohup) stays so. A
    second SIGINT ends the process at once. */
-#ifndef CAIRN_TRAIN_RANKS_SIGNALS_H
-#define CAIRN_TRAIN_RANKS_SIGNALS_H
+#pragma once
 
 #include <signal.h>
 
@@ -12,5 +11,3 @@ void signals_install(void);
 /* The number of the signal that requested a stop; 0: none. For ExecOptions.stop and loops. */
 const volatile sig_atomic_t *signals_stop(void);
 bool signals_take_save(void); /* true once after each request to save alone */
-
-#endif

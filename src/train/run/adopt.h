@@ -1,7 +1,6 @@
 /* Options of a use without training that were not given: taken from the folder of --model, which says how the model was
    trained. */
-#ifndef CAIRN_TRAIN_RUN_ADOPT_H
-#define CAIRN_TRAIN_RUN_ADOPT_H
+#pragma once
 
 #include "train/job/job.h"
 
@@ -22,5 +21,3 @@ Status adopt_options(Run *r, AdoptKind kind, Adopted *a);
 /* A line on the options taken, and one on those given that differ from the model's. */
 void adopt_log(const Adopted *a);
 void adopt_free(Adopted *a); /* takes a zeroed one */
-
-#endif

@@ -1,6 +1,5 @@
 /* The options of a run by themselves, before anything is read or made. */
-#ifndef CAIRN_TRAIN_RUN_CHECK_H
-#define CAIRN_TRAIN_RUN_CHECK_H
+#pragma once
 
 #include "config/config.h"
 #include "optim/optim.h"
@@ -25,5 +24,3 @@ Status check_foreign_model(const char *dir);
 void check_doubts(const Config *c, const Ranks *ranks, bool training);
 /* Rank 0. The same of --batch-size and --warmup, once the number of examples and the schedule are known. */
 void check_length(const Config *c, int64_t examples, const RateSchedule *s);
-
-#endif

@@ -1,7 +1,6 @@
 /* A run: from its configuration to its results, whatever the task (train/job/task.h). The steps of its life, and which
    of them are collective, are in run.c alone. */
-#ifndef CAIRN_TRAIN_RUN_RUN_H
-#define CAIRN_TRAIN_RUN_RUN_H
+#pragma once
 
 #include "train/job/task.h"
 
@@ -13,5 +12,3 @@ Status run_task(const Config *c, const Task *task, struct Verify *verify);
 Status run_open_backend(Run *r);
 /* Collective. Backend, schedule and plan of a task that is open: a step of run_task. */
 Status run_make_plan(Run *r);
-
-#endif

@@ -1,6 +1,5 @@
 /* The start of a run of any task: the vocabulary, the model's sizes, the forms of its LayerNorms. */
-#ifndef CAIRN_TRAIN_RUN_START_H
-#define CAIRN_TRAIN_RUN_START_H
+#pragma once
 
 #include "config/config.h"
 #include "model/model.h"
@@ -34,5 +33,3 @@ Status start_norm_forms(const Config *c, const Model *m, const Resume *resume, R
 
 /* Collective. The ranks that write their parts of checkpoints: *sees (size), which the caller frees (ranks_see). */
 Status start_find_writers(Ranks *ranks, const char *output_dir, bool **sees);
-
-#endif

@@ -3,8 +3,7 @@
 
        session_open ▸ (weights into session_fill) ▸ session_ready ▸
        [ session_begin ▸ session_run ▸ session_update ]… ▸ session_evaluate… ▸ session_close */
-#ifndef CAIRN_TRAIN_SESSION_SESSION_H
-#define CAIRN_TRAIN_SESSION_SESSION_H
+#pragma once
 
 #include <signal.h>
 
@@ -220,5 +219,3 @@ ExecPipeline *session_works(const Session *s); /* NULL: no pipeline */
 
 /* Bytes that this process holds in the memory of the activations: of a device, or resident. */
 size_t session_memory_used(const Session *s);
-
-#endif

@@ -1,6 +1,5 @@
 /* Inside a session: its works in a pipeline, the sums behind them, and what its files share. For session*.c alone. */
-#ifndef CAIRN_TRAIN_SESSION_SESSION_PIPELINE_H
-#define CAIRN_TRAIN_SESSION_SESSION_PIPELINE_H
+#pragma once
 
 #include "exec/pipeline.h"
 #include "plan/pipeline/fill.h"
@@ -149,5 +148,3 @@ Status pipeline_tie(const SessionPipeline *p);
 Status pipeline_sum_losses(SessionPipeline *p);
 /* Collective. The largest of all ranks' numbers. */
 Status pipeline_longest(const SessionPipeline *p, double *seconds);
-
-#endif

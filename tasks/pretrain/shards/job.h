@@ -5,8 +5,7 @@
    makes one shard of each bucket, and of each round of the dupe factor: it gathers the bucket's documents from all
    chunk files, pairs and shuffles them. A thread holds one chunk or one bucket in memory. Both depend on the text and
    the options alone, so the bytes are the same for any number of threads. */
-#ifndef CAIRN_TASKS_PRETRAIN_SHARDS_JOB_H
-#define CAIRN_TASKS_PRETRAIN_SHARDS_JOB_H
+#pragma once
 
 #include <pthread.h>
 #include <signal.h>
@@ -135,5 +134,3 @@ Status shards_journal_shard(ShardsJob *j, int i, const ShardsResult *r);
 Status shards_manifest(ShardsJob *j, const Config *c);
 ShardsChunkResult shards_sum(const ShardsJob *j); /* the counts of all chunks */
 void shards_journal_close(ShardsJob *j);
-
-#endif

@@ -1,6 +1,5 @@
 /* Converts a batch of units to text: each article's sentences, one per line, and an empty line after each article. */
-#ifndef CAIRN_TASKS_PRETRAIN_WIKI_ARTICLE_H
-#define CAIRN_TASKS_PRETRAIN_WIKI_ARTICLE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -41,5 +40,3 @@ void article_maker_free(ArticleMaker *maker); /* takes NULL */
    depends on the arguments alone. */
 void articles_make(ArticleMaker *maker, const Batch *batch, const Namespaces *names, Buf *text, Buf *problems,
                    WikiCounts *counts);
-
-#endif

@@ -1,7 +1,6 @@
 /* A block of bz2, read as the list of its bytes: Huffman codes, bytes moved to the front, the sorted order of Burrows
    and Wheeler. Private to unpack_bz2.c. */
-#ifndef CAIRN_TASKS_PRETRAIN_WIKI_BZ2_BLOCK_H
-#define CAIRN_TASKS_PRETRAIN_WIKI_BZ2_BLOCK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -36,5 +35,3 @@ typedef struct {
    `first` is the entry whose place is that of the text's first byte. False: damaged, or of a bzip2 before 1.0
    ("randomised"). */
 bool bz2_block_read(Bz2Block *k, const uint8_t *data, unsigned first_bit, uint64_t n_bits);
-
-#endif

@@ -1,8 +1,7 @@
 /* Cuts a stream of text into units: the pages of a MediaWiki dump, WikiExtractor's <doc>s, or documents of plain text.
    Units are collected in batches, which threads turn into sentences. The ends of batches depend on the text alone, not
    on the pieces in which it was read. */
-#ifndef CAIRN_TASKS_PRETRAIN_WIKI_CUTTER_H
-#define CAIRN_TASKS_PRETRAIN_WIKI_CUTTER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -79,5 +78,3 @@ void cutter_gap(Cutter *c, Batch *batch);
 /* Moves whole units to `batch`, which may have some already. True: it is full and must be emptied before the next call.
    `end`: all text was fed; an open unit is reported as cut. */
 bool cutter_take(Cutter *c, Batch *batch, bool end);
-
-#endif

@@ -1,8 +1,7 @@
 /* One <page> element of a MediaWiki dump (export schema 0.3 to 0.11), parsed by expat. Where the program was built
    without expat, page_parser_open fails. Each page is parsed as a document of its own, so that an error in one does not
    affect the next. */
-#ifndef CAIRN_TASKS_PRETRAIN_WIKI_PAGE_XML_H
-#define CAIRN_TASKS_PRETRAIN_WIKI_PAGE_XML_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -34,5 +33,3 @@ Status page_parse(PageParser *parser, const char *xml, size_t len, const Namespa
 
 /* Reads the text before the first <page>. An incomplete header gives the names that it has. `names` is zeroed. */
 void page_parse_header(PageParser *parser, const char *xml, size_t len, Namespaces *names);
-
-#endif

@@ -1,7 +1,6 @@
 /* Sentence boundaries in running text, by rules for abbreviations, initials, acronyms, decimals, ellipses, quotes and
    brackets. Made for English; scripts without capital letters, and other scripts' full stops, work too. */
-#ifndef CAIRN_TASKS_PRETRAIN_WIKI_SENTENCES_H
-#define CAIRN_TASKS_PRETRAIN_WIKI_SENTENCES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,5 +19,3 @@ size_t sentences_append_one(const char *text, size_t len, Buf *out);
 #define SENTENCE_GAP '\1'
 /* Whether a sentence can begin with this character. Letters of scripts without capitals can begin one. */
 bool sentences_may_begin(uint32_t c);
-
-#endif

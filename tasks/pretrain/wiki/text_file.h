@@ -1,7 +1,6 @@
 /* A file of text, plain or packed (bz2, gz), read in pieces. Pieces of a bz2 file are its blocks, found by their magic
    number at any bit, so that any number of threads may unpack them, whether the file has one stream or thousands. */
-#ifndef CAIRN_TASKS_PRETRAIN_WIKI_TEXT_FILE_H
-#define CAIRN_TASKS_PRETRAIN_WIKI_TEXT_FILE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -49,5 +48,3 @@ void text_piece_unpack(TextPiece *piece, bool alone);
 /* The first magic number of bz2 in bits [from, n_bits) of `data`, which has 8 more bytes; *block: a block's, else a
    stream's end. UINT64_MAX without one. Public for tests. */
 uint64_t text_file_find_magic(const uint8_t *data, uint64_t from, uint64_t n_bits, bool *block);
-
-#endif

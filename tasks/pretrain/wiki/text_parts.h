@@ -1,8 +1,7 @@
 /* The output of `cairn wiki`: DIR/part-00000.txt …, DIR/manifest.json last, and DIR/progress.json until then
    (formats: docs/data.md). A part is written under a temporary name and renamed when it is complete; then
    progress.json records the place to resume at. */
-#ifndef CAIRN_TASKS_PRETRAIN_WIKI_TEXT_PARTS_H
-#define CAIRN_TASKS_PRETRAIN_WIKI_TEXT_PARTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -51,5 +50,3 @@ Status text_parts_add(TextParts *p, const Buf *text, const WikiCounts *counts, c
 /* Closes the last part and writes the manifest. */
 Status text_parts_finish(TextParts *p);
 void text_parts_free(TextParts *p); /* discards the current part; takes a zeroed one */
-
-#endif

@@ -1,8 +1,7 @@
 /* The stage from dumps to text: files → pieces → units → sentences → parts. One thread reads, cuts and writes, in
    order; the others unpack pieces and clean articles. The output depends on input and options alone. Memory: a few
    pieces and batches per thread, never a whole file. */
-#ifndef CAIRN_TASKS_PRETRAIN_WIKI_WIKI_H
-#define CAIRN_TASKS_PRETRAIN_WIKI_WIKI_H
+#pragma once
 
 #include <signal.h>
 
@@ -37,5 +36,3 @@ typedef struct {
 } WikiFiles;
 Status wiki_files_find(WikiFiles *files, const char *input);
 void wiki_files_free(WikiFiles *files); /* takes a zeroed one */
-
-#endif

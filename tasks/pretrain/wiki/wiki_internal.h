@@ -1,7 +1,6 @@
 /* Private to the wiki stage: the state of a run. wiki.c has the stage and its batches, wiki_read.c the reading of a
  * file. */
-#ifndef CAIRN_TASKS_PRETRAIN_WIKI_WIKI_INTERNAL_H
-#define CAIRN_TASKS_PRETRAIN_WIKI_WIKI_INTERNAL_H
+#pragma once
 
 #include "report/stage_progress.h"
 #include "tasks/pretrain/pool.h"
@@ -61,5 +60,3 @@ typedef struct {
 Status wiki_dispatch(WikiRun *r, TextCursor cursor, uint64_t offset, double done);
 /* Reads a file from a place on, and dispatches its batches. */
 Status wiki_read_file(WikiRun *r, size_t index, TextPlace from);
-
-#endif

@@ -11,8 +11,7 @@
 
    Paragraphs, list items and sections end sentences. Time and memory are linear in the text, however its brackets are
    nested. A construct that is never closed loses only its brackets. */
-#ifndef CAIRN_TASKS_PRETRAIN_WIKI_WIKITEXT_H
-#define CAIRN_TASKS_PRETRAIN_WIKI_WIKITEXT_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -37,5 +36,3 @@ bool wikitext_has_markup(const char *text, size_t len);
 
 /* One paragraph of plain text that may have entities (WikiExtractor's), runs of blanks and line ends. */
 size_t wikitext_plain(Wikitext *w, const char *text, size_t len, bool one_sentence, Buf *out);
-
-#endif

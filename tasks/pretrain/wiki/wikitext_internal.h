@@ -1,6 +1,5 @@
 /* Inside the wikitext cleaner: the tokens that its first pass (wikitext_scan.c) finds for the second (wikitext.c). */
-#ifndef CAIRN_TASKS_PRETRAIN_WIKI_WIKITEXT_INTERNAL_H
-#define CAIRN_TASKS_PRETRAIN_WIKI_WIKITEXT_INTERNAL_H
+#pragma once
 
 #include <stdbool.h>
 #include <string.h>
@@ -166,5 +165,3 @@ bool wikitext_silent_template(const char *name); /* it gives no words */
 bool wikitext_dropped_section(const char *name);
 /* Whether a link with this prefix ("file", "fr") is left out. `namespaces`: more prefixes, with commas; may be NULL. */
 bool wikitext_dropped_prefix(const char *namespaces, const char *name, bool written_lower);
-
-#endif
