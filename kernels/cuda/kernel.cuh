@@ -52,11 +52,11 @@ static inline unsigned cuda_blocks(int64_t n, int64_t each) { return (unsigned)(
 
 /* Runs the statement(s) with T as the device type of `dtype`. */
 #define CUDA_CASE(dtype_, type, T, ...)                                                                                \
-case dtype_: {                                                                                                         \
-    typedef type T;                                                                                                    \
-    __VA_ARGS__;                                                                                                       \
-    break;                                                                                                             \
-}
+    case dtype_: {                                                                                                     \
+        typedef type T;                                                                                                \
+        __VA_ARGS__;                                                                                                   \
+        break;                                                                                                         \
+    }
 #define CUDA_BY_TYPE(dtype_, T, ...)                                                                                   \
     do {                                                                                                               \
         switch (dtype_) {                                                                                              \
