@@ -33,7 +33,7 @@ OP_LIST(X)
 typedef enum { GELU_ERF, GELU_TANH } GeluKind;
 typedef enum { NORM_FORM_Y, NORM_FORM_XHAT } NormForm;
 
-/* Of SHARE: all but FACTORS are sent from each part's owner to all. */
+/* What a SHARE shares: all but FACTORS are sent from each part's owner to all. */
 typedef enum {
     SHARE_SUMS,    /* a table of block sums */
     SHARE_WEIGHTS, /* by buckets */
@@ -135,7 +135,7 @@ typedef struct {
     int64_t kfac_tokens; /* real tokens of the step, over all ranks, where K-FAC gathers statistics; else 0 */
 } Ctl;
 
-/* Of `all` rows in a bucket, those that hold something: the ones beyond ctl's count do not. */
+/* How many of `all` rows in a bucket hold something: the ones beyond ctl's count do not. */
 CAIRN_DEVICE static inline int64_t real_rows(RowKind kind, int64_t all, const Ctl *ctl)
 {
     int64_t real = kind == ROWS_TOKENS   ? ctl->n_tokens
@@ -212,7 +212,7 @@ static inline bool operand_present(const Operand *o) { return o->cols != 0; }
 /* Whether the call begins that output: see OpCall.begun. */
 #define BEGINS(call, op, name) (((call)->begun >> op##_OUT_##name & 1) != 0)
 
-/* Of the matrix that an INVERT inverts. */
+/* Rows of the square matrix that an INVERT inverts. */
 static inline int64_t op_inverse_side(const OpCall *call)
 {
     return call->attr.kfac.of_output ? call->attr.kfac.n : call->attr.kfac.k;

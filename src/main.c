@@ -12,7 +12,7 @@
 
 extern char **environ;
 
-/* As wide as the terminal, between what is narrow and what is hard to read. */
+/* The help, as wide as the terminal, between what is narrow and what is hard to read. */
 static void help(Command command, Buf *text)
 {
     enum { NARROW = 60, WIDE = 100 };

@@ -38,7 +38,7 @@ size_t cpu_attention_scratch(const OpCall *call, const RowCounts *rows)
     return attention_work(call, rows).space.bytes;
 }
 
-/* Of one head: products grow with the square of the length, packing and writing with the length. */
+/* The work of one head: products grow with the square of the length, packing and writing with the length. */
 static double attention_cost(int64_t length) { return (double)length * (double)(length + 64); }
 
 /* Sequences are in the order of their rows; rows between them and behind the last are in no sequence. */

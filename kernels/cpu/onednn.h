@@ -17,7 +17,7 @@ bool onednn_can(ProductKind kind, Dtype in); /* whether it has them at all */
 bool onednn_threads_matter(void);
 const char *onednn_implementation(void); /* name of its kernel for a layer's product in the best type */
 
-/* As the functions of product.h. */
+/* What product.h's functions of these names do, by oneDNN. */
 size_t onednn_copy_bytes(Dtype compute, int64_t depth, int64_t columns);
 Status onednn_pack(void *copy, const float *w, int64_t n, int64_t k, bool transposed, Dtype compute);
 size_t onednn_scratch(const Product *p, int64_t rows, bool any);

@@ -52,7 +52,7 @@ typedef struct {
     int down, across;
 } ProductGrid;
 
-/* As many pieces as threads; down as long as a piece keeps `least` of `n`. */
+/* The pieces, one for each thread; down as long as a piece keeps `least` of `n`. */
 static ProductGrid product_grid(int64_t n, int64_t least)
 {
     int down = cpu.threads;
@@ -93,8 +93,8 @@ static size_t scratch_each(const Product *p)
                                             : cpu.vec->grad_scratch());
 }
 
-/* Of so many rows oneDNN multiplies the first: every piece of a weight gradient is a pass over all of it, so the last
-   rows, fewer than the least number that oneDNN has a kernel for, are one piece of our own. */
+/* Rows that oneDNN multiplies, the first of `rows`: every piece of a weight gradient is a pass over all of it, so the
+   last rows, fewer than the least number that oneDNN has a kernel for, are one piece of our own. */
 static int64_t rows_by_onednn(const Product *p, int64_t rows)
 {
     if (!by_onednn(p->kind, p->in, p->k, p->n)) return 0;

@@ -101,7 +101,7 @@ template <typename T, int D> static Status attention_launch(const Attention<T> &
     return CUDA_LAUNCH((attention_kernel<T, D>), attention_grid(a), ATTENTION_THREADS, shared, a);
 }
 
-/* Of ATTENTION and ATTENTION_BWD. */
+/* Prepares ATTENTION and ATTENTION_BWD. */
 Status cuda_attention_prepare(const OpCall *call, const RowCounts *buckets, int n)
 {
     int32_t head_dim = call->attr.attention.head_dim;

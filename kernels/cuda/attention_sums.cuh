@@ -3,10 +3,10 @@
 
 #include "kernels/cuda/attention_tiles.cuh"
 
-/* Of a sequence's dq, dk and dv as they are stored, in kernels whose blocks, of `threads`, have a head of a sequence. A
-   warp adds 16 rows of shared memory by products with columns of ones, a column for every 16 columns of the tile: in
-   lane 4·g + c, q[0] and q[2] are the sums of dq's columns 16·c + g and 16·c + g + 8, kv[0] and kv[2] those of dk's,
-   kv[1] and kv[3] those of dv's. */
+/* Sums of a sequence's dq, dk and dv as they are stored, in kernels whose blocks, of `threads`, have a head of a
+   sequence. A warp adds 16 rows of shared memory by products with columns of ones, a column for every 16 columns of the
+   tile: in lane 4·g + c, q[0] and q[2] are the sums of dq's columns 16·c + g and 16·c + g + 8, kv[0] and kv[2] those of
+   dk's, kv[1] and kv[3] those of dv's. */
 template <typename T, int D, int threads> struct AttentionSums {
     typedef AttentionTile<T, D> Tile;
     float q[4] = {}, kv[4] = {};
@@ -62,7 +62,7 @@ template <typename T, int D, int threads> struct AttentionSums {
             return sum;
         });
     }
-    /* Of a block without rows; block 0 has no sequence. */
+    /* What a block without rows leaves; block 0 has no sequence. */
     __device__ static inline void leave_none(const Attention<T> &a)
     {
         if (a.sums && blockIdx.x > 0) put(a, [](int) { return 0.0f; });

@@ -105,7 +105,7 @@ template <typename T, int D, int stage_rows = attention_step<T, D>> struct Atten
         copy<threads>(stage, x + row * x_stride, x_stride, y + row * y_stride, y_stride, length - row, step, a);
         copy_async_commit();
     }
-    /* The same by copy_aligned. */
+    /* copy_stage by copy_aligned. */
     template <int threads>
     __device__ static inline void copy_stage_aligned(T *stages, int i, const T *x, int x_stride, const T *y,
                                                      int y_stride, int length, const Attention<T> &a)
@@ -351,7 +351,7 @@ __device__ static inline float attention_row_dot(const Attention<T> &a, const T 
     return dot + __shfl_xor_sync(CUDA_FULL, dot, 1);
 }
 
-/* Of the first `rows` rows of a sequence, by all threads: log-sum-exp in base 2 and do·o; ∞ and 0 behind its end. */
+/* log-sum-exp in base 2 and do·o of a sequence's first `rows` rows, by all threads; ∞ and 0 behind its end. */
 template <typename T, int D, int threads>
 __device__ static inline void attention_stats(float2 *stats, int rows, const Attention<T> &a, const AttentionPlace &p)
 {

@@ -291,7 +291,7 @@ __global__ void __launch_bounds__(PIECE_THREADS) embed_pieces_kernel(EmbedBwd b,
 
 /* ---- the op ---- */
 
-/* As ROWS_BY_SHAPE; a block has one row. */
+/* ROWS_BY_SHAPE for blocks of one row. */
 #define EMBED_BWD_BY_SHAPE(cols_, whole_, S, ...)                                                                      \
     do {                                                                                                               \
         ROWS_CASE(!(whole_) && (cols_) <= 1024, 4, 1, false, S, __VA_ARGS__)                                           \

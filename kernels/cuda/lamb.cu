@@ -61,7 +61,7 @@ __global__ void lamb_update_kernel(Squares *sums, FlatSpace s, SegmentTable tabl
     sums[blockIdx.x] = total;
 }
 
-/* Of the chunks of `table`: Σ p² of number i is p[i·step], Σ u² is u[i·step]. */
+/* Sums of the chunks of `table`: Σ p² of number i is p[i·step], Σ u² is u[i·step]. */
 struct ChunkSquares {
     const double *p, *u;
     int step;

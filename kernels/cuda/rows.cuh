@@ -33,7 +33,7 @@ template <typename T> __device__ static inline void store_group(T *to, int64_t l
     }
 }
 
-/* As load8, from memory that no running kernel writes: the compiler may move it before any store. */
+/* load8 from memory that no running kernel writes: the compiler may move it before any store. */
 __device__ static inline void load8_constant(const float *from, float v[GROUP])
 {
     const float4 *p = reinterpret_cast<const float4 *>(from);
@@ -69,7 +69,7 @@ template <int WARPS, int GROUPS, bool WHOLE> struct RowShape {
         if (column(i) < n) return load8(row + column(i), v);
         CUDA_UNROLL for (int k = 0; k < GROUP; k++) v[k] = 0;
     }
-    /* As load, of γ and β. */
+    /* load, for γ and β. */
     __device__ static inline void load_constant(const float *row, int i, int64_t n, float v[GROUP])
     {
         if (!WHOLE) return load_group(row + column(i), n - column(i), false, v);

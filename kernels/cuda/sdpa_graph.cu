@@ -198,7 +198,7 @@ static Status row_sums(Builder *b, Descriptor *x)
     return graph_add(b, operation);
 }
 
-/* The same values under another description. */
+/* x's values under another description. */
 static Status seen_as(Builder *b, Descriptor x, Descriptor to)
 {
     Descriptor operation;

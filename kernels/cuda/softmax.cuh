@@ -28,7 +28,7 @@ __device__ static inline Softmax merged(const Softmax &a, const Softmax &b)
     return {b.max, b.sum + a.sum * expf(a.max - b.max), b.best};
 }
 
-/* Of the thread's columns of a row, eight at a time; n is a multiple of 8. */
+/* Maximum and sum of the thread's columns of a row, eight at a time; n is a multiple of 8. */
 __device__ static inline Softmax thread_softmax(const float *x, int32_t classes)
 {
     Softmax s = {-INFINITY, 0, 0};
@@ -52,7 +52,7 @@ __device__ static inline Softmax thread_softmax(const float *x, int32_t classes)
     return s;
 }
 
-/* Of the whole row, in every thread: the tree of a warp, then the warps in order. */
+/* Those of the whole row, in every thread: the tree of a warp, then the warps in order. */
 __device__ static inline Softmax block_softmax(Softmax s, Softmax *shared)
 {
     for (int step = CUDA_WARP / 2; step > 0; step /= 2) {

@@ -41,8 +41,8 @@ __device__ static inline float column_max(const float *x, int32_t n, int32_t *be
     return max;
 }
 
-/* Of one column of a sequence of n rows; all lanes call. x and dx point to its first element, the next is two further;
-   dx NULL in evaluation. */
+/* The loss of one column of a sequence of n rows; all lanes call. x and dx point to its first element, the next is two
+   further; dx NULL in evaluation. */
 template <typename T>
 __device__ static inline double column_loss(const float *x, T *dx, int32_t n, int32_t label, float scale, bool *correct)
 {

@@ -94,7 +94,7 @@ Status file_size(const char *path, uint64_t *size);
 Status file_make_directories(const char *path); /* like mkdir -p; new ones are durable */
 /* Whether files can be made in the folder, by making one; what it made, folders too, is removed again. */
 Status file_try_directory(const char *path);
-/* The same for a file that will be written into a folder that exists. */
+/* Whether the file can be written into its folder, which exists. */
 Status file_try_place(const char *path);
 Status file_sync_directory(const char *path);
 Status file_rename(const char *from, const char *to); /* and fsync of both directories */

@@ -27,7 +27,7 @@ typedef enum {
 /* `name` is what errors call the text (a path). The root must be an object or an array. On failure *doc is NULL.
    js_read takes files of up to 64 MiB. */
 Status js_parse(const char *name, const char *text, size_t len, Json **doc);
-/* The same for a part of a file: messages count lines from `first_line`. */
+/* Parses a part of a file: messages count lines from `first_line`. */
 Status js_parse_at(const char *name, int64_t first_line, const char *text, size_t len, Json **doc);
 Status js_read(const char *path, Json **doc);
 bool js_read_in(const char *folder, const char *name, Json **doc); /* false: there is none, or it cannot be read */

@@ -18,12 +18,12 @@ typedef struct {
    ends the wait with E_STOPPED. Still held: E_FAIL, in a batch job E_BUSY; the message names process and host. On a
    file system without locks this warns, and `held` stays false. */
 Status lock_take(FolderLock *lock, const char *folder);
-/* The same without messages, with a wait of at most `seconds`; returns E_FAIL if the lock is still held. */
+/* lock_take without messages, with a wait of at most `seconds`; returns E_FAIL if the lock is still held. */
 Status lock_take_within(FolderLock *lock, const char *folder, double seconds);
 /* False: OUT/.lock is gone or is another file, so the folder was removed, renamed or replaced, and another process may
    lock it. */
 bool lock_there(const FolderLock *lock);
-/* The same lock in a folder that has none, which is created if missing. E_FAIL: OUT/.lock exists. */
+/* Takes the lock of a folder that has none, which is created if missing. E_FAIL: OUT/.lock exists. */
 Status lock_take_new(FolderLock *lock, const char *folder);
 void lock_release(FolderLock *lock); /* takes a zeroed one */
 /* True: a process holds the folder's lock now. */

@@ -31,7 +31,7 @@ void mem_free_texts(char **texts, int64_t n); /* n texts, and their array; takes
         }                                                                                                              \
     } while (0)
 
-/* The same, and puts a value there. */
+/* MEM_GROW, and a value is put there. */
 #define MEM_PUSH(p, count, cap, ...)                                                                                   \
     do {                                                                                                               \
         MEM_GROW(p, count, cap);                                                                                       \

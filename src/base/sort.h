@@ -4,14 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of doubles, none of them NaN. */
+/* Compares doubles, none of them NaN. */
 static inline int sort_by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-/* Of texts (char *), byte by byte. */
+/* Compares texts (char *), byte by byte. */
 static inline int sort_by_text(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);

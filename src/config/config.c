@@ -93,7 +93,7 @@ static bool other_variable(const char *name)
     return str_list_has(others, ' ', name, strlen(name)) || str_starts_with(name, "CAIRN_TEST_");
 }
 
-/* As apply_flags: with `only_config`, CAIRN_CONFIG alone. */
+/* Takes the variables; with `only_config`, CAIRN_CONFIG alone. */
 static Status apply_environment(Config *c, char **environment, bool only_config)
 {
     bool seen[N_OPTIONS] = {false};

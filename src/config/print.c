@@ -149,7 +149,7 @@ static bool same_value(const OptionInfo *o, const char *a, const char *b, const 
     return js_real(stored, -1e300) == *(const double *)config_place(now, o);
 }
 
-/* Of a change of this option. */
+/* The effect that a change of this option has. */
 static Effect effect_of(int option, const Config *now, const Json *stored)
 {
     int64_t was = js_int(js_get(stored, config_flag(OPTION_virtual_ranks)), 0);

@@ -24,7 +24,7 @@ typedef struct {
 } Examples;
 void examples_free(Examples *e);
 double examples_mean_length(const Examples *e); /* in tokens; 0 for none */
-/* Of ids, types, labels and scores. */
+/* The digest of ids, types, labels and scores. */
 Digest examples_digest(const Examples *e);
 int64_t example_length(const Examples *e, int64_t i);
 int64_t example_masked(const Examples *e, int64_t i); /* how many positions; 0 without masks */
@@ -114,8 +114,8 @@ typedef struct {
    Returns the number of micro-batches. `padded_length` 0: packed; else every sequence takes that many rows. */
 int64_t micro_split(const Examples *e, const int64_t *index, const int64_t *places, int64_t n, const MicroCapacity *cap,
                     int64_t padded_length, int64_t *order, MicroRange *ranges);
-/* The same in grains: consecutive sequences, as many as `grain` has room for, so a function of the sequences alone. A
-   micro-batch takes whole grains in order, as many as it has room for. */
+/* micro_split in grains: consecutive sequences, as many as `grain` has room for, so a function of the sequences alone.
+   A micro-batch takes whole grains in order, as many as it has room for. */
 int64_t micro_split_grains(const Examples *e, const int64_t *index, const int64_t *places, int64_t n,
                            const MicroCapacity *cap, const MicroCapacity *grain, int64_t padded_length, int64_t *order,
                            MicroRange *ranges);

@@ -60,7 +60,7 @@ typedef struct {
 typedef struct Records Records;
 /* `path` "-" is the standard input. E_IO, E_FORMAT: no such file, no row in it, or a header without a wanted column. */
 Status records_open(Records **records, const char *path, const RecordsOptions *o);
-/* The same from memory, which must outlive it. Messages call it `name`. */
+/* Reads memory, which must outlive it. Messages call it `name`. */
 Status records_open_memory(Records **records, const char *name, const void *data, size_t size, const RecordsOptions *o);
 void records_close(Records *records); /* takes NULL */
 /* The next row, valid until the next call; NULL: no row is left. */

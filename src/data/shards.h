@@ -40,7 +40,7 @@ Status shards_check(Shards *s, const volatile sig_atomic_t *stop);
 /* The sequences of global batch number `batch` (from 0), in order; the last batch of an epoch may be short. Valid until
    the next call but one. */
 Status shards_step(Shards *s, int64_t batch, const Examples **e);
-/* The same as a run's source of steps; the Shards must live as long. */
+/* shards_step as a run's source of steps; the Shards must live as long. */
 ExampleSource shards_source(Shards *s);
 /* Bytes that will be allocated beyond those held now, for sequences of `mean_length`: by shards_step (windows, batches
    and the caller's figures of each sequence), or by shards_range alone. For the run's memory account. */
@@ -50,7 +50,7 @@ size_t shards_memory_most(const ShardsOptions *o, double tokens, double files, b
 /* Sequences first … first + n − 1 in file order, of the picked ones; masks that are drawn are those of epoch 0. Valid
    until the next call. */
 Status shards_range(Shards *s, int64_t first, int64_t n, const Examples **e);
-/* Of the files' names, sizes, counts and of up to 16 pieces of 64 KiB from each: part of the fingerprint. */
+/* The digest of the files' names, sizes, counts and of up to 16 pieces of 64 KiB from each: part of the fingerprint. */
 Digest shards_digest(const Shards *s);
 
 /* Work of the thread, for the rate that a run reports. */

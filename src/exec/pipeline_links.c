@@ -218,7 +218,7 @@ static Channel *taken_by(const ExecPipeline *p, const Work *w, const Inbox *in)
     return c->peer == in->peer ? c : NULL;
 }
 
-/* As long as the next one's buffer is free. A link has the same order at both ends, as schedule_verify checks. */
+/* Posts receives while the next one's buffer is free. A link has one order at both ends, as schedule_verify checks. */
 static Status post_receives(ExecPipeline *p, Inbox *in)
 {
     for (; in->next < p->n_order; in->next++) {

@@ -68,7 +68,7 @@ typedef struct {
     int place;
 } Sum;
 
-/* Of a host backend, whose ADD does not fail. */
+/* Adds a part on a host backend, whose ADD does not fail. */
 static void add_part(void *arg, size_t begin, size_t end)
 {
     const Sum *sum = arg;

@@ -14,7 +14,7 @@ typedef struct {
     long long local_rank;
 } ExcludedPlace;
 
-/* Of the run whose output folder is `dir`; *n is 0 where there is no report. The caller frees *places. E_IO. */
+/* The places that the run in folder `dir` excluded; *n is 0 without a report. The caller frees *places. E_IO. */
 Status excluded_read(const char *dir, ExcludedPlace **places, int *n);
 /* The places whose memory the last difference found damaged: the last lines of one time. *n is 0 where it found none.
    The caller frees *places. E_IO. */

@@ -164,7 +164,7 @@ void fault_record_ended(const char *dir, const char *job)
     fault_record_append(dir, "starts.jsonl", &line);
 }
 
-/* The same for a launcher, which needs neither the file nor a damaged line. */
+/* Reads the lines for a launcher, which needs neither the file nor a damaged line. */
 static void look_through(const char *dir, const char *name, bool (*take)(void *, const Json *), void *context)
 {
     if (fault_record_lines(dir, name, take, context, NULL) != OK) log_debug("%s", status_message());

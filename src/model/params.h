@@ -41,7 +41,7 @@ typedef struct {
 } HeldPart;
 
 static inline int64_t param_held(const Param *p) { return p->padded * p->cols; } /* elements inside */
-/* Of a linear layer of the encoder. */
+/* Whether it is a linear layer's of the encoder. */
 static inline bool param_is_linear(const Param *p) { return p->layer >= 0 && !strstr(p->name, "LayerNorm"); }
 static inline int64_t param_exported(const Param *p) { return p->rows * p->cols; }
 

@@ -5,7 +5,7 @@
 
 static bool puts_off(const Instr *i) { return i->op == OP_LINEAR_WGRAD || i->op == OP_EMBED_BWD; }
 
-/* Of the instrs behind the boundary that is sent back. */
+/* The work of an instr behind the boundary that is sent back. */
 static WorkKind late_work(const Instr *i, bool split)
 {
     if (i->op == OP_CURVATURE) return i->attr.curvature.of_input ? WORK_CURVE_A : WORK_CURVE_G;

@@ -94,7 +94,7 @@ static const struct {
 } orders[] = {{larger_first, true},  {longer_first, true},  {earlier_first, true},
               {larger_first, false}, {longer_first, false}, {earlier_first, false}};
 
-/* Of a stage: blocks that live from one work to another lie behind the others, class by class, each class once for
+/* In a stage, blocks that live from one work to another lie behind the others, class by class, each class once for
    each of its slots. `end`: the region's bytes so far. Returns the region's bytes. */
 static size_t place_slots(const Plan *p, Block *blocks, int n, size_t end, size_t stride[N_SLOTS])
 {

@@ -164,8 +164,7 @@ TensorId plan_find(const Plan *p, const char *name); /* NONE if absent */
 #define PLAN_APART    "ddecoder"
 #define PLAN_WORD     "dword"
 #define PLAN_RECEIVED "grads.received" /* room for other ranks' sums, from GPU to GPU */
-/* The same of K-FAC's statistics, a set: the sums, and those that wait behind both sets (waiting, elements of a set).
- */
+/* K-FAC's statistics, a set: the sums, and those that wait behind both sets (waiting, elements of a set). */
 #define PLAN_FACTORS         "kfac.next"
 #define PLAN_FACTORS_WAITING "kfac.waiting"
 InstrId plan_maker(const Plan *p, TensorId t); /* the first instr that writes it; NONE */
@@ -282,7 +281,7 @@ void plan_layout(Plan *p);   /* offsets and region_bytes; ACT: the best of sever
 /* Walks the plan with symbolic memory. Checks that every read sees the value written for it, that live tensors do not
    overlap, that accumulated tensors were cleared, and that lanes wait. E_FAIL names instr and tensor. */
 Status plan_verify(const Plan *p);
-/* Of a stage: each tensor that one work writes and another reads has a slot of the right class, and no other tensor
+/* In a stage, each tensor that one work writes and another reads has a slot of the right class, and no other tensor
    lies in its slots. Part of plan_verify. */
 Status plan_verify_slots(const Plan *p);
 
@@ -316,7 +315,7 @@ typedef struct {
        n / (n + half_length) of it. */
     double attention_flops[2], half_length;
     double link_out, link_in; /* bytes between device and pinned host memory: OFFLOAD, FETCH; 0: as other traffic */
-    /* Of REDUCE and SHARE: seconds for a tensor of so many bytes. NULL: none. */
+    /* Seconds of a REDUCE or SHARE of a tensor of so many bytes. NULL: none. */
     double (*exchange)(const void *network, Op op, double bytes);
     const void *network;
     const GpuRates *gpu; /* NULL: as the roofline */
@@ -339,9 +338,9 @@ const char *lane_name(Lane l);
 #define PLAN_NAME_MAX 80
 void plan_instr_name(const Plan *p, InstrId i, char out[PLAN_NAME_MAX]);
 void plan_explain(const Plan *p, Buf *out); /* every instr with tensors, offsets and live bytes */
-/* Of ACT, the bytes of tensors that live within one work: all but slots, which lie behind them. */
+/* The bytes of ACT's tensors that live within one work: all but slots, which lie behind them. */
 size_t plan_transient_bytes(const Plan *p);
-/* Of the stages of one place, whose works run one after another: gives them one memory of activations. The transients
+/* Gives the stages of one place, whose works run one after another, one memory of activations. The transients
    of all lie in the same bytes, the slots behind them. */
 void plan_share_activations(Plan *const *plans, int n);
 size_t plan_live_bytes(const Plan *p, InstrId i); /* ACT bytes live while instr i runs */

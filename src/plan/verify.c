@@ -299,7 +299,7 @@ static Status check_gradient(Begun *b, InstrId i, int k)
     return OK;
 }
 
-/* The same of the stats; of K-FAC's statistics, which `gather` clears. */
+/* The stats are begun, too, and K-FAC's statistics, which `gather` clears. */
 static Status check_begun(const Plan *p)
 {
     Status status = OK;

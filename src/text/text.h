@@ -90,7 +90,7 @@ void token_ids_free(TokenIds *ids);
    text_utf8_error finds them. */
 void tokenizer_encode(Tokenizer *t, const char *text, size_t len, TokenIds *out);
 
-/* The same for the beginning of a text of any length: stops where `out` has `most` ids or more. tokenizer_pair with a
+/* Encodes the beginning of a text of any length: stops where `out` has `most` ids or more. tokenizer_pair with a
    max_len up to `most` gives the same as for the whole text, if the other text is whole and has fewer than `most`. */
 void tokenizer_encode_first(Tokenizer *t, const char *text, size_t len, size_t most, TokenIds *out);
 

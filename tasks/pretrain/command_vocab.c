@@ -64,7 +64,7 @@ static void *count_part(void *arg)
     return NULL;
 }
 
-/* The same by all cores: each counts the words of consecutive lines, and the counts are added. */
+/* Adds a text by all cores: each counts the words of consecutive lines, and the counts are added. */
 static void add_text(VocabTrainer *t, const VocabTraining *training, const char *text, const char *end)
 {
     TrainerPart parts[POOL_MOST];

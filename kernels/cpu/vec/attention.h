@@ -32,7 +32,7 @@ INLINE const uint16_t *row_bf16(MatrixRows m, int64_t i)
     return (const uint16_t *)(const void *)(m.data + (size_t)(i * m.step) * 2);
 }
 
-/* As a product's A, units along the columns: to[i·units + p], zeros in rows up to whole tiles. */
+/* Copies rows to be a product's A, units along the columns: to[i·units + p], zeros in rows up to whole tiles. */
 INLINE void copy_rows(uint32_t *to, MatrixRows m, int64_t rows, int64_t d, bool bf16)
 {
     int64_t units = depth_units(d, bf16);
@@ -47,7 +47,7 @@ INLINE void copy_rows(uint32_t *to, MatrixRows m, int64_t rows, int64_t d, bool 
     memset(to + rows * units, 0, (size_t)((round_up(rows, TILE_ROWS) - rows) * units) * 4);
 }
 
-/* As B with the rows as columns (K for q·kᵀ): panels of TILE_COLS rows, unit after unit along the columns. */
+/* Packs B with the rows as columns (K for q·kᵀ): panels of TILE_COLS rows, unit after unit along the columns. */
 INLINE void pack_transposed(uint32_t *to, MatrixRows m, int64_t rows, int64_t d, bool bf16)
 {
     int64_t units = depth_units(d, bf16), whole = bf16 ? d / 2 : d;
@@ -69,7 +69,7 @@ INLINE void pack_transposed(uint32_t *to, MatrixRows m, int64_t rows, int64_t d,
     }
 }
 
-/* As B with the rows as depth (V for p·v): panels of TILE_COLS columns, unit after unit along the rows. */
+/* Packs B with the rows as depth (V for p·v): panels of TILE_COLS columns, unit after unit along the rows. */
 INLINE void pack_natural(uint32_t *to, MatrixRows m, int64_t rows, int64_t d, bool bf16)
 {
     int64_t units = depth_units(rows, bf16);

@@ -111,7 +111,7 @@ INLINE void probability_grads_f32(const AttentionBwdWork *k, const AttentionBwdB
     }
 }
 
-/* The same in bf16: P∘m and dS in units of two queries, dS also row by row for dq. A unit row is written where a row of
+/* P∘m and dS in bf16, in units of two queries, dS also row by row for dq. A unit row is written where a row of
    scores has been read. */
 INLINE void probability_grads_bf16(const AttentionBwdWork *k, const AttentionBwdBlock *w, int64_t cols, bool drop)
 {

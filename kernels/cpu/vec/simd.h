@@ -23,7 +23,7 @@ typedef float vf __attribute__((vector_size(4 * VL)));
 typedef int32_t vi __attribute__((vector_size(4 * VL)));
 typedef uint32_t vu __attribute__((vector_size(4 * VL)));
 typedef uint16_t vh __attribute__((vector_size(2 * VL)));
-/* The same in memory, anywhere. */
+/* These vectors in memory, at any address. */
 typedef float vf_mem __attribute__((vector_size(4 * VL), aligned(4), may_alias));
 typedef uint32_t vu_mem __attribute__((vector_size(4 * VL), aligned(4), may_alias));
 typedef uint16_t vh_mem __attribute__((vector_size(2 * VL), aligned(2), may_alias));

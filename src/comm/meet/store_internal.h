@@ -24,7 +24,7 @@ void store_client_close(StoreClient *c); /* takes NULL */
 
 /* Number of ports that server and clients try, from the wanted one on. */
 #define STORE_PORTS 8
-/* As store_serve, with the key in place of the token. */
+/* store_serve with the key in place of the token. */
 Status store_serve_key(bool loopback, int port, Hash128 key, int world_size, StoreServer **server);
 
 /* "HOST:PORT", "[V6]:PORT", "HOST", ":PORT" or "": the caller frees *host. `port` stays where none is given. */

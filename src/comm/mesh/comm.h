@@ -96,7 +96,7 @@ Status comm_wait(Comm *c, CommTicket *ticket, const char *what);
 
 /* ---- sums of all ranks' terms, added in rank order or as a tree: the same bits everywhere; Collective ---- */
 
-/* Of a tree the branches follow each other without gaps. */
+/* In a tree the branches follow each other without gaps. */
 Status comm_sum(Comm *c, double *values, int count);
 
 /* `parts` (size): the elements of x that each rank owns. A rank's own elements become the sum over all ranks' x; its

@@ -14,7 +14,7 @@ typedef struct CommDevice CommDevice;
 Status comm_device_ready(Comm *c, const char *unit);
 /* Collective, after comm_device_ready. All calls use the calling thread's current device. */
 Status comm_device_open(Comm *c, CommDevice **device);
-/* The same for `size` ranks of `c`, in this order, which call it; ranks that open several with each other do so in one
+/* Connects `size` ranks of `c`, in this order, which all call it; ranks that open several with each other do so in one
    order. At most `most_blocks` of a GPU's thread blocks move its data (0: as NCCL chooses). */
 Status comm_device_open_part(Comm *c, const int *ranks, int size, int most_blocks, CommDevice **device); // (size)
 const char *comm_device_describe(const CommDevice *d); /* "NCCL 2.28.9" */

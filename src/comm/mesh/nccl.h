@@ -38,10 +38,10 @@ typedef struct {
     /* The sum of all ranks' x, in place, on all. */
     NcclState (*all_reduce)(void *nccl, void *x, size_t count, NcclType type, void *stream, char *error,
                             size_t error_size);
-    /* As one operation. */
+    /* All pieces are one operation. */
     NcclState (*pieces)(void *nccl, const NcclPiece *pieces, int n, bool sum, void *stream, char *error,
                         size_t error_size);
-    /* As one operation, in which none waits for another. */
+    /* All passes are one operation, in which none waits for another. */
     NcclState (*passes)(void *nccl, const CommPass *passes, int n, void *stream, char *error, size_t error_size);
     NcclState (*state)(void *nccl, char *error, size_t error_size);  /* also reports later failures */
     NcclState (*finish)(void *nccl, char *error, size_t error_size); /* after all queued work has ended, before close */

@@ -97,7 +97,7 @@ static void add_work(Order *o, WorkKind kind, int chunk, int micro)
 
 static int smaller(int a, int b) { return a < b ? a : b; }
 
-/* Of all chunks of a place, one behind the other: F down the stages, the others up. */
+/* Adds a work of each of a place's chunks, one behind the other: F down the stages, the others up. */
 static void add_works(Order *o, WorkKind kind, int micro)
 {
     int chunks = o->p->chunks;

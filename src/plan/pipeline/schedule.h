@@ -44,7 +44,7 @@ int pipeline_stage(const Pipeline *p, int place, int chunk);
 void pipeline_home(const Pipeline *p, int stage, int direction, int *place, int *chunk); /* the reverse */
 /* Micro-batches that pass through a chunk: all but in chimera, whose chunk 0 goes down and chunk 1 up. */
 int pipeline_micros(const Pipeline *p, int chunk);
-/* Of a chunk, for the boundaries that it sends, or receives, one way: with fewer, ranks may wait for each other. */
+/* Buffers of a chunk for boundaries that it sends, or receives, one way: with fewer, ranks may wait for each other. */
 int pipeline_buffers(const Pipeline *p);
 bool pipeline_splits_backward(PipelineKind kind); /* into input and weight gradients */
 /* Ways in which micro-batches pass through the stages: 2 in chimera, one for each chunk of a place; else 1. */
@@ -84,7 +84,7 @@ typedef struct {
     int item;          /* of A, G and V: its number in the queue that it comes from */
 } Work;
 char work_letter(WorkKind kind); /* F, B, I, W, A, G, V */
-/* Of the classes of a schedule: the work that writes a slot, and the last that reads it. I reads operands, too. */
+/* Whether a work writes a slot of a schedule's class, and whether it reads it last. I reads operands, too. */
 static inline bool work_writes(const Work *w, SlotKind kind, bool split)
 {
     return w->kind == (kind == SLOT_GRADIENT ? WORK_INPUT : WORK_FORWARD) && (split || kind == SLOT_ACTIVATION);

@@ -81,7 +81,7 @@ static const FillItem *find_statistic(const Check *c, FillKind kind, int place, 
     return found;
 }
 
-/* Of one layer of a chunk. */
+/* The statistics of one layer of a chunk. */
 static Status check_statistics(const Check *c, FillKind kind, int place, int chunk, int layer, double *gathered)
 {
     const Schedule *s = c->q->schedule;

@@ -115,7 +115,7 @@ Status checkpoint_part_write(CheckpointPart *opened, ArrayRead *read, void *cont
 /* Both. */
 Status checkpoint_write_part(const char *out, int64_t step, const HeldPart *part, ArrayRead *read, void *context,
                              Digest *digest);
-/* The same digest, of elements that are not written. */
+/* The digest that checkpoint_write_part gives; nothing is written. */
 Status checkpoint_part_digest(const HeldPart *part, ArrayRead *read, void *context, Digest *digest);
 /* Reads the files of the unfinished checkpoint of `t` once, for their digests and those of the parts (n). E_CORRUPT:
    elements are in no part, or wrong[p]: the files hold others than those of part `p` whose digest is given. */

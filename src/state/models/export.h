@@ -41,7 +41,7 @@ typedef struct {
 
 /* Writes it durably. `digest` may be NULL. */
 Status export_tensors(const char *path, const ExportTensors *t, Digest *digest);
-/* The same file with zeros as data; nothing is read. */
+/* Writes the file with zeros as data; nothing is read. */
 Status export_reserve(const char *path, const ExportTensors *t);
 
 /* Writes all files into `directory`, which it creates if needed; each file durably, the weights, array 0, last. Other

@@ -102,9 +102,9 @@ typedef struct {
    After an error the weights are undefined. `report` is filled either way and may be NULL. Allocates at most one
    tensor's memory besides. */
 Status import_weights(const char *path, const Model *m, uint64_t seed, float *weights, ImportReport *report);
-/* The same checks without reading the weights. `norms` may be NULL; else it becomes a parameter space (params.size,
-   zeros never touched) that holds the LayerNorms' parameters alone, for model_norm_forms; the caller frees, also after
-   an error. */
+/* import_weights' checks without reading the weights. `norms` may be NULL; else it becomes a parameter space
+   (params.size, zeros never touched) that holds the LayerNorms' parameters alone, for model_norm_forms; the caller
+   frees, also after an error. */
 Status import_check(const char *path, const Model *m, float **norms);
 bool import_report_loaded(const ImportReport *report, const char *parameter); /* read from the file, not new */
 void import_report_log(const ImportReport *report);                           /* a few log_info lines */

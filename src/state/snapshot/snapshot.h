@@ -56,7 +56,7 @@ typedef struct Snapshot Snapshot;
 
 /* Bytes of such a file; `n_files` files of `file_bytes` in all. */
 uint64_t snapshot_bytes(const HeldPart *own, uint64_t file_bytes);
-/* Of the tables of both spaces: files with another belong to another model. */
+/* The digest of the tables of both spaces: files with another belong to another model. */
 Digest snapshot_tables_digest(const ParamTable *const params[N_SPACES]);
 /* Bytes already allocated at this place: of a file that snapshot_open would reuse, or remove first. */
 uint64_t snapshot_held(const SnapshotPlace *place);

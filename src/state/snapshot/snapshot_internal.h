@@ -53,7 +53,7 @@ typedef struct {
 
 uint64_t snapshot_round(uint64_t bytes); /* up to a page */
 Digest snapshot_header_digest(const SnapshotHeader *h);
-/* Of a slot: the same for all holders of a slice. */
+/* The digest of a slot, alike for all holders of a slice. */
 Digest snapshot_mark_digest(const SnapshotHeader *h, const SnapshotMark *m);
 static inline int64_t snapshot_slice_size(const SnapshotHeader *h, int array) // elements of an array
 {

@@ -82,7 +82,7 @@ static void meet(Survivor *s, int round)
     team_meet(&s->team, c, round, s->here && (!s->scattered || mine.count), mine, half < most ? half : most);
 }
 
-/* Of a scattered state: the newest generation that the members' memories hold together. */
+/* Chooses of a scattered state the newest generation that the members' memories hold together. */
 static bool choose_generation(Survivor *s)
 {
     snapshot_set_free(&s->set);

@@ -13,8 +13,8 @@
 /* What one process may hold more than the next: pages of libraries and of the allocator. */
 #define CHANCE ((size_t)2 << 20)
 
-/* Of a device's free memory, for later allocations of CUDA: granularity, graphs, kernels of products that are loaded
-   when a plan is bound. An estimate, not measured on a GPU. */
+/* A part of a device's free memory, kept for later allocations of CUDA: granularity, graphs, kernels of products that
+   are loaded when a plan is bound. An estimate, not measured on a GPU. */
 #define DEVICE_MARGIN ((size_t)256 << 20)
 
 #define ALL_REGIONS  ((1u << N_REGIONS) - 1)

@@ -36,7 +36,7 @@ PiecesRoom exchanges_room(const Kfac *k, const Holding *h, bool by_devices);
 /* For the stages that `rank` holds, chunk after chunk; `stages` (grid->stages): the layers of each. `m` is a model or a
    part of one. */
 void kfac_init(Kfac *k, const KfacOptions *o, const Model *m, const Grid *grid, const Stage *stages, int rank);
-/* Of all layers, held by all ranks. */
+/* The factors of all layers, held by all ranks. */
 void kfac_init_whole(Kfac *k, const KfacOptions *o, const Model *m, int ranks, int rank);
 /* The sets of the whole model, in `h`; `stages` as in holding_init. */
 void kfac_hold(const Kfac *whole, const Stage *stages, Holding *h);

@@ -88,7 +88,7 @@ void pipeline_plan_free(PipelinePlan *p); /* takes a zeroed one */
 void pipeline_draw(const Schedule *s, const Timeline *t, int first, double at, int replicas, TimelinePanel *panel);
 /* The sums behind it, and the update. */
 void pipeline_draw_end(double at, const Timeline *t, double update, TimelinePanel *panel);
-/* Of a work: how it is drawn. */
+/* How a work is drawn. */
 BarKind pipeline_bar(WorkKind kind);
 /* Warns of few micro-batches, and of much time without work. */
 void pipeline_warn(const PipelinePlan *p);

@@ -19,7 +19,7 @@ static inline const Pipeline *shape(const Maker *m) { return &m->p->schedule.sha
 /* Makes the plans of all stages for --recompute, finds each place's peak, and with auto gives up more where a place
    does not fit. */
 Status pipeline_make_stages(Maker *m);
-/* As many further slots for statistics as fit, up to those that the fill wants; the orders with them are verified. */
+/* Adds slots for statistics, as many as fit, up to those that the fill wants; the orders with them are verified. */
 Status pipeline_take_slots(Maker *m, const FillProblem *problem);
 /* Moves layers from the place with the largest peak as long as that lowers it. */
 Status pipeline_lower_peak(Maker *m);

@@ -164,7 +164,7 @@ static void held_once(const Maker *m, int place, size_t bytes[N_REGIONS])
     model_free(&part);
 }
 
-/* Of boundaries between GPUs, and with virtual ranks of other replicas' terms of a sum. */
+/* Bytes of boundaries between GPUs, and with virtual ranks of other replicas' terms of a sum. */
 static size_t device_staging(const Maker *m, int place)
 {
     const PlanInput *in = input(m);

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-/* Of a GPU's thread blocks, for each wire: a message that waits for its peer keeps them. */
+/* A GPU's thread blocks for each wire: a message that waits for its peer keeps them. */
 enum { WIRE_BLOCKS = 2 };
 
 /* CUDA's queues: lanes that share one wait for each other, and so may ranks; or each launch waits for its end. */

@@ -15,9 +15,10 @@ int64_t planner_share(const Config *c, int64_t ranks);
 Status planner_micro_tokens(const Config *c, int64_t sequences, int64_t max_length, int64_t *tokens);
 /* The room that a micro-batch of so many tokens has, out of `batch` sequences. */
 MicroCapacity planner_capacity(const PlanInput *in, int64_t tokens, int64_t batch);
-/* Of an evaluation micro-batch, beside training in micro-batches of `training` tokens (0: alone). Results of sequences
-   are the same bits in any micro-batch, so their evaluation takes no more tokens, hence no more memory, than training.
-   Sums over masked words are not, so pretraining evaluates in micro-batches that depend on --eval-batch-size alone. */
+/* The room of an evaluation micro-batch, beside training in micro-batches of `training` tokens (0: alone). Results of
+   sequences are the same bits in any micro-batch, so their evaluation takes no more tokens, hence no more memory, than
+   training. Sums over masked words are not, so pretraining evaluates in micro-batches that depend on --eval-batch-size
+   alone. */
 MicroCapacity planner_evaluation_capacity(const Config *c, const PlanInput *in, int64_t training);
 /* The most rows of a grain; no tokens: no virtual ranks. */
 MicroCapacity planner_grain(const Config *c, const PlanInput *in);

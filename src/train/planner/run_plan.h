@@ -39,7 +39,7 @@ PlanRequest run_plan_request(const RunPlan *p, bool training);
 /* One plan for what was chosen, or both; of all chunks. */
 Status run_plan_make_one(RunPlan *p, bool training);
 Status run_plan_make(RunPlan *p);
-/* The same choices for other LayerNorm forms (2·layers + 1): another plan, in memory that holds both. */
+/* A plan of p's choices for other LayerNorm forms (2·layers + 1), in memory that holds both. */
 Status run_plan_with_forms(const RunPlan *p, const uint8_t *norm_forms, RunPlan *other);
 
 /* Bytes in the memory of the activations, at the peak. */

@@ -51,7 +51,7 @@ static void describe(LayerChoice *c, int n)
 
 static size_t budget_of(const SearchProblem *s) { return s->accounts->row[0].budget; }
 
-/* Of exact levels. */
+/* What a plan of exact levels needs. */
 typedef struct {
     size_t peak;    /* SIZE_MAX where another memory than the first has no room */
     size_t other;   /* of it, all but activations */

@@ -20,8 +20,8 @@ Status snapshots_replicas(const Config *c, int hosts, int *n);
 /* The machine's memory for the rank that takes most: its slice, and those that `placed` has it hold × two generations,
    rounded up. */
 uint64_t snapshots_most_bytes(const Holding *h, const SnapshotCopies *placed);
-/* The same before the hosts are known: as if all had equally many ranks, and so each rank `copies` of other slices.
-   `all` (may be NULL): the sum over all ranks. */
+/* A rank's bytes before the hosts are known: as if all had equally many ranks, and so each rank `copies` of other
+   slices. `all` (may be NULL): the sum over all ranks. */
 uint64_t snapshots_rank_bytes(const Holding *h, int copies, uint64_t *all);
 /* The holders of `replicas` copies of each slice; none where `comm` is NULL. copies_free frees them. */
 void snapshots_place(const Comm *comm, int replicas, SnapshotCopies *placed);

@@ -68,7 +68,7 @@ bool ranks_hurry(const Ranks *r);
 
 /* Seconds of this rank's own work so far: goes to all with the next meeting. */
 void ranks_tell_own_s(Ranks *r, double seconds);
-/* Of all ranks, as they were told by the last meeting. `seconds`: (size). Not for a NULL Ranks. */
+/* Seconds of all ranks, as they were told by the last meeting. `seconds`: (size). Not for a NULL Ranks. */
 void ranks_all_own_s(Ranks *r, double *seconds);
 
 /* ---- Collective: each is a meeting ---- */

@@ -210,7 +210,7 @@ bool session_scores(const Session *s); /* this rank has its group's results: the
 Status session_evaluation_stop(const Session *s, bool *stop);
 /* Runs one micro-batch without dropout. logits (n_seqs, labels), of a span head (n_tokens, 2); loss (n_seqs). */
 Status session_evaluate(Session *s, const MicroBatch *b, float *logits, float *loss);
-/* The same for a model with pretraining heads: sums of losses and correct rows of this micro-batch. */
+/* Evaluates a model with pretraining heads: sums of losses and correct rows of this micro-batch. */
 Status session_evaluate_sums(Session *s, const MicroBatch *b, Stats *sums);
 
 /* ---- for a profile ---- */

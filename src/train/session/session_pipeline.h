@@ -6,7 +6,7 @@
 #include "train/parts/place.h"
 #include "train/session/session.h"
 
-/* Of a micro-batch. */
+/* What a micro-batch's grains are. */
 typedef struct {
     GrainEnd *ends; // (n) with virtual ranks; else none
     int n, cap;

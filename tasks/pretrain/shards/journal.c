@@ -263,7 +263,7 @@ static Status write_tokenizer(const ShardsJob *j, const char *folder)
     return status;
 }
 
-/* The same text and options give the same bytes on every machine. DIR's manifest comes last. */
+/* Equal text and options give equal bytes on every machine. DIR's manifest comes last. */
 Status shards_manifest(ShardsJob *j, const Config *c)
 {
     Status status = OK;

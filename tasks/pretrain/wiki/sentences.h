@@ -12,7 +12,7 @@
 /* `text` is one paragraph: UTF-8 without line ends, with single spaces. Appends each sentence and \n to `out`, and
    returns their number. Sentences without a letter are left out. */
 size_t sentences_append(const char *text, size_t len, Buf *out);
-/* The same for text that is one sentence already: only checks length and letters. */
+/* Appends a text that is one sentence already: only checks length and letters. */
 size_t sentences_append_one(const char *text, size_t len, Buf *out);
 
 /* Stands for words that are missing, in the text and its sentences. A sentence may begin with it. */
