@@ -10,7 +10,6 @@
 #include "commands/commands.h"
 #include "commands/plan.h"
 #include "commands/sweep.h"
-#include "launch/machine.h"
 #include "train/ranks/signals.h"
 
 /* ---- arrays of schedulers ---- */

@@ -4,7 +4,6 @@
    permuted as one. A set that is one window is permuted whole. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/thread.h"

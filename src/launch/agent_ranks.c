@@ -90,8 +90,7 @@ done:
     for (int k = 0; k < 4; k++)
         if (pipes[k / 2][k % 2] >= 0) close(pipes[k / 2][k % 2]);
     for (char **e = environment; *e; e++) free(*e);
-    free(environment);
-    free(set);
+    MEM_FREE(environment, set);
     return status;
 }
 

@@ -22,8 +22,7 @@ static double last_number(const char *dir, const char *key)
     if (size > 0 && pread(fd, text, TAIL, size > TAIL ? size - TAIL : 0) > 0)
         for (const char *at = text; (at = strstr(at, key));) number = strtod(at += strlen(key), NULL);
     if (fd >= 0) close(fd);
-    free(path);
-    free(text);
+    MEM_FREE(path, text);
     return number;
 }
 
@@ -146,8 +145,7 @@ static bool has_faults(const char *dir)
 {
     char *faults = file_join(dir, "faults.jsonl"), *launches = file_join(dir, "launches.jsonl");
     bool any = file_exists(faults) || file_exists(launches);
-    free(faults);
-    free(launches);
+    MEM_FREE(faults, launches);
     return any;
 }
 

@@ -222,8 +222,7 @@ void fleet_end(Fleet *f, double patience_s)
         wire_reader_close(&f->remotes[i].messages);
         wire_reader_close(&f->remotes[i].errors);
     }
-    free(f->remotes);
-    free(f->ranks);
+    MEM_FREE(f->remotes, f->ranks);
     output_close(f->output);
     events_free(&f->events);
     *f = (Fleet){0};

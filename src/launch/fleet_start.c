@@ -12,7 +12,6 @@
 #include "base/host.h"
 #include "launch/agent.h"
 #include "launch/launch_internal.h"
-#include "launch/machine.h"
 #include "launch/pbs.h"
 
 enum { MOST_WORDS = 64, MOST_OWN = 6 };

@@ -46,8 +46,7 @@ void cores_find(Cores *cores)
     qsort(found, (size_t)n, sizeof *found, by_topology);
     *cores = (Cores){.ids = mem_array((size_t)n + 1, sizeof(int)), .n = n, .bytes = bytes};
     for (int i = 0; i < n; i++) cores->ids[i] = found[i].id;
-    free(found);
-    free(set);
+    MEM_FREE(found, set);
 }
 
 void cores_free(Cores *cores)

@@ -34,8 +34,7 @@ void output_close(Output *o)
     for (int r = 0; r < o->n; r++)
         for (int k = 0; k < KEPT_LINES; k++) free(o->ranks[r].lines[k]);
     for (int k = 0; k < KNOWN_LINES; k++) free(o->known[k]);
-    free(o->ranks);
-    free(o);
+    MEM_FREE(o->ranks, o);
 }
 
 /* `host` NULL: without a prefix. */

@@ -108,10 +108,7 @@ static Status measure_all(Probe *p, double *rate)
     }
     *rate = (double)most * BLOCK_BYTES / sort_median(times + 1, RING_ROUNDS - 1);
 done:
-    free(out);
-    free(in);
-    free(each);
-    free(arrived);
+    MEM_FREE(out, in, each, arrived);
     return status;
 }
 
@@ -135,8 +132,7 @@ static Status measure_sum(Probe *p, double *seconds)
     *seconds = sort_median(times + 1, 3);
 done:
     intervals_free_all(parts, c->size);
-    free(x);
-    free(scratch);
+    MEM_FREE(x, scratch);
     return status;
 }
 
@@ -205,9 +201,7 @@ Status probe_run(const Config *c)
     p.block = mem_alloc(BLOCK_BYTES);
     p.other = mem_alloc(BLOCK_BYTES);
     Status status = measure_network(&p);
-    free(p.places);
-    free(p.block);
-    free(p.other);
+    MEM_FREE(p.places, p.block, p.other);
     comm_close(p.comm);
     return status;
 }

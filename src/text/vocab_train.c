@@ -4,7 +4,6 @@
 
 #include "text/compose.h"
 #include "text/normalize.h"
-#include "text/unicode_tables.h"
 #include "text/utf8.h"
 #include "text/vocab_merge.h"
 

@@ -3,7 +3,6 @@
  */
 #pragma once
 
-#include <math.h>
 
 #include "kernels/cpu/vec.h"
 #include "kernels/cpu/vec/philox.h"

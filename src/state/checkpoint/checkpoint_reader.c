@@ -1,5 +1,4 @@
 /* Elements of a checkpoint that was verified: several processes read it, each its part. */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>

@@ -1,7 +1,6 @@
 /* The meeting of the survivors. */
 #include "train/keep/team.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

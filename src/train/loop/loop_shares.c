@@ -1,6 +1,5 @@
 /* The shares of a step's sequences that this rank computes, in micro-batches; all ranks of a group have the same. */
 #include "train/loop/loop_internal.h"
-#include "train/parts/place.h"
 
 void loop_open_shares(Loop *l)
 {

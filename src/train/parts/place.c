@@ -1,6 +1,5 @@
 #include "train/parts/place.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -12,7 +12,6 @@
 #include "train/loop/audit.h"
 #include "train/loop/loop.h"
 #include "train/loop/verify.h"
-#include "train/parts/place.h"
 #include "train/ranks/signals.h"
 #include "train/run/check.h"
 #include "train/run/start.h"

@@ -1,6 +1,5 @@
 /* `cairn shards`: an estimate of memory and disk, and the two passes. */
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/lock.h"
