@@ -3,7 +3,6 @@
  */
 #pragma once
 
-
 #include "kernels/cpu/vec.h"
 #include "kernels/cpu/vec/philox.h"
 #include "kernels/cpu/vec/tile.h"
