@@ -77,7 +77,9 @@ const Task *commands_planned_task(const Config *c)
     for (int i = 0; i < N_COMMANDS; i++) {
         const Task *task = commands[i].task;
         if (task && task->planned && task->planned(c)) return task;
-        if (task && task->plan && !task->planned) otherwise = task;
+        if (!task || !task->plan || task->planned) continue;
+        CHECK(!otherwise, "%s: another task plans what no task describes", config_commands[i].name);
+        otherwise = task;
     }
     return otherwise;
 }

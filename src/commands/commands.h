@@ -16,7 +16,8 @@ Status commands_run_verify(const Config *c, Verify *verify);
 bool commands_find_task(const char *name, Command *command);
 /* The commands of such tasks, with commas and "and" between. */
 void commands_list_tasks(Buf *out);
-/* The first of these commands that has most of the options in a record of a run, a JSON object of them. */
+/* Guesses which of these commands made a run: the one that knows most options of its record, a JSON object; of several
+   the first. */
 Command commands_of_record(const Json *config);
 /* The task that the options of `cairn plan` describe. */
 const Task *commands_planned_task(const Config *c);

@@ -58,7 +58,7 @@ static Status add_row(RankTable *r, int ranks)
     *row = (Row){.ranks = ranks};
     holding_init(&h, r->r->c, q.model, &grid, NULL, 0);
     if (ranks > 1) network_rates(&r->network, &h, &rates);
-    q.exchanged = ranks > 1 ? &h : NULL;
+    q.holding = ranks > 1 ? &h : NULL;
     q.room = ranks > 1 ? exchanges_room(q.kfac, &h, false) : (PiecesRoom){0};
     q.slice = holding_slice(&h);
     TRY_DONE(plan_make(&q, &p, &t, NULL));

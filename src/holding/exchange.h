@@ -27,7 +27,7 @@ typedef struct {
 } Holders;
 
 /* The sum over the holders becomes each owner's part of s->x, or with `p->owners` false all of the piece on all
-   holders. The branches that wait, and what is not summed here, hold anything afterwards. */
+   holders. Afterwards s->waiting and the elements that this rank does not get are undefined. */
 Status holding_sum(const Holders *h, const SumSpace *s, const Pieces *p, int piece);
 /* Each holder's part of the piece comes to all holders. */
 Status holding_share(const Holders *h, float *x, const Pieces *p, int piece);

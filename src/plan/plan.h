@@ -149,8 +149,8 @@ InstrId plan_emit(Plan *p, Op op, Phase phase, int layer, OpAttr attr, const Ten
 /* A compute copy of a parameter in the layout that LINEAR or DGRAD reads; `bytes` comes from the backend. */
 TensorId plan_copy(Plan *p, TensorId weight, bool transposed, size_t bytes);
 /* Closes `micro` (all instrs so far), then appends `begin`, which clears stats, gradients and audit (NONE: there are
-   none). `begins`: of the gradients, the first instr that adds to a tensor begins it in a step's first micro-batch,
-   where its op can; `begin` clears the others, and `clear` all. */
+   none). With `begins` the first instr that adds to a gradient overwrites it in a step's first micro-batch, if its op
+   can; `begin` clears the other gradients, and `clear` all. */
 void plan_begin(Plan *p, TensorId stats, TensorId grads, TensorId audit, bool begins);
 /* Places the compute copies at their parameters' places of the flat space, and makes p->copies of them. */
 void plan_place_copies(Plan *p);

@@ -129,7 +129,7 @@ static inline void part_open(Part *p, Bench *w, const Stage *stage, const int *s
                      .emit = {.training = true, .layers = &layers},
                      .capacity = plan_capacity((MicroCapacity){TOKENS, SEQS, MASKED}),
                      .optimizer = {.beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-6f, .loss_scale = 1},
-                     .exchanged = w->ranks ? w->ranks->holding : NULL,
+                     .holding = w->ranks ? w->ranks->holding : NULL,
                      .stage = w->stage,
                      .slots = slots,
                      .split = split};

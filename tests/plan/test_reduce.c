@@ -29,7 +29,7 @@ static PlanRequest request(const Model *m, const Holding *h, const char *policy_
     return (PlanRequest){.model = m,
                          .compute = F32,
                          .emit = {.training = true, .layers = &layers},
-                         .exchanged = h,
+                         .holding = h,
                          .room = h ? holding_room(h) : (PiecesRoom){0},
                          .slice = h ? holding_slice(h) : NULL,
                          .capacity = plan_capacity((MicroCapacity){256, 16, 64})};

@@ -8,7 +8,7 @@ static const struct {
     int least;
     bool more;
 } pipelines[] = {
-#define X(id, name, least, more) {name, least, more},
+#define X(id, name, order, least, more) {name, least, more},
     PIPELINE_LIST(X)
 #undef X
 };
@@ -226,9 +226,11 @@ static void zb_v(Order *o, int place)
 /* Writes the order of a place into `out` without `last` and slots, and returns its length. */
 static int order_of(const Pipeline *p, int place, Work *out)
 {
-    static void (*const orders[N_PIPELINES])(Order *, int place) = {
-        [PIPELINE_GPIPE] = gpipe,     [PIPELINE_1F1B] = one_forward_one_backward,  [PIPELINE_INTERLEAVED] = interleaved,
-        [PIPELINE_CHIMERA] = chimera, [PIPELINE_ZB_H1] = one_forward_one_backward, [PIPELINE_ZB_V] = zb_v};
+    static void (*const orders[])(Order *, int place) = {
+#define X(id, name, order, ...) order,
+        PIPELINE_LIST(X)
+#undef X
+    };
     Order o = {p, out, 0};
     orders[p->kind](&o, place);
     return o.n;

@@ -10,17 +10,17 @@
 
 #include "base/base.h"
 
-/* X(id, name, least chunks of a place, whether there may be more) */
+/* X(id, name, the function that orders its works (schedule.c), least chunks of a place, whether there may be more) */
 #define PIPELINE_LIST(X)                                                                                               \
-    X(GPIPE, "gpipe", 1, true)             /* all forwards, then all backwards */                                      \
-    X(1F1B, "1f1b", 1, true)               /* a backward after each forward, once the pipeline is full */              \
-    X(INTERLEAVED, "interleaved", 2, true) /* 1f1b with stage s at place s mod places */                               \
-    X(CHIMERA, "chimera", 2, false)        /* two pipelines in opposite directions */                                  \
-    X(ZB_H1, "zb-h1", 1, true)             /* 1f1b with weight gradients put off */                                    \
-    X(ZB_V, "zb-v", 2, false)              /* stages down and up again, weight gradients put off */
+    X(GPIPE, "gpipe", gpipe, 1, true)                   /* all forwards, then all backwards */                         \
+    X(1F1B, "1f1b", one_forward_one_backward, 1, true)  /* a backward after each forward, once the pipeline is full */ \
+    X(INTERLEAVED, "interleaved", interleaved, 2, true) /* 1f1b with stage s at place s mod places */                  \
+    X(CHIMERA, "chimera", chimera, 2, false)            /* two pipelines in opposite directions */                     \
+    X(ZB_H1, "zb-h1", one_forward_one_backward, 1, true) /* 1f1b with weight gradients put off */                      \
+    X(ZB_V, "zb-v", zb_v, 2, false)                      /* stages down and up again, weight gradients put off */
 
 typedef enum {
-#define X(id, name, least, more) PIPELINE_##id,
+#define X(id, ...) PIPELINE_##id,
     PIPELINE_LIST(X)
 #undef X
         N_PIPELINES

@@ -44,7 +44,7 @@ Status evaluation_batch(Evaluation *v, const Examples *e, const int64_t *index, 
     if (stop) return stopped();
     int64_t micros = micro_split(e, index, NULL, n, &r->session.plan.eval_micro, padded, v->order, v->ranges);
     for (int64_t m = 0; m < micros; m++) {
-        if (!r->session.link && (*signals_stop() || ranks_hurry(r->ranks))) return stopped();
+        if (!r->session.pipeline_comm && (*signals_stop() || ranks_hurry(r->ranks))) return stopped();
         micro_fill(&v->batch, e, index, v->order + v->ranges[m].first, v->ranges[m].count, padded,
                    r->model.config.pad_token_id);
         TRY(micro(context, &v->batch, m));

@@ -33,7 +33,8 @@ struct Task {
     bool folder; /* it has --output-dir; else it evaluates alone */
 
     /* ---- `cairn plan`, which makes no Run. `plan` NULL: it plans no such run ---- */
-    /* Whether its options describe this task. NULL: where they describe no other. */
+    /* Whether its options describe this task. NULL: it is the task that `cairn plan` takes where no
+       other describes the options. Only one may be so. */
     bool (*planned)(const Config *c);
     /* The head of the task's model, and what a plan needs beyond the training that every task has. E_USAGE. */
     Status (*plan)(const Config *c, Head *head, PlanInput *need);

@@ -54,7 +54,7 @@ typedef struct {
     double step_s;                                      /* of a step: a moving mean */
     double trained_s, began;                            /* in training before this process; clock when it began */
     double last_look;                                   /* for --persist-file */
-    bool persist_refused;                               /* its name is another file's, which was said */
+    bool persist_refused; /* it names a file that is no empty request; the warning was logged */
 } Loop;
 
 /* A loop that begins after the run's progress, without files. */

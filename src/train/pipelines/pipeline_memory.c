@@ -92,7 +92,7 @@ static Status make_stage(Maker *m, int number)
     m->rates = in->rates;
     if (holders(m) > 1) {
         holding_init(&h, m->r->c, &part, &grid, NULL, 0);
-        q.exchanged = &h;
+        q.holding = &h;
         q.room = exchanges_room(&kfac, &h, false);
         q.slice = holding_slice(&h);
         if (network) network_rates(&m->network, &h, &m->rates);
@@ -103,7 +103,7 @@ static Status make_stage(Maker *m, int number)
         memset(m->p->costs.late + stage->first, 0, (size_t)stage->layers * sizeof *m->p->costs.late);
         mark_late_layers(&plan, m->p->costs.late);
     }
-    pipeline_take_sums(m, &plan, &part, q.exchanged && network ? &h.mine : NULL, number);
+    pipeline_take_sums(m, &plan, &part, q.holding && network ? &h.mine : NULL, number);
     s->parameters = part.params.size;
     memcpy(s->bytes, plan.region_bytes, sizeof s->bytes);
     for (int kind = 0; kind < N_SLOTS; kind++)

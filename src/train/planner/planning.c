@@ -71,7 +71,7 @@ static KfacPlan kfac_of(const PlanRequest *r)
 /* REDUCEs behind the last gradients of each piece, and of losses, which a pipeline sums behind its works. */
 static void add_sums(const PlanRequest *r, Plan *p, const ModelTensors *t)
 {
-    const Pieces *pieces = &r->exchanged->mine;
+    const Pieces *pieces = &r->holding->mine;
     Interval *buckets = mem_array((size_t)pieces->n, sizeof *buckets);
     for (int b = 0; b < pieces->n; b++)
         if (pieces->pieces[b].stage == r->stage)
@@ -106,7 +106,7 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
         }
     }
     if (r->slots) plan_cut(p, r->slots, r->split);
-    if (emit.training && r->exchanged && !(r->slots && for_device(r))) add_sums(r, p, t);
+    if (emit.training && r->holding && !(r->slots && for_device(r))) add_sums(r, p, t);
     /* a host's kernels add alike; works of several micro-batches run one among another */
     plan_begin(p, t->stats, t->cleared, t->audit, for_device(r) && !r->slots);
     t->step_ctl = r->slots ? plan_tensor(p, REGION_CONST, U8, rows_fixed(1), sizeof(Ctl), "step.ctl") : t->ctl;

@@ -18,20 +18,20 @@ typedef struct {
     EmitOptions emit;       /* without what plan_make sets */
     Dtype compute;
     RowCounts capacity;
-    Optimizer optimizer;      /* training */
-    size_t save_bytes;        /* training: room for what the rank writes into checkpoints; 0: it streams */
-    bool audit;               /* training: recomputed tensors are compared with their first values */
-    bool watch;               /* training: weights and moments are compared with what the update made them */
-    const Holding *exchanged; /* training: gradients are summed by the plan, but for a device's stage, behind whose
-                                 works they are summed; NULL: one holder */
-    int stage;                /* of `exchanged`, which the plan is of */
-    PiecesRoom room;          /* training: what exchanges need */
-    const Intervals *slice;   /* training: a sharded optimizer's; NULL: all */
-    const Kfac *kfac;         /* training: NULL: none */
-    const int *slots;         /* (N_SLOTS) of a stage: micro-batches that it keeps at once; NULL: no stage */
-    bool split;               /* of a stage: backward is cut into I and W */
-    const Model *whole;       /* of a part that trains: the norm is this model's; NULL: no part */
-    bool packs; /* of a further chunk of a place: its update only packs, the first chunk's does the rest */
+    Optimizer optimizer;    /* training */
+    size_t save_bytes;      /* training: room for what the rank writes into checkpoints; 0: it streams */
+    bool audit;             /* training: recomputed tensors are compared with their first values */
+    bool watch;             /* training: weights and moments are compared with what the update made them */
+    const Holding *holding; /* training: who sums which gradients, by REDUCEs of the plan; of a device's stage behind
+                               its works, without REDUCEs; NULL: one holder */
+    int stage;              /* of `holding`, which the plan is of */
+    PiecesRoom room;        /* training: what exchanges need */
+    const Intervals *slice; /* training: a sharded optimizer's; NULL: all */
+    const Kfac *kfac;       /* training: NULL: none */
+    const int *slots;       /* (N_SLOTS) of a stage: micro-batches that it keeps at once; NULL: no stage */
+    bool split;             /* of a stage: backward is cut into I and W */
+    const Model *whole;     /* of a part that trains: the norm is this model's; NULL: no part */
+    bool packs;             /* of a further chunk of a place: its update only packs, the first chunk's does the rest */
 } PlanRequest;
 
 /* `segments` (training; may be NULL) gets the (params.count) optimizer segments. The plan is verified. */

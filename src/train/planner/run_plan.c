@@ -69,7 +69,7 @@ static PlanRequest request_of(const RunPlan *p, int chunk, bool training)
     r.emit.waiting = p->input.virtual.waiting;
     r.emit.apart = p->input.virtual.ranks > 0;
     if (place_has_works(place)) add_works(p, chunk, training, &r);
-    if (training && grid_holders(&place->grid) > 1) r.exchanged = &place->holding;
+    if (training && grid_holders(&place->grid) > 1) r.holding = &place->holding;
     return r;
 }
 

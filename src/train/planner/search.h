@@ -9,7 +9,7 @@
 typedef struct {
     PlanRequest training;     /* its levels do not count */
     const Plan *evaluation;   /* shares the memory; may be NULL */
-    const Accounts *accounts; /* the first row's peak is the result's; a plan fits where it fits all */
+    const Accounts *accounts; /* a row for each memory: a plan fits if it fits all; `peak` is row 0's */
     CostRates rates;
     double seq_len; /* mean length of a sequence */
     double micros;  /* micro-batches per step */

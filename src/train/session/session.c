@@ -156,7 +156,7 @@ void session_close(Session *s)
     for (int k = s->memory ? session_chunks(s) : 0; k > 0; k--) memory_free(&s->memory[k - 1]);
     MEM_FREE(s->memory, s->train, s->eval);
     for (int k = 0; k < 2; k++) comm_close(s->exec_ranks.holders[k]);
-    comm_close(s->link);
+    comm_close(s->pipeline_comm);
     run_plan_free(&s->plan);
     *s = (Session){0};
 }

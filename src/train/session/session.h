@@ -60,7 +60,7 @@ typedef struct {
     KfacDone kfac;                 /* of the step that was last updated */
     LossScaling scaling;           /* in fp16: the device's, after the last update */
     float *filled;                 /* weights in host memory, from session_fill until session_ready */
-    Comm *link;                    /* the places of this rank's pipeline; NULL: one */
+    Comm *pipeline_comm;           /* connects the ranks of this pipeline; NULL: this rank is alone in it */
     PipelineTimes times;           /* of the last step, in a pipeline */
     ExecRanks exec_ranks;          /* with ranks, for training; its holders' connections are the session's own */
     AuditFound found;              /* by the virtual ranks of this step that have ended */

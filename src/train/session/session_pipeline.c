@@ -24,7 +24,7 @@ Status pipeline_open(Session *s)
     Pipeline one = place_evaluation(place);
     schedule_make(&one, &p->one);
     if (shape(p)->places == 1) return OK;
-    return comm_split(ranks_comm(ranks), place->pipeline, place->number, &s->link);
+    return comm_split(ranks_comm(ranks), place->pipeline, place->number, &s->pipeline_comm);
 }
 
 void pipeline_close(SessionPipeline *p)
@@ -116,7 +116,7 @@ Status pipeline_bind(Session *s)
     const RunPlan *plan = &s->plan;
     const PlaceDevices *devices = s->options.devices;
     if (!p) return OK;
-    ExecPipelineOptions o = {.comm = s->link,
+    ExecPipelineOptions o = {.comm = s->pipeline_comm,
                              .shape = *shape(p),
                              .chunks = s->train,
                              .place = p->place->number,

@@ -21,10 +21,10 @@ static float *host_copy(const Session *s, int64_t n)
 static Status swap_uses(const SessionPipeline *p, int peer, float *own, float *other, size_t bytes)
 {
     CommTicket *in = NULL, *out = NULL;
-    Status status = comm_post(p->session->link, peer, TIE_TAG, false, other, bytes, &in);
-    if (status == OK) status = comm_post(p->session->link, peer, TIE_TAG, true, own, bytes, &out);
-    Status received = comm_wait(p->session->link, in, "the other gradient of the word embedding"),
-           sent = comm_wait(p->session->link, out, "the gradient of the word embedding");
+    Status status = comm_post(p->session->pipeline_comm, peer, TIE_TAG, false, other, bytes, &in);
+    if (status == OK) status = comm_post(p->session->pipeline_comm, peer, TIE_TAG, true, own, bytes, &out);
+    Status received = comm_wait(p->session->pipeline_comm, in, "the other gradient of the word embedding"),
+           sent = comm_wait(p->session->pipeline_comm, out, "the gradient of the word embedding");
     TRY(status);
     TRY(received);
     return sent;

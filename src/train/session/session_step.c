@@ -218,14 +218,15 @@ void session_group(const Session *s, int *group, int *groups)
     *groups = s->plan.input.place->grid.replicas;
 }
 
-/* The first direction's places evaluate. */
-static int heads(const Session *s) { return place_last_chunk(s->plan.input.place, 0); }
+/* This rank's chunk with the last stage, which has the logits; −1: another rank has it. Chimera evaluates in its first
+   direction alone. */
+static int scoring_chunk(const Session *s) { return place_last_chunk(s->plan.input.place, 0); }
 
-bool session_scores(const Session *s) { return heads(s) >= 0; }
+bool session_scores(const Session *s) { return scoring_chunk(s) >= 0; }
 
 Status session_evaluation_stop(const Session *s, bool *stop)
 {
-    return s->link ? comm_broadcast(s->link, stop, sizeof *stop, 0) : OK;
+    return s->pipeline_comm ? comm_broadcast(s->pipeline_comm, stop, sizeof *stop, 0) : OK;
 }
 
 static Status evaluate_whole(Session *s, const MicroBatch *b)
@@ -238,7 +239,7 @@ static Status evaluate_whole(Session *s, const MicroBatch *b)
 /* `*e` NULL: another rank of the pipeline has the results. */
 static Status run_evaluation(Session *s, const MicroBatch *b, Exec **e, const ModelTensors **t)
 {
-    int last = heads(s);
+    int last = scoring_chunk(s);
     for (int k = 0; k < session_chunks(s); k++)
         TRY(exec_run(s->eval[k], s->plan.chunk[k].eval.begin, &s->plan.chunk[k].eval.capacity));
     TRY(s->pipeline ? pipeline_evaluate(s, b) : evaluate_whole(s, b));
