@@ -23,6 +23,12 @@ if [ "$(id -u)" -eq 0 ] && unshare --net --uts --mount true 2>/dev/null; then
         # shellcheck disable=SC2016 # by the shell in the namespace
         expect 0 unshare --net bash -c 'ip link set lo up && ip addr del 127.0.0.1/8 dev lo && exec "$@"' bash "${launch[@]}"
         says "talk by lo (::1)" "the model is in two"
+        # shellcheck disable=SC2016 # by the shell in the namespace
+        expect 0 unshare --net bash -c 'ip link set lo up && ip addr del 127.0.0.1/8 dev lo || exit
+            export WORLD_SIZE=2 LOCAL_WORLD_SIZE=2
+            RANK=1 LOCAL_RANK=1 "$@" & RANK=0 LOCAL_RANK=0 "$@" && wait $!' bash \
+            "$CAIRN_BINARY" "${train[@]}" --output-dir by-hand --verbose
+        says "meets the others at tcp://[::1]" "the model is in by-hand"
     fi
     no_proc=(unshare --mount bash -c 'mount -t tmpfs none /proc && exec "$@"' bash)
     expect 0 "${no_proc[@]}" "${launch[@]}"

@@ -109,7 +109,8 @@ static Status default_place(const World *w, char **where, bool *here)
                     "rank %d of %d (%s): the ranks are on several hosts, and have no place to meet. Give "
                     "--rendezvous tcp://HOST:PORT with rank 0's host, or start them with cairn launch",
                     w->rank, w->size, w->source);
-    *where = mem_printf("tcp://%s", socket_loopback());
+    const char *loopback = socket_loopback();
+    *where = mem_printf(strchr(loopback, ':') ? "tcp://[%s]" : "tcp://%s", loopback);
     *here = true;
     return OK;
 }

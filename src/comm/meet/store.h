@@ -12,9 +12,10 @@ typedef struct Store Store;
                         others try the next ones
      served://HOST:PORT the launcher serves it (store_serve)
      auto               CAIRN_RENDEZVOUS of the launcher, else tcp at the world's master, else tcp at this host's
-   loopback Ranks of another job or with another token are refused. With an empty token (or NULL) anyone who knows the
-   job's name and reaches the port can join. E_PEER: no server within `timeout_s`. While *stop (may be NULL) is not 0,
-   waits end with E_STOPPED. */
+                        loopback address
+   Ranks of another job or with another token are refused. With an empty token (or NULL) anyone who knows the job's
+   name and reaches the port can join. E_PEER: no server within `timeout_s`. While *stop (may be NULL) is not 0, waits
+   end with E_STOPPED. */
 Status store_open(const World *world, const char *where, const char *token, double timeout_s,
                   const volatile sig_atomic_t *stop, Store **store);
 Status store_set(Store *s, const char *name, const void *data, size_t size);

@@ -174,9 +174,10 @@ static Status join_server(StoreClient *t, const World *w, const char *host, int 
             "rank %d did not find rank 0 at %s, ports %d to %d, within %.0f s (%s)%s%s. Check that rank 0 runs, and "
             "that this port can be reached",
             w->rank, host, port, port + STORE_PORTS - 1, timeout_s, tries.why.data, tries.hint ? tries.hint : "",
-            loopback && !tries.hint ? ". That address is this host's own: give the name or address by which the "
-                                      "others reach rank 0's host"
-                                    : "");
+            loopback && !tries.hint && w->local_size != w->size
+                ? ". That address is this host's own: give the name or address by which the "
+                  "others reach rank 0's host"
+                : "");
     buf_free(&tries.why);
     return status;
 }
@@ -269,7 +270,8 @@ Status store_client_open(const World *w, const char *host_and_port, bool serve, 
         goto done;
     }
     if (serve) {
-        bool loopback = strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0;
+        bool loopback =
+            strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 || strcmp(host, socket_loopback()) == 0;
         TRY_DONE(store_serve_key(loopback, port, key, w->size, &t->server));
         free(host);
         host = mem_strdup(socket_loopback());
