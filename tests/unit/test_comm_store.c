@@ -196,6 +196,30 @@ static void test_taken_port(void **state)
     free(where);
 }
 
+/* Two runs of one name at once, which give no port: the second meets past the first. */
+static void test_two_runs(void **state)
+{
+    (void)state;
+    char job[32];
+    Opening first[2], second[2];
+    Store *s;
+    snprintf(job, sizeof job, "two runs %d", (int)getpid());
+    open_run(first, "tcp://127.0.0.1", job, "");
+    open_run(second, "tcp://127.0.0.1", job, "");
+    assert_ok(store_set(first[1].store, "a", "1", 1));
+    assert_ok(store_set(second[1].store, "a", "2", 1));
+    check_value(first[0].store, "a", "1", 1);
+    check_value(second[0].store, "a", "2", 1);
+    World twice = world_of(1, 2, job);
+    assert_status(store_open(&twice, "tcp://127.0.0.1", "", 0.1, NULL, &s), E_USAGE);
+    assert_message("another process is already rank 1");
+    assert_message("a CAIRN_JOB_TOKEN of its own");
+    for (int r = 1; r >= 0; r--) {
+        store_close(first[r].store);
+        store_close(second[r].store);
+    }
+}
+
 /* True: the other side closes the connection. */
 static bool is_closed(int fd)
 {
@@ -454,6 +478,7 @@ int main(void)
         cmocka_unit_test(test_taken_port),    cmocka_unit_test(test_linger),
         cmocka_unit_test(test_strangers),     cmocka_unit_test(test_zero_window),
         cmocka_unit_test(test_frozen_server), cmocka_unit_test(test_stalled_session),
+        cmocka_unit_test(test_two_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -91,7 +91,7 @@ void store_hurry(Store *s, double answer_s)
 
 /* ---- where ---- */
 
-/* *here: at this host, with no name of a host from a launcher or scheduler. */
+/* *here: at this host, because neither a launcher nor a scheduler names one. */
 static Status default_place(const World *w, char **where, bool *here)
 {
     const char *left = getenv("CAIRN_RENDEZVOUS");
@@ -123,11 +123,11 @@ static bool skip_prefix(const char **text, const char *with)
     return true;
 }
 
-/* Ranks that meet at this host without a job's name meet those of the same user alone. */
+/* Ranks that meet at this host meet those of the same user alone. */
 static Hash128 key_of(const World *w, const char *token, bool here)
 {
     Hash128 key = siphash_key(token ? token : "");
-    char *job = here && !*w->job ? mem_printf("user %u", (unsigned)geteuid()) : mem_strdup(w->job);
+    char *job = here ? mem_printf("%s user %u", w->job, (unsigned)geteuid()) : mem_strdup(w->job);
     Hash128 of_job = siphash(key, job, strlen(job));
     free(job);
     return of_job;

@@ -9,10 +9,10 @@ typedef struct Store Store;
 
 /* Opens the store at `where`:
      tcp://HOST[:PORT]  rank 0 serves it; without a port the job's name gives one; where a port is taken, rank 0 and the
-                        others try the next ones
+                        others try the next ones, also past another run of the same name
      served://HOST:PORT the launcher serves it (store_serve)
      auto               CAIRN_RENDEZVOUS of the launcher, else tcp at the world's master, else tcp at this host's
-                        loopback address
+                        loopback address, for ranks of one user
    Ranks of another job or with another token are refused. With an empty token (or NULL) anyone who knows the job's
    name and reaches the port can join. E_PEER: no server within `timeout_s`. While *stop (may be NULL) is not 0, waits
    end with E_STOPPED. */

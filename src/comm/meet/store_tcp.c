@@ -47,8 +47,11 @@ Status store_parse_address(const char *text, char **host, int *port)
 typedef struct {
     Buf why;          /* address, port and reason of each failure */
     const char *hint; /* the likely cause, from the answer of a server; NULL */
-    bool refused;     /* by our server */
+    bool refused;     /* by a server of this job */
+    bool only;        /* the port was given, so that server is ours; else it may be another run's, and ours the next */
 } Tries;
+
+static bool is_final(const Tries *t) { return t->refused && t->only; }
 
 /* Mutual authentication. */
 static bool authenticate(int fd, Hash128 key, const World *w, SocketLimit until, Tries *t)
@@ -84,7 +87,7 @@ static bool authenticate(int fd, Hash128 key, const World *w, SocketLimit until,
     size_t len = bytes_number(verdict + 17, 2);
     t->refused = true;
     if (len < sizeof text && socket_receive_all(fd, text, len, until)) text[len] = '\0';
-    buf_free(&t->why);
+    if (t->only) buf_free(&t->why);
     buf_puts(&t->why, text);
     return false;
 }
@@ -93,7 +96,7 @@ static bool authenticate(int fd, Hash128 key, const World *w, SocketLimit until,
 static int try_port(const struct addrinfo *list, int port, Hash128 key, const World *w, SocketLimit all, Tries *t)
 {
     char host[64] = "?";
-    for (const struct addrinfo *a = list; a && !t->refused && !store_stopped(all.stop); a = a->ai_next) {
+    for (const struct addrinfo *a = list; a && !is_final(t) && !store_stopped(all.stop); a = a->ai_next) {
         SocketAddress at = {0};
         int error;
         memcpy(&at, a->ai_addr, a->ai_addrlen);
@@ -136,9 +139,10 @@ static Status try_all_ports(StoreClient *t, const World *w, const char *host, in
 {
     struct addrinfo *list = NULL;
     buf_free(&tries->why);
+    tries->refused = false;
     TRY(resolve_host(host, &list));
     *loopback = is_loopback(list);
-    for (int i = 0; i < STORE_PORTS && port + i < 65536 && t->fd < 0 && !tries->refused; i++) {
+    for (int i = 0; i < STORE_PORTS && port + i < 65536 && t->fd < 0 && !is_final(tries); i++) {
         if (store_stopped(until.stop) || (i > 0 && clock_monotonic() > until.end)) break;
         t->fd = try_port(list, port + i, key, w, until, tries);
         if (t->fd >= 0) snprintf(t->at, sizeof t->at, "%s port %d", host, port + i);
@@ -147,16 +151,16 @@ static Status try_all_ports(StoreClient *t, const World *w, const char *host, in
     return OK;
 }
 
-static Status join_server(StoreClient *t, const World *w, const char *host, int port, Hash128 key, double timeout_s,
-                          const volatile sig_atomic_t *stop)
+static Status join_server(StoreClient *t, const World *w, const char *host, int port, bool only, Hash128 key,
+                          double timeout_s, const volatile sig_atomic_t *stop)
 {
     Status status;
-    Tries tries = {0};
+    Tries tries = {.only = only};
     SocketLimit until = {clock_monotonic() + timeout_s, stop};
     bool loopback = false, told = false;
     for (;;) {
         status = try_all_ports(t, w, host, port, key, until, &tries, &loopback);
-        if (t->fd >= 0 || tries.refused || clock_monotonic() >= until.end) break;
+        if (t->fd >= 0 || is_final(&tries) || clock_monotonic() >= until.end) break;
         if (store_stopped(stop)) break;
         if (!told)
             log_debug("rank %d waits for rank 0 at %s: %s", w->rank, host,
@@ -166,8 +170,9 @@ static Status join_server(StoreClient *t, const World *w, const char *host, int 
     }
     if (t->fd < 0 && store_stopped(stop))
         status = store_fail_stopped();
-    else if (tries.refused)
-        status = fail(E_USAGE, "rank 0 at %s refused: %s", host, tries.why.data);
+    else if (t->fd < 0 && tries.refused)
+        status = fail(E_USAGE, "rank 0 at %s refused: %s%s", host, tries.why.data,
+                      only ? "" : ". Give each of two runs at once a CAIRN_JOB_TOKEN of its own");
     else if (status == OK && t->fd < 0)
         status = fail(
             E_PEER,
@@ -260,11 +265,13 @@ Status store_client_open(const World *w, const char *host_and_port, bool serve, 
 {
     Status status = OK;
     char *host = NULL;
-    int port = port_of_job(siphash(key, "port", 4));
+    int port = 0;
     StoreClient *t = mem_alloc(sizeof *t);
     t->fd = -1;
     t->answer_s = timeout_s < ANSWER_S ? timeout_s : ANSWER_S;
     TRY_DONE(store_parse_address(host_and_port, &host, &port));
+    bool given = port != 0;
+    if (!given) port = port_of_job(siphash(key, "port", 4));
     if (!*host) {
         status = fail(E_USAGE, "rendezvous 'tcp://%s' has no host; expected tcp://HOST[:PORT]", host_and_port);
         goto done;
@@ -277,7 +284,7 @@ Status store_client_open(const World *w, const char *host_and_port, bool serve, 
         host = mem_strdup(socket_loopback());
         port = store_server_port(t->server);
     }
-    TRY_DONE(join_server(t, w, host, port, key, timeout_s, stop));
+    TRY_DONE(join_server(t, w, host, port, given || serve, key, timeout_s, stop));
     *client = t;
     t = NULL;
 done:
