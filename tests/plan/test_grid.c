@@ -2,6 +2,7 @@
    settings each of which is taken. */
 #include "testing.h"
 
+#include "config/table.h"
 #include "train/pipelines/pipeline.h"
 
 typedef struct {
@@ -112,9 +113,21 @@ static void test_stages_share_a_place(void **state)
         }
 }
 
+/* Each schedule is a word of --pipeline, and each word but none and all a schedule. */
+static void test_words_of_the_option(void **state)
+{
+    (void)state;
+    Buf words = {0};
+    buf_puts(&words, "none");
+    for (int kind = 0; kind < N_PIPELINES; kind++) buf_printf(&words, " %s", pipeline_name((PipelineKind)kind));
+    buf_puts(&words, " all");
+    assert_string_equal(config_table[OPTION_pipeline].words, words.data);
+    buf_free(&words);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_advice_works), cmocka_unit_test(test_stages_share_a_place),
-                                       cmocka_unit_test(test_words)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_words_of_the_option), cmocka_unit_test(test_advice_works),
+                                       cmocka_unit_test(test_stages_share_a_place), cmocka_unit_test(test_words)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
