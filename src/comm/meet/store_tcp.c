@@ -43,15 +43,14 @@ Status store_parse_address(const char *text, char **host, int *port)
 
 /* ---- greeting ---- */
 
-/* The attempts of a round. */
 typedef struct {
-    Buf why;          /* address, port and reason of each failure */
+    Buf why;          /* address, port and reason of each failure of a round */
     const char *hint; /* the likely cause, from the answer of a server; NULL */
-    bool refused;     /* by a server of this job */
+    Buf refusal;      /* the last words of a server of this job, which refused */
     bool only;        /* the port was given, so that server is ours; else it may be another run's, and ours the next */
 } Tries;
 
-static bool is_final(const Tries *t) { return t->refused && t->only; }
+static bool is_final(const Tries *t) { return t->refusal.len && t->only; }
 
 /* Mutual authentication. */
 static bool authenticate(int fd, Hash128 key, const World *w, SocketLimit until, Tries *t)
@@ -85,9 +84,9 @@ static bool authenticate(int fd, Hash128 key, const World *w, SocketLimit until,
     }
     if (verdict[0] == 0) return true;
     size_t len = bytes_number(verdict + 17, 2);
-    t->refused = true;
     if (len < sizeof text && socket_receive_all(fd, text, len, until)) text[len] = '\0';
-    if (t->only) buf_free(&t->why);
+    t->refusal.len = 0;
+    buf_puts(&t->refusal, text);
     buf_puts(&t->why, text);
     return false;
 }
@@ -139,7 +138,6 @@ static Status try_all_ports(StoreClient *t, const World *w, const char *host, in
 {
     struct addrinfo *list = NULL;
     buf_free(&tries->why);
-    tries->refused = false;
     TRY(resolve_host(host, &list));
     *loopback = is_loopback(list);
     for (int i = 0; i < STORE_PORTS && port + i < 65536 && t->fd < 0 && !is_final(tries); i++) {
@@ -170,8 +168,8 @@ static Status join_server(StoreClient *t, const World *w, const char *host, int 
     }
     if (t->fd < 0 && store_stopped(stop))
         status = store_fail_stopped();
-    else if (t->fd < 0 && tries.refused)
-        status = fail(E_USAGE, "rank 0 at %s refused: %s%s", host, tries.why.data,
+    else if (t->fd < 0 && tries.refusal.len)
+        status = fail(E_USAGE, "rank 0 at %s refused: %s%s", host, tries.refusal.data,
                       only ? "" : ". Give each of two runs at once a CAIRN_JOB_TOKEN of its own");
     else if (status == OK && t->fd < 0)
         status = fail(
@@ -183,7 +181,7 @@ static Status join_server(StoreClient *t, const World *w, const char *host, int 
                 ? ". That address is this host's own: give the name or address by which the "
                   "others reach rank 0's host"
                 : "");
-    buf_free(&tries.why);
+    BUF_FREE(&tries.why, &tries.refusal);
     return status;
 }
 
