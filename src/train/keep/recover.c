@@ -62,16 +62,16 @@ static void log_found(const Config *config, const char *output_dir, const RunSna
 }
 
 /* Leaves suspect pieces out, and returns their number. */
-static int drop_suspects(SnapshotPiece *pieces, int *count, const Suspects * not )
+static int drop_suspects(SnapshotPiece *pieces, int *count, const Suspects *suspects)
 {
     int all = *count, kept = 0;
     for (int i = 0; i < all; i++)
-        if (!suspects_have(not, pieces[i].step)) pieces[kept++] = pieces[i];
+        if (!suspects_have(suspects, pieces[i].step)) pieces[kept++] = pieces[i];
     *count = kept;
     return all - kept;
 }
 
-Status recover_find(const Config *config, const char *output_dir, Ranks *ranks, const Suspects * not, int64_t disk,
+Status recover_find(const Config *config, const char *output_dir, Ranks *ranks, const Suspects *suspects, int64_t disk,
                     RunSnapshots *m)
 {
     Status status = OK;
@@ -96,7 +96,7 @@ Status recover_find(const Config *config, const char *output_dir, Ranks *ranks, 
     bytes = (size_t)count * sizeof *pieces;
     TRY_DONE(ranks_gather(ranks, (void **)&pieces, &bytes));
     count = (int)(bytes / sizeof *pieces);
-    dropped = drop_suspects(pieces, &count, not );
+    dropped = drop_suspects(pieces, &count, suspects);
     snapshot_choose(pieces, count, &m->set, &m->missing);
     if (m->missing.len && ranks_first(ranks)) log_warn("snapshots in %s: %s", dir, m->missing.data);
     if (m->set.generation && m->set.step > disk) {

@@ -102,13 +102,14 @@ done:
 }
 
 /* On rank 0: finds the checkpoint and its folder, and verifies it. */
-static Status find_alone(const Config *config, const char *output_dir, const Suspects * not, Resume *r, char **corrupt)
+static Status find_alone(const Config *config, const char *output_dir, const Suspects *suspects, Resume *r,
+                         char **corrupt)
 {
     Status status = OK;
     if (strcmp(config->resume, "never") == 0) return OK;
     TRY(checkpoint_remove_leftovers(output_dir));
     if (strcmp(config->resume, "auto") == 0) {
-        status = checkpoint_newest(output_dir, not ->from, not ->to, &r->seen, &r->dir);
+        status = checkpoint_newest(output_dir, suspects->from, suspects->to, &r->seen, &r->dir);
         if (status == E_CORRUPT) { /* a snapshot may replace it */
             *corrupt = mem_strdup(status_message());
             return OK;
@@ -127,14 +128,15 @@ static Status find_alone(const Config *config, const char *output_dir, const Sus
 }
 
 /* Collective. The newest state that is not suspect. */
-static Status find_state(const Config *config, const char *output_dir, Ranks *ranks, const Suspects * not, Resume *r)
+static Status find_state(const Config *config, const char *output_dir, Ranks *ranks, const Suspects *suspects,
+                         Resume *r)
 {
     Status status = OK;
     char *corrupt = NULL;
     *r = (Resume){0};
-    TRY_DONE(ranks_all(ranks, ranks_first(ranks) ? find_alone(config, output_dir, not, r, &corrupt) : OK));
+    TRY_DONE(ranks_all(ranks, ranks_first(ranks) ? find_alone(config, output_dir, suspects, r, &corrupt) : OK));
     if (strcmp(config->resume, "auto") == 0)
-        TRY_DONE(recover_find(config, output_dir, ranks, not, r->dir ? r->seen.step : -1, &r->memory));
+        TRY_DONE(recover_find(config, output_dir, ranks, suspects, r->dir ? r->seen.step : -1, &r->memory));
     if (r->memory.set.generation) {
         if (corrupt) log_warn("%s", corrupt);
         free(r->dir);
@@ -188,14 +190,14 @@ done:
 
 Status resume_find(const Config *config, const char *output_dir, Ranks *ranks, Resume *r)
 {
-    Suspects not = {0};
+    Suspects suspects = {0};
     if (*output_dir) TRY(set_damaged_aside(config, output_dir, ranks));
     if (strcmp(config->resume, "auto") == 0 && !config->override && ranks_first(ranks))
-        suspects_read(output_dir, &not );
-    TRY(ranks_broadcast(ranks, &not, sizeof not ));
-    TRY(find_state(config, output_dir, ranks, &not, r));
-    if (not .to == 0 || resume_found(r)) return OK;
-    if (ranks_first(ranks)) log_warn("%s has no state before step %lld", output_dir, (long long)not .from);
+        suspects_read(output_dir, &suspects);
+    TRY(ranks_broadcast(ranks, &suspects, sizeof suspects));
+    TRY(find_state(config, output_dir, ranks, &suspects, r));
+    if (suspects.to == 0 || resume_found(r)) return OK;
+    if (ranks_first(ranks)) log_warn("%s has no state before step %lld", output_dir, (long long)suspects.from);
     return find_state(config, output_dir, ranks, &(const Suspects){0}, r);
 }
 
