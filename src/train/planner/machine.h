@@ -1,4 +1,4 @@
-/* Rates of this machine, for the planner. commands/devices.h has those of machines that are elsewhere. */
+/* Rates of this machine, for the planner. commands/devices.c has those of machines that are elsewhere. */
 #pragma once
 
 #include "base/base.h"
