@@ -11,6 +11,8 @@
 #include "tasks/pretrain/pretrain.h"
 #include "train/run/run.h"
 
+/* ---- the tasks are declared, then all commands are in a table ---- */
+
 #define X(id, name, runs, ...) runs
 #define TASK(x)                extern const Task task_##x;
 #define FUNCTION(x)

@@ -27,10 +27,11 @@ typedef struct {
     int work;                             /* the first run, from 0, of the same work: only these are compared */
     char host[64], gpu[80], throttle[80]; /* "": no GPU; its throttle reasons */
     int64_t rank, threads, steps;
-    double waited, switches,
-        watts;     /* a share of the time; involuntary switches a second; its GPU's mean, NaN: unknown */
-    Quantiles own; /* seconds of its own work a step */
-    double error;  /* of their mean, by the spread of the steps */
+    double waited;                           /* a share of the time */
+    double switches;                         /* involuntary, a second */
+    double watts;                            /* its GPU's mean; NaN: unknown */
+    Quantiles own;                           /* seconds of its own work a step */
+    double error;                            /* of their mean, by the spread of the steps */
     double is[N_FIGURES], others[N_FIGURES]; /* the medians of those that are not slow */
     bool slow;
 } RankPace;

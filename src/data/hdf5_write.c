@@ -19,7 +19,7 @@ struct Hdf5Writer {
     hvl_t lists[LIST_ROWS];
 };
 
-/* In the file, and in memory. */
+/* The type of numbers in the file, which they have in memory, too. */
 static hid_t number_type(int bytes) { return bytes == 1 ? H5T_STD_I8LE : bytes == 2 ? H5T_STD_I16LE : H5T_STD_I32LE; }
 
 static Status create_column(Hdf5Writer *w, struct WriterColumn *c, const Hdf5Spec *spec, int64_t rows, int gzip,

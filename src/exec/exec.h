@@ -20,9 +20,9 @@ typedef struct Memory {
 } Memory;
 
 /* Allocates every region at the larger of the plans' sizes (NULL plans are skipped). E_MEMORY names the region, its
-   bytes and the free bytes. `first`: of a further chunk of a pipeline's place, the first chunk's memory, which outlives
-   it; NULL. A further chunk has regions of its own for what differs between chunks (memory_own_region) and shares those
-   of the parameter space, the activations (plan_share_activations), the scratch and the buffers. */
+   bytes and the free bytes. `first` is NULL, or for a further chunk of a pipeline's place the first chunk's memory,
+   which outlives this one. A further chunk has regions of its own for what differs between chunks (memory_own_region)
+   and shares those of the parameter space, the activations (plan_share_activations), the scratch and the buffers. */
 Status memory_init(Memory *m, Backend *backend, Memory *first, const Plan *const *plans, int n_plans);
 bool memory_own_region(Region r);
 /* After planning again: activations and scratch that are too small are allocated again, without their content. */

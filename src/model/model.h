@@ -51,7 +51,7 @@ typedef struct {
     ParamTable params;     /* of a part of a model: what its stages hold, in the order of the whole table */
     int32_t longest;       /* most tokens of a sequence; at first all positions */
     float label_smoothing; /* of a classifier, in training; at first 0 */
-    Stage *stages;         /* (n_stages) ascending: what is emitted; the whole model is one */
+    Stage *stages;         /* (n_stages) what is emitted, in this order; the whole model is one */
     int n_stages;
 } Model;
 
@@ -64,7 +64,7 @@ void model_free(Model *m);
 /* ---- stages (stages.c) ---- */
 static inline bool stage_is_first(const Stage *s) { return s->first == 0; }
 static inline bool stage_is_last(const Model *m, const Stage *s) { return s->first + s->layers == m->config.layers; }
-/* The part of a model that a rank holds: n ascending stages of it, with a parameter table of its own. The word
+/* The part of a model that a rank holds: n stages of it, with a parameter table of its own. The word
    embedding belongs to the first stage and, where the model is pretrained, to the last. */
 void model_part(const Model *whole, const Stage *stages, int n, Model *part);
 /* Whether a stage of the model uses that parameter. */

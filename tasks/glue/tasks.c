@@ -28,9 +28,10 @@ static const char *const two_way[] = {"entailment", "not_entailment"};
 static const char *const three_way[] = {"entailment", "neutral", "contradiction"};
 
 #define LABELS(list) .labels = list, .n_labels = (int)(sizeof(list) / sizeof *(list))
-/* `most`: the metric that picks the best checkpoint; then all metrics. */
-#define METRICS(most, ...)                                                                                             \
-    .best = most, .metrics = {__VA_ARGS__}, .n_metrics = (int)(sizeof((GlueMetric[]){__VA_ARGS__}) / sizeof(GlueMetric))
+/* `picks`: the metric that picks the best checkpoint; then all metrics. */
+#define METRICS(picks, ...)                                                                                            \
+    .best = picks, .metrics = {__VA_ARGS__},                                                                           \
+    .n_metrics = (int)(sizeof((GlueMetric[]){__VA_ARGS__}) / sizeof(GlueMetric))
 #define SPLITS(n, ...) .splits = {__VA_ARGS__}, .n_splits = (n)
 #define TASK(called, labelled, unlabelled)                                                                             \
     .name = called, SPLITS(3, {GLUE_TRAIN, "train", "train.tsv", "", NULL, labelled},                                  \

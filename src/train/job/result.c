@@ -160,7 +160,7 @@ static bool has_figure(const RunSummary *s, const EvalFigure *f)
     return false;
 }
 
-/* The first figure of a split tells for all of them. */
+/* A split whose first figure is there has all of them. */
 bool result_there(const Run *r)
 {
     RunRecord record;

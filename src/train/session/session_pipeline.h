@@ -10,7 +10,7 @@
 typedef struct {
     GrainEnd *ends; // (n) with virtual ranks; else none
     int n, cap;
-    RowCounts rows; /* where its statistics wait */
+    RowCounts rows; /* for K-FAC's statistics, which may run behind the step */
 } MicroGrains;
 
 /* K-FAC's work of the last refresh, until its set is complete (session_pipeline_kfac.c). */
