@@ -25,11 +25,11 @@ static Status open_model(PlanRun *r)
 {
     const Config *c = r->c;
     Head head;
-    ModelConfig config;
-    TRY(commands_model_config(c, &config));
+    ModelConfig *config = &r->model.config;
+    TRY(commands_model_config(c, config));
     TRY(commands_planned_task(c)->plan(c, &head, &r->input));
-    model_config_set_dropout(&config, (float)c->dropout); /* without dropout a plan has fewer instrs */
-    TRY(model_init(&r->model, config, head));
+    model_config_set_dropout(config, (float)c->dropout); /* without dropout a plan has fewer instrs */
+    TRY(model_init(&r->model, *config, head));
     r->model.longest = (int32_t)c->max_seq_length; /* as start_model: cuDNN's workspace depends on it */
     return OK;
 }
