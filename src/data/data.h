@@ -39,8 +39,6 @@ typedef struct {
 } Permutation;
 Permutation permutation(uint64_t seed, uint32_t epoch, int64_t n);
 int64_t permutation_at(const Permutation *p, int64_t k);
-/* All elements in order, many times faster than one by one. Takes some 32·√n bytes of memory meanwhile. */
-void permutation_fill(const Permutation *p, int64_t *out); // (n)
 
 int64_t batches_per_epoch(int64_t n, int64_t batch_size);
 /* Examples in the first `batches` batches. */

@@ -1,7 +1,5 @@
 /* A seekable permutation: a Feistel network of four rounds over Philox on the next even power of two, walked along its
    cycle until it lands below n (Black and Rogaway 2002, "Ciphers with arbitrary finite domains"). */
-#include <stdlib.h>
-
 #include "data/data.h"
 
 Permutation permutation(uint64_t seed, uint32_t epoch, int64_t n)
@@ -25,29 +23,6 @@ int64_t permutation_at(const Permutation *p, int64_t k)
         k = (int64_t)((uint64_t)left << p->half_bits | right);
     } while (k >= p->n);
     return k;
-}
-
-void permutation_fill(const Permutation *p, int64_t *out)
-{
-    size_t half = (size_t)1 << p->half_bits;
-    uint32_t mask = (uint32_t)(half - 1), *words = mem_array(4 * half, sizeof *words);
-    for (uint32_t round = 0; round < 4; round++)
-        for (uint32_t right = 0; right < half; right++)
-            words[round * half + right] = philox4(p->key, right, round, p->epoch, 0).v[0] & mask;
-    for (int64_t i = 0; i < p->n; i++) {
-        int64_t k = i;
-        do {
-            uint32_t left = (uint32_t)((uint64_t)k >> p->half_bits), right = (uint32_t)k & mask;
-            for (const uint32_t *w = words; w < words + 4 * half; w += half) {
-                uint32_t next = left ^ w[right];
-                left = right;
-                right = next;
-            }
-            k = (int64_t)((uint64_t)left << p->half_bits | right);
-        } while (k >= p->n);
-        out[i] = k;
-    }
-    free(words);
 }
 
 int64_t batches_per_epoch(int64_t n, int64_t batch_size) { return (n + batch_size - 1) / batch_size; }

@@ -9,17 +9,13 @@ static void test_permutation_is_one(void **state)
     for (int64_t n = 1; n < 3000; n = n * 3 / 2 + 1) {
         Permutation p = permutation(42, 3, n);
         char *seen = mem_alloc((size_t)n);
-        int64_t *all = mem_array((size_t)n, sizeof *all);
-        permutation_fill(&p, all);
         for (int64_t k = 0; k < n; k++) {
             int64_t x = permutation_at(&p, k);
-            assert_int_equal(all[k], x);
             assert_in_range(x, 0, n - 1);
             assert_int_equal(seen[x], 0);
             seen[x] = 1;
         }
         free(seen);
-        free(all);
     }
 }
 

@@ -129,7 +129,7 @@ static RowOrder rows_of(const ShardsJob *j, const Examples *e, int shard)
     }
     Permutation order = permutation(j->pairs.seed, (uint32_t)shard, r.count);
     r.order = mem_array((size_t)r.count, sizeof *r.order);
-    permutation_fill(&order, r.order);
+    for (int64_t i = 0; i < r.count; i++) r.order[i] = permutation_at(&order, i);
     return r;
 }
 
