@@ -133,11 +133,10 @@ static const char *name_at(const ParamTable *t, int64_t at)
 
 static Status sliced_model(const Config *c, const TensorFile *f, Model *m)
 {
-    ModelConfig config;
     ImportHeads heads;
     TRY(import_find_heads(f, &heads));
-    TRY(commands_model_config(c, &config));
-    return model_init(m, config, import_head(&heads));
+    TRY(commands_model_config(c, &m->config));
+    return model_init(m, m->config, import_head(&heads));
 }
 
 static void put_slice(Buf *b, const ParamTable *t, int rank, Interval v)
@@ -154,18 +153,20 @@ static void put_slice(Buf *b, const ParamTable *t, int rank, Interval v)
 static Status put_ranks(Buf *b, const Config *c, const TensorFile *f)
 {
     Model m = {0};
+    Status status = OK;
     int ranks = (int)c->ranks;
     char size[32];
     if (c->ranks > MAX_RANKS) return fail(E_USAGE, "--ranks %lld: expected 1 to %d", (long long)c->ranks, MAX_RANKS);
-    TRY(sliced_model(c, f, &m));
+    TRY_DONE(sliced_model(c, f, &m));
     buf_printf(b, "\nstate of %" PRId64 " numbers (with padding), %s of weights and two moments, over %d ranks\n",
                m.params.size, human(size, 12.0 * (double)m.params.size), ranks);
     for (int64_t r = 0, begin = 0, end; r < ranks; r++, begin = end) {
         Interval slice = {begin, end = slice_cut(&m.params, 0, m.params.size, (int)r, ranks)};
         put_slice(b, &m.params, (int)r, slice);
     }
+done:
     model_free(&m);
-    return OK;
+    return status;
 }
 
 Status command_inspect(const Config *c)
