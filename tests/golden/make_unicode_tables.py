@@ -277,8 +277,7 @@ def main():
    Do not edit: the ids of every text depend on it. */"""
     enum = "\n".join(f"    {name} = {BIT[name]}, /* {meaning} */" for name, meaning in BITS)
     header = f"""{note}
-#ifndef CAIRN_TEXT_UNICODE_TABLES_H
-#define CAIRN_TEXT_UNICODE_TABLES_H
+#pragma once
 
 #include <stdint.h>
 
@@ -334,8 +333,6 @@ typedef struct {{
 #define UNICODE_COMPOSED {len(PAIRS)}
 extern const char unicode_pairs_text[]; /* ascending by composed */
 /* clang-format on */
-
-#endif
 """
     differing = [(first - last, length, index[r]) for first, last, length, r in
                  zip([r[0] for r in others], [0] + [r[1] + 1 for r in others], [r[1] + 1 - r[0] for r in others],
