@@ -273,7 +273,10 @@ static Status apply_flags(Config *c, int argc, char **argv, bool only_config)
 static Status find_command(Config *c, const char *name)
 {
     for (int i = 0; i < N_COMMANDS; i++)
-        if (strcmp(name, config_commands[i].name) == 0) return c->command = (Command)i, OK;
+        if (strcmp(name, config_commands[i].name) == 0) {
+            c->command = (Command)i;
+            return OK;
+        }
     const char *ours = config_foreign_command(name), *nearest = config_nearest_command(name);
     if (ours) return fail(E_USAGE, "unknown command '%s'; in Cairn, %s", name, ours);
     return fail(E_USAGE, "unknown command '%s'%s%s%s. `cairn --help` lists all", name,

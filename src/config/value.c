@@ -46,7 +46,10 @@ static Status parse_switch(const OptionInfo *o, const char *from, const char *te
 {
     static const char *const words[] = {"false", "no", "off", "0", "true", "yes", "on", "1"};
     for (int i = 0; i < 8; i++)
-        if (strcasecmp(text, words[i]) == 0) return *out = i >= 4, OK;
+        if (strcasecmp(text, words[i]) == 0) {
+            *out = i >= 4;
+            return OK;
+        }
     return bad_value(o, from, text, "true or false");
 }
 
@@ -61,7 +64,10 @@ static Status parse_size(const OptionInfo *o, const char *from, const char *text
                  {"T", 0x1p40}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40},
                  {"KB", 1e3},   {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12}};
     char *end;
-    if (strcmp(text, "auto") == 0) return *out = 0, OK;
+    if (strcmp(text, "auto") == 0) {
+        *out = 0;
+        return OK;
+    }
     double x = strtod(text, &end);
     bool decimal = isdigit((unsigned char)*text) && !strpbrk(text, "xX");
     for (size_t i = 0; decimal && i < sizeof units / sizeof *units; i++) {
@@ -80,10 +86,14 @@ static Status parse_size(const OptionInfo *o, const char *from, const char *text
 static Status parse_duration(const OptionInfo *o, const char *from, const char *text, double *out)
 {
     double seconds = 0;
-    if (strcmp(text, "off") == 0 || strcmp(text, "0") == 0) return *out = 0, OK;
+    if (strcmp(text, "off") == 0 || strcmp(text, "0") == 0) {
+        *out = 0;
+        return OK;
+    }
     if (clock_parse_duration(text, &seconds) != OK || seconds < 1e-3)
         return bad_value(o, from, text, "a time (90s, 20m, 1.5h, 01:30:00) or off");
-    return *out = round(1e3 * seconds) / 1e3, OK;
+    *out = round(1e3 * seconds) / 1e3;
+    return OK;
 }
 
 /* true and false for yes and no, as other trainers write it. */

@@ -11,11 +11,16 @@ static Status fail_absent(const char *what)
 
 bool hdf5_available(void) { return false; }
 
-Status hdf5_open(const char *path, Hdf5File **f) { return *f = NULL, fail_absent(path); }
+Status hdf5_open(const char *path, Hdf5File **f)
+{
+    *f = NULL;
+    return fail_absent(path);
+}
 Status hdf5_create(const char *path, const Hdf5Spec *specs, int n, int64_t rows, int gzip, int64_t chunk_rows,
                    Hdf5Writer **w)
 {
-    return *w = NULL, fail_absent(path);
+    *w = NULL;
+    return fail_absent(path);
 }
 
 /* Without an open file the rest is only called to free NULL. */

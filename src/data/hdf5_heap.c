@@ -36,7 +36,10 @@ static Status read_at(Heap *h, uint64_t at, uint8_t *out, uint64_t n)
 static Status load_collection(Heap *h, uint64_t address, struct HeapCollection **found)
 {
     for (int i = 0; i < 8; i++)
-        if (h->collections[i].size && h->collections[i].address == address) return *found = &h->collections[i], OK;
+        if (h->collections[i].size && h->collections[i].address == address) {
+            *found = &h->collections[i];
+            return OK;
+        }
     struct HeapCollection *c = &h->collections[h->turn++ % 8];
     uint64_t at = h->base + address, first = LEAST_SIZE;
     c->size = 0;
@@ -57,7 +60,8 @@ static Status load_collection(Heap *h, uint64_t address, struct HeapCollection *
     c->address = address;
     c->size = size;
     c->next = HEADER;
-    return *found = c, OK;
+    *found = c;
+    return OK;
 }
 
 /* Objects follow each other: number (2), references (2), 4 unused, size (8), data padded to 8. The search starts at

@@ -37,7 +37,8 @@ static bool chunk_address(const Hdf5Column *c, const hsize_t at[1], uint64_t *ad
     haddr_t place = HADDR_UNDEF;
     if (c->file->heap.base != 0) return false;
     if (H5Dget_chunk_info_by_coord(c->id, at, &mask, &place, &stored) < 0 || place == HADDR_UNDEF) return false;
-    return *address = place, true;
+    *address = place;
+    return true;
 #else
     (void)c, (void)at, (void)address;
     return false;

@@ -281,7 +281,10 @@ static Status json_text(const Records *r, const char *key, RecordValue value, co
         }
         return OK;
     }
-    if (value == RECORD_JSON || (value == RECORD_ANY && !js_text(v))) return js_put(out, v), OK;
+    if (value == RECORD_JSON || (value == RECORD_ANY && !js_text(v))) {
+        js_put(out, v);
+        return OK;
+    }
     bool nothing = kind == JSON_KIND_NULL || kind == JSON_KIND_NOT_FINITE;
     if (!js_text(v) || (nothing && value != RECORD_ANY))
         return fail(E_FORMAT, "%s:%lld: '%s' is %s; expected a text or a number%s", r->name, (long long)r->raw_line,

@@ -73,7 +73,10 @@ static Status find_layout(ShardFile *f)
 static Status check_column(ShardFile *f, int column, char letter)
 {
     Hdf5Column *c = f->columns[column];
-    if (letter == '-') return f->columns[column] = NULL, OK;
+    if (letter == '-') {
+        f->columns[column] = NULL;
+        return OK;
+    }
     if (!c && letter != 'M' && letter != 'L')
         return bad_column(f, column, "is missing; the layout '%s' needs it", shard_layout_name(f->layout));
     if (!c) return OK;

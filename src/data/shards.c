@@ -211,7 +211,8 @@ static Status open_file(Shards *s, ShardReader *r, int32_t file, ShardFile **f)
     for (int i = 0; i < SHARDS_OPEN_FILES; i++) {
         if (r->open[i].file == file) {
             r->open[i].used = r->clock;
-            return *f = &r->open[i].f, OK;
+            *f = &r->open[i].f;
+            return OK;
         }
         if (r->open[i].used < r->open[oldest].used) oldest = i;
     }
@@ -221,7 +222,8 @@ static Status open_file(Shards *s, ShardReader *r, int32_t file, ShardFile **f)
     TRY(shard_open(&r->open[oldest].f, s->paths[file], s->limits));
     r->open[oldest].file = file;
     r->open[oldest].used = r->clock;
-    return *f = &r->open[oldest].f, OK;
+    *f = &r->open[oldest].f;
+    return OK;
 }
 
 Status shards_read_block(Shards *s, ShardReader *r, const ShardBlock *b, Sequences *out)
@@ -345,7 +347,10 @@ Status shards_range(Shards *s, int64_t first, int64_t n, const Examples **e)
             int64_t b = shards_find(&s->blocks->first, sizeof *s->blocks, s->n_blocks, which);
             sequences_clear(&s->read);
             Status status = shards_read_block(s, &s->reader, &s->blocks[b], &s->read);
-            if (status != OK) return sequences_clear(&s->read), status;
+            if (status != OK) {
+                sequences_clear(&s->read);
+                return status;
+            }
             held = s->blocks[b].first;
         }
         shards_take(s, &s->reader, &s->read, which - held, 0, &s->range);

@@ -20,7 +20,10 @@ Status adapt_check(Run *r)
     if (!(c->eval_fraction > 0) && !*c->eval_dir)
         return fail(E_USAGE, "--eval-fraction 0 holds nothing out: the effect of the training would be unknown");
     char *path = import_find_config(c->model);
-    if (!path || c->source[OPTION_max_seq_length] != FROM_PRESET) return free(path), OK;
+    if (!path || c->source[OPTION_max_seq_length] != FROM_PRESET) {
+        free(path);
+        return OK;
+    }
     Status status = model_config_read(path, &config);
     free(path);
     TRY(status);

@@ -115,8 +115,14 @@ static Status find_border(Lines *l, uint64_t from, uint64_t *at)
     seek_to(l, from);
     while (lines_offset(l) - from < LONGEST_SEARCH) {
         TRY(next_line(l, &line, &len, &cut));
-        if (!line) return *at = l->size, OK;
-        if (!first && is_blank(line, len)) return *at = lines_offset(l), OK;
+        if (!line) {
+            *at = l->size;
+            return OK;
+        }
+        if (!first && is_blank(line, len)) {
+            *at = lines_offset(l);
+            return OK;
+        }
         if (!cut && !fallback) fallback = lines_offset(l); /* the first line began before `from` */
         first = cut;
     }
