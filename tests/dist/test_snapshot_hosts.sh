@@ -105,6 +105,9 @@ end_ranks
 heard
 [ "${codes[*]}" = "77 77 77 77" ] || { complain "${codes[*]} after the cable was cut" && tail -n 3 log.*; }
 ip link set to2 up
+# h1 answers h2 that nothing listens there.
+back() { ip netns exec h2 bash -c 'exec 3<>/dev/tcp/10.77.0.1/1' 2>&1 | grep -q refused; }
+wait_until "$hang_limit" back || complain "the cable does not come back"
 start_hosts 4 log --output-dir cut --snapshot-steps 3
 end_ranks
 [ "${codes[*]}" = "0 0 0 0" ] || { complain "${codes[*]} after the cable was back" && tail -n 3 log.*; }

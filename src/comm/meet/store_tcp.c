@@ -43,14 +43,15 @@ Status store_parse_address(const char *text, char **host, int *port)
 
 /* ---- greeting ---- */
 
+/* The attempts of a round. */
 typedef struct {
-    Buf why;          /* address, port and reason of each failure of a round */
-    const char *hint; /* the likely cause, from the answer of a server; NULL */
-    Buf refusal;      /* the last words of a server of this job, which refused */
-    bool only;        /* the port was given, so that server is ours; else it may be another run's, and ours the next */
+    Buf why;           /* address, port and reason of each failure */
+    const char *hint;  /* the likely cause, from the answer of a server; NULL */
+    char refusal[256]; /* the last, by a server of this job; "": none */
+    bool only;         /* the port was given, so that server is ours; else it may be another run's, and ours the next */
 } Tries;
 
-static bool is_final(const Tries *t) { return t->refusal.len && t->only; }
+static bool is_final(const Tries *t) { return *t->refusal && t->only; }
 
 /* Mutual authentication. */
 static bool authenticate(int fd, Hash128 key, const World *w, SocketLimit until, Tries *t)
@@ -58,7 +59,6 @@ static bool authenticate(int fd, Hash128 key, const World *w, SocketLimit until,
     StoreHello h = {.rank = w->rank, .size = w->size};
     uint8_t greeting[STORE_GREETING_BYTES], show[STORE_PROOF_BYTES], verdict[STORE_VERDICT_BYTES];
     size_t known = sizeof STORE_GREETING - 1;
-    char text[256] = "refused";
     hash128_random(&h.client);
     memcpy(greeting, STORE_GREETING, known);
     memcpy(greeting + known, h.client.bytes, 16);
@@ -84,10 +84,9 @@ static bool authenticate(int fd, Hash128 key, const World *w, SocketLimit until,
     }
     if (verdict[0] == 0) return true;
     size_t len = bytes_number(verdict + 17, 2);
-    if (len < sizeof text && socket_receive_all(fd, text, len, until)) text[len] = '\0';
-    t->refusal.len = 0;
-    buf_puts(&t->refusal, text);
-    buf_puts(&t->why, text);
+    snprintf(t->refusal, sizeof t->refusal, "refused");
+    if (len < sizeof t->refusal && socket_receive_all(fd, t->refusal, len, until)) t->refusal[len] = '\0';
+    buf_puts(&t->why, t->refusal);
     return false;
 }
 
@@ -168,8 +167,8 @@ static Status join_server(StoreClient *t, const World *w, const char *host, int 
     }
     if (t->fd < 0 && store_stopped(stop))
         status = store_fail_stopped();
-    else if (t->fd < 0 && tries.refusal.len)
-        status = fail(E_USAGE, "rank 0 at %s refused: %s%s", host, tries.refusal.data,
+    else if (t->fd < 0 && *tries.refusal)
+        status = fail(E_USAGE, "rank 0 at %s refused: %s%s", host, tries.refusal,
                       only ? "" : ". Give each of two runs at once a CAIRN_JOB_TOKEN of its own");
     else if (status == OK && t->fd < 0)
         status = fail(
@@ -181,7 +180,7 @@ static Status join_server(StoreClient *t, const World *w, const char *host, int 
                 ? ". That address is this host's own: give the name or address by which the "
                   "others reach rank 0's host"
                 : "");
-    BUF_FREE(&tries.why, &tries.refusal);
+    buf_free(&tries.why);
     return status;
 }
 
