@@ -20,7 +20,7 @@ static inline bool str_list_has(const char *list, char between, const char *word
 {
     const char *end = list + strlen(list);
     if (len == 0 || memchr(word, between, len)) return false;
-    for (const char *p = list; (p = (const char *)memmem(p, (size_t)(end - p), word, len)); p++)
+    for (const char *p = list; (p = (const char *)memmem(p, (size_t)(end - p), word, len)) != NULL; p++)
         if ((p == list || p[-1] == between) && (p + len == end || p[len] == between)) return true;
     return false;
 }
