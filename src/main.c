@@ -32,7 +32,10 @@ static Status run(int argc, char **argv)
         buf_print(&text);
         return OK;
     }
-    if (argc >= 2 && strcmp(argv[1], "--version") == 0) return printf("cairn %s\n", CAIRN_VERSION), OK;
+    if (argc >= 2 && strcmp(argv[1], "--version") == 0) {
+        printf("cairn %s\n", CAIRN_VERSION);
+        return OK;
+    }
     TRY(config_parse(&c, argc, argv, environ));
     Status status = OK;
     if (c.verbose) log_set_level(LOG_DEBUG);

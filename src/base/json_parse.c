@@ -84,7 +84,10 @@ static Status parse_escape(Parser *p, char **to)
         return OK;
     }
     int32_t c = p->at[1] == 'u' ? hex4(p->at + 2) : -1;
-    if (c < 0) return p->at++, refuse(p, "an escape as \\n or \\u00e4 behind the backslash");
+    if (c < 0) {
+        p->at++;
+        return refuse(p, "an escape as \\n or \\u00e4 behind the backslash");
+    }
     p->at += 6;
     bool high = c >= 0xd800 && c < 0xdc00;
     int32_t low = high && p->at[0] == '\\' && p->at[1] == 'u' ? hex4(p->at + 2) : -1;

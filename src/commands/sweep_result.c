@@ -22,10 +22,15 @@ static double evaluation(const SweepRun *r, const char *name)
         if (strcmp(r->record->s.evals[e].name, name) == 0) return r->record->s.evals[e].value;
     return NAN;
 }
-static double speed(const SweepRun *r, const char *name) { return (void)name, r->record->s.seq_per_s; }
+static double speed(const SweepRun *r, const char *name)
+{
+    (void)name;
+    return r->record->s.seq_per_s;
+}
 static double measured(const SweepRun *r, const char *name)
 {
-    return (void)name, (double)r->record->s.measured_peak_bytes / MIB;
+    (void)name;
+    return (double)r->record->s.measured_peak_bytes / MIB;
 }
 
 static Mean mean_of(const Sweep *s, int group, Figure figure, const char *name)
