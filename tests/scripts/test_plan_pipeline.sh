@@ -92,6 +92,10 @@ refused "expected one of" --pipeline 2f2b --ranks 4
 printf 'forward_ms\n1\n' >bad.csv
 expect 1 "$CAIRN_BINARY" plan --device h200 --model-config bert-base --pipeline 1f1b --ranks 4 --costs bad.csv
 says "expected a column backward_ms"
+# of two columns with one name the first counts, and it is no number here
+printf 'forward_ms,forward_ms,backward_ms,curvature_ms,inverses_ms,precondition_ms\nx,1,2,3,4,5\n' >bad.csv
+expect 1 "$CAIRN_BINARY" plan --device h200 --model-config bert-base --pipeline 1f1b --ranks 4 --costs bad.csv
+says "expected a column forward_ms"
 
 # A stage that does not fit: 76, with the budget and the split that would do.
 plan 76 --pipeline 1f1b --stages 4 --ranks 4 --batch-size 64 --stage-layers 9,1,1,1 --memory-budget 1300MiB --recompute full

@@ -15,6 +15,7 @@ Status layer_costs_read(const char *path, LayerCosts *costs)
                            &costs->precondition};
     Buf text = {0};
     Status status = OK;
+    bool seen[N] = {false}; /* of columns with one name the first counts */
     for (int k = 0; k < N; k++) *to[k] = -1;
     TRY_DONE(file_read(path, MOST_BYTES, &text));
     char *rest = text.data, *head = strsep(&rest, "\n"), *name, *value;
@@ -25,7 +26,9 @@ Status layer_costs_read(const char *path, LayerCosts *costs)
         for (int k = 0; k < N; k++) {
             char *end;
             double ms = strtod(value, &end);
-            if (strcmp(name, names[k]) == 0 && end != value && *to[k] < 0) *to[k] = ms * 1e-3;
+            if (strcmp(name, names[k]) != 0 || seen[k]) continue;
+            seen[k] = true;
+            if (end != value) *to[k] = ms * 1e-3;
         }
     for (int k = 0; k < N; k++)
         if (!(*to[k] >= 0) || !isfinite(*to[k]))
