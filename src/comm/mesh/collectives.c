@@ -33,7 +33,7 @@ static Status fail_exchange(Comm *c, const char *what, int peer, double begin)
     if (peer < 0) peer = (c->rank + 1) % c->size;
     while (!known && left < 0 && clock_monotonic() < now + 2 && !late) {
         known = watch_verdict(watch, 0.05, &loss);
-        left = watch_left(watch);
+        left = watch_left(watch, 0);
     }
     if (!known && left >= 0) {
         loss = watch_report(watch, left, LOSS_LEFT, 0);
@@ -47,15 +47,18 @@ static Status fail_exchange(Comm *c, const char *what, int peer, double begin)
     return status;
 }
 
-/* E_PEER where a rank is lost already. */
-static Status check_alive(Comm *c, const char *what)
+Status comm_check(const Comm *c, const char *what)
 {
     Loss loss;
-    if (watch_verdict(c->group->watch, 0, &loss)) {
-        c->dead = true;
-        return comm_fail_lost(c, what, &loss);
-    }
-    return c->dead ? fail(E_PEER, "%s: the connection between the ranks is lost", what) : OK;
+    return watch_verdict(c->group->watch, 0, &loss) ? comm_fail_lost(c, what, &loss) : OK;
+}
+
+static Status check_alive(Comm *c, const char *what)
+{
+    Status status = comm_check(c, what);
+    if (status == OK && c->dead) return fail(E_PEER, "%s: the connection between the ranks is lost", what);
+    c->dead = status != OK;
+    return status;
 }
 
 /* Runs an exchange. On failure the Comm is dead, and the message of E_PEER names rank and host. */

@@ -203,6 +203,8 @@ const char *comm_peer_name(const Comm *c, int rank)
     return known ? c->group->names[comm_world_rank(c, rank)] : "rank 0";
 }
 
+Watch *comm_watch(const Comm *c) { return c->group ? c->group->watch : NULL; }
+
 int comm_lost(const Comm *c)
 {
     Loss loss;

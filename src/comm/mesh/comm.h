@@ -15,6 +15,7 @@
 #include <signal.h>
 
 #include "comm/meet/world.h"
+#include "comm/watch/watch.h"
 
 typedef struct Store Store; /* comm/meet/store.h */
 
@@ -63,6 +64,10 @@ int comm_node(const Comm *c, int rank); /* the number of its host */
 /* "rank 3 on node07 (10.0.0.7)". Valid as long as the Comm. */
 const char *comm_peer_name(const Comm *c, int rank);
 
+/* The control plane of all ranks of the run; NULL: one rank alone. */
+Watch *comm_watch(const Comm *c);
+/* E_PEER where a rank is lost already, with the message of the collective `what`. */
+Status comm_check(const Comm *c, const char *what);
 /* The first rank that was lost, where its process has ended or is silent; -1: none. After E_PEER. */
 int comm_lost(const Comm *c);
 /* Whether this rank's process has ended, or is silent for the peer timeout, now. Also after E_PEER, for every rank. */

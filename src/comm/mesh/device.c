@@ -121,7 +121,7 @@ Status comm_device_check(CommDevice *d)
     Watch *watch = d->comm->group->watch; /* NULL: one rank */
     Loss loss;
     if (watch_verdict(watch, 0, &loss)) return fail_lost(d, loss);
-    int left = watch_left(watch);
+    int left = watch_left(watch, 0);
     if (left >= 0 && d->pending) return fail_lost(d, watch_report(watch, left, LOSS_LEFT, 0));
     return d->module->state(d->nccl, d->error, sizeof d->error) == NCCL_FAILED ? nccl_failed(d) : OK;
 }

@@ -130,7 +130,7 @@ static int rendezvous_lost(void *store)
 {
     const Rendezvous *r = store;
     Loss loss;
-    int left = watch_left(r->watch); /* one whose Gloo failed, because no rank has done its work yet */
+    int left = watch_left(r->watch, 0); /* one whose Gloo failed, because no rank has done its work yet */
     if (left >= 0) watch_report(r->watch, left, LOSS_LEFT, 0);
     return watch_verdict(r->watch, 0, &loss);
 }

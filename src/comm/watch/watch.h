@@ -1,7 +1,8 @@
-/* Detects lost ranks. Every pair of ranks has a small TCP connection of its own, and a thread sends signs of life over
-   it. A closed connection means that the process has ended; silence for the peer timeout means that it is frozen or out
-   of reach (a test says so by a file, CAIRN_TEST_SILENT). The first loss that a rank notices or receives is its
-   verdict, which it sends to all and never changes. A peer needs the secret of the run to connect. */
+/* The control plane of the ranks: which are lost, and small messages between them. Every pair of ranks has a TCP
+   connection of its own, and a thread sends signs of life over it. A closed connection means that the process has
+   ended; silence for the peer timeout means that it is frozen or out of reach (a test says so by a file,
+   CAIRN_TEST_SILENT). The first loss that a rank notices or receives is its verdict, which it sends to all and never
+   changes. A peer needs the secret of the run to connect. */
 #pragma once
 
 #include "base/base.h"
@@ -52,8 +53,8 @@ void watch_on_loss(Watch *w, void (*lost)(void *arg), void *arg);
 bool watch_verdict(Watch *w, double wait_s, Loss *loss);
 /* Reports a loss that this rank noticed by itself, and returns the verdict, which may be an earlier one. */
 Loss watch_report(Watch *w, int rank, LossReason reason, double seconds);
-/* The lowest rank that left in order; -1: none. `w` may be NULL. */
-int watch_left(Watch *w);
+/* The lowest rank, from `least` on, that left in order; -1: none. `w` may be NULL. */
+int watch_left(Watch *w, int least);
 /* Whether this rank's process has ended, or is silent for the peer timeout (*silent), now: also after the verdict,
    which names one rank alone. `w` may be NULL. */
 bool watch_gone(Watch *w, int rank, bool *silent);
@@ -61,4 +62,40 @@ bool watch_gone(Watch *w, int rank, bool *silent);
 void watch_advance(Watch *w);
 int watch_laggard(Watch *w);
 const char *loss_text(LossReason reason);
-void watch_close(Watch *w); /* leaves in order; takes NULL */
+/* Leaves in order, when what was sent is on its way; takes NULL. */
+void watch_close(Watch *w);
+
+/* ---- mail: messages between two ranks, also after the verdict ---- */
+
+/* X(name, its reader) */
+#define MAIL_LIST(X)                                                                                                   \
+    X(MAIL_VOTE, "train/ranks/votes.h, at rank 0")                                                                     \
+    X(MAIL_DECISION, "train/ranks/votes.h")                                                                            \
+    X(MAIL_END, "train/ranks/votes.h")                                                                                 \
+    X(MAIL_SURVIVOR, "train/keep/team.h")
+
+typedef enum {
+#define X(name, reader) name,
+    MAIL_LIST(X)
+#undef X
+        N_MAILS
+} MailKind;
+
+typedef struct {
+    int from;
+    size_t size;
+    char *data; // (size) allocated; a NUL follows
+} Mail;
+
+#define MAIL_MOST ((size_t)64 << 20) /* bytes of a message */
+
+/* Queues a message for a rank, and returns: a peer that reads nothing delays nobody. Dropped where that rank is gone.
+   Messages between two ranks arrive in order. */
+void watch_send(Watch *w, int to, MailKind kind, const void *data, size_t size);
+/* Takes the oldest message of a kind; those of a rank that has ended stay until they are taken. Waits until `until`
+   (clock_monotonic), but at most until anything happens, or a sign of life is due, so that the caller can look at the
+   ranks that are gone. False: there is none. */
+bool watch_receive(Watch *w, MailKind kind, double until, Mail *mail);
+/* Calls `react` from the watching thread after whatever happens: bytes from a peer, a sign of life (every 2 s at
+   least), `fd` (-1: none) being readable. Until watch_close. */
+void watch_on_turn(Watch *w, int fd, void (*react)(void *arg), void *arg);

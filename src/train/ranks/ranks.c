@@ -13,31 +13,21 @@
 #include "comm/meet/world.h"
 #include "config/table.h"
 #include "train/ranks/signals.h"
+#include "train/ranks/votes.h"
 
 extern char **environ;
 
-#define BEAT_S 1.0 /* between heartbeats, at most */
-
-/* The words that the ranks' threads exchange. Their sums count, but for a rank's own seconds. */
-enum { READY, ENDING, WHO, HURRY, OWN_S, VOTES, N_WORDS = VOTES + N_VOTES };
-
 struct Ranks {
-    Comm *comm, *control;
-    double beat; /* seconds */
+    Comm *comm;
+    Watch *watch;
     cpu_set_t cores;
-    int sharing; /* ranks of this host that may use the same cores */
-    pthread_t thread;
-    bool running;
+    int sharing;          /* ranks of this host that may use the same cores */
+    bool open;            /* meetings are possible */
+    atomic_bool hurry;    /* some rank has a signal */
     pthread_mutex_t lock; /* of the following members */
     pthread_cond_t changed;
-    int64_t came, met; /* meetings that this rank reached; that all ranks reached */
-    double mine[N_VOTES];
-    bool agreed[N_VOTES];
-    double own_s;
-    double *all_own_s; // (size)
-    atomic_bool hurry;
-    bool ending;
-    Status status; /* of the thread */
+    Votes votes;
+    Status status; /* E_PEER: a rank has ended, or is lost */
     char *message;
 };
 
@@ -53,97 +43,102 @@ Status ranks_connect(Ranks *r, Comm **comm)
     return comm_dup(r->comm, comm);
 }
 
-/* ---- the heartbeat thread ---- */
+/* ---- votes: the machine's driver ---- */
 
 static const int signal_of[] = {
     [VOTE_TERM] = SIGTERM, [VOTE_INT] = SIGINT, [VOTE_USR1] = SIGUSR1, [VOTE_USR2] = SIGUSR2, [VOTE_HUP] = SIGHUP};
 
-static void fill_words(const Ranks *r, double words[N_WORDS])
+static uint32_t vote_of_signal(void)
 {
     int signal = *signals_stop();
-    memset(words, 0, N_WORDS * sizeof *words);
-    words[READY] = r->came > r->met;
-    words[ENDING] = r->ending;
-    words[WHO] = r->ending ? r->comm->rank : 0;
-    words[HURRY] = signal != 0;
-    words[OWN_S] = r->own_s;
-    if (r->came == r->met) return;
-    memcpy(words + VOTES, r->mine, sizeof r->mine);
-    for (size_t v = 0; v < sizeof signal_of / sizeof *signal_of; v++) /* also one received during this wait */
-        if (signal && signal_of[v] == signal) words[VOTES + v] = 1;
+    for (size_t v = 0; v < sizeof signal_of / sizeof *signal_of; v++)
+        if (signal && signal_of[v] == signal) return 1u << v;
+    return 0;
 }
 
-/* `all`: (size, N_WORDS). */
-static void take_words(Ranks *r, const double *all)
+static void act(Ranks *r, VotesAction what)
 {
-    double words[N_WORDS] = {0};
-    for (int i = 0; i < r->comm->size; i++)
-        for (int k = 0; k < N_WORDS; k++) words[k] += all[i * N_WORDS + k];
-    atomic_store(&r->hurry, words[HURRY] > 0);
-    if (words[ENDING] > 0 && !r->ending) {
-        if (words[ENDING] > 1)
-            r->status = fail(E_PEER, "%.0f other ranks ended: see their messages", words[ENDING]);
-        else
-            r->status = fail(E_PEER, "%s ended: see its message", comm_peer_name(r->comm, (int)words[WHO]));
+    VotesMessage m = votes_message(&r->votes);
+    Buf text = {0};
+    if (what == REPORT_LEFT) {
+        (void)watch_report(r->watch, votes_missing(&r->votes), LOSS_LEFT, 0);
         return;
     }
-    if ((int)words[READY] < r->comm->size) return;
-    for (int v = 0; v < N_VOTES; v++) r->agreed[v] |= words[VOTES + v] > 0;
-    memset(r->mine, 0, sizeof r->mine);
-    for (int i = 0; i < r->comm->size; i++) r->all_own_s[i] = all[i * N_WORDS + OWN_S];
-    r->met++;
+    buf_append(&text, &m, sizeof m);
+    if (what == SEND_DECISION) buf_append(&text, r->votes.all_own_s, (size_t)r->votes.size * sizeof(double));
+    for (int to = 0; to < r->votes.size; to++) {
+        if (to == r->votes.rank || (what == SEND_VOTE && to > 0)) continue;
+        MailKind kind = what == SEND_VOTE ? MAIL_VOTE : what == SEND_DECISION ? MAIL_DECISION : MAIL_END;
+        watch_send(r->watch, to, kind, text.data, text.len);
+    }
+    buf_free(&text);
 }
 
-static void wait_for_news(Ranks *r)
+/* The caller holds the lock. */
+static void event(Ranks *r, VotesEvent e)
 {
-    double until = clock_monotonic() + r->beat;
-    while (r->came == r->met && !r->ending)
-        if (!thread_wait_until(&r->changed, &r->lock, until)) return;
+    votes_on(&r->votes, &e);
+    for (int i = 0; i < r->votes.n_actions; i++) act(r, r->votes.actions[i]);
+    r->votes.n_actions = 0;
 }
 
-static void *heartbeat(void *arg)
+static void take_mail(Ranks *r, MailKind kind, VotesEventKind what)
+{
+    size_t own = what == VOTES_DECISION ? (size_t)r->votes.size * sizeof(double) : 0;
+    for (Mail mail; watch_receive(r->watch, kind, 0, &mail); free(mail.data)) {
+        VotesEvent e = {.kind = what, .rank = mail.from, .message = (VotesMessage *)(void *)mail.data};
+        e.all_own_s = (double *)(void *)(mail.data + sizeof(VotesMessage));
+        if (mail.size == sizeof(VotesMessage) + own) event(r, e);
+    }
+}
+
+static Status end_status(const Ranks *r)
+{
+    const Votes *v = &r->votes;
+    if (v->end == VOTES_RANK_LOST) return comm_check(r->comm, "meeting");
+    if (v->ended > 1) return fail(E_PEER, "%d other ranks ended: see their messages", v->ended);
+    return fail(E_PEER, "%s ended: see its message", comm_peer_name(r->comm, v->first_ended));
+}
+
+/* From the watching thread, after whatever happened. */
+static void on_turn(void *arg)
 {
     Ranks *r = arg;
-    bool last = false;
-    double *all = mem_array((size_t)r->comm->size, N_WORDS * sizeof *all);
+    Loss loss;
+    signals_heard();
     pthread_mutex_lock(&r->lock);
-    while (r->status == OK && !last) {
-        double words[N_WORDS];
-        wait_for_news(r);
-        fill_words(r, words);
-        last = r->ending;
-        pthread_mutex_unlock(&r->lock);
-        Status status = comm_allgather(r->control, words, sizeof words, all);
-        pthread_mutex_lock(&r->lock);
-        if (status == OK)
-            take_words(r, all);
-        else
-            r->status = status;
-        if (r->status != OK) r->message = mem_strdup(status_message());
-        pthread_cond_broadcast(&r->changed);
+    take_mail(r, MAIL_VOTE, VOTES_VOTE);
+    take_mail(r, MAIL_DECISION, VOTES_DECISION);
+    take_mail(r, MAIL_END, VOTES_END);
+    event(r, (VotesEvent){.kind = VOTES_SIGNAL, .signal = vote_of_signal()});
+    for (int left = -1; (left = watch_left(r->watch, left + 1)) >= 0;)
+        event(r, (VotesEvent){.kind = VOTES_LEFT, .rank = left});
+    if (watch_verdict(r->watch, 0, &loss)) event(r, (VotesEvent){.kind = VOTES_LOST});
+    atomic_store(&r->hurry, r->votes.hurry);
+    if (r->status == OK && r->votes.end != VOTES_GOING) {
+        r->status = end_status(r);
+        r->message = mem_strdup(status_message());
     }
+    pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
-    free(all);
-    return NULL;
 }
 
-static Status start_thread(Ranks *r)
+static void open_votes(Ranks *r)
 {
-    r->all_own_s = mem_array((size_t)r->comm->size, sizeof *r->all_own_s);
+    r->watch = comm_watch(r->comm);
+    r->votes = votes_new(r->comm->rank, r->comm->size);
     thread_lock_init(&r->lock, &r->changed);
-    Status status = thread_start(&r->thread, heartbeat, r);
-    r->running = status == OK;
-    return status_context(status, "the thread that exchanges heartbeats with the other ranks");
+    r->open = true;
+    watch_on_turn(r->watch, signals_wake(), on_turn, r);
 }
 
 Status ranks_meet(Ranks *r)
 {
     if (!r) return OK;
     pthread_mutex_lock(&r->lock);
-    int64_t number = ++r->came;
-    pthread_cond_broadcast(&r->changed);
-    while (r->met < number && r->status == OK) pthread_cond_wait(&r->changed, &r->lock);
-    Status status = r->met < number ? fail(r->status, "%s", r->message) : OK;
+    event(r, (VotesEvent){.kind = VOTES_COME});
+    while (r->votes.met < r->votes.came && r->status == OK) pthread_cond_wait(&r->changed, &r->lock);
+    Status status = r->votes.met < r->votes.came ? fail(r->status, "%s", r->message) : OK;
     pthread_mutex_unlock(&r->lock);
     return status;
 }
@@ -152,24 +147,24 @@ void ranks_vote(Ranks *r, Vote v)
 {
     if (!r) return;
     pthread_mutex_lock(&r->lock);
-    r->mine[v] = 1;
+    r->votes.mine |= 1u << v;
     pthread_mutex_unlock(&r->lock);
 }
 
-bool ranks_agreed(const Ranks *r, Vote v) { return r && r->agreed[v]; }
+bool ranks_agreed(const Ranks *r, Vote v) { return r && r->votes.agreed >> v & 1; }
 
 void ranks_clear(Ranks *r, Vote v)
 {
     if (!r) return;
     pthread_mutex_lock(&r->lock);
-    r->agreed[v] = false;
+    r->votes.agreed &= ~(1u << v);
     pthread_mutex_unlock(&r->lock);
 }
 
 int ranks_signal(const Ranks *r)
 {
     for (int v = VOTE_TERM; v <= VOTE_HUP; v++)
-        if (r->agreed[v]) return signal_of[v];
+        if (ranks_agreed(r, (Vote)v)) return signal_of[v];
     return 0;
 }
 
@@ -177,14 +172,14 @@ void ranks_tell_own_s(Ranks *r, double seconds)
 {
     if (!r) return;
     pthread_mutex_lock(&r->lock);
-    r->own_s = seconds;
+    r->votes.own_s = seconds;
     pthread_mutex_unlock(&r->lock);
 }
 
 void ranks_all_own_s(Ranks *r, double *seconds)
 {
     pthread_mutex_lock(&r->lock);
-    memcpy(seconds, r->all_own_s, (size_t)r->comm->size * sizeof *seconds);
+    memcpy(seconds, r->votes.all_own_s, (size_t)r->comm->size * sizeof *seconds);
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -284,13 +279,11 @@ Status ranks_open(const Config *c, Status use, Ranks **ranks)
                            .peer_timeout_s = c->peer_timeout,
                            .stop = signals_stop()};
     TRY_DONE(comm_open(&world, &options, &r->comm));
-    r->beat = c->peer_timeout / 4 < BEAT_S ? c->peer_timeout / 4 : BEAT_S;
     log_set_name(world.rank > 0 ? comm_peer_name(r->comm, world.rank) : NULL);
     if (world.rank > 0 && !c->verbose) log_set_level(LOG_WARN);
     TRY_DONE(compare_options(r->comm, c));
-    TRY_DONE(comm_dup(r->comm, &r->control));
     TRY_DONE(count_sharing(r));
-    TRY_DONE(start_thread(r));
+    open_votes(r);
     if (use != OK) (void)fail(use, "%s", wrong);
     TRY_DONE(ranks_all(r, use));
     log_info("%d ranks on %d host%s (by the variables of %s)", r->comm->size, r->comm->nodes,
@@ -307,15 +300,16 @@ done:
 
 void ranks_end(Ranks *r, Status how)
 {
-    if (!r || !r->running) return;
+    if (!r || !r->open) return;
     char *message = mem_strdup(status_message());
-    if (how == OK || how == E_STOPPED) (void)ranks_meet(r); /* slower ranks may take long */
-    pthread_mutex_lock(&r->lock);
-    r->ending = true;
-    pthread_cond_broadcast(&r->changed);
-    pthread_mutex_unlock(&r->lock);
-    pthread_join(r->thread, NULL);
-    r->running = false;
+    if (how == OK || how == E_STOPPED) {
+        (void)ranks_meet(r);    /* slower ranks may take long */
+    } else if (how != E_PEER) { /* the others know of a lost rank */
+        pthread_mutex_lock(&r->lock);
+        event(r, (VotesEvent){.kind = VOTES_LEAVE});
+        pthread_mutex_unlock(&r->lock);
+    }
+    r->open = false;
     if (how != OK) (void)fail(how, "%s", message);
     free(message);
 }
@@ -323,8 +317,13 @@ void ranks_end(Ranks *r, Status how)
 void ranks_close(Ranks *r)
 {
     if (!r) return;
-    CHECK(!r->running, "ranks_close without ranks_end");
-    comm_close(r->control);
-    comm_close(r->comm);
-    MEM_FREE(r->message, r->all_own_s, r);
+    CHECK(!r->open, "ranks_close without ranks_end");
+    bool voted = r->watch != NULL;
+    comm_close(r->comm); /* with the thread that calls on_turn, for it is the last one of these ranks */
+    if (voted) {
+        votes_free(&r->votes);
+        pthread_mutex_destroy(&r->lock);
+        pthread_cond_destroy(&r->changed);
+    }
+    MEM_FREE(r->message, r);
 }

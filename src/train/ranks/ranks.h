@@ -5,9 +5,9 @@
    weights, writes models, checkpoints and results, and prints progress; it sends the others what they need.
 
    Ranks may drift apart: one reads slower, rank 0 writes a file. So they *meet* before any exchange that has a
-   deadline. The heartbeat threads of all ranks keep in touch (a small sum, at least every second), and a meeting waits
-   as long as all of them answer. A rank that died, froze, or ended with an error is E_PEER at the next meeting, within
-   --peer-timeout. Votes travel with the meeting: each requests an action of all ranks after this step. */
+   deadline. A meeting waits as long as the watch hears all of them (comm/watch/watch.h). A rank that died, froze, or
+   ended with an error is E_PEER at the next meeting, within --peer-timeout. Votes travel with the meeting: each
+   requests an action of all ranks after this step (votes.h). */
 #pragma once
 
 #include "comm/mesh/comm.h"

@@ -1,25 +1,33 @@
 #include "train/ranks/signals.h"
 
+#include <errno.h>
+#include <stdint.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 static const int all[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP};
 
 static volatile sig_atomic_t stop, save, interrupts;
 static bool grid_engine;
+static int waker = -1;
 
 static void on_signal(int signal)
 {
+    const uint64_t one = 1;
+    int error = errno;
     if (signal == SIGINT && ++interrupts > 1) _exit(130); /* the last good checkpoint is whole */
     if (signal == SIGUSR1 && grid_engine)
         save = 1;
     else
         stop = signal;
+    if (write(waker, &one, sizeof one) < 0) errno = error;
 }
 
 void signals_install(void)
 {
     struct sigaction action, before;
+    if (waker < 0) waker = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     grid_engine = signals_under_grid_engine();
     memset(&action, 0, sizeof action);
     action.sa_handler = on_signal;
@@ -34,6 +42,14 @@ void signals_install(void)
 }
 
 const volatile sig_atomic_t *signals_stop(void) { return &stop; }
+
+int signals_wake(void) { return waker; }
+
+void signals_heard(void)
+{
+    uint64_t word;
+    if (read(waker, &word, sizeof word) < 0) return; /* there was none */
+}
 
 bool signals_take_save(void)
 {

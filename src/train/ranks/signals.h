@@ -11,3 +11,6 @@ void signals_install(void);
 /* The number of the signal that requested a stop; 0: none. For ExecOptions.stop and loops. */
 const volatile sig_atomic_t *signals_stop(void);
 bool signals_take_save(void); /* true once after each request to save alone */
+/* A descriptor that is readable after a signal, until signals_heard; -1: there is none. It stays open. */
+int signals_wake(void);
+void signals_heard(void);
