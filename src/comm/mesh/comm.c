@@ -87,7 +87,8 @@ static void group_free(CommGroup *g)
 {
     if (!is_last(g, &g->holders)) return;
     mem_free_texts(g->names, g->size);
-    MEM_FREE(g->node_of, g->open);
+    for (int i = 0; i < g->n_addresses; i++) free(g->addresses[i].data);
+    MEM_FREE(g->node_of, g->open, g->addresses);
     store_close(g->store);
     pthread_mutex_destroy(&g->lock);
     free(g);

@@ -26,8 +26,10 @@ typedef struct CommGroup {
     Watch *watch;
     char address[64]; /* this rank's, for its peers */
     char interface[16];
-    Hash128 secret; /* of the run */
-    int copies;     /* connections made so far, the same on all ranks */
+    Hash128 secret;  /* of the run */
+    int copies;      /* connections made so far, the same on all ranks */
+    Mail *addresses; // (n_addresses) that other ranks have sent, for connections to come: name, NUL, value
+    int n_addresses, cap_addresses;
     pthread_mutex_t lock;
     CommWait *open; // (n_open), under the lock
     int n_open, cap_open;

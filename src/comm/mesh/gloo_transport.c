@@ -1,7 +1,8 @@
-/* Loads the module of Gloo and gives it the store. */
+/* Loads the module of Gloo, and exchanges its addresses over the watch. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,10 +11,10 @@
 #include "comm/mesh/comm_internal.h"
 #include "comm/mesh/gloo.h"
 
+/* A connection that is being made. */
 typedef struct {
-    Store *store;
-    Watch *watch;
-    int copy, first; /* of the connection; the first of its ranks */
+    const Comm *comm;
+    char prefix[32]; /* of its names: its number, and the first of its ranks */
 } Rendezvous;
 
 typedef struct GlooConnection {
@@ -103,36 +104,66 @@ void gloo_close(GlooConnection *g)
     free(g);
 }
 
-static char *gloo_name(const Rendezvous *r, const char *name)
+static void keep_address(CommGroup *g, Mail mail) { MEM_PUSH(g->addresses, g->n_addresses, g->cap_addresses, mail); }
+
+/* Gloo's rendezvous: a value goes to all ranks of the connection. */
+static int rendezvous_set(void *rendezvous, const char *name, const void *data, size_t size)
 {
-    return r->first ? mem_printf("gloo-%d-%d/%s", r->copy, r->first, name) : mem_printf("gloo-%d/%s", r->copy, name);
+    const Rendezvous *r = rendezvous;
+    const Comm *c = r->comm;
+    Buf text = {0};
+    buf_printf(&text, "%s%s", r->prefix, name);
+    text.len++; /* its NUL */
+    buf_append(&text, data, size);
+    for (int i = 0; i < c->size; i++)
+        if (i != c->rank) watch_send(c->group->watch, comm_world_rank(c, i), MAIL_ADDRESS, text.data, text.len);
+    keep_address(c->group, (Mail){.size = text.len, .data = text.data});
+    return 0;
 }
 
-static int rendezvous_set(void *store, const char *name, const void *data, size_t size)
+static int rendezvous_get(void *rendezvous, const char *name, double timeout_s, void **data, size_t *size)
 {
-    Rendezvous *r = store;
-    char *full = gloo_name(r, name);
-    Status status = store_set(r->store, full, data, size);
-    free(full);
-    return status != OK;
-}
-
-static int rendezvous_get(void *store, const char *name, double timeout_s, void **data, size_t *size)
-{
-    Rendezvous *r = store;
-    char *full = gloo_name(r, name);
-    Status status = peers_get(r->store, full, timeout_s, r->watch, -1, data, size);
-    free(full);
-    return status != OK;
-}
-
-static int rendezvous_lost(void *store)
-{
-    const Rendezvous *r = store;
+    const Rendezvous *r = rendezvous;
+    CommGroup *g = r->comm->group;
+    double end = clock_monotonic() + timeout_s;
     Loss loss;
-    int left = watch_left(r->watch, 0); /* one whose Gloo failed, because no rank has done its work yet */
-    if (left >= 0) watch_report(r->watch, left, LOSS_LEFT, 0);
-    return watch_verdict(r->watch, 0, &loss);
+    Mail mail;
+    for (int i = 0;;) {
+        for (; i < g->n_addresses; i++) {
+            size_t begin = strlen(g->addresses[i].data) + 1;
+            if (!str_starts_with(g->addresses[i].data, r->prefix)) continue;
+            if (strcmp(g->addresses[i].data + strlen(r->prefix), name) != 0 || begin > g->addresses[i].size) continue;
+            *size = g->addresses[i].size - begin;
+            *data = mem_alloc(*size + 1);
+            memcpy(*data, g->addresses[i].data + begin, *size);
+            return 0;
+        }
+        if (watch_receive(g->watch, MAIL_ADDRESS, end, &mail))
+            keep_address(g, mail);
+        else if (watch_verdict(g->watch, 0, &loss) || clock_monotonic() > end)
+            return 1;
+    }
+}
+
+static int rendezvous_lost(void *rendezvous)
+{
+    Watch *watch = ((const Rendezvous *)rendezvous)->comm->group->watch;
+    Loss loss;
+    int left = watch_left(watch, 0); /* one whose Gloo failed, because no rank has done its work yet */
+    if (left >= 0) watch_report(watch, left, LOSS_LEFT, 0);
+    return watch_verdict(watch, 0, &loss);
+}
+
+static void forget_addresses(const Rendezvous *r)
+{
+    CommGroup *g = r->comm->group;
+    int kept = 0;
+    for (int i = 0; i < g->n_addresses; i++)
+        if (str_starts_with(g->addresses[i].data, r->prefix))
+            free(g->addresses[i].data);
+        else
+            g->addresses[kept++] = g->addresses[i];
+    g->n_addresses = kept;
 }
 
 static Status load_gloo(const GlooModule **m)
@@ -159,7 +190,8 @@ Status gloo_open(Comm *c, int copy)
     double timeout_s = c->peer_timeout_s < 10               ? 10
                        : c->peer_timeout_s < COMM_CONNECT_S ? c->peer_timeout_s
                                                             : COMM_CONNECT_S;
-    Rendezvous r = {c->store, g->watch, copy, comm_world_rank(c, 0)};
+    Rendezvous r = {.comm = c};
+    snprintf(r.prefix, sizeof r.prefix, "%d-%d/", copy, comm_world_rank(c, 0));
     const GlooOptions options = {.rank = c->rank,
                                  .size = c->size,
                                  .address = g->address,
@@ -172,6 +204,7 @@ Status gloo_open(Comm *c, int copy)
     signals_off(&before, true);
     void *gloo = m->open(&options, error, sizeof error);
     signals_on(&before);
+    forget_addresses(&r);
     if (!gloo && (errno == ENOMEM || strstr(error, strerror(ENOMEM)))) /* Gloo's own texts have the system's error */
         return fail(E_MEMORY,
                     "rank %d at %s: no memory to connect the ranks: %s. Raise the limit on the address "

@@ -69,6 +69,7 @@ void watch_close(Watch *w);
 
 /* X(name, its reader) */
 #define MAIL_LIST(X)                                                                                                   \
+    X(MAIL_ADDRESS, "comm/mesh/gloo_transport.c")                                                                      \
     X(MAIL_VOTE, "train/ranks/votes.h, at rank 0")                                                                     \
     X(MAIL_DECISION, "train/ranks/votes.h")                                                                            \
     X(MAIL_END, "train/ranks/votes.h")                                                                                 \

@@ -57,8 +57,8 @@ static bool is_loss(const WatchState *s, const Loss *l)
 void watch_on(WatchState *s, const WatchEvent *e, double now)
 {
     WatchPeer *p = &s->peers[e->rank];
-    bool slept = now - s->last > s->timeout_s / 2; /* this process was stopped, not its peers */
-    for (int r = 0; r < s->size && slept; r++) s->peers[r].heard = now;
+    double slept = now - s->last; /* this process was stopped, where that is more than the time between two beats */
+    for (int r = 0; r < s->size && slept > 2 * s->beat_s; r++) s->peers[r].heard += slept;
     s->last = now;
     if (e->kind <= WATCH_NEWS) p->heard = now;
     switch (e->kind) {
