@@ -318,6 +318,6 @@
       "launch: command that starts another on a host, instead of ssh; %h is the host, else the host is appended")      \
     X("CAIRN_JOB", "name of a job for all its ranks, without a scheduler that gives one")                              \
     X("CAIRN_JOB_TOKEN", "secret that the ranks of a job share; launch makes one")                                     \
-    X("CAIRN_LAUNCHER", "where ranks report faults to their launcher; launch sets it")                                 \
+    X("CAIRN_REPORTS", "number of the pipe by which a rank reports faults to its launcher; launch sets it")            \
     X("CAIRN_BINARY", "scripts and tests: program to run, instead of building one")                                    \
     X("CAIRN_SOURCE_DIR", "tests: the source folder")

@@ -75,10 +75,20 @@ static bool can_connect(const char *address, const char *port, double seconds)
 
 /* ---- ranks ---- */
 
-static void forward_output(Agent *a, Child *c)
+/* Reads what is there, and forwards it. `ended`: a process that the rank started may keep the pipes open, so their ends
+   are not waited for. */
+static void forward_pipes(Agent *a, Child *c, bool ended)
 {
-    for (int k = 0; k < 2; k++)
-        for (char *line; (line = wire_line(&c->out[k], false));) report(a, "out %d %d %s", c->rank, k + 1, line);
+    for (int k = 0; k < N_CHILD_PIPES; k++) {
+        wire_fill(&c->pipes[k]);
+        if (ended && c->pipes[k].fd >= 0) close(c->pipes[k].fd);
+        if (ended) c->pipes[k].fd = -1;
+        for (char *line; (line = wire_line(&c->pipes[k], false));)
+            if (k == CHILD_REPORTS)
+                report(a, "report %d %s", c->rank, line);
+            else
+                report(a, "out %d %d %s", c->rank, k + 1, line);
+    }
 }
 
 static void signal_ranks(Agent *a, int number)
@@ -140,12 +150,7 @@ static void reap_ranks(Agent *a)
         if (!c) continue;
         c->alive = false;
         a->alive--;
-        for (int k = 0; k < 2; k++) {
-            wire_fill(&c->out[k]);
-            if (c->out[k].fd >= 0) close(c->out[k].fd);
-            c->out[k].fd = -1;
-        }
-        forward_output(a, c);
+        forward_pipes(a, c, true);
         bool killed = info.si_code != CLD_EXITED;
         report(a, "end %d %d %d %zu", c->rank, killed ? 0 : info.si_status, killed ? info.si_status : 0,
                killed && info.si_status == SIGKILL ? memory_limit_hit(a) : 0);
@@ -213,7 +218,7 @@ static Status handle_order(Agent *a, const char *line)
     } else if (is_order(line, "arg", &rest)) {
         MEM_PUSH(a->arguments, a->n_arguments, a->arguments_capacity, mem_strdup(rest));
     } else if (is_order(line, "rank", &rest) && sscanf(rest, "%d %d", &x, &y) == 2) {
-        const Child child = {.rank = x, .local_rank = y, .out = {{.fd = -1}, {.fd = -1}}};
+        const Child child = {.rank = x, .local_rank = y, .pipes = {{.fd = -1}, {.fd = -1}, {.fd = -1}}};
         MEM_PUSH(a->children, a->n_children, a->children_capacity, child);
     } else if (is_order(line, "go", &rest)) {
         return agent_start_ranks(a);
@@ -244,14 +249,11 @@ static void agent_turn(Agent *a, int signals)
     events_add(&a->events, a->orders.fd, POLLIN, NULL, NULL);
     events_add(&a->events, a->outgoing.len ? STDOUT_FILENO : -1, POLLOUT, NULL, NULL);
     for (int i = 0; i < a->n_children && listen; i++)
-        for (int k = 0; k < 2; k++) events_add(&a->events, a->children[i].out[k].fd, POLLIN, NULL, NULL);
+        for (int k = 0; k < N_CHILD_PIPES; k++) events_add(&a->events, a->children[i].pipes[k].fd, POLLIN, NULL, NULL);
     events_wait(&a->events);
     on_signals(a, signals);
     flush_outgoing(a);
-    for (int i = 0; i < a->n_children && listen; i++) {
-        for (int k = 0; k < 2; k++) wire_fill(&a->children[i].out[k]);
-        forward_output(a, &a->children[i]);
-    }
+    for (int i = 0; i < a->n_children && listen; i++) forward_pipes(a, &a->children[i], false);
     reap_ranks(a);
     double now = clock_monotonic();
     if (now - a->turned > a->silence_s / 2 && a->turned > 0)
@@ -282,7 +284,7 @@ static void agent_free(Agent *a)
     mem_free_texts(a->arguments, a->n_arguments);
     mem_free_texts(a->settings, a->n_settings);
     for (int i = 0; i < a->n_children; i++)
-        for (int k = 0; k < 2; k++) wire_reader_close(&a->children[i].out[k]);
+        for (int k = 0; k < N_CHILD_PIPES; k++) wire_reader_close(&a->children[i].pipes[k]);
     MEM_FREE(a->children, a->directory);
     wire_reader_close(&a->orders);
     buf_free(&a->outgoing);

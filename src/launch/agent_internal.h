@@ -6,11 +6,14 @@
 #include "launch/machine.h"
 #include "launch/wire.h"
 
+/* The pipes from a rank. */
+enum { CHILD_STDOUT, CHILD_STDERR, CHILD_REPORTS, N_CHILD_PIPES };
+
 typedef struct {
     int rank, local_rank;
     pid_t pid;
     bool alive;
-    WireReader out[2]; /* standard output and error; fd −1: closed */
+    WireReader pipes[N_CHILD_PIPES]; /* fd −1: closed */
 } Child;
 
 typedef struct {

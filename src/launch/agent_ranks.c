@@ -20,14 +20,14 @@ static const char others[] =
     "SLURM_STEP SLURM_PROCID= SLURM_LOCALID= SLURM_NODEID= SLURM_NTASKS SLURM_NPROCS= "
     "SLURM_TASK_PID= SLURM_LAUNCH_NODE_IPADDR= RANK= WORLD_SIZE= LOCAL_RANK= LOCAL_WORLD_SIZE= "
     "NODE_RANK= GROUP_RANK= MASTER_ADDR= MASTER_PORT= CAIRN_JOB_TOKEN= CAIRN_RENDEZVOUS= "
-    "CAIRN_LAUNCHER= ";
+    "CAIRN_REPORTS= ";
 
 /* The environment of a rank: ours without those variables, and the launcher's settings. */
-static char **environment_of(const Agent *a, const Child *c)
+static char **environment_of(const Agent *a, const Child *c, int reports)
 {
     int n = 0;
     while (environ[n]) n++;
-    char **all = mem_array((size_t)(n + a->n_settings + 3), sizeof *all);
+    char **all = mem_array((size_t)(n + a->n_settings + 4), sizeof *all);
     n = 0;
     for (char **e = environ; *e; e++) {
         bool replaced = variable_begins(*e, others);
@@ -38,12 +38,13 @@ static char **environment_of(const Agent *a, const Child *c)
     for (int i = 0; i < a->n_settings; i++) all[n++] = mem_strdup(a->settings[i]);
     all[n++] = mem_printf("RANK=%d", c->rank);
     all[n++] = mem_printf("LOCAL_RANK=%d", c->local_rank);
+    all[n++] = mem_printf("CAIRN_REPORTS=%d", reports);
     return all;
 }
 
 /* In the child, after fork: only system calls are allowed. */
-static void become_rank(const Agent *a, const Child *c, const char *program, char **environment, const int pipes[2][2],
-                        pid_t agent, cpu_set_t *set)
+static void become_rank(const Agent *a, const Child *c, const char *program, char **environment,
+                        const int pipes[N_CHILD_PIPES][2], pid_t agent, cpu_set_t *set)
 {
     sigset_t none;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -51,12 +52,13 @@ static void become_rank(const Agent *a, const Child *c, const char *program, cha
     setpgid(0, 0);
     cores_bind(&a->cores, c->local_rank, a->n_children, set);
     bool direct = a->direct && c->rank == 0;
-    dup2(direct ? AGENT_STDOUT : pipes[0][1], STDOUT_FILENO);
-    dup2(direct ? AGENT_STDERR : pipes[1][1], STDERR_FILENO);
+    dup2(direct ? AGENT_STDOUT : pipes[CHILD_STDOUT][1], STDOUT_FILENO);
+    dup2(direct ? AGENT_STDERR : pipes[CHILD_STDERR][1], STDERR_FILENO);
     int nothing = open("/dev/null", O_RDONLY);
     dup2(nothing, STDIN_FILENO);
     if (nothing > STDERR_FILENO) close(nothing);
     if (a->direct) close(AGENT_STDOUT), close(AGENT_STDERR);
+    fcntl(pipes[CHILD_REPORTS][1], F_SETFD, 0); /* it stays open */
     for (int s = 1; s < NSIG; s++) signal(s, SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -69,27 +71,29 @@ static void become_rank(const Agent *a, const Child *c, const char *program, cha
 
 static Status start_rank(Agent *a, Child *c, const char *program)
 {
-    int pipes[2][2] = {{-1, -1}, {-1, -1}};
+    int pipes[N_CHILD_PIPES][2] = {{-1, -1}, {-1, -1}, {-1, -1}};
     Status status = OK;
-    char **environment = environment_of(a, c);
+    char **environment = NULL;
     cpu_set_t *set = mem_alloc(a->cores.bytes + sizeof(cpu_set_t));
     pid_t agent = getpid();
-    if (pipe2(pipes[0], O_CLOEXEC) != 0 || pipe2(pipes[1], O_CLOEXEC) != 0)
-        TRY_DONE(fail(E_IO, "rank %d: no pipe for its output: %m", c->rank));
+    for (int k = 0; k < N_CHILD_PIPES; k++)
+        if (pipe2(pipes[k], O_CLOEXEC | (k == CHILD_REPORTS ? O_NONBLOCK : 0)) != 0)
+            TRY_DONE(fail(E_IO, "rank %d: no pipe for its output: %m", c->rank));
+    environment = environment_of(a, c, pipes[CHILD_REPORTS][1]);
     c->pid = fork();
     if (c->pid < 0) TRY_DONE(fail(E_IO, "rank %d cannot be started: %m", c->rank));
     if (c->pid == 0) become_rank(a, c, program, environment, (const int(*)[2])pipes, agent, set);
     setpgid(c->pid, c->pid);
     c->alive = true;
     a->alive++;
-    for (int k = 0; k < 2; k++) {
-        wire_reader(&c->out[k], pipes[k][0]);
+    for (int k = 0; k < N_CHILD_PIPES; k++) {
+        wire_reader(&c->pipes[k], pipes[k][0]);
         pipes[k][0] = -1;
     }
 done:
-    for (int k = 0; k < 4; k++)
+    for (int k = 0; k < 2 * N_CHILD_PIPES; k++)
         if (pipes[k / 2][k % 2] >= 0) close(pipes[k / 2][k % 2]);
-    for (char **e = environment; *e; e++) free(*e);
+    for (char **e = environment; e && *e; e++) free(*e);
     MEM_FREE(environment, set);
     return status;
 }

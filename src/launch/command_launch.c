@@ -22,6 +22,7 @@ extern char **environ;
 #define STOP_GRACE_S    600.0 /* from a signal to the last rank's end */
 #define FAIL_GRACE_S    2.0   /* from one rank's failure to the others' SIGTERM */
 #define NOTICE_MORE_S   5.0   /* from a rank's loss, beyond the peer timeout, to the others' SIGTERM */
+#define SIGN_S          2.0   /* at most from one sign of life to the next, of ranks and agents */
 #define LONGEST_PAUSE_S 60.0
 
 /* ---- signals ---- */
@@ -67,59 +68,27 @@ void launch_take_signals(Launch *l)
 
 /* ---- watching ---- */
 
-/* Asks the agents of hosts whose ranks are all silent whether they reach the launcher's port. A host that does not is
-   cut off from the others, though not from the launcher; then its ranks will notice that. Where the ranks meet
-   elsewhere, a firewall may always have closed the port: no agent is asked, and only several ranks raise the doubt. */
-static void doubt_hosts(Launch *l)
+/* When all ranks that still run count as frozen: INFINITY while one of them may not be. A rank that reported a loss was
+   alive then, and may be saving, unless survivors say that it is silent. It gets more time where they have not saved,
+   for it may go on and save. One that reported nothing may only be out of reach of the others: then it finds them
+   silent a sign of life later, and reports that, if its agent is not out of reach, too. */
+static double all_frozen_at(const Launch *l, double last_end)
 {
-    Fleet *f = &l->fleet;
-    bool tried = fleet_is_local(f) || strcmp(l->rendezvous, l->served) == 0; /* at the start each agent reached it */
-    for (Remote *host = f->remotes; host < f->remotes + f->n_remotes; host++) {
-        int silent = 0;
-        for (int i = 0; i < host->n_ranks; i++) silent += f->ranks[host->first_rank + i].frozen;
-        if (host->lost || host->doubted || silent < (tried ? 1 : 2) || silent < host->n_ranks) continue;
-        host->doubted = true;
-        host->reached = -1;
-        if (tried) fleet_send(f, host, "reach %s %d", l->address, l->port);
-    }
-}
-
-static bool is_saved(const Launch *l)
-{
-    char text[32];
-    return store_server_reported(l->store, text, STORE_SAVED);
-}
-
-/* How long ranks that still run may go on after the others' ends: INFINITY, unless all of them are frozen. A rank that
-   reported a loss was alive then, and may be saving, unless survivors say that it is silent. It gets more time where
-   they have not saved, for it may go on and save. */
-static double patience_left(Launch *l)
-{
-    Fleet *f = &l->fleet;
-    double patience = FAIL_GRACE_S;
-    char text[32];
-    bool silent;
-    for (int i = 0; i < f->n_ranks; i++) {
-        int lost = launch_loss_of(l, i, &silent);
-        if (lost >= 0 && lost < f->n_ranks && silent) f->ranks[lost].frozen = true;
-    }
-    for (int i = 0; i < f->n_ranks; i++) {
-        Rank *r = &f->ranks[i];
-        bool survived = launch_loss_of(l, i, &silent) >= 0;
-        bool frozen = store_server_reported(l->store, text, survived ? STORE_FROZEN : STORE_SILENT, i);
-        r->frozen = frozen || (r->frozen && !survived);
-    }
-    doubt_hosts(l);
+    const Fleet *f = &l->fleet;
+    double saved_grace = f->saved ? 0 : test_seconds("SAVED_GRACE", SAVED_GRACE_S), at = last_end + FAIL_GRACE_S;
     for (int i = 0; i < f->n_ranks; i++) {
         const Rank *r = &f->ranks[i];
         const Remote *host = fleet_host_of(f, i);
         if (r->ended || host->lost) continue;
-        if (!r->frozen) return INFINITY;
-        if (host->doubted && host->reached != 1) patience = fmax(patience, l->peer_timeout + NOTICE_MORE_S);
-        if (launch_loss_of(l, i, &silent) >= 0 && !is_saved(l))
-            patience = fmax(patience, test_seconds("SAVED_GRACE", SAVED_GRACE_S));
+        if (!rank_is_frozen(r)) return INFINITY;
+        if (r->aware)
+            at = fmax(at, last_end + saved_grace);
+        else if (host->messages.heard < r->silent_at + SIGN_S)
+            return INFINITY;
+        else
+            at = fmax(at, r->silent_at + SIGN_S + FAIL_GRACE_S);
     }
-    return patience;
+    return at;
 }
 
 /* Records the times of the first failure, loss and stop, and ends ranks that do not end by themselves. */
@@ -128,7 +97,6 @@ static void end_failed_ranks(Launch *l)
     Fleet *f = &l->fleet;
     double now = clock_monotonic(), last_end = 0;
     bool early = false; /* a rank died before its peers could notice */
-    bool unmet = strncmp(l->rendezvous, "served", 6) == 0 && !store_server_met(l->store); /* so there is no state */
     for (int i = 0; i < f->n_ranks; i++) {
         const Rank *r = &f->ranks[i];
         if (!r->ended) continue;
@@ -136,15 +104,15 @@ static void end_failed_ranks(Launch *l)
         if (r->signal == 0 && outcome_is_failure(r->code)) l->failed_at = fmin(l->failed_at, now);
         if ((r->signal || r->code == 77) && l->lost_at > now) {
             l->lost_at = now;
-            early = r->signal && unmet;
+            early = r->signal && !f->met;
         }
         if (r->code == 75 || r->code == 99) l->stopped_at = fmin(l->stopped_at, now);
     }
     for (int i = 0; i < f->n_remotes; i++)
         if (f->remotes[i].lost && f->remotes[i].n_ranks > 0) l->lost_at = fmin(l->lost_at, now);
-    if (l->saved_at > now && is_saved(l)) l->saved_at = now;
+    if (f->saved) l->saved_at = fmin(l->saved_at, now);
     double notice = test_seconds("NOTICE", l->peer_timeout + NOTICE_MORE_S);
-    double save = unmet ? test_seconds("SAVED_GRACE", SAVED_GRACE_S) : test_seconds("SAVE_GRACE", SAVE_GRACE_S);
+    double save = f->met ? test_seconds("SAVE_GRACE", SAVE_GRACE_S) : test_seconds("SAVED_GRACE", SAVED_GRACE_S);
     /* A rank that a signal stopped alone stops all; a signal to the launcher has reached all. */
     double end =
         fmin(l->failed_at, l->stop_signal ? INFINITY : l->stopped_at) + test_seconds("FAIL_GRACE", FAIL_GRACE_S);
@@ -154,7 +122,7 @@ static void end_failed_ranks(Launch *l)
         l->terminated = true;
     }
     bool quiet = last_end && now > last_end + FAIL_GRACE_S;
-    bool frozen = l->lost_at <= now && quiet && now > last_end + patience_left(l);
+    bool frozen = l->lost_at <= now && quiet && now > all_frozen_at(l, last_end);
     bool frozen_in_save = quiet && now > l->saved_at + test_seconds("SAVED_GRACE", SAVED_GRACE_S);
     bool late = frozen || frozen_in_save || now > fmin(l->failed_at, l->lost_at) + notice + save ||
                 now > l->stopped_at + test_seconds("STOP_GRACE", STOP_GRACE_S);

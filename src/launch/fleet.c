@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "comm/meet/report.h"
 #include "launch/launch_internal.h"
 
 bool fleet_is_local(const Fleet *f)
@@ -65,6 +66,26 @@ void fleet_send(Fleet *f, Remote *remote, const char *format, ...)
     buf_free(&text);
 }
 
+bool rank_is_frozen(const Rank *r) { return r->aware ? r->led : r->silent_at > 0; }
+
+/* A rank's report. */
+static void take_report(Fleet *f, int rank, const char *text)
+{
+    Report what;
+    int about;
+    bool silent;
+    if (!report_parse(text, &what, &about, &silent) || rank < 0 || rank >= f->n_ranks) return;
+    Rank *other = about >= 0 && about < f->n_ranks ? &f->ranks[about] : NULL;
+    f->met = f->met || what == REPORT_MET;
+    f->saved = f->saved || what == REPORT_SAVED;
+    if (what == REPORT_LOST) f->ranks[rank].aware = true;
+    if (!other) return;
+    if (what == REPORT_FROZEN) other->led = true;
+    if (what == REPORT_FROZEN || (what == REPORT_LOST && !silent)) return;
+    if (other->silent_at == 0) other->silent_at = clock_monotonic();
+    f->silent[(fleet_host_of(f, rank) - f->remotes) * f->n_ranks + about] = true;
+}
+
 static void take_message(Fleet *f, Remote *r, const char *line)
 {
     int rank, stream, code, number, at = 0;
@@ -80,8 +101,14 @@ static void take_message(Fleet *f, Remote *r, const char *line)
     } else if (sscanf(line, "end %d %d %d %zu", &rank, &code, &number, &limit) == 4) {
         if (rank < 0 || rank >= f->n_ranks || f->ranks[rank].ended) return;
         Rank *k = &f->ranks[rank];
-        *k = (Rank){true, code, number, limit, clock_monotonic(), k->frozen};
+        k->ended = true;
+        k->code = code;
+        k->signal = number;
+        k->memory_limit = limit;
+        k->when = clock_monotonic();
         f->running--;
+    } else if (sscanf(line, "report %d %n", &rank, &at) == 1 && at) {
+        take_report(f, rank, line + at);
     } else if (sscanf(line, "hello %31s %d %d %63s %255s", version, &r->cores, &r->gpus, r->client, r->hostname) == 5) {
         r->met = true;
         if (strcmp(version, CAIRN_VERSION) != 0 && !*f->failure)
@@ -222,7 +249,7 @@ void fleet_end(Fleet *f, double patience_s)
         wire_reader_close(&f->remotes[i].messages);
         wire_reader_close(&f->remotes[i].errors);
     }
-    MEM_FREE(f->remotes, f->ranks);
+    MEM_FREE(f->remotes, f->ranks, f->silent);
     output_close(f->output);
     events_free(&f->events);
     *f = (Fleet){0};

@@ -23,8 +23,7 @@ typedef struct {
     bool entered; /* through the door: `orders` and `messages` are its connection */
     int cores, gpus, first_rank, n_ranks;
     char client[64], hostname[256], complaint[512];
-    int reached;  /* the address of the last "reach": 1 yes, 0 no, −1 no answer yet */
-    bool doubted; /* all its ranks are silent: it may be cut off from the other hosts */
+    int reached; /* the address of the last "reach": 1 yes, 0 no, −1 no answer yet */
 } Remote;
 
 typedef struct {
@@ -32,7 +31,9 @@ typedef struct {
     int code, signal;    /* signal 0: it ended with code */
     size_t memory_limit; /* 0: not killed for memory; 1: unknown */
     double when;
-    bool frozen; /* other ranks reported it as silent: while it trained, if it reported nothing; else in the save */
+    bool aware;       /* it reported a loss */
+    double silent_at; /* when another rank first reported it as silent; 0: none did */
+    bool led;         /* another rank reported that it led the save, and was silent */
 } Rank;
 
 typedef struct Output Output;
@@ -43,6 +44,8 @@ typedef struct {
     int n_remotes;
     Rank *ranks; // (n_ranks)
     int n_ranks, running;
+    bool *silent;    // (n_remotes, n_ranks): a rank of this host reported this rank as silent
+    bool met, saved; /* reported by some rank: all ranks have met; survivors have saved the state */
     Events events;
     Output *output; /* NULL: the ranks are not known yet */
     double turned;  /* when fleet_turn last waited */
@@ -66,12 +69,12 @@ void fleet_end(Fleet *f, double patience_s);
 /* True: all agents are on this host. */
 bool fleet_is_local(const Fleet *f);
 const Remote *fleet_host_of(const Fleet *f, int rank);
+/* True: other ranks report it as silent, while it trained, if it reported nothing itself; else in the save. */
+bool rank_is_frozen(const Rank *r);
 
 /* Finds the address of this process's `port` for the ranks: that of loopback if all are on this host, else the first
    address of this machine that every agent can connect to. E_PEER names the hosts that reach none. */
 Status meeting_choose(Fleet *f, int port, int watch, double silence_s, char address[128]);
-/* The first of these addresses, untried; "": there is none. */
-void meeting_guess(const Fleet *f, char address[128]);
 
 /* From here on a thread writes the output of this process, so that the launcher never waits for a stopped terminal or
    an unread pipe. At most 16 MiB wait; later lines are dropped, and their number is reported. */
@@ -110,9 +113,8 @@ typedef struct {
     const Config *c;
     Sites sites;
     Fleet fleet;
-    StoreServer *store;
+    StoreServer *store; /* NULL: the ranks meet elsewhere */
     char job[80], random[33], token[64], rendezvous[192], address[128];
-    char served[192]; /* the launcher's own store, for reports, at `address`; "": no rank can reach it */
     int port, restarts;
     int signals;     /* a signalfd */
     int stop_signal; /* the first signal that asked for the end; 0: none */
@@ -152,10 +154,6 @@ void faults_turn(Launch *l);
 void faults_add(Launch *l, const Outcome *o);
 void faults_end_start(Launch *l);
 void faults_end(Launch *l);
-
-/* The first loss that a rank reported: the lost rank, and whether it fell silent (else its process ended). -1: it
-   reported none, or meets elsewhere. */
-int launch_loss_of(const Launch *l, int rank, bool *silent);
 
 /* An exit code that is neither success nor the consequence of a stop or a lost peer. */
 bool outcome_is_failure(int code);

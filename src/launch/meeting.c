@@ -65,13 +65,6 @@ static bool all_reach(Fleet *f, const char *address, int port, int watch, double
     return good;
 }
 
-void meeting_guess(const Fleet *f, char address[128])
-{
-    Addresses own = {.n = 0};
-    if (!fleet_is_local(f)) find_addresses(f, &own);
-    snprintf(address, 128, "%s", fleet_is_local(f) ? socket_loopback() : own.n ? own.text[0] : "");
-}
-
 Status meeting_choose(Fleet *f, int port, int watch, double silence_s, char address[128])
 {
     Addresses own = {.n = 0};

@@ -4,7 +4,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/socket.h"
 #include "base/test_switch.h"
 #include "launch/launch_internal.h"
 #include "launch/machine.h"
@@ -19,6 +18,7 @@ double launch_silence(const Launch *l) { return test_seconds("AGENT_SILENCE", fm
 static bool is_passed_on(const Launch *l, const char *entry)
 {
     static const char devices[] = "CUDA_VISIBLE_DEVICES=";
+    if (variable_begins(entry, "CAIRN_REPORTS=")) return false; /* of this process, the rank of another launcher */
     if (l->sites.from != SITES_OF_FILE && strncmp(entry, devices, sizeof devices - 1) == 0) return false;
     return variable_begins(entry, "CAIRN_ NCCL_ GLOO_ CUDA_ OMP_ GOMP_ "
                                   "ONEDNN_ DNNL_ LD_LIBRARY_PATH= LANG= LC_ SGE_ROOT= "
@@ -68,12 +68,13 @@ void orders_send(Launch *l, Remote *r, int node)
     fleet_send(f, r, "set WORLD_SIZE=%d", f->n_ranks);
     fleet_send(f, r, "set LOCAL_WORLD_SIZE=%d", r->n_ranks);
     fleet_send(f, r, "set NODE_RANK=%d", node);
-    fleet_send(f, r, "set MASTER_ADDR=%s", *l->address ? l->address : socket_loopback());
-    fleet_send(f, r, "set MASTER_PORT=%d", l->port);
+    if (l->store) {
+        fleet_send(f, r, "set MASTER_ADDR=%s", l->address);
+        fleet_send(f, r, "set MASTER_PORT=%d", l->port);
+    }
     fleet_send(f, r, "set CAIRN_JOB=%s", l->job);
     fleet_send(f, r, "set CAIRN_JOB_TOKEN=%s", l->token);
     fleet_send(f, r, "set CAIRN_RENDEZVOUS=%s", l->rendezvous);
-    if (*l->served) fleet_send(f, r, "set CAIRN_LAUNCHER=%s", l->served);
     fleet_send(f, r, "arg cairn");
     if (l->c->probe) {
         fleet_send(f, r, "arg launch");

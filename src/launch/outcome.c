@@ -57,7 +57,7 @@ static void describe_end(const Launch *l, int rank, Outcome *o)
             "rank %d on %s was killed by the kernel for memory: %s. Ask the scheduler for more (mem= of PBS, --mem "
             "of Slurm; `cairn plan --pbs` or --slurm prints how much), or give --memory-budget",
             rank, host, limit);
-    } else if (r->signal && r->frozen) {
+    } else if (r->signal && rank_is_frozen(r)) {
         snprintf(text, size, "rank %d on %s was frozen (silent for %g s), and was killed", rank, host, l->peer_timeout);
     } else if (r->signal) {
         snprintf(text, size, "rank %d on %s was killed by %s%s", rank, host, signals_name(r->signal),
@@ -66,38 +66,26 @@ static void describe_end(const Launch *l, int rank, Outcome *o)
         snprintf(text, size, "rank %d on %s ended with %d (%s)", rank, host, r->code, code_text(r->code));
 }
 
-int launch_loss_of(const Launch *l, int rank, bool *silent)
+/* Whether a rank of host `a` reported one of host `b` as silent that reported a loss itself, and so is not frozen. */
+static bool misses(const Fleet *f, int a, int b)
 {
-    char text[32];
-    int lost, how;
-    if (!store_server_reported(l->store, text, STORE_LOST, rank) || sscanf(text, "%d %d", &lost, &how) != 2) return -1;
-    *silent = how;
-    return lost;
+    const Remote *r = &f->remotes[b];
+    for (int i = r->first_rank; i < r->first_rank + r->n_ranks; i++)
+        if (f->silent[a * f->n_ranks + i] && f->ranks[i].aware) return true;
+    return false;
 }
 
-/* The host whose ranks other hosts' ranks report as silent, and whose own ranks report nothing: they do not reach the
-   launcher's store either. NULL: none, or a rank's end is the reason. */
-static const Remote *cut_off_host(const Launch *l)
+/* Marks the hosts that are cut off: their ranks and those of the side of the launcher's host, else of rank 0's, report
+   each other as silent. */
+static void find_cut_off(const Fleet *f, bool *cut_off) // (n_remotes)
 {
-    const Fleet *f = &l->fleet;
-    const Remote *found = NULL;
-    bool silent;
-    for (int i = 0; i < f->n_ranks && !found; i++) {
-        int lost = launch_loss_of(l, i, &silent);
-        if (lost >= 0 && lost < f->n_ranks && silent) found = fleet_host_of(f, lost);
-    }
-    for (int i = 0; i < f->n_ranks && found; i++) {
-        bool inside = i >= found->first_rank && i < found->first_rank + found->n_ranks;
-        if (inside && launch_loss_of(l, i, &silent) >= 0) found = NULL;
-    }
-    return found;
-}
-
-/* The host of a rank that was killed as frozen, where it is the host that no connection reaches. NULL: it is not. */
-static const Remote *unreachable_host(const Launch *l, int rank)
-{
-    const Remote *host = fleet_host_of(&l->fleet, rank);
-    return l->fleet.ranks[rank].frozen && host->doubted && host->reached == 0 ? host : NULL;
+    int first = 0;
+    while (f->remotes[first].n_ranks == 0) first++;
+    for (int i = 0; i < f->n_remotes; i++)
+        if (f->remotes[i].site->here && f->remotes[i].n_ranks > 0) first = i;
+    for (int i = 0; i < f->n_remotes; i++)
+        for (int k = 0; i != first && k < f->n_remotes; k++)
+            if (k == first || (k < i && !cut_off[k])) cut_off[i] = cut_off[i] || (misses(f, i, k) && misses(f, k, i));
 }
 
 static void describe_lost_host(const Remote *r, const char *why, Outcome *o)
@@ -109,6 +97,23 @@ static void describe_lost_host(const Remote *r, const char *why, Outcome *o)
     if (r->n_ranks > 1) snprintf(last, sizeof last, "s %d to", r->first_rank);
     snprintf(o->what, sizeof o->what, "host %s with rank%s %d was lost: %.500s", r->site->name, last,
              r->first_rank + r->n_ranks - 1, why);
+}
+
+/* Marks the hosts that are cut off as lost. One of them is the outcome: of a killed rank its host alone. */
+static void find_lost_hosts(Launch *l, int killed, Outcome *o)
+{
+    const Fleet *f = &l->fleet;
+    bool *cut_off = mem_array((size_t)f->n_remotes, sizeof *cut_off), told = false;
+    find_cut_off(f, cut_off);
+    for (int i = 0; i < f->n_remotes; i++) {
+        const Remote *r = &f->remotes[i];
+        if (!cut_off[i]) continue;
+        r->site->lost_in = l->restarts + 1;
+        if (told || (killed >= 0 && fleet_host_of(f, killed) != r)) continue;
+        describe_lost_host(r, "the ranks of other hosts did not reach it", o);
+        told = true;
+    }
+    free(cut_off);
 }
 
 static int rank_at(const Launch *l, const ExcludedPlace *place)
@@ -182,13 +187,8 @@ void outcome_find(Launch *l, Outcome *o)
         if (damaged) describe_damage(l, o);
         if (o->rank >= 0) rank = o->rank;
         if (k < 2) output_last(f->output, rank, fleet_host_of(f, rank)->site->name);
-        const Remote *cut_off = kinds[k] == lost_peer    ? cut_off_host(l)
-                                : kinds[k] == was_killed ? unreachable_host(l, rank)
-                                                         : NULL;
-        if (cut_off) {
-            cut_off->site->lost_in = l->restarts + 1;
-            describe_lost_host(cut_off, "the ranks of other hosts did not reach it", o);
-        }
+        if (kinds[k] == lost_peer || (kinds[k] == was_killed && killed_late(l, &f->ranks[rank])))
+            find_lost_hosts(l, kinds[k] == lost_peer ? -1 : rank, o);
     }
     if (o->code == 77 && l->stop_signal && !l->killed) o->code = status_exit_code(E_STOPPED);
     if (l->interrupts > 1) o->code = 130;
@@ -199,8 +199,8 @@ void outcome_find(Launch *l, Outcome *o)
 static bool lost_unaware(const Launch *l, int rank)
 {
     const Rank *r = &l->fleet.ranks[rank];
-    bool silent, ended_by_us = killed_late(l, r) || (l->terminated && r->signal == SIGTERM);
-    return r->ended && r->signal && (r->frozen || !ended_by_us) && launch_loss_of(l, rank, &silent) < 0;
+    bool ended_by_us = killed_late(l, r) || (l->terminated && r->signal == SIGTERM);
+    return r->ended && r->signal && (rank_is_frozen(r) || !ended_by_us) && !r->aware;
 }
 
 bool outcome_also(const Launch *l, const Outcome *o, int *rank, Outcome *also)

@@ -93,6 +93,7 @@ static Status place_ranks(Launch *l)
     TRY(launch_check_files(n));
     f->ranks = mem_array((size_t)n, sizeof *f->ranks);
     f->n_ranks = f->running = n;
+    f->silent = mem_array((size_t)f->n_remotes * (size_t)n, sizeof *f->silent);
     f->output = output_open(n, l->c->verbose);
     return OK;
 }
@@ -111,36 +112,26 @@ Status launch_check_files(int ranks)
 
 void launch_world(const Launch *l, World *world) { snprintf(world->job, sizeof world->job, "cairn-%.60s", l->job); }
 
-static void name_store(Launch *l)
-{
-    const char *form = strchr(l->address, ':') ? "served://[%s]:%d" : "served://%s:%d";
-    *l->served = '\0';
-    if (*l->address) snprintf(l->served, sizeof l->served, form, l->address, l->port);
-}
-
-/* Serves the store in which ranks meet, unless --rendezvous names another place; then they only report faults there,
-   where they can. It outlives each rank. */
+/* Serves the store in which ranks meet, unless --rendezvous names another place. It outlives each rank. */
 static Status open_store(Launch *l)
 {
     World world = {.rank = -1, .size = l->fleet.n_ranks};
     launch_world(l, &world);
     snprintf(l->token, sizeof l->token, "%s-%d", l->random, l->restarts + 1);
-    TRY(store_serve(&world, fleet_is_local(&l->fleet), 0, l->token, &l->store));
-    l->port = store_server_port(l->store);
     if (strcmp(l->c->rendezvous, "auto") != 0 && *l->c->rendezvous) {
-        meeting_guess(&l->fleet, l->address);
-        name_store(l);
         snprintf(l->rendezvous, sizeof l->rendezvous, "%s", l->c->rendezvous);
         return OK;
     }
+    TRY(store_serve(&world, fleet_is_local(&l->fleet), 0, l->token, &l->store));
+    l->port = store_server_port(l->store);
     Status status = meeting_choose(&l->fleet, l->port, l->signals, launch_silence(l), l->address);
     if (status != OK) { /* a signal ends the search, too */
         launch_take_signals(l);
         TRY(check_stopped(l));
         return status;
     }
-    name_store(l);
-    memcpy(l->rendezvous, l->served, sizeof l->rendezvous);
+    const char *form = strchr(l->address, ':') ? "served://[%s]:%d" : "served://%s:%d";
+    snprintf(l->rendezvous, sizeof l->rendezvous, form, l->address, l->port);
     return OK;
 }
 

@@ -6,12 +6,12 @@
      dir PATH                                 reach ADDRESS 0|1
      set NAME=VALUE · arg WORD                out RANK 1|2 TEXT
      rank RANK LOCAL_RANK                     end RANK CODE SIGNAL LIMIT
-     go                                       failed TEXT
-     signal NUMBER · kill
+     go                                       report RANK TEXT
+     signal NUMBER · kill                     failed TEXT
      beat                                     beat
 
-   LIMIT: 0, or the bytes that the host allows where the kernel killed the rank because they were exhausted (1: not
-   known). */
+   A rank's reports (comm/meet/report.h) come before its end. LIMIT: 0, or the bytes that the host allows where the
+   kernel killed the rank because they were exhausted (1: not known). */
 #pragma once
 
 #include "base/base.h"

@@ -98,7 +98,7 @@ agent_of() { # sets `agent`
 environment() {
     local r
     fresh
-    OMPI_COMM_WORLD_RANK=7 OMPI_COMM_WORLD_SIZE=9 RANK=3 DO='' expect 0 launch --ranks 2 --iface eth7 --peer-timeout 7s -- glue --task RTE --seed 5
+    OMPI_COMM_WORLD_RANK=7 OMPI_COMM_WORLD_SIZE=9 RANK=3 CAIRN_REPORTS=77 DO='' expect 0 launch --ranks 2 --iface eth7 --peer-timeout 7s -- glue --task RTE --seed 5
     says "rank 0 begins"
     grep -q 'rank 1 begins' <<<"$output" && complain "the output of rank 1 is shown without an error"
     for r in 0 1; do
@@ -106,7 +106,7 @@ environment() {
             CAIRN_IFACE=eth7 CAIRN_PEER_TIMEOUT=7.000s "ARGUMENTS=glue --task RTE --seed 5" "DIRECTORY=$work"
         grep -qE '^CAIRN_RENDEZVOUS=served://127\.0\.0\.1:[0-9]+$' told/rank$r.0 || complain "no rendezvous"
         grep -qE '^CAIRN_JOB_TOKEN=[0-9a-f]{32}-1$' told/rank$r.0 || complain "no token"
-        grep -q OMPI told/rank$r.0 && complain "another launcher's rank came through"
+        grep -qE 'OMPI|REPORTS=77' told/rank$r.0 && complain "another launcher's rank came through"
     done
     if [ "$(nproc)" -ge 2 ]; then
         [ "$(sed -n 's/^CORES=//p' told/rank0.0)" != "$(sed -n 's/^CORES=//p' told/rank1.0)" ] || complain "ranks share their cores"
@@ -283,7 +283,7 @@ talk() { # talk FLAG...: a launch whose output goes to a pipe that nobody reads
     printf 'elsewhere\n' >hosts
     mkfifo unread
     exec 9<>unread
-    CAIRN_TEST_PROGRAM=${work%/*}/talks.sh CAIRN_SSH='env FAKE_HOST=%h bash ../host.sh' "$CAIRN_BINARY" launch --hosts hosts \
+    CAIRN_REPORTS=77 CAIRN_TEST_PROGRAM=${work%/*}/talks.sh CAIRN_SSH='env FAKE_HOST=%h bash ../host.sh' "$CAIRN_BINARY" launch --hosts hosts \
         --ranks 2 --verbose -- glue >unread 2>&1 &
     launcher=$!
     wait_until "$hang_limit" begun 2 || complain "ranks wait for the reader of a launcher that nobody reads"
@@ -297,6 +297,7 @@ unread() {
     wait_until "$hang_limit" beats $((before + 2)) || complain "the launcher gives no sign of life, because its output is not read"
     alive "$(cat pids/rank0)" || complain "the launcher was reported as lost, because its output is not read"
     [ ! -e signals/rank0 ] || complain "ranks were asked to end, because the output of the launcher is not read"
+    grep -q CAIRN_REPORTS orders.sent && complain "another launcher's pipe is sent to agents"
     cat <&9 >read.out &
     # shellcheck disable=SC2317 # by wait_until
     all_read() { [ "$(grep -c 'says line 3000' read.out)" -eq 2 ]; }

@@ -211,17 +211,10 @@ orphan() {
 }
 
 # ---- a rank that dies before the others can notice ----
-early() {
-    DIES=yes begin --max-restarts 1 -- "${glue[@]}" --max-steps 2 --output-dir out
+early() { # early RENDEZVOUS
+    DIES=yes begin --max-restarts 1 --rendezvous "$1" -- "${glue[@]}" --max-steps 2 --output-dir out
     ended 0
     says "rank 1 on localhost was killed by SIGKILL; starting again" "1 fault: rank 1 on localhost (1)"
-}
-early_signal() { # early_signal NAME
-    DIES=yes begin --rendezvous tcp://127.0.0.1 -- "${glue[@]}" --max-steps 2 --output-dir out
-    rank_of 1
-    wait_until "$hang_limit" gone "$pid" || complain "rank 1 lives"
-    kill -s "$1" "$launcher"
-    ended 75
 }
 
 # ---- a rank that freezes before all have met: nothing can be saved, so it gets no time for that ----
@@ -287,8 +280,8 @@ closed() { # closed COMMAND...: twice, because the second run reads the files of
 
 beside waits frozen auto 'is saved in out/survivors/0 by 2 ranks' 0
 beside waits frozen "tcp://127.0.0.1:$((21000 + $$ % 2000))" 'is saved in out;' 1 2
-for case in helper leader in_turn no_fault stepless orphan early unmet alone agent; do beside waits $case; done
-for name in TERM INT; do beside waits early_signal $name; done
+for case in helper leader in_turn no_fault stepless orphan unmet alone agent; do beside waits $case; done
+for where in auto "tcp://127.0.0.1:$((23000 + $$ % 2000))"; do beside waits early "$where"; done
 beside closed "$CAIRN_BINARY"
 beside closed "$CAIRN_BINARY" launch --ranks 2 --
 together

@@ -1,4 +1,4 @@
-/* The rendezvous: a small store of named values that all ranks reach. */
+/* The rendezvous: a small store of named values that all ranks reach. One thread at a time uses a Store. */
 #pragma once
 
 #include <signal.h>
@@ -28,14 +28,6 @@ Status store_fail_stopped(void);
 void store_ignore_stop(Store *s);
 /* Shortens the wait for a server's answer: the server itself may be lost. */
 void store_hurry(Store *s, double answer_s);
-/* Reports to the launcher, which has a store of its own (CAIRN_LAUNCHER) where the ranks meet elsewhere. The name of a
-   report is one of these, with a rank's number: */
-#define STORE_LOST   "lost/%d" /* the first loss that this rank knows of: "RANK 1", or "RANK 0" if RANK is not silent */
-#define STORE_SILENT "silent/%d" /* the rank was silent when another one ended after a loss */
-#define STORE_FROZEN "frozen/%d" /* it led the save, and was silent: it is killed after the others' end */
-#define STORE_SAVED  "saved"     /* survivors have saved the state: the launcher need not wait for others */
-/* True: the launcher was told, or there is none that listens. */
-bool store_report(Store *s, const char *text, const char *name, ...) __attribute__((format(printf, 3, 4)));
 void store_close(Store *s); /* takes NULL */
 
 /* For a launcher: serves a store to the ranks of `world` (its size and job), from a thread, until it is closed. Port 0
@@ -43,10 +35,6 @@ void store_close(Store *s); /* takes NULL */
 typedef struct StoreServer StoreServer;
 Status store_serve(const World *world, bool loopback, int port, const char *token, StoreServer **server);
 int store_server_port(const StoreServer *s);
-/* True: all ranks have met. From then on each notices a lost rank by itself. */
-bool store_server_met(StoreServer *s);
-/* The text of a report, as far as it fits. False: there is none. */
-bool store_server_reported(StoreServer *s, char text[32], const char *name, ...) __attribute__((format(printf, 3, 4)));
 /* Waits for the clients to leave, for at most `seconds`. Takes NULL. */
 void store_server_linger(StoreServer *s, double seconds);
 void store_server_close(StoreServer *s); /* takes NULL */

@@ -7,8 +7,6 @@
 #define STORE_MAX_NAME  256
 #define STORE_MAX_VALUE ((size_t)64 << 20)
 
-#define STORE_MET "reach/all" /* 1, then the answer: all ranks have met; 0: some did not come */
-
 /* A connection to a server. One thread at a time. */
 typedef struct StoreClient StoreClient;
 

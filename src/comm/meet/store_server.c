@@ -22,7 +22,7 @@ typedef struct {
 struct StoreServer {
     int listener;
     pthread_t thread;
-    pthread_mutex_t lock; /* of the table and `stop` */
+    pthread_mutex_t lock; /* of the guests and `stop` */
     bool stop;
     StoreTable *table;
     Guest **guests;
@@ -197,27 +197,6 @@ Status store_serve(const World *world, bool loopback, int port, const char *toke
 }
 
 int store_server_port(const StoreServer *s) { return socket_port(s->listener); }
-
-bool store_server_reported(StoreServer *s, char text[32], const char *name, ...)
-{
-    char full[32];
-    size_t size;
-    va_list args;
-    va_start(args, name);
-    vsnprintf(full, sizeof full, name, args);
-    va_end(args);
-    pthread_mutex_lock(&s->lock);
-    const char *value = store_table_find(s->table, full, &size);
-    snprintf(text, 32, "%.*s", (int)size, value ? value : "");
-    pthread_mutex_unlock(&s->lock);
-    return value != NULL;
-}
-
-bool store_server_met(StoreServer *s)
-{
-    char text[32];
-    return store_server_reported(s, text, STORE_MET) && *text == 1;
-}
 
 void store_server_linger(StoreServer *s, double seconds)
 {

@@ -66,13 +66,6 @@ static Value **table_find(StoreTable *t, const char *name)
     return v;
 }
 
-const void *store_table_find(StoreTable *t, const char *name, size_t *size)
-{
-    const Value *v = *table_find(t, name);
-    *size = v ? v->size : 0;
-    return v ? v->data : NULL;
-}
-
 /* False: no room. */
 static bool table_set(StoreTable *t, const char *name, const void *data, size_t size)
 {

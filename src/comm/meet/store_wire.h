@@ -35,8 +35,6 @@ typedef struct StoreTable StoreTable;
 
 StoreTable *store_table_new(Hash128 key, int world_size);
 void store_table_free(StoreTable *t);
-/* NULL: no such value. Valid until the next session is fed. */
-const void *store_table_find(StoreTable *t, const char *name, size_t *size);
 
 typedef struct {
     StoreTable *table;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/meet/report.h"
 #include "comm/mesh/comm_internal.h"
 
 static CommGroup *group_new(const World *w)
@@ -20,10 +21,7 @@ static CommGroup *group_new(const World *w)
 static void report_loss(const CommGroup *g)
 {
     Loss loss;
-    char text[32];
-    if (!watch_verdict(g->watch, 0, &loss)) return;
-    snprintf(text, sizeof text, "%d %d", loss.rank, loss.reason == LOSS_SILENT);
-    store_report(g->store, text, STORE_LOST, g->rank);
+    if (watch_verdict(g->watch, 0, &loss)) report_to_agent(REPORT_LOST, loss.rank, loss.reason == LOSS_SILENT);
 }
 
 /* From the watch's thread, at the first loss: aborts all waits. */
@@ -68,10 +66,9 @@ static void report_silent(const CommGroup *g)
 {
     Loss loss;
     bool silent;
-    bool heard = true;
-    if (!g->store || !watch_verdict(g->watch, 0, &loss)) return;
-    for (int r = 0; r < g->size && heard; r++)
-        if (watch_gone(g->watch, r, &silent) && silent) heard = store_report(g->store, "1", STORE_SILENT, r);
+    if (!watch_verdict(g->watch, 0, &loss)) return;
+    for (int r = 0; r < g->size; r++)
+        if (watch_gone(g->watch, r, &silent) && silent) report_to_agent(REPORT_SILENT, r, false);
 }
 
 /* The last Comm leaves the watch before its connections close, so that no peer reports a loss. */
@@ -284,6 +281,7 @@ Status comm_open(const World *w, const CommOptions *o, Comm **comm)
     /* A rank without Gloo still meets the others: they fail with its message instead of waiting for it. */
     Status ready = gloo_ready();
     TRY_DONE(peers_meet(w, o->interfaces, o->peer_timeout_s, g->store, left > 5 ? left : 5, ready, &cards, &g->watch));
+    report_to_agent(REPORT_MET, -1, false);
     fill_hosts(c, cards);
     fill_names(g, cards);
     g->secret = cards[0].nonce;

@@ -2,6 +2,7 @@
 
 #include "base/lock.h"
 #include "base/test_switch.h"
+#include "comm/meet/report.h"
 #include "comm/meet/store.h"
 #include "state/snapshot/snapshot.h"
 #include "train/keep/spare.h"
@@ -187,7 +188,7 @@ static bool follow(Survivor *s)
     TeamEnd end = team_follow(&s->team, &source, &step, &part);
     if (end == TEAM_LEFT) {
         log_warn("%s leads the save no more: it has ended or is frozen", leader);
-        if (!s->team.deaf) store_report(ranks_comm(s->run->ranks)->store, "1", STORE_FROZEN, s->team.leader);
+        if (!s->team.deaf) report_to_agent(REPORT_FROZEN, s->team.leader, false);
         return false;
     }
     if (step < 0)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/test_switch.h"
+#include "comm/meet/report.h"
 #include "train/keep/spare.h"
 #include "train/keep/team_internal.h"
 
@@ -345,5 +346,5 @@ void team_end(const Team *t, bool saved)
     test_at("end", t->comm->rank);
     end_name(name, t->comm->rank);
     if (team_put(t, name, saved ? "1" : "0", 1) != OK) log_debug("%s", status_message());
-    if (saved) store_report(t->comm->store, "1", STORE_SAVED);
+    if (saved) report_to_agent(REPORT_SAVED, -1, false);
 }
