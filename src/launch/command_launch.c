@@ -17,135 +17,36 @@
 extern char **environ;
 
 /* For tests: CAIRN_TEST_SAVE_GRACE and so on; CAIRN_TEST_NOTICE is a rank's loss to the others' SIGTERM. */
-#define SAVE_GRACE_S    115.0 /* for survivors to save, after they must have noticed a loss */
-#define SAVED_GRACE_S   10.0  /* for ranks to end after survivors have saved, or found them frozen */
-#define STOP_GRACE_S    600.0 /* from a signal to the last rank's end */
-#define FAIL_GRACE_S    2.0   /* from one rank's failure to the others' SIGTERM */
-#define NOTICE_MORE_S   5.0   /* from a rank's loss, beyond the peer timeout, to the others' SIGTERM */
-#define SIGN_S          2.0   /* at most from one sign of life to the next, of ranks and agents */
-#define LONGEST_PAUSE_S 60.0
-
-/* ---- signals ---- */
-
-static bool ends_run(const Launch *l, int number) { return !(number == SIGUSR1 && l->under_grid_engine); }
-
-/* All ranks are killed now. */
-static void note_kill(Launch *l)
+static LaunchTimes find_times(const Launch *l)
 {
-    if (!l->killed) l->killed_at = clock_monotonic();
-    l->killed = true;
-}
-
-/* Ranks stop and continue with this process. After a SIGSTOP only ranks of the same session, or PBS's tasks, stop. */
-static void suspend(Launch *l, int number)
-{
-    fleet_send(&l->fleet, NULL, "signal %d", number == SIGCONT ? SIGCONT : SIGSTOP);
-    if (number == SIGTSTP) kill(getpid(), SIGSTOP);
+    return (LaunchTimes){
+        .connect = l->c->connect_timeout,
+        .retry = {test_seconds("RETRY", 20), test_seconds("RETRY", 10)},
+        .silence = launch_silence(l),
+        .notice = test_seconds("NOTICE", l->peer_timeout + 5),
+        .fail = test_seconds("FAIL_GRACE", 2),
+        .save = test_seconds("SAVE_GRACE", 115),
+        .saved = test_seconds("SAVED_GRACE", 10),
+        .stop = test_seconds("STOP_GRACE", 600),
+    };
 }
 
 void launch_take_signals(Launch *l)
 {
-    for (int number; (number = signals_take(l->signals));) {
-        if (number == SIGTSTP || number == SIGCONT) {
-            suspend(l, number);
-            continue;
-        }
-        if (number == SIGHUP) number = SIGTERM; /* the terminal is gone */
-        bool again = l->stop_signal != 0;
-        if (ends_run(l, number) && !again) {
-            l->stop_signal = number;
-            l->stopped_at = clock_monotonic();
-        }
-        if (number == SIGINT && ++l->interrupts > 1) note_kill(l);
-        if (again && ends_run(l, number) && number != SIGINT) continue; /* ranks already have a signal */
-        if (l->killed)
-            fleet_send(&l->fleet, NULL, "kill");
-        else
-            fleet_send(&l->fleet, NULL, "signal %d", number);
-        if (number == SIGTERM) l->terminated = true;
-    }
+    for (int number; (number = signals_take(l->signals));)
+        fleet_tell(&l->fleet, &(LaunchEvent){.kind = LAUNCH_SIGNAL, .number = number});
 }
 
-/* ---- watching ---- */
-
-/* When all ranks that still run count as frozen: INFINITY while one of them may not be. A rank that reported a loss was
-   alive then, and may be saving, unless survivors say that it is silent. It gets more time where they have not saved,
-   for it may go on and save. One that reported nothing may only be out of reach of the others: then it finds them
-   silent a sign of life later, and reports that, if its agent is not out of reach, too. */
-static double all_frozen_at(const Launch *l, double last_end)
+void launch_turn(Launch *l)
 {
-    const Fleet *f = &l->fleet;
-    double saved_grace = f->saved ? 0 : test_seconds("SAVED_GRACE", SAVED_GRACE_S), at = last_end + FAIL_GRACE_S;
-    for (int i = 0; i < f->n_ranks; i++) {
-        const Rank *r = &f->ranks[i];
-        const Remote *host = fleet_host_of(f, i);
-        if (r->ended || host->lost) continue;
-        if (!rank_is_frozen(r)) return INFINITY;
-        if (r->aware)
-            at = fmax(at, last_end + saved_grace);
-        else if (host->messages.heard < r->silent_at + SIGN_S)
-            return INFINITY;
-        else
-            at = fmax(at, r->silent_at + SIGN_S + FAIL_GRACE_S);
-    }
-    return at;
-}
-
-/* Records the times of the first failure, loss and stop, and ends ranks that do not end by themselves. */
-static void end_failed_ranks(Launch *l)
-{
-    Fleet *f = &l->fleet;
-    double now = clock_monotonic(), last_end = 0;
-    bool early = false; /* a rank died before its peers could notice */
-    for (int i = 0; i < f->n_ranks; i++) {
-        const Rank *r = &f->ranks[i];
-        if (!r->ended) continue;
-        if (r->when > last_end) last_end = r->when;
-        if (r->signal == 0 && outcome_is_failure(r->code)) l->failed_at = fmin(l->failed_at, now);
-        if ((r->signal || r->code == 77) && l->lost_at > now) {
-            l->lost_at = now;
-            early = r->signal && !f->met;
-        }
-        if (r->code == 75 || r->code == 99) l->stopped_at = fmin(l->stopped_at, now);
-    }
-    for (int i = 0; i < f->n_remotes; i++)
-        if (f->remotes[i].lost && f->remotes[i].n_ranks > 0) l->lost_at = fmin(l->lost_at, now);
-    if (f->saved) l->saved_at = fmin(l->saved_at, now);
-    double notice = test_seconds("NOTICE", l->peer_timeout + NOTICE_MORE_S);
-    double save = f->met ? test_seconds("SAVE_GRACE", SAVE_GRACE_S) : test_seconds("SAVED_GRACE", SAVED_GRACE_S);
-    /* A rank that a signal stopped alone stops all; a signal to the launcher has reached all. */
-    double end =
-        fmin(l->failed_at, l->stop_signal ? INFINITY : l->stopped_at) + test_seconds("FAIL_GRACE", FAIL_GRACE_S);
-    bool ask = early || now > end || now > l->lost_at + notice;
-    if (ask && !l->terminated) {
-        fleet_send(f, NULL, "signal %d", SIGTERM);
-        l->terminated = true;
-    }
-    bool quiet = last_end && now > last_end + FAIL_GRACE_S;
-    bool frozen = l->lost_at <= now && quiet && now > all_frozen_at(l, last_end);
-    bool frozen_in_save = quiet && now > l->saved_at + test_seconds("SAVED_GRACE", SAVED_GRACE_S);
-    bool late = frozen || frozen_in_save || now > fmin(l->failed_at, l->lost_at) + notice + save ||
-                now > l->stopped_at + test_seconds("STOP_GRACE", STOP_GRACE_S);
-    if ((late || *f->failure) && !l->killed) {
-        if (late) log_warn("%d of %d ranks did not end in time, and are killed", f->running, f->n_ranks);
-        note_kill(l);
-        fleet_send(f, NULL, "kill");
-    }
-}
-
-static void watch_ranks(Launch *l)
-{
-    while (l->fleet.running > 0) {
-        fleet_turn(&l->fleet, l->signals, 0.25, launch_silence(l));
-        launch_take_signals(l);
-        faults_turn(l);
-        end_failed_ranks(l);
-    }
+    l->state.times = find_times(l);
+    fleet_turn(&l->fleet, l->signals);
+    launch_take_signals(l);
 }
 
 static void end_start(Launch *l)
 {
-    fleet_end(&l->fleet, l->killed ? 5 : 5 + test_seconds("AGENT_GRACE", AGENT_GRACE_S));
+    fleet_end(&l->fleet, l->state.killed_at < INFINITY ? 5 : 5 + test_seconds("AGENT_GRACE", AGENT_GRACE_S));
     store_server_close(l->store);
     l->store = NULL;
 }
@@ -166,80 +67,67 @@ static void find_excluded(Launch *l)
 
 static Status run_once(Launch *l, Outcome *o)
 {
-    *o = (Outcome){0};
     if (l->output_dir) l->faults.starts = fault_record_starts(l->output_dir, l->job).count;
     Status status = launch_start(l);
     if (status == OK) {
-        watch_ranks(l);
+        while (l->state.phase == PHASE_RUNS) {
+            launch_turn(l);
+            faults_turn(l);
+        }
         outcome_find(l, o);
         if (l->output_dir) faults_add(l, o);
         outcome_name_all(l, o);
-        if (o->again && l->output_dir) find_excluded(l);
+        if (l->state.verdict.again && l->output_dir) find_excluded(l);
         if (*l->fleet.failure) status = fail(E_FAIL, "%s", l->fleet.failure);
+    } else if (status == E_PEER) {
+        fleet_tell(&l->fleet, &(LaunchEvent){.kind = LAUNCH_NO_START});
+        outcome_find(l, o);
+        if (l->state.verdict.again) status = OK; /* hosts may come back */
     }
     end_start(l);
     return status;
 }
 
-/* Waits before the next start, twice as long after each start that did not advance; a signal ends the wait. */
-static void pause_before(Launch *l)
+static int count_open(const Sites *sites)
 {
-    double begin = clock_monotonic(), until = begin + fmin(0.5 * exp2(l->faults.fruitless), LONGEST_PAUSE_S), left;
-    struct pollfd wait = {.fd = l->signals, .events = POLLIN};
-    while (!l->stop_signal && (left = until - clock_monotonic()) > 0)
-        if (poll(&wait, 1, (int)(1e3 * left) + 1) > 0) launch_take_signals(l);
-    l->faults.record.seconds.pause_s += clock_monotonic() - begin;
-}
-
-/* Opens the hosts that are not excluded; of these, those that were just lost only with `lost`. Returns whether they
-   have enough slots for --ranks. */
-static bool open_hosts(Launch *l, bool lost, int *n)
-{
-    int64_t room = 0;
-    *n = 0;
-    for (int i = 0; i < l->sites.n; i++) {
-        Site *s = &l->sites.list[i];
-        s->open = !s->excluded && (lost || s->lost_in < l->restarts);
-        *n += s->open;
-        if (s->open) room += s->limit;
-    }
-    return *n > 0 && room >= l->c->ranks;
-}
-
-/* Chooses the hosts of the next start, and returns their number. It leaves a host that was just lost out once, unless
-   the others have too few slots for --ranks. 0: without the excluded ones they always have. */
-static int choose_hosts(Launch *l)
-{
-    int n;
-    if (open_hosts(l, false, &n) || open_hosts(l, true, &n)) return n;
-    for (int i = 0; i < l->sites.n; i++)
-        if (l->sites.list[i].excluded) return 0;
+    int n = 0;
+    for (int i = 0; i < sites->n; i++) n += sites->list[i].open;
     return n;
+}
+
+/* Waits before the next start. A signal ends the wait. */
+static void wait_pause(Launch *l)
+{
+    double begin = clock_monotonic(), left;
+    struct pollfd wait = {.fd = l->signals, .events = POLLIN};
+    while (l->state.phase == PHASE_PAUSE) {
+        left = l->state.wake - clock_monotonic();
+        if (left > 0) poll(&wait, 1, (int)(1e3 * left) + 1);
+        launch_take_signals(l);
+        fleet_tell(&l->fleet, &(LaunchEvent){.kind = LAUNCH_TIME});
+    }
+    l->faults.record.seconds.pause_s += clock_monotonic() - begin;
 }
 
 static Status run_all(Launch *l, Outcome *o)
 {
+    LaunchState *s = &l->state;
     for (;;) {
-        Status status = run_once(l, o);
-        if (status == E_PEER && l->restarts > 0 && !l->stop_signal) { /* hosts may come back */
-            *o = (Outcome){.code = status_exit_code(E_PEER), .again = true};
-            snprintf(o->what, sizeof o->what, "%s", status_message());
-        } else
-            TRY(status);
-        if (!o->again || l->restarts >= l->c->max_restarts) return OK;
-        l->restarts++;
-        faults_end_start(l);
-        int hosts = choose_hosts(l);
-        if (hosts == 0) {
+        TRY(run_once(l, o));
+        int before = s->restarts;
+        fleet_tell(&l->fleet, &(LaunchEvent){.kind = LAUNCH_NEXT, .trained = faults_trained(l)});
+        if (s->restarts == before) return OK;
+        int hosts = count_open(&l->sites);
+        if (s->phase == PHASE_DONE && !s->stop_signal) {
             log_warn("%s/%s names a host that computes wrongly, and the others have too few slots for --ranks; not "
                      "started again",
                      l->output_dir, EXCLUDED_REPORT);
             return OK;
         }
         log_warn("%s; starting again on %d host%s (%d of at most %lld)", o->what, hosts, hosts == 1 ? "" : "s",
-                 l->restarts, (long long)l->c->max_restarts);
-        pause_before(l);
-        if (l->stop_signal) return fail(E_STOPPED, "stopped between two starts");
+                 s->restarts, (long long)l->c->max_restarts);
+        wait_pause(l);
+        if (s->phase == PHASE_DONE) return fail(E_STOPPED, "stopped between two starts");
     }
 }
 
@@ -296,7 +184,7 @@ static Status watch_signals(Launch *l)
         if (!ignored) used[n++] = numbers[i]; /* a signalfd receives ignored signals, too */
     }
     signal(SIGPIPE, SIG_IGN);
-    l->under_grid_engine = signals_under_grid_engine();
+    l->state.under_grid_engine = signals_under_grid_engine();
     l->signals = signals_open(used, n);
     return l->signals < 0 ? fail(E_IO, "cannot receive signals: %m") : OK;
 }
@@ -317,12 +205,17 @@ Status command_launch(const Config *c)
 {
     Launch l = {.c = c, .signals = -1, .peer_timeout = c->peer_timeout, .begun = clock_monotonic()};
     Outcome o = {0};
+    l.fleet.state = &l.state;
+    l.state.wanted = c->ranks;
+    l.state.max_restarts = c->max_restarts;
     if (c->n_positional > 0 && strcmp(c->positional[0], "@agent") == 0) return agent_run(c);
     if (c->n_positional == 1 && strcmp(c->positional[0], "@probe") == 0) return probe_run(c);
     Status status = OK;
     TRY_DONE(check_command(&l));
     TRY_DONE(launch_check_files(c->ranks > 0 ? (int)c->ranks : 1)); /* again when all hosts are known */
     TRY_DONE(sites_find(c->hosts, environ, &l.sites));
+    l.state.sites = l.sites.list;
+    l.state.n_hosts = l.sites.n;
     hash128_random_hex(l.random);
     TRY_DONE(watch_signals(&l));
     writer_begin();
@@ -333,8 +226,9 @@ Status command_launch(const Config *c)
     TRY_DONE(status);
     status = fail_with_code(o.code, o.what);
 done:
-    writer_end(l.signals, l.stop_signal ? 5 : INFINITY);
+    writer_end(l.signals, l.state.stop_signal ? 5 : INFINITY);
     if (l.signals >= 0) close(l.signals);
+    launch_state_free(&l.state);
     sites_free(&l.sites);
     free(l.output_dir);
     return status;

@@ -26,21 +26,16 @@ static double last_number(const char *dir, const char *key)
     return number;
 }
 
-/* Seconds of training that count: steps that are made again count once. */
 static double trained(const char *dir) { return last_number(dir, "\"trained_s\": "); }
 
-void faults_end_start(Launch *l)
-{
-    double now = l->output_dir ? trained(l->output_dir) : 0;
-    l->faults.fruitless = now > l->faults.trained ? 0 : l->faults.fruitless + 1;
-    l->faults.trained = now;
-}
+double faults_trained(const Launch *l) { return l->output_dir ? trained(l->output_dir) : 0; }
 
 /* `ending` NULL: the line of another fault of the start has it. */
 static void write_fault(const Launch *l, const Outcome *o, const double *ending)
 {
     Buf line = {0};
-    buf_printf(&line, "{\"time\": %.3f, \"start\": %d, \"rank\": %d, \"host\": ", clock_wall(), l->restarts, o->rank);
+    buf_printf(&line, "{\"time\": %.3f, \"start\": %d, \"rank\": %d, \"host\": ", clock_wall(), l->state.restarts,
+               o->rank);
     buf_json(&line, o->host);
     buf_puts(&line, ", \"what\": ");
     buf_json(&line, o->what);
@@ -120,14 +115,14 @@ void faults_turn(Launch *l)
 void faults_begin(Launch *l)
 {
     sum_up_last(l);
-    l->faults.trained_before = l->faults.trained = trained(l->output_dir);
+    l->faults.trained_before = l->state.trained = trained(l->output_dir);
 }
 
 void faults_add(Launch *l, const Outcome *o)
 {
-    double found = fmin(l->failed_at, l->lost_at), now = clock_monotonic();
+    double found = fmin(l->state.failed_at, l->state.lost_at), now = clock_monotonic();
     double ending = found < now ? now - found : 0;
-    bool fault = o->code == 77 || (outcome_is_failure(o->code) && o->code != status_exit_code(E_USAGE));
+    bool fault = o->code == 77 || (launch_is_failure(o->code) && o->code != status_exit_code(E_USAGE));
     if (!fault) return;
     FaultSeconds *x = &l->faults.record.seconds;
     StartSums starts = fault_record_starts(l->output_dir, l->job);
@@ -137,7 +132,7 @@ void faults_add(Launch *l, const Outcome *o)
     x->ending_s += ending;
     add_fault(l, o, &ending);
     Outcome also;
-    for (int rank = -1; outcome_also(l, o, &rank, &also);) add_fault(l, &also, NULL);
+    for (int rank = -1; outcome_also(l, &rank, &also);) add_fault(l, &also, NULL);
 }
 
 /* A run without faults needs no lines of launches.jsonl. */

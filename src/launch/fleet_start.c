@@ -180,12 +180,11 @@ Status fleet_start(Fleet *f, Sites *sites, double connect_s)
     for (int i = 0; i < sites->n; i++) {
         Site *s = &sites->list[i];
         if (f->tasks && only) s->by_task = !s->here;
-        f->remotes[i] =
-            (Remote){.site = s, .orders = -1, .messages.fd = -1, .errors.fd = -1, .lost = true, .reached = -1};
+        f->remotes[i] = (Remote){.site = s, .orders = -1, .messages.fd = -1, .errors.fd = -1, .reached = -1};
     }
+    fleet_tell(f, &(LaunchEvent){.kind = LAUNCH_START});
     for (Remote *r = f->remotes; r < f->remotes + f->n_remotes; r++) {
         if (!r->site->open) continue;
-        r->lost = false;
         TRY(fleet_start_agent(f, r));
         if (r->site->here) fleet_send(f, r, "direct");
     }

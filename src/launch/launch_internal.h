@@ -9,6 +9,7 @@
 #include "config/config.h"
 #include "faults/fault_record.h"
 #include "launch/door.h"
+#include "launch/launch_state.h"
 #include "launch/sites.h"
 #include "launch/wire.h"
 
@@ -19,36 +20,22 @@ typedef struct {
     int orders; /* −1: closed */
     WireReader messages;
     WireReader errors; /* its standard error, and ssh's */
-    bool met, lost;
-    bool entered; /* through the door: `orders` and `messages` are its connection */
-    int cores, gpus, first_rank, n_ranks;
+    bool entered;      /* through the door: `orders` and `messages` are its connection */
+    int cores, gpus;
     char client[64], hostname[256], complaint[512];
     int reached; /* the address of the last "reach": 1 yes, 0 no, −1 no answer yet */
 } Remote;
-
-typedef struct {
-    bool ended;
-    int code, signal;    /* signal 0: it ended with code */
-    size_t memory_limit; /* 0: not killed for memory; 1: unknown */
-    double when;
-    bool aware;       /* it reported a loss */
-    double silent_at; /* when another rank first reported it as silent; 0: none did */
-    bool led;         /* another rank reported that it led the save, and was silent */
-} Rank;
 
 typedef struct Output Output;
 
 /* The agents of a start, and their ranks. */
 typedef struct {
+    LaunchState *state;
+    bool acting;     /* its actions are being performed */
     Remote *remotes; // (n_remotes) as the sites
     int n_remotes;
-    Rank *ranks; // (n_ranks)
-    int n_ranks, running;
-    bool *silent;    // (n_remotes, n_ranks): a rank of this host reported this rank as silent
-    bool met, saved; /* reported by some rank: all ranks have met; survivors have saved the state */
     Events events;
     Output *output; /* NULL: the ranks are not known yet */
-    double turned;  /* when fleet_turn last waited */
     Sites *sites;
     double connect_s;
     bool tasks;         /* PBS can start agents if ssh is refused */
@@ -59,22 +46,23 @@ typedef struct {
 /* Starts an agent on each open host. Under PBS a host that ssh does not reach becomes `by_task` in `sites`. */
 Status fleet_start(Fleet *f, Sites *sites, double connect_s);
 Status fleet_start_agent(Fleet *f, Remote *r);
-/* Waits at most `seconds` for messages, and handles them. An agent whose connection is closed, or silent for
-   `silence_s`, is lost. `watch`: a file descriptor that ends the wait, or −1. */
-void fleet_turn(Fleet *f, int watch, double seconds, double silence_s);
+/* Tells the machine, and performs its actions. */
+void fleet_tell(Fleet *f, const LaunchEvent *e);
+/* Waits for messages, and tells them and the time. `watch`: a file descriptor that ends the wait, or −1. */
+void fleet_turn(Fleet *f, int watch);
 /* Sends a line to one agent, or to all (remote NULL). */
 void fleet_send(Fleet *f, Remote *remote, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Ends the agents, and their ranks. */
 void fleet_end(Fleet *f, double patience_s);
 /* True: all agents are on this host. */
 bool fleet_is_local(const Fleet *f);
-const Remote *fleet_host_of(const Fleet *f, int rank);
-/* True: other ranks report it as silent, while it trained, if it reported nothing itself; else in the save. */
-bool rank_is_frozen(const Rank *r);
+Host *fleet_host(const Fleet *f, const Remote *r);
+/* The site of a rank's host. */
+const char *fleet_name_of(const Fleet *f, int rank);
 
 /* Finds the address of this process's `port` for the ranks: that of loopback if all are on this host, else the first
    address of this machine that every agent can connect to. E_PEER names the hosts that reach none. */
-Status meeting_choose(Fleet *f, int port, int watch, double silence_s, char address[128]);
+Status meeting_choose(Fleet *f, int port, int watch, char address[128]);
 
 /* From here on a thread writes the output of this process, so that the launcher never waits for a stopped terminal or
    an unread pipe. At most 16 MiB wait; later lines are dropped, and their number is reported. */
@@ -102,9 +90,7 @@ typedef struct {
 typedef struct {
     FaultRecord record;    /* of this command */
     double trained_before; /* of earlier commands, in the same folder */
-    double trained;        /* by the last start */
     int starts;            /* of this command that trained, before the one that runs */
-    int fruitless;         /* starts in succession whose training did not advance */
     KilledLaunch last;
 } Faults;
 
@@ -112,16 +98,12 @@ typedef struct {
 typedef struct {
     const Config *c;
     Sites sites;
+    LaunchState state;
     Fleet fleet;
     StoreServer *store; /* NULL: the ranks meet elsewhere */
     char job[80], random[33], token[64], rendezvous[192], address[128];
-    int port, restarts;
-    int signals;     /* a signalfd */
-    int stop_signal; /* the first signal that asked for the end; 0: none */
-    int interrupts;
-    double stopped_at, failed_at, lost_at, saved_at; /* INFINITY: not yet */
-    double killed_at;                                /* with `killed` */
-    bool terminated, killed, under_grid_engine;
+    int port;
+    int signals;            /* a signalfd */
     double peer_timeout;    /* the ranks' */
     char *output_dir;       /* the command's; NULL: it has none */
     double begun, max_time; /* the command's --max-time, which counts from the first start; 0: none */
@@ -129,37 +111,34 @@ typedef struct {
     Faults faults;
 } Launch;
 
-/* The outcome of a start. */
+/* The outcome of a start, in words. */
 typedef struct {
-    int code;   /* the launcher's exit code */
-    bool again; /* another start may help */
-    int rank;   /* whose end is the outcome; −1: a host's loss, or nobody knows whose memory is damaged */
+    int code; /* the launcher's exit code */
+    int rank; /* whose end is the outcome; −1: a host's loss, or nobody knows whose memory is damaged */
     char host[256];
     char what[1024]; /* one line: rank, host, signal */
 } Outcome;
 
-/* Finds the outcome; marks lost hosts. */
+/* Has the machine find the verdict, with what --audit wrote into the output folder, and describes it. */
 void outcome_find(Launch *l, Outcome *o);
-/* The next rank behind *rank (at first −1) that was lost beside the one of the outcome: killed or frozen, before it
-   noticed another's loss. False: no more. */
-bool outcome_also(const Launch *l, const Outcome *o, int *rank, Outcome *also);
+/* Describes the next rank behind *rank (at first −1) that was lost beside the one of the outcome. False: no more. */
+bool outcome_also(const Launch *l, int *rank, Outcome *also);
 /* Adds these ranks to the outcome's text. */
 void outcome_name_all(const Launch *l, Outcome *o);
 /* Records the outcome of a start if it is a fault, and prints a summary at the job's end; both leave out a launch that
-   never had the folder, because another process used it. faults_end_start counts starts without progress. faults_turn
-   sums up the last command once a rank of this one trains, and so holds the folder's lock. All but faults_end_start and
-   faults_turn need an output_dir. */
+   never had the folder, because another process used it. faults_turn sums up the last command once a rank of this one
+   trains, and so holds the folder's lock. All but faults_turn need an output_dir. */
 void faults_begin(Launch *l);
 void faults_turn(Launch *l);
 void faults_add(Launch *l, const Outcome *o);
-void faults_end_start(Launch *l);
+/* Seconds of training that count: steps that are made again count once. */
+double faults_trained(const Launch *l);
 void faults_end(Launch *l);
 
-/* An exit code that is neither success nor the consequence of a stop or a lost peer. */
-bool outcome_is_failure(int code);
-
-/* Reads the signals of this process, and passes them on to the ranks. */
+/* Reads the signals of this process, and tells them. */
 void launch_take_signals(Launch *l);
+/* fleet_turn, and launch_take_signals. */
+void launch_turn(Launch *l);
 /* The name that ranks find (comm/meet/world.c). */
 void launch_world(const Launch *l, World *world);
 /* Raises the limit on open files as far as it may. E_FAIL: it stays below the need of a process of so many ranks. */

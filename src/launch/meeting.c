@@ -30,7 +30,7 @@ static void find_addresses(const Fleet *f, Addresses *a)
     int n = 0;
     for (int i = 0; i < f->n_remotes; i++) {
         const Remote *r = &f->remotes[i];
-        if (!r->lost && strcmp(r->client, "-") != 0 && strncmp(r->client, "127.", 4) != 0 &&
+        if (!fleet_host(f, r)->lost && strcmp(r->client, "-") != 0 && strncmp(r->client, "127.", 4) != 0 &&
             strcmp(r->client, "::1") != 0)
             add_address(a, r->client);
     }
@@ -41,7 +41,7 @@ static void find_addresses(const Fleet *f, Addresses *a)
 }
 
 /* Asks all agents; `missing` gets the names of those that cannot connect. */
-static bool all_reach(Fleet *f, const char *address, int port, int watch, double silence_s, Buf *missing)
+static bool all_reach(Fleet *f, const char *address, int port, int watch, Buf *missing)
 {
     double until = clock_monotonic() + 8;
     for (int i = 0; i < f->n_remotes; i++) f->remotes[i].reached = -1;
@@ -49,14 +49,15 @@ static bool all_reach(Fleet *f, const char *address, int port, int watch, double
     bool waiting = true;
     struct pollfd stop = {.fd = watch, .events = POLLIN};
     while (waiting && clock_monotonic() < until && poll(&stop, 1, 0) == 0) {
-        fleet_turn(f, watch, 0.1, silence_s);
+        fleet_turn(f, watch);
         waiting = false;
-        for (int i = 0; i < f->n_remotes; i++) waiting = waiting || (!f->remotes[i].lost && f->remotes[i].reached < 0);
+        for (int i = 0; i < f->n_remotes; i++)
+            waiting = waiting || (!f->state->hosts[i].lost && f->remotes[i].reached < 0);
     }
     bool good = true;
     for (int i = 0; i < f->n_remotes; i++) {
         const Remote *r = &f->remotes[i];
-        if (r->lost || r->reached == 1) continue;
+        if (f->state->hosts[i].lost || r->reached == 1) continue;
         if (good) buf_printf(missing, "%s%s (not from ", missing->len ? ", " : "", address);
         buf_printf(missing, "%s%s", good ? "" : ", ", r->site->name);
         good = false;
@@ -65,7 +66,7 @@ static bool all_reach(Fleet *f, const char *address, int port, int watch, double
     return good;
 }
 
-Status meeting_choose(Fleet *f, int port, int watch, double silence_s, char address[128])
+Status meeting_choose(Fleet *f, int port, int watch, char address[128])
 {
     Addresses own = {.n = 0};
     Buf missing = {0};
@@ -73,7 +74,7 @@ Status meeting_choose(Fleet *f, int port, int watch, double silence_s, char addr
     if (fleet_is_local(f)) return OK;
     find_addresses(f, &own);
     for (int i = 0; i < own.n; i++) {
-        if (!all_reach(f, own.text[i], port, watch, silence_s, &missing)) continue;
+        if (!all_reach(f, own.text[i], port, watch, &missing)) continue;
         snprintf(address, 128, "%s", own.text[i]);
         buf_free(&missing);
         return OK;

@@ -56,6 +56,7 @@ static void send_words(Launch *l, Remote *r)
 void orders_send(Launch *l, Remote *r, int node)
 {
     Fleet *f = &l->fleet;
+    const Host *host = fleet_host(f, r);
     char directory[4096];
     if (!getcwd(directory, sizeof directory)) snprintf(directory, sizeof directory, "/");
     fleet_send(f, r, "dir %s", directory);
@@ -65,8 +66,8 @@ void orders_send(Launch *l, Remote *r, int node)
             if (is_passed_on(l, *e)) fleet_send(f, r, "set %s", *e);
     }
     send_options(l, r);
-    fleet_send(f, r, "set WORLD_SIZE=%d", f->n_ranks);
-    fleet_send(f, r, "set LOCAL_WORLD_SIZE=%d", r->n_ranks);
+    fleet_send(f, r, "set WORLD_SIZE=%d", l->state.n_ranks);
+    fleet_send(f, r, "set LOCAL_WORLD_SIZE=%d", host->n_ranks);
     fleet_send(f, r, "set NODE_RANK=%d", node);
     if (l->store) {
         fleet_send(f, r, "set MASTER_ADDR=%s", l->address);
@@ -82,6 +83,6 @@ void orders_send(Launch *l, Remote *r, int node)
         fleet_send(f, r, "arg @probe");
     }
     send_words(l, r);
-    for (int k = 0; k < r->n_ranks; k++) fleet_send(f, r, "rank %d %d", r->first_rank + k, k);
+    for (int k = 0; k < host->n_ranks; k++) fleet_send(f, r, "rank %d %d", host->first_rank + k, k);
     fleet_send(f, r, "go");
 }

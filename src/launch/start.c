@@ -4,49 +4,29 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "base/test_switch.h"
 #include "launch/launch_internal.h"
-
-#define RETRY_S 10.0 /* for an answer of a host that was lost before */
 
 static Status check_stopped(const Launch *l)
 {
-    return l->stop_signal ? fail(E_STOPPED, "stopped before the ranks were started") : OK;
+    return l->state.stop_signal ? fail(E_STOPPED, "stopped before the ranks were started") : OK;
 }
 
 /* Waits for the hello of all agents; an agent without one in time is lost. */
 static Status meet_agents(Launch *l)
 {
-    double begin = clock_monotonic(), most = l->restarts ? test_seconds("RETRY", 20) : INFINITY;
-    double patience = fmin(l->c->connect_timeout, most);
-    double again = fmin(patience, test_seconds("RETRY", RETRY_S));
-    for (bool waiting = true; waiting;) {
-        fleet_turn(&l->fleet, l->signals, 0.5, 0);
-        launch_take_signals(l);
+    while (l->state.phase == PHASE_AGENTS) {
+        launch_turn(l);
         TRY(check_stopped(l));
-        waiting = false;
-        for (int i = 0; i < l->fleet.n_remotes; i++) {
-            Remote *r = &l->fleet.remotes[i];
-            if (r->lost || r->met) continue;
-            waiting = true;
-            if (clock_monotonic() < begin + (r->site->lost_in ? again : patience)) continue;
-            r->lost = true;
-            if (!*r->complaint) snprintf(r->complaint, sizeof r->complaint, "no answer in time");
-        }
     }
     if (*l->fleet.failure) return fail(E_FAIL, "%s", l->fleet.failure);
     Buf missing = {0};
-    int left = 0;
-    for (int i = 0; i < l->fleet.n_remotes; i++) {
-        Remote *r = &l->fleet.remotes[i];
-        left += !r->lost;
-        if (!r->site->open || !r->lost) continue;
-        buf_printf(&missing, "%s%s (%s)", missing.len ? "; " : "", r->site->name, r->complaint);
-        r->site->open = false;
-        r->site->lost_in = l->restarts + 1;
-    }
     Status status = OK;
-    if (missing.len && (l->restarts == 0 || left == 0))
+    for (int i = 0; i < l->fleet.n_remotes; i++) {
+        const Remote *r = &l->fleet.remotes[i];
+        if (r->site->lost_in == l->state.restarts + 1)
+            buf_printf(&missing, "%s%s (%s)", missing.len ? "; " : "", r->site->name, r->complaint);
+    }
+    if (l->state.phase == PHASE_OVER)
         status = fail(E_PEER, "nothing could be started on %s", missing.data);
     else if (missing.len)
         log_warn("continuing without %s", missing.data);
@@ -59,14 +39,15 @@ static void warn_of_gpus(const Launch *l)
 {
     for (int i = 0; i < l->sites.n; i++) {
         const Remote *r = &l->fleet.remotes[i];
-        if (r->n_ranks == 0 || r->gpus < 2 || l->c->ranks > 0 || l->restarts > 0) continue;
-        if (r->n_ranks < r->gpus)
+        int ranks = r->site->ranks;
+        if (ranks == 0 || r->gpus < 2 || l->c->ranks > 0 || l->state.restarts > 0) continue;
+        if (ranks < r->gpus)
             log_warn("%s has %d GPUs, but %s gives it %d rank%s; ask for as many ranks as GPUs (PBS: mpiprocs=%d), or "
                      "give --ranks",
-                     r->site->name, r->gpus, l->sites.source, r->n_ranks, r->n_ranks == 1 ? "" : "s", r->gpus);
+                     r->site->name, r->gpus, l->sites.source, ranks, ranks == 1 ? "" : "s", r->gpus);
         else if (l->sites.from == SITES_OF_PBS && r->site->slots == 0)
             log_warn("%s gets %d ranks for its GPUs; %s has one line for it, as without mpiprocs in select",
-                     r->site->name, r->n_ranks, l->sites.source);
+                     r->site->name, ranks, l->sites.source);
         else
             continue;
         return;
@@ -78,22 +59,19 @@ static Status place_ranks(Launch *l)
     Fleet *f = &l->fleet;
     int n = 0;
     int64_t wanted = l->c->ranks, room = sites_room(&l->sites);
-    if (l->restarts && wanted > room) wanted = room; /* hosts were lost */
+    if (l->state.restarts && wanted > room) wanted = room; /* hosts were lost */
     for (int i = 0; i < l->sites.n; i++) l->sites.list[i].usual = f->remotes[i].gpus > 0 ? f->remotes[i].gpus : 1;
     TRY(sites_place(&l->sites, wanted));
     for (int i = 0; i < l->sites.n; i++) {
         Remote *r = &f->remotes[i];
-        r->first_rank = n;
-        r->n_ranks = r->site->ranks;
-        n += r->n_ranks;
-        if (r->site->limit == 0) r->site->limit = r->n_ranks; /* no host gets more when others are lost */
-        log_debug("%s: ranks %d to %d, %d cores, %d GPUs", r->site->name, r->first_rank, n - 1, r->cores, r->gpus);
+        int first = n;
+        n += r->site->ranks;
+        if (r->site->limit == 0) r->site->limit = r->site->ranks; /* no host gets more when others are lost */
+        log_debug("%s: ranks %d to %d, %d cores, %d GPUs", r->site->name, first, n - 1, r->cores, r->gpus);
     }
     warn_of_gpus(l);
     TRY(launch_check_files(n));
-    f->ranks = mem_array((size_t)n, sizeof *f->ranks);
-    f->n_ranks = f->running = n;
-    f->silent = mem_array((size_t)f->n_remotes * (size_t)n, sizeof *f->silent);
+    fleet_tell(f, &(LaunchEvent){.kind = LAUNCH_PLACED});
     f->output = output_open(n, l->c->verbose);
     return OK;
 }
@@ -115,16 +93,16 @@ void launch_world(const Launch *l, World *world) { snprintf(world->job, sizeof w
 /* Serves the store in which ranks meet, unless --rendezvous names another place. It outlives each rank. */
 static Status open_store(Launch *l)
 {
-    World world = {.rank = -1, .size = l->fleet.n_ranks};
+    World world = {.rank = -1, .size = l->state.n_ranks};
     launch_world(l, &world);
-    snprintf(l->token, sizeof l->token, "%s-%d", l->random, l->restarts + 1);
+    snprintf(l->token, sizeof l->token, "%s-%d", l->random, l->state.restarts + 1);
     if (strcmp(l->c->rendezvous, "auto") != 0 && *l->c->rendezvous) {
         snprintf(l->rendezvous, sizeof l->rendezvous, "%s", l->c->rendezvous);
         return OK;
     }
     TRY(store_serve(&world, fleet_is_local(&l->fleet), 0, l->token, &l->store));
     l->port = store_server_port(l->store);
-    Status status = meeting_choose(&l->fleet, l->port, l->signals, launch_silence(l), l->address);
+    Status status = meeting_choose(&l->fleet, l->port, l->signals, l->address);
     if (status != OK) { /* a signal ends the search, too */
         launch_take_signals(l);
         TRY(check_stopped(l));
@@ -139,9 +117,6 @@ Status launch_start(Launch *l)
 {
     Fleet *f = &l->fleet;
     int node = 0, nodes = 0;
-    *f = (Fleet){0};
-    l->stopped_at = l->failed_at = l->lost_at = l->saved_at = INFINITY;
-    l->terminated = l->killed = false;
     TRY(fleet_start(f, &l->sites, l->c->connect_timeout));
     TRY(meet_agents(l));
     TRY(place_ranks(l));
@@ -149,9 +124,9 @@ Status launch_start(Launch *l)
     launch_take_signals(l);
     TRY(check_stopped(l));
     l->time_left = fmax(l->max_time - (clock_monotonic() - l->begun), 1);
-    for (int i = 0; i < f->n_remotes; i++) nodes += f->remotes[i].n_ranks > 0;
+    for (int i = 0; i < f->n_remotes; i++) nodes += l->state.hosts[i].n_ranks > 0;
     for (int i = 0; i < f->n_remotes; i++)
-        if (f->remotes[i].n_ranks > 0) orders_send(l, &f->remotes[i], node++);
-    log_debug("started %d ranks on %d hosts; they meet at %s", f->n_ranks, nodes, l->rendezvous);
+        if (l->state.hosts[i].n_ranks > 0) orders_send(l, &f->remotes[i], node++);
+    log_debug("started %d ranks on %d hosts; they meet at %s", l->state.n_ranks, nodes, l->rendezvous);
     return OK;
 }
