@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,46 +92,49 @@ static void forward_pipes(Agent *a, Child *c, bool ended)
     }
 }
 
-static void signal_ranks(Agent *a, int number)
+static void signal_ranks(const Agent *a, int number, bool group)
 {
-    if (number == SIGTERM) {
-        if (a->asked) return;
-        a->asked = true;
-    }
-    if (number == SIGSTOP || number == SIGCONT) {
-        a->asleep = number == SIGSTOP;
-        a->orders.heard = clock_monotonic();
-    }
     for (int i = 0; i < a->n_children; i++)
-        if (a->children[i].alive) kill(a->children[i].pid, number);
+        if (a->children[i].alive) kill(group ? -a->children[i].pid : a->children[i].pid, number);
 }
 
-static void kill_ranks(Agent *a)
+static void perform(Agent *a, const AgentAction *action)
 {
-    a->killing = true;
-    for (int i = 0; i < a->n_children; i++)
-        if (a->children[i].alive) kill(-a->children[i].pid, SIGKILL);
+    const Child *c = NULL;
+    switch (action->kind) {
+    case AGENT_DO_SIGNAL:
+        signal_ranks(a, action->number, false);
+        break;
+    case AGENT_DO_KILL:
+        signal_ranks(a, SIGKILL, true);
+        break;
+    case AGENT_DO_BEAT:
+        report(a, "beat");
+        break;
+    case AGENT_DO_TELL:
+        c = &a->children[action->number];
+        report(a, "end %d %d %d %zu", c->rank, c->code, c->signal, action->limit);
+        break;
+    }
 }
 
-/* Asks the ranks to save and end. A silent launcher may be suspended, and read the ends of ranks later. */
-static void lose_launcher(Agent *a, bool gone)
+void agent_tell(Agent *a, const AgentEvent *e)
 {
-    if (gone) a->deaf = true;
-    if (a->ended) return;
-    a->ended = true;
-    if (a->asleep) signal_ranks(a, SIGCONT);
-    signal_ranks(a, SIGTERM);
-    a->lost_at = clock_monotonic();
+    AgentState *s = &a->state;
+    agent_on(s, e, clock_monotonic());
+    for (int i = 0; i < s->n_actions; i++) perform(a, &s->actions[i]);
+    s->n_actions = 0;
 }
 
-/* After a SIGKILL: the memory limit if the kernel killed for memory, else 0. Older kernels only count how often the
-   limit was reached, so a kill by this agent never counts. */
-static size_t memory_limit_hit(Agent *a)
+static void lose_launcher(Agent *a)
 {
-    uint64_t before = a->killed;
-    if (a->killing) return 0;
-    a->killed = cgroup_memory_kills("");
-    if (a->killed == before) return 0;
+    a->deaf = true;
+    agent_tell(a, &(AgentEvent){.kind = AGENT_GONE});
+}
+
+/* The memory limit, after a rank was killed. 1: not known. */
+static size_t memory_limit(void)
+{
     size_t limit = cgroup_limit_bytes("");
     return limit == SIZE_MAX ? 1 : limit;
 }
@@ -149,11 +153,14 @@ static void reap_ranks(Agent *a)
         waitpid(info.si_pid, NULL, 0);
         if (!c) continue;
         c->alive = false;
-        a->alive--;
         forward_pipes(a, c, true);
         bool killed = info.si_code != CLD_EXITED;
-        report(a, "end %d %d %d %zu", c->rank, killed ? 0 : info.si_status, killed ? info.si_status : 0,
-               killed && info.si_status == SIGKILL ? memory_limit_hit(a) : 0);
+        c->code = killed ? 0 : info.si_status;
+        c->signal = killed ? info.si_status : 0;
+        AgentEvent e = {.kind = AGENT_ENDED, .child = (int)(c - a->children), .killed = c->signal == SIGKILL};
+        if (e.killed) e.kills = cgroup_memory_kills("");
+        if (e.killed) e.limit = memory_limit();
+        agent_tell(a, &e);
     }
 }
 
@@ -208,7 +215,7 @@ static Status handle_order(Agent *a, const char *line)
     if (is_order(line, "reach", &rest) && sscanf(rest, "%127s %15s", address, port) == 2) {
         report(a, "reach %s %d", address, can_connect(address, port, 5));
     } else if (is_order(line, "silence", &rest)) {
-        a->silence_s = atof(rest);
+        a->state.silence = atof(rest);
     } else if (is_order(line, "direct", &rest)) {
         a->direct = true;
     } else if (is_order(line, "dir", &rest)) {
@@ -223,9 +230,9 @@ static Status handle_order(Agent *a, const char *line)
     } else if (is_order(line, "go", &rest)) {
         return agent_start_ranks(a);
     } else if (is_order(line, "signal", &rest)) {
-        signal_ranks(a, atoi(rest));
+        agent_tell(a, &(AgentEvent){.kind = AGENT_SIGNAL, .number = atoi(rest)});
     } else if (is_order(line, "kill", &rest)) {
-        kill_ranks(a);
+        agent_tell(a, &(AgentEvent){.kind = AGENT_KILL});
     } else
         return fail(E_FORMAT, "unknown order of the launcher: %.80s", line);
     return OK;
@@ -234,8 +241,9 @@ static Status handle_order(Agent *a, const char *line)
 static void on_signals(Agent *a, int signals)
 {
     for (int number; (number = signals_take(signals));) {
-        if (number == SIGTERM) signal_ranks(a, SIGTERM); /* a scheduler signals every process of the job */
-        if (number == SIGHUP) lose_launcher(a, true);
+        /* a scheduler signals every process of the job */
+        if (number == SIGTERM) agent_tell(a, &(AgentEvent){.kind = AGENT_SIGNAL, .number = SIGTERM});
+        if (number == SIGHUP) lose_launcher(a);
     }
 }
 
@@ -244,7 +252,7 @@ static void agent_turn(Agent *a, int signals)
 {
     bool listen = a->outgoing.len < MOST_PENDING;
     events_begin(&a->events);
-    events_until(&a->events, clock_monotonic() + 0.5);
+    events_until(&a->events, fmin(a->state.wake, clock_monotonic() + 0.5));
     events_add(&a->events, signals, POLLIN, NULL, NULL);
     events_add(&a->events, a->orders.fd, POLLIN, NULL, NULL);
     events_add(&a->events, a->outgoing.len ? STDOUT_FILENO : -1, POLLOUT, NULL, NULL);
@@ -255,26 +263,19 @@ static void agent_turn(Agent *a, int signals)
     flush_outgoing(a);
     for (int i = 0; i < a->n_children && listen; i++) forward_pipes(a, &a->children[i], false);
     reap_ranks(a);
-    double now = clock_monotonic();
-    if (now - a->turned > a->silence_s / 2 && a->turned > 0)
-        a->orders.heard = now; /* this process was suspended, not the launcher */
-    a->turned = now;
-    bool gone = a->deaf || (!wire_fill(&a->orders) && a->orders.pending.len == a->orders.taken);
-    if (gone) lose_launcher(a, true);
-    if (!a->asleep && a->silence_s > 0 && now - a->orders.heard > a->silence_s) lose_launcher(a, false);
-    if (a->ended && clock_monotonic() > a->lost_at + test_seconds("AGENT_GRACE", AGENT_GRACE_S)) kill_ranks(a);
+    double heard = a->orders.heard;
+    bool open = wire_fill(&a->orders);
+    if (a->orders.heard > heard) agent_tell(a, &(AgentEvent){.kind = AGENT_HEARD});
+    if (a->deaf || (!open && a->orders.pending.len == a->orders.taken)) lose_launcher(a);
+    a->state.grace = test_seconds("AGENT_GRACE", AGENT_GRACE_S);
+    agent_tell(a, &(AgentEvent){.kind = AGENT_TIME});
 }
 
 static Status serve_orders(Agent *a, int signals)
 {
-    double beat = 0;
-    while (!a->ended || a->alive > 0) {
+    while (!agent_is_done(&a->state)) {
         agent_turn(a, signals);
-        for (char *line; !a->ended && (line = wire_line(&a->orders, true));) TRY(handle_order(a, line));
-        if (!a->asleep && clock_monotonic() - beat > WIRE_BEAT_S) {
-            beat = clock_monotonic();
-            report(a, "beat");
-        }
+        for (char *line; !a->state.lost && (line = wire_line(&a->orders, true));) TRY(handle_order(a, line));
     }
     return OK;
 }
@@ -285,7 +286,7 @@ static void agent_free(Agent *a)
     mem_free_texts(a->settings, a->n_settings);
     for (int i = 0; i < a->n_children; i++)
         for (int k = 0; k < N_CHILD_PIPES; k++) wire_reader_close(&a->children[i].pipes[k]);
-    MEM_FREE(a->children, a->directory);
+    MEM_FREE(a->children, a->directory, a->state.actions);
     wire_reader_close(&a->orders);
     buf_free(&a->outgoing);
     cores_free(&a->cores);
@@ -311,7 +312,7 @@ static Status join_launcher(const char *how)
 
 Status agent_run(const Config *c)
 {
-    Agent a = {.orders.fd = -1};
+    Agent a = {.orders.fd = -1, .state.heard = clock_monotonic()};
     static const int watched[] = {SIGCHLD, SIGTERM, SIGHUP};
     static const int ignored[] = {SIGPIPE, SIGINT, SIGUSR1, SIGUSR2, SIGTTOU, SIGTTIN, SIGTSTP};
     for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) signal(ignored[i], SIG_IGN);
@@ -326,8 +327,8 @@ Status agent_run(const Config *c)
     Status status = serve_orders(&a, signals);
     if (status != OK) {
         report(&a, "failed %s", status_message());
-        kill_ranks(&a);
-        lose_launcher(&a, true);
+        agent_tell(&a, &(AgentEvent){.kind = AGENT_KILL});
+        lose_launcher(&a);
         Status rest = serve_orders(&a, signals);
         (void)rest;
     }

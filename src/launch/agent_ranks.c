@@ -85,7 +85,7 @@ static Status start_rank(Agent *a, Child *c, const char *program)
     if (c->pid == 0) become_rank(a, c, program, environment, (const int(*)[2])pipes, agent, set);
     setpgid(c->pid, c->pid);
     c->alive = true;
-    a->alive++;
+    agent_tell(a, &(AgentEvent){.kind = AGENT_STARTED});
     for (int k = 0; k < N_CHILD_PIPES; k++) {
         wire_reader(&c->pipes[k], pipes[k][0]);
         pipes[k][0] = -1;
@@ -104,7 +104,7 @@ Status agent_start_ranks(Agent *a)
     const char *other = test_switch("PROGRAM");
     char *own = host_program(); /* its file may have been replaced meanwhile */
     const char *program = other ? other : access(own, X_OK) == 0 ? own : "/proc/self/exe";
-    a->killed = cgroup_memory_kills("");
+    a->state.kills = cgroup_memory_kills("");
     if (a->directory && chdir(a->directory) != 0)
         TRY_DONE(fail(E_USAGE, "%s, the folder in which launch was started, does not exist here: %m", a->directory));
     a->arguments = mem_resize(a->arguments, (size_t)a->n_arguments + 1, sizeof *a->arguments);
