@@ -481,12 +481,7 @@ static inline void turn(World *w, int rank)
     } else if (!me->begun) {
         me->begun = true;
         give(w, rank,
-             (TeamEvent){.kind = TEAM_BEGIN,
-                         .rank = w->lost,
-                         .able = me->able,
-                         .step = STEP,
-                         .data = &me->has,
-                         .size = sizeof me->has});
+             (TeamEvent){.kind = TEAM_BEGIN, .able = me->able, .step = STEP, .data = &me->has, .size = sizeof me->has});
     } else if (is_busy(me)) {
         finish(w, rank);
     } else if (me->done == me->x.n_actions) {

@@ -7,7 +7,7 @@
    No call waits forever. A peer that died, froze or cannot be reached is E_PEER on every rank, with one message that
    names the rank, its host and the time: at once for a closed connection, after the peer timeout for silence, after 20
    of them for a live rank that does not come. Then all Comms of these ranks are dead, and each call on them is E_PEER
-   at once. The rendezvous store outlives them, and survivors agree through it (rank 0's own, tcp://, ends with rank 0).
+   at once. The watch (comm_watch) outlives them: survivors agree over it.
 
    Data is host memory. The caller copies the data of a device, or uses a CommDevice (comm/mesh/device.h). */
 #pragma once

@@ -18,13 +18,13 @@ char *spare_path(const char *out, int n)
     return mem_printf("%s/survivors/%d", out, n);
 }
 
-Status spare_take(FolderLock *lock, const char *out, double seconds, double spare_seconds, int most, int *n)
+Status spare_take(FolderLock *lock, const char *out, double seconds, int most, int *n)
 {
     *n = SPARE_NONE;
     Status status = lock_take_within(lock, out, seconds);
     while (status == E_FAIL && *n + 1 < most) {
         char *path = spare_path(out, ++*n);
-        status = lock_take_within(lock, path, spare_seconds);
+        status = lock_take_within(lock, path, 0);
         free(path);
     }
     return status;

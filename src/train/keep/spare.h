@@ -10,9 +10,9 @@
 
 /* The folder of that number. The caller frees it. */
 char *spare_path(const char *out, int n);
-/* Locks OUT, waiting at most `seconds`, or else the first of `most` spare folders whose lock is free within
-   `spare_seconds`. *n: its number. E_FAIL: all are in use. */
-Status spare_take(FolderLock *lock, const char *out, double seconds, double spare_seconds, int most, int *n);
+/* Locks OUT, waiting at most `seconds`, or else the first of `most` spare folders whose lock is free. *n: its number.
+   E_FAIL: all are in use. */
+Status spare_take(FolderLock *lock, const char *out, double seconds, int most, int *n);
 /* The newest whole checkpoint of `least` or a later step, in OUT and the spare folders; −1: none. */
 int64_t spare_saved(const char *out, int64_t least);
 /* Under OUT's lock: moves the checkpoints of spare folders, and a step that metrics.jsonl lacks, into OUT, and removes

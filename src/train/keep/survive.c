@@ -1,19 +1,16 @@
 #include "train/keep/survive.h"
 
+#include <stdlib.h>
+
 #include "base/lock.h"
 #include "base/test_switch.h"
 #include "comm/meet/report.h"
-#include "comm/meet/store.h"
 #include "state/snapshot/snapshot.h"
 #include "train/keep/spare.h"
 #include "train/keep/team.h"
 #include "train/ranks/ranks.h"
 
-#define WAIT_MOST 5.0 /* seconds for the others to announce themselves */
-/* Seconds for the folder's lock: of a process that was just killed, or is frozen; and of others, if the store died with
-   rank 0 and all survivors try to save. These use one spare folder, each after the other. */
-#define LOCK_WAIT 1.0
-#define LOCK_MOST 10.0
+#define LOCK_WAIT 1.0 /* seconds for the folder's lock, of a process that was just killed or is frozen */
 
 /* Compares run numbers, because the same path may be another folder on another host. */
 static bool same_folder(const char *output_dir, Digest run)
@@ -31,10 +28,13 @@ typedef struct {
     Team team;
     SnapshotSet set;            /* the leader's choice among all members' pieces */
     int64_t step;               /* that this rank can save */
+    Status part;                /* of this rank's part of the leader's plan */
     FolderLock lock, *own_lock; /* own_lock: the run's, which rank 0 has */
+    bool kept;                  /* the leader's: it has held own_lock since the run began */
     int place;                  /* the leader's: SPARE_NONE or the spare folder that it writes into */
     char *folder;               /* its path */
     bool saved;                 /* the leader's: the step is on disk */
+    char *failed;               /* the leader's: the message of its last try */
     Buf missing;                /* the gaps of newer generations in all members' memory */
     Buf why;                    /* text for the user: the rank that saves, or the reason why none does */
 } Survivor;
@@ -66,21 +66,21 @@ static bool saved_already(Survivor *s)
 {
     if (s->scattered) saving_join(s->saving);
     int64_t step = spare_saved(s->run->c->output_dir, s->step);
-    s->saved = step >= 0;
-    if (s->saved) buf_printf(&s->why, "Step %lld is saved already", (long long)step);
-    return s->saved;
+    if (step >= 0) buf_printf(&s->why, "Step %lld is saved already", (long long)step);
+    return step >= 0;
 }
 
-/* Announces this rank, and finds the rank that leads the save. */
-static void meet(Survivor *s, int round)
+static void begin(Survivor *s)
 {
     const Run *run = s->run;
     Comm *c = ranks_comm(run->ranks);
-    double half = run->c->peer_timeout / 2, most = test_seconds("SURVIVE", WAIT_MOST);
-    TeamMember mine = {.rank = c->rank, .step = s->scattered ? s->held.set.step : s->step};
-    if (s->scattered) mine.pieces = snapshot_pieces(&s->held.list, run->progress.run, c->rank, &mine.count);
+    SnapshotPiece *pieces = NULL;
+    int count = 0;
+    if (s->scattered) pieces = snapshot_pieces(&s->held.list, run->progress.run, c->rank, &count);
     s->here = same_folder(run->c->output_dir, run->progress.run);
-    team_meet(&s->team, c, round, s->here && (!s->scattered || mine.count), mine, half < most ? half : most);
+    team_begin(&s->team, c, s->scattered, s->here && (!s->scattered || count),
+               s->scattered ? s->held.set.step : s->step, pieces, count);
+    free(pieces);
 }
 
 /* Chooses of a scattered state the newest generation that the members' memories hold together. */
@@ -118,7 +118,7 @@ static Status save_with_team(Survivor *s, SurviveSave save, void *context)
                         .list = &s->held.list,
                         .set = s->scattered ? &s->set : NULL,
                         .rank = ranks_rank(s->run->ranks)};
-    if (s->team.count > 1) {
+    if (!team_alone(&s->team)) {
         from.fill = team_fill;
         from.fill_context = &fill;
     }
@@ -129,82 +129,84 @@ static Status save_with_team(Survivor *s, SurviveSave save, void *context)
 static Status take_folder(Survivor *s)
 {
     const char *out = s->run->c->output_dir;
-    double wait = test_seconds("SPARE_WAIT", s->team.deaf ? LOCK_MOST : LOCK_WAIT);
-    Status status = OK;
-    if (!s->own_lock->open)
-        status = s->team.deaf ? spare_take(&s->lock, out, wait, LOCK_MOST, 1, &s->place)
-                              : spare_take(&s->lock, out, wait, 0, ranks_size(s->run->ranks), &s->place);
+    double wait = test_seconds("SPARE_WAIT", LOCK_WAIT);
+    s->kept = s->own_lock->open;
+    if (!s->kept) TRY(spare_take(&s->lock, out, wait, ranks_size(s->run->ranks), &s->place));
     s->folder = spare_path(out, s->place);
-    return status;
+    test_at("lead", ranks_rank(s->run->ranks));
+    return OK;
 }
 
-/* Takes a folder's lock, and saves if no folder has the step. Members that fail are left out of the next attempt; a
-   leader with the whole state has written it alone then. */
-static void lead(Survivor *s, SurviveSave save, void *context, bool *done)
+/* A try of the leader. Takes a folder's lock before the first one, and saves if no folder has the step. */
+static TeamEnd try(Survivor *s, SurviveSave save, void *context)
 {
     const Run *run = s->run;
-    bool locked = s->own_lock->open;
-    if (take_folder(s) != OK) {
+    bool first = !s->folder;
+    if (s->failed) log_warn("%s; this rank tries again without them", s->failed);
+    if (first && take_folder(s) != OK) {
         buf_printf(&s->why, "Nothing is saved: %s", status_message());
-        return;
+        return TEAM_NOTHING;
     }
-    bool told = s->place == SPARE_NONE;
-    test_at("lead", ranks_rank(run->ranks));
-    team_hear_again(&s->team);
-    for (;;) {
-        int members = s->team.count;
-        if (s->scattered && !choose_generation(s)) {
-            explain_no_save(s);
-            return;
-        }
-        if ((!locked || s->scattered) && saved_already(s)) return;
-        if (!told) log_warn("%s is in use by another process; this rank saves in %s", run->c->output_dir, s->folder);
-        told = true;
-        *done = save_with_team(s, save, context) == OK;
-        if (*done || !s->scattered || members == 1) break;
-        log_warn("%s; this rank tries again without them", status_message());
-        if (s->team.count == members) team_part(&s->team);
+    team_hear(&s->team);
+    if (s->scattered && !choose_generation(s)) {
+        explain_no_save(s);
+        return TEAM_NOTHING;
     }
-    s->saved = *done;
-    if (*done)
-        buf_printf(&s->why, "Step %lld of %lld is saved in %s", (long long)s->step,
-                   (long long)run->schedule.total_steps, s->folder);
-    if (*done && s->team.writers > 1) buf_printf(&s->why, " by %d ranks", s->team.writers);
-    if (!*done) buf_printf(&s->why, "Step %lld could not be saved: %s", (long long)s->step, status_message());
+    if ((!s->kept || s->scattered) && saved_already(s)) return TEAM_FOUND;
+    if (first && s->place != SPARE_NONE)
+        log_warn("%s is in use by another process; this rank saves in %s", run->c->output_dir, s->folder);
+    if (save_with_team(s, save, context) == OK) return TEAM_SAVED;
+    free(s->failed);
+    s->failed = mem_strdup(status_message());
+    return TEAM_FAILED;
 }
 
-/* False: the leader is gone, and its save may not have ended. */
-static bool follow(Survivor *s)
+static void lead(Survivor *s, SurviveSave save, void *context)
 {
-    TeamSource source = source_of(s);
-    const char *leader = comm_peer_name(ranks_comm(s->run->ranks), s->team.leader);
-    int64_t step;
-    Status part;
+    TeamEnd end = try(s, save, context);
+    s->saved = end == TEAM_SAVED || end == TEAM_FOUND;
+    test_at("end", ranks_rank(s->run->ranks));
+    team_tell(&s->team, (TeamEvent){.kind = TEAM_TRIED, .end = end, .step = s->step});
+}
+
+static void follow(Survivor *s, int leader)
+{
     if (s->own_lock->open) { /* rank 0's, which does not lead */
         saving_join(s->saving);
         lock_release(s->own_lock);
     }
-    test_at_number("follow", s->team.leader, ranks_rank(s->run->ranks));
-    TeamEnd end = team_follow(&s->team, &source, &step, &part);
-    if (end == TEAM_LEFT) {
-        log_warn("%s leads the save no more: it has ended or is frozen", leader);
-        if (!s->team.deaf) report_to_agent(REPORT_FROZEN, s->team.leader, false);
-        return false;
+    test_at_number("follow", leader, ranks_rank(s->run->ranks));
+}
+
+/* The end of a save that another rank led. */
+static void explain_end(Survivor *s, TeamEnd end, int leader, int64_t step)
+{
+    static const char *const did[] = {[TEAM_SAVED] = "saved step",
+                                      [TEAM_FAILED] = "could not save step",
+                                      [TEAM_UNCLEAR] = "still saves step",
+                                      [TEAM_FOUND] = "has the state on disk",
+                                      [TEAM_NOTHING] = "saved nothing"};
+    const char *name = comm_peer_name(ranks_comm(s->run->ranks), leader);
+    buf_printf(&s->why, "%s %s", name, end == TEAM_UNCLEAR && step < 0 ? "saves the state if it can" : did[end]);
+    if (end == TEAM_FOUND || end == TEAM_NOTHING || step < 0) return;
+    buf_printf(&s->why, " %lld%s", (long long)step, s->part == OK ? "" : ", without this rank's part");
+    if (!s->scattered && step != s->step) buf_printf(&s->why, " (this rank has step %lld)", (long long)s->step);
+}
+
+static void explain(Survivor *s, const TeamAction *a)
+{
+    if (a->end == TEAM_NOBODY) {
+        if (s->held.missing.len && s->held.set.generation == 0) buf_puts(&s->missing, s->held.missing.data);
+        explain_no_save(s);
+    } else if (a->rank != ranks_rank(s->run->ranks)) {
+        explain_end(s, a->end, a->rank, a->step);
+    } else if (a->end == TEAM_SAVED) {
+        buf_printf(&s->why, "Step %lld of %lld is saved in %s", (long long)s->step,
+                   (long long)s->run->schedule.total_steps, s->folder);
+        if (s->team.writers > 1) buf_printf(&s->why, " by %d ranks", s->team.writers);
+    } else if (a->end == TEAM_FAILED) {
+        buf_printf(&s->why, "Step %lld could not be saved: %s", (long long)s->step, s->failed);
     }
-    if (step < 0)
-        buf_printf(&s->why, "%s %s", leader,
-                   end == TEAM_SAVED    ? "has the state on disk"
-                   : end == TEAM_FAILED ? "saved nothing"
-                                        : "saves the state if it can");
-    else
-        buf_printf(&s->why, "%s %s step %lld%s", leader,
-                   end == TEAM_SAVED    ? "saved"
-                   : end == TEAM_FAILED ? "could not save"
-                                        : "still saves",
-                   (long long)step, part == OK ? "" : ", without this rank's part");
-    if (step >= 0 && !s->scattered && step != s->step)
-        buf_printf(&s->why, " (this rank has step %lld)", (long long)s->step);
-    return true;
 }
 
 Status survive(Run *run, Snapshots *snapshots, Saving *saving, SurviveSave save, void *context, bool *saved)
@@ -220,30 +222,31 @@ Status survive(Run *run, Snapshots *snapshots, Saving *saving, SurviveSave save,
     bool done = false;
     log_warn("%s; saving the run's state if possible", lost);
     saving_give_up(saving);
-    if (c->store) store_hurry(c->store, WAIT_MOST);
     if (s.scattered) snapshots_gather(snapshots, &s.held);
-    meet(&s, 0);
-    /* A round ends so only with another rank's end. */
-    while (s.team.leader >= 0 && s.team.leader != c->rank && !follow(&s)) {
-        int round = s.team.round + 1;
-        team_free(&s.team);
-        meet(&s, round);
+    begin(&s);
+    for (TeamAction a; team_next(&s.team, &a); free(a.data)) {
+        if (a.kind == TEAM_FOLLOW) follow(&s, a.rank);
+        if (a.kind == TEAM_TRY) lead(&s, save, context);
+        if (a.kind == TEAM_WRITE) {
+            TeamSource source = source_of(&s);
+            s.part = team_write(&s.team, &source, &a);
+        }
+        if (a.kind == TEAM_LOST) {
+            log_warn("%s leads the save no more: it has ended or is frozen", comm_peer_name(c, a.rank));
+            report_to_agent(REPORT_FROZEN, a.rank, false);
+        }
+        if (a.kind != TEAM_OVER) continue;
+        explain(&s, &a);
+        done = a.end == TEAM_SAVED && a.rank == c->rank;
+        if (s.saved) report_to_agent(REPORT_SAVED, -1, false);
     }
-    if (s.team.leader < 0) {
-        if (s.scattered && s.held.missing.len && s.held.set.generation == 0) buf_puts(&s.missing, s.held.missing.data);
-        explain_no_save(&s);
-    } else if (s.team.leader == c->rank) {
-        lead(&s, save, context, &done);
-        team_end(&s.team, s.saved);
-        lock_release(&s.lock);
-    }
-    team_leave(&s.team, s.saved ? s.step : -1);
+    lock_release(&s.lock);
     *saved = done && !s.scattered;
     (void)fail(E_PEER, "%s. %s; the same command resumes there", lost, s.why.data);
     team_free(&s.team);
     snapshot_set_free(&s.set);
     run_snapshots_free(&s.held);
     BUF_FREE(&s.missing, &s.why);
-    MEM_FREE(s.folder, lost);
+    MEM_FREE(s.folder, s.failed, lost);
     return E_PEER;
 }

@@ -19,12 +19,11 @@ typedef struct {
 } SurviveFrom;
 typedef Status (*SurviveSave)(void *context, const SurviveFrom *from);
 
-/* After E_PEER; continues its message. Each survivor announces through the rendezvous store what it can write. The
-   lowest that does so within a few seconds calls `save` under the output folder's lock, so two never lead; where a
-   frozen process holds that lock, under the lock of a spare folder (train/keep/spare.h). The others write their parts
-   and wait for its end, because a launcher may end all when one ends. If the leader ends or freezes meanwhile, they
-   meet again. `save` is called again without the members that failed. Rank 0 gives its lock of the folder back if it
-   does not lead. `saving`: rank 0's, whose last save ends before; may be NULL. `saved`: this rank's own state is saved,
-   so snapshots are not needed. Always E_PEER. For tests: CAIRN_TEST_SURVIVE is the duration of each of its waits for a
-   rank that lives, CAIRN_TEST_SPARE_WAIT of that for the folder's lock. */
+/* After E_PEER; continues its message. Each survivor announces itself to the others (train/keep/team_state.h). The
+   lowest that can write calls `save` under the output folder's lock; where a process holds that lock which is frozen or
+   leads others, under the lock of a spare folder (train/keep/spare.h). The others write their parts and wait for its
+   end, because a launcher may end all when one ends. If the leader ends or freezes meanwhile, another one leads. `save`
+   is called again without the members that failed. Rank 0 gives its lock of the folder back if it does not lead.
+   `saving`: rank 0's, whose last save ends before; may be NULL. `saved`: this rank's own state is saved, so snapshots
+   are not needed. Always E_PEER. For tests: CAIRN_TEST_SPARE_WAIT is the duration of the wait for the folder's lock. */
 Status survive(Run *run, Snapshots *snapshots, Saving *saving, SurviveSave save, void *context, bool *saved);

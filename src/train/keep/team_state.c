@@ -64,10 +64,7 @@ bool team_has(const TeamState *x, int rank)
 }
 
 /* Whether a rank may still announce itself. */
-static bool may_come(const TeamState *x, const TeamRank *r)
-{
-    return !r->here && !r->gone && !r->left && !r->lost && !x->met;
-}
+static bool may_come(const TeamState *x, const TeamRank *r) { return !r->here && !r->gone && !r->left && !x->met; }
 
 static int choose(const TeamState *x)
 {
@@ -172,13 +169,10 @@ static void settle_plans(TeamState *x)
 {
     for (int r = 0; r < x->size; r++) {
         TeamRank *its = &x->ranks[r];
-        if (!its->plan || its->gone || its->left) continue;
-        TeamAction *a = act(x, TEAM_WRITE, r);
-        a->number = its->plan_number;
-        a->step = x->step = its->plan_step;
-        a->data = its->plan;
-        a->size = its->plan_size;
-        its->plan = NULL;
+        if (!its->plan.data || its->gone || its->left) continue;
+        MEM_PUSH(x->actions, x->n_actions, x->cap_actions, its->plan);
+        x->step = its->plan.step;
+        its->plan.data = NULL;
     }
 }
 
@@ -263,11 +257,9 @@ static void take_letter(TeamState *x, const TeamEvent *e)
         if (letter.number >= 0 && letter.number < x->size) from->follows = letter.number;
         break;
     case SAYS_PLAN:
-        free(from->plan);
-        from->plan = copy_of(data, size);
-        from->plan_size = size;
-        from->plan_number = letter.number;
-        from->plan_step = letter.step;
+        free(from->plan.data);
+        from->plan =
+            (TeamAction){TEAM_WRITE, e->rank, letter.number, letter.step, .data = copy_of(data, size), .size = size};
         break;
     case SAYS_WROTE:
         if (!x->gathers || !from->due || letter.number != x->plan) break;
@@ -296,7 +288,6 @@ static void begin(TeamState *x, const TeamEvent *e, double now)
     me->step = e->step;
     me->pieces = copy_of(e->data, e->size);
     me->size = e->size;
-    if (e->rank >= 0) x->ranks[e->rank].lost = true;
     say_to_all(x, (Letter){SAYS_HERE, e->able, e->step}, e->data, e->size);
     meet(x, now);
 }
@@ -310,6 +301,7 @@ static void take_own_part(TeamState *x, const TeamEvent *e, double now)
 
 void team_on(TeamState *x, const TeamEvent *e, double now)
 {
+    x->wake = now; /* decisions are due, until TEAM_TIME */
     switch (e->kind) {
     case TEAM_BEGIN:
         begin(x, e, now);
@@ -350,7 +342,7 @@ void team_state_init(TeamState *x, int rank, int size, bool scattered, TeamTimes
 void team_state_free(TeamState *x)
 {
     for (int i = 0; i < x->n_actions; i++) free(x->actions[i].data);
-    for (int r = 0; r < x->size; r++) MEM_FREE(x->ranks[r].pieces, x->ranks[r].plan);
+    for (int r = 0; r < x->size; r++) MEM_FREE(x->ranks[r].pieces, x->ranks[r].plan.data);
     MEM_FREE(x->ranks, x->actions);
     *x = (TeamState){0};
 }

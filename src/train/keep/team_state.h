@@ -6,12 +6,12 @@
    - The lowest rank that can write leads. A rank that has not announced itself is waited for, `meet_s` at most. A rank
      that is gone (its process has ended, or is silent) is not waited for.
    - Each survivor says which rank it follows. A rank leads when all others that can write follow it, or `meet_s` are
-     over. A rank that hears that another one leads follows it. So two ranks lead at the same time only if neither heard
-     the other for `meet_s`; each then has a folder of its own (train/keep/spare.h).
+     over. A rank that hears that another one leads follows it. So two ranks lead at the same time only if one of them
+     waited for the other in vain; each then has a folder of its own (train/keep/spare.h).
    - If the leader is gone, the others choose again.
    - A rank writes its part of the newest plan of each rank that leads, unless it leads itself.
-   - The leader waits for each part as long as its writer lives, at most `answer_s` after its own part. It leaves out a
-     writer that failed, and tries again: without one where the state is scattered; else it has written all itself.
+   - The leader waits for each part as long as its writer lives, at most `answer_s` after its own part. Where the state
+     is scattered, it then tries again without the writers that failed; else it has written their parts itself.
    - A rank waits for the end of the leader's save, `end_s` at most after its own part of the last plan.
    - A rank whose save has ended says so, and how. It is not counted any more. Who hears that the state is saved ends
      too, unless it leads. */
@@ -34,8 +34,7 @@ typedef enum {
 } TeamEnd;
 
 typedef enum {
-    TEAM_BEGIN,   /* the first event: what this rank can write is `data`, of `step`; `able`: it can. `rank` is the lost
-                     one,   for whose announcement nobody waits; −1: none */
+    TEAM_BEGIN,   /* the first event: what this rank can write is `data`, of `step`; `able`: it can */
     TEAM_MAIL,    /* `data`, from `rank`; also where that rank has ended since */
     TEAM_GONE,    /* `rank` has ended or is silent; behind all its mail */
     TEAM_BACK,    /* `rank` was only silent, and is heard again */
@@ -83,17 +82,13 @@ typedef struct {
 typedef struct {
     bool here, able;   /* it has announced itself; it can write */
     bool gone, left;   /* see TEAM_GONE; its save has ended */
-    bool lost;         /* nobody waits for its announcement */
     bool dropped, due; /* of the leader: it failed; its answer is waited for */
     int follows;       /* the rank that it follows, itself if it leads; −1: none yet */
     TeamEnd end;       /* of one that left, with `end_step` */
     int64_t step, end_step;
     void *pieces; // (size) what it can write
     size_t size;
-    char *plan; // (plan_size) its newest one that this rank has not written; NULL: none
-    size_t plan_size;
-    int plan_number;
-    int64_t plan_step;
+    TeamAction plan; /* TEAM_WRITE of its newest plan, until that is due; data NULL: none */
 } TeamRank;
 
 typedef struct {

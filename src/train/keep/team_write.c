@@ -3,16 +3,11 @@
 #include <string.h>
 
 #include "base/test_switch.h"
-#include "comm/meet/report.h"
 #include "train/keep/spare.h"
-#include "train/keep/team_internal.h"
-
-#define ANSWER_S 30.0  /* for members that live, after the leader's own part */
-#define END_S    120.0 /* for news of a leader that lives: a launcher may end all when one ends */
+#include "train/keep/team.h"
 
 typedef struct {
-    int64_t step, place;
-    int32_t writers, pieces;
+    int32_t place, writers, pieces;
 } SavePlan; /* `writers` ranks (int32_t) and `pieces` pieces follow */
 
 /* A member's answer: its part; the intervals of both spaces follow. */
@@ -20,22 +15,6 @@ typedef struct {
     Digest digest;
     int64_t count[N_SPACES];
 } Written;
-
-/* A leader's plans are numbered, and so are the answers to them. */
-static void plan_name(char name[TEAM_NAME_BYTES], int leader, int plan)
-{
-    snprintf(name, TEAM_NAME_BYTES, "survivors-plan-%d-%d", leader, plan);
-}
-
-static void answer_name(char name[TEAM_NAME_BYTES], int leader, int plan, int rank)
-{
-    snprintf(name, TEAM_NAME_BYTES, "survivors-wrote-%d-%d-%d", leader, plan, rank);
-}
-
-static void end_name(char name[TEAM_NAME_BYTES], int leader)
-{
-    snprintf(name, TEAM_NAME_BYTES, "survivors-end-%d", leader);
-}
 
 /* ---- a part ---- */
 
@@ -80,90 +59,50 @@ done:
 
 /* ---- a member ---- */
 
-/* Writes this rank's part of plan number `n`, if it has one, and answers. */
-static Status follow_plan(const Team *t, const TeamSource *source, int n, const char *data, size_t size, int64_t *step)
+/* Writes this rank's part of the plan, if it has one. */
+static Status follow_plan(const Team *t, const TeamSource *source, const TeamAction *a, Buf *answer)
 {
     Status status = OK;
     TeamSource mine = *source;
-    Buf answer = {0};
     SavePlan plan = {0};
-    char name[TEAM_NAME_BYTES];
     bool asked = false;
-    if (size >= sizeof plan) memcpy(&plan, data, sizeof plan);
-    bool whole = size >= sizeof plan && plan.writers >= 0 && plan.pieces >= 0;
+    if (a->size >= sizeof plan) memcpy(&plan, a->data, sizeof plan);
+    bool whole = a->size >= sizeof plan && plan.writers >= 0 && plan.pieces >= 0;
     size_t ranks = (size_t)plan.writers * sizeof(int32_t), pieces = (size_t)plan.pieces * sizeof(SnapshotPiece);
-    if (!whole || size != sizeof plan + ranks + pieces) return fail(E_PEER, "the leader's plan is cut");
-    *step = plan.step;
-    char *folder = spare_path(source->out, (int)plan.place);
+    if (!whole || a->size != sizeof plan + ranks + pieces) return fail(E_PEER, "the leader's plan is cut");
+    char *folder = spare_path(source->out, plan.place);
     mine.out = folder;
     SnapshotPiece *copy = mem_array((size_t)plan.pieces, sizeof *copy); /* aligned */
-    memcpy(copy, data + sizeof plan + ranks, pieces);
+    memcpy(copy, a->data + sizeof plan + ranks, pieces);
     mine.plan = plan.pieces ? copy : NULL;
     mine.n_plan = plan.pieces;
     for (int i = 0; i < plan.writers && !asked; i++) {
         int32_t rank;
-        memcpy(&rank, data + sizeof plan + (size_t)i * sizeof rank, sizeof rank);
-        asked = rank == t->comm->rank;
+        memcpy(&rank, a->data + sizeof plan + (size_t)i * sizeof rank, sizeof rank);
+        asked = rank == t->state.rank;
         if (!asked) continue;
         test_at("write", rank);
-        status = write_mine(&mine, plan.step, rank, i, plan.writers, &answer);
+        status = write_mine(&mine, a->step, rank, i, plan.writers, answer);
         test_at("wrote", rank);
     }
     MEM_FREE(copy, folder);
-    answer_name(name, t->leader, n, t->comm->rank);
-    if (status != OK) log_warn("this rank's part of the save: %s", status_message());
-    if (status != OK)
-        (void)team_put(t, name, "-", 1);
-    else if (asked)
-        (void)team_put(t, name, answer.data, answer.len);
-    buf_free(&answer);
     return status;
 }
 
-/* The step of a plan that the leader has ended without this rank, which came too late to read it. */
-static void learn_step(const Team *t, int64_t *step)
+Status team_write(Team *t, const TeamSource *source, const TeamAction *plan)
 {
-    char name[TEAM_NAME_BYTES];
-    void *data = NULL;
-    size_t size = 0;
-    SavePlan plan;
-    plan_name(name, t->leader, 0);
-    if (*step < 0 && team_get(t, name, 0, &data, &size) == OK && size >= sizeof plan) {
-        memcpy(&plan, data, sizeof plan);
-        *step = plan.step;
-    }
-    free(data);
-}
-
-TeamEnd team_follow(Team *t, const TeamSource *source, int64_t *step, Status *part)
-{
-    char plan[TEAM_NAME_BYTES], end[TEAM_NAME_BYTES];
-    double until = clock_monotonic() + test_seconds("SURVIVE", END_S);
-    int plans = 0;
-    void *data = NULL;
-    size_t size = 0;
-    *step = -1;
-    *part = OK;
-    end_name(end, t->leader);
-    for (;;) {
-        team_catch_up(t, t->leader);
-        plan_name(plan, t->leader, plans);
-        bool gone = comm_gone(t->comm, t->leader); /* before the last look at its end */
-        if (team_get(t, end, 0, &data, &size) == OK) {
-            TeamEnd how = size == 1 && *(const char *)data == '1' ? TEAM_SAVED : TEAM_FAILED;
-            free(data);
-            learn_step(t, step);
-            return how;
-        }
-        if (gone || clock_monotonic() > until) return gone ? TEAM_LEFT : TEAM_UNCLEAR;
-        if (team_get(t, plan, TEAM_POLL_S, &data, &size) == OK) {
-            *part = follow_plan(t, source, plans, data, size, step);
-            plans++;
-            until = clock_monotonic() + test_seconds("SURVIVE", END_S);
-        }
-        free(data);
-        data = NULL;
-    }
+    Buf answer = {0};
+    Status status = follow_plan(t, source, plan, &answer);
+    if (status != OK) log_warn("this rank's part of the save: %s", status_message());
+    team_tell(t, (TeamEvent){.kind = TEAM_WROTE,
+                             .rank = plan->rank,
+                             .number = plan->number,
+                             .data = status != OK  ? NULL
+                                     : answer.data ? answer.data
+                                                   : "",
+                             .size = status == OK ? answer.len : 0});
+    buf_free(&answer);
+    return status;
 }
 
 /* ---- the leader ---- */
@@ -229,76 +168,54 @@ static Status take_answer(const TrainingState *t, int rank, const char *data, si
 /* The members that write: all with a piece in the plan, or all whose own state is of this step. The leader is first. */
 static int choose_writers(const TeamFill *f, int32_t *ranks)
 {
+    const TeamState *x = &f->team->state;
     int n = 0;
-    for (int i = 0; i < f->team->count; i++) {
-        const TeamMember *m = &f->team->members[i];
-        bool writes = !f->source.plan && m->step == f->step;
-        for (int k = 0; k < f->source.n_plan; k++) writes = writes || f->source.plan[k].rank == m->rank;
-        if (writes) ranks[n++] = m->rank;
+    for (int i = 0; i <= x->size; i++) {
+        int r = i == 0 ? x->rank : i - 1;
+        if ((i > 0 && r == x->rank) || !team_has(x, r)) continue;
+        bool writes = !f->source.plan && x->ranks[r].step == f->step;
+        for (int k = 0; k < f->source.n_plan; k++) writes = writes || f->source.plan[k].rank == r;
+        if (writes) ranks[n++] = r;
     }
     return n;
 }
 
-static void drop_member(Team *t, int rank)
+static void warn_of_writer(const TeamFill *f, int rank, const char *why)
 {
-    int kept = 0;
-    for (int i = 0; i < t->count; i++)
-        if (t->members[i].rank == rank)
-            free(t->members[i].pieces);
-        else
-            t->members[kept++] = t->members[i];
-    t->count = kept;
+    log_warn("%s did not write its part: %s", comm_peer_name(f->team->comm, rank), why);
 }
 
-static Status await_answer(Team *t, int rank, double until, void **data, size_t *size)
+static void refuse_writer(const TeamFill *f, int rank)
 {
-    char name[TEAM_NAME_BYTES];
-    answer_name(name, t->comm->rank, t->plans - 1, rank);
-    for (;;) {
-        team_catch_up(t, rank);
-        bool gone = comm_gone(t->comm, rank); /* before the last look */
-        if (team_get(t, name, gone ? 0 : TEAM_POLL_S, data, size) == OK) break;
-        if (gone) return fail(E_PEER, "it has ended or is frozen");
-        if (clock_monotonic() > until) return fail(E_PEER, "it lives, but wrote nothing within %.0f s", ANSWER_S);
-    }
-    return *size > 1 ? OK : fail(E_PEER, "see its message");
+    warn_of_writer(f, rank, status_message());
+    team_tell(f->team, (TeamEvent){.kind = TEAM_REFUSED, .rank = rank});
 }
 
-static void drop_writer(const TeamFill *f, int rank)
-{
-    log_warn("%s did not write its part: %s", comm_peer_name(f->team->comm, rank), status_message());
-    drop_member(f->team, rank);
-}
-
-/* The parts of the others. Drops each member without one. */
-static Status gather_parts(const TeamFill *f, const TrainingState *t, const int32_t *ranks, int writers,
-                           WrittenParts *parts)
+/* The parts of the others. Leaves out each member without one. */
+static Status gather_parts(const TeamFill *f, const TrainingState *t, int writers, WrittenParts *parts)
 {
     int missing = 0;
-    double until = clock_monotonic() + test_seconds("SURVIVE", ANSWER_S);
-    for (int i = 0; i < writers; i++) {
-        void *data = NULL;
-        size_t size = 0;
-        if (ranks[i] == f->team->comm->rank) continue;
-        Status its = await_answer(f->team, ranks[i], until, &data, &size);
-        if (its == OK) its = take_answer(t, ranks[i], data, size, parts);
-        free(data);
-        if (its == OK) continue;
-        drop_writer(f, ranks[i]);
-        missing++;
+    TeamAction a;
+    team_tell(f->team, (TeamEvent){.kind = TEAM_WROTE, .rank = f->team->state.rank});
+    for (bool gathered = false; !gathered && team_next(f->team, &a); free(a.data)) {
+        gathered = a.kind == TEAM_GATHERED;
+        bool wrong = a.kind == TEAM_TAKE && take_answer(t, a.rank, a.data, a.size, parts) != OK;
+        if (wrong) refuse_writer(f, a.rank);
+        if (a.kind == TEAM_DROP) warn_of_writer(f, a.rank, a.why);
+        missing += wrong || a.kind == TEAM_DROP;
     }
     return missing ? fail(E_PEER, "%d of %d ranks did not write their parts", missing, writers) : OK;
 }
 
-/* Reads what all wrote. Drops each member whose bytes are others. */
+/* Reads what all wrote. Leaves out each member whose bytes are others. */
 static Status check_parts(const TeamFill *f, const TrainingState *t, const WrittenParts *p, CheckpointFilled *filled)
 {
     bool *wrong = mem_array((size_t)p->count, sizeof *wrong), others = false;
     Status status = checkpoint_check_parts(f->source.out, t, (const Intervals *const *)p->parts, p->digests, p->count,
                                            wrong, filled);
     for (int i = 0; i < p->count; i++) {
-        if (!wrong[i] || p->ranks[i] == f->team->comm->rank) continue;
-        drop_writer(f, p->ranks[i]);
+        if (!wrong[i] || p->ranks[i] == f->team->state.rank) continue;
+        refuse_writer(f, p->ranks[i]);
         others = true;
     }
     free(wrong);
@@ -310,25 +227,28 @@ Status team_fill(void *team_fill, const TrainingState *t, CheckpointFilled *fill
     TeamFill *f = team_fill;
     Team *team = f->team;
     const TeamSource *s = &f->source;
-    int me = team->comm->rank;
+    int me = team->state.rank;
     Status status = OK;
     Buf text = {0}, own = {0};
     TeamSource mine = *s;
-    char name[TEAM_NAME_BYTES];
-    WrittenParts parts = written_parts_new(team->count);
+    WrittenParts parts = written_parts_new(team->state.size);
     mine.sets = t->kfac;
-    int32_t *ranks = mem_array((size_t)team->count, sizeof *ranks);
+    int32_t *ranks = mem_array((size_t)team->state.size, sizeof *ranks);
     int writers = choose_writers(f, ranks);
-    SavePlan plan = {t->step, s->place, writers, s->n_plan};
+    SavePlan plan = {s->place, writers, s->n_plan};
     buf_append(&text, &plan, sizeof plan);
     buf_append(&text, ranks, (size_t)writers * sizeof *ranks);
     if (s->n_plan) buf_append(&text, s->plan, (size_t)s->n_plan * sizeof *s->plan);
-    plan_name(name, me, team->plans++);
-    TRY_DONE(team_put(team, name, text.data, text.len));
+    team_tell(team, (TeamEvent){.kind = TEAM_PLANNED,
+                                .step = t->step,
+                                .data = text.data,
+                                .size = text.len,
+                                .writers = ranks,
+                                .n_writers = writers});
     test_at("planned", me);
     TRY_DONE(write_mine(&mine, t->step, me, 0, writers, &own));
     TRY_DONE(take_answer(t, me, own.data, own.len, &parts));
-    TRY_DONE(gather_parts(f, t, ranks, writers, &parts));
+    TRY_DONE(gather_parts(f, t, writers, &parts));
     TRY_DONE(check_parts(f, t, &parts, filled));
     team->writers = writers;
     test_at("filled", me);
@@ -337,14 +257,4 @@ done:
     BUF_FREE(&text, &own);
     free(ranks);
     return status;
-}
-
-void team_end(const Team *t, bool saved)
-{
-    char name[TEAM_NAME_BYTES];
-    if (t->deaf) return;
-    test_at("end", t->comm->rank);
-    end_name(name, t->comm->rank);
-    if (team_put(t, name, saved ? "1" : "0", 1) != OK) log_debug("%s", status_message());
-    if (saved) report_to_agent(REPORT_SAVED, -1, false);
 }
