@@ -10,7 +10,7 @@
 #include "testing.h"
 #include "train/keep/team_state.h"
 
-enum { RANKS_MOST = 16, STEP = 40, NEVER = -1 };
+enum { RANKS_MOST = 16, STEP = 40, STEPS = 2, NEVER = -1 };
 
 #define MEET_S    5.0
 #define ANSWER_S  30.0
@@ -35,6 +35,7 @@ typedef struct {
     double writes;                                  /* seconds of its part; 0: drawn */
     double froze, thaws, next, busy;                /* busy: when it had been next, but for the freeze */
     uint32_t has;                                   /* the slices that it can write */
+    int64_t has_step;
     Stage stage;
     TeamAction job; /* that a stage is about */
     int done;       /* of its actions */
@@ -42,7 +43,7 @@ typedef struct {
     int n_inbox, cap_inbox;
     uint32_t asked[RANKS_MOST], written; /* of the leader: the slices of its plan; those that were written */
     bool lacks, drops;                   /* of the leader: a writer was left out of this plan, or ever */
-    double wrote, told;                  /* own part of a plan; last news that prolongs its wait */
+    double wrote, told, freed; /* own part of a plan; last news that prolongs its wait; end of what kept it busy */
     TeamEnd end;
     int who, follows;
     int64_t step;
@@ -69,6 +70,7 @@ typedef struct {
     double fault_at;                                                   /* the last one */
     Fault faults[4];
     int n_faults, saves;
+    bool saved[STEPS]; /* from STEP on */
     double write_s;
     bool has_to_follow; /* rank 0 */
     double first;       /* rank 0 ends until then; 0: it need not */
@@ -134,9 +136,13 @@ static inline void check_end(World *w, int rank, const TeamAction *a)
     me->end = a->end;
     me->who = a->rank;
     me->step = a->step;
-    must(w, !saved || (w->saves > 0 && a->step == STEP), "rank %d says that step %" PRId64 " is saved", rank, a->step);
+    must(w, !saved || (a->step >= STEP && w->saved[a->step - STEP]), "rank %d says that step %" PRId64 " is saved",
+         rank, a->step);
+    must(w, !saved || a->rank == me->follows || a->step >= me->has_step, "rank %d ends with an earlier step", rank);
     must(w, a->end != TEAM_UNCLEAR || w->now >= me->told + END_S, "rank %d ends after %g s without news", rank,
          w->now - me->told);
+    must(w, me->x.leads || w->now <= fmax(me->told, me->freed) + END_S + MEET_S + LIFE_S,
+         "rank %d ends only %g s after the last news", rank, w->now - me->told);
     for (int r = 0; r < w->n; r++) {
         const Node *its = &w->node[r];
         bool here = runs(its) && its->able && !its->x.over && !w->troubled[rank][r] && its->begins + DELAY_S < w->now;
@@ -289,9 +295,12 @@ static inline double writing(World *w, int rank)
 static inline void tried(World *w, int rank, TeamEnd end)
 {
     w->node[rank].stage = IDLE;
+    int64_t step = w->node[rank].has_step;
+    while (end == TEAM_FOUND && !w->saved[step - STEP]) step++;
+    if (end == TEAM_SAVED) w->saved[step - STEP] = true;
     if (end == TEAM_SAVED) w->saves++;
     w->node[rank].drops = w->node[rank].drops || end == TEAM_FAILED; /* it may go on alone */
-    give(w, rank, (TeamEvent){.kind = TEAM_TRIED, .end = end, .step = STEP});
+    give(w, rank, (TeamEvent){.kind = TEAM_TRIED, .end = end, .step = step});
 }
 
 /* Every rank in touch that can write is counted, and each slice has one writer. */
@@ -300,11 +309,12 @@ static inline void plan(World *w, int rank)
     Node *me = &w->node[rank];
     int32_t writers[RANKS_MOST];
     int n = 0;
+    bool alone = true;
     uint32_t all = w->slices ? (1u << w->slices) - 1 : (1u << w->n) - 1, found = 0;
     memset(me->asked, 0, sizeof me->asked);
     me->written = 0;
     me->lacks = false;
-    if (w->saves && chance(w, 0.9)) { /* else its folder is another */
+    if ((w->saved[me->has_step - STEP] || w->saved[STEPS - 1]) && chance(w, 0.9)) { /* else its folder is another */
         tried(w, rank, TEAM_FOUND);
         return;
     }
@@ -317,7 +327,9 @@ static inline void plan(World *w, int rank)
         must(w, counted || !here, "rank %d does not count rank %d", rank, r);
         must(w, !counted || !me->x.ranks[r].left, "rank %d counts rank %d, which has left", rank, r);
         if (!counted) continue;
-        uint32_t its_slices = w->slices ? its->has & all & ~found : r == rank ? 0 : 1u << r;
+        alone = alone && r == rank;
+        bool can = r != rank && its->has_step == me->has_step;
+        uint32_t its_slices = w->slices ? its->has & all & ~found : can ? 1u << r : 0;
         if (w->slices) must(w, me->x.ranks[r].size == sizeof its->has, "rank %d knows no slices of %d", rank, r);
         me->asked[r] = its_slices;
         found |= its_slices;
@@ -330,10 +342,10 @@ static inline void plan(World *w, int rank)
         tried(w, rank, TEAM_NOTHING);
         return;
     }
-    if (n > 1)
+    if (!alone)
         give(w, rank,
              (TeamEvent){.kind = TEAM_PLANNED,
-                         .step = STEP,
+                         .step = me->has_step,
                          .data = me->asked,
                          .size = sizeof me->asked,
                          .writers = writers,
@@ -439,6 +451,7 @@ static inline void perform(World *w, int rank, TeamAction *a)
     case TEAM_LOST:
         must(w, is_gone(w, rank, a->rank) || w->troubled[rank][a->rank], "rank %d is well", a->rank);
         me->follows = -1;
+        me->told = w->now;
         break;
     case TEAM_WRITE:
         must(w, !me->x.ranks[a->rank].gone, "rank %d writes for rank %d, which is gone", rank, a->rank);
@@ -474,15 +487,19 @@ static inline void turn(World *w, int rank)
     Node *me = &w->node[rank];
     if (me->frozen) {
         me->frozen = false;
+        me->freed = w->now;
         if (is_busy(me)) {
             me->next = fmax(w->now, me->busy);
             return;
         }
     } else if (!me->begun) {
         me->begun = true;
+        me->told = w->now;
         give(w, rank,
-             (TeamEvent){.kind = TEAM_BEGIN, .able = me->able, .step = STEP, .data = &me->has, .size = sizeof me->has});
+             (TeamEvent){
+                 .kind = TEAM_BEGIN, .able = me->able, .step = me->has_step, .data = &me->has, .size = sizeof me->has});
     } else if (is_busy(me)) {
+        me->freed = w->now;
         finish(w, rank);
     } else if (me->done == me->x.n_actions) {
         hear(w, rank);
@@ -513,6 +530,7 @@ static inline void world_init(World *w, uint64_t seed, int n, int slices)
         Node *node = &w->node[r];
         team_state_init(&node->x, r, n, slices > 0, (TeamTimes){MEET_S, ANSWER_S, END_S});
         node->able = true;
+        node->has_step = STEP;
         node->follows = -1;
         node->has = slices ? 1u << r % slices : 0;
         for (int k = 0; k < n; k++) w->cut[r][k] = w->heals[r][k] = INFINITY;

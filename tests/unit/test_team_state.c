@@ -38,6 +38,7 @@ static void draw_world(World *w, uint64_t seed)
         if (slices && chance(w, 0.5)) node->has |= 1u << draw_int(w, slices); /* a copy, or of its host's memory */
         if (chance(w, 0.1)) node->able = false;
         if (!node->able) node->has = 0;
+        if (!slices && chance(w, 0.2)) node->has_step++; /* it was not in the step that others had begun */
         if (r != w->lost || (!w->calm && chance(w, 0.3))) continue;
         node->dead = true; /* the lost rank, which at times is only silent to others */
         node->next = INFINITY;
@@ -200,6 +201,9 @@ static void test_writers(void **state)
     case_init(&w, 3, 2, 0); /* takes 100 s: the leader writes its part, too */
     w.node[1].writes = 100;
     expect(&w, "Ls-", 105);
+    case_init(&w, 4, 3, 0); /* is a step ahead: it writes none */
+    w.node[1].has_step++;
+    expect(&w, "Lss-", 20);
     case_init(&w, 3, 2, 0); /* the leader takes 5 minutes: the others end before */
     w.node[0].writes = 300;
     expect(&w, "Lu-", 310);
