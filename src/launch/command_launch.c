@@ -47,7 +47,7 @@ void launch_turn(Launch *l)
 static void end_start(Launch *l)
 {
     fleet_end(&l->fleet, l->state.killed_at < INFINITY ? 5 : 5 + test_seconds("AGENT_GRACE", AGENT_GRACE_S));
-    store_server_close(l->store);
+    rendezvous_close(l->store);
     l->store = NULL;
 }
 

@@ -5,7 +5,7 @@
 
 #include "base/base.h"
 #include "base/events.h"
-#include "comm/meet/store.h"
+#include "comm/meet/rendezvous.h"
 #include "config/config.h"
 #include "faults/fault_record.h"
 #include "launch/door.h"
@@ -100,7 +100,7 @@ typedef struct {
     Sites sites;
     LaunchState state;
     Fleet fleet;
-    StoreServer *store; /* NULL: the ranks meet elsewhere */
+    RendezvousServer *store; /* NULL: the ranks meet elsewhere */
     char job[80], random[33], token[64], rendezvous[192], address[128];
     int port;
     int signals;            /* a signalfd */

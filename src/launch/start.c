@@ -100,8 +100,8 @@ static Status open_store(Launch *l)
         snprintf(l->rendezvous, sizeof l->rendezvous, "%s", l->c->rendezvous);
         return OK;
     }
-    TRY(store_serve(&world, fleet_is_local(&l->fleet), 0, l->token, &l->store));
-    l->port = store_server_port(l->store);
+    TRY(rendezvous_serve(&world, fleet_is_local(&l->fleet), 0, l->token, &l->store));
+    l->port = rendezvous_port(l->store);
     Status status = meeting_choose(&l->fleet, l->port, l->signals, l->address);
     if (status != OK) { /* a signal ends the search, too */
         launch_take_signals(l);

@@ -2,8 +2,8 @@
 # shellcheck shell=bash
 # shellcheck source=tests/dist/lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
-# shellcheck source=tests/dist/store.sh
-source "$(dirname -- "${BASH_SOURCE[0]}")/store.sh"
+# shellcheck source=tests/dist/rendezvous.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/rendezvous.sh"
 
 if [ ! -e "${CAIRN_TEST_BUILD_DIR:-$source_dir/build}/cairn_gloo.so" ]; then
     echo "skipped: built without Gloo" && exit 77
@@ -13,7 +13,7 @@ export XDG_CACHE_HOME=$work/cache # of measured rates
 # $threads: of each rank, 1 where it is not set.
 # meet N: a new place to meet. one RANK N LOG COMMAND...: one of N ranks, in the background; its output goes to LOG.RANK.
 meet() {
-    serve_store "$1"
+    serve_rendezvous "$1"
     ranks=()
 }
 one() {

@@ -2,8 +2,8 @@
 # shellcheck shell=bash
 # shellcheck source=tests/scripts/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/../scripts/lib.sh"
-# shellcheck source=tests/dist/store.sh
-. "$(dirname -- "${BASH_SOURCE[0]}")/store.sh"
+# shellcheck source=tests/dist/rendezvous.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/rendezvous.sh"
 
 memory=$(mktemp -d "/dev/shm/cairn-test-XXXXXX" 2>/dev/null || mktemp -d "$work/memory-XXXXXX")
 trap 'rm -rf -- "$work" "$memory"' EXIT
@@ -57,7 +57,7 @@ port=$((23000 + $$ % 1220 * 8))
 start_ranks() {
     local n=$1 log=$2 r
     shift 2
-    serve_store "$n"
+    serve_rendezvous "$n"
     ranks=()
     for ((r = 0; r < n; r++)); do
         RANK=$r WORLD_SIZE=$n LOCAL_RANK=$r LOCAL_WORLD_SIZE=$n CAIRN_RENDEZVOUS=$met_at CAIRN_JOB_TOKEN=$token \

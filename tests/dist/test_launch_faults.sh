@@ -217,7 +217,8 @@ early() { # early RENDEZVOUS
     says "rank 1 on localhost was killed by SIGKILL; starting again" "1 fault: rank 1 on localhost (1)"
 }
 
-# ---- a rank that freezes before all have met: nothing can be saved, so it gets no time for that ----
+# ---- a rank that freezes before all have met: nothing can be saved, so it gets no time for that. Rank 0 comes when rank 2
+# has given up ----
 unmet() {
     export CAIRN_TEST_NOTICE=$work/notice CAIRN_TEST_SAVED_GRACE=0s CAIRN_TEST_SAVE_GRACE=1h
     FREEZES=1 AFTER=2 begin -- "${glue[@]}" --connect-timeout 5s --max-steps 2 --output-dir out
@@ -225,7 +226,7 @@ unmet() {
     wait_until "$hang_limit" gone "$pid" || complain "rank 0 waits for rank 1: $(cat launch.out)"
     : >notice
     ended 77
-    says "of 3 ranks these did not come: 1" "rank 1 on localhost was killed by SIGKILL, having not ended in time"
+    says "of 3 ranks these did not come: 0, 1" "rank 1 on localhost was killed by SIGKILL, having not ended in time"
 }
 
 # ---- a rank that is stopped while it waits for the others, which do not notice: all stop ----

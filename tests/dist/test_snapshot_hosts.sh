@@ -20,7 +20,7 @@ starts=start_hosts # of start_stopped
 start_hosts() {
     local log=$2 r host
     shift 2
-    serve_store 4 10.77.0.254
+    serve_rendezvous 4 10.77.0.254
     mkdir -p "$memory/h1" "$memory/h2"
     ranks=()
     for r in 0 1 2 3; do

@@ -265,7 +265,7 @@ two_hosts() {
         local n=$1 log=$2 r
         shift 2
         ranks=()
-        serve_store "$n"
+        serve_rendezvous "$n"
         for ((r = 0; r < n; r++)); do
             RANK=$r WORLD_SIZE=$n LOCAL_RANK=$r LOCAL_WORLD_SIZE=$n CAIRN_RENDEZVOUS=$met_at CAIRN_JOB_TOKEN=$token \
                 "$CAIRN_BINARY" "$@" --snapshot-dir "$memory/$((r / 2))" >"$log.$r" 2>&1 </dev/null &

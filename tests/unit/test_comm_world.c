@@ -4,7 +4,7 @@
 #include "base/siphash.h"
 #include "comm/meet/hosts.h"
 #include "comm/meet/interfaces.h"
-#include "comm/meet/store_internal.h"
+#include "comm/meet/rendezvous_internal.h"
 #include "comm/meet/world.h"
 
 /* `text`: an environment as "NAME=value NAME=value". */
@@ -274,7 +274,7 @@ static void test_addresses(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char *host = NULL;
         int port = 7;
-        assert_status(store_parse_address(cases[i].text, &host, &port), cases[i].host ? OK : E_USAGE);
+        assert_status(rendezvous_parse_address(cases[i].text, &host, &port), cases[i].host ? OK : E_USAGE);
         if (!cases[i].host) continue;
         assert_string_equal(host, cases[i].host);
         assert_int_equal(port, cases[i].port);

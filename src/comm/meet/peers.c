@@ -25,81 +25,6 @@ static Hash128 host_identity(const char *name)
     return h;
 }
 
-/* ---- an allgather through the store ---- */
-
-Status peers_get(Store *s, const char *name, double timeout_s, Watch *watch, int rank, void **data, size_t *size)
-{
-    double end = clock_monotonic() + timeout_s;
-    Loss loss;
-    if (!watch) return store_get(s, name, timeout_s, data, size);
-    for (;;) {
-        bool lost = watch_verdict(watch, 0, &loss) && (rank < 0 || loss.rank == rank); /* before the last store_get */
-        Status status = store_get(s, name, 0.2, data, size);
-        if (status == OK || status == E_STOPPED || clock_monotonic() > end) return status;
-        if (lost) return fail(E_PEER, "rank %d is lost: it %s", loss.rank, loss_text(loss.reason));
-    }
-}
-
-/* Rank 0 collects the bytes of each rank; `missing` lists ranks that did not come. */
-static void collect_from_ranks(const World *w, Store *s, Watch *watch, const char *what, size_t size, char *all,
-                               double timeout_s, Buf *missing)
-{
-    double end = clock_monotonic() + timeout_s;
-    for (int r = 1; r < w->size; r++) {
-        double left = end - clock_monotonic();
-        char name[64];
-        void *data = NULL;
-        size_t got = 0;
-        snprintf(name, sizeof name, "%s/%d", what, r);
-        if (peers_get(s, name, left > 0 ? left : 0, watch, -1, &data, &got) == OK && got == size)
-            memcpy(all + (size_t)r * size, data, size);
-        else
-            buf_printf(missing, "%s%d", missing->len ? ", " : "", r);
-        free(data);
-    }
-}
-
-/* An allgather through rank 0: the store gets 2N requests, not N². The first byte of the answer is 1 for success. */
-static Status allgather_by_store(const World *w, Store *s, Watch *watch, const char *what, const void *mine,
-                                 size_t size, void *all, double timeout_s)
-{
-    double begin = clock_monotonic();
-    Status status = OK;
-    Buf missing = {0}, answer = {0};
-    void *data = NULL;
-    size_t got, total = size * (size_t)w->size;
-    char name[64], given[64];
-    snprintf(given, sizeof given, "%s/all", what);
-    if (w->rank != 0) {
-        snprintf(name, sizeof name, "%s/%d", what, w->rank);
-        TRY(store_set(s, name, mine, size));
-        /* Longer than rank 0 waits, because rank 0 names the missing ranks, also after the loss of another rank. */
-        TRY(peers_get(s, given, timeout_s + 2, watch, 0, &data, &got));
-        if (got == total + 1 && *(char *)data)
-            memcpy(all, (char *)data + 1, total);
-        else
-            status = fail(E_PEER, "%.*s", (int)got - 1, (const char *)data + 1);
-        free(data);
-        return status;
-    }
-    memcpy(all, mine, size);
-    collect_from_ranks(w, s, watch, what, size, all, timeout_s, &missing);
-    Loss loss;
-    bool lost = missing.len && watch_verdict(watch, 0, &loss);
-    buf_append(&answer, missing.len ? "\0" : "\1", 1);
-    if (lost)
-        buf_printf(&answer, "lost rank %d while the ranks met: it %s", loss.rank, loss_text(loss.reason));
-    else if (missing.len)
-        buf_printf(&answer, "rank 0 waited %.0f s; of %d ranks these did not come: %s", clock_monotonic() - begin,
-                   w->size, missing.data);
-    else
-        buf_append(&answer, all, total);
-    status = store_set(s, given, answer.data, answer.len);
-    if (missing.len) status = fail(E_PEER, "%s", answer.data + 1);
-    BUF_FREE(&missing, &answer);
-    return status;
-}
-
 /* ---- the interface ---- */
 
 enum { MOST_ADDRESSES = 32 };
@@ -268,10 +193,11 @@ static void answer_keep(PeersAnswer *a, Status status)
     snprintf(a->text, sizeof a->text, "%.499s", status_message());
 }
 
-static Status exchange_cards(const World *w, Store *store, const PeersAnswer *mine, PeerCard *cards, double timeout_s)
+static Status exchange_cards(const World *w, Rendezvous *rendezvous, const PeersAnswer *mine, PeerCard *cards,
+                             double timeout_s)
 {
     PeersAnswer *all = mem_array((size_t)w->size, sizeof *all);
-    Status status = allgather_by_store(w, store, NULL, "card", mine, sizeof *mine, all, timeout_s);
+    Status status = rendezvous_gather(rendezvous, mine, sizeof *mine, all, timeout_s, NULL);
     for (int r = 0; r < w->size && status == OK; r++) {
         cards[r] = all[r].card;
         if (!all[r].failed) continue;
@@ -303,8 +229,8 @@ static void log_choice(const World *w, const PeerCard *cards)
                  c->address);
 }
 
-Status peers_meet(const World *w, const char *interfaces, double peer_timeout_s, Store *store, double timeout_s,
-                  Status ready, PeerCard **cards, Watch **watch)
+Status peers_meet(const World *w, const char *interfaces, double peer_timeout_s, Rendezvous *rendezvous,
+                  double timeout_s, Status ready, PeerCard **cards, Watch **watch)
 {
     Status status = OK;
     size_t n = (size_t)w->size;
@@ -320,18 +246,17 @@ Status peers_meet(const World *w, const char *interfaces, double peer_timeout_s,
     hash128_random(&card->nonce);
     if (!mine.failed) answer_keep(&mine, make_offer(interfaces, &offer));
     offer.failed = mine.failed;
-    TRY_DONE(allgather_by_store(w, store, NULL, "offer", &offer, sizeof offer, offers, timeout_s));
+    TRY_DONE(rendezvous_gather(rendezvous, &offer, sizeof offer, offers, timeout_s, NULL));
     if (all_good(offers, w->size)) {
         answer_keep(&mine, choose_interface(w, interfaces, offers, card));
         if (!mine.failed)
             answer_keep(&mine, watch_open(w->rank, w->size, card->address, peer_timeout_s, &card->port, watch));
     }
-    TRY_DONE(exchange_cards(w, store, &mine, *cards, timeout_s));
+    TRY_DONE(exchange_cards(w, rendezvous, &mine, *cards, timeout_s));
     log_choice(w, *cards);
     double end = clock_monotonic() + PREFLIGHT_S;
     TRY_DONE(watch_connect(*watch, *cards, CONNECT_S < timeout_s ? CONNECT_S : timeout_s, errors));
-    TRY_DONE(
-        allgather_by_store(w, store, *watch, "reach", errors, n * sizeof *errors, all_errors, end - clock_monotonic()));
+    TRY_DONE(rendezvous_gather(rendezvous, errors, n * sizeof *errors, all_errors, end - clock_monotonic(), *watch));
     Loss loss; /* the first collective reports a rank that was lost since, by name */
     if (!watch_verdict(*watch, 0, &loss)) TRY_DONE(check_reach(w, *cards, all_errors));
 done:

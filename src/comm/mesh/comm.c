@@ -86,7 +86,6 @@ static void group_free(CommGroup *g)
     mem_free_texts(g->names, g->size);
     for (int i = 0; i < g->n_addresses; i++) free(g->addresses[i].data);
     MEM_FREE(g->node_of, g->open, g->addresses);
-    store_close(g->store);
     pthread_mutex_destroy(&g->lock);
     free(g);
 }
@@ -261,6 +260,7 @@ Status comm_open(const World *w, const CommOptions *o, Comm **comm)
     Status status = OK;
     Comm *c = NULL;
     PeerCard *cards = NULL;
+    Rendezvous *rendezvous = NULL;
     double begin = clock_monotonic();
     *comm = NULL;
     TRY(check_comm_options(w, o));
@@ -275,12 +275,12 @@ Status comm_open(const World *w, const CommOptions *o, Comm **comm)
         *comm = c;
         return OK;
     }
-    TRY_DONE(store_open(w, o->rendezvous, getenv("CAIRN_JOB_TOKEN"), o->connect_s, o->stop, &g->store));
-    c->store = g->store;
+    TRY_DONE(rendezvous_join(w, o->rendezvous, getenv("CAIRN_JOB_TOKEN"), o->connect_s, o->stop, &rendezvous));
     double left = o->connect_s - (clock_monotonic() - begin);
     /* A rank without Gloo still meets the others: they fail with its message instead of waiting for it. */
     Status ready = gloo_ready();
-    TRY_DONE(peers_meet(w, o->interfaces, o->peer_timeout_s, g->store, left > 5 ? left : 5, ready, &cards, &g->watch));
+    TRY_DONE(
+        peers_meet(w, o->interfaces, o->peer_timeout_s, rendezvous, left > 5 ? left : 5, ready, &cards, &g->watch));
     report_to_agent(REPORT_MET, -1, false);
     fill_hosts(c, cards);
     fill_names(g, cards);
@@ -289,13 +289,13 @@ Status comm_open(const World *w, const CommOptions *o, Comm **comm)
     snprintf(g->interface, sizeof g->interface, "%s", cards[w->rank].interface);
     watch_on_loss(g->watch, abort_waits, g);
     TRY_DONE(connect_gloo(c));
-    store_ignore_stop(g->store);
     *comm = c;
     c = NULL;
 done:
     /* A signal during the wait may surface as missing ranks. */
-    if (status == E_PEER && store_stopped(o->stop)) status = store_fail_stopped();
+    if (status == E_PEER && rendezvous_stopped(o->stop)) status = rendezvous_fail_stopped();
     free(cards);
+    rendezvous_leave(rendezvous);
     comm_close(c);
     return status;
 }

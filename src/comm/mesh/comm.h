@@ -17,13 +17,11 @@
 #include "comm/meet/world.h"
 #include "comm/watch/watch.h"
 
-typedef struct Store Store; /* comm/meet/store.h */
-
 /* ---- the connection ---- */
 
 typedef struct {
     const char *transport;  /* "auto", "self", "gloo"; "nccl": gloo, and a CommDevice */
-    const char *rendezvous; /* see store_open */
+    const char *rendezvous; /* see rendezvous_join */
     const char *interfaces; /* --iface: names, prefixes, ^exclusions, CIDR, separated by commas; "": by the route to the
                                peers */
     double connect_s;       /* how long ranks wait for each other at the start */
@@ -43,7 +41,6 @@ typedef struct Comm {
     struct GlooConnection *gloo; /* NULL: one rank */
     struct CommGroup *group;     /* comm_internal.h */
     int *members;                /* (size) of a part of the ranks: their numbers among all; NULL: all ranks */
-    Store *store;                /* NULL for one rank; closed with the last Comm of these ranks */
     double peer_timeout_s;
     CommTree tree; /* the owner sets it, on all ranks; at first in rank order */
     bool dead;

@@ -4,7 +4,7 @@
 #include <pthread.h>
 
 #include "comm/meet/peers.h"
-#include "comm/meet/store.h"
+#include "comm/meet/rendezvous.h"
 #include "comm/mesh/comm.h"
 #include "comm/mesh/gloo.h"
 #include "comm/watch/watch.h"
@@ -22,7 +22,6 @@ typedef struct CommGroup {
     int rank, size, references, holders; /* open Comms; Comms not yet freed */
     char **names;                        // (size)
     int *node_of;                        // (size) the number of each rank's host
-    Store *store;
     Watch *watch;
     char address[64]; /* this rank's, for its peers */
     char interface[16];

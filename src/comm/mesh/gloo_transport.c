@@ -15,7 +15,7 @@
 typedef struct {
     const Comm *comm;
     char prefix[32]; /* of its names: its number, and the first of its ranks */
-} Rendezvous;
+} Opening;
 
 typedef struct GlooConnection {
     const GlooModule *module;
@@ -107,9 +107,9 @@ void gloo_close(GlooConnection *g)
 static void keep_address(CommGroup *g, Mail mail) { MEM_PUSH(g->addresses, g->n_addresses, g->cap_addresses, mail); }
 
 /* Gloo's rendezvous: a value goes to all ranks of the connection. */
-static int rendezvous_set(void *rendezvous, const char *name, const void *data, size_t size)
+static int address_set(void *rendezvous, const char *name, const void *data, size_t size)
 {
-    const Rendezvous *r = rendezvous;
+    const Opening *r = rendezvous;
     const Comm *c = r->comm;
     Buf text = {0};
     buf_printf(&text, "%s%s", r->prefix, name);
@@ -121,9 +121,9 @@ static int rendezvous_set(void *rendezvous, const char *name, const void *data, 
     return 0;
 }
 
-static int rendezvous_get(void *rendezvous, const char *name, double timeout_s, void **data, size_t *size)
+static int address_get(void *rendezvous, const char *name, double timeout_s, void **data, size_t *size)
 {
-    const Rendezvous *r = rendezvous;
+    const Opening *r = rendezvous;
     CommGroup *g = r->comm->group;
     double end = clock_monotonic() + timeout_s;
     Loss loss;
@@ -145,16 +145,16 @@ static int rendezvous_get(void *rendezvous, const char *name, double timeout_s, 
     }
 }
 
-static int rendezvous_lost(void *rendezvous)
+static int opening_lost(void *rendezvous)
 {
-    Watch *watch = ((const Rendezvous *)rendezvous)->comm->group->watch;
+    Watch *watch = ((const Opening *)rendezvous)->comm->group->watch;
     Loss loss;
     int left = watch_left(watch, 0); /* one whose Gloo failed, because no rank has done its work yet */
     if (left >= 0) watch_report(watch, left, LOSS_LEFT, 0);
     return watch_verdict(watch, 0, &loss);
 }
 
-static void forget_addresses(const Rendezvous *r)
+static void forget_addresses(const Opening *r)
 {
     CommGroup *g = r->comm->group;
     int kept = 0;
@@ -190,16 +190,16 @@ Status gloo_open(Comm *c, int copy)
     double timeout_s = c->peer_timeout_s < 10               ? 10
                        : c->peer_timeout_s < COMM_CONNECT_S ? c->peer_timeout_s
                                                             : COMM_CONNECT_S;
-    Rendezvous r = {.comm = c};
+    Opening r = {.comm = c};
     snprintf(r.prefix, sizeof r.prefix, "%d-%d/", copy, comm_world_rank(c, 0));
     const GlooOptions options = {.rank = c->rank,
                                  .size = c->size,
                                  .address = g->address,
                                  .timeout_s = timeout_s,
                                  .store = &r,
-                                 .set = rendezvous_set,
-                                 .get = rendezvous_get,
-                                 .lost = rendezvous_lost,
+                                 .set = address_set,
+                                 .get = address_get,
+                                 .lost = opening_lost,
                                  .fatal = end};
     signals_off(&before, true);
     void *gloo = m->open(&options, error, sizeof error);

@@ -1,4 +1,4 @@
-/* The TCP store's server, a thread. */
+/* The rendezvous's server, a thread. */
 
 #include <errno.h>
 #include <pthread.h>
@@ -9,22 +9,26 @@
 
 #include "base/events.h"
 #include "base/socket.h"
+#include "base/test_switch.h"
 #include "base/thread.h"
-#include "comm/meet/store_wire.h"
+#include "comm/meet/rendezvous_internal.h"
+
+#define LINGER_S 5.0 /* for the answers on their way, at the end */
 
 enum { MOST_STRANGERS = 64, READ_BYTES = 65536 };
 
 typedef struct {
     int fd; /* -1: closed */
-    StoreSession session;
+    RendezvousSession session;
 } Guest;
 
-struct StoreServer {
+struct RendezvousServer {
     int listener;
     pthread_t thread;
-    pthread_mutex_t lock; /* of the guests and `stop` */
+    pthread_mutex_t lock; /* of the following members */
+    pthread_cond_t turned;
     bool stop;
-    StoreTable *table;
+    RendezvousRounds rounds;
     Guest **guests;
     int n_guests, cap_guests;
     Events events;
@@ -37,7 +41,7 @@ static void guest_leave(Guest *g)
 }
 
 /* Frees closed guests. */
-static void free_closed_guests(StoreServer *s)
+static void free_closed_guests(RendezvousServer *s)
 {
     int kept = 0;
     for (int i = 0; i < s->n_guests; i++) {
@@ -46,7 +50,7 @@ static void free_closed_guests(StoreServer *s)
             s->guests[kept++] = g;
             continue;
         }
-        store_session_end(&g->session);
+        rendezvous_session_end(&g->session);
         free(g);
     }
     s->n_guests = kept;
@@ -57,7 +61,7 @@ static bool is_stranger(const Guest *g) { return g->session.state <= SESSION_PRO
 /* Accepts a connection. Of more than MOST_STRANGERS unproven ones the oldest is closed. */
 static void accept_guest(void *arg, int listener, short happened)
 {
-    StoreServer *s = arg;
+    RendezvousServer *s = arg;
     Guest *first = NULL;
     int strangers = 0, fd = socket_accept(listener);
     (void)happened;
@@ -67,7 +71,7 @@ static void accept_guest(void *arg, int listener, short happened)
     if (strangers >= MOST_STRANGERS) guest_leave(first);
     Guest *g = mem_alloc(sizeof *g);
     g->fd = fd;
-    store_session_begin(&g->session, s->table, clock_monotonic());
+    rendezvous_session(&g->session, &s->rounds, clock_monotonic());
     MEM_PUSH(s->guests, s->n_guests, s->cap_guests, g);
 }
 
@@ -77,13 +81,13 @@ static bool read_guest(Guest *g, double now)
     uint8_t block[READ_BYTES];
     ssize_t n = recv(g->fd, block, is_stranger(g) ? 64 : sizeof block, 0);
     if (n < 0) return errno == EAGAIN || errno == EINTR;
-    if (n > 0) store_session_feed(&g->session, block, (size_t)n, now);
+    if (n > 0) rendezvous_session_feed(&g->session, block, (size_t)n, now);
     return n > 0;
 }
 
 static bool write_guest(Guest *g)
 {
-    StoreSession *s = &g->session;
+    RendezvousSession *s = &g->session;
     while (s->sent < s->out.len) {
         ssize_t n = send(g->fd, s->out.data + s->sent, s->out.len - s->sent, MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR) continue;
@@ -99,10 +103,10 @@ static bool write_guest(Guest *g)
 /* Sent bytes make room for more answers. False: the guest must be closed. */
 static bool answer_guest(Guest *g, double now)
 {
-    StoreSession *x = &g->session;
+    RendezvousSession *x = &g->session;
     for (size_t before = x->in.len + 1; before != x->in.len;) {
         before = x->in.len;
-        store_session_tick(x, now);
+        rendezvous_session_tick(x, now);
         if (!write_guest(g)) return false;
     }
     return x->state != SESSION_ENDING || x->sent < x->out.len;
@@ -119,22 +123,23 @@ static void on_guest(void *arg, int fd, short happened)
 
 static void await_guest(Events *e, Guest *g, double now)
 {
-    const StoreSession *x = &g->session;
+    const RendezvousSession *x = &g->session;
     short events = x->sent < x->out.len ? POLLOUT : 0;
-    /* A guest that waits for a value sends nothing. */
+    /* A guest that waits for the others sends nothing. */
     if (x->state != SESSION_WAITING && x->state != SESSION_ENDING && !events) events |= POLLIN;
     events_add(e, g->fd, (short)(events | POLLRDHUP), on_guest, g);
-    if (is_stranger(g) || x->state == SESSION_WAITING) events_until(e, x->until);
+    if (is_stranger(g)) events_until(e, x->until);
     if (events & POLLOUT) events_until(e, now + 1); /* to see a stall */
 }
 
 static void *server_thread(void *arg)
 {
-    StoreServer *s = arg;
+    RendezvousServer *s = arg;
     pthread_mutex_lock(&s->lock);
     while (!s->stop) {
         events_begin(&s->events);
         double now = clock_monotonic();
+        events_until(&s->events, s->rounds.until);
         for (int i = 0; i < s->n_guests; i++) await_guest(&s->events, s->guests[i], now);
         events_add(&s->events, s->listener, POLLIN, accept_guest, s);
         pthread_mutex_unlock(&s->lock);
@@ -142,10 +147,12 @@ static void *server_thread(void *arg)
         pthread_mutex_lock(&s->lock);
         events_react(&s->events);
         now = clock_monotonic();
-        /* After all reads, because one guest may have set the value that another waits for. */
+        (void)rendezvous_tick(&s->rounds, now);
+        /* After all reads, because one guest may end the round that another waits for. */
         for (int i = 0; i < s->n_guests; i++)
             if (s->guests[i]->fd >= 0 && !answer_guest(s->guests[i], now)) guest_leave(s->guests[i]);
         free_closed_guests(s);
+        pthread_cond_broadcast(&s->turned);
     }
     pthread_mutex_unlock(&s->lock);
     return NULL;
@@ -153,21 +160,22 @@ static void *server_thread(void *arg)
 
 /* ---- opening ---- */
 
-static void server_free(StoreServer *s)
+static void server_free(RendezvousServer *s)
 {
     for (int i = 0; i < s->n_guests; i++) guest_leave(s->guests[i]);
     free_closed_guests(s);
     close(s->listener);
     events_free(&s->events);
     pthread_mutex_destroy(&s->lock);
-    store_table_free(s->table);
+    pthread_cond_destroy(&s->turned);
+    rendezvous_rounds_free(&s->rounds);
     MEM_FREE(s->guests, s);
 }
 
-Status store_serve_key(bool loopback, int port, Hash128 key, int world_size, StoreServer **server)
+Status rendezvous_serve_key(bool loopback, int port, Hash128 key, int world_size, RendezvousServer **server)
 {
     SocketAddress local;
-    int fd = -1, why = 0, tries = port ? STORE_PORTS : 1;
+    int fd = -1, why = 0, tries = port ? RENDEZVOUS_PORTS : 1;
     for (int i = 0; i < tries && fd < 0 && port + i < 65536; i++) {
         socket_address(socket_loopback(), port + i, &local);
         fd = loopback ? socket_listen(&local) : socket_listen_any(port + i);
@@ -176,12 +184,13 @@ Status store_serve_key(bool loopback, int port, Hash128 key, int world_size, Sto
     }
     if (fd < 0)
         return fail(E_IO, "cannot listen on port %d%s: %s", port, tries > 1 ? " or the next ones" : "", strerror(why));
-    StoreServer *s = mem_alloc(sizeof *s);
+    RendezvousServer *s = mem_alloc(sizeof *s);
     s->listener = fd;
-    s->table = store_table_new(key, world_size);
-    pthread_mutex_init(&s->lock, NULL);
+    s->rounds = rendezvous_rounds(key, world_size);
+    thread_lock_init(&s->lock, &s->turned);
     Status status = events_init(&s->events);
-    if (status == OK) status = status_context(thread_start(&s->thread, server_thread, s), "the thread of the store");
+    if (status == OK)
+        status = status_context(thread_start(&s->thread, server_thread, s), "the thread of the rendezvous");
     if (status == OK)
         *server = s;
     else
@@ -189,30 +198,29 @@ Status store_serve_key(bool loopback, int port, Hash128 key, int world_size, Sto
     return status;
 }
 
-Status store_serve(const World *world, bool loopback, int port, const char *token, StoreServer **server)
+Status rendezvous_serve(const World *world, bool loopback, int port, const char *token, RendezvousServer **server)
 {
     Hash128 key = siphash_key(token);
     *server = NULL;
-    return store_serve_key(loopback, port, siphash(key, world->job, strlen(world->job)), world->size, server);
+    return rendezvous_serve_key(loopback, port, siphash(key, world->job, strlen(world->job)), world->size, server);
 }
 
-int store_server_port(const StoreServer *s) { return socket_port(s->listener); }
+int rendezvous_port(const RendezvousServer *s) { return socket_port(s->listener); }
 
-void store_server_linger(StoreServer *s, double seconds)
+/* Answers that are on their way arrive also after the server's end. */
+static bool is_sent(const RendezvousServer *s)
 {
-    bool left = false;
-    for (double end = clock_monotonic() + seconds; s && !left && clock_monotonic() < end;) {
-        pthread_mutex_lock(&s->lock);
-        left = s->n_guests == 0;
-        pthread_mutex_unlock(&s->lock);
-        if (!left) usleep(1000);
-    }
+    for (int i = 0; i < s->n_guests; i++)
+        if (s->guests[i]->session.sent < s->guests[i]->session.out.len) return false;
+    return true;
 }
 
-void store_server_close(StoreServer *s)
+void rendezvous_close(RendezvousServer *s)
 {
     if (!s) return;
+    double end = clock_monotonic() + test_seconds("LINGER", LINGER_S);
     pthread_mutex_lock(&s->lock);
+    while (!is_sent(s) && thread_wait_until(&s->turned, &s->lock, end)) {}
     s->stop = true;
     pthread_mutex_unlock(&s->lock);
     events_wake(&s->events);
