@@ -127,7 +127,7 @@ static void act(int r)
     p->watch.n_actions = 0;
     for (int i = 0; i < p->votes.n_actions; i++) {
         VotesAction a = p->votes.actions[i];
-        Letter l = {.kind = a == SEND_VOTE ? VOTES : a == SEND_DECISION ? DECISIONS : ENDS, .from = r};
+        Letter l = {.kind = a == SEND_VOTE ? VOTES : DECISIONS, .from = r};
         l.message = votes_message(&p->votes);
         memcpy(l.own_s, p->votes.all_own_s, (size_t)w.size * sizeof *l.own_s);
         if (a == REPORT_LEFT)
@@ -293,7 +293,7 @@ static void befall(const Disaster *f)
         w.signals |= 1u << (f->other % 5);
         tell_votes(f->rank, (VotesEvent){.kind = VOTES_SIGNAL, .signal = 1u << (f->other % 5)});
     } else if ((f->kind == FAIL || f->kind == DESERT) && p->life == RUNNING) {
-        if (f->kind == FAIL) tell_votes(f->rank, (VotesEvent){.kind = VOTES_LEAVE});
+        if (f->kind == FAIL) post_all(f->rank, (Letter){.kind = ENDS});
         leave(f->rank);
     }
 }

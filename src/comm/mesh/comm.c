@@ -202,13 +202,6 @@ const char *comm_peer_name(const Comm *c, int rank)
 
 Watch *comm_watch(const Comm *c) { return c->group ? c->group->watch : NULL; }
 
-int comm_lost(const Comm *c)
-{
-    Loss loss;
-    if (!c->group || !watch_verdict(c->group->watch, 0, &loss)) return -1;
-    return loss.reason == LOSS_BROKEN || loss.reason == LOSS_LATE ? -1 : loss.rank;
-}
-
 bool comm_gone(const Comm *c, int rank)
 {
     bool silent;

@@ -65,9 +65,7 @@ const char *comm_peer_name(const Comm *c, int rank);
 Watch *comm_watch(const Comm *c);
 /* E_PEER where a rank is lost already, with the message of the collective `what`. */
 Status comm_check(const Comm *c, const char *what);
-/* The first rank that was lost, where its process has ended or is silent; -1: none. After E_PEER. */
-int comm_lost(const Comm *c);
-/* Whether this rank's process has ended, or is silent for the peer timeout, now. Also after E_PEER, for every rank. */
+/* Whether a rank's process has ended, or is silent for the peer timeout, now. Also after E_PEER, for every rank. */
 bool comm_gone(const Comm *c, int rank);
 
 /* ---- collectives on bytes; all of them Collective ---- */

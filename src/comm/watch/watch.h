@@ -67,19 +67,13 @@ void watch_close(Watch *w);
 
 /* ---- mail: messages between two ranks, also after the verdict ---- */
 
-/* X(name, its reader) */
-#define MAIL_LIST(X)                                                                                                   \
-    X(MAIL_ADDRESS, "comm/mesh/gloo_transport.c")                                                                      \
-    X(MAIL_VOTE, "train/ranks/votes.h, at rank 0")                                                                     \
-    X(MAIL_DECISION, "train/ranks/votes.h")                                                                            \
-    X(MAIL_END, "train/ranks/votes.h")                                                                                 \
-    X(MAIL_SURVIVOR, "train/keep/team.h")
-
 typedef enum {
-#define X(name, reader) name,
-    MAIL_LIST(X)
-#undef X
-        N_MAILS
+    MAIL_ADDRESS, /* read by comm/mesh/gloo_transport.c */
+    MAIL_VOTE,
+    MAIL_DECISION,
+    MAIL_END,      /* train/ranks/votes.h */
+    MAIL_SURVIVOR, /* train/keep/team.h */
+    N_MAILS
 } MailKind;
 
 typedef struct {

@@ -56,22 +56,30 @@ static uint32_t vote_of_signal(void)
     return 0;
 }
 
+static void send_to_others(const Ranks *r, MailKind kind, const void *data, size_t size)
+{
+    for (int to = 0; to < r->votes.size; to++)
+        if (to != r->votes.rank) watch_send(r->watch, to, kind, data, size);
+}
+
 static void act(Ranks *r, VotesAction what)
 {
     VotesMessage m = votes_message(&r->votes);
     Buf text = {0};
-    if (what == REPORT_LEFT) {
+    switch (what) {
+    case SEND_VOTE:
+        watch_send(r->watch, 0, MAIL_VOTE, &m, sizeof m);
+        break;
+    case SEND_DECISION:
+        buf_append(&text, &m, sizeof m);
+        buf_append(&text, r->votes.all_own_s, (size_t)r->votes.size * sizeof(double));
+        send_to_others(r, MAIL_DECISION, text.data, text.len);
+        buf_free(&text);
+        break;
+    case REPORT_LEFT:
         (void)watch_report(r->watch, votes_missing(&r->votes), LOSS_LEFT, 0);
-        return;
+        break;
     }
-    buf_append(&text, &m, sizeof m);
-    if (what == SEND_DECISION) buf_append(&text, r->votes.all_own_s, (size_t)r->votes.size * sizeof(double));
-    for (int to = 0; to < r->votes.size; to++) {
-        if (to == r->votes.rank || (what == SEND_VOTE && to > 0)) continue;
-        MailKind kind = what == SEND_VOTE ? MAIL_VOTE : what == SEND_DECISION ? MAIL_DECISION : MAIL_END;
-        watch_send(r->watch, to, kind, text.data, text.len);
-    }
-    buf_free(&text);
 }
 
 /* The caller holds the lock. */
@@ -82,13 +90,12 @@ static void event(Ranks *r, VotesEvent e)
     r->votes.n_actions = 0;
 }
 
-static void take_mail(Ranks *r, MailKind kind, VotesEventKind what)
+static void take_mail(Ranks *r, MailKind kind, VotesEventKind what, size_t size)
 {
-    size_t own = what == VOTES_DECISION ? (size_t)r->votes.size * sizeof(double) : 0;
     for (Mail mail; watch_receive(r->watch, kind, 0, &mail); free(mail.data)) {
         VotesEvent e = {.kind = what, .rank = mail.from, .message = (VotesMessage *)(void *)mail.data};
         e.all_own_s = (double *)(void *)(mail.data + sizeof(VotesMessage));
-        if (mail.size == sizeof(VotesMessage) + own) event(r, e);
+        if (mail.size == size) event(r, e);
     }
 }
 
@@ -107,9 +114,9 @@ static void on_turn(void *arg)
     Loss loss;
     signals_heard();
     pthread_mutex_lock(&r->lock);
-    take_mail(r, MAIL_VOTE, VOTES_VOTE);
-    take_mail(r, MAIL_DECISION, VOTES_DECISION);
-    take_mail(r, MAIL_END, VOTES_END);
+    take_mail(r, MAIL_VOTE, VOTES_VOTE, sizeof(VotesMessage));
+    take_mail(r, MAIL_DECISION, VOTES_DECISION, sizeof(VotesMessage) + (size_t)r->votes.size * sizeof(double));
+    take_mail(r, MAIL_END, VOTES_END, 0);
     event(r, (VotesEvent){.kind = VOTES_SIGNAL, .signal = vote_of_signal()});
     for (int left = -1; (left = watch_left(r->watch, left + 1)) >= 0;)
         event(r, (VotesEvent){.kind = VOTES_LEFT, .rank = left});
@@ -302,13 +309,10 @@ void ranks_end(Ranks *r, Status how)
 {
     if (!r || !r->open) return;
     char *message = mem_strdup(status_message());
-    if (how == OK || how == E_STOPPED) {
-        (void)ranks_meet(r);    /* slower ranks may take long */
-    } else if (how != E_PEER) { /* the others know of a lost rank */
-        pthread_mutex_lock(&r->lock);
-        event(r, (VotesEvent){.kind = VOTES_LEAVE});
-        pthread_mutex_unlock(&r->lock);
-    }
+    if (how == OK || how == E_STOPPED)
+        (void)ranks_meet(r); /* slower ranks may take long */
+    else if (how != E_PEER)  /* the others know of a lost rank */
+        send_to_others(r, MAIL_END, NULL, 0);
     r->open = false;
     if (how != OK) (void)fail(how, "%s", message);
     free(message);

@@ -102,9 +102,6 @@ void votes_on(Votes *v, const VotesEvent *e)
     case VOTES_LOST:
         if (v->end == VOTES_GOING) v->end = VOTES_RANK_LOST;
         break;
-    case VOTES_LEAVE:
-        order(v, SEND_END);
-        break;
     }
     if (v->end == VOTES_GOING && votes_missing(v) >= 0) order(v, REPORT_LEFT);
 }

@@ -13,8 +13,7 @@ typedef enum {
     VOTES_DECISION, /* from rank 0: `votes`, `came` (the meeting), `hurry`; all_own_s */
     VOTES_END,      /* `rank` has ended with a failure */
     VOTES_LEFT,     /* `rank` has closed its connections in order */
-    VOTES_LOST,     /* a rank is lost */
-    VOTES_LEAVE     /* this rank ends with a failure */
+    VOTES_LOST      /* a rank is lost */
 } VotesEventKind;
 
 /* Sent as it lies in memory, because all ranks run the same program. Rank 0 sends the seconds of all ranks behind it.
@@ -37,7 +36,6 @@ typedef struct {
 typedef enum {
     SEND_VOTE,     /* to rank 0 */
     SEND_DECISION, /* to all others */
-    SEND_END,      /* to all others */
     REPORT_LEFT    /* votes_missing is lost: this rank waits for a meeting to which that one does not come */
 } VotesAction;
 
