@@ -23,13 +23,14 @@ static void lose(WatchState *s, Loss loss)
 {
     if (s->loss.reason != LOSS_NONE || s->leaving) return;
     s->loss = loss;
+    s->peers[loss.rank].given_up = loss.reason == LOSS_SILENT;
     order(s, WATCH_SEND_LOSS, -1);
     order(s, WATCH_ABORT, s->rank);
 }
 
 static bool is_silent(const WatchPeer *p, double now, double timeout_s)
 {
-    return p->life == PEER_THERE && (p->muted || now - p->heard > timeout_s);
+    return p->life == PEER_THERE && (p->muted || p->given_up || now - p->heard > timeout_s);
 }
 
 /* Sends signs of life, and records ranks that were silent for too long as lost. */
@@ -60,7 +61,7 @@ void watch_on(WatchState *s, const WatchEvent *e, double now)
     double slept = now - s->last; /* this process was stopped, where that is more than the time between two beats */
     for (int r = 0; r < s->size && slept > 2 * s->beat_s; r++) s->peers[r].heard += slept;
     s->last = now;
-    if (e->kind <= WATCH_NEWS) p->heard = now;
+    if (e->kind <= WATCH_NEWS) p->heard = now, p->given_up = false;
     switch (e->kind) {
     case WATCH_MET:
         p->life = PEER_THERE;

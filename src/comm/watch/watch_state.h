@@ -42,6 +42,7 @@ typedef struct {
     double heard;
     uint64_t exchanges;
     bool muted;
+    bool given_up; /* the verdict is its silence; until it is heard again */
 } WatchPeer;
 
 typedef struct {

@@ -129,7 +129,9 @@ static Status save_with_team(Survivor *s, SurviveSave save, void *context)
 static Status take_folder(Survivor *s)
 {
     const char *out = s->run->c->output_dir;
-    double wait = test_seconds("SPARE_WAIT", LOCK_WAIT);
+    bool silent; /* rank 0, which had the lock */
+    (void)watch_gone(comm_watch(ranks_comm(s->run->ranks)), 0, &silent);
+    double wait = silent ? 0 : test_seconds("SPARE_WAIT", LOCK_WAIT);
     s->kept = s->own_lock->open;
     if (!s->kept) TRY(spare_take(&s->lock, out, wait, ranks_size(s->run->ranks), &s->place));
     s->folder = spare_path(out, s->place);
