@@ -68,6 +68,7 @@ static void take_time(AgentState *s, double now)
 
 void agent_on(AgentState *s, const AgentEvent *e, double now)
 {
+    s->wake = now; /* to look what follows from the event */
     switch (e->kind) {
     case AGENT_STARTED:
         s->alive++;

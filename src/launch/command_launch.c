@@ -16,7 +16,7 @@
 
 extern char **environ;
 
-/* For tests: CAIRN_TEST_SAVE_GRACE and so on; CAIRN_TEST_NOTICE is a rank's loss to the others' SIGTERM. */
+/* For tests: CAIRN_TEST_RETRY and so on. */
 static LaunchTimes find_times(const Launch *l)
 {
     return (LaunchTimes){
@@ -25,7 +25,7 @@ static LaunchTimes find_times(const Launch *l)
         .silence = launch_silence(l),
         .notice = test_seconds("NOTICE", l->peer_timeout + 5),
         .fail = test_seconds("FAIL_GRACE", 2),
-        .save = test_seconds("SAVE_GRACE", 115),
+        .save = 115,
         .saved = test_seconds("SAVED_GRACE", 10),
         .stop = test_seconds("STOP_GRACE", 600),
     };

@@ -58,7 +58,7 @@ static void place_ranks(LaunchState *s, double now)
     }
     s->running = s->n_ranks;
     s->ranks = mem_array((size_t)s->n_ranks, sizeof *s->ranks);
-    s->silent = mem_array((size_t)s->n_hosts * (size_t)s->n_ranks, sizeof *s->silent);
+    s->silent = mem_array((size_t)s->n_ranks * (size_t)s->n_ranks, sizeof *s->silent);
     for (int i = 0; i < s->n_ranks; i++) s->ranks[i].silent_at = INFINITY;
     for (int h = 0; h < s->n_hosts; h++) {
         if (!s->hosts[h].lost || s->hosts[h].n_ranks == 0) continue; /* it was lost meanwhile */
@@ -91,7 +91,7 @@ static void take_report(LaunchState *s, const LaunchEvent *e, double now)
     if (about && e->report == REPORT_FROZEN) about->led = true;
     if (about && (e->report == REPORT_SILENT || (e->report == REPORT_LOST && e->silent))) {
         about->silent_at = fmin(about->silent_at, now);
-        s->silent[launch_host_of(s, e->rank) * s->n_ranks + e->about] = true;
+        s->silent[(size_t)e->rank * (size_t)s->n_ranks + (size_t)e->about] = true;
     }
 }
 
@@ -255,6 +255,7 @@ static void take_time(LaunchState *s, double now)
 
 void launch_on(LaunchState *s, const LaunchEvent *e, double now)
 {
+    s->wake = now; /* to look what follows from the event */
     switch (e->kind) {
     case LAUNCH_START:
         begin_start(s, now);

@@ -31,25 +31,42 @@ static int first_rank(const LaunchState *s, bool (*wanted)(const Rank *r))
 
 /* ---- hosts that are cut off ---- */
 
-/* Whether a rank of host `a` reported one of host `b` as silent that reported a loss itself, and so is not frozen. */
-static bool misses(const LaunchState *s, int a, int b)
+static bool finds_silent(const LaunchState *s, int rank, int other)
 {
-    const Host *host = &s->hosts[b];
-    for (int i = host->first_rank; i < host->first_rank + host->n_ranks; i++)
-        if (s->silent[a * s->n_ranks + i] && s->ranks[i].aware) return true;
+    return s->silent[(size_t)rank * (size_t)s->n_ranks + (size_t)other];
+}
+
+/* A rank that reported as silent another that lives: one of the two is out of the other's reach. A frozen rank reports
+   nothing, and one that continues finds that the others have ended, or that it was reported itself. */
+static bool is_far(const LaunchState *s, int rank)
+{
+    for (int i = 0; i < s->n_ranks && s->ranks[rank].aware; i++)
+        if (i != rank && s->ranks[i].aware && finds_silent(s, rank, i)) return true;
     return false;
 }
 
-/* Marks the hosts that are cut off: their ranks and those of the side of the launcher's host, else of rank 0's, report
-   each other as silent. */
+/* Whether a rank of host `a` reported one of host `b` as silent that is not frozen. */
+static bool misses(const LaunchState *s, int a, int b)
+{
+    const Host *of = &s->hosts[a], *in = &s->hosts[b];
+    for (int i = of->first_rank; i < of->first_rank + of->n_ranks; i++)
+        for (int k = in->first_rank; k < in->first_rank + in->n_ranks; k++)
+            if (finds_silent(s, i, k) && is_far(s, k)) return true;
+    return false;
+}
+
+/* Marks the hosts that are cut off: those that are apart from the launcher's host, else from rank 0's, or from another
+   one that is not cut off. */
 static void find_cut_off(const LaunchState *s, bool *cut_off) // (n_hosts)
 {
     int first = launch_host_of(s, 0);
     for (int h = 0; h < s->n_hosts; h++)
         if (s->sites[h].here && s->hosts[h].n_ranks > 0) first = h;
     for (int h = 0; h < s->n_hosts; h++)
-        for (int k = 0; h != first && k < s->n_hosts; k++)
-            if (k == first || (k < h && !cut_off[k])) cut_off[h] = cut_off[h] || (misses(s, h, k) && misses(s, k, h));
+        if (h != first) cut_off[h] = misses(s, h, first) || misses(s, first, h);
+    for (int h = 0; h < s->n_hosts; h++)
+        for (int k = 0; k < h && h != first; k++)
+            if (k != first && !cut_off[k]) cut_off[h] = cut_off[h] || misses(s, h, k) || misses(s, k, h);
 }
 
 /* Hosts that are cut off take no part in the next start. One of them is the cause: of a killed rank its host alone. */

@@ -28,10 +28,7 @@ trap 'note USR1; exit 75' USR1
 trap 'note USR2; exit 75' USR2
 mine=
 for word in $DO; do case $word in $RANK.$start:* | $RANK:* | all:*) mine=${word#*:} && break ;; esac; done
-case $mine in
-deaf) trap 'note TERM' TERM INT USR1 USR2 ;;
-slow) trap 'note TERM' TERM && trap 'note USR2' USR2 ;;
-esac
+[ "$mine" != deaf ] || trap 'note TERM' TERM INT USR1 USR2
 all_begun() { # of this start
     local all=()
     until [ "${#all[@]}" -ge "$WORLD_SIZE" ]; do nap 0.02; all=("$WORK/pids/"*".$start"); done
@@ -40,12 +37,6 @@ echo "rank $RANK begins"
 echo $$ >"$WORK/pids/rank$RANK.$start"
 case $mine in
 deaf | wait) while :; do nap 0.02; done ;;
-slow) # saves until long after rank 0 has ended
-    all_begun
-    until read -r first <"$WORK/pids/rank0.$start"; do nap 0.02; done # its line is whole
-    while [ -e "/proc/$first" ]; do nap 0.02; done
-    for _ in {1..50}; do nap 0.02; done
-    exit 75 ;;
 kill) all_begun && kill -9 $$ ;;
 segv) ulimit -c 0; kill -SEGV $$ ;;
 error) all_begun && echo "error: rank $RANK cannot" >&2; exit 1 ;;
@@ -154,13 +145,6 @@ kills() {
     DO='1:segv 0:77' expect 77 launch --ranks 2 -- glue
     says "rank 1 on localhost was killed by SIGSEGV"
 }
-unnoticed() { # the survivor does not notice
-    fresh
-    CAIRN_TEST_SAVED_GRACE=0.1s DO='1:kill 0:deaf' expect 77 launch --ranks 2 --peer-timeout 0.1s -- glue
-    says "1 of 2 ranks did not end in time" "rank 1 on localhost was killed by SIGKILL"
-    all_gone pids/*
-}
-
 # ---- starting again ----
 again() {
     fresh
@@ -191,12 +175,6 @@ signal() { # signal NAME
     done
     all_gone pids/*
     [ "$(starts)" -eq 1 ] || complain "started again after a signal"
-}
-saves() { # rank 0 ends long before rank 1
-    begin '0:wait 1:slow' 2
-    kill -s USR2 "$launcher"
-    ended 75
-    [ "$(tr '\n' ' ' <signals/rank1)" = "USR2 " ] || complain "a rank that saves got $(tr '\n' ' ' <signals/rank1)"
 }
 two_interrupts() {
     begin all:deaf 2
@@ -331,7 +309,7 @@ use() {
 
 for name in TERM INT USR1 USR2; do beside signal $name; done
 beside signal HUP TERM # the terminal is gone
-for case in environment codes failures kills unnoticed again max_time saves two_interrupts no_end launcher_killed \
+for case in environment codes failures kills again max_time two_interrupts no_end launcher_killed \
     agent_killed both_killed children unread_agent unread unread_end use; do
     if [[ $case == unread* ]] && [ -z "$(hostname -I)" ]; then
         echo "skipped in part: $case: this machine has only loopback" && continue

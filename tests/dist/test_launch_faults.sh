@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # `cairn launch` with real ranks: a frozen rank, a rank that dies as it starts, a frozen agent, closed standard streams.
+# tests/unit/test_launch_state.c has what the launcher decides in these and other cases, and when.
 # The cases run at the same time. No time-out of the product passes in them, unless a case ends it.
 set -uo pipefail
 # shellcheck source=tests/dist/ranks.sh
@@ -11,26 +12,19 @@ glue=(glue --model-config "$work/tiny/config.json" --vocab "$work/tiny/vocab.txt
     --backend ref --batch-size 4 --max-seq-length 32 --schedule constant --threads 1)
 endless=("${glue[@]}" --max-steps 100000)
 
-# The program of each rank writes its process id. Of the first start rank 1 dies at once where $DIES is set, and rank
-# $FREEZES freezes. The program stops itself at $AT1 in the first start, and so on.
+# The program of each rank writes its process id. Of the first start rank 1 dies at once where $DIES is set. The program
+# stops itself at $AT1 in the first start, and so on.
 cat >rank.sh <<'END2'
 #!/usr/bin/env bash
 echo $$ >>"$WORK/pids/rank$RANK"
-[ "$FREEZES" != "$RANK" ] || kill -STOP $$
 mapfile -t starts <"$WORK/pids/rank$RANK"
 [ "$DIES$RANK${#starts[@]}" != yes11 ] || kill -9 $$
-if [ -n "$AFTER" ] && [ "$RANK" = 0 ]; then # another rank has ended
-    source "$NAP"
-    while [ ! -s "$WORK/pids/rank$AFTER" ]; do nap 0.02; done
-    read -r other <"$WORK/pids/rank$AFTER"
-    while [ -e "/proc/$other" ]; do nap 0.02; done
-fi
 at=AT${#starts[@]}
 [ -z "${!at:-}" ] || export CAIRN_TEST_AT=${!at}
 exec "$CAIRN_BINARY" "$@"
 END2
 chmod +x rank.sh
-export CAIRN_TEST_PROGRAM=$work/rank.sh DIES='' FREEZES='' AFTER=''
+export CAIRN_TEST_PROGRAM=$work/rank.sh DIES=''
 waits() { # waits COMMAND...: for all that it waits for
     patiently
     export CAIRN_TEST_AGENT_GRACE=1h
@@ -98,9 +92,10 @@ frozen() { # frozen RENDEZVOUS SAVED RANK...
 # ---- a rank that freezes while it helps to save after another's death: once the state is saved, nobody waits for it ----
 helper() {
     export CAIRN_TEST_SAVED_GRACE=$work/saved
-    AT1='write-1=stop' begin -- "${endless[@]}" --output-dir out
-    under_way out
-    signal_rank KILL 2
+    # Rank 2 dies between two steps, so that the others have the same one.
+    AT1='step5-2=stop write-1=stop' begin -- "${endless[@]}" --output-dir out
+    await_stop 2
+    kill -KILL "$pid"
     await_stop 1
     silence 0 1
     rank_of 0
@@ -217,43 +212,6 @@ early() { # early RENDEZVOUS
     says "rank 1 on localhost was killed by SIGKILL; starting again" "1 fault: rank 1 on localhost (1)"
 }
 
-# ---- a rank that freezes before all have met: nothing can be saved, so it gets no time for that. Rank 0 comes when rank 2
-# has given up ----
-unmet() {
-    export CAIRN_TEST_NOTICE=$work/notice CAIRN_TEST_SAVED_GRACE=0s CAIRN_TEST_SAVE_GRACE=1h
-    FREEZES=1 AFTER=2 begin -- "${glue[@]}" --connect-timeout 5s --max-steps 2 --output-dir out
-    rank_of 0
-    wait_until "$hang_limit" gone "$pid" || complain "rank 0 waits for rank 1: $(cat launch.out)"
-    : >notice
-    ended 77
-    says "of 3 ranks these did not come: 0, 1" "rank 1 on localhost was killed by SIGKILL, having not ended in time"
-}
-
-# ---- a rank that is stopped while it waits for the others, which do not notice: all stop ----
-alone() {
-    local r
-    export CAIRN_TEST_FAIL_GRACE=$work/grace
-    FREEZES=0 begin --rendezvous tcp://127.0.0.1 -- "${glue[@]}" --max-steps 2 --output-dir out
-    await_stop 0
-    rank_of 1
-    # shellcheck disable=SC2317 # by wait_until
-    handles() { # HUP, INT, USR1, USR2 and TERM, beside those of a sanitizer
-        local caught
-        caught=$(sed -n 's/^SigCgt:[[:space:]]*//p' "/proc/$pid/status")
-        (((0x0$caught & 0x4a03) == 0x4a03))
-    }
-    wait_until "$hang_limit" handles || complain "rank 1 does not handle signals"
-    kill -TERM "$pid"
-    wait_until "$hang_limit" gone "$pid"
-    signal_rank CONT 0
-    for r in 0 2; do
-        rank_of "$r"
-        wait_until "$hang_limit" handles || complain "rank $r does not handle signals"
-    done
-    : >grace # those that remain get SIGTERM
-    ended 75
-}
-
 # ---- a frozen agent ----
 agent() {
     export CAIRN_TEST_AGENT_SILENCE=$work/silence
@@ -281,7 +239,7 @@ closed() { # closed COMMAND...: twice, because the second run reads the files of
 
 beside waits frozen auto 'is saved in out/survivors/0 by 2 ranks' 0
 beside waits frozen "tcp://127.0.0.1:$((21000 + $$ % 2000))" 'is saved in out;' 1 2
-for case in helper leader in_turn no_fault stepless orphan unmet alone agent; do beside waits $case; done
+for case in helper leader in_turn no_fault stepless orphan agent; do beside waits $case; done
 for where in auto "tcp://127.0.0.1:$((23000 + $$ % 2000))"; do beside waits early "$where"; done
 beside closed "$CAIRN_BINARY"
 beside closed "$CAIRN_BINARY" launch --ranks 2 --

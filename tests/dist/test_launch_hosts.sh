@@ -157,12 +157,6 @@ still_lost() { # the next start continues without it
     says "continuing without h2 (ssh: connect to host h2: No route to host)"
     were 2 "h1 0/2" "h3 1/2"
 }
-needed() { # --ranks needs it, so it is tried at once
-    begin 1 --ranks 3 --max-restarts 1
-    lose h2
-    ends_well
-    were 1 "h1 0/3" "h2 1/3" "h3 2/3"
-}
 all_lost() { # and return after the first new start
     local h
     begin 1 --max-restarts 1000
@@ -227,7 +221,7 @@ cut_while_training() { # cut_while_training RENDEZVOUS
         complain "a cut cable: $(cat launch.out cut/faults.jsonl)"
 }
 
-for case in listed by_pbs by_others missing lost excluded back still_lost needed all_lost orphans; do beside $case; done
+for case in listed by_pbs by_others missing lost excluded back still_lost all_lost orphans; do beside $case; done
 if [ -e "$(dirname -- "$CAIRN_BINARY")/cairn_gloo.so" ]; then
     make_tiny_bert bert
     small_data 40
