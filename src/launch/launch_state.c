@@ -91,6 +91,7 @@ static void take_report(LaunchState *s, const LaunchEvent *e, double now)
     if (about && e->report == REPORT_FROZEN) about->led = true;
     if (about && (e->report == REPORT_SILENT || (e->report == REPORT_LOST && e->silent))) {
         about->silent_at = fmin(about->silent_at, now);
+        about->stuck = about->stuck || launch_host_of(s, e->rank) == launch_host_of(s, e->about);
         s->silent[(size_t)e->rank * (size_t)s->n_ranks + (size_t)e->about] = true;
     }
 }
@@ -116,8 +117,8 @@ static void take_end(LaunchState *s, const LaunchEvent *e, double now)
 
 /* When all ranks that still run count as frozen: INFINITY while one of them may not be. A rank that reported a loss was
    alive then, and may be saving, unless survivors say that it is silent. It gets more time where they have not saved,
-   for it may go on and save. One that reported nothing may only be out of reach of the others: then it finds them
-   silent a sign of life later, and reports that, if its agent is not out of reach, too. */
+   for it may go on and save. One that reported nothing may only be out of reach of other hosts: then it finds
+   them silent a sign of life later, and reports that, if its agent is not out of reach, too. */
 static double all_frozen_at(const LaunchState *s)
 {
     double at = s->last_end + QUIET_S;
@@ -127,7 +128,7 @@ static double all_frozen_at(const LaunchState *s)
         if (r->ended || host->lost) continue;
         if (!rank_is_frozen(r)) return INFINITY;
         if (r->aware && !s->saved) at = fmax(at, s->last_end + s->times.saved);
-        if (r->aware) continue;
+        if (r->aware || r->stuck) continue;
         if (host->heard < r->silent_at + LAUNCH_SIGN_S) return INFINITY;
         at = fmax(at, r->silent_at + LAUNCH_SIGN_S + QUIET_S);
     }

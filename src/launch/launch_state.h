@@ -38,6 +38,7 @@ typedef struct {
     double when;         /* it ended */
     bool aware;          /* it reported a loss */
     double silent_at;    /* when another rank first reported it as silent; INFINITY: none did */
+    bool stuck;          /* a rank of its own host reported it as silent: it cannot be out of reach */
     bool led;            /* another rank reported that it led the save, and was silent */
 } Rank;
 
