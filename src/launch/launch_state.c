@@ -147,9 +147,9 @@ static void end_ranks(LaunchState *s, double now)
     const LaunchTimes *t = &s->times;
     /* A rank that a signal stopped alone stops all; a signal to the launcher has reached all. */
     double ask = fmin(s->failed_at, s->stop_signal ? INFINITY : s->stopped_at) + t->fail;
-    ask =
-        fmin(ask, s->killed_one && !s->met ? now : s->lost_at + t->notice); /* peers that have not met notice nothing */
-    double save = s->met ? t->save : t->saved;                              /* without a meeting there is no state */
+    ask = fmin(ask, s->lost_at + t->notice);
+    if (s->killed_one && !s->met) ask = now;   /* the others cannot notice it yet */
+    double save = s->met ? t->save : t->saved; /* without a meeting there is no state */
     double late = fmin(fmin(s->failed_at, s->lost_at) + t->notice + save, s->stopped_at + t->stop);
     late = fmin(late, fmax(s->last_end + QUIET_S, s->saved_at + t->saved));
     if (s->lost_at < INFINITY) late = fmin(late, all_frozen_at(s));

@@ -36,12 +36,15 @@ static bool finds_silent(const LaunchState *s, int rank, int other)
     return s->silent[(size_t)rank * (size_t)s->n_ranks + (size_t)other];
 }
 
-/* A rank that reported as silent another that lives: one of the two is out of the other's reach. A frozen rank reports
-   nothing, and one that continues finds that the others have ended, or that it was reported itself. */
+/* A frozen rank reports nothing, and one that continues finds that it was reported itself, or that others have ended.
+ */
+static bool never_froze(const LaunchState *s, int rank) { return s->ranks[rank].aware && !finds_silent(s, rank, rank); }
+
+/* A rank that reported another as silent, though neither was frozen: one is out of the other's reach. */
 static bool is_far(const LaunchState *s, int rank)
 {
-    for (int i = 0; i < s->n_ranks && s->ranks[rank].aware; i++)
-        if (i != rank && s->ranks[i].aware && finds_silent(s, rank, i)) return true;
+    for (int i = 0; i < s->n_ranks && never_froze(s, rank); i++)
+        if (i != rank && never_froze(s, i) && finds_silent(s, rank, i)) return true;
     return false;
 }
 

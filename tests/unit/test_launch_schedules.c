@@ -141,13 +141,12 @@ static void rank_turn(int rank)
             report(rank, REPORT_FROZEN, i, false);
     }
     if (p->doing == TRAINS && w.now >= 200) ends(rank, 0, 0, 0);
-    if (p->doing == STOPS && w.now >= p->ends_at) ends(rank, 75, 0, 0);
-    if (p->doing != SURVIVES || w.now < p->ends_at) return;
-    if (chance(0.7)) report(rank, REPORT_SAVED, -1, false);
-    for (int i = 0; i < w.n; i++)
+    if ((p->doing != SURVIVES && p->doing != STOPS) || w.now < p->ends_at) return;
+    if (p->doing == SURVIVES && chance(0.7)) report(rank, REPORT_SAVED, -1, false);
+    for (int i = 0; i < w.n && p->aware; i++)
         if (w.now >= notices_at(p, i) && p->finds_silent[i] && (is_apart(rank, i) || is_frozen(&w.of[i], w.now)))
             report(rank, REPORT_SILENT, i, false);
-    ends(rank, 77, 0, 0);
+    ends(rank, p->doing == STOPS ? 75 : 77, 0, 0);
 }
 
 static void obey(int host, int order)

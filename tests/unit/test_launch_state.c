@@ -322,6 +322,43 @@ static void test_cut_off(void **state)
     }
 }
 
+/* A rank that is cut off ends before it finds all others silent: then the one that it names is not cut off. */
+static void test_cut_off_in_haste(void **state)
+{
+    (void)state;
+    Bed b;
+    start(&b, 3, 1);
+    bed_report(&b, 1, REPORT_LOST, 2, true);
+    bed_end(&b, 1, 77, 0);
+    for (int r = 0; r < 3; r += 2) bed_report(&b, r, REPORT_LOST, 1, true);
+    for (int r = 0; r < 3; r += 2) bed_end(&b, r, 77, 0);
+    bed_judge(&b);
+    assert_verdict(&b, CAUSE_CUT_OFF, 77, -1, 1);
+    assert_int_equal(b.sites[2].lost_in, 0);
+    done(&b);
+}
+
+/* Two ranks freeze in turn, and each reports the other: no host is cut off. */
+static void test_frozen_in_turn(void **state)
+{
+    (void)state;
+    Bed b;
+    start(&b, 2, 1);
+    bed_report(&b, 0, REPORT_LOST, 1, true);
+    bed_pass(&b, 10);
+    bed_report(&b, 1, REPORT_LOST, 1, true); /* it continues, and finds that it was reported */
+    bed_pass(&b, PEER);
+    bed_report(&b, 1, REPORT_SILENT, 0, false);
+    bed_end(&b, 1, 77, 0);
+    bed_pass(&b, 200);
+    b.now += 0.1;
+    bed_end(&b, 0, 0, SIGKILL);
+    bed_judge(&b);
+    assert_verdict(&b, CAUSE_RANK, 77, 0, 0);
+    for (int h = 0; h < 2; h++) assert_int_equal(b.sites[h].lost_in, 0);
+    done(&b);
+}
+
 /* A rank that is cut off, and does not end in time. */
 static void test_cut_off_and_killed(void **state)
 {
@@ -531,6 +568,8 @@ int main(void)
                                        cmocka_unit_test(test_cut_off),
                                        cmocka_unit_test(test_one_thawed),
                                        cmocka_unit_test(test_cut_off_and_killed),
+                                       cmocka_unit_test(test_cut_off_in_haste),
+                                       cmocka_unit_test(test_frozen_in_turn),
                                        cmocka_unit_test(test_agent_frozen),
                                        cmocka_unit_test(test_suspended),
                                        cmocka_unit_test(test_no_answer),
