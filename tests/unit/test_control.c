@@ -10,7 +10,7 @@
 
 enum { MOST = 8, MEETINGS = 6, MOST_FAULTS = 4 };
 #define TIMEOUT 30.0
-#define BEAT    2.0
+#define BEAT    5.0
 #define DELAY   0.2 /* of a message, at most */
 #define TURN    0.5 /* of a rank's way to its end, at most */
 
@@ -323,7 +323,7 @@ static bool may_arrive(const Letter *l) { return w.of[l->to].life != FROZEN && l
 static bool turn(double limit)
 {
     double at = limit;
-    int letter = -1, rank = -1, fault = -1;
+    int letter = -1, rank = -1, fault = -1, who = -1; /* to whom it happens */
     for (int i = 0; i < w.n_letters; i++)
         if (may_arrive(&w.letters[i]) && w.letters[i].at < at) at = w.letters[i].at, letter = i;
     for (int r = 0; r < w.size; r++)
@@ -333,21 +333,21 @@ static bool turn(double limit)
         if (w.faults[i].at < at) at = w.faults[i].at, fault = i;
     w.now = fmax(w.now, at);
     if (fault >= 0) {
+        who = w.faults[fault].rank;
         befall(&w.faults[fault]);
         w.faults[fault].at = INFINITY;
     } else if (rank >= 0 && w.of[rank].next <= at) {
-        go_on(rank);
+        go_on(who = rank);
     } else if (rank >= 0) {
-        tell_watch(rank, (WatchEvent){.kind = WATCH_TIME});
+        tell_watch(who = rank, (WatchEvent){.kind = WATCH_TIME});
     } else if (letter >= 0) {
         Letter l = w.letters[letter];
         memmove(&w.letters[letter], &w.letters[letter + 1], (size_t)(--w.n_letters - letter) * sizeof l);
         receive(&l);
+        who = l.to;
     }
-    for (int r = 0; r < w.size; r++) {
-        check(r);
-        if (w.of[r].life == RUNNING) after_meeting(r);
-    }
+    if (who >= 0) check(who);
+    if (who >= 0 && w.of[who].life == RUNNING) after_meeting(who);
     return fault >= 0 || rank >= 0 || letter >= 0;
 }
 
