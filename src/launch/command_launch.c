@@ -67,13 +67,9 @@ static void find_excluded(Launch *l)
 
 static Status run_once(Launch *l, Outcome *o)
 {
-    if (l->output_dir) l->faults.starts = fault_record_starts(l->output_dir, l->job).count;
     Status status = launch_start(l);
     if (status == OK) {
-        while (l->state.phase == PHASE_RUNS) {
-            launch_turn(l);
-            faults_turn(l);
-        }
+        while (l->state.phase == PHASE_RUNS) launch_turn(l);
         outcome_find(l, o);
         if (l->output_dir) faults_add(l, o);
         outcome_name_all(l, o);
@@ -98,15 +94,13 @@ static int count_open(const Sites *sites)
 /* Waits before the next start. A signal ends the wait. */
 static void wait_pause(Launch *l)
 {
-    double begin = clock_monotonic(), left;
     struct pollfd wait = {.fd = l->signals, .events = POLLIN};
     while (l->state.phase == PHASE_PAUSE) {
-        left = l->state.wake - clock_monotonic();
+        double left = l->state.wake - clock_monotonic();
         if (left > 0) poll(&wait, 1, (int)(1e3 * left) + 1);
         launch_take_signals(l);
         fleet_tell(&l->fleet, &(LaunchEvent){.kind = LAUNCH_TIME});
     }
-    l->faults.record.seconds.pause_s += clock_monotonic() - begin;
 }
 
 static Status run_all(Launch *l, Outcome *o)
@@ -162,11 +156,11 @@ static Status check_command(Launch *l)
 static void name_job(Launch *l)
 {
     static const char *const numbers[][2] = {{"SLURM_JOB_ID", "slurm"}, {"PBS_JOBID", "pbs"}, {"JOB_ID", "job"}};
-    snprintf(l->job, sizeof l->job, LAUNCH_JOB "%d-%.0f", (int)getpid(), clock_wall());
+    snprintf(l->job, sizeof l->job, "launch-%d-%.0f", (int)getpid(), clock_wall());
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         const char *number = getenv(numbers[i][0]);
         if (number && *number)
-            snprintf(l->job, sizeof l->job, LAUNCH_JOB "%s-%.38s-%d", numbers[i][1], number, (int)getpid());
+            snprintf(l->job, sizeof l->job, "launch-%s-%.38s-%d", numbers[i][1], number, (int)getpid());
     }
     for (char *p = l->job; *p; p++)
         if (*p == '/' || *p == ' ') *p = '_';
@@ -220,7 +214,7 @@ Status command_launch(const Config *c)
     TRY_DONE(watch_signals(&l));
     writer_begin();
     name_job(&l);
-    if (l.output_dir) faults_begin(&l);
+    l.trained_before = l.state.trained = faults_trained(&l);
     status = run_all(&l, &o);
     if (l.output_dir) faults_end(&l);
     TRY_DONE(status);

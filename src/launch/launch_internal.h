@@ -79,21 +79,6 @@ void output_line(Output *o, int rank, const char *host, int stream, const char *
 void output_last(Output *o, int rank, const char *host);
 void output_close(Output *o);
 
-/* The last command before this one, as if its launcher was killed. */
-typedef struct {
-    char *job;  /* NULL: it was summed up */
-    double end; /* clock_wall */
-    FaultSeconds seconds;
-} KilledLaunch;
-
-/* The faults of a job so far. */
-typedef struct {
-    FaultRecord record;    /* of this command */
-    double trained_before; /* of earlier commands, in the same folder */
-    int starts;            /* of this command that trained, before the one that runs */
-    KilledLaunch last;
-} Faults;
-
 /* A `cairn launch`. */
 typedef struct {
     const Config *c;
@@ -108,7 +93,8 @@ typedef struct {
     char *output_dir;       /* the command's; NULL: it has none */
     double begun, max_time; /* the command's --max-time, which counts from the first start; 0: none */
     double time_left;       /* the rest of it at this start, the same for all ranks */
-    Faults faults;
+    double trained_before;  /* faults_trained when this began */
+    FaultRecord faults;     /* of this command so far */
 } Launch;
 
 /* The outcome of a start, in words. */
@@ -125,14 +111,11 @@ void outcome_find(Launch *l, Outcome *o);
 bool outcome_also(const Launch *l, int *rank, Outcome *also);
 /* Adds these ranks to the outcome's text. */
 void outcome_name_all(const Launch *l, Outcome *o);
-/* Records the outcome of a start if it is a fault, and prints a summary at the job's end; both leave out a launch that
-   never had the folder, because another process used it. faults_turn sums up the last command once a rank of this one
-   trains, and so holds the folder's lock. All but faults_turn need an output_dir. */
-void faults_begin(Launch *l);
-void faults_turn(Launch *l);
-void faults_add(Launch *l, const Outcome *o);
-/* Seconds of training that count: steps that are made again count once. */
+/* Seconds of training that count, by the output folder: steps that are made again count once. 0 without a folder. */
 double faults_trained(const Launch *l);
+/* Record the outcome of a start if it is a fault, and sum up at the command's end. Both need an output_dir, and leave
+   out a launch that never had the folder, because another process used it. */
+void faults_add(Launch *l, const Outcome *o);
 void faults_end(Launch *l);
 
 /* Reads the signals of this process, and tells them. */

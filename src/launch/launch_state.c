@@ -85,6 +85,7 @@ static void take_report(LaunchState *s, const LaunchEvent *e, double now)
     if (e->rank < 0 || e->rank >= s->n_ranks) return;
     Rank *about = e->about >= 0 && e->about < s->n_ranks ? &s->ranks[e->about] : NULL;
     if (e->report == REPORT_MET) s->met = true;
+    if (e->report == REPORT_TRAINS) s->had_folder = true;
     if (e->report == REPORT_SAVED) s->saved = true;
     if (e->report == REPORT_SAVED) s->saved_at = fmin(s->saved_at, now);
     if (e->report == REPORT_LOST) s->ranks[e->rank].aware = true;

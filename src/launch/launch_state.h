@@ -126,6 +126,7 @@ typedef struct {
     int stop_signal; /* the first signal that asked for the end; 0: none */
     int fruitless;   /* starts in succession whose training did not advance */
     double trained;  /* seconds that counted after the last one */
+    bool had_folder; /* rank 0 of a start began to train, and so held the lock of the run's folder */
     /* of a start */
     Host *hosts;  // (n_hosts)
     Rank *ranks;  // (n_ranks)

@@ -13,7 +13,7 @@
 struct Metrics {
     char *path, *eval_path;
     int fd, eval_fd;
-    double trained[2]; /* until the step of the start, and behind it, in steps that are cut off */
+    double trained; /* until the step of the start */
     TfEvents *events;
 };
 
@@ -128,8 +128,7 @@ Status metrics_open(Metrics **metrics, const char *output_dir, int64_t step, int
                    .eval_fd = -1};
     TRY_DONE(open_lines(m->path, step, &m->fd, &steps));
     TRY_DONE(open_lines(m->eval_path, evaluated, &m->eval_fd, &evals));
-    m->trained[0] = last_trained(&steps.text, steps.kept);
-    m->trained[1] = last_trained(&steps.text, keep_until(&steps.text, INT64_MAX)) - m->trained[0];
+    m->trained = last_trained(&steps.text, steps.kept);
     open_events(m, output_dir, step, &steps, &evals);
     *metrics = m;
 done:
@@ -253,9 +252,7 @@ Status metrics_eval(Metrics *m, int64_t step, const char *split, const char *met
     return OK;
 }
 
-double metrics_trained(const Metrics *m) { return m->trained[0]; }
-
-double metrics_again(const Metrics *m) { return m->trained[1]; }
+double metrics_trained(const Metrics *m) { return m->trained; }
 
 const char *metrics_lost(const Metrics *m)
 {

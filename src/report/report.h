@@ -45,8 +45,6 @@ Status metrics_open(Metrics **m, const char *output_dir, int64_t step, int64_t e
 Status metrics_step(Metrics *m, const StepRecord *r);
 /* trained_s of the last step that the file had when it was opened; 0: none. */
 double metrics_trained(const Metrics *m);
-/* By which the trained_s of a later step was more, whose line was cut off. */
-double metrics_again(const Metrics *m);
 void metrics_line(const StepRecord *r, Buf *line); /* its line of metrics.jsonl */
 /* Adds the line of step r->step where exactly that line is missing, because rank 0 was lost before it wrote it. A file
    that is missing gets it as its only line. */

@@ -32,7 +32,7 @@ refused out/ranks.jsonl "$CAIRN_BINARY" variability out
 refused out/run.json "$CAIRN_BINARY" verify out
 refused out/config.json "$CAIRN_BINARY" predict --model out --input data/train.tsv
 refused out/model.safetensors "$CAIRN_BINARY" inspect --model out
-mkfifo out/audit.jsonl out/starts.jsonl # neither is read here
+mkfifo out/audit.jsonl # not read here
 expect 0 "$CAIRN_BINARY" report out
 # -- in the data folder
 cp -r data other

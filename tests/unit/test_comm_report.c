@@ -21,8 +21,9 @@ static void test_reports(void **state)
         Report what;
         int rank;
         bool silent;
-    } told[] = {{REPORT_MET, -1, false},   {REPORT_LOST, 3, true},    {REPORT_LOST, 0, false},
-                {REPORT_SILENT, 7, false}, {REPORT_FROZEN, 1, false}, {REPORT_SAVED, -1, false}};
+    } told[] = {{REPORT_MET, -1, false},  {REPORT_TRAINS, -1, false}, {REPORT_LOST, 3, true},
+                {REPORT_LOST, 0, false},  {REPORT_SILENT, 7, false},  {REPORT_FROZEN, 1, false},
+                {REPORT_SAVED, -1, false}};
     enum { N = sizeof told / sizeof *told };
     int ends[2], rank;
     char text[512], *rest = text, *line;

@@ -2,11 +2,10 @@
    state that changes, so a run can stop and resume at any turn. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/test_switch.h"
-#include "faults/fault_record.h"
+#include "comm/meet/report.h"
 #include "train/keep/survive.h"
 #include "train/keep/suspects.h"
 #include "train/loop/audit.h"
@@ -96,20 +95,6 @@ static Status save_surviving(void *loop, const SurviveFrom *from)
     return loop_save_alone(l, from->folder, from->fill, from->fill_context);
 }
 
-/* Under `cairn launch`, which sums these lines up. --resume never begins another run, which makes no step again. */
-static void record_start(const Loop *l)
-{
-    const char *job = getenv("CAIRN_JOB");
-    bool again = strcmp(l->run->c->resume, "never") != 0;
-    if (!job || !str_starts_with(job, LAUNCH_JOB)) return;
-    fault_record_start(l->run->c->output_dir, &(StartRecord){.job = job,
-                                                             .time = clock_wall(),
-                                                             .step = l->progress->step,
-                                                             .trained_s = l->trained_s,
-                                                             .start_s = clock_monotonic() - l->run->started,
-                                                             .again_s = again ? metrics_again(l->metrics) : 0});
-}
-
 /* Opens rank 0's files and display. */
 static Status open_outputs(Loop *l)
 {
@@ -117,7 +102,7 @@ static Status open_outputs(Loop *l)
     int64_t step = l->progress->step, total = run->schedule.total_steps;
     TRY(metrics_open(&l->metrics, run->c->output_dir, step, l->progress->evaluated));
     l->trained_s = metrics_trained(l->metrics);
-    record_start(l);
+    report_to_agent(REPORT_TRAINS, -1, false);
     l->display = progress_open(total, step, run->c->log_every);
     return OK;
 }
