@@ -38,7 +38,7 @@ typedef struct {
     uint32_t voted[MEETINGS + 1], decided[MEETINGS + 1];
     int64_t counted; /* decisions that were checked */
     double end_at;   /* when it learned of an end; INFINITY */
-    bool judged;     /* its verdict was checked */
+    double judged;   /* when its verdict came, and was checked; INFINITY */
 } Process;
 
 typedef struct {
@@ -181,8 +181,8 @@ static void check_verdict(int r)
 {
     Process *p = &w.of[r];
     const Loss *l = &p->watch.loss;
-    if (l->reason == LOSS_NONE || p->judged) return;
-    p->judged = true;
+    if (l->reason == LOSS_NONE || isfinite(p->judged)) return;
+    p->judged = w.now;
     int life = w.of[l->rank].life;
     if (l->reason == LOSS_CLOSED) hold(life == DEAD);
     if (l->reason == LOSS_LEFT) hold(life == OUT);
@@ -211,16 +211,18 @@ static void check_decisions(int r)
     }
 }
 
-/* A rank in touch learns of a dead one within a second, of a frozen one within the timeout and a sign of life. */
+/* A rank in touch learns of a dead one, and of a verdict of another, within a second, of a frozen one within the
+   timeout. */
 static void check_times(int r)
 {
     Process *p = &w.of[r];
     for (int i = 0; i < w.size && p->life == RUNNING && p->votes.end == VOTES_GOING; i++) {
         const Process *q = &w.of[i];
-        double since = fmax(fmax(q->since, p->awake), w.cut_end[r][i]);
+        double touch = fmax(p->awake, w.cut_end[r][i]), since = fmax(q->since, touch);
         if (isfinite(w.cut_at[r][i])) continue;
+        if (isfinite(q->judged)) hold(w.now <= fmax(q->judged, touch) + 1);
         if (q->life == DEAD) hold(w.now <= since + 1);
-        if (q->life == FROZEN) hold(w.now <= since + TIMEOUT + BEAT);
+        if (q->life == FROZEN) hold(w.now <= since + TIMEOUT + 2 * DELAY);
     }
 }
 
@@ -360,6 +362,7 @@ static void run_schedule(uint64_t number)
     for (int r = 0; r < w.size; r++) {
         Process *p = &w.of[r];
         *p = (Process){.next = drawn(2), .watch = watch_state(r, w.size, TIMEOUT, BEAT), .end_at = INFINITY};
+        p->judged = INFINITY;
         p->votes = votes_new(r, w.size);
         for (int i = 0; i < w.size; i++) {
             w.cut_at[r][i] = INFINITY;
@@ -387,8 +390,26 @@ static void test_schedules(void **state)
     for (int i = 0; i < rounds; i++) run_schedule((uint64_t)(first + i));
 }
 
+/* A process that was stopped does not take the others for silent before its watch has read what they sent. */
+static void test_continued(void **state)
+{
+    bool silent;
+    WatchState s = watch_state(0, 3, TIMEOUT, BEAT);
+    double now = 100;
+    (void)state;
+    for (int r = 1; r < 3; r++) watch_on(&s, &(WatchEvent){.kind = WATCH_MET, .rank = r}, now);
+    now += 2 * TIMEOUT;
+    assert_false(watch_state_gone(&s, 1, now, &silent));
+    for (double end = now + TIMEOUT + BEAT; now < end; now += BEAT)
+        watch_on(&s, &(WatchEvent){.kind = WATCH_HEARD, .rank = 1}, now);
+    assert_false(watch_state_gone(&s, 1, now, &silent));
+    assert_true(watch_state_gone(&s, 2, now, &silent) && silent);
+    assert_false(watch_state_gone(&s, 0, now, &silent) || silent);
+    watch_state_free(&s);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_schedules)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_schedules), cmocka_unit_test(test_continued)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

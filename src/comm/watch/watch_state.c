@@ -102,9 +102,10 @@ void watch_on(WatchState *s, const WatchEvent *e, double now)
 
 bool watch_state_gone(const WatchState *s, int rank, double now, bool *silent)
 {
-    const WatchPeer *p = &s->peers[rank];
-    *silent = rank != s->rank && is_silent(p, now, s->timeout_s);
-    return rank != s->rank && (p->life == PEER_LEFT || p->life == PEER_GONE || *silent);
+    const WatchPeer *p = &s->peers[rank];  /* this one's own is ABSENT */
+    double most = s->last + 2 * s->beat_s; /* later, this process was stopped, and has heard nobody since */
+    *silent = is_silent(p, now < most ? now : most, s->timeout_s);
+    return p->life == PEER_LEFT || p->life == PEER_GONE || *silent;
 }
 
 int watch_state_left(const WatchState *s, int least)
