@@ -109,6 +109,7 @@ static int one_by_one(Comm *c, void *arg)
 {
     Loss loss;
     double v = 1;
+    Loss loss;
     ranks_tell_ready(arg, c->rank);
     while (comm_sum(c, &v, 1) == OK) {}
     require_gone(c, 3); /* another rank may have noticed it first */

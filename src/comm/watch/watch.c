@@ -100,11 +100,8 @@ static void *watch_thread(void *arg)
 {
     Watch *w = arg;
     pthread_mutex_lock(&w->lock);
+    for (int r = 0; r < w->state.rank; r++) watch_start_connecting(w, r);
     while (!w->stop) {
-        if (w->connecting) {
-            for (int r = 0; r < w->state.rank; r++) watch_start_connecting(w, r);
-            w->connecting = false;
-        }
         await_events(w, w->state.wake);
         look_for_muted(w);
         watch_event(w, (WatchEvent){.kind = WATCH_TIME});
@@ -153,7 +150,6 @@ Status watch_connect(Watch *w, const PeerCard *cards, double timeout_s, int32_t 
     double end = clock_monotonic() + timeout_s;
     w->cards = mem_array((size_t)s->size, sizeof *w->cards);
     memcpy(w->cards, cards, (size_t)s->size * sizeof *cards);
-    w->connecting = true;
     Status status = thread_start(&w->thread, watch_thread, w);
     w->threaded = status == OK;
     if (status != OK) return status_context(status, "the thread that watches the other ranks");
@@ -248,7 +244,7 @@ void watch_send(Watch *w, int to, MailKind kind, const void *data, size_t size)
     CHECK(size <= MAIL_MOST, "a message of %zu bytes between two ranks", size);
     pthread_mutex_lock(&w->lock);
     watch_send_frame(w, to, (WatchFrame){.type = FRAME_MAIL, .mail = (uint8_t)kind, .size = size}, data, size);
-    bool waits = !watch_sent_all(w);
+    bool waits = w->links[to].sent < w->links[to].out.len;
     pthread_mutex_unlock(&w->lock);
     if (waits) events_wake(&w->events); /* the thread sends the rest */
 }

@@ -44,7 +44,7 @@ typedef struct {
 struct Watch {
     int listener;
     pthread_t thread;
-    bool threaded, stop, connecting, abort;
+    bool threaded, stop, abort;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     WatchState state;

@@ -1,6 +1,5 @@
 #include "train/ranks/ranks.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
