@@ -380,6 +380,33 @@ static void test_stalled_session(void **state)
     rendezvous_rounds_free(&t);
 }
 
+/* A rank that came late to the rendezvous, or waits for less, gives up no earlier than the round ends for all. */
+static void test_shortest_wait(void **state)
+{
+    (void)state;
+    RendezvousRounds t = rendezvous_rounds(siphash_key("k"), 3);
+    RendezvousSession s[2];
+    for (int r = 0; r < 2; r++) {
+        uint8_t request[REQUEST_BYTES + 1] = {0};
+        bytes_put(request + 4, r ? 1000 : 9000, 4);
+        bytes_put(request + 8, 1, 4);
+        rendezvous_session(&s[r], &t, 100);
+        s[r].state = SESSION_OPEN; /* as if it had sent its proof */
+        s[r].hello.rank = r;
+        rendezvous_session_feed(&s[r], request, sizeof request, 100 + r);
+    }
+    rendezvous_tick(&t, 101.9);
+    assert_int_equal(t.round, 0);
+    rendezvous_tick(&t, 102.1);
+    assert_int_equal(t.round, 1);
+    for (int r = 0; r < 2; r++) {
+        rendezvous_session_tick(&s[r], 102.1);
+        assert_true(s[r].out.len > REPLY_BYTES && strstr(s[r].out.data + REPLY_BYTES, "did not come: 2"));
+        rendezvous_session_end(&s[r]);
+    }
+    rendezvous_rounds_free(&t);
+}
+
 static void test_strangers(void **state)
 {
     (void)state;
@@ -508,7 +535,7 @@ int main(void)
         cmocka_unit_test(test_last_answers),    cmocka_unit_test(test_lost_server),
         cmocka_unit_test(test_strangers),       cmocka_unit_test(test_zero_window),
         cmocka_unit_test(test_two_runs),        cmocka_unit_test(test_frozen_server),
-        cmocka_unit_test(test_stalled_session),
+        cmocka_unit_test(test_stalled_session), cmocka_unit_test(test_shortest_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

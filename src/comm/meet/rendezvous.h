@@ -21,8 +21,8 @@ typedef struct Rendezvous Rendezvous;
 Status rendezvous_join(const World *world, const char *where, const char *token, double timeout_s,
                        const volatile sig_atomic_t *stop, Rendezvous **rendezvous);
 /* Collective: a round. `all` (size, bytes) receives every rank's `mine`, in rank order. E_PEER: some did not come
-   within `timeout_s` of the first, and the message of all who did names them; or the watch (may be NULL) knows of a
-   loss. */
+   within the shortest `timeout_s` of those who did, and the message of all who did names them; or the watch (may be
+   NULL) knows of a loss. */
 Status rendezvous_gather(Rendezvous *r, const void *mine, size_t bytes, void *all, double timeout_s, Watch *watch);
 void rendezvous_leave(Rendezvous *r); /* takes NULL */
 

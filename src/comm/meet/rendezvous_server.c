@@ -147,7 +147,7 @@ static void *server_thread(void *arg)
         pthread_mutex_lock(&s->lock);
         events_react(&s->events);
         now = clock_monotonic();
-        (void)rendezvous_tick(&s->rounds, now);
+        rendezvous_tick(&s->rounds, now);
         /* After all reads, because one guest may end the round that another waits for. */
         for (int i = 0; i < s->n_guests; i++)
             if (s->guests[i]->fd >= 0 && !answer_guest(s->guests[i], now)) guest_leave(s->guests[i]);

@@ -51,9 +51,9 @@ static void end_round(RendezvousRounds *t, bool failed)
     t->until = INFINITY;
 }
 
-double rendezvous_tick(RendezvousRounds *t, double now)
+void rendezvous_tick(RendezvousRounds *t, double now)
 {
-    if (now < t->until) return t->until;
+    if (now < t->until) return;
     const char *between = "";
     buf_free(&t->answer);
     buf_printf(&t->answer, "after %.0f s, of %d ranks these did not come: ", now - t->begun, t->size);
@@ -63,7 +63,6 @@ double rendezvous_tick(RendezvousRounds *t, double now)
         between = ", ";
     }
     end_round(t, true);
-    return INFINITY;
 }
 
 /* Takes what a rank says in this round. */
@@ -72,7 +71,6 @@ static void take_said(RendezvousRounds *t, int rank, const void *data, size_t by
     if (t->n_came == 0) {
         t->bytes = bytes;
         t->begun = now;
-        t->until = now + wait_s;
         buf_free(&t->said);
         for (int r = 0; r < t->size && bytes; r++) buf_append(&t->said, data, bytes); /* their places */
     } else if (bytes != t->bytes) {
@@ -85,6 +83,7 @@ static void take_said(RendezvousRounds *t, int rank, const void *data, size_t by
     if (bytes) memcpy(t->said.data + (size_t)rank * bytes, data, bytes);
     t->n_came += !t->came[rank];
     t->came[rank] = true;
+    t->until = fmin(t->until, now + wait_s);
     if (t->n_came == t->size) end_round(t, false);
 }
 

@@ -37,17 +37,17 @@ typedef struct {
     bool *here; // (size) it has a session
     bool *came; // (size) to this round
     int n_came;
-    int64_t round; /* rounds that have ended */
-    bool failed;   /* the last one, and with it each later one */
-    size_t bytes;  /* that each rank says in this round */
-    double begun, until;
-    Buf said;   // (size, bytes) in this round
-    Buf answer; /* of the last round: what all said, or why it failed */
+    int64_t round;       /* rounds that have ended */
+    bool failed;         /* the last one, and with it each later one */
+    size_t bytes;        /* that each rank says in this round */
+    double begun, until; /* the shortest wait of those that have come; INFINITY: none has */
+    Buf said;            // (size, bytes) in this round
+    Buf answer;          /* of the last round: what all said, or why it failed */
 } RendezvousRounds;
 
 RendezvousRounds rendezvous_rounds(Hash128 key, int size);
-/* Ends a round whose time is over. Returns when the next one's is, INFINITY without one. */
-double rendezvous_tick(RendezvousRounds *t, double now);
+/* Ends a round whose time, `until`, is over. */
+void rendezvous_tick(RendezvousRounds *t, double now);
 void rendezvous_rounds_free(RendezvousRounds *t);
 
 typedef struct {
