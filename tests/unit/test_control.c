@@ -36,9 +36,10 @@ typedef struct {
     WatchState watch;
     Votes votes;
     uint32_t voted[MEETINGS + 1], decided[MEETINGS + 1];
-    int64_t counted; /* decisions that were checked */
-    double end_at;   /* when it learned of an end; INFINITY */
-    double judged;   /* when its verdict came, and was checked; INFINITY */
+    int64_t counted;            /* decisions that were checked */
+    double end_at;              /* when it learned of an end; INFINITY */
+    double signal_at, hurry_at; /* when it got a signal; learned of one */
+    double judged;              /* when its verdict came, and was checked; INFINITY */
 } Process;
 
 typedef struct {
@@ -211,8 +212,8 @@ static void check_decisions(int r)
     }
 }
 
-/* A rank in touch learns of a dead one, and of a verdict of another, within a second, of a frozen one within the
-   timeout. */
+/* A rank in touch learns of a dead one, of a verdict and of a signal of another within a second, of a frozen one within
+   the timeout. */
 static void check_times(int r)
 {
     Process *p = &w.of[r];
@@ -221,6 +222,8 @@ static void check_times(int r)
         double touch = fmax(p->awake, w.cut_end[r][i]), since = fmax(q->since, touch);
         if (isfinite(w.cut_at[r][i])) continue;
         if (isfinite(q->judged)) hold(w.now <= fmax(q->judged, touch) + 1);
+        if (isfinite(q->signal_at) && r == 0) hold(p->votes.hurry || w.now <= fmax(q->signal_at, touch) + 1);
+        if (isfinite(q->hurry_at) && i == 0) hold(p->votes.hurry || w.now <= fmax(q->hurry_at, touch) + 1);
         if (q->life == DEAD) hold(w.now <= since + 1);
         if (q->life == FROZEN) hold(w.now <= since + TIMEOUT + 2 * DELAY);
     }
@@ -232,6 +235,8 @@ static void check(int r)
     check_verdict(r);
     check_decisions(r);
     check_times(r);
+    hold(w.signals || !p->votes.hurry);
+    if (p->votes.hurry && !isfinite(p->hurry_at)) p->hurry_at = w.now;
     if (p->votes.end != VOTES_GOING && !isfinite(p->end_at)) {
         p->end_at = w.now;
         if (p->life == RUNNING) p->next = w.now + drawn(TURN);
@@ -293,6 +298,7 @@ static void befall(const Disaster *f)
         p->next = fmax(p->next, w.now);
     } else if (f->kind == SIGNAL && p->life == RUNNING) {
         w.signals |= 1u << (f->other % 5);
+        p->signal_at = fmin(p->signal_at, w.now);
         tell_votes(f->rank, (VotesEvent){.kind = VOTES_SIGNAL, .signal = 1u << (f->other % 5)});
     } else if ((f->kind == FAIL || f->kind == DESERT) && p->life == RUNNING) {
         if (f->kind == FAIL) post_all(f->rank, (Letter){.kind = ENDS});
@@ -362,7 +368,7 @@ static void run_schedule(uint64_t number)
     for (int r = 0; r < w.size; r++) {
         Process *p = &w.of[r];
         *p = (Process){.next = drawn(2), .watch = watch_state(r, w.size, TIMEOUT, BEAT), .end_at = INFINITY};
-        p->judged = INFINITY;
+        p->judged = p->signal_at = p->hurry_at = INFINITY;
         p->votes = votes_new(r, w.size);
         for (int i = 0; i < w.size; i++) {
             w.cut_at[r][i] = INFINITY;
