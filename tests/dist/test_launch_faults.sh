@@ -121,6 +121,17 @@ leader() {
 " "1 fault: rank 2 on localhost (1). Effective share of time (ETTR): "
 }
 
+# ---- the rank that leads the save of a frozen rank is killed: it is not said to be frozen ----
+killed_leader() {
+    AT1='step5-2=stop planned-0=kill' begin -- "${endless[@]}" --output-dir out
+    await_stop 2
+    silence 0 2
+    silence 1 2
+    ended 77
+    says "leads the save no more" \
+        "error: rank 0 on localhost was killed by SIGKILL; rank 2 on localhost was frozen (silent for 3600 s), and was killed"
+}
+
 # ---- two ranks killed in turn, in other ways: each is named, and the summary counts both ----
 in_turn() {
     AT1='step4-1=stop' AT2='step7-2=stop' begin --max-restarts 2 -- "${glue[@]}" --max-steps 10 --output-dir killed --snapshot-steps 1
@@ -219,6 +230,7 @@ beside waits frozen auto 'is saved in out/survivors/0 by 2 ranks' 0
 beside waits frozen "tcp://127.0.0.1:$((21000 + $$ % 2000))" 'is saved in out;' 1 2
 for case in helper leader in_turn no_fault orphan agent; do beside waits $case; done
 for where in auto "tcp://127.0.0.1:$((23000 + $$ % 2000))"; do beside waits early "$where"; done
+beside waits killed_leader
 beside closed "$CAIRN_BINARY"
 beside closed "$CAIRN_BINARY" launch --ranks 2 --
 together

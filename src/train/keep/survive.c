@@ -221,7 +221,7 @@ Status survive(Run *run, Snapshots *snapshots, Saving *saving, SurviveSave save,
                   .place = SPARE_NONE,
                   .scattered = session_scattered(&run->session),
                   .step = run->progress.step};
-    bool done = false;
+    bool done = false, silent;
     log_warn("%s; saving the run's state if possible", lost);
     saving_give_up(saving);
     if (s.scattered) snapshots_gather(snapshots, &s.held);
@@ -235,7 +235,7 @@ Status survive(Run *run, Snapshots *snapshots, Saving *saving, SurviveSave save,
         }
         if (a.kind == TEAM_LOST) {
             log_warn("%s leads the save no more: it has ended or is frozen", comm_peer_name(c, a.rank));
-            report_to_agent(REPORT_FROZEN, a.rank, false);
+            if (watch_gone(comm_watch(c), a.rank, &silent) && silent) report_to_agent(REPORT_FROZEN, a.rank, false);
         }
         if (a.kind != TEAM_OVER) continue;
         explain(&s, &a);
