@@ -107,7 +107,6 @@ static void require_gone(const Comm *c, int rank)
 /* Rank 3 is killed, then rank 2, and rank 1 freezes; rank 0 sees each. */
 static int one_by_one(Comm *c, void *arg)
 {
-    Loss loss;
     double v = 1;
     Loss loss;
     ranks_tell_ready(arg, c->rank);
