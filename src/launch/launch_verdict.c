@@ -57,19 +57,31 @@ static bool misses(const LaunchState *s, int a, int b)
             if (finds_silent(s, i, k) && is_far(s, k)) return true;
     return false;
 }
+static bool are_apart(const LaunchState *s, int a, int b) { return misses(s, a, b) || misses(s, b, a); }
 
-/* Marks the hosts that are cut off: those that are apart from the launcher's host, else from rank 0's, or from another
-   one that is not cut off. */
+/* A host of the side that goes on: the launcher's own, else one of the larger side, or rank 0's. */
+static int reference_host(const LaunchState *s)
+{
+    int first = launch_host_of(s, 0), other = -1, apart = 0;
+    for (int h = 0; h < s->n_hosts; h++)
+        if (s->sites[h].here && s->hosts[h].n_ranks > 0) return h;
+    for (int h = 0; h < s->n_hosts; h++) {
+        if (h == first || !are_apart(s, h, first)) continue;
+        apart += s->hosts[h].n_ranks;
+        if (other < 0) other = h;
+    }
+    return 2 * apart > s->n_ranks ? other : first;
+}
+
+/* Marks the hosts that are cut off: those that are apart from the reference, or from another one that is not cut off.
+ */
 static void find_cut_off(const LaunchState *s, bool *cut_off) // (n_hosts)
 {
-    int first = launch_host_of(s, 0);
-    for (int h = 0; h < s->n_hosts; h++)
-        if (s->sites[h].here && s->hosts[h].n_ranks > 0) first = h;
-    for (int h = 0; h < s->n_hosts; h++)
-        if (h != first) cut_off[h] = misses(s, h, first) || misses(s, first, h);
+    int first = reference_host(s);
+    for (int h = 0; h < s->n_hosts; h++) cut_off[h] = h != first && are_apart(s, h, first);
     for (int h = 0; h < s->n_hosts; h++)
         for (int k = 0; k < h && h != first; k++)
-            if (k != first && !cut_off[k]) cut_off[h] = cut_off[h] || misses(s, h, k) || misses(s, k, h);
+            if (k != first && !cut_off[k]) cut_off[h] = cut_off[h] || are_apart(s, h, k);
 }
 
 /* Hosts that are cut off take no part in the next start. One of them is the cause: of a killed rank its host alone. */

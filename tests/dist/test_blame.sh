@@ -151,7 +151,8 @@ while more; do
         exit) kill -s RTMIN "$pid" ;;
         SEGV) kill -SEGV "$pid" ;;
         cut)
-            ip link set "to${host#h}" down && name="\"rank\": -1, \"host\": \"$host\","
+            # Both sides say that they do not hear the other: of two that are as large, that of rank 0 goes on.
+            ip link set "to${host#h}" down && name='"rank": -1, "host": "h2",'
             apart $((turn / 2 * 2)) $((turn / 2 * 2 + 1))
             ;;
         esac 2>/dev/null || continue

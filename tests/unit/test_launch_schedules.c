@@ -265,18 +265,23 @@ static void check_verdict(void)
     const Verdict *v = &w.b.s.verdict;
     const Process *p = v->rank >= 0 ? &w.of[v->rank] : NULL;
     const Rank *r = p ? &w.b.s.ranks[v->rank] : NULL;
-    int reference = 0;
-    bool known = true; /* on which side a host is: no rank of the job froze besides */
+    int size[2] = {0, 0}; /* ranks of each side of a cut network */
+    bool side = w.far[0]; /* that goes on: with the launcher's host, else the larger one, or rank 0's */
+    bool known = true;    /* every rank has said what it knows, and none froze besides */
+    for (int i = 0; i < w.n; i++) {
+        size[w.far[host_of(i)]]++;
+        known = known && w.of[i].frozen == INFINITY && w.b.s.ranks[i].aware;
+    }
+    if (size[0] != size[1]) side = size[1] > size[0];
     for (int h = 0; h < w.hosts; h++)
-        if (w.b.sites[h].here) reference = h;
-    for (int i = 0; i < w.n; i++) known = known && w.of[i].frozen == INFINITY;
+        if (w.b.sites[h].here) side = w.far[h];
     if (w.faults == 0) assert_verdict(&w.b, CAUSE_NONE, 0, -1, -1);
     for (int i = 0; i < w.n; i++) { /* a failure is never hidden, nor by a stop */
         const Rank *k = &w.b.s.ranks[i];
         if (k->ended && !k->signal && k->code == 1) assert_true(v->code == 1 || v->code == 130);
     }
     if (v->cause == CAUSE_CUT_OFF) assert_true(w.network_cut < INFINITY);
-    if (v->cause == CAUSE_CUT_OFF && known) assert_true(w.far[v->host] != w.far[reference]);
+    if (v->cause == CAUSE_CUT_OFF && known) assert_true(w.far[v->host] != side);
     if (v->cause == CAUSE_HOST) assert_true(w.dead[v->host] < INFINITY || w.cut[v->host] < INFINITY);
     if (!r || !r->signal) return;
     if (rank_killed_late(&w.b.s, r) && rank_is_frozen(r) && in_reach(v->host)) assert_true(p->frozen < INFINITY);

@@ -300,7 +300,7 @@ static void test_cut_off(void **state)
     (void)state;
     static const struct {
         int here, alone, lost[2]; /* the launcher's host, or -1; the host that is alone; the hosts that are cut off */
-    } cases[] = {{0, 0, {1, 2}}, {0, 2, {2, 2}}, {1, 0, {0, 0}}, {2, 2, {0, 1}}, {-1, 0, {1, 2}}, {-1, 1, {1, 1}}};
+    } cases[] = {{0, 0, {1, 2}}, {0, 2, {2, 2}}, {1, 0, {0, 0}}, {2, 2, {0, 1}}, {-1, 0, {0, 0}}, {-1, 1, {1, 1}}};
     Bed b;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         start(&b, 3, 1);
