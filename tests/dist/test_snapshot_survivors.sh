@@ -42,7 +42,7 @@ end_ranks
 grep -q '^resuming from .*checkpoint-' log.0 || { complain "it did not resume from disk" && cat log.0; }
 same_run whole shares 20
 
-# Also if the store, where they met, is lost with rank 0.
+# Also if rank 0, at which they met, is lost.
 lose served 0 --snapshot-steps 0 --rendezvous "tcp://127.0.0.1:$port"
 grep -q 'is saved in served by 2 ranks;' log.1 || { complain "not written by both survivors" && tail -n 1 log.?; }
 [ "$(grep -c "; saving the run's state if possible" log.1)" -eq 1 ] || complain "the loss is not reported at once"

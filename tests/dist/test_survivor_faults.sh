@@ -118,7 +118,7 @@ leads_and_dies() {
     fault 3 2 'end-0=kill' --snapshot-steps 0
     tells 1 'Step [0-9]* is saved already'
     show
-    # The store ends with the rank that leads.
+    # Rank 0, which leads, is the one at which they met.
     seen=follow0-1=stop
     fault 3 2 'planned-0=die' --snapshot-steps 0 --rendezvous "tcp://127.0.0.1:$port"
     saved ''

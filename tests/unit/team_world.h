@@ -463,8 +463,6 @@ static inline void perform(World *w, int rank, TeamAction *a)
         check_follow(w, rank);
         work(w, rank, LOCK, draw(w, 1));
         break;
-        work(w, rank, LOCK, draw(w, 1));
-        break;
     case TEAM_TAKE:
         take(w, rank, a);
         break;
