@@ -72,6 +72,7 @@ void agent_on(AgentState *s, const AgentEvent *e, double now)
     switch (e->kind) {
     case AGENT_STARTED:
         s->alive++;
+        if (s->asked) act(s, AGENT_DO_SIGNAL, SIGTERM, 0); /* it came before the rank did */
         break;
     case AGENT_ENDED:
         tell_end(s, e);

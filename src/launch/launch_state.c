@@ -43,10 +43,18 @@ static void begin_start(LaunchState *s, double now)
     s->phase = PHASE_AGENTS;
     s->hosts = mem_array((size_t)s->n_hosts, sizeof *s->hosts);
     for (int h = 0; h < s->n_hosts; h++) s->hosts[h] = (Host){.lost = !s->sites[h].open, .heard = now};
-    s->met = s->saved = s->failed = s->terminated = s->killed_one = false;
+    s->met = s->saved = s->failed = s->terminated = s->died = false;
     s->begun = s->turned = s->beat_at = now;
     s->stopped_at = s->failed_at = s->lost_at = s->saved_at = s->killed_at = s->last_end = INFINITY;
     s->verdict = (Verdict){.rank = -1, .host = -1};
+}
+
+/* `died`: what was lost cannot come to a meeting any more. */
+static void note_loss(LaunchState *s, bool died, double now)
+{
+    if (s->lost_at < INFINITY) return;
+    s->lost_at = now;
+    s->died = died;
 }
 
 static void place_ranks(LaunchState *s, double now)
@@ -63,7 +71,7 @@ static void place_ranks(LaunchState *s, double now)
     for (int h = 0; h < s->n_hosts; h++) {
         if (!s->hosts[h].lost || s->hosts[h].n_ranks == 0) continue; /* it was lost meanwhile */
         s->running -= s->hosts[h].n_ranks;
-        s->lost_at = now;
+        note_loss(s, true, now);
     }
     s->phase = PHASE_RUNS;
 }
@@ -74,7 +82,7 @@ static void lose_host(LaunchState *s, int h, const char *why, double now)
     if (host->lost) return;
     host->lost = true;
     for (int i = host->first_rank; i < host->first_rank + host->n_ranks; i++) s->running -= !s->ranks[i].ended;
-    if (host->n_ranks > 0) s->lost_at = fmin(s->lost_at, now);
+    if (host->n_ranks > 0) note_loss(s, true, now);
     act(s, LAUNCH_DO_LOSE, h, why);
 }
 
@@ -109,10 +117,7 @@ static void take_end(LaunchState *s, const LaunchEvent *e, double now)
     r->when = s->last_end = now;
     s->running--;
     if (!r->signal && launch_is_failure(r->code)) s->failed_at = fmin(s->failed_at, now);
-    if ((r->signal || r->code == 77) && s->lost_at == INFINITY) {
-        s->lost_at = now;
-        s->killed_one = r->signal != 0;
-    }
+    if (r->signal || r->code == 77) note_loss(s, r->signal != 0, now);
     if (!r->signal && (r->code == 75 || r->code == 99)) s->stopped_at = fmin(s->stopped_at, now);
 }
 
@@ -149,7 +154,7 @@ static void end_ranks(LaunchState *s, double now)
     /* A rank that a signal stopped alone stops all; a signal to the launcher has reached all. */
     double ask = fmin(s->failed_at, s->stop_signal ? INFINITY : s->stopped_at) + t->fail;
     ask = fmin(ask, s->lost_at + t->notice);
-    if (s->killed_one && !s->met) ask = now;   /* the others cannot notice it yet */
+    if (s->died && !s->met) ask = now;         /* the others cannot notice it yet */
     double save = s->met ? t->save : t->saved; /* without a meeting there is no state */
     double late = fmin(fmin(s->failed_at, s->lost_at) + t->notice + save, s->stopped_at + t->stop);
     late = fmin(late, fmax(s->last_end + QUIET_S, s->saved_at + t->saved));

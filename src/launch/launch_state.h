@@ -135,7 +135,7 @@ typedef struct {
     bool met, saved; /* a rank reported that all have met; that survivors have saved the state */
     bool failed;     /* an agent */
     bool terminated; /* ranks have SIGTERM */
-    bool killed_one; /* the first loss was that of a rank which a signal ended */
+    bool died;       /* the first loss was that of a rank which a signal ended, or of a host */
     double begun, stopped_at, failed_at, lost_at, saved_at, killed_at, last_end; /* INFINITY: not yet */
     double turned, beat_at;
     Verdict verdict;

@@ -29,7 +29,7 @@ cat >/run/netns/.ssh2 <<'END'
 exec /run/netns/.ssh "$@"
 END
 chmod +x rank.sh /run/netns/.ssh2
-export CAIRN_TEST_PROGRAM=$work/rank.sh UNTIL=0 FIRST=0 CAIRN_TEST_NOTICE=0s CAIRN_TEST_RETRY=1h
+export CAIRN_TEST_PROGRAM=$work/rank.sh UNTIL=0 FIRST=0 CAIRN_TEST_NOTICE=1h CAIRN_TEST_RETRY=1h
 printf 'h1\nh2\nh3\n' >all
 printf '# two of them\nh1\nh2 # the second\n' >two
 # shellcheck disable=SC2317 # by expect
@@ -124,7 +124,6 @@ lost() {
 excluded() { # by --audit
     mkdir out && touch out/audit-report.txt && echo '{"host": "h2", "local_rank": 0, "excluded": true}' >out/audit.jsonl
     export FIRST=77
-    unset CAIRN_TEST_NOTICE # all ranks end by themselves
     expect 0 launch --hosts ../all --max-restarts 2 -- glue --output-dir out
     says "starting again on 2 hosts (1 of at most 2)"
     were 1 "h1 0/2" "h3 1/2"
