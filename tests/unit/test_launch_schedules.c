@@ -113,12 +113,17 @@ static double notices_at(const Process *p, int other)
     return again ? fmax(p->notices[other], p->thaws + w.peer_timeout) : p->notices[other];
 }
 
-/* The first loss that the rank knows of. It saves, if it was not asked to end before. */
+/* The first loss that the rank knows of, which it tells the others. It saves, if it was not asked to end before. */
 static void becomes_aware(int rank, int lost, bool silent)
 {
     Process *p = &w.of[rank];
     report(rank, REPORT_LOST, lost, silent);
     p->aware = true;
+    for (int i = 0; i < w.n; i++) {
+        if (i == lost || is_apart(i, rank) || w.of[i].notices[lost] < w.now + 0.05) continue;
+        w.of[i].notices[lost] = w.now + 0.05;
+        w.of[i].finds_silent[lost] = silent;
+    }
     if (p->doing == STOPS) return;
     p->doing = SURVIVES;
     p->ends_at = w.now + (chance(0.8) ? uniform(0, 3) : chance(0.7) ? uniform(3, 30) : uniform(30, 100));
