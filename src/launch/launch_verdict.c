@@ -17,6 +17,7 @@ bool rank_killed_late(const LaunchState *s, const Rank *r) { return r->signal ==
 static bool failed(const Rank *r) { return !r->signal && launch_is_failure(r->code); }
 static bool was_killed(const Rank *r) { return r->signal != 0; }
 static bool lost_peer(const Rank *r) { return !r->signal && r->code == 77; }
+static bool went_on(const Rank *r) { return lost_peer(r) && r->silent_at < INFINITY; } /* it was silent to others */
 static bool interrupted(const Rank *r) { return !r->signal && r->code == 130; }
 static bool stopped_well(const Rank *r) { return !r->signal && (r->code == 75 || r->code == 99); }
 
@@ -118,10 +119,11 @@ static void blame_hosts(LaunchState *s)
     }
 }
 
-/* In order of precedence: a failed rank, a lost host or killed rank, lost peers, a stop. */
+/* In order of precedence: a failed rank, a lost host or killed rank, a rank that was silent and went on, lost
+   peers, a stop. */
 void launch_judge(LaunchState *s, const LaunchEvent *audited)
 {
-    static bool (*const kinds[])(const Rank *r) = {failed, was_killed, lost_peer, interrupted, stopped_well};
+    static bool (*const kinds[])(const Rank *r) = {failed, was_killed, went_on, lost_peer, interrupted, stopped_well};
     Verdict *v = &s->verdict;
     for (int i = 0; i < s->n_ranks; i++) { /* stopped before it handled signals */
         Rank *r = &s->ranks[i];
@@ -134,13 +136,14 @@ void launch_judge(LaunchState *s, const LaunchEvent *audited)
         int rank = first_rank(s, kinds[k]);
         if (rank < 0) continue;
         blame_rank(s, rank);
-        if (kinds[k] == lost_peer && audited->rank >= 0) {
+        bool lost = lost_peer(&s->ranks[rank]);
+        if (lost && audited->rank >= 0) {
             *v = (Verdict){CAUSE_EXCLUDED, v->code, audited->rank, launch_host_of(s, audited->rank), false};
         } else if (v->code == status_exit_code(E_DIFFERS) && audited->folder) { /* not `cairn verify` */
             int damaged = audited->about;
             *v = (Verdict){CAUSE_DAMAGE, v->code, damaged, damaged >= 0 ? launch_host_of(s, damaged) : -1, false};
         }
-        if (kinds[k] == lost_peer) blame_cut_off(s, -1);
+        if (lost) blame_cut_off(s, -1);
         if (kinds[k] == was_killed && rank_killed_late(s, &s->ranks[rank])) blame_cut_off(s, rank);
     }
     bool damage = v->cause == CAUSE_DAMAGE;

@@ -1,4 +1,5 @@
 /* Describes the outcome of a start. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +39,9 @@ static void describe_end(const Launch *l, int rank, Outcome *o)
     } else if (r->signal) {
         snprintf(text, size, "rank %d on %s was killed by %s%s", rank, host, signals_name(r->signal),
                  rank_killed_late(&l->state, r) ? ", having not ended in time" : "");
+    } else if (r->code == 77 && r->silent_at < INFINITY) {
+        snprintf(text, size, "rank %d on %s was silent for %g s, and went on: it was frozen, or out of reach", rank,
+                 host, l->peer_timeout);
     } else
         snprintf(text, size, "rank %d on %s ended with %d (%s)", rank, host, r->code, code_text(r->code));
 }
