@@ -26,8 +26,6 @@ struct Ranks {
     pthread_mutex_t lock; /* of the following members */
     pthread_cond_t changed;
     Votes votes;
-    Status status; /* E_PEER: a rank has ended, or is lost */
-    char *message;
 };
 
 int ranks_rank(const Ranks *r) { return r ? r->comm->rank : 0; }
@@ -98,14 +96,6 @@ static void take_mail(Ranks *r, MailKind kind, VotesEventKind what, size_t size)
     }
 }
 
-static Status end_status(const Ranks *r)
-{
-    const Votes *v = &r->votes;
-    if (v->end == VOTES_RANK_LOST) return comm_check(r->comm, "meeting");
-    if (v->ended > 1) return fail(E_PEER, "%d other ranks ended: see their messages", v->ended);
-    return fail(E_PEER, "%s ended: see its message", comm_peer_name(r->comm, v->first_ended));
-}
-
 /* From the watching thread, after whatever happened. */
 static void on_turn(void *arg)
 {
@@ -121,10 +111,6 @@ static void on_turn(void *arg)
         event(r, (VotesEvent){.kind = VOTES_LEFT, .rank = left});
     if (watch_verdict(r->watch, 0, &loss)) event(r, (VotesEvent){.kind = VOTES_LOST});
     atomic_store(&r->hurry, r->votes.hurry);
-    if (r->status == OK && r->votes.end != VOTES_GOING) {
-        r->status = end_status(r);
-        r->message = mem_strdup(status_message());
-    }
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
 }
@@ -138,13 +124,22 @@ static void open_votes(Ranks *r)
     watch_on_turn(r->watch, signals_wake(), on_turn, r);
 }
 
+/* Why there are no more meetings. */
+static Status end_status(const Ranks *r)
+{
+    const Votes *v = &r->votes;
+    if (v->end == VOTES_RANK_LOST) return comm_check(r->comm, "meeting");
+    if (v->ended > 1) return fail(E_PEER, "%d other ranks ended: see their messages", v->ended);
+    return fail(E_PEER, "%s ended: see its message", comm_peer_name(r->comm, v->first_ended));
+}
+
 Status ranks_meet(Ranks *r)
 {
     if (!r) return OK;
     pthread_mutex_lock(&r->lock);
     event(r, (VotesEvent){.kind = VOTES_COME});
-    while (r->votes.met < r->votes.came && r->status == OK) pthread_cond_wait(&r->changed, &r->lock);
-    Status status = r->votes.met < r->votes.came ? fail(r->status, "%s", r->message) : OK;
+    while (r->votes.met < r->votes.came && r->votes.end == VOTES_GOING) pthread_cond_wait(&r->changed, &r->lock);
+    Status status = r->votes.met < r->votes.came ? end_status(r) : OK;
     pthread_mutex_unlock(&r->lock);
     return status;
 }
@@ -328,5 +323,5 @@ void ranks_close(Ranks *r)
         pthread_mutex_destroy(&r->lock);
         pthread_cond_destroy(&r->changed);
     }
-    MEM_FREE(r->message, r);
+    free(r);
 }
