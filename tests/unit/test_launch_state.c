@@ -252,7 +252,7 @@ static void test_leader(void **state)
     }
 }
 
-/* A frozen rank that continues finds the others gone: its host is not cut off. */
+/* A frozen rank that continues finds the others gone: it is named, and its host is not cut off. */
 static void test_thawed(void **state)
 {
     (void)state;
@@ -266,7 +266,7 @@ static void test_thawed(void **state)
     assert_true(b.killed == INFINITY); /* it may save */
     bed_end(&b, 1, 77, 0);
     bed_judge(&b);
-    assert_verdict(&b, CAUSE_RANK, 77, 0, 0);
+    assert_verdict(&b, CAUSE_RANK, 77, 1, 1);
     assert_int_equal(b.sites[1].lost_in, 0);
     done(&b);
 }
