@@ -47,8 +47,8 @@ void launch_turn(Launch *l)
 static void end_start(Launch *l)
 {
     fleet_end(&l->fleet, l->state.killed_at < INFINITY ? 5 : 5 + test_seconds("AGENT_GRACE", AGENT_GRACE_S));
-    rendezvous_close(l->store);
-    l->store = NULL;
+    rendezvous_close(l->server);
+    l->server = NULL;
 }
 
 /* Marks the hosts on which --audit excluded a place. */

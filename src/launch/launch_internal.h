@@ -85,7 +85,7 @@ typedef struct {
     Sites sites;
     LaunchState state;
     Fleet fleet;
-    RendezvousServer *store; /* NULL: the ranks meet elsewhere */
+    RendezvousServer *server; /* NULL: the ranks meet elsewhere */
     char job[80], random[33], token[64], rendezvous[192], address[128];
     int port;
     int signals;            /* a signalfd */

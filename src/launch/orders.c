@@ -69,7 +69,7 @@ void orders_send(Launch *l, Remote *r, int node)
     fleet_send(f, r, "set WORLD_SIZE=%d", l->state.n_ranks);
     fleet_send(f, r, "set LOCAL_WORLD_SIZE=%d", host->n_ranks);
     fleet_send(f, r, "set NODE_RANK=%d", node);
-    if (l->store) {
+    if (l->server) {
         fleet_send(f, r, "set MASTER_ADDR=%s", l->address);
         fleet_send(f, r, "set MASTER_PORT=%d", l->port);
     }

@@ -1,4 +1,4 @@
-/* Starts the ranks: agents on all hosts, a place for each rank, and the store in which they meet. */
+/* Starts the ranks: agents on all hosts, a place for each rank, and the rendezvous in which they meet. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -78,7 +78,7 @@ static Status place_ranks(Launch *l)
 
 Status launch_check_files(int ranks)
 {
-    rlim_t need = 24 + 4 * (rlim_t)ranks; /* 20 did for one rank; from two on 12, and 4 for each */
+    rlim_t need = 24 + 3 * (rlim_t)ranks; /* 20 did for one rank; 8 ranks had 34, 100 had 311 */
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= need) return OK;
     rlim_t now = limit.rlim_cur;
@@ -90,8 +90,8 @@ Status launch_check_files(int ranks)
 
 void launch_world(const Launch *l, World *world) { snprintf(world->job, sizeof world->job, "cairn-%.60s", l->job); }
 
-/* Serves the store in which ranks meet, unless --rendezvous names another place. It outlives each rank. */
-static Status open_store(Launch *l)
+/* Serves the rendezvous, unless --rendezvous names another place. It outlives each rank. */
+static Status open_rendezvous(Launch *l)
 {
     World world = {.rank = -1, .size = l->state.n_ranks};
     launch_world(l, &world);
@@ -100,8 +100,8 @@ static Status open_store(Launch *l)
         snprintf(l->rendezvous, sizeof l->rendezvous, "%s", l->c->rendezvous);
         return OK;
     }
-    TRY(rendezvous_serve(&world, fleet_is_local(&l->fleet), 0, l->token, &l->store));
-    l->port = rendezvous_port(l->store);
+    TRY(rendezvous_serve(&world, fleet_is_local(&l->fleet), 0, l->token, &l->server));
+    l->port = rendezvous_port(l->server);
     Status status = meeting_choose(&l->fleet, l->port, l->signals, l->address);
     if (status != OK) { /* a signal ends the search, too */
         launch_take_signals(l);
@@ -120,7 +120,7 @@ Status launch_start(Launch *l)
     TRY(fleet_start(f, &l->sites, l->c->connect_timeout));
     TRY(meet_agents(l));
     TRY(place_ranks(l));
-    TRY(open_store(l));
+    TRY(open_rendezvous(l));
     launch_take_signals(l);
     TRY(check_stopped(l));
     l->time_left = fmax(l->max_time - (clock_monotonic() - l->begun), 1);

@@ -50,7 +50,7 @@ limited() { # limited CODE TEXT LIMIT... -- COMMAND...
 }
 limited 76 "stacks are limited to 64 KiB (ulimit -s)" -s 64 -- "${launch[@]}"
 limited 76 "stacks are limited to 64 KiB (ulimit -s)" -s 64 -- "${alone[@]}"
-limited 1 "a process may have 12 files open (ulimit -n); with 2 ranks it needs 32" -n 12 -- "${launch[@]}"
+limited 1 "a process may have 12 files open (ulimit -n); with 2 ranks it needs 30" -n 12 -- "${launch[@]}"
 limited 0 "the model is in two" -n 32 -- "${launch[@]}"
 limited 0 "the model is in two" -Sn 12 -- "${launch[@]}" # the launcher raises what it may
 if [ -e "$(dirname -- "$CAIRN_BINARY")/cairn_cpu.so" ] && ! ldd "$CAIRN_BINARY" | grep -q libasan; then
