@@ -30,17 +30,25 @@ static void lose(WatchState *s, Loss loss)
 
 static bool is_silent(const WatchPeer *p, double now, double timeout_s)
 {
-    return p->life == PEER_THERE && (p->muted || p->given_up || now - p->heard > timeout_s);
+    return p->life == PEER_THERE && (p->muted || p->given_up || now >= p->heard + timeout_s);
 }
 
-/* Sends signs of life, and records ranks that were silent for too long as lost. */
-static void beat(WatchState *s, double now)
+/* Sends signs of life, and records ranks that were silent for too long as lost, as soon as that is so. */
+static void look(WatchState *s, double now)
 {
-    order(s, WATCH_SEND_BEAT, -1);
-    for (int r = 0; r < s->size; r++)
-        if (is_silent(&s->peers[r], now, s->timeout_s - s->beat_s))
-            lose(s, (Loss){r, LOSS_SILENT, s->rank, now - s->peers[r].heard});
-    s->wake = now + s->beat_s;
+    double limit = s->timeout_s - s->beat_s;
+    if (now >= s->beat_at) {
+        order(s, WATCH_SEND_BEAT, -1);
+        s->beat_at = now + s->beat_s;
+    }
+    s->wake = s->beat_at;
+    for (int r = 0; r < s->size; r++) {
+        const WatchPeer *p = &s->peers[r];
+        if (is_silent(p, now, limit))
+            lose(s, (Loss){r, LOSS_SILENT, s->rank, now - p->heard});
+        else if (p->life == PEER_THERE && p->heard + limit < s->wake)
+            s->wake = p->heard + limit;
+    }
 }
 
 /* A rank that has left in order stays so. */
@@ -97,7 +105,7 @@ void watch_on(WatchState *s, const WatchEvent *e, double now)
         s->leaving = true;
         break;
     }
-    if (now >= s->wake && !s->leaving) beat(s, now);
+    if (now >= s->wake && !s->leaving) look(s, now);
 }
 
 bool watch_state_gone(const WatchState *s, int rank, double now, bool *silent)

@@ -50,6 +50,7 @@ typedef struct {
     double timeout_s, beat_s;
     WatchPeer *peers; // (size)
     double last;      /* event */
+    double beat_at;   /* the next sign of life */
     double wake;      /* of the next WATCH_TIME */
     Loss loss;        /* the verdict */
     bool leaving;
