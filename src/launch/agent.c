@@ -76,8 +76,8 @@ static bool can_connect(const char *address, const char *port, double seconds)
 
 /* ---- ranks ---- */
 
-/* Reads what is there, and forwards it. `ended`: a process that the rank started may keep the pipes open, so their ends
-   are not waited for. */
+/* Forwards what a rank has written to its pipes. After its end (`ended`) they are closed: a process that it started may
+   keep them open. */
 static void forward_pipes(Agent *a, Child *c, bool ended)
 {
     for (int k = 0; k < N_CHILD_PIPES; k++) {

@@ -229,7 +229,8 @@ static void await_agents(LaunchState *s, double now)
     if (missing && (s->restarts == 0 || left == 0)) launch_on(s, &(LaunchEvent){.kind = LAUNCH_NO_START}, now);
 }
 
-/* Of those that have answered. After a suspension of this process their messages have yet to come. */
+/* Loses agents that have answered and fell silent. After a suspension of this process their messages have yet to come.
+ */
 static void lose_silent(LaunchState *s, double now)
 {
     double silence = s->times.silence;

@@ -139,7 +139,7 @@ typedef struct {
     double begun, stopped_at, failed_at, lost_at, saved_at, killed_at, last_end; /* INFINITY: not yet */
     double turned, beat_at;
     Verdict verdict;
-    /* what is to be done */
+    /* for the driver, which performs and empties them */
     LaunchAction *actions; // (n_actions)
     int n_actions, cap_actions;
     double wake; /* LAUNCH_TIME is due then at the latest */

@@ -217,7 +217,7 @@ static inline bool strike(World *w, int rank, int at)
     return false;
 }
 
-/* Of ranks that wait or write. */
+/* Lets the faults happen that are due, to ranks that wait or write. */
 static inline bool strike_in_time(World *w, double now)
 {
     bool struck = false;

@@ -4,7 +4,7 @@
 #include "base/siphash.h"
 #include "comm/meet/hosts.h"
 #include "comm/meet/interfaces.h"
-#include "comm/meet/rendezvous_internal.h"
+#include "comm/meet/rendezvous_wire.h"
 #include "comm/meet/world.h"
 
 /* `text`: an environment as "NAME=value NAME=value". */

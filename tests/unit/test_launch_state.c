@@ -271,7 +271,7 @@ static void test_thawed(void **state)
     done(&b);
 }
 
-/* Of two frozen ranks one continues, and hears from others that the other one is lost. */
+/* Two ranks freeze; one continues, and hears from a third that the other one is lost. */
 static void test_one_thawed(void **state)
 {
     (void)state;

@@ -9,7 +9,7 @@
 
 #include "base/socket.h"
 #include "base/test_switch.h"
-#include "comm/meet/rendezvous_internal.h"
+#include "comm/meet/rendezvous_wire.h"
 
 #define HELLO_S  3.0  /* for connecting and greeting, per port */
 #define ANSWER_S 20.0 /* at most for an answer, beyond the time that the server may wait */

@@ -11,7 +11,7 @@
 #include "base/socket.h"
 #include "base/test_switch.h"
 #include "base/thread.h"
-#include "comm/meet/rendezvous_internal.h"
+#include "comm/meet/rendezvous_wire.h"
 
 #define LINGER_S 5.0 /* for the answers on their way, at the end */
 

@@ -70,3 +70,13 @@ void rendezvous_session_feed(RendezvousSession *s, const void *data, size_t size
 #define SESSION_STALL_S 60.0
 void rendezvous_session_tick(RendezvousSession *s, double now);
 void rendezvous_session_end(RendezvousSession *s);
+
+/* ---- the files of the rendezvous share these ---- */
+
+/* "HOST:PORT", "[V6]:PORT", "HOST", ":PORT" or "": the caller frees *host. `port` stays where none is given. */
+Status rendezvous_parse_address(const char *text, char **host, int *port);
+
+/* Number of ports that server and clients try, from the wanted one on. */
+#define RENDEZVOUS_PORTS 8
+/* rendezvous_serve with the key in place of the token. */
+Status rendezvous_serve_key(bool loopback, int port, Hash128 key, int world_size, RendezvousServer **server);
