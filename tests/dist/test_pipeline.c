@@ -177,13 +177,20 @@ enum { HOLDERS = 2 };
 
 typedef struct {
     sem_t begun;
-    bool waits, ends; /* ends: this holder dies where its first sum begins */
+    bool waits;
+    int ends; /* this holder dies where its first sum begins, when it has read a byte from here; −1: it goes on */
 } FirstSum;
+
+typedef struct {
+    bool split, lost;
+    int gathered[2]; /* a pipe: holder 0 has the gradients of all */
+} Sums;
 
 static Status meet(void *self)
 {
     const FirstSum *first = self;
-    if (first->ends) _exit(9);
+    char byte;
+    if (first->ends >= 0 && read(first->ends, &byte, 1) == 1) _exit(9);
     sem_post(&((FirstSum *)self)->begun);
     return OK;
 }
@@ -224,8 +231,9 @@ static int run_holder(Comm *c, void *arg)
     const Grid grid = {{PIPELINE_GPIPE, 2, 1, 2}, 2, HOLDERS, 1};
     const Stage stages[] = {{0, 2}, {2, 2}};
     const int slots[N_SLOTS] = {1, 1, 1};
-    bool split = *(int *)arg == 1, lost = *(int *)arg == 2;
-    FirstSum first = {.ends = lost && c->rank == 1};
+    const Sums *sums = arg;
+    bool split = sums->split, lost = sums->lost;
+    FirstSum first = {.ends = lost && c->rank == 1 ? sums->gathered[0] : -1};
     Bench w;
     Holding h;
     Part part;
@@ -247,6 +255,7 @@ static int run_holder(Comm *c, void *arg)
     float *own = mem_alloc(HOLDERS * bytes);
     run_step(&part, &w, c->rank, split, false, &first);
     require(comm_allgather(c, grads(&part), bytes, own) == OK);
+    if (c->rank == 0) require(write(sums->gathered[1], "", 1) == 1);
     for (size_t i = 0; i < n; i++) own[i] += own[n + i];
     if (lost) {
         run_step(&part, &w, c->rank, split, true, &first);
@@ -271,15 +280,18 @@ static void test_sums(void **state)
     (void)state;
     for (int kind = 0; kind < 3; kind++) { /* B; I and W; a holder is lost */
         Ranks ranks = ranks_of(HOLDERS);
+        Sums sums = {.split = kind == 1, .lost = kind == 2};
         pid_t children[HOLDERS];
         int status;
-        ranks.arg = &kind;
+        ranks.arg = &sums;
+        assert_int_equal(pipe(sums.gathered), 0);
         for (int r = 0; r < HOLDERS; r++) children[r] = ranks_start(&ranks, r, run_holder);
         for (int r = 0; r < HOLDERS; r++) {
             assert_int_equal(waitpid(children[r], &status, 0), children[r]);
             assert_true(WIFEXITED(status));
             assert_int_equal(WEXITSTATUS(status), kind == 2 && r == 1 ? 9 : 0);
         }
+        for (int end = 0; end < 2; end++) close(sums.gathered[end]);
     }
 }
 
