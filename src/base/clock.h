@@ -5,7 +5,9 @@
 
 #include "base/status.h"
 
-double clock_monotonic(void);           /* seconds since an arbitrary fixed point */
+double clock_monotonic(void); /* seconds since an arbitrary fixed point */
+/* Seconds for which this process was suspended, if it was to wake at `due` (clock_monotonic). 0: it was only late. */
+double clock_suspended(double due);
 double clock_wall(void);                /* seconds since 1970 */
 double clock_thread(void);              /* seconds on a processor of the calling thread */
 void clock_iso(char *out, size_t size); /* UTC, "2026-11-21T03:40:36Z": 21 bytes */

@@ -31,10 +31,12 @@ static LaunchTimes find_times(const Launch *l)
     };
 }
 
-void launch_take_signals(Launch *l)
+bool launch_take_signals(Launch *l)
 {
-    for (int number; (number = signals_take(l->signals));)
+    bool any = false;
+    for (int number; (number = signals_take(l->signals)); any = true)
         fleet_tell(&l->fleet, &(LaunchEvent){.kind = LAUNCH_SIGNAL, .number = number});
+    return any;
 }
 
 void launch_turn(Launch *l)

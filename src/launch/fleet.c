@@ -124,6 +124,8 @@ static void take_message(Fleet *f, Remote *r, const char *line)
     } else if (sscanf(line, "hello %31s %d %d %63s %255s", version, &r->cores, &r->gpus, r->client, r->hostname) == 5) {
         e.kind = LAUNCH_HELLO;
         fleet_tell(f, &e);
+        if (!r->site->here)
+            fleet_send(f, r, "silence %.3f", f->state->times.silence); /* then it ends without this host */
         if (strcmp(version, CAIRN_VERSION) != 0 && !*f->failure)
             snprintf(f->failure, sizeof f->failure, "%s has Cairn %s, this is %s; install the same one on all hosts",
                      r->site->name, version, CAIRN_VERSION);

@@ -118,8 +118,8 @@ double faults_trained(const Launch *l);
 void faults_add(Launch *l, const Outcome *o);
 void faults_end(Launch *l);
 
-/* Reads the signals of this process, and tells them. */
-void launch_take_signals(Launch *l);
+/* Reads the signals of this process, and tells them. False: there are none. */
+bool launch_take_signals(Launch *l);
 /* fleet_turn, and launch_take_signals. */
 void launch_turn(Launch *l);
 /* The name that ranks find (comm/meet/world.c). */

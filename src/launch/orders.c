@@ -60,11 +60,8 @@ void orders_send(Launch *l, Remote *r, int node)
     char directory[4096];
     if (!getcwd(directory, sizeof directory)) snprintf(directory, sizeof directory, "/");
     fleet_send(f, r, "dir %s", directory);
-    if (!r->site->here) {
-        fleet_send(f, r, "silence %.3f", launch_silence(l));
-        for (char **e = environ; *e; e++)
-            if (is_passed_on(l, *e)) fleet_send(f, r, "set %s", *e);
-    }
+    for (char **e = environ; *e && !r->site->here; e++)
+        if (is_passed_on(l, *e)) fleet_send(f, r, "set %s", *e);
     send_options(l, r);
     fleet_send(f, r, "set WORLD_SIZE=%d", l->state.n_ranks);
     fleet_send(f, r, "set LOCAL_WORLD_SIZE=%d", host->n_ranks);

@@ -102,12 +102,14 @@ static Status open_rendezvous(Launch *l)
     }
     TRY(rendezvous_serve(&world, fleet_is_local(&l->fleet), 0, l->token, &l->server));
     l->port = rendezvous_port(l->server);
-    Status status = meeting_choose(&l->fleet, l->port, l->signals, l->address);
-    if (status != OK) { /* a signal ends the search, too */
-        launch_take_signals(l);
+    Status status;
+    bool signalled;
+    do { /* a signal ends the search, which then begins again */
+        status = meeting_choose(&l->fleet, l->port, l->signals, l->address);
+        signalled = launch_take_signals(l);
         TRY(check_stopped(l));
-        return status;
-    }
+    } while (status != OK && signalled);
+    TRY(status);
     const char *form = strchr(l->address, ':') ? "served://[%s]:%d" : "served://%s:%d";
     snprintf(l->rendezvous, sizeof l->rendezvous, form, l->address, l->port);
     return OK;

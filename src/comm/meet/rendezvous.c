@@ -167,7 +167,9 @@ static Status join_server(Rendezvous *t, const World *w, const char *host, int p
             log_debug("rank %d waits for rank 0 at %s: %s", w->rank, host,
                       status == OK ? tries.why.data : status_message());
         told = true;
+        double due = clock_monotonic() + 0.1;
         usleep(100000);
+        until.end += clock_suspended(due);
     }
     if (t->fd < 0 && rendezvous_stopped(stop))
         status = rendezvous_fail_stopped();
@@ -315,6 +317,7 @@ static Status await_answer(Rendezvous *t, double until, Watch *watch, uint8_t *g
         bool lost = watch_verdict(watch, 0, &loss); /* before the last look */
         double now = clock_monotonic(), next = now + 0.2 < until ? now + 0.2 : until;
         if (socket_receive_all(t->fd, good, 1, (SocketLimit){next, t->stop})) return OK;
+        until += clock_suspended(next); /* with the others */
         if (errno != ETIMEDOUT || now >= until) return fail_lost(t);
         if (lost) return fail(E_PEER, "lost rank %d while the ranks met: it %s", loss.rank, loss_text(loss.reason));
     }

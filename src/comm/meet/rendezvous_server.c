@@ -1,6 +1,7 @@
 /* The rendezvous's server, a thread. */
 
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #include "base/thread.h"
 #include "comm/meet/rendezvous_wire.h"
 
+#define LOOK_S   1.0 /* at most from one look at the time to the next, while ranks wait */
 #define LINGER_S 5.0 /* for the answers on their way, at the end */
 
 enum { MOST_STRANGERS = 64, READ_BYTES = 65536 };
@@ -138,8 +140,8 @@ static void *server_thread(void *arg)
     pthread_mutex_lock(&s->lock);
     while (!s->stop) {
         events_begin(&s->events);
-        double now = clock_monotonic();
-        events_until(&s->events, s->rounds.until);
+        double now = clock_monotonic(), look = s->rounds.until < INFINITY ? now + LOOK_S : INFINITY;
+        events_until(&s->events, fmin(s->rounds.until, look));
         for (int i = 0; i < s->n_guests; i++) await_guest(&s->events, s->guests[i], now);
         events_add(&s->events, s->listener, POLLIN, accept_guest, s);
         pthread_mutex_unlock(&s->lock);
@@ -147,6 +149,7 @@ static void *server_thread(void *arg)
         pthread_mutex_lock(&s->lock);
         events_react(&s->events);
         now = clock_monotonic();
+        s->rounds.until += clock_suspended(look); /* with the ranks */
         rendezvous_tick(&s->rounds, now);
         /* After all reads, because one guest may end the round that another waits for. */
         for (int i = 0; i < s->n_guests; i++)
