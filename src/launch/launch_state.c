@@ -3,6 +3,7 @@
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "base/status.h"
@@ -98,11 +99,13 @@ static void take_report(LaunchState *s, const LaunchEvent *e, double now)
     if (e->report == REPORT_SAVED) s->saved_at = fmin(s->saved_at, now);
     if (e->report == REPORT_LOST) s->ranks[e->rank].aware = true;
     if (about && e->report == REPORT_FROZEN) about->led = true;
-    if (about && (e->report == REPORT_SILENT || (e->report == REPORT_LOST && e->silent))) {
-        about->silent_at = fmin(about->silent_at, now);
-        about->stuck = about->stuck || launch_host_of(s, e->rank) == launch_host_of(s, e->about);
-        s->silent[(size_t)e->rank * (size_t)s->n_ranks + (size_t)e->about] = true;
-    }
+    bool misses = about && e->report == REPORT_SILENT, heard_so = about && e->report == REPORT_LOST && e->silent;
+    bool *silent = &s->silent[(size_t)e->rank * (size_t)s->n_ranks]; /* to this rank */
+    if (misses || (heard_so && e->about == e->rank && !memchr(silent, true, (size_t)s->n_ranks)))
+        silent[e->about] = true;
+    if (!(misses || heard_so) || !s->met) return; /* before all have met: they do not reach each other */
+    about->silent_at = fmin(about->silent_at, now);
+    about->stuck = about->stuck || (misses && launch_host_of(s, e->rank) == launch_host_of(s, e->about));
 }
 
 static void take_end(LaunchState *s, const LaunchEvent *e, double now)
@@ -117,7 +120,8 @@ static void take_end(LaunchState *s, const LaunchEvent *e, double now)
     r->when = s->last_end = now;
     s->running--;
     if (!r->signal && launch_is_failure(r->code)) s->failed_at = fmin(s->failed_at, now);
-    if (r->signal || r->code == 77) note_loss(s, r->signal != 0, now);
+    bool died = r->signal || r->code == 130; /* interrupted twice, it saves nothing */
+    if (died || r->code == 77) note_loss(s, died, now);
     if (!r->signal && (r->code == 75 || r->code == 99)) s->stopped_at = fmin(s->stopped_at, now);
 }
 
@@ -184,7 +188,7 @@ static void take_signal(LaunchState *s, int number, double now)
     bool ends = !(number == SIGUSR1 && s->under_grid_engine), again = s->stop_signal != 0;
     if (ends && !again) {
         s->stop_signal = number;
-        s->stopped_at = now;
+        s->stopped_at = fmin(s->stopped_at, now);
     }
     if (number == SIGINT && ++s->interrupts > 1) s->killed_at = fmin(s->killed_at, now);
     if (again && ends && number != SIGINT) return; /* ranks already have a signal */
@@ -229,15 +233,19 @@ static void await_agents(LaunchState *s, double now)
     if (missing && (s->restarts == 0 || left == 0)) launch_on(s, &(LaunchEvent){.kind = LAUNCH_NO_START}, now);
 }
 
-/* Loses agents that have answered and fell silent. After a suspension of this process their messages have yet to come.
- */
+/* After a suspension of this process the agents' messages have yet to come. */
+static void forgive_silence(LaunchState *s, double now)
+{
+    if (now - s->turned <= s->times.silence / 2) return;
+    for (int h = 0; h < s->n_hosts; h++) s->hosts[h].heard = now;
+}
+
+/* Loses agents that have answered and fell silent. */
 static void lose_silent(LaunchState *s, double now)
 {
     double silence = s->times.silence;
-    bool suspended = now - s->turned > silence / 2;
     for (int h = 0; h < s->n_hosts; h++) {
-        Host *host = &s->hosts[h];
-        if (suspended) host->heard = now;
+        const Host *host = &s->hosts[h];
         if (host->lost || !host->met) continue;
         if (now >= host->heard + silence) lose_host(s, h, "it fell silent", now);
         if (!host->lost) wake_at(s, host->heard + silence);
@@ -247,6 +255,7 @@ static void lose_silent(LaunchState *s, double now)
 static void take_time(LaunchState *s, double now)
 {
     s->wake = INFINITY;
+    if (s->phase <= PHASE_RUNS) forgive_silence(s, now);
     if (s->phase == PHASE_AGENTS) await_agents(s, now);
     if (s->phase == PHASE_READY || s->phase == PHASE_RUNS) lose_silent(s, now);
     if (s->phase == PHASE_RUNS) end_ranks(s, now);

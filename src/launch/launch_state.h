@@ -130,7 +130,7 @@ typedef struct {
     /* of a start */
     Host *hosts;  // (n_hosts)
     Rank *ranks;  // (n_ranks)
-    bool *silent; // (n_ranks, n_ranks) the first reported the second as silent
+    bool *silent; // (n_ranks, n_ranks) the first did not hear the second. Itself: others did not, though it heard all
     int n_ranks, running;
     bool met, saved; /* a rank reported that all have met; that survivors have saved the state */
     bool failed;     /* an agent */

@@ -93,7 +93,7 @@ static void blame_cut_off(LaunchState *s, int killed)
     find_cut_off(s, cut_off);
     for (int h = 0; h < s->n_hosts; h++) {
         if (!cut_off[h]) continue;
-        s->sites[h].lost_in = s->restarts + 1;
+        if (s->met || s->restarts > 0) s->sites[h].lost_in = s->restarts + 1; /* only a later start leaves hosts out */
         if (v->cause != CAUSE_CUT_OFF && (killed < 0 || launch_host_of(s, killed) == h))
             *v = (Verdict){CAUSE_CUT_OFF, status_exit_code(E_PEER), -1, h, false};
     }
@@ -120,7 +120,8 @@ static void blame_hosts(LaunchState *s)
 }
 
 /* In order of precedence: a failed rank, a lost host or killed rank, a rank that was silent and went on, lost
-   peers, a stop. */
+   peers, a stop. Where a rank had stopped before any other was lost, that is the cause: a signal ended it while the
+   ranks met, and the others lost it. */
 void launch_judge(LaunchState *s, const LaunchEvent *audited)
 {
     static bool (*const kinds[])(const Rank *r) = {failed, was_killed, went_on, lost_peer, interrupted, stopped_well};
@@ -132,9 +133,10 @@ void launch_judge(LaunchState *s, const LaunchEvent *audited)
         r->code = status_exit_code(E_STOPPED);
     }
     blame_hosts(s);
+    int stopped = first_rank(s, stopped_well);
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds && (v->cause == CAUSE_NONE || k == 0); k++) {
         int rank = first_rank(s, kinds[k]);
-        if (rank < 0) continue;
+        if (rank < 0 || (kinds[k] == lost_peer && stopped >= 0 && s->ranks[stopped].when < s->lost_at)) continue;
         blame_rank(s, rank);
         bool lost = lost_peer(&s->ranks[rank]);
         if (lost && audited->rank >= 0) {

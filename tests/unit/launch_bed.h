@@ -124,6 +124,12 @@ static inline void bed_report(Bed *b, int rank, Report report, int about, bool s
 {
     bed_tell(b, (LaunchEvent){.kind = LAUNCH_REPORT, .rank = rank, .report = report, .about = about, .silent = silent});
 }
+/* The rank notices by itself that the other one is silent. */
+static inline void bed_misses(Bed *b, int rank, int about)
+{
+    bed_report(b, rank, REPORT_LOST, about, true);
+    bed_report(b, rank, REPORT_SILENT, about, false);
+}
 static inline void bed_signal(Bed *b, int number)
 {
     bed_tell(b, (LaunchEvent){.kind = LAUNCH_SIGNAL, .number = number});

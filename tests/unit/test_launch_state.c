@@ -135,8 +135,8 @@ static void test_frozen(void **state)
         int save = i % 2 * 9, hosts = i < 2 ? 3 : 1; /* seconds */
         start(&b, hosts, 3 / hosts);
         double at = b.now;
-        bed_report(&b, 0, REPORT_LOST, 1, true);
-        bed_report(&b, 2, REPORT_LOST, 1, true);
+        bed_misses(&b, 0, 1);
+        bed_misses(&b, 2, 1);
         bed_pass(&b, save);
         bed_report(&b, 0, REPORT_SAVED, -1, false);
         bed_report(&b, 0, REPORT_SILENT, 1, false);
@@ -161,12 +161,12 @@ static void test_frozen_or_far(void **state)
         start(&b, 2, 1);
         double at = b.now;
         b.mute[1] = true;
-        bed_report(&b, 0, REPORT_LOST, 1, true);
+        bed_misses(&b, 0, 1);
         bed_end(&b, 0, 77, 0);
         bed_pass(&b, 7);
         assert_true(b.killed == INFINITY);
         b.mute[1] = false;
-        if (far) bed_report(&b, 1, REPORT_LOST, 0, true); /* it was sent long ago */
+        if (far) bed_misses(&b, 1, 0); /* it was sent long ago */
         bed_tell(&b, (LaunchEvent){.kind = LAUNCH_HEARD, .host = 1});
         bed_pass(&b, 60);
         if (!far) assert_near(b.killed, at + 7);
@@ -258,7 +258,7 @@ static void test_thawed(void **state)
     (void)state;
     Bed b;
     start(&b, 2, 1);
-    bed_report(&b, 0, REPORT_LOST, 1, true);
+    bed_misses(&b, 0, 1);
     bed_end(&b, 0, 77, 0);
     bed_pass(&b, 3);
     bed_report(&b, 1, REPORT_LOST, 0, false);
@@ -277,7 +277,7 @@ static void test_one_thawed(void **state)
     (void)state;
     Bed b;
     start(&b, 3, 1);
-    bed_report(&b, 0, REPORT_LOST, 2, true);
+    bed_misses(&b, 0, 2);
     bed_report(&b, 0, REPORT_SILENT, 1, false);
     bed_report(&b, 0, REPORT_SILENT, 2, false);
     bed_end(&b, 0, 77, 0);
@@ -308,9 +308,7 @@ static void test_cut_off(void **state)
         if (cases[i].here >= 0) b.sites[cases[i].here].here = true;
         for (int a = 0; a < 3; a++)
             for (int c = 0; c < 3; c++)
-                if ((a == alone) != (c == alone)) bed_report(&b, a, a == alone ? REPORT_LOST : REPORT_SILENT, c, true);
-        for (int a = 0; a < 3; a++)
-            if (a != alone) bed_report(&b, a, REPORT_LOST, alone, true);
+                if ((a == alone) != (c == alone)) bed_misses(&b, a, c);
         bed_pass(&b, 60);
         assert_true(b.killed == INFINITY);
         for (int a = 0; a < 3; a++) bed_end(&b, a, 77, 0);
@@ -322,15 +320,29 @@ static void test_cut_off(void **state)
     }
 }
 
+/* A stop, of which ranks end with a lost peer alone. */
+static void test_stopped_and_lost(void **state)
+{
+    (void)state;
+    Bed b;
+    start(&b, 2, 1);
+    bed_signal(&b, SIGTERM);
+    for (int r = 0; r < 2; r++) bed_end(&b, r, 77, 0);
+    bed_judge(&b);
+    assert_int_equal(b.s.verdict.code, 75);
+    assert_false(b.s.verdict.again);
+    done(&b);
+}
+
 /* A rank that is cut off ends before it finds all others silent: then the one that it names is not cut off. */
 static void test_cut_off_in_haste(void **state)
 {
     (void)state;
     Bed b;
     start(&b, 3, 1);
-    bed_report(&b, 1, REPORT_LOST, 2, true);
+    bed_misses(&b, 1, 2);
     bed_end(&b, 1, 77, 0);
-    for (int r = 0; r < 3; r += 2) bed_report(&b, r, REPORT_LOST, 1, true);
+    for (int r = 0; r < 3; r += 2) bed_misses(&b, r, 1);
     for (int r = 0; r < 3; r += 2) bed_end(&b, r, 77, 0);
     bed_judge(&b);
     assert_verdict(&b, CAUSE_CUT_OFF, 77, -1, 1);
@@ -344,7 +356,7 @@ static void test_frozen_in_turn(void **state)
     (void)state;
     Bed b;
     start(&b, 2, 1);
-    bed_report(&b, 0, REPORT_LOST, 1, true);
+    bed_misses(&b, 0, 1);
     bed_pass(&b, 10);
     bed_report(&b, 1, REPORT_LOST, 1, true); /* it continues, and finds that it was reported */
     bed_pass(&b, PEER);
@@ -365,7 +377,7 @@ static void test_cut_off_and_killed(void **state)
     (void)state;
     Bed b;
     start(&b, 2, 1);
-    for (int r = 0; r < 2; r++) bed_report(&b, r, REPORT_LOST, !r, true);
+    for (int r = 0; r < 2; r++) bed_misses(&b, r, !r);
     bed_end(&b, 0, 77, 0);
     double at = b.now;
     bed_pass(&b, 300);
@@ -569,6 +581,7 @@ int main(void)
                                        cmocka_unit_test(test_one_thawed),
                                        cmocka_unit_test(test_cut_off_and_killed),
                                        cmocka_unit_test(test_cut_off_in_haste),
+                                       cmocka_unit_test(test_stopped_and_lost),
                                        cmocka_unit_test(test_frozen_in_turn),
                                        cmocka_unit_test(test_agent_frozen),
                                        cmocka_unit_test(test_suspended),

@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include "base/host.h"
+#include "base/test_switch.h"
 #include "comm/meet/interfaces.h"
+#include "comm/meet/report.h"
 
 #define CONNECT_S   22.0 /* to connect all pairs of ranks */
 #define PREFLIGHT_S 28.0 /* to connect them, and to exchange the errors */
@@ -178,6 +180,19 @@ static Status check_reach(const World *w, const PeerCard *cards, const int32_t *
     return status;
 }
 
+/* Names those pairs of which this rank is one to the launcher, which can start again without one of their hosts. */
+static void report_unreached(const World *w, const int32_t *errors)
+{
+    size_t n = (size_t)w->size, me = (size_t)w->rank;
+    bool first = true;
+    for (size_t r = 0; r < n; r++) {
+        if (!errors[me * n + r]) continue; /* one that the other alone has missed may have been stopped */
+        if (first) report_to_agent(REPORT_LOST, (int)r, true);
+        report_to_agent(REPORT_SILENT, (int)r, false);
+        first = false;
+    }
+}
+
 /* A rank's card, or the error that keeps it from joining. */
 typedef struct {
     int32_t failed;
@@ -254,11 +269,16 @@ Status peers_meet(const World *w, const char *interfaces, double peer_timeout_s,
     }
     TRY_DONE(exchange_cards(w, rendezvous, &mine, *cards, timeout_s));
     log_choice(w, *cards);
-    double end = clock_monotonic() + PREFLIGHT_S;
-    TRY_DONE(watch_connect(*watch, *cards, CONNECT_S < timeout_s ? CONNECT_S : timeout_s, errors));
-    TRY_DONE(rendezvous_gather(rendezvous, errors, n * sizeof *errors, all_errors, end - clock_monotonic(), *watch));
+    double end = clock_monotonic() + PREFLIGHT_S, rest;
+    double connect_s = test_seconds("CONNECT", CONNECT_S);
+    TRY_DONE(watch_connect(*watch, *cards, connect_s < timeout_s ? connect_s : timeout_s, errors));
+    rest = end - clock_monotonic();
+    if (rest < PREFLIGHT_S - CONNECT_S) rest = PREFLIGHT_S - CONNECT_S; /* it was suspended */
+    TRY_DONE(rendezvous_gather(rendezvous, errors, n * sizeof *errors, all_errors, rest, *watch));
     Loss loss; /* the first collective reports a rank that was lost since, by name */
-    if (!watch_verdict(*watch, 0, &loss)) TRY_DONE(check_reach(w, *cards, all_errors));
+    if (watch_verdict(*watch, 0, &loss)) goto done;
+    status = check_reach(w, *cards, all_errors);
+    if (status != OK) report_unreached(w, all_errors);
 done:
     if (status != OK) {
         watch_close(*watch);

@@ -7,8 +7,8 @@
 #define REPORT_LIST(X)                                                                                                 \
     X(REPORT_MET, "met")       /* all ranks have met: from then on each notices a lost rank by itself */               \
     X(REPORT_TRAINS, "trains") /* rank 0 begins to train, and so holds the lock of the run's folder */                 \
-    X(REPORT_LOST, "lost")     /* the first loss that this rank knows of */                                            \
-    X(REPORT_SILENT, "silent") /* the rank was silent when this one ended after a loss */                              \
+    X(REPORT_LOST, "lost")     /* the first loss that this rank knows of, perhaps by another one */                    \
+    X(REPORT_SILENT, "silent") /* this rank itself did not hear, or reach, that one */                                 \
     X(REPORT_FROZEN, "frozen") /* the rank led the save, and was silent: it is killed after the others' end */         \
     X(REPORT_SAVED, "saved")   /* survivors have saved the state: the launcher need not wait for others */
 

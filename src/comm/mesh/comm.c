@@ -17,11 +17,20 @@ static CommGroup *group_new(const World *w)
     return g;
 }
 
+/* Names all ranks that this one does not hear to the launcher. */
+static void report_silent(const CommGroup *g)
+{
+    for (int r = 0; r < g->size; r++)
+        if (watch_misses(g->watch, r)) report_to_agent(REPORT_SILENT, r, false);
+}
+
 /* Names the lost rank to the launcher, which cannot see that a process is frozen. */
 static void report_loss(const CommGroup *g)
 {
     Loss loss;
-    if (watch_verdict(g->watch, 0, &loss)) report_to_agent(REPORT_LOST, loss.rank, loss.reason == LOSS_SILENT);
+    if (!watch_verdict(g->watch, 0, &loss)) return;
+    if (loss.reason == LOSS_SILENT) report_silent(g); /* first: a rank that was frozen would hear all again */
+    report_to_agent(REPORT_LOST, loss.rank, loss.reason == LOSS_SILENT);
 }
 
 /* From the watch's thread, at the first loss: aborts all waits. */
@@ -61,21 +70,12 @@ static bool is_last(CommGroup *g, int *count)
     return last;
 }
 
-/* After a loss: names all silent ranks to the launcher, because report_loss names the first one alone. */
-static void report_silent(const CommGroup *g)
-{
-    Loss loss;
-    bool silent;
-    if (!watch_verdict(g->watch, 0, &loss)) return;
-    for (int r = 0; r < g->size; r++)
-        if (watch_gone(g->watch, r, &silent) && silent) report_to_agent(REPORT_SILENT, r, false);
-}
-
 /* The last Comm leaves the watch before its connections close, so that no peer reports a loss. */
 static void group_leave(CommGroup *g)
 {
+    Loss loss;
     if (!is_last(g, &g->references)) return;
-    report_silent(g);
+    if (watch_verdict(g->watch, 0, &loss)) report_silent(g); /* further ones */
     watch_close(g->watch);
     g->watch = NULL;
 }

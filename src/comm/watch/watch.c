@@ -159,12 +159,12 @@ Status watch_connect(Watch *w, const PeerCard *cards, double timeout_s, int32_t 
         while (!all_answered(w) && s->loss.reason == LOSS_NONE && thread_wait_until(&w->changed, &w->lock, next)) {}
         watch_probe_missing(w);
         now = clock_monotonic();
+        end += clock_suspended(next); /* with the others */
     }
     for (int r = 0; r < s->size; r++) {
         const WatchLink *l = &w->links[r];
-        errors[r] = r == s->rank || l->state == LINK_OPEN || l->state == LINK_LEFT ? 0
-                    : r < s->rank                                                  ? l->error
-                                                                                   : ETIMEDOUT;
+        bool good = r == s->rank || l->state == LINK_OPEN || l->state == LINK_LEFT || s->loss.reason != LOSS_NONE;
+        errors[r] = good ? 0 : r < s->rank ? l->error : ETIMEDOUT;
     }
     pthread_mutex_unlock(&w->lock);
     return OK;
@@ -227,6 +227,14 @@ bool watch_gone(Watch *w, int rank, bool *silent)
     bool gone = watch_state_gone(&w->state, rank, clock_monotonic(), silent);
     pthread_mutex_unlock(&w->lock);
     return gone;
+}
+
+bool watch_misses(Watch *w, int rank)
+{
+    pthread_mutex_lock(&w->lock);
+    bool misses = watch_state_misses(&w->state, rank, clock_monotonic());
+    pthread_mutex_unlock(&w->lock);
+    return misses;
 }
 
 void watch_advance(Watch *w) { atomic_fetch_add(&w->exchanges, 1); }

@@ -58,6 +58,9 @@ int watch_left(Watch *w, int least);
 /* Whether this rank's process has ended, or is silent for the peer timeout (*silent), now: also after the verdict,
    which names one rank alone. `w` may be NULL. */
 bool watch_gone(Watch *w, int rank, bool *silent);
+/* Whether this rank itself has not heard the other one for the peer timeout, but for two signs of life: so long every
+   rank has that cannot hear it, when the first of them loses it. */
+bool watch_misses(Watch *w, int rank);
 /* Counts one more exchange of this rank; and the rank with the fewest exchanges, if known (else -1). */
 void watch_advance(Watch *w);
 int watch_laggard(Watch *w);

@@ -18,12 +18,13 @@ static void order(WatchState *s, WatchAction what, int to)
     MEM_PUSH(s->actions, s->n_actions, s->cap_actions, (WatchOrder){what, to});
 }
 
-/* The first loss is the verdict. */
+/* The first loss is the verdict. A rank that this one has just heard is silent to others alone, which do not reach it.
+ */
 static void lose(WatchState *s, Loss loss)
 {
     if (s->loss.reason != LOSS_NONE || s->leaving) return;
     s->loss = loss;
-    s->peers[loss.rank].given_up = loss.reason == LOSS_SILENT;
+    s->peers[loss.rank].given_up = loss.reason == LOSS_SILENT && s->last > s->peers[loss.rank].heard + 2 * s->beat_s;
     order(s, WATCH_SEND_LOSS, -1);
     order(s, WATCH_ABORT, s->rank);
 }
@@ -108,12 +109,23 @@ void watch_on(WatchState *s, const WatchEvent *e, double now)
     if (now >= s->wake && !s->leaving) look(s, now);
 }
 
+/* `now`, but not later than this process was surely not stopped: it would have heard nobody since. */
+static double sure(const WatchState *s, double now)
+{
+    double most = s->last + 2 * s->beat_s;
+    return now < most ? now : most;
+}
+
 bool watch_state_gone(const WatchState *s, int rank, double now, bool *silent)
 {
-    const WatchPeer *p = &s->peers[rank];  /* this one's own is ABSENT */
-    double most = s->last + 2 * s->beat_s; /* later, this process was stopped, and has heard nobody since */
-    *silent = is_silent(p, now < most ? now : most, s->timeout_s);
+    const WatchPeer *p = &s->peers[rank]; /* this one's own is ABSENT */
+    *silent = is_silent(p, sure(s, now), s->timeout_s);
     return p->life == PEER_LEFT || p->life == PEER_GONE || *silent;
+}
+
+bool watch_state_misses(const WatchState *s, int rank, double now)
+{
+    return is_silent(&s->peers[rank], sure(s, now), s->timeout_s - 2 * s->beat_s);
 }
 
 int watch_state_left(const WatchState *s, int least)
