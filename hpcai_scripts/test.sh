@@ -62,8 +62,8 @@ run_stage() {
             build_preset asan build-asan && run_ctest asan build-asan --label-exclude '^(scripts|rules)$' \
                 --exclude-regex '^dist/(slurm|grid_engine|pbs|memory_limit)$'
         else
-            build_preset asan build-asan program {unit,plan,ops,model,state,data}_programs && run_ctest asan build-asan \
-                --tests-regex '^((unit|plan|ops|model|state|data)/|scripts/short_runs$)' --exclude-regex '_emulated_bf16$'
+            build_preset asan build-asan program sim {unit,plan,ops,model,state,data}_programs && run_ctest asan build-asan \
+                --tests-regex '^((unit|plan|ops|model|state|data|sim)/|scripts/short_runs$)' --exclude-regex '_emulated_bf16$'
         fi
         ;;
     fuzz)
