@@ -37,16 +37,12 @@ over() { # over WHAT: the queue is empty, and no process is left
     wait_until "$hang_limit" quiet || complain "$1: left behind: $(pgrep -af "$CAIRN_BINARY|^cairn ")"
 }
 
-# The unchanged job, with the execution daemons instead of ssh; then with a stand-in for ssh.
+# The unchanged job, with the execution daemons instead of ssh; later jobs have a stand-in for ssh.
 CAIRN_SSH='' submit hpcai_scripts/job.sge "${small[@]}" --max-steps 6 >"$work/.id" || complain "qsub: $(cat "$work/.id")"
 over "the job"
 has_file results/MNLI/model.safetensors results/MNLI/eval_results.json
 [ "$(steps_of)" -eq 6 ] || complain "job.sge: $(steps_of) steps: $(cat sge.out)"
 holds "2 ranks on 2 hosts" || complain "not on both hosts: $(cat sge.out)"
-rm -rf results sge.out
-submit hpcai_scripts/job.sge "${small[@]}" --max-steps 6 >"$work/.id"
-over "the job by ssh"
-[ "$(steps_of)" -eq 6 ] || complain "job.sge by ssh: $(steps_of) steps: $(cat sge.out)"
 rm -rf results sge.out
 
 # The time limit: the job saves, ends with 99, is requeued, and resumes. Half of a short limit is a long wait, so that

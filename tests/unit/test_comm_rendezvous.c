@@ -123,6 +123,9 @@ static void test_rounds(void **state)
     /* A present rank may not come twice. */
     assert_status(rendezvous_join(&twice, where, "token", HANG_S, NULL, &r), E_USAGE);
     assert_message("another process is already rank 1");
+    World larger = world_of(1, 3, "job");
+    assert_status(rendezvous_join(&larger, where, "token", HANG_S, NULL, &r), E_USAGE);
+    assert_message("rank 1 was started as one of 3 ranks, the others as of 2");
     /* The round that a rank does not come to ends for all, also for those that come later. */
     assert_status(rendezvous_gather(o[0].at, "x", 1, all, 0.1, NULL), E_PEER);
     assert_message("of 2 ranks these did not come: 1");
@@ -130,6 +133,44 @@ static void test_rounds(void **state)
     assert_message("of 2 ranks these did not come: 1");
     for (int i = 0; i < 2; i++) rendezvous_leave(o[i].at);
     rendezvous_close(server);
+    free(where);
+}
+
+/* The wrong token: the ranks never meet. */
+static void test_wrong_token(void **state)
+{
+    (void)state;
+    RendezvousServer *server;
+    Rendezvous *r;
+    World w = world_of(1, 2, "job");
+    assert_ok(rendezvous_serve(&w, true, 0, "right", &server));
+    char *where = served_at(server);
+    for (double wait = 0.1;; wait *= 2) { /* a loaded machine may not answer in time */
+        assert_true(wait < HANG_S);
+        assert_status(rendezvous_join(&w, where, "wrong", wait, NULL, &r), E_PEER);
+        if (strstr(status_message(), "There are ranks of another job, or with another token or job name")) break;
+    }
+    rendezvous_close(server);
+    free(where);
+}
+
+/* Nobody serves there. */
+static void test_nobody(void **state)
+{
+    (void)state;
+    Rendezvous *r;
+    World w = world_of(1, 4, "job");
+    double begin = clock_monotonic();
+    int port = 2000 + (int)getpid() % 900 * RENDEZVOUS_PORTS; /* the system gives none of these to others */
+    char *where = mem_printf("tcp://127.0.1.1:%d", port);
+    w.local_size = 4;
+    assert_status(rendezvous_join(&w, where, "", 0.2, NULL, &r), E_PEER);
+    assert_true(clock_monotonic() - begin >= 0.2);
+    assert_message("rank 1 did not find rank 0 at 127.0.1.1");
+    assert_null(strstr(status_message(), "That address is this host's own"));
+    w.local_size = 1; /* of several hosts, each of which calls itself so */
+    assert_status(rendezvous_join(&w, where, "", 0.2, NULL, &r), E_PEER);
+    assert_message("That address is this host's own");
     free(where);
 }
 
@@ -384,7 +425,7 @@ static void test_stalled_session(void **state)
 static void test_shortest_wait(void **state)
 {
     (void)state;
-    RendezvousRounds t = rendezvous_rounds(siphash_key("k"), 3);
+    RendezvousRounds t = rendezvous_rounds(siphash_key("k"), 4);
     RendezvousSession s[2];
     for (int r = 0; r < 2; r++) {
         uint8_t request[REQUEST_BYTES + 1] = {0};
@@ -392,7 +433,7 @@ static void test_shortest_wait(void **state)
         bytes_put(request + 8, 1, 4);
         rendezvous_session(&s[r], &t, 100);
         s[r].state = SESSION_OPEN; /* as if it had sent its proof */
-        s[r].hello.rank = r;
+        s[r].hello.rank = 2 * r;
         rendezvous_session_feed(&s[r], request, sizeof request, 100 + r);
     }
     rendezvous_tick(&t, 101.9);
@@ -401,7 +442,7 @@ static void test_shortest_wait(void **state)
     assert_int_equal(t.round, 1);
     for (int r = 0; r < 2; r++) {
         rendezvous_session_tick(&s[r], 102.1);
-        assert_true(s[r].out.len > REPLY_BYTES && strstr(s[r].out.data + REPLY_BYTES, "did not come: 2"));
+        assert_true(s[r].out.len > REPLY_BYTES && strstr(s[r].out.data + REPLY_BYTES, "did not come: 1, 3"));
         rendezvous_session_end(&s[r]);
     }
     rendezvous_rounds_free(&t);
@@ -536,6 +577,7 @@ int main(void)
         cmocka_unit_test(test_strangers),       cmocka_unit_test(test_zero_window),
         cmocka_unit_test(test_two_runs),        cmocka_unit_test(test_frozen_server),
         cmocka_unit_test(test_stalled_session), cmocka_unit_test(test_shortest_wait),
+        cmocka_unit_test(test_wrong_token),     cmocka_unit_test(test_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
