@@ -4,7 +4,7 @@
 # faults.jsonl, of a slow rank by rank 0; the weights are bit-equal to those of a run without faults. bench/soak.sh runs
 # this for hours, with the product's own time-outs (CAIRN_TEST_REAL_TIME). Here none passes by itself: the test says who
 # is silent, for a frozen rank or a cut cable.
-# CAIRN_TEST_FAULTS: number of faults (6; 60 under `test.sh deep`), CAIRN_TEST_SECONDS: no faults after that time,
+# CAIRN_TEST_FAULTS: number of faults (3; 60 under `test.sh deep`), CAIRN_TEST_SECONDS: no faults after that time,
 # CAIRN_TEST_PAUSE: mean seconds from one to the next (0), CAIRN_TEST_STEPS: of a run, CAIRN_TEST_SEED, CAIRN_TEST_REPORT: a file
 # that gets a line for each fault.
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
@@ -18,7 +18,7 @@ exits=${CAIRN_TEST_BUILD_DIR:-$here/../../build}/tests/fakes/exits.so
 skip_without_gloo
 within_hosts 2 "$0" "$@"
 
-wanted=${CAIRN_TEST_FAULTS:-$(quick_or_deep 6 60)} rest=${CAIRN_TEST_PAUSE:-0} steps=${CAIRN_TEST_STEPS:-$(quick_or_deep 70 2000)}
+wanted=${CAIRN_TEST_FAULTS:-$(quick_or_deep 3 60)} rest=${CAIRN_TEST_PAUSE:-0} steps=${CAIRN_TEST_STEPS:-$(quick_or_deep 40 2000)}
 report=${CAIRN_TEST_REPORT:-$work/report}
 make_case
 mkdir pids
@@ -97,7 +97,7 @@ blamed() { # the launcher has written its line, or the run was over before the f
 # shellcheck disable=SC2317 # by wait_until
 named_slow() { over || holds launch.out "rank $turn on $host (10.77.0.${host#h}) is slow: "; }
 
-kinds=(slow kill freeze exit SEGV cut) # slow first: it takes three windows of two seconds to be named
+kinds=(slow kill cut freeze exit SEGV) # slow first: it takes three windows of two seconds to be named
 alarms=0 # slow ranks that were not slowed down
 faults=0 wrong=0 round=0 idle=0 worst=0 useful=0 spent=0 at=0 turn=$((RANDOM % 4))
 deadline=$((SECONDS + ${CAIRN_TEST_SECONDS:-100000}))
@@ -172,7 +172,12 @@ while more; do
         echo "$(date +%s) $round $kind $turn $host $took $(tail -n 1 "$out/faults.jsonl")" >>"$report"
         seen=$(steps_in "$out")
     done
+    before=$failures
     same_run whole "$out" "$steps"
+    if [ "$failures" -gt "$before" ]; then # a wrong bit is rare: it must be found from what there is
+        mkdir -p "$report.differs" && cp -r whole "$out" launch.out "$report.differs/"
+        echo "both runs are kept in $report.differs" && break
+    fi
     [ "$(json_number "$out/eval_results.json" accuracy)" = "$(json_number whole/eval_results.json accuracy)" ] || complain "other results"
     count_lines "$out/faults.jsonl"
     spent=$((spent + $(now) - begin))

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `cairn launch` with real ranks: a frozen rank, a rank that dies as it starts, a frozen agent, closed standard streams.
-# tests/unit/test_launch_state.c has what the launcher decides in these and other cases, and when.
+# What the launcher decides in these and other cases, and when, is in tests/sim and tests/unit/test_launch_state.c.
 # The cases run at the same time. No time-out of the product passes in them, unless a case ends it.
 set -uo pipefail
 # shellcheck source=tests/dist/ranks.sh
@@ -60,76 +60,21 @@ await_stop() { # await_stop RANK [START]: sets `pid`
     rank_of "$@"
     wait_until "$hang_limit" stopped "$pid" || complain "rank $1 does not stop: $(cat launch.out)"
 }
-signal_rank() { # signal_rank SIGNAL RANK
-    rank_of "$2"
-    kill -s "$1" "$pid"
-}
 # number FILE NAME: of the last line
 number() { tail -n 1 "$1" | sed "s/.*\"$2\": \([0-9.e-]*\).*/\1/"; }
 
-# ---- frozen ranks. Rank 0 holds the folder's lock: the others save beside. Of two that freeze at the same time both are
-# named, as soon as one would be, wherever the ranks meet ----
-frozen() { # frozen RENDEZVOUS SAVED RANK...
-    local where=$1 saved=$2 rank by at=
-    shift 2
-    export CAIRN_TEST_SILENT=$work/now/silent CAIRN_TEST_SPARE_WAIT=0s
-    for rank; do at+="step5-$rank=stop "; done # between two steps, so that the others have the same one
-    AT1=$at begin --rendezvous "$where" -- "${endless[@]}" --output-dir out
-    for rank; do await_stop "$rank"; done
-    mkdir later # both are silent from one moment on
-    for rank; do for by in 0 1 2; do : >"later/silent$by-$rank"; done; done
-    mv later now
-    ended 77
-    says "$saved" "$# fault$([ $# -eq 1 ] || echo s): rank "
-    for rank; do
-        grep -q "^error: .*rank $rank on localhost was frozen (silent for 3600 s), and was killed" launch.out &&
-            grep -q "\"start\": 0, \"rank\": $rank, \"host\": \"localhost\", \"what\": \"rank $rank on localhost was frozen" \
-                out/faults.jsonl || complain "rank $rank is not named: $(cat launch.out out/faults.jsonl)"
-    done
-    [ "$(wc -l <out/faults.jsonl) $(grep -c ending_s out/faults.jsonl)" = "$# 1" ] || complain "faults.jsonl: $(cat out/faults.jsonl)"
-}
-
-# ---- a rank that freezes while it helps to save after another's death: once the state is saved, nobody waits for it ----
-helper() {
-    export CAIRN_TEST_SAVED_GRACE=$work/saved
-    # Rank 2 dies between two steps, so that the others have the same one.
-    AT1='step5-2=stop write-1=stop' begin -- "${endless[@]}" --output-dir out
-    await_stop 2
-    kill -KILL "$pid"
-    await_stop 1
-    silence 0 1
-    rank_of 0
-    wait_until "$hang_limit" gone "$pid" || complain "rank 0 waits for rank 1: $(cat launch.out)"
-    : >saved
-    ended 77
-    says "rank 1 on " " did not write its part: it has ended or is frozen" "is saved in out;" \
-        "1 of 3 ranks did not end in time" "error: rank 2 on localhost was killed by SIGKILL
-" "1 fault: rank 2 on localhost (1). Effective share of time (ETTR): "
-}
-
-# ---- the rank that leads the save freezes with the folder's lock: the other one saves beside, and neither it nor the
-# launcher waits ----
-leader() {
+# ---- a frozen rank with the folder's lock: the others save beside. It is named, and killed ----
+frozen() {
     export CAIRN_TEST_SPARE_WAIT=0s
-    AT1='planned-0=stop' begin -- "${endless[@]}" --output-dir out
-    under_way out
-    signal_rank KILL 2
+    AT1=step5-0=stop begin -- "${endless[@]}" --output-dir out
     await_stop 0
     silence 1 0
+    silence 2 0
     ended 77
-    says "is saved in out/survivors/0;" "1 of 3 ranks did not end in time" "error: rank 2 on localhost was killed by SIGKILL
-" "1 fault: rank 2 on localhost (1). Effective share of time (ETTR): "
-}
-
-# ---- the rank that leads the save of a frozen rank is killed: it is not said to be frozen ----
-killed_leader() {
-    AT1='step5-2=stop planned-0=kill' begin -- "${endless[@]}" --output-dir out
-    await_stop 2
-    silence 0 2
-    silence 1 2
-    ended 77
-    says "leads the save no more" \
-        "error: rank 0 on localhost was killed by SIGKILL; rank 2 on localhost was frozen (silent for 3600 s), and was killed"
+    says "is saved in out/survivors/0 by 2 ranks" "1 fault: rank 0 on localhost (1)" \
+        "error: rank 0 on localhost was frozen (silent for 3600 s), and was killed"
+    holds out/faults.jsonl '"start": 0, "rank": 0, "host": "localhost", "what": "rank 0 on localhost was frozen' &&
+        [ "$(wc -l <out/faults.jsonl) $(grep -c ending_s out/faults.jsonl)" = "1 1" ] || complain "faults.jsonl: $(cat out/faults.jsonl)"
 }
 
 # ---- two ranks killed in turn, in other ways: each is named, and the summary counts both ----
@@ -195,8 +140,8 @@ orphan() {
 }
 
 # ---- a rank that dies before the others can notice ----
-early() { # early RENDEZVOUS
-    DIES=yes begin --max-restarts 1 --rendezvous "$1" -- "${glue[@]}" --max-steps 2 --output-dir out
+early() {
+    DIES=yes begin --max-restarts 1 -- "${glue[@]}" --max-steps 2 --output-dir out
     ended 0
     says "rank 1 on localhost was killed by SIGKILL; starting again" "1 fault: rank 1 on localhost (1)"
 }
@@ -226,11 +171,7 @@ closed() { # closed COMMAND...: twice, because the second run reads the files of
     grep -vh '^{.*}$' out/*.jsonl && complain "out has lines of the log in its files"
 }
 
-beside waits frozen auto 'is saved in out/survivors/0 by 2 ranks' 0
-beside waits frozen "tcp://127.0.0.1:$((21000 + $$ % 2000))" 'is saved in out;' 1 2
-for case in helper leader in_turn no_fault orphan agent; do beside waits $case; done
-for where in auto "tcp://127.0.0.1:$((23000 + $$ % 2000))"; do beside waits early "$where"; done
-beside waits killed_leader
+for case in frozen in_turn no_fault orphan early agent; do beside waits $case; done
 beside closed "$CAIRN_BINARY"
 beside closed "$CAIRN_BINARY" launch --ranks 2 --
 together
