@@ -223,7 +223,10 @@ static void check_cut_off(const Launcher *l, int host)
     bool known = true; /* every rank has said what it knows, and none froze besides */
     int far = only_cut(), killed = first_killed(l);
     must(killed < 0 || launch_host_of(&l->s, killed) == host, "host %d is blamed for the end of rank %d", host, killed);
-    bool missed = was_cut(l, host) || (l->met_at == INFINITY && w.kinds[FAULT_FREEZE]); /* frozen as others connect */
+    int froze = 0;
+    for (int i = 0; i < l->s.n_ranks; i++) froze += w.ranks[i] && ever_froze(w.ranks[i]);
+    /* Or it froze as others connected, or several froze in turn, and each missed another one. */
+    bool missed = was_cut(l, host) || froze > 1 || (froze && l->met_at == INFINITY);
     must(missed, "host %d is blamed as cut off, and never was", host);
     must(!l->list[host].here, "the launcher's own host is blamed as cut off");
     for (int i = 0; i < l->s.n_ranks; i++)
