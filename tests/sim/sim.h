@@ -231,7 +231,8 @@ bool is_cut(int host, int other); /* now, or one of them is down */
 /* Seconds until now, in which the process was frozen, dead, or cut off from the other one: what that one may have heard
    nothing for. */
 double silent_s(const Proc *p, const Proc *to);
-/* At times one of them may not have heard the other for a while: a freeze or a cut. Sticky until the next start. */
+/* At times one of them may not have heard the other for a while: a freeze or a cut. Sticky: of cuts also in later
+ * starts. */
 bool troubled(const Proc *a, const Proc *b);
 
 /* Strikes with the faults of this point. True: the process does not come to what follows, now (frozen: its `time` is
