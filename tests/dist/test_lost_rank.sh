@@ -86,12 +86,26 @@ compared() { # compared PLACE
     cmp "$whole/model.safetensors" digests/model.safetensors || complain "after $1 the model differs"
 }
 
+# A rank killed while ranks look who is slow, behind step 100: its update is made, so the others save it as step 100.
+looked() {
+    local run=("${glue[@]}" --max-steps 102)
+    start 2 long "${run[@]}" --output-dir long
+    ended 0
+    CAIRN_TEST_AT=pace100-1=kill start 2 killed "${run[@]}" --output-dir looked
+    survivors 1 killed
+    wait "${ranks[1]}" 2>/dev/null || true
+    start 2 rest "${run[@]}" --output-dir looked
+    ended 0
+    grep -q "step 100 of 102" rest.0 || complain "the state of step 100 is not saved as that"
+    cmp long/model.safetensors looked/model.safetensors || complain "the model differs"
+}
+
 waits() { # waits COMMAND...: with its own silence
     export CAIRN_TEST_SLOW=$work/slow
     patiently
     "$@"
 }
-for case in frozen evaluation unread "compared digest4-1" "compared digest2-0"; do
+for case in frozen evaluation unread looked "compared digest4-1" "compared digest2-0"; do
     # shellcheck disable=SC2086 # two words
     beside waits $case
 done

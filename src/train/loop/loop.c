@@ -25,10 +25,11 @@ static void slow_down(const Loop *l, double own_s)
 static Status turn(Loop *l)
 {
     Stats stats;
-    test_at_number("step", l->progress->step + 1, ranks_rank(l->ranks));
+    const int64_t step = l->progress->step + 1;
+    test_at_number("step", step, ranks_rank(l->ranks));
     TRY(profile_step_begin(l->profile));
     double start = clock_monotonic(), busy, before, waited;
-    sampling_step(l->sampling, l->progress->step + 1);
+    sampling_step(l->sampling, step);
     exec_comm_seconds(l->run->session.train[0], &busy, &before);
     Status status = loop_step(l, &stats);
     if (status == E_STOPPED) return loop_stop_if_asked(l); /* the step is lost; saves the state before it */
@@ -38,10 +39,10 @@ static Status turn(Loop *l)
     double seconds = clock_monotonic() - start;
     if (seconds > l->slowest_step) l->slowest_step = seconds;
     l->step_s = l->step_s > 0 ? 0.9 * l->step_s + 0.1 * seconds : seconds;
-    TRY(profile_step_end(l->profile, l->progress->step + 1, (double)l->n_tokens / (double)l->n_seqs));
+    TRY(loop_record(l, &stats, seconds)); /* before what ranks exchange: survivors of it save the state of this step */
+    TRY(profile_step_end(l->profile, step, (double)l->n_tokens / (double)l->n_seqs));
     pace_step(l->pace, seconds, waited - before);
     TRY(pace_look(l->pace, l->run));
-    TRY(loop_record(l, &stats, seconds));
     return loop_between_steps(l);
 }
 

@@ -221,6 +221,7 @@ Status pace_look(Pace *p, const Run *run)
     Buf text = {0};
     fill_record(p, run);
     *all = p->r.t;
+    test_at_number("pace", p->seen, ranks_rank(run->ranks));
     Status status = ranks_gather(run->ranks, (void **)&all, &bytes);
     if (status == OK) name_slowest(all, (int)(bytes / sizeof *all), &text);
     if (text.len && run_first(run)) log_info("the others wait for %s", text.data);
