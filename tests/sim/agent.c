@@ -3,7 +3,7 @@
 
 /* ---- what must hold ---- */
 
-/* Whoever takes the launcher for lost was told so, or has heard nothing of it for long enough. */
+/* An agent that has lost its launcher was told of its end, or has heard nothing of it for the limit. */
 static void check_loss(const Proc *p, const Agent *a)
 {
     const Proc *launcher = p->parent;

@@ -71,7 +71,7 @@ void disk_forget(Proc *p)
 
 bool disk_held_by(const Proc *p, int place) { return at(place)->holder == p; }
 
-/* ---- what is there ---- */
+/* ---- whole checkpoints ---- */
 
 static const Checkpoint *find(const Folder *f, int64_t step)
 {

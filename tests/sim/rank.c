@@ -66,7 +66,7 @@ static void do_watch_order(Trainer *t, WatchOrder o)
     Letter l = {.word = o.what == WATCH_SEND_BEAT ? SAY_BEAT : SAY_LOSS, .loss = t->watch.loss};
     l.number = (int)t->exchanges;
     t->aborted = t->aborted || o.what == WATCH_ABORT;
-    if (o.what == WATCH_ABORT) return; /* whoever waits looks for the verdict */
+    if (o.what == WATCH_ABORT) return; /* a thread that waits looks for the verdict itself */
     if (o.to < 0)
         say_to_all(t, l);
     else if (t->open[o.to])
@@ -469,7 +469,7 @@ static void rank_hears(Proc *p, const Letter *l)
         return;
     } else if (l->from->kind == PROC_RANK) {
         take_letter(t, l);
-        /* Whoever waits for letters of survivors looks again; a sign of life changes nothing for it. */
+        /* A survivor that waits for mail looks again; a sign of life changes nothing for it. */
         if (t->wait == WAITS_TEAM && (l->word != SAY_BEAT || t->team.x.ranks[l->from->rank].gone)) t->due = w.now;
     }
     if (p->inbox && chance(0.5)) return; /* it reads on */

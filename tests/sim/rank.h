@@ -42,7 +42,7 @@ typedef struct {
     Exchange *exchanges; // (n_exchanges)
     Meeting *meetings;   // (n_meetings)
     int64_t n_exchanges, n_meetings;
-    uint32_t signals; /* that some rank has got */
+    uint32_t signals; /* votes for the signals that any rank has received */
 } Start;
 
 typedef struct Post {
@@ -208,7 +208,7 @@ void survivor_hear(Trainer *t);
 void survivor_send(Trainer *t);
 /* Goes on with its machine's actions. */
 void survivor_turn(Trainer *t);
-/* Of the writing of so much of the state. */
+/* Seconds that this survivor takes to write these parts of the state. */
 double survivor_seconds(const Trainer *t, uint64_t parts);
 /* Whether that rank takes part, and this one knows so. */
 bool survivor_takes_part(const Trainer *t, const Trainer *its);

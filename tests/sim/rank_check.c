@@ -7,7 +7,7 @@ static bool in_touch(const Proc *p, const Proc *q, double *since)
     return !is_cut(p->host, q->host);
 }
 
-/* Whoever counts as silent may have been so for nearly the timeout; this rank's own freezes do not matter. */
+/* A rank that counts as silent was silent for nearly the timeout; the observer's own freezes do not count. */
 void check_silent(const Trainer *t, int rank)
 {
     const Proc *p = start_rank(t->proc->start, rank);

@@ -209,7 +209,7 @@ static void read_state(Trainer *t)
     wait_until(t, w.now + uniform(0, 0.3), have_read);
 }
 
-/* Rank 0 has the folder, and has said what is there. */
+/* Rank 0 has locked the folder, and has sent the step and content of its newest checkpoint. */
 static void take_state(Trainer *t, int code)
 {
     const Exchange *x = last_exchange(t);

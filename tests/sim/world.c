@@ -8,7 +8,7 @@ Sim w;
 
 #define LIMIT_S    100000.0 /* no job takes so long */
 #define PATIENCE_S 1000.0   /* of the user of a launcher that is frozen for ever */
-#define AFTER_S    200.0    /* for what is left when the launcher has ended: an agent's silence and grace, and a save */
+#define AFTER_S    200.0    /* for agents and ranks to end behind their launcher: silence, grace, and a save */
 
 enum { MOST_EVENTS = 50000000 };
 

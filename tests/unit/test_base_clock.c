@@ -16,6 +16,10 @@ static void test_clocks(void **state)
     nanosleep(&(struct timespec){0, 5000000}, NULL);
     assert_true(clock_monotonic() - before >= 0.0049);
     time_t begin = time(NULL);
+    double suspended = clock_suspended(clock_monotonic() - 100); /* it was to wake 100 s ago */
+    assert_true(suspended >= 100 && suspended < 1900);
+    assert_true(clock_suspended(clock_monotonic() + 3600) == 0);
+    assert_true(clock_suspended(INFINITY) == 0);
     double wall = clock_wall();
     assert_true(wall >= (double)begin && wall < (double)time(NULL) + 2); /* time() lags by a tick */
 
