@@ -1,4 +1,5 @@
-/* The watch's questions after its process was stopped. What it decides in a job is tried in tests/sim. */
+/* The watch's questions after its process was stopped, and its beats. What it decides in a job is tried in tests/sim.
+ */
 #include "testing.h"
 
 #include "comm/watch/watch_state.h"
@@ -24,8 +25,29 @@ static void test_continued(void **state)
     watch_state_free(&s);
 }
 
+/* Ranks that begin at different times send their signs of life at the same ones. */
+static void test_together(void **state)
+{
+    double sent[2] = {0};
+    (void)state;
+    for (int r = 0; r < 2; r++) {
+        WatchState s = watch_state(r, 2, TIMEOUT, BEAT);
+        watch_on(&s, &(WatchEvent){.kind = WATCH_MET, .rank = 1 - r}, 1001.3 + r);
+        for (int turn = 0; turn < 3; turn++) {
+            s.n_actions = 0;
+            sent[r] = s.wake;
+            watch_on(&s, &(WatchEvent){.kind = WATCH_TIME, .rank = r}, s.wake);
+            assert_int_equal(s.n_actions, 1);
+            assert_int_equal(s.actions[0].what, WATCH_SEND_BEAT);
+            assert_true(s.wake >= sent[r] + BEAT / 2);
+        }
+        watch_state_free(&s);
+    }
+    assert_true(sent[0] == sent[1]);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_continued)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_continued), cmocka_unit_test(test_together)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 #include "comm/watch/watch_state.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 WatchState watch_state(int rank, int size, double timeout_s, double beat_s)
@@ -40,7 +41,7 @@ static void look(WatchState *s, double now)
     double limit = s->timeout_s - s->beat_s;
     if (now >= s->beat_at) {
         order(s, WATCH_SEND_BEAT, -1);
-        s->beat_at = now + s->beat_s;
+        s->beat_at = (rint(now / s->beat_s) + 1) * s->beat_s; /* all ranks of a host wake together */
     }
     s->wake = s->beat_at;
     for (int r = 0; r < s->size; r++) {
