@@ -6,9 +6,10 @@ with a tiny model on the bundled sample, one thread a rank, --peer-timeout 6 s. 
   start    from the command to its end, of 5 steps; and the sockets that a rank holds
   kill:R   rank R is killed in training: to the next step that any process makes
   stop:R   rank R freezes (SIGSTOP)
+  host:H   the ranks are on two hosts (network namespaces, as root); all processes of host H (1, 2) are killed
 A line of JSON for each build and case: the rounds' seconds, their median.
 """
-import argparse, json, os, re, shutil, signal, statistics, subprocess, sys, tempfile, time
+import argparse, contextlib, json, os, re, shutil, signal, statistics, subprocess, sys, tempfile, time
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("old")
@@ -18,6 +19,17 @@ parser.add_argument("--rounds", type=int, default=7)
 parser.add_argument("--case", nargs="+", default=["start", "kill:0", "kill:1", "stop:0", "stop:1"])
 args = parser.parse_args()
 programs = {"old": os.path.realpath(args.old) + "/cairn", "new": os.path.realpath(args.new) + "/cairn"}
+
+# Runs this program again between the namespaces of two hosts, h1 and h2.
+ENTER = '''work=$(mktemp -d); source "$1"; within_hosts 2 -c "$ENTER" enter "$@"; shift; "$@"; rm -r -- "$work"'''
+hosts = any(case.startswith("host") for case in args.case)
+if hosts and "CAIRN_TEST_HOSTS" not in os.environ:
+    here = os.path.dirname(os.path.realpath(__file__))
+    words = [sys.executable, os.path.realpath(__file__), os.path.realpath(args.old), os.path.realpath(args.new)]
+    words += ["--ranks", str(args.ranks), "--rounds", str(args.rounds), "--case", *args.case]
+    os.environ["ENTER"] = ENTER
+    os.execvp("bash", ["bash", "-c", ENTER, "enter", here + "/../tests/dist/hosts.sh", *words])
+
 sample = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", "tasks", "glue", "sample", "train.tsv"))
 work = tempfile.mkdtemp(prefix="cairn-recover-")
 os.chdir(work)
@@ -31,11 +43,14 @@ with open("config.json", "w") as f:
     json.dump({"vocab_size": sum(1 for _ in open("vocab.txt")), "hidden_size": 32, "num_hidden_layers": 2,
                "num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": 128}, f)
 
+with open("hosts", "w") as f:
+    f.write(f"h1 slots={(args.ranks + 1) // 2}\nh2 slots={args.ranks // 2}\n")
+
 
 def launch(program, steps, out):
-    words = [program, "launch", "--ranks", str(args.ranks), "--peer-timeout", "6s", "--max-restarts", "3",
-             "--", "glue", "--do-train",
-             "--data-dir", "data", "--model-config", "config.json", "--vocab", "vocab.txt", "--max-seq-length", "16",
+    place = ["--ranks", str(args.ranks), *(["--hosts", "hosts"] if hosts else [])]
+    words = [program, "launch", *place, "--peer-timeout", "6s", "--max-restarts", "3", "--",
+             "glue", "--do-train", "--data-dir", "data", "--model-config", "config.json", "--vocab", "vocab.txt", "--max-seq-length", "16",
              "--threads", "1", "--batch-size", str(4 * args.ranks), "--max-steps", str(steps), "--output-dir", out]
     log = open(out + ".log", "w")
     return subprocess.Popen(words, env=dict(os.environ, CAIRN_SNAPSHOT_DIR=work + "/memory"), stdout=log, stderr=log)
@@ -85,6 +100,11 @@ def start(program, out):
     return time.monotonic() - begin, most
 
 
+def processes_of_host(number):
+    return [int(pid) for pid in subprocess.run(["ip", "netns", "pids", f"h{number}"], check=True, capture_output=True,
+                                               text=True).stdout.split()]
+
+
 def fault(program, out, kind, victim):
     run = launch(program, 1000000, out)
     while last_step(out) < 60:
@@ -92,7 +112,10 @@ def fault(program, out, kind, victim):
         time.sleep(0.01)
     first = ranks_of(out)
     begin = time.monotonic()
-    os.kill(first[victim], signal.SIGKILL if kind == "kill" else signal.SIGSTOP)
+    pids = [first[victim]] if kind != "host" else processes_of_host(victim)
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):  # a rank ends with its agent
+            os.kill(pid, signal.SIGSTOP if kind == "stop" else signal.SIGKILL)
     while any(os.path.exists(f"/proc/{pid}") for pid in first.values()):
         time.sleep(0.005)
     reached = last_step(out)
