@@ -48,6 +48,7 @@ missing_for_build() {
     has_library libxxhash || echo libxxhash-dev
     has_library hdf5 || has_library hdf5-serial || echo libhdf5-dev
     has_header expat.h || echo libexpat1-dev
+    has_header bzlib.h || echo libbz2-dev
     has_header zlib.h || echo zlib1g-dev
     has_header gloo/config.h || echo libgloo-dev
 }

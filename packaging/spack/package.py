@@ -30,6 +30,7 @@ class Cairn(CMakePackage, CudaPackage):
     depends_on("onednn")
     depends_on("hdf5", when="+hdf5")
     depends_on("expat", when="+wikipedia")
+    depends_on("bzip2", when="+wikipedia")
     depends_on("zlib-api", when="+wikipedia")
     depends_on("gloo", when="+gloo")
     depends_on("nccl", when="+cuda+gloo")
@@ -39,6 +40,7 @@ class Cairn(CMakePackage, CudaPackage):
             "WITH_CUDA": "+cuda",
             "WITH_HDF5": "+hdf5",
             "WITH_EXPAT": "+wikipedia",
+            "WITH_BZ2": "+wikipedia",
             "WITH_ZLIB": "+wikipedia",
             "WITH_GLOO": "+gloo",
         }

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/bz2.h"
 #include "data/gz.h"
 #include "tasks/pretrain/wiki/article.h"
 #include "tasks/pretrain/wiki/sentences.h"
-#include "tasks/pretrain/wiki/unpack_bz2.h"
 #include "tasks/pretrain/wiki/wikitext.h"
 #include "text/text.h"
 
@@ -102,12 +102,10 @@ static void as_file(const char *text, size_t len, size_t step)
 
 static void as_bz2(const uint8_t *data, size_t size, unsigned first_bit)
 {
-    static Bz2Room *room;
     Buf out = {0};
     uint64_t bits = 8 * (uint64_t)size;
     if (size < 2 || bits <= first_bit + 8) return;
-    if (!room) room = bz2_room_new();
-    unpack_bz2_block(room, data, first_bit, bits - first_bit - 8, 1 << 20, &out);
+    bz2_unpack_block(data, first_bit, bits - first_bit - 8, 1 << 20, &out);
     buf_free(&out);
 }
 

@@ -48,6 +48,7 @@ BEGIN {
     vendor["xxh"] = "src/base/digest.c"
     vendor["hdf5"] = "src/data/hdf5"
     vendor["expat"] = "tasks/pretrain/wiki/with_expat/"
+    vendor["bzlib"] = "src/data/bz2_bzlib"
     vendor["zlib"] = "src/data/gz_zlib"
     vendor["gloo"] = "src/comm/mesh/gloo"
     vendor["nccl"] = "src/comm/mesh/nccl tests/cuda_host/nccl_twin"

@@ -30,14 +30,14 @@ require() { # shellcheck disable=SC2016,SC2317
 
 # Without apt: the packages' names and exit code 2.
 expect 2 require
-says gcc g++ cmake ninja-build pkg-config libdnnl-dev libxxhash-dev libhdf5-dev libexpat1-dev zlib1g-dev libgloo-dev "run this again"
+says gcc g++ cmake ninja-build pkg-config libdnnl-dev libxxhash-dev libhdf5-dev libexpat1-dev libbz2-dev zlib1g-dev libgloo-dev "run this again"
 
 # apt as a user: update first, through sudo; then everything is found and no further package is requested.
 stub_apt
 expect 0 require
 says complete
 [ "$(grep -v -e '^sudo' notes | head -n 1)" = "apt-get update -q" ] || complain "apt-get update does not come first: $(cat notes)"
-grep -q '^apt-get install .* gcc g++ cmake ninja-build pkg-config libdnnl-dev libxxhash-dev libhdf5-dev libexpat1-dev zlib1g-dev libgloo-dev$' notes ||
+grep -q '^apt-get install .* gcc g++ cmake ninja-build pkg-config libdnnl-dev libxxhash-dev libhdf5-dev libexpat1-dev libbz2-dev zlib1g-dev libgloo-dev$' notes ||
     complain "not what was to be installed: $(cat notes)"
 [ "$(grep -c sudo notes)" -eq 2 ] || complain "sudo was used $(grep -c sudo notes) times"
 rm notes

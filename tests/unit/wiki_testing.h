@@ -5,9 +5,9 @@
 
 #include <signal.h>
 
+#include "data/bz2.h"
 #include "data/gz.h"
 #include "tasks/pretrain/wiki/page_xml.h"
-#include "tasks/pretrain/wiki/unpack_bz2.h"
 #include "tasks/pretrain/wiki/wiki.h"
 
 #define SAMPLE "tasks/pretrain/sample/sample.xml"
@@ -45,7 +45,7 @@ static inline bool can_read_dumps(void)
 static inline bool can_unpack(void)
 {
     GzReader *gz;
-    if (gz_open(&gz) != OK) {
+    if (bz2_available() != OK || gz_open(&gz) != OK) {
         print_message("skipped: %s\n", status_message());
         return false;
     }

@@ -6,15 +6,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "data/bz2.h"
 #include "data/gz.h"
 #include "data/records.h"
 #include "tasks/pretrain/kind.h"
-#include "tasks/pretrain/wiki/unpack_bz2.h"
 
 #define READ_BYTES   ((size_t)1 << 20)
 #define PIECE_BYTES  ((size_t)1 << 20) /* of text, from plain and gz files */
-#define BLOCK_TEXT   ((size_t)4 << 20) /* more than any block of real text; runs of one character reach 46 MB */
-#define BLOCK_MOST   ((size_t)48 << 20)
+#define BLOCK_TEXT   (4u << 20)        /* more than any block of real text; runs of one character reach 46 MB */
+#define BLOCK_MOST   (48u << 20)
 #define BLOCK_BYTES  ((uint64_t)4 << 20) /* packed; 900 kB of text never need more */
 #define BLOCK_MAGIC  UINT64_C(0x314159265359)
 #define END_MAGIC    UINT64_C(0x177245385090)
@@ -72,7 +72,8 @@ static Status detect(TextFile *f)
     if (kind == KIND_BZ2) f->packing = PACKING_BZ2;
     if (kind == KIND_GZ) f->packing = PACKING_GZ;
     if (kind == KIND_GZ) return status_context(gz_open(&f->gz), "%s", f->path);
-    if (kind == KIND_TEXT || kind == KIND_BZ2 || kind == KIND_DUMP || kind == KIND_XML) return OK;
+    if (kind == KIND_BZ2) return status_context(bz2_available(), "%s", f->path);
+    if (kind == KIND_TEXT || kind == KIND_DUMP || kind == KIND_XML) return OK;
     return fail(E_FORMAT, "%s: %s, which is not supported; expected plain text, bz2 or gz. Unpack it first", f->path,
                 kind_text(kind));
 }
@@ -240,10 +241,8 @@ static Status next_block(TextFile *f, TextPiece *piece, bool *end)
 void text_piece_unpack(TextPiece *piece, bool alone)
 {
     if (piece->packing != PACKING_BZ2 || piece->state != PIECE_WHOLE) return;
-    Bz2Room *room = bz2_room_new();
-    Status status = unpack_bz2_block(room, (const uint8_t *)piece->packed.data, piece->first_bit, piece->n_bits,
+    Status status = bz2_unpack_block((const uint8_t *)piece->packed.data, piece->first_bit, piece->n_bits,
                                      alone ? BLOCK_MOST : BLOCK_TEXT, &piece->text);
-    bz2_room_free(room);
     piece->big = status == E_MEMORY && !alone;
     if (status != OK && !piece->big) piece->state = PIECE_BROKEN;
 }
