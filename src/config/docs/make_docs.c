@@ -7,8 +7,6 @@
 
 #include "config/table.h"
 
-typedef void (*Writer)(Command command, Buf *out);
-
 /* `text` with a backslash before each character of `special`. */
 static void escaped(Buf *out, const char *text, const char *special)
 {
@@ -125,9 +123,8 @@ static void man_foreign(Buf *out)
         }
 }
 
-static void man_all(Command command, Buf *out)
+static void man_all(Buf *out)
 {
-    (void)command;
     man_head(out, "cairn", "trains BERT in the memory you have");
     buf_puts(out, "\\fBcairn\\fR \\fICOMMAND\\fR [\\fB\\-\\-config\\fR \\fIFILE.json\\fR] [\\fB\\-\\-flag\\fR "
                   "\\fIvalue\\fR]...\n.SH COMMANDS\n");
@@ -160,9 +157,8 @@ static void bash_values(Buf *out, bool (*of)(const OptionInfo *o), const char *a
 static bool is_folder(const OptionInfo *o) { return o->type == TYPE_Folder; }
 static bool is_file(const OptionInfo *o) { return config_is_path(o) && !is_folder(o); }
 
-static void bash(Command all, Buf *out)
+static void bash(Buf *out)
 {
-    (void)all;
     buf_puts(
         out,
         "# bash completion of cairn, made from its table of options\n"
@@ -216,9 +212,8 @@ static void zsh_option(Buf *out, int option)
     buf_puts(out, "' \\\n");
 }
 
-static void zsh(Command all, Buf *out)
+static void zsh(Buf *out)
 {
-    (void)all;
     buf_puts(out, "#compdef cairn\n"
                   "# zsh completion of cairn, made from its table of options\n"
                   "_cairn() {\n"
@@ -250,9 +245,8 @@ static void fish_help(Buf *out, const char *help)
     buf_puts(out, "'\n");
 }
 
-static void fish(Command all, Buf *out)
+static void fish(Buf *out)
 {
-    (void)all;
     buf_puts(out, "# fish completion of cairn, made from its table of options\ncomplete -c cairn -f\n");
     for (int c = 0; c < N_COMMANDS; c++) {
         buf_printf(out, "complete -c cairn -n __fish_use_subcommand -a %s", config_commands[c].name);
@@ -294,9 +288,8 @@ static void schema_type(Buf *out, const OptionInfo *o)
     }
 }
 
-static void schema(Command all, Buf *out)
+static void schema(Buf *out)
 {
-    (void)all;
     buf_printf(out,
                "{\n  \"$schema\": \"https://json-schema.org/draft/2020-12/schema\",\n"
                "  \"title\": \"Configuration file of Cairn %s\",\n  \"type\": \"object\",\n"
@@ -315,26 +308,29 @@ static void schema(Command all, Buf *out)
     buf_puts(out, "\n  }\n}\n");
 }
 
-static Status write_one(const char *folder, const char *name, Writer writer, Command command)
-{
-    Buf text = {0};
-    writer(command, &text);
-    return file_write_text(folder, name, &text);
-}
-
 static Status write_all(const char *folder)
 {
-    TRY(write_one(folder, "cairn.1", man_all, N_COMMANDS));
+    static const struct {
+        const char *name;
+        void (*write)(Buf *out);
+    } files[] = {{"cairn.1", man_all},
+                 {"cairn.bash", bash},
+                 {"_cairn", zsh},
+                 {"cairn.fish", fish},
+                 {"config.schema.json", schema}};
+    Buf text = {0};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        files[i].write(&text);
+        TRY(file_write_text(folder, files[i].name, &text));
+    }
     for (int c = 0; c < N_COMMANDS; c++) {
         char *name = mem_printf("cairn-%s.1", config_commands[c].name);
-        Status status = write_one(folder, name, man_command, (Command)c);
+        man_command((Command)c, &text);
+        Status status = file_write_text(folder, name, &text);
         free(name);
         TRY(status);
     }
-    TRY(write_one(folder, "cairn.bash", bash, N_COMMANDS));
-    TRY(write_one(folder, "_cairn", zsh, N_COMMANDS));
-    TRY(write_one(folder, "cairn.fish", fish, N_COMMANDS));
-    return write_one(folder, "config.schema.json", schema, N_COMMANDS);
+    return OK;
 }
 
 int main(int argc, char **argv)
