@@ -1,7 +1,7 @@
 #include "kernels/cpu/cpu.h"
 
 typedef struct {
-    const char *pre, *dg;
+    const char *pre, *dg; /* dg NULL: forward */
     char *dpre, *g;
     int64_t n;
     bool bf16;
@@ -10,21 +10,16 @@ typedef struct {
 
 #define GRAIN 1024 /* elements */
 
-static void forward_part(void *arg, int part)
+static void gelu_part(void *arg, int part)
 {
     const GeluWork *w = arg;
     CpuSpan s = cpu_span(w->n, GRAIN, part, cpu.threads);
     size_t from = (size_t)s.first * (w->bf16 ? 2 : 4);
-    cpu.vec->gelu(w->g + from, w->pre + from, s.end - s.first, w->bf16, w->kind);
-}
-
-static void backward_part(void *arg, int part)
-{
-    const GeluWork *w = arg;
-    CpuSpan s = cpu_span(w->n, GRAIN, part, cpu.threads);
-    size_t from = (size_t)s.first * (w->bf16 ? 2 : 4);
-    cpu.vec->gelu_bwd(w->dpre + from, w->g ? w->g + from : NULL, w->pre + from, w->dg + from, s.end - s.first, w->bf16,
-                      w->kind);
+    char *g = w->g ? w->g + from : NULL;
+    if (w->dg)
+        cpu.vec->gelu_bwd(w->dpre + from, g, w->pre + from, w->dg + from, s.end - s.first, w->bf16, w->kind);
+    else
+        cpu.vec->gelu(g, w->pre + from, s.end - s.first, w->bf16, w->kind);
 }
 
 Status cpu_gelu(const OpCall *call, const RowCounts *rows)
@@ -33,7 +28,7 @@ Status cpu_gelu(const OpCall *call, const RowCounts *rows)
     GeluWork w = {.pre = pre->data, .g = OUT(call, GELU, g)->data, .n = rows_in(pre->rows, rows) * pre->cols};
     w.bf16 = cpu_is_bf16(pre->dtype);
     w.kind = call->attr.gelu.kind;
-    cpu_parallel(forward_part, &w);
+    cpu_parallel(gelu_part, &w);
     return OK;
 }
 
@@ -61,7 +56,7 @@ Status cpu_gelu_bwd(const OpCall *call, const RowCounts *rows)
     w.n = rows_in(pre->rows, rows) * pre->cols;
     w.bf16 = cpu_is_bf16(pre->dtype);
     w.kind = call->attr.gelu.kind;
-    cpu_parallel(backward_part, &w);
+    cpu_parallel(gelu_part, &w);
     host_begin(call, rows);
     cpu_add_db(OUT(call, GELU_BWD, db), OUT(call, GELU_BWD, dpre), rows_in(pre->rows, rows), sums);
     return OK;
