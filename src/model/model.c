@@ -75,24 +75,14 @@ static void add_layer(TableBuilder *a, const ModelConfig *c, int l)
 
 static void add_heads(TableBuilder *a, const ModelConfig *c, Head head)
 {
+    static const char *const labels[] = {[HEAD_CLASSIFIER] = "classifier",
+                                         [HEAD_REGRESSION] = "classifier",
+                                         [HEAD_MULTI] = "classifier",
+                                         [HEAD_PRETRAINING] = "cls.seq_relationship",
+                                         [HEAD_SPAN] = "qa_outputs"};
     a->head = true;
-    switch (head.kind) {
-    case HEAD_CLASSIFIER:
-    case HEAD_REGRESSION:
-    case HEAD_MULTI:
-        add_dense(a, head.labels, c->hidden, "classifier");
-        break;
-    case HEAD_PRETRAINING:
-        if (head.labels) add_dense(a, head.labels, c->hidden, "cls.seq_relationship");
-        break;
-    case HEAD_SPAN:
-        add_dense(a, head.labels, c->hidden, "qa_outputs");
-        break;
-    default:
-        break;
-    }
-    bool pooled = head.kind != HEAD_NONE && head.kind != HEAD_SPAN && head.labels > 0;
-    if (pooled) add_dense(a, c->hidden, c->hidden, "bert.pooler.dense");
+    if (head.labels > 0) add_dense(a, head.labels, c->hidden, labels[head.kind]);
+    if (head.labels > 0 && head.kind != HEAD_SPAN) add_dense(a, c->hidden, c->hidden, "bert.pooler.dense");
     if (head.kind != HEAD_PRETRAINING) return;
     add_param(a, ALONE, c->vocab_size, 1, INIT_ZERO, "cls.predictions", "bias");
     pad_vocabulary(a->table, c);
@@ -140,16 +130,12 @@ void model_free(Model *m)
 
 /* ---- LayerNorm forms ---- */
 
+/* `name`: the parameter γ, which β follows. */
 static uint8_t form_of(const Model *m, const float *weights, const char *name)
 {
-    char full[128];
-    snprintf(full, sizeof full, "%s.weight", name);
-    int g = params_find(&m->params, full);
-    snprintf(full, sizeof full, "%s.bias", name);
-    int b = params_find(&m->params, full);
-    if (g < 0 && b < 0) return NORM_FORM_Y; /* of another part */
-    CHECK(g >= 0 && b >= 0, "no LayerNorm '%s'", name);
-    const float *gamma = weights + m->params.params[g].offset, *beta = weights + m->params.params[b].offset;
+    int g = params_find(&m->params, name);
+    if (g < 0) return NORM_FORM_Y; /* of another part */
+    const float *gamma = weights + m->params.params[g].offset, *beta = weights + m->params.params[g + 1].offset;
     for (int64_t i = 0; i < m->params.params[g].rows; i++)
         if (!(fabsf(gamma[i]) >= fmaxf(1, fabsf(beta[i])) / 8)) return NORM_FORM_XHAT;
     return NORM_FORM_Y;
@@ -159,11 +145,10 @@ void model_norm_forms(const Model *m, const float *weights, uint8_t *forms)
 {
     char name[96];
     for (int l = 0; l < m->config.layers; l++) {
-        snprintf(name, sizeof name, "bert.encoder.layer.%d.attention.output.LayerNorm", l);
+        snprintf(name, sizeof name, "bert.encoder.layer.%d.attention.output.LayerNorm.weight", l);
         forms[2 * l] = form_of(m, weights, name);
-        snprintf(name, sizeof name, "bert.encoder.layer.%d.output.LayerNorm", l);
+        snprintf(name, sizeof name, "bert.encoder.layer.%d.output.LayerNorm.weight", l);
         forms[2 * l + 1] = form_of(m, weights, name);
     }
-    forms[2 * m->config.layers] =
-        m->head.kind == HEAD_PRETRAINING ? form_of(m, weights, "cls.predictions.transform.LayerNorm") : NORM_FORM_Y;
+    forms[2 * m->config.layers] = form_of(m, weights, "cls.predictions.transform.LayerNorm.weight");
 }
