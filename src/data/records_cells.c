@@ -58,17 +58,10 @@ RecordText record_trim(RecordText s)
 
 /* ---- columns by place ---- */
 
-/* Walks the columns of a TSV, CSV or plain record. */
-typedef struct {
-    const Records *rows;
-    RecordText rest; /* p NULL: no column is left */
-} RecordCells;
-
 /* A column in quotes. Its text is appended to `texts`, and cell->p is NULL. */
-static Status quoted_cell(RecordCells *c, Buf *texts, RecordText *cell)
+static Status quoted_cell(const Records *r, RecordText *rest, Buf *texts, RecordText *cell)
 {
-    const Records *r = c->rows;
-    const char *open = c->rest.p, *end = c->rest.p + c->rest.len, *p = open + 1;
+    const char *open = rest->p, *end = rest->p + rest->len, *p = open + 1;
     size_t from = texts->len;
     for (;;) {
         const char *quote = memchr(p, '"', (size_t)(end - p));
@@ -88,27 +81,21 @@ static Status quoted_cell(RecordCells *c, Buf *texts, RecordText *cell)
                     r->name, (long long)line_at(r, p), place_at(r, p),
                     record_shown((RecordText){p, (size_t)(end - p)}).text);
     *cell = (RecordText){NULL, texts->len - from};
-    c->rest = p < end ? (RecordText){p + 1, (size_t)(end - p) - 1} : (RecordText){NULL, 0};
+    *rest = p < end ? (RecordText){p + 1, (size_t)(end - p) - 1} : (RecordText){NULL, 0};
     return OK;
 }
 
-/* The next column. cell->p is NULL where the text was in quotes: it is then appended to `texts`. *there is false after
-   the last one. */
-static Status next_cell(RecordCells *c, Buf *texts, RecordText *cell, bool *there)
+/* The next column of `rest`, the part of a TSV, CSV or plain record that is left; its p becomes NULL behind the last
+   one, and *there is false then. cell->p is NULL where the text was in quotes: it is then appended to `texts`. */
+static Status next_cell(const Records *r, RecordText *rest, Buf *texts, RecordText *cell, bool *there)
 {
-    const Records *r = c->rows;
-    RecordText rest = c->rest;
-    *there = rest.p != NULL;
+    *there = rest->p != NULL;
     if (!*there) return OK;
-    if (r->form == RECORDS_LINES) {
-        *cell = rest;
-        c->rest = (RecordText){NULL, 0};
-        return OK;
-    }
-    if (r->form == RECORDS_CSV && rest.len && *rest.p == '"') return quoted_cell(c, texts, cell);
-    const char *end = memchr(rest.p, r->form == RECORDS_CSV ? ',' : '\t', rest.len);
-    *cell = (RecordText){rest.p, end ? (size_t)(end - rest.p) : rest.len};
-    c->rest = end ? (RecordText){end + 1, rest.len - cell->len - 1} : (RecordText){NULL, 0};
+    *cell = *rest;
+    if (r->form == RECORDS_CSV && rest->len && *rest->p == '"') return quoted_cell(r, rest, texts, cell);
+    const char *end = r->form == RECORDS_LINES ? NULL : memchr(rest->p, r->form == RECORDS_CSV ? ',' : '\t', rest->len);
+    if (end) cell->len = (size_t)(end - rest->p);
+    *rest = end ? (RecordText){end + 1, rest->len - cell->len - 1} : (RecordText){NULL, 0};
     const char *quote = r->form == RECORDS_CSV && cell->len ? memchr(cell->p, '"', cell->len) : NULL;
     if (!quote) return OK;
     return fail(E_FORMAT,
@@ -119,14 +106,13 @@ static Status next_cell(RecordCells *c, Buf *texts, RecordText *cell, bool *ther
 
 Status record_cells_count(const Records *r, int64_t *count)
 {
-    RecordCells cells = {r, r->raw};
+    RecordText rest = r->raw, cell;
     Status status = OK;
     Buf texts = {0};
-    RecordText cell;
     bool there;
     for (*count = 0;; ++*count) {
         texts.len = 0;
-        TRY_DONE(next_cell(&cells, &texts, &cell, &there));
+        TRY_DONE(next_cell(r, &rest, &texts, &cell, &there));
         if (!there) break;
     }
 done:
@@ -139,24 +125,19 @@ done:
 /* The header's names; the caller frees. */
 static Status header_names(const Records *r, char ***names, int64_t *n)
 {
-    RecordCells cells = {r, r->raw};
+    RecordText rest = r->raw, cell;
     Status status = OK;
     Buf texts = {0};
     int64_t cap = 0;
     *names = NULL;
-    for (*n = 0;; ++*n) {
-        RecordText cell;
+    *n = 0;
+    for (;;) {
         bool there;
         texts.len = 0;
-        TRY_DONE(next_cell(&cells, &texts, &cell, &there));
+        buf_puts(&texts, ""); /* a name may be empty */
+        TRY_DONE(next_cell(r, &rest, &texts, &cell, &there));
         if (!there) break;
-        MEM_GROW(*names, *n, cap);
-        char *name = cell.p ? mem_alloc(cell.len + 1) : mem_alloc(texts.len + 1);
-        if (cell.p)
-            memcpy(name, cell.p, cell.len);
-        else if (texts.len)
-            memcpy(name, texts.data, texts.len);
-        (*names)[*n] = name;
+        MEM_PUSH(*names, *n, cap, cell.p ? mem_strndup(cell.p, cell.len) : mem_strdup(texts.data));
     }
 done:
     buf_free(&texts);
@@ -247,13 +228,12 @@ static void note_quotes(Records *r, RecordText cell)
 
 static Status take_cells(Records *r, size_t from[RECORDS_MOST_COLUMNS])
 {
-    RecordCells cells = {r, r->raw};
+    RecordText rest = r->raw, cell;
     int64_t quotes = r->in_quotes;
     for (r->current.count = 0;; r->current.count++) {
         size_t before = r->texts.len;
-        RecordText cell;
         bool there, kept = false;
-        TRY(next_cell(&cells, &r->texts, &cell, &there));
+        TRY(next_cell(r, &rest, &r->texts, &cell, &there));
         if (!there) return OK;
         for (int k = 0; k < r->o.n; k++) {
             if (r->position[k] != r->current.count) continue;
