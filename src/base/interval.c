@@ -39,7 +39,7 @@ bool intervals_next(const Intervals *list, int64_t end, Interval *v)
     return false;
 }
 
-static int by_begin(const void *a, const void *b)
+int interval_order(const void *a, const void *b)
 {
     const Interval *x = a, *y = b;
     return x->begin < y->begin ? -1 : x->begin > y->begin;
@@ -54,7 +54,7 @@ Intervals intervals_joined(const Intervals *lists, const bool *chosen, int n)
     for (int i = 0; i < n; i++)
         for (int k = 0; (!chosen || chosen[i]) && k < lists[i].count; k++)
             MEM_PUSH(all, count, cap, lists[i].intervals[k]);
-    if (count > 0) qsort(all, (size_t)count, sizeof *all, by_begin);
+    if (count > 0) qsort(all, (size_t)count, sizeof *all, interval_order);
     for (int i = 0; i < count; i++) {
         intervals_add(&joined, all[i].begin > done ? all[i].begin : done, all[i].end);
         if (all[i].end > done) done = all[i].end;

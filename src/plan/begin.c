@@ -3,20 +3,10 @@
 
 #include "plan/rewrite.h"
 
-/* Bytes of the region of gradients. */
-typedef struct {
-    size_t begin, end;
-} Bytes;
+/* In bytes of the region of gradients. */
+static Interval place_of(const Tensor *t) { return (Interval){(int64_t)t->offset, (int64_t)(t->offset + t->bytes)}; }
 
-static Bytes place_of(const Tensor *t) { return (Bytes){t->offset, t->offset + t->bytes}; }
-
-static int by_begin(const void *a, const void *b)
-{
-    const Bytes *x = a, *y = b;
-    return x->begin < y->begin ? -1 : x->begin > y->begin;
-}
-
-static bool touches(const Bytes *places, int n, Bytes x)
+static bool touches(const Interval *places, int n, Interval x)
 {
     for (int i = 0; i < n; i++)
         if (places[i].begin < x.end && x.begin < places[i].end) return true;
@@ -29,15 +19,15 @@ static void zero(Plan *p, TensorId t)
 }
 
 /* Marks the instrs. Fills the places of the tensors that they begin and returns their number. */
-static int mark_instrs(Plan *p, Bytes *begun)
+static int mark_instrs(Plan *p, Interval *begun)
 {
     int n_seen = 0, n_begun = 0;
-    Bytes *seen = mem_array((size_t)p->n_instrs * OP_MAX_OUT + 1, sizeof *seen); /* that an instr has added to */
+    Interval *seen = mem_array((size_t)p->n_instrs * OP_MAX_OUT + 1, sizeof *seen); /* that an instr has added to */
     for (InstrId i = 0; i < p->n_instrs; i++) {
         Instr *instr = &p->instrs[i];
         for (int k = 0; k < OP_MAX_OUT; k++) {
             if (instr->out[k] == NONE || p->tensors[instr->out[k]].region != REGION_GRAD) continue;
-            Bytes x = place_of(&p->tensors[instr->out[k]]);
+            Interval x = place_of(&p->tensors[instr->out[k]]);
             if (op_info(instr->op)->out[k].begun && !touches(seen, n_seen, x)) {
                 instr->begins |= (uint8_t)(1u << k);
                 begun[n_begun++] = x;
@@ -49,26 +39,26 @@ static int mark_instrs(Plan *p, Bytes *begun)
     return n_begun;
 }
 
-static void clear_part(Plan *p, Bytes x)
+static void clear_part(Plan *p, Interval x)
 {
     if (x.begin == x.end) return;
-    int64_t n = (int64_t)((x.end - x.begin) / sizeof(float));
-    TensorId t = plan_tensor(p, REGION_GRAD, F32, rows_fixed(n), 1, "grads.at%zu", x.begin / sizeof(float));
-    p->tensors[t].offset = x.begin;
+    size_t at = (size_t)x.begin, n = (size_t)(x.end - x.begin) / sizeof(float);
+    TensorId t = plan_tensor(p, REGION_GRAD, F32, rows_fixed((int64_t)n), 1, "grads.at%zu", at / sizeof(float));
+    p->tensors[t].offset = at;
     zero(p, t);
 }
 
 /* All of `grads` but what instrs begin. */
-static void clear_others(Plan *p, TensorId grads, Bytes *begun, int n)
+static void clear_others(Plan *p, TensorId grads, Interval *begun, int n)
 {
-    Bytes all = place_of(&p->tensors[grads]);
-    qsort(begun, (size_t)n, sizeof *begun, by_begin);
-    size_t at = all.begin;
+    Interval all = place_of(&p->tensors[grads]);
+    qsort(begun, (size_t)n, sizeof *begun, interval_order);
+    int64_t at = all.begin;
     for (int i = 0; i < n; i++) {
-        clear_part(p, (Bytes){at, begun[i].begin});
+        clear_part(p, (Interval){at, begun[i].begin});
         at = begun[i].end;
     }
-    clear_part(p, (Bytes){at, all.end});
+    clear_part(p, (Interval){at, all.end});
 }
 
 void plan_begin(Plan *p, TensorId stats, TensorId grads, TensorId audit, bool begins)
@@ -76,7 +66,7 @@ void plan_begin(Plan *p, TensorId stats, TensorId grads, TensorId audit, bool be
     p->micro = (Range){0, p->n_instrs};
     plan_works(p);
     begins = begins && grads != NONE;
-    Bytes *begun = mem_array((size_t)p->n_instrs * OP_MAX_OUT + 1, sizeof *begun);
+    Interval *begun = mem_array((size_t)p->n_instrs * OP_MAX_OUT + 1, sizeof *begun);
     int n = begins ? mark_instrs(p, begun) : 0;
     p->begin.first = p->n_instrs;
     zero(p, stats);
