@@ -163,7 +163,8 @@ bool glue_number(RecordText text, double *value);
    everything for no examples; Pearson and Spearman for one example, for constant values and when a value is not finite.
  */
 typedef struct {
-    int64_t n, correct, tp, fp, fn, tn;
+    int64_t n, correct;
+    int64_t rows[2][2];        /* classification: by prediction, then by truth: 1 is positive */
     double *predicted, *truth; /* (count): regression only */
     size_t count, cap;
 } GlueScores;

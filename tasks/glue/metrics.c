@@ -44,10 +44,7 @@ void glue_scores_add_label(GlueScores *s, int32_t predicted, int32_t truth)
 {
     s->n++;
     s->correct += predicted == truth;
-    s->tp += predicted == 1 && truth == 1;
-    s->fp += predicted == 1 && truth != 1;
-    s->fn += predicted != 1 && truth == 1;
-    s->tn += predicted != 1 && truth != 1;
+    s->rows[predicted == 1][truth == 1]++;
 }
 
 void glue_scores_add_score(GlueScores *s, double predicted, double truth)
@@ -68,10 +65,7 @@ static void add_labels(GlueScores *s, const float *values, const float *targets,
     for (int i = 0; i < n; i++) {
         bool predicted = glue_has_label(values[i]), truth = targets[i] > 0.5f;
         correct = correct && predicted == truth;
-        s->tp += predicted && truth;
-        s->fp += predicted && !truth;
-        s->fn += !predicted && truth;
-        s->tn += !predicted && !truth;
+        s->rows[predicted][truth]++;
     }
     s->n++;
     s->correct += correct;
@@ -100,13 +94,14 @@ void glue_scores_free(GlueScores *s)
 
 static double f1(const GlueScores *s)
 {
-    double denominator = 2.0 * (double)s->tp + (double)s->fp + (double)s->fn;
-    return denominator > 0 ? 2.0 * (double)s->tp / denominator : 0.0;
+    double tp = (double)s->rows[1][1], denominator = 2.0 * tp + (double)s->rows[1][0] + (double)s->rows[0][1];
+    return denominator > 0 ? 2.0 * tp / denominator : 0.0;
 }
 
 static double matthews(const GlueScores *s)
 {
-    double tp = (double)s->tp, fp = (double)s->fp, fn = (double)s->fn, tn = (double)s->tn;
+    double tp = (double)s->rows[1][1], fp = (double)s->rows[1][0];
+    double fn = (double)s->rows[0][1], tn = (double)s->rows[0][0];
     double predicted = (tp + fp) * (tn + fn), truth = (tp + fn) * (tn + fp);
     if (predicted == 0 || truth == 0) return 0.0;
     return (tp * tn - fp * fn) / (sqrt(predicted) * sqrt(truth));
