@@ -1,6 +1,5 @@
 /* AdamW over all segments in one launch. Bytes per parameter: 16 read (p, m, v, gradient), 12 written (p, m, v), and a
    compute copy. */
-#include <math.h>
 
 #include "kernels/cuda/segments.cuh"
 

@@ -2,7 +2,6 @@
 
 #include <inttypes.h>
 #include <map>
-#include <stdio.h>
 #include <stdlib.h>
 
 #define HEADER "cairn products 1: "

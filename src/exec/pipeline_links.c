@@ -152,9 +152,7 @@ void pipeline_close_links(ExecPipeline *p)
 {
     Device *d = pipeline_backend(p)->device;
     for (int k = 0; k < n_channels(&p->o.shape); k++) p->carrier->close(p, pipeline_channel(p, k));
-    for (int way = 0; way < 2; way++) {
-        MEM_FREE(p->in[way], p->out[way]);
-    }
+    for (int way = 0; way < 2; way++) MEM_FREE(p->in[way], p->out[way]);
     free(p->inboxes);
     if (p->memory[1]) d->release(d, p->memory[1], memory_bytes(p, true));
     if (p->memory[0] && d && d->pin)

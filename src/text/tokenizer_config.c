@@ -119,12 +119,6 @@ static Status read_more(const char *file, const char *key, const Json *value, To
     return tokenizer_refuse(file, key, value, "an array of tokens");
 }
 
-static bool ends_with_token(const char *key)
-{
-    size_t len = strlen(key), end = strlen("_token");
-    return len > end && strcmp(key + len - end, "_token") == 0;
-}
-
 Status tokenizer_special_map_read(const char *file, const Json *doc, TokenList *special, TokenList *list)
 {
     const Json *more = js_get(doc, "extra_special_tokens"), *older = js_get(doc, "additional_special_tokens");
@@ -132,7 +126,7 @@ Status tokenizer_special_map_read(const char *file, const Json *doc, TokenList *
     TRY(read_role(file, "bos_token", js_get(doc, "bos_token"), special));
     TRY(read_role(file, "eos_token", js_get(doc, "eos_token"), special));
     for (void *it = js_first(doc); it; it = js_next(doc, it))
-        if (ends_with_token(js_key(it))) TRY(read_role(file, js_key(it), js_value(it), special));
+        if (str_ends_with(js_key(it), "_token")) TRY(read_role(file, js_key(it), js_value(it), special));
     if (js_size(more) && js_size(older))
         return fail(E_FORMAT,
                     "%s: 'extra_special_tokens' and 'additional_special_tokens' are both given, and Transformers 5 "
