@@ -50,16 +50,6 @@ static const char *digest_in(const ComparedRun *run, const char *key)
     return *digest ? digest : NULL;
 }
 
-static bool option_differs(const ComparedRun *a, const ComparedRun *b, int option)
-{
-    Buf x = {0}, y = {0};
-    compare_option(a, config_flag(option), &x);
-    compare_option(b, config_flag(option), &y);
-    bool differs = strcmp(x.data, y.data) != 0;
-    BUF_FREE(&x, &y);
-    return differs;
-}
-
 static void add_reason(Buf *out, const char *format, const char *name)
 {
     if (out->len) buf_puts(out, ", ");
@@ -79,7 +69,8 @@ static void differences(const ComparedRun *a, const ComparedRun *b, Buf *out)
         if (x && y && strcmp(x, y) != 0) add_reason(out, "%s", digests[i][1]);
     }
     for (int i = 0; i < N_OPTIONS; i++)
-        if (may_change_bits(i, known == 2) && option_differs(a, b, i)) add_reason(out, "--%s", config_flag(i));
+        if (may_change_bits(i, known == 2) && compare_option_differs(a, b, config_flag(i)))
+            add_reason(out, "--%s", config_flag(i));
     if (!a->r.finished || !b->r.finished) return;
     if (strcmp(s->precision, o->precision) != 0) add_reason(out, "%s", "the precision");
     if (strcmp(s->backend, o->backend) != 0) add_reason(out, "%s", "the backend or its libraries");

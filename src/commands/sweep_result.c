@@ -18,9 +18,7 @@ typedef double (*Figure)(const SweepRun *r, const char *name);
 
 static double evaluation(const SweepRun *r, const char *name)
 {
-    for (int e = 0; e < r->record->s.n_evals; e++)
-        if (strcmp(r->record->s.evals[e].name, name) == 0) return r->record->s.evals[e].value;
-    return NAN;
+    return summary_value(r->record->s.evals, r->record->s.n_evals, name);
 }
 static double speed(const SweepRun *r, const char *name)
 {

@@ -38,18 +38,24 @@ void compare_names(char *const *paths, int n, char **names)
 
 /* ---- options ---- */
 
-static void option_text(const Json *v, Buf *out)
+void compare_option(const ComparedRun *run, const char *flag, Buf *out)
 {
+    const Json *v = js_get(run->config, flag);
+    buf_puts(out, "");
     if (js_kind(v) == JSON_KIND_STRING)
         buf_puts(out, js_string(v, ""));
     else if (v)
         (void)js_put_scalar(out, v);
 }
 
-void compare_option(const ComparedRun *run, const char *flag, Buf *out)
+bool compare_option_differs(const ComparedRun *a, const ComparedRun *b, const char *flag)
 {
-    buf_puts(out, "");
-    option_text(js_get(run->config, flag), out);
+    Buf x = {0}, y = {0};
+    compare_option(a, flag, &x);
+    compare_option(b, flag, &y);
+    bool differs = strcmp(x.data, y.data) != 0;
+    BUF_FREE(&x, &y);
+    return differs;
 }
 
 /* Not rows of their own: paths of the output, saving and logging, and what has a row as it was resolved. */
@@ -66,17 +72,9 @@ static bool is_row(const char *flag)
 
 static bool option_differs(const ComparedRun *runs, int n, const char *flag)
 {
-    Buf first = {0};
-    bool differs = false;
-    compare_option(&runs[0], flag, &first);
-    for (int i = 1; i < n && !differs; i++) {
-        Buf other = {0};
-        compare_option(&runs[i], flag, &other);
-        differs = runs[0].config && runs[i].config && strcmp(first.data, other.data) != 0;
-        buf_free(&other);
-    }
-    buf_free(&first);
-    return differs;
+    for (int i = 1; i < n; i++)
+        if (runs[0].config && runs[i].config && compare_option_differs(&runs[0], &runs[i], flag)) return true;
+    return false;
 }
 
 static void put_options(const ComparedRun *runs, int n, Table *t)
@@ -96,13 +94,6 @@ static void put_options(const ComparedRun *runs, int n, Table *t)
 }
 
 /* ---- the table ---- */
-
-static double value_of(const SummaryValue *values, int n, const char *name)
-{
-    for (int i = 0; i < n; i++)
-        if (strcmp(values[i].name, name) == 0) return values[i].value;
-    return NAN;
-}
 
 /* A text that run.json has, else the option's. */
 static void put_resolved(const ComparedRun *run, const char *text, const char *flag, Table *t)
@@ -133,7 +124,8 @@ static void put_evaluations(const ComparedRun *runs, int n, Table *t)
                     before = strcmp(runs[j].r.s.evals[i].name, name) == 0;
             if (before) continue;
             table_text(t, "%s", name);
-            for (int i = 0; i < n; i++) table_figure(t, "%.4f", value_of(runs[i].r.s.evals, runs[i].r.s.n_evals, name));
+            for (int i = 0; i < n; i++)
+                table_figure(t, "%.4f", summary_value(runs[i].r.s.evals, runs[i].r.s.n_evals, name));
         }
 }
 
@@ -178,7 +170,7 @@ void compare_table(const ComparedRun *runs, int n, Table *t)
     if (faults) put_faults(runs, n, t);
     FIGURES("planned peak memory (MiB)", "%.1f", or_nan((double)s->planned_peak_bytes / MIB));
     FIGURES("measured peak memory (MiB)", "%.1f", or_nan((double)s->measured_peak_bytes / MIB));
-    FIGURES("activations (MiB)", "%.1f", value_of(s->regions, s->n_regions, "activations") / MIB);
+    FIGURES("activations (MiB)", "%.1f", summary_value(s->regions, s->n_regions, "activations") / MIB);
 }
 
 /* ---- curves ---- */

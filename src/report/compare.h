@@ -19,6 +19,7 @@ typedef struct {
 void compare_names(char *const *paths, int n, char **names);
 /* What an option of a run is, as text; "" where it is unknown. */
 void compare_option(const ComparedRun *run, const char *flag, Buf *out);
+bool compare_option_differs(const ComparedRun *a, const ComparedRun *b, const char *flag);
 /* Rows: what differs, speed, memory, accuracy. */
 void compare_table(const ComparedRun *runs, int n, Table *t);
 

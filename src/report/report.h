@@ -174,6 +174,7 @@ typedef struct {
 } RunSummary;
 void summary_add_region(RunSummary *s, const char *name, size_t bytes);
 void summary_add_eval(RunSummary *s, const char *split, const char *metric, double value);
+double summary_value(const SummaryValue *values, int n, const char *name); /* NaN: there is none of that name */
 Status summary_write(const char *output_dir, const RunSummary *s);
 /* Reads it back; the caller frees with js_free. E_FORMAT: not JSON, or of a format that this version does not know. */
 Status summary_read(const char *path, Json **doc);

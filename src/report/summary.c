@@ -23,6 +23,13 @@ void summary_add_eval(RunSummary *s, const char *split, const char *metric, doub
     add_value(s->evals, &s->n_evals, value, "%s %s", split, metric);
 }
 
+double summary_value(const SummaryValue *values, int n, const char *name)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(values[i].name, name) == 0) return values[i].value;
+    return NAN;
+}
+
 static void put_values(Buf *out, const char *key, const SummaryValue *values, int n)
 {
     buf_printf(out, ",\n \"%s\": {", key);
