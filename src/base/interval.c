@@ -39,6 +39,13 @@ bool intervals_next(const Intervals *list, int64_t end, Interval *v)
     return false;
 }
 
+bool interval_meets(const Interval *list, int n, Interval v)
+{
+    for (int i = 0; i < n; i++)
+        if (list[i].begin < v.end && v.begin < list[i].end) return true;
+    return false;
+}
+
 int interval_order(const void *a, const void *b)
 {
     const Interval *x = a, *y = b;

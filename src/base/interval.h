@@ -14,7 +14,8 @@ typedef struct {
     int64_t size; /* elements in all */
 } Intervals;
 
-int interval_order(const void *a, const void *b); /* for qsort: by their begin */
+bool interval_meets(const Interval *list, int n, Interval v); /* one of (n) has an element of it */
+int interval_order(const void *a, const void *b);             /* for qsort: by their begin */
 /* Appends; an empty interval is left out, one that begins where the last ends makes that longer. */
 void intervals_add(Intervals *list, int64_t begin, int64_t end);
 int64_t intervals_before(const Intervals *list, int64_t element); /* the number of its elements below `element` */

@@ -3,16 +3,6 @@
 
 #include "plan/rewrite.h"
 
-/* In bytes of the region of gradients. */
-static Interval place_of(const Tensor *t) { return (Interval){(int64_t)t->offset, (int64_t)(t->offset + t->bytes)}; }
-
-static bool touches(const Interval *places, int n, Interval x)
-{
-    for (int i = 0; i < n; i++)
-        if (places[i].begin < x.end && x.begin < places[i].end) return true;
-    return false;
-}
-
 static void zero(Plan *p, TensorId t)
 {
     if (t != NONE) plan_emit(p, OP_ZERO, PHASE_BEGIN, NONE, (OpAttr){0}, NO_IDS, IDS(t));
@@ -27,8 +17,8 @@ static int mark_instrs(Plan *p, Interval *begun)
         Instr *instr = &p->instrs[i];
         for (int k = 0; k < OP_MAX_OUT; k++) {
             if (instr->out[k] == NONE || p->tensors[instr->out[k]].region != REGION_GRAD) continue;
-            Interval x = place_of(&p->tensors[instr->out[k]]);
-            if (op_info(instr->op)->out[k].begun && !touches(seen, n_seen, x)) {
+            Interval x = tensor_bytes(&p->tensors[instr->out[k]]);
+            if (op_info(instr->op)->out[k].begun && !interval_meets(seen, n_seen, x)) {
                 instr->begins |= (uint8_t)(1u << k);
                 begun[n_begun++] = x;
             }
@@ -51,7 +41,7 @@ static void clear_part(Plan *p, Interval x)
 /* All of `grads` but what instrs begin. */
 static void clear_others(Plan *p, TensorId grads, Interval *begun, int n)
 {
-    Interval all = place_of(&p->tensors[grads]);
+    Interval all = tensor_bytes(&p->tensors[grads]);
     qsort(begun, (size_t)n, sizeof *begun, interval_order);
     int64_t at = all.begin;
     for (int i = 0; i < n; i++) {

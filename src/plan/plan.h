@@ -93,6 +93,11 @@ typedef struct {
     size_t stride;        /* bytes from its place in a slot to that in the next; 0: it has one place */
 } Tensor;
 
+static inline Interval tensor_bytes(const Tensor *t) /* of its region */
+{
+    return (Interval){(int64_t)t->offset, (int64_t)(t->offset + t->bytes)};
+}
+
 typedef struct {
     Op op;
     OpAttr attr;

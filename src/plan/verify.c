@@ -253,32 +253,19 @@ static bool clears(const Plan *p, Range range, const Tensor *x)
 /* Gradients as instrs begin them one by one: of each element of the region, whether it holds a sum. */
 typedef struct {
     const Plan *p;
-    size_t *begin, *end; /* (n) bytes that do */
+    Interval *places; /* (n) bytes that do */
     int n;
 } Begun;
 
-static void add_begun(Begun *b, const Tensor *x)
-{
-    b->begin[b->n] = x->offset;
-    b->end[b->n++] = x->offset + x->bytes;
-}
-
 /* The first byte from `at` on that holds no sum. */
-static size_t begun_until(const Begun *b, size_t at)
+static int64_t begun_until(const Begun *b, int64_t at)
 {
     for (int i = 0; i < b->n; i++)
-        if (b->begin[i] <= at && at < b->end[i]) {
-            at = b->end[i];
+        if (b->places[i].begin <= at && at < b->places[i].end) {
+            at = b->places[i].end;
             i = -1;
         }
     return at;
-}
-
-static bool overlaps_begun(const Begun *b, const Tensor *x)
-{
-    for (int i = 0; i < b->n; i++)
-        if (b->begin[i] < x->offset + x->bytes && x->offset < b->end[i]) return true;
-    return false;
 }
 
 /* Every gradient that some instr accumulates into must be cleared by `begin` or begun, but not both, by it or an
@@ -287,14 +274,16 @@ static Status check_gradient(Begun *b, InstrId i, int k)
 {
     const Instr *instr = &b->p->instrs[i];
     const Tensor *x = &b->p->tensors[instr->out[k]];
+    Interval own = tensor_bytes(x);
     if (!(instr->begins >> k & 1))
-        return begun_until(b, x->offset) >= x->offset + x->bytes
+        return begun_until(b, own.begin) >= own.end
                    ? OK
                    : tensor_error(b->p, i, instr->out[k], "is accumulated into, but nothing clears or begins it");
     if (!op_info(instr->op)->out[k].begun) return tensor_error(b->p, i, instr->out[k], "is begun by an op that cannot");
-    if (overlaps_begun(b, x)) return tensor_error(b->p, i, instr->out[k], "is begun, though it holds a sum");
+    if (interval_meets(b->places, b->n, own))
+        return tensor_error(b->p, i, instr->out[k], "is begun, though it holds a sum");
     if (!clears(b->p, b->p->clear, x)) return tensor_error(b->p, i, instr->out[k], "is begun, and `clear` lacks it");
-    add_begun(b, x);
+    b->places[b->n++] = own;
     return OK;
 }
 
@@ -303,10 +292,10 @@ static Status check_begun(const Plan *p)
 {
     Status status = OK;
     size_t most = (size_t)(p->begin.count + p->micro.count * OP_MAX_OUT) + 1;
-    Begun b = {.p = p, .begin = mem_array(most, sizeof(size_t)), .end = mem_array(most, sizeof(size_t))};
+    Begun b = {.p = p, .places = mem_array(most, sizeof(Interval))};
     for (InstrId i = p->begin.first; i < p->begin.first + p->begin.count; i++) {
         const Tensor *z = &p->tensors[p->instrs[i].out[ZERO_OUT_x]];
-        if (z->region == REGION_GRAD) add_begun(&b, z);
+        if (z->region == REGION_GRAD) b.places[b.n++] = tensor_bytes(z);
     }
     for (InstrId i = p->micro.first; i < p->micro.first + p->micro.count; i++) {
         for (int k = 0; k < OP_MAX_OUT; k++) {
@@ -319,7 +308,7 @@ static Status check_begun(const Plan *p)
         }
     }
 done:
-    MEM_FREE(b.begin, b.end);
+    free(b.places);
     return status;
 }
 
