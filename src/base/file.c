@@ -90,6 +90,14 @@ ssize_t file_read_some(int fd, void *out, size_t len)
     return n;
 }
 
+ssize_t file_read_at(int fd, uint64_t at, void *out, size_t len)
+{
+    size_t got = 0;
+    for (ssize_t n = 1; got < len && n != 0; got += (size_t)n)
+        if ((n = pread(fd, (char *)out + got, len - got, (off_t)(at + got))) < 0) return n;
+    return (ssize_t)got;
+}
+
 /* Some file systems lack it. */
 static int send_range(int fd, off_t begin, off_t end, unsigned flags)
 {

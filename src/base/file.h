@@ -82,6 +82,8 @@ Status file_open_regular(const char *path, int flags, int *fd);
 Status file_open_input(const char *path, bool stream, int *fd);
 void file_wait(int fd); /* from here on reads and writes wait; opening did not */
 ssize_t file_read_some(int fd, void *out, size_t len);
+/* Fewer bytes only where the file ends. −1 with errno: they cannot be read. */
+ssize_t file_read_at(int fd, uint64_t at, void *out, size_t len);
 int file_sync(int fd);
 
 bool file_exists(const char *path);

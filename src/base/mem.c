@@ -77,8 +77,7 @@ void mem_free_texts(char **texts, int64_t n)
     free(texts);
 }
 
-/* Room for `more` bytes and the NUL. */
-static void make_room(Buf *b, size_t more)
+void buf_room(Buf *b, size_t more)
 {
     if (more >= SIZE_MAX / 2 - b->len) mem_exhausted(more);
     size_t need = b->len + more + 1;
@@ -90,7 +89,7 @@ static void make_room(Buf *b, size_t more)
 
 void buf_append(Buf *b, const void *data, size_t len)
 {
-    make_room(b, len);
+    buf_room(b, len);
     if (len) memcpy(b->data + b->len, data, len);
     b->len += len;
     b->data[b->len] = '\0';
@@ -110,11 +109,11 @@ void buf_vprintf(Buf *b, const char *format, va_list args)
 {
     va_list again;
     va_copy(again, args);
-    make_room(b, 0);
+    buf_room(b, 0);
     int n = vsnprintf(b->data + b->len, b->cap - b->len, format, args);
     CHECK(n >= 0, "the format \"%s\" cannot be printed", format);
     if ((size_t)n >= b->cap - b->len) {
-        make_room(b, (size_t)n);
+        buf_room(b, (size_t)n);
         vsnprintf(b->data + b->len, b->cap - b->len, format, again);
     }
     va_end(again);

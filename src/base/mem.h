@@ -45,6 +45,7 @@ typedef struct {
     size_t len, cap;
 } Buf;
 
+void buf_room(Buf *b, size_t more); /* makes room for `more` bytes and the NUL */
 void buf_append(Buf *b, const void *data, size_t len);
 void buf_puts(Buf *b, const char *s);
 void buf_printf(Buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -26,10 +26,7 @@ void gz_close(GzReader *gz)
 Status gz_read(GzReader *gz, const uint8_t **data, size_t *len, size_t most, Buf *out, bool *ended)
 {
     size_t produced = 0;
-    if (out->cap < out->len + most + 1) {
-        out->cap = out->len + most + 1;
-        out->data = mem_resize(out->data, out->cap, 1);
-    }
+    buf_room(out, most);
     while (produced < most && (*len > 0 || !gz->member_done)) {
         if (gz->member_done) {
             if (**data == 0) { /* padding of zeros, as tape blocks leave it */

@@ -2,34 +2,24 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "base/siphash.h"
 
 #define HEADER     16 /* of a collection, and of an object in it */
 #define LEAST_SIZE 4096
 #define MOST_SIZE  ((uint64_t)64 << 20)
 
-static uint64_t little_endian(const uint8_t *p, int bytes)
-{
-    uint64_t x = 0;
-    for (int i = bytes - 1; i >= 0; i--) x = x << 8 | p[i];
-    return x;
-}
-
 HeapRow heap_row(const uint8_t descriptor[HEAP_DESCRIPTOR])
 {
-    return (HeapRow){(uint32_t)little_endian(descriptor, 4), little_endian(descriptor + 4, 8),
-                     (uint32_t)little_endian(descriptor + 12, 4)};
+    return (HeapRow){(uint32_t)bytes_number(descriptor, 4), bytes_number(descriptor + 4, 8),
+                     (uint32_t)bytes_number(descriptor + 12, 4)};
 }
 
 static Status read_at(Heap *h, uint64_t at, uint8_t *out, uint64_t n)
 {
-    for (uint64_t done = 0; done < n;) {
-        ssize_t got = pread(h->fd, out + done, n - done, (off_t)(at + done));
-        if (got < 0) return fail(E_IO, "%m");
-        if (got == 0) return fail(E_FORMAT, "the file ends within a heap of lists");
-        done += (uint64_t)got;
-    }
-    return OK;
+    ssize_t got = file_read_at(h->fd, at, out, n);
+    if (got < 0) return fail(E_IO, "%m");
+    return (uint64_t)got == n ? OK : fail(E_FORMAT, "the file ends within a heap of lists");
 }
 
 /* All bytes of a collection; its header has the number. */
@@ -49,7 +39,7 @@ static Status load_collection(Heap *h, uint64_t address, struct HeapCollection *
     if (first > h->size - at) first = h->size - at;
     if (c->cap < LEAST_SIZE) c->bytes = mem_resize(c->bytes, c->cap = LEAST_SIZE, 1);
     TRY(read_at(h, at, c->bytes, first));
-    uint64_t size = little_endian(c->bytes + 8, 8);
+    uint64_t size = bytes_number(c->bytes + 8, 8);
     if (memcmp(c->bytes, "GCOL\x01", 5) != 0)
         return fail(E_FORMAT, "expected a heap of lists at byte %llu", (unsigned long long)at);
     if (size < HEADER || size > MOST_SIZE || size > h->size - at)
@@ -69,7 +59,7 @@ static Status load_collection(Heap *h, uint64_t address, struct HeapCollection *
 static const uint8_t *find_object(struct HeapCollection *c, uint32_t object, uint64_t from, uint64_t *size)
 {
     for (uint64_t at = from; c->size - at >= HEADER;) {
-        uint64_t number = little_endian(c->bytes + at, 2), bytes = little_endian(c->bytes + at + 8, 8);
+        uint64_t number = bytes_number(c->bytes + at, 2), bytes = bytes_number(c->bytes + at + 8, 8);
         if (number == 0 || bytes > c->size - at - HEADER) return NULL; /* the free space; or damage */
         uint64_t step = HEADER + (bytes + 7) / 8 * 8;
         if (number == object) {

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "data/hdf5_library.h"
 
@@ -16,15 +15,10 @@ void hdf5_lists_free(Hdf5Lists *l)
 /* Descriptors that begin at a byte of the file. `row` is the first, for messages. */
 static Status read_descriptors(const Hdf5Column *c, uint64_t address, uint64_t row, uint64_t n, uint8_t *out)
 {
-    size_t bytes = (size_t)n * HEAP_DESCRIPTOR;
-    for (size_t done = 0; done < bytes;) {
-        ssize_t got = pread(c->file->heap.fd, out + done, bytes - done, (off_t)(address + done));
-        if (got <= 0)
-            return hdf5_bad_column(c, "row %llu cannot be read: %s", (unsigned long long)row,
-                                   got ? strerror(errno) : "the file ends");
-        done += (size_t)got;
-    }
-    return OK;
+    ssize_t got = file_read_at(c->file->heap.fd, address, out, n * HEAP_DESCRIPTOR);
+    if (got == (ssize_t)(n * HEAP_DESCRIPTOR)) return OK;
+    return hdf5_bad_column(c, "row %llu cannot be read: %s", (unsigned long long)row,
+                           got < 0 ? strerror(errno) : "the file ends");
 }
 
 /* Position in the file of the chunk that begins at this row. Older libraries do not report it, and newer ones differ in
@@ -157,11 +151,8 @@ Status hdf5_read_lists(Hdf5Column *c, int64_t first, int64_t n, int64_t most, Hd
         HeapRow row = heap_row(raw + i * HEAP_DESCRIPTOR);
         const uint8_t *bytes = NULL;
         if (row.count > most) TRY_DONE(too_long(c, first + i, row.count, most));
-        status = heap_read(&c->file->heap, row, c->shape.bytes, &bytes);
-        if (status != OK) {
-            status = status_context(status, "%s: dataset %s: row %lld", c->file->path, c->name, (long long)(first + i));
-            goto done;
-        }
+        TRY_DONE(status_context(heap_read(&c->file->heap, row, c->shape.bytes, &bytes), "%s: dataset %s: row %lld",
+                                c->file->path, c->name, (long long)(first + i)));
         if (used + row.count > out->cap_values) {
             out->cap_values = 2 * out->cap_values + row.count + 4096;
             out->values = mem_resize(out->values, (size_t)out->cap_values, sizeof *out->values);

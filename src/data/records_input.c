@@ -9,13 +9,6 @@
 
 #define BLOCK ((size_t)1 << 20)
 
-static void reserve(Buf *b, size_t more)
-{
-    if (b->cap >= b->len + more + 1) return;
-    b->cap = b->len + more + 1 > 2 * b->cap ? b->len + more + 1 : 2 * b->cap;
-    b->data = mem_resize(b->data, b->cap, 1);
-}
-
 /* Returns when something can be read. */
 static Status wait_for_input(const RecordsInput *in)
 {
@@ -89,7 +82,6 @@ Status records_input_more(RecordsInput *in, Buf *out)
             TRY(status_context(gz_read(in->gz, &in->packed_at, &in->packed_len, BLOCK, out, &in->gz_whole),
                                "%s: damaged gz file", in->name));
         } else {
-            reserve(out, in->packed_len);
             buf_append(out, in->packed_at, in->packed_len);
             in->packed_len = 0;
         }

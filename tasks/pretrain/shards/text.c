@@ -50,13 +50,11 @@ static Status fill_window(Lines *l)
     l->at += l->used;
     l->len -= l->used;
     l->used = 0;
-    while (l->len < WINDOW && l->at + l->len < l->size) {
-        ssize_t got = pread(l->fd, l->text + l->len, WINDOW - l->len, (off_t)(l->at + l->len));
-        if (got < 0) return fail(E_IO, "%s: %m", l->path);
-        if (got == 0) return fail(E_IO, "%s: the file shrank while it was read", l->path);
-        l->len += (size_t)got;
-    }
-    return OK;
+    ssize_t got = file_read_at(l->fd, l->at + l->len, l->text + l->len, WINDOW - l->len);
+    if (got < 0) return fail(E_IO, "%s: %m", l->path);
+    l->len += (size_t)got;
+    return l->len == WINDOW || l->at + l->len >= l->size ? OK
+                                                         : fail(E_IO, "%s: the file shrank while it was read", l->path);
 }
 
 static void seek_to(Lines *l, uint64_t at)
@@ -160,9 +158,8 @@ static void begin_document(Chunking *x, const char *line, size_t len, bool conti
     bool held_out = is_held_out(x);
     uint32_t bucket = held_out ? (uint32_t)j->buckets + draw_below(&draw, (uint32_t)j->eval_buckets)
                                : draw_below(&draw, (uint32_t)j->buckets);
-    MEM_GROW(w->documents, w->n_documents, w->cap_documents);
-    w->documents[w->n_documents++] =
-        (ShardsDocument){number, bucket, 0, 0, w->n_lengths, w->words.len / (size_t)j->id_bytes};
+    MEM_PUSH(w->documents, w->n_documents, w->cap_documents,
+             (ShardsDocument){number, bucket, 0, 0, w->n_lengths, w->words.len / (size_t)j->id_bytes});
     x->r->documents++;
     x->r->eval_documents += held_out;
     x->open = true;
@@ -288,13 +285,9 @@ static Status fail_damaged(const char *path)
 
 static Status read_exactly(int fd, const char *path, uint64_t at, void *out, size_t n)
 {
-    for (size_t done = 0; done < n;) {
-        ssize_t got = pread(fd, (char *)out + done, n - done, (off_t)(at + done));
-        if (got < 0) return fail(E_IO, "%s: %m", path);
-        if (got == 0) return fail_damaged(path);
-        done += (size_t)got;
-    }
-    return OK;
+    ssize_t got = file_read_at(fd, at, out, n);
+    if (got < 0) return fail(E_IO, "%s: %m", path);
+    return (size_t)got == n ? OK : fail_damaged(path);
 }
 
 /* Widens n little-endian ids, as every machine that Cairn runs on has them; true if all are below limit. */
@@ -352,11 +345,9 @@ Status shards_gather(ShardsJob *j, ShardsWorker *w, int bucket, Documents *d)
         if (status == OK && (magic != MAGIC || offset[1] < offset[0] || offset[1] > j->chunked[i].size))
             status = fail_damaged(path);
         if (status == OK) {
+            w->record.len = 0;
+            buf_room(&w->record, offset[1] - offset[0]);
             w->record.len = offset[1] - offset[0];
-            if (w->record.len + 1 > w->record.cap) {
-                w->record.cap = w->record.len + w->record.len / 4 + 4096;
-                w->record.data = mem_resize(w->record.data, w->record.cap, 1);
-            }
             status = read_exactly(fd, path, offset[0], w->record.data, w->record.len);
         }
         if (status == OK) status = parse_documents(j, path, &w->record, d);

@@ -51,11 +51,7 @@ static Status read_some(TextFile *f)
         f->window.len -= f->used;
         f->used = 0;
     }
-    size_t wanted = f->window.len + READ_BYTES + sizeof zeros + 1;
-    if (f->window.cap < wanted) {
-        f->window.data = mem_resize(f->window.data, wanted, 1);
-        f->window.cap = wanted;
-    }
+    buf_room(&f->window, READ_BYTES + sizeof zeros);
     ssize_t n = file_read_some(f->fd, f->window.data + f->window.len, READ_BYTES);
     if (n < 0)
         return fail(E_IO, "%s: cannot read at byte %llu: %m", f->path, (unsigned long long)(f->base + f->window.len));
