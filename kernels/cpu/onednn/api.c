@@ -104,3 +104,20 @@ Status api_memory(dnnl_memory_t *memory, dnnl_engine_t engine, const Desc *d)
 {
     return api_status(dnnl_memory_create(memory, api_desc_handle(d), engine, DNNL_MEMORY_NONE), "memory");
 }
+
+Status api_run(dnnl_primitive_t primitive, dnnl_stream_t stream, const ApiArg *args, int n, int threads,
+               const char *what)
+{
+    Status status = OK;
+    dnnl_exec_arg_t theirs[5];
+    api_enter(threads);
+    for (int i = 0; i < n; i++) {
+        TRY_DONE(api_status(dnnl_memory_set_data_handle(args[i].memory, (void *)(uintptr_t)args[i].data), "memory"));
+        theirs[i] = (dnnl_exec_arg_t){args[i].number, args[i].memory};
+    }
+    TRY_DONE(api_status(dnnl_primitive_execute(primitive, stream, n, theirs), what));
+    status = api_status(dnnl_stream_wait(stream), what);
+done:
+    api_leave();
+    return status;
+}

@@ -33,6 +33,17 @@ Status api_reorder(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const Desc *
 /* Without memory of its own; the handle is set before each run. */
 Status api_memory(dnnl_memory_t *memory, dnnl_engine_t engine, const Desc *d);
 
+/* An argument of a primitive: its memory, made by api_memory, and where that lies in this run. */
+typedef struct {
+    int number;
+    dnnl_memory_t memory;
+    const void *data;
+} ApiArg;
+
+/* Runs a primitive with n ≤ 5 arguments by so many threads, and waits for it. `what` is run. */
+Status api_run(dnnl_primitive_t primitive, dnnl_stream_t stream, const ApiArg *args, int n, int threads,
+               const char *what);
+
 /* dnnl's status as ours; `what` was tried. */
 Status api_status(dnnl_status_t status, const char *what);
 

@@ -5,14 +5,14 @@
 
 #include "kernels/cpu/cpu.h"
 
-static Status make(PackedLayout *l, dnnl_engine_t engine)
+Status layout_make(PackedLayout *l, dnnl_engine_t engine)
 {
-    Status status = OK;
     dnnl_primitive_desc_t pd = NULL;
+    api_enter(cpu.threads);
     Desc *src = api_row_major(l->dtype, CHUNK, l->depth), *any = api_desc(l->dtype, l->depth, l->columns, NULL);
     Desc *dst = api_row_major(l->dtype, CHUNK, l->columns), *plain[2] = {NULL};
     omp_set_num_threads(1); /* the layout does not depend on them; reorders take all */
-    status = api_matmul(&pd, engine, src, any, NULL, dst, false);
+    Status status = api_matmul(&pd, engine, src, any, NULL, dst, false);
     omp_set_num_threads(cpu.threads);
     if (status != OK) goto done;
     l->desc = api_weights(pd);
@@ -34,34 +34,15 @@ done:
     api_desc_free(dst);
     api_desc_free(plain[0]);
     api_desc_free(plain[1]);
+    api_leave();
     return status_context(status, "packing a (%lld, %lld) weight in %s", (long long)l->depth, (long long)l->columns,
                           dtype_name(l->dtype));
 }
 
-static Status pack(const PackedLayout *l, dnnl_stream_t stream, void *copy, const float *w, bool transposed)
-{
-    dnnl_memory_t from = l->plain[transposed];
-    dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, l->packed}};
-    TRY(api_status(dnnl_memory_set_data_handle(from, (void *)(uintptr_t)w), "memory"));
-    TRY(api_status(dnnl_memory_set_data_handle(l->packed, copy), "memory"));
-    TRY(api_status(dnnl_primitive_execute(l->pack[transposed], stream, 2, args), "reorder"));
-    return api_status(dnnl_stream_wait(stream), "reorder");
-}
-
-Status layout_make(PackedLayout *l, dnnl_engine_t engine)
-{
-    api_enter(cpu.threads);
-    Status status = make(l, engine);
-    api_leave();
-    return status;
-}
-
 Status layout_pack(const PackedLayout *l, dnnl_stream_t stream, void *copy, const float *w, bool transposed)
 {
-    api_enter(cpu.threads);
-    Status status = pack(l, stream, copy, w, transposed);
-    api_leave();
-    return status;
+    const ApiArg args[] = {{DNNL_ARG_FROM, l->plain[transposed], w}, {DNNL_ARG_TO, l->packed, copy}};
+    return api_run(l->pack[transposed], stream, args, 2, cpu.threads, "reorder");
 }
 
 void layout_free(PackedLayout *l)

@@ -3,13 +3,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static Status make(Matmul *m, dnnl_engine_t engine, const PackedLayout *l)
+Status matmul_make(Matmul *m, dnnl_engine_t engine, const PackedLayout *l)
 {
     Status status = OK;
     const Product *p = &m->product;
     bool grad = p->kind == PRODUCT_GRAD;
     dnnl_primitive_desc_t pd = NULL;
     Desc *src = NULL, *weights = NULL, *bias = NULL, *dst = NULL, *scratch = NULL;
+    api_enter(m->threads);
     src = grad ? api_column_major(p->in, p->n, m->rows) : api_row_major(p->in, m->rows, p->k);
     if (grad) weights = api_row_major(p->in, m->rows, p->k);
     if (p->bias) bias = api_row_major(F32, 1, p->n);
@@ -34,47 +35,20 @@ done:
     api_desc_free(bias);
     api_desc_free(dst);
     api_desc_free(scratch);
+    api_leave();
     return status_context(status, "product of %lld rows, %lld to %lld, in %s", (long long)m->rows, (long long)p->k,
                           (long long)p->n, dtype_name(p->in));
-}
-
-static Status run(const Matmul *m, dnnl_stream_t stream, const void *src, const void *weights, const float *bias,
-                  void *dst, void *scratch)
-{
-    struct {
-        int arg;
-        dnnl_memory_t memory;
-        const void *data;
-    } all[] = {{DNNL_ARG_SRC, m->src, src},
-               {DNNL_ARG_WEIGHTS, m->weights, weights},
-               {DNNL_ARG_DST, m->dst, dst},
-               {DNNL_ARG_SCRATCHPAD, m->scratch, scratch},
-               {DNNL_ARG_BIAS, m->bias, bias}};
-    dnnl_exec_arg_t args[5];
-    int n = m->bias ? 5 : 4;
-    for (int i = 0; i < n; i++) {
-        TRY(api_status(dnnl_memory_set_data_handle(all[i].memory, (void *)(uintptr_t)all[i].data), "memory"));
-        args[i] = (dnnl_exec_arg_t){all[i].arg, all[i].memory};
-    }
-    TRY(api_status(dnnl_primitive_execute(m->primitive, stream, n, args), "matmul"));
-    return api_status(dnnl_stream_wait(stream), "matmul");
-}
-
-Status matmul_make(Matmul *m, dnnl_engine_t engine, const PackedLayout *l)
-{
-    api_enter(m->threads);
-    Status status = make(m, engine, l);
-    api_leave();
-    return status;
 }
 
 Status matmul_run(const Matmul *m, dnnl_stream_t stream, const void *src, const void *weights, const float *bias,
                   void *dst, void *scratch)
 {
-    api_enter(m->threads);
-    Status status = run(m, stream, src, weights, bias, dst, scratch);
-    api_leave();
-    return status;
+    const ApiArg args[] = {{DNNL_ARG_SRC, m->src, src},
+                           {DNNL_ARG_WEIGHTS, m->weights, weights},
+                           {DNNL_ARG_DST, m->dst, dst},
+                           {DNNL_ARG_SCRATCHPAD, m->scratch, scratch},
+                           {DNNL_ARG_BIAS, m->bias, bias}};
+    return api_run(m->primitive, stream, args, m->bias ? 5 : 4, m->threads, "matmul");
 }
 
 void matmul_free(Matmul *m)
