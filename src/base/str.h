@@ -9,6 +9,12 @@ static inline bool str_starts_with(const char *s, const char *prefix)
     return strncmp(s, prefix, strlen(prefix)) == 0;
 }
 
+/* The same of `len` bytes. */
+static inline bool str_begins(const char *s, size_t len, const char *prefix)
+{
+    return len >= strlen(prefix) && memcmp(s, prefix, strlen(prefix)) == 0;
+}
+
 static inline bool str_ends_with(const char *s, const char *suffix)
 {
     size_t n = strlen(s), m = strlen(suffix);

@@ -27,22 +27,14 @@ int reader_order(const char *a, size_t a_len, const char *b, size_t b_len)
 /* UTF-8 (shortest form, no surrogates) without control characters, 1…MAX_NAME_BYTES bytes. */
 bool reader_name_valid(const char *name, size_t len)
 {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    char text[MAX_NAME_BYTES + 1];
+    int valid = 1;
     if (len == 0 || len > MAX_NAME_BYTES) return false;
-    for (size_t i = 0; i < len;) {
-        unsigned char c = (unsigned char)name[i];
-        size_t n = c < 0x80 ? 1 : c >> 5 == 6 ? 2 : c >> 4 == 14 ? 3 : c >> 3 == 30 ? 4 : 0;
-        if (n == 0 || n > len - i || c < 0x20 || c == 0x7f) return false;
-        uint32_t code = n == 1 ? c : c & (0x7fu >> n);
-        for (size_t k = 1; k < n; k++) {
-            unsigned char d = (unsigned char)name[i + k];
-            if (d >> 6 != 2) return false;
-            code = code << 6 | (d & 0x3f);
-        }
-        if (code < least[n] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return false;
-        i += n;
-    }
-    return true;
+    memcpy(text, name, len);
+    text[len] = '\0';
+    for (const char *at = text; at < text + len && valid; at += buf_utf8_span(at, &valid))
+        if ((unsigned char)*at < 0x20 || *at == 0x7f) return false;
+    return valid;
 }
 
 Status reader_add_shard(TensorFile *f, const char *path, int *shard)
@@ -85,9 +77,8 @@ Status reader_add_tensor(TensorFile *f, int shard, const char *path, const char 
     }
     t.bytes = (uint64_t)t.count * dtype_size(dtype);
     t.name = mem_strndup(name, name_len);
-    MEM_GROW(f->infos, f->count, f->capacity);
-    f->infos[f->count] = t;
-    *info = &f->infos[f->count++];
+    MEM_PUSH(f->infos, f->count, f->capacity, t);
+    *info = &f->infos[f->count - 1];
     return OK;
 }
 
@@ -104,22 +95,18 @@ int reader_add_sum(TensorFile *f, int shard, bool castagnoli, uint32_t want, uin
     return f->n_sums++;
 }
 
-static bool begins_with(const FileMap *m, const char *bytes, size_t n)
-{
-    return m->size >= n && memcmp(m->data, bytes, n) == 0;
-}
-
 /* One self-contained file, identified by its content; the suffix serves only the message for an unreadable one. */
 static Status read_single(TensorFile *f, const char *path)
 {
     int shard;
     TRY(reader_add_shard(f, path, &shard));
     const FileMap *m = &f->shards[shard].map;
+    const char *data = (const char *)m->data;
     /* Its first bytes are the header's length, which may look like a pickle's. */
     f->format = TENSORS_SAFETENSORS;
     if (m->size > 8 && m->data[8] == '{') return safetensors_read(f, shard);
     f->format = TENSORS_PYTORCH;
-    if (begins_with(m, "PK\3\4", 4) || begins_with(m, "PK\5\6", 4)) return pytorch_zip_read(f, shard);
+    if (str_begins(data, m->size, "PK\3\4") || str_begins(data, m->size, "PK\5\6")) return pytorch_zip_read(f, shard);
     if (m->size >= 2 && m->data[0] == 0x80 && m->data[1] <= 5) return pytorch_old_read(f, shard);
     f->format = TENSORS_SAFETENSORS;
     if (str_ends_with(path, ".safetensors")) return safetensors_read(f, shard);
@@ -128,7 +115,7 @@ static Status read_single(TensorFile *f, const char *path)
                     "%s: a TensorFlow table in one file (the V1 form, before TensorFlow 0.12); expected the V2 form, "
                     "PREFIX.index and PREFIX.data-…; save it again with a newer TensorFlow 1",
                     path);
-    if (begins_with(m, "\x89HDF", 4))
+    if (str_begins(data, m->size, "\x89HDF"))
         return fail(E_FORMAT, "%s: an HDF5 file (Keras weights?); expected safetensors, PyTorch or TensorFlow 1", path);
     if (m->size >= 512 && memcmp(m->data + 257, "ustar", 5) == 0)
         return fail(E_FORMAT, "%s: a tar file (PyTorch before 0.1.10?); save it again with a newer PyTorch", path);
@@ -214,10 +201,8 @@ static Status read_index(TensorFile *f, const char *path)
     int n_files = 0;
     TRY_DONE(js_read(path, &doc));
     const Json *map = js_get(doc, "weight_map");
-    if (!map || js_kind(map) != JSON_KIND_OBJECT || js_size(map) == 0) {
-        status = fail(E_FORMAT, "%s: expected \"weight_map\", an object from tensor names to file names", path);
-        goto done;
-    }
+    if (!map || js_kind(map) != JSON_KIND_OBJECT || js_size(map) == 0)
+        TRY_DONE(fail(E_FORMAT, "%s: expected \"weight_map\", an object from tensor names to file names", path));
     TRY_DONE(list_files(path, map, &files, &n_files));
     for (int i = 0; i < n_files; i++) {
         TensorFormat before = f->format;
@@ -225,10 +210,8 @@ static Status read_index(TensorFile *f, const char *path)
         status = read_single(f, file);
         free(file);
         if (status != OK) goto done;
-        if (i > 0 && f->format != before) {
-            status = fail(E_FORMAT, "%s: '%s' has another format than '%s'", path, files[i], files[i - 1]);
-            goto done;
-        }
+        if (i > 0 && f->format != before)
+            TRY_DONE(fail(E_FORMAT, "%s: '%s' has another format than '%s'", path, files[i], files[i - 1]));
     }
     TRY_DONE(sort_names(f));
     TRY_DONE(compare_with_index(f, path, map));

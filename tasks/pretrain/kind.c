@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/str.h"
 #include "data/gz.h"
 
 const char *kind_text(Kind kind)
@@ -14,12 +15,7 @@ const char *kind_text(Kind kind)
     return texts[kind];
 }
 
-static bool begins(const char *p, size_t len, const char *word)
-{
-    return len >= strlen(word) && memcmp(p, word, strlen(word)) == 0;
-}
-
-size_t kind_mark(const char *head, size_t len) { return begins(head, len, "\xef\xbb\xbf") ? 3 : 0; }
+size_t kind_mark(const char *head, size_t len) { return str_begins(head, len, "\xef\xbb\xbf") ? 3 : 0; }
 
 size_t kind_blanks(const char *head, size_t len)
 {
@@ -32,9 +28,10 @@ static Kind kind_of_xml(const char *p, size_t len)
 {
     static const char *const others[] = {"<?xml version", "<!DOCTYPE", "<html"};
     size_t look = len < KIND_HEAD ? len : KIND_HEAD;
-    if (begins(p, len, "<page>") || (begins(p, len, "<") && memmem(p, look, "<mediawiki", 10))) return KIND_DUMP;
+    if (str_begins(p, len, "<page>") || (str_begins(p, len, "<") && memmem(p, look, "<mediawiki", 10)))
+        return KIND_DUMP;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (begins(p, len, others[i])) return KIND_XML;
+        if (str_begins(p, len, others[i])) return KIND_XML;
     return KIND_TEXT;
 }
 
@@ -50,8 +47,8 @@ Kind kind_of(const char *head, size_t len)
                   {"\x28\xb5\x2f\xfd", KIND_ZSTD},
                   {"PK\x03\x04", KIND_ZIP}};
     for (size_t i = 0; i < sizeof packed / sizeof *packed; i++)
-        if (begins(head, len, packed[i].bytes)) return packed[i].kind;
-    if (begins(head, len, "BZh") && len > 3 && head[3] >= '1' && head[3] <= '9') return KIND_BZ2;
+        if (str_begins(head, len, packed[i].bytes)) return packed[i].kind;
+    if (str_begins(head, len, "BZh") && len > 3 && head[3] >= '1' && head[3] <= '9') return KIND_BZ2;
     if (gz_begins(head, len)) return KIND_GZ;
     size_t mark = kind_mark(head, len), at = mark + kind_blanks(head + mark, len - mark);
     return kind_of_xml(head + at, len - at);

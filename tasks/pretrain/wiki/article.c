@@ -68,21 +68,25 @@ static const char *const unit_problems[] = {
     [UNIT_CUT] = "the file ends within it; left out",
 };
 
+/* A unit that cannot be read: at byte `at` of it, where it is UTF-8. */
+static size_t leave_out(TextForm form, const Unit *unit, const char *data, size_t at, Buf *problems, WikiCounts *counts)
+{
+    int64_t bad = text_utf8_error(data, unit->len);
+    unsigned long long offset = unit->offset + (bad >= 0 ? (uint64_t)bad : at);
+    char *why = bad >= 0 ? mem_printf("byte %llu is not UTF-8; left out", offset)
+                         : mem_printf("%s at byte %llu; left out", status_message(), offset);
+    report_problem(problems, form, unit, data, why);
+    free(why);
+    counts->broken++;
+    return SIZE_MAX;
+}
+
 static size_t make_page(ArticleMaker *m, const Unit *unit, const char *xml, const Namespaces *names, Buf *text,
                         Buf *problems, WikiCounts *counts)
 {
     size_t at = 0;
-    if (page_parse(m->parser, xml, unit->len, names, &m->page, &at) != OK) {
-        int64_t bad = text_utf8_error(xml, unit->len);
-        char *why = bad >= 0 ? mem_printf("byte %llu is not UTF-8; left out",
-                                          (unsigned long long)unit->offset + (unsigned long long)bad)
-                             : mem_printf("%s at byte %llu; left out", status_message(),
-                                          (unsigned long long)(unit->offset + at));
-        report_problem(problems, FORM_PAGES, unit, xml, why);
-        free(why);
-        counts->broken++;
-        return SIZE_MAX;
-    }
+    if (page_parse(m->parser, xml, unit->len, names, &m->page, &at) != OK)
+        return leave_out(FORM_PAGES, unit, xml, at, problems, counts);
     if (m->page.other || m->page.redirect) {
         counts->other_namespaces += m->page.other;
         counts->redirects += !m->page.other;
@@ -142,15 +146,7 @@ static size_t make_doc(ArticleMaker *m, const char *doc, size_t len, Buf *text)
 static size_t make_text(ArticleMaker *m, TextForm form, const Unit *unit, const char *data, Buf *text, Buf *problems,
                         WikiCounts *counts)
 {
-    int64_t bad = text_utf8_error(data, unit->len);
-    if (bad >= 0) {
-        char *why =
-            mem_printf("byte %llu is not UTF-8; left out", (unsigned long long)unit->offset + (unsigned long long)bad);
-        report_problem(problems, form, unit, data, why);
-        free(why);
-        counts->broken++;
-        return SIZE_MAX;
-    }
+    if (text_utf8_error(data, unit->len) >= 0) return leave_out(form, unit, data, 0, problems, counts);
     return form == FORM_DOCS ? make_doc(m, data, unit->len, text) : make_lines(m, form, data, data + unit->len, text);
 }
 

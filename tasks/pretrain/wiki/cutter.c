@@ -45,11 +45,6 @@ void cutter_resume(Cutter *c, TextPlace place)
 
 /* ---- the form ---- */
 
-static bool begins_with(const char *p, size_t len, const char *word)
-{
-    return len >= strlen(word) && memcmp(p, word, strlen(word)) == 0;
-}
-
 /* FORM_SENTENCES if most lines are one sentence and end like one, else FORM_PARAGRAPHS. */
 static TextForm form_of_lines(const char *p, size_t len)
 {
@@ -86,12 +81,12 @@ static Status find_form(Cutter *c, bool end)
     size_t len = (size_t)(stop - p), look = len < 4096 ? len : 4096;
     if (kind == KIND_DUMP) {
         c->form = FORM_PAGES;
-    } else if (begins_with(p, len, "<doc ")) {
+    } else if (str_begins(p, len, "<doc ")) {
         c->form = FORM_DOCS;
     } else if (kind == KIND_XML) {
         return fail(E_FORMAT, "XML, but not a MediaWiki dump: expected <mediawiki> near its start, found \"%.*s\"",
                     (int)(len < 40 ? len : 40), p);
-    } else if (begins_with(p, len, "{\"")) {
+    } else if (str_begins(p, len, "{\"")) {
         return fail(E_FORMAT, "JSON lines; name the file .jsonl, and give the key of the text as --text-columns");
     } else if (memchr(p, '\0', look)) {
         return fail(E_FORMAT, "not text: a NUL at byte %zu",

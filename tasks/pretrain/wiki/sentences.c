@@ -70,10 +70,8 @@ static size_t other_stop(const char *p, const char *end)
 {
     static const char *const stops[] = {"\xe3\x80\x82", "\xef\xbc\x81", "\xef\xbc\x9f",
                                         "\xe0\xa5\xa4", "\xd8\x9f",     "\xdb\x94"};
-    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++) {
-        size_t n = strlen(stops[i]);
-        if ((size_t)(end - p) >= n && memcmp(p, stops[i], n) == 0) return n;
-    }
+    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++)
+        if (str_begins(p, (size_t)(end - p), stops[i])) return strlen(stops[i]);
     return 0;
 }
 
