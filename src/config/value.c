@@ -126,11 +126,7 @@ Status config_set_value(Config *c, int option, const char *from, const char *tex
     case TYPE_Choice:
         text = choice_word(o, text);
         TRY(check_choice(o, from, text)); /* fall through */
-    case TYPE_Text:
-    case TYPE_Folder:
-    case TYPE_Path:
-    case TYPE_PathOrName:
-    case TYPE_Paths:
+    default:                              /* other texts */
         free(*(char **)at);
         *(char **)at = mem_strdup(text);
         break;
@@ -167,13 +163,7 @@ void config_value_text(const Config *c, int option, Buf *out)
     const OptionInfo *o = &config_table[option];
     const void *at = config_place(c, o);
     switch (o->type) {
-    case TYPE_Text:
-    case TYPE_Folder:
-    case TYPE_Path:
-    case TYPE_PathOrName:
-    case TYPE_Paths:
-    case TYPE_Choice:
-    case TYPE_List:
+    default: /* texts */
         buf_puts(out, *(char *const *)at);
         break;
     case TYPE_Switch:

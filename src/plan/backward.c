@@ -161,14 +161,10 @@ static void backward_instr(Backward *pass, InstrId i)
     const Instr f = pass->p->instrs[i];
     TensorId x, y, g;
     switch (f.op) {
-    case OP_XENT: /* a loss wrote its gradient already */
-        pass->grad[f.in[XENT_IN_logits]] = f.out[XENT_OUT_dlogits];
-        return;
+    case OP_XENT: /* a loss wrote its gradient already; these three have the same operands */
     case OP_MSE:
-        pass->grad[f.in[MSE_IN_logits]] = f.out[MSE_OUT_dlogits];
-        return;
     case OP_BCE:
-        pass->grad[f.in[BCE_IN_logits]] = f.out[BCE_OUT_dlogits];
+        pass->grad[f.in[XENT_IN_logits]] = f.out[XENT_OUT_dlogits];
         return;
     case OP_SPAN_XENT:
         pass->grad[f.in[SPAN_XENT_IN_logits]] = f.out[SPAN_XENT_OUT_dlogits];
