@@ -15,10 +15,9 @@ static void take_params(ParamTable *t, const ParamTable *donor, const char *pref
     for (int i = 0; i < donor->count; i++) {
         Param p = donor->params[i];
         if (strncmp(p.name, prefix, strlen(prefix)) != 0) continue;
-        MEM_GROW(t->params, t->count, t->cap);
         p.offset = t->size;
         t->size = (t->size + param_held(&p) + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
-        t->params[t->count++] = p;
+        MEM_PUSH(t->params, t->count, t->cap, p);
     }
 }
 

@@ -40,9 +40,8 @@ static HeldRun *run_of(Runs *r, const SnapshotFile *f)
     for (int i = 0; i < r->count; i++)
         if (digest_equal(r->runs[i].first->run, f->run) && strcmp(r->runs[i].first->output, f->output) == 0)
             return &r->runs[i];
-    MEM_GROW(r->runs, r->count, r->cap);
-    r->runs[r->count] = (HeldRun){.first = f};
-    return &r->runs[r->count++];
+    MEM_PUSH(r->runs, r->count, r->cap, (HeldRun){.first = f});
+    return &r->runs[r->count - 1];
 }
 
 /* `output` NULL: all. */

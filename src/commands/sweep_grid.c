@@ -51,9 +51,8 @@ static Status add_axis(Sweep *s, const char *word)
     if (strncmp(word, "--", 2) == 0) word += 2;
     if (!equals || equals == word || !equals[1])
         return fail(E_USAGE, "--vary '%s': expected FLAG=A,B,... as batch-size=24,48 or seed=1-5", word);
-    MEM_GROW(s->axes, s->n_axes, s->axes_cap);
-    SweepAxis *a = &s->axes[s->n_axes++];
-    *a = (SweepAxis){.flag = mem_strndup(word, (size_t)(equals - word))};
+    MEM_PUSH(s->axes, s->n_axes, s->axes_cap, (SweepAxis){.flag = mem_strndup(word, (size_t)(equals - word))});
+    SweepAxis *a = &s->axes[s->n_axes - 1];
     for (char *p = a->flag; *p; p++)
         if (*p == '_') *p = '-';
     for (int i = 0; i + 1 < s->n_axes; i++)

@@ -8,10 +8,9 @@ void exec_clear_grains(Exec *e) { e->n_grains = 0; }
 
 void exec_add_grain(Exec *e, int64_t tokens, int64_t seqs, int64_t masked)
 {
-    MEM_GROW(e->grains, e->n_grains, e->cap_grains);
-    e->grains[e->n_grains++] = (RowCounts){
-        .count = {[ROWS_TOKENS] = tokens, [ROWS_SEQS] = seqs, [ROWS_MASKED] = masked, [ROWS_READ] = seqs + masked},
-    };
+    const RowCounts end = {
+        .count = {[ROWS_TOKENS] = tokens, [ROWS_SEQS] = seqs, [ROWS_MASKED] = masked, [ROWS_READ] = seqs + masked}};
+    MEM_PUSH(e->grains, e->n_grains, e->cap_grains, end);
 }
 
 /* The kind of rows that an instr sums over; ROWS_FIXED: it adds to none of them. */

@@ -88,9 +88,8 @@ Status pickle_pop_kind(Machine *m, PickleKind kind, PickleId *id)
 Status pickle_push_value(Machine *m, PickleValue v)
 {
     if (m->p->count >= MAX_VALUES) return fail(E_FORMAT, "more than %u values", MAX_VALUES);
-    MEM_GROW(m->p->values, m->p->count, m->p->capacity);
-    m->p->values[m->p->count] = v;
-    return pickle_push(m, m->p->count++);
+    MEM_PUSH(m->p->values, m->p->count, m->p->capacity, v);
+    return pickle_push(m, m->p->count - 1);
 }
 
 static Status push_integer(Machine *m, PickleKind kind, int64_t integer)

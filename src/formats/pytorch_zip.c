@@ -304,10 +304,8 @@ Status pytorch_zip_read(TensorFile *f, int shard)
     TRY_DONE(check_header_entries(&z));
     TRY_DONE(check_crc(&z, e));
     TRY_DONE(pickle_read(&pickle, z.path, z.data + e->offset, (size_t)e->bytes, &used, &root));
-    if (used != e->bytes) {
-        status = fail(E_FORMAT, "%s: the pickle ends at byte %zu of %" PRIu64, z.path, used, e->bytes);
-        goto done;
-    }
+    if (used != e->bytes)
+        TRY_DONE(fail(E_FORMAT, "%s: the pickle ends at byte %zu of %" PRIu64, z.path, used, e->bytes));
     TRY_DONE(state_dict_read(f, shard, &pickle, root, find_storage, &z));
 done:
     pickle_free(&pickle);

@@ -257,9 +257,8 @@ static Status find_shard(Bundle *b, uint64_t number, int *shard)
             status = reader_add_shard(f, path, &b->shard_of[number]);
             free(path);
         } else {
-            MEM_GROW(f->shards, f->n_shards, f->shards_capacity);
-            f->shards[f->n_shards] = (TensorShard){.path = path};
-            b->shard_of[number] = f->n_shards++;
+            b->shard_of[number] = f->n_shards;
+            MEM_PUSH(f->shards, f->n_shards, f->shards_capacity, (TensorShard){.path = path});
         }
         TRY(status);
     }

@@ -140,11 +140,9 @@ Status model_config_parse(const char *name, const char *text, size_t len, ModelC
     c->untied = !js_bool(tie, true);
     int64_t pad = js_int(js_get(doc, "pad_token_id"), 0);
     c->pad_token_id = pad >= 0 && pad < c->vocab_size ? (int32_t)pad : 0;
-    if (c->hidden % c->heads != 0) {
-        status = fail(E_FORMAT, "%s: 'hidden_size' %d is not a multiple of 'num_attention_heads' %d", name, c->hidden,
-                      c->heads);
-        goto done;
-    }
+    if (c->hidden % c->heads != 0)
+        TRY_DONE(fail(E_FORMAT, "%s: 'hidden_size' %d is not a multiple of 'num_attention_heads' %d", name, c->hidden,
+                      c->heads));
     c->head_dim = c->hidden / c->heads;
     c->vocab_padded = ((int64_t)c->vocab_size + 63) / 64 * 64;
     c->extra = mem_strndup(text, len);

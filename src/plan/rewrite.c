@@ -25,9 +25,8 @@ InstrId rewrite_keep(Rewrite *r, InstrId i, Instr instr) { return r->moved[i] = 
 
 InstrId plan_append(Plan *p, Instr instr)
 {
-    MEM_GROW(p->instrs, p->n_instrs, p->cap_instrs);
-    p->instrs[p->n_instrs] = instr;
-    return p->n_instrs++;
+    MEM_PUSH(p->instrs, p->n_instrs, p->cap_instrs, instr);
+    return p->n_instrs - 1;
 }
 
 void plan_wait_for(Plan *p, Instr *instr, InstrId other)

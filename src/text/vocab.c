@@ -76,10 +76,7 @@ Status vocab_parse(const char *name, const char *text, size_t len, const volatil
         len -= 3;
     }
     while (len > 0 && (text[len - 1] == '\n' || text[len - 1] == '\r')) len--;
-    if (len == 0) {
-        status = fail(E_FORMAT, "%s: empty; expected one piece per line", name);
-        goto done;
-    }
+    if (len == 0) TRY_DONE(fail(E_FORMAT, "%s: empty; expected one piece per line", name));
     for (size_t at = 0; at < len && !stopped(stop);) {
         MEM_GROW(keys, count, cap);
         keys[count] = next_line(text, len, &at, (int32_t)count);
@@ -102,11 +99,9 @@ Status vocab_parse(const char *name, const char *text, size_t len, const volatil
     buf_free(&lines);
     trie_sort(keys, count);
     for (size_t i = 1; i < count; i++) {
-        if (keys[i].len == keys[i - 1].len && memcmp(keys[i].text, keys[i - 1].text, keys[i].len) == 0) {
-            status = fail(E_FORMAT, "%s: line %ld repeats line %ld, '%.*s'; a piece has one id", name,
-                          (long)keys[i].id + 1, (long)keys[i - 1].id + 1, (int)keys[i].len, keys[i].text);
-            goto done;
-        }
+        if (keys[i].len == keys[i - 1].len && memcmp(keys[i].text, keys[i - 1].text, keys[i].len) == 0)
+            TRY_DONE(fail(E_FORMAT, "%s: line %ld repeats line %ld, '%.*s'; a piece has one id", name,
+                          (long)keys[i].id + 1, (long)keys[i - 1].id + 1, (int)keys[i].len, keys[i].text));
     }
     v->nodes = trie_build(keys, count, stop);
     TRY_DONE(check_stop(name, stop));

@@ -33,9 +33,8 @@ static size_t find_pair(Merging *m, int32_t a, int32_t b)
     uint32_t *slot = pair_slot(m, a, b);
     if (!*slot) {
         CHECK(m->n_pairs < UINT32_MAX, "more than 2^32 different pairs");
-        MEM_GROW(m->pairs, m->n_pairs, m->pairs_cap);
-        m->pairs[m->n_pairs] = (MergePair){.a = a, .b = b};
-        *slot = (uint32_t)++m->n_pairs;
+        MEM_PUSH(m->pairs, m->n_pairs, m->pairs_cap, (MergePair){.a = a, .b = b});
+        *slot = (uint32_t)m->n_pairs;
     }
     return *slot - 1;
 }

@@ -37,10 +37,7 @@ Status glue_tokenize(const GlueExamples *in, const GlueTask *task, Tokenizer *to
         out->label = mem_array(in->count, sizeof *out->label);
     for (size_t i = 0; i < in->count; i++) {
         const GlueExample *x = &in->examples[i];
-        if (stop && *stop) {
-            status = fail(E_STOPPED, "stopped while tokenising %s", in->path);
-            goto done;
-        }
+        if (stop && *stop) TRY_DONE(fail(E_STOPPED, "stopped while tokenising %s", in->path));
         glue_append(out, &cap, tokenizer, x->a, x->b, max_length);
         if (task->regression)
             out->score[i] = x->score;

@@ -28,12 +28,11 @@ static Status run_micro(void *context, const MicroBatch *b, int64_t number)
     Stats sums;
     TRY(session_evaluate_sums(parts->session, b, &sums));
     if (!session_scores(parts->session)) return OK;
-    MEM_GROW(parts->parts, parts->n, parts->cap);
-    MicroSums *part = &parts->parts[parts->n++];
-    *part = (MicroSums){.number = parts->first + number, .masked = b->n_masked};
-    memcpy(part->loss, sums.loss, sizeof part->loss);
-    memcpy(part->correct, sums.correct, sizeof part->correct);
-    for (int32_t s = 0; s < b->n_seqs; s++) part->pairs += b->labels[s] >= 0;
+    MicroSums part = {.number = parts->first + number, .masked = b->n_masked};
+    memcpy(part.loss, sums.loss, sizeof part.loss);
+    memcpy(part.correct, sums.correct, sizeof part.correct);
+    for (int32_t s = 0; s < b->n_seqs; s++) part.pairs += b->labels[s] >= 0;
+    MEM_PUSH(parts->parts, parts->n, parts->cap, part);
     return OK;
 }
 

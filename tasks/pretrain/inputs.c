@@ -21,8 +21,7 @@ static bool is_input(const char *path, bool only_text)
 
 static void add_input(FileList *inputs, const char *path)
 {
-    MEM_GROW(inputs->paths, inputs->count, inputs->cap);
-    inputs->paths[inputs->count++] = mem_strdup(path);
+    MEM_PUSH(inputs->paths, inputs->count, inputs->cap, mem_strdup(path));
 }
 
 static Status add_folder(FileList *inputs, const char *dir, bool only_text)

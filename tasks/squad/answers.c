@@ -108,9 +108,8 @@ typedef struct {
 
 static void add_span(Spans *s, AnswerSpan span)
 {
-    MEM_GROW(s->spans, s->n, s->cap);
     span.order = s->n;
-    s->spans[s->n++] = span;
+    MEM_PUSH(s->spans, s->n, s->cap, span);
 }
 
 static int best_first(const void *a, const void *b)

@@ -131,10 +131,9 @@ static Status read_paragraph(const Reading *at, const Json *v, SquadFile *file)
     /* Rows of the same paragraph follow each other. */
     bool again = at->flat && file->n_paragraphs && !strcmp(file->paragraphs[file->n_paragraphs - 1].text, text);
     if (!again) {
-        MEM_GROW(file->paragraphs, file->n_paragraphs, file->cap_paragraphs);
-        SquadParagraph *p = &file->paragraphs[file->n_paragraphs++];
-        *p = (SquadParagraph){.text = mem_strdup(text)};
-        cut_words(p);
+        SquadParagraph p = {.text = mem_strdup(text)};
+        cut_words(&p);
+        MEM_PUSH(file->paragraphs, file->n_paragraphs, file->cap_paragraphs, p);
     }
     if (at->flat) return read_question(at, v, file);
     for (size_t i = 0; i < js_size(questions); i++) TRY(read_question(at, js_at(questions, i), file));

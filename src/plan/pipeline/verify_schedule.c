@@ -170,9 +170,8 @@ static void collect_messages(Verifier *v, int place)
         v->message[i] = -1;
         if (to < 0 || to == place) continue;
         Link *l = link_of(v, &s->works[i], place, to);
-        MEM_GROW(l->messages, l->n, l->cap);
         v->message[i] = l->n;
-        l->messages[l->n++] = (Message){i, -1};
+        MEM_PUSH(l->messages, l->n, l->cap, (Message){i, -1});
     }
 }
 

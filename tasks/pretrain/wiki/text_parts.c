@@ -156,36 +156,30 @@ static Status read_state(TextParts *p, const char *path, bool finished)
     Status status = OK;
     TRY_DONE(js_read(path, &doc));
     const Json *counts = js_get(doc, "counts"), *parts = js_get(doc, "parts"), *next = js_get(doc, "next");
-    if (strcmp(js_string(js_get(doc, "format"), ""), FORMAT) != 0) {
-        status = fail(E_USAGE, "%s: not made by `cairn wiki`; give another --output-dir", path);
-        goto done;
-    }
+    if (strcmp(js_string(js_get(doc, "format"), ""), FORMAT) != 0)
+        TRY_DONE(fail(E_USAGE, "%s: not made by `cairn wiki`; give another --output-dir", path));
     bool ours = strcmp(js_string(js_get(doc, "identity"), ""), p->identity) == 0;
     if (!ours && !finished && js_size(parts) == 0) { /* a start that failed before it made anything */
         status = write_state(p, false);
         goto done;
     }
     if (!ours) {
-        status =
+        TRY_DONE(
             fail(E_USAGE,
                  "%s: made from other input (%s) or with other options; give another --output-dir, or remove this one",
-                 path, js_string(js_get(doc, "input"), "?"));
-        goto done;
+                 path, js_string(js_get(doc, "input"), "?")));
     }
 #define X(field, what) p->counts.field = js_int(js_get(counts, #field), 0);
     WIKI_COUNT_LIST(X)
 #undef X
     for (size_t i = 0; i < js_size(parts); i++) {
         const Json *part = js_at(parts, i);
-        MEM_GROW(p->parts, p->n_parts, p->parts_cap);
-        TextPart *to = &p->parts[p->n_parts++];
-        *to = (TextPart){.bytes = (uint64_t)js_int(js_get(part, "bytes"), 0),
-                         .articles = js_int(js_get(part, "articles"), 0),
-                         .sentences = js_int(js_get(part, "sentences"), 0)};
-        if (!digest_parse(js_string(js_get(part, "xxh3_128"), ""), &to->digest)) {
-            status = fail(E_CORRUPT, "%s: part %zu has no digest", path, i);
-            goto done;
-        }
+        TextPart own = {.bytes = (uint64_t)js_int(js_get(part, "bytes"), 0),
+                        .articles = js_int(js_get(part, "articles"), 0),
+                        .sentences = js_int(js_get(part, "sentences"), 0)};
+        if (!digest_parse(js_string(js_get(part, "xxh3_128"), ""), &own.digest))
+            TRY_DONE(fail(E_CORRUPT, "%s: part %zu has no digest", path, i));
+        MEM_PUSH(p->parts, p->n_parts, p->parts_cap, own);
         TRY_DONE(check_part(p, i));
     }
     const Json *problems = js_get(doc, "problems");
@@ -210,9 +204,9 @@ Status text_parts_open(TextParts *p, bool *finished)
     if (*finished || file_exists(progress)) {
         TRY_DONE(read_state(p, *finished ? manifest : progress, *finished));
     } else if (file_exists(part)) {
-        status = fail(
-            E_USAGE, "%s exists without manifest.json or progress.json; give another --output-dir, or remove it", part);
-        goto done;
+        TRY_DONE(fail(E_USAGE,
+                      "%s exists without manifest.json or progress.json; give another --output-dir, or remove it",
+                      part));
     } else {
         TRY_DONE(write_state(p, false));
     }

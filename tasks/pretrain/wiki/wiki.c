@@ -239,12 +239,10 @@ Status wiki_make_text(const WikiOptions *options, WikiCounts *counts)
         TRY_DONE(start_threads(r));
         TRY_DONE(check_disk(r));
         TRY_DONE(read_files(r));
-        if (r->parts.counts.articles == 0) {
-            status = fail(E_FORMAT, "%s: expected text, found no sentence (%lld pages, %lld redirects, %lld left out)",
+        if (r->parts.counts.articles == 0)
+            TRY_DONE(fail(E_FORMAT, "%s: expected text, found no sentence (%lld pages, %lld redirects, %lld left out)",
                           options->input, (long long)r->parts.counts.pages, (long long)r->parts.counts.redirects,
-                          (long long)(r->parts.counts.broken + r->parts.counts.too_large));
-            goto done;
-        }
+                          (long long)(r->parts.counts.broken + r->parts.counts.too_large)));
         TRY_DONE(text_parts_finish(&r->parts));
     }
     log_summary(r, finished ? 0 : clock_monotonic() - started);

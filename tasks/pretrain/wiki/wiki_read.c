@@ -128,10 +128,7 @@ Status wiki_read_file(WikiRun *r, size_t index, TextPlace from)
             }
             if (piece->text.cap > (size_t)4 << 20) text_piece_free(piece);
         }
-        if (status != OK) {
-            status = status_context(status, "%s", path);
-            goto done;
-        }
+        TRY_DONE(status_context(status, "%s", path));
         if (!logged && c.form != FORM_UNKNOWN) {
             if (r->files.n <= 20) log_info("%s: %s", name, text_form_name(c.form));
             if (c.form == FORM_PAGES) TRY_DONE(status_context(page_parser_open(&parser), "%s", path));

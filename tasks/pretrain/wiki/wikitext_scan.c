@@ -23,9 +23,8 @@ typedef struct {
 static uint32_t push_token(Scan *s, TokenKind kind, uint32_t start, uint32_t body)
 {
     WikiTokens *list = s->list;
-    MEM_GROW(list->tokens, list->n, list->cap);
-    list->tokens[list->n] = (Token){.start = start, .body = body, .kind = (uint8_t)kind};
-    return (uint32_t)list->n++;
+    MEM_PUSH(list->tokens, list->n, list->cap, (Token){.start = start, .body = body, .kind = (uint8_t)kind});
+    return (uint32_t)list->n - 1;
 }
 
 /* A construct whose end is known. */
