@@ -133,18 +133,6 @@ Hdf5Shape hdf5_shape(const Hdf5Column *c) { return c->shape; }
 
 /* ---- columns ---- */
 
-Status hdf5_bad_column(const Hdf5Column *c, const char *format, ...)
-{
-    Buf why = {0};
-    va_list args;
-    va_start(args, format);
-    buf_vprintf(&why, format, args);
-    va_end(args);
-    Status status = fail(E_FORMAT, "%s: dataset %s: %s", c->file->path, c->name, why.data);
-    buf_free(&why);
-    return status;
-}
-
 static Status check_type(Hdf5Column *c)
 {
     hid_t type = H5Dget_type(c->id), number = type;

@@ -33,5 +33,6 @@ void hdf5_unlock(const char *path);
 const char *hdf5_says(void);
 
 /* E_FORMAT with file and dataset. */
-Status hdf5_bad_column(const Hdf5Column *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+#define hdf5_bad_column(c, ...)                                                                                        \
+    status_context(fail(E_FORMAT, __VA_ARGS__), "%s: dataset %s", (c)->file->path, (c)->name)
 void hdf5_check_rows(const Hdf5Column *c, int64_t first, int64_t n);

@@ -1,6 +1,5 @@
 #include "data/shard_file.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #define MOST_IN_PACK 256   /* sequences */
@@ -35,16 +34,8 @@ const char *shard_layout_name(ShardLayout layout) { return layouts[layout].name;
 
 /* ---- opening ---- */
 
-static Status bad_column(const ShardFile *f, int column, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static Status bad_column(const ShardFile *f, int column, const char *format, ...)
-{
-    char why[512];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(why, sizeof why, format, args);
-    va_end(args);
-    return fail(E_FORMAT, "%s: dataset %s: %s", hdf5_path(f->file), shard_column_names[column], why);
-}
+#define bad_column(f, column, ...)                                                                                     \
+    status_context(fail(E_FORMAT, __VA_ARGS__), "%s: dataset %s", hdf5_path((f)->file), shard_column_names[column])
 
 static Status find_layout(ShardFile *f)
 {
