@@ -7,9 +7,7 @@
 /* Whether `n` is the first hardware thread of its core in the affinity mask. */
 static bool first_of_core(int n, const cpu_set_t *may)
 {
-    char path[96];
-    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", n);
-    FILE *f = fopen(path, "re");
+    FILE *f = fopen(SHORT_TEXT("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", n), "re");
     if (!f) return true;
     bool first = true;
     int low, high;

@@ -104,15 +104,14 @@ Status clock_parse_duration(const char *text, double *seconds)
     return OK;
 }
 
-void clock_format_duration(double seconds, char *out, size_t size)
+const char *clock_format_duration(double seconds, char *out, size_t size)
 {
-    if (!(seconds >= 0 && seconds < 1e15)) {
-        snprintf(out, size, "?");
-        return;
-    }
-    long long s = llround(seconds), d = s / 86400, h = s / 3600 % 24, m = s / 60 % 60;
+    bool known = seconds >= 0 && seconds < 1e15;
+    long long s = known ? llround(seconds) : 0, d = s / 86400, h = s / 3600 % 24, m = s / 60 % 60;
     s %= 60;
-    if (d)
+    if (!known)
+        snprintf(out, size, "?");
+    else if (d)
         snprintf(out, size, "%lldd %02lldh %02lldm %02llds", d, h, m, s);
     else if (h)
         snprintf(out, size, "%lldh %02lldm %02llds", h, m, s);
@@ -120,4 +119,5 @@ void clock_format_duration(double seconds, char *out, size_t size)
         snprintf(out, size, "%lldm %02llds", m, s);
     else
         snprintf(out, size, "%llds", s);
+    return out;
 }

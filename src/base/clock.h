@@ -18,5 +18,6 @@ void clock_iso(char *out, size_t size); /* UTC, "2026-11-21T03:40:36Z": 21 bytes
    "1-02:03:04", "1-02", "1-02:03" → seconds, 0 to CLOCK_MAX_DURATION. Anything else is E_USAGE, and *seconds stays. */
 Status clock_parse_duration(const char *text, double *seconds);
 /* "3s", "2m 03s", "1h 02m 03s", "1d 02h 03m 04s", rounded to seconds; "?" for negative and non-finite values. 32
-   bytes suffice. */
-void clock_format_duration(double seconds, char *out, size_t size);
+   bytes suffice. Returns `out`. CLOCK_DURATION lasts as SHORT_TEXT does (base/mem.h). */
+const char *clock_format_duration(double seconds, char *out, size_t size);
+#define CLOCK_DURATION(seconds) clock_format_duration(seconds, (char[32]){""}, 32)

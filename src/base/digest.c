@@ -30,9 +30,10 @@ void digest_free(DigestStream *s) { XXH3_freeState((XXH3_state_t *)s); }
 
 Digest digest_of(const void *data, size_t len) { return from_xxh(XXH3_128bits(data, len)); }
 
-void digest_format(Digest d, char out[33])
+const char *digest_format(Digest d, char out[33])
 {
     snprintf(out, 33, "%016llx%016llx", (unsigned long long)d.hi, (unsigned long long)d.lo);
+    return out;
 }
 
 bool digest_parse(const char *text, Digest *d)

@@ -18,8 +18,9 @@ Digest digest_value(const DigestStream *s);
 void digest_free(DigestStream *s); /* takes NULL */
 
 Digest digest_of(const void *data, size_t len);
-/* 32 hexadecimal digits and a NUL. */
-void digest_format(Digest d, char out[33]);
+/* 32 hexadecimal digits and a NUL; returns `out`. DIGEST_TEXT lasts as SHORT_TEXT does (base/mem.h). */
+const char *digest_format(Digest d, char out[33]);
+#define DIGEST_TEXT(d) digest_format(d, (char[33]){""})
 /* Reads what digest_format writes. False for any other text. */
 bool digest_parse(const char *text, Digest *d);
 int digest_equal(Digest a, Digest b);

@@ -38,9 +38,7 @@ static Status refuse_at(const Parser *p, const char *at, const char *what)
 
 static Status refuse(const Parser *p, const char *expected)
 {
-    char what[128];
-    snprintf(what, sizeof what, "not valid JSON: expected %s", expected);
-    return refuse_at(p, p->at, what);
+    return refuse_at(p, p->at, SHORT_TEXT("not valid JSON: expected %s", expected));
 }
 
 /* ---- texts and numbers ---- */

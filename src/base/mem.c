@@ -66,6 +66,15 @@ char *mem_printf(const char *format, ...)
     return b.data;
 }
 
+const char *mem_short(char out[256], const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(out, 256, format, args);
+    va_end(args);
+    return out;
+}
+
 void mem_free_all(void *const *pointers, size_t n)
 {
     for (size_t i = 0; i < n; i++) free(pointers[i]);

@@ -16,6 +16,10 @@ void *mem_resize(void *p, size_t count, size_t size); /* like realloc; new bytes
 char *mem_strdup(const char *s);
 char *mem_strndup(const char *s, size_t n);
 char *mem_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* A formatted text of at most 255 bytes without an allocation; more bytes are cut. It lasts as long as its block, and
+   what an `if` or a loop governs is a block of its own. */
+#define SHORT_TEXT(...) mem_short((char[256]){""}, __VA_ARGS__)
+const char *mem_short(char out[256], const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Frees each of the pointers. */
 #define MEM_FREE(...) mem_free_all((void *[]){__VA_ARGS__}, sizeof((void *[]){__VA_ARGS__}) / sizeof(void *))

@@ -9,7 +9,7 @@ static inline bool str_starts_with(const char *s, const char *prefix)
     return strncmp(s, prefix, strlen(prefix)) == 0;
 }
 
-/* The same of `len` bytes. */
+/* Whether a text of `len` bytes begins so. */
 static inline bool str_begins(const char *s, size_t len, const char *prefix)
 {
     return len >= strlen(prefix) && memcmp(s, prefix, strlen(prefix)) == 0;

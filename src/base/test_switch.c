@@ -7,13 +7,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/mem.h"
 
-const char *test_switch(const char *name)
-{
-    char variable[64];
-    snprintf(variable, sizeof variable, "CAIRN_TEST_%s", name);
-    return getenv(variable);
-}
+const char *test_switch(const char *name) { return getenv(SHORT_TEXT("CAIRN_TEST_%s", name)); }
 
 static double seconds_in(const char *path)
 {
@@ -37,17 +33,14 @@ double test_seconds(const char *name, double seconds)
 
 void test_at(const char *place, int rank)
 {
-    char key[64];
-    const char *all = test_switch("AT");
-    int n = snprintf(key, sizeof key, "%s-%d=", place, rank);
+    const char *all = test_switch("AT"), *key = SHORT_TEXT("%s-%d=", place, rank);
     const char *found = all ? strstr(all, key) : NULL;
     if (!found) return;
-    raise(strncmp(found + n, "kill", 4) == 0 ? SIGKILL : strncmp(found + n, "term", 4) == 0 ? SIGTERM : SIGSTOP);
+    found += strlen(key);
+    raise(strncmp(found, "kill", 4) == 0 ? SIGKILL : strncmp(found, "term", 4) == 0 ? SIGTERM : SIGSTOP);
 }
 
 void test_at_number(const char *place, int64_t number, int rank)
 {
-    char numbered[64];
-    snprintf(numbered, sizeof numbered, "%s%lld", place, (long long)number);
-    test_at(numbered, rank);
+    test_at(SHORT_TEXT("%s%lld", place, (long long)number), rank);
 }

@@ -47,11 +47,9 @@ static void print_lines(const PipelineRows *r, Buf *out)
             if (*r->reason[k]) buf_printf(out, "%-12s %s\n", pipeline_name((PipelineKind)k), r->reason[k]);
             continue;
         }
-        char micro[32];
-        snprintf(micro, sizeof micro, "%d × %lld", micros(p), (long long)p->tokens);
         buf_printf(out, "%-12s %6d %8d %13s %10.4g %10.4g %7.1f%% %9.3g %10.1f%s", pipeline_name((PipelineKind)k),
-                   p->grid.stages, grid_holders(&p->grid), micro, p->step, per_second(r, p), 100 * p->timeline.bubble,
-                   p->sums, mib(p->peak), p->exact ? " " : "~");
+                   p->grid.stages, grid_holders(&p->grid), SHORT_TEXT("%d × %lld", micros(p), (long long)p->tokens),
+                   p->step, per_second(r, p), 100 * p->timeline.bubble, p->sums, mib(p->peak), p->exact ? " " : "~");
         if (kfac)
             buf_printf(out, " %7.1f%% %7d %11.3g %12.3g", 100 * p->fill.filled, p->fill.steps, p->fill.exposed,
                        p->precondition);
@@ -68,15 +66,12 @@ static void print_stages(const PipelinePlan *p, Buf *out)
     buf_puts(out, "\n");
     for (int s = 0; s < p->grid.stages; s++) {
         const StagePlan *of = &p->stage[s];
-        char policy[24], place[24];
+        char policy[24];
         int at, chunk, up;
         policy_format(of->policy, policy);
         pipeline_home(&p->grid.shape, s, 0, &at, &chunk);
-        snprintf(place, sizeof place, "%d", at);
-        if (p->grid.directions == 2) {
-            pipeline_home(&p->grid.shape, s, 1, &up, &chunk);
-            snprintf(place, sizeof place, "%d,%d", at, up);
-        }
+        pipeline_home(&p->grid.shape, s, p->grid.directions - 1, &up, &chunk);
+        const char *place = p->grid.directions == 2 ? SHORT_TEXT("%d,%d", at, up) : SHORT_TEXT("%d", at);
         buf_printf(out, "%5d %5s %7d %9.1f %-15s %10.4g %10.4g", s, place, p->stages[s].layers,
                    (double)of->parameters / 1e6, policy, of->seconds[WORK_FORWARD] * 1e3,
                    of->seconds[split ? WORK_INPUT : WORK_BACKWARD] * 1e3);
@@ -86,13 +81,10 @@ static void print_stages(const PipelinePlan *p, Buf *out)
     buf_printf(out, "\n%5s %9s %12s %17s %11s\n", "place", "M params", "slots", "activations (MiB)", "peak (MiB)");
     for (int place = 0; place < p->grid.shape.places; place++) {
         const PlacePlan *of = &p->place[place];
-        char slots[40];
-        snprintf(slots, sizeof slots, "%d", of->slots[SLOT_ACTIVATION]);
-        if (split)
-            snprintf(slots, sizeof slots, "%d+%d+%d", of->slots[SLOT_ACTIVATION], of->slots[SLOT_OPERAND],
-                     of->slots[SLOT_GRADIENT]);
-        buf_printf(out, "%5d %9.1f %12s %17.1f %11.1f%s\n", place, (double)of->parameters / 1e6, slots,
-                   mib(of->activations), mib(of->peak), of->peak > p->budget ? "  does not fit" : "");
+        const char *more = split ? SHORT_TEXT("+%d+%d", of->slots[SLOT_OPERAND], of->slots[SLOT_GRADIENT]) : "";
+        buf_printf(out, "%5d %9.1f %12s %17.1f %11.1f%s\n", place, (double)of->parameters / 1e6,
+                   SHORT_TEXT("%d%s", of->slots[SLOT_ACTIVATION], more), mib(of->activations), mib(of->peak),
+                   of->peak > p->budget ? "  does not fit" : "");
     }
 }
 
@@ -118,11 +110,7 @@ static void stage_json(const PipelinePlan *p, int s, Buf *out)
     policy_format(of->policy, policy);
     buf_printf(out, "%s\n   {\"stage\": %d, \"layers\": %d, \"parameters\": %lld, \"recompute\": \"%s\"", s ? "," : "",
                s, p->stages[s].layers, (long long)of->parameters, policy);
-    for (int kind = 0; kind < N_WORKS; kind++) {
-        char name[24];
-        snprintf(name, sizeof name, "%s_s", work_names[kind]);
-        buf_member(out, name, of->seconds[kind]);
-    }
+    for (int kind = 0; kind < N_WORKS; kind++) buf_member(out, SHORT_TEXT("%s_s", work_names[kind]), of->seconds[kind]);
     buf_puts(out, "}");
 }
 

@@ -73,12 +73,11 @@ static Status runs_find(const char *dir, const char *output, Runs *r)
 
 static void put_run(const Runs *r, const HeldRun *run, Buf *out)
 {
-    char age[32] = "";
     buf_printf(out, "%s\n  ", run->first->output);
     if (run->set.generation) {
         const SnapshotPiece *p = &run->set.pieces[0];
-        clock_format_duration(clock_wall() - r->list.files[p->file].slots[p->slot].stamp, age, sizeof age);
-        buf_printf(out, "step %" PRId64 " (generation %" PRId64 "), %s ago, ", run->set.step, run->set.generation, age);
+        buf_printf(out, "step %" PRId64 " (generation %" PRId64 "), %s ago, ", run->set.step, run->set.generation,
+                   CLOCK_DURATION(clock_wall() - r->list.files[p->file].slots[p->slot].stamp));
     } else {
         buf_puts(out, "no generation is whole, ");
     }

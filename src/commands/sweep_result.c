@@ -1,6 +1,5 @@
 /* What a sweep found: a row per group with mean and deviation over seeds, a row per run, charts. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -98,14 +97,11 @@ static void put_state(const Sweep *s, int group, Buf *out)
 
 static void put_mean(Table *t, Mean m, const char *format, bool people)
 {
-    char text[64], deviation[64];
-    snprintf(text, sizeof text, format, m.mean);
-    snprintf(deviation, sizeof deviation, format, m.deviation);
     if (!people) {
         table_figure(t, format, m.mean);
         table_figure(t, format, m.deviation);
     } else if (m.n > 1) {
-        table_text(t, "%s ± %s", text, deviation);
+        table_text(t, "%s ± %s", SHORT_TEXT(format, m.mean), SHORT_TEXT(format, m.deviation));
     } else {
         table_figure(t, format, m.mean);
     }

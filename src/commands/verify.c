@@ -114,22 +114,19 @@ static Status take_choices(Config *c, const Json *doc)
     const char *precision = js_string(js_get(facts, "precision"), ""),
                *backend = js_string(js_get(facts, "backend"), "");
     int64_t threads = js_int(js_get(doc, "threads"), 0);
-    char number[32];
     for (size_t i = 0; i < sizeof precisions / sizeof *precisions; i++)
         if (strcmp(precision, precisions[i][0]) == 0) TRY(set(c, OPTION_precision, precisions[i][1]));
     if (*backend) TRY(set(c, OPTION_backend, backend));
     if (strcmp(c->micro_batch_tokens, "auto") == 0)
         TRY(set(c, OPTION_micro_batch_tokens, js_string(js_get(facts, "micro_batch_tokens"), "auto")));
-    snprintf(number, sizeof number, "%lld", (long long)threads);
-    return c->threads == 0 && threads > 0 ? set(c, OPTION_threads, number) : OK;
+    return c->threads == 0 && threads > 0 ? set(c, OPTION_threads, SHORT_TEXT("%lld", (long long)threads)) : OK;
 }
 
 /* A schedule in place of the run's, or none: its stages are its own, and K-FAC's lag is the run's. */
 static Status leave_pipeline(Config *c)
 {
     static const int stages[] = {OPTION_stages, OPTION_stage_chunks, OPTION_stage_layers};
-    char lag[32];
-    snprintf(lag, sizeof lag, "%lld", strcmp(c->pipeline, "none") != 0 ? (long long)c->kfac_interval : 0);
+    const char *lag = SHORT_TEXT("%lld", strcmp(c->pipeline, "none") != 0 ? (long long)c->kfac_interval : 0);
     if (c->kfac_interval > 0 && strcmp(c->kfac_lag, "auto") == 0) TRY(set(c, OPTION_kfac_lag, lag));
     for (size_t i = 0; i < sizeof stages / sizeof *stages; i++)
         TRY(set(c, stages[i], config_table[stages[i]].fallback));
@@ -228,17 +225,13 @@ Status command_verify(const Config *own)
     v.fingerprint = js_get(doc, "fingerprint");
     TRY_DONE(configure(own, doc, &v, &c));
     TRY_DONE(commands_run_verify(&c, &v));
-    char checkpoints[64] = "; there is no checkpoint of these steps";
-    if (v.checkpoints > 0)
-        snprintf(checkpoints, sizeof checkpoints,
-                 v.checkpoints > 1 ? ", as do %d checkpoints" : ", as does %d checkpoint", v.checkpoints);
-    if (v.checkpoints == 0 && v.damaged > 0) *checkpoints = '\0';
-    char damaged[80] = "";
-    if (v.damaged > 0)
-        snprintf(damaged, sizeof damaged,
-                 v.damaged > 1 ? "; %d checkpoints are damaged and were not compared"
-                               : "; %d checkpoint is damaged and was not compared",
-                 v.damaged);
+    const char *checkpoints = v.checkpoints > 1   ? SHORT_TEXT(", as do %d checkpoints", v.checkpoints)
+                              : v.checkpoints > 0 ? ", as does 1 checkpoint"
+                              : v.damaged > 0     ? ""
+                                                  : "; there is no checkpoint of these steps";
+    const char *damaged = v.damaged > 1   ? SHORT_TEXT("; %d checkpoints are damaged and were not compared", v.damaged)
+                          : v.damaged > 0 ? "; 1 checkpoint is damaged and was not compared"
+                                          : "";
     if (v.compared > 0)
         printf("%s: %lld steps computed again, up to step %lld; all agree%s%s\n", v.dir, (long long)v.compared,
                (long long)v.last, checkpoints, damaged);

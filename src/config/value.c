@@ -2,7 +2,6 @@
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,9 +15,7 @@ static Status bad_value(const OptionInfo *o, const char *from, const char *text,
 
 static Status out_of_range(const OptionInfo *o, const char *from, const char *text)
 {
-    char expected[96];
-    snprintf(expected, sizeof expected, "a number from %.15g to %.15g", o->low, o->high);
-    return bad_value(o, from, text, expected);
+    return bad_value(o, from, text, SHORT_TEXT("a number from %.15g to %.15g", o->low, o->high));
 }
 
 static Status parse_count(const OptionInfo *o, const char *from, const char *text, int64_t *out)
@@ -106,9 +103,7 @@ static const char *choice_word(const OptionInfo *o, const char *text)
 static Status check_choice(const OptionInfo *o, const char *from, const char *text)
 {
     if (str_list_has(o->words, ' ', text, strlen(text))) return OK;
-    char expected[160];
-    snprintf(expected, sizeof expected, "one of: %s", o->words);
-    return bad_value(o, from, text, expected);
+    return bad_value(o, from, text, SHORT_TEXT("one of: %s", o->words));
 }
 
 bool config_accepts(int option, const char *text)

@@ -46,14 +46,11 @@ static Status compare(const char *path, ShardDigest *d)
 
 Status shard_digest_check(const char *path, ShardDigest *d)
 {
-    char expected[33], have[33];
     if (atomic_load(&d->state) == DIGEST_PENDING) TRY(compare(path, d));
     if (atomic_load(&d->state) != DIGEST_WRONG) return OK;
-    digest_format(d->expected, expected);
-    digest_format(d->found, have);
     return fail(
         E_CORRUPT,
         "%s: damaged: its digest (XXH3-128) is %s, that of manifest.json beside it %s. Remove the folder and make "
         "its shards again; or, where that manifest is not of this file, remove the manifest",
-        path, have, expected);
+        path, DIGEST_TEXT(d->found), DIGEST_TEXT(d->expected));
 }

@@ -1,6 +1,5 @@
 /* From a pickle's values to tensors: finds the state_dict, and checks that every tensor is inside its storage. */
 #include <inttypes.h>
-#include <stdio.h>
 
 #include "formats/pickle.h"
 
@@ -130,9 +129,8 @@ static Status refuse_opaque(const char *path, const char *what, const PickleValu
 
 static Status refuse_opaque_item(const char *path, const PickleValue *key, const PickleValue *v)
 {
-    char quoted[128], what[160];
-    snprintf(what, sizeof what, "its value '%s'", quote_key(quoted, key));
-    return refuse_opaque(path, what, v);
+    char quoted[128];
+    return refuse_opaque(path, SHORT_TEXT("its value '%s'", quote_key(quoted, key)), v);
 }
 
 Status state_dict_read(TensorFile *f, int shard, const Pickle *p, PickleId root, StorageFind find, void *context)

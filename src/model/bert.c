@@ -44,10 +44,7 @@ static TensorId add_param(Emit *e, int64_t rows, int64_t cols, const char *name,
 static TensorId add_part(Emit *e, int64_t rows, int64_t cols, const char *hf, const char *part, const char *name,
                          const char *brief)
 {
-    char full[112], short_name[48];
-    snprintf(full, sizeof full, "%s.%s", hf, part);
-    snprintf(short_name, sizeof short_name, "%.40s.%s", name, brief);
-    return add_param(e, rows, cols, full, short_name);
+    return add_param(e, rows, cols, SHORT_TEXT("%s.%s", hf, part), SHORT_TEXT("%.40s.%s", name, brief));
 }
 
 /* The compute copy LINEAR reads, with the one DGRAD reads as its twin. */
@@ -144,11 +141,9 @@ static TensorId emit_embeddings(Emit *e)
 static TensorId emit_attention(Emit *e, int l, TensorId x)
 {
     const ModelConfig *c = e->c;
-    char query[96], name[24]; /* the group of three starts with query */
-    snprintf(query, sizeof query, "bert.encoder.layer.%d.attention.self.query", l);
-    snprintf(name, sizeof name, "l%d.qkv", l);
     TensorId qkv = add_activation(e, l, LEVEL_SELECTIVE, ROWS_TOKENS, 3 * (int64_t)c->hidden, "l%d.qkv", l);
-    emit_dense(e, l, x, qkv, query, name);
+    /* the group of three starts with query */
+    emit_dense(e, l, x, qkv, SHORT_TEXT("bert.encoder.layer.%d.attention.self.query", l), SHORT_TEXT("l%d.qkv", l));
     TensorId o = add_activation(e, l, LEVEL_FULL, ROWS_TOKENS, c->hidden, "l%d.o", l);
     TensorId lse = add_activation(e, l, LEVEL_FULL, ROWS_TOKENS, c->heads, "l%d.lse", l);
     e->p->tensors[lse].dtype = F32;
@@ -177,9 +172,8 @@ static TensorId emit_layer(Emit *e, int l, TensorId x, RowKind rows, bool top)
 {
     const ModelConfig *c = e->c;
     float p = dropout_rate(e, c->hidden_dropout);
-    char hf[96], name[24];
-#define HF(part)   (snprintf(hf, sizeof hf, "bert.encoder.layer.%d.%s", l, part), hf)
-#define NAME(part) (snprintf(name, sizeof name, "l%d.%s", l, part), name)
+#define HF(part)   SHORT_TEXT("bert.encoder.layer.%d.%s", l, part)
+#define NAME(part) SHORT_TEXT("l%d.%s", l, part)
     TensorId o = emit_attention(e, l, x);
     if (rows == ROWS_READ) {
         o = emit_gather(e, l, LEVEL_FULL, rows, o, e->t->read, NAME("read_o"));
@@ -196,9 +190,9 @@ static TensorId emit_layer(Emit *e, int l, TensorId x, RowKind rows, bool top)
     TensorId d2 = add_activation(e, l, DROP_ALWAYS, rows, c->hidden, "l%d.d2", l);
     emit_dense(e, l, g, d2, HF("output.dense"), NAME("down"));
     /* A layer's output is the next layer's input, and that layer's to keep. */
-    snprintf(name, sizeof name, "l%d.x", l + 1);
     return emit_addnorm(e, l, top ? (Keep){NONE, DROP_NEVER} : (Keep){l + 1, LEVEL_INNER}, d2, y1,
-                        norm_form(e, 2 * l + 1), p, SITE_FFN_OUTPUT(l), HF("output.LayerNorm"), name);
+                        norm_form(e, 2 * l + 1), p, SITE_FFN_OUTPUT(l), HF("output.LayerNorm"),
+                        SHORT_TEXT("l%d.x", l + 1));
 #undef HF
 #undef NAME
 }

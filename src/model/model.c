@@ -60,9 +60,8 @@ static void add_layer(TableBuilder *a, const ModelConfig *c, int l)
 {
     static const char *const qkv[] = {"attention.self.query", "attention.self.key", "attention.self.value"};
     int64_t h = c->hidden, f = c->ffn;
-    char name[96];
     a->layer = l;
-#define NAMED(part) (snprintf(name, sizeof name, "bert.encoder.layer.%d.%s", l, part), name)
+#define NAMED(part) SHORT_TEXT("bert.encoder.layer.%d.%s", l, part)
     add_norm(a, h, NAMED("output.LayerNorm"));
     add_dense(a, h, f, NAMED("output.dense"));
     add_dense(a, f, h, NAMED("intermediate.dense"));
@@ -143,12 +142,9 @@ static uint8_t form_of(const Model *m, const float *weights, const char *name)
 
 void model_norm_forms(const Model *m, const float *weights, uint8_t *forms)
 {
-    char name[96];
     for (int l = 0; l < m->config.layers; l++) {
-        snprintf(name, sizeof name, "bert.encoder.layer.%d.attention.output.LayerNorm.weight", l);
-        forms[2 * l] = form_of(m, weights, name);
-        snprintf(name, sizeof name, "bert.encoder.layer.%d.output.LayerNorm.weight", l);
-        forms[2 * l + 1] = form_of(m, weights, name);
+        forms[2 * l] = form_of(m, weights, SHORT_TEXT("bert.encoder.layer.%d.attention.output.LayerNorm.weight", l));
+        forms[2 * l + 1] = form_of(m, weights, SHORT_TEXT("bert.encoder.layer.%d.output.LayerNorm.weight", l));
     }
     forms[2 * m->config.layers] = form_of(m, weights, "cls.predictions.transform.LayerNorm.weight");
 }

@@ -1,6 +1,5 @@
 /* Stages of a pipeline: how layers are shared out, and the part of a model that some stages need. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -99,20 +98,19 @@ Status stages_parse(const char *option, const char *text, int layers, int n, Sta
 {
     enum { MOST = 1 << 20 };
     int count = 0, sum = 0;
-    char found[64];
     for (const char *p = text; *p;) {
         char *end;
         long value = strtol(p, &end, 10);
-        snprintf(found, sizeof found, "'%.*s'", (int)strcspn(p, ","), p);
         if (end == p || (*end && *end != ',') || value < 1 || value > layers || sum > MOST)
-            return refuse_layers(option, text, layers, n, found);
+            return refuse_layers(option, text, layers, n, SHORT_TEXT("'%.*s'", (int)strcspn(p, ","), p));
         if (count < n) stages[count] = (Stage){sum, (int32_t)value};
         count++;
         sum += (int)value;
         p = *end ? end + 1 : end;
     }
-    snprintf(found, sizeof found, "%d stage%s of %d in all", count, count == 1 ? "" : "s", sum);
-    return count == n && sum == layers ? OK : refuse_layers(option, text, layers, n, found);
+    if (count == n && sum == layers) return OK;
+    return refuse_layers(option, text, layers, n,
+                         SHORT_TEXT("%d stage%s of %d in all", count, count == 1 ? "" : "s", sum));
 }
 
 /* ---- a part of a model ---- */

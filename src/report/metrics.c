@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -98,9 +97,7 @@ static void put_scalars(Metrics *m, const char *line)
     Status status = js_parse(m->path, line, strcspn(line, "\n"), &doc);
     for (size_t i = 0; status == OK && i < sizeof keys / sizeof *keys; i++) {
         const Json *value = js_get(doc, keys[i]);
-        char tag[32];
-        snprintf(tag, sizeof tag, "train/%s", keys[i]);
-        if (value) put_scalar(m, js_int(js_get(doc, "step"), 0), tag, js_real(value, NAN));
+        if (value) put_scalar(m, js_int(js_get(doc, "step"), 0), SHORT_TEXT("train/%s", keys[i]), js_real(value, NAN));
     }
     js_free(doc);
 }

@@ -29,14 +29,14 @@ Progress *progress_open(int64_t total_steps, int64_t first_step, int64_t every)
 
 static void update_line(Progress *p, const StepRecord *r)
 {
-    char eta[32] = "?", scale[64] = "";
     bool known = p->seen > WARM_UP || p->live; /* a line that stays says what is known */
     double rate = p->seconds > 0 ? (double)p->seqs / p->seconds : r->seq_per_s;
     double tokens = p->seconds > 0 ? (double)p->tokens / p->seconds : r->tokens_per_s;
-    if (p->seen > WARM_UP)
-        clock_format_duration(p->seconds / (double)(p->seen - WARM_UP) * (double)(p->total - r->step), eta, sizeof eta);
-    if (r->loss_scale > 0)
-        snprintf(scale, sizeof scale, " scale=%.0f skipped=%lld", r->loss_scale, (long long)r->skipped);
+    const char *eta = p->seen > WARM_UP
+                          ? CLOCK_DURATION(p->seconds / (double)(p->seen - WARM_UP) * (double)(p->total - r->step))
+                          : "?";
+    const char *scale =
+        r->loss_scale > 0 ? SHORT_TEXT(" scale=%.0f skipped=%lld", r->loss_scale, (long long)r->skipped) : "";
     snprintf(p->line, sizeof p->line, "step=%lld/%lld loss=%.4f lr=%.3g%s seq/s=%.1f tokens/s=%.0f mem=%.0fMiB%s%s",
              (long long)r->step, (long long)p->total, p->weight > 0 ? p->smooth / p->weight : r->loss, r->lr, scale,
              rate, tokens, (double)r->peak_bytes / (1 << 20), known ? " eta=" : "", known ? eta : "");

@@ -19,14 +19,13 @@ bool stage_progress_due(StageProgress *p) { return clock_monotonic() - p->last >
 
 void stage_progress_show(StageProgress *p, double done, const char *what)
 {
-    char left[32] = "?";
     p->last = clock_monotonic();
     if (p->first_done < 0) { /* an earlier run's share took no time here */
         p->first_done = done;
         p->started = p->last;
     }
     double rate = p->last > p->started ? (done - p->first_done) / (p->last - p->started) : 0;
-    if (rate > 0) clock_format_duration((1 - done) / rate, left, sizeof left);
+    const char *left = rate > 0 ? CLOCK_DURATION((1 - done) / rate) : "?";
     bool known = rate > 0 || p->live; /* a line that stays says what is known */
     snprintf(p->line, sizeof p->line, "%5.1f %%  %s%s%s", 100 * done, what, known ? "  eta=" : "", known ? left : "");
     if (p->live)
@@ -41,10 +40,11 @@ void stage_progress_close(StageProgress *p)
     p->live = false;
 }
 
-void stage_format_bytes(double bytes, char *out, size_t size)
+const char *stage_format_bytes(double bytes, char out[24])
 {
     static const char *const units[] = {"bytes", "kB", "MB", "GB", "TB"};
     int unit = 0;
     while (bytes >= 999.5 && unit < 4) bytes /= 1000, unit++;
-    snprintf(out, size, unit == 0 ? "%.0f %s" : "%.3g %s", bytes, units[unit]);
+    snprintf(out, 24, unit == 0 ? "%.0f %s" : "%.3g %s", bytes, units[unit]);
+    return out;
 }

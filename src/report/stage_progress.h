@@ -18,5 +18,6 @@ bool stage_progress_due(StageProgress *p);
 void stage_progress_show(StageProgress *p, double done, const char *what);
 void stage_progress_close(StageProgress *p); /* takes a zeroed one */
 
-/* "1.5 GB", decimal, as disks are sold. 24 bytes are enough. */
-void stage_format_bytes(double bytes, char *out, size_t size);
+/* "1.5 GB", decimal, as disks are sold. Returns `out`. STAGE_BYTES lasts as SHORT_TEXT does (base/mem.h). */
+const char *stage_format_bytes(double bytes, char out[24]);
+#define STAGE_BYTES(bytes) stage_format_bytes(bytes, (char[24]){""})

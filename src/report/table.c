@@ -2,7 +2,6 @@
 
 #include <math.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -48,10 +47,8 @@ void table_figure(Table *t, const char *format, double value)
         return;
     }
     Buf raw = {0};
-    char text[64];
-    snprintf(text, sizeof text, format, value);
     buf_double(&raw, value);
-    add(t, mem_strdup(text), raw.data);
+    add(t, mem_printf(format, value), raw.data);
 }
 
 static int rows_of(const Table *t) { return t->count / t->columns; }

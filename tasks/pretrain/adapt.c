@@ -113,10 +113,9 @@ static Status write_file(const Run *r, bool done)
     const PretrainRun *p = r->own;
     const PretrainBefore *b = &p->before;
     Buf out = {0};
-    char digest[33];
-    digest_format(shards_digest(p->eval_shards), digest);
-    buf_printf(&out, "{\"data\": \"%s\", \"pieces\": %lld, \"words\": %lld, \"unknown\": %lld", digest,
-               (long long)b->pieces, (long long)b->words, (long long)b->unknown);
+    buf_printf(&out, "{\"data\": \"%s\", \"pieces\": %lld, \"words\": %lld, \"unknown\": %lld",
+               DIGEST_TEXT(shards_digest(p->eval_shards)), (long long)b->pieces, (long long)b->words,
+               (long long)b->unknown);
     buf_member(&out, "mlm_loss_before", b->mlm_loss);
     buf_member(&out, "mlm_accuracy_before", b->mlm_accuracy);
     if (done) buf_member(&out, "mlm_loss_after", p->result.mlm_loss);
@@ -129,8 +128,7 @@ static Status write_file(const Run *r, bool done)
 static bool read_file(const Run *r, PretrainBefore *b)
 {
     Json *doc = NULL;
-    char digest[33];
-    digest_format(shards_digest(((const PretrainRun *)r->own)->eval_shards), digest);
+    const char *digest = DIGEST_TEXT(shards_digest(((const PretrainRun *)r->own)->eval_shards));
     bool there =
         js_read_in(r->c->output_dir, "adapt.json", &doc) && strcmp(js_string(js_get(doc, "data"), ""), digest) == 0;
     if (there)

@@ -54,17 +54,13 @@ static void mllog_real(RunLog *l, const char *key, double value)
 
 static void mllog_samples(RunLog *l, Event event, const char *key, const char *value, int64_t samples)
 {
-    char metadata[96];
-    snprintf(metadata, sizeof metadata, "\"epoch_num\": %lld", (long long)samples);
-    mllog(l, event, key, value, metadata);
+    mllog(l, event, key, value, SHORT_TEXT("\"epoch_num\": %lld", (long long)samples));
 }
 
 static void mllog_block(RunLog *l, Event event, const char *key, int64_t count)
 {
-    char metadata[96];
-    snprintf(metadata, sizeof metadata, "\"first_epoch_num\": %lld, \"epoch_count\": %lld", (long long)l->block_start,
-             (long long)count);
-    mllog(l, event, key, "null", metadata);
+    mllog(l, event, key, "null",
+          SHORT_TEXT("\"first_epoch_num\": %lld, \"epoch_count\": %lld", (long long)l->block_start, (long long)count));
 }
 
 /* The rules require the block's count of sequences at its start, and forbid 0. */
@@ -220,7 +216,6 @@ void runlog_start(RunLog *l, const RunLogStart *start)
 {
     if (!l) return;
     const RateSchedule *s = start->schedule;
-    char text[256];
     l->every = start->every;
     l->total = start->train_samples;
     if (l->continued) {
@@ -228,10 +223,10 @@ void runlog_start(RunLog *l, const RunLogStart *start)
         return;
     }
     if (!l->mlperf) {
-        snprintf(text, sizeof text,
-                 "\"train_batch_size\": %lld, \"learning_rate\": %.9g, \"max_steps\": %lld, \"seed\": %lld",
-                 (long long)l->c->batch_size, s->learning_rate, (long long)s->total_steps, (long long)l->c->seed);
-        dllogger(l, "\"PARAMETER\"", text);
+        dllogger(l, "\"PARAMETER\"",
+                 SHORT_TEXT("\"train_batch_size\": %lld, \"learning_rate\": %.9g, \"max_steps\": %lld, \"seed\": %lld",
+                            (long long)l->c->batch_size, s->learning_rate, (long long)s->total_steps,
+                            (long long)l->c->seed));
         return;
     }
     mllog_settings(l, start);
@@ -252,34 +247,27 @@ void runlog_evaluation_start(RunLog *l, int64_t samples)
 
 void runlog_evaluation_end(RunLog *l, int64_t samples, double mlm_accuracy, bool more)
 {
-    char value[40], step[40];
     if (!l) return;
-    snprintf(value, sizeof value, "%.9g", mlm_accuracy);
     if (!l->mlperf) {
-        char data[80];
-        snprintf(data, sizeof data, "\"eval_mlm_accuracy\": %s", value);
-        snprintf(step, sizeof step, "[%lld]", (long long)samples);
-        dllogger(l, step, data);
+        dllogger(l, SHORT_TEXT("[%lld]", (long long)samples), SHORT_TEXT("\"eval_mlm_accuracy\": %.9g", mlm_accuracy));
         return;
     }
-    mllog_samples(l, POINT, "eval_accuracy", value, samples);
+    mllog_samples(l, POINT, "eval_accuracy", SHORT_TEXT("%.9g", mlm_accuracy), samples);
     mllog_samples(l, END, "eval_stop", "null", samples);
     if (more) block_begin(l, samples);
 }
 
 void runlog_stop(RunLog *l, int64_t samples, bool success, double seq_per_s)
 {
-    char text[128];
     if (!l) return;
     if (!l->mlperf) {
-        snprintf(text, sizeof text, "\"training_sequences_per_second\": %.6g, \"train_samples\": %lld", seq_per_s,
-                 (long long)samples);
-        dllogger(l, "[]", text);
+        dllogger(l, "[]",
+                 SHORT_TEXT("\"training_sequences_per_second\": %.6g, \"train_samples\": %lld", seq_per_s,
+                            (long long)samples));
         return;
     }
-    snprintf(text, sizeof text, "{\"throughput\": %.6g}", seq_per_s);
     block_end(l, samples);
-    mllog_samples(l, POINT, "tracked_stats", text, samples);
+    mllog_samples(l, POINT, "tracked_stats", SHORT_TEXT("{\"throughput\": %.6g}", seq_per_s), samples);
     mllog_samples(l, END, "epoch_stop", "null", samples);
     mllog(l, END, "run_stop", "null", success ? "\"status\": \"success\"" : "\"status\": \"aborted\"");
 }

@@ -104,15 +104,14 @@ static Config command_config(const Stages *s, Command command, char *input, char
 static Status describe_vocab(const Stages *s, Buf *out)
 {
     const Config *c = &s->training;
-    char *manifest = file_join(s->text, "manifest.json"), digest[33];
+    char *manifest = file_join(s->text, "manifest.json");
     Digest text;
     Status status = file_digest(manifest, &text, NULL);
     free(manifest);
     TRY(status);
-    digest_format(text, digest);
     buf_printf(
         out, "{\"vocab\": {\"text\": \"%s\", \"size\": %lld, \"do-lower-case\": \"%s\", \"strip-accents\": \"%s\"}}\n",
-        digest, (long long)c->size, c->do_lower_case, c->strip_accents);
+        DIGEST_TEXT(text), (long long)c->size, c->do_lower_case, c->strip_accents);
     return OK;
 }
 

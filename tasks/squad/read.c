@@ -1,6 +1,5 @@
 /* SQuAD's JSON: data[] of articles, each with paragraphs[] of a context and its questions (qas[]); or data[] of rows.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,13 +25,10 @@ static Status bad(const Reading *at, const char *question, const char *what)
 /* The value of a key is missing, or of another kind. */
 static Status wrong(const Reading *at, const char *question, const char *key, const Json *v, const char *expected)
 {
-    char what[256], number[40] = "";
-    if (js_kind(v) == JSON_KIND_INT || js_kind(v) == JSON_KIND_REAL) snprintf(number, sizeof number, "%s", js_text(v));
-    if (!v)
-        snprintf(what, sizeof what, "no '%s'; expected %s", key, expected);
-    else
-        snprintf(what, sizeof what, "'%s' is %s; expected %s", key, *number ? number : js_kind_name(v), expected);
-    return bad(at, question, what);
+    bool number = js_kind(v) == JSON_KIND_INT || js_kind(v) == JSON_KIND_REAL;
+    if (!v) return bad(at, question, SHORT_TEXT("no '%s'; expected %s", key, expected));
+    const char *found = number ? js_text(v) : js_kind_name(v);
+    return bad(at, question, SHORT_TEXT("'%s' is %.39s; expected %s", key, found, expected));
 }
 
 static Status get_text(const Reading *at, const char *question, const char *key, const Json *v, const char **text)

@@ -74,10 +74,8 @@ static void man_exit_codes(Buf *out)
     int last = -1;
     for (int i = 0; i < N_STATUSES; i++) {
         int code = status_exit_code((Status)i);
-        char number[16];
         if (code == 1 && last == 2) continue; /* the kinds of failure share a code */
-        snprintf(number, sizeof number, "%d", code);
-        man_entry(out, number, "", status_meaning((Status)i));
+        man_entry(out, SHORT_TEXT("%d", code), "", status_meaning((Status)i));
         last = code;
     }
 }

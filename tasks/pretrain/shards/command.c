@@ -36,7 +36,6 @@ static void choose_threads(ShardsJob *j, int64_t asked, int64_t shard_bytes)
 static Status check_disk(ShardsJob *j)
 {
     uint64_t there = 0, free_bytes;
-    char text[24], between[24], end[24], left[24];
     double known = 0, known_bytes = 0, tokens;
     for (int i = 0; i < j->n_chunks; i++) {
         const ShardsChunk *chunk = &j->chunks[i];
@@ -51,13 +50,10 @@ static Status check_disk(ShardsJob *j)
     double chunks = tokens * (j->id_bytes + 0.25),
            used = tokens * TOKENS_TWICE * (1 + (j->rounds - 1) * (1 - j->eval_fraction));
     double shards = shards_bytes(j, used / (0.85 * j->pairs.max_length), used);
-    stage_format_bytes((double)j->bytes, text, sizeof text);
-    stage_format_bytes(chunks, between, sizeof between);
-    stage_format_bytes(shards, end, sizeof end);
     TRY(file_free_bytes(j->dir, &free_bytes));
-    stage_format_bytes((double)free_bytes, left, sizeof left);
-    log_info("%s of text in %d files, about %.3g million tokens: %d shards with %d threads", text, j->inputs.count,
-             tokens / 1e6, j->n_shards, j->threads);
+    const char *between = STAGE_BYTES(chunks), *end = STAGE_BYTES(shards), *left = STAGE_BYTES((double)free_bytes);
+    log_info("%s of text in %d files, about %.3g million tokens: %d shards with %d threads",
+             STAGE_BYTES((double)j->bytes), j->inputs.count, tokens / 1e6, j->n_shards, j->threads);
     log_info("disk: about %s of shards, and %s in between; %s are free", end, between, left);
     if (chunks + shards > (double)there + (double)free_bytes)
         return fail(
@@ -102,11 +98,10 @@ static void run_pass_job(PoolJob *pool, void *arg)
 
 static void show_pass(StageProgress *p, bool chunks, int done, int of)
 {
-    char what[96];
     double share = (double)done / of;
     if (!stage_progress_due(p)) return;
-    snprintf(what, sizeof what, chunks ? "text to tokens, %d of %d" : "shard %d of %d", done, of);
-    stage_progress_show(p, chunks ? FIRST_PASS * share : FIRST_PASS + (1 - FIRST_PASS) * share, what);
+    stage_progress_show(p, chunks ? FIRST_PASS * share : FIRST_PASS + (1 - FIRST_PASS) * share,
+                        SHORT_TEXT(chunks ? "text to tokens, %d of %d" : "shard %d of %d", done, of));
 }
 
 /* One pass: every missing chunk or shard. The first failure ends it, after the jobs that had begun. */
@@ -182,7 +177,6 @@ static void log_summary(const ShardsJob *j, double seconds, bool resumed)
 {
     ShardsChunkResult sum = shards_sum(j);
     ShardsResult made = {0};
-    char took[32], size[24];
     for (int i = 0; i < j->n_shards; i++) {
         made.sequences += j->shards[i].sequences;
         made.tokens += j->shards[i].tokens;
@@ -192,12 +186,11 @@ static void log_summary(const ShardsJob *j, double seconds, bool resumed)
     if (sum.cut_lines) log_warn("%lld lines above 1 MiB were cut", (long long)sum.cut_lines);
     if (sum.cut_documents) log_warn("%lld documents of more than 262144 tokens were cut", (long long)sum.cut_documents);
     warn_documents(j, sum.documents, sum.eval_documents);
-    clock_format_duration(seconds, took, sizeof took);
-    stage_format_bytes((double)made.size, size, sizeof size);
     log_info("%s: %lld documents (%lld held out), %lld sentences: %lld sequences, %.1f tokens on average, %s", j->dir,
              (long long)sum.documents, (long long)sum.eval_documents, (long long)sum.sentences,
-             (long long)made.sequences, made.sequences ? (double)made.tokens / (double)made.sequences : 0, size);
-    log_info("%s%s, %.1f MB of text per second", took, resumed ? " since it resumed" : "",
+             (long long)made.sequences, made.sequences ? (double)made.tokens / (double)made.sequences : 0,
+             STAGE_BYTES((double)made.size));
+    log_info("%s%s, %.1f MB of text per second", CLOCK_DURATION(seconds), resumed ? " since it resumed" : "",
              seconds > 0 ? (double)j->bytes / 1e6 / seconds : 0);
 }
 

@@ -166,23 +166,19 @@ static Status add_line(ShardsJob *j, Buf *line)
 Status shards_journal_chunk(ShardsJob *j, int i, const ShardsChunkResult *r)
 {
     Buf line = {0};
-    char digest[33];
-    digest_format(r->digest, digest);
     buf_printf(&line, "{\"chunk\": %d, ", i);
 #define X(field) buf_printf(&line, "\"" #field "\": %lld, ", (long long)r->field);
     SHARDS_COUNT_LIST(X)
 #undef X
-    buf_printf(&line, "\"bytes\": %llu, \"xxh3_128\": \"%s\"}\n", (unsigned long long)r->size, digest);
+    buf_printf(&line, "\"bytes\": %llu, \"xxh3_128\": \"%s\"}\n", (unsigned long long)r->size, DIGEST_TEXT(r->digest));
     return add_line(j, &line);
 }
 
 static void describe_shard(const ShardsResult *r, Buf *out)
 {
-    char digest[33];
-    digest_format(r->digest, digest);
     buf_printf(out, "\"sequences\": %lld, \"tokens\": %lld, \"masked\": %lld, \"bytes\": %llu, \"xxh3_128\": \"%s\"}",
                (long long)r->sequences, (long long)r->tokens, (long long)r->masked, (unsigned long long)r->size,
-               digest);
+               DIGEST_TEXT(r->digest));
 }
 
 Status shards_journal_shard(ShardsJob *j, int i, const ShardsResult *r)
@@ -212,10 +208,8 @@ static Status write_manifest(ShardsJob *j, const Config *c, const char *folder, 
     Buf out = {0};
     ShardsChunkResult sum = shards_sum(j);
     const TokenizerOptions *o = &j->tokenizer.options;
-    char digest[33];
-    digest_format(vocab_digest(j->tokenizer.vocab), digest);
     buf_printf(&out, "{\n  \"cairn_shards\": 1,\n  \"made_of\": \"%s\",\n  \"vocab_xxh3_128\": \"%s\",\n", j->identity,
-               digest);
+               DIGEST_TEXT(vocab_digest(j->tokenizer.vocab)));
     buf_printf(&out,
                "  \"max_seq_length\": %d,\n  \"max_predictions\": %d,\n  \"mask_fraction\": ", j->pairs.max_length,
                j->max_predictions);

@@ -37,12 +37,10 @@ static void format_state(const TextParts *p, bool finished, Buf *out)
     buf_printf(out, "},\n  \"problems\": [%s],\n  \"parts\": [", p->problems.len ? p->problems.data : "");
     for (size_t i = 0; i < p->n_parts; i++) {
         const TextPart *part = &p->parts[i];
-        char digest[33];
-        digest_format(part->digest, digest);
         buf_printf(out,
                    "%s\n    {\"name\": \"part-%05zu.txt\", \"bytes\": %" PRIu64 ", \"articles\": %" PRId64
                    ", \"sentences\": %" PRId64 ", \"xxh3_128\": \"%s\"}",
-                   i ? "," : "", i, part->bytes, part->articles, part->sentences, digest);
+                   i ? "," : "", i, part->bytes, part->articles, part->sentences, DIGEST_TEXT(part->digest));
     }
     buf_puts(out, p->n_parts ? "\n  ]\n}\n" : "]\n}\n");
 }

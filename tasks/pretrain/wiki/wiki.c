@@ -1,4 +1,3 @@
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,12 +47,11 @@ static void name_problems(const WikiRun *r, const WikiBatchJob *b, Buf *out)
 
 static void show_progress(WikiRun *r, double done)
 {
-    char read[24], text[24], what[128];
+    const WikiCounts *c = &r->parts.counts;
     if (!stage_progress_due(&r->progress)) return;
-    stage_format_bytes((double)r->parts.counts.read_bytes, read, sizeof read);
-    stage_format_bytes((double)r->parts.counts.text_bytes, text, sizeof text);
-    snprintf(what, sizeof what, "%s read, %lld articles, %s of text", read, (long long)r->parts.counts.articles, text);
-    stage_progress_show(&r->progress, done, what);
+    stage_progress_show(&r->progress, done,
+                        SHORT_TEXT("%s read, %lld articles, %s of text", STAGE_BYTES((double)c->read_bytes),
+                                   (long long)c->articles, STAGE_BYTES((double)c->text_bytes)));
 }
 
 /* Waits for the oldest batch and writes it. */
@@ -120,14 +118,11 @@ Status wiki_dispatch(WikiRun *r, TextCursor cursor, uint64_t offset, double done
 static Status check_disk(const WikiRun *r)
 {
     uint64_t available = 0;
-    char need[24], have[24], size[24];
     double still = r->files.text - (double)r->parts.counts.text_bytes;
     TRY(file_free_bytes(r->options->output_dir, &available));
-    stage_format_bytes(still > 0 ? still : 0, need, sizeof need);
-    stage_format_bytes((double)available, have, sizeof have);
-    stage_format_bytes((double)r->files.bytes, size, sizeof size);
+    const char *need = STAGE_BYTES(still > 0 ? still : 0), *have = STAGE_BYTES((double)available);
     log_info("%zu files, %s; up to about %s of text will be written to %s, where %s are free; %d threads", r->files.n,
-             size, need, r->options->output_dir, have, r->threads);
+             STAGE_BYTES((double)r->files.bytes), need, r->options->output_dir, have, r->threads);
     if (still > (double)available)
         return fail(E_IO, "%s: about %s are needed, %s are free; make room or give another --output-dir",
                     r->options->output_dir, need, have);
@@ -168,13 +163,10 @@ done:
 static void log_summary(const WikiRun *r, double seconds)
 {
     const WikiCounts *c = &r->parts.counts;
-    char text[24], read[24], took[32], rate[24];
-    stage_format_bytes((double)c->text_bytes, text, sizeof text);
-    stage_format_bytes((double)c->read_bytes, read, sizeof read);
-    stage_format_bytes(seconds > 0 ? (double)c->read_bytes / seconds : 0, rate, sizeof rate);
-    clock_format_duration(seconds, took, sizeof took);
+    const char *rate = STAGE_BYTES(seconds > 0 ? (double)c->read_bytes / seconds : 0);
     log_info("%s: %zu parts, %lld articles, %lld sentences, %s of text from %s, in %s (%s/s)", r->options->output_dir,
-             r->parts.n_parts, (long long)c->articles, (long long)c->sentences, text, read, took, rate);
+             r->parts.n_parts, (long long)c->articles, (long long)c->sentences, STAGE_BYTES((double)c->text_bytes),
+             STAGE_BYTES((double)c->read_bytes), CLOCK_DURATION(seconds), rate);
     log_info("not written: %lld redirects, %lld pages of other namespaces, %lld without a sentence, %lld broken, %lld "
              "too large",
              (long long)c->redirects, (long long)c->other_namespaces, (long long)c->empty, (long long)c->broken,
