@@ -65,7 +65,6 @@ static Status list_storages(Old *o)
 {
     const Pickle *p = &o->pickle;
     int n = 0, capacity = 0, unique = 0;
-    char quoted[128];
     for (uint32_t i = 0; i < p->count; i++) {
         const PickleValue *v = &p->values[i];
         if (v->kind != PICKLE_STORAGE) continue;
@@ -78,8 +77,7 @@ static Status list_storages(Old *o)
         if (unique == 0 || compare_keys(s, last) != 0)
             o->storages[unique++] = *s;
         else if (s->count != last->count || s->dtype != last->dtype)
-            return fail(E_FORMAT, "%s: storage '%s' has two sizes or types", o->path,
-                        reader_quote(quoted, s->key, s->key_len));
+            return fail(E_FORMAT, "%s: storage '%s' has two sizes or types", o->path, QUOTED(s->key, s->key_len));
     }
     o->n_storages = unique;
     return OK;
@@ -97,7 +95,6 @@ static Status place_storages(Old *o, PickleId keys)
 {
     const Pickle *p = &o->pickle;
     const PickleValue *list = &p->values[keys];
-    char quoted[128];
     if (list->kind != PICKLE_LIST)
         return fail(E_FORMAT, "%s: the fifth pickle must be the list of storage keys", o->path);
     for (uint32_t i = 0; i < list->list.count; i++) {
@@ -106,7 +103,7 @@ static Status place_storages(Old *o, PickleId keys)
         if (!s || s->offset > 0)
             return fail(E_FORMAT, "%s: storage key %u is %s", o->path, i,
                         s ? "listed twice" : "unknown to the object, or of a type that is not read");
-        reader_quote(quoted, s->key, s->key_len);
+        const char *quoted = QUOTED(s->key, s->key_len);
         uint64_t left = o->size - o->at, element = dtype_size(s->dtype);
         if (left < 8) return fail(E_FORMAT, "%s: storage '%s' is missing: the file is truncated", o->path, quoted);
         uint64_t count = reader_le64(o->data + o->at);
@@ -131,9 +128,8 @@ static Status find_storage(void *context, const Pickle *p, const PickleValue *st
     const Old *o = context;
     const PickleValue *key = &p->values[storage->storage.key];
     const OldStorage *s = find_key(o, key);
-    char quoted[128];
     if (!s || s->offset == 0)
-        return fail(E_FORMAT, "the file lacks its storage '%s'", reader_quote(quoted, key->text.data, key->text.len));
+        return fail(E_FORMAT, "the file lacks its storage '%s'", QUOTED(key->text.data, key->text.len));
     *offset = s->offset;
     *sum = -1;
     return OK;

@@ -144,14 +144,13 @@ static Status read_entry(const Zip *z, uint64_t *at, ZipEntry *e)
 {
     uint64_t room = z->end - *at, left;
     const uint8_t *p = z->data + *at, *wide;
-    char quoted[128];
     if (room < 46 || memcmp(p, "PK\1\2", 4) != 0)
         return fail(E_FORMAT, "%s: no zip directory entry at byte %" PRIu64 " where one is expected", z->path, *at);
     uint32_t method = reader_le16(p + 10), name_len = reader_le16(p + 28), extra_len = reader_le16(p + 30);
     uint64_t total = 46 + (uint64_t)name_len + extra_len + reader_le16(p + 32);
     if (total > room) return fail(E_FORMAT, "%s: the zip directory entry at byte %" PRIu64 " is cut off", z->path, *at);
     *e = (ZipEntry){.name = (const char *)p + 46, .name_len = name_len, .crc = reader_le32(p + 16), .sum = -1};
-    reader_quote(quoted, e->name, e->name_len);
+    const char *quoted = QUOTED(e->name, e->name_len);
     e->flags = reader_le16(p + 8);
     uint64_t packed = reader_le32(p + 20);
     e->bytes = reader_le32(p + 24);
@@ -182,7 +181,6 @@ static int compare_places(const void *a, const void *b)
 
 static Status read_directory(Zip *z)
 {
-    char quoted[128];
     uint64_t at;
     TRY(read_end(z));
     z->entries = mem_array((size_t)z->n_entries, sizeof *z->entries);
@@ -195,12 +193,12 @@ static Status read_directory(Zip *z)
     for (int i = 1; i < z->count; i++)
         if (z->entries[i].header < z->entries[i - 1].offset + z->entries[i - 1].bytes)
             return fail(E_FORMAT, "%s: entry '%s' overlaps the previous one", z->path,
-                        reader_quote(quoted, z->entries[i].name, z->entries[i].name_len));
+                        QUOTED(z->entries[i].name, z->entries[i].name_len));
     qsort(z->entries, (size_t)z->count, sizeof *z->entries, by_name);
     for (int i = 1; i < z->count; i++)
         if (by_name(&z->entries[i - 1], &z->entries[i]) == 0)
             return fail(E_FORMAT, "%s: entry '%s' occurs twice in the zip file", z->path,
-                        reader_quote(quoted, z->entries[i].name, z->entries[i].name_len));
+                        QUOTED(z->entries[i].name, z->entries[i].name_len));
     return OK;
 }
 
@@ -240,10 +238,9 @@ static Status find_pickle(Zip *z, const ZipEntry **pickle)
 static Status check_crc(const Zip *z, const ZipEntry *e)
 {
     uint32_t found = crc32_zip(z->data + e->offset, (size_t)e->bytes);
-    char quoted[128];
     if (found == e->crc) return OK;
     return fail(E_FORMAT, "%s: entry '%s': its CRC-32 is %08x, the zip directory says %08x: %s", z->path,
-                reader_quote(quoted, e->name, e->name_len), found, e->crc,
+                QUOTED(e->name, e->name_len), found, e->crc,
                 e->crc == 0 ? "if it was saved with set_crc32_options(False), save it again without"
                             : "the file is damaged");
 }
@@ -252,12 +249,11 @@ static Status check_crc(const Zip *z, const ZipEntry *e)
 static Status check_header_entries(const Zip *z)
 {
     const ZipEntry *order = find_entry(z, "", "byteorder", 9), *version = find_entry(z, "", "version", 7);
-    char quoted[128];
     if (order) {
         TRY(check_crc(z, order));
         if (order->bytes != 6 || memcmp(z->data + order->offset, "little", 6) != 0)
             return fail(E_FORMAT, "%s: byte order is '%s', expected 'little'; save it again on a little-endian machine",
-                        z->path, reader_quote(quoted, z->data + order->offset, (size_t)order->bytes));
+                        z->path, QUOTED(z->data + order->offset, (size_t)order->bytes));
     }
     if (version) {
         TRY(check_crc(z, version));
@@ -267,7 +263,7 @@ static Status check_header_entries(const Zip *z)
             number = 10 * number + p[i] - '0';
         if (number < 1 || number > MAX_VERSION)
             return fail(E_FORMAT, "%s: archive version '%s', expected 1 to %d", z->path,
-                        reader_quote(quoted, p, (size_t)version->bytes), MAX_VERSION);
+                        QUOTED(p, (size_t)version->bytes), MAX_VERSION);
     }
     return OK;
 }
@@ -276,9 +272,8 @@ static Status find_storage(void *context, const Pickle *p, const PickleValue *st
 {
     Zip *z = context;
     const PickleValue *key = &p->values[storage->storage.key];
-    char quoted[128];
     ZipEntry *e = find_entry(z, "data/", key->text.data, key->text.len);
-    reader_quote(quoted, key->text.data, key->text.len);
+    const char *quoted = QUOTED(key->text.data, key->text.len);
     if (!e) return fail(E_FORMAT, "the entry 'data/%s' of its storage is missing", quoted);
     uint64_t element = dtype_size(storage->dtype);
     if ((uint64_t)storage->storage.count > e->bytes / element || (uint64_t)storage->storage.count * element != e->bytes)

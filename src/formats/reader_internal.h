@@ -44,6 +44,7 @@ Status reader_add_tensor(TensorFile *f, int shard, const char *path, const char 
 int reader_add_sum(TensorFile *f, int shard, bool castagnoli, uint32_t want, uint64_t offset, uint64_t bytes);
 /* Shortens and cleans bytes of a file for a message. Returns `out`. */
 const char *reader_quote(char out[128], const void *text, size_t len);
+#define QUOTED(text, len) reader_quote((char[128]){""}, text, len) /* lasts as SHORT_TEXT does (base/mem.h) */
 bool reader_name_valid(const char *name, size_t len);
 /* The order of two texts by their bytes. */
 int reader_order(const char *a, size_t a_len, const char *b, size_t b_len);

@@ -48,8 +48,7 @@ static Status read_entry(TensorFile *f, int shard, const char *name, const Json 
     const Json *type = js_get(v, "dtype"), *shape = js_get(v, "shape"), *range = js_get(v, "data_offsets");
     int64_t dims[TENSOR_MAX_DIMS], ends[2];
     int n_dims = 0, n_ends = 0;
-    char quoted[128];
-    reader_quote(quoted, name, strlen(name));
+    const char *quoted = QUOTED(name, strlen(name));
     if (js_kind(v) != JSON_KIND_OBJECT || !type || !shape || !range || js_size(v) != 3)
         return fail(E_FORMAT, "%s: tensor '%s': expected an object of exactly dtype, shape and data_offsets", path,
                     quoted);

@@ -41,8 +41,7 @@ static Status add_tensor(TensorFile *f, int shard, const Pickle *p, const Pickle
     int64_t dims[TENSOR_MAX_DIMS], strides[TENSOR_MAX_DIMS], offset = v->tensor.offset;
     int n_dims = 0, n_strides = 0, sum = -1;
     uint64_t start = 0, element = dtype_size(v->dtype), file_bytes = f->shards[shard].map.size;
-    char quoted[128];
-    reader_quote(quoted, name->text.data, name->text.len);
+    const char *quoted = QUOTED(name->text.data, name->text.len);
     if (!read_dims(p, v->tensor.dims, dims, &n_dims) || !read_dims(p, v->tensor.strides, strides, &n_strides) ||
         n_dims != n_strides)
         return fail(E_FORMAT, "%s: tensor '%s': size and stride must be tuples of as many integers, at most %d", path,
@@ -119,12 +118,10 @@ static Status check_one_model(const char *path, const Pickle *p, PickleId root, 
 /* `what` of the file is opaque. */
 static Status refuse_opaque(const char *path, const char *what, const PickleValue *v)
 {
-    char a[128], b[128];
     return fail(E_FORMAT,
                 "%s: %s is made by '%s.%s', which is not on the list of names that a state_dict needs (nothing was "
                 "executed); save only model.state_dict(), or convert the file to safetensors at its origin",
-                path, what, reader_quote(a, v->opaque.module, v->opaque.module_len),
-                reader_quote(b, v->opaque.name, v->opaque.name_len));
+                path, what, QUOTED(v->opaque.module, v->opaque.module_len), QUOTED(v->opaque.name, v->opaque.name_len));
 }
 
 static Status refuse_opaque_item(const char *path, const PickleValue *key, const PickleValue *v)

@@ -52,12 +52,11 @@ Status reader_add_shard(TensorFile *f, const char *path, int *shard)
 Status reader_add_tensor(TensorFile *f, int shard, const char *path, const char *name, size_t name_len, Dtype dtype,
                          const int64_t *dims, int n_dims, TensorInfo **info)
 {
-    char quoted[128];
     if (!reader_name_valid(name, name_len))
         return fail(E_FORMAT,
                     "%s: tensor name '%s' (%zu bytes): expected 1 to %d bytes of UTF-8 without control characters",
-                    path, reader_quote(quoted, name, name_len), name_len, MAX_NAME_BYTES);
-    reader_quote(quoted, name, name_len);
+                    path, QUOTED(name, name_len), name_len, MAX_NAME_BYTES);
+    const char *quoted = QUOTED(name, name_len);
     if (n_dims < 0 || n_dims > TENSOR_MAX_DIMS)
         return fail(E_FORMAT, "%s: tensor '%s' has %d dimensions, expected at most %d", path, quoted, n_dims,
                     TENSOR_MAX_DIMS);

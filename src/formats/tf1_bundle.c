@@ -121,7 +121,6 @@ static Status load_block(Bundle *b, uint64_t offset, uint64_t size, Cursor *bloc
    because keys ascend; it is zeroed before the first. */
 static Status walk_block(Bundle *b, Cursor block, Buf *last, EntryFn entry)
 {
-    char quoted[128];
     uint64_t restarts = block.left >= 4 ? reader_le32(block.p + block.left - 4) : UINT64_MAX;
     if (block.left < 4 || restarts > (block.left - 4) / 4)
         return fail(E_FORMAT, "%s: a block of %" PRIu64 " bytes lacks its restart points", b->path, block.left);
@@ -129,7 +128,7 @@ static Status walk_block(Bundle *b, Cursor block, Buf *last, EntryFn entry)
     for (bool fresh = true; block.left > 0; fresh = false) {
         uint64_t shared, rest, length;
         Cursor tail, value;
-        reader_quote(quoted, last->data, last->len);
+        const char *quoted = QUOTED(last->data, last->len);
         if (!take_varint(&block, &shared) || !take_varint(&block, &rest) || !take_varint(&block, &length) ||
             shared > (fresh ? 0 : last->len) || !take_part(&block, rest, &tail) || !take_part(&block, length, &value))
             return fail(E_FORMAT, "%s: the table entry after '%s' does not fit its block", b->path, quoted);
@@ -150,14 +149,12 @@ static Status walk_block(Bundle *b, Cursor block, Buf *last, EntryFn entry)
 static Status add_block(Bundle *b, const char *key, size_t key_len, Cursor value)
 {
     Handle h;
-    char quoted[128];
     if (!take_varint(&value, &h.offset) || !take_varint(&value, &h.size) || value.left > 0)
-        return fail(E_FORMAT, "%s: the index entry '%s' is not the place of a block", b->path,
-                    reader_quote(quoted, key, key_len));
+        return fail(E_FORMAT, "%s: the index entry '%s' is not the place of a block", b->path, QUOTED(key, key_len));
     const Handle *before = b->n_blocks ? &b->blocks[b->n_blocks - 1] : NULL;
     if (before && (h.offset < before->offset || h.offset - before->offset < before->size))
         return fail(E_FORMAT, "%s: the block of '%s' does not follow the previous block", b->path,
-                    reader_quote(quoted, key, key_len));
+                    QUOTED(key, key_len));
     MEM_PUSH(b->blocks, b->n_blocks, b->blocks_capacity, h);
     return OK;
 }
@@ -271,8 +268,7 @@ static Status add_tensor(Bundle *b, const char *name, size_t name_len, const Ent
     TensorFile *f = b->file;
     TensorInfo *t;
     int shard;
-    char quoted[128];
-    reader_quote(quoted, name, name_len);
+    const char *quoted = QUOTED(name, name_len);
     if (e->sliced)
         return fail(
             E_FORMAT,
@@ -308,12 +304,11 @@ static Status add_tensor(Bundle *b, const char *name, size_t name_len, const Ent
 static Status read_entry(Bundle *b, const char *key, size_t key_len, Cursor value)
 {
     Entry e;
-    char quoted[128];
     if (key_len == 0) return read_header(b, value); /* the smallest key, so the first */
     if (!b->has_header) return fail(E_FORMAT, "%s: a table, but its first key is not a checkpoint's header", b->path);
     if (!parse_entry(value, &e))
         return fail(E_FORMAT, "%s: tensor '%s': its entry (BundleEntryProto) does not parse", b->path,
-                    reader_quote(quoted, key, key_len));
+                    QUOTED(key, key_len));
     if (e.type == DT_STRING) return OK;
     return add_tensor(b, key, key_len, &e);
 }
