@@ -19,6 +19,7 @@ static const char *human(char out[32], double bytes)
     snprintf(out, 32, u ? "%.1f %s" : "%.0f %s", bytes, units[u]);
     return out;
 }
+#define HUMAN(bytes) human((char[32]){""}, bytes) /* lasts as SHORT_TEXT does (base/mem.h) */
 
 /* ---- tensors ---- */
 
@@ -62,9 +63,7 @@ static void count(Total *total, const TensorInfo *t)
 
 static void put_total(Buf *b, const char *what, const Total *t)
 {
-    char size[32];
-    buf_printf(b, "%-10s %6d tensors  %14" PRId64 " numbers  %10s\n", what, t->tensors, t->numbers,
-               human(size, t->bytes));
+    buf_printf(b, "%-10s %6d tensors  %14" PRId64 " numbers  %10s\n", what, t->tensors, t->numbers, HUMAN(t->bytes));
 }
 
 static void put_file(Buf *b, const TensorFile *f)
@@ -141,9 +140,8 @@ static Status sliced_model(const Config *c, const TensorFile *f, Model *m)
 
 static void put_slice(Buf *b, const ParamTable *t, int rank, Interval v)
 {
-    char size[32];
     int64_t n = v.end - v.begin;
-    buf_printf(b, "rank %-5d %14" PRId64 " numbers  %10s", rank, n, human(size, 12.0 * (double)n));
+    buf_printf(b, "rank %-5d %14" PRId64 " numbers  %10s", rank, n, HUMAN(12.0 * (double)n));
     if (n > 0)
         buf_printf(b, "  [%" PRId64 ", %" PRId64 ") %s … %s", v.begin, v.end, name_at(t, v.begin),
                    name_at(t, v.end - 1));
@@ -155,11 +153,10 @@ static Status put_ranks(Buf *b, const Config *c, const TensorFile *f)
     Model m = {0};
     Status status = OK;
     int ranks = (int)c->ranks;
-    char size[32];
     if (c->ranks > MAX_RANKS) return fail(E_USAGE, "--ranks %lld: expected 1 to %d", (long long)c->ranks, MAX_RANKS);
     TRY_DONE(sliced_model(c, f, &m));
     buf_printf(b, "\nstate of %" PRId64 " numbers (with padding), %s of weights and two moments, over %d ranks\n",
-               m.params.size, human(size, 12.0 * (double)m.params.size), ranks);
+               m.params.size, HUMAN(12.0 * (double)m.params.size), ranks);
     for (int64_t r = 0, begin = 0, end; r < ranks; r++, begin = end) {
         Interval slice = {begin, end = slice_cut(&m.params, 0, m.params.size, (int)r, ranks)};
         put_slice(b, &m.params, (int)r, slice);

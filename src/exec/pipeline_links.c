@@ -1,5 +1,4 @@
 /* Boundaries of a place: its channels, their buffers, and what is posted when. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -182,29 +181,22 @@ static char *buffer(const ExecPipeline *p, const Channel *c, int micro)
     return c->memory + (size_t)(micro % c->buffers) * p->o.boundary;
 }
 
-static void name_boundary(char out[96], const Channel *c, int micro)
-{
-    snprintf(out, 96, "the %s of micro-batch %d %s place %d", c->way == FORWARD ? "activations" : "gradients", micro,
-             c->in ? "from" : "to", c->peer);
-}
+#define BOUNDARY(c, micro)                                                                                             \
+    SHORT_TEXT("the %s of micro-batch %d %s place %d", (c)->way == FORWARD ? "activations" : "gradients", micro,       \
+               (c)->in ? "from" : "to", (c)->peer)
 
 static Status await(ExecPipeline *p, Channel *c, int micro)
 {
-    char what[96];
     double start = clock_monotonic();
-    name_boundary(what, c, micro);
-    Status status = p->carrier->wait(p, c, micro, what);
+    Status status = p->carrier->wait(p, c, micro, BOUNDARY(c, micro));
     p->idle += clock_monotonic() - start;
     return status;
 }
 
 static Status post(ExecPipeline *p, Channel *c, int micro, size_t bytes)
 {
-    char what[96];
     Status status = p->carrier->post(p, c, micro, bytes);
-    if (status == OK) return OK;
-    name_boundary(what, c, micro);
-    return status_context(status, "%s", what);
+    return status == OK ? OK : status_context(status, "%s", BOUNDARY(c, micro));
 }
 
 /* What the work takes out of an inbox. */
