@@ -8,7 +8,6 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "base/str.h"
 #include "config/table.h"
 
 #define X(field, type, fallback, low, high, words, unit, effect, commands, help)                                       \

@@ -3,8 +3,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
-#include "base/str.h"
 #include "config/config.h"
 #include "config/table.h"
 

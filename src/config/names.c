@@ -6,7 +6,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "base/str.h"
 #include "config/table.h"
 
 #define SWITCH(value)    "true=" value " false="

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/str.h"
 #include "config/table.h"
 
 static Status bad_value(const OptionInfo *o, const char *from, const char *text, const char *expected)

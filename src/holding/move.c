@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
-
 /* The walk of a list of intervals: those before `at` lie behind it. */
 typedef struct {
     const Intervals *list;

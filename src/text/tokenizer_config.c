@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "text/tokenizer_internal.h"
 
 /* ---- the class ---- */

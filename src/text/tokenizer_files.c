@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
-#include "base/str.h"
 #include "text/characters.h"
 #include "text/normalize.h"
 #include "text/tokenizer_internal.h"

@@ -2,7 +2,6 @@
    those that Transformers writes, with sorted keys in tokenizer_config.json. */
 #include <string.h>
 
-#include "base/json.h"
 #include "text/normalize.h"
 #include "text/tokenizer_files.h"
 #include "text/vocab.h"

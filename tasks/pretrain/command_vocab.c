@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/parallel.h"
-#include "base/str.h"
 #include "base/thread.h"
 #include "tasks/pretrain/inputs.h"
 #include "tasks/pretrain/pool.h"

@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "base/str.h"
 #include "data/gz.h"
 
 const char *kind_text(Kind kind)

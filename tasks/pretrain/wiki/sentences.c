@@ -4,7 +4,6 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "base/str.h"
 #include "text/compose.h"
 #include "text/utf8.h"
 

@@ -2,7 +2,6 @@
    kept words, others are skipped. */
 #include <string.h>
 
-#include "base/str.h"
 #include "tasks/pretrain/wiki/wikitext_internal.h"
 #include "text/utf8.h"
 

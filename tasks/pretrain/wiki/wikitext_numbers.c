@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/str.h"
 #include "tasks/pretrain/wiki/wikitext_internal.h"
 
 #define COUNT(list) (sizeof(list) / sizeof *(list))
