@@ -37,19 +37,18 @@ void say_to_all(Trainer *t, Letter l)
         if (t->open[r]) say(t->proc, start_rank(t->proc->start, r), l);
 }
 
-bool rank_gone(const Trainer *t, int rank, bool *silent)
+PeerState rank_peer(const Trainer *t, int rank)
 {
-    *silent = false;
-    if (!t->watching || rank == t->rank) return false;
-    bool gone = watch_state_gone(&t->watch, rank, w.now, silent);
-    if (*silent) check_silent(t, rank);
-    return gone;
+    if (!t->watching) return PEER_WELL;
+    PeerState is = watch_state_peer(&t->watch, rank, 0, w.now);
+    if (is == PEER_SILENT) check_silent(t, rank);
+    return is;
 }
 
 static void report_silent(Trainer *t)
 {
     for (int r = 0; r < t->size; r++)
-        if (watch_state_misses(&t->watch, r, w.now)) report(t, REPORT_SILENT, r, false);
+        if (watch_state_peer(&t->watch, r, 2, w.now) == PEER_SILENT) report(t, REPORT_SILENT, r, false);
 }
 
 void report_loss(Trainer *t)

@@ -159,7 +159,7 @@ void wait_for(Trainer *t, Wait what, double until, void (*next)(Trainer *t));
 bool comes_to(Trainer *t, Point at, int number, void (*again)(Trainer *t));
 void report(Trainer *t, Report what, int about, bool silent);
 void report_loss(Trainer *t);
-bool rank_gone(const Trainer *t, int rank, bool *silent);
+PeerState rank_peer(const Trainer *t, int rank);
 void say_to_all(Trainer *t, Letter l);
 /* Calls `next` if all have come; else the rank is lost. */
 void meet(Trainer *t, void (*next)(Trainer *t));

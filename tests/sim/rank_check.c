@@ -19,7 +19,6 @@ void check_silent(const Trainer *t, int rank)
 /* A verdict is true: its rank has ended, has left, or may have been silent for nearly the timeout. */
 void check_verdict(const Trainer *t)
 {
-    bool silent;
     const Loss *l = &t->watch.loss;
     const Proc *p = start_rank(t->proc->start, l->rank), *by = start_rank(t->proc->start, l->by);
     double least = w.schedule.timeout - 3 * t->watch.beat_s - w.schedule.delay;
@@ -39,7 +38,8 @@ void check_verdict(const Trainer *t)
         must(silent_s(p, by) >= least, "rank %d is blamed as silent, and was in touch with rank %d for all but %g s",
              l->rank, l->by, silent_s(p, by));
     if (l->reason == LOSS_SILENT && l->by == t->rank && t->watch.peers[l->rank].life == PEER_THERE)
-        must(rank_gone(t, l->rank, &silent), "rank %d counts rank %d as silent, and waits for it", t->rank, l->rank);
+        must(rank_peer(t, l->rank) != PEER_WELL, "rank %d counts rank %d as silent, and waits for it", t->rank,
+             l->rank);
 }
 
 static void check_decisions(Trainer *t)

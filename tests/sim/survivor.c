@@ -157,8 +157,8 @@ void survivor_hears(Trainer *t, int from, const char *data, size_t size)
 void survivor_hear(Trainer *t)
 {
     Survivor *s = &t->team;
-    bool gone[SIM_RANKS], silent;
-    for (int r = 0; r < t->size; r++) gone[r] = rank_gone(t, r, &silent); /* before the last look */
+    bool gone[SIM_RANKS];
+    for (int r = 0; r < t->size; r++) gone[r] = rank_peer(t, r) != PEER_WELL; /* before the last look */
     while (s->mail) {
         Post *m = s->mail;
         s->mail = m->next;
@@ -300,12 +300,11 @@ static void take_answer(Trainer *t, const TeamAction *a)
 static void lose_leader(Trainer *t, int leader)
 {
     const Trainer *its = trainer_of(t, leader);
-    bool silent;
     must(its->proc->life == PROC_DEAD || its->leaving || troubled(t->proc, its->proc), "rank %d is well", leader);
     trace(t->proc, "rank %d leads no more", leader);
     t->team.follows = -1;
     t->team.told = w.now;
-    if (rank_gone(t, leader, &silent) && silent) report(t, REPORT_FROZEN, leader, false);
+    if (rank_peer(t, leader) == PEER_SILENT) report(t, REPORT_FROZEN, leader, false);
 }
 
 static void tell_story(const Trainer *t, const TeamAction *a)

@@ -248,15 +248,13 @@ static void take_folder(Trainer *t)
 void survivor_try(Trainer *t)
 {
     Survivor *s = &t->team;
-    bool silent;
     survivor_check_follow(t);
     must(w.schedule.scattered || !s->took, "rank %d tries again", t->rank);
     if (s->took) {
         choose(t);
         return;
     }
-    (void)rank_gone(t, 0, &silent);
     s->kept = t->locked;
-    s->lock_until = w.now + (silent ? 0 : LOCK_S);
+    s->lock_until = w.now + (rank_peer(t, 0) == PEER_SILENT ? 0 : LOCK_S);
     take_folder(t);
 }

@@ -10,18 +10,17 @@
 /* A process that was stopped does not take the others for silent before its watch has read what they sent. */
 static void test_continued(void **state)
 {
-    bool silent;
     WatchState s = watch_state(0, 3, TIMEOUT, BEAT);
     double now = 100;
     (void)state;
     for (int r = 1; r < 3; r++) watch_on(&s, &(WatchEvent){.kind = WATCH_MET, .rank = r}, now);
     now += 2 * TIMEOUT;
-    assert_false(watch_state_gone(&s, 1, now, &silent));
+    assert_int_equal(watch_state_peer(&s, 1, 0, now), PEER_WELL);
     for (double end = now + TIMEOUT + BEAT; now < end; now += BEAT)
         watch_on(&s, &(WatchEvent){.kind = WATCH_HEARD, .rank = 1}, now);
-    assert_false(watch_state_gone(&s, 1, now, &silent));
-    assert_true(watch_state_gone(&s, 2, now, &silent) && silent);
-    assert_false(watch_state_gone(&s, 0, now, &silent) || silent);
+    assert_int_equal(watch_state_peer(&s, 1, 0, now), PEER_WELL);
+    assert_int_equal(watch_state_peer(&s, 2, 0, now), PEER_SILENT);
+    assert_int_equal(watch_state_peer(&s, 0, 0, now), PEER_WELL);
     watch_state_free(&s);
 }
 

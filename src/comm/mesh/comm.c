@@ -21,7 +21,7 @@ static CommGroup *group_new(const World *w)
 static void report_silent(const CommGroup *g)
 {
     for (int r = 0; r < g->size; r++)
-        if (watch_misses(g->watch, r)) report_to_agent(REPORT_SILENT, r, false);
+        if (watch_peer(g->watch, r, 2) == PEER_SILENT) report_to_agent(REPORT_SILENT, r, false);
 }
 
 /* Names the lost rank to the launcher, which cannot see that a process is frozen. */
@@ -62,27 +62,8 @@ void comm_remove_wait(CommGroup *g, const void *self)
     pthread_mutex_unlock(&g->lock);
 }
 
-static bool is_last(CommGroup *g, int *count)
-{
-    pthread_mutex_lock(&g->lock);
-    bool last = --*count == 0;
-    pthread_mutex_unlock(&g->lock);
-    return last;
-}
-
-/* The last Comm leaves the watch before its connections close, so that no peer reports a loss. */
-static void group_leave(CommGroup *g)
-{
-    Loss loss;
-    if (!is_last(g, &g->references)) return;
-    if (watch_verdict(g->watch, 0, &loss)) report_silent(g); /* further ones */
-    watch_close(g->watch);
-    g->watch = NULL;
-}
-
 static void group_free(CommGroup *g)
 {
-    if (!is_last(g, &g->holders)) return;
     mem_free_texts(g->names, g->size);
     for (int i = 0; i < g->n_addresses; i++) free(g->addresses[i].data);
     MEM_FREE(g->node_of, g->open, g->addresses);
@@ -102,7 +83,6 @@ static Comm *comm_new(const Comm *as)
     }
     pthread_mutex_lock(&c->group->lock);
     c->group->references++;
-    c->group->holders++;
     pthread_mutex_unlock(&c->group->lock);
     return c;
 }
@@ -110,12 +90,18 @@ static Comm *comm_new(const Comm *as)
 void comm_close(Comm *c)
 {
     if (!c) return;
-    group_leave(c->group);
-    if (c->gloo) {
-        comm_remove_wait(c->group, c->gloo);
-        gloo_close(c->gloo);
+    CommGroup *g = c->group;
+    Loss loss;
+    if (c->gloo) comm_remove_wait(g, c->gloo);
+    pthread_mutex_lock(&g->lock);
+    bool last = --g->references == 0;
+    pthread_mutex_unlock(&g->lock);
+    if (last) { /* it leaves the watch before its connections close, so that no peer reports a loss */
+        if (watch_verdict(g->watch, 0, &loss)) report_silent(g); /* further ones */
+        watch_close(g->watch);
     }
-    group_free(c->group);
+    if (c->gloo) gloo_close(c->gloo);
+    if (last) group_free(g);
     MEM_FREE(c->members, c);
 }
 
@@ -201,12 +187,6 @@ const char *comm_peer_name(const Comm *c, int rank)
 }
 
 Watch *comm_watch(const Comm *c) { return c->group ? c->group->watch : NULL; }
-
-bool comm_gone(const Comm *c, int rank)
-{
-    bool silent;
-    return c->group && watch_gone(c->group->watch, comm_world_rank(c, rank), &silent);
-}
 
 int comm_node(const Comm *c, int rank) { return c->group->node_of ? c->group->node_of[comm_world_rank(c, rank)] : 0; }
 

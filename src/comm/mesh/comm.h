@@ -65,8 +65,6 @@ const char *comm_peer_name(const Comm *c, int rank);
 Watch *comm_watch(const Comm *c);
 /* E_PEER where a rank is lost already, with the message of the collective `what`. */
 Status comm_check(const Comm *c, const char *what);
-/* Whether a rank's process has ended, or is silent for the peer timeout, now. Also after E_PEER, for every rank. */
-bool comm_gone(const Comm *c, int rank);
 
 /* ---- collectives on bytes; all of them Collective ---- */
 

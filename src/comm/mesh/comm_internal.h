@@ -19,9 +19,9 @@ typedef struct {
 
 /* State shared by all connections of the same ranks; reference-counted. */
 typedef struct CommGroup {
-    int rank, size, references, holders; /* open Comms; Comms not yet freed */
-    char **names;                        // (size)
-    int *node_of;                        // (size) the number of each rank's host
+    int rank, size, references; /* open Comms */
+    char **names;               // (size)
+    int *node_of;               // (size) the number of each rank's host
     Watch *watch;
     char address[64]; /* this rank's, for its peers */
     char interface[16];

@@ -219,22 +219,13 @@ int watch_left(Watch *w, int least)
     return rank;
 }
 
-bool watch_gone(Watch *w, int rank, bool *silent)
+PeerState watch_peer(Watch *w, int rank, int signs)
 {
-    *silent = false;
-    if (!w) return false;
+    if (!w) return PEER_WELL;
     pthread_mutex_lock(&w->lock);
-    bool gone = watch_state_gone(&w->state, rank, clock_monotonic(), silent);
+    PeerState is = watch_state_peer(&w->state, rank, signs, clock_monotonic());
     pthread_mutex_unlock(&w->lock);
-    return gone;
-}
-
-bool watch_misses(Watch *w, int rank)
-{
-    pthread_mutex_lock(&w->lock);
-    bool misses = watch_state_misses(&w->state, rank, clock_monotonic());
-    pthread_mutex_unlock(&w->lock);
-    return misses;
+    return is;
 }
 
 void watch_advance(Watch *w) { atomic_fetch_add(&w->exchanges, 1); }

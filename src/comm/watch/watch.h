@@ -55,12 +55,11 @@ bool watch_verdict(Watch *w, double wait_s, Loss *loss);
 Loss watch_report(Watch *w, int rank, LossReason reason, double seconds);
 /* The lowest rank, from `least` on, that left in order; -1: none. `w` may be NULL. */
 int watch_left(Watch *w, int least);
-/* Whether this rank's process has ended, or is silent for the peer timeout (*silent), now: also after the verdict,
-   which names one rank alone. `w` may be NULL. */
-bool watch_gone(Watch *w, int rank, bool *silent);
-/* Whether this rank itself has not heard the other one for the peer timeout, but for two signs of life: so long every
-   rank has that cannot hear it, when the first of them loses it. */
-bool watch_misses(Watch *w, int rank);
+/* How a rank is now: also after the verdict, which names one rank alone. It is silent when this one has not heard it
+   for the peer timeout, but for so many signs of life: 0, or 2, for so long every rank has that cannot hear it, when
+   the first of them loses it. `w` may be NULL: all are well. */
+typedef enum { PEER_WELL, PEER_SILENT, PEER_ENDED } PeerState;
+PeerState watch_peer(Watch *w, int rank, int signs);
 /* Counts one more exchange of this rank; and the rank with the fewest exchanges, if known (else -1). */
 void watch_advance(Watch *w);
 int watch_laggard(Watch *w);

@@ -110,23 +110,12 @@ void watch_on(WatchState *s, const WatchEvent *e, double now)
     if (now >= s->wake && !s->leaving) look(s, now);
 }
 
-/* `now`, but not later than this process was surely not stopped: it would have heard nobody since. */
-static double sure(const WatchState *s, double now)
+PeerState watch_state_peer(const WatchState *s, int rank, int signs, double now)
 {
-    double most = s->last + 2 * s->beat_s;
-    return now < most ? now : most;
-}
-
-bool watch_state_gone(const WatchState *s, int rank, double now, bool *silent)
-{
-    const WatchPeer *p = &s->peers[rank]; /* this one's own is ABSENT */
-    *silent = is_silent(p, sure(s, now), s->timeout_s);
-    return p->life == PEER_LEFT || p->life == PEER_GONE || *silent;
-}
-
-bool watch_state_misses(const WatchState *s, int rank, double now)
-{
-    return is_silent(&s->peers[rank], sure(s, now), s->timeout_s - 2 * s->beat_s);
+    const WatchPeer *p = &s->peers[rank];  /* this one's own is ABSENT */
+    double sure = s->last + 2 * s->beat_s; /* later this process may have been stopped, and has heard nobody since */
+    if (p->life == PEER_LEFT || p->life == PEER_GONE) return PEER_ENDED;
+    return is_silent(p, now < sure ? now : sure, s->timeout_s - signs * s->beat_s) ? PEER_SILENT : PEER_WELL;
 }
 
 int watch_state_left(const WatchState *s, int least)

@@ -63,8 +63,7 @@ WatchState watch_state(int rank, int size, double timeout_s, double beat_s);
 /* `now`: seconds of a clock that goes on while the process is stopped. */
 void watch_on(WatchState *s, const WatchEvent *event, double now);
 /* The questions of watch.h. */
-bool watch_state_gone(const WatchState *s, int rank, double now, bool *silent);
-bool watch_state_misses(const WatchState *s, int rank, double now);
+PeerState watch_state_peer(const WatchState *s, int rank, int signs, double now);
 int watch_state_left(const WatchState *s, int least);
 int watch_state_laggard(const WatchState *s, uint64_t own_exchanges);
 void watch_state_free(WatchState *s);

@@ -129,8 +129,7 @@ static Status save_with_team(Survivor *s, SurviveSave save, void *context)
 static Status take_folder(Survivor *s)
 {
     const char *out = s->run->c->output_dir;
-    bool silent; /* rank 0, which had the lock */
-    (void)watch_gone(comm_watch(ranks_comm(s->run->ranks)), 0, &silent);
+    bool silent = watch_peer(comm_watch(ranks_comm(s->run->ranks)), 0, 0) == PEER_SILENT; /* it had the lock */
     double wait = silent ? 0 : test_seconds("SPARE_WAIT", LOCK_WAIT);
     s->kept = s->own_lock->open;
     if (!s->kept) TRY(spare_take(&s->lock, out, wait, ranks_size(s->run->ranks), &s->place));
@@ -221,7 +220,7 @@ Status survive(Run *run, Snapshots *snapshots, Saving *saving, SurviveSave save,
                   .place = SPARE_NONE,
                   .scattered = session_scattered(&run->session),
                   .step = run->progress.step};
-    bool done = false, silent;
+    bool done = false;
     log_warn("%s; saving the run's state if possible", lost);
     saving_give_up(saving);
     if (s.scattered) snapshots_gather(snapshots, &s.held);
@@ -235,7 +234,7 @@ Status survive(Run *run, Snapshots *snapshots, Saving *saving, SurviveSave save,
         }
         if (a.kind == TEAM_LOST) {
             log_warn("%s leads the save no more: it has ended or is frozen", comm_peer_name(c, a.rank));
-            if (watch_gone(comm_watch(c), a.rank, &silent) && silent) report_to_agent(REPORT_FROZEN, a.rank, false);
+            if (watch_peer(comm_watch(c), a.rank, 0) == PEER_SILENT) report_to_agent(REPORT_FROZEN, a.rank, false);
         }
         if (a.kind != TEAM_OVER) continue;
         explain(&s, &a);

@@ -37,7 +37,7 @@ static void hear_until(Team *t, double until)
     bool *gone = mem_array((size_t)x->size, sizeof *gone);
     Mail mail;
     bool came = watch && watch_receive(watch, MAIL_SURVIVOR, until, &mail);
-    for (int r = 0; r < x->size; r++) gone[r] = r != x->rank && comm_gone(t->comm, r); /* before the last look */
+    for (int r = 0; r < x->size; r++) gone[r] = watch_peer(watch, r, 0) != PEER_WELL; /* before the last look */
     for (; came || (watch && watch_receive(watch, MAIL_SURVIVOR, 0, &mail)); came = false) {
         team_tell(t, (TeamEvent){.kind = TEAM_MAIL, .rank = mail.from, .data = mail.data, .size = mail.size});
         free(mail.data);
