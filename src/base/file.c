@@ -93,8 +93,13 @@ ssize_t file_read_some(int fd, void *out, size_t len)
 ssize_t file_read_at(int fd, uint64_t at, void *out, size_t len)
 {
     size_t got = 0;
-    for (ssize_t n = 1; got < len && n != 0; got += (size_t)n)
-        if ((n = pread(fd, (char *)out + got, len - got, (off_t)(at + got))) < 0) return n;
+    while (got < len) {
+        ssize_t n = pread(fd, (uint8_t *)out + got, len - got, (off_t)(at + got));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return n;
+        if (n == 0) break;
+        got += (size_t)n;
+    }
     return (ssize_t)got;
 }
 

@@ -57,8 +57,6 @@ Status checkpoint_read_manifest(const char *path, Manifest *m);
 Digest checkpoint_identity(const Manifest *m);
 /* Opens a regular file of `size` bytes, or of any size. */
 Status checkpoint_open_file(const char *path, uint64_t size, int *fd);
-/* Less than `len` only at the end of the file; negative with errno. */
-ssize_t checkpoint_read_at(int fd, void *out, size_t len, uint64_t at);
 /* Tells damage (E_CORRUPT) from a refusal of the system (E_IO), by errno: an unreadable checkpoint need not be corrupt.
  */
 Status checkpoint_read_failed(const char *path, const char *what);

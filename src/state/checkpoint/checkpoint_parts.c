@@ -38,7 +38,7 @@ static Status find_start(Files *f, int i, bool write)
     f->fd[i] = file_open(f->path[i], O_RDONLY | O_NOFOLLOW);
     if (f->fd[i] < 0) return file_failed(f->path[i], "open");
     if (write) (void)posix_fadvise(f->fd[i], 0, 0, POSIX_FADV_RANDOM); /* nothing is read ahead */
-    ssize_t n = checkpoint_read_at(f->fd[i], length, sizeof length, 0);
+    ssize_t n = file_read_at(f->fd[i], 0, length, sizeof length);
     if (n < 0) return file_failed(f->path[i], "read");
     if (n != (ssize_t)sizeof length) return fail(E_IO, "%s: it has no header", f->path[i]);
     f->start[i] = sizeof length + bytes_number(length, sizeof length);
@@ -90,7 +90,7 @@ static Status write_bytes(Files *f, int file, const float *data, size_t bytes, u
 
 static Status read_bytes(const Files *f, int file, float *data, size_t bytes, uint64_t at)
 {
-    ssize_t n = checkpoint_read_at(f->fd[file], data, bytes, at);
+    ssize_t n = file_read_at(f->fd[file], at, data, bytes);
     if (n >= 0) errno = EIO; /* the file ends */
     return n == (ssize_t)bytes ? OK : file_failed(f->path[file], "read");
 }

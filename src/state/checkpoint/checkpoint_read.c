@@ -41,19 +41,6 @@ Status checkpoint_open_file(const char *path, uint64_t size, int *fd)
     return status;
 }
 
-ssize_t checkpoint_read_at(int fd, void *out, size_t len, uint64_t at)
-{
-    size_t got = 0;
-    while (got < len) {
-        ssize_t n = pread(fd, (uint8_t *)out + got, len - got, (off_t)(at + got));
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return n;
-        if (n == 0) break;
-        got += (size_t)n;
-    }
-    return (ssize_t)got;
-}
-
 typedef void Sink(Buf *to, const uint8_t *block, size_t len);
 
 /* Verifies the file's size and digest. Its blocks pass to `sink` where `to` is not NULL. */
@@ -67,7 +54,7 @@ static Status read_verified(const char *path, const ManifestFile *f, Sink *sink,
     uint8_t *block = mem_alloc(BLOCK);
     DigestStream *digest = digest_new();
     for (;;) {
-        ssize_t n = checkpoint_read_at(fd, block, BLOCK, at);
+        ssize_t n = file_read_at(fd, at, block, BLOCK);
         if (n < 0) TRY_DONE(checkpoint_read_failed(path, "read"));
         if (n == 0) break;
         if ((uint64_t)n > f->size - at) TRY_DONE(fail(E_CORRUPT, "%s: the file grew during reading", path));

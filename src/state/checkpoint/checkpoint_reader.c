@@ -89,7 +89,7 @@ static Status open_block(CheckpointReader *r, int file, uint64_t number)
     if (r->file == file && r->number == number) return OK;
     if (size > BLOCK) size = BLOCK;
     r->file = -1;
-    ssize_t got = checkpoint_read_at(r->fd[file], r->block, size, begin);
+    ssize_t got = file_read_at(r->fd[file], begin, r->block, size);
     if (got < 0) return checkpoint_read_failed(r->path[file], "read");
     if ((uint64_t)got < size || !digest_equal(digest_of(r->block, size), r->digests[file][number]))
         return fail(E_CORRUPT, "%s: bytes %" PRIu64 " to %" PRIu64 " are not those that were verified: damaged",
