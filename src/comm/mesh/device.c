@@ -192,7 +192,7 @@ static Status await_accepted(CommDevice *d, NcclState state)
 
 /* ---- opening ---- */
 
-/* Sends the id of the first of `ranks` (NULL: all) to the others, or its error. */
+/* Sends the id of the first of `ranks` to the others, or its error. */
 static Status share_id(const CommDevice *d, const int *ranks, void *id)
 {
     struct {
@@ -200,14 +200,12 @@ static Status share_id(const CommDevice *d, const int *ranks, void *id)
         char error[252];
         char id[NCCL_ID_BYTES];
     } x = {0};
-    int first = ranks ? ranks[0] : 0;
     if (d->rank == 0) x.bad = d->module->new_id(x.id, x.error, sizeof x.error) != NCCL_DONE;
-    if (!ranks) TRY(comm_broadcast(d->comm, &x, sizeof x, 0));
-    if (ranks && d->rank > 0) TRY(comm_receive(d->comm, first, &x, sizeof x));
-    for (int r = 1; ranks && d->rank == 0 && r < d->size; r++) TRY(comm_send(d->comm, ranks[r], &x, sizeof x));
+    if (d->rank > 0) TRY(comm_receive(d->comm, ranks[0], &x, sizeof x));
+    for (int r = 1; d->rank == 0 && r < d->size; r++) TRY(comm_send(d->comm, ranks[r], &x, sizeof x));
     memcpy(id, x.id, sizeof x.id);
     x.error[sizeof x.error - 1] = '\0';
-    return x.bad ? fail(E_FAIL, "NCCL on %s: %s", comm_peer_name(d->comm, first), x.error) : OK;
+    return x.bad ? fail(E_FAIL, "NCCL on %s: %s", comm_peer_name(d->comm, ranks[0]), x.error) : OK;
 }
 
 /* Passes on the chosen network, unless the user has set these variables. NCCL allocates all memory at the start, where
@@ -226,12 +224,15 @@ static void set_environment(const Comm *c)
     if (may_share()) setenv("NCCL_HOSTID", text, 0);
 }
 
-static Status open_device(Comm *c, const int *ranks, int rank, int size, int most_blocks, CommDevice **device)
+Status comm_device_open(Comm *c, const int *ranks, int size, int most_blocks, CommDevice **device)
 {
     Status status = OK;
     char id[NCCL_ID_BYTES];
     CommDevice *d = mem_alloc(sizeof *d);
+    int rank = 0;
     *device = NULL;
+    while (rank < size && ranks[rank] != c->rank) rank++;
+    CHECK(rank < size, "rank %d opens the communicator of others", c->rank);
     *d = (CommDevice){.comm = c, .rank = rank, .size = size};
     TRY_DONE(load_nccl(&d->module));
     set_environment(c);
@@ -248,16 +249,6 @@ static Status open_device(Comm *c, const int *ranks, int rank, int size, int mos
 done:
     comm_device_close(d);
     return status;
-}
-
-Status comm_device_open(Comm *c, CommDevice **device) { return open_device(c, NULL, c->rank, c->size, 0, device); }
-
-Status comm_device_open_part(Comm *c, const int *ranks, int size, int most_blocks, CommDevice **device)
-{
-    int rank = 0;
-    while (rank < size && ranks[rank] != c->rank) rank++;
-    CHECK(rank < size, "rank %d opens the communicator of others", c->rank);
-    return open_device(c, ranks, rank, size, most_blocks, device);
 }
 
 const char *comm_device_describe(const CommDevice *d) { return d->describe; }

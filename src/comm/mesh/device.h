@@ -12,12 +12,11 @@ typedef struct CommDevice CommDevice;
 /* Collective. `unit` identifies this rank's GPU in the whole cluster. E_USAGE, with the same text on all ranks, where a
    rank cannot load the module or two ranks share a GPU. */
 Status comm_device_ready(Comm *c, const char *unit);
-/* Collective, after comm_device_ready. All calls use the calling thread's current device. */
-Status comm_device_open(Comm *c, CommDevice **device);
-/* Connects `size` ranks of `c`, in this order, which all call it; ranks that open several with each other do so in one
-   order. At most `most_blocks` of a GPU's thread blocks move its data (0: as NCCL chooses). */
-Status comm_device_open_part(Comm *c, const int *ranks, int size, int most_blocks, CommDevice **device); // (size)
-const char *comm_device_describe(const CommDevice *d); /* "NCCL 2.28.9" */
+/* After comm_device_ready: connects `size` ranks of `c`, in this order, which all call it; ranks that open several with
+   each other do so in one order. At most `most_blocks` of a GPU's thread blocks move its data (0: as NCCL chooses). All
+   calls use the calling thread's current device. */
+Status comm_device_open(Comm *c, const int *ranks, int size, int most_blocks, CommDevice **device); // (size)
+const char *comm_device_describe(const CommDevice *d);                                              /* "NCCL 2.28.9" */
 /* Collective. These queue work on a cudaStream_t, in place in device memory: F32, F64 or I64; parts as in
    comm_reduce_scatter and comm_gather_parts. After E_PEER the communicator is aborted and can only be closed. */
 Status comm_device_sum(CommDevice *d, void *x, size_t count, Dtype type, void *stream);

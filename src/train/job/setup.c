@@ -183,28 +183,14 @@ static Status check_comm_device(const Config *c, Ranks *ranks, const Backend *b)
 }
 
 /* Where NCCL adds, its version is among the libraries. */
-static void note_comm_device(const Config *c, const Ranks *ranks, Backend *b, const char *what, const char *nccl)
+static Status open_devices(const Config *c, const Grid *g, bool tied, Ranks *ranks, Backend *b, PlaceDevices **devices)
 {
     size_t len = strlen(b->describe);
+    TRY(place_devices_open(g, tied, c->virtual_ranks > 0, ranks, b, devices));
+    const char *nccl = place_devices_describe(*devices);
     if (!c->virtual_ranks) snprintf(b->describe + len, sizeof b->describe - len, ", %s", nccl);
-    if (ranks_first(ranks)) log_info("%s from GPU to GPU: %s", what, nccl);
-}
-
-static Status open_all_devices(const Config *c, Ranks *ranks, Backend *b, PlaceDevices **devices)
-{
-    CommDevice **device = &(*devices = mem_alloc(sizeof **devices))->holders;
-    size_t bytes = 2 * (size_t)ranks_size(ranks);
-    void *room = NULL;
-    Status own = comm_device_open(ranks_comm(ranks), device);
-    if (own == OK && c->virtual_ranks) own = b->device->alloc(b->device, bytes, &room);
-    Status all = own == E_PEER ? own : ranks_all(ranks, own); /* after E_PEER the other ranks cannot be reached */
-    if (all == OK && room) {
-        own = exec_connect_all(b->device, *device, room);
-        all = own == E_PEER ? own : ranks_all(ranks, own);
-    }
-    if (room) b->device->release(b->device, room, bytes);
-    TRY(all);
-    note_comm_device(c, ranks, b, "gradients go", comm_device_describe(*device));
+    if (ranks_first(ranks))
+        log_info("%sgradients go from GPU to GPU: %s", g->stages > 1 ? "boundaries and " : "", nccl);
     return OK;
 }
 
@@ -242,7 +228,8 @@ Status setup_devices(const Config *c, Ranks *ranks, Backend *backend, PlaceDevic
     if (!asked && !backend->device) return OK;
     if (!asked && strcmp(c->comm, "auto") != 0) return warn_shared_device(ranks, backend->device);
     Status status = check_comm_device(c, ranks, backend);
-    if (status == OK) return open_all_devices(c, ranks, backend, devices);
+    const Grid all = grid_of_ranks(ranks_size(ranks));
+    if (status == OK) return open_devices(c, &all, false, ranks, backend, devices);
     if (asked) return status_context(status, "--comm nccl");
     if (status == E_USAGE && ranks_first(ranks))
         log_warn("gradients go through the host's memory and Gloo, not from GPU to GPU: %s", status_message());
@@ -259,9 +246,7 @@ static Status open_place_devices(const Config *c, const Model *model, Setup *s)
     Status status = check_comm_device(c, s->ranks, s->backend);
     if (status != OK) return status_context(status, "--comm nccl");
     TRY(pipeline_grid(c, place_kind(c), ranks_size(s->ranks), model->config.layers, &grid));
-    TRY(place_devices_open(&grid, model_tied(model) != NULL, c->virtual_ranks > 0, s->ranks, s->backend, &s->devices));
-    note_comm_device(c, s->ranks, s->backend, "boundaries and gradients go", place_devices_describe(s->devices));
-    return OK;
+    return open_devices(c, &grid, model_tied(model) != NULL, s->ranks, s->backend, &s->devices);
 }
 
 static Status open_exchange(const Config *c, Setup *s)

@@ -30,7 +30,7 @@ static Status open_holders(const Grid *g, int rank, Comm *c, PlaceDevices *d)
 {
     int n = grid_holders(g), *ranks = mem_array((size_t)n, sizeof *ranks);
     for (int q = 0; q < n; q++) ranks[q] = grid_holder(g, grid_first_stage(g, rank), q);
-    Status status = n > 1 ? comm_device_open_part(c, ranks, n, 0, &d->holders) : OK;
+    Status status = n > 1 ? comm_device_open(c, ranks, n, 0, &d->holders) : OK;
     free(ranks);
     return status;
 }
@@ -42,7 +42,7 @@ static Status open_uses(const Grid *g, int place, int pipeline, Comm *c, PlaceDe
     pipeline_home(&g->shape, g->stages - 1, 0, &last, &chunk);
     if (g->directions == 2 || first == last || (place != first && place != last)) return OK;
     const int ranks[] = {rank_of(g, first, pipeline), rank_of(g, last, pipeline)};
-    return comm_device_open_part(c, ranks, 2, 0, &d->uses);
+    return comm_device_open(c, ranks, 2, 0, &d->uses);
 }
 
 static Status open_wires(const Grid *g, int place, int pipeline, Comm *c, Device *device, void *room, PlaceDevices *d)
@@ -51,12 +51,15 @@ static Status open_wires(const Grid *g, int place, int pipeline, Comm *c, Device
     for (int i = 0; i < d->n_wires; i++) {
         PipelineWire *w = &d->wires[i];
         const int ranks[] = {rank_of(g, w->from, pipeline), rank_of(g, w->to, pipeline)};
-        TRY(comm_device_open_part(c, ranks, 2, WIRE_BLOCKS, &w->device));
+        TRY(comm_device_open(c, ranks, 2, WIRE_BLOCKS, &w->device));
         bool sends = w->from == place;
         TRY(exec_connect_devices(device, w->device, &(CommPass){.send = sends, .peer = sends ? 1 : 0}, 1, room));
     }
     return OK;
 }
+
+/* After E_PEER the other ranks cannot be reached. */
+static Status agree(Ranks *ranks, Status own) { return own == E_PEER ? own : ranks_all(ranks, own); }
 
 Status place_devices_open(const Grid *g, bool tied, bool tree, Ranks *ranks, const Backend *b, PlaceDevices **devices)
 {
@@ -65,11 +68,11 @@ Status place_devices_open(const Grid *g, bool tied, bool tree, Ranks *ranks, con
     int place = ranks_rank(ranks) / g->replicas, pipeline = ranks_rank(ranks) % g->replicas;
     size_t bytes = 2 * (size_t)ranks_size(ranks);
     void *room = NULL;
-    Status status = check_queues();
+    Status status = g->stages > 1 ? check_queues() : OK;
     if (status == OK) status = b->device->alloc(b->device, bytes, &room);
     TRY_DONE(ranks_all(ranks, status));
-    TRY_DONE(open_holders(g, ranks_rank(ranks), c, d));
-    if (tree && d->holders) TRY_DONE(exec_connect_all(b->device, d->holders, room));
+    TRY_DONE(agree(ranks, open_holders(g, ranks_rank(ranks), c, d)));
+    if (tree && d->holders) TRY_DONE(agree(ranks, exec_connect_all(b->device, d->holders, room)));
     if (tied) TRY_DONE(open_uses(g, place, pipeline, c, d));
     status = open_wires(g, place, pipeline, c, b->device, room, d);
 done:

@@ -13,7 +13,7 @@ typedef struct {
     int n_wires;
 } PlaceDevices;
 
-/* Collective. Of a pipeline. `tied`: the model's word embedding has two uses; `tree`: with virtual ranks. The caller
+/* Collective. `tied`: the model's word embedding has two uses; `tree`: with virtual ranks. The caller
    closes *devices, also after a failure. */
 Status place_devices_open(const Grid *grid, bool tied, bool tree, Ranks *ranks, const Backend *b,
                           PlaceDevices **devices);
