@@ -97,7 +97,7 @@ static void take_report(LaunchState *s, const LaunchEvent *e, double now)
     if (e->report == REPORT_TRAINS) s->had_folder = true;
     if (e->report == REPORT_SAVED) s->saved = true;
     if (e->report == REPORT_SAVED) s->saved_at = fmin(s->saved_at, now);
-    if (e->report == REPORT_LOST) s->ranks[e->rank].aware = true;
+    if (e->report == REPORT_LOST || e->report == REPORT_SILENT) s->ranks[e->rank].aware = true;
     if (about && e->report == REPORT_FROZEN) about->led = true;
     bool misses = about && e->report == REPORT_SILENT, heard_so = about && e->report == REPORT_LOST && e->silent;
     bool *silent = &s->silent[(size_t)e->rank * (size_t)s->n_ranks]; /* to this rank */

@@ -104,14 +104,8 @@ static void look(Trainer *t);
 /* peers.c: the ranks that this one does not reach, or by which it is not reached. */
 static void report_unreached(Trainer *t)
 {
-    const uint64_t *unreached = t->start->unreached;
-    bool first = true;
-    for (int r = 0; r < t->size; r++) {
-        if (!(unreached[t->rank] >> r & 1)) continue;
-        if (first) report(t, REPORT_LOST, r, true);
-        report(t, REPORT_SILENT, r, false);
-        first = false;
-    }
+    for (int r = 0; r < t->size; r++)
+        if (t->start->unreached[t->rank] >> r & 1) report(t, REPORT_SILENT, r, false);
 }
 
 /* clock_suspended. */

@@ -184,13 +184,8 @@ static Status check_reach(const World *w, const PeerCard *cards, const int32_t *
 static void report_unreached(const World *w, const int32_t *errors)
 {
     size_t n = (size_t)w->size, me = (size_t)w->rank;
-    bool first = true;
-    for (size_t r = 0; r < n; r++) {
-        if (!errors[me * n + r]) continue; /* one that the other alone has missed may have been stopped */
-        if (first) report_to_agent(REPORT_LOST, (int)r, true);
-        report_to_agent(REPORT_SILENT, (int)r, false);
-        first = false;
-    }
+    for (size_t r = 0; r < n; r++) /* one that the other alone has missed may have been stopped */
+        if (errors[me * n + r]) report_to_agent(REPORT_SILENT, (int)r, false);
 }
 
 /* A rank's card, or the error that keeps it from joining. */
