@@ -1,7 +1,9 @@
 #include "base/json.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/json_internal.h"
@@ -15,6 +17,20 @@ bool js_read_in(const char *folder, const char *name, Json **doc)
     bool read = file_exists(path) && js_read(path, doc) == OK;
     free(path);
     return read;
+}
+
+double js_last(const char *folder, const char *name, const char *key)
+{
+    enum { END = 1 << 16 }; /* longer than a line */
+    char *path = file_join(folder, name), *member = mem_printf("\"%s\": ", key), *text = mem_alloc(END + 1);
+    int fd = file_open(path, O_RDONLY);
+    off_t size = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
+    double last = 0;
+    if (size > 0 && file_read_at(fd, size > END ? (uint64_t)size - END : 0, text, END) > 0)
+        for (const char *at = text; (at = strstr(at, member));) last = strtod(at += strlen(member), NULL);
+    if (fd >= 0) close(fd);
+    MEM_FREE(path, member, text);
+    return last;
 }
 
 Status js_read(const char *path, Json **doc)

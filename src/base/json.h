@@ -31,7 +31,9 @@ Status js_parse(const char *name, const char *text, size_t len, Json **doc);
 Status js_parse_at(const char *name, int64_t first_line, const char *text, size_t len, Json **doc);
 Status js_read(const char *path, Json **doc);
 bool js_read_in(const char *folder, const char *name, Json **doc); /* false: there is none, or it cannot be read */
-void js_free(Json *doc);                                           /* the root only; takes NULL */
+/* The last number of that key in a file of lines of JSON, of which it reads the end alone; 0: none. */
+double js_last(const char *folder, const char *name, const char *key);
+void js_free(Json *doc); /* the root only; takes NULL */
 
 JsonKind js_kind(const Json *v);                         /* NULL has the kind NULL */
 const char *js_kind_name(const Json *v);                 /* "a text", "null", "an array" */

@@ -11,21 +11,9 @@
 #include "base/lock.h"
 #include "launch/launch_internal.h"
 
-/* trained_s in the last line of metrics.jsonl. */
 double faults_trained(const Launch *l)
 {
-    enum { TAIL = 1 << 16 }; /* longer than a line */
-    static const char key[] = "\"trained_s\": ";
-    double number = 0;
-    if (!l->output_dir) return 0;
-    char *path = file_join(l->output_dir, "metrics.jsonl"), *text = mem_alloc(TAIL + 1);
-    int fd = file_open(path, O_RDONLY);
-    off_t size = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
-    if (size > 0 && pread(fd, text, TAIL, size > TAIL ? size - TAIL : 0) > 0)
-        for (const char *at = text; (at = strstr(at, key));) number = strtod(at += sizeof key - 1, NULL);
-    if (fd >= 0) close(fd);
-    MEM_FREE(path, text);
-    return number;
+    return l->output_dir ? js_last(l->output_dir, "metrics.jsonl", "trained_s") : 0;
 }
 
 /* Appends a line to a file of the output folder, and frees it. A folder that cannot be written is reported elsewhere.
@@ -46,29 +34,24 @@ static void append(const Launch *l, const char *name, Buf *line)
 /* A process of another command holds the folder's lock, which no rank of this one ever had. */
 static bool used_by_other(const Launch *l) { return !l->state.had_folder && lock_in_use(l->output_dir); }
 
-/* `ending` NULL: the line of another fault of the start has it. */
-static void add_fault(Launch *l, const Outcome *o, const double *ending)
+static void add_fault(Launch *l, const Outcome *o)
 {
     Buf line = {0};
     fault_record_add(&l->faults, o->rank, o->host);
     buf_printf(&line, "{\"time\": %.3f, \"start\": %d, \"rank\": %d", clock_wall(), l->state.restarts, o->rank);
     buf_member_text(&line, "host", o->host);
     buf_member_text(&line, "what", o->what);
-    buf_printf(&line, ", \"code\": %d", o->code);
-    if (ending) buf_printf(&line, ", \"ending_s\": %.3f", *ending);
-    buf_puts(&line, "}\n");
+    buf_printf(&line, ", \"code\": %d}\n", o->code);
     append(l, "faults.jsonl", &line);
 }
 
 void faults_add(Launch *l, const Outcome *o)
 {
     Outcome also;
-    double found = fmin(l->state.failed_at, l->state.lost_at), now = clock_monotonic();
-    double ending = found < now ? now - found : 0;
     bool fault = o->code == 77 || (launch_is_failure(o->code) && o->code != status_exit_code(E_USAGE));
     if (!fault || (o->rank >= 0 && used_by_other(l))) return; /* a lost host's ranks may hold the lock */
-    add_fault(l, o, &ending);
-    for (int rank = -1; outcome_also(l, &rank, &also);) add_fault(l, &also, NULL);
+    add_fault(l, o);
+    for (int rank = -1; outcome_also(l, &rank, &also);) add_fault(l, &also);
 }
 
 static void write_launch(const Launch *l)

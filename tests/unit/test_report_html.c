@@ -488,16 +488,16 @@ static void test_command_faults(void **state)
     assert_null(strstr(said(dir, "a b", 0), "fault"));
     char *run = file_join(dir, "a");
     testing_write(run, "faults.jsonl",
-                  "{\"time\": 1, \"start\": 0, \"rank\": 1, \"host\": \"n<1>\", \"ending_s\": 2}\n"
-                  "{\"time\": 2, \"start\": 1, \"rank\": -1, \"host\": \"n2\", \"ending_s\": 3}\n");
+                  "{\"time\": 1, \"start\": 0, \"rank\": 1, \"host\": \"n<1>\"}\n"
+                  "{\"time\": 2, \"start\": 1, \"rank\": -1, \"host\": \"n2\"}\n");
     text = said(dir, "a b", 0);
     EXPECT_TEXT(text, "faults 2 0\nshare of time that counts (%) – –\n");
     EXPECT_TEXT(text, "faults of a: 2 faults: rank 1 on n<1> (1), host n2 (1). No `cairn launch` has summed up yet");
     assert_null(strstr(text, "faults of b"));
     testing_write(run, "faults.jsonl",
-                  "{\"time\": 1, \"start\": 0, \"rank\": 1, \"host\": \"n<1>\", \"ending_s\": 2}\n"
+                  "{\"time\": 1, \"start\": 0, \"rank\": 1, \"host\": \"n<1>\"}\n"
                   "[]\n"
-                  "{\"time\": 2, \"start\": 1, \"rank\": 1, \"host\": \"n<1>\", \"ending_s\": 3}\n"
+                  "{\"time\": 2, \"start\": 1, \"rank\": 1, \"host\": \"n<1>\"}\n"
                   "{\"time\": 3, \"ran");
     testing_write(
         run, "launches.jsonl",

@@ -34,24 +34,10 @@ static int64_t newest_step(const SnapshotPiece *pieces, int count)
     return step;
 }
 
-/* The last step in metrics.jsonl; 0: none. */
-static int64_t last_step(const char *output_dir)
-{
-    char *path = file_join(output_dir, "metrics.jsonl");
-    Buf text = {0};
-    long long step = 0;
-    if (file_exists(path) && file_read(path, (size_t)4 << 30, &text) == OK && text.len) {
-        const char *line = strrchr(text.data, '{'); /* every line is one flat object */
-        if (line) (void)sscanf(line, "{\"step\": %lld", &step);
-    }
-    buf_free(&text);
-    free(path);
-    return step;
-}
-
 static void log_found(const Config *config, const char *output_dir, const RunSnapshots *m, int64_t disk)
 {
-    int64_t made = last_step(output_dir), lost = made > m->set.step ? made - m->set.step : 0;
+    int64_t made = (int64_t)js_last(output_dir, "metrics.jsonl", "step"),
+            lost = made > m->set.step ? made - m->set.step : 0;
     char newest[64] = "there is no checkpoint";
     int copies = 0;
     if (disk >= 0) snprintf(newest, sizeof newest, "the newest checkpoint is of step %lld", (long long)disk);
