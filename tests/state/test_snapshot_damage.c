@@ -12,7 +12,7 @@ static bool covered(const SnapshotHeader *h, uint64_t at)
     for (int s = 0; s < SNAPSHOT_SLOTS; s++) {
         uint64_t in = at - h->slot_offset[s];
         if (at < h->slot_offset[s] || in >= snapshot_slot_size(h)) continue;
-        if (in < offsetof(SnapshotMark, committed)) return true;
+        if (in < sizeof(SnapshotMark)) return true;
         if (in >= SNAPSHOT_PAGE && in < SNAPSHOT_PAGE + 20) return true; /* every text here is longer */
         for (int a = 0; a < SNAPSHOT_ARRAYS; a++) {
             uint64_t begin = snapshot_array_offset(h, a);

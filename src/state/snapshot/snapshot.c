@@ -137,7 +137,7 @@ Digest snapshot_mark_digest(const SnapshotHeader *h, const SnapshotMark *m)
     memset(&mark, 0, sizeof mark);
     memcpy(&mark, m, offsetof(SnapshotMark, digest));
     mark.digest = snapshot_header_digest(&of);
-    return digest_of(&mark, offsetof(SnapshotMark, committed));
+    return digest_of(&mark, sizeof mark);
 }
 
 bool snapshot_slot_whole(const uint8_t *data, const SnapshotHeader *h, int slot)

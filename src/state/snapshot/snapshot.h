@@ -7,11 +7,11 @@
 
        cairn-<uid>-<run>-<world>-<slice>-<holder>.snapshot
 
-   Two slots alternate. A slot is invalid while it is written. It then receives its digest (complete), and its commit
-   mark when all ranks have completed the generation. The other slot stays untouched until then, so a kill at any
-   instruction leaves the previous generation. A generation is good if every slice of it is complete somewhere, as the
-   original or a copy. The header, the fixed part and each slot have digests. Readers name and ignore files and slots
-   that are torn, damaged, or of another run, version or world size.
+   Two slots alternate. A slot is invalid while it is written, and then receives its digest (complete). The other slot
+   stays untouched until all ranks have completed the generation, so a kill at any instruction leaves the previous one.
+   A generation is good if every slice of it is complete somewhere, as the original or a copy. The header, the fixed
+   part and each slot have digests. Readers name and ignore files and slots that are torn, damaged, or of another run,
+   version or world size.
 
    Errors: E_MEMORY no room, with the numbers; E_IO a refusal of the system; E_CORRUPT an incomplete generation, with
    the missing slices; E_NUMERIC weights that are not finite, which never enter a generation. */
@@ -93,8 +93,6 @@ void snapshot_wait_copied(Snapshot *s); /* returns at once if none is in progres
 typedef enum { SNAPSHOT_IDLE, SNAPSHOT_BUSY, SNAPSHOT_COMPLETE, SNAPSHOT_FAILED } SnapshotOutcome;
 /* COMPLETE and FAILED once each (FAILED with its message), then IDLE. `wait`: never BUSY. */
 SnapshotOutcome snapshot_poll(Snapshot *s, bool wait);
-/* All ranks have this generation. */
-void snapshot_commit(Snapshot *s, int64_t generation);
 /* Processor and wall-clock seconds that the thread used for the last generation. */
 void snapshot_cost(const Snapshot *s, double *processor_s, double *clock_s);
 /* The newest generation in the file that is complete; 0: none. */

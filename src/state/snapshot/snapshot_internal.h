@@ -48,7 +48,6 @@ typedef struct {
     uint64_t state_bytes;
     Digest payload; /* of the text and the arrays, without the gaps between them */
     Digest digest;  /* of everything before, and of the header's digest without its holder */
-    uint64_t committed;
 } SnapshotMark;
 
 uint64_t snapshot_round(uint64_t bytes); /* up to a page */

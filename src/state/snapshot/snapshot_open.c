@@ -16,10 +16,6 @@
 #include "base/mapping.h"
 #include "state/snapshot/snapshot_internal.h"
 
-#ifndef HUGETLBFS_MAGIC
-#    define HUGETLBFS_MAGIC 0x958458f6
-#endif
-
 Status snapshot_memory_backed(const char *dir, bool *memory)
 {
     struct statfs fs;

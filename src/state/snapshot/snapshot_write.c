@@ -28,9 +28,7 @@ static void fence_stores(void) { atomic_thread_fence(memory_order_seq_cst); }
 
 static void invalidate(Snapshot *s, int slot)
 {
-    volatile SnapshotMark *mark = snapshot_mark(s, slot);
-    mark->committed = 0;
-    mark->generation = 0;
+    ((volatile SnapshotMark *)snapshot_mark(s, slot))->generation = 0;
     fence_stores();
 }
 
@@ -115,14 +113,11 @@ static Status write_generation(Snapshot *s)
     TRY(check_file(s));
     if (!finite) return fail(E_NUMERIC, "step %" PRId64 ": weights are not finite", from->step);
     done.digest = snapshot_mark_digest(s->header, &done);
+    done.generation = 0; /* until the rest is there */
     fence_stores();
-    mark->step = done.step;
-    mark->stamp = done.stamp;
-    mark->state_bytes = done.state_bytes;
-    mark->payload = done.payload;
-    mark->digest = done.digest;
+    *mark = done;
     fence_stores();
-    ((volatile SnapshotMark *)mark)->generation = done.generation;
+    ((volatile SnapshotMark *)mark)->generation = (uint64_t)from->generation;
     fence_stores();
     return OK;
 }
@@ -210,14 +205,6 @@ SnapshotOutcome snapshot_poll(Snapshot *s, bool wait)
     }
     s->newest = s->source.generation;
     return SNAPSHOT_COMPLETE;
-}
-
-void snapshot_commit(Snapshot *s, int64_t generation)
-{
-    for (int i = 0; i < SNAPSHOT_SLOTS; i++) {
-        volatile SnapshotMark *mark = snapshot_mark(s, i);
-        if (mark->generation == (uint64_t)generation) mark->committed = (uint64_t)generation;
-    }
 }
 
 void snapshot_cost(const Snapshot *s, double *processor_s, double *clock_s)

@@ -325,9 +325,6 @@ static void commit(Snapshots *s, double step_s)
 {
     s->keep = s->generation;
     s->stats.taken++;
-    snapshot_commit(s->file, s->keep);
-    for (int i = 0; i < s->copies.count; i++)
-        if (s->copies.items[i].file) snapshot_commit(s->copies.items[i].file, s->keep);
     choose_interval(s, step_s);
     if (s->alone) return;
     s->alone = true; /* files of another world size are no longer needed */
