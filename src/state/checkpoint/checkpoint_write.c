@@ -20,27 +20,15 @@ static ExportTensors tensors_of(const TrainingState *t, int file)
     return e;
 }
 
-/* Makes the files for those that fill them. */
-static Status reserve_files(const char *dir, const TrainingState *t)
+/* `filled` NULL: makes the files for those that fill them. */
+static Status make_files(const char *dir, const TrainingState *t, CheckpointFilled *filled)
 {
     Status status = OK;
     for (int i = 0; i < files_of(t) && status == OK; i++) {
         const ExportTensors tensors = tensors_of(t, i);
         char *path = file_join(dir, checkpoint_files[i]);
-        status = export_reserve(path, &tensors);
-        free(path);
-    }
-    return status;
-}
-
-static Status write_alone(const char *dir, const TrainingState *t, CheckpointFilled *filled)
-{
-    Status status = OK;
-    for (int i = 0; i < files_of(t) && status == OK; i++) {
-        const ExportTensors tensors = tensors_of(t, i);
-        char *path = file_join(dir, checkpoint_files[i]);
-        status = export_tensors(path, &tensors, &filled->digest[i]);
-        if (status == OK) status = file_size(path, &filled->size[i]);
+        status = filled ? export_tensors(path, &tensors, &filled->digest[i]) : export_reserve(path, &tensors);
+        if (status == OK && filled) status = file_size(path, &filled->size[i]);
         free(path);
     }
     return status;
@@ -51,7 +39,7 @@ static Status write_tensors(const char *dir, const TrainingState *t, CheckpointF
     Status status = t->fill ? t->fill(t->fill_context, t, filled) : OK;
     if (!t->read || (t->fill && status == OK)) return status;
     if (t->fill) log_warn("%s; this rank writes the checkpoint alone", status_message());
-    return write_alone(dir, t, filled);
+    return make_files(dir, t, filled);
 }
 
 /* Adds the manifest lines known before writing: state.json and the caller's files. */
@@ -194,7 +182,7 @@ Status checkpoint_begin(CheckpointWriting *w, const char *out, const TrainingSta
     }
     TRY(checkpoint_check_space(out, needed));
     if (mkdir(w->temporary, 0777) != 0) return fail(E_IO, "%s: cannot create the folder: %m", w->temporary);
-    return t->fill ? reserve_files(w->temporary, t) : OK;
+    return t->fill ? make_files(w->temporary, t, NULL) : OK;
 }
 
 Status checkpoint_end(CheckpointWriting *w, Status status, int keep, char **note)
