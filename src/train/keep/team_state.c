@@ -64,7 +64,7 @@ bool team_has(const TeamState *x, int rank)
 }
 
 /* Whether a rank may still announce itself. */
-static bool may_come(const TeamState *x, const TeamRank *r) { return !r->here && !r->gone && !r->left && !x->met; }
+static bool may_come(const TeamState *x, const TeamRank *r) { return !r->here && !r->gone && !x->met; }
 
 static int choose(const TeamState *x)
 {
@@ -122,14 +122,14 @@ static void heed_ends(TeamState *x, double now)
     for (int r = 0; r < x->size; r++) {
         const TeamRank *its = &x->ranks[r];
         bool saved = its->end == TEAM_SAVED || its->end == TEAM_FOUND, mine = r == x->leader;
-        if (r == x->rank || !its->left) continue;
+        if (!its->left) continue;
         if ((mine && leads(x, r)) || (saved && (mine || its->end_step >= x->ranks[x->rank].step))) {
             end(x, its->end, r, its->end_step);
             return;
         }
         if (mine) meet(x, now);
     }
-    if (x->leader >= 0 && x->leader != x->rank && x->ranks[x->leader].gone) {
+    if (x->leader >= 0 && x->ranks[x->leader].gone) {
         (void)act(x, TEAM_LOST, x->leader);
         meet(x, now);
     }
@@ -139,14 +139,13 @@ static void settle_leader(TeamState *x, double now)
 {
     heed_ends(x, now);
     if (x->over) return;
-    if (now >= x->until && (x->leader < 0 || x->leader == x->rank)) x->met = true;
+    if (now >= x->until) x->met = true;
     int leader = choose(x);
     if (leader == NONE) {
         end(x, TEAM_NOBODY, -1, -1);
         return;
     }
     if (leader != WAIT && leader != x->leader) {
-        if (leader == x->rank && x->leader >= 0) meet(x, now);
         x->leader = leader;
         if (leader != x->rank) {
             say_to_all(x, (Letter){SAYS_FOLLOW, leader, 0}, NULL, 0);
@@ -159,7 +158,7 @@ static void settle_leader(TeamState *x, double now)
         x->leads = true;
         say_to_all(x, (Letter){SAYS_FOLLOW, x->rank, 0}, NULL, 0);
         try(x);
-    } else if (x->leader >= 0 && x->leader != x->rank && now >= x->until) {
+    } else if (now >= x->until) {
         end(x, TEAM_UNCLEAR, x->leader, x->step);
     }
 }
@@ -208,7 +207,7 @@ static void settle(TeamState *x, double now)
 {
     if (!x->over && !x->leads) settle_leader(x, now);
     if (!x->over && !x->leads) settle_plans(x);
-    if (!x->over && x->gathers) settle_parts(x, now);
+    if (x->gathers) settle_parts(x, now);
     bool waits = !x->over && (!x->leads || (x->gathers && x->wrote));
     x->wake = waits ? x->until : INFINITY;
 }
@@ -246,7 +245,6 @@ static void take_letter(TeamState *x, const TeamEvent *e)
     size_t size = e->size - sizeof letter;
     switch ((Word)letter.word) {
     case SAYS_HERE:
-        if (from->here) break;
         from->here = true;
         from->able = letter.number;
         from->step = letter.step;
@@ -254,7 +252,7 @@ static void take_letter(TeamState *x, const TeamEvent *e)
         from->size = size;
         break;
     case SAYS_FOLLOW:
-        if (letter.number >= 0 && letter.number < x->size) from->follows = letter.number;
+        from->follows = letter.number;
         break;
     case SAYS_PLAN:
         free(from->plan.data);

@@ -1,14 +1,15 @@
 /* The writing of the survivors' checkpoint: the leader's plan, each member's part, and the answers. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/test_switch.h"
 #include "train/keep/spare.h"
 #include "train/keep/team.h"
 
+/* Both lie in memory as they were sent, because all ranks run the same program, and are aligned. */
 typedef struct {
-    int32_t place, writers, pieces;
-} SavePlan; /* `writers` ranks (int32_t) and `pieces` pieces follow */
+    int64_t pieces;
+    int32_t place, writers;
+} SavePlan; /* `pieces` pieces and `writers` ranks (int32_t) follow */
 
 /* A member's answer: its part; the intervals of both spaces follow. */
 typedef struct {
@@ -19,17 +20,14 @@ typedef struct {
 /* ---- a part ---- */
 
 /* This rank's pieces. */
-static Status find_pieces(const HeldPieces *held, HeldPart *part, Intervals *lists)
+static void find_pieces(const HeldPieces *held, HeldPart *part, Intervals *lists)
 {
-    for (int k = 0; k < held->n; k++) {
-        const SnapshotPiece *p = &held->pieces[k];
-        if (p->rank != held->rank) continue;
-        if (p->file < 0 || p->file >= held->list->count) return fail(E_FAIL, "the plan of the save is not valid");
-        for (int space = 0; space < N_SPACES; space++)
-            part->params[space] = &held->list->files[p->file].fixed.params[space];
+    for (int space = 0; space < N_SPACES; space++) {
+        lists[space] = held_pieces_part(held, space);
+        for (int k = 0; k < held->n; k++)
+            if (held->pieces[k].rank == held->rank)
+                part->params[space] = &held->list->files[held->pieces[k].file].fixed.params[space];
     }
-    for (int space = 0; space < N_SPACES; space++) lists[space] = held_pieces_part(held, space);
-    return OK;
 }
 
 /* Writes this rank's part: its pieces, or share number `i` of its own state. */
@@ -41,7 +39,7 @@ static Status write_mine(const TeamSource *s, int64_t step, int rank, int i, int
     HeldPart part = {{s->params, s->sets}, {&lists[SPACE_MODEL], &lists[SPACE_SETS]}};
     Written w;
     if (s->plan) {
-        TRY(find_pieces(&held, &part, lists));
+        find_pieces(&held, &part, lists);
         TRY_DONE(checkpoint_write_part(s->out, step, &part, held_pieces_read, &held, &w.digest));
     } else {
         intervals_add(&lists[SPACE_MODEL], s->params->size * i / writers, s->params->size * (i + 1) / writers);
@@ -63,29 +61,22 @@ done:
 static Status follow_plan(const Team *t, const TeamSource *source, const TeamAction *a, Buf *answer)
 {
     Status status = OK;
+    const SavePlan *plan = (const void *)a->data;
+    const SnapshotPiece *pieces = (const void *)(plan + 1);
+    const int32_t *ranks = (const void *)(pieces + plan->pieces);
     TeamSource mine = *source;
-    SavePlan plan = {0};
-    bool asked = false;
-    if (a->size >= sizeof plan) memcpy(&plan, a->data, sizeof plan);
-    bool whole = a->size >= sizeof plan && plan.writers >= 0 && plan.pieces >= 0;
-    size_t ranks = (size_t)plan.writers * sizeof(int32_t), pieces = (size_t)plan.pieces * sizeof(SnapshotPiece);
-    if (!whole || a->size != sizeof plan + ranks + pieces) return fail(E_PEER, "the leader's plan is cut");
-    char *folder = spare_path(source->out, plan.place);
+    int me = t->state.rank;
+    char *folder = spare_path(source->out, plan->place);
     mine.out = folder;
-    SnapshotPiece *copy = mem_array((size_t)plan.pieces, sizeof *copy); /* aligned */
-    memcpy(copy, a->data + sizeof plan + ranks, pieces);
-    mine.plan = plan.pieces ? copy : NULL;
-    mine.n_plan = plan.pieces;
-    for (int i = 0; i < plan.writers && !asked; i++) {
-        int32_t rank;
-        memcpy(&rank, a->data + sizeof plan + (size_t)i * sizeof rank, sizeof rank);
-        asked = rank == t->state.rank;
-        if (!asked) continue;
-        test_at("write", rank);
-        status = write_mine(&mine, a->step, rank, i, plan.writers, answer);
-        test_at("wrote", rank);
+    mine.plan = plan->pieces ? pieces : NULL;
+    mine.n_plan = (int)plan->pieces;
+    for (int i = 0; i < plan->writers; i++) {
+        if (ranks[i] != me) continue;
+        test_at("write", me);
+        status = write_mine(&mine, a->step, me, i, plan->writers, answer);
+        test_at("wrote", me);
     }
-    MEM_FREE(copy, folder);
+    free(folder);
     return status;
 }
 
@@ -129,40 +120,21 @@ static void written_parts_free(WrittenParts *p)
     MEM_FREE(p->digests, p->ranks);
 }
 
-/* Takes the intervals of a part from an answer. False: it is cut. */
-static bool take_intervals(const char **data, size_t *size, int64_t count, Intervals *list)
-{
-    if (count < 0 || (uint64_t)count > *size / sizeof(Interval)) return false;
-    for (int64_t i = 0; i < count; i++) {
-        Interval x;
-        memcpy(&x, *data + (size_t)i * sizeof x, sizeof x);
-        intervals_add(list, x.begin, x.end);
-    }
-    *data += (size_t)count * sizeof(Interval);
-    *size -= (size_t)count * sizeof(Interval);
-    return true;
-}
-
 /* What a member says it wrote, against the leader's own state where it has one. */
-static Status take_answer(const TrainingState *t, int rank, const char *data, size_t size, WrittenParts *parts)
+static Status take_answer(const TrainingState *t, int rank, const char *answer, WrittenParts *parts)
 {
-    Written w;
+    const Written *w = (const void *)answer;
+    const Interval *v = (const void *)(w + 1);
     Digest own;
-    int n = parts->count;
+    int n = parts->count++;
     HeldPart part = {{t->params, t->kfac}, {&parts->parts[SPACE_MODEL][n], &parts->parts[SPACE_SETS][n]}};
-    if (size < sizeof w) return fail(E_PEER, "its answer is cut");
-    memcpy(&w, data, sizeof w);
-    data += sizeof w;
-    size -= sizeof w;
-    parts->count++;
-    parts->digests[n] = w.digest;
+    parts->digests[n] = w->digest;
     parts->ranks[n] = rank;
     for (int space = 0; space < N_SPACES; space++)
-        if (!take_intervals(&data, &size, w.count[space], &parts->parts[space][n]))
-            return fail(E_PEER, "its answer is cut");
+        for (int64_t i = 0; i < w->count[space]; i++, v++) intervals_add(&parts->parts[space][n], v->begin, v->end);
     if (!t->read) return OK;
     TRY(checkpoint_part_digest(&part, t->read, t->read_context, &own));
-    return digest_equal(own, w.digest) ? OK : fail(E_CORRUPT, "its state has other bits");
+    return digest_equal(own, w->digest) ? OK : fail(E_CORRUPT, "its state has other bits");
 }
 
 /* The members that write: all with a piece in the plan, or all whose own state is of this step. The leader is first. */
@@ -199,7 +171,7 @@ static Status gather_parts(const TeamFill *f, const TrainingState *t, int writer
     team_tell(f->team, (TeamEvent){.kind = TEAM_WROTE, .rank = f->team->state.rank});
     for (bool gathered = false; !gathered && team_next(f->team, &a); free(a.data)) {
         gathered = a.kind == TEAM_GATHERED;
-        bool wrong = a.kind == TEAM_TAKE && take_answer(t, a.rank, a.data, a.size, parts) != OK;
+        bool wrong = a.kind == TEAM_TAKE && take_answer(t, a.rank, a.data, parts) != OK;
         if (wrong) refuse_writer(f, a.rank);
         if (a.kind == TEAM_DROP) warn_of_writer(f, a.rank, a.why);
         missing += wrong || a.kind == TEAM_DROP;
@@ -235,10 +207,10 @@ Status team_fill(void *team_fill, const TrainingState *t, CheckpointFilled *fill
     mine.sets = t->kfac;
     int32_t *ranks = mem_array((size_t)team->state.size, sizeof *ranks);
     int writers = choose_writers(f, ranks);
-    SavePlan plan = {s->place, writers, s->n_plan};
+    SavePlan plan = {s->n_plan, s->place, writers};
     buf_append(&text, &plan, sizeof plan);
-    buf_append(&text, ranks, (size_t)writers * sizeof *ranks);
     if (s->n_plan) buf_append(&text, s->plan, (size_t)s->n_plan * sizeof *s->plan);
+    buf_append(&text, ranks, (size_t)writers * sizeof *ranks);
     team_tell(team, (TeamEvent){.kind = TEAM_PLANNED,
                                 .step = t->step,
                                 .data = text.data,
@@ -247,7 +219,7 @@ Status team_fill(void *team_fill, const TrainingState *t, CheckpointFilled *fill
                                 .n_writers = writers});
     test_at("planned", me);
     TRY_DONE(write_mine(&mine, t->step, me, 0, writers, &own));
-    TRY_DONE(take_answer(t, me, own.data, own.len, &parts));
+    TRY_DONE(take_answer(t, me, own.data, &parts));
     TRY_DONE(gather_parts(f, t, writers, &parts));
     TRY_DONE(check_parts(f, t, &parts, filled));
     team->writers = writers;
