@@ -157,9 +157,9 @@ static Intervals *device_parts(const Holders *h, const Intervals *parts)
 /* A tree first adds holders 2i and 2i + 1, so that turning them changes no bit. */
 static Status sum_parts_on_devices(const Holders *h, const SumSpace *s, const Pieces *p, const Intervals *parts)
 {
-    if (!p->tree) return comm_device_sum_parts(h->device, s->x, parts, stream_of(h));
+    if (!p->tree) return comm_device_parts(h->device, s->x, parts, true, stream_of(h));
     TRY(sum_tree_on_devices(h, s, parts, p->tree));
-    return p->owners ? OK : comm_device_gather_parts(h->device, s->x, parts, stream_of(h));
+    return p->owners ? OK : comm_device_parts(h->device, s->x, parts, false, stream_of(h));
 }
 
 static Status sum_on_devices(const Holders *h, const SumSpace *s, const Pieces *p, const Piece *x)
@@ -175,7 +175,7 @@ static Status sum_on_devices(const Holders *h, const SumSpace *s, const Pieces *
 static Status share_on_devices(const Holders *h, float *x, const Intervals *of)
 {
     Intervals *parts = device_parts(h, of);
-    Status status = comm_device_gather_parts(h->device, x, parts, stream_of(h));
+    Status status = comm_device_parts(h->device, x, parts, false, stream_of(h));
     free(parts);
     return status;
 }

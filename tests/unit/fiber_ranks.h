@@ -190,18 +190,11 @@ static inline Status on_device(CommDevice *d, DeviceCollective *run, float *x, c
     return status;
 }
 
-Status __wrap_comm_device_gather_parts(CommDevice *d, float *x, const Intervals *parts, void *stream);
-Status __wrap_comm_device_gather_parts(CommDevice *d, float *x, const Intervals *parts, void *stream)
+Status __wrap_comm_device_parts(CommDevice *d, float *x, const Intervals *parts, bool sum, void *stream);
+Status __wrap_comm_device_parts(CommDevice *d, float *x, const Intervals *parts, bool sum, void *stream)
 {
     (void)stream;
-    return on_device(d, comm_gather_parts, x, parts);
-}
-
-Status __wrap_comm_device_sum_parts(CommDevice *d, float *x, const Intervals *parts, void *stream);
-Status __wrap_comm_device_sum_parts(CommDevice *d, float *x, const Intervals *parts, void *stream)
-{
-    (void)stream;
-    return on_device(d, comm_reduce_scatter, x, parts);
+    return on_device(d, sum ? comm_reduce_scatter : comm_gather_parts, x, parts);
 }
 
 Status __wrap_comm_device_sum(CommDevice *d, void *x, size_t count, Dtype type, void *stream);

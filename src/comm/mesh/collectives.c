@@ -205,7 +205,7 @@ Status comm_wait(Comm *c, CommTicket *t, const char *what)
 static Hash128 rank_proof(const Comm *c, int from, int to, int copy)
 {
     const int32_t text[3] = {comm_world_rank(c, from), comm_world_rank(c, to), copy};
-    return siphash(c->group->secret, text, sizeof text);
+    return siphash(c->group->cards[0].nonce, text, sizeof text);
 }
 
 Status comm_prove(Comm *c, int copy)
@@ -251,18 +251,18 @@ Status comm_sum(Comm *c, double *values, int count)
     return status;
 }
 
-/* Gathers every rank's text; the texts follow each other in `all`. `lengths` (size). The caller frees `all`. */
-static Status gather_texts(Comm *c, const Buf *mine, char **all, size_t *lengths)
+Status comm_gather(Comm *c, const void *mine, size_t own, char **all, size_t *bytes)
 {
-    size_t own = mine->len, total = 0, before = 0;
-    TRY(comm_allgather(c, &own, sizeof own, lengths));
+    size_t total = 0, before = 0;
+    *all = NULL;
+    TRY(comm_allgather(c, &own, sizeof own, bytes));
     for (int r = 0; r < c->size; r++) {
-        if (r < c->rank) before += lengths[r];
-        total += lengths[r];
+        if (r < c->rank) before += bytes[r];
+        total += bytes[r];
     }
     *all = mem_alloc(total + 1);
-    if (own) memcpy(*all + before, mine->data, own);
-    return comm_allgatherv(c, *all, lengths);
+    if (own) memcpy(*all + before, mine, own);
+    return total ? comm_allgatherv(c, *all, bytes) : OK;
 }
 
 /* A rank's facts that were not yet compared: name and value of each, NUL-terminated. */
@@ -324,7 +324,7 @@ Status comm_agree(Comm *c, const CommFact *facts, int n)
         buf_append(&mine, facts[i].name, strlen(facts[i].name) + 1);
         buf_append(&mine, facts[i].value, strlen(facts[i].value) + 1);
     }
-    Status status = gather_texts(c, &mine, &all, lengths);
+    Status status = comm_gather(c, mine.data, mine.len, &all, lengths);
     const char *at = all;
     for (int r = 0; r < c->size && status == OK; r++) {
         rest[r] = (Facts){at, at + lengths[r]};

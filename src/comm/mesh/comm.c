@@ -66,7 +66,7 @@ static void group_free(CommGroup *g)
 {
     mem_free_texts(g->names, g->size);
     for (int i = 0; i < g->n_addresses; i++) free(g->addresses[i].data);
-    MEM_FREE(g->node_of, g->open, g->addresses);
+    MEM_FREE(g->cards, g->node_of, g->open, g->addresses);
     pthread_mutex_destroy(&g->lock);
     free(g);
 }
@@ -205,12 +205,12 @@ static Status check_comm_options(const World *w, const CommOptions *o)
 }
 
 /* Numbers hosts in the order of their first ranks, and finds this rank's place on its host. */
-static void fill_hosts(Comm *c, const PeerCard *cards)
+static void fill_hosts(Comm *c)
 {
     int *node_of = c->group->node_of = mem_array((size_t)c->size, sizeof *node_of);
     c->nodes = c->local_size = c->local_rank = 0;
     for (int r = 0; r < c->size; r++) {
-        int first = peers_first_of_host(cards, r);
+        int first = peers_first_of_host(c->group->cards, r);
         node_of[r] = first < r ? node_of[first] : c->nodes++;
     }
     c->node = node_of[c->rank];
@@ -221,18 +221,17 @@ static void fill_hosts(Comm *c, const PeerCard *cards)
     }
 }
 
-static void fill_names(CommGroup *g, const PeerCard *cards)
+static void fill_names(CommGroup *g)
 {
     g->names = mem_array((size_t)g->size, sizeof *g->names);
     for (int r = 0; r < g->size; r++)
-        g->names[r] = mem_printf("rank %d on %s (%s)", r, cards[r].name, cards[r].address);
+        g->names[r] = mem_printf("rank %d on %s (%s)", r, g->cards[r].name, g->cards[r].address);
 }
 
 Status comm_open(const World *w, const CommOptions *o, Comm **comm)
 {
     Status status = OK;
     Comm *c = NULL;
-    PeerCard *cards = NULL;
     Rendezvous *rendezvous = NULL;
     *comm = NULL;
     TRY(check_comm_options(w, o));
@@ -251,13 +250,10 @@ Status comm_open(const World *w, const CommOptions *o, Comm **comm)
     /* A rank without Gloo still meets the others: they fail with its message instead of waiting for it. */
     Status ready = gloo_ready();
     TRY_DONE(peers_meet(w, o->interfaces, o->peer_timeout_s, rendezvous, o->connect_s > 5 ? o->connect_s : 5, ready,
-                        &cards, &g->watch));
+                        &g->cards, &g->watch));
     report_to_agent(REPORT_MET, -1, false);
-    fill_hosts(c, cards);
-    fill_names(g, cards);
-    g->secret = cards[0].nonce;
-    snprintf(g->address, sizeof g->address, "%s", cards[w->rank].address);
-    snprintf(g->interface, sizeof g->interface, "%s", cards[w->rank].interface);
+    fill_hosts(c);
+    fill_names(g);
     watch_on_loss(g->watch, abort_waits, g);
     TRY_DONE(connect_gloo(c));
     *comm = c;
@@ -265,7 +261,6 @@ Status comm_open(const World *w, const CommOptions *o, Comm **comm)
 done:
     /* A signal during the wait may surface as missing ranks. */
     if (status == E_PEER && rendezvous_stopped(o->stop)) status = rendezvous_fail_stopped();
-    free(cards);
     rendezvous_leave(rendezvous);
     comm_close(c);
     return status;

@@ -20,12 +20,10 @@ typedef struct {
 /* State shared by all connections of the same ranks; reference-counted. */
 typedef struct CommGroup {
     int rank, size, references; /* open Comms */
+    PeerCard *cards;            // (size) the first one's nonce is the secret of the run
     char **names;               // (size)
     int *node_of;               // (size) the number of each rank's host
     Watch *watch;
-    char address[64]; /* this rank's, for its peers */
-    char interface[16];
-    Hash128 secret;  /* of the run */
     int copies;      /* connections made so far, the same on all ranks */
     Mail *addresses; // (n_addresses) that other ranks have sent, for connections to come: name, NUL, value
     int n_addresses, cap_addresses;

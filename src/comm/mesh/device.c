@@ -212,12 +212,12 @@ static Status share_id(const CommDevice *d, const int *ranks, void *id)
    it is counted. */
 static void set_environment(const Comm *c)
 {
-    const CommGroup *g = c->group;
+    const PeerCard *own = &c->group->cards[c->group->rank];
     char text[32];
-    snprintf(text, sizeof text, "=%s", g->interface);
-    if (*g->interface && !getenv("NCCL_SOCKET_IFNAME")) {
+    snprintf(text, sizeof text, "=%s", own->interface);
+    if (*own->interface && !getenv("NCCL_SOCKET_IFNAME")) {
         setenv("NCCL_SOCKET_IFNAME", text, 0);
-        setenv("NCCL_SOCKET_FAMILY", strchr(g->address, ':') ? "AF_INET6" : "AF_INET", 0);
+        setenv("NCCL_SOCKET_FAMILY", strchr(own->address, ':') ? "AF_INET6" : "AF_INET", 0);
     }
     setenv("NCCL_RUNTIME_CONNECT", "0", 0);
     snprintf(text, sizeof text, "cairn-rank-%d", c->rank);
@@ -285,7 +285,7 @@ Status comm_device_sum(CommDevice *d, void *x, size_t count, Dtype type, void *s
     return await_accepted(d, d->module->all_reduce(d->nccl, x, count, t, stream, d->error, sizeof d->error));
 }
 
-static Status queue_parts(CommDevice *d, float *x, const Intervals *parts, bool sum, void *stream)
+Status comm_device_parts(CommDevice *d, float *x, const Intervals *parts, bool sum, void *stream)
 {
     d->n_pieces = 0;
     for (int r = 0; r < d->size; r++)
@@ -296,16 +296,6 @@ static Status queue_parts(CommDevice *d, float *x, const Intervals *parts, bool 
     if (d->n_pieces == 0) return OK;
     return await_accepted(d,
                           d->module->pieces(d->nccl, d->pieces, d->n_pieces, sum, stream, d->error, sizeof d->error));
-}
-
-Status comm_device_sum_parts(CommDevice *d, float *x, const Intervals *parts, void *stream)
-{
-    return queue_parts(d, x, parts, true, stream);
-}
-
-Status comm_device_gather_parts(CommDevice *d, float *x, const Intervals *parts, void *stream)
-{
-    return queue_parts(d, x, parts, false, stream);
 }
 
 Status comm_device_pass(CommDevice *d, const CommPass *passes, int n, void *stream)

@@ -18,10 +18,10 @@ Status comm_device_ready(Comm *c, const char *unit);
 Status comm_device_open(Comm *c, const int *ranks, int size, int most_blocks, CommDevice **device); // (size)
 const char *comm_device_describe(const CommDevice *d);                                              /* "NCCL 2.28.9" */
 /* Collective. These queue work on a cudaStream_t, in place in device memory: F32, F64 or I64; parts as in
-   comm_reduce_scatter and comm_gather_parts. After E_PEER the communicator is aborted and can only be closed. */
+   comm_gather_parts, or with `sum` as in comm_reduce_scatter. After E_PEER the communicator is aborted and can only be
+   closed. */
 Status comm_device_sum(CommDevice *d, void *x, size_t count, Dtype type, void *stream);
-Status comm_device_sum_parts(CommDevice *d, float *x, const Intervals *parts, void *stream);
-Status comm_device_gather_parts(CommDevice *d, float *x, const Intervals *parts, void *stream);
+Status comm_device_parts(CommDevice *d, float *x, const Intervals *parts, bool sum, void *stream);
 /* Queues these as one operation, in which none waits for another; not collective. The n-th sending to a rank meets its
    n-th receipt. The first of each also connects the two ranks, which wait for each other in it. */
 Status comm_device_pass(CommDevice *d, const CommPass *passes, int n, void *stream);

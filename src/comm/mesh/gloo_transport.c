@@ -182,7 +182,7 @@ Status gloo_ready(void)
 
 Status gloo_open(Comm *c, int copy)
 {
-    const CommGroup *g = c->group;
+    const char *address = c->group->cards[c->group->rank].address;
     char error[512] = "";
     sigset_t before;
     const GlooModule *m;
@@ -194,7 +194,7 @@ Status gloo_open(Comm *c, int copy)
     snprintf(r.prefix, sizeof r.prefix, "%d-%d/", copy, comm_world_rank(c, 0));
     const GlooOptions options = {.rank = c->rank,
                                  .size = c->size,
-                                 .address = g->address,
+                                 .address = address,
                                  .timeout_s = timeout_s,
                                  .store = &r,
                                  .set = address_set,
@@ -209,9 +209,9 @@ Status gloo_open(Comm *c, int copy)
         return fail(E_MEMORY,
                     "rank %d at %s: no memory to connect the ranks: %s. Raise the limit on the address "
                     "space (ulimit -v), or free memory",
-                    c->rank, g->address, error);
+                    c->rank, address, error);
     if (!gloo)
-        return fail(E_PEER, "rank %d at %s: Gloo did not connect the ranks within %.0f s: %s%s", c->rank, g->address,
+        return fail(E_PEER, "rank %d at %s: Gloo did not connect the ranks within %.0f s: %s%s", c->rank, address,
                     timeout_s, error,
                     strstr(error, strerror(EADDRINUSE))
                         ? ". It takes a port for each pair of ranks on a host: start fewer ranks there, wait a minute "

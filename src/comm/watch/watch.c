@@ -148,8 +148,7 @@ Status watch_connect(Watch *w, const PeerCard *cards, double timeout_s, int32_t 
 {
     const WatchState *s = &w->state;
     double end = clock_monotonic() + timeout_s;
-    w->cards = mem_array((size_t)s->size, sizeof *w->cards);
-    memcpy(w->cards, cards, (size_t)s->size * sizeof *cards);
+    w->cards = cards;
     Status status = thread_start(&w->thread, watch_thread, w);
     w->threaded = status == OK;
     if (status != OK) return status_context(status, "the thread that watches the other ranks");
@@ -282,5 +281,5 @@ void watch_close(Watch *w)
     watch_state_free(&w->state);
     pthread_mutex_destroy(&w->lock);
     pthread_cond_destroy(&w->changed);
-    MEM_FREE(w->cards, w->links, w);
+    MEM_FREE(w->links, w);
 }

@@ -44,8 +44,8 @@ typedef struct Watch Watch;
 
 /* Listens at `address`; *port is the system's choice. */
 Status watch_open(int rank, int size, const char *address, double peer_timeout_s, int32_t *port, Watch **watch);
-/* Connects to all others within `timeout_s`, and watches from then on. The higher rank of a pair connects; errors[r] is
-   0, or the errno with which that failed for rank r. */
+/* Connects to all others within `timeout_s`, and watches from then on. `cards` outlive the watch. The higher rank of a
+   pair connects; errors[r] is 0, or the errno with which that failed for rank r. */
 Status watch_connect(Watch *w, const PeerCard *cards, double timeout_s, int32_t *errors);
 /* Calls `lost` once, from the watching thread, at the first loss. */
 void watch_on_loss(Watch *w, void (*lost)(void *arg), void *arg);

@@ -48,7 +48,7 @@ struct Watch {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     WatchState state;
-    PeerCard *cards;
+    const PeerCard *cards;
     WatchLink *links; // (n_links): a link for each rank, then places for strangers
     int n_links;
     Events events;

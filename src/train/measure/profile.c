@@ -5,9 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/measure/profile_kernels.h"
-#include "train/measure/profile_works.h"
-#include "train/measure/trace.h"
+#include "train/measure/profile_files.h"
 #include "train/planner/machine.h"
 
 #define TRACE_FILE   "trace-rank0.json" /* without a pipeline rank 0 alone writes a trace */
@@ -267,12 +265,11 @@ static void finish(Profile *p, const Kernel *rows, int n)
 static Status finish_all(Profile *p)
 {
     kernels_close(&p->kernels, p->trace.rank);
-    size_t bytes = (size_t)p->kernels.n * sizeof *p->kernels.rows;
-    void *rows = mem_alloc(bytes);
-    if (bytes) memcpy(rows, p->kernels.rows, bytes);
-    Status status = ranks_gather(p->session->options.ranks, &rows, &bytes);
-    if (status == OK) finish(p, rows, (int)(bytes / sizeof(Kernel)));
-    free(rows);
+    Buf rows = {0};
+    buf_append(&rows, p->kernels.rows, (size_t)p->kernels.n * sizeof *p->kernels.rows);
+    Status status = works_collect(p->session->options.ranks, &rows);
+    if (status == OK) finish(p, (const void *)rows.data, (int)(rows.len / sizeof(Kernel)));
+    buf_free(&rows);
     return status;
 }
 

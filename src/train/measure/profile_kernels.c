@@ -1,4 +1,4 @@
-#include "train/measure/profile_kernels.h"
+#include "train/measure/profile_files.h"
 
 #include <math.h>
 #include <stdlib.h>

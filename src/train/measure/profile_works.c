@@ -1,4 +1,4 @@
-#include "train/measure/profile_works.h"
+#include "train/measure/profile_files.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -61,27 +61,22 @@ void works_trace(const Buf *works, const Trace *trace, int track, Buf *events)
 
 /* ---- between ranks ---- */
 
-/* A message there and back; `theirs`: the clock of `peer` in between. */
-static Status ask_clock(Ranks *ranks, int peer, double *theirs)
-{
-    TRY(ranks_pass(ranks, peer, theirs, sizeof *theirs, true));
-    return ranks_pass(ranks, peer, theirs, sizeof *theirs, false);
-}
-
-static Status answer_clock(Ranks *ranks)
+static Status answer_clock(Comm *c)
 {
     double now;
-    TRY(ranks_pass(ranks, 0, &now, sizeof now, false));
+    TRY(comm_receive(c, 0, &now, sizeof now));
     now = clock_monotonic();
-    return ranks_pass(ranks, 0, &now, sizeof now, true);
+    return comm_send(c, 0, &now, sizeof now);
 }
 
-static Status measure_clock(Ranks *ranks, int peer, double measured[2])
+/* By messages there and back, with the clock of `peer` in between. */
+static Status measure_clock(Comm *c, int peer, double measured[2])
 {
     measured[1] = INFINITY;
     for (int i = 0; i < ROUND_TRIPS; i++) {
         double start = clock_monotonic(), theirs = 0;
-        TRY(ask_clock(ranks, peer, &theirs));
+        TRY(comm_send(c, peer, &theirs, sizeof theirs));
+        TRY(comm_receive(c, peer, &theirs, sizeof theirs));
         double end = clock_monotonic();
         if ((end - start) / 2 >= measured[1]) continue;
         measured[0] = theirs - (start + end) / 2;
@@ -93,23 +88,24 @@ static Status measure_clock(Ranks *ranks, int peer, double measured[2])
 Status works_clock(Ranks *ranks, double *ahead, double *error)
 {
     double own[2] = {0};
-    int64_t node = 0;
+    int64_t node;
     *ahead = *error = 0;
     if (!ranks) return OK;
-    node = ranks_comm(ranks)->node;
+    Comm *c = ranks_comm(ranks);
+    node = c->node;
     TRY(ranks_broadcast(ranks, &node, sizeof node));
     for (int r = 1; r < ranks_size(ranks); r++) {
         double measured[2];
         TRY(ranks_meet(ranks));
         if (ranks_first(ranks)) {
-            TRY(measure_clock(ranks, r, measured));
-            TRY(ranks_pass(ranks, r, measured, sizeof measured, true));
-        } else if (ranks_rank(ranks) == r) {
-            for (int i = 0; i < ROUND_TRIPS; i++) TRY(answer_clock(ranks));
-            TRY(ranks_pass(ranks, 0, own, sizeof own, false));
+            TRY(measure_clock(c, r, measured));
+            TRY(comm_send(c, r, measured, sizeof measured));
+        } else if (c->rank == r) {
+            for (int i = 0; i < ROUND_TRIPS; i++) TRY(answer_clock(c));
+            TRY(comm_receive(c, 0, own, sizeof own));
         }
     }
-    if (ranks_comm(ranks)->node == node) return OK; /* one clock */
+    if (c->node == node) return OK; /* one clock */
     *ahead = own[0];
     *error = own[1];
     return OK;

@@ -1,4 +1,4 @@
-#include "train/measure/trace.h"
+#include "train/measure/profile_files.h"
 
 #include <math.h>
 

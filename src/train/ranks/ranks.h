@@ -34,8 +34,6 @@ bool ranks_first(const Ranks *r); /* rank 0 */
 int ranks_local(const Ranks *r);  /* among the ranks of this host; 0 alone */
 int ranks_local_size(const Ranks *r);
 Comm *ranks_comm(const Ranks *r); /* of the step's thread; NULL alone */
-/* Between two ranks, not collective: sends to `peer`, or receives from it. Takes any number of bytes. */
-Status ranks_pass(Ranks *r, int peer, void *data, size_t bytes, bool send);
 /* Collective. Another connection, which the caller closes. */
 Status ranks_connect(Ranks *r, Comm **comm);
 /* Threads for computing: `asked`; where that is 0, an even share of the cores that ranks of this host have in common,

@@ -75,39 +75,22 @@ Status ranks_broadcast_path(Ranks *r, char **path)
     return status;
 }
 
-Status ranks_pass(Ranks *r, int peer, void *data, size_t bytes, bool send)
-{
-    for (size_t at = 0; at < bytes; at += PIECE) {
-        size_t n = bytes - at < PIECE ? bytes - at : PIECE;
-        char *piece = (char *)data + at;
-        TRY(send ? comm_send(ranks_comm(r), peer, piece, n) : comm_receive(ranks_comm(r), peer, piece, n));
-    }
-    return OK;
-}
-
 Status ranks_gather(Ranks *r, void **data, size_t *bytes)
 {
-    Status status = OK;
-    size_t before = 0, total = 0, *sizes;
     char *all = NULL;
     if (!r) return OK;
-    Comm *c = ranks_comm(r);
-    sizes = mem_array((size_t)c->size, sizeof *sizes);
-    TRY_DONE(ranks_meet(r));
-    TRY_DONE(comm_allgather(c, bytes, sizeof *bytes, sizes));
-    for (int i = 0; i < c->size; i++) {
-        before += i < c->rank ? sizes[i] : 0;
-        total += sizes[i];
+    size_t *sizes = mem_array((size_t)ranks_size(r), sizeof *sizes);
+    Status status = ranks_meet(r);
+    if (status == OK) status = comm_gather(ranks_comm(r), *data, *bytes, &all, sizes);
+    if (status == OK) {
+        free(*data);
+        *data = all;
+        *bytes = 0;
+        for (int i = 0; i < ranks_size(r); i++) *bytes += sizes[i];
+    } else {
+        free(all);
     }
-    all = mem_alloc(total);
-    if (*bytes > 0) memcpy(all + before, *data, *bytes);
-    if (total > 0) TRY_DONE(comm_allgatherv(c, all, sizes));
-    free(*data);
-    *data = all;
-    *bytes = total;
-    all = NULL;
-done:
-    MEM_FREE(all, sizes);
+    free(sizes);
     return status;
 }
 

@@ -174,7 +174,7 @@ static Status share_on_devices(const Session *s, int array, const Intervals *fro
     Device *d = s->options.backend->device;
     CommDevice *all = session_holders_device(s);
     TRY(devices_enter(s));
-    return devices_join(s, all, comm_device_gather_parts(all, place_of(s, (StateArray)array), from, d->stream(d)));
+    return devices_join(s, all, comm_device_parts(all, place_of(s, (StateArray)array), from, false, d->stream(d)));
 }
 
 Status session_take(const Session *s, int array, const Intervals *from, MoveRead *read, void *giver)
