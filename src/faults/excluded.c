@@ -27,7 +27,7 @@ static bool take_line(void *context, const Json *line)
     return true;
 }
 
-static Status read_places(const char *dir, bool damaged, ExcludedPlace **places, int *n)
+Status excluded_read(const char *dir, bool damaged, ExcludedPlace **places, int *n)
 {
     Places p = {.damaged = damaged};
     bool any = damaged || file_exists_in(dir, EXCLUDED_REPORT);
@@ -36,7 +36,3 @@ static Status read_places(const char *dir, bool damaged, ExcludedPlace **places,
     *n = p.n;
     return status;
 }
-
-Status excluded_read(const char *dir, ExcludedPlace **places, int *n) { return read_places(dir, false, places, n); }
-
-Status excluded_damaged(const char *dir, ExcludedPlace **places, int *n) { return read_places(dir, true, places, n); }

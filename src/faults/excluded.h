@@ -2,6 +2,8 @@
    launcher starts nothing more on their hosts. Its output folder has a report for people, and lines of JSON. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "base/status.h"
 
 #define EXCLUDED_REPORT "audit-report.txt" /* without it no place is excluded */
@@ -14,8 +16,6 @@ typedef struct {
     long long local_rank;
 } ExcludedPlace;
 
-/* The places that the run in folder `dir` excluded; *n is 0 without a report. The caller frees *places. E_IO. */
-Status excluded_read(const char *dir, ExcludedPlace **places, int *n);
-/* The places whose memory the last difference found damaged: the last lines of one time. *n is 0 where it found none.
-   The caller frees *places. E_IO. */
-Status excluded_damaged(const char *dir, ExcludedPlace **places, int *n);
+/* The places that the run in folder `dir` excluded; *n is 0 without a report. Or those whose memory the last difference
+   found `damaged`: the last lines of one time; *n is 0 where it found none. The caller frees *places. E_IO. */
+Status excluded_read(const char *dir, bool damaged, ExcludedPlace **places, int *n);

@@ -1,6 +1,4 @@
 /* The agent: starts the ranks of a host, and ends them. */
-#include "launch/agent.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>

@@ -9,7 +9,6 @@
 #include "base/cgroup.h"
 #include "base/host.h"
 #include "base/test_switch.h"
-#include "launch/agent.h"
 #include "launch/agent_internal.h"
 
 extern char **environ;

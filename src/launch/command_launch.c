@@ -10,19 +10,19 @@
 #include "base/siphash.h"
 #include "base/test_switch.h"
 #include "faults/excluded.h"
-#include "launch/agent.h"
 #include "launch/launch.h"
 #include "launch/launch_internal.h"
 
 extern char **environ;
 
-/* For tests: CAIRN_TEST_RETRY and so on. */
+/* For tests: CAIRN_TEST_RETRY and so on. `silence` is at least 10 s, also with a shorter --peer-timeout: launcher and
+   agents beat every 2 s, and an agent may try an address for 5 s. */
 static LaunchTimes find_times(const Launch *l)
 {
     return (LaunchTimes){
         .connect = l->c->connect_timeout,
         .retry = {test_seconds("RETRY", 20), test_seconds("RETRY", 10)},
-        .silence = launch_silence(l),
+        .silence = test_seconds("AGENT_SILENCE", fmax(l->peer_timeout, 10)),
         .notice = test_seconds("NOTICE", l->peer_timeout + 5),
         .fail = test_seconds("FAIL_GRACE", 2),
         .save = 115,
@@ -58,7 +58,7 @@ static void find_excluded(Launch *l)
 {
     ExcludedPlace *places = NULL;
     int n = 0;
-    if (excluded_read(l->output_dir, &places, &n) != OK) log_debug("%s", status_message());
+    if (excluded_read(l->output_dir, false, &places, &n) != OK) log_debug("%s", status_message());
     for (int i = 0; i < n; i++)
         for (int k = 0; k < l->fleet.n_remotes; k++) {
             const Remote *r = &l->fleet.remotes[k];

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "base/host.h"
-#include "launch/agent.h"
 #include "launch/launch_internal.h"
 #include "launch/pbs.h"
 

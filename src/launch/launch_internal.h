@@ -122,8 +122,6 @@ void faults_end(Launch *l);
 bool launch_take_signals(Launch *l);
 /* fleet_turn, and launch_take_signals. */
 void launch_turn(Launch *l);
-/* The name that ranks find (comm/meet/world.c). */
-void launch_world(const Launch *l, World *world);
 /* Raises the limit on open files as far as it may. E_FAIL: it stays below the need of a process of so many ranks. */
 Status launch_check_files(int ranks);
 /* Starts agents and ranks. E_STOPPED: a signal came before. */
@@ -131,8 +129,6 @@ Status launch_start(Launch *l);
 
 /* Sends its orders to an agent, number `node` of those with ranks; the last is "go". */
 void orders_send(Launch *l, Remote *r, int node);
-/* Seconds of silence after which launcher or agent is lost. */
-double launch_silence(const Launch *l);
 
 /* `cairn launch -- @probe`: a rank of --probe. */
 Status probe_run(const Config *c);

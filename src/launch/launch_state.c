@@ -145,12 +145,6 @@ static double all_frozen_at(const LaunchState *s)
     return at;
 }
 
-static void kill_all(LaunchState *s, double now)
-{
-    s->killed_at = fmin(s->killed_at, now);
-    act(s, LAUNCH_DO_KILL, 0, NULL);
-}
-
 /* Ends ranks that do not end by themselves. */
 static void end_ranks(LaunchState *s, double now)
 {
@@ -169,7 +163,8 @@ static void end_ranks(LaunchState *s, double now)
     }
     if (s->killed_at == INFINITY && (now >= late || s->failed)) {
         if (now >= late) act(s, LAUNCH_DO_WARN, 0, NULL);
-        kill_all(s, now);
+        s->killed_at = now;
+        act(s, LAUNCH_DO_KILL, 0, NULL);
     }
     if (!s->terminated) wake_at(s, ask);
     if (s->killed_at == INFINITY) wake_at(s, late);

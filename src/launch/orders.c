@@ -10,10 +10,6 @@
 
 extern char **environ;
 
-/* At least 10 s, also with a shorter --peer-timeout: launcher and agents beat every 2 s, and an agent may try an
-   address for 5 s. */
-double launch_silence(const Launch *l) { return test_seconds("AGENT_SILENCE", fmax(l->peer_timeout, 10)); }
-
 /* Variables that an ssh session lacks. The GPUs of a scheduler differ between hosts, so each host keeps its own. */
 static bool is_passed_on(const Launch *l, const char *entry)
 {

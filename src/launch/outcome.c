@@ -66,26 +66,16 @@ static int rank_at(const Launch *l, const ExcludedPlace *place)
     return -1;
 }
 
-/* The rank at the place that --audit excluded last; −1: none is among the ranks. */
-static int excluded_rank(const Launch *l)
+/* The rank at the place that --audit excluded last, or found `damaged`; −1: none is among the ranks. All ranks end
+   alike where it found damaged memory of one, or weights apart of several: then −1. */
+static int audited_rank(const Launch *l, bool damaged)
 {
     ExcludedPlace *places = NULL;
     int n = 0, found = -1;
-    if (excluded_read(l->output_dir, &places, &n) != OK) log_debug("%s", status_message());
-    for (int i = n - 1; i >= 0 && found < 0; i--) found = rank_at(l, &places[i]);
+    if (excluded_read(l->output_dir, damaged, &places, &n) != OK) log_debug("%s", status_message());
+    for (int i = n - 1; i >= 0 && found < 0 && !(damaged && n > 1); i--) found = rank_at(l, &places[i]);
     free(places);
     return found;
-}
-
-/* All ranks end alike where --audit found damaged memory of one, or weights apart of several: then −1. */
-static int damaged_rank(const Launch *l)
-{
-    ExcludedPlace *places = NULL;
-    int n = 0;
-    if (excluded_damaged(l->output_dir, &places, &n) != OK) log_debug("%s", status_message());
-    int rank = n == 1 ? rank_at(l, &places[0]) : -1;
-    free(places);
-    return rank;
 }
 
 static void describe(const Launch *l, const Verdict *v, Outcome *o)
@@ -127,8 +117,8 @@ void outcome_find(Launch *l, Outcome *o)
     const Verdict *v = &l->state.verdict;
     if (l->state.phase == PHASE_ENDED) {
         LaunchEvent e = {.kind = LAUNCH_AUDITED, .rank = -1, .about = -1, .folder = l->output_dir};
-        if (e.folder) e.rank = excluded_rank(l);
-        if (e.folder) e.about = damaged_rank(l);
+        if (e.folder) e.rank = audited_rank(l, false);
+        if (e.folder) e.about = audited_rank(l, true);
         fleet_tell(&l->fleet, &e);
     }
     *o = (Outcome){0};

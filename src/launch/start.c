@@ -88,13 +88,11 @@ Status launch_check_files(int ranks)
                 (unsigned long long)now, ranks, ranks == 1 ? "" : "s", (unsigned long long)need);
 }
 
-void launch_world(const Launch *l, World *world) { snprintf(world->job, sizeof world->job, "cairn-%.60s", l->job); }
-
 /* Serves the rendezvous, unless --rendezvous names another place. It outlives each rank. */
 static Status open_rendezvous(Launch *l)
 {
     World world = {.rank = -1, .size = l->state.n_ranks};
-    launch_world(l, &world);
+    snprintf(world.job, sizeof world.job, "cairn-%.60s", l->job); /* as ranks find it (comm/meet/world.c) */
     snprintf(l->token, sizeof l->token, "%s-%d", l->random, l->state.restarts + 1);
     if (strcmp(l->c->rendezvous, "auto") != 0 && *l->c->rendezvous) {
         snprintf(l->rendezvous, sizeof l->rendezvous, "%s", l->c->rendezvous);

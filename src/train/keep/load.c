@@ -1,4 +1,4 @@
-#include "train/keep/load.h"
+#include "train/keep/resume.h"
 
 #include <stdlib.h>
 

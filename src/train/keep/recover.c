@@ -1,4 +1,4 @@
-#include "train/keep/recover.h"
+#include "train/keep/resume.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,10 +5,7 @@
 
 #include "formats/tensor_file.h"
 #include "state/checkpoint/checkpoint.h"
-#include "train/keep/load.h"
-#include "train/keep/recover.h"
 #include "train/keep/saving.h"
-#include "train/keep/suspects.h"
 
 /* Members of a fingerprint whose change alters the run; the others affect only the last bits. */
 static const struct {

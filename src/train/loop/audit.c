@@ -64,7 +64,7 @@ Status audit_check_excluded(const Run *run)
 {
     ExcludedPlace *places = NULL;
     int n = 0;
-    Status status = ranks_all(run->ranks, run_first(run) ? excluded_read(run->c->output_dir, &places, &n) : OK);
+    Status status = ranks_all(run->ranks, run_first(run) ? excluded_read(run->c->output_dir, false, &places, &n) : OK);
     if (status == OK) status = ranks_broadcast(run->ranks, &n, sizeof n);
     if (status == OK && n > 0) {
         if (!run_first(run)) places = mem_array((size_t)n, sizeof *places);
@@ -248,10 +248,10 @@ static Status record(const Audit *a, int64_t step, int attempt)
     Status status = OK;
     Buf lines = {0}, text = {0};
     char *path = file_join(a->run->c->output_dir, EXCLUDED_LINES);
-    bool excluded = false;
+    bool any = false;
     double now = clock_wall(); /* of all these lines */
-    for (int r = 0; r < n_ranks(a); r++) excluded = excluded || a->blame[r].excluded;
-    if (excluded && file_exists(path) && !file_exists_in(a->run->c->output_dir, EXCLUDED_REPORT))
+    for (int r = 0; r < n_ranks(a); r++) any = any || a->blame[r].excluded;
+    if (any && file_exists(path) && !file_exists_in(a->run->c->output_dir, EXCLUDED_REPORT))
         buf_puts(&lines, EXCLUDED_REPAIRED);
     for (int r = 0; r < n_ranks(a); r++) {
         const AuditFinding *f = &a->history[attempt * n_ranks(a) + r];
@@ -300,18 +300,27 @@ static Status write_report(const Audit *a, int64_t step, int attempts)
     return file_write_text(a->run->c->output_dir, EXCLUDED_REPORT, &out);
 }
 
-static void name_excluded(const Audit *a, Buf *out)
+static bool excluded(const AuditBlame *b) { return b->excluded; }
+
+/* "rank 1 on node2 and rank 3 on node4": those of which it is true. The caller frees. */
+static char *name_ranks(const Audit *a, bool (*which)(const AuditBlame *b))
 {
+    Buf out = {0};
     for (int r = 0; r < n_ranks(a); r++)
-        if (a->blame[r].excluded) buf_printf(out, "%srank %d on %s", out->len ? " and " : "", r, a->hosts[r].host);
+        if (which(&a->blame[r])) buf_printf(&out, "%srank %d on %s", out.len ? " and " : "", r, a->hosts[r].host);
+    return out.data;
 }
 
-static Status exclude(const Audit *a, int64_t step, int attempt, const char *names)
+static Status exclude(const Audit *a, int64_t step, int attempt)
 {
-    TRY(ranks_all(a->run->ranks, run_first(a->run) ? write_report(a, step, attempt + 1) : OK));
-    return fail(E_PEER, "step %lld: %s computed wrongly %s, and is excluded from this run; %s/%s is the report",
-                (long long)step, names, attempt == 1 ? "twice" : "in each attempt", a->run->c->output_dir,
-                EXCLUDED_REPORT);
+    char *names = name_ranks(a, excluded); /* the report changes `blame` */
+    Status status = ranks_all(a->run->ranks, run_first(a->run) ? write_report(a, step, attempt + 1) : OK);
+    if (status == OK)
+        status = fail(E_PEER, "step %lld: %s computed wrongly %s, and is excluded from this run; %s/%s is the report",
+                      (long long)step, names, attempt == 1 ? "twice" : "in each attempt", a->run->c->output_dir,
+                      EXCLUDED_REPORT);
+    free(names);
+    return status;
 }
 
 /* Where memory is damaged, other gradients follow from it. A bit that changes once is no sign of a wrong machine, so
@@ -324,20 +333,18 @@ static void forget_others(Audit *a)
 
 static Status end_damaged(const Audit *a, int64_t step, bool changed)
 {
-    Buf who = {0};
     const char *dir = a->run->c->output_dir;
+    char *who = name_ranks(a, damaged);
     int64_t from = changed ? step - 1 : a->same + 1;
-    for (int r = 0; r < n_ranks(a); r++)
-        if (damaged(&a->blame[r])) buf_printf(&who, "%srank %d on %s", who.len ? " and " : "", r, a->hosts[r].host);
     Status status = ranks_all(a->run->ranks, run_first(a->run) ? suspects_damaged(dir, from, step) : OK);
     if (status == OK)
         status =
             fail(E_DIFFERS,
                  "step %lld: %s of %s %s. States of step %lld or later in %s may be damaged too and are set aside; "
                  "the same command resumes from the state before them",
-                 (long long)step, changed ? "the memory" : "the weights", who.data,
+                 (long long)step, changed ? "the memory" : "the weights", who,
                  changed ? "changed since the last update" : "are not those of the other ranks", (long long)from, dir);
-    buf_free(&who);
+    free(who);
     return status;
 }
 
@@ -359,10 +366,10 @@ Status audit_judge(Audit *a, int64_t step, int attempt, const AuditFinding *mine
     audit_blame(a->history, attempt + 1, (int)ranks, a->blame);
     a->steps += attempt == 0;
     a->twice += attempt == 0 && mine->partner >= 0;
-    bool excluded = false, changed = false, apart = false;
+    bool exclusion = false, changed = false, apart = false;
     for (size_t r = 0; r < ranks; r++) {
         *again |= blamed(&a->blame[r]);
-        excluded |= a->blame[r].excluded;
+        exclusion |= a->blame[r].excluded;
         changed |= a->blame[r].changed;
         apart |= a->blame[r].apart;
     }
@@ -372,10 +379,5 @@ Status audit_judge(Audit *a, int64_t step, int attempt, const AuditFinding *mine
     if (changed || apart) forget_others(a);
     TRY(ranks_all(a->run->ranks, run_first(a->run) ? record(a, step, attempt) : OK));
     if (changed || apart) return end_damaged(a, step, !apart);
-    if (!excluded) return OK;
-    Buf names = {0};
-    name_excluded(a, &names);
-    status = exclude(a, step, attempt, names.data);
-    buf_free(&names);
-    return status;
+    return exclusion ? exclude(a, step, attempt) : OK;
 }

@@ -40,7 +40,7 @@ static RowCounts micro_rows(const Loop *l, const int64_t *places, int64_t n)
         tokens += padded ? padded : example_length(l->examples, example);
         masked += run->session.plan.micro.masked ? example_masked(l->examples, example) : 0;
     }
-    return session_rows(&run->session, tokens, n, masked);
+    return exec_rows(run->session.train[0], tokens, n, masked);
 }
 
 static const MicroBatch *fill(void *self, int share, int64_t m)

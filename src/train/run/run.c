@@ -6,7 +6,6 @@
 
 #include "state/checkpoint/checkpoint.h"
 #include "train/job/result.h"
-#include "train/keep/load.h"
 #include "train/keep/resume.h"
 #include "train/keep/spare.h"
 #include "train/loop/audit.h"

@@ -156,7 +156,7 @@ Status session_drop_gathered(Session *s, int64_t step);
    ranks. The places of a pipeline all have the same, one for each direction of their grid. */
 typedef struct {
     int64_t micros;        /* may be 0 */
-    const RowCounts *rows; // (micros) session_rows; for a pipeline
+    const RowCounts *rows; // (micros) exec_rows; for a pipeline
 } SessionShare;
 /* The micro-batches of a step that a rank runs. */
 typedef struct {
@@ -169,8 +169,6 @@ typedef struct {
     void (*ran)(void *self, int64_t micro, double begin);
     void *self;
 } SessionStep;
-/* Rows of a share's micro-batch. */
-RowCounts session_rows(const Session *s, int64_t n_tokens, int64_t n_seqs, int64_t n_masked);
 /* After session_begin: all micro-batches, one share after another, or as the works of a pipeline. Collective with sums;
    in a pipeline always. */
 Status session_run(Session *s, const SessionStep *step);

@@ -179,11 +179,6 @@ static Status run_passes(SessionPipeline *p, const SessionStep *step, bool sums,
     }
 }
 
-RowCounts session_rows(const Session *s, int64_t n_tokens, int64_t n_seqs, int64_t n_masked)
-{
-    return exec_rows(s->train[0], n_tokens, n_seqs, n_masked);
-}
-
 /* Seconds of the works since `before`. */
 static void take_times(SessionPipeline *p, PipelineTimes before)
 {
