@@ -53,14 +53,14 @@ static void say_to_all(TeamState *x, Letter letter, const void *data, size_t siz
 
 /* ---- the choice of a leader ---- */
 
-static bool in_touch(const TeamRank *r) { return r->here && !r->gone && !r->left; }
+static bool in_touch(const TeamRank *r) { return !r->gone && !r->left; }
 
 static bool leads(const TeamState *x, int rank) { return x->ranks[rank].follows == rank; }
 
 bool team_has(const TeamState *x, int rank)
 {
     const TeamRank *r = &x->ranks[rank];
-    return rank == x->rank || (in_touch(r) && r->able && !r->dropped && !leads(x, rank));
+    return in_touch(r) && r->able && !r->dropped && !leads(x, rank);
 }
 
 /* Whether a rank may still announce itself. */
@@ -68,7 +68,7 @@ static bool may_come(const TeamState *x, const TeamRank *r) { return !r->here &&
 
 static int choose(const TeamState *x)
 {
-    if (x->leader >= 0 && in_touch(&x->ranks[x->leader]) && leads(x, x->leader)) return x->leader;
+    if (x->leader >= 0 && leads(x, x->leader)) return x->leader;
     for (int r = 0; r < x->size; r++)
         if (in_touch(&x->ranks[r]) && leads(x, r)) return r;
     for (int r = 0; r < x->size; r++) {
