@@ -45,10 +45,9 @@ static int count_seeing(const Ranks *ranks, const bool *sees)
 static Status find_who_sees(const Loader *l, bool **sees)
 {
     Ranks *ranks = l->session->options.ranks;
-    size_t n = sizeof **sees;
-    *sees = mem_alloc(n);
-    **sees = l->reader;
-    TRY(ranks_gather(ranks, (void **)sees, &n));
+    bool own = l->reader;
+    *sees = mem_array((size_t)ranks_size(ranks), sizeof **sees);
+    TRY(ranks_allgather(ranks, &own, sizeof own, *sees));
     int blind = ranks_size(ranks) - count_seeing(ranks, *sees);
     if (blind && ranks_first(ranks) && l->reader)
         log_info("%d of %d ranks do not see %s: rank 0 reads their parts", blind, ranks_size(ranks), l->dir);

@@ -17,8 +17,7 @@ static Status is_searcher(Ranks *ranks, const char *dir, bool *mine)
     *mine = true;
     if (!c) return OK;
     SearchedFolder here = {c->node, digest_of(dir, strlen(dir))}, *all = mem_array((size_t)c->size, sizeof *all);
-    Status status = ranks_meet(ranks);
-    if (status == OK) status = comm_allgather(ranks_comm(ranks), &here, sizeof here, all);
+    Status status = ranks_allgather(ranks, &here, sizeof here, all);
     for (int i = 0; i < c->rank && status == OK; i++)
         if (all[i].node == here.node && digest_equal(all[i].dir, here.dir)) *mine = false;
     free(all);

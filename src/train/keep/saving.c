@@ -172,14 +172,12 @@ static void join_part(Saving *s)
 /* Collective. Waits for the parts that are being written; rank 0's saver goes on with what the ranks say. */
 static Status end_parts(Saving *s)
 {
-    size_t bytes = sizeof(PartSaid);
     if (!s->pending) return OK;
     join_part(s);
-    PartSaid *said = mem_alloc(bytes);
-    *said = s->mine;
+    PartSaid *said = mem_array((size_t)ranks_size(s->run->ranks), sizeof *said);
     log_debug("checkpoint-%lld: this rank wrote %zu bytes in %.3g s", (long long)s->step,
-              said->status == OK ? holding_written_bytes(s->holding, ranks_rank(s->run->ranks)) : 0, said->seconds);
-    Status status = ranks_gather(s->run->ranks, (void **)&said, &bytes);
+              s->mine.status == OK ? holding_written_bytes(s->holding, ranks_rank(s->run->ranks)) : 0, s->mine.seconds);
+    Status status = ranks_allgather(s->run->ranks, &s->mine, sizeof *said, said);
     if (status == OK) s->pending = false;
     if (status == OK && ranks_first(s->run->ranks)) {
         pthread_mutex_lock(&s->lock);

@@ -78,10 +78,8 @@ static const char *host_of(void *context, int rank)
 /* Collective: same result on all ranks, before any rank allocates. */
 static Status check_room(Snapshots *s, const SnapshotClaim *mine)
 {
-    size_t bytes = sizeof *mine;
-    SnapshotClaim *all = mem_alloc(bytes);
-    *all = *mine;
-    Status status = ranks_gather(s->ranks, (void **)&all, &bytes);
+    SnapshotClaim *all = mem_array((size_t)ranks_size(s->ranks), sizeof *all);
+    Status status = ranks_allgather(s->ranks, mine, sizeof *mine, all);
     if (status == OK) status = snapshot_room(all, ranks_size(s->ranks), s->run->c->snapshot_dir, host_of, s);
     free(all);
     return status;

@@ -77,10 +77,9 @@ Status audit_check_excluded(const Run *run)
 
 static Status gather_hosts(Audit *a)
 {
-    size_t bytes = sizeof *a->hosts;
-    a->hosts = mem_alloc(bytes);
-    *a->hosts = own_host(a->run);
-    TRY(ranks_gather(a->run->ranks, (void **)&a->hosts, &bytes));
+    const RankHost own = own_host(a->run);
+    a->hosts = mem_array((size_t)n_ranks(a), sizeof *a->hosts);
+    TRY(ranks_allgather(a->run->ranks, &own, sizeof own, a->hosts));
     session_group(&a->run->session, &a->group, &a->groups);
     a->alike = a->groups > 1;
     for (int r = 1; r < n_ranks(a); r++) a->alike &= strcmp(a->hosts[r].machine, a->hosts[0].machine) == 0;
@@ -169,9 +168,8 @@ static Status compare_sent(const Audit *a, AuditFinding *now)
 {
     if (!a->sent || !differs(a, now)) return OK;
     size_t bytes = 2 * sent_size(a) * sizeof *a->sent;
-    uint64_t *all = mem_alloc(bytes);
-    memcpy(all, a->sent, bytes);
-    Status status = ranks_gather(a->run->ranks, (void **)&all, &bytes);
+    uint64_t *all = mem_array((size_t)n_ranks(a), bytes);
+    Status status = ranks_allgather(a->run->ranks, a->sent, bytes, all);
     if (status == OK) audit_follow(&a->run->session.plan.input.place->grid, all, now);
     free(all);
     return status;
@@ -352,17 +350,13 @@ Status audit_judge(Audit *a, int64_t step, int attempt, const AuditFinding *mine
 {
     *again = false;
     if (!a) return OK;
-    size_t bytes = sizeof *mine, ranks = (size_t)n_ranks(a);
-    AuditFinding *all = mem_alloc(bytes);
-    *all = *mine;
-    all->part = grid_first_stage(&a->run->session.plan.input.place->grid, ranks_rank(a->run->ranks));
-    if (all->recomputed.rows > 0) name_recomputed(a, all);
-    if (all->changed.rows > 0) name_changed(a, all);
-    Status status = ranks_gather(a->run->ranks, (void **)&all, &bytes);
-    if (status == OK) status = compare_sent(a, all);
-    if (status == OK) memcpy(a->history + (size_t)attempt * ranks, all, ranks * sizeof *all);
-    free(all);
-    TRY(status);
+    size_t ranks = (size_t)n_ranks(a);
+    AuditFinding own = *mine, *all = a->history + (size_t)attempt * ranks;
+    own.part = grid_first_stage(&a->run->session.plan.input.place->grid, ranks_rank(a->run->ranks));
+    if (own.recomputed.rows > 0) name_recomputed(a, &own);
+    if (own.changed.rows > 0) name_changed(a, &own);
+    TRY(ranks_allgather(a->run->ranks, &own, sizeof own, all));
+    TRY(compare_sent(a, all));
     audit_blame(a->history, attempt + 1, (int)ranks, a->blame);
     a->steps += attempt == 0;
     a->twice += attempt == 0 && mine->partner >= 0;

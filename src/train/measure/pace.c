@@ -216,14 +216,13 @@ static void fill_record(Pace *p, const Run *run)
 Status pace_look(Pace *p, const Run *run)
 {
     if (!run->ranks || (p->seen != LOOK_FIRST && p->seen % LOOK_EVERY != 0)) return OK;
-    Totals *all = mem_alloc(sizeof *all);
-    size_t bytes = sizeof *all;
+    int n = ranks_size(run->ranks);
+    Totals *all = mem_array((size_t)n, sizeof *all);
     Buf text = {0};
     fill_record(p, run);
-    *all = p->r.t;
     test_at_number("pace", p->seen, ranks_rank(run->ranks));
-    Status status = ranks_gather(run->ranks, (void **)&all, &bytes);
-    if (status == OK) name_slowest(all, (int)(bytes / sizeof *all), &text);
+    Status status = ranks_allgather(run->ranks, &p->r.t, sizeof *all, all);
+    if (status == OK) name_slowest(all, n, &text);
     if (text.len && run_first(run)) log_info("the others wait for %s", text.data);
     buf_free(&text);
     free(all);
@@ -232,14 +231,12 @@ Status pace_look(Pace *p, const Run *run)
 
 Status pace_finish(Pace *p, Run *run, Sampling *sampling)
 {
-    PaceRecord *all = mem_alloc(sizeof *all);
-    size_t bytes = sizeof *all;
+    int n = ranks_size(run->ranks);
+    PaceRecord *all = mem_array((size_t)n, sizeof *all);
     fill_record(p, run);
     p->r.t.sampled = sampling_summary(sampling);
-    *all = p->r;
-    Status status = ranks_gather(run->ranks, (void **)&all, &bytes);
+    Status status = ranks_allgather(run->ranks, &p->r, sizeof *all, all);
     if (status == OK && run_first(run)) {
-        int n = (int)(bytes / sizeof *all);
         Buf text = {0};
         Totals *totals = mem_array((size_t)n, sizeof *totals);
         for (int i = 0; i < n; i++) {

@@ -78,6 +78,8 @@ Status ranks_broadcast(Ranks *r, void *data, size_t bytes); /* rank 0's, of any 
 Status ranks_broadcast_text(Ranks *r, Buf *text);
 /* Rank 0's text (allocated; may be NULL) replaces the others'. */
 Status ranks_broadcast_path(Ranks *r, char **path);
+/* `all` (size, bytes) receives every rank's `mine`, in rank order; alone a copy. */
+Status ranks_allgather(Ranks *r, const void *mine, size_t bytes, void *all);
 /* The bytes of all ranks, in rank order, replace this rank's own. *data is allocated. Alone, they stay. */
 Status ranks_gather(Ranks *r, void **data, size_t *bytes);
 /* The smallest of all ranks' numbers. */

@@ -94,12 +94,17 @@ Status ranks_gather(Ranks *r, void **data, size_t *bytes)
     return status;
 }
 
+Status ranks_allgather(Ranks *r, const void *mine, size_t bytes, void *all)
+{
+    if (!r) memcpy(all, mine, bytes);
+    TRY(ranks_meet(r));
+    return r ? comm_allgather(ranks_comm(r), mine, bytes, all) : OK;
+}
+
 Status ranks_least(Ranks *r, int64_t *n)
 {
-    if (!r) return OK;
     int64_t *all = mem_array((size_t)ranks_size(r), sizeof *all);
-    Status status = ranks_meet(r);
-    if (status == OK) status = comm_allgather(ranks_comm(r), n, sizeof *n, all);
+    Status status = ranks_allgather(r, n, sizeof *n, all);
     for (int i = 0; i < ranks_size(r) && status == OK; i++)
         if (all[i] < *n) *n = all[i];
     free(all);
@@ -129,11 +134,10 @@ Status ranks_agree(Ranks *r, const Backend *b, bool one_kind, Dtype compute, Dig
 Status ranks_hosts(Ranks *r, Buf *hosts)
 {
     enum { NAME = 65 };
-    size_t bytes = NAME;
-    char *names = mem_alloc(bytes);
-    host_name(names, NAME);
-    Status status = ranks_gather(r, (void **)&names, &bytes);
-    for (char *at = names, *end = names + bytes; status == OK && at < end; at += NAME) {
+    char own[NAME], *names = mem_array((size_t)ranks_size(r), NAME), *end = names + NAME * ranks_size(r);
+    host_name(own, NAME);
+    Status status = ranks_allgather(r, own, NAME, names);
+    for (char *at = names; status == OK && at < end; at += NAME) {
         int count = 0;
         for (char *other = names; other < at && count == 0; other += NAME) count -= strcmp(other, at) == 0;
         if (count < 0) continue; /* named before */
@@ -163,7 +167,6 @@ Status ranks_see(Ranks *r, const char *folder, bool *sees)
 {
     Digest id = {0};
     char content[CONTENT];
-    size_t bytes = 1;
     bool first = ranks_first(r);
     for (int i = 0; i < ranks_size(r); i++) sees[i] = !r || comm_node(ranks_comm(r), i) == comm_node(ranks_comm(r), 0);
     if (!r || !folder) return OK;
@@ -171,12 +174,10 @@ Status ranks_see(Ranks *r, const char *folder, bool *sees)
     TRY(ranks_broadcast(r, &id, sizeof id));
     digest_format(id, content);
     char *path = mem_printf("%s/.seen.tmp.%u", folder, (unsigned)id.lo); /* a name that the next start removes */
-    bool *all = mem_alloc(bytes);
     Status status = ranks_all(r, first ? file_write_durable(path, content, CONTENT) : OK);
-    *all = status == OK && holds(path, content);
-    if (status == OK) status = ranks_gather(r, (void **)&all, &bytes);
-    if (status == OK) memcpy(sees, all, bytes);
+    bool own = status == OK && holds(path, content);
+    if (status == OK) status = ranks_allgather(r, &own, sizeof own, sees);
     if (first) (void)unlink(path);
-    MEM_FREE(all, path);
+    free(path);
     return status;
 }

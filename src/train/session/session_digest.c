@@ -32,12 +32,12 @@ static Status sum_values(const Session *s, const ParamTable *all, const float *t
 /* Collective. The digest of the whole space, from the elements that each rank owns. */
 static Status sum_over_ranks(const Session *s, const float *there, uint64_t *sum)
 {
-    uint64_t *parts = mem_alloc(sizeof *parts);
-    size_t bytes = sizeof *parts;
-    Status status = sum_values(s, NULL, there, parts);
-    if (status == OK) status = ranks_gather(s->options.ranks, (void **)&parts, &bytes);
+    int n = ranks_size(s->options.ranks);
+    uint64_t own, *parts = mem_array((size_t)n, sizeof *parts);
+    Status status = sum_values(s, NULL, there, &own);
+    if (status == OK) status = ranks_allgather(s->options.ranks, &own, sizeof own, parts);
     *sum = 0;
-    for (size_t r = 0; r < bytes / sizeof *parts && status == OK; r++) *sum += parts[r];
+    for (int r = 0; r < n && status == OK; r++) *sum += parts[r];
     free(parts);
     return status;
 }

@@ -294,10 +294,9 @@ done:
 static Status merge_forms(const Session *s, uint8_t *forms)
 {
     Ranks *ranks = s->options.ranks;
-    size_t n = (size_t)(2 * s->model->config.layers + 1), bytes = n;
-    uint8_t *all = mem_alloc(n);
-    memcpy(all, forms, n);
-    Status status = ranks_gather(ranks, (void **)&all, &bytes);
+    size_t n = (size_t)(2 * s->model->config.layers + 1), bytes = n * (size_t)ranks_size(ranks);
+    uint8_t *all = mem_alloc(bytes);
+    Status status = ranks_allgather(ranks, forms, n, all);
     for (size_t i = 0; i < bytes && status == OK; i++) forms[i % n] |= all[i];
     free(all);
     return status;
