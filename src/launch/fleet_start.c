@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/host.h"
@@ -164,11 +163,6 @@ static bool has_tasks(const Sites *sites, bool *only)
 Status fleet_start(Fleet *f, Sites *sites, double connect_s)
 {
     bool only;
-    struct rlimit files;
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-        files.rlim_cur = files.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &files);
-    }
     TRY(events_init(&f->events));
     f->remotes = mem_array((size_t)sites->n, sizeof *f->remotes);
     f->n_remotes = sites->n;

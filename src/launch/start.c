@@ -79,13 +79,13 @@ static Status place_ranks(Launch *l)
 Status launch_check_files(int ranks)
 {
     rlim_t need = 24 + 3 * (rlim_t)ranks; /* 20 did for one rank; 8 ranks had 34, 100 had 311 */
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= need) return OK;
-    rlim_t now = limit.rlim_cur;
-    limit.rlim_cur = need;
-    if (limit.rlim_max >= need && setrlimit(RLIMIT_NOFILE, &limit) == 0) return OK; /* agents and ranks inherit it */
+    struct rlimit limit, most;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return OK;
+    most = (struct rlimit){limit.rlim_max, limit.rlim_max};
+    if (setrlimit(RLIMIT_NOFILE, &most) == 0) limit = most; /* agents and ranks inherit it */
+    if (limit.rlim_cur >= need) return OK;
     return fail(E_FAIL, "a process may have %llu files open (ulimit -n); with %d rank%s it needs %llu: raise the limit",
-                (unsigned long long)now, ranks, ranks == 1 ? "" : "s", (unsigned long long)need);
+                (unsigned long long)limit.rlim_cur, ranks, ranks == 1 ? "" : "s", (unsigned long long)need);
 }
 
 /* Serves the rendezvous, unless --rendezvous names another place. It outlives each rank. */
