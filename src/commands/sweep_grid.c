@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sort.h"
 #include "commands/commands.h"
 #include "commands/sweep.h"
 
@@ -38,11 +39,8 @@ static Status add_values(SweepAxis *a, char *list)
                         a->flag, value, SWEEP_MOST);
         for (long i = first; i <= last; i++) add_value(a, mem_printf("%ld", i));
     }
-    for (int i = 0; i < a->n; i++)
-        for (int k = 0; k < i; k++)
-            if (strcmp(a->values[i], a->values[k]) == 0)
-                return fail(E_USAGE, "--vary %s has %s twice", a->flag, a->values[i]);
-    return OK;
+    const char *twice = sort_find_twice(a->values, (size_t)a->n);
+    return twice ? fail(E_USAGE, "--vary %s has %s twice", a->flag, twice) : OK;
 }
 
 static Status add_axis(Sweep *s, const char *word)

@@ -149,16 +149,14 @@ struct SafetensorsWriter {
 static Status check_names(const char *path, const TensorInfo *infos, int count)
 {
     Status status = OK;
-    const char **names = mem_array((size_t)count, sizeof *names);
+    char **names = mem_array((size_t)count, sizeof *names);
     for (int i = 0; i < count; i++) {
         names[i] = infos[i].name;
         if (!reader_name_valid(names[i], strlen(names[i])) || strcmp(names[i], "__metadata__") == 0)
             TRY_DONE(fail(E_FAIL, "%s: '%s' cannot be the name of a tensor", path, names[i]));
     }
-    qsort(names, (size_t)count, sizeof *names, sort_by_text);
-    for (int i = 1; i < count; i++)
-        if (strcmp(names[i - 1], names[i]) == 0)
-            TRY_DONE(fail(E_FAIL, "%s: two tensors to write are named '%s'", path, names[i]));
+    const char *twice = sort_find_twice(names, (size_t)count);
+    if (twice) status = fail(E_FAIL, "%s: two tensors to write are named '%s'", path, twice);
 done:
     free(names);
     return status;

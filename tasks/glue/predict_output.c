@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sort.h"
 #include "tasks/glue/custom.h"
 
 /* ---- the form ---- */
@@ -40,10 +41,8 @@ static Status cut_columns(PredictOutput *out, const Config *c)
     out->n_keep = glue_custom_cut(out->list, &out->keep);
     if (out->n_keep < 0)
         return fail(E_USAGE, "--keep-columns '%s': expected names with commas between them", c->keep_columns);
-    for (int i = 0; i < out->n_keep; i++)
-        for (int k = 0; k < i; k++)
-            if (strcmp(out->keep[i], out->keep[k]) == 0)
-                return fail(E_USAGE, "--keep-columns '%s': '%s' occurs twice", c->keep_columns, out->keep[i]);
+    const char *twice = sort_find_twice(out->keep, (size_t)out->n_keep);
+    if (twice) return fail(E_USAGE, "--keep-columns '%s': '%s' occurs twice", c->keep_columns, twice);
     enum { MOST = RECORDS_MOST_COLUMNS - 2 };
     if (out->n_keep > MOST) return fail(E_USAGE, "--keep-columns: expected at most %d, found %d", MOST, out->n_keep);
     return OK;

@@ -159,15 +159,11 @@ static Status read_articles(Reading *at, const Json *doc, SquadFile *file)
 /* predictions.json has one answer per id. */
 static Status check_ids(const SquadFile *file)
 {
-    Status status = OK;
     char **ids = mem_array((size_t)file->n_questions, sizeof *ids);
     for (int64_t i = 0; i < file->n_questions; i++) ids[i] = file->questions[i].id;
-    qsort(ids, (size_t)file->n_questions, sizeof *ids, sort_by_text);
-    for (int64_t i = 1; i < file->n_questions && status == OK; i++)
-        if (strcmp(ids[i - 1], ids[i]) == 0)
-            status = fail(E_FORMAT, "%s: two questions have the id %s", file->path, ids[i]);
+    const char *twice = sort_find_twice(ids, (size_t)file->n_questions);
     free(ids);
-    return status;
+    return twice ? fail(E_FORMAT, "%s: two questions have the id %s", file->path, twice) : OK;
 }
 
 static Status read_document(const char *name, const Json *doc, bool version_2, SquadUse use, SquadFile *file)

@@ -9,13 +9,9 @@
 enum { DEFAULT_LABELS = 2, MOST_LABELS = 1 << 20 };
 
 /* Classes of Transformers whose heads Cairn reads, without TF or Flax in front. */
-static const char *const known_classes[] = {"BertModel",
-                                            "BertForPreTraining",
-                                            "BertForMaskedLM",
-                                            "BertLMHeadModel",
-                                            "BertForNextSentencePrediction",
-                                            "BertForSequenceClassification",
-                                            "BertForQuestionAnswering"};
+static const char known_classes[] = "BertModel BertForPreTraining BertForMaskedLM BertLMHeadModel "
+                                    "BertForNextSentencePrediction BertForSequenceClassification "
+                                    "BertForQuestionAnswering";
 
 /* Both NULL where there is no config.json. */
 static Status read_config(const char *path, char **file, Json **doc)
@@ -65,19 +61,6 @@ static Status from_label2id(const char *file, const Json *ids, char **labels, in
     return OK;
 }
 
-static Status check_different(const char *file, char **labels, int n)
-{
-    Status status = OK;
-    char **sorted = mem_array((size_t)n, sizeof *sorted);
-    for (int i = 0; i < n; i++) sorted[i] = labels[i];
-    qsort(sorted, (size_t)n, sizeof *sorted, sort_by_text);
-    for (int i = 1; i < n && status == OK; i++)
-        if (strcmp(sorted[i - 1], sorted[i]) == 0)
-            status = fail(E_FORMAT, "%s: 'id2label' has two labels '%s'; expected different names", file, sorted[i]);
-    free(sorted);
-    return status;
-}
-
 /* The number of labels, or −1 where nothing is said. E_FORMAT: two keys differ. */
 static Status count_labels(const char *file, const Json *doc, int *n)
 {
@@ -117,13 +100,13 @@ Status import_labels_in(const char *file, const Json *doc, char ***labels, int *
     if (!*said) count = DEFAULT_LABELS; /* Transformers does not write it */
     if (count == 0) return OK;
     char **found = mem_array((size_t)count, sizeof *found);
-    for (int i = 0; i < count; i++) found[i] = NULL;
     Status status = js_size(names) > 0 ? from_id2label(file, names, found, count)
                     : js_size(ids) > 0 ? from_label2id(file, ids, found, count)
                                        : OK;
     for (int i = 0; i < count && status == OK; i++)
         if (!found[i]) found[i] = mem_printf("LABEL_%d", i);
-    if (status == OK) status = check_different(file, found, count);
+    const char *twice = status == OK ? sort_find_twice(found, (size_t)count) : NULL;
+    if (twice) status = fail(E_FORMAT, "%s: 'id2label' has two labels '%s'; expected different names", file, twice);
     if (status != OK) {
         mem_free_texts(found, count);
         return status;
@@ -156,12 +139,7 @@ static const char *class_of(const Json *doc)
     return str_starts_with(name, "Flax") ? name + strlen("Flax") : name;
 }
 
-static bool is_foreign(const char *name)
-{
-    for (size_t i = 0; i < sizeof known_classes / sizeof *known_classes; i++)
-        if (strcmp(name, known_classes[i]) == 0) return false;
-    return *name != '\0';
-}
+static bool is_foreign(const char *name) { return *name && !str_list_has(known_classes, ' ', name, strlen(name)); }
 
 char *import_foreign_class(const char *path)
 {
