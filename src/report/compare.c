@@ -61,13 +61,10 @@ bool compare_option_differs(const ComparedRun *a, const ComparedRun *b, const ch
 /* Not rows of their own: paths of the output, saving and logging, and what has a row as it was resolved. */
 static bool is_row(const char *flag)
 {
-    static const char *const others[] = {
-        "output-dir", "recompute", "precision",   "threads",      "resume",         "override",     "verbose",
-        "dry-run",    "config",    "save-every",  "save-steps",   "keep",           "max-time",     "log-every",
-        "log-format", "profile",   "gpu-metrics", "snapshot-dir", "snapshot-steps", "persist-file", "preset"};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (strcmp(flag, others[i]) == 0) return false;
-    return true;
+    static const char others[] =
+        "output-dir recompute precision threads resume override verbose dry-run config save-every save-steps keep "
+        "max-time log-every log-format profile gpu-metrics snapshot-dir snapshot-steps persist-file preset";
+    return !str_list_has(others, ' ', flag, strlen(flag));
 }
 
 static bool option_differs(const ComparedRun *runs, int n, const char *flag)

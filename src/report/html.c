@@ -153,18 +153,16 @@ static void value_text(const Json *v, Buf *out)
 /* Who ran it, where, when and how: what run.json says beyond the figures above. */
 static void put_origin(const RunRecord *r, const RunSummary *s, Buf *out)
 {
-    static const char *const shown[] = {
-        "format",       "task",   "recompute",          "precision",           "backend", "threads",    "steps",
-        "final_loss",   "wall_s", "planned_peak_bytes", "measured_peak_bytes", "eval",    "plan_bytes", "memory_series",
-        "tokens_per_s", "config", "seq_per_s",          "save_stall_s"};
+    static const char shown[] =
+        "format task recompute precision backend threads steps final_loss wall_s planned_peak_bytes "
+        "measured_peak_bytes eval plan_bytes memory_series tokens_per_s config seq_per_s save_stall_s";
     page_rows_begin(out, "Run");
     for (void *it = js_first(r->doc); it; it = js_next(r->doc, it)) {
-        bool other = js_kind(js_value(it)) != JSON_KIND_OBJECT;
-        for (size_t i = 0; i < sizeof shown / sizeof *shown && other; i++) other = strcmp(js_key(it), shown[i]) != 0;
-        if (!other) continue;
+        const char *key = js_key(it);
+        if (js_kind(js_value(it)) == JSON_KIND_OBJECT || str_list_has(shown, ' ', key, strlen(key))) continue;
         Buf text = {0};
         value_text(js_value(it), &text);
-        page_row(out, js_key(it), text.data);
+        page_row(out, key, text.data);
         buf_free(&text);
     }
     page_row(out, "recompute", s->recompute);

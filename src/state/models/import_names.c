@@ -8,8 +8,7 @@
 
 /* Parts of a PyTorch name that wrappers add anywhere in it: DataParallel and DeepSpeed, torch.compile, FSDP, activation
    checkpointing. `model` only leads. */
-static const char *const wrappers[] = {"module", "_orig_mod", "_fsdp_wrapped_module", "_fpw_module",
-                                       "_checkpoint_wrapped_module"};
+static const char wrappers[] = "module _orig_mod _fsdp_wrapped_module _fpw_module _checkpoint_wrapped_module";
 
 /* Ends that show where BERT's own name begins, whatever stands before it. */
 static const struct {
@@ -33,19 +32,17 @@ static const struct {
 };
 
 /* Encoders whose tensors have BERT's names and another meaning. */
-static const char *const other_models[] = {"roberta",  "xlm_roberta", "camembert", "electra",
-                                           "layoutlm", "ernie",       "nezha",     "esm",
-                                           "vit",      "deit",        "splinter",  "data2vec_text"};
+static const char other_models[] =
+    "roberta xlm_roberta camembert electra layoutlm ernie nezha esm vit deit splinter data2vec_text";
 
 static const char *const head_parts[] = {"classifier.", "cls.", "bert.pooler.", "qa_outputs."};
 
 /* TensorFlow: names that optimizers add, as the last part of a name or as the whole name. */
-static const char *const slots[] = {
-    "adam_m", "adam_v", "Adam", "Adam_1", "AdamWeightDecayOptimizer", "AdamWeightDecayOptimizer_1"};
-static const char *const counters[] = {"global_step", "beta1_power", "beta2_power", "current_loss_scale", "good_steps"};
+static const char slots[] = "adam_m adam_v Adam Adam_1 AdamWeightDecayOptimizer AdamWeightDecayOptimizer_1";
+static const char counters[] = "global_step beta1_power beta2_power current_loss_scale good_steps";
 
 /* Buffers that older Hugging Face versions saved: 0, 1, 2 … and zeros. */
-static const char *const buffers[] = {"bert.embeddings.position_ids", "bert.embeddings.token_type_ids"};
+static const char buffers[] = "bert.embeddings.position_ids bert.embeddings.token_type_ids";
 
 static const struct {
     const char *copy, *of;
@@ -69,12 +66,7 @@ static const char tf1_span_head[] = "cls/squad/";
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-static bool is_listed(const char *s, const char *const *list, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(s, list[i]) == 0) return true;
-    return false;
-}
+static bool is_listed(const char *s, const char *list) { return str_list_has(list, ' ', s, strlen(s)); }
 
 /* Adds to a name under construction. */
 static void append_part(Buf *n, const char *s)
@@ -139,7 +131,7 @@ static void translate_pytorch(char *name, Buf *n)
     bool norm = false; /* the previous part was LayerNorm */
     while (name && *name) {
         const char *part = strsep(&name, ".");
-        if (is_listed(part, wrappers, COUNT(wrappers)) || (n->len == 0 && strcmp(part, "model") == 0)) continue;
+        if (is_listed(part, wrappers) || (n->len == 0 && strcmp(part, "model") == 0)) continue;
         append_part(n, norm && strcmp(part, "gamma") == 0  ? "weight"
                        : norm && strcmp(part, "beta") == 0 ? "bias"
                        : strcmp(part, "dense_act") == 0    ? "dense"
@@ -163,10 +155,9 @@ static const char *find_anchor(const char *text, bool *encoder)
 
 static bool names_other_model(const char *prefix)
 {
-    char part[sizeof((SourceName *)0)->prefix];
-    for (; *prefix; prefix += strcspn(prefix, "."), prefix += *prefix == '.') {
-        snprintf(part, sizeof part, "%.*s", (int)strcspn(prefix, "."), prefix);
-        if (is_listed(part, other_models, COUNT(other_models))) return true;
+    for (size_t n; *prefix; prefix += n + (prefix[n] == '.')) {
+        n = strcspn(prefix, ".");
+        if (str_list_has(other_models, ' ', prefix, n)) return true;
     }
     return false;
 }
@@ -196,7 +187,7 @@ void import_name(const char *name, SourceName *out)
     const char *slash = strrchr(name, '/');
     bool behind = false;
     *out = (SourceName){.kind = SOURCE_UNKNOWN};
-    if (is_listed(slash ? slash + 1 : name, counters, COUNT(counters))) {
+    if (is_listed(slash ? slash + 1 : name, counters)) {
         set_ignored(out, "counter of the optimizer");
         return;
     }
@@ -208,7 +199,7 @@ void import_name(const char *name, SourceName *out)
     bool known = n.len > 0 && n.len < sizeof out->name && place_name(n.data, out);
     buf_free(&n);
     free(parts);
-    if (slash && ((known && behind) || is_listed(slash + 1, slots, COUNT(slots)))) {
+    if (slash && ((known && behind) || is_listed(slash + 1, slots))) {
         set_ignored(out, "optimizer slot");
         return;
     }
@@ -216,7 +207,7 @@ void import_name(const char *name, SourceName *out)
         *out = (SourceName){.kind = SOURCE_UNKNOWN, .transpose = out->transpose};
         return;
     }
-    if (is_listed(out->name, buffers, COUNT(buffers))) {
+    if (is_listed(out->name, buffers)) {
         set_ignored(out, "buffer");
         return;
     }

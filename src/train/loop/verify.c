@@ -14,10 +14,7 @@
 /* Facts without which no step can agree; others may make a difference. */
 static bool decides(const char *key)
 {
-    static const char *const keys[] = {"data", "origin", "precision", "ranks", "micro_batch_tokens"};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (strcmp(key, keys[i]) == 0) return true;
-    return false;
+    return str_list_has("data origin precision ranks micro_batch_tokens", ' ', key, strlen(key));
 }
 
 static Status compare_fact(const Run *r, const char *key, const char *was, const char *is)
