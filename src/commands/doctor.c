@@ -68,14 +68,6 @@ static void find_value(const char *path, const char *key, char *out, size_t size
     if (f) fclose(f);
 }
 
-static bool has_word(const char *list, const char *word)
-{
-    size_t len = strlen(word);
-    for (const char *p = list; (p = strstr(p, word)); p += len)
-        if ((p == list || p[-1] == ' ') && (p[len] == ' ' || p[len] == '\0')) return true;
-    return false;
-}
-
 static void put_bytes(Buf *out, const char *what, uint64_t bytes)
 {
     buf_printf(out, "%s%s ", out->len ? ", " : "", what);
@@ -114,7 +106,8 @@ static void put_processor(Sheet *s)
     if (!*flags) find_value("/proc/cpuinfo", "Features", flags, sizeof flags);
     find_value("/proc/self/status", "Cpus_allowed_list", cores, sizeof cores);
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (has_word(flags, known[i])) buf_printf(&has, "%s%s", has.len ? " " : "", known[i]);
+        if (str_list_has(flags, ' ', known[i], strlen(known[i])))
+            buf_printf(&has, "%s%s", has.len ? " " : "", known[i]);
     put(s, "processor", "%s; %ld threads, %d of them for this process (%s); %s", *model ? model : "unknown",
         sysconf(_SC_NPROCESSORS_ONLN), parallel_cores(), *cores ? cores : "unknown",
         has.len ? has.data : "no vector instructions that Cairn uses");

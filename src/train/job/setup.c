@@ -22,13 +22,9 @@
 
 Dtype setup_compute(const Config *c, Dtype best)
 {
-    static const struct {
-        const char *name;
-        Dtype dtype;
-    } types[] = {{"fp32", F32}, {"tf32", F32}, {"bf16", BF16}, {"fp16", F16}};
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (strcmp(c->precision, types[i].name) == 0) return types[i].dtype;
-    return best;
+    const char *name = c->precision;
+    if (strcmp(name, "auto") == 0) return best;
+    return strcmp(name, "bf16") == 0 ? BF16 : strcmp(name, "fp16") == 0 ? F16 : F32;
 }
 
 Status setup_check_addresses(const Config *c, int threads)
@@ -94,24 +90,17 @@ static Status find_loss_scale(const Config *c, Optimizer *o)
 
 Status setup_optimizer(const Config *c, Optimizer *o)
 {
-    static const struct {
-        const char *name;
-        OptimizerKind kind;
-    } kinds[] = {{"adamw", OPTIMIZER_ADAMW}, {"lamb", OPTIMIZER_LAMB}, {"nvlamb", OPTIMIZER_NVLAMB}};
-    *o = (Optimizer){.beta1 = (float)c->adam_beta1,
+    *o = (Optimizer){.kind = strcmp(c->optimizer, "lamb") == 0     ? OPTIMIZER_LAMB
+                             : strcmp(c->optimizer, "nvlamb") == 0 ? OPTIMIZER_NVLAMB
+                                                                   : OPTIMIZER_ADAMW,
+                     .beta1 = (float)c->adam_beta1,
                      .beta2 = (float)c->adam_beta2,
                      .eps = (float)c->adam_eps,
                      .weight_decay = (float)c->weight_decay,
                      .max_grad_norm = (float)c->max_grad_norm,
                      .kfac = c->kfac_interval > 0,
                      .bias_correction = c->bias_correction};
-    TRY(find_loss_scale(c, o));
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        if (strcmp(c->optimizer, kinds[i].name) != 0) continue;
-        o->kind = kinds[i].kind;
-        return OK;
-    }
-    return fail(E_USAGE, "--optimizer '%s' is unknown; expected adamw, lamb or nvlamb", c->optimizer);
+    return find_loss_scale(c, o);
 }
 
 Status setup_schedule(const Config *c, int64_t n_examples, RateSchedule *s)
