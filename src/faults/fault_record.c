@@ -79,12 +79,9 @@ void fault_record_text(const FaultRecord *f, Buf *out)
         buf_printf(out, "%s%s (%d)", k ? ", " : "", f->places[k].name, f->places[k].count);
     if (f->count > 0 && f->launches == 0)
         buf_puts(out, ". No `cairn launch` has summed up yet: the share of time is not known");
-    if (f->launches > 0) {
-        char whole[32];
-        clock_format_duration(f->launch_s, whole, sizeof whole);
+    if (f->launches > 0)
         buf_printf(out, "%sffective share of time (ETTR): %.1f %% of %s", f->count ? ". E" : "E",
-                   100 * fault_record_share(f), whole);
-    }
+                   100 * fault_record_share(f), CLOCK_DURATION(f->launch_s));
     if (f->damaged > 0)
         buf_printf(out, "%s%d damaged line%s left out", out->len ? ". " : "", f->damaged,
                    f->damaged == 1 ? " is" : "s are");

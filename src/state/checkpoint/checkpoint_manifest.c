@@ -39,19 +39,17 @@ void manifest_free(Manifest *m)
 
 void manifest_render(const Manifest *m, Buf *out)
 {
-    char hex[33];
     size_t start = out->len;
     buf_printf(out, "{\n  \"cairn_checkpoint\": %d,\n  \"step\": %" PRId64 ",\n  \"files\": [", CHECKPOINT_FORMAT,
                m->step);
     for (int i = 0; i < m->count; i++) {
         const ManifestFile *f = &m->files[i];
-        digest_format(f->digest, hex);
         buf_printf(out, "%s\n    {\"name\": \"%s\", \"bytes\": %" PRIu64 ", \"xxh3_128\": \"%s\"}", i > 0 ? "," : "",
-                   f->name, f->size, hex);
+                   f->name, f->size, DIGEST_TEXT(f->digest));
     }
     buf_puts(out, "\n  ],\n");
-    digest_format(digest_of(out->data + start, out->len - start), hex);
-    buf_printf(out, "  \"xxh3_128_of_the_lines_above\": \"%s\"\n}\n", hex);
+    buf_printf(out, "  \"xxh3_128_of_the_lines_above\": \"%s\"\n}\n",
+               DIGEST_TEXT(digest_of(out->data + start, out->len - start)));
 }
 
 static Status parse_entry(const char *path, const Json *entry, Manifest *m)

@@ -49,7 +49,6 @@ static Status read_verified(const char *path, const ManifestFile *f, Sink *sink,
     Status status = OK;
     int fd;
     uint64_t at = 0;
-    char want[33], found[33];
     TRY(checkpoint_open_file(path, f->size, &fd));
     uint8_t *block = mem_alloc(BLOCK);
     DigestStream *digest = digest_new();
@@ -65,11 +64,9 @@ static Status read_verified(const char *path, const ManifestFile *f, Sink *sink,
     if (at != f->size)
         TRY_DONE(fail(E_CORRUPT, "%s: ends after %" PRIu64 " bytes, the manifest says %" PRIu64 ": damaged", path, at,
                       f->size));
-    if (!digest_equal(digest_value(digest), f->digest)) {
-        digest_format(digest_value(digest), found);
-        digest_format(f->digest, want);
-        TRY_DONE(fail(E_CORRUPT, "%s: its digest is %s, the manifest says %s: damaged", path, found, want));
-    }
+    if (!digest_equal(digest_value(digest), f->digest))
+        TRY_DONE(fail(E_CORRUPT, "%s: its digest is %s, the manifest says %s: damaged", path,
+                      DIGEST_TEXT(digest_value(digest)), DIGEST_TEXT(f->digest)));
 done:
     close(fd);
     digest_free(digest);

@@ -50,9 +50,7 @@ char *snapshot_canonical(const char *output)
 char *snapshot_prefix(const char *output)
 {
     if (!output) return mem_printf("cairn-%ld-", (long)geteuid());
-    char hex[33];
-    digest_format(digest_of(output, strlen(output)), hex);
-    return mem_printf("cairn-%ld-%.16s-", (long)geteuid(), hex);
+    return mem_printf("cairn-%ld-%.16s-", (long)geteuid(), DIGEST_TEXT(digest_of(output, strlen(output))));
 }
 
 char *snapshot_name(const char *output, int world, int slice, int holder)

@@ -116,7 +116,6 @@ Status result_write_evaluation(Run *r)
     EvalFigures f = figures_of(r);
     Buf json = {0}, text = {0};
     Status status = OK;
-    char digest[33];
     for (int i = 0; i < f.n; i++) {
         const EvalFigure *x = &f.items[i];
         if (!(x->places & FIGURE_IN_RESULTS)) continue;
@@ -132,8 +131,7 @@ Status result_write_evaluation(Run *r)
     }
     free(f.items);
     if (!json.len) return OK;
-    digest_format(r->task->eval_digest(r), digest);
-    buf_printf(&json, ",\n  \"eval_data\": \"%s\"\n}\n", digest);
+    buf_printf(&json, ",\n  \"eval_data\": \"%s\"\n}\n", DIGEST_TEXT(r->task->eval_digest(r)));
     status = file_write_text(r->c->output_dir, "eval_results.json", &json);
     if (status == OK) status = file_write_text(r->c->output_dir, "eval_results.txt", &text);
     buf_free(&text);
@@ -143,10 +141,8 @@ Status result_write_evaluation(Run *r)
 static bool same_eval_data(const Run *r)
 {
     Json *doc = NULL;
-    char digest[33];
-    digest_format(r->task->eval_digest(r), digest);
     bool same = js_read_in(r->c->output_dir, "eval_results.json", &doc) &&
-                strcmp(js_string(js_get(doc, "eval_data"), ""), digest) == 0;
+                strcmp(js_string(js_get(doc, "eval_data"), ""), DIGEST_TEXT(r->task->eval_digest(r))) == 0;
     js_free(doc);
     return same;
 }

@@ -276,9 +276,6 @@ Digest resume_origin(const Model *model, const char *weights_path)
 void resume_fingerprint(const Run *r, Digest data, Buf *out)
 {
     const Backend *backend = r->setup.backend;
-    char data_hex[33], origin_hex[33];
-    digest_format(data, data_hex);
-    digest_format(resume_origin(&r->model, r->c->model), origin_hex);
     buf_puts(out, "{");
     buf_member_text(out, "backend", backend->name);
     buf_member_text(out, "libraries", backend->describe);
@@ -289,5 +286,6 @@ void resume_fingerprint(const Run *r, Digest data, Buf *out)
                backend_precision(backend, r->setup.compute), virtual ? "grains of " : "",
                (long long)(virtual ? plan->grain.tokens : plan->micro.tokens),
                (long long)(virtual ? plan->input.virtual.ranks : replicas), virtual ? " virtual" : "");
-    buf_printf(out, ", \"data\": \"%s\", \"origin\": \"%s\"}", data_hex, origin_hex);
+    buf_printf(out, ", \"data\": \"%s\", \"origin\": \"%s\"}", DIGEST_TEXT(data),
+               DIGEST_TEXT(resume_origin(&r->model, r->c->model)));
 }

@@ -156,8 +156,8 @@ static bool is_busy(const Backend *b)
 static char *cache_path(const Backend *b, Dtype compute)
 {
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    char *key = mem_printf("%s|%s|%d|%s", b->name, b->describe, b->threads, dtype_name(compute)), hex[33];
-    digest_format(digest_of(key, strlen(key)), hex);
+    char *key = mem_printf("%s|%s|%d|%s", b->name, b->describe, b->threads, dtype_name(compute));
+    const char *hex = DIGEST_TEXT(digest_of(key, strlen(key)));
     free(key);
     if (xdg && *xdg) return mem_printf("%s/cairn/rates-%.16s.json", xdg, hex);
     if (home && *home) return mem_printf("%s/.cache/cairn/rates-%.16s.json", home, hex);

@@ -122,11 +122,11 @@ Status ranks_same(Ranks *r, const char *name, const char *value)
 Status ranks_agree(Ranks *r, const Backend *b, bool one_kind, Dtype compute, Digest data)
 {
     if (!r) return OK;
-    char hex[33], backend[BACKEND_DESCRIBE + 16];
-    digest_format(data, hex);
+    char backend[BACKEND_DESCRIBE + 16];
     snprintf(backend, sizeof backend, "%.13s: %s", b->name, b->device && !one_kind ? "" : b->describe);
-    const CommFact facts[] = {
-        {"backend", backend}, {"precision", backend_precision(b, compute)}, {"data and model (by digest)", hex}};
+    const CommFact facts[] = {{"backend", backend},
+                              {"precision", backend_precision(b, compute)},
+                              {"data and model (by digest)", DIGEST_TEXT(data)}};
     TRY(ranks_meet(r));
     return comm_agree(ranks_comm(r), facts, sizeof facts / sizeof *facts);
 }
@@ -166,13 +166,12 @@ static bool holds(const char *path, const char *content)
 Status ranks_see(Ranks *r, const char *folder, bool *sees)
 {
     Digest id = {0};
-    char content[CONTENT];
     bool first = ranks_first(r);
     for (int i = 0; i < ranks_size(r); i++) sees[i] = !r || comm_node(ranks_comm(r), i) == comm_node(ranks_comm(r), 0);
     if (!r || !folder) return OK;
     if (first) CHECK(getrandom(&id, sizeof id, 0) == sizeof id, "no random numbers from the system");
     TRY(ranks_broadcast(r, &id, sizeof id));
-    digest_format(id, content);
+    const char *content = DIGEST_TEXT(id);
     char *path = mem_printf("%s/.seen.tmp.%u", folder, (unsigned)id.lo); /* a name that the next start removes */
     Status status = ranks_all(r, first ? file_write_durable(path, content, CONTENT) : OK);
     bool own = status == OK && holds(path, content);

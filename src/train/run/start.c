@@ -75,12 +75,10 @@ done:
 Status start_check_shards(const TokenizerFiles *t, const char *folder)
 {
     ShardsText s;
-    char vocab[33];
     const TokenizerOptions *o = &t->options;
     TRY(read_manifest(folder, &s));
     if (!s.there) return OK;
-    digest_format(vocab_digest(t->vocab), vocab);
-    if (*s.vocab && strcmp(s.vocab, vocab) != 0)
+    if (*s.vocab && strcmp(s.vocab, DIGEST_TEXT(vocab_digest(t->vocab))) != 0)
         return fail(E_USAGE,
                     "%s: according to its manifest.json, its shards use another vocabulary than %s; give their "
                     "vocabulary as --vocab",
@@ -222,9 +220,8 @@ done:
 /* Whether the state is of a run that began with this model. */
 static bool is_of_model(const Config *c, const Model *m, const Resume *resume)
 {
-    char now[33];
-    digest_format(resume_origin(m, c->model), now);
-    return strcmp(js_string(js_get(js_get(resume->state, "fingerprint"), "origin"), ""), now) == 0;
+    const char *origin = js_string(js_get(js_get(resume->state, "fingerprint"), "origin"), "");
+    return strcmp(origin, DIGEST_TEXT(resume_origin(m, c->model))) == 0;
 }
 
 static Status find_forms(const Config *c, const Model *m, const Resume *resume, uint8_t *forms)

@@ -265,15 +265,13 @@ Status session_check_same(const Session *s)
     size_t count = (size_t)t->count, bytes = count * sizeof(uint64_t);
     uint64_t *all = mem_alloc(bytes);
     float *room = mem_array(SESSION_VIEW, sizeof *room);
-    char hex[33];
     Status status = OK;
     for (int i = 0; i < t->count; i++) {
         const Param *p = &t->params[i];
         if (!holding_has(session_holding(s), HELD_WEIGHTS, ranks_rank(ranks), p->offset)) continue;
         TRY_DONE(digest_tensor(s, session_element(s, STATE_WEIGHTS, p->offset), param_held(p), room, &all[i]));
     }
-    digest_format(digest_of(all, bytes), hex);
-    log_debug("the weights' digest is %s", hex);
+    log_debug("the weights' digest is %s", DIGEST_TEXT(digest_of(all, bytes)));
     TRY_DONE(ranks_gather(ranks, (void **)&all, &bytes));
     for (size_t i = 0; i < count && status == OK; i++) {
         int keeper = 0;
