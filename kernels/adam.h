@@ -2,8 +2,6 @@
    Hutter, 2019). */
 #pragma once
 
-#include <math.h>
-
 #include "kernels/op.h"
 
 /* An update of a segment's elements. */

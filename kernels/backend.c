@@ -1,9 +1,5 @@
 #include "kernels/backend.h"
 
-#include <ctype.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/module.h"
 #include "base/pages.h"
 

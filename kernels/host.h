@@ -1,9 +1,6 @@
 /* Shared by the backends that compute in the host's memory, ref and cpu: rows of operands, scratch, the optimizer. */
 #pragma once
 
-#include <math.h>
-#include <string.h>
-
 #include "base/base.h"
 #include "kernels/adam.h"
 

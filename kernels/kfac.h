@@ -2,7 +2,6 @@
 #pragma once
 
 #include <float.h>
-#include <math.h>
 
 #include "kernels/op.h"
 

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <float.h>
-#include <math.h>
 
 #include "kernels/op.h"
 

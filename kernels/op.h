@@ -1,13 +1,10 @@
 /* What plans and backends share: the ops (op_list.h), their attributes, and a call of one with its operands. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "base/dtype.h"
 #include "base/norm_block.h"
 #include "base/philox.h" /* CAIRN_DEVICE */
+#include "base/std.h"
 #include "kernels/op_list.h"
 
 #define OP_MAX_IN  10

@@ -1,7 +1,5 @@
 /* The `cairn` command: reads the configuration, hands it to a command, and turns its Status into an exit code. */
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/machine_memory.h"

@@ -2,9 +2,6 @@
 #include "kernels/cpu/cpu.h"
 
 #include <omp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/library.h"
 #include "kernels/cpu/onednn.h"

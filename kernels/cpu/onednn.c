@@ -3,10 +3,6 @@
    so that the number of primitives depends neither on the capacity nor on how many numbers of rows it holds. */
 #include "kernels/cpu/onednn.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/library.h"
 #include "kernels/cpu/onednn/samples.h"
 

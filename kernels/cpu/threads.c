@@ -1,6 +1,5 @@
 /* The default number of threads. */
 #include <sched.h>
-#include <stdio.h>
 
 #include "kernels/cpu/cpu.h"
 

@@ -1,5 +1,3 @@
-#include <stdio.h>
-
 #include "kernels/backend.h"
 #include "kernels/ref/ref.h"
 

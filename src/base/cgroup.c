@@ -1,9 +1,6 @@
 #include "base/cgroup.h"
 
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
+#include "base/std.h"
 
 /* mem.c asks about memory in its message of exhaustion, so nothing here calls mem.c. */
 enum { LINE_BYTES = 5000, PATH_BYTES = LINE_BYTES + 1000 };

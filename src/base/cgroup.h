@@ -1,8 +1,7 @@
 /* The memory limits of this process's control groups. */
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
+#include "base/std.h"
 
 /* Bytes that the limits still allow: the minimum over all groups from those in ROOT/proc/self/cgroup up to the root
    group, of v1 and v2. Inactive file pages count as free. SIZE_MAX without a limit. `root` is "" for this machine;

@@ -1,11 +1,5 @@
 #include "base/clock.h"
 
-#include <ctype.h>
-#include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 static double read_clock(clockid_t which)

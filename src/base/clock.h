@@ -1,8 +1,6 @@
 /* Time. Monotonic for durations and time-based saves; wall clock only for logs. */
 #pragma once
 
-#include <stddef.h>
-
 #include "base/status.h"
 
 double clock_monotonic(void); /* seconds since an arbitrary fixed point */

@@ -1,5 +1,4 @@
 #include <nmmintrin.h>
-#include <string.h>
 
 #include "base/crc32c_internal.h"
 

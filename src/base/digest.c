@@ -1,7 +1,5 @@
 #include "base/digest.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <xxhash.h>
 
 #include "base/mem.h"

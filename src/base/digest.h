@@ -1,9 +1,7 @@
 /* Digests: XXH3-128 (xxhash, which only digest.c includes) for state on disk, CRC-32C for TensorFlow's formats. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "base/std.h"
 
 typedef struct {
     uint64_t hi, lo;

@@ -1,9 +1,7 @@
 /* Element types, and the conversions that every backend must agree on (round to nearest even). */
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "base/std.h"
 
 /* X(name, bytes, printed name) */
 #define DTYPE_LIST(X)                                                                                                  \

@@ -1,9 +1,6 @@
 #include "base/events.h"
 
-#include <math.h>
 #include <signal.h>
-#include <stdint.h>
-#include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <unistd.h>

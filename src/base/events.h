@@ -5,7 +5,6 @@
 #pragma once
 
 #include <poll.h>
-#include <stdbool.h>
 
 #include "base/status.h"
 

@@ -6,9 +6,6 @@
    them. Not for signal handlers. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/types.h>
 
 #include "base/digest.h"

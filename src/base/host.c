@@ -1,7 +1,5 @@
 #include "base/host.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/auxv.h>
 #include <unistd.h>
 

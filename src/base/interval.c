@@ -1,7 +1,5 @@
 #include "base/interval.h"
 
-#include <stdlib.h>
-
 #include "base/mem.h"
 
 void intervals_add(Intervals *list, int64_t begin, int64_t end)

@@ -1,8 +1,7 @@
 /* Elements of a flat space, from `begin` to before `end`; and ascending lists of such intervals without overlap. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "base/std.h"
 
 typedef struct {
     int64_t begin, end; /* begin < end */

@@ -4,10 +4,6 @@
    and texts of 4 GiB. Buf writes JSON: buf_json and buf_double. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "base/mem.h"
 #include "base/status.h"
 

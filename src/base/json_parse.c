@@ -1,9 +1,4 @@
 /* The text of a JSON document becomes a tree. */
-#include <errno.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/json_internal.h"
 

@@ -1,6 +1,5 @@
 #include "base/live_line.h"
 
-#include <stdio.h>
 #include <unistd.h>
 
 #include "base/log.h"

@@ -2,8 +2,6 @@
    system releases it when the process ends, however it ends; the file stays. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "base/base.h"
 
 typedef struct {

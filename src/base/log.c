@@ -1,11 +1,7 @@
 #include "base/log.h"
 
-#include <errno.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #include "base/mem.h"

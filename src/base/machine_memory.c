@@ -1,8 +1,6 @@
 #include "base/machine_memory.h"
 
 #include <malloc.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <sys/resource.h>
 
 #include "base/cgroup.h"

@@ -1,8 +1,6 @@
 /* Memory of this machine and of this process. */
 #pragma once
 
-#include <stddef.h>
-
 #include "base/status.h"
 
 /* Bytes a new allocation may use: MemAvailable, or the room below the process's cgroup limit if that is less. */

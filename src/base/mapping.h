@@ -2,8 +2,7 @@
    process. Here the page becomes zeroed private memory instead, and mapping_cut returns true from then on. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
+#include "base/std.h"
 
 /* Maps the first `bytes` bytes (more than 0), shared; a writable mapping is populated. NULL, with errno, on failure. */
 void *mapping_open(int fd, size_t bytes, bool writable);

@@ -1,9 +1,5 @@
 #include "base/mem.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/machine_memory.h"

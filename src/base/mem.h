@@ -2,9 +2,7 @@
    no memory left: they are for metadata. Tensors never come from here; see exec/memory. */
 #pragma once
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "base/std.h"
 
 /* Ends the process like mem_*; for libraries that allocate themselves. 0: the size is unknown. */
 void mem_exhausted(size_t bytes) __attribute__((noreturn));

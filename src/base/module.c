@@ -1,9 +1,6 @@
 #include "base/module.h"
 
 #include <dlfcn.h>
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/statvfs.h>
 
 #include "base/file.h"

@@ -1,8 +1,6 @@
 /* Modules that the program loads at run time, cairn_<name>.so: backends and transports. */
 #pragma once
 
-#include <stdint.h>
-
 #include "base/status.h"
 
 /* Looks in $CAIRN_BACKEND_DIR, the program's folder and its ../lib/cairn, in this order. The module must export

@@ -1,8 +1,5 @@
 #include "base/pages.h"
 
-#include <errno.h>
-#include <stdint.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #define PAGE ((size_t)4096)

@@ -3,8 +3,6 @@
 
 #include "base/status.h"
 
-#include <stddef.h>
-
 /* Zeroed and touched, 4096-byte aligned, between two pages that fault. 0 bytes give a page. E_MEMORY. */
 Status pages_map(size_t bytes, void **p);
 void pages_unmap(void *p, size_t bytes); /* takes NULL */

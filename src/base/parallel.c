@@ -2,8 +2,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <stdbool.h>
-#include <string.h>
 
 #include "base/thread.h"
 

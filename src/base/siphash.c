@@ -1,7 +1,5 @@
 #include "base/siphash.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <sys/random.h>
 
 #include "base/base.h"

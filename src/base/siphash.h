@@ -2,8 +2,7 @@
    and Bernstein, "SipHash: a fast short-input PRF", 2012). For handshakes and names; not for encryption. */
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
+#include "base/std.h"
 
 typedef struct {
     uint8_t bytes[16];

@@ -1,11 +1,9 @@
 #include "base/socket.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"

@@ -1,9 +1,8 @@
 /* TCP sockets. All are non-blocking, closed on exec, and send without delay. */
 #pragma once
 
+#include "base/std.h"
 #include <signal.h>
-#include <stdbool.h>
-#include <stddef.h>
 #include <sys/socket.h>
 
 typedef struct sockaddr_storage SocketAddress;

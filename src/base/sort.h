@@ -1,9 +1,6 @@
 /* Ascending order. The comparisons are for qsort and bsearch. */
 #pragma once
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/mem.h"
 
 /* Compares doubles, none of them NaN. */

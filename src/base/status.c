@@ -1,11 +1,5 @@
 #include "base/status.h"
 
-#include <errno.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { MESSAGE_BYTES = 8192 };

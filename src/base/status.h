@@ -3,6 +3,8 @@
    what was found, where, and what to do. CHECK is for programmer errors only. */
 #pragma once
 
+#include "base/std.h"
+
 /* X(name, exit code, meaning) */
 #define STATUS_LIST(X)                                                                                                 \
     X(OK, 0, "done")                                                                                                   \

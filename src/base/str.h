@@ -1,8 +1,7 @@
 /* How a text begins and ends, and lists of words in a text. */
 #pragma once
 
-#include <stdbool.h>
-#include <string.h>
+#include "base/std.h"
 
 static inline bool str_starts_with(const char *s, const char *prefix)
 {

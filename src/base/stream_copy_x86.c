@@ -1,7 +1,6 @@
 #include <emmintrin.h>
-#include <stdint.h>
-#include <string.h>
 
+#include "base/std.h"
 #include "base/stream_copy.h"
 
 enum { VECTOR = sizeof(__m128i), LINE = 4 * VECTOR };

@@ -1,7 +1,5 @@
 #include "base/terminal.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 

@@ -1,8 +1,6 @@
 /* The terminal behind standard output or standard error: its width, its colours, text wrapped to it. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "base/mem.h"
 
 /* Columns of the terminal; 80 where `fd` is none. */

@@ -1,7 +1,6 @@
 #include "base/thread.h"
 
 #include <signal.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/base.h"

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <pthread.h>
-#include <stdbool.h>
 
 #include "base/status.h"
 

@@ -1,9 +1,6 @@
 /* The table of commands. A command is a task that is run (train/job/task.h), or a function. */
 #include "commands/commands.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "config/table.h"
 #include "launch/launch.h"
 #include "state/checkpoint/checkpoint.h"

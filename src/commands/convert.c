@@ -1,5 +1,4 @@
 /* `cairn convert --model ANY --output DIR`: any weights into a Hugging Face directory, with every head they have. */
-#include <stdlib.h>
 #include <sys/stat.h>
 
 #include "commands/commands.h"

@@ -1,9 +1,5 @@
 #include "commands/plan.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 static const char *const bound_names[N_BOUNDS] = {"products", "memory", "launches", "link", "network"};
 
 /* Calls of one op in one phase, over a step. */

@@ -1,9 +1,5 @@
 #include "commands/plan.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 /* X(name, value, unit, reason): assumptions of predicted times, not measured yet. A measurement corrects its row. */
 #define ASSUMPTION_LIST(X)                                                                                             \
     X(PRODUCT_SHARE, 0.80, "of the peak", "790 of 989 TFLOP/s is a large bf16 product on an H200")                     \

@@ -1,8 +1,5 @@
 /* `cairn doctor`: this machine as Cairn sees it, on one screen: for a bug report. A line that cannot be filled says
    why; nothing is changed, but for a small file that is written and removed to time the disk. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <sys/utsname.h>

@@ -1,7 +1,4 @@
 /* `cairn inspect --model PATH [--ranks N]`: the contents of a file of weights or a checkpoint. */
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "commands/commands.h"
 #include "state/models/import.h"

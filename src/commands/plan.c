@@ -1,11 +1,8 @@
 /* `cairn plan`: for every policy the plan that a run would make, its predicted step and the largest batch, before
    anything is allocated; for models and devices of any size. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "commands/commands.h"
 #include "commands/plan.h"
+#include "commands/commands.h"
 #include "state/models/import.h"
 #include "train/parts/place.h"
 #include "train/planner/machine.h"

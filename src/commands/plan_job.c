@@ -1,6 +1,5 @@
 #include "commands/plan.h"
 
-#include <math.h>
 #include <unistd.h>
 
 #define CUDA_BYTES  ((size_t)4 << 30) /* a rank's CUDA context and libraries on the host: estimated, not measured */

@@ -1,8 +1,5 @@
 #include "commands/plan.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "report/report.h"
 #include "train/pipelines/pipeline.h"
 

@@ -1,10 +1,5 @@
 #include "commands/plan.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "train/parts/network.h"
 #include "train/planner/planner.h"
 #include "train/planner/search.h"

@@ -1,7 +1,5 @@
 #include "commands/plan.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/terminal.h"

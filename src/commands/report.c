@@ -1,7 +1,4 @@
 /* `cairn report DIR…`: runs side by side, their curves, and whether their losses are the same bits. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "commands/commands.h"
 #include "report/compare.h"

@@ -1,13 +1,9 @@
 /* `cairn snapshot list | persist | discard`: snapshots of runs in host memory. */
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
+#include "state/snapshot/snapshot.h"
 #include "base/lock.h"
 #include "commands/commands.h"
 #include "state/snapshot/persist.h"
-#include "state/snapshot/snapshot.h"
 
 /* One run's files in the list, which are neighbours because their names begin alike. */
 typedef struct {

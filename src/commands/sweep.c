@@ -1,8 +1,5 @@
 /* `cairn sweep`: a command with every combination of values. All plans come first, then the runs, then one table. The
    folders of the runs are its only state, so the same command continues. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/host.h"

@@ -1,8 +1,4 @@
 /* The grid of a sweep: axes, runs, their names and command lines. */
-#include <ctype.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/sort.h"
 #include "commands/commands.h"

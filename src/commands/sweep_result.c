@@ -1,7 +1,4 @@
 /* What a sweep found: a row per group with mean and deviation over seeds, a row per run, charts. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "commands/sweep.h"
 #include "report/page.h"

@@ -1,10 +1,6 @@
 /* The processes of a sweep: a plan per group (--dry-run), then the runs, some at a time. */
-#include <errno.h>
 #include <fcntl.h>
-#include <math.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>

@@ -1,8 +1,4 @@
 /* `cairn variability RUN…`: the pace of every rank of runs (OUT/ranks.jsonl), the slow ones, and what differs. */
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "commands/commands.h"
 #include "report/box.h"

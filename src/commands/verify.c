@@ -1,8 +1,5 @@
 /* `cairn verify RUN [--steps A-B]`: computes steps of a run again and compares them with its metrics.jsonl and its
    checkpoints. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -1,10 +1,6 @@
 /* The table, and the sources of values: defaults, preset, file, environment, flags. */
 #include "config/config.h"
 
-#include <ctype.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 #include <unistd.h>
 

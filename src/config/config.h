@@ -8,9 +8,6 @@
    positional. Config is read-only after config_parse. Kernels and exec never see it. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "base/base.h"
 #include "config/options.h"
 

@@ -1,6 +1,4 @@
 /* A --config file: a JSON object of options, or a run.json. */
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "config/config.h"

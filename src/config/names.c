@@ -1,9 +1,4 @@
 /* Names that are not in the table: those of other trainers, and misspelt ones. */
-#include <ctype.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 
 #include "config/table.h"

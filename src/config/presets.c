@@ -1,5 +1,4 @@
 /* Recipes of pretraining: --preset SIZE-RECIPE sets a model's size and the usual options of its training. */
-#include <string.h>
 
 #include "config/table.h"
 

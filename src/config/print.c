@@ -1,7 +1,4 @@
 /* The configuration for people and for files: JSON, help, differences. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/terminal.h"
 #include "config/table.h"

@@ -1,9 +1,4 @@
 /* Values of options. Each, wherever it comes from, is a text that goes through config_set_value. */
-#include <ctype.h>
-#include <errno.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "config/table.h"
 

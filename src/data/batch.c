@@ -1,6 +1,4 @@
 /* Examples, and how the sequences of a step become the rows of micro-batches. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "data/data.h"
 

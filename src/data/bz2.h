@@ -2,8 +2,6 @@
    built without libbz2 fails (E_FAIL) and names it. */
 #pragma once
 
-#include <stdint.h>
-
 #include "base/base.h"
 
 Status bz2_available(void); /* E_FAIL: built without libbz2 */

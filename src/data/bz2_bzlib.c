@@ -1,6 +1,4 @@
 #include <bzlib.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "data/bz2.h"
 

@@ -1,7 +1,5 @@
 #include "data/documents.h"
 
-#include <string.h>
-
 /* ---- documents ---- */
 
 void documents_clear(Documents *d) { d->count = d->sentences = d->tokens = 0; }

@@ -1,10 +1,6 @@
 /* Unpacks gz: a stream of members, by zlib. A program built without zlib fails (E_FAIL) and names it. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-#include <string.h>
-
 #include "base/base.h"
 
 /* Whether a file with these first bytes is packed by gz. */

@@ -1,5 +1,4 @@
 #include <limits.h>
-#include <stdlib.h>
 #include <zlib.h>
 
 #include "data/gz.h"

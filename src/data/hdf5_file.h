@@ -11,9 +11,6 @@
    network file systems; it is off unless HDF5_USE_FILE_LOCKING is set. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "base/base.h"
 
 bool hdf5_available(void);

@@ -1,8 +1,5 @@
 #include "data/hdf5_heap.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/siphash.h"
 
 #define HEADER     16 /* of a collection, and of an object in it */

@@ -2,8 +2,6 @@
    here, because the library trusts the lengths that it finds there. */
 #pragma once
 
-#include <stdint.h>
-
 #include "base/base.h"
 
 /* Bytes of a row in the dataset: count (4), collection's address (8), object's number (4). */

@@ -1,8 +1,5 @@
 /* Columns of lists: descriptors, a row each, and the heap that they point into. HDF5's library only finds the chunks.
  */
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "data/hdf5_library.h"
 

@@ -1,9 +1,5 @@
 #include "data/lengths.h"
 
-#include <ctype.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "data/data.h"
 
 #define LONGEST    65536

@@ -2,8 +2,6 @@
 
    Blocks are permuted; a number of consecutive blocks of that order form a window; the sequences of a window are
    permuted as one. A set that is one window is permuted whole. */
-#include <math.h>
-#include <stdlib.h>
 
 #include "base/thread.h"
 #include "data/shards_internal.h"

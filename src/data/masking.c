@@ -1,8 +1,5 @@
 #include "data/masking.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 Draws draws(uint64_t key, uint32_t c1, uint32_t c2, uint32_t c3)
 {
     return (Draws){.key = key, .c1 = c1, .c2 = c2, .c3 = c3};

@@ -1,8 +1,6 @@
 #include "data/records.h"
 
 #include <limits.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "data/records_internal.h"
 #include "text/text.h"

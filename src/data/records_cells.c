@@ -1,5 +1,4 @@
 /* One record: its columns, by place or by key. */
-#include <string.h>
 
 #include "data/records_internal.h"
 #include "text/characters.h"

@@ -1,7 +1,5 @@
 /* The bytes of a file of rows. */
 #include <poll.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

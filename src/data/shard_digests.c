@@ -1,8 +1,5 @@
 #include "data/shard_digests.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static int by_name(const void *name, const void *path) { return strcmp(name, file_basename(*(char *const *)path)); }
 
 static void take_shard(const Json *shard, char *const *paths, int n, ShardDigest *digests)

@@ -1,7 +1,5 @@
 #include "data/shard_file.h"
 
-#include <string.h>
-
 #define MOST_IN_PACK 256   /* sequences */
 #define MOST_PACK    65536 /* tokens */
 #define MOST_LIST    4096  /* numbers of a sequence that are read, so that check_sequence reports a longer one */

@@ -1,5 +1,3 @@
-#include <stdlib.h>
-
 #include "exec/exec_internal.h"
 
 typedef struct {

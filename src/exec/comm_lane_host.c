@@ -1,5 +1,4 @@
 #include <pthread.h>
-#include <stdlib.h>
 
 #include "base/thread.h"
 #include "exec/exec_internal.h"

@@ -1,5 +1,4 @@
 /* The first messages between GPUs, and whether an event on one has ended. */
-#include <stdlib.h>
 
 #include "exec/exec_internal.h"
 

@@ -1,7 +1,4 @@
 /* Binding a plan and running it. The loop that trains is exec_run_plain; graphs.c replays it. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "exec/exec_internal.h"
 

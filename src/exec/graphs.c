@@ -1,7 +1,5 @@
 /* Graphs of ranges, for a device that has them: a range is captured at its second run in a row bucket, and in the slots
    of a work, and replayed from then on. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "exec/exec_internal.h"
 

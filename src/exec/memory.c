@@ -1,5 +1,4 @@
 /* One allocation per region, shared by the plans of a run; and what lies in it. */
-#include <stdlib.h>
 
 #include "base/pages.h"
 #include "exec/exec_internal.h"

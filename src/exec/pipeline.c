@@ -1,7 +1,5 @@
 #include "exec/pipeline.h"
 
-#include <stdlib.h>
-
 #include "exec/pipeline_internal.h"
 
 static int micros_of(const ExecPipeline *p, int chunk)

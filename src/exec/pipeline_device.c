@@ -1,7 +1,6 @@
 /* Boundaries from GPU to GPU, by NCCL. Each wire has a lane of its own, where a message waits for its peer without
    keeping anything else from going on. The host looks for ends, and never waits for the device's other lanes: a receive
    that was posted ahead may need a later work of this rank. Behind a pass nothing is under way. */
-#include <stdlib.h>
 
 #include "exec/pipeline_internal.h"
 

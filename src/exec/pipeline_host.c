@@ -1,7 +1,6 @@
 /* Boundaries through the hosts' memory: messages of the places' Comm. A device's buffers are pinned, and copies are its
    downloads and uploads. What was sent last in a pass may still be under way behind it: its ticket stays until its
    buffer is used again. */
-#include <stdlib.h>
 
 #include "exec/pipeline_internal.h"
 

@@ -1,6 +1,4 @@
 /* Boundaries of a place: its channels, their buffers, and what is posted when. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "exec/pipeline_internal.h"
 

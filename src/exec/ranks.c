@@ -1,5 +1,4 @@
 /* Exchanges with other ranks. Graphs hold the pieces between exchanges, never an exchange. */
-#include <stdlib.h>
 
 #include "base/test_switch.h"
 #include "exec/exec_internal.h"

@@ -1,5 +1,4 @@
 /* Records of the instrs that ran: when each was issued, began and ended. */
-#include <stdlib.h>
 
 #include "exec/exec_internal.h"
 

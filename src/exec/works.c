@@ -1,5 +1,4 @@
 /* Works of a stage: a range of its instrs, in the slots of one micro-batch. */
-#include <stdlib.h>
 
 #include "exec/exec_internal.h"
 

@@ -1,7 +1,5 @@
 #include "faults/excluded.h"
 
-#include <stdio.h>
-
 #include "base/base.h"
 #include "faults/fault_record.h"
 

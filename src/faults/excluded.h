@@ -2,8 +2,6 @@
    launcher starts nothing more on their hosts. Its output folder has a report for people, and lines of JSON. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "base/status.h"
 
 #define EXCLUDED_REPORT "audit-report.txt" /* without it no place is excluded */

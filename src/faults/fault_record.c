@@ -1,9 +1,5 @@
 #include "faults/fault_record.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"

@@ -3,9 +3,6 @@
    `cairn launch` of a run with faults sums up (docs/files.md). */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "base/json.h"
 
 /* A rank or host, and its number of faults. */

@@ -1,8 +1,5 @@
 #include "formats/pickle_internal.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-
 #include "base/siphash.h"
 
 /* Limits against hostile pickles. BERT-Large with optimizer state has some 20 000 values. */

@@ -1,8 +1,6 @@
 /* The globals that a state_dict needs, and the calls allowed on them. All others give opaque values. */
 #include "formats/pickle_internal.h"
 
-#include <inttypes.h>
-
 #define MAX_GLOBAL 256 /* bytes of a module or a name */
 
 typedef enum { CALL_NOTHING, CALL_ORDERED_DICT, CALL_REBUILD_TENSOR, CALL_REBUILD_PARAMETER } Call;

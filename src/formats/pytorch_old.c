@@ -1,8 +1,6 @@
 /* PyTorch's files before 1.6 (and _use_new_zipfile_serialization=False): five pickles (a magic number, the protocol,
    machine properties, the object, the keys of its storages), then for each key an 8-byte element count and the
    elements. Source: _legacy_save in torch/serialization.py. There are no checksums. */
-#include <inttypes.h>
-#include <stdlib.h>
 
 #include "formats/pickle.h"
 

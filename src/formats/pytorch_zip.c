@@ -1,8 +1,6 @@
 /* PyTorch's files since 1.6: a zip of stored entries NAME/data.pkl (the pickle) and NAME/data/KEY (a storage each).
    Source: APPNOTE.TXT of PKWARE (zip, zip64), caffe2/serialize/inline_container.h of PyTorch. The central directory
    gives places and sizes; the local headers must match it. */
-#include <inttypes.h>
-#include <stdlib.h>
 
 #include "formats/pickle.h"
 

@@ -1,8 +1,6 @@
 /* safetensors: 8 bytes little-endian header length, a JSON object {name: {dtype, shape, data_offsets}}, the data.
    Source: the format section of huggingface/safetensors. Read as strictly as its own library does: the ranges are
    contiguous, without holes and overlaps, and end at the end of the file. The writer writes the same form. */
-#include <inttypes.h>
-#include <stdlib.h>
 
 #include "base/siphash.h"
 #include "base/sort.h"

@@ -1,5 +1,4 @@
 /* From a pickle's values to tensors: finds the state_dict, and checks that every tensor is inside its storage. */
-#include <inttypes.h>
 
 #include "formats/pickle.h"
 

@@ -1,7 +1,4 @@
 /* Opening a tensor file: its format, its files, and the functions for all readers. Reading is in tensor_read.c. */
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "base/sort.h"
 #include "formats/reader_internal.h"

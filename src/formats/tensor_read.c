@@ -1,5 +1,4 @@
 /* Reading the elements of an open tensor file: checksum first, then one walk over the strides, a row at a time. */
-#include <inttypes.h>
 
 #include "formats/reader_internal.h"
 

@@ -1,8 +1,6 @@
 /* TensorFlow 1's checkpoints, the V2 form ("tensor bundle"): PREFIX.index, a LevelDB-like table from names to
    BundleEntryProto, and PREFIX.data-0000i-of-0000N with the elements. Source: tensorflow/core/lib/io/format.cc and
    tensor_bundle.proto; the table is described in LevelDB's doc/table_format.md. */
-#include <inttypes.h>
-#include <stdlib.h>
 
 #include "formats/reader_internal.h"
 

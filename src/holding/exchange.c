@@ -1,7 +1,5 @@
 #include "holding/exchange.h"
 
-#include <stdlib.h>
-
 /* ---- through the host's memory ---- */
 
 /* The branches that wait lie behind a sum's last one; of a device copies of elements [begin, end). */

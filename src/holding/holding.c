@@ -1,8 +1,5 @@
 #include "holding/holding.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/norm_block.h"
 #include "comm/mesh/comm.h"
 #include "optim/optim.h"

@@ -1,8 +1,5 @@
 #include "holding/move.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* The walk of a list of intervals: those before `at` lie behind it. */
 typedef struct {
     const Intervals *list;

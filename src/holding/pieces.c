@@ -1,5 +1,3 @@
-#include <stdlib.h>
-
 #include "comm/mesh/comm.h"
 #include "holding/holding.h"
 

@@ -1,8 +1,6 @@
 /* Starts the ranks of an agent. */
 #include <fcntl.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 

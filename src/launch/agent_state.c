@@ -1,6 +1,5 @@
 #include "launch/agent_state.h"
 
-#include <math.h>
 #include <signal.h>
 
 #include "base/mem.h"

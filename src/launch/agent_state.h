@@ -3,9 +3,7 @@
    seconds of clock_monotonic. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "base/std.h"
 
 typedef enum {
     AGENT_STARTED, /* a rank */

@@ -1,10 +1,6 @@
 /* `cairn launch`: starts ranks, watches them, and restarts them. */
-#include <math.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/siphash.h"

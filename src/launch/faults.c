@@ -1,10 +1,6 @@
 /* The faults of a command: a line each in faults.jsonl of the output folder, and at the command's end a line of
    launches.jsonl and a message that sum up. */
-#include <errno.h>
 #include <fcntl.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/file.h"

@@ -1,9 +1,6 @@
 #include "launch/launch_state.h"
 
-#include <math.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "base/status.h"

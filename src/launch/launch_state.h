@@ -6,8 +6,6 @@
                         └──────── or LAUNCH_NO_START ────────────────────────────────▶ OVER               └─▶ START */
 #pragma once
 
-#include <stdint.h>
-
 #include "comm/meet/report.h"
 #include "launch/sites.h"
 

@@ -1,7 +1,5 @@
 /* Whose fault the end of a start was, and whether, when and where the next one begins. */
-#include <math.h>
 #include <signal.h>
-#include <stdlib.h>
 
 #include "base/mem.h"
 #include "base/status.h"

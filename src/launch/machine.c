@@ -1,11 +1,7 @@
 #include "launch/machine.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { MOST_CORES = 1 << 16 }; /* of one host */

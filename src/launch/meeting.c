@@ -1,8 +1,5 @@
 /* Finds the address at which the agents reach this machine. */
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/socket.h"
 #include "comm/meet/interfaces.h"

@@ -1,7 +1,4 @@
 /* The orders for agents, with the environment of their ranks. */
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/test_switch.h"

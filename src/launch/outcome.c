@@ -1,8 +1,4 @@
 /* Describes the outcome of a start. */
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "faults/excluded.h"
 #include "launch/launch_internal.h"

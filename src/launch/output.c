@@ -1,7 +1,4 @@
 /* Shows the output of ranks. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "launch/launch_internal.h"

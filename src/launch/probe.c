@@ -1,7 +1,4 @@
 /* `cairn launch --probe`: latency and bandwidth between the ranks, by the same calls that training uses. */
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "base/sort.h"
 #include "comm/mesh/comm.h"

@@ -1,7 +1,4 @@
 /* Starts the ranks: agents on all hosts, a place for each rank, and the rendezvous in which they meet. */
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
 
 #include "launch/launch_internal.h"

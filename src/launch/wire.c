@@ -1,9 +1,7 @@
 #include "launch/wire.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { LONGEST_LINE = 8192, LONGEST_MESSAGE = 1 << 22 };

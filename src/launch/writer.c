@@ -1,9 +1,5 @@
 /* Writes standard output and error from a thread, so that the launcher never waits for their reader. */
-#include <math.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -1,9 +1,5 @@
 /* BERT (Devlin et al. 2018), described once: parameters and forward instrs. Everything else in a run is a pass over
    these. Reading order: bert_emit at the end, then upwards. */
-#include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "model/model.h"
 

@@ -1,6 +1,4 @@
 /* Sizes from config.json and bert_config.json; other models than BERT are refused. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "model/model.h"
 

@@ -1,10 +1,6 @@
 /* A model's parameter table, in the order in which backward finishes gradients. */
 #include "model/model.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-
 typedef enum { ALONE, GROUP_MEMBER } Placing; /* a member follows the parameter before it without a gap */
 
 typedef struct {

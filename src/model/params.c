@@ -1,10 +1,7 @@
 /* The parameter table's own functions; model.c fills it. */
 #include "model/params.h"
 
-#include <math.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/norm_block.h"
 #include "base/parallel.h"

@@ -3,8 +3,6 @@
    bucket, an optimizer slice, a checkpoint range. docs/contracts.md 8. */
 #pragma once
 
-#include <string.h>
-
 #include "base/base.h"
 
 typedef enum { INIT_NORMAL, INIT_ZERO, INIT_ONE } Init; /* INIT_NORMAL: N(0, initializer_range), by Philox */

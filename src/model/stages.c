@@ -1,7 +1,4 @@
 /* Stages of a pipeline: how layers are shared out, and the part of a model that some stages need. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "model/model.h"
 

@@ -1,10 +1,6 @@
 /* The `update` range and the segments it works on. */
 #include "optim/optim.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 /* Norm blocks have the numbers of those of `whole`, of which `m` may be a part. */
 static void fill_segments(const Model *m, const Model *whole, const Optimizer *o, Segment *segments)
 {

@@ -1,7 +1,4 @@
 /* Learning rates. The continuous form decays from the end of warmup; NVIDIA's decays from step 0 and so jumps there. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "optim/optim.h"
 

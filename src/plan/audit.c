@@ -1,6 +1,5 @@
 /* The audit passes: what backward makes again must have the bits of the first time, and weights and moments those that
    the update gave them. */
-#include <stdlib.h>
 
 #include "plan/rewrite.h"
 

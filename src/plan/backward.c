@@ -1,7 +1,4 @@
 /* The backward pass over a plan: one rule per op, applied to the forward instrs from the last to the first. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "plan/plan.h"
 

@@ -1,5 +1,4 @@
 /* The begin pass: what a step clears, and which gradients its first micro-batch begins in place of adding to them. */
-#include <stdlib.h>
 
 #include "plan/rewrite.h"
 

@@ -1,6 +1,4 @@
 /* Predicted time: a roofline over the ops' own arithmetic (op_cost), played through lane by lane. */
-#include <math.h>
-#include <stdlib.h>
 
 #include "plan/plan.h"
 

@@ -1,5 +1,4 @@
 /* The plan as text: documentation, debugging aid and golden test in one. */
-#include <stdio.h>
 
 #include "plan/plan.h"
 

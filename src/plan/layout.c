@@ -1,8 +1,6 @@
 /* Offsets of tensors. Activations are placed one by one into gaps that are free over their whole life, in several
    orders, until one meets the lower bound (tests check that BERT's plans meet it). Other regions have one tensor after
    the other. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "plan/plan.h"
 

@@ -1,5 +1,4 @@
 /* The life of each activation, and the outputs that take over the memory of an input that dies there. */
-#include <stdlib.h>
 
 #include "plan/plan.h"
 

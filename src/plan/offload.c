@@ -9,7 +9,6 @@
 
    Works divide at the boundaries that they receive and send, where no lane but the compute lane may run (cut.c). So
    OFFLOAD and FETCH come one instr later where they would come right behind a boundary. */
-#include <stdlib.h>
 
 #include "plan/rewrite.h"
 

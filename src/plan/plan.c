@@ -1,11 +1,6 @@
 /* The arrays of a plan and how they are filled. */
 #include "plan/rewrite.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 const char *region_name(Region r)
 {
     static const char *const names[N_REGIONS] = {

@@ -1,7 +1,4 @@
 /* Recompute policies: their names and the level each gives every layer; what is chosen for layers. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "plan/plan.h"
 

@@ -1,6 +1,5 @@
 /* The recompute pass: a copy of the forward instr makes a tensor again just before backward first needs it, if its
    layer gave it up. The copy has the same attributes, above all the same dropout site, so every bit is the same. */
-#include <stdlib.h>
 
 #include "plan/rewrite.h"
 

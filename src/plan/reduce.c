@@ -1,5 +1,4 @@
 /* The reduce pass: gradients are exchanged during backward. Buckets are in backward order, and so are their REDUCEs. */
-#include <stdlib.h>
 
 #include "plan/rewrite.h"
 

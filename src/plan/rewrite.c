@@ -1,7 +1,5 @@
 #include "plan/rewrite.h"
 
-#include <stdlib.h>
-
 void rewrite_begin(Rewrite *r, Plan *p)
 {
     *r = (Rewrite){.p = p, .old = p->instrs, .n = p->n_instrs};

@@ -1,6 +1,5 @@
 /* The verifier trusts no pass. It walks the instrs with a symbolic memory of its own and checks that every read finds
    the value written for it, however fast each lane runs. */
-#include <stdlib.h>
 
 #include "plan/plan.h"
 

@@ -1,5 +1,4 @@
 /* The verifier's part for stages. It uses neither liveness nor the layout's classes: it looks at the instrs alone. */
-#include <stdlib.h>
 
 #include "plan/plan.h"
 

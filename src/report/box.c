@@ -1,9 +1,5 @@
 #include "report/box.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/sort.h"
 #include "base/terminal.h"
 #include "report/report.h"

@@ -1,8 +1,6 @@
 /* Box plots as SVG: a row per group of values. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "base/base.h"
 
 /* Quantiles of a sample. */

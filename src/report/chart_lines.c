@@ -1,6 +1,3 @@
-#include <stdlib.h>
-#include <string.h>
-
 #include "report/report.h"
 
 int chart_line(ChartLines *l, const char *name)

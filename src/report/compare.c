@@ -1,9 +1,5 @@
 #include "report/compare.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #define MIB ((double)(1 << 20))
 
 /* ---- names ---- */

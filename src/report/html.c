@@ -1,7 +1,4 @@
 /* report.html of a run: one file, nothing fetched. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "faults/fault_record.h"
 #include "report/page.h"

@@ -1,9 +1,5 @@
 /* metrics.jsonl and eval.jsonl: one JSON object per line, each line one write. */
 #include <fcntl.h>
-#include <inttypes.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/test_switch.h"

@@ -1,7 +1,4 @@
 /* The progress line. Rates leave out the first steps, which warm up caches. */
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "base/live_line.h"
 #include "report/report.h"

@@ -1,10 +1,5 @@
 #include "report/record.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #define MOST_BYTES ((size_t)4 << 30)
 
 static const char *const step_keys[N_STEP_COLUMNS] = {

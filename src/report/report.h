@@ -2,9 +2,6 @@
    charts and report.html. Files are written durably or line by line. Nothing here changes a result. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "base/base.h"
 
 /* ---- per step: OUT/metrics.jsonl and OUT/events.out.tfevents.* (metrics.c, tfevents.c) ---- */

@@ -1,7 +1,4 @@
 /* Timelines as SVG: a panel for each, a row per place, time to the right, all panels on one axis. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "report/report.h"
 

@@ -1,7 +1,5 @@
 #include "report/stage_progress.h"
 
-#include <stdio.h>
-
 #include "base/base.h"
 #include "base/live_line.h"
 

@@ -2,8 +2,7 @@
  * s. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
+#include "base/std.h"
 
 typedef struct {
     bool live;

@@ -1,7 +1,4 @@
 /* run.json, there and back. */
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "report/record.h"
 

@@ -1,8 +1,5 @@
 /* Line charts as SVG: axes with round ticks, a legend of as many rows as needed, colours that the colour-blind can
    distinguish. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "report/report.h"
 

@@ -1,8 +1,6 @@
 /* Tables of texts and figures: for a terminal, as CSV, as HTML. The first row is the header. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "base/base.h"
 
 typedef struct {

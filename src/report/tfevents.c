@@ -3,8 +3,6 @@
    7, whose status = 1 is 1 for a start, or summary = 5, whose value = 1 has tag = 1 (string) and simple_value = 2
    (float). */
 #include <fcntl.h>
-#include <math.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/host.h"

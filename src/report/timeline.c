@@ -1,7 +1,4 @@
 /* Pictures and tables of profiles for pages. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "report/page.h"
 #include "report/table.h"

@@ -1,9 +1,6 @@
 /* Facts of Python's str, by which the official scores of question answering are defined. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "base/mem.h"
 
 bool character_is_space(uint32_t scalar); /* str.isspace(): where str.split() splits */

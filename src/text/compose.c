@@ -1,9 +1,6 @@
 #include "text/compose.h"
 
 #include <pthread.h>
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* Hangul syllables are composed by arithmetic (Unicode Standard 3.12). */
 enum {

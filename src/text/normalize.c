@@ -1,8 +1,5 @@
 #include "text/normalize.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "text/compose.h"
 #include "text/parts.h"
 #include "text/utf8.h"

@@ -9,9 +9,6 @@
    special token or one of never_split, strips accents and cuts around punctuation. */
 #pragma once
 
-#include <stddef.h>
-#include <string.h>
-
 #include "text/text.h"
 #include "text/trie.h"
 

@@ -1,5 +1,3 @@
-#include <stdlib.h>
-
 #include "text/normalize.h"
 #include "text/parts.h"
 #include "text/vocab.h"

@@ -1,8 +1,5 @@
 #include "text/string_table.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/base.h"
 
 static uint64_t hash_bytes(const char *p, size_t len)

@@ -1,8 +1,7 @@
 /* A table from byte strings to 0, 1, 2 … in order of insertion, for text/ only. */
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
+#include "base/std.h"
 
 /* Zero-initialise; free with string_table_free. */
 typedef struct {

@@ -1,6 +1,3 @@
-#include <stdlib.h>
-#include <string.h>
-
 #include "text/normalize.h"
 #include "text/vocab.h"
 

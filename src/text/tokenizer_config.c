@@ -1,6 +1,4 @@
 /* tokenizer_config.json, special_tokens_map.json and added_tokens.json of Transformers. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "text/tokenizer_internal.h"
 

@@ -1,9 +1,6 @@
 /* A folder's tokenizer: which of its files says what, and where they differ. */
 #include "text/tokenizer_files.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "text/characters.h"
 #include "text/normalize.h"
 #include "text/tokenizer_internal.h"

@@ -10,8 +10,6 @@
 #pragma once
 
 #include <signal.h>
-#include <stdbool.h>
-#include <stdint.h>
 
 #include "base/base.h"
 #include "text/text.h"

@@ -1,6 +1,4 @@
 /* tokenizer.json, the file of Hugging Face's tokenizers library. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "text/normalize.h"
 #include "text/tokenizer_internal.h"

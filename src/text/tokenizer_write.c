@@ -1,6 +1,5 @@
 /* The tokenizer as files: vocab.txt, tokenizer.json, tokenizer_config.json, special_tokens_map.json. The texts are
    those that Transformers writes, with sorted keys in tokenizer_config.json. */
-#include <string.h>
 
 #include "text/normalize.h"
 #include "text/tokenizer_files.h"

@@ -1,8 +1,5 @@
 #include "text/trie.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/base.h"
 
 static int compare_keys(const void *a, const void *b)

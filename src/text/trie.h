@@ -1,9 +1,8 @@
 /* Byte strings with numbers, for text/ only: exact and longest match. */
 #pragma once
 
+#include "base/std.h"
 #include <signal.h>
-#include <stddef.h>
-#include <stdint.h>
 
 /* A double-array trie: node n's child by byte c is nodes[n].base + c if that node's parent is n. Node 0 is the root; at
    least 256 nodes follow every base. */

@@ -1,7 +1,5 @@
 #include "text/utf8.h"
 
-#include <string.h>
-
 #include "text/text.h"
 
 /* Decodes the whole, shortest-form sequence at p < end into *scalar and returns its length; 0 without one. */

@@ -1,8 +1,5 @@
 #include "text/vocab.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "text/normalize.h"
 
 #define FILE_MAX ((size_t)1 << 28) /* bytes; the largest published vocabulary has 5 MB */

@@ -1,8 +1,5 @@
 #include "text/vocab_merge.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "text/normalize.h"
 
 int32_t merging_add_symbol(Merging *m, const char *text, size_t len, int chars)

@@ -1,6 +1,4 @@
 /* WordPiece training: counts words, chooses the alphabet, and merges (vocab_merge.h). */
-#include <stdlib.h>
-#include <string.h>
 
 #include "text/compose.h"
 #include "text/normalize.h"

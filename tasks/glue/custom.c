@@ -1,7 +1,5 @@
 /* A user's own files: columns by name, labels as given, as in the data, or as the model has them. */
 #include <float.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "config/config.h"
 #include "state/models/import.h"

@@ -5,9 +5,6 @@
    the processors of google-research/bert and Transformers. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "base/base.h"
 #include "data/records.h"
 #include "model/model.h"

@@ -1,6 +1,4 @@
 /* The text of a label: missing values, several labels in a row, vectors of 0 and 1. */
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 
 #include "tasks/glue/custom.h"

@@ -2,7 +2,6 @@
  */
 #include "tasks/glue/run.h"
 
-#include <stdlib.h>
 #include <strings.h>
 
 bool glue_label_order(const GlueTask *task, char *const *names, int n, int *from)

@@ -1,7 +1,4 @@
 /* The labels of a user's training file. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "state/models/import.h"
 #include "tasks/glue/custom.h"

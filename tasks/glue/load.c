@@ -1,8 +1,6 @@
 /* Tokenises the texts of a split. */
 #include "tasks/glue/run.h"
 
-#include <string.h>
-
 void glue_append(Examples *e, size_t *cap, Tokenizer *tokenizer, RecordText a, RecordText b, int max_length)
 {
     TokenIds first = {0}, second = {0};

@@ -2,10 +2,6 @@
    them. */
 #include "tasks/glue/glue.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-
 int32_t glue_argmax(const float *values, int n)
 {
     int32_t best = 0;

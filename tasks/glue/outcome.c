@@ -1,5 +1,4 @@
 /* The results of `cairn glue`: metrics of its splits, and predictions. */
-#include <math.h>
 
 #include "tasks/glue/run.h"
 #include "train/job/evaluation.h"

@@ -1,8 +1,5 @@
 /* `cairn predict`: labels and probabilities of texts of any number, read and written in blocks. Rank 0 reads and
    writes; each rank evaluates a share of each block. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

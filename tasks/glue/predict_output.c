@@ -1,9 +1,6 @@
 /* Predictions as TSV, CSV or JSON lines, with columns of the input. */
 #include "tasks/glue/predict_output.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/sort.h"
 #include "tasks/glue/custom.h"
 

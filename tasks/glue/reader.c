@@ -1,7 +1,4 @@
 /* Examples from the rows of a file (data/records.h): the columns of a task, its labels and scores. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "tasks/glue/custom.h"
 

@@ -1,10 +1,6 @@
 /* Files of predictions: for the leaderboard, and with probabilities for users. */
 #include "tasks/glue/glue.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 static Status write_text(const char *dir, const char *name, Buf *text)
 {
     Status status = file_make_directories(dir);

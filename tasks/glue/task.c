@@ -1,6 +1,4 @@
 /* `cairn glue`: fine-tune, evaluate, predict. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "tasks/glue/run.h"
 #include "train/job/result.h"

@@ -1,9 +1,6 @@
 /* The table of GLUE tasks. Everything that differs between tasks is a row here. */
 #include "tasks/glue/glue.h"
 
-#include <ctype.h>
-#include <string.h>
-
 /* ---- columns ---- */
 
 static const GlueLayout cola_labelled = {.a = "3", .label = "1", .columns = 4};

@@ -1,7 +1,4 @@
 /* `cairn adapt`: a preset of pretraining that says how well a model fits a text before and after. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "state/models/import.h"
 #include "tasks/pretrain/run.h"

@@ -1,6 +1,5 @@
 /* `cairn vocab`: a WordPiece vocabulary from text files. From files named *.tsv only the text columns of GLUE's headers
    are read (sentence, sentence1, sentence2, question …), so that indices and labels do not enter the vocabulary. */
-#include <string.h>
 
 #include "base/parallel.h"
 #include "base/thread.h"

@@ -1,5 +1,3 @@
-#include <string.h>
-
 #include "base/lock.h"
 #include "tasks/pretrain/pretrain.h"
 #include "tasks/pretrain/wiki/wiki.h"

@@ -1,7 +1,4 @@
 /* Evaluation on held-out shards: exact sums over every masked word and every pair. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "tasks/pretrain/run.h"
 #include "train/job/evaluation.h"

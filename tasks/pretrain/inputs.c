@@ -1,9 +1,6 @@
 #include "tasks/pretrain/inputs.h"
 
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "tasks/pretrain/kind.h"

@@ -1,8 +1,6 @@
 /* The text files that `cairn vocab` and `cairn shards` read, and the identity of an input file. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "base/base.h"
 
 /* The files of `list`, files and folders with commas between. Of a folder its regular files by name, except hidden ones

@@ -1,7 +1,5 @@
 #include "tasks/pretrain/kind.h"
 
-#include <string.h>
-
 #include "data/gz.h"
 
 const char *kind_text(Kind kind)

@@ -1,7 +1,6 @@
 #include "tasks/pretrain/pool.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 
 #include "base/thread.h"
 

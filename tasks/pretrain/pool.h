@@ -1,8 +1,6 @@
 /* Threads that run jobs in the order of submission. The submitter waits for each job. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "base/base.h"
 
 #define POOL_MOST 64 /* threads */

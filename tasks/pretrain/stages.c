@@ -1,8 +1,5 @@
 #include "tasks/pretrain/stages.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/lock.h"
 #include "base/test_switch.h"
 #include "model/model.h"

@@ -1,7 +1,4 @@
 /* `cairn pretrain`: masked words and next sentences on shards. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "tasks/pretrain/pretrain.h"
 #include "tasks/pretrain/run.h"

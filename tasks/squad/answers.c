@@ -1,8 +1,5 @@
 /* From logits to answers: write_predictions of Google's run_squad.py. A window holds no pad tokens, so the best places
    are sought among real ones alone; the script's may be pad tokens, which it then discards. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "tasks/squad/squad.h"
 #include "text/utf8.h"

@@ -1,5 +1,4 @@
 /* The results of `cairn squad`: scores of the dev file, and predictions. */
-#include <math.h>
 
 #include "tasks/squad/run.h"
 #include "train/job/evaluation.h"

@@ -1,7 +1,5 @@
 /* SQuAD's JSON: data[] of articles, each with paragraphs[] of a context and its questions (qas[]); or data[] of rows.
  */
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/sort.h"
 #include "tasks/squad/squad.h"

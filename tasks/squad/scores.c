@@ -1,8 +1,4 @@
 /* The scores of evaluate-v1.1.py and evaluate-v2.0.py. */
-#include <ctype.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "tasks/squad/squad.h"
 #include "text/characters.h"

@@ -1,6 +1,4 @@
 /* `cairn squad`: fine-tune, evaluate and predict on SQuAD 1.1 or 2.0. */
-#include <math.h>
-#include <stdlib.h>
 #include <strings.h>
 
 #include "report/record.h"

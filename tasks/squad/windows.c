@@ -1,6 +1,4 @@
 /* Questions and paragraphs as token sequences: convert_examples_to_features of Google's run_squad.py. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "tasks/squad/squad.h"
 #include "text/utf8.h"

@@ -1,7 +1,6 @@
 #include "kernels/cpu/onednn/layout.h"
 
 #include <omp.h>
-#include <stdlib.h>
 
 #include "kernels/cpu/cpu.h"
 

@@ -1,8 +1,5 @@
 #include "kernels/cpu/onednn/matmul.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 Status matmul_make(Matmul *m, dnnl_engine_t engine, const PackedLayout *l)
 {
     Status status = OK;

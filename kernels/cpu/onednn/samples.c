@@ -1,9 +1,5 @@
 #include "kernels/cpu/onednn/samples.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/file.h"
 #include "base/test_switch.h"
 #include "kernels/cpu/cpu.h"

@@ -1,5 +1,4 @@
 /* oneDNN 2: memory descriptors are structs, operations have descriptors of their own. */
-#include <stdlib.h>
 
 #include "kernels/cpu/onednn/api.h"
 

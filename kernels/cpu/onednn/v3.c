@@ -1,5 +1,4 @@
 /* oneDNN 3: memory descriptors are handles, a primitive descriptor is made from its operands at once. */
-#include <stdlib.h>
 
 #include "kernels/cpu/onednn/api.h"
 

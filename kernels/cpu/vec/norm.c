@@ -1,6 +1,5 @@
 /* Rows of LayerNorm: after residual and dropout (ADDNORM), and of the embedding sum (EMBED). A row lies in fp32 in this
    thread's scratch; sums over a row are fp32 in VL lanes. */
-#include <math.h>
 
 #include "kernels/cpu/vec.h"
 #include "kernels/cpu/vec/philox.h"

@@ -3,11 +3,8 @@
    width VL; a sum that must be rounded once is written as fma_. Conversions to bf16 round to nearest even. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-#include <string.h>
-
 #include "base/dtype.h"
+#include "base/std.h"
 
 #if defined __AVX512F__
 #    define VL 16

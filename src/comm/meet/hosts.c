@@ -1,10 +1,5 @@
 #include "comm/meet/hosts.h"
 
-#include <ctype.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 enum { MOST_NAME = 255, MOST_SLOTS = 100000 };
 
 static bool host_character(int c) { return isalnum(c) || c == '-' || c == '.' || c == '_' || c == ':'; }

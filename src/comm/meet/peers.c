@@ -1,8 +1,5 @@
 #include "comm/meet/peers.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -1,10 +1,6 @@
 /* A rank at the rendezvous. */
-#include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/socket.h"

@@ -1,11 +1,6 @@
 /* The rendezvous's server, a thread. */
 
-#include <errno.h>
-#include <math.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/events.h"

@@ -1,10 +1,5 @@
 #include "comm/meet/rendezvous_wire.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/test_switch.h"
 
 #define GREETING_S 5.0 /* from connecting to the proof */

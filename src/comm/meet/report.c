@@ -1,13 +1,11 @@
 #include "comm/meet/report.h"
 
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/std.h"
 
 static const char *const words[] = {
 #define X(name, word) word,

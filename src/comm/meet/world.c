@@ -1,11 +1,7 @@
 /* Finds a process's rank in the environment of its launcher (docs/network.md has the same table). */
-#include <ctype.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "comm/meet/hosts.h"
 #include "comm/meet/world.h"
+#include "comm/meet/hosts.h"
 
 /* Variables of a launcher, in the order of precedence. NULL: it has no such variable. */
 typedef struct {

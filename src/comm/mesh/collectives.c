@@ -1,7 +1,4 @@
 /* The collectives on bytes, made of exchanges between pairs. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/test_switch.h"
 #include "comm/mesh/comm_internal.h"

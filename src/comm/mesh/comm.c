@@ -1,10 +1,6 @@
 /* Opening and closing connections. */
 #include "comm/mesh/comm.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "comm/meet/report.h"
 #include "comm/mesh/comm_internal.h"
 

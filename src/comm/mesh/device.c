@@ -1,9 +1,6 @@
 /* The device communicator: the module cairn_nccl.so, opened through a Comm. NCCL notices a lost rank late or never; the
    Comm's watch does, and aborts NCCL. */
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/module.h"

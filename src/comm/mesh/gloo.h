@@ -2,8 +2,7 @@
    failing function writes a text into `error`; errno is ENOMEM where the system lacked memory, else 0. */
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
+#include "base/std.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,10 +1,6 @@
 /* Loads the module of Gloo, and exchanges its addresses over the watch. */
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/module.h"

@@ -3,9 +3,7 @@
    while another thread aborts. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "base/std.h"
 
 #define NCCL_ID_BYTES 128
 

@@ -1,7 +1,5 @@
 /* Sums over all ranks, in a flat space of which each rank owns a part. Terms travel to the owner, which adds them in
    rank order or as a tree, so the result depends neither on the owners nor on the cuts between parts. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/sum_tree.h"
 #include "comm/mesh/comm_internal.h"

@@ -1,7 +1,4 @@
 /* The watch's driver: its thread, and the calls of others. */
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/socket.h"

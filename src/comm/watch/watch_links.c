@@ -1,6 +1,4 @@
 /* The watch's connections: hellos, frames, connecting and accepting. */
-#include <errno.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/socket.h"

@@ -1,8 +1,5 @@
 #include "comm/watch/watch_state.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 WatchState watch_state(int rank, int size, double timeout_s, double beat_s)
 {
     return (WatchState){.rank = rank,

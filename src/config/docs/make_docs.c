@@ -1,9 +1,5 @@
 /* Writes man pages, shell completion and a JSON Schema of the configuration file from the table of options. Run by the
    build: make_docs DIR. */
-#include <ctype.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "config/table.h"
 

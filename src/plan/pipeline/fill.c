@@ -1,9 +1,6 @@
 /* The automatic assignment: place by place and gap by gap, the first item of the queue that is ready and fits. */
 #include "plan/pipeline/fill.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 #include "base/sort.h"
 
 #define ROOM        1.05 /* an item takes a gap only with this much to spare */

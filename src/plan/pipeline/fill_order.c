@@ -1,6 +1,5 @@
 /* The order of a step in a run: a place's works, and between them items of its queue, with the slots of their operands.
  */
-#include <stdlib.h>
 
 #include "plan/pipeline/fill.h"
 

@@ -1,8 +1,6 @@
 /* The orders of works, one function per schedule, and the slots that an order needs. */
 #include "plan/pipeline/schedule.h"
 
-#include <stdlib.h>
-
 static const struct {
     const char *name;
     int least;

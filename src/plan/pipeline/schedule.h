@@ -5,8 +5,6 @@
    found by colouring the lifetimes that an order gives. schedule_verify (verify_schedule.c) trusts neither. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "base/base.h"
 
 /* X(id, name, the function that orders its works (schedule.c), least chunks of a place, whether there may be more) */

@@ -1,6 +1,4 @@
 /* Times of a schedule's works, with links and sums. */
-#include <math.h>
-#include <stdlib.h>
 
 #include "plan/pipeline/schedule.h"
 

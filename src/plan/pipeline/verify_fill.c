@@ -1,5 +1,4 @@
 /* The check of a fill. It knows neither gaps nor queues. */
-#include <stdlib.h>
 
 #include "plan/pipeline/fill.h"
 

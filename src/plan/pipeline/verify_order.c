@@ -1,6 +1,5 @@
 /* The check of the orders in which a place takes statistics between its works. It knows neither gaps nor queues' order.
  */
-#include <stdlib.h>
 
 #include "plan/pipeline/fill.h"
 

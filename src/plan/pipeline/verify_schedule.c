@@ -1,6 +1,5 @@
 /* The check of a schedule. It knows where stages are, how many buffers there are and which works a class of slots is
    for, and trusts nothing else of schedule.c: neither order, slots nor sums. */
-#include <stdlib.h>
 
 #include "plan/pipeline/schedule.h"
 

@@ -1,9 +1,5 @@
 /* Names, lists, space, removal. Writing is in checkpoint_write.c and checkpoint_saver.c, reading in checkpoint_read.c.
  */
-#include <errno.h>
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "state/checkpoint/checkpoint_internal.h"

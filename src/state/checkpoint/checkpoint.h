@@ -25,8 +25,6 @@
 #pragma once
 
 #include <pthread.h>
-#include <stdbool.h>
-#include <stdint.h>
 
 #include "base/base.h"
 #include "model/params.h"

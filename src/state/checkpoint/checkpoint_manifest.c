@@ -1,8 +1,4 @@
 /* manifest.json: the files of a checkpoint with sizes and digests, and a digest of the manifest itself. */
-#include <ctype.h>
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "state/checkpoint/checkpoint_internal.h"
 

@@ -1,9 +1,6 @@
 /* Elements of the flat space at their places in a checkpoint's files. Several processes write one checkpoint: a process
    makes the files with their full size, and each writes its part. */
-#include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/siphash.h"

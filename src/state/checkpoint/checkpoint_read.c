@@ -1,9 +1,5 @@
 /* Verifying a checkpoint: every byte of its files passes through their digests. */
-#include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -1,8 +1,4 @@
 /* Elements of a checkpoint that was verified: several processes read it, each its part. */
-#include <inttypes.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/siphash.h"

@@ -1,6 +1,4 @@
 /* Saving, beside training or while it waits. */
-#include <inttypes.h>
-#include <stdlib.h>
 
 #include "base/thread.h"
 #include "state/checkpoint/checkpoint_internal.h"

@@ -1,5 +1,4 @@
 /* Writing a checkpoint: files and digests into a .tmp folder, manifest last, rename, flush, removal of older ones. */
-#include <stdlib.h>
 #include <sys/stat.h>
 
 #include "base/test_switch.h"

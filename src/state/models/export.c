@@ -1,9 +1,6 @@
 /* Hugging Face's files from a model. */
 #include "state/models/export.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "base/sort.h"
 
 /* ---- a document under construction: keys with their values as text ---- */

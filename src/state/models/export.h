@@ -3,8 +3,6 @@
    rows, the tied decoder not repeated). The same model gives the same bytes: no time, host or path is in them. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "base/base.h"
 #include "model/model.h"
 #include "state/models/model_file.h"

@@ -1,8 +1,5 @@
 #include "state/models/export.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "formats/tensor_file.h"
 
 enum { BLOCK = 1 << 18 }; /* elements */

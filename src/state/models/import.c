@@ -1,12 +1,6 @@
 /* Strict import of a tensor file into the parameter space: match every name, check every shape, then read. */
 #include "state/models/import.h"
 
-#include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 /* A head must be complete or absent. */
 static const char *const groups[] = {"bert.pooler.", "cls.predictions.", "cls.seq_relationship.", "classifier.",
                                      "qa_outputs."};

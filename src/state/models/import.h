@@ -16,9 +16,6 @@
    it): the import drops the pad rows. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "base/base.h"
 #include "formats/tensor_file.h"
 #include "model/model.h"

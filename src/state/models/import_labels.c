@@ -1,7 +1,4 @@
 /* What the config.json beside the weights says of their head: the labels, and what it gives for a text. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/sort.h"
 #include "state/models/import.h"

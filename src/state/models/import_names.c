@@ -1,8 +1,4 @@
 /* Translates the tensor names of other trainers into names of the parameter table. */
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "state/models/import.h"
 

@@ -1,6 +1,4 @@
 /* What an import found, as lines for people and as an error. */
-#include <inttypes.h>
-#include <string.h>
 
 #include "state/models/import.h"
 

@@ -1,5 +1,4 @@
 /* What a model's folder says of the texts that it was trained with. */
-#include <stdlib.h>
 
 #include "state/models/import.h"
 #include "text/tokenizer_files.h"

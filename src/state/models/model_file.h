@@ -1,9 +1,6 @@
 /* What exports, checkpoints and snapshots share. */
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
-
 #include "base/status.h"
 
 /* Elements [begin, end) of array 0 (weights), 1 (m), 2 (v), or 3 (K-FAC's sets, in their own space). */

@@ -1,7 +1,5 @@
 #include "state/snapshot/persist.h"
 
-#include <stdlib.h>
-
 Status run_snapshots_find(const char *dir, const char *output, Digest run, RunSnapshots *p)
 {
     *p = (RunSnapshots){0};

@@ -2,8 +2,6 @@
 #include "state/snapshot/snapshot.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 

@@ -17,9 +17,6 @@
    the missing slices; E_NUMERIC weights that are not finite, which never enter a generation. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "base/base.h"
 #include "model/params.h"
 #include "state/checkpoint/checkpoint.h"

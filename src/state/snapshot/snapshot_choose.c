@@ -1,7 +1,4 @@
 /* Chooses the newest generation of which every slice is complete. */
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "state/snapshot/snapshot.h"
 

@@ -1,7 +1,5 @@
 #include "state/snapshot/snapshot_copies.h"
 
-#include <stdlib.h>
-
 #define PIECE ((uint64_t)16 << 20) /* bytes of a message */
 
 void copies_place(SnapshotCopies *c, const int *node, int ranks, int nodes, int replicas)

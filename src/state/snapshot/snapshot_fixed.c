@@ -1,6 +1,4 @@
 /* The fixed part of a snapshot file: the slice's intervals, the table of tensors, the run's small files. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "state/snapshot/snapshot_internal.h"
 

@@ -1,11 +1,6 @@
 /* Creates a snapshot file, or reuses an existing one. */
-#include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <linux/magic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>

@@ -1,11 +1,6 @@
 /* Reads snapshots: lists a folder's files, checks and assembles them. Nothing here trusts a file's contents before
    comparing their digest. The choice of a generation is in snapshot_choose.c. */
-#include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -3,10 +3,7 @@
    plain stores suffice. */
 #include "state/snapshot/snapshot_internal.h"
 
-#include <inttypes.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/mapping.h"

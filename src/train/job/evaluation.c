@@ -1,10 +1,5 @@
 #include "train/job/evaluation.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "train/ranks/signals.h"
 
 void evaluation_init(Evaluation *v, const Run *r, int64_t count)

@@ -1,8 +1,5 @@
 #include "train/job/result.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "config/table.h"

@@ -1,10 +1,5 @@
 #include "train/job/setup.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/machine_memory.h"
 #include "base/parallel.h"
 #include "base/sum_tree.h"

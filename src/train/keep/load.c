@@ -1,7 +1,5 @@
 #include "train/keep/resume.h"
 
-#include <stdlib.h>
-
 typedef struct {
     const char *dir;
     const Session *session;

@@ -1,9 +1,5 @@
 #include "train/keep/resume.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 /* ---- the snapshots of all ranks ---- */
 
 /* Whether this rank searches: the first of a host's ranks with the same folder does. */

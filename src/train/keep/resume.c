@@ -1,8 +1,5 @@
 #include "train/keep/resume.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "formats/tensor_file.h"
 #include "state/checkpoint/checkpoint.h"
 #include "train/keep/saving.h"

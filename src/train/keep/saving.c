@@ -3,12 +3,8 @@
    saver compares the files with them. */
 #include "train/keep/saving.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/test_switch.h"
 #include "base/thread.h"

@@ -1,6 +1,4 @@
 /* Reading state.json. A digest shows that it is as it was written, not that Cairn wrote it: every value is checked. */
-#include <math.h>
-#include <stdio.h>
 
 #include "train/keep/saving.h"
 

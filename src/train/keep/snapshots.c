@@ -1,10 +1,5 @@
 #include "train/keep/snapshots.h"
 
-#include <inttypes.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "state/snapshot/snapshot_copies.h"
 #include "train/keep/saving.h"
 

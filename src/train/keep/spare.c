@@ -1,8 +1,5 @@
 #include "train/keep/spare.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "report/report.h"

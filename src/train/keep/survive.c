@@ -1,7 +1,5 @@
 #include "train/keep/survive.h"
 
-#include <stdlib.h>
-
 #include "base/lock.h"
 #include "base/test_switch.h"
 #include "comm/meet/report.h"

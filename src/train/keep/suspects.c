@@ -1,6 +1,5 @@
 #include "train/keep/suspects.h"
 
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/file.h"

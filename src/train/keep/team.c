@@ -1,10 +1,6 @@
 /* The driver of one survivor's machine. */
 #include "train/keep/team.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/test_switch.h"
 
 #define MEET_MOST_S 5.0

@@ -1,10 +1,6 @@
 /* All events but TEAM_TIME bring facts; decisions follow at TEAM_TIME, behind all mail that has come. */
 #include "train/keep/team_state.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 enum { WAIT = -1, NONE = -2 }; /* in place of a leader */
 
 /* ---- letters ---- */

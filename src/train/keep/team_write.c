@@ -1,5 +1,4 @@
 /* The writing of the survivors' checkpoint: the leader's plan, each member's part, and the answers. */
-#include <stdlib.h>
 
 #include "base/test_switch.h"
 #include "train/keep/spare.h"

@@ -1,8 +1,5 @@
 #include "train/loop/audit.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/host.h"

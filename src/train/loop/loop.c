@@ -1,7 +1,5 @@
 /* The loop. One turn is one step, then the due work: metrics, evaluation, a save, the end. TrainProgress holds all
    state that changes, so a run can stop and resume at any turn. */
-#include <math.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/test_switch.h"

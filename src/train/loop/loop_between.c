@@ -1,7 +1,4 @@
 /* Between steps: saves, evaluations, votes and stops. */
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

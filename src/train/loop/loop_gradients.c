@@ -1,6 +1,5 @@
 /* The gradients of a step: the batch by its number, this rank's shares, their sums over all ranks; computed again
    where --audit finds a difference. */
-#include <stdio.h>
 
 #include "base/test_switch.h"
 #include "train/loop/audit.h"

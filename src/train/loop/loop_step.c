@@ -1,7 +1,4 @@
 /* One step: its gradients, the update, and its record. */
-#include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
 
 #include "base/test_switch.h"
 #include "train/loop/audit.h"

@@ -1,9 +1,5 @@
 #include "train/loop/verify.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "state/checkpoint/checkpoint.h"
 #include "train/loop/loop_internal.h"
 #include "train/parts/place.h"

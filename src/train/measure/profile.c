@@ -1,10 +1,5 @@
 #include "train/measure/profile.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "train/measure/profile_files.h"
 #include "train/planner/machine.h"
 

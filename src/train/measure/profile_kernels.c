@@ -1,8 +1,5 @@
 #include "train/measure/profile_files.h"
 
-#include <math.h>
-#include <stdlib.h>
-
 #include "report/box.h"
 #include "train/measure/sampling.h"
 

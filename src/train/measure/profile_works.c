@@ -1,9 +1,5 @@
 #include "train/measure/profile_files.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "base/sort.h"
 #include "train/pipelines/pipeline.h"
 

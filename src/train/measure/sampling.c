@@ -1,7 +1,6 @@
 #include "train/measure/sampling.h"
 
 #include <fcntl.h>
-#include <math.h>
 #include <pthread.h>
 #include <unistd.h>
 

@@ -1,7 +1,5 @@
 #include "train/measure/profile_files.h"
 
-#include <math.h>
-
 void trace_process(const Trace *t, Buf *out, const char *name, double error_s)
 {
     buf_printf(out,

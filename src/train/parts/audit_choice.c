@@ -1,8 +1,5 @@
 #include "train/parts/audit_choice.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static Status parse_share(const char *word, double *share)
 {
     char *end;

@@ -1,10 +1,5 @@
 #include "train/parts/kfac.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 /* The linears of a layer in units. Those of a unit have the same input, so one rank inverts all of them; the last one
    gathers A and is inverted last, because its sums become an inverse in place. */
 enum { UNITS = 4, UNIT_MOST = 3 };

@@ -1,9 +1,5 @@
 #include "train/parts/network.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "comm/mesh/comm.h"
 
 #define MESSAGE_S 4e-6 /* a rank's work for one message, of sending and of receiving */

@@ -1,8 +1,5 @@
 #include "train/parts/place.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "exec/pipeline.h"
 #include "optim/optim.h"
 

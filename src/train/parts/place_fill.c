@@ -1,7 +1,5 @@
 /* What a place needs to fill its bubbles with K-FAC's work: the costs that rank 0 planned with, its own timelines for
    every number of micro-batches, and slots. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "train/parts/place.h"
 

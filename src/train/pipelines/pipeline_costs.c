@@ -1,7 +1,4 @@
 /* Seconds: of K-FAC's work, from the products that it is made of; of a layer, measured; of a stage's works and sums. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "train/pipelines/pipeline_internal.h"
 

@@ -1,7 +1,4 @@
 /* From options to the grid of ranks. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "train/pipelines/pipeline.h"
 #include "train/planner/planner.h"

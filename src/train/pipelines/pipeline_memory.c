@@ -1,6 +1,4 @@
 /* Memory and time of a pipeline's stages: a plan for each, and what lies beside each other on a place. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "exec/pipeline.h"
 #include "train/pipelines/pipeline_internal.h"

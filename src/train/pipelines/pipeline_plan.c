@@ -1,8 +1,4 @@
 /* The predicted step of a schedule: layers to stages, times, and K-FAC's work in the bubbles. */
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "train/pipelines/pipeline_internal.h"
 #include "train/planner/planner.h"

@@ -1,7 +1,4 @@
 /* The choice of stages, levels and micro-batches of a pipeline, and the plans of every rank that follow. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "exec/pipeline.h"
 #include "train/pipelines/pipeline.h"

@@ -1,7 +1,5 @@
 #include "train/pipelines/place_devices.h"
 
-#include <stdlib.h>
-
 /* A GPU's thread blocks for each wire: a message that waits for its peer keeps them. */
 enum { WIRE_BLOCKS = 2 };
 

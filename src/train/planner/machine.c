@@ -1,8 +1,5 @@
 #include "train/planner/machine.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/test_switch.h"

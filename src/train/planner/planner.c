@@ -1,10 +1,5 @@
 #include "train/planner/planner.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "state/snapshot/snapshot.h"
 #include "train/parts/place.h"
 #include "train/planner/search.h"

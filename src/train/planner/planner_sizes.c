@@ -1,6 +1,4 @@
 /* The sizes that a plan follows from: of shares, micro-batches and grains. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "train/planner/planner.h"
 

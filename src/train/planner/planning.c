@@ -1,8 +1,5 @@
 #include "train/planner/planning.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define ROW_MULTIPLE 64 /* every backend's buckets hold it */
 
 RowCounts plan_capacity(MicroCapacity micro)

@@ -1,8 +1,5 @@
 #include "train/planner/run_plan.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "exec/exec.h"
 #include "train/parts/place.h"
 

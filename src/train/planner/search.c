@@ -1,9 +1,5 @@
 #include "train/planner/search.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #define UNIFORM_LEVELS 6 /* none … full, offload; blocks of layers (every:K) are tried where none of these fits */
 
 static const char *const level_names[N_LEVELS] = {"none", "lean", "ffn", "selective", "full", "offload", "inner"};

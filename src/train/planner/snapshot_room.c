@@ -1,7 +1,5 @@
 #include "train/planner/snapshot_room.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "base/machine_memory.h"

@@ -1,8 +1,5 @@
 /* What ranks exchange other than gradients. */
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 

@@ -1,8 +1,5 @@
 #include "train/ranks/signals.h"
 
-#include <errno.h>
-#include <stdint.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 

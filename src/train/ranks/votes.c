@@ -1,8 +1,5 @@
 #include "train/ranks/votes.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 Votes votes_new(int rank, int size)
 {
     size_t n = (size_t)size;

@@ -1,9 +1,5 @@
 #include "train/run/adopt.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "state/models/import.h"
 
 enum { LEAST_LENGTH = 3 }; /* --max-seq-length's least: room for [CLS] and two [SEP] */

@@ -1,9 +1,5 @@
 #include "train/run/check.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/parallel.h"
 #include "config/table.h"
 #include "train/job/setup.h"

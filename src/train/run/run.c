@@ -1,9 +1,5 @@
 #include "train/run/run.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "state/checkpoint/checkpoint.h"
 #include "train/job/result.h"
 #include "train/keep/resume.h"

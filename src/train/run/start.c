@@ -1,9 +1,5 @@
 #include "train/run/start.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "state/models/import.h"
 #include "train/keep/resume.h"
 #include "train/ranks/signals.h"

@@ -1,8 +1,5 @@
 #include "train/session/session.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/machine_memory.h"
 #include "train/session/session_pipeline.h"
 

@@ -1,5 +1,4 @@
 /* Rank 0 asks for elements that ranks have in parts. */
-#include <stdlib.h>
 
 #include "train/session/session_pipeline.h"
 

@@ -1,6 +1,4 @@
 /* Digests of a session's gradients and weights. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "train/session/session_pipeline.h"
 

@@ -1,6 +1,4 @@
 /* K-FAC's sets of a session: their tensors, and their saved form, in which they are saved, read and sent in pieces. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "train/session/session_pipeline.h"
 

@@ -1,8 +1,5 @@
 #include "train/session/session_pipeline.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static const Pipeline *shape(const SessionPipeline *p) { return &p->place->grid.shape; }
 
 /* Micro-batches of a direction in a pass, at most. */

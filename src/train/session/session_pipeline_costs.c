@@ -1,6 +1,5 @@
 /* K-FAC's work by the run's own costs: medians of the first steps' works, of all ranks, in place of the predicted
    times. The assignment is made anew between two sets, so nothing that is pending moves; it is only time. */
-#include <stdlib.h>
 
 #include "report/box.h"
 #include "train/session/session_pipeline.h"

@@ -1,8 +1,6 @@
 /* K-FAC in a pipeline: statistics and inverses as items between a place's works, and what its holders exchange. When an
    item runs changes no bit: sums go micro-batch after micro-batch and replica after replica, and a set is used from a
    step on that the options alone decide. */
-#include <math.h>
-#include <stdlib.h>
 
 #include "train/session/session_pipeline.h"
 

@@ -1,6 +1,4 @@
 /* What a pipeline's ranks add up behind a step's works: the two gradients of a tied word embedding, and losses. */
-#include <math.h>
-#include <stdlib.h>
 
 #include "base/sum_tree.h"
 #include "train/session/session_pipeline.h"

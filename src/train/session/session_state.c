@@ -1,6 +1,4 @@
 /* Weights and moments of a session as the host fills and reads them. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "train/session/session_pipeline.h"
 

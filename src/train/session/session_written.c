@@ -1,7 +1,4 @@
 /* What a rank writes into a checkpoint (holding_written), in its save buffer. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/parallel.h"
 #include "train/session/session_pipeline.h"

@@ -1,5 +1,4 @@
 /* `cairn shards`: an estimate of memory and disk, and the two passes. */
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/lock.h"

@@ -9,7 +9,6 @@
 
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
 
 #include "config/config.h"
 #include "data/documents.h"

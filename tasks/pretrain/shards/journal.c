@@ -1,8 +1,6 @@
 /* DIR/unfinished/progress.jsonl has a line for each finished chunk and shard, so that a stopped or killed run resumes.
    DIR/manifest.json lists all shards. Formats: docs/files.md 8. */
 #include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "tasks/pretrain/shards/job.h"

@@ -1,7 +1,4 @@
 /* Options and text of `cairn shards`, as a job. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/test_switch.h"
 #include "tasks/pretrain/pretrain.h"

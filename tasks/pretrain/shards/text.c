@@ -1,9 +1,6 @@
 /* Pass 1 writes documents of token ids, sorted by bucket, into chunk files. Pass 2 gathers a bucket from all of them.
  */
 #include <fcntl.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "tasks/pretrain/shards/job.h"

@@ -1,5 +1,4 @@
 /* Pass 2: a shard from the documents of a bucket. */
-#include <string.h>
 
 #include "data/data.h"
 #include "data/shard_file.h"

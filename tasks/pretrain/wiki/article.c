@@ -1,8 +1,5 @@
 #include "tasks/pretrain/wiki/article.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "tasks/pretrain/wiki/wikitext.h"
 #include "text/text.h"
 

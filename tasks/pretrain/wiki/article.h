@@ -1,8 +1,6 @@
 /* Converts a batch of units to text: each article's sentences, one per line, and an empty line after each article. */
 #pragma once
 
-#include <stdint.h>
-
 #include "base/base.h"
 #include "tasks/pretrain/wiki/cutter.h"
 #include "tasks/pretrain/wiki/page_xml.h"

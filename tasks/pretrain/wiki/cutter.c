@@ -1,8 +1,5 @@
 #include "tasks/pretrain/wiki/cutter.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "tasks/pretrain/kind.h"
 #include "tasks/pretrain/wiki/sentences.h"
 

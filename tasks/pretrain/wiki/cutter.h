@@ -3,9 +3,6 @@
    on the pieces in which it was read. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "base/base.h"
 
 typedef enum {

@@ -3,8 +3,6 @@
    affect the next. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "base/base.h"
 
 typedef struct {

@@ -1,9 +1,5 @@
 #include "tasks/pretrain/wiki/sentences.h"
 
-#include <ctype.h>
-#include <stdbool.h>
-#include <string.h>
-
 #include "text/compose.h"
 #include "text/utf8.h"
 

@@ -2,9 +2,6 @@
    brackets. Made for English; scripts without capital letters, and other scripts' full stops, work too. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "base/base.h"
 
 #define SENTENCE_MOST 10000 /* bytes of a line; longer ones are cut at a space */

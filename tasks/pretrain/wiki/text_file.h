@@ -2,9 +2,6 @@
    number at any bit, so that any number of threads may unpack them, whether the file has one stream or thousands. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "base/base.h"
 
 /* RECORDS: rows of CSV, TSV or JSON lines, packed by gz or not; the text of each becomes a document of paragraphs. */

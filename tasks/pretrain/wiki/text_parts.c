@@ -1,10 +1,5 @@
 #include "tasks/pretrain/wiki/text_parts.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/test_switch.h"
 
 #define FORMAT "cairn text 1"

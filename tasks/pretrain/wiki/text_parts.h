@@ -3,9 +3,6 @@
    progress.json records the place to resume at. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "base/base.h"
 #include "tasks/pretrain/wiki/article.h"
 

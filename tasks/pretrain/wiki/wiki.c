@@ -1,6 +1,3 @@
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/parallel.h"
 #include "tasks/pretrain/wiki/wiki_internal.h"
 

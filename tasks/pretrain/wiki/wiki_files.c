@@ -1,6 +1,4 @@
 /* The input files, an estimate of their text, and their identity. */
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "base/sort.h"

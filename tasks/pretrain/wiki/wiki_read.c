@@ -1,6 +1,4 @@
 /* Reads one file: pieces are unpacked by the threads, cut into articles, and dispatched in batches. */
-#include <stdarg.h>
-#include <string.h>
 
 #include "base/test_switch.h"
 #include "tasks/pretrain/wiki/page_xml.h"

@@ -2,9 +2,6 @@
    gives each paragraph to the sentence splitter. */
 #include "tasks/pretrain/wiki/wikitext.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "tasks/pretrain/wiki/sentences.h"
 #include "tasks/pretrain/wiki/wikitext_internal.h"
 #include "text/utf8.h"

@@ -13,8 +13,6 @@
    nested. A construct that is never closed loses only its brackets. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "base/base.h"
 
 /* Scratch memory of one thread, reused from article to article. */

@@ -1,6 +1,5 @@
 /* The constructs that the first pass found: templates, links, language variants and formulas are converted to their
    kept words, others are skipped. */
-#include <string.h>
 
 #include "tasks/pretrain/wiki/wikitext_internal.h"
 #include "text/utf8.h"

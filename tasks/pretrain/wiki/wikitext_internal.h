@@ -1,9 +1,6 @@
 /* Inside the wikitext cleaner: the tokens that its first pass (wikitext_scan.c) finds for the second (wikitext.c). */
 #pragma once
 
-#include <stdbool.h>
-#include <string.h>
-
 #include "tasks/pretrain/wiki/wikitext.h"
 
 typedef enum {

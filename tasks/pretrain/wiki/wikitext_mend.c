@@ -1,5 +1,4 @@
 /* Mends a paragraph after markup was cut out of it. */
-#include <string.h>
 
 #include "tasks/pretrain/wiki/sentences.h"
 #include "tasks/pretrain/wiki/wikitext_internal.h"

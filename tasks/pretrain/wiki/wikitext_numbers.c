@@ -1,8 +1,6 @@
 /* Templates of numbers and dates, by their documentation on the English Wikipedia. What Cairn cannot give as the
    template shows it is left out, so that no wrong number becomes text. Conversions are left out: "5 km", not "5 km (3.1
    mi)". */
-#include <stdlib.h>
-#include <string.h>
 
 #include "tasks/pretrain/wiki/wikitext_internal.h"
 

@@ -1,6 +1,5 @@
 /* The first pass: matches brackets with a stack, as MediaWiki's preprocessor does, so that the second pass can skip a
    construct in one step. No text is read twice because of a bracket that is never closed. */
-#include <string.h>
 
 #include "tasks/pretrain/wiki/wikitext_internal.h"
 

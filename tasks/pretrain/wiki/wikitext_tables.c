@@ -1,7 +1,4 @@
 /* Tables of tags, entities, templates and sections. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "tasks/pretrain/wiki/wikitext_internal.h"
 

@@ -1,12 +1,10 @@
 /* NCCL's communicator, never blocking: so a peer that does not come, or is lost, ends in an error and not in a wait.
    NCCL may be called by one thread at a time, but for the one that aborts: it takes the communicator away first. */
 #include "comm/mesh/nccl.h"
+#include "base/std.h"
 
 #include <nccl.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 extern const uint64_t cairn_module_abi;
 extern const NcclModule cairn_comm_nccl;

@@ -1,8 +1,6 @@
 #include "tasks/pretrain/wiki/page_xml.h"
 
 #include <expat.h>
-#include <stdlib.h>
-#include <string.h>
 
 #if XML_MAJOR_VERSION == 2 && XML_MINOR_VERSION < 9 /* 2.9 deprecates the name without 64 */
 #    define XML_GetCurrentByteIndex64 XML_GetCurrentByteIndex
