@@ -73,6 +73,9 @@ void agent_on(AgentState *s, const AgentEvent *e, double now)
         s->alive++;
         if (s->asked) act(s, AGENT_DO_SIGNAL, SIGTERM, 0); /* it came before the rank did */
         break;
+    case AGENT_AGAIN:
+        s->asked = s->killing = false;
+        break;
     case AGENT_ENDED:
         tell_end(s, e);
         break;

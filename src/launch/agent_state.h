@@ -7,6 +7,7 @@
 
 typedef enum {
     AGENT_STARTED, /* a rank */
+    AGENT_AGAIN,   /* another start begins, for which this agent goes on (launch_state.h) */
     AGENT_ENDED,   /* rank `child`; `killed`, `kills` and `limit` */
     AGENT_HEARD,   /* the launcher: there are new bytes */
     AGENT_GONE,    /* the launcher has ended, or reads nothing any more */

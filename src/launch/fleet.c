@@ -58,6 +58,9 @@ static void perform(Fleet *f, const LaunchAction *a)
     case LAUNCH_DO_PAUSE:
         kill(getpid(), SIGSTOP);
         break;
+    case LAUNCH_DO_RELEASE:
+        close_orders(&f->remotes[a->number]);
+        break;
     }
 }
 

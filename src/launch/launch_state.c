@@ -26,6 +26,18 @@ int launch_host_of(const LaunchState *s, int rank)
 
 /* ---- a start ---- */
 
+bool launch_goes_on(const LaunchState *s, int host)
+{
+    const Host *h = s->hosts ? &s->hosts[host] : NULL;
+    return s->standby && s->phase != PHASE_DONE && h && !h->lost && s->sites[host].open;
+}
+
+static void release_hosts(LaunchState *s)
+{
+    for (int h = 0; s->standby && h < s->n_hosts; h++)
+        if (!launch_goes_on(s, h)) act(s, LAUNCH_DO_RELEASE, h, NULL);
+}
+
 static void free_start(LaunchState *s)
 {
     MEM_FREE(s->hosts, s->ranks, s->silent);
@@ -37,10 +49,14 @@ static void free_start(LaunchState *s)
 
 static void begin_start(LaunchState *s, double now)
 {
+    Host *hosts = mem_array((size_t)s->n_hosts, sizeof *hosts);
+    for (int h = 0; h < s->n_hosts; h++) {
+        hosts[h] = (Host){.met = launch_goes_on(s, h), .lost = !s->sites[h].open, .heard = now};
+        if (hosts[h].met) hosts[h].heard = s->hosts[h].heard;
+    }
     free_start(s);
     s->phase = PHASE_AGENTS;
-    s->hosts = mem_array((size_t)s->n_hosts, sizeof *s->hosts);
-    for (int h = 0; h < s->n_hosts; h++) s->hosts[h] = (Host){.lost = !s->sites[h].open, .heard = now};
+    s->hosts = hosts;
     s->met = s->saved = s->failed = s->terminated = s->died = false;
     s->begun = s->turned = s->beat_at = now;
     s->stopped_at = s->failed_at = s->lost_at = s->saved_at = s->killed_at = s->last_end = INFINITY;
@@ -189,7 +205,9 @@ static void take_signal(LaunchState *s, int number, double now)
     else
         act(s, LAUNCH_DO_SIGNAL, number, NULL);
     if (number == SIGTERM) s->terminated = true;
-    if (s->phase == PHASE_PAUSE && s->stop_signal) s->phase = PHASE_DONE;
+    if (s->phase != PHASE_PAUSE || !s->stop_signal) return;
+    s->phase = PHASE_DONE;
+    release_hosts(s);
 }
 
 /* ---- agents ---- */
@@ -244,22 +262,25 @@ static void lose_silent(LaunchState *s, double now)
     }
 }
 
+static bool has_agents(const LaunchState *s) { return s->hosts && s->phase <= (s->standby ? PHASE_START : PHASE_RUNS); }
+
 static void take_time(LaunchState *s, double now)
 {
+    if (has_agents(s)) forgive_silence(s, now);
+    if (has_agents(s) && s->standby) lose_silent(s, now); /* also between two starts */
     s->wake = INFINITY;
-    if (s->phase <= PHASE_RUNS) forgive_silence(s, now);
     if (s->phase == PHASE_AGENTS) await_agents(s, now);
     if (s->phase == PHASE_READY || s->phase == PHASE_RUNS) lose_silent(s, now);
     if (s->phase == PHASE_RUNS) end_ranks(s, now);
     if (s->phase == PHASE_RUNS && s->running == 0) s->phase = PHASE_ENDED;
     s->turned = now;
-    if (s->phase <= PHASE_RUNS && now >= s->beat_at) {
+    if (has_agents(s) && now >= s->beat_at) {
         act(s, LAUNCH_DO_BEAT, 0, NULL);
         s->beat_at = now + WIRE_BEAT_S;
     }
-    if (s->phase <= PHASE_RUNS) wake_at(s, s->beat_at);
-    if (s->phase == PHASE_PAUSE && now >= s->beat_at) s->phase = PHASE_START;
-    if (s->phase == PHASE_PAUSE) wake_at(s, s->beat_at);
+    if (has_agents(s)) wake_at(s, s->beat_at);
+    if (s->phase == PHASE_PAUSE && now >= s->pause_until) s->phase = PHASE_START;
+    if (s->phase == PHASE_PAUSE) wake_at(s, s->pause_until);
 }
 
 void launch_on(LaunchState *s, const LaunchEvent *e, double now)
@@ -291,6 +312,9 @@ void launch_on(LaunchState *s, const LaunchEvent *e, double now)
     case LAUNCH_END:
         take_end(s, e, now);
         break;
+    case LAUNCH_STANDS:
+        take_end(s, &(LaunchEvent){.rank = e->rank, .code = status_exit_code(E_PEER)}, now);
+        break;
     case LAUNCH_FAILED:
         s->failed = true;
         break;
@@ -302,6 +326,7 @@ void launch_on(LaunchState *s, const LaunchEvent *e, double now)
         break;
     case LAUNCH_NEXT:
         launch_next(s, e->trained, now);
+        release_hosts(s);
         break;
     case LAUNCH_TIME:
         take_time(s, now);

@@ -3,7 +3,10 @@
    fleet.c) tells it events, and performs its actions. Times are seconds of clock_monotonic.
 
      LAUNCH_START ─▶ AGENTS ─▶ READY ─LAUNCH_PLACED─▶ RUNS ─▶ ENDED ─LAUNCH_AUDITED─▶ OVER ─LAUNCH_NEXT─▶ PAUSE or DONE
-                        └──────── or LAUNCH_NO_START ────────────────────────────────▶ OVER               └─▶ START */
+                        └──────── or LAUNCH_NO_START ────────────────────────────────▶ OVER               └─▶ START
+
+   Live standby: with `standby`, agents and processes without a rank go on from one start to the next, which gives them
+   its ranks. LAUNCH_STANDS, LAUNCH_DO_RELEASE and AGENT_AGAIN serve it; only tests/sim uses them so far. */
 #pragma once
 
 #include "comm/meet/report.h"
@@ -49,6 +52,8 @@ typedef enum {
     LAUNCH_NO_START, /* the ranks of some hosts could not meet */
     LAUNCH_REPORT,   /* `rank` reports `report` about `about` */
     LAUNCH_END,      /* `rank` has ended, with `code`, `number` and `memory_limit` */
+    LAUNCH_STANDS,   /* `rank` has saved, and its process waits for a rank of the next start. For the verdict: an end
+                        with 77 */
     LAUNCH_FAILED,   /* an agent cannot do its work */
     LAUNCH_SIGNAL,   /* this process received `number` */
     LAUNCH_AUDITED,  /* what the run's folder says after the ranks' end: `rank` is excluded, `about` damaged (-1: none)
@@ -74,7 +79,8 @@ typedef enum {
     LAUNCH_DO_WARN,   /* ranks are killed because they did not end in time */
     LAUNCH_DO_LOSE,   /* `number` is a host: nothing is read of its agent any more, `why` */
     LAUNCH_DO_BEAT,   /* all agents get a sign of life */
-    LAUNCH_DO_PAUSE   /* this process stops itself (SIGSTOP) */
+    LAUNCH_DO_PAUSE,  /* this process stops itself (SIGSTOP) */
+    LAUNCH_DO_RELEASE /* `number` is a host: its agent ends, and the processes that wait there */
 } LaunchActionKind;
 
 typedef struct {
@@ -117,6 +123,7 @@ typedef struct {
     int n_hosts;
     int64_t wanted; /* --ranks; 0: by the hosts */
     int64_t max_restarts;
+    bool standby;           /* agents go on into the next start, and processes may wait there without a rank */
     bool under_grid_engine; /* where SIGUSR1 ends nothing */
     LaunchTimes times;
     LaunchPhase phase;
@@ -135,7 +142,7 @@ typedef struct {
     bool terminated; /* ranks have SIGTERM */
     bool died;       /* the first loss was that of a rank which a signal ended, or of a host */
     double begun, stopped_at, failed_at, lost_at, saved_at, killed_at, last_end; /* INFINITY: not yet */
-    double turned, beat_at;
+    double turned, beat_at, pause_until;
     Verdict verdict;
     /* for the driver, which performs and empties them */
     LaunchAction *actions; // (n_actions)
@@ -150,6 +157,8 @@ void launch_on(LaunchState *s, const LaunchEvent *e, double now);
 void launch_state_free(LaunchState *s); /* takes a zeroed one */
 
 int launch_host_of(const LaunchState *s, int rank);
+/* Behind the verdict: whether the agent of this host goes on into the next start, if there is one. */
+bool launch_goes_on(const LaunchState *s, int host);
 /* True: other ranks report it as silent, while it trained, if it reported nothing itself; else in the save. */
 bool rank_is_frozen(const Rank *r);
 /* By the launcher, because it did not end in time. */

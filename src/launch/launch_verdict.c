@@ -202,5 +202,5 @@ void launch_next(LaunchState *s, double trained, double now)
     s->trained = trained;
     if (!choose_hosts(s)) return;
     s->phase = s->stop_signal ? PHASE_DONE : PHASE_PAUSE;
-    s->beat_at = s->wake = now + fmin(FIRST_PAUSE_S * exp2(s->fruitless), LONGEST_PAUSE_S); /* after it */
+    s->pause_until = s->wake = now + fmin(FIRST_PAUSE_S * exp2(s->fruitless), LONGEST_PAUSE_S);
 }

@@ -93,6 +93,9 @@ static void perform(Launcher *l, const LaunchAction *a)
         l->paused = true;
         proc_freeze(l->p, pause_seconds());
         break;
+    case LAUNCH_DO_RELEASE:
+        launcher_close_orders(l, a->number);
+        break;
     }
 }
 

@@ -16,7 +16,8 @@ typedef struct {
     bool mute[BED_HOSTS]; /* agents that say nothing any more */
     double now, beat;
     double signalled[NSIG], killed, lost[BED_HOSTS]; /* INFINITY: not yet */
-    int signals, warnings, pauses;
+    int signals, warnings, pauses, beats;
+    bool released[BED_HOSTS];
 } Bed;
 
 /* The documented times (docs/cluster.md). */
@@ -54,9 +55,13 @@ static inline void bed_tell(Bed *b, LaunchEvent e)
             b->lost[a->number] = b->now;
             break;
         case LAUNCH_DO_BEAT:
+            b->beats++;
             break;
         case LAUNCH_DO_PAUSE:
             b->pauses++;
+            break;
+        case LAUNCH_DO_RELEASE:
+            b->released[a->number] = true;
             break;
         }
     }
@@ -96,7 +101,8 @@ static inline void bed_begin(Bed *b)
     for (int i = 0; i < NSIG; i++) b->signalled[i] = INFINITY;
     for (int h = 0; h < BED_HOSTS; h++) b->lost[h] = INFINITY;
     b->killed = INFINITY;
-    b->signals = b->warnings = b->pauses = 0;
+    b->signals = b->warnings = b->pauses = b->beats = 0;
+    memset(b->released, 0, sizeof b->released);
     b->beat = b->now + LAUNCH_SIGN_S;
     memset(b->mute, 0, sizeof b->mute);
     bed_tell(b, (LaunchEvent){.kind = LAUNCH_START});

@@ -107,6 +107,21 @@ static void test_asked_once(void **state) /* by the scheduler, by the launcher, 
     assert_int_equal(a.signals[SIGUSR1], 2);
 }
 
+static void test_again(void **state) /* orders to the ranks of a start are not for those of the next one */
+{
+    (void)state;
+    begin(1, 30);
+    order(SIGTERM);
+    tell_kind(AGENT_KILL);
+    tell_kind(AGENT_AGAIN);
+    tell_kind(AGENT_STARTED);
+    assert_int_equal(a.signals[SIGTERM], 1);
+    tell((AgentEvent){.kind = AGENT_ENDED, .killed = true, .kills = 6, .limit = 7});
+    assert_int_equal(a.limit, 7); /* this agent has not killed it */
+    order(SIGTERM);
+    assert_int_equal(a.signals[SIGTERM], 2);
+}
+
 static void test_suspended_launcher(void **state)
 {
     (void)state;
@@ -190,10 +205,13 @@ static void test_schedules(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_beats),           cmocka_unit_test(test_lost_launcher),
-        cmocka_unit_test(test_asked_once),      cmocka_unit_test(test_suspended_launcher),
-        cmocka_unit_test(test_suspended_agent), cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_schedules)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_beats),
+                                       cmocka_unit_test(test_lost_launcher),
+                                       cmocka_unit_test(test_asked_once),
+                                       cmocka_unit_test(test_again),
+                                       cmocka_unit_test(test_suspended_launcher),
+                                       cmocka_unit_test(test_suspended_agent),
+                                       cmocka_unit_test(test_memory),
+                                       cmocka_unit_test(test_schedules)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -109,9 +109,93 @@ static void test_stopped_between(void **state)
     done(&b);
 }
 
+/* A start of two hosts in which rank 1 is killed, and rank 0 stands. */
+static void stand(Bed *b)
+{
+    bed_init(b, 2, PEER);
+    b->s.max_restarts = 1;
+    b->s.standby = true;
+    bed_begin(b);
+    bed_place(b, 1);
+    bed_report(b, 0, REPORT_MET, -1, false);
+    bed_end(b, 1, 0, SIGKILL);
+    bed_tell(b, (LaunchEvent){.kind = LAUNCH_STANDS, .rank = 0});
+    bed_judge(b);
+    assert_verdict(b, CAUSE_RANK, 77, 1, 1);
+    assert_true(launch_goes_on(&b->s, 0) && launch_goes_on(&b->s, 1));
+}
+
+/* Time passes, and the first `hosts` are heard. */
+static void pass_with(Bed *b, double seconds, int hosts)
+{
+    for (double until = b->now + seconds; b->now < until; b->now++) {
+        for (int h = 0; h < hosts; h++) bed_tell(b, (LaunchEvent){.kind = LAUNCH_HEARD, .host = h});
+        bed_time(b);
+    }
+}
+
+static void test_standby(void **state)
+{
+    (void)state;
+    Bed b;
+    stand(&b);
+    bed_tell(&b, (LaunchEvent){.kind = LAUNCH_GONE, .host = 1, .why = "gone"});
+    bed_next(&b, 1);
+    assert_true(!b.released[0] && b.released[1]);
+    bed_pass(&b, 1000);
+    assert_int_equal(b.s.phase, PHASE_START);
+    bed_begin(&b);
+    assert_true(b.s.hosts[0].met && !b.s.hosts[1].met); /* an agent that has ended is asked again */
+    bed_place(&b, 1);
+    bed_end(&b, 0, 77, 0);
+    bed_end(&b, 1, 0, SIGKILL);
+    bed_judge(&b);
+    bed_next(&b, 2); /* the restarts are used up */
+    assert_true(b.s.phase == PHASE_DONE && b.released[0] && b.released[1]);
+    done(&b);
+}
+
+static void test_standby_silent(void **state) /* an agent that falls silent between two starts */
+{
+    (void)state;
+    Bed b;
+    stand(&b);
+    bed_next(&b, 1);
+    pass_with(&b, PEER, 1);
+    assert_int_equal(b.s.phase, PHASE_START);
+    bed_time(&b);
+    bed_begin(&b);
+    assert_true(b.s.hosts[0].met && !b.s.hosts[1].met);
+    done(&b);
+    stand(&b);
+    bed_next(&b, 1);
+    pass_with(&b, PEER - 2, 1); /* not for as long as the limit */
+    bed_begin(&b);
+    assert_true(b.s.hosts[0].met && b.s.hosts[1].met);
+    pass_with(&b, 4, 1);
+    assert_true(!b.s.hosts[0].lost && b.s.hosts[1].lost);
+    done(&b);
+}
+
+static void test_standby_between(void **state)
+{
+    (void)state;
+    Bed b;
+    stand(&b);
+    pass_with(&b, 60, 2); /* other agents are waited for */
+    assert_in_range(b.beats, 20, 40);
+    bed_next(&b, 1);
+    assert_true(!b.released[0] && !b.released[1]);
+    bed_signal(&b, SIGTERM);
+    assert_true(b.s.phase == PHASE_DONE && b.released[0] && b.released[1]);
+    done(&b);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pauses), cmocka_unit_test(test_hosts_return),
-                                       cmocka_unit_test(test_needed), cmocka_unit_test(test_stopped_between)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pauses),         cmocka_unit_test(test_hosts_return),
+                                       cmocka_unit_test(test_needed),         cmocka_unit_test(test_stopped_between),
+                                       cmocka_unit_test(test_standby),        cmocka_unit_test(test_standby_silent),
+                                       cmocka_unit_test(test_standby_between)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
