@@ -48,9 +48,10 @@ static void tell_launcher(Proc *p, Letter l)
 static void signal_ranks(Agent *a, int number)
 {
     for (int i = 0; i < a->n; i++) {
-        if (!a->ranks[i] || a->ranks[i]->life == PROC_DEAD) continue;
+        Proc *rank = a->ended[i] ? a->ranks[i] : proc_last(a->ranks[i]); /* it may wait, and not be heard yet */
+        if (!rank || rank->life == PROC_DEAD) continue;
         a->asked[i] = a->asked[i] || number == SIGTERM;
-        proc_signal(a->ranks[i], number);
+        proc_signal(rank, number);
     }
 }
 
@@ -76,7 +77,10 @@ static void perform(Proc *p, const AgentAction *action)
         break;
     case AGENT_DO_TELL:
         rank = a->ranks[action->number];
-        tell_launcher(p, (Letter){.word = SAY_END, .rank = rank->rank, .code = rank->code, .number = rank->signal});
+        tell_launcher(p, (Letter){.word = rank->again ? SAY_STANDS : SAY_END,
+                                  .rank = rank->rank,
+                                  .code = rank->code,
+                                  .number = rank->signal});
         break;
     }
 }
@@ -91,6 +95,7 @@ static void agent_tell(Proc *p, AgentEvent e)
         trace(p, "has lost its launcher%s", a->closed ? "" : ", which is silent");
         check_loss(p, a);
         a->lost_at = w.now;
+        for (int i = 0; i < a->n_idle; i++) proc_signal(a->idle[i], SIGTERM);
     }
     if (a->acting) return; /* an action has ended a rank */
     a->acting = true;
@@ -148,6 +153,18 @@ static void agent_time(Proc *p)
         proc_wake(p, fmin(p->agent->state.wake, p->agent->hello_at));
 }
 
+static void begin_again(Proc *p, int start)
+{
+    Agent *a = p->agent;
+    p->start = start;
+    agent_tell(p, (AgentEvent){.kind = AGENT_AGAIN});
+    memset(a->ended, 0, sizeof a->ended);
+    memset(a->asked, 0, sizeof a->asked);
+    a->killed_at = INFINITY;
+    a->ordered = false;
+    a->terms = 0;
+}
+
 static void start_ranks(Proc *p, const Letter *l)
 {
     Agent *a = p->agent;
@@ -155,10 +172,13 @@ static void start_ranks(Proc *p, const Letter *l)
     a->n = l->number;
     a->starting = true;
     for (int i = 0; i < a->n; i++) {
-        a->ranks[i] = proc_begin(PROC_RANK, p->host, p->start, a->first + i, p);
+        Proc *idle = standby_take(a);
+        a->ranks[i] = idle ? proc_go_on(idle, PROC_RANK, p->start, a->first + i)
+                           : proc_begin(PROC_RANK, p->host, p->start, a->first + i, p);
         line_open(p, a->ranks[i]);
         agent_tell(p, (AgentEvent){.kind = AGENT_STARTED});
     }
+    if (p->start == 1) standby_begin(p);
     a->starting = false;
 }
 
@@ -167,6 +187,9 @@ static void take_order(Proc *p, const Letter *l)
     agent_tell(p, (AgentEvent){.kind = AGENT_HEARD});
     if (p->agent->state.lost) return;
     switch (l->word) {
+    case SAY_AGAIN:
+        begin_again(p, l->number);
+        break;
     case SAY_RANKS:
         start_ranks(p, l);
         break;
@@ -185,6 +208,15 @@ static void take_order(Proc *p, const Letter *l)
     }
 }
 
+static void take_stand(Proc *p, const Letter *l)
+{
+    Agent *a = p->agent;
+    a->ended[l->rank - a->first] = true;
+    a->idle[a->n_idle++] = l->from->again;
+    if (a->state.lost) proc_signal(l->from->again, SIGTERM);
+    agent_tell(p, (AgentEvent){.kind = AGENT_ENDED, .child = l->rank - a->first});
+}
+
 static void agent_hears(Proc *p, const Letter *l)
 {
     if (!p->agent) begin(p);
@@ -192,6 +224,8 @@ static void agent_hears(Proc *p, const Letter *l)
         lose_launcher(p);
     else if (l->from == p->parent)
         take_order(p, l);
+    else if (l->word == SAY_STANDS)
+        take_stand(p, l);
     else if (l->word == SAY_REPORT)
         tell_launcher(p, (Letter){.word = SAY_REPORT,
                                   .rank = l->from->rank,
@@ -214,6 +248,7 @@ static void agent_signalled(Proc *p, int number)
 static void agent_child(Proc *p, Proc *child)
 {
     Agent *a = p->agent;
+    if (child->kind == PROC_IDLE) return;
     int i = child->rank - a->first;
     must(i >= 0 && i < a->n && a->ranks[i] == child && !a->ended[i], "agent %d has no such rank", p->host);
     a->ended[i] = true;

@@ -169,6 +169,12 @@ static void begin_start(Launcher *l)
     launcher_tell(l, (LaunchEvent){.kind = LAUNCH_START});
     for (int h = 0; h < l->s.n_hosts; h++) {
         Remote *r = &l->remotes[h];
+        if (l->s.hosts[h].met) {
+            must(r->orders, "host %d goes on, whose agent does not", h);
+            w.agents[h] = r->agent;
+            order(l, h, (Letter){.word = SAY_AGAIN, .number = w.starts});
+            continue;
+        }
         *r = (Remote){.connect_at = INFINITY, .pause = 1, .reached = -1};
         r->waiting_end = &r->waiting;
         if (!l->list[h].open) continue;
@@ -200,7 +206,8 @@ static void connect(Launcher *l, int h)
 
 static void place_ranks(Launcher *l)
 {
-    int64_t wanted = l->wanted, room = sites_room(&l->sites);
+    int64_t all = w.schedule.hosts * w.schedule.each, room = sites_room(&l->sites);
+    int64_t wanted = w.schedule.standby ? all : l->wanted;
     if (l->s.restarts && wanted > room) wanted = room; /* hosts were lost */
     for (int h = 0; h < l->sites.n; h++) l->list[h].usual = w.schedule.each;
     must(sites_place(&l->sites, wanted) == OK, "%" PRId64 " ranks have no place", wanted);
@@ -359,6 +366,9 @@ static void take_message(Launcher *l, const Letter *m)
     case SAY_END:
         e.kind = LAUNCH_END;
         break;
+    case SAY_STANDS:
+        e.kind = LAUNCH_STANDS;
+        break;
     case SAY_REPORT:
         e.kind = LAUNCH_REPORT;
         e.report = m->report;
@@ -377,11 +387,12 @@ static void take_message(Launcher *l, const Letter *m)
     launcher_tell(l, e);
 }
 
-/* Behind the end of a start its agents' messages are read, and dropped. */
+/* Behind the end of a start the messages of agents that do not go on are read, and dropped. */
 static void hear_agent(Launcher *l, const Letter *m)
 {
     int h = m->from->host;
-    if (m->from != l->remotes[h].agent || l->stage > STAGE_RUNS || l->s.hosts[h].lost) return;
+    if (m->from != l->remotes[h].agent || (l->stage > STAGE_RUNS && !l->remotes[h].orders) || l->s.hosts[h].lost)
+        return;
     if (m->word != SAY_CLOSED) launcher_tell(l, (LaunchEvent){.kind = LAUNCH_HEARD, .host = h});
     take_message(l, m);
     bool quiet = m->word == SAY_ALIVE && l->s.lost_at == INFINITY; /* nothing becomes due by it */
@@ -420,7 +431,7 @@ void launcher_open(void)
     w.launcher = l->p = proc_begin(PROC_LAUNCHER, host_of_launcher(), 0, -1, NULL);
     l->p->launcher = l;
     for (int h = 0; h < s->hosts; h++) {
-        int limit = slots ? s->each : 0;
+        int limit = s->standby ? s->each + standby_of(h) : slots ? s->each : 0;
         l->list[h] = (Site){.here = s->here && h == 0, .open = true, .slots = limit, .limit = limit};
     }
     l->sites = (Sites){.list = l->list, .n = s->hosts, .from = SITES_OF_FILE};
@@ -428,6 +439,7 @@ void launcher_open(void)
     l->keepalive = chance(0.7);
     l->round_until = INFINITY;
     l->s = (LaunchState){.sites = l->list, .n_hosts = s->hosts, .wanted = l->wanted, .max_restarts = s->restarts};
+    l->s.standby = s->standby > 0;
     l->s.times = times();
     l->s.phase = PHASE_START;
     l->stage = STAGE_PAUSE;

@@ -62,7 +62,7 @@ void launcher_notes(Launcher *l, const LaunchEvent *e)
 {
     const Host *host = l->s.hosts && e->kind == LAUNCH_GONE ? &l->s.hosts[e->host] : NULL;
     bool loss = host && host->n_ranks > 0 && !host->lost, stop = false;
-    if (e->kind == LAUNCH_END) {
+    if (e->kind == LAUNCH_END || e->kind == LAUNCH_STANDS) {
         check_end(l, e);
         trace(l->p, "hears that rank %d has ended with %d, signal %d", e->rank, e->code, e->number);
         stop = !e->number && e->code == status_exit_code(E_STOPPED);
@@ -71,7 +71,10 @@ void launcher_notes(Launcher *l, const LaunchEvent *e)
     if (e->kind == LAUNCH_REPORT)
         trace(l->p, "hears report %d of rank %d about %d%s", e->report, e->rank, e->about, e->silent ? ", silent" : "");
     if (e->kind == LAUNCH_REPORT && e->report == REPORT_SAVED) l->first_saved = fmin(l->first_saved, w.now);
-    if (e->kind == LAUNCH_REPORT && e->report == REPORT_MET) l->met_at = fmin(l->met_at, w.now);
+    if (e->kind == LAUNCH_REPORT && e->report == REPORT_MET) {
+        if (w.schedule.standby && w.starts > 1 && l->met_at == INFINITY) standby_check_met(l);
+        l->met_at = fmin(l->met_at, w.now);
+    }
     if (e->kind == LAUNCH_SIGNAL) {
         trace(l->p, "gets signal %d", e->number);
         stop = e->number != SIGTSTP && e->number != SIGCONT;
@@ -383,7 +386,7 @@ void launcher_check_code(const Launcher *l, int code)
    gone. */
 static bool is_out_of_reach(const Proc *p)
 {
-    const Proc *agent = p->kind == PROC_RANK ? p->parent : p;
+    const Proc *agent = p->kind >= PROC_RANK ? p->parent : p;
     bool asleep = agent->kind == PROC_AGENT && agent->agent && agent->agent->state.asleep;
     return agent->life == PROC_FROZEN || asleep;
 }
@@ -394,7 +397,7 @@ void launcher_check_end(void)
     for (int i = 0; i < w.n_procs; i++) {
         const Proc *p = w.procs[i];
         if (p->life == PROC_DEAD || is_out_of_reach(p)) continue;
-        sim_fail("%s %d of start %d is left", p->kind == PROC_RANK ? "rank" : "agent",
-                 p->kind == PROC_RANK ? p->rank : p->host, p->start);
+        sim_fail("%s %d of start %d is left", p->kind >= PROC_RANK ? "rank" : "agent",
+                 p->kind >= PROC_RANK ? p->rank : p->host, p->start);
     }
 }

@@ -6,14 +6,21 @@
 
 /* ---- agents ---- */
 
-/* Ends the agents, and with them their ranks. Signals that come meanwhile are read later. */
-static void end_start(Launcher *l, Status status)
+static void await_agents(Launcher *l)
 {
-    l->status = status;
     l->stage = STAGE_ENDING;
     l->until = w.now + (l->s.killed_at < INFINITY ? 5 : 5 + GRACE_S);
     l->poll = 0.02;
-    for (int h = 0; h < l->s.n_hosts; h++) launcher_close_orders(l, h);
+}
+
+/* Ends the agents that do not go on, and with them their ranks. Signals that come meanwhile are read later. */
+static void end_start(Launcher *l, Status status)
+{
+    l->status = status;
+    l->judged = false;
+    await_agents(l);
+    for (int h = 0; h < l->s.n_hosts; h++)
+        if (status != OK || !launch_goes_on(&l->s, h)) launcher_close_orders(l, h);
 }
 
 bool launcher_agent_ended(const Launcher *l, int h)
@@ -33,7 +40,7 @@ static bool some_left(Launcher *l)
     for (int h = 0; h < l->s.n_hosts; h++) {
         Remote *r = &l->remotes[h];
         const Host *host = &l->s.hosts[h];
-        if (!r->runs) continue;
+        if (!r->runs || r->orders) continue;
         bool idle = (host->lost || !host->met) && host->n_ranks == 0;
         if ((late || idle) && l->list[h].here && r->agent) proc_signal(r->agent, SIGKILL);
         r->runs = !late && !idle && !launcher_agent_ended(l, h);
@@ -44,6 +51,7 @@ static bool some_left(Launcher *l)
 
 static void end_job(Launcher *l, int code)
 {
+    for (int h = 0; h < l->s.n_hosts; h++) must(!l->remotes[h].orders, "the job is over, and not for host %d", h);
     story("exit %d", code);
     launcher_check_code(l, code);
     w.exit_code = code;
@@ -58,9 +66,27 @@ static void take_signals(Launcher *l)
     l->n_signals = 0;
 }
 
+/* Of those that are released; then follows the job's end with `code`, or, for −1, the pause. */
+static void end_agents(Launcher *l, int code)
+{
+    l->code = code;
+    l->judged = true;
+    await_agents(l);
+    launcher_look_at_ending(l);
+}
+
 void launcher_look_at_pause(Launcher *l)
 {
-    if (l->s.phase == PHASE_DONE) end_job(l, status_exit_code(E_STOPPED));
+    if (l->s.phase == PHASE_DONE) end_agents(l, status_exit_code(E_STOPPED));
+}
+
+static void begin_pause(Launcher *l)
+{
+    l->stage = STAGE_PAUSE;
+    for (int h = 0; h < l->s.n_hosts; h++)
+        if (!l->remotes[h].orders) l->remotes[h] = (Remote){.connect_at = INFINITY};
+    take_signals(l);
+    launcher_look_at_pause(l);
 }
 
 /* A second of steps that count is a second of training. */
@@ -76,14 +102,8 @@ static void next_start(Launcher *l)
     }
     int code = s->verdict.code;
     launcher_tell(l, (LaunchEvent){.kind = LAUNCH_NEXT, .trained = trained});
-    if (s->restarts == before || (s->phase == PHASE_DONE && !s->stop_signal)) {
-        end_job(l, code);
-        return;
-    }
-    l->stage = STAGE_PAUSE;
-    for (int h = 0; h < s->n_hosts; h++) l->remotes[h] = (Remote){.connect_at = INFINITY};
-    take_signals(l);
-    launcher_look_at_pause(l);
+    bool over = s->restarts == before || (s->phase == PHASE_DONE && !s->stop_signal);
+    end_agents(l, over ? code : -1);
 }
 
 /* ---- the outcome ---- */
@@ -152,9 +172,16 @@ void launcher_stop_start(Launcher *l)
 
 void launcher_look_at_ending(Launcher *l)
 {
+    bool standby = w.schedule.standby > 0;
+    if (standby) launcher_tell(l, (LaunchEvent){.kind = LAUNCH_TIME}); /* agents that go on hear of it */
     if (some_left(l)) {
-        proc_wake(l->p, w.now + l->poll);
+        proc_wake(l->p, fmin(w.now + l->poll, standby ? l->s.wake : INFINITY));
         l->poll = fmin(2 * l->poll, LONGEST_POLL);
-    } else
+    } else if (!l->judged) {
         next_start(l);
+    } else if (l->code < 0) {
+        begin_pause(l);
+    } else {
+        end_job(l, l->code);
+    }
 }

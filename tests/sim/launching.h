@@ -12,14 +12,16 @@ struct Agent {
     int first, n;                            /* ranks */
     bool ended[SIM_RANKS], asked[SIM_RANKS]; // (n) asked: it got SIGTERM
     Proc *ranks[SIM_RANKS];                  // (n)
-    bool acting;                             /* its actions are being performed */
-    bool deaf;                               /* the launcher reads nothing of it any more */
-    bool closed;                             /* it was told so, and not only lost the launcher by its silence */
-    bool ordered;                            /* the launcher has ordered to kill the ranks */
-    double hello_at;                         /* when it is ready; INFINITY: it has said so */
-    double lost_at, killed_at;               /* INFINITY: not yet */
-    bool starting;                           /* ranks: each gets what the others got before */
-    int terms;                               /* SIGTERM to all ranks, but for that */
+    Proc *idle[SIM_RANKS + SIM_STANDBYS];    // (n_idle) that wait without a rank; some have ended
+    int n_idle;
+    bool acting;               /* its actions are being performed */
+    bool deaf;                 /* the launcher reads nothing of it any more */
+    bool closed;               /* it was told so, and not only lost the launcher by its silence */
+    bool ordered;              /* the launcher has ordered to kill the ranks */
+    double hello_at;           /* when it is ready; INFINITY: it has said so */
+    double lost_at, killed_at; /* INFINITY: not yet */
+    bool starting;             /* ranks: each gets what the others got before */
+    int terms;                 /* SIGTERM to all ranks, but for that */
 };
 
 /* How an agent is started, and what of it the launcher has. */
@@ -58,6 +60,8 @@ struct Launcher {
     int spins;      /* turns at the same time */
     double spun;
     int addresses;             /* to be tried for the rendezvous */
+    bool judged;               /* of STAGE_ENDING: the machine knows, and has released those that do not go on */
+    int code;                  /* then: the job's exit code; −1: another start follows */
     double until;              /* of STAGE_REACH, and of STAGE_ENDING */
     double poll;               /* of STAGE_ENDING: until the next look */
     int signals[8], n_signals; /* that came in STAGE_ENDING */
@@ -91,6 +95,15 @@ void launcher_look_at_ending(Launcher *l);
 void launcher_look_at_pause(Launcher *l);
 /* Whether the local process that stands for an agent has ended by itself. */
 bool launcher_agent_ended(const Launcher *l, int h);
+
+/* ---- standby.c ---- */
+
+int standby_of(int host); /* processes without a rank that begin there */
+void standby_begin(Proc *agent);
+/* One for a rank: first those that had one. NULL: none is left. */
+Proc *standby_take(Agent *a);
+/* All ranks of a later start have met: nobody waits where a process was begun, and it was soon. */
+void standby_check_met(const Launcher *l);
 
 /* ---- launcher_check.c ---- */
 

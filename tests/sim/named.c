@@ -2,10 +2,11 @@
 
 #include <stddef.h>
 
-#define KILL_2 "each 3 save-every 0; kill 2 @ step 0 #4; "
-#define KILL_3 "each 4 save-every 0; kill 3 @ step 0 #4; "
-#define AGAIN  "; from step ?; start 2: done; exit 0"
-#define BY_1   "step ? saved by rank 1; start 1: rank 2 killed" AGAIN
+#define KILL_2  "each 3 save-every 0; kill 2 @ step 0 #4; "
+#define KILL_3  "each 4 save-every 0; kill 3 @ step 0 #4; "
+#define STANDBY "each 3 save-every 0 standby 1 "
+#define AGAIN   "; from step ?; start 2: done; exit 0"
+#define BY_1    "step ? saved by rank 1; start 1: rank 2 killed" AGAIN
 
 const NamedSchedule named_schedules[] = {
     /* a rank is killed */
@@ -183,6 +184,29 @@ const NamedSchedule named_schedules[] = {
 
     {"late: one hangs in a sum", "each 4 save-every 0; hang 2 for 1000 @ sum 2 #2", "*start 1: *; *done; exit 0"},
     {"left: in order, in a sum", "each 3; desert 0 @ sum 0 #3", "*start 1: rank 0 failed with 1; exit 1"},
+
+    /* processes without a rank: the last rank numbers. How many ranks of the next start are processes that waited */
+    {"standby: killed, and the others go on", STANDBY "; kill 1 @ step 0 #3",
+     "step ? saved by rank 0; start 1: rank 1 killed; 3 of 3 ranks waited" AGAIN},
+    {"standby: frozen", STANDBY "; freeze 1 @ step 0 #3",
+     "step ? saved by rank 0; start 1: rank 1 frozen; 3 of 3 ranks waited" AGAIN},
+    {"standby: of another host than the one that is lost", "hosts 2 standby 1 save-every 0; down 1 @ step 0 #4",
+     "step ? saved by rank 0; start 1: host 1 lost; 3 of 3 ranks waited" AGAIN},
+    {"standby: killed as it waits", STANDBY "; kill 3 @ 1; kill 1 @ step 0 #3",
+     "step ? saved by rank 0; start 1: rank 1 killed; 2 of 3 ranks waited" AGAIN},
+    {"standby: a survivor is killed as it waits", STANDBY "; kill 1 @ 3.5; hang 2 for 6 @ over 2; kill 0 @ 8",
+     "step ? saved by rank 0; start 1: rank 1 killed; 2 of 3 ranks waited" AGAIN},
+    {"standby: a save that takes longer than the launcher's patience", STANDBY "write-s 60; kill 1 @ step 0 #3",
+     "step ? saved by rank 0; start 1: rank 1 killed; 3 of 3 ranks waited" AGAIN},
+    {"standby: of hosts that go on, while the agent of another one is frozen",
+     "hosts 3 each 1 no-here steps 40 save-every 0 standby 1; freeze-agent 2 @ step 0 #4",
+     "*start 1: host 2 lost; 1 of 3 ranks waited; from step *; start 2: done; exit 0"},
+    {"standby: stopped, as ranks wait", STANDBY "; kill 1 @ step 0 #3; signal-launcher number 15 @ exit 0",
+     "step ? saved by rank 0; start 1: rank 1 killed; exit 75"},
+    {"standby: the launcher is killed, as ranks wait", STANDBY "; kill 1 @ step 0 #3; kill-launcher @ exit 0",
+     "step ? saved by rank 0; launcher killed, ranks end with*"},
+    {"standby: no restart", STANDBY "restarts 0; kill 1 @ step 0 #3",
+     "step ? saved by rank 0; start 1: rank 1 killed; exit 77"},
 
     /* disks */
     {"disk: full for the leader", "each 3; kill 2 @ step 0 #4; full 0 @ step 0 #4",

@@ -394,7 +394,7 @@ static void begin(Proc *p)
     t->early_end = &t->early;
     t->team.mail_end = &t->team.mail;
     t->judged_at = t->signal_at = t->hurry_at = INFINITY;
-    wait_until(t, w.now + uniform(0.1, 0.5), come);
+    wait_until(t, p->born < p->start ? w.now : w.now + uniform(0.1, 0.5), come);
 }
 
 static void rank_time(Proc *p)

@@ -143,6 +143,7 @@ struct Trainer {
     Memory memory; /* the slices that it holds */
     bool survives;
     Survivor team;
+    bool stands; /* its save has ended well, and its process waits for a rank of the next start */
 };
 
 static inline Trainer *trainer_of(const Trainer *t, int rank)

@@ -20,7 +20,8 @@ static const struct {
     {"steps", NUMBER, offsetof(Schedule, steps)},       {"save-every", NUMBER, offsetof(Schedule, save_every)},
     {"keep", NUMBER, offsetof(Schedule, keep)},         {"restarts", NUMBER, offsetof(Schedule, restarts)},
     {"step-s", REAL, offsetof(Schedule, step_s)},       {"write-s", REAL, offsetof(Schedule, write_s)},
-    {"timeout", REAL, offsetof(Schedule, timeout)},     {"delay", REAL, offsetof(Schedule, delay)},
+    {"standby", NUMBER, offsetof(Schedule, standby)},   {"timeout", REAL, offsetof(Schedule, timeout)},
+    {"delay", REAL, offsetof(Schedule, delay)},
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 
@@ -187,7 +188,8 @@ bool schedule_parse(Schedule *s, const char *text)
         fprintf(stderr, "not understood as a fault, or one too many: '%s'\n", at);
         return false;
     }
-    bool fits = s->hosts >= 1 && s->hosts < SIM_HOSTS && s->each >= 1 && s->hosts * s->each <= SIM_RANKS;
+    bool fits = s->hosts >= 1 && s->hosts < SIM_HOSTS && s->each >= 1 && s->standby >= 0 && s->standby <= SIM_STANDBYS;
+    fits = fits && s->hosts * s->each + s->standby <= SIM_RANKS;
     if (*skip(at)) fprintf(stderr, "not understood: '%s'\n", at);
     if (!fits) fprintf(stderr, "%d hosts with %d ranks each are not simulated\n", s->hosts, s->each);
     return fits && !*skip(at);
@@ -295,6 +297,15 @@ static void draw_signals(Schedule *s)
                                            .when = when + uniform(0, 0.6)};
 }
 
+/* Drawn last, so that schedules without standby do not depend on it. */
+static void draw_standby(Schedule *s)
+{
+    s->standby = 1 + pick(chance(0.7) ? 2 : SIM_STANDBYS);
+    if (s->n_faults < SIM_FAULTS) draw_fault(s, &s->faults[s->n_faults++], false);
+    for (Fault *f = s->faults + 1; f < s->faults + s->n_faults; f++)
+        if (f->kind <= FAULT_FREEZE && chance(0.3)) f->target = s->hosts * s->each + pick(s->standby);
+}
+
 void schedule_draw(Schedule *s, uint64_t seed)
 {
     uint64_t before = w.random;
@@ -319,6 +330,7 @@ void schedule_draw(Schedule *s, uint64_t seed)
     if (special > 0.95) draw_signals(s);
     int n = s->n_faults || chance(0.1) ? 0 : chance(0.6) ? 1 : chance(0.6) ? 2 : 3 + pick(3);
     for (int i = 0; i < n; i++) draw_fault(s, &s->faults[s->n_faults++], i == 0 || chance(0.2));
+    if (chance(0.13) && s->hosts * s->each + SIM_STANDBYS <= SIM_RANKS) draw_standby(s);
     w.random = before;
 }
 
@@ -328,7 +340,8 @@ void schedule_draw(Schedule *s, uint64_t seed)
 static bool fails(Schedule *s)
 {
     const uint64_t seed = s->seed;
-    if (s->hosts < 1 || s->each < 1 || s->steps < 1 || s->keep < 1 || s->save_every < 0 || s->restarts < 0)
+    if (s->hosts < 1 || s->each < 1 || s->steps < 1 || s->keep < 1 || s->save_every < 0 || s->restarts < 0 ||
+        s->standby < 0)
         return false;
     for (int i = 0; i < 30; i++) {
         s->seed = seed + (uint64_t)i;

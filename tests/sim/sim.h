@@ -8,6 +8,7 @@
      world.c     time, processes, lines between them, faults
      schedule.c  schedules: drawn, as text, made smaller
      launcher.c, agent.c, rank.c, survivor.c   a driver for each machine, as thin as the product's
+     standby.c   processes without a rank, which take a rank of a later start: no driver of the product does so yet
      disk.c      folders, their locks and checkpoints */
 #pragma once
 
@@ -26,7 +27,7 @@
 #include "train/keep/team_state.h"
 #include "train/ranks/votes.h"
 
-enum { SIM_RANKS = 64, SIM_HOSTS = 9, SIM_FAULTS = 8 }; /* hosts: with one of the launcher alone */
+enum { SIM_RANKS = 64, SIM_HOSTS = 9, SIM_FAULTS = 8, SIM_STANDBYS = 4 }; /* hosts: with one of the launcher alone */
 
 /* ---- schedules ---- */
 
@@ -104,6 +105,7 @@ typedef struct {
     bool scattered;  /* no rank has the whole state; rank r has slice r of as many as there are ranks */
     bool all;        /* --ranks asks for the ranks of all hosts; else a start has those of the hosts that are there */
     bool copies;     /* and, where scattered, that of the next rank */
+    int standby;     /* processes without a rank, spread over the hosts; survivors that have saved wait beside them */
     int steps, save_every, keep, restarts; /* save_every 0: only at the end */
     double step_s, write_s;                /* of a step's work; of writing a checkpoint or a part */
     double timeout;                        /* --peer-timeout */
@@ -123,7 +125,7 @@ void schedule_shrink(Schedule *s);
 
 /* ---- processes ---- */
 
-typedef enum { PROC_LAUNCHER, PROC_AGENT, PROC_RANK } ProcKind;
+typedef enum { PROC_LAUNCHER, PROC_AGENT, PROC_RANK, PROC_IDLE } ProcKind; /* idle: without a rank */
 typedef struct Proc Proc;
 typedef struct Launcher Launcher;
 typedef struct Agent Agent;
@@ -144,9 +146,11 @@ typedef enum {
     SAY_REPORT, /* rank, report, about, silent */
     /* an agent to the launcher */
     SAY_HELLO,
-    SAY_ALIVE, /* both ways */
-    SAY_END,   /* rank, code, number: a signal */
+    SAY_ALIVE,  /* both ways */
+    SAY_END,    /* rank, code, number: a signal */
+    SAY_STANDS, /* rank, which has saved, and its process waits; a rank to its agent, too */
     /* the launcher to an agent */
+    SAY_AGAIN, /* number: the start that begins, for which the agent goes on */
     SAY_RANKS, /* the ranks begin: rank is the first, number their number */
     SAY_SIGNAL,
     SAY_KILL,
@@ -180,6 +184,8 @@ struct Proc {
     ProcKind kind;
     int start; /* the job's starts are counted from 1 on; of the launcher 0 */
     int host, rank;
+    int born;    /* the start in which the process began; it may have been another Proc then */
+    Proc *again; /* what it goes on as, with a rank or without one: this Proc has ended; NULL: nothing */
     enum { PROC_RUNS, PROC_FROZEN, PROC_DEAD } life;
     double begun, since;        /* since: frozen or dead */
     double frozen_s, thawed;    /* seconds of earlier freezes; the end of the last one, -INFINITY: none */
@@ -207,7 +213,7 @@ typedef struct {
     void (*signalled)(Proc *p, int number);
     void (*child)(Proc *p, Proc *child);
 } Behaviour;
-extern const Behaviour launcher_behaviour, agent_behaviour, rank_behaviour;
+extern const Behaviour launcher_behaviour, agent_behaviour, rank_behaviour, idle_behaviour;
 
 /* It begins now, on a host that is up. */
 Proc *proc_begin(ProcKind kind, int host, int start, int rank, Proc *parent);
@@ -249,8 +255,9 @@ typedef struct {
     Proc **procs; // (n_procs) of all starts
     int n_procs, cap_procs;
     Proc *launcher;
-    Proc *ranks[SIM_RANKS];  // (n_ranks) of the newest start
-    Proc *agents[SIM_HOSTS]; /* of the newest start; NULL: none */
+    Proc *ranks[SIM_RANKS];   // (n_ranks) of the newest start
+    Proc *idle[SIM_STANDBYS]; // (schedule.standby) as they began
+    Proc *agents[SIM_HOSTS];  /* of the newest start; NULL: none */
     int n_ranks;
     bool down[SIM_HOSTS], cut[SIM_HOSTS][SIM_HOSTS];
     double cut_at[SIM_HOSTS][SIM_HOSTS], healed[SIM_HOSTS][SIM_HOSTS], cut_s[SIM_HOSTS][SIM_HOSTS];
@@ -295,6 +302,16 @@ void launcher_open(void);
 void launcher_close(void); /* frees; the run is over */
 void launcher_check_end(void);
 void agent_free(Agent *a);
+
+/* ---- standby.c ---- */
+
+/* The process goes on as another one, which is frozen where it was. For all others `p` has ended with 77. */
+Proc *proc_go_on(Proc *p, ProcKind kind, int start, int rank);
+Proc *proc_last(Proc *p); /* takes NULL */
+/* The rank, or the process without one, of this number as it began; NULL: none. */
+Proc *standby_target(int number);
+void standby_stand(Proc *rank);
+void standby_check_end(void);
 
 /* ---- rank.c, survivor.c ---- */
 

@@ -320,6 +320,7 @@ static void tell_story(const Trainer *t, const TeamAction *a)
 static void end_save(Trainer *t, const TeamAction *a)
 {
     check_end(t, a);
+    t->stands = w.schedule.standby > 0 && (a->end == TEAM_SAVED || a->end == TEAM_FOUND);
     tell_story(t, a);
     if (!t->team.saved) return;
     must(disk_newest(t->team.step) >= 0, "rank %d reports a save, and there is none", t->rank);

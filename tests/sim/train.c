@@ -15,7 +15,10 @@
 static void ended(Trainer *t)
 {
     t->wait = WAITS_NOT;
-    proc_end(t->proc, t->code, 0);
+    if (t->stands)
+        standby_stand(t->proc);
+    else
+        proc_end(t->proc, t->code, 0);
 }
 
 static void close_lines(Trainer *t)

@@ -111,7 +111,7 @@ static const char *name_of(const Proc *p, char text[32])
     else if (p->kind == PROC_AGENT)
         snprintf(text, 32, "%d agent %d", p->start, p->host);
     else
-        snprintf(text, 32, "%d rank %d", p->start, p->rank);
+        snprintf(text, 32, "%d %s %d", p->start, p->kind == PROC_RANK ? "rank" : "idle", p->rank);
     return text;
 }
 
@@ -152,17 +152,18 @@ void sim_fail(const char *format, ...)
 
 static const Behaviour *behaviour_of(const Proc *p)
 {
-    static const Behaviour *const of[] = {
-        [PROC_LAUNCHER] = &launcher_behaviour, [PROC_AGENT] = &agent_behaviour, [PROC_RANK] = &rank_behaviour};
+    static const Behaviour *const of[] = {&launcher_behaviour, &agent_behaviour, &rank_behaviour, &idle_behaviour};
     return of[p->kind];
 }
 
 /* Where another process has the line of this one. */
 static int place_of(const Proc *p)
 {
-    if (p->kind == PROC_RANK) return 1 + SIM_HOSTS + p->rank;
+    if (p->kind >= PROC_RANK) return 1 + SIM_HOSTS + p->rank;
     return p->kind == PROC_AGENT ? 1 + p->host : 0;
 }
+
+static int count_places(void) { return 1 + SIM_HOSTS + w.schedule.hosts * w.schedule.each + w.schedule.standby; }
 
 static Line *line_to(const Proc *p, const Proc *peer) { return &p->lines[place_of(peer)]; }
 
@@ -177,11 +178,11 @@ Proc *start_rank(int start, int rank)
 Proc *proc_begin(ProcKind kind, int host, int start, int rank, Proc *parent)
 {
     Proc *p = sim_alloc(sizeof *p);
-    size_t places = (size_t)(1 + SIM_HOSTS + w.schedule.hosts * w.schedule.each);
     *p = (Proc){.kind = kind, .start = start, .host = host, .rank = rank, .begun = w.now, .parent = parent};
     p->wake = INFINITY;
     p->thawed = -INFINITY;
-    p->lines = sim_alloc(places * sizeof *p->lines);
+    p->born = w.starts;
+    p->lines = sim_alloc((size_t)count_places() * sizeof *p->lines);
     p->inbox_end = &p->inbox;
     MEM_PUSH(w.procs, w.n_procs, w.cap_procs, p);
     bool newest = start == w.starts; /* an order of an earlier start may have been held back by a cut */
@@ -201,7 +202,7 @@ void proc_wake(Proc *p, double at)
 
 static void post_closed(Proc *p)
 {
-    for (int i = 0; i < 1 + SIM_HOSTS + w.schedule.hosts * w.schedule.each; i++)
+    for (int i = 0; i < count_places(); i++)
         if (p->lines[i].peer) line_close(p, p->lines[i].peer);
 }
 
@@ -224,7 +225,7 @@ static void end_process(Proc *p, int code, int signal, bool vanishes)
     disk_forget(p);
     if (vanishes) return;
     post_closed(p);
-    if (p->kind == PROC_RANK) { /* its last words come first */
+    if (p->kind >= PROC_RANK) { /* its last words come first */
         double last = line_to(p->parent, p)->last;
         plan((Event){.at = fmax(w.now, last), .kind = CHILD, .what = p});
     }
@@ -351,7 +352,7 @@ static void deliver(Letter *l)
 /* What was held back arrives at once. */
 static void release(Proc *p, int host)
 {
-    for (int i = 0; i < 1 + SIM_HOSTS + w.schedule.hosts * w.schedule.each; i++) {
+    for (int i = 0; i < count_places(); i++) {
         Line *line = &p->lines[i];
         if (!line->held || line->peer->host != host) continue;
         Letter *l = line->held;
@@ -421,7 +422,7 @@ static void host_down(int host, double seconds)
 
 static void strike(Fault *f)
 {
-    Proc *rank = f->target < w.n_ranks ? w.ranks[f->target] : NULL;
+    Proc *rank = proc_last(standby_target(f->target));
     Proc *agent = f->target < SIM_HOSTS ? w.agents[f->target] : NULL;
     f->struck = true;
     w.kinds[f->kind] = true;
@@ -506,6 +507,7 @@ static void happen(const Event *e)
         behaviour_of(p)->time(p);
         break;
     case THAW:
+        p = proc_last(p);
         if (e->token == p->freezes) thaw(p);
         break;
     case CHILD:
@@ -572,6 +574,7 @@ static void run(void)
     }
     if (w.launcher->signal) tell_orphans();
     launcher_check_end();
+    standby_check_end();
 }
 
 bool sim_run(const Schedule *s, bool traced)
