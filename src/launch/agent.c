@@ -160,8 +160,7 @@ static void reap_ranks(Agent *a)
 /* Kills processes that left their rank's group: they became our children (PR_SET_CHILD_SUBREAPER). */
 static void kill_strays(void)
 {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    const char *path = SHORT_TEXT("/proc/self/task/%d/children", (int)getpid());
     for (int round = 0; round < 100; round++) {
         Buf text = {0};
         bool any = false;

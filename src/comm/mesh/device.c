@@ -210,15 +210,12 @@ static Status share_id(const CommDevice *d, const int *ranks, void *id)
 static void set_environment(const Comm *c)
 {
     const PeerCard *own = &c->group->cards[c->group->rank];
-    char text[32];
-    snprintf(text, sizeof text, "=%s", own->interface);
     if (*own->interface && !getenv("NCCL_SOCKET_IFNAME")) {
-        setenv("NCCL_SOCKET_IFNAME", text, 0);
+        setenv("NCCL_SOCKET_IFNAME", SHORT_TEXT("=%s", own->interface), 0);
         setenv("NCCL_SOCKET_FAMILY", strchr(own->address, ':') ? "AF_INET6" : "AF_INET", 0);
     }
     setenv("NCCL_RUNTIME_CONNECT", "0", 0);
-    snprintf(text, sizeof text, "cairn-rank-%d", c->rank);
-    if (may_share()) setenv("NCCL_HOSTID", text, 0);
+    if (may_share()) setenv("NCCL_HOSTID", SHORT_TEXT("cairn-rank-%d", c->rank), 0);
 }
 
 Status comm_device_open(Comm *c, const int *ranks, int size, int most_blocks, CommDevice **device)

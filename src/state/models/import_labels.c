@@ -31,9 +31,7 @@ static char *label_text(const Json *v)
 static Status from_id2label(const char *file, const Json *names, char **labels, int n)
 {
     for (int i = 0; i < n; i++) {
-        char key[16];
-        snprintf(key, sizeof key, "%d", i);
-        const Json *v = js_get(names, key);
+        const Json *v = js_get(names, SHORT_TEXT("%d", i));
         if (!v)
             return fail(E_FORMAT, "%s: 'id2label' has %d members, but none for \"%d\"; expected \"0\" to \"%d\"", file,
                         n, i, n - 1);

@@ -23,8 +23,7 @@ static Status read_count(const char *name, const Json *object, const char *key, 
                          int64_t *value)
 {
     const Json *found = js_get(object, key);
-    char expected[96];
-    snprintf(expected, sizeof expected, "a whole number from %lld to %lld", (long long)least, (long long)most);
+    const char *expected = SHORT_TEXT("a whole number from %lld to %lld", (long long)least, (long long)most);
     if (js_kind(found) != JSON_KIND_INT) return refuse(name, key, found, expected);
     *value = js_int(found, 0);
     return *value >= least && *value <= most ? OK : refuse(name, key, found, expected);

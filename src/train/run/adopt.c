@@ -16,10 +16,8 @@ static void say(Buf *b, int option, const char *value) { buf_printf(b, " --%s %s
 
 static void adopt_count(Adoption *w, int option, int64_t value, int64_t *to)
 {
-    char text[32];
-    snprintf(text, sizeof text, "%lld", (long long)value);
     if (value <= 0 || value == *to) return;
-    say(is_given(w->given, option) ? &w->differ : &w->taken, option, text);
+    say(is_given(w->given, option) ? &w->differ : &w->taken, option, SHORT_TEXT("%lld", (long long)value));
     if (!is_given(w->given, option)) *to = value;
 }
 
