@@ -33,6 +33,21 @@ killed_at() {
     wait "${ranks[${1##*-}]}" 2>/dev/null || true
 }
 
+# killed_behind PLACE RANK LOG COMMAND...: two ranks, of which RANK is killed when both have come to that place
+child_stopped() { process=$(pgrep -P "$1") && stopped "$process"; }
+killed_behind() {
+    local process processes=() r lost=$2
+    CAIRN_TEST_AT="$1-0=stop $1-1=stop" start 2 "${@:3}"
+    for r in 0 1; do
+        wait_until "$hang_limit" child_stopped "${ranks[r]}" || complain "rank $r does not come to $1"
+        processes[r]=$process
+    done
+    kill -KILL -- "${processes[lost]}"
+    kill -CONT -- "${processes[1 - lost]}"
+    survivors "$lost" "$3"
+    wait "${ranks[lost]}" 2>/dev/null || true
+}
+
 frozen() {
     local process r
     slowly
@@ -78,12 +93,12 @@ unread() {
 }
 
 # A rank killed while ranks compare the digests of a step's weights: the others save these weights as those of that step.
-compared() { # compared PLACE
-    killed_at "$1" --digest-steps 1 --output-dir digests
+compared() { # compared STEP RANK
+    killed_behind "digest$1" "$2" compared "${evaluated[@]}" --digest-steps 1 --output-dir digests
     start 2 rest "${evaluated[@]}" --digest-steps 1 --output-dir digests
     ended 0
-    grep -q "step ${1:6:1} of 6" rest.0 || complain "after $1 another step than that of the weights"
-    cmp "$whole/model.safetensors" digests/model.safetensors || complain "after $1 the model differs"
+    grep -q "step $1 of 6" rest.0 || complain "after step $1 and rank $2 another step than that of the weights"
+    cmp "$whole/model.safetensors" digests/model.safetensors || complain "after step $1 and rank $2 the model differs"
 }
 
 # A rank killed while ranks look who is slow, behind step 100: its update is made, so the others save it as step 100.
@@ -91,9 +106,7 @@ looked() {
     local run=("${glue[@]}" --max-steps 102)
     start 2 long "${run[@]}" --output-dir long
     ended 0
-    CAIRN_TEST_AT=pace100-1=kill start 2 killed "${run[@]}" --output-dir looked
-    survivors 1 killed
-    wait "${ranks[1]}" 2>/dev/null || true
+    killed_behind pace100 1 killed "${run[@]}" --output-dir looked
     start 2 rest "${run[@]}" --output-dir looked
     ended 0
     grep -q "step 100 of 102" rest.0 || complain "the state of step 100 is not saved as that"
@@ -105,7 +118,7 @@ waits() { # waits COMMAND...: with its own silence
     patiently
     "$@"
 }
-for case in frozen evaluation unread looked "compared digest4-1" "compared digest2-0"; do
+for case in frozen evaluation unread looked "compared 4 1" "compared 2 0"; do
     # shellcheck disable=SC2086 # two words
     beside waits $case
 done
