@@ -66,7 +66,7 @@ static void take_signals(Launcher *l)
     l->n_signals = 0;
 }
 
-/* Of those that are released; then follows the job's end with `code`, or, for −1, the pause. */
+/* Waits for the agents that are released; then follows the job's end with `code`, or, for −1, the pause. */
 static void end_agents(Launcher *l, int code)
 {
     l->code = code;

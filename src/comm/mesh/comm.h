@@ -74,8 +74,8 @@ Status comm_broadcast(Comm *c, void *data, size_t bytes, int root);
 Status comm_allgather(Comm *c, const void *mine, size_t bytes, void *all);
 /* `all` holds parts of bytes[r] in rank order. The caller fills its own; the others arrive. */
 Status comm_allgatherv(Comm *c, void *all, const size_t *bytes); // (size)
-/* The same where no rank knows the others' numbers of bytes, which `bytes` (size) receives. The caller frees *all, also
-   after a failure. */
+/* comm_allgatherv where no rank knows the others' numbers of bytes, which `bytes` (size) receives. Also after a failure
+   the caller frees *all. */
 Status comm_gather(Comm *c, const void *mine, size_t own, char **all, size_t *bytes);
 /* Part r of `send` goes to rank r; part r of `receive` comes from rank r. Parts follow each other without gaps. */
 Status comm_alltoallv(Comm *c, const void *send, const size_t *send_bytes, void *receive,

@@ -4,7 +4,7 @@
 #include "train/keep/spare.h"
 #include "train/keep/team.h"
 
-/* Both lie in memory as they were sent, because all ranks run the same program, and are aligned. */
+/* A plan and an answer are used where they came, which is aligned: all ranks run the same program. */
 typedef struct {
     int64_t pieces;
     int32_t place, writers;

@@ -13,8 +13,8 @@ typedef struct {
     int n_wires;
 } PlaceDevices;
 
-/* Collective. `tied`: the model's word embedding has two uses; `tree`: with virtual ranks. The caller
-   closes *devices, also after a failure. */
+/* Collective. `tied`: the model's word embedding has two uses; `tree`: with virtual ranks. The caller closes *devices,
+   also after a failure. */
 Status place_devices_open(const Grid *grid, bool tied, bool tree, Ranks *ranks, const Backend *b,
                           PlaceDevices **devices);
 const char *place_devices_describe(const PlaceDevices *d); /* "NCCL 2.28.9" */
