@@ -38,7 +38,7 @@ static void look(WatchState *s, double now)
     double limit = s->timeout_s - s->beat_s;
     if (now >= s->beat_at) {
         order(s, WATCH_SEND_BEAT, -1);
-        s->beat_at = (rint(now / s->beat_s) + 1) * s->beat_s; /* all ranks of a host wake together */
+        s->beat_at = (floor(now / s->beat_s + 1e-6) + 1) * s->beat_s; /* all ranks of a host wake together */
     }
     s->wake = s->beat_at;
     for (int r = 0; r < s->size; r++) {

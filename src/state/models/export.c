@@ -135,10 +135,8 @@ static char *label_name(const Model *m, const ExportText *text, const Json *sour
 {
     const Json *theirs = js_get(source, "id2label");
     const char *name = NULL;
-    char key[16];
     if (text->labels) return mem_strdup(text->labels[i]);
-    snprintf(key, sizeof key, "%d", i);
-    if (js_size(theirs) == (size_t)m->head.labels) name = js_string(js_get(theirs, key), NULL);
+    if (js_size(theirs) == (size_t)m->head.labels) name = js_string(js_get(theirs, SHORT_TEXT("%d", i)), NULL);
     return name ? mem_strdup(name) : mem_printf("LABEL_%d", i);
 }
 

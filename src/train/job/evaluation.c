@@ -21,10 +21,9 @@ void evaluation_free(Evaluation *v)
 
 static void show(Evaluation *v)
 {
-    char what[96];
     if (!run_first(v->run) || !stage_progress_due(&v->progress)) return;
-    snprintf(what, sizeof what, "evaluating: %lld of %lld examples", (long long)v->done, (long long)v->count);
-    stage_progress_show(&v->progress, (double)v->done / (double)v->count, what);
+    stage_progress_show(&v->progress, (double)v->done / (double)v->count,
+                        SHORT_TEXT("evaluating: %lld of %lld examples", (long long)v->done, (long long)v->count));
 }
 
 static Status stopped(void) { return fail(E_STOPPED, "stopped in evaluation"); }

@@ -56,15 +56,19 @@ done:
 
 /* ---- a member ---- */
 
+static Status fail_cut(void) { return fail(E_PEER, "its message is cut; all ranks must run the same build"); }
+
 /* Writes this rank's part of the plan, if it has one. */
 static Status follow_plan(const Team *t, const TeamSource *source, const TeamAction *a, Buf *answer)
 {
     Status status = OK;
     const SavePlan *plan = (const void *)a->data;
     const SnapshotPiece *pieces = (const void *)(plan + 1);
-    const int32_t *ranks = (const void *)(pieces + plan->pieces);
     TeamSource mine = *source;
     int me = t->state.rank;
+    if (a->size < sizeof *plan) return fail_cut();
+    const int32_t *ranks = (const void *)(pieces + plan->pieces);
+    if ((const char *)(ranks + plan->writers) != a->data + a->size) return fail_cut();
     char *folder = spare_path(source->out, plan->place);
     mine.out = folder;
     mine.plan = plan->pieces ? pieces : NULL;
@@ -120,11 +124,13 @@ static void written_parts_free(WrittenParts *p)
 }
 
 /* What a member says it wrote, against the leader's own state where it has one. */
-static Status take_answer(const TrainingState *t, int rank, const char *answer, WrittenParts *parts)
+static Status take_answer(const TrainingState *t, int rank, const char *answer, size_t size, WrittenParts *parts)
 {
     const Written *w = (const void *)answer;
     const Interval *v = (const void *)(w + 1);
     Digest own;
+    if (size < sizeof *w || (const char *)(v + w->count[SPACE_MODEL] + w->count[SPACE_SETS]) != answer + size)
+        return fail_cut();
     int n = parts->count++;
     HeldPart part = {{t->params, t->kfac}, {&parts->parts[SPACE_MODEL][n], &parts->parts[SPACE_SETS][n]}};
     parts->digests[n] = w->digest;
@@ -170,7 +176,7 @@ static Status gather_parts(const TeamFill *f, const TrainingState *t, int writer
     team_tell(f->team, (TeamEvent){.kind = TEAM_WROTE, .rank = f->team->state.rank});
     for (bool gathered = false; !gathered && team_next(f->team, &a); free(a.data)) {
         gathered = a.kind == TEAM_GATHERED;
-        bool wrong = a.kind == TEAM_TAKE && take_answer(t, a.rank, a.data, parts) != OK;
+        bool wrong = a.kind == TEAM_TAKE && take_answer(t, a.rank, a.data, a.size, parts) != OK;
         if (wrong) refuse_writer(f, a.rank);
         if (a.kind == TEAM_DROP) warn_of_writer(f, a.rank, a.why);
         missing += wrong || a.kind == TEAM_DROP;
@@ -218,7 +224,7 @@ Status team_fill(void *team_fill, const TrainingState *t, CheckpointFilled *fill
                                 .n_writers = writers});
     test_at("planned", me);
     TRY_DONE(write_mine(&mine, t->step, me, 0, writers, &own));
-    TRY_DONE(take_answer(t, me, own.data, &parts));
+    TRY_DONE(take_answer(t, me, own.data, own.len, &parts));
     TRY_DONE(gather_parts(f, t, writers, &parts));
     TRY_DONE(check_parts(f, t, &parts, filled));
     team->writers = writers;

@@ -48,11 +48,9 @@ static Status digest_weights(Loop *l)
    that saves after another is lost here has its weights. */
 static Status compare_digests(const Loop *l)
 {
-    char hex[17];
     if (!l->digests.of_weights) return OK;
     test_at_number("digest", l->progress->step, ranks_rank(l->ranks));
-    snprintf(hex, sizeof hex, "%016" PRIx64, l->digests.weights);
-    return ranks_same(l->ranks, "the digest of the weights", hex);
+    return ranks_same(l->ranks, "the digest of the weights", SHORT_TEXT("%016" PRIx64, l->digests.weights));
 }
 
 static Status make_step(Loop *l, Stats *stats)
