@@ -489,7 +489,7 @@ static void rank_signalled(Proc *p, int number)
     }
     t->signal = number;
     t->start->signals |= vote;
-    if (t->watching && !t->leaving) {
+    if (t->met && !t->leaving) { /* ranks.c opens the votes when all have met */
         if (t->signal_at == INFINITY) t->signal_at = w.now;
         tell_votes(t, (VotesEvent){.kind = VOTES_SIGNAL, .signal = vote});
         heed_watch(t);
