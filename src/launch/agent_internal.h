@@ -3,6 +3,7 @@
 
 #include "base/base.h"
 #include "base/events.h"
+#include "launch/agent.h"
 #include "launch/agent_state.h"
 #include "launch/machine.h"
 #include "launch/wire.h"

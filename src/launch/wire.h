@@ -15,7 +15,6 @@
 #pragma once
 
 #include "base/base.h"
-#include "config/config.h"
 
 #define WIRE_BEAT_S 2.0
 /* In front of each message of the agent; other lines are output of a login shell. */
@@ -43,17 +42,3 @@ void wire_escape(Buf *b, const char *text); /* appends `text`, escaped, and the 
 bool wire_write(int fd, const char *data, size_t size, double patience_s);
 /* Writes the line, escaped, and waits at most 5 s for the reader. False, and errno: that failed. */
 bool wire_send(int fd, const char *text);
-
-/* ---- the agent: the half of `cairn launch` that runs on each host. It starts the ranks there, forwards their output,
-   and ends all of them with the job ---- */
-
-/* `cairn launch -- @agent`: executes orders from its standard input until that ends, or until SIGHUP. Ranks that are
-   alive then get SIGTERM, and SIGKILL after `AGENT_GRACE_S`. SIGTERM goes to the ranks at once. If the agent is killed,
-   the kernel kills its ranks (PR_SET_PDEATHSIG). */
-Status agent_run(const Config *c);
-
-#define AGENT_GRACE_S 30.0
-
-/* In the local agent only: the launcher's standard output and error, to which rank 0 writes directly. */
-#define AGENT_STDOUT 3
-#define AGENT_STDERR 4
