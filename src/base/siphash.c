@@ -6,18 +6,6 @@
 
 static uint64_t rotate(uint64_t x, int bits) { return x << bits | x >> (64 - bits); }
 
-void bytes_put(uint8_t *p, uint64_t x, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++) p[i] = (uint8_t)(x >> (8 * i));
-}
-
-uint64_t bytes_number(const uint8_t *p, size_t bytes)
-{
-    uint64_t x = 0;
-    for (size_t i = 0; i < bytes; i++) x |= (uint64_t)p[i] << (8 * i);
-    return x;
-}
-
 static void rounds(uint64_t v[4], int n)
 {
     for (int i = 0; i < n; i++) {

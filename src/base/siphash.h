@@ -18,7 +18,3 @@ void hash128_format(Hash128 h, char out[33]);
 /* From the system's generator; the second as hash128_format writes it. */
 void hash128_random(Hash128 *h);
 void hash128_random_hex(char out[33]);
-
-/* Little-endian numbers of up to 8 bytes. */
-void bytes_put(uint8_t *p, uint64_t x, size_t bytes);
-uint64_t bytes_number(const uint8_t *p, size_t bytes);

@@ -1,4 +1,4 @@
-/* How a text begins and ends, and lists of words in a text. */
+/* How a text begins and ends, lists of words in a text, and numbers in bytes. */
 #pragma once
 
 #include "base/std.h"
@@ -28,4 +28,16 @@ static inline bool str_list_has(const char *list, char between, const char *word
     for (const char *p = list; (p = (const char *)memmem(p, (size_t)(end - p), word, len)) != NULL; p++)
         if ((p == list || p[-1] == between) && (p + len == end || p[len] == between)) return true;
     return false;
+}
+
+/* Little-endian numbers of up to 8 bytes. */
+static inline void bytes_put(uint8_t *p, uint64_t x, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) p[i] = (uint8_t)(x >> (8 * i));
+}
+static inline uint64_t bytes_number(const uint8_t *p, size_t bytes)
+{
+    uint64_t x = 0;
+    for (size_t i = 0; i < bytes; i++) x |= (uint64_t)p[i] << (8 * i);
+    return x;
 }

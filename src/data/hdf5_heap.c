@@ -1,7 +1,5 @@
 #include "data/hdf5_heap.h"
 
-#include "base/siphash.h"
-
 #define HEADER     16 /* of a collection, and of an object in it */
 #define LEAST_SIZE 4096
 #define MOST_SIZE  ((uint64_t)64 << 20)

@@ -1,7 +1,5 @@
 #include "formats/pickle_internal.h"
 
-#include "base/siphash.h"
-
 /* Limits against hostile pickles. BERT-Large with optimizer state has some 20 000 values. */
 #define MAX_VALUES 500000u
 #define MAX_ITEMS  2000000u

@@ -2,7 +2,6 @@
    Source: the format section of huggingface/safetensors. Read as strictly as its own library does: the ranges are
    contiguous, without holes and overlaps, and end at the end of the file. The writer writes the same form. */
 
-#include "base/siphash.h"
 #include "base/sort.h"
 #include "formats/reader_internal.h"
 

@@ -1,6 +1,5 @@
 /* Snappy's raw block format, decoding only. Source: format_description.txt of google/snappy: a varint with the decoded
    length, then literals and copies; the low two bits of a tag select the kind. */
-#include "base/siphash.h"
 #include "formats/reader_internal.h"
 
 /* The densest input is a copy of 64 bytes encoded in 3, so a larger claim is false. */

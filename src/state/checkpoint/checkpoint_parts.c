@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "base/siphash.h"
 #include "state/checkpoint/checkpoint_internal.h"
 
 enum { ARRAYS = CHECKPOINT_ARRAYS, FILES = CHECKPOINT_FILES, BLOCK = 1 << 18 }; /* BLOCK: elements */

@@ -1,7 +1,6 @@
 /* Elements of a checkpoint that was verified: several processes read it, each its part. */
 #include <unistd.h>
 
-#include "base/siphash.h"
 #include "formats/tensor_file.h"
 #include "state/checkpoint/checkpoint_internal.h"
 
