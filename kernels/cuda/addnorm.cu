@@ -3,7 +3,10 @@
 
    In the backward a warp (or block, see rows.cuh) takes rows at a fixed stride and sums its columns for γ, β and the
    bias in shared memory. A block leaves one part, and a second kernel adds the parts. The number of parts, and so the
-   order of the sums, depends on the number of rows alone. */
+   order of the sums, depends on the number of rows alone.
+
+   Forward has a row's loads all under way, in 95 registers, so 20 warps a multiprocessor run; by counting, 13 hide a
+   row's 3.4 µs at 4 TB/s. A bound of 24 warps spills. */
 #include "kernels/cuda/rows.cuh"
 
 #include "kernels/cuda/cuda.h"

@@ -10,7 +10,9 @@
 
    With `once` sequences have at most 128 rows: one pass, and two blocks a multiprocessor, which hide each other's
    latency, in 128 registers. Else there is one block, and dv and dk are added to until the next Sᵀ is awaited, which
-   takes registers for two sets of Pᵀ and dSᵀ. */
+   takes registers for two sets of Pᵀ and dSᵀ: 244, and at 512 tokens 226 of 227 KiB of shared memory, which leave no
+   room for do·o. Beside the counts of sass.tsv dq takes 177 instructions and 72 cycles of shared memory with `once`,
+   else 76 and 62, for 64 queries and 16 keys. */
 #include "kernels/cuda/attention_sums.cuh"
 
 #include "kernels/cuda/wgmma.cuh"

@@ -4,7 +4,10 @@
    in registers and leaves dS of its keys in shared memory; when all have, a warp adds dq of 16 of the stage's queries
    over the pass's keys, which from one pass to the next is kept in shared memory, in fp32. So P and the dropout factors
    are made once, and products are five, not seven. Formulas and roundings are those of attention_bwd.cu; every sum is
-   made in the order of keys or queries, without atomics. */
+   made in the order of keys or queries, without atomics.
+
+   Counted (docs/gpu.md) for 64 queries and 16 keys, as a mean of the passes: 1348 instructions and 456 cycles of shared
+   memory with 4 warps at 128 tokens, 1308 and 430 with 8 at 512. sass.tsv counts passes in which dq is complete. */
 #include <stdlib.h>
 #include <string.h>
 

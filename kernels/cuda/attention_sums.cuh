@@ -6,7 +6,8 @@
 /* Sums of a sequence's dq, dk and dv as they are stored, in kernels whose blocks, of `threads`, have a head of a
    sequence. A warp adds 16 rows of shared memory by products with columns of ones, a column for every 16 columns of the
    tile: in lane 4·g + c, q[0] and q[2] are the sums of dq's columns 16·c + g and 16·c + g + 8, kv[0] and kv[2] those of
-   dk's, kv[1] and kv[3] those of dv's. */
+   dk's, kv[1] and kv[3] those of dv's. That takes 45 instructions a tile for dq, 61 for dk and dv together; additions
+   would take some 80 each. Tensor cores cut the last bits of a sum in place of rounding them. */
 template <typename T, int D, int threads> struct AttentionSums {
     typedef AttentionTile<T, D> Tile;
     float q[4] = {}, kv[4] = {};

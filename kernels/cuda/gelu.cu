@@ -27,7 +27,7 @@ __device__ static inline float gelu_tanh_u(float x) { return TANH_SCALE * (x + T
 template <typename T, GeluKind KIND> struct Gelu {
     /* Erf: with z = |x| and q = 1 − Φ(z), gelu = max(x, 0) − z·q. q·exp(z²/2) is a polynomial in 1/(1 + 0.308 z)
        without constant term, fitted by exchange to the least relative error: 3.8e-6 up to z = 13.5, where q leaves
-       fp32. */
+       fp32. Of 27 instructions an element 7 are for arguments of __expf and __fdividef beyond fp32's normal range. */
     __device__ static inline GeluValue at(float x)
     {
         if (KIND == GELU_TANH) return gelu_tanh(x, __fdividef(1.0f, 1.0f + __expf(-2.0f * gelu_tanh_u(x))));
