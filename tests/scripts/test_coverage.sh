@@ -50,7 +50,8 @@ while IFS= read -r line; do
     esac
 done < <(awk '/^[0-9]+\. / { if (row) print row; row = $0; next }
     row && /^   / { sub(/^ +/, ""); row = row " " $0; next }
-    row { print row; row = "" }' "$page")
+    row { print row; row = "" }
+    END { if (row) print row }' "$page")
 echo "$rows rows: $ran run here, $suite_rows by the suite, $skipped need a GPU"
 
 states() { # states GROUP
