@@ -16,7 +16,7 @@ Builds Cairn if needed and evaluates (--do-eval) a fine-tuned model on the task'
 
     ./hpcai_scripts/eval.sh --task MNLI --model "$RESULTS_DIR/MNLI"
 
-Exit codes: 0 done, 1 failed, 2 usage, 76 does not fit in memory. `build/cairn glue --help` lists all flags.
+Exit codes: 0 done, 1 failed, 2 usage, 76 does not fit in memory. `build/cairn glue --help-all` lists all flags.
 END
 }
 

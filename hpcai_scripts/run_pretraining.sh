@@ -26,7 +26,7 @@ On many hosts: run_pretraining_multinode.sh, or --multinode here.
 
 Exit codes: 0 done, 1 failed, 2 usage, 75 stopped by a signal or a limit, with its work saved (run again to
 resume), 76 does not fit in memory, 77 a rank was lost, 78 --audit found damaged memory (run again to resume), 79
-checkpoint corrupt. `build/cairn pretrain --help` lists all flags.
+checkpoint corrupt. `build/cairn pretrain --help-all` lists all flags.
 END
 }
 

@@ -11,12 +11,12 @@
 extern char **environ;
 
 /* The help, as wide as the terminal, between what is narrow and what is hard to read. */
-static void help(Command command, Buf *text)
+static void help(Command command, bool all, int fd, Buf *text)
 {
     enum { NARROW = 60, WIDE = 100 };
-    int columns = terminal_columns(STDOUT_FILENO);
+    int columns = terminal_columns(fd);
     columns = columns < NARROW ? NARROW : columns > WIDE ? WIDE : columns;
-    config_help(command, columns, terminal_colours(STDOUT_FILENO), text);
+    config_help(command, all, columns, terminal_colours(fd), text);
 }
 
 static Status run(int argc, char **argv)
@@ -25,12 +25,12 @@ static Status run(int argc, char **argv)
     Buf text = {0};
     TRY(process_check_stack());
     process_spare_addresses();
-    if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)) {
-        help(N_COMMANDS, &text);
+    if (str_list_has("--help --help-all -h help", ' ', argv[1], strlen(argv[1]))) {
+        help(N_COMMANDS, false, STDOUT_FILENO, &text);
         buf_print(&text);
         return OK;
     }
-    if (argc >= 2 && strcmp(argv[1], "--version") == 0) {
+    if (strcmp(argv[1], "--version") == 0) {
         printf("cairn %s\n", CAIRN_VERSION);
         return OK;
     }
@@ -39,7 +39,7 @@ static Status run(int argc, char **argv)
     if (c.verbose) log_set_level(LOG_DEBUG);
     if (c.repeated.len) log_debug("given more than once, so that the last value counts: %s", c.repeated.data);
     if (c.help) {
-        help(c.command, &text);
+        help(c.command, c.help_all, STDOUT_FILENO, &text);
         buf_print(&text);
     } else if (c.version) {
         printf("cairn %s\n", CAIRN_VERSION);
@@ -53,9 +53,20 @@ static Status run(int argc, char **argv)
     return status;
 }
 
+/* Without a command. */
+static int help_alone(void)
+{
+    Buf text = {0};
+    help(N_COMMANDS, false, STDERR_FILENO, &text);
+    fputs(text.data, stderr);
+    buf_free(&text);
+    return status_exit_code(E_USAGE);
+}
+
 int main(int argc, char **argv)
 {
     file_open_standard();
+    if (argc < 2) return help_alone();
     signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of the write, with its name and place */
     Status status = run(argc, argv);
     if (status == OK && (fflush(stdout) != 0 || ferror(stdout)))

@@ -165,10 +165,10 @@ static Status parse_flag(const Config *c, const char *arg, Flag *f)
         if (!o || f->value || (o->type != TYPE_Switch && !is_yes_or_no(o))) f->option = -1;
     }
     if (f->option < 0 && !foreign)
-        return fail(E_USAGE, "unknown flag --%s%s. `cairn %s --help` lists all", name,
+        return fail(E_USAGE, "unknown flag --%s%s. `cairn %s --help-all` lists all", name,
                     config_advice(c->command, name, "--"), command);
     if (f->option >= 0 && !config_option_of(f->option, c->command))
-        return fail(E_USAGE, "--%s is not a flag of `cairn %s`%s. `cairn %s --help` lists all", name, command,
+        return fail(E_USAGE, "--%s is not a flag of `cairn %s`%s. `cairn %s --help-all` lists all", name, command,
                     misplaced(c, f->option, name), command);
     return OK;
 }
@@ -178,7 +178,7 @@ static Status add_positional(Config *c, const char *before, char *arg, bool behi
 {
     Flag f;
     if (!behind && strncmp(before, "--", 2) == 0 && parse_flag(c, before + 2, &f) == OK && !f.negated && !f.value &&
-        f.option >= 0 && config_table[f.option].type == TYPE_Switch && config_accepts(f.option, arg))
+        f.option >= 0 && config_table[f.option].type == TYPE_Switch && config_accepts(f.option, c->command, arg))
         return fail(E_USAGE, "unexpected argument '%s' after %s; write %s=%s", arg, before, before, arg);
     const CommandInfo *command = &config_commands[c->command];
     if (!*command->positional)
@@ -201,14 +201,14 @@ static bool is_foreign_switch(const Flag *f)
 /* Whether a flag without "=" takes the next argument. A Switch never does, a choice of yes and no only one of its
    words, another trainer's switch only a value of its own. Any other flag of another trainer always does, even where
    it stands for a Switch of Cairn's. */
-static bool takes_next(const Flag *f, const char *next)
+static bool takes_next(const Config *c, const Flag *f, const char *next)
 {
     char value[4096];
     if (is_foreign_switch(f))
         return next && strncmp(next, "--", 2) != 0 && config_foreign_value(f->foreign, next, value, sizeof value);
     if (f->option < 0 || f->foreign) return true;
     const OptionInfo *o = &config_table[f->option];
-    return o->type != TYPE_Switch && (!is_yes_or_no(o) || (next && config_accepts(f->option, next)));
+    return o->type != TYPE_Switch && (!is_yes_or_no(o) || (next && config_accepts(f->option, c->command, next)));
 }
 
 /* The value of a flag that has none of its own. */
@@ -224,7 +224,7 @@ static void note_repeated(Config *c, int times[N_OPTIONS], int option)
     buf_printf(&c->repeated, "%s--%s", c->repeated.len ? ", " : "", config_flag(option));
 }
 
-/* `only_config`: looks for --config and --help alone, before anything is set. */
+/* `only_config`: looks for --config, --help and --help-all alone, before anything is set. */
 static Status apply_flags(Config *c, int argc, char **argv, bool only_config)
 {
     int times[N_OPTIONS] = {0};
@@ -237,6 +237,10 @@ static Status apply_flags(Config *c, int argc, char **argv, bool only_config)
             c->help = true;
             continue;
         }
+        if (strcmp(argv[i], "--help-all") == 0) {
+            c->help = c->help_all = true;
+            continue;
+        }
         if (strncmp(argv[i], "--", 2) != 0) {
             if (!only_config) TRY(add_positional(c, argv[i - 1], argv[i], false));
             continue;
@@ -246,7 +250,7 @@ static Status apply_flags(Config *c, int argc, char **argv, bool only_config)
         const char *next = i + 1 < argc ? argv[i + 1] : NULL;
         if (f.negated) {
             f.value = config_table[f.option].type == TYPE_Switch ? "false" : "no";
-        } else if (!f.value && takes_next(&f, next)) {
+        } else if (!f.value && takes_next(c, &f, next)) {
             const char *unit = f.option >= 0 ? config_table[f.option].unit : "WORD";
             int len = (int)strcspn(argv[i] + 2, "=");
             if (!next) return fail(E_USAGE, "--%.*s needs a value (%s)", len, argv[i] + 2, unit);

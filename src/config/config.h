@@ -12,9 +12,11 @@
 #include "config/options.h"
 
 /* X(id, name, what it runs, its letters in options.h, positional arguments, help). TASK(x) is task_x
-   (train/job/task.h), FUNCTION(x) is command_x; a task's command begins its letters with '*'. */
+   (train/job/task.h), FUNCTION(x) is command_x; a task's command begins its letters with '*'. HELP_LIST (help_list.h)
+   has the rest of its help. */
 #define COMMAND_LIST(X)                                                                                                \
-    X(GLUE, "glue", TASK(glue), "*g", "", "fine-tune, evaluate and predict a GLUE task")                               \
+    X(GLUE, "glue", TASK(glue), "*g", "",                                                                              \
+      "fine-tune a classifier on a GLUE task or on own texts, evaluate and predict")                                   \
     X(SQUAD, "squad", TASK(squad), "*k", "", "fine-tune on questions and paragraphs, evaluate and answer")             \
     X(PREDICT, "predict", TASK(predict), "d", "", "label texts with a fine-tuned model")                               \
     X(PLAN, "plan", FUNCTION(plan), "p", "", "show the memory and time of a run before anything is allocated")         \
@@ -30,11 +32,12 @@
     X(WIKI, "wiki", FUNCTION(wiki), "w", "", "turn Wikipedia dumps or folders of text into sentences")                 \
     X(SHARDS, "shards", FUNCTION(shards), "s", "", "turn sentences into pretraining data")                             \
     X(PRETRAIN, "pretrain", TASK(pretrain), "*t", "", "pretrain BERT on shards: masked words and next sentences")      \
-    X(ADAPT, "adapt", TASK(pretrain), "*t", "", "continue the pretraining of a model on your own text")                \
+    X(ADAPT, "adapt", TASK(pretrain), "*ta", "", "continue the pretraining of a model on your own text")               \
     X(LAUNCH, "launch", FUNCTION(launch), "l", "-- COMMAND [FLAG]...",                                                 \
       "start a command on many ranks, here or on other hosts")                                                         \
     X(VERIFY, "verify", FUNCTION(verify), "y", "RUN",                                                                  \
-      "compute steps of a run again, and compare them with its records")                                               \
+      "compute steps of a run again, and compare them with its records; the options are the run's where no flag is "   \
+      "given")                                                                                                         \
     X(SNAPSHOT, "snapshot", FUNCTION(snapshot), "n", "list|persist|discard",                                           \
       "list, save or discard snapshots that runs left in host memory")                                                 \
     X(DOCTOR, "doctor", FUNCTION(doctor), "o", "", "show this machine as Cairn sees it, for a bug report")
@@ -77,7 +80,7 @@ enum {
 
 typedef struct Config {
     Command command;
-    bool help; /* --help was given: print config_help and end */
+    bool help, help_all; /* --help or --help-all was given: print config_help and end */
 #define X(field, type, ...) Config##type field;
     OPTION_LIST(X)
 #undef X
@@ -102,9 +105,9 @@ void config_free(Config *c); /* takes a zeroed one */
 bool config_is_default(const Config *c, int option);
 /* A JSON object of the command's options; --config of it yields the same configuration. */
 void config_json(const Config *c, Buf *out);
-/* Text of `cairn --help` (command N_COMMANDS) or of a command's --help, in lines of at most `columns`, from 60 on.
-   `styled`: titles in bold. */
-void config_help(Command command, int columns, bool styled, Buf *out);
+/* Text of `cairn --help` (command N_COMMANDS), or of a command's --help or (`all`) --help-all, in lines of at most
+   `columns`, from 60 on. `styled`: titles in bold. */
+void config_help(Command command, bool all, int columns, bool styled, Buf *out);
 
 /* Compares with a stored config_json. `worst` is the worst effect of the differences; `report` lists those with an
    effect, first on the result, then on bits: "--seed was 42, is 43; --threads was 2, is 4 (not bit-exact)". Options

@@ -3,39 +3,51 @@
    X(field, type, default, low, high, words, unit, effect, commands, help): the flag is the field with `-` for `_`. low
    and high bound numbers; `words` are a Choice's, or those that name no file in place of a path. `commands` are
    letters:
-   * every task, g glue, k squad, p plan, c convert, i inspect, v vocab, r report, t pretrain, w wiki, s shards, l
-   launch, n snapshot, y verify, d predict, z sweep, q variability, o doctor; R: each rank may have its own, D: a place,
-   which all ranks have or none; T: only training uses it, S: only several ranks. The rows of a group follow each other;
-   OPTION_GROUP_LIST has its title. */
+   * every task, g glue, k squad, p plan, c convert, i inspect, v vocab, r report, t pretrain and adapt, a adapt alone,
+   w wiki, s shards, l launch, n snapshot, y verify, d predict, z sweep, q variability, o doctor; R: each rank may have
+   its own, D: a place, which all ranks have or none; T: only training uses it, S: only several ranks. The rows of a
+   group follow each other; OPTION_GROUP_LIST has its title.
+
+   <kt:ONE|d:OTHER|:REST> in help and words is ONE for the commands with a letter before its colon, else OTHER or REST;
+   without letters it is for all that are left (config_wording). Where a help text has "default:", help shows no other
+   default. */
 #pragma once
 
 #define OPTION_LIST(X)                                                                                                 \
     /* task */                                                                                                         \
     X(task, Text, "MNLI", 0, 0, "", "NAME", RESULT, "gp",                                                              \
-      "CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX, or custom; plan: squad, too")                         \
+      "CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX<p:, squad> or custom (own data)")                      \
     X(data_dir, Folder, "", 0, 0, "", "DIR", NONE, "*pyD",                                                             \
-      "folder with the task's files, or with a folder of its name; squad: with train-v1.1.json and dev-v1.1.json "     \
-      "(-v2.0 with --version-2), or train.json and dev.json; pretrain: with HDF5 shards")                              \
+      "<k:folder with train-v1.1.json and dev-v1.1.json (-v2.0 with --version-2), or train.json and "                  \
+      "dev.json|t:folder with HDF5 shards|y:where the run's --data-dir is now|:folder with the task's files, "         \
+      "or with a folder of its name>")                                                                                 \
     X(model, Path, "", 0, 0, "", "PATH", NONE, "*pcidyD",                                                              \
-      "weights to start from: a Hugging Face folder, a .safetensors, .bin or .pt file, a TF1 checkpoint prefix")       \
+      "<ci:weights to read|d:the fine-tuned model|y:where the run's --model is now|:weights to start from>: a "        \
+      "Hugging Face folder, a .safetensors, .bin or .pt file, a TF1 checkpoint prefix")                                \
     X(model_config, PathOrName, "", 0, 0, "", "FILE", NONE, "*pciyR",                                                  \
-      "config.json, bert_config.json, or bert-tiny, -mini, -small, -medium, -base, -large; default: the one beside "   \
-      "--model")                                                                                                       \
+      "config.json, bert_config.json, or bert-tiny, -mini, -small, -medium, -base, -large<y:|:; default: the "         \
+      "one beside --model>")                                                                                           \
     X(vocab, Path, "", 0, 0, "", "FILE", NONE, "*pcsdyR",                                                              \
-      "vocab.txt or tokenizer.json; default: the one "                                                                 \
-      "beside --model")                                                                                                \
+      "vocab.txt or tokenizer.json<sy:|gkpcda:; default: the one beside --model|:; default: the one beside --model, "  \
+      "else in --data-dir, else made of --input>")                                                                     \
     X(output_dir, Folder, "results", 0, 0, "", "DIR", NONE, "*rwsnzqoR",                                               \
-      "folder for all output; doctor: whose disk is timed")                                                            \
+      "<r:folder for report.html and its pictures|w:folder for the text|s:folder for the shards|n:the "                \
+      "run whose snapshots are meant; default: all runs|z:folder for the runs and the table of all|q:folder "          \
+      "for variability.html and variability.svg|o:folder whose disk is timed; default: the current "                   \
+      "folder|:folder for the model, the results and the checkpoints>")                                                \
     X(do_train, Switch, "false", 0, 0, "", "", NONE, "*",                                                              \
-      "train (the default of pretrain, unless --do-eval is given alone)")                                              \
-    X(do_eval, Switch, "false", 0, 0, "", "", NONE, "*", "evaluate the dev splits, or --eval-dir")                     \
-    X(do_predict, Switch, "false", 0, 0, "", "", NONE, "gk", "predict the test splits; squad: answer test.json")       \
+      "train<a:|t:; the default, unless --do-eval is given alone>")                                                    \
+    X(do_eval, Switch, "false", 0, 0, "", "", NONE, "*",                                                               \
+      "evaluate <g:the dev splits|k:the dev split|a:the text that is held out, before and after "                      \
+      "training|:--eval-dir>")                                                                                         \
+    X(do_predict, Switch, "false", 0, 0, "", "", NONE, "gk", "<k:answer test.json|:predict the test splits>")          \
     X(submission, Folder, "", 0, 0, "", "DIR", NONE, "gD", "predict and write the leaderboard's files into DIR")       \
     X(eval_splits, Text, "all", 0, 0, "", "LIST", NONE, "g",                                                           \
       "dev and test splits by name, with commas; all: the task's")                                                     \
     X(text_columns, Text, "", 0, 0, "", "A[,B]", RESULT, "gpdwt",                                                      \
-      "the text column, or two with a comma between, by name: of a custom task; predict: default "                     \
-      "text; wiki, pretrain, adapt: of CSV, TSV and JSON lines, default text")                                         \
+      "<d:the text column, or two with a comma between, by name; default: those of the training, else "                \
+      "text|wt:the column of the text in CSV, TSV and JSON lines, by name; default: text|:custom task: the "           \
+      "text column, or two with a comma between, by name>")                                                            \
     X(label_column, Text, "", 0, 0, "", "C", RESULT, "gp", "custom task: the label column, by name")                   \
     X(labels, Text, "", 0, 0, "", "X,Y,...", RESULT, "gp",                                                             \
       "custom task: the labels in order, or regression; default: those of the training data, else of --model")         \
@@ -52,17 +64,18 @@
       "HDF5 shards to evaluate on; default: --data-dir, without training")                                             \
     /* text */                                                                                                         \
     X(max_seq_length, Count, "128", 3, 65536, "", "N", RESULT, "*psd",                                                 \
-      "longest sequence in tokens; longer ones are cut, paragraphs of squad into windows. Without training the "       \
-      "default is the model's; pretrain: the length of the shards")                                                    \
+      "longest <k:window of a paragraph|d:text|:sequence> in tokens<agpd:; longer ones are cut|t:; default: "          \
+      "that of the shards, 128 with --input><gk:. Without training the default is the model's|d:; default: the "       \
+      "model's>")                                                                                                      \
     X(max_query_length, Count, "64", 1, 65536, "", "N", RESULT, "k",                                                   \
       "longest question in tokens; longer ones are cut")                                                               \
     X(doc_stride, Count, "128", 1, 65536, "", "N", RESULT, "k",                                                        \
       "tokens from one window of a long paragraph to the next")                                                        \
     X(predictions, Count, "0", 0, 65536, "", "N", RESULT, "pts",                                                       \
-      "masked positions per sequence at most. plan: above 0 plans pretraining. pretrain: 0 is 15 % of the longest")    \
+      "masked positions per sequence at most<p:; above 0 plans pretraining|:; 0: 15 % of the longest>")                \
     X(do_lower_case, Choice, "auto", 0, 0, "auto yes no", "WHEN", RESULT, "*vsd",                                      \
-      "lower-case the text; auto: as the tokenizer's files or the shards say, else no where pieces have capital "      \
-      "letters; vocab: auto is yes")                                                                                   \
+      "lower-case the text; auto: <v:yes|t:as the tokenizer's files or the shards say|:as the tokenizer's "            \
+      "files say><v:|:, else no where pieces have capital letters>")                                                   \
     X(strip_accents, Choice, "auto", 0, 0, "auto yes no", "WHEN", RESULT, "*vsd",                                      \
       "strip accents; auto: as --do-lower-case")                                                                       \
     /* training */                                                                                                     \
@@ -72,7 +85,8 @@
       "default: those of a step, at most 16384")                                                                       \
     X(learning_rate, Real, "2e-5", 0, 100, "", "X", RESULT, "*T", "peak learning rate")                                \
     X(epochs, Real, "3", 1e-6, 1e6, "", "X", RESULT, "*T", "passes over the training data")                            \
-    X(max_steps, Count, "0", 0, 1e15, "", "N", RESULT, "*pT", "number of steps; 0: from --epochs")                     \
+    X(max_steps, Count, "0", 0, 1e15, "", "N", RESULT, "*pT",                                                          \
+      "number of steps<p:, for the time that --pbs, --slurm and --sge ask for|:; 0: from --epochs>")                   \
     X(warmup, Text, "0.1", 0, 0, "", "X", RESULT, "*T",                                                                \
       "a fraction of the steps (0.1), rounded down, a percentage (10%), rounded up, or a count of steps (1000)")       \
     X(schedule, Text, "linear", 0, 0, "", "NAME", RESULT, "*T",                                                        \
@@ -85,8 +99,8 @@
     X(adam_eps, Real, "1e-6", 0, 1, "", "X", RESULT, "*T", "added to the root of the second moment")                   \
     X(weight_decay, Real, "0.01", 0, 10, "", "X", RESULT, "*T", "decoupled decay; never of biases and LayerNorms")     \
     X(kfac_interval, Count, "0", 0, 1000000, "", "K", RESULT, "*pT",                                                   \
-      "precondition the encoder's gradients with K-FAC, its statistics gathered every K steps; 0: none. plan "         \
-      "--pipeline: fill the bubbles with its work")                                                                    \
+      "precondition the encoder's gradients with K-FAC, its statistics gathered every K steps; 0: none<p:. "           \
+      "With --pipeline: fill the bubbles with its work>")                                                              \
     X(kfac_lag, Text, "auto", 0, 0, "", "L", RESULT, "*pT",                                                            \
       "steps from gathered statistics until their inverses are used, at most K; auto: 0, with a pipeline K")           \
     X(kfac_damping, Real, "0.001", 1e-12, 1e6, "", "X", RESULT, "*pT", "K-FAC's damping")                              \
@@ -95,18 +109,21 @@
     X(label_smoothing, Real, "0", 0, 0.999, "", "X", RESULT, "gT",                                                     \
       "share of the target that is spread evenly over all classes")                                                    \
     X(nsp, Choice, "on", 0, 0, "on off", "WHEN", RESULT, "ts",                                                         \
-      "train next-sentence prediction too; shards: off makes sequences of one text, without pairs")                    \
+      "<s:make pairs of texts for next-sentence prediction; off: sequences of one text|:train next-sentence "          \
+      "prediction too>")                                                                                               \
     X(masking, Choice, "auto", 0, 0, "auto static dynamic", "HOW", RESULT, "ts",                                       \
-      "static: the masks of the shards; dynamic: drawn again in every epoch; auto: static where the shards have "      \
-      "masks")                                                                                                         \
+      "<s:static: masks are drawn once and stored; dynamic: none is stored; auto: dynamic with --layout "              \
+      "compact, else static|:static: the masks of the shards; dynamic: drawn again in every epoch; auto: "             \
+      "static where the shards have masks>")                                                                           \
     X(mask_fraction, Real, "0.15", 0.001, 0.9, "", "X", RESULT, "ts",                                                  \
-      "fraction of the words that dynamic masking chooses")                                                            \
-    X(whole_words, Switch, "false", 0, 0, "", "", RESULT, "ts", "dynamic masking chooses whole words")                 \
+      "fraction of the words <s:to mask|:that dynamic masking chooses>")                                               \
+    X(whole_words, Switch, "false", 0, 0, "", "", RESULT, "ts", "<s:mask|:dynamic masking chooses> whole words")       \
     X(moments, Choice, "fresh", 0, 0, "fresh carried", "WHICH", RESULT, "tT",                                          \
       "with --model RUN: the optimizer's moments begin at 0 or come from that run's checkpoint")                       \
     X(warmup_start, Count, "0", -1e12, 1e12, "", "N", RESULT, "tT",                                                    \
       "step at which warmup begins; MLPerf's start_warmup_step, often negative")                                       \
-    X(seed, Count, "42", 0, 9223372036854775807.0, "", "N", RESULT, "*s", "seed of weights, order and dropout")        \
+    X(seed, Count, "42", 0, 9223372036854775807.0, "", "N", RESULT, "*s",                                              \
+      "seed of <s:pairs, lengths and masks|:weights, order and dropout>")                                              \
     /* how */                                                                                                          \
     X(precision, Choice, "auto", 0, 0, "auto fp32 tf32 bf16 fp16", "TYPE", NONE, "*pdR",                               \
       "compute type; auto: the backend's fastest (never fp16, tf32). tf32: fp32 with TF32 products, on a GPU")         \
@@ -124,7 +141,7 @@
     X(recompute, Text, "none", 0, 0, "", "POLICY", NONE, "*pT",                                                        \
       "none, lean, ffn, selective, half-attention, full, offload (a GPU), every:K, auto; changes no bit of a result")  \
     X(memory_budget, Size, "auto", 0, 0, "", "SIZE", NONE, "*pdR",                                                     \
-      "memory for the plan: 16GiB, 500MB, ...; auto: the free memory")                                                 \
+      "memory to plan with, as 16GiB or 500MB; auto: the free memory")                                                 \
     X(virtual_ranks, Count, "0", 0, 1048576, "", "V", BITS, "*p",                                                      \
       "compute as V ranks would: no bit depends on the number of ranks, which divides V, nor on "                      \
       "--micro-batch-tokens; not with --wire bf16. 0: sums over the actual ranks")                                     \
@@ -163,7 +180,7 @@
     X(eval_count, Count, "0", 0, 1e9, "", "N", NONE, "t",                                                              \
       "evaluate N sequences, at even distances among those of --eval-dir; 0: all")                                     \
     X(eval_first, Count, "0", 0, 1e9, "", "N", NONE, "gt",                                                             \
-      "evaluate only the first N rows of each dev split, or sequences of --eval-dir; 0: all")                          \
+      "evaluate only the first N <g:rows of each dev split|:sequences of --eval-dir>; 0: all")                         \
     X(target_mlm_accuracy, Real, "0", 0, 1, "", "X", NONE, "tT", "stop when an evaluation reaches this; 0: never")     \
     X(log_format, Choice, "plain", 0, 0, "plain mlperf dllogger", "NAME", NONE, "tR",                                  \
       "write beside metrics.jsonl: mlperf.log (:::MLLOG lines), or dllogger.json")                                     \
@@ -181,10 +198,11 @@
     X(gpu_metrics, Duration, "off", 0, 0, "", "TIME", NONE, "*",                                                       \
       "each TIME (100ms) note the clocks, power, temperature, throttle reasons and ECC errors of each rank's GPU in "  \
       "gpu.csv, by NVML; changes no result")                                                                           \
-    X(dry_run, Switch, "false", 0, 0, "", "", NONE, "*z", "read everything, plan, print what would run, and exit")     \
+    X(dry_run, Switch, "false", 0, 0, "", "", NONE, "*z",                                                              \
+      "<z:print which runs would be made, and exit|:read everything, plan, print what would run, and exit>")           \
     /* ranks */                                                                                                        \
     X(comm, Choice, "auto", 0, 0, "auto self gloo nccl", "NAME", NONE, "*dy",                                          \
-      "how gradients are exchanged: gloo (from a GPU through the host's memory), nccl (from GPU to GPU), self (one "   \
+      "how ranks exchange data: gloo (from a GPU through the host's memory), nccl (from GPU to GPU), self (one "       \
       "rank alone); auto: nccl where each rank has a GPU of its own, else gloo; in a pipeline gloo")                   \
     X(rendezvous, Text, "auto", 0, 0, "", "WHERE", NONE, "*ldyRS",                                                     \
       "where ranks meet: tcp://HOST[:PORT] (rank 0 serves it at its host); auto: from the launcher's environment, or " \
@@ -200,9 +218,10 @@
     X(wire, Choice, "fp32", 0, 0, "fp32 bf16", "TYPE", BITS, "*pTS", "type of gradients between ranks")                \
     X(bucket_size, Size, "25MiB", 0, 0, "", "SIZE", BITS, "*pTS",                                                      \
       "approximate size of the pieces in which gradients are exchanged during backward")                               \
-    X(pipeline, Choice, "none", 0, 0, "none gpipe 1f1b interleaved chimera zb-h1 zb-v all", "NAME", BITS, "*pyd",      \
-      "train, evaluate and predict by a pipeline of --stages on the ranks, in this order; plan: predict time, bubble " \
-      "and memory, all: a line per schedule")                                                                          \
+    X(pipeline, Choice, "none", 0, 0, "none gpipe 1f1b interleaved chimera zb-h1 zb-v<p: all>", "NAME", BITS, "*pyd",  \
+      "<p:predict time, bubble and memory of|d:predict by|y:compute by|:train, evaluate and predict by> a "            \
+      "pipeline of --stages on the ranks, in this order<p:; all: a line per schedule|y:; none: without a "             \
+      "pipeline>")                                                                                                     \
     X(stages, Count, "0", 0, 4096, "", "C", NONE, "*pyd",                                                              \
       "stages of the pipeline, several on a rank where there are fewer ranks; 0: as many as ranks have room for")      \
     X(stage_chunks, Count, "2", 1, 64, "", "V", NONE, "*pyd", "interleaved: stages on a rank")                         \
@@ -229,18 +248,19 @@
     X(explain, Switch, "false", 0, 0, "", "", NONE, "p", "print every instr of --recompute's plan")                    \
     X(explain_cost, Switch, "false", 0, 0, "", "", NONE, "p", "print the arithmetic of the predicted time")            \
     X(costs, Path, "", 0, 0, "", "FILE", NONE, "p",                                                                    \
-      "--explain-cost, beside what a run measured: a kernels.csv of --profile")                                        \
+      "--explain-cost, beside what a run measured: the kernels.csv in its profile/")                                   \
     X(svg, Path, "", 0, 0, "", "FILE", NONE, "p",                                                                      \
       "draw memory over the predicted time of a micro-batch, a curve per policy")                                      \
     X(pbs, Switch, "false", 0, 0, "", "", NONE, "pz",                                                                  \
-      "print the lines of a PBS job that fits --recompute's plan; sweep: the command that submits all runs")           \
+      "print <z:the command that submits all runs to PBS|:the lines of a PBS job that fits --recompute's plan>")       \
     X(slurm, Switch, "false", 0, 0, "", "", NONE, "pz", "the same for Slurm")                                          \
     X(sge, Switch, "false", 0, 0, "", "", NONE, "pz", "the same for Grid Engine")                                      \
     X(ranks_per_host, Count, "0", 0, 1024, "", "N", NONE, "p",                                                         \
       "ranks of --ranks that share a host, for --pbs, --slurm, --sge; 0: 4 with GPUs, else 1")                         \
     /* tools */                                                                                                        \
     X(ranks, Count, "0", 0, 1000000, "", "N", NONE, "ipl",                                                             \
-      "launch: number of processes; inspect, plan: number of ranks to show")                                           \
+      "<l:number of processes; 0: as many as the scheduler or --hosts has slots, else one for each GPU|i:show "        \
+      "how N ranks would slice the parameters|:plan for N ranks>")                                                     \
     X(network, Text, "", 0, 0, "", "NAME", NONE, "p",                                                                  \
       "network between hosts: 1GbE, 10GbE, 25GbE, 100GbE, HDR, NDR, or GB/s,microseconds")                             \
     X(hosts, Path, "", 0, 0, "", "FILE", NONE, "l",                                                                    \
@@ -249,10 +269,10 @@
     X(probe, Switch, "false", 0, 0, "", "", NONE, "l", "measure the network between the ranks and exit")               \
     X(steps, Text, "", 0, 0, "", "A-B", NONE, "y", "steps to compare; default: all that metrics.jsonl has")            \
     X(input, Paths, "", 0, 0, "-", "LIST", NONE, "vwstdD",                                                             \
-      "files or folders of them, with commas between: text and .tsv (vocab), dumps, text, CSV or JSON lines, also "    \
-      "bz2 and gz (wiki), a sentence per line (shards); pretrain, adapt: as wiki; shards are made from it in "         \
-      "--output-dir before training; predict: CSV, TSV, JSON lines or a text per line; - or nothing is the standard "  \
-      "input")                                                                                                         \
+      "<d:CSV, TSV, JSON lines or a text per line; - or nothing is the standard input|v:files or folders of "          \
+      "them, with commas between: text and .tsv|s:files or folders of them, with commas between: text, a "             \
+      "sentence per line|:files or folders of them, with commas between: dumps, text, CSV, TSV or JSON lines, "        \
+      "also bz2 and gz><t:; the shards are made from it in --output-dir before training>")                             \
     X(part_size, Size, "100MB", 0, 0, "", "SIZE", NONE, "w", "approximate size of a part file")                        \
     X(max_article, Size, "4MiB", 0, 0, "", "SIZE", NONE, "w", "larger articles are skipped and counted")               \
     X(text_form, Choice, "auto", 0, 0, "auto sentences paragraphs", "WHAT", NONE, "w",                                 \
@@ -264,10 +284,12 @@
       "fraction of documents with shorter sequences, of random length")                                                \
     X(dupe_factor, Count, "1", 1, 1000, "", "N", NONE, "st",                                                           \
       "how often each document is used, each time in other pairs")                                                     \
-    X(eval_fraction, Real, "0", 0, 0.9, "", "X", NONE, "st", "fraction of the documents to hold out in DIR/eval")      \
+    X(eval_fraction, Real, "0", 0, 0.9, "", "X", NONE, "st",                                                           \
+      "fraction of the documents to hold out in eval/ of the shards")                                                  \
     X(shard_size, Size, "4MiB", 0, 0, "", "SIZE", NONE, "s", "approximate size of the text in a shard")                \
     X(output, Path, "", 0, 0, "", "PATH", NONE, "cvd",                                                                 \
-      "path to write: a folder (convert), a vocabulary (vocab), predictions (predict; default: the standard output)")  \
+      "<c:folder to write|v:vocabulary to write|:file to write the predictions to; default: the standard "             \
+      "output>")                                                                                                       \
     X(format, Choice, "auto", 0, 0, "auto jsonl tsv csv", "FORM", NONE, "d",                                           \
       "format of the predictions; auto: by the ending of --output, else jsonl")                                        \
     X(keep_columns, Text, "", 0, 0, "", "A,B,...", NONE, "d",                                                          \
@@ -278,7 +300,7 @@
       "values of a flag of the command: words, or a range of whole numbers (1-5); each --vary adds a flag")            \
     X(jobs, Count, "1", 1, 1024, "", "N", NONE, "z", "runs at the same time, which share cores and memory")            \
     X(index, Count, "0", 0, 1000000, "", "N", NONE, "z", "make only the N-th run, for the arrays of schedulers")       \
-    X(csv, Path, "", 0, 0, "", "FILE", NONE, "rq", "write the table as CSV too, a row per run, or rank")               \
+    X(csv, Path, "", 0, 0, "", "FILE", NONE, "rq", "write the table as CSV too, a row per <q:rank|:run>")              \
     /* all */                                                                                                          \
     X(config, Path, "", 0, 0, "", "FILE", NONE, "*pcivrwslndyzqoR",                                                    \
       "read options from a JSON file, also from the run.json of a run")                                                \
@@ -300,24 +322,25 @@
     X(ranks, "Of this command")                                                                                        \
     X(config, "Of every command")
 
-/* X(name, help): CAIRN_ variables that are not options. Every CAIRN_TEST_… is one, too. */
+/* X(name, help): CAIRN_ variables that are not options, for cairn(1). Those without help are for developers and tests:
+   CONTRIBUTING.md describes them. Every CAIRN_TEST_… is one, too. */
 #define VARIABLE_LIST(X)                                                                                               \
-    X("CAIRN_CUDA_ANY_ORDER", "1: cuBLASLt may add in any order, to measure the cost of equal bits")                   \
-    X("CAIRN_CUDA_TWO_PASSES", "1: attention's backward on a GPU never in one kernel, to compare the two ways")        \
-    X("CAIRN_CUDA_NATIVE_ATTENTION", "1: attention by wgmma (H100, H200), which no GPU has run yet")                   \
-    X("CAIRN_BACKEND_DIR", "folder searched first for the backends' cairn_NAME.so")                                    \
-    X("CAIRN_CUDNN", "the file of libcudnn.so.9, for --attention cudnn, where the loader does not find it")            \
-    X("CAIRN_CPU_ISA", "the cpu backend's instructions: avx512_bf16, avx512, avx2 or generic")                         \
-    X("CAIRN_CPU_PRODUCTS", "library of the cpu backend's products: onednn or own")                                    \
-    X("CAIRN_CPU_BF16", "emulate: compute bf16 slowly on a CPU without it")                                            \
-    X("CAIRN_SHARED_GPU", "1: several ranks may share one GPU, for trials")                                            \
-    X("CAIRN_CUDA_GRAPHS", "0: launch every op on a GPU by itself, without graphs")                                    \
-    X("CAIRN_CUDA_SYNC", "1: wait after every launch on a GPU, so that an error names its launch")                     \
-    X("CAIRN_NVTX", "1: name every instr for NVIDIA's profilers (NVTX), which then runs without graphs")               \
     X("CAIRN_SSH",                                                                                                     \
       "launch: command that starts another on a host, instead of ssh; %h is the host, else the host is appended")      \
     X("CAIRN_JOB", "name of a job for all its ranks, without a scheduler that gives one")                              \
     X("CAIRN_JOB_TOKEN", "secret that the ranks of a job share; launch makes one")                                     \
-    X("CAIRN_REPORTS", "number of the pipe by which a rank reports faults to its launcher; launch sets it")            \
-    X("CAIRN_BINARY", "scripts and tests: program to run, instead of building one")                                    \
-    X("CAIRN_SOURCE_DIR", "tests: the source folder")
+    X("CAIRN_BACKEND_DIR", "folder searched first for the backends' cairn_NAME.so")                                    \
+    X("CAIRN_CUDNN", "the file of libcudnn.so.9, for --attention cudnn, where the loader does not find it")            \
+    X("CAIRN_CPU_ISA", "the cpu backend's instructions: avx512_bf16, avx512, avx2 or generic")                         \
+    X("CAIRN_SHARED_GPU", "1: several ranks may share one GPU, for trials")                                            \
+    X("CAIRN_BINARY", "scripts: program to run, instead of building one")                                              \
+    X("CAIRN_CPU_BF16", "")                                                                                            \
+    X("CAIRN_CPU_PRODUCTS", "")                                                                                        \
+    X("CAIRN_CUDA_ANY_ORDER", "")                                                                                      \
+    X("CAIRN_CUDA_GRAPHS", "")                                                                                         \
+    X("CAIRN_CUDA_NATIVE_ATTENTION", "")                                                                               \
+    X("CAIRN_CUDA_SYNC", "")                                                                                           \
+    X("CAIRN_CUDA_TWO_PASSES", "")                                                                                     \
+    X("CAIRN_NVTX", "")                                                                                                \
+    X("CAIRN_REPORTS", "")                                                                                             \
+    X("CAIRN_SOURCE_DIR", "")

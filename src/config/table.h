@@ -2,6 +2,7 @@
 #pragma once
 
 #include "config/config.h"
+#include "config/help_list.h"
 
 typedef enum {
     TYPE_Text,
@@ -46,8 +47,8 @@ static inline void *config_place(const Config *c, const OptionInfo *o) { return 
 
 /* `from` is for messages: "the command line", "CAIRN_BATCH_SIZE", a file's path. E_USAGE. */
 Status config_set_value(Config *c, int option, const char *from, const char *text, ConfigSource source);
-/* Whether the text is a value of a Switch or Choice. */
-bool config_accepts(int option, const char *text);
+/* Whether the text is a value of a Switch or Choice of the command. */
+bool config_accepts(int option, Command command, const char *text);
 /* The value as the text that config_set_value takes back to it. */
 void config_value_text(const Config *c, int option, Buf *out);
 /* Appends the text of a string, number or bool of a file. False for any other value. */
@@ -90,8 +91,30 @@ Status config_set_named(Config *c, int option, const ForeignName *foreign, const
    not yet read. */
 Status config_apply_file(Config *c, const char *path, Json **read);
 
+/* ---- help.c ---- */
+
+typedef enum {
+#define X(id, title) HELP_##id,
+    HELP_GROUP_LIST(X)
+#undef X
+        N_HELP_GROUPS
+} HelpGroup;
+
+typedef struct {
+    Command command;
+    HelpGroup group;
+    const char *flags, *examples;
+} CommandHelp;
+
+extern const CommandHelp config_helps[N_COMMANDS]; /* by group */
+extern const char *const config_help_titles[N_HELP_GROUPS];
+
+/* Appends the examples, or the first one, in indented lines of at most `columns`, with backslashes between. */
+void config_examples(const CommandHelp *h, bool first, int columns, Buf *out);
 /* The title of the group that the option belongs to. */
 const char *config_group(int option);
-/* For help: the placeholder of its value (a Choice's words with `separator` between them; empty for a Switch), and the
-   help text with the command's default in brackets. Both are appended. */
-void config_option_usage(int option, Command command, char separator, Buf *value, Buf *text);
+/* Appends the wording for the command of a help text or of a Choice's words (options.h); N_COMMANDS: with all words. */
+void config_wording(const char *text, Command command, Buf *out);
+/* For help: the placeholder of its value (a Choice's words; empty for a Switch), and the help text with the command's
+   default in brackets. Both are appended. */
+void config_option_usage(int option, Command command, Buf *value, Buf *text);

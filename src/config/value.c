@@ -94,17 +94,22 @@ static const char *choice_word(const OptionInfo *o, const char *text)
     return strcasecmp(text, "true") == 0 ? "yes" : strcasecmp(text, "false") == 0 ? "no" : text;
 }
 
-static Status check_choice(const OptionInfo *o, const char *from, const char *text)
+static Status check_choice(const OptionInfo *o, Command command, const char *from, const char *text)
 {
-    if (str_list_has(o->words, ' ', text, strlen(text))) return OK;
-    return bad_value(o, from, text, SHORT_TEXT("one of: %s", o->words));
+    Buf words = {0};
+    config_wording(o->words, command, &words);
+    bool known = str_list_has(words.data, ' ', text, strlen(text));
+    Status status = known ? OK : bad_value(o, from, text, SHORT_TEXT("one of: %s", words.data));
+    buf_free(&words);
+    return status;
 }
 
-bool config_accepts(int option, const char *text)
+bool config_accepts(int option, Command command, const char *text)
 {
     const OptionInfo *o = &config_table[option];
     bool on;
-    return (o->type == TYPE_Switch ? parse_switch(o, "", text, &on) : check_choice(o, "", choice_word(o, text))) == OK;
+    return (o->type == TYPE_Switch ? parse_switch(o, "", text, &on)
+                                   : check_choice(o, command, "", choice_word(o, text))) == OK;
 }
 
 Status config_set_value(Config *c, int option, const char *from, const char *text, ConfigSource source)
@@ -114,8 +119,8 @@ Status config_set_value(Config *c, int option, const char *from, const char *tex
     switch (o->type) {
     case TYPE_Choice:
         text = choice_word(o, text);
-        TRY(check_choice(o, from, text)); /* fall through */
-    default:                              /* other texts */
+        TRY(check_choice(o, c->command, from, text)); /* fall through */
+    default:                                          /* other texts */
         free(*(char **)at);
         *(char **)at = mem_strdup(text);
         break;

@@ -228,7 +228,7 @@ refused() {
 }
 refused "give the number of stages" --pipeline 1f1b
 refused "takes 2 ranks" --pipeline chimera --stages 2
-refused "name one schedule" --pipeline all --stages 2
+refused "expected one of: none gpipe" --pipeline all --stages 2
 refused "needs --pipeline" --stages 2
 refused "needs as many layers" --pipeline gpipe --stages 9
 refused "--recompute offload needs a device" --pipeline gpipe --stages 1 --recompute offload

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# --help of every script and command needs nothing, and every flag in it exists.
+# --help of every script and command needs nothing; each example in it is a command line that parses.
 set -euo pipefail
 # shellcheck source=tests/scripts/lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
@@ -17,35 +17,59 @@ expect 0 "$source_dir/tests/fuzz/run.sh" --help
 says run.sh
 
 expect 0 "$CAIRN_BINARY" --help
-says glue plan convert inspect vocab report wiki shards pretrain "Exit codes"
+says "Prepare data and models" "Train and evaluate" "Plan and compare" "Many machines" Examples
+cp "$work/.stdout" whole
+expect 2 "$CAIRN_BINARY"
+if [ -s "$work/.stdout" ]; then complain "cairn alone writes to the standard output"; fi
+cmp -s "$work/.stderr" whole || complain "cairn alone does not print --help"
+mapfile -t commands < <(sed -n '/^Examples/q;s/^  \([a-z][a-z]*\) .*/\1/p' whole)
+[ ${#commands[@]} -gt 10 ] || complain "--help lists ${#commands[@]} commands"
 expect 0 "$CAIRN_BINARY" --version
 grep -qE '^cairn [0-9]+\.[0-9]+\.[0-9]+$' "$work/.stdout" || complain "--version says '$output'"
 
 if "$CAIRN_BINARY" --help >/dev/full 2>full; then complain "a full standard output is not an error"; fi
 grep -q 'cannot write to the standard output: No space' full || complain "message of a full standard output: $(cat full)"
 
-for command in glue plan convert inspect vocab report sweep variability wiki shards pretrain doctor; do
-    expect 0 "$CAIRN_BINARY" "$command" --help
-    says "cairn $command" --config --print-config
-    help=$output
-    # Every flag in the text is a flag of this or another command. An error names the first that is not of this one.
-    mapfile -t flags < <(grep -oE -- '--[a-z][a-z0-9-]*' <<<"$help" | sort -u | grep -vx -e --flag -e '--no-.*')
-    until "$CAIRN_BINARY" "$command" "${flags[@]/%/=?}" --help >"$work/.stdout" 2>"$work/.stderr"; do
-        read -r flag < <(sed -n 's/^error: [a-z ]*\(--[a-z0-9-]*\).*/\1/p' "$work/.stderr")
-        ! grep -q 'unknown flag' "$work/.stderr" || complain "cairn $command --help names $flag, which is not a flag"
-        mapfile -t rest < <(printf '%s\n' "${flags[@]}" | grep -vxF -e "$flag")
-        [ ${#rest[@]} -lt ${#flags[@]} ] || { complain "cairn $command: $(cat "$work/.stderr")" && break; }
-        flags=("${rest[@]}")
+# parses WORD...: the words of an example are a command line. What follows a -- is one of its own.
+parses() {
+    local n
+    [ "$1" = cairn ] || { complain "an example begins with '$1'" && return; }
+    for ((n = 2; n < $#; n++)); do
+        [ "${!n}" != -- ] || { parses cairn "${@:n+1}" && break; }
     done
+    expect 0 "$CAIRN_BINARY" "$2" --print-config "${@:3}"
+    says '"verbose": '
+}
+
+# examples COMMAND: those of its --help (empty: of `cairn --help`), one a line.
+examples() {
+    "$CAIRN_BINARY" ${1:+"$1"} --help | sed -n '/^Examples$/,/^$/{/^  [^#]/p}' | sed ':a;/\\$/{N;s/ \\\n */ /;ba}' |
+        sed 's/^ *//;s/.* | //'
+}
+
+for command in "" "${commands[@]}"; do
+    n=0
+    while read -ra words; do
+        parses "${words[@]}"
+        n=$((n + 1))
+    done < <(examples "$command")
+    [ "$n" -gt 0 ] || complain "cairn $command --help has no example"
+done
+
+for command in "${commands[@]}"; do
+    expect 0 "$CAIRN_BINARY" "$command" --help
+    says "all flags: cairn $command --help-all"
+    [ "$(grep -c '^  --' "$work/.stdout")" -le 14 ] || complain "cairn $command --help has more than 14 flags"
+    expect 0 "$CAIRN_BINARY" "$command" --help-all
+    says "cairn $command" --config --print-config
     expect 0 "$CAIRN_BINARY" "$command" --print-config
     cp "$work/.stdout" printed.json
     expect 0 "$CAIRN_BINARY" "$command" --config printed.json --print-config
     cmp -s "$work/.stdout" printed.json || complain "cairn $command: --print-config of its own file differs"
     expect 2 "$CAIRN_BINARY" "$command" --no-such-flag 3
-    says "unknown flag --no-such-flag" "cairn $command --help"
+    says "unknown flag --no-such-flag" "cairn $command --help-all"
 done
 
-expect 2 "$CAIRN_BINARY"
 expect 2 "$CAIRN_BINARY" gleu
 says "nearest is 'glue'"
 expect 2 "$CAIRN_BINARY" train

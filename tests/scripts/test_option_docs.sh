@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Man pages, completions and the schema that the build writes: each has the flags of --help, and each shell accepts its file.
+# Man pages, completions and the schema that the build writes: each has the flags of --help-all, and each shell accepts its file.
 set -euo pipefail
 # shellcheck source=tests/scripts/lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 
 docs=${CAIRN_TEST_BUILD_DIR:-$source_dir/build}/docs
-mapfile -t commands < <("$CAIRN_BINARY" --help | sed -n '/^  [a-z]/s/^  \([a-z]*\) .*/\1/p')
+mapfile -t commands < <("$CAIRN_BINARY" --help | sed -n '/^Examples/q;s/^  \([a-z][a-z]*\) .*/\1/p')
 [ ${#commands[@]} -gt 10 ] || complain "--help lists ${#commands[@]} commands"
 
 # flags_of_help COMMAND
-flags_of_help() { "$CAIRN_BINARY" "$1" --help | sed -n 's/^  \(--[a-z0-9-]*\).*/\1/p' | sort; }
-# same_flags WHAT COMMAND: standard input has the flags of --help.
+flags_of_help() { "$CAIRN_BINARY" "$1" --help-all | sed -n 's/^  \(--[a-z0-9-]*\).*/\1/p' | sort; }
+# same_flags WHAT COMMAND: standard input has the flags of --help-all.
 same_flags() {
-    diff <(flags_of_help "$2") <(sort) >"$work/diff" || complain "$1 of $2 differs from --help: $(cat "$work/diff")"
+    diff <(flags_of_help "$2") <(sort) >"$work/diff" || complain "$1 of $2 differs from --help-all: $(cat "$work/diff")"
 }
 
 # complete_words WORD...: bash's offers for the last of these words.
@@ -24,14 +24,21 @@ complete_words() (
     [ ${#COMPREPLY[@]} -eq 0 ] || printf '%s\n' "${COMPREPLY[@]}"
 )
 
+for shown in CAIRN_SSH CAIRN_JOB_TOKEN; do
+    grep -qxF "\\fB$shown\\fR" "$docs/cairn.1" || complain "the man page lacks $shown"
+done
+if grep -q 'CAIRN_CUDA_\|CAIRN_TEST_' "$docs/cairn.1"; then complain "the man page has developers' variables"; fi
+
 for command in "${commands[@]}"; do
     sed -n '/^\.TP/{n;s/^\\fB\(\\-\\-[a-z0-9\\-]*\)\\fR.*/\1/p}' "$docs/cairn-$command.1" | tr -d '\\' |
         same_flags "the man page" "$command"
-    complete_words "$command" -- | grep -vxF -e --help | same_flags "bash's completion" "$command"
+    sed -n '/^\.SH EXAMPLES/,/^\.fi/p' "$docs/cairn-$command.1" | grep -q "cairn $command " ||
+        complain "the man page of $command has no example"
+    complete_words "$command" -- | grep -vxF -e --help -e --help-all | same_flags "bash's completion" "$command"
     complete_words launch -- "$command" --s | grep -qvE '^--s' && complain "bash offers more than --s… of $command"
     sed -n "s/.*seen_subcommand_from $command' -l \([a-z0-9-]*\).*/--\1/p" "$docs/cairn.fish" |
         same_flags "fish's completion" "$command"
-    sed -n "/^    $command)/,/;;/s/^        '\(--[a-z0-9-]*\).*/\1/p" "$docs/_cairn" | grep -vxF -e --help |
+    sed -n "/^    $command)/,/;;/s/^        '\(--[a-z0-9-]*\).*/\1/p" "$docs/_cairn" | grep -vxF -e --help -e --help-all |
         same_flags "zsh's completion" "$command"
     "$CAIRN_BINARY" "$command" --print-config | sed -n 's/^  "\([a-z0-9-]*\)".*/\1/p' >keys
     while read -r key; do

@@ -49,7 +49,7 @@ static void man_option(Buf *out, int option, Command command)
 {
     Buf value = {0}, text = {0};
     char *flag = mem_printf("--%s", config_flag(option));
-    config_option_usage(option, command, '|', &value, &text);
+    config_option_usage(option, command, &value, &text);
     man_entry(out, flag, value.data, text.data);
     free(flag);
     BUF_FREE(&value, &text);
@@ -76,8 +76,20 @@ static void man_exit_codes(Buf *out)
     }
 }
 
-static void man_command(Command command, Buf *out)
+static void man_examples(const CommandHelp *h, Buf *out)
 {
+    enum { COLUMNS = 76 };
+    Buf text = {0};
+    config_examples(h, false, COLUMNS, &text);
+    buf_puts(out, ".SH EXAMPLES\n.nf\n");
+    roff(out, text.data);
+    buf_puts(out, ".fi\n");
+    buf_free(&text);
+}
+
+static void man_command(const CommandHelp *h, Buf *out)
+{
+    Command command = h->command;
     const CommandInfo *c = &config_commands[command];
     char *page = mem_printf("cairn-%s", c->name);
     const char *title = NULL;
@@ -92,6 +104,7 @@ static void man_command(Command command, Buf *out)
         title = config_group(i);
         man_option(out, i, command);
     }
+    man_examples(h, out);
     man_exit_codes(out);
     buf_puts(out, ".SH SEE ALSO\n.BR cairn (1)\n");
     free(page);
@@ -122,9 +135,13 @@ static void man_all(Buf *out)
     man_head(out, "cairn", "trains BERT in the memory you have");
     buf_puts(out, "\\fBcairn\\fR \\fICOMMAND\\fR [\\fB\\-\\-config\\fR \\fIFILE.json\\fR] [\\fB\\-\\-flag\\fR "
                   "\\fIvalue\\fR]...\n.SH COMMANDS\n");
-    for (int i = 0; i < N_COMMANDS; i++) man_entry(out, config_commands[i].name, "", config_commands[i].help);
-    buf_puts(out, ".SH ENVIRONMENT\n");
-#define X(variable, help) man_entry(out, variable, "", help);
+    for (const CommandHelp *h = config_helps; h < config_helps + N_COMMANDS; h++) {
+        if (h == config_helps || h->group != h[-1].group) buf_printf(out, ".SS %s\n", config_help_titles[h->group]);
+        man_entry(out, config_commands[h->command].name, "", config_commands[h->command].help);
+    }
+    buf_puts(out, ".SH ENVIRONMENT\nCAIRN_BATCH_SIZE stands for \\-\\-batch\\-size, and so on. Other variables:\n");
+#define X(variable, help)                                                                                              \
+    if (*help) man_entry(out, variable, "", help);
     VARIABLE_LIST(X)
 #undef X
     man_foreign(out);
@@ -165,9 +182,11 @@ static void bash(Buf *out)
         "    done\n"
         "    case $before in\n");
     for (int i = 0; i < N_OPTIONS; i++)
-        if (config_table[i].type == TYPE_Choice)
-            buf_printf(out, "    --%s) mapfile -t COMPREPLY < <(compgen -W '%s' -- \"$current\"); return ;;\n",
-                       config_flag(i), config_table[i].words);
+        if (config_table[i].type == TYPE_Choice) {
+            buf_printf(out, "    --%s) mapfile -t COMPREPLY < <(compgen -W '", config_flag(i));
+            config_wording(config_table[i].words, N_COMMANDS, out);
+            buf_puts(out, "' -- \"$current\"); return ;;\n");
+        }
     bash_values(out, is_folder, "mapfile -t COMPREPLY < <(compgen -d -- \"$current\")");
     bash_values(out, is_file, "mapfile -t COMPREPLY < <(compgen -f -- \"$current\")");
     buf_puts(out, "    esac\n"
@@ -177,7 +196,7 @@ static void bash(Buf *out)
         buf_printf(out, "    %s) mapfile -t COMPREPLY < <(compgen -W '", config_commands[c].name);
         for (int i = 0; i < N_OPTIONS; i++)
             if (config_option_of(i, (Command)c)) buf_printf(out, " --%s", config_flag(i));
-        buf_puts(out, " --help' -- \"$current\") ;;\n");
+        buf_puts(out, " --help --help-all' -- \"$current\") ;;\n");
     }
     buf_puts(out, "    *) mapfile -t COMPREPLY < <(compgen -W '");
     for (int c = 0; c < N_COMMANDS; c++) buf_printf(out, "%s ", config_commands[c].name);
@@ -187,18 +206,21 @@ static void bash(Buf *out)
                   "complete -F _cairn cairn\n");
 }
 
-static void zsh_option(Buf *out, int option)
+static void zsh_option(Buf *out, int option, Command command)
 {
     const OptionInfo *o = &config_table[option];
     buf_printf(out, "        '--%s%s[", config_flag(option), o->type == TYPE_Switch ? "" : "=");
-    Buf help = {0};
-    escaped(&help, o->help, "[]:\\");
+    Buf text = {0}, help = {0};
+    config_wording(o->help, command, &text);
+    escaped(&help, text.data, "[]:\\");
     replaced(out, help.data, "'", (const char *const[]){"'\\''"});
-    buf_free(&help);
+    BUF_FREE(&text, &help);
     buf_puts(out, "]");
-    if (o->type == TYPE_Choice)
-        buf_printf(out, ":%s:(%s)", o->unit, o->words);
-    else if (o->type != TYPE_Switch)
+    if (o->type == TYPE_Choice) {
+        buf_printf(out, ":%s:(", o->unit);
+        config_wording(o->words, command, out);
+        buf_puts(out, ")");
+    } else if (o->type != TYPE_Switch)
         buf_printf(out, ":%s:%s", config_is_path(o) ? "path" : "value",
                    is_folder(o)        ? "_files -/"
                    : config_is_path(o) ? "_files"
@@ -224,8 +246,9 @@ static void zsh(Buf *out)
     for (int c = 0; c < N_COMMANDS; c++) {
         buf_printf(out, "    %s)\n        _arguments \\\n", config_commands[c].name);
         for (int i = 0; i < N_OPTIONS; i++)
-            if (config_option_of(i, (Command)c)) zsh_option(out, i);
-        buf_puts(out, "        '--help[print the help text]' \\\n        '*:argument:_files' ;;\n");
+            if (config_option_of(i, (Command)c)) zsh_option(out, i, (Command)c);
+        buf_puts(out, "        '--help[print examples and the flags that matter]' \\\n"
+                      "        '--help-all[print all flags]' \\\n        '*:argument:_files' ;;\n");
     }
     buf_puts(out, "    esac\n"
                   "}\n"
@@ -241,7 +264,9 @@ static void fish_help(Buf *out, const char *help)
 
 static void fish(Buf *out)
 {
-    buf_puts(out, "# fish completion of cairn, made from its table of options\ncomplete -c cairn -f\n");
+    buf_puts(out, "# fish completion of cairn, made from its table of options\ncomplete -c cairn -f\n"
+                  "complete -c cairn -l help -d 'print examples and the flags that matter'\n"
+                  "complete -c cairn -l help-all -d 'print all flags'\n");
     for (int c = 0; c < N_COMMANDS; c++) {
         buf_printf(out, "complete -c cairn -n __fish_use_subcommand -a %s", config_commands[c].name);
         fish_help(out, config_commands[c].help);
@@ -252,9 +277,16 @@ static void fish(Buf *out)
             if (!config_option_of(i, (Command)c)) continue;
             buf_printf(out, "complete -c cairn -n '__fish_seen_subcommand_from %s' -l %s", config_commands[c].name,
                        config_flag(i));
-            if (o->type == TYPE_Choice) buf_printf(out, " -x -a '%s'", o->words);
+            if (o->type == TYPE_Choice) {
+                buf_puts(out, " -x -a '");
+                config_wording(o->words, (Command)c, out);
+                buf_puts(out, "'");
+            }
             if (o->type != TYPE_Choice && o->type != TYPE_Switch) buf_puts(out, config_is_path(o) ? " -r -F" : " -x");
-            fish_help(out, o->help);
+            Buf text = {0};
+            config_wording(o->help, (Command)c, &text);
+            fish_help(out, text.data);
+            buf_free(&text);
         }
 }
 
@@ -262,6 +294,7 @@ static void fish(Buf *out)
 
 static void schema_type(Buf *out, const OptionInfo *o)
 {
+    Buf words = {0};
     switch (o->type) {
     case TYPE_Switch:
         buf_puts(out, "\"type\": \"boolean\"");
@@ -273,13 +306,45 @@ static void schema_type(Buf *out, const OptionInfo *o)
         buf_member(out, "maximum", o->high);
         break;
     case TYPE_Choice:
+        config_wording(o->words, N_COMMANDS, &words);
         buf_puts(out, "\"enum\": [\"");
-        replaced(out, o->words, " ", (const char *const[]){"\", \""});
+        replaced(out, words.data, " ", (const char *const[]){"\", \""});
         buf_puts(out, "\"]");
+        buf_free(&words);
         break;
     default:
         buf_puts(out, "\"type\": \"string\"");
     }
+}
+
+/* Whether an earlier command has the option with these words. */
+static bool worded_before(int option, Command command, const char *wording)
+{
+    bool same = false;
+    for (int c = 0; c < (int)command && !same; c++) {
+        Buf other = {0};
+        config_wording(config_table[option].help, (Command)c, &other);
+        same = config_option_of(option, (Command)c) && strcmp(other.data, wording) == 0;
+        buf_free(&other);
+    }
+    return same;
+}
+
+/* The wordings of all commands; behind the first, each with its first command. */
+static void schema_help(Buf *out, int option)
+{
+    Buf text = {0};
+    for (int c = 0; c < N_COMMANDS; c++) {
+        Buf wording = {0};
+        config_wording(config_table[option].help, (Command)c, &wording);
+        if (config_option_of(option, (Command)c) && !worded_before(option, (Command)c, wording.data)) {
+            if (text.len) buf_printf(&text, ". %s: ", config_commands[c].name);
+            buf_puts(&text, wording.data);
+        }
+        buf_free(&wording);
+    }
+    buf_member_text(out, "description", text.data);
+    buf_free(&text);
 }
 
 static void schema(Buf *out)
@@ -296,7 +361,7 @@ static void schema(Buf *out)
         buf_printf(out, "%s\n    \"%s\": {", first ? "" : ",", config_flag(i));
         first = false;
         schema_type(out, o);
-        buf_member_text(out, "description", o->help);
+        schema_help(out, i);
         buf_puts(out, "}");
     }
     buf_puts(out, "\n  }\n}\n");
@@ -317,9 +382,9 @@ static Status write_all(const char *folder)
         files[i].write(&text);
         TRY(file_write_text(folder, files[i].name, &text));
     }
-    for (int c = 0; c < N_COMMANDS; c++) {
-        char *name = mem_printf("cairn-%s.1", config_commands[c].name);
-        man_command((Command)c, &text);
+    for (int i = 0; i < N_COMMANDS; i++) {
+        char *name = mem_printf("cairn-%s.1", config_commands[config_helps[i].command].name);
+        man_command(&config_helps[i], &text);
         Status status = file_write_text(folder, name, &text);
         free(name);
         TRY(status);

@@ -46,8 +46,6 @@ Status check_options(const Config *c, bool training)
     int64_t tokens;
     int replicas;
     AuditChoice audit;
-    if (strcmp(c->pipeline, "all") == 0)
-        return fail(E_USAGE, "--pipeline all is for `cairn plan`; name one schedule, as --pipeline 1f1b");
     TRY(place_check(c));
     TRY(planner_policy(c, NULL, &policy));
     TRY(planner_micro_tokens(c, planner_share(c, c->virtual_ranks ? c->virtual_ranks : 1), c->max_seq_length, &tokens));
