@@ -33,9 +33,9 @@ plainly() {
         /^[^:]*(ranks|starts).jsonl:/ s/"steps?": [0-9]*/"step": -/
         /^said/ {
             s/[0-9.e+-]+ (seq\/s)/- \1/g; s/(texts in) [^,]*/\1 -/; s/ (seq\/s|tokens\/s|mem|eta)=[^ ]*/ \1=-/g; s/peak memory [^;]*/peak memory -/
-            s/(process|peak)( +)[0-9.]+ MiB(   .program.*)?$/\1\2-/; s/[0-9.]+ (MiB   of the machine)/- \1/; s/(itself) [0-9.]+/\1 -/
+            s/(process|peak)( +)[0-9.]+ MiB(   .program.*)?$/\1\2-/; s/[0-9.]+ (MiB   of the machine)/- \1/; s/(a peak of|device and) [0-9.]+ MiB/\1 -/g; s/(itself) [0-9.]+/\1 -/
             s/(meets the others at|between ranks:|the reader makes|by measured times|the others wait|lost rank|profile of . steps:|, in |seq.*\/s  |measured peak).*/\1 -/
-            /waits for rank 0 at|MB of text per second/d; s/[0-9.]+ GB are free/- free/; s/(planned peak memory.*) .*/\1/
+            /waits for rank 0 at/d; s/[0-9.]+ GB are free/- free/; s/(planned peak memory.*) .*/\1/
         }
         /work\.csv:/ s/,[^,]*,[^,]*$//
         /trace[^:]*\.json:/ { /"cat": "(host|work)"/d; s/"(ts|dur)": [^,}]*/"\1": -/g }

@@ -101,10 +101,10 @@ static Status check_folder(const Shards *s, const char *dir, const int layouts[N
     Buf said = {0};
     for (int i = 0; i < N_SHARD_LAYOUTS; i++)
         if (layouts[i]) buf_printf(&said, ", %d %s", layouts[i], shard_layout_name((ShardLayout)i));
-    log_info("%s: %lld sequences in %d shards%s; %s", dir, (long long)s->count, s->n_files, said.data,
-             s->o.dynamic_masking || s->n_masked == 0 ? "masks are drawn each epoch"
-             : s->n_masked == s->n_files              ? "masks as stored"
-                                                      : "masks as stored, else drawn each epoch");
+    log_debug("%s: %lld sequences in %d shards%s; %s", dir, (long long)s->count, s->n_files, said.data,
+              s->o.dynamic_masking || s->n_masked == 0 ? "masks are drawn each epoch"
+              : s->n_masked == s->n_files              ? "masks as stored"
+                                                       : "masks as stored, else drawn each epoch");
     buf_free(&said);
     if (!drawn && (s->o.whole_words || s->o.mask_fraction != DEFAULT_FRACTION))
         log_warn("%s: --whole-words and --mask-fraction are without effect: its masks are as stored; --masking dynamic "

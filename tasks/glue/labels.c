@@ -39,7 +39,7 @@ Status glue_order_labels(const GlueTask *task, const char *path, const Model *mo
         for (int i = 0; i < n; i++) differs |= from[i] != i;
     }
     if (differs) {
-        log_info("the model has its labels in another order ('id2label'); the classifier's rows are reordered");
+        log_debug("the model has its labels in another order ('id2label'); the classifier's rows are reordered");
         params_permute_rows(t, params_find(t, "classifier.weight"), from, weights);
         params_permute_rows(t, params_find(t, "classifier.bias"), from, weights);
     }

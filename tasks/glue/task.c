@@ -87,27 +87,32 @@ static Status open_model(Run *r, const GlueTask *task)
     return status;
 }
 
-static Status read_split(const GlueRun *g, const Config *c, const GlueSplit *split, GlueSplitData *d)
+static Status read_split(Run *r, const GlueSplit *split, GlueSplitData *d)
 {
+    const GlueRun *g = r->own;
+    const Config *c = r->c;
     d->split = split;
     TRY(glue_read(&d->raw, c->data_dir, g->task, split));
     if (split->kind == GLUE_DEV && c->eval_first > 0 && d->raw.count > (size_t)c->eval_first)
         d->raw.count = (size_t)c->eval_first;
     TRY(glue_tokenize(&d->raw, g->task, g->tokenizer, (int)c->max_seq_length, signals_stop(), &d->examples));
     glue_examples_drop_texts(&d->raw);
-    log_info("%s: %lld examples, %.1f tokens on average, %lld cut at %lld", d->raw.path, (long long)d->examples.count,
-             examples_mean_length(&d->examples), (long long)d->examples.cut, (long long)c->max_seq_length);
+    run_says(r, "%s: %lld examples, %.1f tokens on average, %lld cut at %lld", run_file(r, d->raw.path),
+             (long long)d->examples.count, examples_mean_length(&d->examples), (long long)d->examples.cut,
+             (long long)c->max_seq_length);
     return OK;
 }
 
-static Status read_data(GlueRun *g, const Config *c)
+static Status read_data(Run *r)
 {
+    GlueRun *g = r->own;
+    const Config *c = r->c;
     bool wanted;
     if (c->do_train) {
         const GlueSplit *split = glue_split_at(g->task, GLUE_TRAIN, 0);
         if (!split)
             return fail(E_USAGE, "the task %s has no training data; use --no-do-train --do-predict", g->task->name);
-        TRY(read_split(g, c, split, &g->train));
+        TRY(read_split(r, split, &g->train));
         if (!g->train.raw.labelled || g->train.examples.count == 0)
             return fail(E_FORMAT, "%s: nothing to train on (%lld labelled examples)", g->train.raw.path,
                         (long long)g->train.examples.count);
@@ -117,7 +122,7 @@ static Status read_data(GlueRun *g, const Config *c)
         const GlueSplit *split;
         for (int i = 0; (split = glue_split_at(g->task, (GlueSplitKind)kind, i)); i++) {
             TRY(split_wanted(g->task, c, split, &wanted));
-            if (wanted) TRY(read_split(g, c, split, &g->splits[g->n_splits++]));
+            if (wanted) TRY(read_split(r, split, &g->splits[g->n_splits++]));
         }
     }
     if (!c->do_train && g->n_splits == 0)
@@ -145,7 +150,7 @@ static Status open_task(Run *r)
     TRY(start_text(r->c, NULL, &r->text));
     g->tokenizer = tokenizer_new(r->text.vocab, r->text.options);
     TRY(open_model(r, g->task));
-    TRY(read_data(g, r->c));
+    TRY(read_data(r));
     r->evaluate = g->n_splits > 0;
     g->loaded = (LoadedExamples){&g->train.examples, (uint64_t)r->c->seed, r->c->batch_size};
     r->source = loaded_source(&g->loaded);

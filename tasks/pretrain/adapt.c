@@ -95,9 +95,10 @@ static Status count_words(const Run *r, PretrainBefore *b)
 static double per_word(const PretrainBefore *b) { return b->words ? (double)b->pieces / (double)b->words : 0; }
 static double unknown(const PretrainBefore *b) { return b->pieces ? (double)b->unknown / (double)b->pieces : 0; }
 
-static void log_words(const PretrainBefore *b)
+static void log_before(const PretrainBefore *b)
 {
-    log_info("the text: %.2f pieces per word, %.3g %% of the pieces are [UNK]", per_word(b), 100 * unknown(b));
+    log_info("before training: mlm_accuracy %.4f mlm_loss %.4f; %.2f pieces per word, %.3g %% of the pieces are [UNK]",
+             b->mlm_accuracy, b->mlm_loss, per_word(b), 100 * unknown(b));
     if (unknown(b) > BAD_UNKNOWN || per_word(b) > BAD_PIECES)
         log_warn(
             "the model's vocabulary fits this text badly: expected at most %g pieces per word and %g %% [UNK]. Check "
@@ -148,8 +149,7 @@ Status adapt_begin(Run *r)
     p->before = (PretrainBefore){.mlm_loss = p->result.mlm_loss, .mlm_accuracy = p->result.mlm_accuracy};
     TRY(ranks_all(r->ranks, run_first(r) ? count_words(r, &p->before) : OK));
     if (!run_first(r)) return ranks_all(r->ranks, OK);
-    log_words(&p->before);
-    log_info("before training: mlm_accuracy %.4f mlm_loss %.4f", p->before.mlm_accuracy, p->before.mlm_loss);
+    log_before(&p->before);
     return ranks_all(r->ranks, write_file(r, false));
 }
 

@@ -172,7 +172,7 @@ static Status open_model(Run *r)
     return check_pretrain_model(&r->model);
 }
 
-static Status open_shards(const Run *r, bool evaluation, Shards **shards)
+static Status open_shards(Run *r, bool evaluation, Shards **shards)
 {
     const Config *c = r->c;
     const char *folder = pretrain_folder(c, evaluation);
@@ -194,7 +194,7 @@ static Status open_shards(const Run *r, bool evaluation, Shards **shards)
         (c->command != COMMAND_ADAPT || o.picked_first || c->source[OPTION_eval_count] != FROM_PRESET))
         log_warn("%s: its %lld sequences are evaluated, fewer than --%s %lld", folder, (long long)shards_count(*shards),
                  o.picked_first ? "eval-first" : "eval-count", (long long)o.picked);
-    log_info("%s: %lld sequences for %s", folder, (long long)shards_count(*shards),
+    run_says(r, "%s: %lld sequences for %s", folder, (long long)shards_count(*shards),
              evaluation ? "evaluation" : "training");
     return OK;
 }

@@ -72,7 +72,7 @@ static Status find_file(const Config *c, const char *split, char **path)
     return status;
 }
 
-static Status read_file(const Run *r, const char *split, SquadUse use, SquadFile *file, SquadWindows *windows)
+static Status read_file(Run *r, const char *split, SquadUse use, SquadFile *file, SquadWindows *windows)
 {
     const Config *c = r->c;
     SquadCut cut = {.max_length = (int)c->max_seq_length,
@@ -87,9 +87,9 @@ static Status read_file(const Run *r, const char *split, SquadUse use, SquadFile
     free(path);
     TRY(status);
     TRY(squad_windows(file, ((const SquadRun *)r->own)->tokenizer, cut, signals_stop(), windows));
-    log_info("%s: %lld questions, %lld cut at %d tokens, %lld windows of %.1f tokens on average", file->path,
-             (long long)file->n_questions, (long long)windows->cut, cut.max_query, (long long)windows->examples.count,
-             examples_mean_length(&windows->examples));
+    run_says(r, "%s: %lld questions, %lld cut at %d tokens, %lld windows of %.1f tokens on average",
+             run_file(r, file->path), (long long)file->n_questions, (long long)windows->cut, cut.max_query,
+             (long long)windows->examples.count, examples_mean_length(&windows->examples));
     if (windows->skipped)
         log_warn("%s: %lld questions are left out, because their answer is not at 'answer_start' of the paragraph",
                  file->path, (long long)windows->skipped);

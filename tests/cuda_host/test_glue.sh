@@ -22,7 +22,7 @@ glue() {
 }
 
 glue none --backend cuda_host --precision fp32 --eval-every 3
-says 'f32 on cuda_host' 'of the device' 'of the machine' 'starting from random weights' 'trained 4 steps'
+says 'f32 on cuda_host' 'MiB on the device and' 'starting from random weights' 'trained 4 steps'
 has_file none/model.safetensors none/eval_results.json none/best/model.safetensors none/checkpoint-2/optimizer.safetensors
 [ "$(losses none | wc -l)" -eq $steps ] || complain "there are not $steps losses"
 # The rates of the machine are kept, though this device has no memory to measure the copies of offload.

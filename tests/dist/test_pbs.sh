@@ -160,7 +160,7 @@ gpus() { # one line per host in PBS_NODEFILE is not a slot
     chunks=1:ncpus=2:ngpus=2 devices=0,1 submit gpus "--max-steps 5 --backend cpu" >/dev/null
     wait_over gpus
     says_so gpus "n1 gets 2 ranks for its GPUs" || complain "no warning: $(printed gpus)"
-    says_so gpus "2 ranks on 1 host" || complain "not a rank for each GPU: $(printed gpus)"
+    says_so gpus "2 ranks on this host" || complain "not a rank for each GPU: $(printed gpus)"
 }
 
 array() {

@@ -230,10 +230,11 @@ static void log_choice(const World *w, const PeerCard *cards)
     if (w->rank != 0)
         log_debug("rank %d of %d on %s talks by %s (%s)", w->rank, w->size, c->name, c->interface, c->address);
     else if (hosts == 1)
-        log_info("%d ranks on this host, which talk by %s (%s)", w->size, c->interface, c->address);
+        log_info("%d ranks on this host (by the variables of %s), which talk by %s (%s)", w->size, w->source,
+                 c->interface, c->address);
     else
-        log_info("%d ranks on %d hosts; rank 0 on %s talks by %s (%s)", w->size, hosts, c->name, c->interface,
-                 c->address);
+        log_info("%d ranks on %d hosts (by the variables of %s); rank 0 on %s talks by %s (%s)", w->size, hosts,
+                 w->source, c->name, c->interface, c->address);
 }
 
 Status peers_meet(const World *w, const char *interfaces, double peer_timeout_s, Rendezvous *rendezvous,

@@ -104,7 +104,7 @@ Status import_weights(const char *path, const Model *m, uint64_t seed, float *we
    frees, also after an error. */
 Status import_check(const char *path, const Model *m, float **norms);
 bool import_report_loaded(const ImportReport *report, const char *parameter); /* read from the file, not new */
-void import_report_log(const ImportReport *report);                           /* a few log_info lines */
+void import_report_log(const ImportReport *report);                           /* a line of log_info */
 /* E_FORMAT, after a table of log_error lines, if the report has lines of errors. */
 Status import_report_errors(const ImportReport *report);
 void import_report_free(ImportReport *report);

@@ -4,7 +4,8 @@
 
 enum {
     MAX_ROWS = 60, /* of the error table */
-    MAX_NAMES = 6  /* in one line of a summary or message */
+    MAX_NAMES = 6, /* in a message */
+    FEW_NAMES = 2  /* of a kind, in the summary */
 };
 
 static const char *const kind_names[] = {
@@ -48,25 +49,27 @@ Status import_report_errors(const ImportReport *r)
     return status;
 }
 
-static void log_kind(const ImportReport *r, ImportKind kind, const char *what)
+static void put_kind(const ImportReport *r, ImportKind kind, const char *what, Buf *out)
 {
-    Buf names = {0};
     int shown = 0;
     if (!r->n[kind]) return;
-    for (int i = 0; i < r->count && shown < MAX_NAMES; i++)
-        if (r->lines[i].kind == kind) buf_printf(&names, "%s%s", shown++ ? ", " : "", r->lines[i].name);
-    log_info("  %d %s: %s%s", r->n[kind], what, names.data, r->n[kind] > shown ? " …" : "");
-    buf_free(&names);
+    buf_printf(out, "; %d %s:", r->n[kind], what);
+    for (int i = 0; i < r->count && shown < FEW_NAMES; i++)
+        if (r->lines[i].kind == kind) buf_printf(out, "%s %s", shown++ ? "," : "", r->lines[i].name);
+    if (r->n[kind] > shown) buf_puts(out, " …");
 }
 
 void import_report_log(const ImportReport *r)
 {
-    log_info("weights: %d tensors, %" PRId64 " parameters from %s (%s)", r->n[IMPORT_LOADED], r->parameters, r->path,
-             tensor_format_name(r->format));
-    log_kind(r, IMPORT_NEW, "new, initialised at random");
-    log_kind(r, IMPORT_UNUSED, "not used (heads that this model lacks)");
-    if (r->foreign) log_info("  its class is %s ('architectures'), whose head is not used", r->foreign);
-    log_kind(r, IMPORT_IGNORED, "ignored (buffers, counters, slots of the optimizer)");
+    Buf text = {0};
+    buf_printf(&text, "weights: %d tensors, %" PRId64 " parameters from %s (%s)", r->n[IMPORT_LOADED], r->parameters,
+               r->path, tensor_format_name(r->format));
+    put_kind(r, IMPORT_NEW, "new, initialised at random", &text);
+    put_kind(r, IMPORT_UNUSED, "not used (heads that this model lacks)", &text);
+    if (r->foreign) buf_printf(&text, "; its class is %s ('architectures'), whose head is not used", r->foreign);
+    put_kind(r, IMPORT_IGNORED, "ignored (buffers, counters, slots of the optimizer)", &text);
+    log_info("%s", text.data);
+    buf_free(&text);
 }
 
 bool import_report_loaded(const ImportReport *r, const char *parameter)

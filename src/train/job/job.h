@@ -77,6 +77,7 @@ typedef struct Run {
     const char *const *labels; // (n_labels) names of classes for the exported config.json; NULL: none
     int n_labels;
     ModelUse use;         /* what the exported model says of its texts */
+    Buf data;             /* for the start's message: the data that were read (run_says) */
     ExampleSource source; /* only with `train` */
 
     char *carried;       /* --moments carried: the checkpoint whose weights and moments the run starts from */
@@ -102,6 +103,9 @@ static inline uint64_t run_checkpoint_bytes(const Run *r)
 {
     return checkpoint_bytes(&r->model.params, &r->setup.place->whole_kfac->saved);
 }
+/* Appends to the start's message; the first file of it has its path, further ones their name (run_file). */
+#define run_says(r, ...) (buf_puts(&(r)->data, (r)->data.len ? "; " : ""), buf_printf(&(r)->data, __VA_ARGS__))
+static inline const char *run_file(const Run *r, const char *path) { return r->data.len ? file_basename(path) : path; }
 static inline bool run_first(const Run *r) { return ranks_first(r->ranks); } /* this is rank 0 */
 /* The tokenizer and the classes, for the export. */
 static inline ExportText run_export_text(const Run *r)

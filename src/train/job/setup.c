@@ -173,8 +173,6 @@ static Status open_devices(const Config *c, const Grid *g, bool tied, Ranks *ran
     TRY(place_devices_open(g, tied, c->virtual_ranks > 0, ranks, b, devices));
     const char *nccl = place_devices_describe(*devices);
     if (!c->virtual_ranks) snprintf(b->describe + len, sizeof b->describe - len, ", %s", nccl);
-    if (ranks_first(ranks))
-        log_info("%sgradients go from GPU to GPU: %s", g->stages > 1 ? "boundaries and " : "", nccl);
     return OK;
 }
 

@@ -35,7 +35,7 @@ Status setup_virtual(const Config *c, int ranks, PlanInput *in);
 
 /* Collective, with the backend open and no region allocated. Connects the ranks' GPUs as --comm asks. The caller closes
    *devices; NULL: gradients go through the hosts' memory. `backend` then counts NCCL's device memory, and has its
-   version among the libraries. Logs the choice and its reason once. E_USAGE: --comm nccl is impossible. */
+   version among the libraries. E_USAGE: --comm nccl is impossible. */
 Status setup_devices(const Config *c, Ranks *ranks, Backend *backend, PlaceDevices **devices);
 
 /* The run's plan, from what its task needs. Collective: rank 0 chooses, for the smallest budget. E_MEMORY names the

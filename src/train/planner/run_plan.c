@@ -141,26 +141,36 @@ Status run_plan_with_forms(const RunPlan *p, const uint8_t *norm_forms, RunPlan 
 void run_plan_describe(const RunPlan *p, Buf *out)
 {
     const Accounts *a = &p->accounts;
+    buf_printf(out, "plan: recompute %s, %s on %s", p->layers.policy,
+               backend_precision(p->input.backend, p->input.compute), p->input.backend->name);
+    if (p->micro.tokens) buf_printf(out, ", micro-batches of up to %lld tokens", (long long)p->micro.tokens);
+    buf_printf(out, ", a peak of %.1f MiB", MIB(run_plan_peak(p)));
+    if (a->n > 1) buf_printf(out, " on the device and %.1f MiB beside it", MIB(a->row[a->n - 1].peak));
+    if (p->step_s > 0) buf_printf(out, ", %.3g s per step predicted", p->step_s);
+}
+
+static void put_row(Buf *out, const char *name, size_t bytes, const char *what)
+{
+    buf_printf(out, "\n  %-12s %10.1f MiB%s", name, MIB(bytes), what);
+}
+
+void run_plan_table(const RunPlan *p, Buf *out)
+{
+    const Accounts *a = &p->accounts;
     const Account *first = &a->row[0], *machine = &a->row[a->n - 1];
     static const Region shown[] = {REGION_WEIGHT,  REGION_COPY,  REGION_GRAD,   REGION_MOMENT, REGION_ACT,
                                    REGION_SCRATCH, REGION_INPUT, REGION_OUTPUT, REGION_CONST,  REGION_SAVE,
                                    REGION_HOST,    REGION_COMM,  REGION_KFAC};
     bool own = a->n > 1;
-    buf_printf(out, "plan: recompute %s, %s on %s", p->layers.policy,
-               backend_precision(p->input.backend, p->input.compute), p->input.backend->name);
-    if (p->micro.tokens) buf_printf(out, ", micro-batches of up to %lld tokens", (long long)p->micro.tokens);
-    if (p->step_s > 0) buf_printf(out, ", %.3g s per step predicted", p->step_s);
-    buf_puts(out, "\n");
     for (size_t i = 0; i < sizeof shown / sizeof *shown; i++)
         if (p->bytes[shown[i]] && (account_has(first, shown[i]) || !own))
-            buf_printf(out, "  %-12s %10.1f MiB\n", region_name(shown[i]), (double)p->bytes[shown[i]] / (1 << 20));
-    if (machine->snapshots)
-        buf_printf(out, "  %-12s %10.1f MiB%s\n", "snapshots", (double)machine->snapshots / (1 << 20),
-                   own ? "   of the machine" : "");
-    buf_printf(out, "  %-12s %10.1f MiB   (%s)\n", "process", (double)first->held / (1 << 20),
-               own ? "driver and libraries" : "program, libraries, data");
-    buf_printf(out, "  %-12s %10.1f MiB%s\n", "peak", (double)first->peak / (1 << 20), own ? "   of the device" : "");
+            put_row(out, region_name(shown[i]), p->bytes[shown[i]], "");
+    if (machine->snapshots) put_row(out, "snapshots", machine->snapshots, own ? "   of the machine" : "");
+    put_row(out, "process", first->held, own ? "   (driver and libraries)" : "   (program, libraries, data)");
+    put_row(out, "peak", first->peak, own ? "   of the device" : "");
     if (own)
-        buf_printf(out, "  %-12s %10.1f MiB   of the machine (program, data, the state that is being saved%s)\n", "",
-                   (double)machine->peak / (1 << 20), p->bytes[REGION_HOST] ? ", offloaded tensors" : "");
+        put_row(out, "", machine->peak,
+                p->bytes[REGION_HOST]
+                    ? "   of the machine (program, data, the state that is being saved, offloaded tensors)"
+                    : "   of the machine (program, data, the state that is being saved)");
 }

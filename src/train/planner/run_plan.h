@@ -45,5 +45,7 @@ Status run_plan_with_forms(const RunPlan *p, const uint8_t *norm_forms, RunPlan 
 /* Bytes in the memory of the activations, at the peak. */
 static inline size_t run_plan_peak(const RunPlan *p) { return p->accounts.row[0].peak; }
 
-/* One table for people: policy, bytes per class, peak, predicted step. */
+/* A line for people, without its end: policy, type, peak, predicted step. */
 void run_plan_describe(const RunPlan *p, Buf *out);
+/* The bytes of each class, a line each behind a line end; the last has none. */
+void run_plan_table(const RunPlan *p, Buf *out);

@@ -284,8 +284,6 @@ Status ranks_open(const Config *c, Status use, Ranks **ranks)
     open_votes(r);
     if (use != OK) (void)fail(use, "%s", wrong);
     TRY_DONE(ranks_all(r, use));
-    log_info("%d ranks on %d host%s (by the variables of %s)", r->comm->size, r->comm->nodes,
-             r->comm->nodes == 1 ? "" : "s", world.source);
     *ranks = r;
 done:
     free(wrong);

@@ -89,10 +89,40 @@ Status run_make_plan(Run *r)
 
 static void log_plan(const Run *r)
 {
-    Buf table = {0};
-    run_plan_describe(&r->setup.plan, &table);
-    log_info("%s", table.data);
-    buf_free(&table);
+    const RunPlan *p = &r->setup.plan;
+    Buf text = {0};
+    run_plan_describe(p, &text);
+    if (r->setup.devices)
+        buf_printf(&text, "; %sgradients go from GPU to GPU: %s",
+                   p->input.place->grid.stages > 1 ? "boundaries and " : "", place_devices_describe(r->setup.devices));
+    if (r->c->verbose || r->c->dry_run) run_plan_table(p, &text);
+    log_info("%s", text.data);
+    buf_free(&text);
+}
+
+/* Collective. The ranks that write their parts of checkpoints. */
+static Status find_writers(Run *r, const char *output_dir)
+{
+    r->setup.sees = mem_array((size_t)ranks_size(r->ranks), sizeof *r->setup.sees);
+    return ranks_see(r->ranks, output_dir, r->setup.sees);
+}
+
+static void log_output(const Run *r)
+{
+    const Config *c = r->c;
+    int n = ranks_size(r->ranks), away = 0;
+    Buf text = {0};
+    if (!r->task->folder) return;
+    if (r->train)
+        buf_printf(&text, "training: %lld steps of %lld sequences; the model and the results go to %s",
+                   (long long)r->schedule.total_steps, (long long)c->batch_size, c->output_dir);
+    else
+        buf_printf(&text, "evaluation; the results go to %s", c->output_dir);
+    for (int i = 0; r->setup.sees && i < n; i++) away += !r->setup.sees[i];
+    if (away && !c->dry_run)
+        buf_printf(&text, "; %d of %d ranks do not see rank 0's %s: rank 0 saves for them", away, n, c->output_dir);
+    log_info("%s", text.data);
+    buf_free(&text);
 }
 
 /* ---- checks of the output folder ---- */
@@ -171,7 +201,7 @@ static Status initial_weights(Run *r)
 {
     float *weights = session_fill(&r->session);
     if (!*r->c->model) {
-        log_info("starting from random weights, seed %lld", (long long)r->c->seed);
+        log_info("starting from random weights (%s), seed %lld", r->c->model_config, (long long)r->c->seed);
         params_init(&r->model.params, (uint64_t)r->c->seed, weights);
         return OK;
     }
@@ -313,6 +343,7 @@ static Status live(Run *r)
     const Config *c = r->c;
     TRY(keep_tokenizer(r));
     TRY(ranks_all(r->ranks, task->open(r)));
+    if (r->data.len) log_info("%s", r->data.data);
     bool writes = !c->dry_run && !r->verify && task->folder;
     if (writes) TRY(on_first(r, take_output));
     if (!c->dry_run && r->train) TRY(resume_find(c, writes ? c->output_dir : "", r->ranks, &r->resume));
@@ -321,18 +352,20 @@ static Status live(Run *r)
     record_options(r, &recorded);
     if (writes && r->train) TRY(audit_check_excluded(r));
     TRY(start_norm_forms(c, &r->model, &r->resume, r->ranks, &r->norm_forms));
-    if (r->train) TRY(start_find_writers(r->ranks, writes ? c->output_dir : NULL, &r->setup.sees));
+    if (r->train) TRY(find_writers(r, writes ? c->output_dir : NULL));
     TRY(run_make_plan(r));
     log_plan(r);
     if (task->check_data) TRY(ranks_all(r->ranks, task->check_data(r)));
     TRY(ranks_agree(r->ranks, r->setup.backend, c->virtual_ranks > 0, r->setup.compute, seen_digest(r)));
-    if (c->dry_run) return OK;
     if (r->verify) return verify(r);
+    if (c->dry_run) log_output(r);
+    if (c->dry_run) return OK;
     if (r->train) TRY(on_first(r, check_output));
     ExportText text = run_export_text(r);
     TRY(export_files(&r->model, &text, r->files, &r->n_files));
     TRY(show_if_done(r, &done));
     if (done) return OK;
+    log_output(r);
     if (r->train) TRY(on_first(r, open_output));
     TRY(start_or_resume(r));
     if (r->train) TRY(train(r));
@@ -387,7 +420,7 @@ Status run_task(const Config *c, const Task *task, Verify *of)
     model_free(&r.model);
     tokenizer_files_free(&r.text);
     export_files_free(r.files, r.n_files);
-    BUF_FREE(&r.fingerprint, &r.config_json, &r.hosts, &r.waited_for);
+    BUF_FREE(&r.data, &r.fingerprint, &r.config_json, &r.hosts, &r.waited_for);
     checkpoint_seen_free(&r.seen);
     MEM_FREE(r.norm_forms, r.carried);
     return status;

@@ -222,7 +222,7 @@ static bool is_of_model(const Config *c, const Model *m, const Resume *resume)
 
 static Status find_forms(const Config *c, const Model *m, const Resume *resume, uint8_t *forms)
 {
-    int n = 2 * m->config.layers + 1, kept = 0;
+    int n = 2 * m->config.layers + 1;
     float *norms = NULL;
     if (resume_found(resume)) {
         const Json *saved = js_get(resume->state, "norm_forms");
@@ -242,8 +242,6 @@ static Status find_forms(const Config *c, const Model *m, const Resume *resume, 
     Status status = import_check(c->model, m, &norms);
     if (status == OK) model_norm_forms(m, norms, forms);
     free(norms);
-    for (int i = 0; i < n; i++) kept += forms[i] == NORM_FORM_XHAT;
-    if (kept) log_info("%d LayerNorms keep their normalised input instead of their output (small γ)", kept);
     return status;
 }
 
@@ -253,17 +251,4 @@ Status start_norm_forms(const Config *c, const Model *m, const Resume *resume, R
     *forms = mem_alloc(n); /* NORM_FORM_Y is 0 */
     TRY(ranks_all(ranks, ranks_first(ranks) ? find_forms(c, m, resume, *forms) : OK));
     return ranks_broadcast(ranks, *forms, n);
-}
-
-/* ---- who saves ---- */
-
-Status start_find_writers(Ranks *ranks, const char *output_dir, bool **sees)
-{
-    int n = ranks_size(ranks), away = 0;
-    *sees = mem_array((size_t)n, sizeof **sees);
-    TRY(ranks_see(ranks, output_dir, *sees));
-    for (int i = 0; i < n; i++) away += !(*sees)[i];
-    if (away && output_dir && ranks_first(ranks))
-        log_info("%d of %d ranks do not see rank 0's %s: rank 0 saves for them", away, n, output_dir);
-    return OK;
 }

@@ -30,6 +30,3 @@ Status start_model_sized(const Config *c, const char *vocab_path, int pieces, He
 /* (2·layers + 1) forms, before anything is planned (contracts.md 5): the checkpoint's, or those that --model's weights
    ask for. Newly allocated. Collective: rank 0 reads them. */
 Status start_norm_forms(const Config *c, const Model *m, const Resume *resume, Ranks *ranks, uint8_t **forms);
-
-/* Collective. The ranks that write their parts of checkpoints: *sees (size), which the caller frees (ranks_see). */
-Status start_find_writers(Ranks *ranks, const char *output_dir, bool **sees);

@@ -51,9 +51,10 @@ static Status check_disk(ShardsJob *j)
     double shards = shards_bytes(j, used / (0.85 * j->pairs.max_length), used);
     TRY(file_free_bytes(j->dir, &free_bytes));
     const char *between = STAGE_BYTES(chunks), *end = STAGE_BYTES(shards), *left = STAGE_BYTES((double)free_bytes);
-    log_info("%s of text in %d files, about %.3g million tokens: %d shards with %d threads",
-             STAGE_BYTES((double)j->bytes), j->inputs.count, tokens / 1e6, j->n_shards, j->threads);
-    log_info("disk: about %s of shards, and %s in between; %s are free", end, between, left);
+    log_info(
+        "%s of text in %d files, about %.3g million tokens: %d shards with %d threads; disk: about %s of shards, and "
+        "%s in between; %s are free",
+        STAGE_BYTES((double)j->bytes), j->inputs.count, tokens / 1e6, j->n_shards, j->threads, end, between, left);
     if (chunks + shards > (double)there + (double)free_bytes)
         return fail(
             E_IO,
@@ -185,11 +186,11 @@ static void log_summary(const ShardsJob *j, double seconds, bool resumed)
     if (sum.cut_lines) log_warn("%lld lines above 1 MiB were cut", (long long)sum.cut_lines);
     if (sum.cut_documents) log_warn("%lld documents of more than 262144 tokens were cut", (long long)sum.cut_documents);
     warn_documents(j, sum.documents, sum.eval_documents);
-    log_info("%s: %lld documents (%lld held out), %lld sentences: %lld sequences, %.1f tokens on average, %s", j->dir,
-             (long long)sum.documents, (long long)sum.eval_documents, (long long)sum.sentences,
+    log_info("%s: %lld documents (%lld held out), %lld sentences: %lld sequences, %.1f tokens on average, %s, in %s%s, "
+             "%.1f MB of text per second",
+             j->dir, (long long)sum.documents, (long long)sum.eval_documents, (long long)sum.sentences,
              (long long)made.sequences, made.sequences ? (double)made.tokens / (double)made.sequences : 0,
-             STAGE_BYTES((double)made.size));
-    log_info("%s%s, %.1f MB of text per second", CLOCK_DURATION(seconds), resumed ? " since it resumed" : "",
+             STAGE_BYTES((double)made.size), CLOCK_DURATION(seconds), resumed ? " since it resumed" : "",
              seconds > 0 ? (double)j->bytes / 1e6 / seconds : 0);
 }
 

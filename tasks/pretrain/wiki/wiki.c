@@ -164,10 +164,13 @@ static void log_summary(const WikiRun *r, double seconds)
     log_info("%s: %zu parts, %lld articles, %lld sentences, %s of text from %s, in %s (%s/s)", r->options->output_dir,
              r->parts.n_parts, (long long)c->articles, (long long)c->sentences, STAGE_BYTES((double)c->text_bytes),
              STAGE_BYTES((double)c->read_bytes), CLOCK_DURATION(seconds), rate);
-    log_info("not written: %lld redirects, %lld pages of other namespaces, %lld without a sentence, %lld broken, %lld "
-             "too large",
-             (long long)c->redirects, (long long)c->other_namespaces, (long long)c->empty, (long long)c->broken,
-             (long long)c->too_large);
+    int64_t left_out = c->redirects + c->other_namespaces + c->empty + c->broken + c->too_large;
+    if (left_out)
+        log_info(
+            "not written: %lld redirects, %lld pages of other namespaces, %lld without a sentence, %lld broken, %lld "
+            "too large",
+            (long long)c->redirects, (long long)c->other_namespaces, (long long)c->empty, (long long)c->broken,
+            (long long)c->too_large);
     if (c->gaps > 0 || c->with_markup > 0)
         log_info(
             "%lld of %lld articles (%.1f %%) have something like markup in their text; %lld sentences were left out "
