@@ -236,7 +236,7 @@ says "good/model.safetensors" "wrong shape"
 # A classifier with its labels in another order gives the same figures.
 mkdir permuted && cp good/{config.json,vocab.txt,tokenizer_config.json,model.safetensors} permuted
 sed -i 's/"0": *"entailment"/"0": "neutral"/; s/"1": *"neutral"/"1": "entailment"/' permuted/config.json
-expect 0 "$CAIRN_BINARY" glue --do-eval --threads 1 --data-dir data --model permuted --output-dir permuted-eval
+expect 0 "$CAIRN_BINARY" glue --do-eval --threads 1 --data-dir data --model permuted --output-dir permuted-eval --verbose
 says "another order"
 probabilities() { tail -n +2 "$1/predictions_dev_matched.tsv" | cut -f3-5; }
 cmp <(probabilities good | awk -F'\t' '{ print $2, $1, $3 }' OFS='\t') <(probabilities permuted-eval) ||
