@@ -36,8 +36,7 @@
     X(LAUNCH, "launch", FUNCTION(launch), "l", "-- COMMAND [FLAG]...",                                                 \
       "start a command on many ranks, here or on other hosts")                                                         \
     X(VERIFY, "verify", FUNCTION(verify), "y", "RUN",                                                                  \
-      "compute steps of a run again, and compare them with its records; the options are the run's where no flag is "   \
-      "given")                                                                                                         \
+      "compute steps of a run again, with its options, and compare them with its records")                             \
     X(SNAPSHOT, "snapshot", FUNCTION(snapshot), "n", "list|persist|discard",                                           \
       "list, save or discard snapshots that runs left in host memory")                                                 \
     X(DOCTOR, "doctor", FUNCTION(doctor), "o", "", "show this machine as Cairn sees it, for a bug report")

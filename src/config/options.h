@@ -64,9 +64,10 @@
       "HDF5 shards to evaluate on; default: --data-dir, without training")                                             \
     /* text */                                                                                                         \
     X(max_seq_length, Count, "128", 3, 65536, "", "N", RESULT, "*psd",                                                 \
-      "longest <k:window of a paragraph|d:text|:sequence> in tokens<agpd:; longer ones are cut|t:; default: "          \
-      "that of the shards, 128 with --input><gk:. Without training the default is the model's|d:; default: the "       \
-      "model's>")                                                                                                      \
+      "longest <k:window of a paragraph|d:text|:sequence> in tokens<agpd:; longer ones are cut|t:; default: that of "  \
+      "the "                                                                                                           \
+      "shards, 128 with --input><gk:. Without training the default is the model's|p:. The default with --task squad "  \
+      "is 384|d:; default: the model's>")                                                                              \
     X(max_query_length, Count, "64", 1, 65536, "", "N", RESULT, "k",                                                   \
       "longest question in tokens; longer ones are cut")                                                               \
     X(doc_stride, Count, "128", 1, 65536, "", "N", RESULT, "k",                                                        \
@@ -259,8 +260,9 @@
       "ranks of --ranks that share a host, for --pbs, --slurm, --sge; 0: 4 with GPUs, else 1")                         \
     /* tools */                                                                                                        \
     X(ranks, Count, "0", 0, 1000000, "", "N", NONE, "ipl",                                                             \
-      "<l:number of processes; 0: as many as the scheduler or --hosts has slots, else one for each GPU|i:show "        \
-      "how N ranks would slice the parameters|:plan for N ranks>")                                                     \
+      "<l:number of processes; 0: as many as the scheduler or --hosts has slots, else one for each GPU|i:show how N "  \
+      "ranks "                                                                                                         \
+      "would slice the parameters; 0: do not|:plan for N ranks; 0: for one>")                                          \
     X(network, Text, "", 0, 0, "", "NAME", NONE, "p",                                                                  \
       "network between hosts: 1GbE, 10GbE, 25GbE, 100GbE, HDR, NDR, or GB/s,microseconds")                             \
     X(hosts, Path, "", 0, 0, "", "FILE", NONE, "l",                                                                    \
