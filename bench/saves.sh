@@ -61,7 +61,7 @@ for ((round = 0; round < rounds; round++)); do
         echo "$saved" >>"save.$side"
         echo "$peak" >>"peak.$side"
         train "${programs[$side]}" --max-steps 2 --override "$@"
-        echo "$(value 2 wall_s) - ($(value 2 trained_s) - $(value 1 trained_s))" | bc >>"start.$side"
+        echo "$(value 2 wall_s) - $(value 1 wall_s) - ($(value 2 trained_s) - $(value 1 trained_s))" | bc >>"start.$side"
     done
 done
 # middle FILE FORMAT: its median, least and most

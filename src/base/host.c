@@ -11,6 +11,22 @@ void host_name(char *name, size_t size)
     name[size - 1] = '\0';
 }
 
+void host_value(const char *path, const char *key, char *out, size_t size)
+{
+    char line[4096];
+    FILE *f = fopen(path, "re");
+    *out = '\0';
+    while (f && !*out && fgets(line, sizeof line, f)) {
+        if (strncmp(line, key, strlen(key)) != 0) continue;
+        char *text = line + strlen(key);
+        text += strspn(text, " \t:=\"");
+        size_t len = strlen(text);
+        while (len && strchr(" \t\n\"", text[len - 1])) len--;
+        snprintf(out, size, "%.*s", (int)len, text);
+    }
+    if (f) fclose(f);
+}
+
 /* Without /proc the kernel's word is left, which is a path from the folder of the start. */
 char *host_program(void)
 {

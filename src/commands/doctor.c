@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/cgroup.h"
+#include "base/host.h"
 #include "base/machine_memory.h"
 #include "base/module.h"
 #include "base/parallel.h"
@@ -46,25 +47,6 @@ __attribute__((format(printf, 3, 4))) static void put(Sheet *s, const char *name
     buf_free(&text);
 }
 
-/* ---- files of the system ---- */
-
-/* What follows `key` on its line of a file, without blanks and quotes at the ends; "" where there is none. */
-static void find_value(const char *path, const char *key, char *out, size_t size)
-{
-    char line[4096];
-    FILE *f = fopen(path, "re");
-    *out = '\0';
-    while (f && !*out && fgets(line, sizeof line, f)) {
-        if (strncmp(line, key, strlen(key)) != 0) continue;
-        char *text = line + strlen(key);
-        text += strspn(text, " \t:=\"");
-        size_t len = strlen(text);
-        while (len && strchr(" \t\n\"", text[len - 1])) len--;
-        snprintf(out, size, "%.*s", (int)len, text);
-    }
-    if (f) fclose(f);
-}
-
 static void put_bytes(Buf *out, const char *what, uint64_t bytes)
 {
     buf_printf(out, "%s%s ", out->len ? ", " : "", what);
@@ -84,7 +66,7 @@ static void put_system(Sheet *s)
     char name[128], now[32];
     clock_iso(now, sizeof now);
     put(s, "cairn", "%s, %s", CAIRN_VERSION, now);
-    find_value("/etc/os-release", "PRETTY_NAME", name, sizeof name);
+    host_value("/etc/os-release", "PRETTY_NAME", name, sizeof name);
     if (uname(&u) == 0)
         put(s, "system", "%s: %s, Linux %s, %s%s", u.nodename, *name ? name : "unknown", u.release, u.machine,
             file_exists("/.dockerenv") || file_exists("/run/.containerenv") || file_exists("/.singularity.d")
@@ -98,10 +80,10 @@ static void put_processor(Sheet *s)
                                         "avx512_bf16", "amx_bf16", "amx_tile", "asimd",    "bf16"};
     char model[128], flags[4096], cores[512];
     Buf has = {0};
-    find_value("/proc/cpuinfo", "model name", model, sizeof model);
-    find_value("/proc/cpuinfo", "flags", flags, sizeof flags);
-    if (!*flags) find_value("/proc/cpuinfo", "Features", flags, sizeof flags);
-    find_value("/proc/self/status", "Cpus_allowed_list", cores, sizeof cores);
+    host_value("/proc/cpuinfo", "model name", model, sizeof model);
+    host_value("/proc/cpuinfo", "flags", flags, sizeof flags);
+    if (!*flags) host_value("/proc/cpuinfo", "Features", flags, sizeof flags);
+    host_value("/proc/self/status", "Cpus_allowed_list", cores, sizeof cores);
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (str_list_has(flags, ' ', known[i], strlen(known[i])))
             buf_printf(&has, "%s%s", has.len ? " " : "", known[i]);
@@ -147,7 +129,7 @@ static void put_gpus(Sheet *s)
 {
     char driver[256];
     int n = gpus_count();
-    find_value("/proc/driver/nvidia/version", "NVRM version", driver, sizeof driver);
+    host_value("/proc/driver/nvidia/version", "NVRM version", driver, sizeof driver);
     if (n || *driver)
         put(s, "GPUs",
             "%d for this process; driver: %s; the cuda backend takes Turing (compute capability 7.5) or newer", n,
@@ -194,7 +176,7 @@ static void put_limits(Sheet *s)
     add_limit(&text, "file size", RLIMIT_FSIZE, true);
     add_limit(&text, "open files", RLIMIT_NOFILE, false);
     add_limit(&text, "processes", RLIMIT_NPROC, false);
-    find_value("/sys/fs/cgroup/cpu.max", "", quota, sizeof quota);
+    host_value("/sys/fs/cgroup/cpu.max", "", quota, sizeof quota);
     if (*quota) buf_printf(&text, ", cgroup's cpu.max %s", quota);
     put(s, "limits", "%s", text.data);
     buf_free(&text);

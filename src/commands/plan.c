@@ -270,7 +270,7 @@ static Status show_policies(PlanRun *r)
     buf_print(&out);
     if (*r->c->svg) { /* auto is one of the others, or close to it */
         plan_table_draw(r, rows, n_policies, &out);
-        TRY_DONE(file_write_text(NULL, r->c->svg, &out));
+        TRY_DONE(svg_write(NULL, r->c->svg, &out));
     }
     status = found; /* nothing fits */
 done:

@@ -193,7 +193,7 @@ static Status draw(const PipelineRows *r, const char *path)
         if (r->made[k]) make_panel(&r->plan[k], &panels[n++]);
     schedule_svg(panels, n, "places of the pipeline", &out);
     timeline_panels_free(panels, n);
-    return file_write_text(NULL, path, &out);
+    return svg_write(NULL, path, &out);
 }
 
 /* ---- the whole ---- */

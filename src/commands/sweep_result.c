@@ -206,12 +206,29 @@ static void add_point(ChartLines *l, char *name, double x, double y)
     free(name);
 }
 
+/* What all runs share. The caller frees. */
+static char *about(const Sweep *s)
+{
+    const RunRecord **records = mem_array((size_t)s->n_runs, sizeof *records);
+    Buf text = {0};
+    int n = 0;
+    for (int i = 0; i < s->n_runs; i++)
+        if (s->runs[i].record) records[n++] = s->runs[i].record;
+    run_records_about(records, n, &text);
+    free(records);
+    return text.data;
+}
+
 static Status draw(const Sweep *s, const char *file, const Chart *chart, Buf *page)
 {
+    Chart own = *chart;
     Buf out = {0};
-    chart_svg(chart, &out);
-    page_chart(page, chart);
-    return file_write_text(s->c->output_dir, file, &out);
+    char *line = about(s);
+    own.about = *line ? line : NULL;
+    chart_svg(&own, &out);
+    page_chart(page, &own);
+    free(line);
+    return svg_write(s->c->output_dir, file, &out);
 }
 
 /* A figure against batch size, a line per policy. */
@@ -291,7 +308,9 @@ Status sweep_results(const Sweep *s)
     run_table(s, &runs);
     table_print(&people, table_terminal_width(), &text);
     buf_print(&text);
-    page_begin(&page, title, "Cairn " CAIRN_VERSION);
+    char *subtitle = about(s);
+    page_begin(&page, title, subtitle);
+    free(subtitle);
     table_html(&people, &page);
     if (s->seeds >= 0) buf_puts(&page, "<p>Mean ± standard deviation (of a sample) over seeds.</p>\n");
     TRY_DONE(draw_all(s, &page));

@@ -249,7 +249,7 @@ static void draw(const Paces *p, int width, Buf *out)
     free(boxes);
 }
 
-static Status write_all(const Config *c, const Paces *p, const Table *t, const char *slow)
+static Status write_page(const Config *c, const Paces *p, const Table *t, const char *slow)
 {
     Buf svg = {0}, page = {0};
     Status status = file_make_directories(c->output_dir);
@@ -262,12 +262,20 @@ static Status write_all(const Config *c, const Paces *p, const Table *t, const c
     draw(p, PAGE_NARROW, &page);
     buf_puts(&page, "</div>\n");
     page_end(&page);
-    if (status == OK) status = file_write_text(c->output_dir, "variability.svg", &svg);
+    if (status == OK) status = svg_write(c->output_dir, "variability.svg", &svg);
     if (status == OK) status = file_write_text(c->output_dir, "variability.html", &page);
-    if (status == OK && *c->csv) status = table_write_csv(t, false, NULL, c->csv);
     if (status == OK) log_info("written to %s: variability.html, variability.svg", c->output_dir);
     BUF_FREE(&svg, &page);
     return status;
+}
+
+static Status write_all(const Config *c, const Paces *p, const Table *t, const char *slow)
+{
+    if (*c->csv) {
+        TRY(table_write_csv(t, false, NULL, c->csv));
+        log_info("written: %s", c->csv);
+    }
+    return *c->output_dir ? write_page(c, p, t, slow) : OK;
 }
 
 Status command_variability(const Config *c)

@@ -44,9 +44,16 @@ int config_option(const char *flag)
 
 /* ---- the four sources ---- */
 
+const char *config_fallback(int option, Command command)
+{
+    bool none = option == OPTION_output_dir && (command == COMMAND_REPORT || command == COMMAND_VARIABILITY);
+    return none ? "" : config_table[option].fallback;
+}
+
 static Status apply_defaults(Config *c)
 {
-    for (int i = 0; i < N_OPTIONS; i++) TRY(config_set_value(c, i, "default", config_table[i].fallback, FROM_DEFAULT));
+    for (int i = 0; i < N_OPTIONS; i++)
+        TRY(config_set_value(c, i, "default", config_fallback(i, c->command), FROM_DEFAULT));
     return OK;
 }
 

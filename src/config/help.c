@@ -64,7 +64,7 @@ static const char *default_of(int option, Command command)
     const char *name = config_command_preset(command);
     if (command == COMMAND_VERIFY) return ""; /* the run's own */
     if (name && config_preset(name, &preset) == OK) own = preset.value[option];
-    return own ? own : config_table[option].fallback;
+    return own ? own : config_fallback(option, command);
 }
 
 void config_option_usage(int option, Command command, Buf *value, Buf *text)

@@ -31,9 +31,11 @@
       "vocab.txt or tokenizer.json<sy:|gkpcda:; default: the one beside --model|:; default: the one beside --model, "  \
       "else in --data-dir, else made of --input>")                                                                     \
     X(output_dir, Folder, "results", 0, 0, "", "DIR", NONE, "*rwsnzqoR",                                               \
-      "<r:folder for report.html and its pictures|w:folder for the text|s:folder for the shards|n:the "                \
+      "<r:folder for report.html and its pictures; default: none, the table alone|w:folder for the text|s:folder for " \
+      "the shards|n:the "                                                                                              \
       "run whose snapshots are meant; default: all runs|z:folder for the runs and the table of all|q:folder "          \
-      "for variability.html and variability.svg|o:folder whose disk is timed; default: the current "                   \
+      "for variability.html and variability.svg; default: none, the table alone|o:folder whose disk is timed; "        \
+      "default: the current "                                                                                          \
       "folder|:folder for the model, the results and the checkpoints>")                                                \
     X(do_train, Switch, "false", 0, 0, "", "", NONE, "*",                                                              \
       "train<a:|t:; the default, unless --do-eval is given alone>")                                                    \
@@ -303,6 +305,8 @@
     X(jobs, Count, "1", 1, 1024, "", "N", NONE, "z", "runs at the same time, which share cores and memory")            \
     X(index, Count, "0", 0, 1000000, "", "N", NONE, "z", "make only the N-th run, for the arrays of schedulers")       \
     X(csv, Path, "", 0, 0, "", "FILE", NONE, "rq", "write the table as CSV too, a row per <q:rank|:run>")              \
+    X(proof, Switch, "false", 0, 0, "", "", NONE, "r",                                                                 \
+      "write proof.html and proof.txt into --output-dir: changes against the first run, equal bits, speed-up")         \
     /* all */                                                                                                          \
     X(config, Path, "", 0, 0, "", "FILE", NONE, "*pcivrwslndyzqoR",                                                    \
       "read options from a JSON file, also from the run.json of a run")                                                \

@@ -38,6 +38,8 @@ typedef struct {
 } CommandInfo;
 
 extern OptionInfo config_table[N_OPTIONS];
+/* The table's default; "" for --output-dir of commands that write no file unless it is given. */
+const char *config_fallback(int option, Command command);
 extern const CommandInfo config_commands[N_COMMANDS];
 
 /* Whether the value is kept as allocated text. */

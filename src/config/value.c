@@ -190,7 +190,7 @@ bool config_is_default(const Config *c, int option)
 {
     Config fallback = {0};
     Buf now = {0}, before = {0};
-    Status status = config_set_value(&fallback, option, "default", config_table[option].fallback, FROM_DEFAULT);
+    Status status = config_set_value(&fallback, option, "default", config_fallback(option, c->command), FROM_DEFAULT);
     CHECK(status == OK, "the default of --%s", config_flag(option));
     config_value_text(c, option, &now);
     config_value_text(&fallback, option, &before);

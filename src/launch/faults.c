@@ -1,11 +1,12 @@
 /* The faults of a command: a line each in faults.jsonl of the output folder, and at the command's end a line of
-   launches.jsonl and a message that sum up. */
+   launches.jsonl, the faults in report.html and a message that sum up. */
 #include <fcntl.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/lock.h"
 #include "launch/launch_internal.h"
+#include "report/report.h"
 
 double faults_trained(const Launch *l)
 {
@@ -59,6 +60,9 @@ static void write_launch(const Launch *l)
     buf_printf(&line, ", \"faults\": %d, \"launch_s\": %.3f, \"trained_s\": %.3f}\n", f->count, f->launch_s,
                f->trained_s);
     append(l, "launches.jsonl", &line);
+    /* a run that has ended wrote its page before this line was there */
+    if (file_exists_in(l->output_dir, "run.json") && report_write(l->output_dir) != OK)
+        log_warn("%s; report.html lacks the share of time", status_message());
 }
 
 void faults_end(Launch *l)

@@ -6,7 +6,7 @@ int chart_line(ChartLines *l, const char *name)
     char *own = mem_strdup(name);
     MEM_GROW(l->points, l->n, cap);
     l->points[line] = (ChartPoints){.name = own};
-    MEM_PUSH(l->series, l->n, l->cap, (ChartSeries){.name = own, .dashed = line / 9 % 2});
+    MEM_PUSH(l->series, l->n, l->cap, (ChartSeries){.name = own});
     return line;
 }
 

@@ -132,15 +132,37 @@ static void put_faults(const ComparedRun *runs, int n, Table *t)
     for (int i = 0; i < n; i++) table_figure(t, "%.1f", 100 * fault_record_share(&runs[i].faults));
 }
 
-void compare_table(const ComparedRun *runs, int n, Table *t)
+/* A text of run.json, which unfinished runs and older versions lack. */
+static void put_texts(const ComparedRun *runs, int n, const char *label, const char *key, Table *t)
 {
-    bool finished = true, threads = false, faults = false;
+    table_text(t, "%s", label);
+    for (int i = 0; i < n; i++) {
+        const char *text = js_string(js_get(runs[i].r.doc, key), "");
+        table_text(t, "%s", *text ? text : "–");
+    }
+}
+
+void compare_begin(const ComparedRun *runs, int n, Table *t)
+{
     table_init(t, n + 1, 1);
     table_text(t, "%s", "");
+    for (int i = 0; i < n; i++) table_text(t, "%s", runs[i].name);
+}
+
+char *compare_about(const ComparedRun *runs, int n)
+{
+    const RunRecord *records[COMPARE_MOST];
+    Buf about = {0};
+    for (int i = 0; i < n; i++) records[i] = &runs[i].r;
+    run_records_about(records, n, &about);
+    return about.data;
+}
+
+void compare_setup(const ComparedRun *runs, int n, Table *t)
+{
+    bool finished = true, threads = false;
     for (int i = 0; i < n; i++) {
-        table_text(t, "%s", runs[i].name);
         finished = finished && runs[i].r.finished;
-        faults = faults || runs[i].faults.count;
         threads = threads || (runs[i].r.finished && runs[i].r.s.threads != runs[0].r.s.threads);
     }
     if (!finished) {
@@ -153,189 +175,43 @@ void compare_table(const ComparedRun *runs, int n, Table *t)
     for (int i = 0; i < n; i++) put_resolved(&runs[i], runs[i].r.s.recompute, "recompute", t);
     table_text(t, "precision");
     for (int i = 0; i < n; i++) put_resolved(&runs[i], runs[i].r.s.precision, "precision", t);
+    FIGURES("ranks", "%.0f", or_nan(s->ranks));
+    put_texts(runs, n, "hosts", "hosts", t);
+    put_texts(runs, n, "processor or GPU", "device", t);
+    FIGURES("micro-batches of a step", "%.3g", or_nan(s->micro_batches));
     if (threads) FIGURES("threads", "%.0f", or_nan(s->threads));
     put_options(runs, n, t);
+}
+
+/* Bytes of the planned peak that hold the weights and what belongs to each of them. */
+static double weight_bytes(const RunSummary *s)
+{
+    static const char *const regions[] = {"weights", "copies", "gradients", "optimizer", "kfac"};
+    double sum = 0;
+    for (size_t i = 0; i < sizeof regions / sizeof *regions; i++) {
+        double bytes = summary_value(s->regions, s->n_regions, regions[i]);
+        if (isfinite(bytes)) sum += bytes;
+    }
+    return sum;
+}
+
+static double activation_bytes(const RunSummary *s) { return summary_value(s->regions, s->n_regions, "activations"); }
+
+void compare_figures(const ComparedRun *runs, int n, Table *t)
+{
+    bool faults = false;
+    for (int i = 0; i < n; i++) faults = faults || runs[i].faults.count;
     FIGURES("steps", "%.0f", (double)s->steps);
     FIGURES("final loss", "%.9g", s->final_loss);
     put_evaluations(runs, n, t);
     FIGURES("sequences/s", "%.1f", or_nan(s->seq_per_s));
     if (n > 1) FIGURES("speed, first = 1", "%.2f", or_nan(s->seq_per_s) / or_nan(runs[0].r.s.seq_per_s));
+    FIGURES("wall time (s)", "%.1f", or_nan(s->wall_s));
     if (faults) put_faults(runs, n, t);
-    FIGURES("planned peak memory (MiB)", "%.1f", or_nan((double)s->planned_peak_bytes / MIB));
+    FIGURES("activations (MiB)", "%.1f", activation_bytes(s) / MIB);
+    FIGURES("weights, gradients, optimizer (MiB)", "%.1f", or_nan(weight_bytes(s)) / MIB);
+    FIGURES("all else (MiB)", "%.1f",
+            ((double)s->planned_peak_bytes - activation_bytes(s) - or_nan(weight_bytes(s))) / MIB);
+    FIGURES("sum: planned peak memory (MiB)", "%.1f", or_nan((double)s->planned_peak_bytes / MIB));
     FIGURES("measured peak memory (MiB)", "%.1f", or_nan((double)s->measured_peak_bytes / MIB));
-    FIGURES("activations (MiB)", "%.1f", summary_value(s->regions, s->n_regions, "activations") / MIB);
-}
-
-/* ---- curves ---- */
-
-typedef enum { OVER_STEPS, OVER_SEQUENCES, OVER_TIME } Over;
-
-static const struct {
-    const char *label, *suffix, *title;
-} overs[] = {[OVER_STEPS] = {"step", "", ""},
-             [OVER_SEQUENCES] = {"sequences", "-sequences", " over sequences"},
-             [OVER_TIME] = {"seconds in training", "-time", " over time"}};
-
-/* Seconds in training up to each step, (n_steps), over all processes of the run: `trained_s`; in older files `wall_s`,
-   which begins again in each process. The caller frees. */
-static double *seconds_of(const RunRecord *r)
-{
-    double *seconds = mem_array((size_t)r->n_steps, sizeof *seconds), before = 0, last = 0;
-    const double *trained = r->column[STEP_TRAINED], *wall = r->column[STEP_WALL];
-    for (int i = 0; i < r->n_steps; i++) {
-        if (wall[i] < last) before += last;
-        if (isfinite(wall[i])) last = wall[i];
-        seconds[i] = isfinite(trained[i]) ? trained[i] : before + wall[i];
-    }
-    return seconds;
-}
-
-/* The x of each step, (n_steps); the caller frees. */
-static double *steps_over(const ComparedRun *run, Over over)
-{
-    const RunRecord *r = &run->r;
-    if (over == OVER_TIME) return seconds_of(r);
-    double *x = mem_array((size_t)r->n_steps, sizeof *x), batch = js_real(js_get(run->config, "batch-size"), NAN);
-    for (int i = 0; i < r->n_steps; i++) {
-        double skipped = r->column[STEP_SKIPPED][i], step = r->column[STEP_NUMBER][i];
-        x[i] = over == OVER_STEPS ? step : (step + (isfinite(skipped) ? skipped : 0)) * batch;
-    }
-    return x;
-}
-
-static Status draw_curves(const ChartLines *c, Over over, const char *what, const char *file, const char *y_label,
-                          const char *note, CompareDraw draw, void *context)
-{
-    char *title = mem_printf("%s%s", what, overs[over].title), *name = mem_printf("%s%s", file, overs[over].suffix);
-    Chart chart = {.title = title,
-                   .x_label = overs[over].label,
-                   .y_label = y_label,
-                   .series = c->series,
-                   .n_series = c->n,
-                   .note = note,
-                   .fractions = over == OVER_TIME,
-                   .from_zero_x = over != OVER_STEPS};
-    Status status = draw(context, name, &chart);
-    MEM_FREE(title, name);
-    return status;
-}
-
-/* The first of equal losses is broad and pale below the others, so that all are visible. */
-static Status draw_steps(const ComparedRun *runs, int n, StepColumn column, Over over, bool equal, CompareDraw draw,
-                         void *context)
-{
-    ChartLines c = {0};
-    bool loss = column == STEP_LOSS, same = loss && equal && n > 1 && over != OVER_TIME, smoothed = !loss;
-    for (int i = 0; i < n; i++) smoothed = smoothed || (!same && n > 1 && runs[i].r.n_steps > 100);
-    for (int i = 0; i < n; i++) {
-        const RunRecord *r = &runs[i].r;
-        double *x = steps_over(&runs[i], over), *mean = run_record_smooth(r->column[column], r->n_steps);
-        (void)chart_line(&c, runs[i].name);
-        for (int k = 0; k < r->n_steps; k++) chart_point(&c, i, x[k], smoothed ? mean[k] : r->column[column][k]);
-        if (same) c.series[i].width = i ? 1.3 : 6;
-        c.series[i].pale = same && i == 0;
-        MEM_FREE(x, mean);
-    }
-    Status status = draw_curves(&c, over, loss ? "Training loss" : "Masked words guessed right in training",
-                                loss ? "loss" : "mlm-accuracy", loss ? "loss" : "share",
-                                same       ? "equal, bit for bit"
-                                : smoothed ? "mean of 20 steps"
-                                           : NULL,
-                                draw, context);
-    chart_lines_free(&c);
-    return status;
-}
-
-/* Where step `step` is on the axis. */
-static double place_of(const RunRecord *r, const double *x, double step)
-{
-    int low = 0, high = r->n_steps;
-    while (low < high) {
-        int middle = (low + high) / 2;
-        if (r->column[STEP_NUMBER][middle] < step)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < r->n_steps ? x[low] : NAN;
-}
-
-static Status draw_evaluation(const ComparedRun *runs, int n, const char *name, Over over, CompareDraw draw,
-                              void *context)
-{
-    ChartLines c = {0};
-    for (int i = 0; i < n; i++) {
-        const RunRecord *r = &runs[i].r;
-        double *x = steps_over(&runs[i], over);
-        (void)chart_line(&c, runs[i].name);
-        for (int e = 0; e < r->n_evals; e++)
-            if (strcmp(r->evals[e].name, name) == 0)
-                chart_point(&c, i, place_of(r, x, r->evals[e].step), r->evals[e].value);
-        c.series[i].dots = c.series[i].n < 40;
-        free(x);
-    }
-    char *file = mem_strdup(name);
-    for (char *p = file; *p; p++)
-        if (strchr(" /", *p)) *p = '-';
-    Status status = draw_curves(&c, over, name, file, name, NULL, draw, context);
-    free(file);
-    chart_lines_free(&c);
-    return status;
-}
-
-static Status draw_evaluations(const ComparedRun *runs, int n, CompareDraw draw, void *context)
-{
-    for (int k = 0; k < n; k++)
-        for (int e = 0; e < runs[k].r.n_evals; e++) {
-            const char *name = runs[k].r.evals[e].name;
-            bool before = false;
-            for (int j = 0; j <= k && !before; j++)
-                for (int f = 0; f < (j < k ? runs[j].r.n_evals : e) && !before; f++)
-                    before = strcmp(runs[j].r.evals[f].name, name) == 0;
-            if (before) continue;
-            TRY(draw_evaluation(runs, n, name, OVER_STEPS, draw, context));
-            TRY(draw_evaluation(runs, n, name, OVER_TIME, draw, context));
-        }
-    return OK;
-}
-
-static Status draw_memory(const ComparedRun *runs, int n, CompareDraw draw, void *context)
-{
-    ChartLines c = {0};
-    for (int i = 0; i < n; i++) {
-        const RunRecord *r = &runs[i].r;
-        double peak = 0;
-        for (int k = 0; k < r->s.n_memory; k++) peak = fmax(peak, r->memory[k]);
-        if (r->s.n_memory == 0) continue;
-        char *name = mem_printf("%s: peak %.1f MiB", runs[i].name, peak / MIB);
-        int line = chart_line(&c, name);
-        for (int k = 0; k < r->s.n_memory; k++) chart_point(&c, line, k, r->memory[k]);
-        c.series[line].scale = 1 / MIB;
-        c.series[line].filled = n <= 3;
-        free(name);
-    }
-    Status status = draw(context, "memory",
-                         &(Chart){.title = "Memory over one micro-batch: activations and scratch",
-                                  .x_label = "instr of the plan: forward, then backward",
-                                  .y_label = "MiB",
-                                  .series = c.series,
-                                  .n_series = c.n,
-                                  .from_zero = true});
-    chart_lines_free(&c);
-    return status;
-}
-
-Status compare_charts(const ComparedRun *runs, int n, bool equal, CompareDraw draw, void *context)
-{
-    bool batches = false, accuracy = false;
-    for (int i = 0; i < n; i++) {
-        batches = batches || js_get(runs[i].config, "batch-size");
-        accuracy = accuracy || (runs[i].r.n_steps && isfinite(runs[i].r.column[STEP_ACCURACY][0]));
-    }
-    TRY(draw_steps(runs, n, STEP_LOSS, OVER_STEPS, equal, draw, context));
-    if (batches) TRY(draw_steps(runs, n, STEP_LOSS, OVER_SEQUENCES, equal, draw, context));
-    TRY(draw_steps(runs, n, STEP_LOSS, OVER_TIME, equal, draw, context));
-    if (accuracy) TRY(draw_steps(runs, n, STEP_ACCURACY, OVER_STEPS, equal, draw, context));
-    TRY(draw_evaluations(runs, n, draw, context));
-    return draw_memory(runs, n, draw, context);
 }

@@ -20,8 +20,13 @@ void compare_names(char *const *paths, int n, char **names);
 /* What an option of a run is, as text; "" where it is unknown. */
 void compare_option(const ComparedRun *run, const char *flag, Buf *out);
 bool compare_option_differs(const ComparedRun *a, const ComparedRun *b, const char *flag);
-/* Rows: what differs, speed, memory, accuracy. */
-void compare_table(const ComparedRun *runs, int n, Table *t);
+/* Begin a table with a row of names; then the rows of what the runs were, and of what they gave: steps, loss,
+   evaluations, speed, memory. */
+void compare_begin(const ComparedRun *runs, int n, Table *t);
+void compare_setup(const ComparedRun *runs, int n, Table *t);
+void compare_figures(const ComparedRun *runs, int n, Table *t);
+/* What all runs share, below titles. The caller frees. */
+char *compare_about(const ComparedRun *runs, int n);
 
 /* Draws each chart by `draw`; `file` is a name for it, without a suffix. `equal`: all losses are the same bits. */
 typedef Status (*CompareDraw)(void *context, const char *file, const Chart *chart);

@@ -125,10 +125,19 @@ static void put_faults(const char *dir, Buf *out)
 
 static void put_bytes(const RunRecord *r, const RunSummary *s, Buf *out)
 {
+    double rest = (double)s->planned_peak_bytes;
     page_rows_begin(out, "Memory");
-    for (int i = 0; i < s->n_regions; i++) page_bytes(out, s->regions[i].name, s->regions[i].value);
-    page_bytes(out, "peak of the process, planned", (double)s->planned_peak_bytes);
-    page_bytes(out, "peak of the process, measured", (double)s->measured_peak_bytes);
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < s->n_regions; i++) {
+            if (str_starts_with(s->regions[i].name, SUMMARY_HOST) != pass) continue;
+            page_bytes(out, s->regions[i].name, s->regions[i].value);
+            if (pass == 0) rest -= s->regions[i].value;
+        }
+        if (pass) continue;
+        page_bytes(out, "beside the plan: program, libraries, data, snapshots", rest);
+        page_bytes(out, "sum: peak of the process, planned", (double)s->planned_peak_bytes);
+        page_bytes(out, "peak of the process, measured", (double)s->measured_peak_bytes);
+    }
     page_rows_end(out);
     put_measured(r, s, out);
 }
@@ -152,7 +161,7 @@ static void put_origin(const RunRecord *r, const RunSummary *s, Buf *out)
 {
     static const char shown[] =
         "format task recompute precision backend threads steps final_loss wall_s planned_peak_bytes "
-        "measured_peak_bytes eval plan_bytes memory_series tokens_per_s config seq_per_s save_stall_s";
+        "measured_peak_bytes eval plan_bytes memory_series tokens_per_s config seq_per_s save_stall_s again";
     page_rows_begin(out, "Run");
     for (void *it = js_first(r->doc); it; it = js_next(r->doc, it)) {
         const char *key = js_key(it);
@@ -166,17 +175,20 @@ static void put_origin(const RunRecord *r, const RunSummary *s, Buf *out)
     page_row(out, "precision", s->precision);
     page_row(out, "backend", s->backend);
     page_figure(out, "threads", "%d", s->threads);
-    if (s->again) page_row(out, "the same run again", s->again);
+    if (js_get(r->doc, "again")) page_row(out, "the same run again", s->again);
     if (!js_get(r->doc, "version")) page_row(out, "Cairn", CAIRN_VERSION);
     page_rows_end(out);
 }
 
-static void put_page(const char *dir, const RunRecord *r, const RunSummary *s, Buf *out)
+static void put_page(const char *dir, const RunRecord *r, Buf *out)
 {
-    char *subtitle =
-        mem_printf("Cairn %s, recompute %s, %s, %s", CAIRN_VERSION, s->recompute, s->precision, s->backend);
+    const RunSummary *s = &r->s;
+    Buf about = {0}, config = {0};
+    run_records_about(&r, 1, &about);
+    char *subtitle = mem_printf("%s. Cairn %s, recompute %s, %s", about.data, s->version, s->recompute, s->backend);
     page_begin(out, s->task, subtitle);
     free(subtitle);
+    buf_free(&about);
     put_results(s, out);
     put_faults(dir, out);
     buf_puts(out, "<h2>Curves</h2>\n");
@@ -185,17 +197,19 @@ static void put_page(const char *dir, const RunRecord *r, const RunSummary *s, B
     page_profile(dir, out);
     put_origin(r, s, out);
     buf_puts(out, "<h2>Configuration</h2>\n<pre>");
-    markup_text(out, s->config_json);
+    js_put_indented(&config, js_get(r->doc, "config"), 0, false);
+    markup_text(out, config.data);
+    buf_free(&config);
     buf_puts(out, "</pre>\n");
     page_end(out);
 }
 
-Status report_write(const char *output_dir, const RunSummary *s)
+Status report_write(const char *output_dir)
 {
     RunRecord r;
     Buf out = {0};
     TRY(run_record_read(output_dir, &r));
-    put_page(output_dir, &r, s, &out);
+    put_page(output_dir, &r, &out);
     run_record_free(&r);
     return file_write_text(output_dir, "report.html", &out);
 }

@@ -9,6 +9,7 @@ struct Metrics {
     char *path, *eval_path;
     int fd, eval_fd;
     double trained; /* until the step of the start */
+    double wall;    /* of earlier processes */
     TfEvents *events;
 };
 
@@ -49,12 +50,11 @@ static const char *last_line(const Buf *text, size_t kept)
     return kept > 0 ? text->data + begin : "";
 }
 
-/* Its trained_s. */
-static double last_trained(const Buf *text, size_t kept)
+/* Its value of `key`, which is written as in the file. */
+static double last_value(const Buf *text, size_t kept, const char *key)
 {
-    static const char key[] = "\"trained_s\": ";
     const char *at = strstr(last_line(text, kept), key);
-    return at && at < text->data + kept ? strtod(at + sizeof key - 1, NULL) : 0;
+    return at && at < text->data + kept ? strtod(at + strlen(key), NULL) : 0;
 }
 
 /* Opens a file for appending behind the line of `step`. `old` (may be NULL) gets what it held. */
@@ -121,7 +121,8 @@ Status metrics_open(Metrics **metrics, const char *output_dir, int64_t step, int
                    .eval_fd = -1};
     TRY_DONE(open_lines(m->path, step, &m->fd, &steps));
     TRY_DONE(open_lines(m->eval_path, evaluated, &m->eval_fd, &evals));
-    m->trained = last_trained(&steps.text, steps.kept);
+    m->trained = last_value(&steps.text, steps.kept, "\"trained_s\": ");
+    if (step > 0) m->wall = last_value(&steps.text, keep_until(&steps.text, INT64_MAX), "\"wall_s\": ");
     open_events(m, output_dir, step, &steps, &evals);
     *metrics = m;
 done:
@@ -246,6 +247,7 @@ Status metrics_eval(Metrics *m, int64_t step, const char *split, const char *met
 }
 
 double metrics_trained(const Metrics *m) { return m->trained; }
+double metrics_wall(const Metrics *m) { return m->wall; }
 
 const char *metrics_lost(const Metrics *m)
 {

@@ -1,6 +1,11 @@
 #include "report/page.h"
 
-/* Colours of charts on a dark page: the text, the paper, the grid, and the series whose own would be too dark. */
+/* Colours of pictures on a dark page: the text, the paper, the grid, and the series whose own would be too dark. */
+#define ON_DARK "@media screen and (prefers-color-scheme:dark){"
+#define DARK_PICTURE                                                                                                   \
+    "svg{fill:#ddd}.paper{fill:#16181c}.grid{stroke:#3a3d44}.note{fill:#a5a5a5}.c0{stroke:#6a7dff}.f0{fill:#6a7dff}"   \
+    ".c7{stroke:#eee}.f7{fill:#eee}}\n"
+
 static const char style[] =
     ":root{color-scheme:light dark}\n"
     "body{font:15px/1.5 Helvetica,Arial,sans-serif;max-width:900px;margin:2em auto;padding:0 1em;color:#222;"
@@ -25,11 +30,10 @@ static const char style[] =
     ".small{display:none}\n"
     "@media (max-width:700px){body{padding:0 .6em;margin:1em auto}.large{display:none}.small{display:block}\n"
     "td+td,th+th{padding-left:1em}.wide-table td:first-child{white-space:normal}}\n"
-    "@media print{.small{display:none}.large{display:block}}\n"
-    "@media screen and (prefers-color-scheme:dark){body{color:#ddd;background:#16181c}p{color:#a5a5a5}\n"
+    "@media print{.small{display:none}.large{display:block}}\n" ON_DARK
+    "body{color:#ddd;background:#16181c}p{color:#a5a5a5}\n"
     "td,th{border-color:#3a3d44}.wide-table td:first-child,.wide-table "
-    "th:first-child{background:#16181c}pre{background:#22252b}svg{fill:#ddd}.paper{fill:#16181c}.grid{stroke:#3a3d44}\n"
-    ".note{fill:#a5a5a5}.c0{stroke:#6a7dff}.f0{fill:#6a7dff}.c7{stroke:#eee}.f7{fill:#eee}}\n";
+    "th:first-child{background:#16181c}pre{background:#22252b}" DARK_PICTURE;
 
 void page_begin(Buf *out, const char *title, const char *subtitle)
 {
@@ -91,4 +95,15 @@ void page_chart(Buf *out, const Chart *chart)
     buf_puts(out, "</div>\n<div class=\"small\">\n");
     chart_svg(&narrow, out);
     buf_puts(out, "</div>\n");
+}
+
+Status svg_write(const char *folder, const char *name, Buf *svg)
+{
+    Buf out = {0};
+    size_t head = strcspn(svg->data, "\n") + 1;
+    buf_append(&out, svg->data, head);
+    buf_puts(&out, "<style>" ON_DARK DARK_PICTURE "</style>\n");
+    buf_append(&out, svg->data + head, svg->len - head);
+    buf_free(svg);
+    return file_write_text(folder, name, &out);
 }

@@ -18,6 +18,14 @@ static const char *member_text(const char *line, const char *key, int *len)
     return at;
 }
 
+/* The caller frees. */
+static char *member_copy(const char *line, const char *key)
+{
+    int len;
+    const char *text = member_text(line, key, &len);
+    return text ? mem_strndup(text, (size_t)len) : NULL;
+}
+
 static double member_value(const char *line, const char *key)
 {
     int len;
@@ -60,6 +68,10 @@ static Status take_step(RunRecord *r, const char *line)
     }
     r->loss_texts = grow(r->loss_texts, n, sizeof *r->loss_texts);
     r->loss_texts[n] = mem_strndup(loss, (size_t)len);
+    r->grads = grow(r->grads, n, sizeof *r->grads);
+    r->grads[n] = member_copy(line, "\"grads_digest\": ");
+    r->weights = grow(r->weights, n, sizeof *r->weights);
+    r->weights[n] = member_copy(line, "\"weights_digest\": ");
     r->n_steps++;
     return OK;
 }
@@ -97,7 +109,7 @@ static void summarize(RunRecord *r)
                         .final_loss = r->column[STEP_LOSS][last],
                         .seq_per_s = n ? n / sum : NAN,
                         .tokens_per_s = NAN,
-                        .wall_s = NAN,
+                        .wall_s = r->column[STEP_WALL][last],
                         .measured_peak_bytes = isfinite(peak) ? (size_t)peak : 0};
 }
 
@@ -125,6 +137,38 @@ done:
     return status;
 }
 
+enum { N_FACTS = 5 };
+
+/* A fact of a run as text; nothing where its record lacks it. */
+static void put_fact(const RunRecord *r, int fact, Buf *out)
+{
+    const char *const texts[] = {r->s.model, r->s.device, r->s.precision};
+    int64_t length = js_int(js_get(js_get(r->doc, "config"), "max-seq-length"), 0);
+    buf_puts(out, "");
+    if (fact < 3 && strcmp(texts[fact], "?") != 0) buf_puts(out, texts[fact]);
+    if (fact == 3 && r->s.ranks > 0) buf_printf(out, "%d rank%s", r->s.ranks, r->s.ranks == 1 ? "" : "s");
+    if (fact == 4 && length > 0) buf_printf(out, "length %lld", (long long)length);
+}
+
+void run_records_about(const RunRecord *const *runs, int n, Buf *out)
+{
+    buf_puts(out, "");
+    for (int fact = 0; fact < N_FACTS; fact++) {
+        Buf first = {0};
+        bool shared = true;
+        for (int i = 0; i < n && shared; i++) {
+            Buf text = {0};
+            if (!runs[i]->finished) continue;
+            put_fact(runs[i], fact, &text);
+            if (!first.data) buf_puts(&first, text.data);
+            shared = strcmp(first.data, text.data) == 0;
+            buf_free(&text);
+        }
+        if (shared && first.len) buf_printf(out, "%s%s", out->len ? ", " : "", first.data);
+        buf_free(&first);
+    }
+}
+
 Status run_record_read(const char *dir, RunRecord *r) { return read_record(dir, false, r); }
 Status run_record_read_any(const char *dir, RunRecord *r) { return read_record(dir, true, r); }
 
@@ -144,6 +188,8 @@ double *run_record_smooth(const double *y, int n)
 void run_record_free(RunRecord *r)
 {
     mem_free_texts(r->loss_texts, r->n_steps);
+    mem_free_texts(r->grads, r->n_steps);
+    mem_free_texts(r->weights, r->n_steps);
     for (int c = 0; c < N_STEP_COLUMNS; c++) free(r->column[c]);
     MEM_FREE(r->evals, r->memory);
     js_free(r->doc);

@@ -35,6 +35,7 @@ typedef struct {
     double *memory;                 /* (s.n_memory) */
     double *column[N_STEP_COLUMNS]; /* (n_steps) each; null and what a line lacks is NaN */
     char **loss_texts;              /* (n_steps) as written */
+    char **grads, **weights;        /* (n_steps) digests; NULL: that step has none */
     int n_steps;
     EvalPoint *evals; // (n_evals)
     int n_evals;
@@ -45,6 +46,10 @@ Status run_record_read(const char *dir, RunRecord *r);
 /* Reads any run that made a step. E_IO: the folder holds none. */
 Status run_record_read_any(const char *dir, RunRecord *r);
 void run_record_free(RunRecord *r); /* takes a zeroed one */
+
+/* Model, device, number of ranks, sequence length and precision, as far as all (n) finished runs share them: a line
+   below a title. */
+void run_records_about(const RunRecord *const *runs, int n, Buf *out);
 
 /* The exponential mean of 20 values of (n), over those that are numbers. The caller frees. */
 double *run_record_smooth(const double *y, int n);

@@ -15,7 +15,7 @@ typedef struct {
     double epoch, loss, lr, grad_norm;
     double seq_per_s, tokens_per_s; /* of this step; real sequences and tokens, not padding */
     size_t peak_bytes;              /* session_memory_used, largest so far */
-    double wall_s;                  /* since the program's start */
+    double wall_s;                  /* of all processes of the run, this one since its start */
     double trained_s;               /* in training, all processes of the run */
     bool pretraining;               /* then: parts of the loss; NaN where there is none */
     double mlm_loss, mlm_accuracy, nsp_loss;
@@ -42,6 +42,7 @@ Status metrics_open(Metrics **m, const char *output_dir, int64_t step, int64_t e
 Status metrics_step(Metrics *m, const StepRecord *r);
 /* trained_s of the last step that the file had when it was opened; 0: none. */
 double metrics_trained(const Metrics *m);
+double metrics_wall(const Metrics *m);             /* wall_s of the last step of all, also of one that was cut off */
 void metrics_line(const StepRecord *r, Buf *line); /* its line of metrics.jsonl */
 /* Adds the line of step r->step where exactly that line is missing, because rank 0 was lost before it wrote it. A file
    that is missing gets it as its only line. */
@@ -74,27 +75,29 @@ typedef struct {
     const double *x;  /* (n) NULL: 0, 1, 2 … */
     const double *y;  /* (n) NaN and infinities are gaps */
     int n;
-    double scale; /* of y; 0: 1 */
-    double width; /* of the line, pixels; 0: 1.8 */
-    int colour;   /* 0: by place, else the colour of the series of that number, from 1 */
-    bool dashed, pale, filled;
-    bool dots, unjoined; /* a dot at each point; no line between them */
-    int mark;            /* a dot at the point of that number, from 1; 0: none */
+    double scale;              /* of y; 0: 1 */
+    double width;              /* of the line, pixels; 0: 1.8 */
+    int colour;                /* 0: by place, else the colour of the series of that number, from 1 */
+    bool dashed, pale, filled; /* `dashed`: else dashes by place where several series have names */
+    bool dots, unjoined;       /* a dot at each point; no line between them */
+    int mark;                  /* a dot at the point of that number, from 1; 0: none */
 } ChartSeries;
 typedef struct {
     const char *title, *x_label, *y_label;
     const ChartSeries *series;
     int n_series;
-    bool from_zero;   /* the y axis takes in 0 */
-    const char *note; /* small, right of the title; NULL: none */
-    bool fractions;   /* of x; else it counts steps, instrs … */
-    bool from_zero_x; /* the x axis takes in 0 */
-    bool margin;      /* left and right of the points */
-    int width;        /* of the picture, pixels; 0: 860 */
+    bool from_zero;    /* the y axis takes in 0 */
+    const char *note;  /* small, right of the title; NULL: none */
+    const char *about; /* a line below the title; NULL: none */
+    bool fractions;    /* of x; else it counts steps, instrs … */
+    bool from_zero_x;  /* the x axis takes in 0 */
+    bool margin;       /* left and right of the points */
+    int width;         /* of the picture, pixels; 0: 860 */
 } Chart;
-/* Texts are UTF-8; elements have classes (paper, grid, note, c0 … c8 for strokes, f0 … f8 for fills), by which a page
-   can give other colours; an ellipsis cuts a text that is wider than the picture. A series takes at most 400 KB for any
-   n, without gaps 60 KB. */
+/* Series with the same points are drawn as dashes that take turns, their dots as rings. Where each series has dots at a
+   few places x, the ticks are these. Texts are UTF-8; elements have classes (paper, grid, note, c0 … c8 for strokes, f0
+   … f8 for fills), by which a page can give other colours; an ellipsis cuts a text that is wider than the picture. A
+   series takes at most 400 KB for any n, without gaps 60 KB. */
 void chart_svg(const Chart *chart, Buf *out);
 /* Series with names and points of their own (chart_lines.c). Zero-initialise; the caller may set more of a series. */
 typedef struct {
@@ -139,14 +142,19 @@ void timeline_add(TimelinePanel *panel, TimelineBar bar);
 void timeline_panels_free(TimelinePanel *panels, int n);
 /* Panels below each other, on one axis of milliseconds. `rows`: what a row is, "places of the pipeline". */
 void schedule_svg(const TimelinePanel *panels, int n, const char *rows, Buf *out);
+/* file_write_text of a picture, with the colours of the page on a dark screen (page.c). */
+Status svg_write(const char *folder, const char *name, Buf *svg);
 void svg_begin(Buf *out, int width, int height); /* the start of every picture; "</svg>" ends it */
 /* Text of XML and HTML, also inside "…": escaped; control characters become '?', invalid UTF-8 U+FFFD. */
 void markup_text(Buf *out, const char *s);
+/* `s`, or as much of it as fits into `room` with an ellipsis behind it. */
+void markup_fitting(Buf *out, const char *s, double size, double room);
 /* About the width of a text in the wider of the usual sans-serif fonts; never much too small. */
 double markup_text_width(const char *s, double size);
 
 /* ---- the summary of a run: OUT/run.json (summary.c) ---- */
 #define SUMMARY_MOST 32
+#define SUMMARY_HOST "host: " /* begins the name of a region of a device's run that lies in the host's memory */
 typedef struct {
     char name[96];
     double value;
@@ -155,13 +163,15 @@ typedef struct {
     const char *task, *recompute, *precision, *backend;
     const char *version, *started, *hosts; /* Cairn's; UTC; "node1 (4 ranks), node2 (4 ranks)" */
     const char *folder, *command;          /* where it was started, and its command line */
-    const char *again;                     /* the command that makes the same run again; not in run.json */
+    const char *again;                     /* the command that makes the same run again */
+    const char *model, *device;            /* "BERT of 12 layers, …"; a GPU or a processor */
     const char *waited_for;                /* the rank that the others waited for, and how long; NULL or "": none */
     const char *best;                      /* the best evaluation while training, and its step; likewise */
     int ranks, threads;
     int64_t steps;
     double final_loss, seq_per_s, tokens_per_s, wall_s;
-    double save_stall_s; /* longest time that training waited for a save */
+    double micro_batches; /* of a step of one rank */
+    double save_stall_s;  /* longest time that training waited for a save */
     size_t planned_peak_bytes, measured_peak_bytes;
     const double *memory_series; /* (n_memory) bytes live per instr of one step */
     int n_memory;
@@ -177,5 +187,6 @@ Status summary_write(const char *output_dir, const RunSummary *s);
 Status summary_read(const char *path, Json **doc);
 Status summary_remove(const char *output_dir); /* durably; fine if there is none */
 
-/* ---- OUT/report.html (html.c): self-contained; curves, results, plan, configuration. Reads metrics.jsonl. ---- */
-Status report_write(const char *output_dir, const RunSummary *s);
+/* ---- OUT/report.html (html.c): self-contained; curves, results, plan, configuration. Reads run.json, metrics.jsonl,
+   and the record of faults. ---- */
+Status report_write(const char *output_dir);

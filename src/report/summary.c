@@ -45,6 +45,9 @@ static void put_values(Buf *out, const char *key, const SummaryValue *values, in
     X(text, const char *, hosts)                                                                                       \
     X(text, const char *, folder)                                                                                      \
     X(text, const char *, command)                                                                                     \
+    X(text, const char *, again)                                                                                       \
+    X(text, const char *, model)                                                                                       \
+    X(text, const char *, device)                                                                                      \
     X(count, int, ranks)                                                                                               \
     X(count, int, threads)                                                                                             \
     X(count, int64_t, steps)                                                                                           \
@@ -52,6 +55,7 @@ static void put_values(Buf *out, const char *key, const SummaryValue *values, in
     X(real, double, seq_per_s)                                                                                         \
     X(real, double, tokens_per_s)                                                                                      \
     X(real, double, wall_s)                                                                                            \
+    X(real, double, micro_batches)                                                                                     \
     X(real, double, save_stall_s)                                                                                      \
     X(count, size_t, planned_peak_bytes)                                                                               \
     X(count, size_t, measured_peak_bytes)

@@ -94,6 +94,9 @@ in_turn() {
     "$CAIRN_BINARY" report killed --output-dir killed-report >report.out || complain "cairn report fails"
     holds report.out "faults of killed: 2 faults: rank 1 on localhost (1), rank 2 on localhost (1). Effective share of time" ||
         complain "cairn report does not name the faults: $(cat report.out)"
+    # The run wrote its page before the launcher summed up; both say the same in the end.
+    holds killed/report.html "2 faults: rank 1 on localhost (1), rank 2 on localhost (1). Effective share of time" ||
+        complain "report.html does not know the launcher's sum: $(grep fault killed/report.html)"
 }
 
 # ---- a run that was stopped, and continued, had no faults ----

@@ -24,6 +24,10 @@ grep -q "slow: slowed rank 0" <<<"$output" && complain "rank 0 is named too: $ou
 has_file shown/variability.svg shown/variability.html
 grep -q '^slowed,1,.*,slow' shown.csv || complain "shown.csv: $(cat shown.csv)"
 grep -q '^slowed,0,.*,.$' shown.csv || complain "shown.csv: $(cat shown.csv)"
+files=$(find . | sort)
+expect 0 "$CAIRN_BINARY" variability slowed
+says "slow: slowed rank 1 on "
+[ "$(find . | sort)" = "$files" ] || complain "without --output-dir files were written: $(find . -newer shown.csv)"
 
 # One rank has no others to wait for; runs are compared with each other.
 expect 0 "$CAIRN_BINARY" "${run[@]}" --max-steps 12 --output-dir alone

@@ -18,7 +18,7 @@ BEGIN {
     allow["src/comm/watch"] = ""
     allow["src/comm/meet"] = "comm/watch/"
     allow["src/comm/mesh"] = "comm/watch/ comm/meet/"
-    allow["src/launch"] = "config/ comm/meet/ comm/mesh/ faults/"
+    allow["src/launch"] = "config/ comm/meet/ comm/mesh/ faults/ report/"
     allow["src/holding"] = "config/ model/ optim/ plan/pipeline/ comm/mesh/ kernels/backend.h"
     allow["src/exec"] = "plan/ comm/mesh/ holding/ kernels/backend.h"
     allow["src/formats"] = ""

@@ -38,6 +38,7 @@ typedef struct {
     /* of this process, not saved */
     int64_t sequences, tokens;
     double seconds;      /* inside steps */
+    double earlier_s;    /* rank 0: wall time of earlier processes of the run */
     size_t peak_bytes;   /* largest session_memory_used seen */
     double save_stall_s; /* longest wait of training for a save */
     SnapshotStats snapshots;

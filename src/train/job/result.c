@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include "base/host.h"
 #include "config/table.h"
 
 #include "report/record.h"
@@ -40,9 +41,30 @@ static void keep_rates(const char *output_dir, RunSummary *s)
     run_record_free(&before);
 }
 
+/* The GPU's name, which the backend's description begins with, or the processor's. */
+static void name_device(const Backend *b, char *name, size_t size)
+{
+    if (b->device)
+        snprintf(name, size, "%.*s", (int)strcspn(b->describe, "("), b->describe);
+    else
+        host_value("/proc/cpuinfo", "model name", name, size);
+    for (size_t n = strlen(name); n > 0 && name[n - 1] == ' ';) name[--n] = '\0';
+}
+
+static void add_regions(const RunPlan *plan, RunSummary *s)
+{
+    for (int i = 0; i < N_REGIONS; i++) {
+        bool in_peak = account_has(&plan->accounts.row[0], (Region)i);
+        if (plan->bytes[i])
+            summary_add_region(s, SHORT_TEXT("%s%s", in_peak ? "" : SUMMARY_HOST, region_name((Region)i)),
+                               plan->bytes[i]);
+    }
+}
+
 Status result_write(const Run *r)
 {
-    char folder[4096] = "", best[64] = "";
+    char folder[4096] = "", best[64] = "", device[128];
+    const ModelConfig *m = &r->model.config;
     Buf again = {0};
     char *config = file_join(r->c->output_dir, "run.json");
     buf_printf(&again, "cairn %s --config ", config_commands[r->given->command].name);
@@ -52,6 +74,7 @@ Status result_write(const Run *r)
     const RunPlan *plan = &r->session.plan;
     const Backend *b = r->setup.backend;
     const TrainProgress *progress = &r->progress;
+    name_device(b, device, sizeof device);
     if (progress->best_step > 0)
         snprintf(best, sizeof best, "%.6g at step %lld", progress->best_metric, (long long)progress->best_step);
     RunSummary s = {.task = r->name,
@@ -61,7 +84,8 @@ Status result_write(const Run *r)
                     .threads = b->threads,
                     .steps = progress->step,
                     .final_loss = progress->last_loss,
-                    .wall_s = clock_monotonic() - r->started,
+                    .wall_s = progress->earlier_s + clock_monotonic() - r->started,
+                    .micro_batches = plan->micros,
                     .planned_peak_bytes = run_plan_peak(plan),
                     .measured_peak_bytes = progress->peak_bytes,
                     .save_stall_s = progress->save_stall_s,
@@ -74,12 +98,14 @@ Status result_write(const Run *r)
                     .folder = getcwd(folder, sizeof folder) ? folder : "",
                     .command = r->given->line.data,
                     .again = again.data,
+                    .model = SHORT_TEXT("BERT of %d layers, hidden %d, %.1f M parameters", m->layers, m->hidden,
+                                        (double)r->model.params.size / 1e6),
+                    .device = device,
                     .ranks = ranks_size(r->ranks),
                     .fingerprint = r->fingerprint.data};
     if (plan->input.training) plan_memory_series(&plan->chunk->train, &series, &s.n_memory);
     s.memory_series = series;
-    for (int i = 0; i < N_REGIONS; i++)
-        if (plan->bytes[i]) summary_add_region(&s, region_name((Region)i), plan->bytes[i]);
+    add_regions(plan, &s);
     if (progress->seconds > 0) {
         s.seq_per_s = (double)progress->sequences / progress->seconds;
         s.tokens_per_s = (double)progress->tokens / progress->seconds;
@@ -91,7 +117,7 @@ Status result_write(const Run *r)
         if (f.items[i].places & FIGURE_IN_RUN)
             summary_add_eval(&s, f.items[i].split, f.items[i].name, f.items[i].value);
     Status status = summary_write(r->c->output_dir, &s);
-    if (status == OK) status = report_write(r->c->output_dir, &s);
+    if (status == OK) status = report_write(r->c->output_dir);
     buf_free(&again);
     MEM_FREE(f.items, series, config);
     return status;

@@ -101,6 +101,7 @@ static Status open_outputs(Loop *l)
     int64_t step = l->progress->step, total = run->schedule.total_steps;
     TRY(metrics_open(&l->metrics, run->c->output_dir, step, l->progress->evaluated));
     l->trained_s = metrics_trained(l->metrics);
+    l->progress->earlier_s = metrics_wall(l->metrics);
     report_to_agent(REPORT_TRAINS, -1, false);
     l->display = progress_open(total, step, run->c->log_every);
     return OK;

@@ -147,7 +147,7 @@ Status loop_record(Loop *l, const Stats *stats, double seconds)
                          .seq_per_s = (double)n_seqs / seconds,
                          .tokens_per_s = (double)n_tokens / seconds,
                          .peak_bytes = p->peak_bytes,
-                         .wall_s = clock_monotonic() - l->run->started,
+                         .wall_s = p->earlier_s + clock_monotonic() - l->run->started,
                          .trained_s = loop_trained(l),
                          .loss_scale = (double)l->before.scale,
                          .skipped = l->before.skipped,

@@ -238,7 +238,7 @@ static Status write_picture(const RankPlace *place, const char *dir, const Buf *
     draw_measured(place, works, step, &panels[1]);
     schedule_svg(panels, 2, "ranks", &out);
     timeline_panels_free(panels, 2);
-    return file_write_text(dir, "timeline.svg", &out);
+    return svg_write(dir, "timeline.svg", &out);
 }
 
 /* ---- the table ---- */
