@@ -19,7 +19,7 @@ expect 0 "$CAIRN_BINARY" predict --model glue-out --input glue/dev_matched.tsv -
 watched=("$CAIRN_BINARY" glue --data-dir glue --model-config tiny/config.json --vocab tiny/vocab.txt --do-train "${small[@]}")
 expect 0 "${watched[@]}" --output-dir watched --profile 1 --digest-steps 1 --audit 100%
 expect 0 "$CAIRN_BINARY" verify watched
-expect 0 "$CAIRN_BINARY" report watched
+expect 0 "$CAIRN_BINARY" report watched --proof --output-dir reported
 expect 0 "$CAIRN_BINARY" sweep --output-dir swept --vary learning-rate=1e-4,1e-3 -- "${watched[@]:1}"
 if [ -e "$(dirname -- "$CAIRN_BINARY")/cairn_gloo.so" ]; then
     export CAIRN_TEST_AGENT_SILENCE=1h

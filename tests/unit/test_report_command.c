@@ -196,6 +196,108 @@ static void test_command_on_purpose(void **state)
     free(unfinished);
 }
 
+/* Runs with equal losses are named together, and each promise is checked: that of runs of later groups, too. */
+static void test_groups(void **state)
+{
+    const char *dir = *state, *text;
+    const char *const here = LINE("1", "0.5") LINE("2", "0.25"), *const there = LINE("1", "0.5") LINE("2", "0.2500001"),
+                      *const late = LINE("2", "0.25");
+    make_other(dir, "a", "MNLI", "{\"batch-size\": 24}", here);
+    make_other(dir, "b", "MNLI", "{\"batch-size\": 48}", there);
+    make_other(dir, "c", "MNLI", "{\"batch-size\": 24}", here);
+    make_other(dir, "d", "MNLI", "{\"batch-size\": 48}", there);
+    make_other(dir, "e", "MNLI", "{\"batch-size\": 24}", late); /* from a checkpoint of another folder */
+    text = said(dir, "a b c d e", 0);
+    EXPECT_TEXT(text,
+                "losses: equal, bit for bit, over 1 steps: a = c = e\nlosses: equal, bit for bit, over 2 steps: b = d\n"
+                "losses: differ from step 2 on: 0.25 in a, 0.2500001 in b; the largest difference is 4e-07 of the "
+                "loss, at step 2; the runs differ in --batch-size\n");
+    Page loss = chart_of(dir, "loss.svg");
+    assert_false(shows(&loss, "equal, bit for bit"));
+    page_free(&loss);
+    make_other(dir, "d", "MNLI", "{\"batch-size\": 48}", here); /* as a and c, which promise nothing, and not as b */
+    text = said(dir, "a b c d", 1);
+    EXPECT_TEXT(text, "over 2 steps: a = c = d\n");
+    EXPECT_TEXT(text, "error: the losses differ from step 2 on: 0.2500001 in b, 0.25 in d;");
+    make_other(dir, "d", "MNLI", "{\"batch-size\": 48, \"override\": true}", here);
+    EXPECT_TEXT(said(dir, "b d", 0), "; the runs differ in other flags of earlier steps (--override)\n");
+    make_other(dir, "d", "MNLI", "{\"batch-size\": 48}", "");
+    EXPECT_TEXT(said(dir, "b d", 0), "losses: b and d have no step in common\n");
+}
+
+/* Without --output-dir there is the table alone. */
+static void test_writes_nothing_unasked(void **state)
+{
+    const char *dir = *state;
+    Buf out = {0};
+    char *file = file_join(dir, "results"), *csv = file_join(dir, "t.csv");
+    make_run(dir, "a", "none", LINE("1", "0.5"));
+    assert_int_equal(cairn_report_plain(dir, "a", &out), 0);
+    assert_null(strstr(out.data, "written"));
+    assert_false(file_exists(file));
+    assert_int_equal(cairn_report_plain(dir, "a --csv t.csv", &out), 0);
+    EXPECT_TEXT(out.data, "written: t.csv\n");
+    assert_true(file_exists(csv) && !file_exists(file));
+    assert_int_equal(cairn_report_plain(dir, "a --proof", &out), 2);
+    EXPECT_TEXT(out.data, "--proof writes proof.html and proof.txt: give their folder with --output-dir DIR");
+    assert_int_equal(cairn_report_plain(dir, "a --output-dir a", &out), 2);
+    buf_free(&out);
+    MEM_FREE(file, csv);
+}
+
+#define DIGESTS(step, loss, grads, weights)                                                                            \
+    "{\"step\": " step ", \"epoch\": 0, \"loss\": " loss ", \"lr\": 1e-05, \"grads_digest\": \"" grads                 \
+    "\", \"weights_digest\": \"" weights "\"}\n"
+
+static void make_seed(const char *dir, const char *name, const char *recompute, const char *options, double accuracy,
+                      const char *metrics)
+{
+    RunSummary s = summary_of(recompute);
+    s.n_evals = 0;
+    s.config_json = options;
+    summary_add_eval(&s, "dev", "accuracy", accuracy);
+    make_summary(dir, name, &s, metrics);
+}
+
+static void test_proof(void **state)
+{
+    const char *dir = *state;
+    const char *const first = DIGESTS("1", "0.5", "aa", "01") DIGESTS("2", "0.25", "bb", "02"),
+                      *const wrong = DIGESTS("1", "0.5", "aa", "01") DIGESTS("2", "0.25", "bb", "03"),
+                      *const seeded = LINE("1", "0.75") LINE("2", "0.125");
+    make_seed(dir, "base", "none", "{\"seed\": 1}", 0.5, first);
+    make_seed(dir, "full", "full", "{\"seed\": 1}", 0.5, first);
+    make_seed(dir, "base2", "none", "{\"seed\": 2}", 0.7, seeded);
+    Buf text = {0};
+    EXPECT_TEXT(said(dir, "base full base2 --proof", 0), "written to out: proof.html, proof.txt\n");
+    Page page = chart_of(dir, "proof.html");
+    assert_true(shows(&page, "Training loss"));
+    page_free(&page);
+    char *path = file_join(dir, "out/proof.txt");
+    assert_ok(file_read(path, 1 << 20, &text));
+    EXPECT_TEXT(text.data, "full against base: recompute none → full\nbase2 against base: --seed 1 → 2\n");
+    EXPECT_TEXT(text.data, "losses: equal, bit for bit, over 2 steps: base = full\n");
+    EXPECT_TEXT(text.data, "the largest difference is 0.5 of the loss, at step 2; the runs differ in --seed\n");
+    EXPECT_TEXT(text.data, "digests of the summed gradients: equal at 2 of 2 steps, up to step 2: base = full\n"
+                           "digests of the weights: equal at 2 of 2 steps, up to step 2: base = full\n");
+    EXPECT_TEXT(text.data, "base, base2:\ndev accuracy: 0.6000 ± 0.1414 over 2 seeds");
+    EXPECT_TEXT(text.data, "speed, first = 1");
+    EXPECT_TEXT(text.data, "base: a <GPU>; node<1> (2 ranks); oneDNN 2.6.3");
+    EXPECT_TEXT(text.data, "full: cairn glue --data-dir 'a<b> & c'\n");
+    make_seed(dir, "full", "full", "{\"seed\": 1}", 0.5, wrong);
+    said(dir, "base full --proof", 0);
+    text.len = 0;
+    assert_ok(file_read(path, 1 << 20, &text));
+    EXPECT_TEXT(text.data, "digests of the weights: equal at 1 of 2 steps, they differ from step 2 on, up to step 2");
+    make_run(dir, "a", "none", LINE("1", "0.5"));
+    said(dir, "a --proof", 0);
+    text.len = 0;
+    assert_ok(file_read(path, 1 << 20, &text));
+    EXPECT_TEXT(text.data, "--digest-steps N of a run records digests");
+    buf_free(&text);
+    free(path);
+}
+
 /* Who had faults, and the share of time, also by lines of older versions; a run without faults beside it. */
 static void test_command_faults(void **state)
 {
@@ -243,6 +345,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_command, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_command_on_purpose, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_command_faults, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_groups, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_writes_nothing_unasked, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_proof, testing_set_up, testing_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

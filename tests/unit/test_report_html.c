@@ -301,6 +301,27 @@ static void test_colours_differ(void **state)
     buf_free(&chart);
 }
 
+/* A file on its own has the colours of a dark screen, and is as well-formed as in a page. */
+static void test_file_is_dark_on_dark(void **state)
+{
+    static const double y[] = {1, 2};
+    ChartSeries s = {.name = "a", .y = y, .n = 2};
+    Buf svg = {0}, text = {0};
+    Markup m;
+    chart_svg(&(Chart){.title = "Title", .x_label = "step", .y_label = "loss", .series = &s, .n_series = 1}, &svg);
+    assert_ok(svg_write(*state, "a.svg", &svg));
+    char *path = file_join(*state, "a.svg");
+    assert_ok(file_read(path, 1 << 20, &text));
+    markup_expect(text.data, &m);
+    markup_expect_self_contained(&m);
+    int style = markup_find(&m, 0, "style", NULL);
+    assert_true(style == 1 && strstr(m.elements[style].text, "prefers-color-scheme:dark"));
+    assert_non_null(strstr(m.elements[style].text, ".paper{fill:"));
+    markup_free(&m);
+    buf_free(&text);
+    free(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -312,6 +333,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_report_of_little, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_report_escapes, testing_set_up, testing_tear_down),
         cmocka_unit_test(test_colours_differ),
+        cmocka_unit_test_setup_teardown(test_file_is_dark_on_dark, testing_set_up, testing_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -199,6 +199,8 @@ static void test_resumes_at_any_step(void **state)
         assert_steps(f->metrics, 12, 12);
         assert_ok(metrics_open(&m, f->dir, from, from));
         assert_steps(f->metrics, from, from);
+        assert_true(metrics_trained(m) == from * 0.07);            /* of the steps that count */
+        assert_true(metrics_wall(m) == (from > 0 ? 12 * 0.1 : 0)); /* of all that were made */
         write_steps(m, from + 1, 14, 0.5);
         metrics_close(m);
         assert_steps(f->metrics, 14, from);

@@ -507,48 +507,72 @@ static void test_styles(void **state)
     picture_free(&p);
 }
 
-/* ---- the reader of these tests itself ---- */
-
-static void test_reader_finds_what_is_wrong(void **state)
+/* Where points are few, each has its tick; labels do not touch. Steps that are no whole numbers have none. */
+static void test_ticks_at_the_data(void **state)
 {
     (void)state;
-    static const char *const wrong[] = {"",
-                                        "text",
-                                        "<a>",
-                                        "<a><b></a></b>",
-                                        "<a/><b/>",
-                                        "<a x=1/>",
-                                        "<a x=\"1/>",
-                                        "<a x=\"<\"/>",
-                                        "<a>&</a>",
-                                        "<a>&nbsp;</a>",
-                                        "<a>\x01</a>",
-                                        "<a>\xc3(</a>",
-                                        "<a>\xff</a>",
-                                        "<a>< b</a>",
-                                        "<a x=\"1\" x=\"2\"/>",
-                                        "<a x=\"1\"y=\"2\"/>",
-                                        "<a></a>x",
-                                        "<a><!-- --></a>"};
-    static const char right[] = "<!DOCTYPE html>\n<a x=\"&lt;\" y=\"\"><b/>t&amp;<c>\xe2\x82\xac</c>u</a>\n";
-    Markup m;
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        markup_parse(wrong[i], &m);
-        if (!*m.error) fail_msg("taken for well-formed: %s", wrong[i]);
-        markup_free(&m);
+    static const double sizes[] = {24, 48, 96}, close[] = {1, 2, 4, 8, 16, 1024}, parts[] = {0.5, 1.5, 2.5},
+                        y[] = {5, 7, 8, 9, 10, 11};
+    ChartSeries s[] = {{.name = "none", .x = sizes, .y = y, .n = 3, .dots = true},
+                       {.name = "full", .x = sizes + 1, .y = y, .n = 2, .dots = true}};
+    Chart c = {
+        .title = "Title", .x_label = "batch-size", .y_label = "speed", .series = s, .n_series = 2, .margin = true};
+    c.about = "BERT of 2 layers, length 128";
+    Picture p = draw(&c);
+    Ticks t = read_ticks(&p, true);
+    assert_true(t.n == 3 && t.value0 == 24 && t.value1 == 96);
+    assert_true(markup_find(&p.m, 0, "text", "48") >= 0 && markup_find(&p.m, 0, "text", c.about) >= 0);
+    picture_free(&p);
+    s[0] = (ChartSeries){.x = close, .y = y, .n = 6, .dots = true};
+    c.n_series = 1;
+    p = draw(&c); /* which checks that no texts overlap */
+    assert_true(markup_find(&p.m, 0, "text", "1") >= 0 && markup_find(&p.m, 0, "text", "1024") >= 0);
+    assert_int_equal(markup_find(&p.m, 0, "text", "2"), -1);
+    picture_free(&p);
+    s[0] = (ChartSeries){.x = parts, .y = y, .n = 3, .dots = true};
+    p = draw(&c);
+    assert_true(markup_find(&p.m, 0, "text", "1") >= 0 && markup_find(&p.m, 0, "text", "1.5") < 0);
+    picture_free(&p);
+}
+
+/* Of three curves two are equal: their dashes take turns, and the third differs by dashes as well as by its colour. */
+static void test_equal_curves_are_both_seen(void **state)
+{
+    (void)state;
+    static const double y[] = {1, 2, 3}, again[] = {1, 2, 3}, other[] = {1, 2, 2.5};
+    ChartSeries s[] = {{.name = "a", .y = other, .n = 3, .dots = true},
+                       {.name = "b", .y = y, .n = 3, .dots = true},
+                       {.name = "c", .y = again, .n = 3, .dots = true}};
+    Picture p = draw(&(Chart){.title = "Title", .x_label = "step", .y_label = "loss", .series = s, .n_series = 3});
+    int line[3] = {next_line(&p, 0)}, length[2], gap[2], circle[3];
+    for (int k = 1; k < 3; k++) line[k] = next_line(&p, line[k - 1] + 1);
+    assert_null(markup_attribute(&p.m.elements[line[0]], "stroke-dasharray"));
+    for (int k = 0; k < 2; k++)
+        assert_int_equal(
+            sscanf(attribute(&p.m.elements[line[1 + k]], "stroke-dasharray"), "%d %d", &length[k], &gap[k]), 2);
+    assert_true(length[0] == length[1] && gap[0] == gap[1] && gap[0] == 2 * length[0]); /* the third place shows a */
+    double first = number(&p.m.elements[line[1]], "stroke-dashoffset"),
+           second = number(&p.m.elements[line[2]], "stroke-dashoffset");
+    assert_true(first - second == length[0]);
+    for (int k = 0; k < 3; k++) /* the first dot of each */
+        circle[k] = markup_find(&p.m, k ? line[k - 1] : 0, "circle", NULL);
+    double r = number(&p.m.elements[circle[1]], "r");
+    assert_true(r > number(&p.m.elements[circle[2]], "r") && r > number(&p.m.elements[circle[0]], "r"));
+    picture_free(&p);
+    s[1].y = (const double[]){1, 2, 4};
+    p = draw(&(Chart){.title = "Title", .x_label = "step", .y_label = "loss", .series = s, .n_series = 3});
+    for (int k = 0, at = -1; k < 3; k++) {
+        at = next_line(&p, at + 1);
+        const char *dashes = markup_attribute(&p.m.elements[at], "stroke-dasharray");
+        if (k == 0) assert_null(dashes);
+        if (k > 0) assert_string_equal(dashes, k == 1 ? "8 3" : "3 2");
     }
-    markup_expect(right, &m);
-    assert_int_equal(m.n, 3);
-    assert_string_equal(m.elements[0].text, "t&u");
-    assert_string_equal(attribute(&m.elements[0], "x"), "<");
-    assert_int_equal(m.elements[2].parent, 0);
-    markup_free(&m);
+    picture_free(&p);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reader_finds_what_is_wrong),
         cmocka_unit_test(test_points_are_where_the_axes_say),
         cmocka_unit_test(test_whole_steps),
         cmocka_unit_test(test_one_point),
@@ -561,6 +585,8 @@ int main(void)
         cmocka_unit_test(test_wide_ticks),
         cmocka_unit_test(test_long_texts_are_cut),
         cmocka_unit_test(test_styles),
+        cmocka_unit_test(test_ticks_at_the_data),
+        cmocka_unit_test(test_equal_curves_are_both_seen),
     };
     alarm(300); /* a chart that never ends ends the test */
     return cmocka_run_group_tests(tests, NULL, NULL);
