@@ -55,6 +55,7 @@ static void put_changes(const ComparedRun *runs, int n, Proof *p)
         }
         buf_puts(&lines, *between == ':' ? ": nothing of this table\n" : "\n");
     }
+    buf_puts(&lines, "\n");
     put_lines(p, &lines);
     put_table(p, &t);
 }
@@ -102,7 +103,9 @@ static void put_mathematics(const ComparedRun *runs, int n, const LossGroups *g,
     size_t before = lines.len;
     for (int group = 0; group < g->n; group++)
         for (int weights = 0; weights < 2; weights++) put_digests(runs, n, g, group, weights, &lines);
-    if (lines.len == before)
+    if (g->n == n && n > 1)
+        buf_puts(&lines, "No two runs have equal losses.\n");
+    else if (lines.len == before && n > 1)
         buf_puts(&lines, "Runs with equal losses have no digests in common: --digest-steps N of a run records digests "
                          "of its gradients and weights.\n");
     buf_puts(&lines, "Losses are compared step by step, as written with 17 digits, which is every bit of them.\n");

@@ -39,38 +39,44 @@ typedef struct {
 
 /* ---- reading ---- */
 
-/* What a run computed, from its run.json; "" without one. */
-static void describe_work(const char *dir, Buf *out)
+/* What a run computed. */
+static void describe_work(const RunRecord *r, Buf *out)
 {
     static const int options[] = {OPTION_batch_size, OPTION_max_seq_length, OPTION_micro_batch_tokens,
                                   OPTION_model,      OPTION_model_config,   OPTION_data_dir};
-    RunRecord r;
-    buf_puts(out, "");
-    if (run_record_read(dir, &r) != OK) return;
-    buf_printf(out, "%s %s %s %lld", r.s.task, r.s.precision, r.s.recompute,
-               (long long)js_int(js_get(r.doc, "ranks"), 1));
+    buf_printf(out, "%s %s %s %d", r->s.task, r->s.precision, r->s.recompute, r->s.ranks > 0 ? r->s.ranks : 1);
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         buf_puts(out, " ");
-        (void)js_put_scalar(out, js_get(js_get(r.doc, "config"), config_flag(options[i])));
+        (void)js_put_scalar(out, js_get(js_get(r->doc, "config"), config_flag(options[i])));
     }
-    run_record_free(&r);
 }
 
-/* For each run the first one of the same work. */
-static void find_works(char *const *dirs, int n, int *works)
+/* For each run the first one of the same work; runs without run.json are of one. `about` gets what all share. */
+static void find_works(char *const *dirs, int n, int *works, Buf *about)
 {
+    RunRecord *records = mem_array((size_t)n, sizeof *records);
+    const RunRecord **known = mem_array((size_t)n, sizeof *known);
+    int n_known = 0;
     Buf *texts = mem_array((size_t)n, sizeof *texts);
     bool other = false;
     for (int i = 0; i < n; i++) {
-        describe_work(dirs[i], &texts[i]);
+        buf_puts(&texts[i], "");
+        if (run_record_read(dirs[i], &records[i]) == OK) {
+            describe_work(&records[i], &texts[i]);
+            known[n_known++] = &records[i];
+        }
         for (works[i] = 0; strcmp(texts[works[i]].data, texts[i].data) != 0;) works[i]++;
         other = other || works[i] > 0;
     }
     if (other)
         log_info("the runs differ in their work (task, model, data, ranks, batch, length, precision or policy); ranks "
                  "are compared within the same work alone");
-    for (int i = 0; i < n; i++) buf_free(&texts[i]);
-    free(texts);
+    run_records_about(known, n_known, about);
+    for (int i = 0; i < n; i++) {
+        buf_free(&texts[i]);
+        run_record_free(&records[i]);
+    }
+    MEM_FREE(texts, records, known);
 }
 
 static void take(Paces *p, const char *run, int work, const Json *d)
@@ -240,26 +246,26 @@ static void fill_table(const Paces *p, Table *t)
     }
 }
 
-static void draw(const Paces *p, int width, Buf *out)
+static void draw(const Paces *p, const char *about, int width, Buf *out)
 {
     Box *boxes = mem_array((size_t)p->n, sizeof *boxes);
     for (int i = 0; i < p->n; i++) boxes[i] = (Box){p->items[i].name, p->items[i].own, p->items[i].slow};
-    box_svg("Each rank's own work in a step", boxes, p->n, 1e3, "ms; boxes: half of the steps, whiskers: 5 to 95 %",
-            width, out);
+    box_svg("Each rank's own work in a step", about, boxes, p->n, 1e3,
+            "ms; boxes: half of the steps, whiskers: 5 to 95 %", width, out);
     free(boxes);
 }
 
-static Status write_page(const Config *c, const Paces *p, const Table *t, const char *slow)
+static Status write_page(const Config *c, const Paces *p, const Table *t, const char *slow, const char *about)
 {
     Buf svg = {0}, page = {0};
     Status status = file_make_directories(c->output_dir);
-    draw(p, 860, &svg);
-    page_begin(&page, "Variability", "Cairn " CAIRN_VERSION);
+    draw(p, about, 860, &svg);
+    page_begin(&page, "Variability", about);
     table_html(t, &page);
     buf_puts(&page, "<p class=\"lines\">");
     markup_text(&page, slow);
     buf_printf(&page, "</p>\n<div class=\"large\">\n%s</div>\n<div class=\"small\">\n", svg.data);
-    draw(p, PAGE_NARROW, &page);
+    draw(p, about, PAGE_NARROW, &page);
     buf_puts(&page, "</div>\n");
     page_end(&page);
     if (status == OK) status = svg_write(c->output_dir, "variability.svg", &svg);
@@ -269,13 +275,13 @@ static Status write_page(const Config *c, const Paces *p, const Table *t, const 
     return status;
 }
 
-static Status write_all(const Config *c, const Paces *p, const Table *t, const char *slow)
+static Status write_all(const Config *c, const Paces *p, const Table *t, const char *slow, const char *about)
 {
     if (*c->csv) {
         TRY(table_write_csv(t, false, NULL, c->csv));
         log_info("written: %s", c->csv);
     }
-    return *c->output_dir ? write_page(c, p, t, slow) : OK;
+    return *c->output_dir ? write_page(c, p, t, slow, about) : OK;
 }
 
 Status command_variability(const Config *c)
@@ -285,12 +291,12 @@ Status command_variability(const Config *c)
     int works[COMPARE_MOST];
     Paces p = {0};
     Table table = {0};
-    Buf text = {0}, slow = {0};
+    Buf text = {0}, slow = {0}, about = {0};
     Status status = OK;
     if (n < 1 || n > COMPARE_MOST)
         return fail(E_USAGE, "give the output folders of 1 to %d runs: cairn variability DIR1 DIR2", COMPARE_MOST);
     compare_names(c->positional, n, names);
-    find_works(c->positional, n, works);
+    find_works(c->positional, n, works, &about);
     for (int i = 0; i < n; i++) TRY_DONE(read_run(c->positional[i], names[i], works[i], &p));
     find_slow(&p);
     fill_table(&p, &table);
@@ -302,12 +308,12 @@ Status command_variability(const Config *c)
                              : "no rank is slow: no mean is both above 1.05 times the median and more than three "
                                "standard errors above it\n");
     buf_print(&text);
-    status = write_all(c, &p, &table, slow.data);
+    status = write_all(c, &p, &table, slow.data, about.data);
 done:
     for (int i = 0; i < p.n; i++) free(p.items[i].name);
     free(p.items);
     for (int i = 0; i < n; i++) free(names[i]);
     table_free(&table);
-    buf_free(&slow);
+    BUF_FREE(&slow, &about);
     return status;
 }

@@ -4,7 +4,7 @@
 #include "base/terminal.h"
 #include "report/report.h"
 
-enum { RIGHT = 20, TOP = 40, ROW = 26, HALF = 8, BOTTOM = 46 };
+enum { RIGHT = 20, TOP = 58, ROW = 26, HALF = 8, BOTTOM = 46 };
 
 static double quantile(const double *sorted, int n, double share)
 {
@@ -39,7 +39,8 @@ static void put_box(const Box *b, double left, double scale, double y, Buf *out)
     }
 }
 
-void box_svg(const char *title, const Box *boxes, int n, double scale, const char *unit, int width, Buf *out)
+void box_svg(const char *title, const char *about, const Box *boxes, int n, double scale, const char *unit, int width,
+             Buf *out)
 {
     double most = 0, longest = 0;
     for (int i = 0; i < n; i++) {
@@ -52,10 +53,12 @@ void box_svg(const char *title, const Box *boxes, int n, double scale, const cha
     svg_begin(out, width, height);
     buf_puts(out, "<text x=\"14\" y=\"22\" font-size=\"14\" font-weight=\"bold\">");
     markup_text(out, title);
+    buf_puts(out, "</text>\n<text x=\"14\" y=\"40\" class=\"note\" fill=\"#666\">");
+    markup_fitting(out, about, 12, width - 14 - RIGHT);
     buf_puts(out, "</text>\n");
     double step = pow(10, floor(log10(most)));
     if (most / step > 5) step *= 2;
-    if (most / step < 2) step /= 4;
+    while (most / step < 4) step /= 2;
     for (int i = 0; i * step <= most * 1.02; i++) {
         double x = left + i * step / (1.02 * most) * plot;
         buf_printf(out,

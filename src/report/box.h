@@ -15,5 +15,8 @@ typedef struct {
     bool marked; /* in another colour */
 } Box;
 
-/* Whiskers are the quantiles of 5 and 95 %. `scale` and `unit` are those of the axis. */
-void box_svg(const char *title, const Box *boxes, int n, double scale, const char *unit, int width, Buf *out);
+/* Whiskers are the quantiles of 5 and 95 %. `about` is a line below the title. `scale` and `unit` are those of the
+ * axis.
+ */
+void box_svg(const char *title, const char *about, const Box *boxes, int n, double scale, const char *unit, int width,
+             Buf *out);

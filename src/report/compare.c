@@ -214,4 +214,7 @@ void compare_figures(const ComparedRun *runs, int n, Table *t)
             ((double)s->planned_peak_bytes - activation_bytes(s) - or_nan(weight_bytes(s))) / MIB);
     FIGURES("sum: planned peak memory (MiB)", "%.1f", or_nan((double)s->planned_peak_bytes / MIB));
     FIGURES("measured peak memory (MiB)", "%.1f", or_nan((double)s->measured_peak_bytes / MIB));
+    if (n > 1)
+        FIGURES("measured memory, first = 1", "%.2f",
+                or_nan((double)s->measured_peak_bytes) / or_nan((double)runs[0].r.s.measured_peak_bytes));
 }

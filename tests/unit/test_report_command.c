@@ -290,10 +290,17 @@ static void test_proof(void **state)
     assert_ok(file_read(path, 1 << 20, &text));
     EXPECT_TEXT(text.data, "digests of the weights: equal at 1 of 2 steps, they differ from step 2 on, up to step 2");
     make_run(dir, "a", "none", LINE("1", "0.5"));
-    said(dir, "a --proof", 0);
+    make_run(dir, "b", "none", LINE("1", "0.5"));
+    said(dir, "a b --proof", 0);
     text.len = 0;
     assert_ok(file_read(path, 1 << 20, &text));
+    EXPECT_TEXT(text.data, "b against a: nothing of this table\n");
     EXPECT_TEXT(text.data, "--digest-steps N of a run records digests");
+    EXPECT_TEXT(text.data, "sum: planned peak memory (MiB)");
+    said(dir, "base base2 --proof", 0);
+    text.len = 0;
+    assert_ok(file_read(path, 1 << 20, &text));
+    EXPECT_TEXT(text.data, "No two runs have equal losses.\n");
     buf_free(&text);
     free(path);
 }
