@@ -191,15 +191,16 @@ static void find_broken(const ComparedRun *runs, int n, const LossGroups *g, Buf
         for (int k = i + 1; k < n; k++) {
             bool *before = &said[g->group[i]][g->group[k]];
             if (*before || g->group[i] == g->group[k] || !are_comparable(&runs[i], &runs[k])) continue;
-            LossPair p = compare_pair(&runs[i], &runs[k]);
             Buf why = {0};
             differences(&runs[i], &runs[k], &why);
-            if (!why.len && is_promised(&runs[i], &runs[k], &p)) {
-                buf_printf(broken, "%sthe losses ", broken->len ? "; " : "");
-                put_pair(&runs[i], &runs[k], &p, broken);
-                *before = said[g->group[k]][g->group[i]] = true;
-            }
+            bool differs = why.len > 0;
             buf_free(&why);
+            if (differs) continue;
+            LossPair p = compare_pair(&runs[i], &runs[k]);
+            if (!is_promised(&runs[i], &runs[k], &p)) continue;
+            buf_printf(broken, "%sthe losses ", broken->len ? "; " : "");
+            put_pair(&runs[i], &runs[k], &p, broken);
+            *before = said[g->group[k]][g->group[i]] = true;
         }
 }
 

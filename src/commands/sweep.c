@@ -145,6 +145,7 @@ static Status run_alone(Sweep *s, int n)
         return OK;
     }
     TRY(sweep_plan(s));
+    if (s->c->dry_run) return OK;
     TRY(sweep_run_all(s, n));
     if (r->state == SWEEP_DONE) return OK;
     Status end = r->state == SWEEP_TOO_BIG ? E_MEMORY : E_FAIL;
@@ -161,7 +162,7 @@ static Status run_all(Sweep *s)
     log_info("%d runs: %d to make%s, %d finished before, %d do not fit", s->n_runs, count(s, SWEEP_NEW),
              c->jobs > 1 ? " (some at the same time)" : "", done, too_big);
     if (plan_job_kind(c)) return print_array(s);
-    TRY(file_make_directories(c->output_dir));
+    if (!c->dry_run) TRY(file_make_directories(c->output_dir));
     Status status = c->dry_run ? OK : sweep_run_all(s, -1);
     char *message = mem_strdup(status_message());
     Status written = sweep_results(s);
@@ -177,6 +178,16 @@ static Status run_all(Sweep *s)
     return OK;
 }
 
+/* A dry run leaves nothing in --output-dir. */
+static Status choose_logs(Sweep *s)
+{
+    const char *folder = getenv("TMPDIR");
+    s->logs = s->c->dry_run ? mem_printf("%s/cairn-sweep-XXXXXX", folder && *folder ? folder : "/tmp")
+                            : mem_strdup(s->c->output_dir);
+    if (!s->c->dry_run || mkdtemp(s->logs)) return OK;
+    return fail(E_IO, "%s: cannot make a folder for the plans' logs: %m; set TMPDIR", s->logs);
+}
+
 static Status sweep(Sweep *s)
 {
     const Config *c = s->c;
@@ -184,16 +195,19 @@ static Status sweep(Sweep *s)
     Status status = OK;
     TRY(check(c));
     signals_install();
+    TRY_DONE(choose_logs(s));
     TRY_DONE(sweep_grid(s));
     if (c->index > s->n_runs)
         TRY_DONE(fail(E_USAGE, "--index %lld: the sweep has %d runs", (long long)c->index, s->n_runs));
     sweep_keep_former(s);
     for (int i = 0; i < s->n_runs; i++) TRY_DONE(sweep_find_done(&s->runs[i]));
     bool array = c->index > 0 || plan_job_kind(c); /* its runs are made side by side */
-    if (!array) TRY_DONE(lock_take(&lock, c->output_dir));
+    if (!array && !c->dry_run) TRY_DONE(lock_take(&lock, c->output_dir));
     status = c->index > 0 ? run_alone(s, (int)c->index - 1) : run_all(s);
 done:
     lock_release(&lock);
+    if (c->dry_run) (void)file_remove_tree(s->logs);
+    free(s->logs);
     sweep_free(s);
     return status;
 }

@@ -41,6 +41,7 @@ typedef struct {
     const Config *c;
     char *const *words; // (n_words) the command and its flags
     int n_words;
+    char *logs;  /* the folder that holds logs/: --output-dir, with --dry-run a temporary one */
     int task_at; /* the task's command among them: behind the "--" of `cairn launch` */
     Command command;
     SweepAxis *axes;
@@ -74,5 +75,6 @@ Status sweep_plan(Sweep *s);
 Status sweep_run_all(Sweep *s, int only);
 
 /* ---- sweep_result.c ---- */
-/* Prints the table of groups, and writes sweep.csv, means.csv, charts and report.html into --output-dir. */
+/* Prints the table of groups, and writes sweep.csv, means.csv, charts and report.html into --output-dir, but with
+   --dry-run. */
 Status sweep_results(const Sweep *s);

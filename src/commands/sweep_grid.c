@@ -118,7 +118,7 @@ static void name_run(const Sweep *s, SweepRun *r)
     char *log = mem_printf("logs/%s.log", name.data);
     r->name = name.data;
     r->dir = file_join(s->c->output_dir, name.data);
-    r->log = file_join(s->c->output_dir, log);
+    r->log = file_join(s->logs, log);
     free(log);
 }
 

@@ -304,10 +304,11 @@ Status sweep_results(const Sweep *s)
     Status status = OK;
     char *title = mem_printf("A sweep of %d runs", s->n_runs);
     group_table(s, true, &people);
-    group_table(s, false, &means);
-    run_table(s, &runs);
     table_print(&people, table_terminal_width(), &text);
     buf_print(&text);
+    if (s->c->dry_run) goto done;
+    group_table(s, false, &means);
+    run_table(s, &runs);
     char *subtitle = about(s);
     page_begin(&page, title, subtitle);
     free(subtitle);

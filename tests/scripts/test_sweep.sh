@@ -160,7 +160,13 @@ expect 0 "$CAIRN_BINARY" "${run[@]}" --seeds 4,5 --seed 3 --output-dir seeds
 says "warning: --seed of the command is without effect: the sweep varies it" "0 to make, 2 finished before"
 expect 0 "$CAIRN_BINARY" sweep --output-dir said --dry-run --vary batch-size=8,16 --vary ranks=1,2 -- launch --ranks 2 -- \
     "${run[@]}" --per_device_train_batch_size=4
-says "--batch-size of the command is without effect" "--ranks of the command is without effect"
+says "--batch-size of the command is without effect" "--ranks of the command is without effect" "to do"
+[ ! -e said ] || complain "--dry-run wrote $(find said)"
+mkdir tmp
+expect 0 env TMPDIR="$work/tmp" "$CAIRN_BINARY" sweep --output-dir said --dry-run --vary batch-size=8,16 -- "${run[@]}"
+expect 0 env TMPDIR="$work/tmp" "$CAIRN_BINARY" sweep --output-dir said --dry-run --index 2 --vary batch-size=8,16 -- "${run[@]}"
+says "plan of batch-size=16: fits"
+[ ! -e said ] && [ -z "$(ls tmp)" ] || complain "--dry-run left $(find tmp said)"
 
 # Wrong use is found before anything is made.
 wrong() { # wrong TEXT FLAG...
