@@ -84,10 +84,19 @@ static LossPair compare_pair(const ComparedRun *a, const ComparedRun *b)
 
 static bool is_equal(const LossPair *p) { return p->common > 0 && p->at[0] < 0 && p->rest[0] == p->rest[1]; }
 
-/* A run that has not finished has fewer steps, and promises nothing about those to come. */
+/* Whether a run has all steps that its configuration asks for: it finished, and nothing ends it before. */
+static bool has_all_steps(const ComparedRun *run)
+{
+    const Json *c = run->config;
+    bool ends_early = strcmp(js_string(js_get(c, "stop-after"), "off"), "off") != 0 ||
+                      js_int(js_get(c, "patience"), 0) > 0 || js_real(js_get(c, "target-mlm-accuracy"), 0) > 0;
+    return run->r.finished && !ends_early;
+}
+
+/* A run with fewer steps promises nothing about the others. */
 static bool is_promised(const ComparedRun *a, const ComparedRun *b, const LossPair *p)
 {
-    return p->common > 0 && (p->at[0] >= 0 || (a->r.finished && b->r.finished));
+    return p->common > 0 && (p->at[0] >= 0 || (has_all_steps(a) && has_all_steps(b)));
 }
 
 static bool are_comparable(const ComparedRun *a, const ComparedRun *b)

@@ -30,7 +30,9 @@ static const char style[] =
     ".small{display:none}\n"
     "@media (max-width:700px){body{padding:0 .6em;margin:1em auto}.large{display:none}.small{display:block}\n"
     "td+td,th+th{padding-left:1em}.wide-table td:first-child{white-space:normal}}\n"
-    "@media print{.small{display:none}.large{display:block}}\n" ON_DARK
+    "@media print{.small{display:none}.large{display:block}body{margin:0}h2{break-after:avoid}svg{break-inside:avoid}\n"
+    ".wide-table{position:static;transform:none;width:auto;max-width:none;font-size:80%}\n"
+    ".wide-table td{white-space:normal;overflow-wrap:normal}}\n" ON_DARK
     "body{color:#ddd;background:#16181c}p{color:#a5a5a5}\n"
     "td,th{border-color:#3a3d44}.wide-table td:first-child,.wide-table "
     "th:first-child{background:#16181c}pre{background:#22252b}" DARK_PICTURE;

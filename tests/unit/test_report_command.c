@@ -223,6 +223,8 @@ static void test_groups(void **state)
     EXPECT_TEXT(said(dir, "b d", 0), "; the runs differ in other flags of earlier steps (--override)\n");
     make_other(dir, "d", "MNLI", "{\"batch-size\": 48}", "");
     EXPECT_TEXT(said(dir, "b d", 0), "losses: b and d have no step in common\n");
+    make_other(dir, "d", "MNLI", "{\"batch-size\": 48, \"stop-after\": \"1s\"}", LINE("1", "0.5"));
+    EXPECT_TEXT(said(dir, "b d", 0), "losses: are equal over 1 steps; b has 2 steps, d has 1\n");
 }
 
 /* Without --output-dir there is the table alone. */
