@@ -60,7 +60,7 @@ static void write_launch(const Launch *l)
     buf_printf(&line, ", \"faults\": %d, \"launch_s\": %.3f, \"trained_s\": %.3f}\n", f->count, f->launch_s,
                f->trained_s);
     append(l, "launches.jsonl", &line);
-    /* a run that has ended wrote its page before this line was there */
+    /* a run that has ended wrote its page before the line was there */
     if (file_exists_in(l->output_dir, "run.json") && report_write(l->output_dir) != OK)
         log_warn("%s; report.html lacks the share of time", status_message());
 }

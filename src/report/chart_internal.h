@@ -9,8 +9,8 @@ typedef struct {
     double low, high, step;
 } Axis;
 
-/* Of the series with the same points: the number of this one, from 0, their count, and how many different ones are
-   before them. */
+/* A series among those with the same points: its number, from 0, their count, and how many different curves are before
+   them. */
 typedef struct {
     int place, count, before;
 } Turn;

@@ -163,7 +163,7 @@ static void test_command_on_purpose(void **state)
     buf_free(&csv);
     free(path);
 
-    /* Of files their digests count, not their paths. */
+    /* Digests of files count, not their paths. */
     const char *const here = "{\"data-dir\": \"here\", \"vocab\": \"v\"}", *const there = "{\"data-dir\": \"there\"}";
     const char *const facts = "{\"data\": \"1\", \"origin\": \"2\"}";
     make_recorded(dir, "one", here, facts, two);
@@ -215,7 +215,7 @@ static void test_groups(void **state)
     Page loss = chart_of(dir, "loss.svg");
     assert_false(shows(&loss, "equal, bit for bit"));
     page_free(&loss);
-    make_other(dir, "d", "MNLI", "{\"batch-size\": 48}", here); /* as a and c, which promise nothing, and not as b */
+    make_other(dir, "d", "MNLI", "{\"batch-size\": 48}", here); /* equal to a and c, but to b it should be */
     text = said(dir, "a b c d", 1);
     EXPECT_TEXT(text, "over 2 steps: a = c = d\n");
     EXPECT_TEXT(text, "error: the losses differ from step 2 on: 0.2500001 in b, 0.25 in d;");

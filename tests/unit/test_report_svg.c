@@ -535,7 +535,7 @@ static void test_ticks_at_the_data(void **state)
     picture_free(&p);
 }
 
-/* Of three curves two are equal: their dashes take turns, and the third differs by dashes as well as by its colour. */
+/* Two of three curves are equal: their dashes take turns, and the third differs by dashes as well as by its colour. */
 static void test_equal_curves_are_both_seen(void **state)
 {
     (void)state;
