@@ -31,12 +31,11 @@
       "vocab.txt or tokenizer.json<sy:|gkpcda:; default: the one beside --model|:; default: the one beside --model, "  \
       "else in --data-dir, else made of --input>")                                                                     \
     X(output_dir, Folder, "results", 0, 0, "", "DIR", NONE, "*rwsnzqoR",                                               \
-      "<r:folder for report.html and its pictures; default: none, the table alone|w:folder for the text|s:folder for " \
-      "the shards|n:the "                                                                                              \
-      "run whose snapshots are meant; default: all runs|z:folder for the runs and the table of all|q:folder "          \
-      "for variability.html and variability.svg; default: none, the table alone|o:folder whose disk is timed; "        \
-      "default: the current "                                                                                          \
-      "folder|:folder for the model, the results and the checkpoints>")                                                \
+      "<r:folder for report.html and its pictures; default: none, the table alone|w:folder for the "                   \
+      "text|s:folder for the shards|n:the run whose snapshots are meant; default: all runs|z:folder for the "          \
+      "runs and the table of all|q:folder for variability.html and variability.svg; default: none, the table "         \
+      "alone|o:folder whose disk is timed; default: the current folder|:folder for the model, the results and "        \
+      "the checkpoints>")                                                                                              \
     X(do_train, Switch, "false", 0, 0, "", "", NONE, "*",                                                              \
       "train<a:|t:; the default, unless --do-eval is given alone>")                                                    \
     X(do_eval, Switch, "false", 0, 0, "", "", NONE, "*",                                                               \
