@@ -56,6 +56,8 @@
       "train with each of these seeds, in folders of --output-dir, and print mean and deviation: 1-10, or 1,2,7")      \
     X(multi_label, Switch, "false", 0, 0, "", "", RESULT, "gp",                                                        \
       "custom task: a row has any number of labels, with commas between or as a JSON array")                           \
+    X(split_seed, Count, "42", 0, 9223372036854775807.0, "", "N", RESULT, "g",                                         \
+      "custom task: seed of --eval-fraction's draw, so that runs of any --seed share one dev split")                   \
     X(version_2, Switch, "false", 0, 0, "", "", RESULT, "k", "SQuAD 2.0: a question may have no answer")               \
     X(preset, Text, "", 0, 0, "", "NAME", NONE, "t",                                                                   \
       "size and recipe: bert-{tiny,mini,small,medium,base,large}-{phase1,phase2,mlperf,original,variability}; other "  \
@@ -110,6 +112,8 @@
     X(dropout, Real, "-1", -1, 0.999, "", "P", RESULT, "*pT", "all dropout rates; -1: those of config.json")           \
     X(label_smoothing, Real, "0", 0, 0.999, "", "X", RESULT, "gT",                                                     \
       "share of the target that is spread evenly over all classes")                                                    \
+    X(class_weights, Text, "", 0, 0, "", "W,...", RESULT, "gT",                                                        \
+      "weight of each label in the loss, in their order; auto: inverse to the labels' rows; default: all equal")       \
     X(nsp, Choice, "on", 0, 0, "on off", "WHEN", RESULT, "ts",                                                         \
       "<s:make pairs of texts for next-sentence prediction; off: sequences of one text|:train next-sentence "          \
       "prediction too>")                                                                                               \
@@ -287,8 +291,9 @@
       "fraction of documents with shorter sequences, of random length")                                                \
     X(dupe_factor, Count, "1", 1, 1000, "", "N", NONE, "st",                                                           \
       "how often each document is used, each time in other pairs")                                                     \
-    X(eval_fraction, Real, "0", 0, 0.9, "", "X", NONE, "st",                                                           \
-      "fraction of the documents to hold out in eval/ of the shards")                                                  \
+    X(eval_fraction, Real, "0", 0, 0.9, "", "X", NONE, "gst",                                                          \
+      "<g:custom task: fraction of the training rows to hold out as dev split|:fraction of the documents to hold "     \
+      "out in eval/ of the shards>")                                                                                   \
     X(shard_size, Size, "4MiB", 0, 0, "", "SIZE", NONE, "s", "approximate size of the text in a shard")                \
     X(output, Path, "", 0, 0, "", "PATH", NONE, "cvd",                                                                 \
       "<c:folder to write|v:vocabulary to write|:file to write the predictions to; default: the standard "             \

@@ -147,6 +147,11 @@ Status glue_parse(GlueExamples *examples, const char *name, const void *data, si
                   const GlueSplit *split);
 /* The file that glue_read reads; the caller frees. E_IO: there is none; E_USAGE: there are two. */
 Status glue_split_path(const char *dir, const GlueTask *task, const GlueSplit *split, char **path);
+/* Moves a share of the rows to `held`, the dev split of --eval-fraction: by each label's share, of several labels by
+   that of their set, where rare sets count as one. Which rows is a function of the file and `seed` alone. Both keep the
+   file's order and index; `held` uses the texts and targets of `x`. Logs both, and warns of texts on both sides.
+   E_FORMAT: no row can be held out. */
+Status glue_hold_out(GlueExamples *x, const GlueTask *task, double fraction, uint64_t seed, GlueExamples *held);
 void glue_examples_drop_texts(GlueExamples *examples); /* once they are tokenised */
 void glue_examples_free(GlueExamples *examples);       /* takes a zeroed one */
 /* A finite number, in digits. */

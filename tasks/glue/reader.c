@@ -235,11 +235,10 @@ done:
 /* Splits of a custom task name no ending. */
 static const char *const endings[] = {".tsv", ".csv", ".jsonl", ".ndjson", ".json"};
 
-/* The file of `dir` whose name is `stem` and one of the endings, packed or not; NULL: none. */
+/* The file of `dir` whose name is `stem` and one of the endings, packed or not, in addition to one found before. */
 static Status find_file(const char *dir, const char *stem, char **found)
 {
     Status status = OK;
-    *found = NULL;
     for (size_t i = 0; i < 2 * (sizeof endings / sizeof *endings) && status == OK; i++) {
         char *name = mem_printf("%s%s%s", stem, endings[i / 2], i % 2 ? ".gz" : ""), *path = file_join(dir, name);
         bool there = file_exists(path);
@@ -256,7 +255,11 @@ static Status find_file(const char *dir, const char *stem, char **found)
 
 static Status path_in(const char *dir, const GlueSplit *split, char **path)
 {
-    if (records_form_of_name(split->file) == RECORDS_BY_NAME) return find_file(dir, split->file, path);
+    *path = NULL;
+    if (records_form_of_name(split->file) == RECORDS_BY_NAME) {
+        TRY(find_file(dir, split->file, path));
+        return split->kind == GLUE_DEV ? find_file(dir, "validation", path) : OK;
+    }
     *path = file_join(dir, split->file);
     return OK;
 }
@@ -281,7 +284,9 @@ Status glue_split_path(const char *dir, const GlueTask *task, const GlueSplit *s
                       "that holds %s/ or the files themselves%s",
                       task->name, *path ? *path : folder, *path ? "" : "/", *path ? "" : split->file,
                       any ? ".tsv, .csv or .jsonl" : "", split->name, task->name,
-                      split->kind == GLUE_TRAIN ? "" : ", and --eval-splits can leave a split out");
+                      split->kind == GLUE_TRAIN        ? ""
+                      : any && split->kind == GLUE_DEV ? ", and --eval-fraction 0.1 holds out rows of the training file"
+                                                       : ", and --eval-splits can leave a split out");
     if (status != OK) {
         free(*path);
         *path = NULL;

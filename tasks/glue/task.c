@@ -40,13 +40,21 @@ static Status find_task(GlueRun *g, const Config *c)
 /* Own data without --task custom would be read as a task of GLUE. */
 static Status check_custom_options(const Config *c)
 {
-    static const int options[] = {OPTION_text_columns, OPTION_label_column, OPTION_labels, OPTION_multi_label};
+    static const int options[] = {OPTION_text_columns, OPTION_label_column,  OPTION_labels,
+                                  OPTION_multi_label,  OPTION_eval_fraction, OPTION_split_seed};
     if (glue_task_is_custom(c->task)) return OK;
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (!config_is_default(c, options[i]))
             return fail(E_USAGE, "--%s is an option of --task custom, found --task %s; own data need --task custom",
                         config_flag(options[i]), c->task);
     return OK;
+}
+
+static Status check_split_seed(const Config *c)
+{
+    if (c->eval_fraction > 0 || config_is_default(c, OPTION_split_seed)) return OK;
+    return fail(E_USAGE, "--split-seed %lld: expected --eval-fraction, whose draw it seeds; give both or neither",
+                (long long)c->split_seed);
 }
 
 static Status check(Run *r)
@@ -57,6 +65,7 @@ static Status check(Run *r)
         return fail(E_USAGE, "nothing to do: give --do-train, --do-eval or --do-predict");
     TRY(check_evaluations(c));
     TRY(check_custom_options(c));
+    TRY(check_split_seed(c));
     if (!r->train)
         TRY(adopt_options(r, glue_task_is_custom(c->task) ? ADOPT_COLUMNS : ADOPT_TEXTS,
                           &((GlueRun *)r->own)->adopted));
@@ -87,38 +96,82 @@ static Status open_model(Run *r, const GlueTask *task)
     return status;
 }
 
-static Status read_split(Run *r, const GlueSplit *split, GlueSplitData *d)
+static Status take_rows(Run *r, GlueSplitData *d)
 {
     const GlueRun *g = r->own;
     const Config *c = r->c;
-    d->split = split;
-    TRY(glue_read(&d->raw, c->data_dir, g->task, split));
-    if (split->kind == GLUE_DEV && c->eval_first > 0 && d->raw.count > (size_t)c->eval_first)
+    if (d->split->kind == GLUE_DEV && c->eval_first > 0 && d->raw.count > (size_t)c->eval_first)
         d->raw.count = (size_t)c->eval_first;
     TRY(glue_tokenize(&d->raw, g->task, g->tokenizer, (int)c->max_seq_length, signals_stop(), &d->examples));
     glue_examples_drop_texts(&d->raw);
-    run_says(r, "%s: %lld examples, %.1f tokens on average, %lld cut at %lld", run_file(r, d->raw.path),
-             (long long)d->examples.count, examples_mean_length(&d->examples), (long long)d->examples.cut,
-             (long long)c->max_seq_length);
+    run_says(r, "%s%s: %lld examples, %.1f tokens on average, %lld cut at %lld", run_file(r, d->raw.path),
+             d->split->kind == GLUE_DEV && c->eval_fraction > 0 ? ", held out" : "", (long long)d->examples.count,
+             examples_mean_length(&d->examples), (long long)d->examples.cut, (long long)c->max_seq_length);
     return OK;
+}
+
+static Status read_split(Run *r, const GlueSplit *split, GlueSplitData *d)
+{
+    d->split = split;
+    TRY(glue_read(&d->raw, r->c->data_dir, ((const GlueRun *)r->own)->task, split));
+    return take_rows(r, d);
+}
+
+/* The dev split from rows of the training file. */
+static Status hold_out(Run *r)
+{
+    GlueRun *g = r->own;
+    const Config *c = r->c;
+    const GlueSplit *dev = glue_split_at(g->task, GLUE_DEV, 0);
+    GlueSplitData *d = &g->splits[g->n_splits];
+    char *path = NULL;
+    bool there = glue_split_path(c->data_dir, g->task, dev, &path) != E_IO, wanted = false;
+    Status status = OK;
+    if (there)
+        status = fail(E_USAGE,
+                      "--eval-fraction %g holds out rows of %s, and %s is a dev split, too; move that file elsewhere, "
+                      "or drop --eval-fraction",
+                      c->eval_fraction, g->train.raw.path, path ? path : "a file beside it");
+    free(path);
+    TRY(status);
+    d->split = dev;
+    TRY(glue_hold_out(&g->train.raw, g->task, c->eval_fraction, (uint64_t)c->split_seed, &d->raw));
+    if (c->do_eval) TRY(split_wanted(g->task, c, dev, &wanted));
+    if (!wanted) {
+        glue_examples_free(&d->raw);
+        return OK;
+    }
+    g->n_splits++;
+    return take_rows(r, d);
+}
+
+static Status read_train(Run *r)
+{
+    GlueRun *g = r->own;
+    const Config *c = r->c;
+    const GlueSplit *split = glue_split_at(g->task, GLUE_TRAIN, 0);
+    if (!split) return fail(E_USAGE, "the task %s has no training data; use --no-do-train --do-predict", g->task->name);
+    g->train.split = split;
+    TRY(glue_read(&g->train.raw, c->data_dir, g->task, split));
+    if (c->eval_fraction > 0) TRY(hold_out(r));
+    if (!c->do_train) {
+        glue_examples_drop_texts(&g->train.raw);
+        return OK;
+    }
+    TRY(take_rows(r, &g->train));
+    if (g->train.raw.labelled && g->train.examples.count > 0) return OK;
+    return fail(E_FORMAT, "%s: nothing to train on (%lld labelled examples)", g->train.raw.path,
+                (long long)g->train.examples.count);
 }
 
 static Status read_data(Run *r)
 {
     GlueRun *g = r->own;
     const Config *c = r->c;
-    bool wanted;
-    if (c->do_train) {
-        const GlueSplit *split = glue_split_at(g->task, GLUE_TRAIN, 0);
-        if (!split)
-            return fail(E_USAGE, "the task %s has no training data; use --no-do-train --do-predict", g->task->name);
-        TRY(read_split(r, split, &g->train));
-        if (!g->train.raw.labelled || g->train.examples.count == 0)
-            return fail(E_FORMAT, "%s: nothing to train on (%lld labelled examples)", g->train.raw.path,
-                        (long long)g->train.examples.count);
-    }
+    bool wanted, held_out = c->eval_fraction > 0;
+    if (c->do_train || (held_out && c->do_eval)) TRY(read_train(r));
     for (int kind = GLUE_DEV; kind <= GLUE_TEST; kind++) {
-        if (kind == GLUE_DEV ? !c->do_eval : !glue_predicts(c)) continue;
+        if (kind == GLUE_DEV ? !c->do_eval || held_out : !glue_predicts(c)) continue;
         const GlueSplit *split;
         for (int i = 0; (split = glue_split_at(g->task, (GlueSplitKind)kind, i)); i++) {
             TRY(split_wanted(g->task, c, split, &wanted));
