@@ -1,6 +1,7 @@
 /* report.html of a run: one file, nothing fetched. */
 
 #include "faults/fault_record.h"
+#include "report/label_scores.h"
 #include "report/page.h"
 #include "report/record.h"
 
@@ -191,6 +192,7 @@ static void put_page(const char *dir, const RunRecord *r, Buf *out)
     buf_free(&about);
     put_results(s, out);
     put_faults(dir, out);
+    if (s->n_evals) label_scores_html(dir, out);
     buf_puts(out, "<h2>Curves</h2>\n");
     put_curves(r, s, out);
     put_bytes(r, s, out);

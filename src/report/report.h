@@ -147,10 +147,10 @@ Status svg_write(const char *folder, const char *name, Buf *svg);
 void svg_begin(Buf *out, int width, int height); /* the start of every picture; "</svg>" ends it */
 /* Text of XML and HTML, also inside "…": escaped; control characters become '?', invalid UTF-8 U+FFFD. */
 void markup_text(Buf *out, const char *s);
-/* `s`, or as much of it as fits into `room` with an ellipsis behind it. */
-void markup_fitting(Buf *out, const char *s, double size, double room);
 /* About the width of a text in the wider of the usual sans-serif fonts; never much too small. */
 double markup_text_width(const char *s, double size);
+/* The text, or as much of it as fits with an ellipsis behind it. */
+void markup_fitting(Buf *out, const char *s, double size, double room);
 
 /* ---- the summary of a run: OUT/run.json (summary.c) ---- */
 #define SUMMARY_MOST 32

@@ -18,7 +18,9 @@
     X(GLUE_MATTHEWS, "matthews_correlation")                                                                           \
     X(GLUE_PEARSON, "pearson")                                                                                         \
     X(GLUE_SPEARMAN, "spearmanr")                                                                                      \
-    X(GLUE_COMBINED, "combined_score")
+    X(GLUE_COMBINED, "combined_score")                                                                                 \
+    X(GLUE_MACRO_F1, "macro_f1")                                                                                       \
+    X(GLUE_WEIGHTED_F1, "weighted_f1")
 
 typedef enum {
 #define X(name, text) name,
@@ -159,6 +161,18 @@ bool glue_number(RecordText text, double *value);
 
 /* ---- metrics (metrics.c) ---- */
 
+#define GLUE_MOST_MATRIX 1000 /* labels of a confusion matrix */
+
+/* Rows that have a label, for which it was predicted, and both. */
+typedef struct {
+    int64_t rows, predicted, right;
+} GlueLabelCounts;
+
+/* Each is 0 where its denominator is 0. */
+typedef struct {
+    double precision, recall, f1;
+} GlueLabelScore;
+
 /* Running sums over the examples of one split. Zero-initialise. Double precision throughout; equal to scikit-learn and
    SciPy to 1e-12. F1 and Matthews take label 1 as positive and are 0 where their denominator is 0. With several labels
    a row is correct where all are, and F1 counts the labels of all rows (micro). Undefined (NaN):
@@ -166,21 +180,32 @@ bool glue_number(RecordText text, double *value);
  */
 typedef struct {
     int64_t n, correct;
-    int64_t rows[2][2];        /* classification: by prediction, then by truth: 1 is positive */
+    GlueLabelCounts *labels;   // (n_labels) classification only
+    int64_t *matrix;           // (n_labels, n_labels) truth, then prediction; NULL: several labels, or too many
     double *predicted, *truth; /* (count): regression only */
     size_t count, cap;
 } GlueScores;
 
-void glue_scores_add_label(GlueScores *scores, int32_t predicted, int32_t truth);
+void glue_scores_add_label(GlueScores *scores, const GlueTask *task, int32_t predicted, int32_t truth);
 void glue_scores_add_score(GlueScores *scores, double predicted, double truth);
 /* One labelled example with the model's output: values (n_labels), logits, for one label also probabilities;
    regression: (1). */
 void glue_scores_add(GlueScores *scores, const GlueTask *task, const float *values, const GlueExample *example);
-/* GLUE_COMBINED is the plain mean of the task's other metrics. */
+/* GLUE_COMBINED is the plain mean of the task's other metrics. Macro and weighted F1 are those of glue_label_means, of
+   a classification. */
 double glue_scores_value(const GlueScores *scores, const GlueTask *task, GlueMetric metric);
 /* Writes why a correlation is NaN, for people; "" where all metrics of the task are numbers. */
 void glue_scores_undefined(const GlueScores *scores, const GlueTask *task, char *why, size_t room);
 void glue_scores_free(GlueScores *scores); /* takes a zeroed one */
+
+/* ---- scores of each label (label_scores.c) ---- */
+
+GlueLabelScore glue_label_score(const GlueLabelCounts *counts);
+/* Means over the labels: plain ones, of one label over those that occur in truth or predictions (scikit-learn's macro),
+   or by the labels' rows (its weighted). */
+GlueLabelScore glue_label_means(const GlueScores *scores, const GlueTask *task, bool weighted);
+/* Appends all of them as a JSON object: a value of "eval_labels" in eval_results.json. */
+void glue_label_scores_put(const GlueScores *scores, const GlueTask *task, Buf *out);
 
 /* Several labels: whether a logit says that the row has the label. */
 static inline bool glue_has_label(float logit) { return logit > 0; }

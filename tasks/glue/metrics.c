@@ -36,11 +36,23 @@ void glue_put_labels(const GlueTask *task, const float *probabilities, Buf *out)
     }
 }
 
-void glue_scores_add_label(GlueScores *s, int32_t predicted, int32_t truth)
+static void begin_labels(GlueScores *s, const GlueTask *task)
 {
+    size_t n = (size_t)task->n_labels;
+    if (s->labels) return;
+    s->labels = mem_array(n, sizeof *s->labels);
+    if (!task->multi && n <= GLUE_MOST_MATRIX) s->matrix = mem_array(n * n, sizeof *s->matrix);
+}
+
+void glue_scores_add_label(GlueScores *s, const GlueTask *task, int32_t predicted, int32_t truth)
+{
+    begin_labels(s, task);
     s->n++;
     s->correct += predicted == truth;
-    s->rows[predicted == 1][truth == 1]++;
+    s->labels[predicted].right += predicted == truth;
+    s->labels[predicted].predicted++;
+    s->labels[truth].rows++;
+    if (s->matrix) s->matrix[truth * task->n_labels + predicted]++;
 }
 
 void glue_scores_add_score(GlueScores *s, double predicted, double truth)
@@ -55,13 +67,16 @@ void glue_scores_add_score(GlueScores *s, double predicted, double truth)
     s->n++;
 }
 
-static void add_labels(GlueScores *s, const float *values, const float *targets, int n) // (n), (n)
+static void add_labels(GlueScores *s, const GlueTask *task, const float *values, const float *targets) // (n), (n)
 {
     bool correct = true;
-    for (int i = 0; i < n; i++) {
+    begin_labels(s, task);
+    for (int i = 0; i < task->n_labels; i++) {
         bool predicted = glue_has_label(values[i]), truth = targets[i] > 0.5f;
         correct = correct && predicted == truth;
-        s->rows[predicted][truth]++;
+        s->labels[i].right += predicted && truth;
+        s->labels[i].predicted += predicted;
+        s->labels[i].rows += truth;
     }
     s->n++;
     s->correct += correct;
@@ -73,31 +88,39 @@ void glue_scores_add(GlueScores *s, const GlueTask *task, const float *values, c
         glue_scores_add_score(s, (double)values[0], (double)example->score);
     } else if (task->multi) {
         CHECK(example->targets, "line %lld has no labels", (long long)example->line);
-        add_labels(s, values, example->targets, task->n_labels);
+        add_labels(s, task, values, example->targets);
     } else {
         CHECK(example->label >= 0, "line %lld has no label", (long long)example->line);
-        glue_scores_add_label(s, glue_argmax(values, task->n_labels), example->label);
+        glue_scores_add_label(s, task, glue_argmax(values, task->n_labels), example->label);
     }
 }
 
 void glue_scores_free(GlueScores *s)
 {
-    MEM_FREE(s->predicted, s->truth);
+    MEM_FREE(s->labels, s->matrix, s->predicted, s->truth);
     *s = (GlueScores){0};
 }
 
 /* ---- classification ---- */
 
-static double f1(const GlueScores *s)
+/* Label 1's, or with several labels that of all labels' counts. */
+static double f1(const GlueScores *s, const GlueTask *task)
 {
-    double tp = (double)s->rows[1][1], denominator = 2.0 * tp + (double)s->rows[1][0] + (double)s->rows[0][1];
-    return denominator > 0 ? 2.0 * tp / denominator : 0.0;
+    GlueLabelCounts sum = {0};
+    if (!task->multi) return glue_label_score(&s->labels[1]).f1;
+    for (int i = 0; i < task->n_labels; i++) {
+        sum.right += s->labels[i].right;
+        sum.predicted += s->labels[i].predicted;
+        sum.rows += s->labels[i].rows;
+    }
+    return glue_label_score(&sum).f1;
 }
 
 static double matthews(const GlueScores *s)
 {
-    double tp = (double)s->rows[1][1], fp = (double)s->rows[1][0];
-    double fn = (double)s->rows[0][1], tn = (double)s->rows[0][0];
+    const GlueLabelCounts *positive = &s->labels[1];
+    double tp = (double)positive->right, fp = (double)positive->predicted - tp;
+    double fn = (double)positive->rows - tp, tn = (double)s->n - tp - fp - fn;
     double predicted = (tp + fp) * (tn + fn), truth = (tp + fn) * (tn + fp);
     if (predicted == 0 || truth == 0) return 0.0;
     return (tp * tn - fp * fn) / (sqrt(predicted) * sqrt(truth));
@@ -198,7 +221,7 @@ double glue_scores_value(const GlueScores *s, const GlueTask *task, GlueMetric m
     case GLUE_ACCURACY:
         return (double)s->correct / (double)s->n;
     case GLUE_F1:
-        return f1(s);
+        return f1(s, task);
     case GLUE_MATTHEWS:
         return matthews(s);
     case GLUE_PEARSON:
@@ -207,6 +230,9 @@ double glue_scores_value(const GlueScores *s, const GlueTask *task, GlueMetric m
         return rank_correlation(s->predicted, s->truth, s->count);
     case GLUE_COMBINED:
         return combined(s, task);
+    case GLUE_MACRO_F1:
+    case GLUE_WEIGHTED_F1:
+        return glue_label_means(s, task, metric == GLUE_WEIGHTED_F1).f1;
     case N_GLUE_METRICS:
         break;
     }

@@ -8,33 +8,31 @@ static Status evaluate_split(Run *r, GlueSplitData *d)
     const GlueTask *task = ((const GlueRun *)r->own)->task;
     int labels = r->model.head.labels;
     double start = clock_monotonic();
-    GlueScores scores = {0};
     if (!d->values) d->values = mem_array((size_t)d->examples.count * (size_t)labels, sizeof(float));
-    TRY(evaluation_logits(r, &d->examples, d->values, &d->result.loss));
+    TRY(evaluation_logits(r, &d->examples, d->values, &d->loss));
     for (int64_t i = 0; i < d->examples.count * labels; i++)
         if (!isfinite(d->values[i]))
             return fail(E_NUMERIC,
                         "%s:%lld: the model's output for this row is %g; its weights are unusable (see `cairn "
                         "inspect`)",
                         d->raw.path, (long long)d->raw.examples[i / labels].line, (double)d->values[i]);
-    d->result.seconds = clock_monotonic() - start;
-    if (!d->raw.labelled) return OK;
-    for (int64_t i = 0; i < d->examples.count; i++)
-        glue_scores_add(&scores, task, d->values + i * labels, &d->raw.examples[i]);
-    for (int m = 0; m < task->n_metrics; m++) d->result.metrics[m] = glue_scores_value(&scores, task, task->metrics[m]);
-    d->result.best = glue_scores_value(&scores, task, task->best);
-    glue_scores_undefined(&scores, task, d->result.undefined, sizeof d->result.undefined);
-    glue_scores_free(&scores);
+    d->seconds = clock_monotonic() - start;
+    glue_scores_free(&d->scores);
+    for (int64_t i = 0; d->raw.labelled && i < d->examples.count; i++)
+        glue_scores_add(&d->scores, task, d->values + i * labels, &d->raw.examples[i]);
     return OK;
 }
 
 static void describe_result(const GlueTask *task, const GlueSplitData *d, Buf *text)
 {
+    char undefined[160];
     buf_printf(text, "%s%s:", text->len ? "; " : "", d->split->name);
     for (int m = 0; m < task->n_metrics; m++)
-        buf_printf(text, " %s %.4f", glue_metric_name(task->metrics[m]), d->result.metrics[m]);
-    buf_printf(text, " loss %.4f", d->result.loss);
-    if (*d->result.undefined) buf_printf(text, " (nan: %s)", d->result.undefined);
+        buf_printf(text, " %s %.4f", glue_metric_name(task->metrics[m]),
+                   glue_scores_value(&d->scores, task, task->metrics[m]));
+    buf_printf(text, " loss %.4f", d->loss);
+    glue_scores_undefined(&d->scores, task, undefined, sizeof undefined);
+    if (*undefined) buf_printf(text, " (nan: %s)", undefined);
 }
 
 Status glue_evaluate_during(Run *r, double *metric, Buf *text)
@@ -46,26 +44,48 @@ Status glue_evaluate_during(Run *r, double *metric, Buf *text)
         GlueSplitData *d = &g->splits[i];
         if (d->split->kind != GLUE_DEV) continue;
         TRY(evaluate_split(r, d));
-        if (first) *metric = d->result.best;
+        if (first) *metric = glue_scores_value(&d->scores, g->task, g->task->best);
         first = false;
         describe_result(g->task, d, text);
     }
     return OK;
 }
 
+static void put_metric(const GlueRun *g, const GlueSplitData *d, GlueMetric metric, int places, EvalFigures *f)
+{
+    eval_figure(f, d->split->name, glue_metric_name(metric), d->split->suffix,
+                glue_scores_value(&d->scores, g->task, metric), places);
+}
+
 void glue_figures(const Run *r, EvalFigures *f)
 {
     const GlueRun *g = r->own;
     for (int i = 0; i < g->n_splits; i++) {
-        const GlueResult *x = &g->splits[i].result;
-        const GlueSplit *split = g->splits[i].split;
-        if (split->kind != GLUE_DEV) continue;
-        eval_figure(f, split->name, "loss", split->suffix, x->loss, FIGURE_IN_RESULTS);
-        for (int m = 0; m < g->task->n_metrics; m++)
-            eval_figure(f, split->name, glue_metric_name(g->task->metrics[m]), split->suffix, x->metrics[m],
-                        FIGURE_ANYWHERE);
-        eval_count(f, "samples", split->suffix, g->splits[i].examples.count);
+        const GlueSplitData *d = &g->splits[i];
+        if (d->split->kind != GLUE_DEV) continue;
+        eval_figure(f, d->split->name, "loss", d->split->suffix, d->loss, FIGURE_IN_RESULTS);
+        for (int m = 0; m < g->task->n_metrics; m++) put_metric(g, d, g->task->metrics[m], FIGURE_ANYWHERE, f);
+        if (!g->task->regression) {
+            put_metric(g, d, GLUE_MACRO_F1, FIGURE_ANYWHERE, f);
+            put_metric(g, d, GLUE_WEIGHTED_F1, FIGURE_IN_RESULTS, f);
+        }
+        eval_count(f, "samples", d->split->suffix, d->examples.count);
+        eval_count(f, "samples_cut", d->split->suffix, d->examples.cut);
     }
+}
+
+/* The scores of each label, by split. */
+void glue_members(const Run *r, Buf *json)
+{
+    const GlueRun *g = r->own;
+    int n = 0;
+    for (int i = 0; i < g->n_splits && !g->task->regression; i++) {
+        const GlueSplitData *d = &g->splits[i];
+        if (d->split->kind != GLUE_DEV || d->scores.n == 0) continue;
+        buf_printf(json, "%s\n    \"%s\": ", n++ ? "," : ",\n  \"eval_labels\": {", d->split->name);
+        glue_label_scores_put(&d->scores, g->task, json);
+    }
+    if (n) buf_puts(json, "\n  }");
 }
 
 static Status write_predictions(const Run *r, GlueSplitData *d)
@@ -90,7 +110,7 @@ Status glue_evaluate(Run *r)
         else
             buf_printf(&text, "%s: predicted", d->split->name);
         log_info("%s (%lld examples, %.1f seq/s)", text.data, (long long)d->examples.count,
-                 (double)d->examples.count / d->result.seconds);
+                 (double)d->examples.count / d->seconds);
         buf_free(&text);
         TRY(ranks_all(r->ranks, run_first(r) ? write_predictions(r, d) : OK));
     }

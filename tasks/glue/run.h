@@ -9,19 +9,14 @@
 #include "train/job/task.h"
 #include "train/run/adopt.h"
 
-/* The last evaluation of a split. */
-typedef struct {
-    double metrics[GLUE_MAX_METRICS]; /* in the task's order; only where labelled */
-    double best, loss, seconds;
-    char undefined[160]; /* why a metric is NaN; else "" */
-} GlueResult;
-
 typedef struct {
     const GlueSplit *split;
     GlueExamples raw;
     Examples examples;
-    GlueResult result;
     float *values; // (count, labels) logits, then probabilities
+    /* of the last evaluation */
+    GlueScores scores; /* only where labelled */
+    double loss, seconds;
 } GlueSplitData;
 
 /* run->own. */
@@ -62,3 +57,4 @@ Status glue_check_import(const GlueTask *task, const char *model, const ImportRe
 Status glue_evaluate_during(Run *r, double *metric, Buf *text);
 Status glue_evaluate(Run *r); /* all splits; writes predictions, and the submission if requested */
 void glue_figures(const Run *r, EvalFigures *f);
+void glue_members(const Run *r, Buf *json);

@@ -246,6 +246,7 @@ static void split_free(GlueSplitData *d)
 {
     glue_examples_free(&d->raw);
     examples_free(&d->examples);
+    glue_scores_free(&d->scores);
     free(d->values);
 }
 
@@ -274,4 +275,5 @@ const Task task_glue = {.size = sizeof(GlueRun),
                         .reached = check_patience,
                         .evaluate = glue_evaluate,
                         .figures = glue_figures,
+                        .members = glue_members,
                         .close = close_task};

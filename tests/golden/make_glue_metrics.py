@@ -4,6 +4,10 @@ Use: python3 tests/golden/make_glue_metrics.py > tests/golden/glue_metrics.txt
 Its first line names the versions. One block per case:
     labels NAME N            then N lines "predicted truth", then accuracy f1 matthews_correlation
     scores NAME N            then N lines "predicted truth", then pearson spearmanr
+    classes NAME N K         then N lines "predicted truth" of K labels, then those figures of each label, the means
+    several NAME N K         then N lines of K predictions and K truths, 0 or 1, then the same
+Those figures are precision recall f1 rows in a line, of label 0 to K - 1; then of the macro and the weighted mean,
+without rows.
 Numbers are written with 17 digits; "nan" is undefined. Cases come from a small generator in this script, so that
 any version of the libraries can reproduce the file.
 """
@@ -13,7 +17,7 @@ import numpy
 import scipy
 import scipy.stats
 import sklearn
-from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef, precision_recall_fscore_support
 
 warnings.simplefilter("ignore")
 state = 12345
@@ -46,6 +50,17 @@ def scores(name, predicted, truth):
     print(number(pearson), number(spearman))
 
 
+def labels_each(kind, name, predicted, truth, k):
+    print(kind, name, len(truth), k)
+    for p, t in zip(predicted, truth):
+        print(*(p, t) if kind == "classes" else p + t)
+    of_each = precision_recall_fscore_support(truth, predicted, labels=range(k), zero_division=0)
+    for row in zip(*of_each):
+        print(*map(number, row[:3]), row[3])
+    for average in ("macro", "weighted"):
+        print(*map(number, precision_recall_fscore_support(truth, predicted, average=average, zero_division=0)[:3]))
+
+
 print("# scikit-learn", sklearn.__version__, "scipy", scipy.__version__, "numpy", numpy.__version__)
 
 for name, n, right, ones in [("even", 60, 0.8, 0.5), ("rare", 60, 0.9, 0.1), ("worse_than_chance", 40, 0.3, 0.5)]:
@@ -72,3 +87,17 @@ scores("two", [1.0, 2.0], [3.0, 7.0])
 scores("constant_prediction", [2.5] * 5, [1.0, 2.0, 3.0, 4.0, 5.0])
 scores("constant_truth", [1.0, 2.0, 3.0], [4.0, 4.0, 4.0])
 scores("constant_but_one", [2.5, 2.5, 2.5, 2.5, 2.75], [1.0, 2.0, 3.0, 4.0, 5.0])
+
+def draw_classes(n, k, right):
+    truth = [int(k * draw() ** 2) for _ in range(n)]
+    return [t if draw() < right else int(k * draw()) for t in truth], truth
+
+
+labels_each("classes", "three", *draw_classes(60, 3, 0.6), 3)
+labels_each("classes", "many_rare", *draw_classes(50, 20, 0.5), 20)
+labels_each("classes", "two", *draw_classes(40, 2, 0.7), 2)
+labels_each("classes", "absent_and_never_predicted", [0, 0, 2, 2], [0, 1, 2, 2], 5)
+truth = [[int(draw() < 0.4) for _ in range(4)] for _ in range(40)]
+labels_each("several", "four", [[int(draw() < 0.8) * t for t in row] for row in truth], truth, 4)
+labels_each("several", "one_absent", [[1, 0, 0], [1, 1, 0]], [[1, 0, 0], [0, 1, 0]], 3)
+labels_each("several", "nothing", [[0, 0], [0, 0]], [[0, 0], [0, 0]], 2)

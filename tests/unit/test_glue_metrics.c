@@ -1,6 +1,7 @@
 /* GLUE's metrics against scikit-learn and SciPy (tests/golden/glue_metrics.txt), and their undefined cases. */
 #include "testing.h"
 
+#include <inttypes.h>
 #include <math.h>
 
 #include "tasks/glue/glue.h"
@@ -27,7 +28,7 @@ static void golden_labels(const char *name, FILE *f, int n)
     for (int i = 0; i < n; i++) {
         int predicted, truth;
         assert_int_equal(fscanf(f, "%d %d", &predicted, &truth), 2);
-        glue_scores_add_label(&s, predicted, truth);
+        glue_scores_add_label(&s, task_named("MRPC"), predicted, truth);
     }
     assert_int_equal(fscanf(f, "%lf %lf %lf", &accuracy, &f1, &matthews), 3);
     assert_near(name, glue_scores_value(&s, task_named("MRPC"), GLUE_ACCURACY), accuracy);
@@ -54,6 +55,49 @@ static void golden_scores(const char *name, FILE *f, int n)
     glue_scores_free(&s);
 }
 
+static void golden_score(const char *name, FILE *f, GlueLabelScore found)
+{
+    double expected[3];
+    assert_int_equal(fscanf(f, "%lf %lf %lf", &expected[0], &expected[1], &expected[2]), 3);
+    assert_near(name, found.precision, expected[0]);
+    assert_near(name, found.recall, expected[1]);
+    assert_near(name, found.f1, expected[2]);
+}
+
+static void golden_each_label(const char *name, FILE *f, int n, bool several)
+{
+    enum { MOST = 20 };
+    GlueScores s = {0};
+    GlueTask task = {.multi = several};
+    assert_int_equal(fscanf(f, "%d", &task.n_labels), 1);
+    assert_true(task.n_labels <= MOST);
+    int64_t cells[MOST][MOST] = {0}, rows;
+    for (int i = 0; i < n; i++) {
+        float values[2][MOST] = {0}; /* of the prediction, then of the truth */
+        int label[2];
+        for (int side = 0; side < 2; side++)
+            for (int k = 0; k < (several ? task.n_labels : 1); k++) {
+                assert_int_equal(fscanf(f, "%d", &label[side]), 1);
+                values[side][several ? k : label[side]] = several ? (float)label[side] : 1;
+            }
+        glue_scores_add(&s, &task, values[0], &(GlueExample){.label = label[1], .targets = values[1]});
+        if (!several) cells[label[1]][label[0]]++;
+    }
+    for (int k = 0; k < task.n_labels; k++) {
+        golden_score(name, f, glue_label_score(&s.labels[k]));
+        assert_int_equal(fscanf(f, "%" SCNd64, &rows), 1);
+        assert_int_equal(s.labels[k].rows, rows);
+        for (int j = 0; j < task.n_labels && !several; j++)
+            assert_int_equal(s.matrix[k * task.n_labels + j], cells[k][j]);
+    }
+    golden_score(name, f, glue_label_means(&s, &task, false));
+    golden_score(name, f, glue_label_means(&s, &task, true));
+    assert_true(several == !s.matrix);
+    assert_near(name, glue_scores_value(&s, &task, GLUE_MACRO_F1), glue_label_means(&s, &task, false).f1);
+    assert_near(name, glue_scores_value(&s, &task, GLUE_WEIGHTED_F1), glue_label_means(&s, &task, true).f1);
+    glue_scores_free(&s);
+}
+
 static void equal_to_scikit_learn_and_scipy(void **state)
 {
     (void)state;
@@ -66,11 +110,13 @@ static void equal_to_scikit_learn_and_scipy(void **state)
         cases++;
         if (!strcmp(kind, "labels"))
             golden_labels(name, f, n);
+        else if (!strcmp(kind, "classes") || !strcmp(kind, "several"))
+            golden_each_label(name, f, n, *kind == 's');
         else
             golden_scores(name, f, n);
     }
     assert_true(feof(f));
-    assert_int_equal(cases, 22);
+    assert_int_equal(cases, 29);
     fclose(f);
 }
 
@@ -112,11 +158,11 @@ static void many_examples(void **state)
 {
     (void)state;
     GlueScores s = {0};
+    const GlueTask *cola = task_named("cola");
     for (int i = 0; i < 400000; i++) {
         int k = i % 1000;
-        glue_scores_add_label(&s, k < 30, k < 10 || k >= 970);
+        glue_scores_add_label(&s, cola, k < 30, k < 10 || k >= 970);
     }
-    const GlueTask *cola = task_named("cola");
     assert_near("accuracy", glue_scores_value(&s, cola, GLUE_ACCURACY), 0.95);
     assert_near("f1", glue_scores_value(&s, cola, GLUE_F1), 2.0 * 10 / (2.0 * 10 + 20 + 30));
     assert_near("matthews", glue_scores_value(&s, cola, GLUE_MATTHEWS),

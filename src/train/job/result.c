@@ -5,6 +5,7 @@
 #include "base/host.h"
 #include "config/table.h"
 
+#include "report/label_scores.h"
 #include "report/record.h"
 #include "train/job/task.h"
 
@@ -154,8 +155,10 @@ Status result_write_evaluation(Run *r)
     }
     free(f.items);
     if (!json.len) return OK;
+    if (r->task->members) r->task->members(r, &json);
     buf_printf(&json, ",\n  \"eval_data\": \"%s\"\n}\n", DIGEST_TEXT(r->task->eval_digest(r)));
     status = file_write_text(r->c->output_dir, "eval_results.json", &json);
+    if (status == OK) status = label_scores_write(r->c->output_dir, &text);
     if (status == OK) status = file_write_text(r->c->output_dir, "eval_results.txt", &text);
     buf_free(&text);
     return status;

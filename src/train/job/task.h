@@ -72,5 +72,7 @@ struct Task {
     Status (*evaluate)(Run *run); /* collective; writes predictions */
     /* The figures of the last evaluation; NULL: none. Before the first they have their names alone. */
     void (*figures)(const Run *run, EvalFigures *f);
-    void (*close)(Run *run); /* frees the contents of run->own */
+    void (*members)(const Run *run,
+                    Buf *json); /* NULL: none. Further members of eval_results.json, a comma before each */
+    void (*close)(Run *run);    /* frees the contents of run->own */
 };
