@@ -74,8 +74,8 @@ static void make_table(const Json *split, Table *t)
         for (size_t k = 0; k < columns; k++)
             table_text(t, "%lld", (long long)js_int(js_at(js_at(matrix, ranked[i].number), k), 0));
     }
-    put_means(t, split, "macro", "mean");
-    put_means(t, split, "weighted", "mean by rows");
+    put_means(t, split, "macro", "macro mean");
+    put_means(t, split, "weighted", "weighted mean");
     free(ranked);
 }
 
