@@ -68,7 +68,6 @@ typedef union {
     struct {
         int32_t slot;    /* which of stats.loss and stats.correct */
         int32_t classes; /* real columns of the logits; MLM: real vocabulary */
-        float smoothing; /* XENT */
         int64_t k, n;    /* MLM_XENT: hidden size, padded vocabulary */
     } loss;
     struct {
@@ -125,8 +124,8 @@ typedef struct {
     uint64_t dropout_key;                       /* seed xor PHILOX_DROPOUT */
     uint32_t batch;                             /* global batches consumed before this one */
     int32_t n_tokens, n_seqs, n_masked, n_read; /* real rows of this micro-batch */
-    float scale_seqs;                           /* 1 / sequences of the step, over all ranks */
-    float scale_masked;                         /* 1 / masked tokens of the step, over all ranks */
+    float scale_seqs;   /* 1 / the sequences' weight (their number) in the step, over all ranks */
+    float scale_masked; /* 1 / masked tokens of the step, over all ranks */
     float learning_rate;
     float bias1, bias2;  /* 1/(1 − β1^t), 1/(1 − β2^t); 1 without bias correction */
     int64_t kfac_tokens; /* real tokens of the step, over all ranks, where K-FAC gathers statistics; else 0 */

@@ -151,9 +151,9 @@
 /* ---- losses: a row's loss; gradients of Σ loss · ctl's scale · scaling.scale (1 without `scaling`, which fp16 alone
    has); stats.loss[slot] += Σ loss. Rows beyond the real count have loss and gradient 0. ---- */
 
-/* XENT: cross-entropy of softmax(logits), against 1 − smoothing for the label and smoothing / classes for all (Szegedy
-   et al., 2016). A negative label counts as none: loss and gradient 0, not correct. logits (S, C) F32, labels (S);
-   dlogits (S, C) c, in training; loss (S). */
+/* XENT: cross-entropy of softmax(logits). Labels are classes, (S) I32, where a negative one counts as none: loss and
+   gradient 0, not correct; or targets t ≥ 0, (S, classes) F32: the loss is −Σ t·log softmax, and a row is correct where
+   its largest logit has the largest target. logits (S, C) F32; dlogits (S, C) c, in training; loss (S). */
 #define XENT_OPERANDS(IN, OUT, op)                                                                                     \
     IN(op, logits) IN(op, labels) IN(op, ctl, CTL) IN(op, scaling, OPTIONAL) OUT(op, dlogits, OPTIONAL) OUT(op, loss)  \
     OUT(op, stats, ADDED)

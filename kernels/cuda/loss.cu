@@ -12,14 +12,13 @@ enum { THREADS = 256 };
 
 struct LossCall {
     const float *logits; // (rows, cols)
-    const void *labels;  // (rows): int32 classes, or float values
+    const void *labels;  // (rows): int32 classes, or float values; (rows, classes): float
     const Ctl *ctl;
     const LossScaling *scaling; /* NULL: scale 1 */
     float *loss;                // (rows)
     Stats *stats;
     int64_t rows, cols;
     int32_t classes, slot;
-    float smoothing;
 };
 
 /* Each loss has a function for one row of logits `x`: it returns the row's loss and writes its gradient to dx (cols),
@@ -39,21 +38,41 @@ struct Xent {
         double sum = 0;
         for (int32_t j = 0; j < c.classes; j++) sum += (double)expf(x[j] - x[best]);
         float own = label < c.classes ? x[label] : NAN;
-        double wanted = (double)own;
-        if (c.smoothing > 0) {
-            double all = 0;
-            for (int32_t j = 0; j < c.classes; j++) all += (double)x[j];
-            wanted = (1 - (double)c.smoothing) * (double)own + (double)c.smoothing * all / c.classes;
-        }
-        float loss = (float)(log(sum) + (double)x[best] - wanted);
-        float hot = 1.0f - c.smoothing, all_hot = c.smoothing / (float)c.classes;
+        float loss = (float)(log(sum) + (double)x[best] - (double)own);
         for (int64_t j = 0; dx && j < c.cols; j++) {
             float g = label < c.classes ? 0.0f : NAN;
-            if (j < c.classes) g += (float)((double)expf(x[j] - x[best]) / sum) - (j == label ? hot : 0.0f) - all_hot;
+            if (j < c.classes) g += (float)((double)expf(x[j] - x[best]) / sum) - (j == label ? 1.0f : 0.0f);
             dx[j] = from_float<T>(g * scale);
         }
         *correct = best == label;
         return loss;
+    }
+};
+
+/* XENT with targets (rows, classes) F32. */
+struct SoftXent {
+    template <typename T>
+    __device__ static inline float row(const LossCall &c, int64_t r, const float *x, T *dx, float scale, bool *correct)
+    {
+        const float *targets = static_cast<const float *>(c.labels) + r * c.classes;
+        int32_t best = 0, largest = 0;
+        double sum = 0, all = 0, wanted = 0;
+        for (int32_t j = 1; j < c.classes; j++) {
+            if (x[j] > x[best]) best = j;
+            if (targets[j] > targets[largest]) largest = j;
+        }
+        double max = (double)x[best];
+        for (int32_t j = 0; j < c.classes; j++) {
+            sum += exp((double)x[j] - max);
+            all += (double)targets[j];
+            wanted += (double)targets[j] * (double)x[j];
+        }
+        for (int64_t j = 0; dx && j < c.cols; j++) {
+            float g = j < c.classes ? (float)(all * exp((double)x[j] - max) / sum - (double)targets[j]) : 0.0f;
+            dx[j] = from_float<T>(g * scale);
+        }
+        *correct = best == largest;
+        return (float)(all * (log(sum) + max) - wanted);
     }
 };
 
@@ -124,12 +143,15 @@ template <typename Loss> static Status loss_op(const OpCall *call, const RowCoun
                   rows_in(logits->rows, rows),
                   logits->cols,
                   call->attr.loss.classes,
-                  call->attr.loss.slot,
-                  call->op == OP_XENT ? call->attr.loss.smoothing : 0};
+                  call->attr.loss.slot};
     Dtype dtype = operand_present(dlogits) ? dlogits->dtype : F32;
     CUDA_BY_TYPE(dtype, T, return CUDA_LAUNCH((loss_kernel<T, Loss>), 1, THREADS, 0, c, cuda_data<T>(dlogits)));
 }
 
-Status cuda_xent(const OpCall *call, const RowCounts *rows) { return loss_op<Xent>(call, rows); }
+Status cuda_xent(const OpCall *call, const RowCounts *rows)
+{
+    return IN(call, XENT, labels)->dtype == F32 ? loss_op<SoftXent>(call, rows) : loss_op<Xent>(call, rows);
+}
+
 Status cuda_mse(const OpCall *call, const RowCounts *rows) { return loss_op<Mse>(call, rows); }
 Status cuda_bce(const OpCall *call, const RowCounts *rows) { return loss_op<Bce>(call, rows); }

@@ -3,7 +3,7 @@
 #include "kernels/loss_scale.h"
 #include "kernels/ref/ref.h"
 
-float ref_cross_entropy(float *logits, int64_t n, int32_t label, float smoothing, bool training, bool *correct)
+float ref_cross_entropy(float *logits, int64_t n, int32_t label, bool training, bool *correct)
 {
     CHECK(label < n, "label is %d; there are %lld classes", label, (long long)n);
     int64_t best = 0;
@@ -15,12 +15,7 @@ float ref_cross_entropy(float *logits, int64_t n, int32_t label, float smoothing
         return 0;
     }
     float max = logits[best], own = logits[label];
-    double sum = 0, wanted = (double)own;
-    if (smoothing > 0) {
-        double all = 0;
-        for (int64_t j = 0; j < n; j++) all += (double)logits[j];
-        wanted = (1 - (double)smoothing) * (double)own + (double)smoothing * all / (double)n;
-    }
+    double sum = 0;
     for (int64_t j = 0; j < n; j++) {
         float e = expf(logits[j] - max);
         sum += e;
@@ -28,10 +23,30 @@ float ref_cross_entropy(float *logits, int64_t n, int32_t label, float smoothing
     }
     if (training) {
         for (int64_t j = 0; j < n; j++) logits[j] = (float)(logits[j] / sum);
-        logits[label] -= 1.0f - smoothing;
-        for (int64_t j = 0; smoothing > 0 && j < n; j++) logits[j] -= smoothing / (float)n;
+        logits[label] -= 1.0f;
     }
-    return (float)(log(sum) + (double)max - wanted);
+    return (float)(log(sum) + (double)max - (double)own);
+}
+
+/* Logits become the gradient, as above; targets (n). */
+static float soft_cross_entropy(float *logits, int64_t n, const float *targets, bool training, bool *correct)
+{
+    int64_t best = 0, largest = 0;
+    double sum = 0, all = 0, wanted = 0;
+    for (int64_t j = 1; j < n; j++) {
+        if (logits[j] > logits[best]) best = j;
+        if (targets[j] > targets[largest]) largest = j;
+    }
+    double max = (double)logits[best];
+    for (int64_t j = 0; j < n; j++) {
+        sum += exp((double)logits[j] - max);
+        all += (double)targets[j];
+        wanted += (double)targets[j] * (double)logits[j];
+    }
+    for (int64_t j = 0; training && j < n; j++)
+        logits[j] = (float)(all * exp((double)logits[j] - max) / sum - (double)targets[j]);
+    *correct = best == largest;
+    return (float)(all * (log(sum) + max) - wanted);
 }
 
 /* Returns the loss of row r, and in training writes its gradient times `scale`. XENT, MSE and BCE have the same
@@ -61,13 +76,15 @@ static Status each_row(const OpCall *call, const RowCounts *rows, RowLoss *loss_
 static float xent_row(const OpCall *call, int64_t r, float scale, bool *correct)
 {
     const Operand *logits = IN(call, XENT, logits), *dlogits = OUT(call, XENT, dlogits); // (S, C)
-    const int32_t *labels = IN(call, XENT, labels)->data;                                // (S)
+    const Operand *labels = IN(call, XENT, labels);                                      // (S), or (S, classes)
     int64_t classes = call->attr.loss.classes, first = r * logits->cols;
     bool training = operand_present(dlogits);
     float *row = ref_rows(call).x;
     const float *from = ref_read(logits, first, classes, row);
     if (from != row) memcpy(row, from, (size_t)classes * sizeof *row);
-    float loss = ref_cross_entropy(row, classes, labels[r], call->attr.loss.smoothing, training, correct);
+    float loss = labels->dtype == F32
+                     ? soft_cross_entropy(row, classes, (const float *)labels->data + r * classes, training, correct)
+                     : ref_cross_entropy(row, classes, ((const int32_t *)labels->data)[r], training, correct);
     for (int64_t j = 0; training && j < classes; j++) ref_store(dlogits, first + j, row[j] * scale);
     return loss;
 }

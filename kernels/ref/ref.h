@@ -160,7 +160,7 @@ void ref_normalise_bwd(float *ds, const float *dy, const float *xhat, float rstd
 
 /* Negative log-likelihood of `label` under softmax(logits). In training the logits become softmax − onehot.
    A negative label is none: loss 0, gradient 0, never correct. `correct`: the first largest logit is the label. */
-float ref_cross_entropy(float *logits, int64_t n, int32_t label, float smoothing, bool training, bool *correct);
+float ref_cross_entropy(float *logits, int64_t n, int32_t label, bool training, bool *correct);
 
 /* ---- the flat parameter space ---- */
 

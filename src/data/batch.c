@@ -269,7 +269,10 @@ static void fill_masked(MicroBatch *b, const Examples *e, int64_t example, int32
 /* Makes room for as many labels or scores as the examples have. */
 static void fit_labels(MicroBatch *b, const Examples *e)
 {
-    int32_t width = e->score ? e->score_width : e->label && e->label_width > 0 ? e->label_width : 1;
+    int32_t width = e->weights                       ? e->n_weights
+                    : e->score                       ? e->score_width
+                    : e->label && e->label_width > 0 ? e->label_width
+                                                     : 1;
     CHECK(width >= 1, "labels of width %d", width);
     if (b->label_width == width) return;
     free(b->labels);
@@ -281,7 +284,9 @@ static void fill_labels(MicroBatch *b, const Examples *e, int64_t example, int64
 {
     int64_t width = b->label_width;
     for (int64_t k = 0; k < width; k++)
-        if (e->score)
+        if (e->weights)
+            micro_scores(b)[s * width + k] = example_target(e, example, (int32_t)k);
+        else if (e->score)
             micro_scores(b)[s * width + k] = e->score[example * width + k];
         else
             b->labels[s * width + k] = e->label ? e->label[example * width + k] : 0;

@@ -14,6 +14,10 @@ typedef struct {
     int32_t label_width; /* 0: 1 */
     float *score;        /* (count, score_width), for regression and several labels at once; else NULL */
     int32_t score_width;
+    /* For one label of several, in training: `labels` of micro-batches are targets. Weights are the caller's. */
+    const float *weights; // (n_weights) of each class in the loss; NULL: `labels` are classes
+    int32_t n_weights;
+    double smoothing; /* the share of a target that goes evenly to all classes */
     /* Masked positions, ascending, for pretraining; all NULL else. Those of sequence i are masked_offset[i] ..
        masked_offset[i+1]: place within the sequence, and the word that was there. */
     int64_t *masked_offset; /* (count + 1) */
@@ -26,6 +30,14 @@ void examples_free(Examples *e);
 double examples_mean_length(const Examples *e); /* in tokens; 0 for none */
 /* The digest of ids, types, labels and scores. */
 Digest examples_digest(const Examples *e);
+/* What the example counts in the mean loss of its step. */
+static inline double example_weight(const Examples *e, int64_t i) { return e->weights ? e->weights[e->label[i]] : 1; }
+/* The target of a class, with weights w and smoothing ε: (1 − ε)·w of the label, and ε·w / classes for all. */
+static inline float example_target(const Examples *e, int64_t i, int32_t class)
+{
+    double w = (double)e->weights[class], smoothing = e->smoothing;
+    return (float)(smoothing * w / e->n_weights + (class == e->label[i] ? (1 - smoothing) * w : 0));
+}
 int64_t example_length(const Examples *e, int64_t i);
 int64_t example_masked(const Examples *e, int64_t i); /* how many positions; 0 without masks */
 
@@ -97,7 +109,7 @@ void micro_batch_init(MicroBatch *b, MicroCapacity cap);
 void micro_batch_free(MicroBatch *b);
 /* Bytes of an input: of the rows that are filled, or (`whole`) of all rows of the capacity. */
 size_t micro_bytes(const MicroBatch *b, MicroInput input, bool whole);
-/* `labels` of examples that have scores. */
+/* `labels` of examples that have scores or weights. */
 static inline float *micro_scores(const MicroBatch *b) { return (float *)(void *)b->labels; }
 /* Adds a row that has its pos and seq to those that heads read; returns its place among them. */
 int32_t micro_read(MicroBatch *b, int32_t row);

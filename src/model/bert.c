@@ -201,8 +201,9 @@ typedef enum { ALWAYS, READ, LABELS, MASKED } InputPlans;
 static void add_inputs(Emit *e, InputPlans plans)
 {
     HeadKind head = e->m->head.kind;
-    bool scores = plans == LABELS && (head == HEAD_REGRESSION || head == HEAD_MULTI);
-    int64_t labels = head == HEAD_MULTI ? e->m->head.labels : head == HEAD_SPAN ? 2 : 1;
+    bool soft = head == HEAD_CLASSIFIER && e->o->training && e->m->soft_labels;
+    bool scores = plans == LABELS && (head == HEAD_REGRESSION || head == HEAD_MULTI || soft);
+    int64_t labels = head == HEAD_MULTI || soft ? e->m->head.labels : head == HEAD_SPAN ? 2 : 1;
 #define X(name, rows, columns, when)                                                                                   \
     if (plans == when)                                                                                                 \
         e->t->name = plan_tensor(e->p, REGION_INPUT, scores ? F32 : I32, rows_of(ROWS_##rows),                         \
@@ -238,10 +239,8 @@ static void emit_sequence_loss(Emit *e, Op op, TensorId x, int slot, const char 
 {
     int32_t labels = e->m->head.labels;
     ModelTensors *t = e->t;
-    float smoothing = op == OP_XENT && e->m->head.kind == HEAD_CLASSIFIER && e->o->training ? e->m->label_smoothing : 0;
     TensorId dlogits = emit_logits(e, ROWS_SEQS, x, hf, name);
-    plan_emit(e->p, op, PHASE_FORWARD, NONE,
-              (OpAttr){.loss = {.slot = slot, .classes = labels, .smoothing = smoothing}},
+    plan_emit(e->p, op, PHASE_FORWARD, NONE, (OpAttr){.loss = {.slot = slot, .classes = labels}},
               IDS(t->logits, t->labels, t->ctl, t->scaling), IDS(dlogits, t->loss, t->stats));
 }
 

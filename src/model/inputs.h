@@ -13,7 +13,8 @@
    read_pos, read_seq  pos and seq of these rows
    masked              places in `read` of the masked rows
    masked_labels       their ids before masking
-   labels              classes; scores, in regression (S) and of several labels at once (S, labels); of a span head the
+   labels              classes; targets of a classifier (S, labels), where its loss has weights or smoothing; scores, in
+                       regression (S) and of several labels at once (S, labels); of a span head the
                        first and the last token (S, 2); in pretraining next-sentence labels */
 #define MICRO_INPUT_LIST(X)                                                                                            \
     X(ids, TOKENS, 1, ALWAYS)                                                                                          \

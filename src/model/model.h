@@ -48,10 +48,10 @@ typedef struct {
 typedef struct {
     ModelConfig config;
     Head head;
-    ParamTable params;     /* of a part of a model: what its stages hold, in the order of the whole table */
-    int32_t longest;       /* most tokens of a sequence; at first all positions */
-    float label_smoothing; /* of a classifier, in training; at first 0 */
-    Stage *stages;         /* (n_stages) what is emitted, in this order; the whole model is one */
+    ParamTable params; /* of a part of a model: what its stages hold, in the order of the whole table */
+    int32_t longest;   /* most tokens of a sequence; at first all positions */
+    bool soft_labels;  /* a classifier is trained on targets (Examples.weights), not on classes; at first false */
+    Stage *stages;     /* (n_stages) what is emitted, in this order; the whole model is one */
     int n_stages;
 } Model;
 

@@ -28,6 +28,7 @@ typedef struct {
     Tokenizer *tokenizer;
     GlueSplitData train, splits[2 * GLUE_MAX_SPLITS];
     int n_splits;
+    float *weights;        // (n_labels) of train's examples, with targets
     LoadedExamples loaded; /* train's, for the source */
 } GlueRun;
 
@@ -37,6 +38,9 @@ Status glue_tokenize(const GlueExamples *in, const GlueTask *task, Tokenizer *to
 
 /* Appends a text, or a pair, to token sequences as glue_tokenize makes them; *cap: tokens that there is room for. */
 void glue_append(Examples *e, size_t *cap, Tokenizer *tokenizer, RecordText a, RecordText b, int max_length);
+
+/* --class-weights and --label-smoothing for train's examples. E_USAGE, E_FORMAT: a label has no weight. */
+Status glue_weigh_classes(GlueRun *g, const Config *c);
 
 static inline bool glue_predicts(const Config *c) { return c->do_predict || *c->submission; }
 /* ---- the order of a classifier's labels (labels.c) ---- */

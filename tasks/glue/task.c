@@ -81,6 +81,9 @@ static Status plan(const Config *c, Head *head, PlanInput *need)
     return OK;
 }
 
+/* Training's labels are targets. */
+static bool has_targets(const Config *c) { return c->do_train && (c->label_smoothing > 0 || *c->class_weights); }
+
 static Status open_model(Run *r, const GlueTask *task)
 {
     char *path = NULL;
@@ -91,7 +94,7 @@ static Status open_model(Run *r, const GlueTask *task)
                  "the task %s has pairs of sentences, and %s has token types ('type_vocab_size') for one only; give a "
                  "model that was made for pairs",
                  task->name, path);
-    r->model.label_smoothing = (float)r->c->label_smoothing;
+    r->model.soft_labels = has_targets(r->c);
     free(path);
     return status;
 }
@@ -195,8 +198,10 @@ static Status open_task(Run *r)
         r->use.text_columns = g->pair = mem_printf("%s,%s", g->task->splits[0].layout->a, g->task->splits[0].layout->b);
     }
     if (glue_task_is_custom(r->c->task)) TRY(glue_custom_labels(&g->custom, r->c));
-    if (r->c->label_smoothing > 0 && (g->task->regression || g->task->multi))
-        return fail(E_USAGE, "--label-smoothing is for tasks of one label in several");
+    if (has_targets(r->c) && (g->task->regression || g->task->multi))
+        return fail(E_USAGE, "--%s is for tasks of one label in several, and %s",
+                    *r->c->class_weights ? "class-weights" : "label-smoothing",
+                    g->task->multi ? "here a row has any number of labels" : "here labels are scores");
     r->name = g->task->name;
     r->labels = g->task->labels;
     r->n_labels = g->task->n_labels;
@@ -204,6 +209,7 @@ static Status open_task(Run *r)
     g->tokenizer = tokenizer_new(r->text.vocab, r->text.options);
     TRY(open_model(r, g->task));
     TRY(read_data(r));
+    if (has_targets(r->c)) TRY(glue_weigh_classes(g, r->c));
     r->evaluate = g->n_splits > 0;
     g->loaded = (LoadedExamples){&g->train.examples, (uint64_t)r->c->seed, r->c->batch_size};
     r->source = loaded_source(&g->loaded);
@@ -258,7 +264,7 @@ static void close_task(Run *r)
     tokenizer_free(g->tokenizer);
     glue_custom_free(&g->custom);
     adopt_free(&g->adopted);
-    free(g->pair);
+    MEM_FREE(g->pair, g->weights);
 }
 
 const Task task_glue = {.size = sizeof(GlueRun),

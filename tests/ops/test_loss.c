@@ -1,8 +1,9 @@
-/* XENT, with smoothed labels or not, MSE and BCE: losses of one row per sequence. */
+/* XENT of classes and of targets, MSE and BCE: losses of one row per sequence. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "data/data.h"
 #include "ops/harness.h"
 
 typedef struct {
@@ -13,26 +14,28 @@ static const Shape shapes[] = {{1, 2, 2, 1},    {4, 3, 3, 3},   {64, 3, 3, 64},
                                {63, 10, 7, 40}, {65, 1, 1, 65}, {8, 3, 3, 0}};
 #define N_SHAPES (sizeof shapes / sizeof *shapes)
 
-typedef enum { KIND_XENT, KIND_MSE, KIND_BCE, KIND_SMOOTH, N_KINDS } Kind;
+typedef enum { KIND_XENT, KIND_MSE, KIND_BCE, KIND_SOFT, N_KINDS } Kind;
 static const Op ops[N_KINDS] = {OP_XENT, OP_MSE, OP_BCE, OP_XENT};
-#define SMOOTHING 0.2f
 
 /* The gradient's type is `dtype`; NULL gradient in evaluation. Labels of pad rows must not be read. */
 static void init(OpCase *c, Kind kind, Shape s, Dtype dtype, bool training)
 {
     Op op = ops[kind];
-    float smoothing = kind == KIND_SMOOTH ? SMOOTHING : 0;
-    int32_t width = op == OP_BCE ? s.classes : 1;
+    bool wide = kind == KIND_BCE || kind == KIND_SOFT;
+    int32_t width = wide ? s.classes : 1;
     RowCounts rows = {.count = {[ROWS_SEQS] = s.rows}};
-    case_init(c, op, (OpAttr){.loss = {.slot = 1, .classes = s.classes, .smoothing = smoothing}}, rows);
+    case_init(c, op, (OpAttr){.loss = {.slot = 1, .classes = s.classes}}, rows);
     case_add_random(c, "logits", F32, rows_kind(ROWS_SEQS), s.cols, 4);
-    case_add(c, "labels", op == OP_XENT ? I32 : F32, rows_kind(ROWS_SEQS), width);
+    case_add(c, "labels", kind == KIND_XENT ? I32 : F32, rows_kind(ROWS_SEQS), width);
     uint64_t random = 5;
     for (int64_t i = 0; i < s.rows; i++) {
         int32_t label = i < s.real ? (int32_t)(testing_random(&random) % (uint64_t)s.classes) : 1 << 30;
         for (int32_t j = 0; op == OP_BCE && j < width; j++)
             case_set(c, "labels", i * width + j, 1, (float[]){i < s.real ? (float)((label ^ j) & 1) : NAN});
-        if (op == OP_BCE) continue;
+        for (int32_t j = 0; kind == KIND_SOFT && j < width; j++)
+            case_set(c, "labels", i * width + j, 1,
+                     (float[]){i < s.real ? (j == label ? 0.75f : 0) + 0.0625f * (float)(j + 1) : NAN});
+        if (wide) continue;
         if (op == OP_MSE)
             case_set(c, "labels", i, 1, (float[]){i < s.real ? (float)label + 0.3f : NAN});
         else
@@ -97,18 +100,24 @@ static void test_meaning(void **state)
                         want_loss[r] = (float)(error * error);
                         g[0] = (float)(2 * error * 0.5);
                     } else {
-                        int32_t label = ((const int32_t *)case_initial(&c, "labels"))[r], best = 0;
-                        double all = 0, wanted = 0, even = kind == KIND_SMOOTH ? (double)SMOOTHING / s->classes : 0;
-                        double own = kind == KIND_SMOOTH ? 1 - (double)SMOOTHING : 1;
-                        for (int j = 0; j < s->classes; j++) all += exp((double)x[j]);
+                        const void *labels = case_initial(&c, "labels");
+                        double all = 0, targets = 0, target[10];
+                        int best = 0, likely = 0;
                         for (int j = 0; j < s->classes; j++) {
-                            double target = even + (j == label ? own : 0);
-                            g[j] = (float)((exp((double)x[j]) / all - target) * 0.5);
-                            wanted += target * (double)x[j];
+                            target[j] = kind == KIND_SOFT ? (double)((const float *)labels)[r * s->classes + j]
+                                                          : j == ((const int32_t *)labels)[r];
+                            all += exp((double)x[j]);
+                            targets += target[j];
                             if (x[j] > x[best]) best = j;
+                            if (target[j] > target[likely]) likely = j;
                         }
-                        want_loss[r] = s->classes > 1 ? (float)(log(all) - wanted) : 0; /* one class: certain */
-                        correct += best == label;
+                        double wanted = 0;
+                        for (int j = 0; j < s->classes; j++) {
+                            wanted += target[j] * (log(all) - (double)x[j]);
+                            g[j] = (float)((targets * (exp((double)x[j]) / all) - target[j]) * 0.5);
+                        }
+                        want_loss[r] = s->classes > 1 ? (float)wanted : 0; /* one class: certain */
+                        correct += best == likely;
                     }
                     sum += (double)loss[r];
                 }
@@ -130,50 +139,73 @@ static void test_meaning(void **state)
             }
 }
 
+enum { GOLDEN_ROWS = 4, GOLDEN_MOST = 16 };
+
+static void read_floats(FILE *f, float *v, int n) // (n)
+{
+    for (int i = 0; i < n; i++) assert_int_equal(fscanf(f, "%f", &v[i]), 1);
+}
+
+/* The targets of the rows' labels, as micro-batches have them; the gradient is that of the weighted mean. */
+static void set_targets(OpCase *c, FILE *f, int classes, const int32_t *label, const float *loss) // (4), (4)
+{
+    float v[GOLDEN_MOST], mean;
+    double weight = 0, sum = 0;
+    read_floats(f, v, classes + 1);
+    read_floats(f, &mean, 1);
+    Examples e = {.label = (int32_t *)(uintptr_t)label, .weights = v + 1, .n_weights = classes};
+    e.smoothing = (double)v[0];
+    for (int64_t r = 0; r < GOLDEN_ROWS; r++) {
+        for (int32_t j = 0; j < classes; j++)
+            case_set(c, "labels", r * classes + j, 1, (float[]){example_target(&e, r, j)});
+        weight += example_weight(&e, r);
+        sum += (double)loss[r];
+    }
+    case_ctl(c)->scale_seqs = (float)(0.25 / weight); /* the loss scale is 4 */
+    expect_close("mean", (float[]){(float)(sum / weight)}, &mean, 1, 2e-6);
+}
+
 /* PyTorch's losses: tests/golden/make_losses.py. */
 static void test_golden(void **state)
 {
-    static const char *const names[N_KINDS] = {"xent", "mse", "bce", "smooth"};
-    enum { ROWS = 4 };
+    static const char *const names[N_KINDS] = {"xent", "mse", "bce", "soft"};
     FILE *f = fopen("tests/golden/losses.txt", "r");
     char name[16];
     int classes, cases = 0;
-    double smoothing, value;
     (void)state;
     assert_non_null(f);
     while (fgetc(f) != '\n') assert_false(feof(f));
-    for (; fscanf(f, "%15s %d %lf", name, &classes, &smoothing) == 3; cases++) {
+    for (; fscanf(f, "%15s %d", name, &classes) == 2; cases++) {
         Kind kind = 0;
         while (strcmp(names[kind], name) != 0) assert_true(++kind < N_KINDS);
         int labels = kind == KIND_BCE ? classes : 1, width = 2 * classes + labels + 1;
-        float v[ROWS * 16], loss[ROWS], gradient[ROWS * 16];
-        assert_true(width <= 16 && (float)smoothing == (kind == KIND_SMOOTH ? SMOOTHING : 0));
-        for (int i = 0; i < ROWS * width; i++) {
-            assert_int_equal(fscanf(f, "%lf", &value), 1);
-            v[i] = (float)value;
-        }
+        float v[GOLDEN_ROWS * GOLDEN_MOST], loss[GOLDEN_ROWS], gradient[GOLDEN_ROWS * GOLDEN_MOST];
+        int32_t label[GOLDEN_ROWS];
+        assert_true(width <= GOLDEN_MOST);
+        read_floats(f, v, GOLDEN_ROWS * width);
         OpCase c;
-        init(&c, kind, (Shape){ROWS, classes, classes, ROWS}, F32, true);
-        for (int r = 0; r < ROWS; r++) {
+        init(&c, kind, (Shape){GOLDEN_ROWS, classes, classes, GOLDEN_ROWS}, F32, true);
+        for (int r = 0; r < GOLDEN_ROWS; r++) {
             const float *row = v + r * width;
             case_set(&c, "logits", r * classes, classes, row);
-            if (ops[kind] == OP_XENT)
-                case_set_ints(&c, "labels", r, 1, (int32_t[]){(int32_t)row[classes]});
-            else
-                case_set(&c, "labels", r * labels, labels, row + classes);
+            label[r] = (int32_t)row[classes];
+            if (kind == KIND_XENT) case_set_ints(&c, "labels", r, 1, &label[r]);
+            if (kind == KIND_BCE || kind == KIND_MSE) case_set(&c, "labels", r * labels, labels, row + classes);
             loss[r] = row[classes + labels];
-            for (int j = 0; j < classes; j++) gradient[r * classes + j] = 0.5f * row[classes + labels + 1 + j];
+            for (int j = 0; j < classes; j++)
+                gradient[r * classes + j] = (kind == KIND_SOFT ? 1 : 0.5f) * row[classes + labels + 1 + j];
         }
+        if (kind == KIND_SOFT) set_targets(&c, f, classes, label, loss);
         for (Backend *backend = ops_next(NULL); backend; backend = ops_next(backend)) {
             case_run(&c, backend, (RunOptions){0});
             float *found_loss = case_values(&c, "loss"), *found = case_values(&c, "dlogits");
-            expect_close(name, found_loss, loss, ROWS, 2e-6);
-            expect_close("gradient", found, gradient, (int64_t)ROWS * classes, 2e-6);
+            expect_close(name, found_loss, loss, GOLDEN_ROWS, 2e-6);
+            expect_close("gradient", found, gradient, (int64_t)GOLDEN_ROWS * classes, 2e-6);
             MEM_FREE(found_loss, found);
         }
         case_free(&c);
     }
-    assert_true(feof(f) && cases == 5);
+    assert_true(feof(f) && cases == 8);
     fclose(f);
 }
 

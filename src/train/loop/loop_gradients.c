@@ -10,18 +10,19 @@ static Status take_batch(Loop *l)
     const Run *run = l->run;
     TRY(run->source.step(run->source.self, l->progress->batch, &l->examples, l->index, &l->n_seqs));
     bool pairs = run->session.model->head.kind == HEAD_PRETRAINING; /* shards may lack labels, or some of them */
-    l->n_tokens = l->n_masked = l->n_labelled = 0;
+    l->n_tokens = l->n_masked = 0;
+    l->weight = 0;
     for (int64_t i = 0; i < l->n_seqs; i++) {
         l->n_tokens += example_length(l->examples, l->index[i]);
         l->n_masked += example_masked(l->examples, l->index[i]);
-        l->n_labelled += !pairs || l->examples->label[l->index[i]] >= 0;
+        l->weight += pairs ? l->examples->label[l->index[i]] >= 0 : example_weight(l->examples, l->index[i]);
     }
     return OK;
 }
 
 static Status begin(Loop *l)
 {
-    TRY(session_begin(&l->run->session, (uint32_t)l->progress->batch, l->n_labelled, l->n_masked));
+    TRY(session_begin(&l->run->session, (uint32_t)l->progress->batch, l->weight, l->n_masked));
     return session_gather(&l->run->session, l->progress->step + 1, l->n_tokens);
 }
 

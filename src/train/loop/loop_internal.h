@@ -44,8 +44,8 @@ typedef struct {
     const Examples *examples;
     int64_t *index;
     LoopShares shares;
-    int64_t n_seqs, n_tokens, n_masked;                 /* of the step, on all ranks */
-    int64_t n_labelled;                                 /* its sequences with a label: the loss is their mean */
+    int64_t n_seqs, n_tokens, n_masked; /* of the step, on all ranks */
+    double weight; /* of its sequences with a label, 1 each without --class-weights: the loss is their weighted mean */
     LossScaling before;                                 /* fp16: before the step */
     int64_t first_step;                                 /* of this process */
     int64_t saved_step;                                 /* of the newest save that this process began */

@@ -100,7 +100,7 @@ Status loop_step(Loop *l, Stats *stats)
 static void take_losses(const Loop *l, const Stats *stats, StepRecord *r)
 {
     const Head *head = &l->run->session.model->head;
-    double labelled = (double)l->n_labelled, masked = (double)l->n_masked;
+    double labelled = l->weight, masked = (double)l->n_masked;
     r->pretraining = head->kind == HEAD_PRETRAINING;
     if (!r->pretraining) {
         r->loss = stats->loss[0] / labelled;

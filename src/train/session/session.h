@@ -142,9 +142,9 @@ Status session_norm_forms(const Session *s, uint8_t *forms);
 Status session_check_forms(Session *s, bool *changed);
 
 /* ---- a step ---- */
-/* `batch`: global batches consumed before; `n_seqs`, `n_masked`: sequences with a label and masked positions of the
-   whole step. */
-Status session_begin(Session *s, uint32_t batch, int64_t n_seqs, int64_t n_masked);
+/* `batch`: global batches consumed before; of the whole step `weight`, that of its sequences with a label
+   (example_weight), and `n_masked` positions. */
+Status session_begin(Session *s, uint32_t batch, double weight, int64_t n_masked);
 /* Collective. After session_begin, with K-FAC, for the update that will make step `step`: puts inverses in use that are
    due before its micro-batches, and where it gathers statistics, of `n_tokens` real tokens on all ranks, clears them.
  */

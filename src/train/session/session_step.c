@@ -32,10 +32,10 @@ Status session_send_micro(Session *s, const Exec *e, const ModelTensors *t, cons
     return OK;
 }
 
-Status session_begin(Session *s, uint32_t batch, int64_t n_seqs, int64_t n_masked)
+Status session_begin(Session *s, uint32_t batch, double weight, int64_t n_masked)
 {
     s->ctl.batch = batch;
-    s->ctl.scale_seqs = n_seqs ? 1.0f / (float)n_seqs : 0;
+    s->ctl.scale_seqs = weight > 0 ? 1.0f / (float)weight : 0;
     s->ctl.scale_masked = n_masked ? 1.0f / (float)n_masked : 0;
     s->found = (AuditFound){0};
     for (int k = 0; k < session_chunks(s); k++)

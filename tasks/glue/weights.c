@@ -1,0 +1,69 @@
+/* --class-weights: the weight of each label in the loss of training. */
+#include "tasks/glue/custom.h"
+#include "tasks/glue/run.h"
+
+/* n / (k·rows of the label), as scikit-learn's "balanced". */
+static Status balance(const GlueTask *task, const Examples *e, const char *path, float *weights) // (n_labels)
+{
+    Status status = OK;
+    int64_t *rows = mem_array((size_t)task->n_labels, sizeof *rows);
+    for (int64_t i = 0; i < e->count; i++) rows[e->label[i]]++;
+    for (int i = 0; i < task->n_labels && status == OK; i++) {
+        if (rows[i] == 0)
+            status = fail(E_FORMAT,
+                          "%s: --class-weights auto: expected rows of each label to train on, found none of '%s'; give "
+                          "the weights, or --labels without it",
+                          path, task->labels[i]);
+        weights[i] = (float)((double)e->count / ((double)task->n_labels * (double)rows[i]));
+    }
+    free(rows);
+    return status;
+}
+
+static Status take_weights(const GlueTask *task, const char *text, float *weights) // (n_labels)
+{
+    char *list = mem_strdup(text), **parts = NULL;
+    int n = glue_custom_cut(list, &parts);
+    Status status = OK;
+    if (n != task->n_labels)
+        status = fail(E_USAGE,
+                      "--class-weights '%s': expected auto, or %d weights with commas between them, for '%s' to '%s'",
+                      text, task->n_labels, task->labels[0], task->labels[task->n_labels - 1]);
+    for (int i = 0; i < task->n_labels && status == OK; i++) {
+        double value = 0;
+        if (!glue_number((RecordText){parts[i], strlen(parts[i])}, &value) || !((float)value > 0))
+            status = fail(E_USAGE, "--class-weights '%s': expected a number above 0 for '%s', found '%s'", text,
+                          task->labels[i], parts[i]);
+        weights[i] = (float)value;
+    }
+    MEM_FREE(parts, list);
+    return status;
+}
+
+static void log_weights(const GlueTask *task, const char *given, const float *weights) // (n_labels)
+{
+    enum { SHOWN = 20 };
+    Buf text = {0};
+    for (int i = 0; i < task->n_labels && i < SHOWN; i++)
+        buf_printf(&text, "%s'%s' %.6g", i ? ", " : "", task->labels[i], (double)weights[i]);
+    log_info("--class-weights %s: each label counts in the loss: %s%s", given, text.data,
+             task->n_labels > SHOWN ? ", …" : "");
+    buf_free(&text);
+}
+
+Status glue_weigh_classes(GlueRun *g, const Config *c)
+{
+    const GlueTask *task = g->task;
+    Examples *e = &g->train.examples;
+    g->weights = mem_array((size_t)task->n_labels, sizeof *g->weights);
+    for (int i = 0; i < task->n_labels; i++) g->weights[i] = 1;
+    if (strcmp(c->class_weights, "auto") == 0)
+        TRY(balance(task, e, g->train.raw.path, g->weights));
+    else if (*c->class_weights)
+        TRY(take_weights(task, c->class_weights, g->weights));
+    if (*c->class_weights) log_weights(task, c->class_weights, g->weights);
+    e->weights = g->weights;
+    e->n_weights = task->n_labels;
+    e->smoothing = c->label_smoothing;
+    return OK;
+}
