@@ -64,7 +64,7 @@ says_file() { grep -qF -- "$2" "$1" || complain "$1 lacks '$2': $(cat "$1")"; }
 says_file first/eval_results.json '"eval_macro_f1": 1'
 says_file first/eval_results.json '{"label": "neither", "precision": 1, "recall": 1, "f1": 1, "support": 2, "predicted": 2}'
 says_file first/eval_results.json '[0, 0, 12]]'
-says_file first/eval_results.txt "'neither'          1.0000  1.0000  1.0000     2              0              2              0"
+says_file first/eval_results.txt "'neither'         1.0000  1.0000  1.0000     2              0             2              0"
 says_file first/report.html "Confusion matrix of dev"
 says_file first/run.json '"dev macro_f1": 1'
 [ "$(json_number first/eval_results.json eval_samples_cut)" = 0 ] || complain "texts that were cut are not counted"

@@ -78,12 +78,12 @@ static void few_labels(void **state)
     write_results(3, true);
     char *text = write_text();
     assert_string_equal(text, "\ndev, scores of each label\n"
-                              "label         precision  recall      F1  rows  as '<l0>'  as '<l1>'  as '<l2>'\n"
-                              "'<l0>'           0.5000  1.0000  0.2500     0          0          0          0\n"
-                              "'<l1>'           0.5000  0.0000  0.0000     1          0          0          1\n"
-                              "'<l2>'           0.5000  1.0000  0.2500     2          0          0          2\n"
-                              "macro mean       0.5000  0.7500  0.1250\n"
-                              "weighted mean         –       –       –\n");
+                              "label          precision  recall      F1  rows  as '<l0>'  as '<l1>'  as '<l2>'\n"
+                              "'<l0>'            0.5000  1.0000  0.2500     0          0          0          0\n"
+                              "'<l1>'            0.5000  0.0000  0.0000     1          0          0          1\n"
+                              "'<l2>'            0.5000  1.0000  0.2500     2          0          0          2\n"
+                              "macro mean        0.5000  0.7500  0.1250\n"
+                              "weighted mean          –       –       –\n");
     assert_int_equal(drawn("rect"), 2 + 2); /* paper and border; a cell for each count above 0 */
     assert_int_equal(drawn("text"), 3 + 2 * 3 + 2);
     free(text);
@@ -106,9 +106,9 @@ static void many_labels(void **state)
     write_results(40, true);
     char *text = write_text();
     assert_true(strstr(text, "dev, scores of each label; the 10 worst of 40 by F1 (eval_results.json has all)\n"
-                             "label         precision  recall      F1  rows\n"
-                             "'<l39>'          0.5000  0.0000  0.0000    39\n"
-                             "'<l37>'          0.5000"));
+                             "label          precision  recall      F1  rows\n"
+                             "'<l39>'           0.5000  0.0000  0.0000    39\n"
+                             "'<l37>'           0.5000"));
     assert_true(strstr(text, "'<l21>'") && !strstr(text, "'<l19>'") && !strstr(text, "'<l38>'"));
     assert_int_equal(drawn("rect"), 2 + 39);
     free(text);
