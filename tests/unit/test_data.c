@@ -110,6 +110,14 @@ static void test_packed_rows(void **state)
     for (int k = 0; k < 10; k++)
         assert_true(micro_scores(&b)[k] == (k < 6 ? e.score[2 * index[1 + k / 2] + k % 2] : 0));
     for (int k = 6; k < 10; k++) assert_int_equal(b.spans[k], 10);
+    static const float weights[] = {1, 2, 4, 8, 16};
+    e.weights = weights, e.n_weights = 5, e.smoothing = 0.625;
+    micro_fill(&b, &e, index, order + 2, 3, 0, 0); /* so do targets */
+    for (int k = 0; k < 15; k++) {
+        bool own = k % 5 == (int)index[1 + k / 5];
+        assert_true(micro_scores(&b)[k] == weights[k % 5] * (own ? 0.5f : 0.125f));
+    }
+    assert_true(example_weight(&e, index[1]) == (double)weights[index[1]]);
     micro_batch_free(&b);
     examples_free(&e);
 }
