@@ -56,8 +56,6 @@
       "train with each of these seeds, in folders of --output-dir, and print mean and deviation: 1-10, or 1,2,7")      \
     X(multi_label, Switch, "false", 0, 0, "", "", RESULT, "gp",                                                        \
       "custom task: a row has any number of labels, with commas between or as a JSON array")                           \
-    X(split_seed, Count, "42", 0, 9223372036854775807.0, "", "N", RESULT, "g",                                         \
-      "custom task: seed of --eval-fraction's draw, so that runs of any --seed share one dev split")                   \
     X(version_2, Switch, "false", 0, 0, "", "", RESULT, "k", "SQuAD 2.0: a question may have no answer")               \
     X(preset, Text, "", 0, 0, "", "NAME", NONE, "t",                                                                   \
       "size and recipe: bert-{tiny,mini,small,medium,base,large}-{phase1,phase2,mlperf,original,variability}; other "  \
@@ -294,6 +292,8 @@
     X(eval_fraction, Real, "0", 0, 0.9, "", "X", NONE, "gst",                                                          \
       "<g:custom task: fraction of the training rows to hold out as dev split|:fraction of the documents to hold "     \
       "out in eval/ of the shards>")                                                                                   \
+    X(split_seed, Count, "42", 0, 9223372036854775807.0, "", "N", RESULT, "g",                                         \
+      "custom task: seed of --eval-fraction's draw, so that runs of any --seed share one dev split")                   \
     X(shard_size, Size, "4MiB", 0, 0, "", "SIZE", NONE, "s", "approximate size of the text in a shard")                \
     X(output, Path, "", 0, 0, "", "PATH", NONE, "cvd",                                                                 \
       "<c:folder to write|v:vocabulary to write|:file to write the predictions to; default: the standard "             \

@@ -13,10 +13,9 @@ typedef struct {
     const GlueSplit *split;
     GlueExamples raw;
     Examples examples;
-    float *values; // (count, labels) logits, then probabilities
-    /* of the last evaluation */
-    GlueScores scores; /* only where labelled */
-    double loss, seconds;
+    float *values;        // (count, labels) logits, then probabilities
+    GlueScores scores;    /* the last evaluation's, only where labelled */
+    double loss, seconds; /* likewise */
 } GlueSplitData;
 
 /* run->own. */

@@ -46,8 +46,7 @@ static void log_weights(const GlueTask *task, const char *given, const float *we
     Buf text = {0};
     for (int i = 0; i < task->n_labels && i < SHOWN; i++)
         buf_printf(&text, "%s'%s' %.6g", i ? ", " : "", task->labels[i], (double)weights[i]);
-    log_info("--class-weights %s: each label counts in the loss: %s%s", given, text.data,
-             task->n_labels > SHOWN ? ", …" : "");
+    log_info("--class-weights %s: weights in the loss: %s%s", given, text.data, task->n_labels > SHOWN ? ", …" : "");
     buf_free(&text);
 }
 

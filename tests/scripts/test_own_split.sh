@@ -21,7 +21,7 @@ mkdir own
   done; } >own/train.csv
 split=("${run[@]}" --data-dir own --eval-fraction 0.2)
 
-# The same rows for every --seed, by a seed of their own, and without training; their index is the row of the file.
+# Each --seed has the same dev split, and evaluation without training has it; its index is the row of the file.
 expect 0 "${split[@]}" --do-train --do-eval --learning-rate 5e-3 --epochs 20 --output-dir first
 says "own/train.csv: 80 rows to train on, 20 held out (--eval-fraction 0.2, --split-seed 42): 'negative' 6, 'neither' 2, 'positive' 12"
 expect 0 "${split[@]}" --do-train --do-eval --epochs 1 --seed 7 --output-dir second
@@ -89,7 +89,7 @@ torch_loss() {
 first_loss() { sed -n '1s/.*"loss": *\([0-9.]*\).*/\1/p' "$1/metrics.jsonl"; }
 for smooth in 0 0.1; do
     expect 0 "${still[@]}" --class-weights 3,10,0.5 --label-smoothing "$smooth" --output-dir "still $smooth"
-    says "each label counts in the loss: 'negative' 3, 'neither' 10, 'positive' 0.5"
+    says "weights in the loss: 'negative' 3, 'neither' 10, 'positive' 0.5"
     awk -v a="$(first_loss "still $smooth")" -v b="$(torch_loss "still $smooth" "$smooth")" 'BEGIN { exit !((a - b) ^ 2 < 1e-10) }' ||
         complain "smoothing $smooth: loss $(first_loss "still $smooth"), torch's is $(torch_loss "still $smooth" "$smooth")"
 done

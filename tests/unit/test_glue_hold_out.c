@@ -109,7 +109,7 @@ static bool same_rows(const Drawn *a, const Drawn *b)
     return same;
 }
 
-/* The same rows for any numbers of the labels; other rows for another seed. */
+/* Numbers of labels do not change the rows; another seed does. */
 static void seed_alone_decides(void **state)
 {
     Drawn d[3] = {0};

@@ -99,7 +99,7 @@ static void few_labels(void **state)
     buf_free(&html);
 }
 
-/* Of more than 20 labels the table has the worst, of equal ones those with the most rows. */
+/* With more than 20 labels the table has the worst, and among equals those with the most rows. */
 static void many_labels(void **state)
 {
     (void)state;
