@@ -193,24 +193,26 @@ static void warn_same_texts(const GlueExamples *x, const GlueExamples *out)
 
 Status glue_hold_out(GlueExamples *x, const GlueTask *task, double fraction, uint64_t seed, GlueExamples *out)
 {
+    Status status = OK;
     bool *held = mem_array(x->count, sizeof *held);
     size_t n = draw(x, task, fraction, seed, held), kept = 0;
-    *out = (GlueExamples){.examples = mem_array(n, sizeof *out->examples), .labelled = true};
+    *out = (GlueExamples){0};
+    if (n == 0)
+        TRY_DONE(fail(E_FORMAT,
+                      "%s: --eval-fraction %g holds out no row: of %zu rows no two have the same label; add rows, or "
+                      "give a dev file",
+                      x->path, fraction, x->count));
+    *out =
+        (GlueExamples){.examples = mem_array(n, sizeof *out->examples), .labelled = true, .path = mem_strdup(x->path)};
     for (size_t i = 0; i < x->count; i++)
         if (held[i])
             out->examples[out->count++] = x->examples[i];
         else
             x->examples[kept++] = x->examples[i];
     x->count = kept;
-    out->path = mem_strdup(x->path);
-    free(held);
-    if (n == 0)
-        return fail(
-            E_FORMAT,
-            "%s: --eval-fraction %g holds out no row: of %zu rows no two have the same label; add rows, or give "
-            "a dev file",
-            x->path, fraction, kept);
     log_split(x, out, task, fraction, seed);
     warn_same_texts(x, out);
-    return OK;
+done:
+    free(held);
+    return status;
 }
