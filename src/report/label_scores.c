@@ -191,7 +191,7 @@ Status label_scores_write(const char *output_dir, Buf *text)
         Buf picture = {0};
         put_table(js_key(it), js_value(it), text);
         if (draw(js_key(it), js_value(it), &picture))
-            status = file_write_text(output_dir, SHORT_TEXT("confusion_%s.svg", js_key(it)), &picture);
+            status = svg_write(output_dir, SHORT_TEXT("confusion_%s.svg", js_key(it)), &picture);
     }
     js_free(doc);
     return status;

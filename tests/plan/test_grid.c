@@ -114,15 +114,19 @@ static void test_stages_share_a_place(void **state)
 }
 
 /* Each schedule is a word of --pipeline, and each word but none and all a schedule. */
+/* The words of --pipeline are the names of all pipelines; `plan` takes all of them at once, too. */
 static void test_words_of_the_option(void **state)
 {
     (void)state;
-    Buf words = {0};
+    Buf words = {0}, glue = {0}, plan = {0};
     buf_puts(&words, "none");
     for (int kind = 0; kind < N_PIPELINES; kind++) buf_printf(&words, " %s", pipeline_name((PipelineKind)kind));
+    config_wording(config_table[OPTION_pipeline].words, COMMAND_GLUE, &glue);
+    assert_string_equal(glue.data, words.data);
     buf_puts(&words, " all");
-    assert_string_equal(config_table[OPTION_pipeline].words, words.data);
-    buf_free(&words);
+    config_wording(config_table[OPTION_pipeline].words, COMMAND_PLAN, &plan);
+    assert_string_equal(plan.data, words.data);
+    BUF_FREE(&words, &glue, &plan);
 }
 
 int main(void)
