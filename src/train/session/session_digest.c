@@ -10,7 +10,7 @@ static Status sum_values(const Session *s, const ParamTable *all, const float *t
     const ParamTable *t = all ? all : &s->model->params;
     int rank = ranks_rank(s->options.ranks);
     int64_t most = s->options.backend->device ? SESSION_VIEW : INT64_MAX; /* long views have several threads */
-    float *room = mem_array(SESSION_VIEW, sizeof *room);
+    float *room = session_room(s);
     Status status = OK;
     *sum = 0;
     for (int i = 0; i < t->count; i++) {

@@ -108,6 +108,7 @@ Status session_move(const Session *s, int array, const Intervals *from, const In
 enum { SESSION_VIEW = 1 << 22 }; /* elements at once: whole norm blocks */
 /* `n` elements of the backend's memory as the host reads them: where they lie, or a device's in `room` (SESSION_VIEW).
    A copy that fails sets *status, and with *status set nothing is copied. */
+float *session_room(const Session *s); /* for session_view; NULL without a device. The caller frees it */
 const float *session_view(const Session *s, const float *there, int64_t n, float *room, Status *status);
 /* K-FAC's sets in their saved form. Of a device a tensor is copied to the host while consecutive calls use it. */
 typedef struct {

@@ -234,6 +234,11 @@ const float *session_part(const Session *s, StateArray which, bool *own)
 
 /* ---- whether ranks agree ---- */
 
+float *session_room(const Session *s)
+{
+    return s->options.backend->device ? mem_array(SESSION_VIEW, sizeof(float)) : NULL;
+}
+
 const float *session_view(const Session *s, const float *there, int64_t n, float *room, Status *status)
 {
     if (!s->options.backend->device) return there;
@@ -262,7 +267,7 @@ Status session_check_same(const Session *s)
     const ParamTable *t = &s->model->params;
     size_t count = (size_t)t->count, bytes = count * sizeof(uint64_t);
     uint64_t *all = mem_alloc(bytes);
-    float *room = mem_array(SESSION_VIEW, sizeof *room);
+    float *room = session_room(s);
     Status status = OK;
     for (int i = 0; i < t->count; i++) {
         const Param *p = &t->params[i];
