@@ -18,7 +18,7 @@
     X(E_MEMORY, 76, "does not fit in memory")                                                                          \
     X(E_PEER, 77, "a rank or host was lost; run again to resume")                                                      \
     X(E_DIFFERS, 78, "other bits than before")                                                                         \
-    X(E_CORRUPT, 79, "checkpoint corrupt and no good one left, or a shard or text changed since it was made")
+    X(E_CORRUPT, 79, "checkpoint corrupt and no good one left, or a model, shard or text changed since it was made")
 
 typedef enum {
 #define X(name, code, meaning) name,

@@ -4,6 +4,7 @@
 #include "commands/commands.h"
 #include "state/models/export.h"
 #include "state/models/import.h"
+#include "state/models/manifest.h"
 #include "text/tokenizer_files.h"
 
 /* ---- the model that a file holds ---- */
@@ -132,6 +133,7 @@ Status command_convert(const Config *c)
     int n_labels = 0;
     if (!*c->model) return fail(E_USAGE, "convert: give the weights with --model");
     if (!*c->output) return fail(E_USAGE, "convert: give the directory to write with --output");
+    TRY_DONE(manifest_check_model(c->model));
     TRY_DONE(tensor_file_open(c->model, &file));
     TRY_DONE(check_output(c, file));
     TRY_DONE(import_find_heads(file, &heads));

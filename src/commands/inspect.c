@@ -1,7 +1,9 @@
-/* `cairn inspect --model PATH [--ranks N]`: the contents of a file of weights or a checkpoint. */
+/* `cairn inspect --model PATH [--ranks N]`: the contents of a file of weights or a checkpoint. `--verify`: the files of
+   a folder against its manifest. */
 
 #include "commands/commands.h"
 #include "state/models/import.h"
+#include "state/models/manifest.h"
 
 enum { NAME_WIDTH = 56, MAX_RANKS = 1 << 16 };
 
@@ -163,12 +165,47 @@ done:
     return status;
 }
 
+/* ---- --verify ---- */
+
+/* A line for each file that the folder's manifest lists. */
+static Status verify_folder(const char *dir)
+{
+    Manifest m = {0};
+    Buf out = {0};
+    Status status = OK;
+    const char *first = NULL;
+    int wrong = 0;
+    if (!file_exists_in(dir, MANIFEST_NAME))
+        return fail(
+            E_USAGE,
+            "--verify: %s has no %s, so there is nothing to compare with; Cairn writes one into each checkpoint "
+            "and published model, and `cairn convert` into a copy of this folder",
+            dir, MANIFEST_NAME);
+    TRY(manifest_read(dir, &m));
+    for (int i = 0; i < m.count; i++) {
+        status = manifest_verify_file(dir, &m.files[i], NULL, NULL);
+        if (status != OK && status != E_CORRUPT) break;
+        buf_printf(&out, "%-28s  %s\n", m.files[i].name, status == OK ? "as written" : status_message());
+        if (status != OK && wrong++ == 0) first = m.files[i].name;
+    }
+    buf_print(&out);
+    if (wrong > 0 && (status == OK || status == E_CORRUPT))
+        status = fail(E_CORRUPT,
+                      "%s: %d of %d files are not as Cairn wrote them, the first is %s: damaged, or edited since. "
+                      "Restore them from a copy",
+                      dir, wrong, m.count, first);
+    manifest_free(&m);
+    buf_free(&out);
+    return status;
+}
+
 Status command_inspect(const Config *c)
 {
     Status status = OK;
     TensorFile *file = NULL;
     Buf out = {0};
     if (!*c->model) return fail(E_USAGE, "inspect: give a file, a directory or a checkpoint with --model");
+    if (c->verify) return verify_folder(c->model);
     TRY_DONE(tensor_file_open(c->model, &file));
     put_file(&out, file);
     TRY_DONE(put_checkpoint(&out, c->model));

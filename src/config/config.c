@@ -66,24 +66,32 @@ const char *config_advice(Command command, const char *name, const char *before)
     return text;
 }
 
-/* Another trainer's eval_strategy: without its steps no evaluation would take place, and "no" is none at all, unless
-   --eval-every comes from a stronger source. */
+/* Another trainer's eval_strategy. Its epochs or "no" replace its steps, but contradict an --eval-every of the same
+   source, and yield to one of a stronger source. Its steps without a number are Transformers': those of
+   --logging_steps, 500 by default. */
 static Status apply_strategy(Config *c)
 {
-    if (!c->strategy || !config_option_of(OPTION_eval_every, c->command)) return OK;
-    if (strcmp(c->strategy, "no") == 0) {
-        ConfigSource every = c->source[OPTION_eval_every];
-        bool own = c->eval_every > 0 && !c->foreign[OPTION_eval_every];
-        if (own && every > c->strategy_source) return OK;
-        if (own && every == c->strategy_source)
-            return fail(E_USAGE, "--eval_strategy no and --eval-every %lld contradict each other; give one of them",
-                        (long long)c->eval_every);
-        return config_set_value(c, OPTION_eval_every, "eval_strategy no", "0", FROM_FLAG);
+    const char *strategy = c->strategy;
+    ConfigSource every = c->source[OPTION_eval_every];
+    bool own = c->eval_every != 0 && !c->foreign[OPTION_eval_every];
+    if (!strategy || !config_option_of(OPTION_eval_every, c->command)) return OK;
+    const char *value = strcmp(strategy, "no") == 0 ? "0" : "epoch";
+    char steps[32] = "500";
+    if (strcmp(strategy, "steps") == 0) {
+        if (c->eval_every > 0) return OK;
+        if (c->foreign[OPTION_log_every]) snprintf(steps, sizeof steps, "%lld", (long long)c->log_every);
+        value = steps;
     }
-    if (c->eval_every > 0) return OK;
-    return fail(E_USAGE,
-                "--eval_strategy steps evaluates while training, but the steps between two evaluations are not "
-                "given: add --eval-every N (eval_steps)");
+    if (own && every > c->strategy_source) return OK;
+    if (own && every == c->strategy_source && !(c->eval_every < 0 && strcmp(strategy, "epoch") == 0)) {
+        Buf given = {0};
+        config_value_text(c, OPTION_eval_every, &given);
+        Status status = fail(E_USAGE, "--eval_strategy %s and --eval-every %s contradict each other; give one of them",
+                             strategy, given.data);
+        buf_free(&given);
+        return status;
+    }
+    return config_set_value(c, OPTION_eval_every, "eval_strategy", value, FROM_FLAG);
 }
 
 /* CAIRN_ variables that are not options. */

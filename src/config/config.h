@@ -85,7 +85,7 @@ typedef struct Config {
 #undef X
     uint8_t source[N_OPTIONS];      /* ConfigSource */
     const char *foreign[N_OPTIONS]; /* another trainer's name by which the option was given; else NULL */
-    const char *strategy;           /* value of another trainer's eval_strategy: "no" or "steps"; NULL: not given */
+    const char *strategy; /* value of another trainer's eval_strategy: "no", "steps" or "epoch"; NULL: not given */
     ConfigSource strategy_source;
     Buf repeated;      /* flags that were given more than once, for a message */
     Buf line;          /* the command line, quoted for a shell */

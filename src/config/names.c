@@ -121,15 +121,15 @@ const ForeignName config_foreign[] = {
     {"num_workers", -1, "", "--threads counts all threads; data is read beside training"},
     {"dataloader_drop_last", -1, "false=", "the last batch of an epoch is trained with, too"},
     /* saving, watching */
-    {"save_strategy", OPTION_save_every, "no=off steps=", "--save-steps N or --save-every TIME"},
+    {"save_strategy", OPTION_save_every, "no=off steps= epoch=epoch", "--save-steps N or --save-every TIME"},
     {"save_checkpoints_steps", OPTION_save_steps, "*", ""},
     {"num_steps_per_checkpoint", OPTION_save_steps, "*", ""},
     {"save_total_limit", OPTION_keep, "*", ""},
     {"resume_from_checkpoint", OPTION_resume, "true=auto false=never *", ""},
     {"resume_step", -1, "-1=", "--resume auto takes the newest checkpoint, --resume DIR another"},
     {"skip_checkpoint", OPTION_save_every, SWITCH("off"), "true or false"},
-    {"eval_strategy", FOREIGN_STRATEGY, "no= steps=", "--eval-every N, in steps"},
-    {"evaluation_strategy", FOREIGN_STRATEGY, "no= steps=", "--eval-every N, in steps"},
+    {"eval_strategy", FOREIGN_STRATEGY, "no= steps= epoch=", "--eval-every N, or --eval-every epoch"},
+    {"evaluation_strategy", FOREIGN_STRATEGY, "no= steps= epoch=", "--eval-every N, or --eval-every epoch"},
     {"eval_steps", OPTION_eval_every, "#", "expected a count of steps, as --eval-every N"},
     {"eval_iter_samples", OPTION_eval_samples, "*", ""},
     {"num_eval_examples", OPTION_eval_count, "*", ""},
@@ -137,7 +137,7 @@ const ForeignName config_foreign[] = {
     {"per_device_eval_batch_size", OPTION_eval_batch_size, "*", ""},
     {"per_gpu_eval_batch_size", OPTION_eval_batch_size, "*", ""},
     {"predict_batch_size", OPTION_eval_batch_size, "*", ""},
-    {"load_best_model_at_end", -1, "false=", "--eval-every N keeps the best model in best/ of --output-dir"},
+    {"load_best_model_at_end", OPTION_final, "true=best false=last", "true or false"},
     {"metric_for_best_model", -1, "", "the task's own metric picks the model of --eval-every"},
     {"logging_steps", OPTION_log_every, "#", "expected a count of steps, as --log-every N"},
     {"log_freq", OPTION_log_every, "*", ""},
@@ -279,7 +279,7 @@ Status config_set_named(Config *c, int option, const ForeignName *foreign, const
             return fail(E_USAGE, "%s: --%s %s is not taken; %s", from, foreign->name, text,
                         *foreign->advice ? foreign->advice : "this value is unknown");
         if (option == FOREIGN_STRATEGY) {
-            c->strategy = strcasecmp(text, "no") == 0 ? "no" : "steps";
+            c->strategy = strcasecmp(text, "no") == 0 ? "no" : strcasecmp(text, "epoch") == 0 ? "epoch" : "steps";
             c->strategy_source = source;
         }
         if (option == OPTION_precision) {

@@ -1,8 +1,8 @@
 /* The one table of options.
 
    X(field, type, default, low, high, words, unit, effect, commands, help): the flag is the field with `-` for `_`. low
-   and high bound numbers; `words` are a Choice's, or those that name no file in place of a path. `commands` are
-   letters:
+   and high bound numbers; `words` are a Choice's, or those that name no file in place of a path, or one in place of a
+   number or time, which is kept as -1. `commands` are letters:
    * every task, g glue, k squad, p plan, c convert, i inspect, v vocab, r report, t pretrain and adapt, a adapt alone,
    w wiki, s shards, l launch, n snapshot, y verify, d predict, z sweep, q variability, o doctor; R: each rank may have
    its own, D: a place, which all ranks have or none; T: only training uses it, S: only several ranks. The rows of a
@@ -154,14 +154,16 @@
     X(padded, Switch, "false", 0, 0, "", "", BITS, "*p", "pad every sequence to --max-seq-length (for comparison)")    \
     X(poison, Switch, "false", 0, 0, "", "", NONE, "*R", "fill every tensor with NaN at its last use (for tests)")     \
     /* state */                                                                                                        \
-    X(save_every, Duration, "20m", 0, 0, "", "TIME", NONE, "*T",                                                       \
-      "time between saves of the training state; off: never by time")                                                  \
+    X(save_every, Duration, "20m", 0, 0, "epoch", "TIME", NONE, "*T",                                                  \
+      "time between saves of the training state; epoch: save at the end of each epoch; off: never by time")            \
     X(save_steps, Count, "0", 0, 1e15, "", "N", NONE, "*T", "save every N steps too; 0: never by count")               \
     X(keep, Count, "1", 1, 1000000, "", "N", NONE, "*RT", "checkpoints to keep")                                       \
     X(resume, Folder, "auto", 0, 0, "auto never", "WHAT", NONE, "*T",                                                  \
       "auto (the newest checkpoint in --output-dir), never, or a checkpoint's folder")                                 \
     X(max_time, Duration, "off", 0, 0, "", "TIME", NONE, "*z",                                                         \
       "save and stop (exit code 75) before this much time has passed")                                                 \
+    X(fit_schedule, Switch, "false", 0, 0, "", "", NONE, "*T",                                                         \
+      "time some steps, take them back, and train so many steps that the run ends within --max-time")                  \
     X(stop_after, Duration, "off", 0, 0, "", "TIME", NONE, "*zT",                                                      \
       "end training after this much time in training, over all processes of the run, then evaluate; keeps the "        \
       "schedule")                                                                                                      \
@@ -171,7 +173,10 @@
     X(log_every, Count, "10", 1, 1e9, "", "N", NONE, "*RT", "steps between log lines, without a terminal")             \
     X(digest_steps, Count, "0", 0, 1e15, "", "N", NONE, "*T",                                                          \
       "digests in metrics.jsonl: of the summed gradients at every step, of the weights every N steps; 0: none")        \
-    X(eval_every, Count, "0", 0, 1e15, "", "N", NONE, "*", "evaluate every N steps and keep the best model in best/")  \
+    X(eval_every, Count, "0", 0, 1e15, "epoch", "N", NONE, "*",                                                        \
+      "evaluate every N steps, or at the end of each epoch (epoch), and keep the best model in best/")                 \
+    X(final, Choice, "best", 0, 0, "best last", "WHICH", NONE, "*T",                                                   \
+      "the model that is published, evaluated and predicts after training: the best of --eval-every, or the last")     \
     X(n_best_size, Count, "20", 1, 10000, "", "N", NONE, "k",                                                          \
       "answers per question in nbest_predictions.json, and number of starts and ends that are tried")                  \
     X(max_answer_length, Count, "30", 1, 65536, "", "N", NONE, "k", "longest answer in tokens")                        \
@@ -308,6 +313,8 @@
       "values of a flag of the command: words, or a range of whole numbers (1-5); each --vary adds a flag")            \
     X(jobs, Count, "1", 1, 1024, "", "N", NONE, "z", "runs at the same time, which share cores and memory")            \
     X(index, Count, "0", 0, 1000000, "", "N", NONE, "z", "make only the N-th run, for the arrays of schedulers")       \
+    X(verify, Switch, "false", 0, 0, "", "", NONE, "i",                                                                \
+      "compare every file of the folder --model with the digests in its manifest.json")                                \
     X(csv, Path, "", 0, 0, "", "FILE", NONE, "rq", "write the table as CSV too, a row per <q:rank|:run>")              \
     X(proof, Switch, "false", 0, 0, "", "", NONE, "r",                                                                 \
       "write proof.html and proof.txt into --output-dir: changes against the first run, equal bits, speed-up")         \

@@ -15,7 +15,7 @@ void config_json(const Config *c, Buf *out)
         buf_printf(out, "%s\n  \"%s\": ", first ? "" : ",", config_flag(i));
         first = false;
         OptionType type = config_table[i].type;
-        if (type == TYPE_Count || type == TYPE_Real || type == TYPE_Switch)
+        if ((type == TYPE_Count || type == TYPE_Real || type == TYPE_Switch) && !config_is_word(c, i))
             buf_puts(out, text.data);
         else
             buf_json(out, text.data);

@@ -4,7 +4,9 @@
 
 static Status bad_value(const OptionInfo *o, const char *from, const char *text, const char *expected)
 {
-    return fail(E_USAGE, "%s: --%s is '%s'; expected %s", from, config_flag((int)(o - config_table)), text, expected);
+    bool word = *o->words && (o->type == TYPE_Count || o->type == TYPE_Duration);
+    return fail(E_USAGE, "%s: --%s is '%s'; expected %s%s%s", from, config_flag((int)(o - config_table)), text,
+                expected, word ? ", or " : "", word ? o->words : "");
 }
 
 static Status out_of_range(const OptionInfo *o, const char *from, const char *text)
@@ -12,11 +14,18 @@ static Status out_of_range(const OptionInfo *o, const char *from, const char *te
     return bad_value(o, from, text, SHORT_TEXT("a number from %.15g to %.15g", o->low, o->high));
 }
 
+/* The word that stands for -1 in place of a number or time. */
+static bool is_word(const OptionInfo *o, const char *text) { return *o->words && strcmp(text, o->words) == 0; }
+
 static Status parse_count(const OptionInfo *o, const char *from, const char *text, int64_t *out)
 {
     char *end;
     errno = 0;
     long long n = strtoll(text, &end, 10);
+    if (is_word(o, text)) {
+        *out = -1;
+        return OK;
+    }
     if (end == text || *end || isspace((unsigned char)*text)) return bad_value(o, from, text, "a whole number");
     if (errno || (double)n < o->low || (double)n > o->high) return out_of_range(o, from, text);
     *out = n;
@@ -77,8 +86,9 @@ static Status parse_size(const OptionInfo *o, const char *from, const char *text
 static Status parse_duration(const OptionInfo *o, const char *from, const char *text, double *out)
 {
     double seconds = 0;
-    if (strcmp(text, "off") == 0 || strcmp(text, "0") == 0) {
-        *out = 0;
+    bool word = is_word(o, text);
+    if (word || strcmp(text, "off") == 0 || strcmp(text, "0") == 0) {
+        *out = word ? -1 : 0;
         return OK;
     }
     if (clock_parse_duration(text, &seconds) != OK || seconds < 1e-3)
@@ -152,10 +162,22 @@ Status config_set_value(Config *c, int option, const char *from, const char *tex
     return OK;
 }
 
+bool config_is_word(const Config *c, int option)
+{
+    const OptionInfo *o = &config_table[option];
+    const void *at = config_place(c, o);
+    if (!*o->words) return false;
+    return (o->type == TYPE_Count && *(const int64_t *)at < 0) || (o->type == TYPE_Duration && *(const double *)at < 0);
+}
+
 void config_value_text(const Config *c, int option, Buf *out)
 {
     const OptionInfo *o = &config_table[option];
     const void *at = config_place(c, o);
+    if (config_is_word(c, option)) {
+        buf_puts(out, o->words);
+        return;
+    }
     switch (o->type) {
     default: /* texts */
         buf_puts(out, *(char *const *)at);

@@ -203,6 +203,7 @@ static Status open_task(Run *r)
                     *r->c->class_weights ? "class-weights" : "label-smoothing",
                     g->task->multi ? "here a row has any number of labels" : "here labels are scores");
     r->name = g->task->name;
+    r->metric = glue_metric_name(g->task->best);
     r->labels = g->task->labels;
     r->n_labels = g->task->n_labels;
     TRY(start_text(r->c, NULL, &r->text));

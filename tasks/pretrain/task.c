@@ -22,7 +22,7 @@ static Status check_use(Run *r, const Config *c)
     if (r->train && r->evaluate && !*c->eval_dir)
         return fail(E_USAGE, "--do-eval beside training needs held-out shards: give --eval-dir (`cairn shards "
                              "--eval-fraction` makes them), or --eval-fraction beside --input");
-    bool asked = c->eval_every > 0 || c->target_mlm_accuracy > 0 || (r->eval_samples > 0 && r->evaluate);
+    bool asked = c->eval_every != 0 || c->target_mlm_accuracy > 0 || (r->eval_samples > 0 && r->evaluate);
     if (r->train && c->target_mlm_accuracy > 0 && c->source[OPTION_target_mlm_accuracy] == FROM_PRESET && !r->evaluate)
         return fail(E_USAGE,
                     "--preset %s trains to a masked-word accuracy of %g: give held-out shards as --eval-dir, or "
@@ -217,6 +217,7 @@ static Status open_task(Run *r)
     const Config *c = r->c;
     const Examples *e;
     r->name = "pretrain";
+    r->metric = "mlm_accuracy";
     TRY(open_model(r));
     p->predictions = predictions_of(c);
     if (r->train) TRY(open_shards(r, false, &p->shards));
@@ -248,7 +249,7 @@ static void warn_batch(const Run *r)
 {
     const Config *c = r->c;
     Preset preset;
-    if (!*c->preset || config_preset(c->preset, &preset) != OK) return;
+    if (!*c->preset || c->fit_schedule || config_preset(c->preset, &preset) != OK) return;
     if (c->batch_size == strtoll(preset.value[OPTION_batch_size], NULL, 10)) return;
     log_info("--batch-size %lld in place of the preset's: nothing else changes with it; the learning rate is %g, "
              "the steps are %lld",
@@ -284,7 +285,8 @@ static Status take_import(Run *r, const ImportReport *report, float *weights)
 /* Sequences from one evaluation to the next: the smaller of --eval-every and --eval-samples. */
 static int64_t between_evaluations(const Run *r)
 {
-    int64_t steps = batches_examples(r->source.count, r->c->batch_size, r->c->eval_every), samples = r->eval_samples;
+    int64_t every = r->c->eval_every, samples = r->eval_samples,
+            steps = every < 0 ? r->source.count : batches_examples(r->source.count, r->c->batch_size, every);
     if (!r->evaluate) return 0;
     return steps > 0 && (samples == 0 || steps < samples) ? steps : samples;
 }

@@ -136,6 +136,7 @@ static Status open_task(Run *r)
     SquadRun *own = r->own;
     const Config *c = r->c;
     r->name = c->version_2 ? "SQuAD 2.0" : "SQuAD 1.1";
+    r->metric = "F1";
     r->evaluate = c->do_eval || c->do_predict;
     r->use = (ModelUse){c->max_seq_length, c->doc_stride, c->max_query_length, NULL, NULL};
     adopt_log(&own->adopted);

@@ -21,7 +21,7 @@ glue() {
         --eval-batch-size 4 --save-steps 2 --keep 9 --output-dir "$out" "$@"
 }
 
-glue none --backend cuda_host --precision fp32 --eval-every 3
+glue none --backend cuda_host --precision fp32 --eval-every 3 --final last
 says 'f32 on cuda_host' 'MiB on the device and' 'starting from random weights' 'trained 4 steps'
 has_file none/model.safetensors none/eval_results.json none/best/model.safetensors none/checkpoint-2/optimizer.safetensors
 [ "$(losses none | wc -l)" -eq $steps ] || complain "there are not $steps losses"
@@ -100,6 +100,11 @@ cmp <(losses fp16 | tail -n 2) <(losses again-fp16) || complain "going on in fp1
 cmp fp16/model.safetensors again-fp16/model.safetensors || complain "going on in fp16: another model"
 cmp <(grep '"loss_scale"' fp16/checkpoint-4/state.json) <(grep '"loss_scale"' again-fp16/checkpoint-4/state.json) ||
     complain "going on in fp16: another loss scale"
+
+# The device takes the best model back from best/.
+glue none --backend cuda_host --precision fp32 --eval-every 3
+says 'the model of step 3, the best by accuracy'
+cmp none/model.safetensors none/best/model.safetensors || complain "another model than the best is published"
 
 # A device that is too small: the message has what would fit, and nothing was allocated.
 CAIRN_TEST_CUDA_HOST_DEVICE=2

@@ -495,7 +495,7 @@ static void test_metrics_go(void **state)
 static void flip(const Fixture *f, const char *name, const char *key, bool last)
 {
     char *dir = file_join(f->dir, "whole/checkpoint-40"), *path = file_join(dir, name),
-         *manifest = file_join(dir, CHECKPOINT_MANIFEST);
+         *manifest = file_join(dir, MANIFEST_NAME);
     Buf data = {0}, text = {0};
     Manifest m;
     uint64_t header;

@@ -95,7 +95,7 @@ says --label-smoothing
 expect 0 "${base[@]}" --learning-rate 5e-3 --epochs 40 --eval-every 5 --patience 2 --output-dir "out patient"
 steps=$(wc -l <"out patient/metrics.jsonl") best=$(json_number "out patient/best/best.json" step)
 [ "$steps" -eq $((best + 10)) ] && [ "$steps" -lt 200 ] || complain "--patience 2: $steps steps, the best at $best"
-says "the best evaluation was $(printf %.4f "$(json_number "out patient/best/best.json" metric)") at step $best; its model is in out patient/best"
+says "the model of step $best, the best by accuracy ($(printf %.4f "$(json_number "out patient/best/best.json" metric)")), is published"
 expect 0 "${base[@]}" --learning-rate 5e-3 --epochs 40 --eval-every 5 --patience 2 --output-dir "out patient"
 says "finished"
 expect 0 "$CAIRN_BINARY" predict --model "out patient/best" --input tsv/dev.tsv

@@ -181,6 +181,13 @@ run 0 epochs "${small[@]}" --data-dir masked/eval --batch-size $((all - 1)) --ma
     --log-format dllogger
 grep -q "\"train_samples\": $((2 * all))}" epochs/dllogger.json || complain "two epochs of $all: $(tail -n 1 epochs/dllogger.json)"
 
+# Evaluations at the ends of epochs; the best model is published.
+epochs=("${small[@]}" --masking dynamic --data-dir masked/eval --batch-size $((all / 2)) --eval-dir masked/eval)
+run 0 "by epochs" "${epochs[@]}" --max-steps 8 --eval-every epoch
+steps=$(((all + all / 2 - 1) / (all / 2)))
+[ "$(grep -c mlm_accuracy "by epochs/eval.jsonl")" = $((8 / steps + (8 % steps > 0))) ] || complain "evaluated otherwise than every $steps steps"
+cmp "by epochs/model.safetensors" "by epochs/best/model.safetensors" || complain "another model than the best is published"
+
 # 32 memorised sequences; the target ends the run, and the same command finds it finished.
 head -n 63 text/part-00000.txt >few.txt
 expect 0 "$CAIRN_BINARY" shards --input few.txt --vocab vocab.txt --max-seq-length 32 --masking static --output-dir few \

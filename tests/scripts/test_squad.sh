@@ -46,6 +46,7 @@ cmp known-out/nbest_predictions.json ranks/nbest_predictions.json || complain "t
 # Stopped and resumed, and with recomputation: the same bits. Two ranks train.
 expect 0 "${short[@]}" --output-dir whole --eval-every 3
 has_file whole/best/model.safetensors whole/report.html whole/run.json
+cmp whole/model.safetensors whole/best/model.safetensors || complain "another model than the best is published"
 touch stop
 expect 75 "${short[@]}" --output-dir parts --eval-every 3 --persist-file stop
 expect 0 "${short[@]}" --output-dir parts --eval-every 3 --persist-file stop

@@ -122,14 +122,31 @@ static void test_meanings(void **state)
     assert_ok(parse(&c, "glue", "--num_train_epochs", "2", "--num_epochs=2", "--eval_steps", "500.0", NULL));
     assert_int_equal(c.eval_every, 500);
     config_free(&c);
-    assert_refused(parse(&c, "glue", "--eval_strategy", "steps", NULL), "--eval_strategy steps", "--eval-every N");
+    assert_ok(parse(&c, "glue", "--eval_strategy", "steps", NULL)); /* Transformers' --eval_steps is --logging_steps */
+    assert_int_equal(c.eval_every, 500);
+    config_free(&c);
+    assert_ok(parse(&c, "glue", "--eval_strategy", "steps", "--logging_steps", "7", NULL));
+    assert_int_equal(c.eval_every, 7);
+    config_free(&c);
     assert_ok(parse(&c, "glue", "--evaluation_strategy=steps", "--eval-every", "5", NULL));
     assert_int_equal(c.eval_every, 5);
     config_free(&c);
     assert_ok(parse(&c, "glue", "--eval_strategy", "no", "--eval_steps", "5", NULL));
     assert_int_equal(c.eval_every, 0);
     config_free(&c);
-    assert_refused(parse(&c, "glue", "--eval_strategy", "epoch", NULL), "--eval_strategy epoch", "--eval-every N");
+    assert_ok(parse(&c, "glue", "--eval_strategy", "epoch", "--save_strategy", "epoch", "--eval_steps", "5",
+                    "--load_best_model_at_end", "false", NULL));
+    assert_true(c.eval_every == -1 && c.save_every == -1);
+    assert_string_equal(c.final, "last");
+    config_free(&c);
+    assert_ok(parse(&c, "glue", "--load_best_model_at_end", "--eval-every", "epoch", "--eval_strategy=epoch", NULL));
+    assert_string_equal(c.final, "best");
+    config_free(&c);
+    assert_refused(parse(&c, "glue", "--eval_strategy", "epoch", "--eval-every", "5", NULL),
+                   "--eval_strategy epoch and --eval-every 5 contradict each other");
+    assert_refused(parse(&c, "glue", "--eval_strategy", "steps", "--eval-every", "epoch", NULL),
+                   "--eval_strategy steps and --eval-every epoch contradict each other");
+    assert_refused(parse(&c, "glue", "--eval_strategy", "never", NULL), "--eval_strategy never", "--eval-every epoch");
     assert_ok(parse(&c, "glue", "--max_eval_samples", "10", NULL));
     assert_int_equal(c.eval_first, 10);
     config_free(&c);

@@ -178,6 +178,31 @@ static void test_durations(void **state)
     }
 }
 
+/* A word in place of a number or a time is printed as the word, and read back. */
+static void test_epoch(void **state)
+{
+    (void)state;
+    char *dir = testing_directory();
+    Config c;
+    assert_ok(parse(&c, "glue", "--eval-every", "epoch", "--save-every=epoch", NULL));
+    assert_true(c.eval_every == -1 && c.save_every == -1);
+    char *text = print_json(&c), *file = store(dir, "printed.json", text);
+    assert_non_null(strstr(text, "\"eval-every\": \"epoch\""));
+    assert_non_null(strstr(text, "\"save-every\": \"epoch\""));
+    config_free(&c);
+    assert_ok(parse(&c, "glue", "--config", file, NULL));
+    assert_true(c.eval_every == -1 && c.save_every == -1);
+    config_free(&c);
+    assert_refused(parse(&c, "glue", "--eval-every", "epochs", NULL), "--eval-every is 'epochs'",
+                   "a whole number, or epoch");
+    assert_refused(parse(&c, "glue", "--save-every", "epochs", NULL), "--save-every is 'epochs'", "or off, or epoch");
+    assert_refused(parse(&c, "glue", "--max-steps", "epoch", NULL), "--max-steps is 'epoch'", "a whole number");
+    assert_ok(file_remove_tree(dir));
+    free(file);
+    free(text);
+    free(dir);
+}
+
 /* A file may write numbers as JSON numbers or as text, switches as true, text or 0 and 1. */
 static void test_file_kinds(void **state)
 {
@@ -312,13 +337,10 @@ static void test_printed_config_is_the_commands_own(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_bounds_of_the_table),
-        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_durations),
-        cmocka_unit_test(test_file_kinds),
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_printed_config_is_the_commands_own),
+        cmocka_unit_test(test_ranges),     cmocka_unit_test(test_bounds_of_the_table),
+        cmocka_unit_test(test_sizes),      cmocka_unit_test(test_durations),
+        cmocka_unit_test(test_epoch),      cmocka_unit_test(test_file_kinds),
+        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_printed_config_is_the_commands_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,7 +39,13 @@ static void test_good(void **state)
     assert_true(p.step == 7 && p.batch == 9 && !p.finished && p.evaluated == 7 && p.evaluated_samples == 30);
     assert_true(p.loss_sum == 8.5 && p.last_loss == 1 && p.best_metric != p.best_metric);
     assert_ok(read_changed(" \"evaluated_samples\": 30,", "", 7, &p));
-    assert_true(p.evaluated_samples == -1);
+    assert_true(p.evaluated_samples == -1 && p.since_best == 0);
+    assert_ok(read_changed("\"evaluated\": 7", "\"since_best\": 3, \"evaluated\": 7", 7, &p));
+    assert_true(p.since_best == 3);
+    assert_ok(read_changed("{\"seed\": 3}", "{\"seed\": 3, \"eval-every\": 2}", 7, &p)); /* an old state */
+    assert_true(p.since_best == 3);
+    assert_status(read_changed("\"evaluated\": 7", "\"since_best\": 8, \"evaluated\": 7", 7, &p), E_CORRUPT);
+    assert_message("'since_best' is 8");
     assert_ok(read_changed("\"loss_scale\": {\"scale\": 1024, \"good\": 5}, ", "", 7, &p)); /* fp32 after fp16 */
     assert_true(p.batch == 9);
 }

@@ -301,9 +301,11 @@ static void schema_type(Buf *out, const OptionInfo *o)
         break;
     case TYPE_Count:
     case TYPE_Real:
+        if (*o->words) buf_printf(out, "\"anyOf\": [{\"const\": \"%s\"}, {", o->words);
         buf_printf(out, "\"type\": \"%s\", \"minimum\": ", o->type == TYPE_Count ? "integer" : "number");
         buf_double(out, o->low);
         buf_member(out, "maximum", o->high);
+        if (*o->words) buf_puts(out, "}]");
         break;
     case TYPE_Choice:
         config_wording(o->words, N_COMMANDS, &words);

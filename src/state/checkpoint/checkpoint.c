@@ -68,7 +68,7 @@ void checkpoint_list_free(CheckpointList *list)
 /* The manifest goes first, so that the rest of an interrupted removal cannot pass for a checkpoint. */
 static Status remove_manifest_first(const char *path)
 {
-    char *manifest = file_join(path, CHECKPOINT_MANIFEST);
+    char *manifest = file_join(path, MANIFEST_NAME);
     Status status = OK;
     if (unlink(manifest) != 0 && errno != ENOENT && errno != ENOTDIR)
         status = fail(E_IO, "%s: cannot remove: %m", manifest);

@@ -28,12 +28,10 @@
 
 #include "base/base.h"
 #include "model/params.h"
+#include "state/models/manifest.h"
 #include "state/models/model_file.h"
 
 /* ---- writing ---- */
-
-/* Whether a ModelFile may have this name. */
-bool manifest_name_valid(const char *name);
 
 /* What was read of the files that several processes filled: model, optimizer and K-FAC's sets. */
 typedef struct {

@@ -3,44 +3,20 @@
 
 #include "state/checkpoint/checkpoint.h"
 
-#define CHECKPOINT_FORMAT    1
-#define CHECKPOINT_MODEL     "model.safetensors"
+#define CHECKPOINT_MODEL     MODEL_WEIGHTS
 #define CHECKPOINT_OPTIMIZER "optimizer.safetensors"
 #define CHECKPOINT_KFAC      "kfac.safetensors"
 #define CHECKPOINT_STATE     "state.json"
-#define CHECKPOINT_MANIFEST  "manifest.json"
 #define CHECKPOINT_MAX_STATE ((uint64_t)64 << 20)
 
-enum { CHECKPOINT_FILES = 3, CHECKPOINT_ARRAYS = 4, CHECKPOINT_BLOCK = 1 << 20 }; /* BLOCK: bytes */
-extern const char *const checkpoint_files[CHECKPOINT_FILES];                      /* those with tensors */
+enum { CHECKPOINT_FILES = 3, CHECKPOINT_ARRAYS = 4, CHECKPOINT_BLOCK = MANIFEST_BLOCK }; /* BLOCK: bytes */
+extern const char *const checkpoint_files[CHECKPOINT_FILES];                             /* those with tensors */
 /* Where an array lies: the file, the flat space, how many arrays the file has before it, its tensors' prefix. */
 extern const struct CheckpointArray {
     int file, space, before;
     const char *prefix;
 } checkpoint_arrays[CHECKPOINT_ARRAYS];
 int checkpoint_file_number(const char *name); /* among checkpoint_files; −1: it is none of them */
-
-/* ---- manifest (checkpoint_manifest.c) ---- */
-
-typedef struct {
-    char name[128];
-    uint64_t size;
-    Digest digest;
-} ManifestFile;
-
-typedef struct {
-    int64_t step;
-    ManifestFile *files;
-    int count, cap;
-} Manifest;
-
-void manifest_add(Manifest *m, const char *name, uint64_t size, Digest digest);
-const ManifestFile *manifest_find(const Manifest *m, const char *name); /* NULL if absent */
-/* The canonical text of a manifest. Reading accepts exactly this text, so it detects every changed byte. */
-void manifest_render(const Manifest *m, Buf *out);
-/* `path` is for messages. E_CORRUPT for any text that manifest_render would not write. */
-Status manifest_parse(const char *path, const char *text, size_t len, Manifest *m);
-void manifest_free(Manifest *m); /* takes a zeroed one */
 
 /* ---- names (checkpoint.c) ---- */
 
@@ -55,12 +31,6 @@ Status checkpoint_remove(const char *out, const CheckpointInfo *c);
 /* The manifest of the checkpoint at `path`, checked against the folder's name. */
 Status checkpoint_read_manifest(const char *path, Manifest *m);
 Digest checkpoint_identity(const Manifest *m);
-/* Opens a regular file of `size` bytes, or of any size. */
-Status checkpoint_open_file(const char *path, uint64_t size, int *fd);
-/* Tells damage (E_CORRUPT) from a refusal of the system (E_IO), by errno: an unreadable checkpoint need not be corrupt.
- */
-Status checkpoint_read_failed(const char *path, const char *what);
-
 /* CheckpointSeen.files begins with this. Behind it are the digests of the blocks of each file, and behind those, after
    checkpoint_find_tensors, where each tensor of each array begins in its file (−1: the checkpoint lacks it). */
 typedef struct {

@@ -38,7 +38,7 @@ static Status open_files(CheckpointReader *r, const char *dir)
     if (!same) return fail(E_CORRUPT, "%s: another checkpoint than the one that was verified", dir);
     for (int i = 0; i < CHECKPOINT_FILES; i++) {
         r->path[i] = file_join(dir, checkpoint_files[i]);
-        if (r->seen.size[i]) TRY(checkpoint_open_file(r->path[i], r->seen.size[i], &r->fd[i]));
+        if (r->seen.size[i]) TRY(manifest_open_file(r->path[i], r->seen.size[i], &r->fd[i]));
     }
     return OK;
 }
@@ -85,7 +85,7 @@ static Status open_block(CheckpointReader *r, int file, uint64_t number)
     if (size > BLOCK) size = BLOCK;
     r->file = -1;
     ssize_t got = file_read_at(r->fd[file], begin, r->block, size);
-    if (got < 0) return checkpoint_read_failed(r->path[file], "read");
+    if (got < 0) return manifest_read_failed(r->path[file], "read");
     if ((uint64_t)got < size || !digest_equal(digest_of(r->block, size), r->digests[file][number]))
         return fail(E_CORRUPT, "%s: bytes %" PRIu64 " to %" PRIu64 " are not those that were verified: damaged",
                     r->path[file], begin, begin + size - 1);

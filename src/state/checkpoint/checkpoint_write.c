@@ -72,14 +72,14 @@ static Status write_folder(const CheckpointWriting *w)
     for (int i = 0; i < w->small.count; i++)
         manifest_add(&m, w->small.files[i].name, w->small.files[i].size, w->small.files[i].digest);
     manifest_render(&m, &text);
-    TRY_DONE(file_write_in(dir, CHECKPOINT_MANIFEST, text.data, text.len));
+    TRY_DONE(file_write_in(dir, MANIFEST_NAME, text.data, text.len));
 done:
     manifest_free(&m);
     buf_free(&text);
     return status;
 }
 
-static bool has_manifest(const char *path) { return file_exists_in(path, CHECKPOINT_MANIFEST); }
+static bool has_manifest(const char *path) { return file_exists_in(path, MANIFEST_NAME); }
 
 static Status examine_existing(CheckpointWriting *w)
 {

@@ -1,6 +1,8 @@
 /* Hugging Face's files from a model. */
 #include "state/models/export.h"
 
+#include "state/models/manifest.h"
+
 #include "base/sort.h"
 
 /* ---- a document under construction: keys with their values as text ---- */
@@ -250,20 +252,40 @@ void export_files_free(ModelFile *files, int count)
     for (int i = 0; i < count; i++) free((void *)(uintptr_t)files[i].data);
 }
 
+/* Everything but the manifest, which gets a line for each file. */
+static Status write_files(const char *directory, const ExportTensors *weights, const ModelFile *files, int count,
+                          Manifest *m)
+{
+    Digest digest;
+    uint64_t size;
+    char *path = file_join(directory, MODEL_WEIGHTS);
+    Status status = file_make_directories(directory);
+    for (int i = 0; i < count && status == OK; i++) {
+        status = file_write_in(directory, files[i].name, files[i].data, files[i].size);
+        manifest_add(m, files[i].name, files[i].size, digest_of(files[i].data, files[i].size));
+    }
+    if (status == OK) status = export_tensors(path, weights, &digest);
+    if (status == OK) status = file_size(path, &size);
+    if (status == OK) manifest_add(m, MODEL_WEIGHTS, size, digest);
+    free(path);
+    return status;
+}
+
 Status export_model(const char *directory, const Model *m, ArrayRead *read, void *context, const ExportText *text)
 {
-    Status status = OK;
     const ExportTensors weights = {
         .params = &m->params, .prefixes = {""}, .n = 1, .by_name = true, .read = read, .context = context};
-    ModelFile files[EXPORT_MAX_FILES];
+    ModelFile files[EXPORT_MAX_FILES + 1];
+    Manifest manifest = {.model = true, .step = text->step > 0 ? text->step : -1};
+    Buf out = {0};
     int count;
-    char *path = file_join(directory, "model.safetensors");
-    TRY_DONE(export_files(m, text, files, &count));
-    TRY_DONE(file_make_directories(directory));
-    for (int i = 0; i < count; i++) TRY_DONE(file_write_in(directory, files[i].name, files[i].data, files[i].size));
-    TRY_DONE(export_tensors(path, &weights, NULL));
-done:
+    Status status = export_files(m, text, files, &count);
+    if (text->note) files[count] = *text->note;
+    if (status == OK) status = write_files(directory, &weights, files, count + (text->note != NULL), &manifest);
+    manifest_render(&manifest, &out);
+    if (status == OK) status = file_write_in(directory, MANIFEST_NAME, out.data, out.len);
+    buf_free(&out);
+    manifest_free(&manifest);
     export_files_free(files, count);
-    free(path);
     return status;
 }

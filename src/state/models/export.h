@@ -15,6 +15,8 @@ typedef struct {
     const char *const *labels; // (n_labels) names of the classes; NULL: those of the config's source, or LABEL_0 …
     int n_labels;              /* the head's, where `labels` is given */
     ModelUse use;              /* max_length 0: the positions */
+    const ModelFile *note;     /* one file more; NULL: none */
+    int64_t step;              /* whose weights these are, for the manifest; 0: not known */
 } ExportText;
 
 #define EXPORT_MAX_FILES (1 + TOKENIZER_MAX_TEXTS)
@@ -42,6 +44,6 @@ Status export_tensors(const char *path, const ExportTensors *t, Digest *digest);
 /* Writes the file with zeros as data; nothing is read. */
 Status export_reserve(const char *path, const ExportTensors *t);
 
-/* Writes all files into `directory`, which it creates if needed; each file durably, the weights, array 0, last. Other
-   files stay. */
+/* Writes all files into `directory`, which it creates if needed; each file durably, then the weights, array 0, and a
+   manifest of these files last. Other files stay. */
 Status export_model(const char *directory, const Model *m, ArrayRead *read, void *context, const ExportText *text);

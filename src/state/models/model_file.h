@@ -22,5 +22,7 @@ typedef struct {
     char *text_columns, *label_column;
 } ModelUse;
 
+#define MODEL_WEIGHTS "model.safetensors"
+
 #define MODEL_USE_KEY  "cairn"
 #define MODEL_USE_MOST 1000000

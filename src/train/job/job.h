@@ -6,6 +6,7 @@
 #include "config/config.h"
 #include "data/data.h"
 #include "optim/optim.h"
+#include "report/stage_progress.h"
 #include "state/checkpoint/checkpoint.h"
 #include "state/models/export.h"
 #include "state/snapshot/persist.h"
@@ -30,11 +31,11 @@ typedef struct {
     int64_t step, batch; /* updates made; global batches consumed */
     double loss_sum;     /* Σ of step losses since the start */
     double last_loss;
-    double best_metric; /* NaN: no evaluation gave a number yet, and best_step is 0 */
-    int64_t best_step;
-    int64_t evaluated;         /* the step of the last evaluation during training; 0: none yet */
-    int64_t evaluated_samples; /* sequences seen before that evaluation; negative: unknown, in an old state */
-    bool finished;             /* trained to the end */
+    double best_metric;            /* NaN: no evaluation gave a number yet, and best_step is 0 */
+    int64_t best_step, since_best; /* since_best: evaluations behind it */
+    int64_t evaluated;             /* the step of the last evaluation during training; 0: none yet */
+    int64_t evaluated_samples;     /* sequences seen before that evaluation; negative: unknown, in an old state */
+    bool finished;                 /* trained to the end */
     /* of this process, not saved */
     int64_t sequences, tokens;
     double seconds;      /* inside steps */
@@ -58,6 +59,13 @@ typedef struct {
 } Resume;
 static inline bool resume_found(const Resume *r) { return r->state != NULL; }
 
+/* Evaluations that are parts of one longer work, which has a progress line. */
+typedef struct {
+    StageProgress progress;
+    int64_t done, count; /* texts before this part, and in it */
+    double share, part;  /* of the input likewise; NaN: unknown */
+} RunStage;
+
 typedef struct Run {
     const Task *task;
     void *own;           /* the task's */
@@ -71,6 +79,7 @@ typedef struct Run {
 
     /* The task sets these. */
     const char *name;          /* in run.json: "MNLI" */
+    const char *metric;        /* that chooses the best model; NULL: without a name */
     bool train, evaluate;      /* evaluates at the end, and with --eval-every or eval_samples while training, too */
     int64_t eval_samples;      /* evaluates after so many more sequences; 0: --eval-every alone */
     TokenizerFiles text;       /* start_text */
@@ -95,7 +104,9 @@ typedef struct Run {
     int n_files;
     TrainProgress progress;
     struct Verify *verify; /* train/loop/verify.h; NULL: a run of its own */
+    RunStage *stage;       /* rank 0's; NULL: each evaluation has a line of its own */
     bool reached;          /* task->reached: training ends before its last step */
+    int64_t tried;         /* steps that --fit-schedule made in this process and took back */
 } Run;
 
 /* Rows that each sequence takes with --padded; 0: packed. */
@@ -108,8 +119,13 @@ static inline uint64_t run_checkpoint_bytes(const Run *r)
 #define run_says(r, ...) (buf_puts(&(r)->data, (r)->data.len ? "; " : ""), buf_printf(&(r)->data, __VA_ARGS__))
 static inline const char *run_file(const Run *r, const char *path) { return r->data.len ? file_basename(path) : path; }
 static inline bool run_first(const Run *r) { return ranks_first(r->ranks); } /* this is rank 0 */
+/* By --eval-every or eval_samples, which then choose a best model. */
+static inline bool run_evaluates_while_training(const Run *r)
+{
+    return r->train && r->evaluate && (r->c->eval_every != 0 || r->eval_samples > 0);
+}
 /* The tokenizer and the classes, for the export. */
 static inline ExportText run_export_text(const Run *r)
 {
-    return (ExportText){r->text.vocab, r->text.options, r->labels, r->n_labels, r->use};
+    return (ExportText){r->text.vocab, r->text.options, r->labels, r->n_labels, r->use, NULL, 0};
 }

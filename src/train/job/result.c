@@ -3,10 +3,13 @@
 #include <unistd.h>
 
 #include "base/host.h"
+#include "base/test_switch.h"
 #include "config/table.h"
 
 #include "report/label_scores.h"
 #include "report/record.h"
+#include "state/models/import.h"
+#include "state/models/manifest.h"
 #include "train/job/task.h"
 
 void eval_figure(EvalFigures *f, const char *split, const char *name, const char *suffix, double value, int places)
@@ -182,15 +185,34 @@ static bool has_figure(const RunSummary *s, const EvalFigure *f)
     return false;
 }
 
+int64_t result_step(const Run *r, const TrainProgress *p)
+{
+    bool best = strcmp(r->c->final, "best") == 0 && run_evaluates_while_training(r) && p->best_step > 0;
+    return best ? p->best_step : p->step;
+}
+
+/* The model that the run would publish is in its folder, undamaged. Versions without manifests published the last. */
+static bool model_there(const Run *r)
+{
+    const char *dir = r->c->output_dir;
+    int64_t step = result_step(r, &r->resume.progress);
+    Manifest m = {0};
+    if (!file_exists_in(dir, MODEL_WEIGHTS)) return false;
+    if (!file_exists_in(dir, MANIFEST_NAME)) return step == r->resume.progress.step;
+    bool read = manifest_read(dir, &m) == OK && m.step == step;
+    const ManifestFile *weights = read ? manifest_find(&m, MODEL_WEIGHTS) : NULL;
+    bool there = weights && manifest_verify_file(dir, weights, NULL, NULL) == OK;
+    manifest_free(&m);
+    return there;
+}
+
 /* A split whose first figure is there has all of them. */
 bool result_there(const Run *r)
 {
     RunRecord record;
     EvalFigures f = figures_of(r);
     const char *split = "";
-    char *model = file_join(r->c->output_dir, "model.safetensors");
-    bool there =
-        file_exists(model) && (f.n == 0 || same_eval_data(r)) && run_record_read(r->c->output_dir, &record) == OK;
+    bool there = model_there(r) && (f.n == 0 || same_eval_data(r)) && run_record_read(r->c->output_dir, &record) == OK;
     if (there) {
         there = record.s.steps == r->resume.progress.step;
         for (int i = 0; i < f.n && there; i++) {
@@ -200,7 +222,7 @@ bool result_there(const Run *r)
         }
         run_record_free(&record);
     }
-    MEM_FREE(model, f.items);
+    free(f.items);
     return there;
 }
 
@@ -217,34 +239,70 @@ void result_show(const char *output_dir, int64_t step)
 typedef struct {
     const Run *run;
     const char *dir;
+    const ModelFile *note;
+    int64_t step;
 } Exported;
 
 static Status export_asking(void *exported, SessionAsk *ask)
 {
     const Exported *e = exported;
     ExportText text = run_export_text(e->run);
+    text.note = e->note;
+    text.step = e->step;
     return export_model(e->dir, &e->run->model, session_ask, ask, &text);
 }
 
-Status result_export(const Run *r, const char *dir)
-{
-    return session_asking(&r->session, export_asking, &(Exported){r, dir});
-}
+/* ---- the best model ---- */
 
-static Status note_best(const Run *r, const char *dir, double metric)
-{
-    Buf note = {0};
-    buf_printf(&note, "{\"step\": %lld", (long long)r->progress.step);
-    buf_member(&note, "metric", metric);
-    buf_puts(&note, "}\n");
-    return file_write_text(dir, "best.json", &note);
-}
+#define BEST_NOTE "best.json"
 
 Status result_keep_best(const Run *r, double metric)
 {
+    Buf note = {0};
     char *dir = file_join(r->c->output_dir, "best");
-    Status status = result_export(r, dir);
-    if (status == OK) status = ranks_all(r->ranks, run_first(r) ? note_best(r, dir, metric) : OK);
+    buf_printf(&note, "{\"step\": %lld", (long long)r->progress.step);
+    buf_member(&note, "metric", metric);
+    buf_puts(&note, "}\n");
+    Status status = session_asking(&r->session, export_asking,
+                                   &(Exported){r, dir, &(ModelFile){BEST_NOTE, note.data, note.len}, r->progress.step});
     free(dir);
+    buf_free(&note);
+    return status;
+}
+
+/* Rank 0. A kill, or a course that the run left again, may have left another model in best/ than the state says. */
+static Status read_best(Run *r, const char *dir)
+{
+    const TrainProgress *p = &r->progress;
+    Json *note = NULL;
+    bool there = js_read_in(dir, BEST_NOTE, &note);
+    int64_t step = there ? js_int(js_get(note, "step"), -1) : -1;
+    bool same = step == p->best_step && js_real(js_get(note, "metric"), NAN) == p->best_metric;
+    js_free(note);
+    Status status = there ? manifest_check_model(dir) : OK;
+    if (status == OK && !same)
+        status = fail(E_CORRUPT, "%s: expected the model of step %lld, whose evaluation was the best, found %s", dir,
+                      (long long)p->best_step, there ? SHORT_TEXT("that of step %lld", (long long)step) : "none");
+    if (status == OK) status = import_weights(dir, &r->model, 0, session_fill(&r->session), NULL);
+    if (status == OK) return OK;
+    return fail(status, "%s. The state of the last step is saved: --final last publishes its model", status_message());
+}
+
+Status result_publish(Run *r)
+{
+    char *best = file_join(r->c->output_dir, "best");
+    int64_t step = result_step(r, &r->progress);
+    Status status = OK;
+    bool changed;
+    if (step != r->progress.step) {
+        TRY_DONE(ranks_all(r->ranks, run_first(r) ? read_best(r, best) : OK));
+        TRY_DONE(session_share(&r->session));
+        TRY_DONE(session_check_forms(&r->session, &changed)); /* those that the folder's reader chooses */
+    }
+    test_at("final", ranks_rank(r->ranks));
+    TRY_DONE(session_asking(&r->session, export_asking, &(Exported){r, r->c->output_dir, NULL, step}));
+    test_at("published", ranks_rank(r->ranks));
+done:
+    free(best);
     return status;
 }

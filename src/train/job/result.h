@@ -19,7 +19,12 @@ bool result_there(const Run *run);
 /* Says so, with eval_results.txt on stdout. */
 void result_show(const char *output_dir, int64_t step);
 
-/* Collective. The model as it is now into a folder, in Hugging Face's form (export_model). */
-Status result_export(const Run *run, const char *dir);
-/* Collective. The same into OUT/best, with best.json: step and metric. */
+/* Collective. The model as it is now into OUT/best, in Hugging Face's form (export_model), with best.json: step and
+   metric. */
 Status result_keep_best(const Run *run, double metric);
+/* The step whose model a run that has come so far publishes: the best of its evaluations by --final best, else the
+   last. */
+int64_t result_step(const Run *run, const TrainProgress *p);
+/* Collective, after training. That model into OUT; the session has its weights from then on. E_CORRUPT: OUT/best is not
+   the best model. */
+Status result_publish(Run *run);

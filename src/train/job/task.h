@@ -76,3 +76,7 @@ struct Task {
                     Buf *json); /* NULL: none. Further members of eval_results.json, a comma before each */
     void (*close)(Run *run);    /* frees the contents of run->own */
 };
+static inline bool task_reached(const Run *r, const TrainProgress *p)
+{
+    return r->task->reached && r->task->reached(r, p);
+}

@@ -54,8 +54,11 @@ void saving_state(const Run *run, Buf *out)
     buf_double(out, p->loss_sum);
     buf_member(out, "last_loss", p->last_loss);
     buf_member(out, "best_metric", p->best_metric); /* NaN: null */
-    buf_printf(out, ", \"best_step\": %lld, \"evaluated\": %lld, \"evaluated_samples\": %lld,\n \"norm_forms\": [",
-               (long long)p->best_step, (long long)p->evaluated, (long long)p->evaluated_samples);
+    buf_printf(out,
+               ", \"best_step\": %lld, \"since_best\": %lld, \"evaluated\": %lld, \"evaluated_samples\": %lld,\n "
+               "\"norm_forms\": [",
+               (long long)p->best_step, (long long)p->since_best, (long long)p->evaluated,
+               (long long)p->evaluated_samples);
     for (int i = 0; i < 2 * s->model->config.layers + 1; i++)
         buf_printf(out, "%s%d", i ? ", " : "", s->plan.layers.norm_forms[i]);
     buf_puts(out, "],\n");
@@ -374,14 +377,13 @@ void saving_close(Saving *s)
     MEM_FREE(s->said, s);
 }
 
-double saving_reserve(const Saving *s)
+double saving_seconds(const Saving *s)
 {
     const SaverStats *stats = &s->saver.stats;
-    double bytes = (double)run_checkpoint_bytes(s->run);
-    double guess = bytes / 100e6; /* before the first save: a slow disk */
     double took = s->stalled_s + stats->background_s - atomic_load(&s->idle_s);
-    double seen = stats->saved ? took / stats->saved : guess;
-    return 1 + 2 * seen;
+    return stats->saved ? took / stats->saved : (double)run_checkpoint_bytes(s->run) / 100e6; /* a slow disk */
 }
+
+double saving_reserve(const Saving *s) { return 1 + 2 * saving_seconds(s); }
 
 double saving_longest_stall(const Saving *s) { return s->longest_stall_s; }

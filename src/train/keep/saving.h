@@ -39,6 +39,7 @@ Status saving_wait(Saving *s);
 void saving_give_up(Saving *s);
 void saving_join(Saving *s);
 void saving_close(Saving *s); /* gives up, and joins; takes NULL */
-/* Seconds that saving and ending took or is expected to take, for --max-time. */
+/* Seconds that a save took, or is expected to take; and that saving and ending is expected to take, for --max-time. */
+double saving_seconds(const Saving *s);
 double saving_reserve(const Saving *s);
 double saving_longest_stall(const Saving *s);

@@ -75,7 +75,7 @@ static Status check(const char *name, const Json *doc, int64_t step, TrainProgre
 {
     const Json *finished = js_get(doc, "finished"), *config = js_get(doc, "config"),
                *fingerprint = js_get(doc, "fingerprint");
-    int64_t format = js_int(js_get(doc, "format"), -1), seed;
+    int64_t format = js_int(js_get(doc, "format"), -1), every = js_int(js_get(config, "eval-every"), 0), seed;
     if (format != SAVING_FORMAT)
         return fail(E_CORRUPT,
                     "%s: expected a state.json of format %d, found format %lld (-1: none): damaged, or written by "
@@ -94,6 +94,10 @@ static Status check(const char *name, const Json *doc, int64_t step, TrainProgre
     p->evaluated_samples = -1; /* old states lack it */
     if (js_get(doc, "evaluated_samples"))
         TRY(read_count(name, doc, "evaluated_samples", -1, MOST, &p->evaluated_samples));
+    if (js_get(doc, "since_best")) /* old states counted --eval-every */
+        TRY(read_count(name, doc, "since_best", 0, step, &p->since_best));
+    else if (every > 0)
+        p->since_best = p->evaluated / every - p->best_step / every;
     TRY(check_forms(name, doc));
     if (js_kind(config) != JSON_KIND_OBJECT) return refuse(name, "config", config, "an object");
     TRY(read_count(name, config, "seed", INT64_MIN, INT64_MAX, &seed)); /* every configuration has one */

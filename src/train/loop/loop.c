@@ -149,7 +149,7 @@ void loop_open(Loop *l, Run *run)
                 .ranks = run->ranks,
                 .first_step = progress->step,
                 .saved_step = progress->step,
-                .behind = progress->snapshot_kept > 0 && (run->c->save_every > 0 || run->c->save_steps > 0),
+                .behind = progress->snapshot_kept > 0 && (run->c->save_every != 0 || run->c->save_steps > 0),
                 .last_save = clock_monotonic(),
                 .pace = pace_open(run->ranks),
                 .began = clock_monotonic()};

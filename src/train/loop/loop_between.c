@@ -74,18 +74,27 @@ static bool save_due_by_clock(const Loop *l)
 
 static bool save_due_by_steps(const Loop *l)
 {
-    int64_t every = l->run->c->save_steps;
-    return every > 0 && l->progress->step % every == 0 && l->saved_step != l->progress->step;
+    const Config *c = l->run->c;
+    int64_t every = c->save_steps, batches = batches_per_epoch(l->run->source.count, c->batch_size);
+    if (l->saved_step == l->progress->step) return false;
+    return (every > 0 && l->progress->step % every == 0) || (c->save_every < 0 && l->progress->batch % batches == 0);
+}
+
+/* `samples`, or a multiple of it, lies behind the last evaluation and not behind `now`. */
+static bool passed(const TrainProgress *p, int64_t now, int64_t samples)
+{
+    return samples > 0 && now / samples > p->evaluated_samples / samples;
 }
 
 /* Also due when a run resumes that stopped before this evaluation, and after batches with a skipped update. */
 static bool evaluation_due_at(const Loop *l, int64_t step, int64_t batch)
 {
     const TrainProgress *p = l->progress;
-    int64_t every = l->run->c->eval_every, samples = l->run->eval_samples;
-    if (!l->run->evaluate || (every <= 0 && samples <= 0) || step == 0 || p->evaluated == step) return false;
-    return step == l->run->schedule.total_steps || (every > 0 && step % every == 0) ||
-           (samples > 0 && loop_samples_before(l->run, batch) / samples > p->evaluated_samples / samples);
+    const Run *r = l->run;
+    int64_t every = r->c->eval_every, now = loop_samples_before(r, batch);
+    if (!run_evaluates_while_training(r) || step == 0 || p->evaluated == step) return false;
+    return step == r->schedule.total_steps || (every > 0 && step % every == 0) || passed(p, now, r->eval_samples) ||
+           (every < 0 && passed(p, now, r->source.count));
 }
 
 static bool evaluation_due(const Loop *l) { return evaluation_due_at(l, l->progress->step, l->progress->batch); }
@@ -173,13 +182,14 @@ static Status evaluate(Loop *l)
     bool best = !isnan(metric) && !(metric <= p->best_metric); /* best_metric: NaN before the first number */
     if (best) TRY_DONE(result_keep_best(run, metric));
     TRY_DONE(ranks_meet(l->ranks)); /* no rank counts the evaluation before rank 0 has written its lines and best/ */
+    p->since_best = best ? 0 : p->since_best + 1;
     if (best) {
         p->best_metric = metric;
         p->best_step = p->step;
     }
     p->evaluated = p->step;
     p->evaluated_samples = loop_samples_before(run, p->batch);
-    run->reached = run->task->reached && run->task->reached(run, p);
+    run->reached = task_reached(run, p);
     if (run->reached && run->c->patience > 0)
         log_info("training ends: --patience %lld, and the last evaluations were no better",
                  (long long)run->c->patience);

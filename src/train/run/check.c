@@ -23,18 +23,20 @@ static Status check_schedule(const Config *c)
 
 Status check_evaluations(const Config *c)
 {
-    if (c->eval_every > 0 && !c->do_eval)
+    if (c->eval_every != 0 && !c->do_eval)
         return fail(E_USAGE, "--eval-every evaluates while training: give --do-eval too");
-    if (c->patience > 0 && !(c->do_train && c->eval_every > 0))
+    bool asked = c->source[OPTION_final] == FROM_FLAG && strcmp(c->final, "best") == 0;
+    if (asked && c->do_train && c->eval_every == 0)
+        return fail(E_USAGE,
+                    "--final best: no evaluation would choose the best model: give --do-eval and --eval-every");
+    if (c->patience > 0 && !(c->do_train && c->eval_every != 0))
         return fail(E_USAGE, "--patience counts evaluations while training: give --do-train and --eval-every");
     return OK;
 }
 
 bool check_patience(const Run *r, const TrainProgress *p)
 {
-    const Config *c = r->c;
-    int64_t every = c->eval_every;
-    return c->patience > 0 && every > 0 && p->evaluated / every - p->best_step / every >= c->patience;
+    return r->c->patience > 0 && p->since_best >= r->c->patience;
 }
 
 Status check_options(const Config *c, bool training)

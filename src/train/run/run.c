@@ -1,6 +1,7 @@
 #include "train/run/run.h"
 
 #include "state/checkpoint/checkpoint.h"
+#include "state/models/manifest.h"
 #include "train/job/result.h"
 #include "train/keep/resume.h"
 #include "train/keep/spare.h"
@@ -28,6 +29,7 @@ static Status check(Run *r)
 static Status look_around(Run *r)
 {
     check_doubts(r->c, r->ranks, r->train);
+    if (*r->c->model) TRY(manifest_check_model(r->c->model));
     return !r->verify && r->task->folder ? check_places(r->c) : OK;
 }
 
@@ -237,7 +239,7 @@ static Status start_or_resume(Run *r)
 static Status remove_before(Run *r)
 {
     TRY(summary_remove(r->c->output_dir));
-    if (r->progress.step > 0 || (r->c->eval_every == 0 && r->eval_samples == 0)) return OK;
+    if (r->progress.step > 0 || !run_evaluates_while_training(r)) return OK;
     char *best = file_join(r->c->output_dir, "best");
     Status status = file_remove_tree(best);
     free(best);
@@ -254,18 +256,24 @@ static Status train(Run *r)
         if (task->training_ends) task->training_ends(r, status);
         TRY(status);
     }
-    return result_export(r, r->c->output_dir);
+    return result_publish(r);
 }
 
-/* The results are those of the last weights; the best ones are kept beside them. */
 static void log_best(const Run *r)
 {
     const TrainProgress *p = &r->progress;
-    if (p->best_step > 0)
-        log_info("the best evaluation was %.4f at step %lld; its model is in %s/best", p->best_metric,
-                 (long long)p->best_step, r->c->output_dir);
-    else if (p->evaluated > 0)
-        log_warn("no evaluation gave a number: %s/best has no model of this run", r->c->output_dir);
+    const char *out = r->c->output_dir, *by = r->metric ? r->metric : "its evaluation";
+    long long best = (long long)p->best_step;
+    if (best == 0 && p->evaluated > 0) log_warn("no evaluation gave a number: %s/best has no model of this run", out);
+    if (best == 0) return;
+    if (best == p->step)
+        log_info("the model of step %lld, the last and the best by %s (%.4f), is published", best, by, p->best_metric);
+    else if (result_step(r, p) == p->best_step)
+        log_info("the model of step %lld, the best by %s (%.4f), is published; --final last publishes the last", best,
+                 by, p->best_metric);
+    else
+        log_info("the model of the last step is published; the best by %s (%.4f), of step %lld, is in %s/best", by,
+                 p->best_metric, best, out);
 }
 
 static void log_end(const Run *r)

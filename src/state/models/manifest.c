@@ -1,0 +1,242 @@
+#include "state/models/manifest.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "state/models/model_file.h"
+
+enum { FORMAT = 1 };
+#define MOST_BYTES ((size_t)1 << 20)
+#define ANY_SIZE   UINT64_MAX
+
+bool manifest_name_valid(const char *name)
+{
+    size_t n = strlen(name);
+    if (n == 0 || n >= sizeof((ManifestFile *)0)->name || name[0] == '.') return false;
+    for (size_t i = 0; i < n; i++)
+        if (!isascii(name[i]) || (!isalnum((unsigned char)name[i]) && !strchr("._-", name[i]))) return false;
+    return strcmp(name, MANIFEST_NAME) != 0;
+}
+
+const ManifestFile *manifest_find(const Manifest *m, const char *name)
+{
+    for (int i = 0; i < m->count; i++)
+        if (strcmp(m->files[i].name, name) == 0) return &m->files[i];
+    return NULL;
+}
+
+void manifest_add(Manifest *m, const char *name, uint64_t size, Digest digest)
+{
+    CHECK(manifest_name_valid(name) && !manifest_find(m, name), "'%s' cannot be the name of a manifest's file", name);
+    MEM_GROW(m->files, m->count, m->cap);
+    ManifestFile *f = &m->files[m->count++];
+    *f = (ManifestFile){.size = size, .digest = digest};
+    memcpy(f->name, name, strlen(name) + 1);
+}
+
+void manifest_free(Manifest *m)
+{
+    free(m->files);
+    *m = (Manifest){0};
+}
+
+void manifest_render(const Manifest *m, Buf *out)
+{
+    size_t start = out->len;
+    buf_printf(out, "{\n  \"cairn_%s\": %d,", m->model ? "model" : "checkpoint", FORMAT);
+    if (m->step >= 0) buf_printf(out, "\n  \"step\": %" PRId64 ",", m->step);
+    buf_puts(out, "\n  \"files\": [");
+    for (int i = 0; i < m->count; i++) {
+        const ManifestFile *f = &m->files[i];
+        buf_printf(out, "%s\n    {\"name\": \"%s\", \"bytes\": %" PRIu64 ", \"xxh3_128\": \"%s\"}", i > 0 ? "," : "",
+                   f->name, f->size, DIGEST_TEXT(f->digest));
+    }
+    buf_puts(out, "\n  ],\n");
+    buf_printf(out, "  \"xxh3_128_of_the_lines_above\": \"%s\"\n}\n",
+               DIGEST_TEXT(digest_of(out->data + start, out->len - start)));
+}
+
+static Status parse_entry(const char *path, const Json *entry, Manifest *m)
+{
+    Digest digest;
+    const char *name = js_string(js_get(entry, "name"), "");
+    int64_t size = js_int(js_get(entry, "bytes"), -1);
+    if (!manifest_name_valid(name) || manifest_find(m, name))
+        return fail(E_CORRUPT, "%s: the name of file %d is not valid or occurs twice: damaged", path, m->count);
+    if (size < 0 || !digest_parse(js_string(js_get(entry, "xxh3_128"), ""), &digest))
+        return fail(E_CORRUPT, "%s: no size and digest for '%s': damaged", path, name);
+    manifest_add(m, name, (uint64_t)size, digest);
+    return OK;
+}
+
+Status manifest_parse(const char *path, const char *text, size_t len, Manifest *m)
+{
+    Status status = OK;
+    Json *doc = NULL;
+    Buf canonical = {0};
+    *m = (Manifest){0};
+    if (js_parse(path, text, len, &doc) != OK) TRY_DONE(fail(E_CORRUPT, "%s: damaged", status_message()));
+    const Json *files = js_get(doc, "files");
+    const Json *model = js_get(doc, "cairn_model");
+    int64_t format = js_int(model ? model : js_get(doc, "cairn_checkpoint"), -1);
+    if (format != FORMAT)
+        TRY_DONE(fail(E_CORRUPT,
+                      "%s: expected the manifest of a Cairn checkpoint or model of format %d, found format %" PRId64
+                      " (-1: none): damaged, or written by another version",
+                      path, FORMAT, format));
+    m->model = model != NULL;
+    m->step = js_int(js_get(doc, "step"), -1);
+    if (m->step < 0 && !m->model) TRY_DONE(fail(E_CORRUPT, "%s: no step: damaged", path));
+    if (js_size(files) > 1000) TRY_DONE(fail(E_CORRUPT, "%s: lists %zu files: damaged", path, js_size(files)));
+    for (size_t i = 0; i < js_size(files); i++) TRY_DONE(parse_entry(path, js_at(files, i), m));
+    manifest_render(m, &canonical);
+    if (canonical.len != len || memcmp(canonical.data, text, len) != 0)
+        TRY_DONE(fail(E_CORRUPT, "%s: its text does not agree with its own digest: damaged", path));
+done:
+    js_free(doc);
+    buf_free(&canonical);
+    if (status != OK) manifest_free(m);
+    return status;
+}
+
+/* ---- files ---- */
+
+Status manifest_read_failed(const char *path, const char *what)
+{
+    bool damage = errno == ENOENT || errno == ENOTDIR || errno == EISDIR || errno == EIO || errno == EUCLEAN;
+    return damage ? fail(E_CORRUPT, "%s: cannot %s: %m: damaged", path, what)
+                  : fail(E_IO, "%s: cannot %s: %m", path, what);
+}
+
+Status manifest_open_file(const char *path, uint64_t size, int *fd)
+{
+    struct stat st;
+    *fd = file_open(path, O_RDONLY);
+    if (*fd < 0) return manifest_read_failed(path, "open");
+    Status status = OK;
+    if (fstat(*fd, &st) != 0)
+        status = manifest_read_failed(path, "examine");
+    else if (!S_ISREG(st.st_mode))
+        status = fail(E_CORRUPT, "%s: not a regular file: damaged", path);
+    else if (size != ANY_SIZE && (uint64_t)st.st_size != size)
+        status = fail(E_CORRUPT, "%s: has %lld bytes, the manifest says %" PRIu64 ": damaged", path,
+                      (long long)st.st_size, size);
+    if (status == OK) return OK;
+    close(*fd);
+    *fd = -1;
+    return status;
+}
+
+static Status verify(const char *path, const ManifestFile *f, ManifestSink *sink, Buf *to)
+{
+    Status status = OK;
+    int fd;
+    uint64_t at = 0;
+    TRY(manifest_open_file(path, f->size, &fd));
+    uint8_t *block = mem_alloc(MANIFEST_BLOCK);
+    DigestStream *digest = digest_new();
+    for (;;) {
+        ssize_t n = file_read_at(fd, at, block, MANIFEST_BLOCK);
+        if (n < 0) TRY_DONE(manifest_read_failed(path, "read"));
+        if (n == 0) break;
+        if ((uint64_t)n > f->size - at) TRY_DONE(fail(E_CORRUPT, "%s: the file grew during reading", path));
+        digest_update(digest, block, (size_t)n);
+        if (to) sink(to, block, (size_t)n);
+        at += (uint64_t)n;
+    }
+    if (at != f->size)
+        TRY_DONE(fail(E_CORRUPT, "%s: ends after %" PRIu64 " bytes, the manifest says %" PRIu64 ": damaged", path, at,
+                      f->size));
+    if (!digest_equal(digest_value(digest), f->digest))
+        TRY_DONE(fail(E_CORRUPT, "%s: its digest is %s, the manifest says %s: damaged", path,
+                      DIGEST_TEXT(digest_value(digest)), DIGEST_TEXT(f->digest)));
+done:
+    close(fd);
+    digest_free(digest);
+    free(block);
+    return status;
+}
+
+Status manifest_verify_file(const char *dir, const ManifestFile *f, ManifestSink *sink, Buf *to)
+{
+    char *path = file_join(dir, f->name);
+    Status status = verify(path, f, sink, to);
+    free(path);
+    return status;
+}
+
+static Status read_text(const char *dir, const char *path, Buf *text)
+{
+    char block[4096];
+    ssize_t n;
+    int fd;
+    if (access(path, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR))
+        return fail(E_CORRUPT, "%s: %s is missing: not a complete folder of Cairn's", dir, MANIFEST_NAME);
+    TRY(manifest_open_file(path, ANY_SIZE, &fd));
+    while ((n = file_read_some(fd, block, sizeof block)) > 0 && text->len <= MOST_BYTES)
+        buf_append(text, block, (size_t)n);
+    Status status = n < 0   ? manifest_read_failed(path, "read")
+                    : n > 0 ? fail(E_CORRUPT, "%s: expected a file of at most %zu bytes: damaged", path, MOST_BYTES)
+                            : OK;
+    close(fd);
+    return status;
+}
+
+Status manifest_read(const char *dir, Manifest *m)
+{
+    Buf text = {0};
+    char *path = file_join(dir, MANIFEST_NAME);
+    *m = (Manifest){0};
+    Status status = read_text(dir, path, &text);
+    if (status == OK) status = manifest_parse(path, text.data ? text.data : "", text.len, m);
+    free(path);
+    buf_free(&text);
+    return status;
+}
+
+/* ---- models ---- */
+
+/* A manifest.json beside the weights that is Cairn's: other programs, and `cairn shards`, write files of this name. */
+static bool is_ours(const char *dir)
+{
+    char *path = file_join(dir, MANIFEST_NAME);
+    Buf text = {0};
+    bool ours = file_exists(path) && file_read(path, MOST_BYTES, &text) == OK && text.data &&
+                (strstr(text.data, "\"cairn_model\"") || strstr(text.data, "\"cairn_checkpoint\""));
+    buf_free(&text);
+    free(path);
+    return ours;
+}
+
+/* A text that was edited may be meant; other weights never are. */
+static Status check_file(const char *dir, const ManifestFile *f)
+{
+    Status status = manifest_verify_file(dir, f, NULL, NULL);
+    if (status != E_CORRUPT) return status;
+    if (strcmp(f->name, MODEL_WEIGHTS) == 0)
+        return fail(E_CORRUPT,
+                    "%s. Restore the file, or train again; where another program replaced it on purpose, remove %s/%s",
+                    status_message(), dir, MANIFEST_NAME);
+    log_warn("%s, or edited. The folder is used as it is now. Restore the file, or, where the edit is meant, write a "
+             "folder that agrees: cairn convert --model %s --output NEW",
+             status_message(), dir);
+    return OK;
+}
+
+Status manifest_check_model(const char *path)
+{
+    Manifest m = {0};
+    bool folder = file_is_directory(path), weights = folder || strcmp(file_basename(path), MODEL_WEIGHTS) == 0;
+    char *dir = folder ? mem_strdup(path) : file_directory(path);
+    Status status = is_ours(dir) ? manifest_read(dir, &m) : OK;
+    if (status == E_CORRUPT)
+        status = fail(E_CORRUPT, "%s. Restore it, or remove it: the files of the folder are not compared then",
+                      status_message());
+    for (int i = 0; i < m.count && status == OK; i++)
+        if (!str_ends_with(m.files[i].name, ".safetensors") || (weights && strcmp(m.files[i].name, MODEL_WEIGHTS) == 0))
+            status = check_file(dir, &m.files[i]);
+    manifest_free(&m);
+    free(dir);
+    return status;
+}
