@@ -63,6 +63,8 @@ Status records_open_memory(Records **records, const char *name, const void *data
 void records_close(Records *records); /* takes NULL */
 /* The next row, valid until the next call; NULL: no row is left. */
 Status records_next(Records *records, const Record **row);
+/* The share of the file that the rows so far took; NaN: of a pipe or of memory. */
+double records_share(const Records *records);
 /* From now on a row of more bytes, up to a block of 1 MiB, is E_MEMORY. */
 void records_limit(Records *records, size_t bytes);
 int64_t records_columns(const Records *records); /* in every row; JSON: as many as wanted */

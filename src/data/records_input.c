@@ -86,3 +86,11 @@ Status records_input_more(RecordsInput *in, Buf *out)
     }
     return OK;
 }
+
+double records_share(const Records *r)
+{
+    struct stat info;
+    if (r->in.fd < 0 || fstat(r->in.fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0) return NAN;
+    double at = r->in.gz ? (double)lseek(r->in.fd, 0, SEEK_CUR) - (double)r->in.packed_len : (double)(r->base + r->at);
+    return fmin(at / (double)info.st_size, 1);
+}

@@ -2,6 +2,7 @@
 
 #include "base/base.h"
 #include "base/live_line.h"
+#include "base/test_switch.h"
 
 #define LIVE_S  0.2
 #define QUIET_S 30.0
@@ -13,7 +14,10 @@ void stage_progress_open(StageProgress *p)
     p->live = live_line_open(p->line);
 }
 
-bool stage_progress_due(StageProgress *p) { return clock_monotonic() - p->last >= (p->live ? LIVE_S : QUIET_S); }
+bool stage_progress_due(StageProgress *p)
+{
+    return clock_monotonic() - p->last >= test_seconds("PROGRESS", p->live ? LIVE_S : QUIET_S);
+}
 
 void stage_progress_show(StageProgress *p, double done, const char *what)
 {
@@ -25,7 +29,11 @@ void stage_progress_show(StageProgress *p, double done, const char *what)
     double rate = p->last > p->started ? (done - p->first_done) / (p->last - p->started) : 0;
     const char *left = rate > 0 ? CLOCK_DURATION((1 - done) / rate) : "?";
     bool known = rate > 0 || p->live; /* a line that stays says what is known */
-    snprintf(p->line, sizeof p->line, "%5.1f %%  %s%s%s", 100 * done, what, known ? "  eta=" : "", known ? left : "");
+    if (isnan(done))
+        snprintf(p->line, sizeof p->line, "%s", what);
+    else
+        snprintf(p->line, sizeof p->line, "%5.1f %%  %s%s%s", 100 * done, what, known ? "  eta=" : "",
+                 known ? left : "");
     if (p->live)
         live_line_draw();
     else

@@ -11,8 +11,8 @@ typedef struct {
 } StageProgress;
 
 void stage_progress_open(StageProgress *p);
-/* `done` is a fraction; `what` is text before the time left: "1234 articles, 12 MB of text". Call it when a line is
-   due. */
+/* `done` is a fraction, NaN where nobody knows it; `what` is text before the time left: "1234 articles, 12 MB of text".
+   Call it when a line is due. */
 bool stage_progress_due(StageProgress *p);
 void stage_progress_show(StageProgress *p, double done, const char *what);
 void stage_progress_close(StageProgress *p); /* takes a zeroed one */

@@ -27,6 +27,7 @@ typedef struct {
     size_t cap;    /* tokens that the block has room for */
     float *values; // (BLOCK_ROWS, labels)
     double started;
+    RunStage stage;
 } PredictRun;
 
 static Status check(Run *r)
@@ -151,6 +152,8 @@ static Status write_block(const Run *r)
     for (int64_t i = 0; i < p->block.count; i++)
         predict_output_row(&p->output, t, p->done + i, (int)i, p->values + i * t->n_labels, &out);
     p->done += p->block.count;
+    p->stage.done = p->done;
+    p->stage.share += p->stage.part;
     status = p->to_file ? file_writer_write(&p->writer, out.data, out.len)
                         : file_write_all(STDOUT_FILENO, "the standard output", out.data, out.len);
 done:
@@ -170,19 +173,32 @@ static void limit_rows(const Run *r)
     records_limit(p->records, ((size_t)2 << 20) + spare / 3);
 }
 
+/* A live line would run into rows on the same terminal. */
+static void open_stage(Run *r)
+{
+    PredictRun *p = r->own;
+    if (!run_first(r) || (!p->to_file && isatty(STDOUT_FILENO))) return;
+    stage_progress_open(&p->stage.progress);
+    r->stage = &p->stage;
+}
+
 static Status evaluate(Run *r)
 {
     PredictRun *p = r->own;
     double loss;
     limit_rows(r);
+    open_stage(r);
     for (;;) {
         TRY(ranks_all(r->ranks, run_first(r) ? read_block(r) : OK));
         TRY(share_block(r));
         if (p->block.count == 0) break;
+        p->stage.count = p->block.count;
+        if (r->stage) p->stage.part = records_share(p->records) - p->stage.share;
         TRY(evaluation_logits(r, &p->block, p->values, &loss));
         TRY(ranks_all(r->ranks, run_first(r) ? write_block(r) : OK));
     }
     if (!run_first(r)) return OK;
+    stage_progress_close(&p->stage.progress);
     records_warn_quotes(p->records);
     if (p->to_file) TRY(file_writer_close(&p->writer, NULL, NULL));
     p->to_file = false;
@@ -195,6 +211,7 @@ static Status evaluate(Run *r)
 static void close_task(Run *r)
 {
     PredictRun *p = r->own;
+    stage_progress_close(&p->stage.progress);
     if (p->to_file) file_writer_abandon(&p->writer);
     records_close(p->records);
     examples_free(&p->block);

@@ -6,7 +6,7 @@ void evaluation_init(Evaluation *v, const Run *r, int64_t count)
 {
     size_t n = (size_t)r->c->eval_batch_size;
     *v = (Evaluation){.run = r, .count = count};
-    if (run_first(r)) stage_progress_open(&v->progress);
+    if (run_first(r) && !r->stage) stage_progress_open(&v->progress);
     v->order = mem_array(n, sizeof *v->order);
     v->ranges = mem_array(n, sizeof *v->ranges);
     micro_batch_init(&v->batch, r->session.plan.eval_micro);
@@ -21,9 +21,16 @@ void evaluation_free(Evaluation *v)
 
 static void show(Evaluation *v)
 {
-    if (!run_first(v->run) || !stage_progress_due(&v->progress)) return;
-    stage_progress_show(&v->progress, (double)v->done / (double)v->count,
-                        SHORT_TEXT("evaluating: %lld of %lld examples", (long long)v->done, (long long)v->count));
+    RunStage *s = v->run->stage;
+    StageProgress *p = s ? &s->progress : &v->progress;
+    double share = (double)v->done / (double)v->count;
+    if (!run_first(v->run) || !stage_progress_due(p)) return;
+    if (s)
+        stage_progress_show(p, s->share + share * s->part,
+                            SHORT_TEXT("predicting: %.0f texts", (double)s->done + share * (double)s->count));
+    else
+        stage_progress_show(p, share,
+                            SHORT_TEXT("evaluating: %lld of %lld examples", (long long)v->done, (long long)v->count));
 }
 
 static Status stopped(void) { return fail(E_STOPPED, "stopped in evaluation"); }
