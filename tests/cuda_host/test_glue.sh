@@ -101,10 +101,15 @@ cmp fp16/model.safetensors again-fp16/model.safetensors || complain "going on in
 cmp <(grep '"loss_scale"' fp16/checkpoint-4/state.json) <(grep '"loss_scale"' again-fp16/checkpoint-4/state.json) ||
     complain "going on in fp16: another loss scale"
 
-# The device takes the best model back from best/.
+# The device takes the best model back from best/, and begins again after the steps that --fit-schedule timed.
 glue none --backend cuda_host --precision fp32 --eval-every 3
 says 'the model of step 3, the best by accuracy'
 cmp none/model.safetensors none/best/model.safetensors || complain "another model than the best is published"
+steps=0 CAIRN_TEST_FIT_STEP=20s glue fitted --backend cuda_host --precision fp16 --fit-schedule --max-time 10m --digest-steps 1
+steps=$(sed -n 's/.*the same run again: --max-steps \([0-9]*\)$/\1/p' <<<"$output")
+glue "fitted again" --backend cuda_host --precision fp16 --digest-steps 1
+cmp <(losses fitted) <(losses "fitted again") || complain "--fit-schedule: other losses than those of --max-steps $steps"
+cmp fitted/model.safetensors "fitted again/model.safetensors" || complain "--fit-schedule: another model"
 
 # A device that is too small: the message has what would fit, and nothing was allocated.
 CAIRN_TEST_CUDA_HOST_DEVICE=2

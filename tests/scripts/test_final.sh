@@ -108,6 +108,10 @@ expect 0 "${epochs[@]}" --epochs 2.5 --final last --output-dir stopped
 expect 2 "${run[@]}" --final best --output-dir wrong
 says "--final best: no evaluation would choose the best model"
 
+# ---- a dry run names what would end the run: /proc has no room ----
+expect 1 "${epochs[@]}" --dry-run --output-dir /proc/none
+says "/proc/none: a checkpoint needs" "are free there"
+
 # ---- the published folder and its manifest ----
 expect 0 "$CAIRN_BINARY" convert --model whole --output converted
 for folder in whole whole/best whole/checkpoint-13 converted; do

@@ -181,12 +181,18 @@ run 0 epochs "${small[@]}" --data-dir masked/eval --batch-size $((all - 1)) --ma
     --log-format dllogger
 grep -q "\"train_samples\": $((2 * all))}" epochs/dllogger.json || complain "two epochs of $all: $(tail -n 1 epochs/dllogger.json)"
 
-# Evaluations at the ends of epochs; the best model is published.
+# Evaluations at the ends of epochs; the best model is published. --fit-schedule goes back to the first batch and masks.
 epochs=("${small[@]}" --masking dynamic --data-dir masked/eval --batch-size $((all / 2)) --eval-dir masked/eval)
 run 0 "by epochs" "${epochs[@]}" --max-steps 8 --eval-every epoch
 steps=$(((all + all / 2 - 1) / (all / 2)))
 [ "$(grep -c mlm_accuracy "by epochs/eval.jsonl")" = $((8 / steps + (8 % steps > 0))) ] || complain "evaluated otherwise than every $steps steps"
 cmp "by epochs/model.safetensors" "by epochs/best/model.safetensors" || complain "another model than the best is published"
+export CAIRN_TEST_FIT_STEP=10s
+run 0 fitted "${epochs[@]}" --fit-schedule --max-time 10m --eval-every epoch
+unset CAIRN_TEST_FIT_STEP
+steps=$(sed -n 's/.*the same run again: --max-steps \([0-9]*\)$/\1/p' <<<"$output")
+run 0 "fitted again" "${epochs[@]}" --max-steps "$steps" --eval-every epoch
+same_run fitted "fitted again"
 
 # 32 memorised sequences; the target ends the run, and the same command finds it finished.
 head -n 63 text/part-00000.txt >few.txt

@@ -132,8 +132,10 @@ static void open_sampling(Loop *l)
 static void log_exchange(const Loop *l)
 {
     double busy, waited, steps = (double)(l->progress->step - l->first_step);
+    if (steps < 1) return;
+    steps += (double)l->run->tried;
     exec_comm_seconds(l->run->session.train[0], &busy, &waited);
-    if (!l->ranks || steps < 1) return;
+    if (!l->ranks) return;
     if (l->run->session.exec_ranks.comm_device) /* a profile records the exchange itself */
         log_info("between ranks: %.3g s of each step were not hidden behind backward", waited / steps);
     if (!(busy > 0)) return;

@@ -39,6 +39,21 @@ bool check_patience(const Run *r, const TrainProgress *p)
     return r->c->patience > 0 && p->since_best >= r->c->patience;
 }
 
+/* The schedule is fitted after some steps, so nothing may fix the number of steps, nor record those that are taken
+   back. */
+static Status check_fit(const Config *c)
+{
+    const char *why = !(c->max_time > 0) ? "it needs --max-time, the time to fit into"
+                      : c->max_steps > 0 && c->source[OPTION_max_steps] > FROM_PRESET
+                          ? "it chooses the steps: leave --max-steps out"
+                      : c->kfac_interval > 0                ? "it cannot take back the statistics of K-FAC"
+                      : strcmp(c->log_format, "plain") != 0 ? "it would be in the lines of --log-format"
+                      : c->do_predict || *c->submission     ? "it does not count the time of predictions: predict "
+                                                              "with a second command, without --do-train"
+                                                            : NULL;
+    return why ? fail(E_USAGE, "--fit-schedule: %s", why) : OK;
+}
+
 Status check_options(const Config *c, bool training)
 {
     bool stop_asked;
@@ -56,6 +71,7 @@ Status check_options(const Config *c, bool training)
     TRY(audit_parse(c->audit, &audit));
     TRY(setup_optimizer(c, &optimizer));
     TRY(check_schedule(c));
+    if (c->fit_schedule) TRY(check_fit(c));
     TRY(loop_check_persist_file(c->persist_file, &stop_asked)); /* a sign is taken at the first step */
     TRY(snapshots_replicas(c, INT32_MAX, &replicas));
     return snapshots_wish(c, 1, &wish);

@@ -9,6 +9,7 @@
 #include "train/loop/loop.h"
 #include "train/loop/verify.h"
 #include "train/ranks/signals.h"
+#include "train/run/begin.h"
 #include "train/run/check.h"
 #include "train/run/start.h"
 
@@ -83,7 +84,7 @@ Status run_make_plan(Run *r)
     if (r->train) {
         TRY(setup_optimizer(c, &r->setup.optimizer));
         TRY(setup_schedule(c, r->source.count, &r->schedule));
-        if (run_first(r)) check_length(c, r->source.count, &r->schedule);
+        if (run_first(r) && !c->fit_schedule) check_length(c, r->source.count, &r->schedule);
     }
     r->task->need(r, &need);
     return setup_plan(c, &need, &r->setup);
@@ -115,7 +116,11 @@ static void log_output(const Run *r)
     int n = ranks_size(r->ranks), away = 0;
     Buf text = {0};
     if (!r->task->folder) return;
-    if (r->train)
+    if (r->train && c->fit_schedule)
+        buf_printf(&text,
+                   "training: as many steps of %lld sequences as %s has room for; the model and the results go to %s",
+                   (long long)c->batch_size, CLOCK_DURATION(c->max_time), c->output_dir);
+    else if (r->train)
         buf_printf(&text, "training: %lld steps of %lld sequences; the model and the results go to %s",
                    (long long)r->schedule.total_steps, (long long)c->batch_size, c->output_dir);
     else
@@ -145,8 +150,6 @@ static void make_fingerprint(Run *r)
     resume_fingerprint(r, digest_of(data, sizeof data), &r->fingerprint);
 }
 
-static bool reached(const Run *r, const TrainProgress *p) { return r->task->reached && r->task->reached(r, p); }
-
 /* The run that finished had as long a --stop-after. */
 static bool stopped_before(const Run *r)
 {
@@ -158,7 +161,7 @@ static bool stopped_before(const Run *r)
 
 static bool trained(const Run *r, const TrainProgress *p)
 {
-    return p->finished && (reached(r, p) || p->step >= r->schedule.total_steps || stopped_before(r));
+    return p->finished && (task_reached(r, p) || p->step >= r->schedule.total_steps || stopped_before(r));
 }
 
 /* E_USAGE if this run must not resume here, or would replace a foreign model. */
@@ -182,54 +185,12 @@ static Status show_if_done(Run *r, bool *done)
     return OK;
 }
 
+static Status check_space(Run *r) { return checkpoint_check_space(r->c->output_dir, 2 * run_checkpoint_bytes(r)); }
+
 static Status open_output(Run *r)
 {
-    TRY(checkpoint_check_space(r->c->output_dir, 2 * run_checkpoint_bytes(r)));
+    TRY(check_space(r));
     return r->task->open_output ? r->task->open_output(r) : OK;
-}
-
-/* ---- weights and state ---- */
-
-/* The step and the data of the other run are not taken over. */
-static Status load_carried(Run *r)
-{
-    TRY(load_checkpoint(r->carried, &r->seen, &r->session, false));
-    log_info("weights and moments are those of %s", r->carried);
-    return OK;
-}
-
-/* Rank 0's weights of a run that does not resume: imported, or random. */
-static Status initial_weights(Run *r)
-{
-    float *weights = session_fill(&r->session);
-    if (!*r->c->model) {
-        log_info("starting from random weights (%s), seed %lld", r->c->model_config, (long long)r->c->seed);
-        params_init(&r->model.params, (uint64_t)r->c->seed, weights);
-        return OK;
-    }
-    ImportReport report = {0};
-    Status status = import_weights(r->c->model, &r->model, (uint64_t)r->c->seed, weights, &report);
-    if (status == OK) import_report_log(&report);
-    if (status == OK && r->task->take_import) status = r->task->take_import(r, &report, weights);
-    import_report_free(&report);
-    return status;
-}
-
-static Status start_or_resume(Run *r)
-{
-    SessionOptions options = setup_session(&r->setup, r->c);
-    TRY(session_open(&r->session, &r->setup.plan, &options));
-    if (r->carried && !resume_found(&r->resume)) return load_carried(r);
-    if (!resume_found(&r->resume)) {
-        TRY(on_first(r, initial_weights));
-        return session_share(&r->session);
-    }
-    TRY(resume_load(&r->resume, &r->session));
-    r->progress = r->resume.progress;
-    r->reached = reached(r, &r->progress);
-    log_info("resuming from %s: step %lld of %lld", r->resume.name, (long long)r->progress.step,
-             (long long)r->schedule.total_steps);
-    return OK;
 }
 
 /* ---- training and the end ---- */
@@ -304,7 +265,7 @@ static Status verify(Run *r)
 {
     make_fingerprint(r);
     TRY(verify_fingerprint(r));
-    TRY(start_or_resume(r));
+    TRY(begin_or_resume(r));
     return verify_steps(r);
 }
 
@@ -356,6 +317,7 @@ static Status live(Run *r)
     if (writes) TRY(on_first(r, take_output));
     if (!c->dry_run && r->train) TRY(resume_find(c, writes ? c->output_dir : "", r->ranks, &r->resume));
     keep_former(r, &recorded);
+    TRY(begin_keep_fitted(r, &recorded));
     c = r->c;
     record_options(r, &recorded);
     if (writes && r->train) TRY(audit_check_excluded(r));
@@ -367,7 +329,7 @@ static Status live(Run *r)
     TRY(ranks_agree(r->ranks, r->setup.backend, c->virtual_ranks > 0, r->setup.compute, seen_digest(r)));
     if (r->verify) return verify(r);
     if (c->dry_run) log_output(r);
-    if (c->dry_run) return OK;
+    if (c->dry_run) return r->train ? on_first(r, check_space) : OK;
     if (r->train) TRY(on_first(r, check_output));
     ExportText text = run_export_text(r);
     TRY(export_files(&r->model, &text, r->files, &r->n_files));
@@ -375,7 +337,12 @@ static Status live(Run *r)
     if (done) return OK;
     log_output(r);
     if (r->train) TRY(on_first(r, open_output));
-    TRY(start_or_resume(r));
+    TRY(begin_or_resume(r));
+    if (r->train && r->c->fit_schedule) {
+        TRY(begin_fitted(r, &recorded));
+        buf_free(&r->config_json);
+        record_options(r, &recorded);
+    }
     if (r->train) TRY(train(r));
     if (r->evaluate) TRY(task->evaluate(r));
     if (r->evaluate) TRY(on_first(r, result_write_evaluation));
