@@ -100,7 +100,7 @@ for pipeline in gpipe chimera "1f1b --stages 2"; do
     [[ $pipeline == *stages* ]] && ranks=4 || ranks=2
     rm -rf -- run
     # shellcheck disable=SC2086 # several words
-    expect 0 "$CAIRN_BINARY" launch --ranks $ranks -- glue "${wide[@]}" --pipeline $pipeline --output-dir run
+    expect 0 "$CAIRN_BINARY" launch --ranks $ranks -- glue "${wide[@]}" --verbose --pipeline $pipeline --output-dir run
     holds "$pipeline, $ranks ranks" 0 0 20
     # Nothing is summed in gpipe: boundaries and norms alone are exchanged.
     [ "$pipeline" != gpipe ] || awk '$1 == "weights" { w = $2 } $1 == "exchange" { e = $2 } END { exit !(e > 0 && e < w / 4) }' <<<"$output" ||
