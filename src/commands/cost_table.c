@@ -63,7 +63,7 @@ static void collect(const CostTable *t, Range range, double times, Sum sums[N_PH
         OpCost cost;
         CostBound bound;
         plan_call(t->plan, instr, &call);
-        double seconds = times * plan_call_cost(&call, &t->plan->capacity, t->beside, t->rates, &cost, &bound);
+        double seconds = times * plan_call_cost(&call, t->rows, t->beside, t->rates, &cost, &bound);
         Sum x = {.calls = times,
                  .flops = times * cost.product_flops,
                  .bytes = times * (cost.bytes + cost.pass_bytes),
@@ -90,7 +90,7 @@ static void print_row(Buf *out, const char *phase, const char *name, const Sum *
 static void print_rates(const CostTable *t, Buf *out)
 {
     const CostRates *r = t->rates;
-    const RowCounts *c = &t->plan->capacity;
+    const RowCounts *c = t->rows;
     buf_printf(
         out,
         "a step of %g sequences of %.2f tokens, recompute %s, %s: %.4g micro-batches of %lld tokens, %lld masked "
@@ -124,7 +124,7 @@ Status cost_table(const CostTable *t, Buf *out)
     for (int i = 0; i < 3; i++) {
         double times = i == 0 ? t->micros : 1;
         collect(t, ranges[i], times, sums, beside);
-        lanes += times * plan_cost(p, ranges[i], &p->capacity, t->beside, t->rates, NULL);
+        lanes += times * plan_cost(p, ranges[i], t->rows, t->beside, t->rates, NULL);
     }
     TRY(read_measured(t->measured, sums));
     for (int phase = 0; phase < N_PHASES; phase++)

@@ -65,7 +65,7 @@ static Status open_machine(PlanRun *r)
     in->backend = r->setup.backend;
     in->compute = r->setup.compute;
     accounts_measure(&r->accounts, in->backend, (size_t)r->c->memory_budget, 1, 0, weights_bytes(r));
-    machine_rates(in->backend, in->compute, &in->rates);
+    machine_rates(in->backend, &r->model.config, in->compute, &in->rates, NULL);
     r->machine = in->backend->describe;
     return OK;
 }
@@ -178,6 +178,7 @@ static Status explain(const PlanRun *r, const RunPlan *plan)
     } else {
         if (r->device) device_assumptions(r->device, &assumptions);
         CostTable table = {.plan = &plan->chunk->train,
+                           .rows = &plan->usual,
                            .rates = &r->input.rates,
                            .peak_flops = r->device ? device_peak(r->device, r->input.compute) : 0,
                            .mean = r->input.mean_length,

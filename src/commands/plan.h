@@ -70,6 +70,7 @@ void plan_table_draw(const PlanRun *r, const PlanRow *rows, int n, Buf *out);
 
 typedef struct {
     const Plan *plan;
+    const RowCounts *rows; /* of a micro-batch */
     const CostRates *rates;
     double peak_flops;        /* of the device's data sheet; 0: unknown */
     double mean, beside;      /* tokens of a sequence; of a token's sequence */

@@ -47,6 +47,7 @@ static Status add_row(RankTable *r, int ranks)
     Holding h;
     const Grid grid = grid_of_ranks(ranks);
     const PlanInput *in = &r->plan->input;
+    const RowCounts *rows = &r->plan->usual;
     CostRates rates = in->rates;
     PlanRequest q = run_plan_request(r->plan, true);
     double micros = r->plan->micros, beside = plan_input_beside(in);
@@ -58,9 +59,9 @@ static Status add_row(RankTable *r, int ranks)
     q.slice = holding_slice(&h);
     TRY_DONE(plan_make(&q, &p, &t, NULL));
     double *each = mem_array((size_t)p.micro.count + (size_t)p.update.count, sizeof *each);
-    double micro = plan_cost(&p, p.micro, &p.capacity, beside, &in->rates, NULL);
-    double last = plan_cost(&p, p.micro, &p.capacity, beside, &rates, each);
-    plan_cost(&p, p.update, &p.capacity, beside, &rates, each + p.micro.count);
+    double micro = plan_cost(&p, p.micro, rows, beside, &in->rates, NULL);
+    double last = plan_cost(&p, p.micro, rows, beside, &rates, each);
+    plan_cost(&p, p.update, rows, beside, &rates, each + p.micro.count);
     double reduce = exchange_seconds(&p, p.micro, each), share = exchange_seconds(&p, p.update, each + p.micro.count);
     free(each);
     row->optimizer = p.region_bytes[REGION_MOMENT];
@@ -70,7 +71,7 @@ static Status add_row(RankTable *r, int ranks)
     row->network = reduce + share;
     row->waiting = last - micro + share;
     row->hidden = row->network - row->waiting;
-    row->alone = search_step_seconds(&p, &in->rates, beside, micros); /* these rates have no exchange */
+    row->alone = search_step_seconds(&p, rows, &in->rates, beside, micros); /* these rates have no exchange */
     row->step = row->alone + row->waiting;
     row->efficiency = row->alone / row->step;
     /* k more micro-batches add the same to both */

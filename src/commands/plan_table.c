@@ -169,7 +169,7 @@ static double *micro_seconds(const RunPlan *plan, double *all)
 {
     const Plan *p = &plan->chunk->train;
     double *seconds = mem_array((size_t)p->micro.count, sizeof *seconds);
-    (void)plan_cost(p, p->micro, &p->capacity, plan_input_beside(&plan->input), &plan->input.rates, seconds);
+    (void)plan_cost(p, p->micro, &plan->usual, plan_input_beside(&plan->input), &plan->input.rates, seconds);
     *all = 0;
     for (int i = 0; i < p->micro.count; i++)
         if (p->instrs[p->micro.first + i].lane == LANE_COMPUTE) *all += seconds[i]; /* others go on beside it */

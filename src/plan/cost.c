@@ -88,8 +88,31 @@ static double product_seconds(const OpCall *call, const RowCounts *rows, const O
     }
 }
 
+/* Ops whose time on a CPU is their arithmetic, not their traffic. */
+static bool computes(Op op)
+{
+    switch (op) {
+    case OP_EMBED:
+    case OP_EMBED_BWD:
+    case OP_GELU:
+    case OP_GELU_BWD:
+    case OP_ADDNORM:
+    case OP_ADDNORM_BWD:
+    case OP_AFFINE:
+    case OP_TANH:
+    case OP_TANH_BWD:
+    case OP_DROPOUT:
+    case OP_PACK:
+    case OP_DIGEST:
+        return true;
+    default:
+        return false;
+    }
+}
+
 static double memory_rate(Op op, const CostRates *r)
 {
+    if (r->stream > 0 && !computes(op)) return r->stream;
     return r->gpu && (op == OP_ADDNORM || op == OP_ADDNORM_BWD) ? r->gpu->norm_bytes : r->bytes;
 }
 

@@ -313,7 +313,8 @@ struct GpuRates {
 /* A roofline: a machine's rates. */
 typedef struct {
     double product_flops; /* of matrix products in the plan's compute type */
-    double bytes;         /* of memory traffic */
+    double bytes;         /* of memory traffic, by ops that compute with every element */
+    double stream;        /* of ops that move data, or add to it; 0: bytes */
     double overhead;      /* seconds per instr */
     char source[96];      /* origin of the rates, for people */
     /* Attention's rate on long sequences, forward and backward; 0: product_flops. A sequence of n tokens reaches

@@ -13,7 +13,12 @@
 #define RUN                                                                                                            \
     "glue --data-dir '%s' --model-config '%s/config.json' --vocab '%s/vocab.txt' --do-train "                          \
     "--max-seq-length 32 --batch-size 8 --learning-rate 1e-3 --save-every off --threads 2 --precision fp32 "
-#define RATES    "{\"product_flops\": 2e12, \"bytes\": 5e11, \"overhead\": 0, \"link_out\": 1e9, \"link_in\": 1e9}\n"
+#define RATES                                                                                                          \
+    "{\"product_flops\": 1e12, \"bytes\": 1e11, \"stream\": 1e11, \"overhead\": 0, \"attention_flops\": 1e12, "        \
+    "\"attention_back_flops\": 1e12, \"attention_half\": 0, \"limit_flops\": 2e12, \"limit_64KiB\": 5e11, "            \
+    "\"limit_256KiB\": 4e11, \"limit_1MiB\": 4e11, \"limit_4MiB\": 4e11, \"limit_16MiB\": 4e11, \"limit_64MiB\": "     \
+    "4e11, "                                                                                                           \
+    "\"limit_256MiB\": 4e11, \"link_out\": 1e9, \"link_in\": 1e9}\n"
 #define LIMIT_TF 2.0
 #define LIMIT_GB 500.0
 
@@ -67,7 +72,7 @@ static inline void seed_rates(const Fixture *f, const char *backend)
     BackendOptions options = {.threads = 2};
     char hex[33];
     assert_ok(backend_open(backend, &options, &b));
-    char *key = mem_printf("%s|%s|%d|f32", b->name, b->describe, b->threads);
+    char *key = mem_printf("%s|%s|%d|f32|" HIDDEN "|64|2|0.1", b->name, b->describe, b->threads);
     digest_format(digest_of(key, strlen(key)), hex);
     char *path = mem_printf("%s/cairn/rates-%.16s.json", f->dir, hex), *folder = file_directory(path);
     assert_ok(file_make_directories(folder));

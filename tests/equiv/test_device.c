@@ -237,6 +237,8 @@ static Status wait_failing(Device *d)
     return status_fail(E_FAIL, "the device fell off the bus");
 }
 
+static const ModelConfig layer = {.hidden = 64, .ffn = 256, .heads = 2, .head_dim = 32};
+
 /* Time is measured until the device has ended, not until the launch. */
 static void test_rates_wait(void **state)
 {
@@ -246,14 +248,26 @@ static void test_rates_wait(void **state)
     assert_ok(backend_open("ref", NULL, &b));
     far_make(b);
     b->device->wait = wait_counted;
-    machine_rates(b, F32, &rates);
+    machine_rates(b, &layer, F32, &rates, NULL);
     assert_true(waited >= 3); /* a pack, a product, a pass over memory */
     assert_string_equal(rates.source, "measured now");
     assert_true(rates.product_flops > 1e6 && rates.bytes > 1e6);
     b->device->wait = wait_failing;
-    machine_rates(b, F32, &rates);
+    machine_rates(b, &layer, F32, &rates, NULL);
     assert_string_not_equal(rates.source, "measured now");
     backend_close(b);
+}
+
+/* A call has the limit of a quarter of its bytes. */
+static void test_sets(void **state)
+{
+    static const struct {
+        double bytes;
+        int set;
+    } calls[] = {{0, 0}, {1048575, 0}, {1048576, 1}, {4194304, 2}, {1e9, 5}, {1073741824, 6}, {1e15, 6}};
+    (void)state;
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+        assert_int_equal(machine_set(calls[i].bytes), calls[i].set);
 }
 
 /* Rates of a busy machine serve as long as it is busy; the first that is quiet measures again. */
@@ -268,15 +282,20 @@ static void test_rates_of_a_busy_machine(void **state)
                  {"1e6", "measured earlier, kept in the cache"}};
     Backend *b;
     CostRates rates;
+    MachineLimits now, kept;
     char dir[] = "/tmp/cairn rates XXXXXX";
     assert_non_null(mkdtemp(dir));
     setenv("XDG_CACHE_HOME", dir, 1);
     assert_ok(backend_open("ref", NULL, &b));
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         setenv("CAIRN_TEST_LOAD", steps[i].load, 1);
-        assert_true(machine_rates(b, F32, &rates));
+        assert_true(machine_rates(b, &layer, F32, &rates, i % 2 ? &kept : &now));
         assert_string_equal(rates.source, steps[i].source);
+        assert_true(rates.stream > 0 && rates.attention_flops[0] > 0 && rates.half_length >= 0);
+        if (i % 2 == 1) assert_memory_equal(&kept, &now, sizeof now);
     }
+    assert_true(now.flops >= rates.product_flops && now.bytes[N_MACHINE_SETS - 1] > 0);
+    for (int i = 1; i < N_MACHINE_SETS; i++) assert_true(now.bytes[i] <= now.bytes[i - 1]);
     backend_close(b);
     unsetenv("CAIRN_TEST_LOAD");
     setenv("XDG_CACHE_HOME", "/dev/null", 1);
@@ -295,6 +314,7 @@ int main(void)
         cmocka_unit_test(test_evaluation_alone),
         cmocka_unit_test_setup_teardown(test_failed_copies_of_state, testing_set_up, testing_tear_down),
         cmocka_unit_test(test_rates_wait),
+        cmocka_unit_test(test_sets),
         cmocka_unit_test(test_rates_of_a_busy_machine),
     };
     setenv("XDG_CACHE_HOME", "/dev/null", 1); /* rates are measured, not read */

@@ -399,8 +399,9 @@ static void test_cost_table(void **state)
     PlanRequest r = request(&m, 64, 128, 20);
     r.emit.layers = &(LayerChoice){.levels = levels};
     assert_ok(plan_make(&r, &p, &t, NULL));
-    double seconds = search_step_seconds(&p, &rates, 128, 2);
+    double seconds = search_step_seconds(&p, &p.capacity, &rates, 128, 2);
     CostTable table = {.plan = &p,
+                       .rows = &p.capacity,
                        .rates = &rates,
                        .peak_flops = device_peak(d, BF16),
                        .mean = 128,

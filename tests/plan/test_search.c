@@ -33,6 +33,7 @@ static SearchProblem problem(const Model *m)
                                         .capacity = plan_capacity((MicroCapacity){4096, 64, 0})},
                            .accounts = &accounts,
                            .rates = {.product_flops = 1e11, .bytes = 1e10, .overhead = 1e-6},
+                           .rows = plan_capacity((MicroCapacity){4096, 64, 0}),
                            .seq_len = 128,
                            .micros = 1};
 }
@@ -116,7 +117,7 @@ static void test_finds_the_fastest(void **state)
                     q.emit.layers = &(LayerChoice){.levels = l};
                     assert_ok(plan_make(&q, &p, &t, NULL));
                     if (account_sum(&accounts.row[0], p.region_bytes) <= accounts.row[0].budget) {
-                        double seconds = search_step_seconds(&p, &s.rates, s.seq_len, s.micros);
+                        double seconds = search_step_seconds(&p, &s.rows, &s.rates, s.seq_len, s.micros);
                         if (seconds < best) best = seconds;
                     }
                     plan_free(&p);

@@ -295,7 +295,8 @@ Status setup_plan(const Config *c, const PlanInput *need, Setup *s)
     bool collects = pipeline && in.first && s->ranks && !s->backend->device; /* rank 0 imports into such a copy */
     accounts_measure(&accounts, s->backend, (size_t)c->memory_budget, ranks_local_size(s->ranks),
                      in.data_bytes + (collects ? weights : 0), weights);
-    if ((pipeline || in.training) && in.first) machine_rates(s->backend, s->compute, &in.rates);
+    if ((pipeline || in.training) && in.first)
+        machine_rates(s->backend, &in.model->config, s->compute, &in.rates, NULL);
     if (pipeline) return plan_place(c, &in, &accounts, s);
     TRY(open_place(c, &in, s));
     TRY(planner_choose(c, &in, &accounts, s->ranks, &s->plan));
@@ -316,7 +317,7 @@ Status setup_foresee(const Config *c, const PlanInput *need, Setup *s)
     TRY(open_place(c, &in, s));
     accounts_measure(&accounts, s->backend, (size_t)c->memory_budget, ranks_local_size(s->ranks), in.data_bytes,
                      (size_t)in.model->params.size * sizeof(float));
-    machine_rates(s->backend, s->compute, &in.rates);
+    machine_rates(s->backend, &in.model->config, s->compute, &in.rates, NULL);
     Status status = planner_choose(c, &in, &accounts, NULL, &plan);
     if (status == OK) status = planner_check(c, &plan, NULL);
     run_plan_free(&plan);

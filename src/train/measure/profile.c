@@ -1,7 +1,6 @@
 #include "train/measure/profile.h"
 
 #include "train/measure/profile_files.h"
-#include "train/planner/machine.h"
 
 #define TRACE_FILE   "trace-rank0.json" /* without a pipeline rank 0 alone writes a trace */
 #define ALL_FILE     "trace.json"       /* of a pipeline's ranks */
@@ -20,8 +19,8 @@ struct Profile {
     Buf events, works; /* of the trace, to be written; StepWorks, on rank 0 of all ranks */
     FileWriter file;
     Kernels kernels;
-    CostRates rates;
-    bool rates_known;
+    MachineLimits limits;
+    bool limits_known;
     Sampling *sampling;
 };
 
@@ -195,6 +194,7 @@ Status profile_open(const char *output_dir, Session *session, Sampling *sampling
                     Profile **profile)
 {
     double clock_error = 0;
+    CostRates rates;
     int rank = ranks_rank(session->options.ranks);
     *profile = NULL;
     if ((wanted <= 0 && !has_works(session)) || left <= 0) return OK;
@@ -208,7 +208,8 @@ Status profile_open(const char *output_dir, Session *session, Sampling *sampling
     p->warm_up = left - p->wanted < PROFILE_WARM_UP ? left - p->wanted : PROFILE_WARM_UP;
     p->writes = rank == 0;
     if (p->writes && p->instrs)
-        p->rates_known = machine_rates(session->options.backend, session->plan.input.compute, &p->rates);
+        p->limits_known = machine_rates(session->options.backend, &session->model->config, session->plan.input.compute,
+                                        &rates, &p->limits);
     p->trace = (Trace){rank, clock_monotonic()};
     if (has_works(session)) TRY(share_zero(p, &clock_error));
     p->active = true;
@@ -223,7 +224,7 @@ Status profile_open(const char *output_dir, Session *session, Sampling *sampling
 static Status finish_files(Profile *p, const Kernel *rows, int n)
 {
     write_samples(p);
-    if (p->instrs) TRY(kernels_write(p->dir, KERNELS_FILE, rows, n, p->rates_known ? &p->rates : NULL));
+    if (p->instrs) TRY(kernels_write(p->dir, KERNELS_FILE, rows, n, p->limits_known ? &p->limits : NULL));
     if (has_works(p->session)) TRY(works_write(p->session->plan.input.place, p->dir, &p->works));
     buf_puts(&p->events, TRACE_END);
     write_events(p);

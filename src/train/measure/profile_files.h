@@ -3,6 +3,7 @@
 
 #include "plan/plan.h"
 #include "train/parts/place.h"
+#include "train/planner/machine.h"
 #include "train/session/session.h"
 
 /* ---- trace.c: text in Chrome's Trace Event Format, one event a line, times in microseconds. A rank is a process, its
@@ -31,7 +32,8 @@ typedef struct {
     int64_t k, n; /* of a product's weight; 0: another op */
     int64_t calls;
     double seconds, flops, bytes;
-    double median, p95; /* seconds a call; only after kernels_close */
+    double of_set[N_MACHINE_SETS]; /* bytes of its calls, by machine_set of each */
+    double median, p95;            /* seconds a call; only after kernels_close */
     int64_t rank;
 } Kernel;
 
@@ -52,8 +54,8 @@ void kernels_add(Kernels *k, const Kernel *call);
 void kernels_close(Kernels *k, int rank);
 /* The sum over all rows of a rank. */
 double kernels_seconds(const Kernel *rows, int n, int64_t rank);
-/* `rates` NULL: the machine's are not known. */
-Status kernels_write(const char *dir, const char *name, const Kernel *rows, int n, const CostRates *rates);
+/* `limits` NULL: the machine's are not known. */
+Status kernels_write(const char *dir, const char *name, const Kernel *rows, int n, const MachineLimits *limits);
 
 /* ---- profile_works.c: timeline.svg and work.csv, the works of a pipeline's ranks in profiled steps ---- */
 

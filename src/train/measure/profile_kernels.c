@@ -22,6 +22,7 @@ void kernels_add(Kernels *k, const Kernel *call)
     at->seconds += call->seconds;
     at->flops += call->flops;
     at->bytes += call->bytes;
+    at->of_set[machine_set(call->bytes)] += call->bytes;
 }
 
 static int longest_first(const void *a, const void *b)
@@ -51,9 +52,10 @@ double kernels_seconds(const Kernel *rows, int n, int64_t rank)
     return total;
 }
 
-static void put_kernel(const Kernel *k, double total, const CostRates *rates, Buf *out)
+static void put_kernel(const Kernel *k, double total, const MachineLimits *limits, Buf *out)
 {
-    double flops = rates ? rates->product_flops : NAN, bytes = rates ? rates->bytes : NAN, s = k->seconds;
+    double flops = limits ? limits->flops : NAN, moving = limits ? 0 : NAN, s = k->seconds;
+    for (int i = 0; limits && i < N_MACHINE_SETS; i++) moving += k->of_set[i] / limits->bytes[i];
     buf_printf(out, "%s,%s,", op_info(k->op)->name, phase_name(k->phase));
     if (k->n) buf_printf(out, "%lldx%lld", (long long)k->n, (long long)k->k);
     buf_printf(out, ",%lld", (long long)k->calls);
@@ -62,18 +64,18 @@ static void put_kernel(const Kernel *k, double total, const CostRates *rates, Bu
     csv_number(out, 1e-12 * k->flops / s, 4);
     csv_number(out, 1e-12 * flops, 4);
     csv_number(out, 1e-9 * k->bytes / s, 3);
-    csv_number(out, 1e-9 * bytes, 3);
-    csv_number(out, fmax(k->flops / flops, k->bytes / bytes) / s, 4);
+    csv_number(out, 1e-9 * k->bytes / moving, 3);
+    csv_number(out, fmax(k->flops / flops, moving) / s, 4);
     csv_number(out, k->median, 9);
     csv_number(out, k->p95, 9);
     buf_printf(out, ",%lld\n", (long long)k->rank);
 }
 
-Status kernels_write(const char *dir, const char *name, const Kernel *rows, int n, const CostRates *rates)
+Status kernels_write(const char *dir, const char *name, const Kernel *rows, int n, const MachineLimits *limits)
 {
     Buf text = {0};
     buf_puts(&text, "op,phase,shape,calls,seconds,share,tflop_s,limit_tflop_s,gbyte_s,limit_gbyte_s,of_limit,median_s,"
                     "p95_s,rank\n");
-    for (int i = 0; i < n; i++) put_kernel(&rows[i], kernels_seconds(rows, n, rows[i].rank), rates, &text);
+    for (int i = 0; i < n; i++) put_kernel(&rows[i], kernels_seconds(rows, n, rows[i].rank), limits, &text);
     return file_write_text(dir, name, &text);
 }

@@ -62,7 +62,7 @@ void network_rates(Network *n, const Holding *h, CostRates *rates)
     n->terms = 0;
     for (int r = 0; r < n->ranks; r++) n->terms += (double)comm_branches(p->tree, n->ranks, r) / n->ranks;
     n->wire = (double)dtype_size(p->wire);
-    n->memory = rates->bytes;
+    n->memory = rates->stream > 0 ? rates->stream : rates->bytes;
     rates->exchange = exchange_seconds;
     rates->network = n;
 }

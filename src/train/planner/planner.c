@@ -31,7 +31,11 @@ static void set_micro(Planner *g, int64_t tokens)
     if (in->packed && ceil(rows) < (double)tokens) tokens = (int64_t)ceil(rows);
     micros = in->packed ? ceil(rows) / (double)tokens : ceil(rows / (double)tokens);
     g->plan->micro = planner_capacity(in, tokens, g->share);
-    g->plan->micros = fmax(micros, 1) * fmax((double)in->virtual.each, 1);
+    micros = fmax(micros, 1);
+    g->plan->micros = micros * fmax((double)in->virtual.each, 1);
+    int64_t usual = (int64_t)ceil(rows / micros), most = plan_capacity(g->plan->micro).count[ROWS_TOKENS];
+    if (in->backend) usual = in->backend->bucket(usual, most);
+    g->plan->usual = plan_capacity(planner_capacity(in, usual, (int64_t)ceil((double)g->share / micros)));
 }
 
 static Status plan_evaluation(const Planner *g, int64_t training)
@@ -60,6 +64,7 @@ static Status search(const Planner *g, SearchResult *r)
                              .evaluation = input(g)->evaluation ? &g->plan->chunk->eval : NULL,
                              .accounts = &g->plan->accounts,
                              .rates = input(g)->rates,
+                             .rows = g->plan->usual,
                              .seq_len = plan_input_beside(input(g)),
                              .micros = g->plan->micros,
                              .offload = !b || backend_offloads(b)};
@@ -346,7 +351,8 @@ static Status choose_training(Planner *g, Ranks *ranks, bool smallest)
     p->save_buffer = true;
     TRY(run_plan_make_one(p, true));
     accounts_update(&p->accounts);
-    if (in->first) p->step_s = search_step_seconds(&p->chunk->train, &in->rates, plan_input_beside(in), p->micros);
+    if (in->first)
+        p->step_s = search_step_seconds(&p->chunk->train, &p->usual, &in->rates, plan_input_beside(in), p->micros);
     return OK;
 }
 

@@ -18,6 +18,7 @@ typedef struct {
     bool save_buffer;                /* else saving streams, and training waits */
     size_t snapshots_given_up;       /* bytes of the snapshots that do not fit: none are taken */
     double micros;                   /* of a step */
+    RowCounts usual;                 /* rows of one of them, on average, as its bucket has them */
     MicroCapacity grain;             /* the most rows of one; no tokens: --virtual-ranks is not given */
     double step_s;                   /* predicted; 0 without training */
     ChunkPlans *chunk;               // (place_chunks) of this rank

@@ -9,15 +9,14 @@ typedef struct {
     double seconds, kept;          /* predicted step; bytes it keeps between forward and backward, a lower bound */
 } Candidate;
 
-double search_step_seconds(const Plan *p, const CostRates *rates, double seq_len, double micros)
+double search_step_seconds(const Plan *p, const RowCounts *rows, const CostRates *rates, double seq_len, double micros)
 {
     double kfac = 0;
     const Range ranges[] = {p->gather, p->invert, p->adopt};
     for (int i = 0; p->kfac_interval && i < 3; i++)
-        kfac += plan_cost(p, ranges[i], &p->capacity, seq_len, rates, NULL) / p->kfac_interval;
-    return kfac + micros * plan_cost(p, p->micro, &p->capacity, seq_len, rates, NULL) +
-           plan_cost(p, p->update, &p->capacity, seq_len, rates, NULL) +
-           plan_cost(p, p->begin, &p->capacity, seq_len, rates, NULL);
+        kfac += plan_cost(p, ranges[i], rows, seq_len, rates, NULL) / p->kfac_interval;
+    return kfac + micros * plan_cost(p, p->micro, rows, seq_len, rates, NULL) +
+           plan_cost(p, p->update, rows, seq_len, rates, NULL) + plan_cost(p, p->begin, rows, seq_len, rates, NULL);
 }
 
 /* The heavier levels go to the first layers, whose activations live longest. */
@@ -71,7 +70,7 @@ static Status try_levels(const SearchProblem *s, const LayerChoice *layers, Tria
     while (p.instrs[turn].phase == PHASE_FORWARD) turn++;
     *trial = (Trial){.peak = machine != first && machine->peak > machine->budget ? SIZE_MAX : first->peak,
                      .other = first->peak - bytes[REGION_ACT],
-                     .seconds = search_step_seconds(&p, &s->rates, s->seq_len, s->micros),
+                     .seconds = search_step_seconds(&p, &s->rows, &s->rates, s->seq_len, s->micros),
                      .kept = (double)plan_live_bytes(&p, turn)};
     plan_free(&p);
     return OK;

@@ -11,6 +11,7 @@ typedef struct {
     const Plan *evaluation;   /* shares the memory; may be NULL */
     const Accounts *accounts; /* a row for each memory: a plan fits if it fits all; `peak` is row 0's */
     CostRates rates;
+    RowCounts rows; /* of a micro-batch, for the time */
     double seq_len; /* mean length of a sequence */
     double micros;  /* micro-batches per step */
     bool offload;   /* layers may be offloaded: there is a copy lane */
@@ -27,5 +28,5 @@ typedef struct {
 /* Time never rises with the budget; of equal times the one with less memory wins. */
 Status search_levels(const SearchProblem *problem, SearchResult *result);
 
-/* Predicted seconds of one step of a plan: `micros` micro-batches at its capacity, and the update. */
-double search_step_seconds(const Plan *p, const CostRates *rates, double seq_len, double micros);
+/* Predicted seconds of one step of a plan: `micros` micro-batches of these rows, and the update. */
+double search_step_seconds(const Plan *p, const RowCounts *rows, const CostRates *rates, double seq_len, double micros);

@@ -247,6 +247,8 @@ static Status count_sharing(Ranks *r)
     return status;
 }
 
+int ranks_sharing(const Ranks *r) { return r ? r->sharing : 1; }
+
 int ranks_threads(const Ranks *r, int asked)
 {
     if (asked || !r || r->sharing < 2) return asked;

@@ -39,6 +39,8 @@ Status ranks_connect(Ranks *r, Comm **comm);
 /* Threads for computing: `asked`; where that is 0, an even share of the cores that ranks of this host have in common,
    or 0 without such ranks. */
 int ranks_threads(const Ranks *r, int asked);
+/* Ranks of this host that may use the same cores as this one, which is among them; 1 alone. */
+int ranks_sharing(const Ranks *r);
 
 /* ---- votes ---- */
 typedef enum {

@@ -103,7 +103,7 @@ Status check_places(const Config *c)
 
 static void doubt_threads(const Config *c, const Ranks *ranks)
 {
-    int cores = parallel_cores(), here = ranks_local_size(ranks);
+    int cores = parallel_cores(), here = ranks_sharing(ranks);
     int64_t threads = c->threads * here;
     char of_ranks[64] = "";
     if (here > 1) snprintf(of_ranks, sizeof of_ranks, " for each of %d ranks", here);
