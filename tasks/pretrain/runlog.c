@@ -11,8 +11,9 @@ struct RunLog {
     char *path;
     bool mlperf, warned, continued; /* continued: the file has the run's start */
     bool in_block;
-    int64_t block_start;  /* sequences when the block of training began */
-    int64_t every, total; /* sequences between evaluations, and of all training */
+    int64_t block_start;   /* sequences when the block of training began */
+    int64_t every, total;  /* sequences between evaluations, and of all training */
+    double opened, before; /* clock_monotonic; seconds of the run until then, in earlier processes */
 };
 
 static void write_line(RunLog *l, const Buf *line)
@@ -117,7 +118,10 @@ static void mllog_settings(RunLog *l, const RunLogStart *start)
 
 /* ---- dllogger ---- */
 
-/* `step`: JSON, "\"PARAMETER\"", "[]" or "[samples]". */
+/* Seconds since the run's start, without those between its processes. */
+static double elapsed(const RunLog *l) { return l->before + clock_monotonic() - l->opened; }
+
+/* `step`: JSON, "\"PARAMETER\"", "[]", "[epoch, step]" or "[samples]". */
 static void dllogger(RunLog *l, const char *step, const char *data)
 {
     char now[32];
@@ -126,7 +130,7 @@ static void dllogger(RunLog *l, const char *step, const char *data)
     buf_printf(&line,
                "DLLL {\"timestamp\": \"%.6f\", \"datetime\": \"%s\", \"elapsedtime\": \"%.6f\", \"type\": \"LOG\", "
                "\"step\": %s, \"data\": {%s}}\n",
-               clock_wall(), now, clock_monotonic(), step, data);
+               clock_wall(), now, elapsed(l), step, data);
     write_line(l, &line);
     buf_free(&line);
 }
@@ -158,10 +162,22 @@ static int64_t number_of(const char *line, const char *key)
     return end == at + strlen(key) ? -1 : n;
 }
 
-/* Cuts off a torn line, and the evaluations that the run makes again: those after `evaluated` sequences (negative:
-   unknown). Their first line is the stop of the block before them. The lines that stay say whether a block is open. */
-static void continue_run(RunLog *l, int64_t evaluated)
+/* Whether the run writes a line of dllogger.json again. */
+static bool is_repeated(const char *line, const RunLogStart *start)
 {
+    long long first, step;
+    const char *at = strstr(line, "\"step\": [");
+    int n = at ? sscanf(at, "\"step\": [%lld, %lld]", &first, &step) : 0;
+    return n == 2 ? step > start->step : n == 1 && start->evaluated >= 0 && first > start->evaluated;
+}
+
+/* Cuts off a torn line, and the steps and evaluations that the run makes again. In mlperf.log an evaluation's first
+   line is the stop of the block before it. The lines that stay say whether a block is open, and how long the run took.
+ */
+static void continue_run(RunLog *l, const RunLogStart *begins)
+{
+    static const char time[] = "\"elapsedtime\": \"";
+    int64_t evaluated = begins->evaluated;
     Buf text = {0};
     bool good = file_read(l->path, (size_t)1 << 30, &text) == OK;
     int64_t start = good ? open_run(l, &text) : -1;
@@ -170,8 +186,10 @@ static void continue_run(RunLog *l, int64_t evaluated)
     for (char *line = text.data + kept, *end; start >= 0 && (end = strchr(line, '\n')); line = end + 1) {
         *end = '\0';
         bool stop = strstr(line, "\"block_stop\"");
-        int64_t at = number_of(line, l->mlperf ? "\"first_epoch_num\": " : "\"step\": [");
-        if (evaluated >= 0 && (l->mlperf ? stop && at >= evaluated : at > evaluated)) break;
+        int64_t at = number_of(line, "\"first_epoch_num\": ");
+        const char *took = strstr(line, time);
+        if (l->mlperf ? evaluated >= 0 && stop && at >= evaluated : is_repeated(line, begins)) break;
+        if (took) l->before = strtod(took + strlen(time), NULL);
         if (at >= 0) {
             l->in_block = !stop;
             l->block_start = at;
@@ -179,7 +197,7 @@ static void continue_run(RunLog *l, int64_t evaluated)
         kept = (size_t)(end + 1 - text.data);
     }
     if (!good || ftruncate(fileno(l->file), (off_t)kept) != 0)
-        log_warn("%s: lines of evaluations that are made again cannot be cut off (%s)", l->path,
+        log_warn("%s: lines of steps and evaluations that are made again cannot be cut off (%s)", l->path,
                  good ? strerror(errno) : status_message());
     buf_free(&text);
 }
@@ -191,6 +209,7 @@ Status runlog_open(RunLog **log, const Config *c, bool resumed)
     if (strcmp(c->log_format, "plain") == 0) return OK;
     RunLog *l = mem_alloc(sizeof *l);
     l->c = c;
+    l->opened = clock_monotonic();
     l->mlperf = strcmp(c->log_format, "mlperf") == 0;
     l->path = file_join(c->output_dir, l->mlperf ? "mlperf.log" : "dllogger.json");
     if (resumed && file_exists(l->path) && file_read(l->path, (size_t)1 << 30, &text) == OK)
@@ -215,7 +234,7 @@ void runlog_start(RunLog *l, const RunLogStart *start)
     l->every = start->every;
     l->total = start->train_samples;
     if (l->continued) {
-        continue_run(l, start->evaluated);
+        continue_run(l, start);
         return;
     }
     if (!l->mlperf) {
@@ -232,6 +251,13 @@ void runlog_start(RunLog *l, const RunLogStart *start)
     mllog_real(l, "eval_samples", (double)start->eval_samples);
     mllog_samples(l, START, "epoch_start", "null", start->samples);
     block_begin(l, start->samples);
+}
+
+void runlog_step(RunLog *l, int64_t epoch, int64_t step, double loss, double rate)
+{
+    if (!l || l->mlperf) return;
+    dllogger(l, SHORT_TEXT("[%lld, %lld]", (long long)epoch, (long long)step),
+             SHORT_TEXT("\"average_loss\": %.9g, \"step_loss\": %.9g, \"learning_rate\": %.9g", loss, loss, rate));
 }
 
 void runlog_evaluation_start(RunLog *l, int64_t samples)
@@ -253,13 +279,14 @@ void runlog_evaluation_end(RunLog *l, int64_t samples, double mlm_accuracy, bool
     if (more) block_begin(l, samples);
 }
 
-void runlog_stop(RunLog *l, int64_t samples, bool success, double seq_per_s)
+void runlog_stop(RunLog *l, int64_t samples, bool success, double seq_per_s, double seconds, double loss)
 {
     if (!l) return;
     if (!l->mlperf) {
         dllogger(l, "[]",
-                 SHORT_TEXT("\"training_sequences_per_second\": %.6g, \"train_samples\": %lld", seq_per_s,
-                            (long long)samples));
+                 SHORT_TEXT("\"e2e_train_time\": %.6f, \"training_sequences_per_second\": %.6g, \"final_loss\": %.9g, "
+                            "\"raw_train_time\": %.6f, \"train_samples\": %lld",
+                            elapsed(l), seq_per_s, loss, seconds, (long long)samples));
         return;
     }
     block_end(l, samples);

@@ -20,6 +20,7 @@ typedef struct {
     const RateSchedule *schedule;
     int64_t train_samples, eval_samples; /* sequences of training; of an evaluation */
     int64_t predictions, micros;         /* masked positions a sequence may have; micro-batches of a usual step */
+    int64_t step;                        /* steps made so far */
     int64_t samples, evaluated;          /* sequences seen so far; at the last evaluation, negative: unknown */
     int64_t every;                       /* sequences between evaluations; 0: no evaluations */
 } RunLogStart;
@@ -29,6 +30,10 @@ void runlog_start(RunLog *log, const RunLogStart *start);
 void runlog_evaluation_start(RunLog *log, int64_t samples);
 /* `more`: training continues after this evaluation. */
 void runlog_evaluation_end(RunLog *log, int64_t samples, double mlm_accuracy, bool more);
-/* The end of training, but not a stop that can resume. `success`: the target was reached, or there was none. */
-void runlog_stop(RunLog *log, int64_t samples, bool success, double seq_per_s);
+/* A line of dllogger.json, with the keys of NVIDIA's run_pretraining.py: --log-every 1 of it, so the mean since the
+   last line is the step's own loss. `epoch` counts from 0. */
+void runlog_step(RunLog *log, int64_t epoch, int64_t step, double loss, double rate);
+/* The end of training, but not a stop that can resume. `success`: the target was reached, or there was none. `seconds`:
+   of all steps. `loss`: of the last one. */
+void runlog_stop(RunLog *log, int64_t samples, bool success, double seq_per_s, double seconds, double loss);
 void runlog_close(RunLog *log);

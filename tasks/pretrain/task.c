@@ -302,6 +302,7 @@ static Status training_begins(Run *r)
                          .eval_samples = r->evaluate ? shards_count(p->eval_shards) : 0,
                          .predictions = p->predictions,
                          .micros = (int64_t)ceil(tokens / (double)r->session.plan.micro.tokens / ranks_size(r->ranks)),
+                         .step = r->progress.step,
                          .samples = pretrain_samples(r),
                          .evaluated = r->progress.evaluated_samples,
                          .every = between_evaluations(r)};
@@ -319,13 +320,18 @@ static void log_reader(const Run *r)
              reads, reads / trains, work.waited);
 }
 
+static void step_ends(Run *r, const StepRecord *s)
+{
+    runlog_step(((PretrainRun *)r->own)->log, (int64_t)ceil(s->epoch) - 1, s->step, s->loss, s->lr);
+}
+
 static void training_ends(Run *r, Status how)
 {
     const TrainProgress *p = &r->progress;
     bool success = how == OK && (r->reached || !(r->c->target_mlm_accuracy > 0));
     if (how != E_STOPPED && how != E_PEER) /* such a run resumes */
         runlog_stop(((PretrainRun *)r->own)->log, pretrain_samples(r), success,
-                    p->seconds > 0 ? (double)p->sequences / p->seconds : 0);
+                    p->seconds > 0 ? (double)p->sequences / p->seconds : 0, p->seconds, p->last_loss);
     if (how == OK) log_reader(r);
 }
 
@@ -355,6 +361,7 @@ const Task task_pretrain = {.size = sizeof(PretrainRun),
                             .open_output = open_log,
                             .take_import = take_import,
                             .training_begins = training_begins,
+                            .step_ends = step_ends,
                             .training_ends = training_ends,
                             .evaluate_during = pretrain_evaluate_during,
                             .reached = reached,

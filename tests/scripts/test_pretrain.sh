@@ -232,6 +232,7 @@ fi
 # Lines of other trainers' tools.
 logged=("${small[@]}" --max-steps 4 --eval-dir masked/eval --eval-every 2)
 run 0 "log mlperf" "${logged[@]}" --log-format mlperf --optimizer lamb
+begun=$(date +%s.%N)
 run 0 "log dllogger" "${logged[@]}" --log-format dllogger
 grep -v '^:::MLLOG {"namespace": "", "time_ms": [0-9]*, "event_type": "[A-Z_]*", "key": "[a-z_0-9]*", "value": .*, "metadata": {.*}}$' \
     "log mlperf/mlperf.log" && complain "lines that are not MLPerf's"
@@ -255,6 +256,19 @@ grep -q '"key": "eval_accuracy", "value": [0-9.e-]*, "metadata": {.*"epoch_num":
     complain "mlperf.log: no accuracy at 32 sequences"
 grep -q '"step": "PARAMETER"' "log dllogger/dllogger.json" || complain "dllogger.json has no parameters"
 grep -q '"step": \[64\], "data": {"eval_mlm_accuracy": ' "log dllogger/dllogger.json" || complain "dllogger.json: no accuracy"
+# A line for each step as NVIDIA's run_pretraining.py writes it, seconds of the run, and its keys at the end.
+[ "$(grep -c '"step": \[0, [1-4]\], "data": {"average_loss": [0-9.]*, "step_loss": [0-9.]*, "learning_rate": [0-9.e-]*}' \
+    "log dllogger/dllogger.json")" -eq 4 ] || complain "dllogger.json: not a line for each step"
+# FILE SINCE: seconds of the run never fall, and no line has more of them than passed since SINCE.
+elapsed_is_good() {
+    sed -n 's/.*"timestamp": "\([0-9.]*\)".*"elapsedtime": "\([0-9.]*\)".*/\1 \2/p' "$1" |
+        awk -v since="$2" '{ if (!($2 >= last && $2 <= $1 - since)) bad = 1; last = $2 } END { exit bad || NR < 6 }' ||
+        complain "$1: elapsedtime is not the run's: $(cat "$1")"
+}
+elapsed_is_good "log dllogger/dllogger.json" "$begun"
+for key in e2e_train_time training_sequences_per_second final_loss raw_train_time train_samples; do
+    tail -n 1 "log dllogger/dllogger.json" | grep -q "\"step\": \[\], .*\"$key\": [0-9.]" || complain "dllogger.json: no $key at the end"
+done
 grep -v '^DLLL {"timestamp": "[0-9.]*", .*}}$' "log dllogger/dllogger.json" && complain "lines that are not dllogger's"
 if command -v python3 >/dev/null; then
     sed 's/^:::MLLOG //; s/^DLLL //' log*/mlperf.log log*/dllogger.json |
@@ -279,6 +293,7 @@ for format in mlperf dllogger; do
     saved=("${logged[@]}" --log-format "$format" --save-steps 1) file=$format.log
     [ "$format" = mlperf ] || file=dllogger.json
     run 0 "whole $format" "${saved[@]}"
+    begun=$(date +%s.%N)
     for place in evaluate2-0=term eval-mlm_loss2-0=kill evaluated2-0=kill step4-0=kill evaluated4-0=kill; do
         code=137
         [ "${place#*=}" = kill ] || code=75
@@ -286,6 +301,7 @@ for format in mlperf dllogger; do
     done
     run 0 "killed $format" "${saved[@]}"
     diff <(untimed "whole $format/$file") <(untimed "killed $format/$file") || complain "$file of a run that was killed"
+    [ "$format" = mlperf ] || elapsed_is_good "killed $format/$file" "$begun"
     cmp "whole $format/eval.jsonl" "killed $format/eval.jsonl" || complain "eval.jsonl of a run that was killed"
 done
 

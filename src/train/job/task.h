@@ -61,8 +61,9 @@ struct Task {
     Status (*take_import)(Run *run, const ImportReport *report, float *weights);
 
     /* ---- training ---- */
-    Status (*training_begins)(Run *run);         /* collective; NULL: none */
-    void (*training_ends)(Run *run, Status how); /* NULL: none */
+    Status (*training_begins)(Run *run);                 /* collective; NULL: none */
+    void (*step_ends)(Run *run, const StepRecord *step); /* rank 0; NULL: none. Its line of metrics.jsonl is written */
+    void (*training_ends)(Run *run, Status how);         /* NULL: none */
     /* Collective. Evaluates in the middle of training. `metric` picks the best model: larger is better, and NaN never.
        `text` is one line for people. May return E_STOPPED. */
     Status (*evaluate_during)(Run *run, double *metric, Buf *text);

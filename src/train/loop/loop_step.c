@@ -1,6 +1,7 @@
 /* One step: its gradients, the update, and its record. */
 
 #include "base/test_switch.h"
+#include "train/job/task.h"
 #include "train/loop/audit.h"
 #include "train/loop/loop_internal.h"
 
@@ -170,6 +171,7 @@ Status loop_record(Loop *l, const Stats *stats, double seconds)
     p->loss_sum += record.loss;
     if (l->metrics) {
         TRY(metrics_step(l->metrics, &record));
+        if (l->run->task->step_ends) l->run->task->step_ends(l->run, &record);
         progress_step(l->display, &record, n_seqs, n_tokens, seconds);
     }
     return compare_digests(l);
