@@ -337,6 +337,42 @@ static void test_a_rank_of_several(void **state)
     }
 }
 
+/* Short sequences leave a micro-batch as large as it was, and take the time of the rows that they have. */
+static void test_rows_of_short_sequences(void **state)
+{
+    (void)state;
+    const Words w = {.text = {"--model-config=bert-tiny", "--backend=ref", "--max-seq-length=64", "--batch-size=96",
+                              "--micro-batch-tokens=4096", "--task=CoLA", "--recompute=none"},
+                     .n = 7,
+                     .length = 64,
+                     .pieces = 100};
+    static const struct {
+        double mean, micros;
+        int64_t tokens, seqs;
+    } cases[] = {{64, 2, 3072, 48}, {40, 1, 3840, 96}, {13.2, 1, 1280, 96}, {3, 1, 320, 96}};
+    Planned r;
+    double before = INFINITY;
+    machine_free = (size_t)1 << 30;
+    assert_ok(plan_run(&w, &r));
+    PlanInput in = r.run.setup.plan.input;
+    in.rates = (CostRates){.product_flops = 1e10, .bytes = 1e9, .stream = 1e10};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        RunPlan p;
+        Accounts accounts;
+        accounts_measure(&accounts, in.backend, 0, 1, 0, 0);
+        in.mean_length = cases[i].mean;
+        assert_ok(planner_choose(&r.c, &in, &accounts, NULL, &p));
+        assert_int_equal(p.micro.tokens, 4096);
+        assert_true(p.micros == cases[i].micros);
+        assert_int_equal(p.usual.count[ROWS_TOKENS], cases[i].tokens);
+        assert_int_equal(p.usual.count[ROWS_SEQS], cases[i].seqs);
+        assert_true(p.step_s < before);
+        before = p.step_s;
+        run_plan_free(&p);
+    }
+    planned_free(&r);
+}
+
 /* ---- how often plans are made ---- */
 
 /* A fixed policy: one plan of training, one of evaluation. A session makes none; a change of the forms makes both
@@ -389,6 +425,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_plan_prints_the_plan_of_the_run, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_rank_of_several, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_rows_of_short_sequences, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_each_plan_is_made_once, set_up, tear_down)};
     if (!mkdtemp(cache) || setenv("XDG_CACHE_HOME", cache, 1) != 0) return 1; /* rates are measured once */
     int failures = cmocka_run_group_tests(tests, NULL, NULL);
