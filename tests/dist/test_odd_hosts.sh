@@ -15,6 +15,14 @@ train=(glue --do-train --data-dir data --model-config bert/config.json --vocab b
 alone=("$CAIRN_BINARY" "${train[@]}" --output-dir alone)
 launch=("$CAIRN_BINARY" launch --ranks 2 -- "${train[@]}" --output-dir two)
 
+# -- cores: ranks with cores of their own do not wait for each other, those that share one do
+if [ "$(nproc)" -ge 2 ]; then
+    expect 0 "${launch[@]}"
+    grep -qF "threads will wait" <<<"$output" && complain "ranks with a core each are warned: $output"
+fi
+expect 0 taskset -c "$(taskset -pc $$ | sed 's/.*: //; s/[,-].*//')" "${launch[@]}"
+says "warning: --threads 1 for each of 2 ranks on 1 core: threads will wait"
+
 # -- what a namespace can take away; the shell in it is given the program's arguments
 if [ "$(id -u)" -eq 0 ] && unshare --net --uts --mount true 2>/dev/null; then
     expect 0 unshare --uts bash -c 'echo >/proc/sys/kernel/hostname && exec "$@"' bash "${launch[@]}"
