@@ -98,7 +98,8 @@ static void print_rates(const CostTable *t, Buf *out)
         t->sequences, t->mean, t->policy, dtype_name(t->plan->compute), t->micros, (long long)c->count[ROWS_TOKENS],
         (long long)c->count[ROWS_MASKED]);
     buf_printf(out, "rates (%s): products %.4g TFLOP/s, memory %.4g TB/s, %.3g µs per %s", r->source,
-               r->product_flops / 1e12, r->bytes / 1e12, r->overhead * 1e6, r->gpu ? "kernel" : "instr");
+               r->product_flops / 1e12, (r->stream > 0 ? r->stream : r->bytes) / 1e12, r->overhead * 1e6,
+               r->gpu ? "kernel" : "instr");
     if (r->attention_flops[0] > 0) {
         double part = t->beside / (t->beside + r->half_length), forward = part * r->attention_flops[0] / 1e12;
         buf_printf(out, ", attention %.4g forward", forward);
@@ -109,9 +110,10 @@ static void print_rates(const CostTable *t, Buf *out)
     }
     if (r->link_out > 0 && memchr(t->levels, LEVEL_OFFLOAD, (size_t)t->plan->n_layers))
         buf_printf(out, ", link %.4g GB/s to the host and %.4g back", r->link_out / 1e9, r->link_in / 1e9);
-    buf_puts(out,
-             "\nan instr takes the longer of its products and its bytes, then its own passes over memory, then the "
-             "time per instr or kernel\n");
+    buf_printf(out,
+               "\nan instr takes %s its products and its bytes, then its own passes over memory, then the time per "
+               "instr or kernel\n",
+               r->stream > 0 ? "the sum of" : "the longer of");
     if (t->assumptions) buf_puts(out, t->assumptions);
 }
 

@@ -138,7 +138,7 @@ double plan_call_cost(const OpCall *call, const RowCounts *rows, double seq_len,
     double products = product_seconds(call, rows, cost, seq_len, rates);
     if (is_whole_attention(call, rates)) cost->pass_bytes = 0;
     double traffic = cost->bytes / memory_rate(call->op, rates), passes = cost->pass_bytes / rates->bytes;
-    double hidden = products > traffic ? products : traffic;
+    double hidden = rates->stream > 0 ? products + traffic : products > traffic ? products : traffic;
     *bound = products > traffic && products > passes ? BOUND_PRODUCTS : BOUND_TRAFFIC;
     if (rates->gpu && call->op == OP_EMBED_BWD) passes += rates->gpu->sort_seconds;
     if (overhead > hidden + passes) *bound = BOUND_OVERHEAD;

@@ -314,7 +314,8 @@ struct GpuRates {
 typedef struct {
     double product_flops; /* of matrix products in the plan's compute type */
     double bytes;         /* of memory traffic, by ops that compute with every element */
-    double stream;        /* of ops that move data, or add to it; 0: bytes */
+    double stream;        /* of ops that move data, or add to it, on a CPU, which does not hide it behind products;
+                             0: bytes */
     double overhead;      /* seconds per instr */
     char source[96];      /* origin of the rates, for people */
     /* Attention's rate on long sequences, forward and backward; 0: product_flops. A sequence of n tokens reaches
@@ -327,7 +328,8 @@ typedef struct {
     const GpuRates *gpu; /* NULL: as the roofline */
 } CostRates;
 
-/* An instr takes the larger of products and traffic, plus its passes over memory, plus the overhead. */
+/* An instr takes the larger of products and traffic, or with `stream` their sum, plus its passes over memory, plus the
+ * overhead. */
 typedef enum { BOUND_PRODUCTS, BOUND_TRAFFIC, BOUND_OVERHEAD, BOUND_LINK, BOUND_NETWORK, N_BOUNDS } CostBound;
 double plan_call_cost(const OpCall *call, const RowCounts *rows, double seq_len, const CostRates *rates, OpCost *cost,
                       CostBound *bound); /* seconds; `bound`: the largest part */

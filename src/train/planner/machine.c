@@ -122,7 +122,7 @@ static bool measure_sets(const Backend *b, CostRates *rates, MachineLimits *limi
         const OpCall zero = {.op = OP_ZERO, .out = {fixed(F32, 7 * n, 1, NULL)}};
         double step, clear;
         if (!probe(b, adamw, &none, &step) || !probe(b, zero, &none, &clear)) return i > 0;
-        rates->stream = op_cost(&adamw, &none, 1).bytes / step;
+        if (!b->device) rates->stream = op_cost(&adamw, &none, 1).bytes / step;
         limits->bytes[i] = op_cost(&adamw, &none, 1).bytes / fmin(step, clear);
     }
     return true;
