@@ -1,5 +1,7 @@
 #include "train/planner/probe.h"
 
+#include "base/machine_memory.h"
+
 #define PROBE_SHORT 3e-4 /* seconds: too short to be timed alone; a scheduler's slice is several times as long */
 #define PROBE_LONG  0.1  /* enough */
 
@@ -44,6 +46,9 @@ static size_t operand_bytes(const Backend *b, const OpCall *call, const Operand 
     return copy > bytes ? copy : bytes;
 }
 
+/* Half of the host's free memory holds it, so that no limit ends the process. */
+static bool has_room(const Backend *b, size_t bytes) { return b->device || bytes <= machine_free_bytes() / 2; }
+
 bool probe(const Backend *b, OpCall call, const RowCounts *rows, double *seconds)
 {
     const OpInfo *info = op_info(call.op);
@@ -55,12 +60,12 @@ bool probe(const Backend *b, OpCall call, const RowCounts *rows, double *seconds
         Operand *o = i < info->n_in ? &call.in[i] : &call.out[i - info->n_in];
         if (!operand_present(o)) continue;
         bytes[n] = operand_bytes(b, &call, o, rows);
-        ok = backend_alloc(b, bytes[n], &regions[n]) == OK;
+        ok = has_room(b, bytes[n]) && backend_alloc(b, bytes[n], &regions[n]) == OK;
         if (ok && o->data) ok = backend_upload(b, regions[n], o->data, bytes[n]) == OK;
         o->data = regions[n++];
     }
     call.scratch_bytes = bytes[n] = ok ? b->op[call.op].scratch(&call, rows) : 0;
-    if (bytes[n] > 0) ok = backend_alloc(b, bytes[n], &regions[n]) == OK;
+    if (bytes[n] > 0) ok = has_room(b, bytes[n]) && backend_alloc(b, bytes[n], &regions[n]) == OK;
     call.scratch = regions[n];
     ok = ok && b->op[call.op].prepare(&call, rows, 1) == OK;
     if (ok) *seconds = probe_time(b, &call, rows);
