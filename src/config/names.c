@@ -138,7 +138,10 @@ const ForeignName config_foreign[] = {
     {"per_gpu_eval_batch_size", OPTION_eval_batch_size, "*", ""},
     {"predict_batch_size", OPTION_eval_batch_size, "*", ""},
     {"load_best_model_at_end", OPTION_final, "true=best false=last", "true or false"},
-    {"metric_for_best_model", -1, "", "the task's own metric picks the model of --eval-every"},
+    {"metric_for_best_model", OPTION_best_by,
+     "accuracy eval_accuracy=accuracy f1 eval_f1=f1 macro_f1 eval_macro_f1=macro_f1 matthews_correlation "
+     "eval_matthews_correlation=matthews_correlation pearson eval_pearson=pearson loss eval_loss=loss",
+     "--best-by has the names of metrics"},
     {"logging_steps", OPTION_log_every, "#", "expected a count of steps, as --log-every N"},
     {"log_freq", OPTION_log_every, "*", ""},
     {"logging_strategy", -1, "steps=", "--log-every N"},

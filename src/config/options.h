@@ -163,7 +163,8 @@
     X(max_time, Duration, "off", 0, 0, "", "TIME", NONE, "*z",                                                         \
       "save and stop (exit code 75) before this much time has passed")                                                 \
     X(fit_schedule, Switch, "false", 0, 0, "", "", NONE, "*T",                                                         \
-      "time some steps, take them back, and train so many steps that the run ends within --max-time")                  \
+      "time some steps, take them back, and train so many steps that the run ends within --max-time; at most "         \
+      "--epochs, where that is given")                                                                                 \
     X(stop_after, Duration, "off", 0, 0, "", "TIME", NONE, "*zT",                                                      \
       "end training after this much time in training, over all processes of the run, then evaluate; keeps the "        \
       "schedule")                                                                                                      \
@@ -177,6 +178,9 @@
       "evaluate every N steps, or at the end of each epoch (epoch), and keep the best model in best/")                 \
     X(final, Choice, "best", 0, 0, "best last", "WHICH", NONE, "*T",                                                   \
       "the model that is published, evaluated and predicts after training: the best of --eval-every, or the last")     \
+    X(best_by, Text, "", 0, 0, "", "METRIC", RESULT, "gT",                                                             \
+      "what chooses the best model: a metric of the task, macro_f1, weighted_f1 or loss; default: the task's own "     \
+      "metric")                                                                                                        \
     X(n_best_size, Count, "20", 1, 10000, "", "N", NONE, "k",                                                          \
       "answers per question in nbest_predictions.json, and number of starts and ends that are tried")                  \
     X(max_answer_length, Count, "30", 1, 65536, "", "N", NONE, "k", "longest answer in tokens")                        \

@@ -9,7 +9,7 @@ enum { MOST_LABELS = 1000, FEW_ROWS = 5, SHOWN = 20 };
 
 typedef struct {
     char *name;
-    int64_t rows;
+    int64_t rows, line; /* line: of its first row */
 } SeenLabel;
 
 /* Different texts of a column, in the order of their bytes. */
@@ -137,7 +137,7 @@ static Status see(Seen *seen, const char *path, const Record *row, RecordText s)
     }
     MEM_GROW(seen->labels, seen->n, seen->cap);
     memmove(seen->labels + at + 1, seen->labels + at, (size_t)(seen->n - at) * sizeof *seen->labels);
-    seen->labels[at] = (SeenLabel){.name = mem_alloc(s.len + 1), .rows = 1};
+    seen->labels[at] = (SeenLabel){.name = mem_alloc(s.len + 1), .rows = 1, .line = row->line};
     memcpy(seen->labels[at].name, s.p, s.len);
     seen->n++;
     seen->whole = seen->whole && is_whole(seen->labels[at].name);
@@ -272,7 +272,9 @@ static void warn_rare(const Seen *seen, const char *path)
     for (int i = 0; i < seen->n; i++) {
         int64_t rows = seen->labels[i].rows;
         if (rows >= FEW_ROWS || rows * 100 >= seen->rows) continue;
-        if (found < SHOWN) buf_printf(&list, "%s'%s' (%lld)", found ? ", " : "", seen->labels[i].name, (long long)rows);
+        if (found < SHOWN)
+            buf_printf(&list, "%s'%s' (%lld, first in line %lld)", found ? ", " : "", seen->labels[i].name,
+                       (long long)rows, (long long)seen->labels[i].line);
         found++;
     }
     if (found)

@@ -30,6 +30,8 @@ static void describe_result(const GlueTask *task, const GlueSplitData *d, Buf *t
     for (int m = 0; m < task->n_metrics; m++)
         buf_printf(text, " %s %.4f", glue_metric_name(task->metrics[m]),
                    glue_scores_value(&d->scores, task, task->metrics[m]));
+    if (glue_task_is_custom(task->name) && !task->regression)
+        buf_printf(text, " macro_f1 %.4f", glue_scores_value(&d->scores, task, GLUE_MACRO_F1));
     buf_printf(text, " loss %.4f", d->loss);
     glue_scores_undefined(&d->scores, task, undefined, sizeof undefined);
     if (*undefined) buf_printf(text, " (nan: %s)", undefined);
@@ -44,7 +46,7 @@ Status glue_evaluate_during(Run *r, double *metric, Buf *text)
         GlueSplitData *d = &g->splits[i];
         if (d->split->kind != GLUE_DEV) continue;
         TRY(evaluate_split(r, d));
-        if (first) *metric = glue_scores_value(&d->scores, g->task, g->task->best);
+        if (first) *metric = g->by_loss ? -d->loss : glue_scores_value(&d->scores, g->task, g->best);
         first = false;
         describe_result(g->task, d, text);
     }
@@ -63,7 +65,7 @@ void glue_figures(const Run *r, EvalFigures *f)
     for (int i = 0; i < g->n_splits; i++) {
         const GlueSplitData *d = &g->splits[i];
         if (d->split->kind != GLUE_DEV) continue;
-        eval_figure(f, d->split->name, "loss", d->split->suffix, d->loss, FIGURE_IN_RESULTS);
+        eval_figure(f, d->split->name, "loss", d->split->suffix, d->loss, FIGURE_IN_RESULTS | FIGURE_IN_LINES);
         for (int m = 0; m < g->task->n_metrics; m++) put_metric(g, d, g->task->metrics[m], FIGURE_ANYWHERE, f);
         if (!g->task->regression) {
             put_metric(g, d, GLUE_MACRO_F1, FIGURE_ANYWHERE, f);

@@ -23,6 +23,8 @@ typedef struct {
     Adopted adopted; /* without training */
     GlueCustom custom;
     const GlueTask *task;
+    GlueMetric best; /* chooses the best model, of the first dev split; with by_loss its loss does */
+    bool by_loss;
     char *pair; /* columns of a GLUE task's pairs, as --text-columns has them; else NULL */
     Tokenizer *tokenizer;
     GlueSplitData train, splits[2 * GLUE_MAX_SPLITS];

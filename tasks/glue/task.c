@@ -186,6 +186,35 @@ static Status read_data(Run *r)
     return OK;
 }
 
+/* --best-by: what the task has, and of a classification what every one has. */
+static Status choose_best_by(Run *r)
+{
+    GlueRun *g = r->own;
+    const GlueTask *t = g->task;
+    const char *by = r->c->best_by;
+    GlueMetric has[GLUE_MAX_METRICS + 2];
+    int n = t->n_metrics;
+    Buf names = {0};
+    memcpy(has, t->metrics, (size_t)n * sizeof *has);
+    if (!t->regression) has[n++] = GLUE_MACRO_F1, has[n++] = GLUE_WEIGHTED_F1;
+    g->by_loss = strcmp(by, "loss") == 0;
+    g->best = t->best;
+    r->metric = g->by_loss ? "-loss" : glue_metric_name(t->best);
+    if (!*by || g->by_loss) return OK;
+    for (int i = 0; i < n; i++) {
+        const char *name = glue_metric_name(has[i]);
+        buf_printf(&names, "%s, ", name);
+        if (strcmp(by, name) != 0) continue;
+        g->best = has[i];
+        r->metric = name;
+        buf_free(&names);
+        return OK;
+    }
+    Status status = fail(E_USAGE, "--best-by is '%s'; expected one of %sloss", by, names.data);
+    buf_free(&names);
+    return status;
+}
+
 static Status open_task(Run *r)
 {
     GlueRun *g = r->own;
@@ -203,7 +232,7 @@ static Status open_task(Run *r)
                     *r->c->class_weights ? "class-weights" : "label-smoothing",
                     g->task->multi ? "here a row has any number of labels" : "here labels are scores");
     r->name = g->task->name;
-    r->metric = glue_metric_name(g->task->best);
+    TRY(choose_best_by(r));
     r->labels = g->task->labels;
     r->n_labels = g->task->n_labels;
     TRY(start_text(r->c, NULL, &r->text));

@@ -277,6 +277,11 @@ static Status open_log(Run *r) { return runlog_open(&((PretrainRun *)r->own)->lo
 static Status take_import(Run *r, const ImportReport *report, float *weights)
 {
     (void)weights;
+    if (r->c->command == COMMAND_ADAPT && r->train && report->n[IMPORT_NEW])
+        log_warn(
+            "%s has no masked-word head (cls.predictions), so one is trained from random weights: losses before and "
+            "after are mostly its own. Start from a pretrained model, not from a fine-tuned one or an encoder",
+            report->path);
     if (!r->train && report->n[IMPORT_NEW])
         return fail(E_FORMAT, "%s has no pretraining heads to evaluate; train first", report->path);
     return OK;

@@ -49,6 +49,13 @@ cmp -s four--max_eval_samples/eval_results.txt four--eval-count/eval_results.txt
 # The same command again shows the results; JSON lines packed by gz; ranks.
 expect 0 "${adapt[@]}" --input text.csv --text-columns body --output-dir adapted
 says "finished"
+# A classifier has no masked-word head: said, because the losses before and after are then another thing.
+mkdir labelled
+{ echo body,label && printf '"the cat sat %d",%s\n' 1 x 2 y 3 x 4 y; } >labelled/train.csv
+expect 0 "$CAIRN_BINARY" glue --task custom --model base --data-dir labelled --text-columns body --label-column label --max-seq-length 32 --do-train --max-steps 1 "${small[@]}" --output-dir classifier
+expect 0 "$CAIRN_BINARY" adapt --model classifier --batch-size 16 "${small[@]}" --input text.csv --text-columns body --max-steps 1 --output-dir headless
+says "classifier/model.safetensors has no masked-word head (cls.predictions)"
+
 expect 0 "$CAIRN_BINARY" launch --ranks 2 -- adapt --model base --batch-size 16 --input text.jsonl.gz --max-steps 4 "${small[@]}" --output-dir ranks
 says "masked words of the held-out text: loss"
 

@@ -56,6 +56,10 @@ expect 0 "$CAIRN_BINARY" "${run[@]}" --epochs 1 --output-dir epochs
 expect 2 "$CAIRN_BINARY" "${run[@]}" --epochs 1 --fit-schedule --max-time 10m --output-dir epochs
 says "epochs/checkpoint-5 is of a run whose steps follow from --epochs"
 
+# --epochs, where it is given, is the most: 40 rows by 8 are 5 steps an epoch.
+expect 0 "$CAIRN_BINARY" "${run[@]}" --epochs 6 --fit-schedule --max-time 10m --output-dir few
+says "--max-steps 30 (6 epochs) fits into 10m 00s, which has room for" "the same run again: --max-steps 30"
+
 # Too little time is refused after the timed steps; what contradicts, before.
 expect 2 "$CAIRN_BINARY" "${run[@]}" --fit-schedule --max-time 30s --output-dir short
 says "20 steps took" "steps fit; expected 20 or more"

@@ -105,6 +105,24 @@ grep -q "<td>best</td>" "out patient/report.html" || complain "report.html lacks
 expect 2 "${base[@]}" --patience 2 --output-dir "out wrong"
 says --eval-every
 
+# What chooses the best model. eval.jsonl has the figures of each evaluation: the model is that of the best one.
+chosen() { # chosen METRIC HIGHEST|LOWEST
+    local order=gr
+    [ "$2" = HIGHEST ] || order=g
+    expect 0 "${base[@]}" --epochs 3 --eval-every 2 --best-by "$1" --output-dir "out by $1"
+    step=$(sed -n "s/.*\"step\": \([0-9]*\),.*\"$1\", \"value\": \([-0-9.e]*\)}/\2 \1/p" "out by $1/eval.jsonl" | sort -s -k1,1$order | head -n 1 | cut -d' ' -f2)
+    [ "$(json_number "out by $1/best/best.json" step)" = "$step" ] || complain "--best-by $1 kept step $(json_number "out by $1/best/best.json" step), not $step"
+}
+chosen macro_f1 HIGHEST
+says "best by macro_f1"
+chosen loss LOWEST
+expect 2 "${base[@]}" --eval-every 2 --best-by pearson --output-dir "out wrong"
+says "--best-by is 'pearson'; expected one of accuracy, f1, matthews_correlation, macro_f1, weighted_f1, loss"
+expect 2 "${base[@]}" --best-by loss --output-dir "out wrong"
+says "--best-by chooses among evaluations while training"
+expect 0 "${base[@]}" --eval_strategy epoch --metric_for_best_model eval_loss --print-config
+says '"best-by": "loss"'
+
 # A correlation with constant labels is NaN, which is never better: the log says why, no best/ is kept, not that of an
 # earlier run either, and training ends. Results are JSON with null.
 mkdir constant varied
@@ -161,7 +179,7 @@ rm wrong/train.json
   printf '"a film"\tA\n"a plot"\ta\n"a plot"\t1.0\nNA\ta\n'; } >wrong/train.tsv
 expect 0 "${run[@]}" --data-dir wrong --text-columns '"text"' --label-column label --do-train --max-steps 1 --output-dir "out said"
 says "train.tsv: '1' and '1.0', 'A' and 'a' differ only in case, blanks or how a number is written" \
-    "under 1 % of the 404 rows have the labels '1.0' (1), 'A' (1), 'a' (2)" "403 of 404 rows have a column in quotes" \
+    "under 1 % of the 404 rows have the labels '1.0' (1, first in line 404), 'A' (1, first in line 402), 'a' (2, first in line 403)" "403 of 404 rows have a column in quotes" \
     "train.tsv: 1 row has a table's word for a missing value (nan, NA, None …) as text; the first is line 405"
 printf 'text\tlabel\n"a film, a plot"\t1\ngood\t0\n' >wrong/train.tsv # as Excel writes a comma
 expect 0 "${run[@]}" --data-dir wrong --text-columns text --label-column label --do-train --max-steps 1 --output-dir "out commas"

@@ -134,9 +134,12 @@ static Status count_steps(const Run *r, const FitTimes *t, int64_t *steps)
                     "--fit-schedule: %s. Of --max-time %.0fs, %.3g s are used and %.3g s are kept for the end, so that "
                     "%.0f steps fit; expected %d or more. Give more time, or --max-steps",
                     measured, limit, used, end, fmax(n, 0), MOST);
-    *steps = (int64_t)fmin(n, 1e15);
-    log_info("--fit-schedule: %s; --max-steps %lld fits into %s; the same run again: --max-steps %lld", measured,
-             (long long)*steps, CLOCK_DURATION(limit), (long long)*steps);
+    double per_epoch = (double)batches_per_epoch(r->source.count, r->c->batch_size);
+    bool all = r->c->source[OPTION_epochs] > FROM_PRESET && n >= ceil(r->c->epochs * per_epoch - 1e-9);
+    *steps = (int64_t)fmin(all ? ceil(r->c->epochs * per_epoch - 1e-9) : n, 1e15);
+    log_info("--fit-schedule: %s; --max-steps %lld (%.3g epochs) fits into %s%s; the same run again: --max-steps %lld",
+             measured, (long long)*steps, (double)*steps / per_epoch, CLOCK_DURATION(limit),
+             all ? SHORT_TEXT(", which has room for %.0f", n) : "", (long long)*steps);
     return OK;
 }
 

@@ -29,6 +29,8 @@ Status check_evaluations(const Config *c)
     if (asked && c->do_train && c->eval_every == 0)
         return fail(E_USAGE,
                     "--final best: no evaluation would choose the best model: give --do-eval and --eval-every");
+    if (*c->best_by && !(c->do_train && c->eval_every != 0))
+        return fail(E_USAGE, "--best-by chooses among evaluations while training: give --do-train and --eval-every");
     if (c->patience > 0 && !(c->do_train && c->eval_every != 0))
         return fail(E_USAGE, "--patience counts evaluations while training: give --do-train and --eval-every");
     return OK;
