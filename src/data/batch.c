@@ -4,7 +4,8 @@
 
 void examples_free(Examples *e)
 {
-    MEM_FREE(e->offset, e->ids, e->types, e->label, e->score, e->masked_offset, e->masked_place, e->masked_label);
+    MEM_FREE(e->offset, e->ids, e->types, e->label, e->score, e->weights, e->masked_offset, e->masked_place,
+             e->masked_label);
     *e = (Examples){0};
 }
 

@@ -14,8 +14,8 @@ typedef struct {
     int32_t label_width; /* 0: 1 */
     float *score;        /* (count, score_width), for regression and several labels at once; else NULL */
     int32_t score_width;
-    /* For one label of several, in training: `labels` of micro-batches are targets. Weights are the caller's. */
-    const float *weights; // (n_weights) of each class in the loss; NULL: `labels` are classes
+    /* For one label of several, in training: `labels` of micro-batches are targets. */
+    float *weights; // (n_weights) of each class in the loss; NULL: `labels` are classes
     int32_t n_weights;
     double smoothing; /* the share of a target that goes evenly to all classes */
     /* Masked positions, ascending, for pretraining; all NULL else. Those of sequence i are masked_offset[i] ..

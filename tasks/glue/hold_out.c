@@ -19,15 +19,14 @@ typedef struct {
 static int by_key(const void *a, const void *b)
 {
     const KeyedRow *x = a, *y = b;
-    if (x->key.hi != y->key.hi) return x->key.hi < y->key.hi ? -1 : 1;
-    if (x->key.lo != y->key.lo) return x->key.lo < y->key.lo ? -1 : 1;
-    return x->row < y->row ? -1 : x->row > y->row;
+    int order = memcmp(&x->key, &y->key, sizeof x->key);
+    return order ? order : (x->row > y->row) - (x->row < y->row);
 }
 
 static int by_first_row(const void *a, const void *b)
 {
     const Stratum *x = a, *y = b;
-    return x->first_row < y->first_row ? -1 : x->first_row > y->first_row;
+    return (x->first_row > y->first_row) - (x->first_row < y->first_row);
 }
 
 /* The largest remainder first. */
@@ -35,16 +34,7 @@ static int by_remainder(const void *a, const void *b)
 {
     const Stratum *x = a, *y = b;
     double u = x->share - (double)x->held, v = y->share - (double)y->held;
-    if (u != v) return u > v ? -1 : 1;
-    return by_first_row(a, b);
-}
-
-/* Rows with the key of row `first`, from there on. */
-static size_t same_keys(const KeyedRow *rows, size_t n, size_t first)
-{
-    size_t end = first + 1;
-    while (end < n && digest_equal(rows[end].key, rows[first].key)) end++;
-    return end - first;
+    return u != v ? (u < v) - (u > v) : by_first_row(a, b);
 }
 
 /* ---- strata ---- */
@@ -55,29 +45,34 @@ static Digest label_key(const GlueTask *task, const GlueExample *e)
     return (Digest){0, (uint64_t)(uint32_t)e->label};
 }
 
-/* Sets of labels of which the fraction is less than a row become one. */
-static void join_rare_sets(KeyedRow *rows, size_t n, double fraction)
-{
-    for (size_t i = 0, count; i < n; i += count) {
-        count = same_keys(rows, n, i);
-        for (size_t k = 0; k < count && (double)count * fraction < 1; k++)
-            rows[i + k].key = (Digest){UINT64_MAX, UINT64_MAX};
-    }
-    qsort(rows, n, sizeof *rows, by_key);
-}
-
-/* Sorts the rows (n) by stratum. The strata do not depend on how labels are numbered. */
-static Stratum *find_strata(const GlueExamples *x, const GlueTask *task, double fraction, KeyedRow *rows, size_t *n)
+/* Sorts the rows (count) by key: a stratum for each. */
+static Stratum *group(KeyedRow *rows, size_t count, double fraction, size_t *n)
 {
     Stratum *strata = NULL;
     size_t cap = 0;
+    *n = 0;
+    qsort(rows, count, sizeof *rows, by_key);
+    for (size_t i = 0; i < count; i++) {
+        if (i == 0 || !digest_equal(rows[i].key, rows[i - 1].key))
+            MEM_PUSH(strata, *n, cap, (Stratum){.first = i, .first_row = rows[i].row});
+        Stratum *s = &strata[*n - 1];
+        s->share = fraction * (double)++s->count;
+    }
+    return strata;
+}
+
+/* Sets of labels of which the fraction is less than a row become one. The strata do not depend on how labels are
+   numbered. */
+static Stratum *find_strata(const GlueExamples *x, const GlueTask *task, double fraction, KeyedRow *rows, size_t *n)
+{
     for (size_t i = 0; i < x->count; i++) rows[i] = (KeyedRow){label_key(task, &x->examples[i]), i};
-    qsort(rows, x->count, sizeof *rows, by_key);
-    if (task->multi) join_rare_sets(rows, x->count, fraction);
-    for (size_t i = 0, count; i < x->count; i += count) {
-        count = same_keys(rows, x->count, i);
-        MEM_PUSH(strata, *n, cap,
-                 (Stratum){.first = i, .count = count, .first_row = rows[i].row, .share = fraction * (double)count});
+    Stratum *strata = group(rows, x->count, fraction, n);
+    if (task->multi) {
+        for (size_t k = 0; k < *n; k++)
+            for (size_t i = 0; i < strata[k].count && strata[k].share < 1; i++)
+                rows[strata[k].first + i].key = (Digest){UINT64_MAX, UINT64_MAX};
+        free(strata);
+        strata = group(rows, x->count, fraction, n);
     }
     qsort(strata, *n, sizeof *strata, by_first_row);
     for (size_t k = 0; k < *n; k++) strata[k].number = (uint32_t)k;
@@ -94,9 +89,7 @@ static void share_out(Stratum *strata, size_t n, size_t wanted)
         Stratum *s = &strata[k];
         s->most = s->count - 1;
         s->least = several <= wanted && s->count > 1;
-        s->held = (size_t)s->share;
-        if (s->held < s->least) s->held = s->least;
-        if (s->held > s->most) s->held = s->most;
+        s->held = (size_t)fmin(fmax(s->share, (double)s->least), (double)s->most);
         sum += s->held;
     }
     qsort(strata, n, sizeof *strata, by_remainder);
@@ -109,21 +102,19 @@ static void share_out(Stratum *strata, size_t n, size_t wanted)
     } while (sum != wanted && sum != before);
 }
 
-/* Marks the rows to hold out; returns their number. */
-static size_t draw(const GlueExamples *x, const GlueTask *task, double fraction, uint64_t seed, bool *held)
+/* Marks the rows to hold out. */
+static void draw(const GlueExamples *x, const GlueTask *task, double fraction, uint64_t seed, bool *held)
 {
     KeyedRow *rows = mem_array(x->count, sizeof *rows);
-    size_t n = 0, sum = 0, wanted = (size_t)(fraction * (double)x->count + 0.5);
+    size_t n, wanted = (size_t)(fraction * (double)x->count + 0.5);
     Stratum *strata = find_strata(x, task, fraction, rows, &n);
     share_out(strata, n, wanted ? wanted : 1);
     for (size_t k = 0; k < n; k++) {
         const Stratum *s = &strata[k];
         Permutation p = permutation(seed, s->number, (int64_t)s->count);
         for (size_t j = 0; j < s->held; j++) held[rows[s->first + (size_t)permutation_at(&p, (int64_t)j)].row] = true;
-        sum += s->held;
     }
     MEM_FREE(rows, strata);
-    return sum;
 }
 
 /* ---- what is said ---- */
@@ -169,18 +160,17 @@ static Digest text_key(const GlueExample *e)
 static void warn_same_texts(const GlueExamples *x, const GlueExamples *out)
 {
     size_t n = x->count + out->count, same = 0;
-    int64_t line = 0;
-    KeyedRow *rows = mem_array(n, sizeof *rows);
+    int64_t line = INT64_MAX;
+    KeyedRow *rows = mem_array(n, sizeof *rows), *first = rows; /* the first of those with a text: one to train on */
     for (size_t i = 0; i < n; i++)
         rows[i] = (KeyedRow){text_key(i < x->count ? &x->examples[i] : &out->examples[i - x->count]), i};
     qsort(rows, n, sizeof *rows, by_key);
-    for (size_t i = 0, count; i < n; i += count) {
-        count = same_keys(rows, n, i);
-        for (size_t k = i; k < i + count && rows[i].row < x->count; k++) {
-            if (rows[k].row < x->count) continue;
-            int64_t at = out->examples[rows[k].row - x->count].line;
-            if (same++ == 0 || at < line) line = at;
-        }
+    for (size_t i = 0; i < n; i++) {
+        if (!digest_equal(rows[i].key, first->key)) first = &rows[i];
+        if (first->row >= x->count || rows[i].row < x->count) continue;
+        int64_t at = out->examples[rows[i].row - x->count].line;
+        if (at < line) line = at;
+        same++;
     }
     if (same)
         log_warn("%s: %zu of the %zu held-out rows %s the text of a row that is trained on, which makes the scores too "
@@ -193,26 +183,26 @@ static void warn_same_texts(const GlueExamples *x, const GlueExamples *out)
 
 Status glue_hold_out(GlueExamples *x, const GlueTask *task, double fraction, uint64_t seed, GlueExamples *out)
 {
-    Status status = OK;
     bool *held = mem_array(x->count, sizeof *held);
-    size_t n = draw(x, task, fraction, seed, held), kept = 0;
+    size_t kept = 0, cap = 0;
+    draw(x, task, fraction, seed, held);
     *out = (GlueExamples){0};
-    if (n == 0)
-        TRY_DONE(fail(E_FORMAT,
-                      "%s: --eval-fraction %g holds out no row: of %zu rows no two have the same label; add rows, or "
-                      "give a dev file",
-                      x->path, fraction, x->count));
-    *out =
-        (GlueExamples){.examples = mem_array(n, sizeof *out->examples), .labelled = true, .path = mem_strdup(x->path)};
     for (size_t i = 0; i < x->count; i++)
         if (held[i])
-            out->examples[out->count++] = x->examples[i];
+            MEM_PUSH(out->examples, out->count, cap, x->examples[i]);
         else
             x->examples[kept++] = x->examples[i];
+    free(held);
+    if (out->count == 0)
+        return fail(
+            E_FORMAT,
+            "%s: --eval-fraction %g holds out no row: of %zu rows no two have the same label; add rows, or give "
+            "a dev file",
+            x->path, fraction, x->count);
+    out->labelled = true;
+    out->path = mem_strdup(x->path);
     x->count = kept;
     log_split(x, out, task, fraction, seed);
     warn_same_texts(x, out);
-done:
-    free(held);
-    return status;
+    return OK;
 }

@@ -22,12 +22,11 @@ typedef struct {
     FileWriter writer;
     PredictOutput output;
     bool to_file;
-    int64_t done;
     Examples block;
     size_t cap;    /* tokens that the block has room for */
     float *values; // (BLOCK_ROWS, labels)
     double started;
-    RunStage stage;
+    RunStage stage; /* and the texts so far */
 } PredictRun;
 
 static Status check(Run *r)
@@ -108,7 +107,7 @@ static Status read_block(const Run *r)
     p->block.count = 0;
     predict_output_forget(&p->output);
     while (p->block.count < BLOCK_ROWS && p->output.kept.len < BLOCK_KEPT) {
-        if (*signals_stop()) return fail(E_STOPPED, "stopped after %lld texts", (long long)p->done);
+        if (*signals_stop()) return fail(E_STOPPED, "stopped after %lld texts", (long long)p->stage.done);
         TRY(records_next(p->records, &row));
         if (!row) break;
         TRY(predict_output_keep(&p->output, p->records, row));
@@ -142,17 +141,16 @@ static Status write_block(const Run *r)
     const GlueTask *t = &p->custom.task;
     Buf out = {0};
     Status status = OK;
-    if (p->done == 0) predict_output_header(&p->output, t, &out);
+    if (p->stage.done == 0) predict_output_header(&p->output, t, &out);
     for (int64_t i = 0; i < p->block.count * t->n_labels; i++)
         if (!isfinite(p->values[i]))
             TRY_DONE(fail(E_NUMERIC,
                           "text %lld: the model's output is %g; its weights are unusable (see `cairn inspect`)",
-                          (long long)(p->done + i / t->n_labels), (double)p->values[i]));
+                          (long long)(p->stage.done + i / t->n_labels), (double)p->values[i]));
     glue_probabilities(t, p->values, p->block.count);
     for (int64_t i = 0; i < p->block.count; i++)
-        predict_output_row(&p->output, t, p->done + i, (int)i, p->values + i * t->n_labels, &out);
-    p->done += p->block.count;
-    p->stage.done = p->done;
+        predict_output_row(&p->output, t, p->stage.done + i, (int)i, p->values + i * t->n_labels, &out);
+    p->stage.done += p->block.count;
     p->stage.share += p->stage.part;
     status = p->to_file ? file_writer_write(&p->writer, out.data, out.len)
                         : file_write_all(STDOUT_FILENO, "the standard output", out.data, out.len);
@@ -192,7 +190,6 @@ static Status evaluate(Run *r)
         TRY(ranks_all(r->ranks, run_first(r) ? read_block(r) : OK));
         TRY(share_block(r));
         if (p->block.count == 0) break;
-        p->stage.count = p->block.count;
         if (r->stage) p->stage.part = records_share(p->records) - p->stage.share;
         TRY(evaluation_logits(r, &p->block, p->values, &loss));
         TRY(ranks_all(r->ranks, run_first(r) ? write_block(r) : OK));
@@ -203,8 +200,9 @@ static Status evaluate(Run *r)
     if (p->to_file) TRY(file_writer_close(&p->writer, NULL, NULL));
     p->to_file = false;
     double seconds = clock_monotonic() - p->started;
-    log_info("%lld texts in %.1f s, %lld cut at %lld tokens%s%s", (long long)p->done, seconds, (long long)p->block.cut,
-             (long long)r->c->max_seq_length, *r->c->output ? "; their labels are in " : "", r->c->output);
+    log_info("%lld texts in %.1f s, %lld cut at %lld tokens%s%s", (long long)p->stage.done, seconds,
+             (long long)p->block.cut, (long long)r->c->max_seq_length, *r->c->output ? "; their labels are in " : "",
+             r->c->output);
     return OK;
 }
 

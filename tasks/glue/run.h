@@ -29,7 +29,6 @@ typedef struct {
     Tokenizer *tokenizer;
     GlueSplitData train, splits[2 * GLUE_MAX_SPLITS];
     int n_splits;
-    float *weights;        // (n_labels) of train's examples, with targets
     LoadedExamples loaded; /* train's, for the source */
 } GlueRun;
 

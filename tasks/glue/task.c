@@ -50,13 +50,6 @@ static Status check_custom_options(const Config *c)
     return OK;
 }
 
-static Status check_split_seed(const Config *c)
-{
-    if (c->eval_fraction > 0 || config_is_default(c, OPTION_split_seed)) return OK;
-    return fail(E_USAGE, "--split-seed %lld: expected --eval-fraction, whose draw it seeds; give both or neither",
-                (long long)c->split_seed);
-}
-
 static Status check(Run *r)
 {
     const Config *c = r->c;
@@ -65,7 +58,9 @@ static Status check(Run *r)
         return fail(E_USAGE, "nothing to do: give --do-train, --do-eval or --do-predict");
     TRY(check_evaluations(c));
     TRY(check_custom_options(c));
-    TRY(check_split_seed(c));
+    if (!(c->eval_fraction > 0) && !config_is_default(c, OPTION_split_seed))
+        return fail(E_USAGE, "--split-seed %lld: expected --eval-fraction, whose draw it seeds; give both or neither",
+                    (long long)c->split_seed);
     if (!r->train)
         TRY(adopt_options(r, glue_task_is_custom(c->task) ? ADOPT_COLUMNS : ADOPT_TEXTS,
                           &((GlueRun *)r->own)->adopted));
@@ -99,6 +94,12 @@ static Status open_model(Run *r, const GlueTask *task)
     return status;
 }
 
+static Status read_rows(const Run *r, const GlueSplit *split, GlueSplitData *d)
+{
+    d->split = split;
+    return glue_read(&d->raw, r->c->data_dir, ((const GlueRun *)r->own)->task, split);
+}
+
 static Status take_rows(Run *r, GlueSplitData *d)
 {
     const GlueRun *g = r->own;
@@ -113,13 +114,6 @@ static Status take_rows(Run *r, GlueSplitData *d)
     return OK;
 }
 
-static Status read_split(Run *r, const GlueSplit *split, GlueSplitData *d)
-{
-    d->split = split;
-    TRY(glue_read(&d->raw, r->c->data_dir, ((const GlueRun *)r->own)->task, split));
-    return take_rows(r, d);
-}
-
 /* The dev split from rows of the training file. */
 static Status hold_out(Run *r)
 {
@@ -128,9 +122,9 @@ static Status hold_out(Run *r)
     const GlueSplit *dev = glue_split_at(g->task, GLUE_DEV, 0);
     GlueSplitData *d = &g->splits[g->n_splits];
     char *path = NULL;
-    bool there = glue_split_path(c->data_dir, g->task, dev, &path) != E_IO, wanted = false;
+    bool wanted = false;
     Status status = OK;
-    if (there)
+    if (glue_split_path(c->data_dir, g->task, dev, &path) != E_IO)
         status = fail(E_USAGE,
                       "--eval-fraction %g holds out rows of %s, and %s is a dev split, too; move that file elsewhere, "
                       "or drop --eval-fraction",
@@ -140,12 +134,10 @@ static Status hold_out(Run *r)
     d->split = dev;
     TRY(glue_hold_out(&g->train.raw, g->task, c->eval_fraction, (uint64_t)c->split_seed, &d->raw));
     if (c->do_eval) TRY(split_wanted(g->task, c, dev, &wanted));
-    if (!wanted) {
-        glue_examples_free(&d->raw);
-        return OK;
-    }
-    g->n_splits++;
-    return take_rows(r, d);
+    g->n_splits += wanted;
+    if (wanted) return take_rows(r, d);
+    glue_examples_free(&d->raw);
+    return OK;
 }
 
 static Status read_train(Run *r)
@@ -154,8 +146,7 @@ static Status read_train(Run *r)
     const Config *c = r->c;
     const GlueSplit *split = glue_split_at(g->task, GLUE_TRAIN, 0);
     if (!split) return fail(E_USAGE, "the task %s has no training data; use --no-do-train --do-predict", g->task->name);
-    g->train.split = split;
-    TRY(glue_read(&g->train.raw, c->data_dir, g->task, split));
+    TRY(read_rows(r, split, &g->train));
     if (c->eval_fraction > 0) TRY(hold_out(r));
     if (!c->do_train) {
         glue_examples_drop_texts(&g->train.raw);
@@ -178,7 +169,10 @@ static Status read_data(Run *r)
         const GlueSplit *split;
         for (int i = 0; (split = glue_split_at(g->task, (GlueSplitKind)kind, i)); i++) {
             TRY(split_wanted(g->task, c, split, &wanted));
-            if (wanted) TRY(read_split(r, split, &g->splits[g->n_splits++]));
+            if (!wanted) continue;
+            GlueSplitData *d = &g->splits[g->n_splits++];
+            TRY(read_rows(r, split, d));
+            TRY(take_rows(r, d));
         }
     }
     if (!c->do_train && g->n_splits == 0)
@@ -294,7 +288,7 @@ static void close_task(Run *r)
     tokenizer_free(g->tokenizer);
     glue_custom_free(&g->custom);
     adopt_free(&g->adopted);
-    MEM_FREE(g->pair, g->weights);
+    free(g->pair);
 }
 
 const Task task_glue = {.size = sizeof(GlueRun),

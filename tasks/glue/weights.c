@@ -3,7 +3,7 @@
 #include "tasks/glue/run.h"
 
 /* n / (k·rows of the label), as scikit-learn's "balanced". */
-static Status balance(const GlueTask *task, const Examples *e, const char *path, float *weights) // (n_labels)
+static Status balance(const GlueTask *task, const Examples *e, const char *path)
 {
     Status status = OK;
     int64_t *rows = mem_array((size_t)task->n_labels, sizeof *rows);
@@ -14,7 +14,7 @@ static Status balance(const GlueTask *task, const Examples *e, const char *path,
                           "%s: --class-weights auto: expected rows of each label to train on, found none of '%s'; give "
                           "the weights, or --labels without it",
                           path, task->labels[i]);
-        weights[i] = (float)((double)e->count / ((double)task->n_labels * (double)rows[i]));
+        e->weights[i] = (float)((double)e->count / ((double)task->n_labels * (double)rows[i]));
     }
     free(rows);
     return status;
@@ -54,15 +54,13 @@ Status glue_weigh_classes(GlueRun *g, const Config *c)
 {
     const GlueTask *task = g->task;
     Examples *e = &g->train.examples;
-    g->weights = mem_array((size_t)task->n_labels, sizeof *g->weights);
-    for (int i = 0; i < task->n_labels; i++) g->weights[i] = 1;
-    if (strcmp(c->class_weights, "auto") == 0)
-        TRY(balance(task, e, g->train.raw.path, g->weights));
-    else if (*c->class_weights)
-        TRY(take_weights(task, c->class_weights, g->weights));
-    if (*c->class_weights) log_weights(task, c->class_weights, g->weights);
-    e->weights = g->weights;
+    const char *given = c->class_weights;
+    e->weights = mem_array((size_t)task->n_labels, sizeof *e->weights);
     e->n_weights = task->n_labels;
     e->smoothing = c->label_smoothing;
+    for (int i = 0; i < task->n_labels; i++) e->weights[i] = 1;
+    if (!*given) return OK;
+    TRY(strcmp(given, "auto") == 0 ? balance(task, e, g->train.raw.path) : take_weights(task, given, e->weights));
+    log_weights(task, given, e->weights);
     return OK;
 }

@@ -111,7 +111,8 @@ static void test_packed_rows(void **state)
         assert_true(micro_scores(&b)[k] == (k < 6 ? e.score[2 * index[1 + k / 2] + k % 2] : 0));
     for (int k = 6; k < 10; k++) assert_int_equal(b.spans[k], 10);
     static const float weights[] = {1, 2, 4, 8, 16};
-    e.weights = weights, e.n_weights = 5, e.smoothing = 0.625;
+    e.weights = mem_array(5, sizeof *e.weights), e.n_weights = 5, e.smoothing = 0.625;
+    memcpy(e.weights, weights, sizeof weights);
     micro_fill(&b, &e, index, order + 2, 3, 0, 0); /* so do targets */
     for (int k = 0; k < 15; k++) {
         bool own = k % 5 == (int)index[1 + k / 5];
