@@ -190,6 +190,7 @@ static Status evaluate(Run *r)
         TRY(ranks_all(r->ranks, run_first(r) ? read_block(r) : OK));
         TRY(share_block(r));
         if (p->block.count == 0) break;
+        p->stage.count = p->block.count;
         if (r->stage) p->stage.part = records_share(p->records) - p->stage.share;
         TRY(evaluation_logits(r, &p->block, p->values, &loss));
         TRY(ranks_all(r->ranks, run_first(r) ? write_block(r) : OK));

@@ -3,14 +3,13 @@
 
 #include "state/checkpoint/checkpoint.h"
 
-#define CHECKPOINT_MODEL     MODEL_WEIGHTS
 #define CHECKPOINT_OPTIMIZER "optimizer.safetensors"
 #define CHECKPOINT_KFAC      "kfac.safetensors"
 #define CHECKPOINT_STATE     "state.json"
 #define CHECKPOINT_MAX_STATE ((uint64_t)64 << 20)
 
-enum { CHECKPOINT_FILES = 3, CHECKPOINT_ARRAYS = 4, CHECKPOINT_BLOCK = MANIFEST_BLOCK }; /* BLOCK: bytes */
-extern const char *const checkpoint_files[CHECKPOINT_FILES];                             /* those with tensors */
+enum { CHECKPOINT_FILES = 3, CHECKPOINT_ARRAYS = 4 };
+extern const char *const checkpoint_files[CHECKPOINT_FILES]; /* those with tensors */
 /* Where an array lies: the file, the flat space, how many arrays the file has before it, its tensors' prefix. */
 extern const struct CheckpointArray {
     int file, space, before;

@@ -1,7 +1,7 @@
 /* Verifying a checkpoint: every byte of its files passes through their digests. */
 #include "state/checkpoint/checkpoint_internal.h"
 
-static const char *const needed[] = {CHECKPOINT_MODEL, CHECKPOINT_OPTIMIZER, CHECKPOINT_STATE};
+static const char *const needed[] = {MODEL_WEIGHTS, CHECKPOINT_OPTIMIZER, CHECKPOINT_STATE};
 
 static void append_text(Buf *to, const uint8_t *block, size_t len) { buf_append(to, block, len); }
 
@@ -55,8 +55,7 @@ static Status verify_file(const char *dir, const ManifestFile *f, Buf *state, Bu
     if (is_state && f->size > CHECKPOINT_MAX_STATE)
         return fail(E_CORRUPT, "%s/%s: %" PRIu64 " bytes, expected at most %" PRIu64, dir, f->name, f->size,
                     CHECKPOINT_MAX_STATE);
-    return is_state ? manifest_verify_file(dir, f, append_text, state)
-                    : manifest_verify_file(dir, f, append_digest, digests);
+    return manifest_verify_file(dir, f, is_state ? append_text : append_digest, is_state ? state : digests);
 }
 
 static Status verify_files(const char *dir, const Manifest *m, CheckpointSeen *seen)

@@ -4,11 +4,11 @@
 #include "formats/tensor_file.h"
 #include "state/checkpoint/checkpoint_internal.h"
 
-#define BLOCK     ((uint64_t)CHECKPOINT_BLOCK)
+#define BLOCK     ((uint64_t)MANIFEST_BLOCK)
 #define MAX_SHOWN 12 /* differences in a message */
 #define NEXT      "next."
 
-const char *const checkpoint_files[CHECKPOINT_FILES] = {CHECKPOINT_MODEL, CHECKPOINT_OPTIMIZER, CHECKPOINT_KFAC};
+const char *const checkpoint_files[CHECKPOINT_FILES] = {MODEL_WEIGHTS, CHECKPOINT_OPTIMIZER, CHECKPOINT_KFAC};
 
 /* Weights, m, v, and K-FAC's sets. */
 const struct CheckpointArray checkpoint_arrays[CHECKPOINT_ARRAYS] = {

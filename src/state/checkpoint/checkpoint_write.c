@@ -72,10 +72,9 @@ static Status write_folder(const CheckpointWriting *w)
     for (int i = 0; i < w->small.count; i++)
         manifest_add(&m, w->small.files[i].name, w->small.files[i].size, w->small.files[i].digest);
     manifest_render(&m, &text);
-    TRY_DONE(file_write_in(dir, MANIFEST_NAME, text.data, text.len));
+    status = file_write_text(dir, MANIFEST_NAME, &text);
 done:
     manifest_free(&m);
-    buf_free(&text);
     return status;
 }
 

@@ -252,21 +252,28 @@ void export_files_free(ModelFile *files, int count)
     for (int i = 0; i < count; i++) free((void *)(uintptr_t)files[i].data);
 }
 
-/* Everything but the manifest, which gets a line for each file. */
+/* The files, then the weights, then the manifest with a line for each. */
 static Status write_files(const char *directory, const ExportTensors *weights, const ModelFile *files, int count,
-                          Manifest *m)
+                          int64_t step)
 {
+    Status status = OK;
+    Manifest m = {.model = true, .step = step > 0 ? step : -1};
+    Buf text = {0};
     Digest digest;
     uint64_t size;
     char *path = file_join(directory, MODEL_WEIGHTS);
-    Status status = file_make_directories(directory);
-    for (int i = 0; i < count && status == OK; i++) {
-        status = file_write_in(directory, files[i].name, files[i].data, files[i].size);
-        manifest_add(m, files[i].name, files[i].size, digest_of(files[i].data, files[i].size));
+    TRY_DONE(file_make_directories(directory));
+    for (int i = 0; i < count; i++) {
+        TRY_DONE(file_write_in(directory, files[i].name, files[i].data, files[i].size));
+        manifest_add(&m, files[i].name, files[i].size, digest_of(files[i].data, files[i].size));
     }
-    if (status == OK) status = export_tensors(path, weights, &digest);
-    if (status == OK) status = file_size(path, &size);
-    if (status == OK) manifest_add(m, MODEL_WEIGHTS, size, digest);
+    TRY_DONE(export_tensors(path, weights, &digest));
+    TRY_DONE(file_size(path, &size));
+    manifest_add(&m, MODEL_WEIGHTS, size, digest);
+    manifest_render(&m, &text);
+    status = file_write_text(directory, MANIFEST_NAME, &text);
+done:
+    manifest_free(&m);
     free(path);
     return status;
 }
@@ -276,16 +283,10 @@ Status export_model(const char *directory, const Model *m, ArrayRead *read, void
     const ExportTensors weights = {
         .params = &m->params, .prefixes = {""}, .n = 1, .by_name = true, .read = read, .context = context};
     ModelFile files[EXPORT_MAX_FILES + 1];
-    Manifest manifest = {.model = true, .step = text->step > 0 ? text->step : -1};
-    Buf out = {0};
     int count;
     Status status = export_files(m, text, files, &count);
     if (text->note) files[count] = *text->note;
-    if (status == OK) status = write_files(directory, &weights, files, count + (text->note != NULL), &manifest);
-    manifest_render(&manifest, &out);
-    if (status == OK) status = file_write_in(directory, MANIFEST_NAME, out.data, out.len);
-    buf_free(&out);
-    manifest_free(&manifest);
+    if (status == OK) status = write_files(directory, &weights, files, count + (text->note != NULL), text->step);
     export_files_free(files, count);
     return status;
 }

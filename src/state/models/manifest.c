@@ -128,22 +128,21 @@ Status manifest_open_file(const char *path, uint64_t size, int *fd)
     return status;
 }
 
-static Status verify(const char *path, const ManifestFile *f, ManifestSink *sink, Buf *to)
+Status manifest_verify_file(const char *dir, const ManifestFile *f, ManifestSink *sink, Buf *to)
 {
     Status status = OK;
     int fd;
     uint64_t at = 0;
-    TRY(manifest_open_file(path, f->size, &fd));
+    char *path = file_join(dir, f->name);
     uint8_t *block = mem_alloc(MANIFEST_BLOCK);
     DigestStream *digest = digest_new();
-    for (;;) {
-        ssize_t n = file_read_at(fd, at, block, MANIFEST_BLOCK);
+    TRY_DONE(manifest_open_file(path, f->size, &fd));
+    for (ssize_t n = 1; n > 0; at += (uint64_t)n) {
+        n = file_read_at(fd, at, block, MANIFEST_BLOCK);
         if (n < 0) TRY_DONE(manifest_read_failed(path, "read"));
-        if (n == 0) break;
         if ((uint64_t)n > f->size - at) TRY_DONE(fail(E_CORRUPT, "%s: the file grew during reading", path));
         digest_update(digest, block, (size_t)n);
-        if (to) sink(to, block, (size_t)n);
-        at += (uint64_t)n;
+        if (to && n > 0) sink(to, block, (size_t)n);
     }
     if (at != f->size)
         TRY_DONE(fail(E_CORRUPT, "%s: ends after %" PRIu64 " bytes, the manifest says %" PRIu64 ": damaged", path, at,
@@ -152,34 +151,25 @@ static Status verify(const char *path, const ManifestFile *f, ManifestSink *sink
         TRY_DONE(fail(E_CORRUPT, "%s: its digest is %s, the manifest says %s: damaged", path,
                       DIGEST_TEXT(digest_value(digest)), DIGEST_TEXT(f->digest)));
 done:
-    close(fd);
+    if (fd >= 0) close(fd);
     digest_free(digest);
-    free(block);
-    return status;
-}
-
-Status manifest_verify_file(const char *dir, const ManifestFile *f, ManifestSink *sink, Buf *to)
-{
-    char *path = file_join(dir, f->name);
-    Status status = verify(path, f, sink, to);
-    free(path);
+    MEM_FREE(block, path);
     return status;
 }
 
 static Status read_text(const char *dir, const char *path, Buf *text)
 {
-    char block[4096];
-    ssize_t n;
     int fd;
     if (access(path, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR))
         return fail(E_CORRUPT, "%s: %s is missing: not a complete folder of Cairn's", dir, MANIFEST_NAME);
     TRY(manifest_open_file(path, ANY_SIZE, &fd));
-    while ((n = file_read_some(fd, block, sizeof block)) > 0 && text->len <= MOST_BYTES)
-        buf_append(text, block, (size_t)n);
-    Status status = n < 0   ? manifest_read_failed(path, "read")
-                    : n > 0 ? fail(E_CORRUPT, "%s: expected a file of at most %zu bytes: damaged", path, MOST_BYTES)
-                            : OK;
+    buf_room(text, MOST_BYTES);
+    ssize_t n = file_read_at(fd, 0, text->data, MOST_BYTES + 1);
+    Status status = n < 0 ? manifest_read_failed(path, "read") : OK;
+    if (n > (ssize_t)MOST_BYTES)
+        status = fail(E_CORRUPT, "%s: expected a file of at most %zu bytes: damaged", path, MOST_BYTES);
     close(fd);
+    text->len = n > 0 ? (size_t)n : 0;
     return status;
 }
 
@@ -189,7 +179,7 @@ Status manifest_read(const char *dir, Manifest *m)
     char *path = file_join(dir, MANIFEST_NAME);
     *m = (Manifest){0};
     Status status = read_text(dir, path, &text);
-    if (status == OK) status = manifest_parse(path, text.data ? text.data : "", text.len, m);
+    if (status == OK) status = manifest_parse(path, text.data, text.len, m);
     free(path);
     buf_free(&text);
     return status;
@@ -197,16 +187,10 @@ Status manifest_read(const char *dir, Manifest *m)
 
 /* ---- models ---- */
 
-/* A manifest.json beside the weights that is Cairn's: other programs, and `cairn shards`, write files of this name. */
-static bool is_ours(const char *dir)
+/* Other programs, and `cairn shards`, write files of this name beside weights. */
+static bool is_ours(const Buf *text)
 {
-    char *path = file_join(dir, MANIFEST_NAME);
-    Buf text = {0};
-    bool ours = file_exists(path) && file_read(path, MOST_BYTES, &text) == OK && text.data &&
-                (strstr(text.data, "\"cairn_model\"") || strstr(text.data, "\"cairn_checkpoint\""));
-    buf_free(&text);
-    free(path);
-    return ours;
+    return text->data && (strstr(text->data, "\"cairn_model\"") || strstr(text->data, "\"cairn_checkpoint\""));
 }
 
 /* A text that was edited may be meant; other weights never are. */
@@ -227,9 +211,12 @@ static Status check_file(const char *dir, const ManifestFile *f)
 Status manifest_check_model(const char *path)
 {
     Manifest m = {0};
+    Buf text = {0};
+    Status status = OK;
     bool folder = file_is_directory(path), weights = folder || strcmp(file_basename(path), MODEL_WEIGHTS) == 0;
-    char *dir = folder ? mem_strdup(path) : file_directory(path);
-    Status status = is_ours(dir) ? manifest_read(dir, &m) : OK;
+    char *dir = folder ? mem_strdup(path) : file_directory(path), *manifest = file_join(dir, MANIFEST_NAME);
+    if (file_exists(manifest) && file_read(manifest, MOST_BYTES, &text) == OK && is_ours(&text))
+        status = manifest_parse(manifest, text.data, text.len, &m);
     if (status == E_CORRUPT)
         status = fail(E_CORRUPT, "%s. Restore it, or remove it: the files of the folder are not compared then",
                       status_message());
@@ -237,6 +224,7 @@ Status manifest_check_model(const char *path)
         if (!str_ends_with(m.files[i].name, ".safetensors") || (weights && strcmp(m.files[i].name, MODEL_WEIGHTS) == 0))
             status = check_file(dir, &m.files[i]);
     manifest_free(&m);
-    free(dir);
+    buf_free(&text);
+    MEM_FREE(manifest, dir);
     return status;
 }

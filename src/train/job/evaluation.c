@@ -27,7 +27,7 @@ static void show(Evaluation *v)
     if (!run_first(v->run) || !stage_progress_due(p)) return;
     if (s)
         stage_progress_show(p, s->share + share * s->part,
-                            SHORT_TEXT("predicting: %lld texts", (long long)(s->done + v->done)));
+                            SHORT_TEXT("predicting: %.0f texts", (double)s->done + share * (double)s->count));
     else
         stage_progress_show(p, share,
                             SHORT_TEXT("evaluating: %lld of %lld examples", (long long)v->done, (long long)v->count));

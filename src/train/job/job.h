@@ -62,8 +62,8 @@ static inline bool resume_found(const Resume *r) { return r->state != NULL; }
 /* Evaluations that are parts of one longer work, which has a progress line. */
 typedef struct {
     StageProgress progress;
-    int64_t done;       /* texts before this part */
-    double share, part; /* of the input: before this part, and in it; NaN: unknown */
+    int64_t done, count; /* texts before this part, and in it */
+    double share, part;  /* of the input likewise; NaN: unknown */
 } RunStage;
 
 typedef struct Run {

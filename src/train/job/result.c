@@ -58,16 +58,14 @@ static void name_device(const Backend *b, char *name, size_t size)
 static void add_regions(const RunPlan *plan, RunSummary *s)
 {
     for (int i = 0; i < N_REGIONS; i++) {
-        bool in_peak = account_has(&plan->accounts.row[0], (Region)i);
-        if (plan->bytes[i])
-            summary_add_region(s, SHORT_TEXT("%s%s", in_peak ? "" : SUMMARY_HOST, region_name((Region)i)),
-                               plan->bytes[i]);
+        const char *place = account_has(&plan->accounts.row[0], (Region)i) ? "" : SUMMARY_HOST;
+        if (plan->bytes[i]) summary_add_region(s, SHORT_TEXT("%s%s", place, region_name((Region)i)), plan->bytes[i]);
     }
 }
 
 Status result_write(const Run *r)
 {
-    char folder[4096] = "", best[64] = "", device[128];
+    char folder[4096] = "", device[128];
     const ModelConfig *m = &r->model.config;
     Buf again = {0};
     char *config = file_join(r->c->output_dir, "run.json");
@@ -79,8 +77,7 @@ Status result_write(const Run *r)
     const Backend *b = r->setup.backend;
     const TrainProgress *progress = &r->progress;
     name_device(b, device, sizeof device);
-    if (progress->best_step > 0)
-        snprintf(best, sizeof best, "%.6g at step %lld", progress->best_metric, (long long)progress->best_step);
+    long long best = (long long)progress->best_step;
     RunSummary s = {.task = r->name,
                     .recompute = plan->layers.policy,
                     .precision = backend_precision(b, plan->input.compute),
@@ -98,7 +95,7 @@ Status result_write(const Run *r)
                     .started = r->started_at,
                     .hosts = r->hosts.data,
                     .waited_for = r->waited_for.data,
-                    .best = best,
+                    .best = best ? SHORT_TEXT("%.6g at step %lld", progress->best_metric, best) : "",
                     .folder = getcwd(folder, sizeof folder) ? folder : "",
                     .command = r->given->line.data,
                     .again = again.data,
@@ -187,8 +184,7 @@ static bool has_figure(const RunSummary *s, const EvalFigure *f)
 
 int64_t result_step(const Run *r, const TrainProgress *p)
 {
-    bool best = strcmp(r->c->final, "best") == 0 && run_evaluates_while_training(r) && p->best_step > 0;
-    return best ? p->best_step : p->step;
+    return strcmp(r->c->final, "best") == 0 && run_evaluates_while_training(r) && p->best_step ? p->best_step : p->step;
 }
 
 /* The model that the run would publish is in its folder, undamaged. Versions without manifests published the last. */
@@ -271,9 +267,10 @@ Status result_keep_best(const Run *r, double metric)
 }
 
 /* Rank 0. A kill, or a course that the run left again, may have left another model in best/ than the state says. */
-static Status read_best(Run *r, const char *dir)
+static Status read_best(Run *r)
 {
     const TrainProgress *p = &r->progress;
+    char *dir = file_join(r->c->output_dir, "best");
     Json *note = NULL;
     bool there = js_read_in(dir, BEST_NOTE, &note);
     int64_t step = there ? js_int(js_get(note, "step"), -1) : -1;
@@ -284,25 +281,24 @@ static Status read_best(Run *r, const char *dir)
         status = fail(E_CORRUPT, "%s: expected the model of step %lld, whose evaluation was the best, found %s", dir,
                       (long long)p->best_step, there ? SHORT_TEXT("that of step %lld", (long long)step) : "none");
     if (status == OK) status = import_weights(dir, &r->model, 0, session_fill(&r->session), NULL);
-    if (status == OK) return OK;
-    return fail(status, "%s. The state of the last step is saved: --final last publishes its model", status_message());
+    if (status != OK)
+        status =
+            fail(status, "%s. The state of the last step is saved: --final last publishes its model", status_message());
+    free(dir);
+    return status;
 }
 
 Status result_publish(Run *r)
 {
-    char *best = file_join(r->c->output_dir, "best");
     int64_t step = result_step(r, &r->progress);
-    Status status = OK;
     bool changed;
     if (step != r->progress.step) {
-        TRY_DONE(ranks_all(r->ranks, run_first(r) ? read_best(r, best) : OK));
-        TRY_DONE(session_share(&r->session));
-        TRY_DONE(session_check_forms(&r->session, &changed)); /* those that the folder's reader chooses */
+        TRY(ranks_all(r->ranks, run_first(r) ? read_best(r) : OK));
+        TRY(session_share(&r->session));
+        TRY(session_check_forms(&r->session, &changed)); /* those that the folder's reader chooses */
     }
     test_at("final", ranks_rank(r->ranks));
-    TRY_DONE(session_asking(&r->session, export_asking, &(Exported){r, r->c->output_dir, NULL, step}));
+    TRY(session_asking(&r->session, export_asking, &(Exported){r, r->c->output_dir, NULL, step}));
     test_at("published", ranks_rank(r->ranks));
-done:
-    free(best);
-    return status;
+    return OK;
 }

@@ -171,8 +171,8 @@ static Status open_devices(const Config *c, const Grid *g, bool tied, Ranks *ran
 {
     size_t len = strlen(b->describe);
     TRY(place_devices_open(g, tied, c->virtual_ranks > 0, ranks, b, devices));
-    const char *nccl = place_devices_describe(*devices);
-    if (!c->virtual_ranks) snprintf(b->describe + len, sizeof b->describe - len, ", %s", nccl);
+    if (!c->virtual_ranks)
+        snprintf(b->describe + len, sizeof b->describe - len, ", %s", place_devices_describe(*devices));
     return OK;
 }
 

@@ -32,15 +32,16 @@ static Status one_step(Loop *l, double *seconds)
 /* Rank 0's clock decides for all how many steps there are. */
 static Status time_steps(Loop *l, FitTimes *t)
 {
+    Run *r = l->run;
     double counted = 0, seconds, begin = clock_monotonic();
     for (bool more = true; more;) {
         TRY(one_step(l, &seconds));
-        if (t->steps++ >= COLD) counted += seconds;
+        if (r->tried++ >= COLD) counted += seconds;
         t->took = clock_monotonic() - begin;
-        more = t->steps < MOST && (t->steps < LEAST || t->took < TRIAL_SHARE * l->run->c->max_time);
+        more = r->tried < MOST && (r->tried < LEAST || t->took < TRIAL_SHARE * r->c->max_time);
         TRY(ranks_broadcast(l->ranks, &more, sizeof more));
     }
-    t->step_s = test_seconds("FIT_STEP", counted / (double)(t->steps - COLD));
+    t->step_s = test_seconds("FIT_STEP", counted / (double)(r->tried - COLD));
     return OK;
 }
 
@@ -54,13 +55,6 @@ static Status time_evaluation(Loop *l, FitTimes *t)
     t->evaluation_s = clock_monotonic() - start;
     buf_free(&text);
     return status == E_STOPPED ? stopped(l) : status;
-}
-
-/* Votes by the clock that concern the steps taken back. */
-static void clear_votes(Ranks *ranks)
-{
-    static const Vote votes[] = {VOTE_TIME, VOTE_END, VOTE_SAVE};
-    for (size_t i = 0; i < sizeof votes / sizeof *votes; i++) ranks_clear(ranks, votes[i]);
 }
 
 static Status read_zeros(void *none, int64_t begin, int64_t end, float *to)
@@ -93,11 +87,12 @@ Status fit_measure(Run *r, FitTimes *t)
     t->save_s = saving_seconds(l.saving);
     TRY_DONE(time_steps(&l, t));
     TRY_DONE(time_evaluation(&l, t));
-    clear_votes(l.ranks);
+    ranks_clear(l.ranks, VOTE_TIME); /* votes by the clock concern the steps taken back */
+    ranks_clear(l.ranks, VOTE_END);
+    ranks_clear(l.ranks, VOTE_SAVE);
     TRY_DONE(clear_moments(&r->session));
     TRY_DONE(session_set_scaling(&r->session, scaling));
     r->progress = before;
-    r->tried = t->steps;
 done:
     saving_close(l.saving);
     loop_free(&l);
@@ -126,9 +121,8 @@ static Status count_steps(const Run *r, const FitTimes *t, int64_t *steps)
                      used = clock_monotonic() - r->started,
                      end = t->reserve_s + t->evaluation_s * (run_evaluates_while_training(r) ? 2 : 1);
     double left = USED_SHARE * (limit - used - end), n = floor(left / (each * (1 + by_clock)));
-    char measured[160], evaluation[48] = "";
-    if (r->evaluate) snprintf(evaluation, sizeof evaluation, ", an evaluation %.3g s", t->evaluation_s);
-    snprintf(measured, sizeof measured, "%lld steps took %.3g s%s", (long long)t->steps, t->took, evaluation);
+    const char *evaluation = r->evaluate ? SHORT_TEXT(", an evaluation %.3g s", t->evaluation_s) : "",
+               *measured = SHORT_TEXT("%lld steps took %.3g s%s", (long long)r->tried, t->took, evaluation);
     if (!(n >= MOST))
         return fail(E_USAGE,
                     "--fit-schedule: %s. Of --max-time %.0fs, %.3g s are used and %.3g s are kept for the end, so that "

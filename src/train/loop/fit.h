@@ -5,14 +5,13 @@
 #include "train/job/job.h"
 
 typedef struct {
-    int64_t steps;                             /* that were made */
     double took, step_s, evaluation_s, save_s; /* save_s: of a save, a guess */
     double reserve_s;                          /* for the save at the end */
 } FitTimes;
 
-/* Collective, with the session ready and no step made. Makes some steps and an evaluation, then gives the session its
-   moments and the run its progress as they were before; the caller gives it its weights again. E_STOPPED: by a signal,
-   with nothing saved. */
+/* Collective, with the session ready and no step made. Makes some steps (run->tried) and an evaluation, then gives the
+   session its moments and the run its progress as they were before; the caller gives it its weights again. E_STOPPED:
+   by a signal, with nothing saved. */
 Status fit_measure(Run *run, FitTimes *t);
 /* Collective, when the weights are there again: as many steps as end within --max-time, the same on all ranks. E_USAGE
    says what was measured where those are too few. */

@@ -170,7 +170,6 @@ void run_plan_table(const RunPlan *p, Buf *out)
     put_row(out, "peak", first->peak, own ? "   of the device" : "");
     if (own)
         put_row(out, "", machine->peak,
-                p->bytes[REGION_HOST]
-                    ? "   of the machine (program, data, the state that is being saved, offloaded tensors)"
-                    : "   of the machine (program, data, the state that is being saved)");
+                SHORT_TEXT("   of the machine (program, data, the state that is being saved%s)",
+                           p->bytes[REGION_HOST] ? ", offloaded tensors" : ""));
 }

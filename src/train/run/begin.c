@@ -5,34 +5,31 @@
 #include "train/loop/fit.h"
 #include "train/run/check.h"
 
-/* The step and the data of the other run are not taken over. */
-static Status load_carried(Run *r, bool again)
-{
-    if (!again) log_info("weights and moments are those of %s", r->carried);
-    return load_checkpoint(r->carried, &r->seen, &r->session, false);
-}
-
-/* Rank 0's weights of a run that does not resume: imported, or random. `again`: the log has it. */
-static Status initial_weights(Run *r, bool again)
+/* Rank 0's weights of a run that does not resume: imported, or random. */
+static Status initial_weights(Run *r)
 {
     float *weights = session_fill(&r->session);
     if (!*r->c->model) {
-        if (!again) log_info("starting from random weights (%s), seed %lld", r->c->model_config, (long long)r->c->seed);
+        if (r->tried == 0)
+            log_info("starting from random weights (%s), seed %lld", r->c->model_config, (long long)r->c->seed);
         params_init(&r->model.params, (uint64_t)r->c->seed, weights);
         return OK;
     }
     ImportReport report = {0};
     Status status = import_weights(r->c->model, &r->model, (uint64_t)r->c->seed, weights, &report);
-    if (status == OK && !again) import_report_log(&report);
+    if (status == OK && r->tried == 0) import_report_log(&report);
     if (status == OK && r->task->take_import) status = r->task->take_import(r, &report, weights);
     import_report_free(&report);
     return status;
 }
 
-static Status begin_fresh(Run *r, bool again)
+/* Says nothing after --fit-schedule's steps, when the log has it. --moments carried takes neither the step nor the data
+   over. */
+static Status begin_fresh(Run *r)
 {
-    if (r->carried) return load_carried(r, again);
-    TRY(ranks_all(r->ranks, run_first(r) ? initial_weights(r, again) : OK));
+    if (r->carried && r->tried == 0) log_info("weights and moments are those of %s", r->carried);
+    if (r->carried) return load_checkpoint(r->carried, &r->seen, &r->session, false);
+    TRY(ranks_all(r->ranks, run_first(r) ? initial_weights(r) : OK));
     return session_share(&r->session);
 }
 
@@ -40,7 +37,7 @@ Status begin_or_resume(Run *r)
 {
     SessionOptions options = setup_session(&r->setup, r->c);
     TRY(session_open(&r->session, &r->setup.plan, &options));
-    if (!resume_found(&r->resume)) return begin_fresh(r, false);
+    if (!resume_found(&r->resume)) return begin_fresh(r);
     TRY(resume_load(&r->resume, &r->session));
     r->progress = r->resume.progress;
     r->reached = task_reached(r, &r->progress);
@@ -79,7 +76,7 @@ Status begin_fitted(Run *r, Config *recorded)
     FitTimes times;
     int64_t steps;
     TRY(fit_measure(r, &times));
-    TRY(begin_fresh(r, true));
+    TRY(begin_fresh(r));
     TRY(fit_steps(r, &times, &steps));
     set_steps(r, recorded, steps);
     TRY(setup_schedule(r->c, r->source.count, &r->schedule));

@@ -116,13 +116,12 @@ static void log_output(const Run *r)
     int n = ranks_size(r->ranks), away = 0;
     Buf text = {0};
     if (!r->task->folder) return;
-    if (r->train && c->fit_schedule)
-        buf_printf(&text,
-                   "training: as many steps of %lld sequences as %s has room for; the model and the results go to %s",
-                   (long long)c->batch_size, CLOCK_DURATION(c->max_time), c->output_dir);
-    else if (r->train)
-        buf_printf(&text, "training: %lld steps of %lld sequences; the model and the results go to %s",
-                   (long long)r->schedule.total_steps, (long long)c->batch_size, c->output_dir);
+    const char *steps = c->fit_schedule
+                            ? SHORT_TEXT("as many steps as %s has room for, each", CLOCK_DURATION(c->max_time))
+                            : SHORT_TEXT("%lld steps", (long long)r->schedule.total_steps);
+    if (r->train)
+        buf_printf(&text, "training: %s of %lld sequences; the model and the results go to %s", steps,
+                   (long long)c->batch_size, c->output_dir);
     else
         buf_printf(&text, "evaluation; the results go to %s", c->output_dir);
     for (int i = 0; r->setup.sees && i < n; i++) away += !r->setup.sees[i];
