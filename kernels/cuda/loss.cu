@@ -19,60 +19,45 @@ struct LossCall {
     Stats *stats;
     int64_t rows, cols;
     int32_t classes, slot;
+    bool targets; /* XENT's labels */
 };
 
 /* Each loss has a function for one row of logits `x`: it returns the row's loss and writes its gradient to dx (cols),
    which is NULL in evaluation. */
 
+__device__ static inline int32_t largest(const float *x, int32_t n)
+{
+    int32_t best = 0;
+    for (int32_t j = 1; j < n; j++)
+        if (x[j] > x[best]) best = j;
+    return best;
+}
+
+/* Labels are classes, or targets (rows, classes) F32. */
 struct Xent {
     template <typename T>
     __device__ static inline float row(const LossCall &c, int64_t r, const float *x, T *dx, float scale, bool *correct)
     {
-        int32_t label = static_cast<const int32_t *>(c.labels)[r], best = 0;
+        const float *targets = c.targets ? static_cast<const float *>(c.labels) + r * c.classes : nullptr;
+        int32_t best = largest(x, c.classes);
+        int32_t label = targets ? largest(targets, c.classes) : static_cast<const int32_t *>(c.labels)[r];
         if (label < 0) {
             for (int64_t j = 0; dx && j < c.cols; j++) dx[j] = from_float<T>(0);
             return 0;
         }
-        for (int32_t j = 1; j < c.classes; j++)
-            if (x[j] > x[best]) best = j;
-        double sum = 0;
-        for (int32_t j = 0; j < c.classes; j++) sum += (double)expf(x[j] - x[best]);
-        float own = label < c.classes ? x[label] : NAN;
-        float loss = (float)(log(sum) + (double)x[best] - (double)own);
+        double sum = 0, all = targets ? 0 : 1, wanted = targets ? 0 : (double)(label < c.classes ? x[label] : NAN);
+        for (int32_t j = 0; j < c.classes; j++) {
+            sum += (double)expf(x[j] - x[best]);
+            if (targets) all += (double)targets[j], wanted += (double)targets[j] * (double)x[j];
+        }
         for (int64_t j = 0; dx && j < c.cols; j++) {
-            float g = label < c.classes ? 0.0f : NAN;
-            if (j < c.classes) g += (float)((double)expf(x[j] - x[best]) / sum) - (j == label ? 1.0f : 0.0f);
+            float g = label < c.classes ? 0.0f : NAN, t = j == label ? 1.0f : 0.0f;
+            if (targets && j < c.classes) t = targets[j];
+            if (j < c.classes) g += (float)(all * (double)expf(x[j] - x[best]) / sum) - t;
             dx[j] = from_float<T>(g * scale);
         }
         *correct = best == label;
-        return loss;
-    }
-};
-
-/* XENT with targets (rows, classes) F32. */
-struct SoftXent {
-    template <typename T>
-    __device__ static inline float row(const LossCall &c, int64_t r, const float *x, T *dx, float scale, bool *correct)
-    {
-        const float *targets = static_cast<const float *>(c.labels) + r * c.classes;
-        int32_t best = 0, largest = 0;
-        double sum = 0, all = 0, wanted = 0;
-        for (int32_t j = 1; j < c.classes; j++) {
-            if (x[j] > x[best]) best = j;
-            if (targets[j] > targets[largest]) largest = j;
-        }
-        double max = (double)x[best];
-        for (int32_t j = 0; j < c.classes; j++) {
-            sum += exp((double)x[j] - max);
-            all += (double)targets[j];
-            wanted += (double)targets[j] * (double)x[j];
-        }
-        for (int64_t j = 0; dx && j < c.cols; j++) {
-            float g = j < c.classes ? (float)(all * exp((double)x[j] - max) / sum - (double)targets[j]) : 0.0f;
-            dx[j] = from_float<T>(g * scale);
-        }
-        *correct = best == largest;
-        return (float)(all * (log(sum) + max) - wanted);
+        return (float)(all * (log(sum) + (double)x[best]) - wanted);
     }
 };
 
@@ -143,15 +128,12 @@ template <typename Loss> static Status loss_op(const OpCall *call, const RowCoun
                   rows_in(logits->rows, rows),
                   logits->cols,
                   call->attr.loss.classes,
-                  call->attr.loss.slot};
+                  call->attr.loss.slot,
+                  IN(call, XENT, labels)->dtype == F32};
     Dtype dtype = operand_present(dlogits) ? dlogits->dtype : F32;
     CUDA_BY_TYPE(dtype, T, return CUDA_LAUNCH((loss_kernel<T, Loss>), 1, THREADS, 0, c, cuda_data<T>(dlogits)));
 }
 
-Status cuda_xent(const OpCall *call, const RowCounts *rows)
-{
-    return IN(call, XENT, labels)->dtype == F32 ? loss_op<SoftXent>(call, rows) : loss_op<Xent>(call, rows);
-}
-
+Status cuda_xent(const OpCall *call, const RowCounts *rows) { return loss_op<Xent>(call, rows); }
 Status cuda_mse(const OpCall *call, const RowCounts *rows) { return loss_op<Mse>(call, rows); }
 Status cuda_bce(const OpCall *call, const RowCounts *rows) { return loss_op<Bce>(call, rows); }

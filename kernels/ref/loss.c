@@ -3,50 +3,35 @@
 #include "kernels/loss_scale.h"
 #include "kernels/ref/ref.h"
 
-float ref_cross_entropy(float *logits, int64_t n, int32_t label, bool training, bool *correct)
+static int64_t largest(const float *x, int64_t n) // (n)
 {
-    CHECK(label < n, "label is %d; there are %lld classes", label, (long long)n);
     int64_t best = 0;
     for (int64_t j = 1; j < n; j++)
-        if (logits[j] > logits[best]) best = j;
+        if (x[j] > x[best]) best = j;
+    return best;
+}
+
+float ref_cross_entropy(float *logits, int64_t n, int64_t label, const float *targets, bool training, bool *correct)
+{
+    int64_t best = largest(logits, n);
+    if (targets) label = largest(targets, n);
+    CHECK(label < n, "label is %lld; there are %lld classes", (long long)label, (long long)n);
     *correct = label >= 0 && best == label;
     if (label < 0) {
         if (training) memset(logits, 0, (size_t)n * sizeof *logits);
         return 0;
     }
-    float max = logits[best], own = logits[label];
-    double sum = 0;
+    float max = logits[best];
+    double sum = 0, all = targets ? 0 : 1, wanted = targets ? 0 : (double)logits[label];
     for (int64_t j = 0; j < n; j++) {
         float e = expf(logits[j] - max);
         sum += e;
+        if (targets) all += (double)targets[j], wanted += (double)targets[j] * (double)logits[j];
         if (training) logits[j] = e;
     }
-    if (training) {
-        for (int64_t j = 0; j < n; j++) logits[j] = (float)(logits[j] / sum);
-        logits[label] -= 1.0f;
-    }
-    return (float)(log(sum) + (double)max - (double)own);
-}
-
-/* Logits become the gradient, as above; targets (n). */
-static float soft_cross_entropy(float *logits, int64_t n, const float *targets, bool training, bool *correct)
-{
-    int64_t best = 0, largest = 0;
-    double sum = 0, all = 0, wanted = 0;
-    for (int64_t j = 1; j < n; j++) {
-        if (logits[j] > logits[best]) best = j;
-        if (targets[j] > targets[largest]) largest = j;
-    }
-    double max = (double)logits[best];
-    for (int64_t j = 0; j < n; j++) {
-        sum += exp((double)logits[j] - max);
-        all += (double)targets[j];
-        wanted += (double)targets[j] * (double)logits[j];
-    }
     for (int64_t j = 0; training && j < n; j++)
-        logits[j] = (float)(all * exp((double)logits[j] - max) / sum - (double)targets[j]);
-    *correct = best == largest;
-    return (float)(all * (log(sum) + max) - wanted);
+        logits[j] = (float)(all * logits[j] / sum) - (targets ? targets[j] : (float)(j == label));
+    return (float)(all * (log(sum) + (double)max) - wanted);
 }
 
 /* Returns the loss of row r, and in training writes its gradient times `scale`. XENT, MSE and BCE have the same
@@ -82,9 +67,9 @@ static float xent_row(const OpCall *call, int64_t r, float scale, bool *correct)
     float *row = ref_rows(call).x;
     const float *from = ref_read(logits, first, classes, row);
     if (from != row) memcpy(row, from, (size_t)classes * sizeof *row);
-    float loss = labels->dtype == F32
-                     ? soft_cross_entropy(row, classes, (const float *)labels->data + r * classes, training, correct)
-                     : ref_cross_entropy(row, classes, ((const int32_t *)labels->data)[r], training, correct);
+    const float *targets = labels->dtype == F32 ? (const float *)labels->data + r * classes : NULL;
+    int32_t label = targets ? 0 : ((const int32_t *)labels->data)[r];
+    float loss = ref_cross_entropy(row, classes, label, targets, training, correct);
     for (int64_t j = 0; training && j < classes; j++) ref_store(dlogits, first + j, row[j] * scale);
     return loss;
 }

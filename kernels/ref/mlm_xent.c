@@ -86,7 +86,7 @@ Status ref_mlm_xent(const OpCall *call, const RowCounts *rows)
         for (int64_t r = 0; r < block; r++) {
             bool correct;
             float *row = s.logits + r * classes;
-            loss[first + r] = ref_cross_entropy(row, classes, labels[first + r], training, &correct);
+            loss[first + r] = ref_cross_entropy(row, classes, labels[first + r], NULL, training, &correct);
             stats->loss[slot] += (double)loss[first + r];
             stats->correct[slot] += correct;
             for (int64_t c = 0; training && c < classes; c++) row[c] = ref_rounded(h->dtype, row[c] * scale);

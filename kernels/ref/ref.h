@@ -158,9 +158,10 @@ float ref_normalise(float *s, int64_t n, float eps);
 /* Gradient of the normalised row's input: ds = rstd·(dxhat − mean(dxhat) − xhat·mean(dxhat·xhat)), dxhat = dy·γ. */
 void ref_normalise_bwd(float *ds, const float *dy, const float *xhat, float rstd, const float *gamma, int64_t n);
 
-/* Negative log-likelihood of `label` under softmax(logits). In training the logits become softmax − onehot.
-   A negative label is none: loss 0, gradient 0, never correct. `correct`: the first largest logit is the label. */
-float ref_cross_entropy(float *logits, int64_t n, int32_t label, bool training, bool *correct);
+/* −Σ t·log softmax(logits) of `targets` t (n), whose first largest is the label; NULL: 1 for `label`. In training the
+   logits become Σt·softmax − t. A negative label is none: loss 0, gradient 0, never correct. `correct`: the first
+   largest logit is the label. */
+float ref_cross_entropy(float *logits, int64_t n, int64_t label, const float *targets, bool training, bool *correct);
 
 /* ---- the flat parameter space ---- */
 

@@ -154,11 +154,11 @@ Status pretrain_evaluate_during(Run *r, double *metric, Buf *text)
 void pretrain_figures(const Run *r, EvalFigures *f)
 {
     const PretrainResult *x = &((const PretrainRun *)r->own)->result;
-    const EvalFigure all[] = {{"eval", "mlm_accuracy", "", x->mlm_accuracy, -1, FIGURE_ANYWHERE},
-                              {"eval", "mlm_loss", "", x->mlm_loss, -1, FIGURE_ANYWHERE},
-                              {"eval", "perplexity", "", x->perplexity, -1, FIGURE_IN_LINES | FIGURE_IN_RESULTS},
-                              {"eval", "nsp_accuracy", "", x->nsp_accuracy, -1, FIGURE_ANYWHERE},
-                              {"eval", "nsp_loss", "", x->nsp_loss, -1, FIGURE_IN_LINES | FIGURE_IN_RESULTS}};
+    const EvalFigure all[] = {{"eval", "mlm_accuracy", "", x->mlm_accuracy, FIGURE_ANYWHERE},
+                              {"eval", "mlm_loss", "", x->mlm_loss, FIGURE_ANYWHERE},
+                              {"eval", "perplexity", "", x->perplexity, FIGURE_IN_LINES | FIGURE_IN_RESULTS},
+                              {"eval", "nsp_accuracy", "", x->nsp_accuracy, FIGURE_ANYWHERE},
+                              {"eval", "nsp_loss", "", x->nsp_loss, FIGURE_IN_LINES | FIGURE_IN_RESULTS}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!isnan(all[i].value)) MEM_PUSH(f->items, f->n, f->cap, all[i]);
     eval_count(f, "samples", "", x->sequences);

@@ -14,12 +14,12 @@
 
 void eval_figure(EvalFigures *f, const char *split, const char *name, const char *suffix, double value, int places)
 {
-    MEM_PUSH(f->items, f->n, f->cap, (EvalFigure){split, name, suffix, value, -1, places});
+    MEM_PUSH(f->items, f->n, f->cap, (EvalFigure){split, name, suffix, value, places});
 }
 
 void eval_count(EvalFigures *f, const char *name, const char *suffix, int64_t count)
 {
-    MEM_PUSH(f->items, f->n, f->cap, (EvalFigure){"", name, suffix, 0, count, FIGURE_IN_RESULTS});
+    MEM_PUSH(f->items, f->n, f->cap, (EvalFigure){"", name, suffix, (double)count, FIGURE_IN_RESULTS});
 }
 
 /* The caller frees the items. */
@@ -144,14 +144,8 @@ Status result_write_evaluation(Run *r)
         const EvalFigure *x = &f.items[i];
         if (!(x->places & FIGURE_IN_RESULTS)) continue;
         buf_printf(&json, "%s\n  \"eval_%s%s\": ", json.len ? "," : "{", x->name, x->suffix);
-        buf_printf(&text, "eval_%s%s = ", x->name, x->suffix);
-        if (x->count < 0) {
-            buf_double(&json, x->value);
-            buf_printf(&text, "%.17g\n", x->value);
-        } else {
-            buf_printf(&json, "%lld", (long long)x->count);
-            buf_printf(&text, "%lld\n", (long long)x->count);
-        }
+        buf_double(&json, x->value);
+        buf_printf(&text, "eval_%s%s = %.17g\n", x->name, x->suffix, x->value);
     }
     free(f.items);
     if (!json.len) return OK;
@@ -175,8 +169,7 @@ static bool same_eval_data(const Run *r)
 
 static bool has_figure(const RunSummary *s, const EvalFigure *f)
 {
-    char name[sizeof s->evals->name];
-    snprintf(name, sizeof name, "%s %s", f->split, f->name);
+    const char *name = SHORT_TEXT("%s %s", f->split, f->name);
     for (int k = 0; k < s->n_evals; k++)
         if (strcmp(s->evals[k].name, name) == 0) return true;
     return false;

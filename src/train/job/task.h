@@ -18,7 +18,6 @@ enum { FIGURE_IN_LINES = 1, FIGURE_IN_RUN = 2, FIGURE_IN_RESULTS = 4, FIGURE_ANY
 typedef struct {
     const char *split, *name, *suffix;
     double value;
-    int64_t count; /* a whole number in place of the value; −1: a value */
     int places;
 } EvalFigure;
 typedef struct {
