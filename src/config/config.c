@@ -13,10 +13,21 @@ OptionInfo config_table[N_OPTIONS] = {OPTION_LIST(X)};
 #undef X
 
 const CommandInfo config_commands[N_COMMANDS] = {
-#define X(id, name, runs, letters, positional, help) {name, letters, positional, help},
+#define X(id, command, runs, of, arguments, text)                                                                      \
+    [COMMAND_##id].name = command, [COMMAND_##id].letters = of, [COMMAND_##id].positional = arguments,                 \
+    [COMMAND_##id].help = text,
     COMMAND_LIST(X)
 #undef X
+#define X(id, group, usual, lines)                                                                                     \
+    [COMMAND_##id].title = group, [COMMAND_##id].flags = usual, [COMMAND_##id].examples = lines,
+        HELP_LIST(X)
+#undef X
 };
+
+#define X(id, ...) COMMAND_##id,
+const Command config_by_group[] = {HELP_LIST(X)};
+#undef X
+_Static_assert(sizeof config_by_group / sizeof *config_by_group == N_COMMANDS, "a row of HELP_LIST for each command");
 
 const char *config_flag(int option)
 {

@@ -2,18 +2,6 @@
 #include "base/terminal.h"
 #include "config/table.h"
 
-#define X(command, group, flags, examples) {COMMAND_##command, HELP_##group, flags, examples},
-const CommandHelp config_helps[N_COMMANDS] = {HELP_LIST(X)};
-#undef X
-
-#define X(...) +1
-_Static_assert(HELP_LIST(X) == N_COMMANDS, "each command has one row of HELP_LIST");
-#undef X
-
-#define X(id, title) title,
-const char *const config_help_titles[N_HELP_GROUPS] = {HELP_GROUP_LIST(X)};
-#undef X
-
 /* ---- texts ---- */
 
 const char *config_group(int option)
@@ -101,9 +89,9 @@ static void put_example(const char *line, const char *end, int columns, Buf *out
     buf_puts(out, "\n");
 }
 
-void config_examples(const CommandHelp *h, bool first, int columns, Buf *out)
+void config_examples(Command command, bool first, int columns, Buf *out)
 {
-    for (const char *p = h->examples, *end; *p; p = end + (*end == '\n')) {
+    for (const char *p = config_commands[command].examples, *end; *p; p = end + (*end == '\n')) {
         end = p + strcspn(p, "\n");
         put_example(p, end, columns, out);
         if (first && *p != '#') return;
@@ -144,21 +132,14 @@ static void help_options(Command command, int columns, bool styled, Buf *out)
 }
 
 /* Those that matter, in the order of HELP_LIST. */
-static void help_usual_options(const CommandHelp *h, int columns, bool styled, Buf *out)
+static void help_usual_options(Command command, int columns, bool styled, Buf *out)
 {
     char flag[48];
     help_title("Flags that matter most", styled, out);
-    for (const char *p = h->flags; *p; p += strcspn(p, " "), p += *p == ' ') {
+    for (const char *p = config_commands[command].flags; *p; p += strcspn(p, " "), p += *p == ' ') {
         snprintf(flag, sizeof flag, "%.*s", (int)strcspn(p, " "), p);
-        help_option(config_option(flag), h->command, columns, out);
+        help_option(config_option(flag), command, columns, out);
     }
-}
-
-static const CommandHelp *help_of(Command command)
-{
-    const CommandHelp *h = config_helps;
-    while (h->command != command) h++;
-    return h;
 }
 
 static void help_program(int columns, bool styled, Buf *out)
@@ -170,14 +151,14 @@ static void help_program(int columns, bool styled, Buf *out)
                   "is allocated, and recomputes what does not fit.",
                   0, columns);
     buf_puts(out, "\ncairn COMMAND [--flag value]...\n");
-    for (const CommandHelp *h = config_helps; h < config_helps + N_COMMANDS; h++) {
-        const CommandInfo *info = &config_commands[h->command];
-        if (h == config_helps || h->group != h[-1].group) help_title(config_help_titles[h->group], styled, out);
+    for (int i = 0; i < N_COMMANDS; i++) {
+        const CommandInfo *info = &config_commands[config_by_group[i]];
+        if (*info->title) help_title(info->title, styled, out);
         buf_printf(out, "  %-*s ", COMMAND_COLUMNS, info->name);
         terminal_wrap(out, info->help, COMMAND_COLUMNS + 3, columns);
     }
     help_title("Examples", styled, out);
-    for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) config_examples(help_of(shown[i]), true, columns, out);
+    for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) config_examples(shown[i], true, columns, out);
     buf_puts(out, "\n");
     terminal_wrap(
         out,
@@ -194,19 +175,18 @@ void config_help(Command command, bool all, int columns, bool styled, Buf *out)
         return;
     }
     const CommandInfo *info = &config_commands[command];
-    const CommandHelp *h = help_of(command);
     bool behind = strncmp(info->positional, "-- ", 3) == 0; /* the flags come first */
     buf_printf(out, "cairn %s %s%s[--flag value]...%s%s\n", info->name, behind ? "" : info->positional,
                !behind && *info->positional ? " " : "", behind ? " " : "", behind ? info->positional : "");
     terminal_wrap(out, info->help, 0, columns);
     if (!all) {
         help_title("Examples", styled, out);
-        config_examples(h, false, columns, out);
+        config_examples(command, false, columns, out);
     }
-    if (all || !*h->flags)
+    if (all || !*info->flags)
         help_options(command, columns, styled, out);
     else
-        help_usual_options(h, columns, styled, out);
+        help_usual_options(command, columns, styled, out);
     buf_puts(out, "\n");
     if (all)
         terminal_wrap(

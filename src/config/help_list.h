@@ -1,31 +1,24 @@
 /* The help of every command: its group, the flags that matter, examples. */
 #pragma once
 
-/* X(id, title): how `cairn --help` is divided. */
-#define HELP_GROUP_LIST(X)                                                                                             \
-    X(PREPARE, "Prepare data and models")                                                                              \
-    X(TRAIN, "Train and evaluate")                                                                                     \
-    X(COMPARE, "Plan and compare")                                                                                     \
-    X(MACHINES, "Many machines")
-
-/* X(command, group, flags, examples): --help has these flags of the command, in this order; "": all of them. An example
-   is a line; lines before it that begin with # describe it. `cairn --help` shows the first example of glue, plan and
-   launch. Commands of a group follow each other. */
+/* X(command, title, flags, examples): the commands in the order of `cairn --help`, where a title begins a group. --help
+   has these flags of the command, in this order; "": all of them. An example is a line; lines before it that begin with
+   # describe it. `cairn --help` shows the first example of glue, plan and launch. */
 #define HELP_LIST(X)                                                                                                   \
-    X(WIKI, PREPARE, "",                                                                                               \
+    X(WIKI, "Prepare data and models", "",                                                                             \
       "cairn wiki --input enwiki-latest-pages-articles.xml.bz2 --output-dir text\n"                                    \
       "cairn wiki --input reviews.csv --text-columns review --output-dir text")                                        \
-    X(VOCAB, PREPARE, "", "cairn vocab --input text --size 30522 --output vocab.txt")                                  \
-    X(SHARDS, PREPARE,                                                                                                 \
+    X(VOCAB, "", "", "cairn vocab --input text --size 30522 --output vocab.txt")                                       \
+    X(SHARDS, "",                                                                                                      \
       "input vocab output-dir max-seq-length predictions nsp layout masking whole-words dupe-factor eval-fraction "    \
       "do-lower-case seed threads",                                                                                    \
       "cairn shards --input text --vocab vocab.txt --max-seq-length 128 --eval-fraction 0.01 --output-dir shards")     \
-    X(CONVERT, PREPARE, "",                                                                                            \
+    X(CONVERT, "", "",                                                                                                 \
       "# the model of a run, as a folder for others\n"                                                                 \
       "cairn convert --model runs/mrpc --output mrpc-model\n"                                                          \
       "cairn convert --model bert_model.ckpt --model-config bert_config.json --vocab vocab.txt --output bert-base")    \
-    X(INSPECT, PREPARE, "", "cairn inspect --model bert-base-uncased")                                                 \
-    X(GLUE, TRAIN,                                                                                                     \
+    X(INSPECT, "", "", "cairn inspect --model bert-base-uncased")                                                      \
+    X(GLUE, "Train and evaluate",                                                                                      \
       "task data-dir model output-dir do-train do-eval max-seq-length batch-size learning-rate epochs recompute "      \
       "memory-budget text-columns label-column",                                                                       \
       "# bert-base-uncased: a folder with weights and vocabulary\n"                                                    \
@@ -34,45 +27,45 @@
       "# own train.csv and dev.csv with columns text and label\n"                                                      \
       "cairn glue --task custom --data-dir reviews --text-columns text --label-column label "                          \
       "--model bert-base-uncased --do-train --do-eval --output-dir runs/reviews")                                      \
-    X(SQUAD, TRAIN,                                                                                                    \
+    X(SQUAD, "",                                                                                                       \
       "data-dir model output-dir do-train do-eval do-predict version-2 max-seq-length batch-size learning-rate "       \
       "epochs recompute memory-budget",                                                                                \
       "cairn squad --data-dir squad --model bert-base-uncased --do-train --do-eval --output-dir runs/squad")           \
-    X(PRETRAIN, TRAIN,                                                                                                 \
+    X(PRETRAIN, "",                                                                                                    \
       "data-dir input preset model-config vocab output-dir eval-dir max-seq-length batch-size learning-rate "          \
       "max-steps recompute memory-budget save-every",                                                                  \
       "cairn pretrain --data-dir shards --vocab vocab.txt --preset bert-base-phase1 --output-dir runs/base\n"          \
       "# every stage, from a dump to a model\n"                                                                        \
       "cairn pretrain --input enwiki-latest-pages-articles.xml.bz2 --model-config bert-base --output-dir runs/wiki")   \
-    X(ADAPT, TRAIN,                                                                                                    \
+    X(ADAPT, "",                                                                                                       \
       "input model output-dir text-columns eval-fraction max-seq-length batch-size learning-rate epochs recompute "    \
       "memory-budget save-every",                                                                                      \
       "cairn adapt --model bert-base-uncased --input reviews.csv --text-columns text --output-dir runs/adapted")       \
-    X(PREDICT, TRAIN,                                                                                                  \
+    X(PREDICT, "",                                                                                                     \
       "model input output text-columns format keep-columns max-seq-length eval-batch-size precision threads",          \
       "cairn predict --model runs/reviews --input new.csv --output labels.csv\n"                                       \
       "echo 'a fine day' | cairn predict --model runs/reviews")                                                        \
-    X(PLAN, COMPARE,                                                                                                   \
+    X(PLAN, "Plan and compare",                                                                                        \
       "model model-config task batch-size max-seq-length predictions precision recompute memory-budget device ranks "  \
       "pipeline svg pbs",                                                                                              \
       "# memory and time on a GPU that this host lacks\n"                                                              \
       "cairn plan --model-config bert-large --batch-size 32 --max-seq-length 384 --device a100\n"                      \
       "# all schedules of a pipeline\n"                                                                                \
       "cairn plan --model-config bert-base --batch-size 64 --ranks 4 --pipeline all --stages 4")                       \
-    X(SWEEP, COMPARE, "",                                                                                              \
+    X(SWEEP, "", "",                                                                                                   \
       "cairn sweep --vary learning-rate=2e-5,5e-5 --vary seed=1-3 --output-dir sweeps/mrpc -- glue --task MRPC "       \
       "--data-dir glue/MRPC --model bert-base-uncased --do-train --do-eval")                                           \
-    X(REPORT, COMPARE, "",                                                                                             \
+    X(REPORT, "", "",                                                                                                  \
       "cairn report runs/none runs/full\n"                                                                             \
       "# the table, curves, and a page for a judge\n"                                                                  \
       "cairn report runs/none runs/full --proof --output-dir report")                                                  \
-    X(VARIABILITY, COMPARE, "", "cairn variability runs/monday runs/tuesday --output-dir variability")                 \
-    X(VERIFY, COMPARE, "steps data-dir model vocab threads", "cairn verify runs/mrpc --steps 1-20")                    \
-    X(LAUNCH, MACHINES, "",                                                                                            \
+    X(VARIABILITY, "", "", "cairn variability runs/monday runs/tuesday --output-dir variability")                      \
+    X(VERIFY, "", "steps data-dir model vocab threads", "cairn verify runs/mrpc --steps 1-20")                         \
+    X(LAUNCH, "Many machines", "",                                                                                     \
       "# four processes, which share the work\n"                                                                       \
       "cairn launch --ranks 4 -- glue --task MRPC --data-dir glue/MRPC --model bert-base-uncased --do-train "          \
       "--do-eval --output-dir runs/mrpc\n"                                                                             \
       "cairn launch --hosts hosts.txt --max-restarts 3 -- pretrain --data-dir shards --vocab vocab.txt "               \
       "--preset bert-base-phase1 --output-dir runs/base")                                                              \
-    X(SNAPSHOT, MACHINES, "", "cairn snapshot list\ncairn snapshot persist --output-dir runs/base")                    \
-    X(DOCTOR, MACHINES, "", "cairn doctor --output-dir runs")
+    X(SNAPSHOT, "", "", "cairn snapshot list\ncairn snapshot persist --output-dir runs/base")                          \
+    X(DOCTOR, "", "", "cairn doctor --output-dir runs")

@@ -35,12 +35,14 @@ typedef struct {
     const char *name;
     const char *letters;
     const char *positional, *help;
+    const char *title, *flags, *examples; /* help_list.h */
 } CommandInfo;
 
 extern OptionInfo config_table[N_OPTIONS];
 /* The table's default; "" for --output-dir of commands that write no file unless it is given. */
 const char *config_fallback(int option, Command command);
 extern const CommandInfo config_commands[N_COMMANDS];
+extern const Command config_by_group[N_COMMANDS]; /* in the order of HELP_LIST */
 
 /* Whether the value is kept as allocated text. */
 static inline bool config_is_text(const OptionInfo *o) { return o->type <= TYPE_List; }
@@ -96,24 +98,8 @@ Status config_apply_file(Config *c, const char *path, Json **read);
 
 /* ---- help.c ---- */
 
-typedef enum {
-#define X(id, title) HELP_##id,
-    HELP_GROUP_LIST(X)
-#undef X
-        N_HELP_GROUPS
-} HelpGroup;
-
-typedef struct {
-    Command command;
-    HelpGroup group;
-    const char *flags, *examples;
-} CommandHelp;
-
-extern const CommandHelp config_helps[N_COMMANDS]; /* by group */
-extern const char *const config_help_titles[N_HELP_GROUPS];
-
 /* Appends the examples, or the first one, in indented lines of at most `columns`, with backslashes between. */
-void config_examples(const CommandHelp *h, bool first, int columns, Buf *out);
+void config_examples(Command command, bool first, int columns, Buf *out);
 /* The title of the group that the option belongs to. */
 const char *config_group(int option);
 /* Appends the wording for the command of a help text or of a Choice's words (options.h); N_COMMANDS: with all words. */

@@ -76,20 +76,10 @@ static void man_exit_codes(Buf *out)
     }
 }
 
-static void man_examples(const CommandHelp *h, Buf *out)
+static void man_command(Command command, Buf *out)
 {
     enum { COLUMNS = 76 };
-    Buf text = {0};
-    config_examples(h, false, COLUMNS, &text);
-    buf_puts(out, ".SH EXAMPLES\n.nf\n");
-    roff(out, text.data);
-    buf_puts(out, ".fi\n");
-    buf_free(&text);
-}
-
-static void man_command(const CommandHelp *h, Buf *out)
-{
-    Command command = h->command;
+    Buf examples = {0};
     const CommandInfo *c = &config_commands[command];
     char *page = mem_printf("cairn-%s", c->name);
     const char *title = NULL;
@@ -104,7 +94,11 @@ static void man_command(const CommandHelp *h, Buf *out)
         title = config_group(i);
         man_option(out, i, command);
     }
-    man_examples(h, out);
+    config_examples(command, false, COLUMNS, &examples);
+    buf_puts(out, ".SH EXAMPLES\n.nf\n");
+    roff(out, examples.data);
+    buf_puts(out, ".fi\n");
+    buf_free(&examples);
     man_exit_codes(out);
     buf_puts(out, ".SH SEE ALSO\n.BR cairn (1)\n");
     free(page);
@@ -135,9 +129,10 @@ static void man_all(Buf *out)
     man_head(out, "cairn", "trains BERT in the memory you have");
     buf_puts(out, "\\fBcairn\\fR \\fICOMMAND\\fR [\\fB\\-\\-config\\fR \\fIFILE.json\\fR] [\\fB\\-\\-flag\\fR "
                   "\\fIvalue\\fR]...\n.SH COMMANDS\n");
-    for (const CommandHelp *h = config_helps; h < config_helps + N_COMMANDS; h++) {
-        if (h == config_helps || h->group != h[-1].group) buf_printf(out, ".SS %s\n", config_help_titles[h->group]);
-        man_entry(out, config_commands[h->command].name, "", config_commands[h->command].help);
+    for (int i = 0; i < N_COMMANDS; i++) {
+        const CommandInfo *c = &config_commands[config_by_group[i]];
+        if (*c->title) buf_printf(out, ".SS %s\n", c->title);
+        man_entry(out, c->name, "", c->help);
     }
     buf_puts(out, ".SH ENVIRONMENT\nCAIRN_BATCH_SIZE stands for \\-\\-batch\\-size, and so on. Other variables:\n");
 #define X(variable, help)                                                                                              \
@@ -319,33 +314,20 @@ static void schema_type(Buf *out, const OptionInfo *o)
     }
 }
 
-/* Whether an earlier command has the option with these words. */
-static bool worded_before(int option, Command command, const char *wording)
-{
-    bool same = false;
-    for (int c = 0; c < (int)command && !same; c++) {
-        Buf other = {0};
-        config_wording(config_table[option].help, (Command)c, &other);
-        same = config_option_of(option, (Command)c) && strcmp(other.data, wording) == 0;
-        buf_free(&other);
-    }
-    return same;
-}
-
 /* The wordings of all commands; behind the first, each with its first command. */
 static void schema_help(Buf *out, int option)
 {
-    Buf text = {0};
-    for (int c = 0; c < N_COMMANDS; c++) {
-        Buf wording = {0};
-        config_wording(config_table[option].help, (Command)c, &wording);
-        if (config_option_of(option, (Command)c) && !worded_before(option, (Command)c, wording.data)) {
-            if (text.len) buf_printf(&text, ". %s: ", config_commands[c].name);
-            buf_puts(&text, wording.data);
-        }
-        buf_free(&wording);
+    Buf wordings[N_COMMANDS] = {0}, text = {0};
+    for (int c = 0, first = 0; c < N_COMMANDS; c++, first = 0) {
+        if (!config_option_of(option, (Command)c)) continue;
+        config_wording(config_table[option].help, (Command)c, &wordings[c]);
+        while (!wordings[first].data || strcmp(wordings[first].data, wordings[c].data) != 0) first++;
+        if (first < c) continue;
+        if (text.len) buf_printf(&text, ". %s: ", config_commands[c].name);
+        buf_puts(&text, wordings[c].data);
     }
     buf_member_text(out, "description", text.data);
+    for (int c = 0; c < N_COMMANDS; c++) buf_free(&wordings[c]);
     buf_free(&text);
 }
 
@@ -385,8 +367,8 @@ static Status write_all(const char *folder)
         TRY(file_write_text(folder, files[i].name, &text));
     }
     for (int i = 0; i < N_COMMANDS; i++) {
-        char *name = mem_printf("cairn-%s.1", config_commands[config_helps[i].command].name);
-        man_command(&config_helps[i], &text);
+        char *name = mem_printf("cairn-%s.1", config_commands[i].name);
+        man_command((Command)i, &text);
         Status status = file_write_text(folder, name, &text);
         free(name);
         TRY(status);
