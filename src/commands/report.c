@@ -31,6 +31,7 @@ static void runs_free(ComparedRun *runs, int n)
 
 static void put_faults(const ComparedRun *runs, int n, Buf *out)
 {
+    buf_puts(out, "");
     for (int i = 0; i < n; i++) {
         Buf text = {0};
         fault_record_text(&runs[i].faults, &text);
@@ -44,20 +45,11 @@ typedef struct {
     Buf page, written;
 } ReportOutput;
 
-/* Each chart is a file of its own, and in the page. */
 static Status draw(void *context, const char *file, const Chart *chart)
 {
     ReportOutput *o = context;
-    Chart own = *chart;
-    Buf out = {0};
-    char *name = mem_printf("%s.svg", file);
-    own.about = *o->about ? o->about : NULL;
-    chart_svg(&own, &out);
-    Status status = svg_write(o->dir, name, &out);
-    page_chart(&o->page, &own);
-    buf_printf(&o->written, ", %s", name);
-    free(name);
-    return status;
+    buf_printf(&o->written, ", %s", file);
+    return page_chart_file(&o->page, chart, o->about, o->dir, file);
 }
 
 /* A run's own folder has a report.html of that run alone. */
@@ -78,9 +70,8 @@ static Status write_page(const char *dir, const ComparedRun *runs, int n, const 
     Status status = OK;
     page_begin(&o.page, title, about);
     table_html(table, &o.page);
-    buf_puts(&o.page, "<p class=\"lines\">");
-    markup_text(&o.page, lines);
-    buf_puts(&o.page, "</p>\n<h2>Curves</h2>\n");
+    page_lines(&o.page, lines);
+    page_title(&o.page, "Curves");
     TRY_DONE(compare_charts(runs, n, equal, draw, &o));
     page_end(&o.page);
     TRY_DONE(file_write_text(o.dir, "report.html", &o.page));
@@ -109,7 +100,7 @@ Status command_report(const Config *c)
     int n = c->n_positional;
     Status status = OK;
     Table table = {0};
-    Buf text = {0}, losses = {0}, lines = {0};
+    Buf text = {0}, lines = {0}, broken = {0};
     char *names[COMPARE_MOST];
     LossGroups groups;
     if (n < 1) return fail(E_USAGE, "give the output folders of runs: cairn report DIR1 DIR2");
@@ -120,23 +111,19 @@ Status command_report(const Config *c)
     compare_names(c->positional, n, names);
     for (int i = 0; i < n; i++) runs[i].name = names[i];
     for (int i = 0; i < n; i++) TRY_DONE(read_run(c->positional[i], &runs[i]));
-    compare_begin(runs, n, &table);
     compare_setup(runs, n, &table);
     compare_figures(runs, n, &table);
     table_print(&table, table_terminal_width(), &text);
     put_faults(runs, n, &lines);
-    Status same = losses_compare(runs, n, &groups, &losses);
-    char *message = same == OK ? NULL : mem_strdup(status_message()); /* later calls may replace it */
-    buf_puts(&lines, losses.len ? losses.data : "");
+    losses_compare(runs, n, &groups, &lines, &broken);
     buf_puts(&text, lines.data);
     buf_print(&text);
-    buf_puts(&lines, message ? message : "");
-    status = write_files(c, runs, n, &table, &groups, lines.data);
-    if (status == OK && same != OK) status = fail(same, "%s", message);
-    free(message);
+    if (broken.len) buf_printf(&lines, "%s\n", broken.data);
+    TRY_DONE(write_files(c, runs, n, &table, &groups, lines.data));
+    if (broken.len) status = fail(E_FAIL, "%s", broken.data);
 done:
     table_free(&table);
-    BUF_FREE(&losses, &lines);
+    BUF_FREE(&lines, &broken);
     runs_free(runs, n);
     return status;
 }

@@ -221,14 +221,10 @@ static char *about(const Sweep *s)
 
 static Status draw(const Sweep *s, const char *file, const Chart *chart, Buf *page)
 {
-    Chart own = *chart;
-    Buf out = {0};
     char *line = about(s);
-    own.about = *line ? line : NULL;
-    chart_svg(&own, &out);
-    page_chart(page, &own);
+    Status status = page_chart_file(page, chart, line, s->c->output_dir, file);
     free(line);
-    return svg_write(s->c->output_dir, file, &out);
+    return status;
 }
 
 /* A figure against batch size, a line per policy. */

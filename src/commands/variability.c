@@ -262,9 +262,8 @@ static Status write_page(const Config *c, const Paces *p, const Table *t, const 
     draw(p, about, 860, &svg);
     page_begin(&page, "Variability", about);
     table_html(t, &page);
-    buf_puts(&page, "<p class=\"lines\">");
-    markup_text(&page, slow);
-    buf_printf(&page, "</p>\n<div class=\"large\">\n%s</div>\n<div class=\"small\">\n", svg.data);
+    page_lines(&page, slow);
+    buf_printf(&page, "<div class=\"large\">\n%s</div>\n<div class=\"small\">\n", svg.data);
     draw(p, about, PAGE_NARROW, &page);
     buf_puts(&page, "</div>\n");
     page_end(&page);

@@ -70,80 +70,57 @@ static bool option_differs(const ComparedRun *runs, int n, const char *flag)
     return false;
 }
 
+/* A row of texts: `own`, that of run.json, which unfinished runs and older versions lack; else the option's. */
+static void put_texts(const ComparedRun *runs, int n, const char *label, bool own, const char *key, Table *t)
+{
+    table_text(t, "%s", label);
+    for (int i = 0; i < n; i++) {
+        Buf text = {0};
+        buf_puts(&text, own ? js_string(js_get(runs[i].r.doc, key), "") : "");
+        if (!text.len) compare_option(&runs[i], key, &text);
+        table_text(t, "%s", text.len ? text.data : "–");
+        buf_free(&text);
+    }
+}
+
 static void put_options(const ComparedRun *runs, int n, Table *t)
 {
     const Json *keys = NULL; /* the options of the first run that has any: other commands' are left out */
     for (int i = 0; i < n && !keys; i++) keys = runs[i].config;
     for (void *it = js_first(keys); it; it = js_next(keys, it)) {
-        if (!is_row(js_key(it)) || !option_differs(runs, n, js_key(it))) continue;
-        table_text(t, "--%s", js_key(it));
-        for (int i = 0; i < n; i++) {
-            Buf text = {0};
-            compare_option(&runs[i], js_key(it), &text);
-            table_text(t, "%s", text.len ? text.data : "–");
-            buf_free(&text);
-        }
+        if (is_row(js_key(it)) && option_differs(runs, n, js_key(it)))
+            put_texts(runs, n, SHORT_TEXT("--%s", js_key(it)), false, js_key(it), t);
     }
 }
 
 /* ---- the table ---- */
 
-/* A text that run.json has, else the option's. */
-static void put_resolved(const ComparedRun *run, const char *text, const char *flag, Table *t)
-{
-    Buf option = {0};
-    if (!run->r.finished) compare_option(run, flag, &option);
-    table_text(t, "%s", option.len ? option.data : text);
-    buf_free(&option);
-}
-
 #define FIGURES(label, format, value)                                                                                  \
     do {                                                                                                               \
-        table_text(t, label);                                                                                          \
+        table_text(t, "%s", label);                                                                                    \
         for (int i = 0; i < n; i++) {                                                                                  \
-            const RunSummary *s = &runs[i].r.s;                                                                        \
+            const ComparedRun *run = &runs[i];                                                                         \
+            const RunSummary *s = &run->r.s;                                                                           \
+            (void)s;                                                                                                   \
             table_figure(t, format, value);                                                                            \
         }                                                                                                              \
     } while (0)
 
 static void put_evaluations(const ComparedRun *runs, int n, Table *t)
 {
+    ChartLines names = {0};
     for (int k = 0; k < n; k++)
-        for (int e = 0; e < runs[k].r.s.n_evals; e++) {
-            const char *name = runs[k].r.s.evals[e].name;
-            bool before = false;
-            for (int j = 0; j < k; j++)
-                for (int i = 0; i < runs[j].r.s.n_evals && !before; i++)
-                    before = strcmp(runs[j].r.s.evals[i].name, name) == 0;
-            if (before) continue;
-            table_text(t, "%s", name);
-            for (int i = 0; i < n; i++)
-                table_figure(t, "%.4f", summary_value(runs[i].r.s.evals, runs[i].r.s.n_evals, name));
-        }
+        for (int e = 0; e < runs[k].r.s.n_evals; e++) (void)chart_line_named(&names, runs[k].r.s.evals[e].name);
+    for (int e = 0; e < names.n; e++)
+        FIGURES(names.series[e].name, "%.4f", summary_value(s->evals, s->n_evals, names.series[e].name));
+    chart_lines_free(&names);
 }
 
 static double or_nan(double value) { return value > 0 ? value : NAN; }
 
-static void put_faults(const ComparedRun *runs, int n, Table *t)
+static void begin(const ComparedRun *runs, int n, Table *t)
 {
-    table_text(t, "faults");
-    for (int i = 0; i < n; i++) table_figure(t, "%.0f", runs[i].faults.count);
-    table_text(t, "share of time that counts (%%)");
-    for (int i = 0; i < n; i++) table_figure(t, "%.1f", 100 * fault_record_share(&runs[i].faults));
-}
-
-/* A text of run.json, which unfinished runs and older versions lack. */
-static void put_texts(const ComparedRun *runs, int n, const char *label, const char *key, Table *t)
-{
-    table_text(t, "%s", label);
-    for (int i = 0; i < n; i++) {
-        const char *text = js_string(js_get(runs[i].r.doc, key), "");
-        table_text(t, "%s", *text ? text : "–");
-    }
-}
-
-void compare_begin(const ComparedRun *runs, int n, Table *t)
-{
+    if (t->count) return;
     table_init(t, n + 1, 1);
     table_text(t, "%s", "");
     for (int i = 0; i < n; i++) table_text(t, "%s", runs[i].name);
@@ -161,6 +138,7 @@ char *compare_about(const ComparedRun *runs, int n)
 void compare_setup(const ComparedRun *runs, int n, Table *t)
 {
     bool finished = true, threads = false;
+    begin(runs, n, t);
     for (int i = 0; i < n; i++) {
         finished = finished && runs[i].r.finished;
         threads = threads || (runs[i].r.finished && runs[i].r.s.threads != runs[0].r.s.threads);
@@ -169,15 +147,12 @@ void compare_setup(const ComparedRun *runs, int n, Table *t)
         table_text(t, "state");
         for (int i = 0; i < n; i++) table_text(t, runs[i].r.finished ? "finished" : "not finished");
     }
-    table_text(t, "task");
-    for (int i = 0; i < n; i++) put_resolved(&runs[i], runs[i].r.s.task, "task", t);
-    table_text(t, "recompute");
-    for (int i = 0; i < n; i++) put_resolved(&runs[i], runs[i].r.s.recompute, "recompute", t);
-    table_text(t, "precision");
-    for (int i = 0; i < n; i++) put_resolved(&runs[i], runs[i].r.s.precision, "precision", t);
+    put_texts(runs, n, "task", true, "task", t);
+    put_texts(runs, n, "recompute", true, "recompute", t);
+    put_texts(runs, n, "precision", true, "precision", t);
     FIGURES("ranks", "%.0f", or_nan(s->ranks));
-    put_texts(runs, n, "hosts", "hosts", t);
-    put_texts(runs, n, "processor or GPU", "device", t);
+    put_texts(runs, n, "hosts", true, "hosts", t);
+    put_texts(runs, n, "processor or GPU", true, "device", t);
     FIGURES("micro-batches of a step", "%.3g", or_nan(s->micro_batches));
     if (threads) FIGURES("threads", "%.0f", or_nan(s->threads));
     put_options(runs, n, t);
@@ -188,11 +163,9 @@ static double weight_bytes(const RunSummary *s)
 {
     static const char *const regions[] = {"weights", "copies", "gradients", "optimizer", "kfac"};
     double sum = 0;
-    for (size_t i = 0; i < sizeof regions / sizeof *regions; i++) {
-        double bytes = summary_value(s->regions, s->n_regions, regions[i]);
-        if (isfinite(bytes)) sum += bytes;
-    }
-    return sum;
+    for (size_t i = 0; i < sizeof regions / sizeof *regions; i++)
+        sum += fmax(0, summary_value(s->regions, s->n_regions, regions[i])); /* NaN, where there is none, counts as 0 */
+    return or_nan(sum);
 }
 
 static double activation_bytes(const RunSummary *s) { return summary_value(s->regions, s->n_regions, "activations"); }
@@ -200,6 +173,7 @@ static double activation_bytes(const RunSummary *s) { return summary_value(s->re
 void compare_figures(const ComparedRun *runs, int n, Table *t)
 {
     bool faults = false;
+    begin(runs, n, t);
     for (int i = 0; i < n; i++) faults = faults || runs[i].faults.count;
     FIGURES("steps", "%.0f", (double)s->steps);
     FIGURES("final loss", "%.9g", s->final_loss);
@@ -207,11 +181,13 @@ void compare_figures(const ComparedRun *runs, int n, Table *t)
     FIGURES("sequences/s", "%.1f", or_nan(s->seq_per_s));
     if (n > 1) FIGURES("speed, first = 1", "%.2f", or_nan(s->seq_per_s) / or_nan(runs[0].r.s.seq_per_s));
     FIGURES("wall time (s)", "%.1f", or_nan(s->wall_s));
-    if (faults) put_faults(runs, n, t);
+    if (faults) {
+        FIGURES("faults", "%.0f", run->faults.count);
+        FIGURES("share of time that counts (%)", "%.1f", 100 * fault_record_share(&run->faults));
+    }
     FIGURES("activations (MiB)", "%.1f", activation_bytes(s) / MIB);
-    FIGURES("weights, gradients, optimizer (MiB)", "%.1f", or_nan(weight_bytes(s)) / MIB);
-    FIGURES("all else (MiB)", "%.1f",
-            ((double)s->planned_peak_bytes - activation_bytes(s) - or_nan(weight_bytes(s))) / MIB);
+    FIGURES("weights, gradients, optimizer (MiB)", "%.1f", weight_bytes(s) / MIB);
+    FIGURES("all else (MiB)", "%.1f", ((double)s->planned_peak_bytes - activation_bytes(s) - weight_bytes(s)) / MIB);
     FIGURES("sum: planned peak memory (MiB)", "%.1f", or_nan((double)s->planned_peak_bytes / MIB));
     FIGURES("measured peak memory (MiB)", "%.1f", or_nan((double)s->measured_peak_bytes / MIB));
     if (n > 1)

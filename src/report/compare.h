@@ -20,14 +20,13 @@ void compare_names(char *const *paths, int n, char **names);
 /* What an option of a run is, as text; "" where it is unknown. */
 void compare_option(const ComparedRun *run, const char *flag, Buf *out);
 bool compare_option_differs(const ComparedRun *a, const ComparedRun *b, const char *flag);
-/* Begin a table with a row of names; then the rows of what the runs were, and of what they gave: steps, loss,
-   evaluations, speed, memory. */
-void compare_begin(const ComparedRun *runs, int n, Table *t);
+/* Rows of what the runs were, and of what they gave: steps, loss, evaluations, speed, memory. A zeroed table begins
+   with a row of names. */
 void compare_setup(const ComparedRun *runs, int n, Table *t);
 void compare_figures(const ComparedRun *runs, int n, Table *t);
 /* What all runs share, below titles. The caller frees. */
 char *compare_about(const ComparedRun *runs, int n);
 
-/* Draws each chart by `draw`; `file` is a name for it, without a suffix. `equal`: all losses are the same bits. */
+/* Draws each chart by `draw`; `file` is a name for it, "loss.svg". `equal`: all losses are the same bits. */
 typedef Status (*CompareDraw)(void *context, const char *file, const Chart *chart);
 Status compare_charts(const ComparedRun *runs, int n, bool equal, CompareDraw draw, void *context);

@@ -38,10 +38,20 @@ static double *steps_over(const ComparedRun *run, Over over)
     return x;
 }
 
-static Status draw_curves(const ChartLines *c, Over over, const char *what, const char *file, const char *y_label,
-                          const char *note, CompareDraw draw, void *context)
+/* What all charts share. */
+typedef struct {
+    const ComparedRun *runs;
+    int n;
+    bool equal;
+    CompareDraw draw;
+    void *context;
+} Charts;
+
+/* Draws the lines and frees them. */
+static Status draw_curves(const Charts *o, ChartLines *c, Over over, const char *what, const char *file,
+                          const char *y_label, const char *note)
 {
-    char *title = mem_printf("%s%s", what, overs[over].title), *name = mem_printf("%s%s", file, overs[over].suffix);
+    char *title = mem_printf("%s%s", what, overs[over].title), *name = mem_printf("%s%s.svg", file, overs[over].suffix);
     Chart chart = {.title = title,
                    .x_label = overs[over].label,
                    .y_label = y_label,
@@ -50,124 +60,105 @@ static Status draw_curves(const ChartLines *c, Over over, const char *what, cons
                    .note = note,
                    .fractions = over == OVER_TIME,
                    .from_zero_x = over != OVER_STEPS};
-    Status status = draw(context, name, &chart);
+    Status status = o->draw(o->context, name, &chart);
+    chart_lines_free(c);
     MEM_FREE(title, name);
     return status;
 }
 
-static Status draw_steps(const ComparedRun *runs, int n, StepColumn column, Over over, bool equal, CompareDraw draw,
-                         void *context)
+static Status draw_steps(const Charts *o, StepColumn column, Over over)
 {
     ChartLines c = {0};
-    bool loss = column == STEP_LOSS, same = loss && equal && n > 1 && over != OVER_TIME, smoothed = !loss;
-    for (int i = 0; i < n; i++) smoothed = smoothed || (!same && n > 1 && runs[i].r.n_steps > 100);
-    for (int i = 0; i < n; i++) {
-        const RunRecord *r = &runs[i].r;
-        double *x = steps_over(&runs[i], over), *mean = run_record_smooth(r->column[column], r->n_steps);
-        (void)chart_line(&c, runs[i].name);
+    bool loss = column == STEP_LOSS, same = loss && o->equal && over != OVER_TIME, smoothed = !loss;
+    for (int i = 0; i < o->n; i++) smoothed = smoothed || (!same && o->n > 1 && o->runs[i].r.n_steps > 100);
+    for (int i = 0; i < o->n; i++) {
+        const RunRecord *r = &o->runs[i].r;
+        double *x = steps_over(&o->runs[i], over), *mean = run_record_smooth(r->column[column], r->n_steps);
+        (void)chart_line(&c, o->runs[i].name);
         for (int k = 0; k < r->n_steps; k++) chart_point(&c, i, x[k], smoothed ? mean[k] : r->column[column][k]);
         MEM_FREE(x, mean);
     }
-    Status status = draw_curves(&c, over, loss ? "Training loss" : "Masked words guessed right in training",
-                                loss ? "loss" : "mlm-accuracy", loss ? "loss" : "share",
-                                same       ? "equal, bit for bit"
-                                : smoothed ? "mean of 20 steps"
-                                           : NULL,
-                                draw, context);
-    chart_lines_free(&c);
-    return status;
+    const char *note = same ? "equal, bit for bit" : smoothed ? "mean of 20 steps" : NULL;
+    return loss ? draw_curves(o, &c, over, "Training loss", "loss", "loss", note)
+                : draw_curves(o, &c, over, "Masked words guessed right in training", "mlm-accuracy", "share", note);
 }
 
-/* Where step `step` is on the axis. */
-static double place_of(const RunRecord *r, const double *x, double step)
-{
-    int low = 0, high = r->n_steps;
-    while (low < high) {
-        int middle = (low + high) / 2;
-        if (r->column[STEP_NUMBER][middle] < step)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < r->n_steps ? x[low] : NAN;
-}
-
-static Status draw_evaluation(const ComparedRun *runs, int n, const char *name, Over over, CompareDraw draw,
-                              void *context)
+static Status draw_evaluation(const Charts *o, const char *name, Over over)
 {
     ChartLines c = {0};
-    for (int i = 0; i < n; i++) {
-        const RunRecord *r = &runs[i].r;
-        double *x = steps_over(&runs[i], over);
-        (void)chart_line(&c, runs[i].name);
-        for (int e = 0; e < r->n_evals; e++)
+    for (int i = 0; i < o->n; i++) {
+        const RunRecord *r = &o->runs[i].r;
+        double *x = steps_over(&o->runs[i], over);
+        (void)chart_line(&c, o->runs[i].name);
+        for (int e = 0, at = 0; e < r->n_evals; e++) { /* evaluations are in the order of steps */
+            while (at < r->n_steps && r->column[STEP_NUMBER][at] < r->evals[e].step) at++;
             if (strcmp(r->evals[e].name, name) == 0)
-                chart_point(&c, i, place_of(r, x, r->evals[e].step), r->evals[e].value);
+                chart_point(&c, i, at < r->n_steps ? x[at] : NAN, r->evals[e].value);
+        }
         c.series[i].dots = c.series[i].n < 40;
         free(x);
     }
     char *file = mem_strdup(name);
     for (char *p = file; *p; p++)
         if (strchr(" /", *p)) *p = '-';
-    Status status = draw_curves(&c, over, name, file, name, NULL, draw, context);
+    Status status = draw_curves(o, &c, over, name, file, name, NULL);
     free(file);
-    chart_lines_free(&c);
     return status;
 }
 
-static Status draw_evaluations(const ComparedRun *runs, int n, CompareDraw draw, void *context)
+static Status draw_evaluations(const Charts *o)
 {
-    for (int k = 0; k < n; k++)
-        for (int e = 0; e < runs[k].r.n_evals; e++) {
-            const char *name = runs[k].r.evals[e].name;
-            bool before = false;
-            for (int j = 0; j <= k && !before; j++)
-                for (int f = 0; f < (j < k ? runs[j].r.n_evals : e) && !before; f++)
-                    before = strcmp(runs[j].r.evals[f].name, name) == 0;
-            if (before) continue;
-            TRY(draw_evaluation(runs, n, name, OVER_STEPS, draw, context));
-            TRY(draw_evaluation(runs, n, name, OVER_TIME, draw, context));
-        }
-    return OK;
+    ChartLines names = {0};
+    Status status = OK;
+    for (int k = 0; k < o->n; k++)
+        for (int e = 0; e < o->runs[k].r.n_evals; e++) (void)chart_line_named(&names, o->runs[k].r.evals[e].name);
+    for (int e = 0; e < names.n; e++) {
+        TRY_DONE(draw_evaluation(o, names.series[e].name, OVER_STEPS));
+        TRY_DONE(draw_evaluation(o, names.series[e].name, OVER_TIME));
+    }
+done:
+    chart_lines_free(&names);
+    return status;
 }
 
-static Status draw_memory(const ComparedRun *runs, int n, CompareDraw draw, void *context)
+static Status draw_memory(const Charts *o)
 {
     ChartLines c = {0};
-    for (int i = 0; i < n; i++) {
-        const RunRecord *r = &runs[i].r;
+    for (int i = 0; i < o->n; i++) {
+        const RunRecord *r = &o->runs[i].r;
         double peak = 0;
         for (int k = 0; k < r->s.n_memory; k++) peak = fmax(peak, r->memory[k]);
         if (r->s.n_memory == 0) continue;
-        char *name = mem_printf("%s: peak %.1f MiB", runs[i].name, peak / MIB);
+        char *name = mem_printf("%s: peak %.1f MiB", o->runs[i].name, peak / MIB);
         int line = chart_line(&c, name);
         for (int k = 0; k < r->s.n_memory; k++) chart_point(&c, line, k, r->memory[k]);
         c.series[line].scale = 1 / MIB;
-        c.series[line].filled = n <= 3;
+        c.series[line].filled = o->n <= 3;
         free(name);
     }
-    Status status = draw(context, "memory",
-                         &(Chart){.title = "Memory over one micro-batch: activations and scratch",
-                                  .x_label = "instr of the plan: forward, then backward",
-                                  .y_label = "MiB",
-                                  .series = c.series,
-                                  .n_series = c.n,
-                                  .from_zero = true});
+    Status status = o->draw(o->context, "memory.svg",
+                            &(Chart){.title = "Memory over one micro-batch: activations and scratch",
+                                     .x_label = "instr of the plan: forward, then backward",
+                                     .y_label = "MiB",
+                                     .series = c.series,
+                                     .n_series = c.n,
+                                     .from_zero = true});
     chart_lines_free(&c);
     return status;
 }
 
 Status compare_charts(const ComparedRun *runs, int n, bool equal, CompareDraw draw, void *context)
 {
+    Charts o = {runs, n, equal, draw, context};
     bool batches = false, accuracy = false;
     for (int i = 0; i < n; i++) {
         batches = batches || js_get(runs[i].config, "batch-size");
         accuracy = accuracy || (runs[i].r.n_steps && isfinite(runs[i].r.column[STEP_ACCURACY][0]));
     }
-    TRY(draw_steps(runs, n, STEP_LOSS, OVER_STEPS, equal, draw, context));
-    if (batches) TRY(draw_steps(runs, n, STEP_LOSS, OVER_SEQUENCES, equal, draw, context));
-    TRY(draw_steps(runs, n, STEP_LOSS, OVER_TIME, equal, draw, context));
-    if (accuracy) TRY(draw_steps(runs, n, STEP_ACCURACY, OVER_STEPS, equal, draw, context));
-    TRY(draw_evaluations(runs, n, draw, context));
-    return draw_memory(runs, n, draw, context);
+    TRY(draw_steps(&o, STEP_LOSS, OVER_STEPS));
+    if (batches) TRY(draw_steps(&o, STEP_LOSS, OVER_SEQUENCES));
+    TRY(draw_steps(&o, STEP_LOSS, OVER_TIME));
+    if (accuracy) TRY(draw_steps(&o, STEP_ACCURACY, OVER_STEPS));
+    TRY(draw_evaluations(&o));
+    return draw_memory(&o);
 }

@@ -51,11 +51,24 @@ void page_begin(Buf *out, const char *title, const char *subtitle)
 
 void page_end(Buf *out) { buf_puts(out, "</body></html>\n"); }
 
-void page_rows_begin(Buf *out, const char *title)
+void page_title(Buf *out, const char *title)
 {
     buf_puts(out, "<h2>");
     markup_text(out, title);
-    buf_puts(out, "</h2>\n<table>\n");
+    buf_puts(out, "</h2>\n");
+}
+
+void page_lines(Buf *out, const char *lines)
+{
+    buf_puts(out, "<p class=\"lines\">");
+    markup_text(out, lines);
+    buf_puts(out, "</p>\n");
+}
+
+void page_rows_begin(Buf *out, const char *title)
+{
+    page_title(out, title);
+    buf_puts(out, "<table>\n");
 }
 
 void page_rows_end(Buf *out) { buf_puts(out, "</table>\n"); }
@@ -97,6 +110,16 @@ void page_chart(Buf *out, const Chart *chart)
     buf_puts(out, "</div>\n<div class=\"small\">\n");
     chart_svg(&narrow, out);
     buf_puts(out, "</div>\n");
+}
+
+Status page_chart_file(Buf *out, const Chart *chart, const char *about, const char *folder, const char *name)
+{
+    Chart own = *chart;
+    Buf svg = {0};
+    own.about = about;
+    page_chart(out, &own);
+    chart_svg(&own, &svg);
+    return svg_write(folder, name, &svg);
 }
 
 Status svg_write(const char *folder, const char *name, Buf *svg)

@@ -7,6 +7,8 @@
 
 void page_begin(Buf *out, const char *title, const char *subtitle);
 void page_end(Buf *out);
+void page_title(Buf *out, const char *title); /* of a section */
+void page_lines(Buf *out, const char *lines); /* a paragraph that keeps the lines of a text */
 /* A row of a table of names and values, between page_rows_begin and page_rows_end. */
 void page_rows_begin(Buf *out, const char *title);
 void page_rows_end(Buf *out);
@@ -21,3 +23,5 @@ void page_profile(const char *output_dir, Buf *out);
 bool timeline_svg(const Json *trace, int width, Buf *out);
 /* The chart in two widths, of which the screen's is shown. */
 void page_chart(Buf *out, const Chart *chart);
+/* The same with a line below the title, and as a file of the folder. */
+Status page_chart_file(Buf *out, const Chart *chart, const char *about, const char *folder, const char *name);

@@ -26,6 +26,8 @@ static char *member_copy(const char *line, const char *key)
     return text ? mem_strndup(text, (size_t)len) : NULL;
 }
 
+static const char *const text_keys[N_STEP_TEXTS] = {"\"loss\": ", "\"grads_digest\": ", "\"weights_digest\": "};
+
 static double member_value(const char *line, const char *key)
 {
     int len;
@@ -58,20 +60,18 @@ static void *grow(void *array, int count, size_t size)
 
 static Status take_step(RunRecord *r, const char *line)
 {
-    int n = r->n_steps, len;
-    const char *loss = member_text(line, step_keys[STEP_LOSS], &len);
-    bool known = strncmp(line, "{\"step\": ", 9) == 0 && loss && strstr(line, step_keys[STEP_RATE]);
+    int n = r->n_steps;
+    bool known = strncmp(line, "{\"step\": ", 9) == 0 && strstr(line, step_keys[STEP_LOSS]) &&
+                 strstr(line, step_keys[STEP_RATE]);
     if (!known) return fail(E_FORMAT, "not a step: expected {\"step\": N, \"loss\": …, \"lr\": …}");
     for (int c = 0; c < N_STEP_COLUMNS; c++) {
         r->column[c] = grow(r->column[c], n, sizeof(double));
         r->column[c][n] = member_value(line, step_keys[c]);
     }
-    r->loss_texts = grow(r->loss_texts, n, sizeof *r->loss_texts);
-    r->loss_texts[n] = mem_strndup(loss, (size_t)len);
-    r->grads = grow(r->grads, n, sizeof *r->grads);
-    r->grads[n] = member_copy(line, "\"grads_digest\": ");
-    r->weights = grow(r->weights, n, sizeof *r->weights);
-    r->weights[n] = member_copy(line, "\"weights_digest\": ");
+    for (int t = 0; t < N_STEP_TEXTS; t++) {
+        r->text[t] = grow(r->text[t], n, sizeof *r->text[t]);
+        r->text[t][n] = member_copy(line, text_keys[t]);
+    }
     r->n_steps++;
     return OK;
 }
@@ -187,9 +187,7 @@ double *run_record_smooth(const double *y, int n)
 
 void run_record_free(RunRecord *r)
 {
-    mem_free_texts(r->loss_texts, r->n_steps);
-    mem_free_texts(r->grads, r->n_steps);
-    mem_free_texts(r->weights, r->n_steps);
+    for (int t = 0; t < N_STEP_TEXTS; t++) mem_free_texts(r->text[t], r->n_steps);
     for (int c = 0; c < N_STEP_COLUMNS; c++) free(r->column[c]);
     MEM_FREE(r->evals, r->memory);
     js_free(r->doc);

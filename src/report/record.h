@@ -22,6 +22,9 @@ typedef enum {
         N_STEP_COLUMNS
 } StepColumn;
 
+/* Texts of a step, as they were written. */
+typedef enum { STEP_LOSS_TEXT, STEP_GRADS, STEP_WEIGHTS, N_STEP_TEXTS } StepText;
+
 /* A line of eval.jsonl. */
 typedef struct {
     double step, value;
@@ -34,8 +37,7 @@ typedef struct {
     RunSummary s;                   /* points into doc and the arrays below */
     double *memory;                 /* (s.n_memory) */
     double *column[N_STEP_COLUMNS]; /* (n_steps) each; null and what a line lacks is NaN */
-    char **loss_texts;              /* (n_steps) as written */
-    char **grads, **weights;        /* (n_steps) digests; NULL: that step has none */
+    char **text[N_STEP_TEXTS];      /* (n_steps) each; NULL: the line has no such digest */
     int n_steps;
     EvalPoint *evals; // (n_evals)
     int n_evals;

@@ -88,7 +88,7 @@ typedef struct {
     int n_series;
     bool from_zero;    /* the y axis takes in 0 */
     const char *note;  /* small, right of the title; NULL: none */
-    const char *about; /* a line below the title; NULL: none */
+    const char *about; /* a line below the title; NULL or "": none */
     bool fractions;    /* of x; else it counts steps, instrs … */
     bool from_zero_x;  /* the x axis takes in 0 */
     bool margin;       /* left and right of the points */

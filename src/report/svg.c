@@ -220,7 +220,7 @@ static int put_legend(const Drawing *d, Buf *out)
 void chart_svg(const Chart *c, Buf *out)
 {
     int width = c->width ? c->width : WIDTH;
-    bool narrow = width < NARROW;
+    bool narrow = width < NARROW, about = c->about && *c->about;
     Drawing d = {.chart = c,
                  .out = out,
                  .width = width,
@@ -232,7 +232,7 @@ void chart_svg(const Chart *c, Buf *out)
     chart_find_turns(&d);
     widen_margin(&d);
     d.plot_width = width - d.left - d.right;
-    d.legend = c->about ? TITLE + ABOUT : TITLE;
+    d.legend = about ? TITLE + ABOUT : TITLE;
     d.top = d.legend + put_legend(&d, NULL) * LEGEND_ROW + 12;
     int height = d.top + d.plot_height + BOTTOM, title_x = narrow ? 14 : d.left;
     double room = width - title_x - d.right, note = c->note ? fmin(markup_text_width(c->note, FONT), room / 2) : 0;
@@ -246,7 +246,7 @@ void chart_svg(const Chart *c, Buf *out)
         markup_fitting(out, c->note, FONT, room / 2);
         buf_puts(out, "</text>\n");
     }
-    if (c->about) {
+    if (about) {
         buf_printf(out, "<text x=\"%d\" y=\"%d\" class=\"note\" fill=\"#666\">", title_x, 24 + ABOUT);
         markup_fitting(out, c->about, FONT, width - title_x - d.right);
         buf_puts(out, "</text>\n");

@@ -235,7 +235,7 @@ static void a_third_task_stops_and_resumes(void **state)
     assert_ok(run_record_read("parts", &parts));
     assert_string_equal(whole.s.task, "scores");
     assert_int_equal(parts.n_steps, STEPS);
-    for (int i = 0; i < STEPS; i++) assert_string_equal(whole.loss_texts[i], parts.loss_texts[i]);
+    for (int i = 0; i < STEPS; i++) assert_string_equal(whole.text[STEP_LOSS_TEXT][i], parts.text[STEP_LOSS_TEXT][i]);
     assert_true(whole.column[STEP_LOSS][STEPS - 1] < whole.column[STEP_LOSS][0]);
     assert_memory_equal(&whole.s.evals[0].value, &parts.s.evals[0].value, sizeof(double));
     run_record_free(&whole);

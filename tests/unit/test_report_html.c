@@ -70,8 +70,8 @@ static void test_summary_there_and_back(void **state)
         assert_true(i == 3 ? isnan(r.column[STEP_LOSS][i]) : r.column[STEP_LOSS][i] == 1.0 / (i + 1));
         assert_true(r.column[STEP_RATE][i] == 1e-5 * (i + 1));
     }
-    assert_string_equal(r.loss_texts[1], "0.5");
-    assert_string_equal(r.loss_texts[3], "null");
+    assert_string_equal(r.text[STEP_LOSS_TEXT][1], "0.5");
+    assert_string_equal(r.text[STEP_LOSS_TEXT][3], "null");
     run_record_free(&r);
     run_record_free(&(RunRecord){0});
 }
