@@ -128,17 +128,16 @@ static void put_bytes(const RunRecord *r, const RunSummary *s, Buf *out)
 {
     double rest = (double)s->planned_peak_bytes;
     page_rows_begin(out, "Memory");
-    for (int pass = 0; pass < 2; pass++) {
-        for (int i = 0; i < s->n_regions; i++) {
-            if (str_starts_with(s->regions[i].name, SUMMARY_HOST) != pass) continue;
-            page_bytes(out, s->regions[i].name, s->regions[i].value);
-            if (pass == 0) rest -= s->regions[i].value;
-        }
-        if (pass) continue;
-        page_bytes(out, "beside the plan: program, libraries, data, snapshots", rest);
-        page_bytes(out, "sum: peak of the process, planned", (double)s->planned_peak_bytes);
-        page_bytes(out, "peak of the process, measured", (double)s->measured_peak_bytes);
+    for (int i = 0; i < s->n_regions; i++) {
+        if (str_starts_with(s->regions[i].name, SUMMARY_HOST)) continue;
+        page_bytes(out, s->regions[i].name, s->regions[i].value);
+        rest -= s->regions[i].value;
     }
+    page_bytes(out, "beside the plan: program, libraries, data, snapshots", rest);
+    page_bytes(out, "sum: peak of the process, planned", (double)s->planned_peak_bytes);
+    page_bytes(out, "peak of the process, measured", (double)s->measured_peak_bytes);
+    for (int i = 0; i < s->n_regions; i++)
+        if (str_starts_with(s->regions[i].name, SUMMARY_HOST)) page_bytes(out, s->regions[i].name, s->regions[i].value);
     page_rows_end(out);
     put_measured(r, s, out);
 }

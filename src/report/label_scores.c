@@ -1,6 +1,6 @@
 #include "report/label_scores.h"
 
-#include "report/report.h"
+#include "report/page.h"
 #include "report/table.h"
 
 enum {
@@ -16,7 +16,6 @@ enum {
 /* ---- the table ---- */
 
 typedef struct {
-    const Json *score;
     double f1; /* 2: the label occurs nowhere */
     int64_t rows;
     size_t number; /* of the label */
@@ -41,15 +40,16 @@ static void put_scores(Table *t, const Json *score)
     table_figure(t, "%.4f", js_real(js_get(score, "f1"), NAN));
 }
 
-static void put_means(Table *t, const Json *split, const char *key, const char *name)
+static void put_means(Table *t, const Json *split, const char *key)
 {
-    table_text(t, "%s", name);
+    table_text(t, "%s mean", key);
     put_scores(t, js_get(split, key));
     for (int i = 4; i < t->columns; i++) table_text(t, "%s", "");
 }
 
-static void make_table(const Json *split, Table *t)
+static void make_table(const char *name, const Json *split, Buf *title, Table *t)
 {
+    static const char *const heads[] = {"label", "precision", "recall", "F1", "rows"};
     const Json *labels = js_get(split, "labels"), *matrix = js_get(split, "confusion_matrix");
     size_t n = js_size(labels), columns = n <= MOST_COLUMNS ? js_size(matrix) : 0, rows = n > MOST_ROWS ? WORST : n;
     Ranked *ranked = mem_array(n, sizeof *ranked);
@@ -57,33 +57,27 @@ static void make_table(const Json *split, Table *t)
         const Json *score = js_at(labels, i);
         int64_t support = count_of(score, "support");
         bool absent = support + count_of(score, "predicted") == 0;
-        ranked[i] = (Ranked){score, absent ? 2 : js_real(js_get(score, "f1"), 0), support, i};
+        ranked[i] = (Ranked){absent ? 2 : js_real(js_get(score, "f1"), 0), support, i};
     }
-    if (rows < n) qsort(ranked, n, sizeof *ranked, by_f1);
+    buf_printf(title, "%s, scores of each label", name);
+    if (rows < n) {
+        buf_printf(title, "; the %d worst of %zu by F1 (eval_results.json has all)", WORST, n);
+        qsort(ranked, n, sizeof *ranked, by_f1);
+    }
     table_init(t, 5 + (int)columns, 1);
-    table_text(t, "%s", "label");
-    table_text(t, "%s", "precision");
-    table_text(t, "%s", "recall");
-    table_text(t, "%s", "F1");
-    table_text(t, "%s", "rows");
+    for (int i = 0; i < 5; i++) table_text(t, "%s", heads[i]);
     for (size_t k = 0; k < columns; k++) table_text(t, "as '%s'", label_of(js_at(labels, k)));
     for (size_t i = 0; i < rows; i++) {
-        table_text(t, "'%s'", label_of(ranked[i].score));
-        put_scores(t, ranked[i].score);
+        const Json *score = js_at(labels, ranked[i].number);
+        table_text(t, "'%s'", label_of(score));
+        put_scores(t, score);
         table_text(t, "%lld", (long long)ranked[i].rows);
         for (size_t k = 0; k < columns; k++)
             table_text(t, "%lld", (long long)js_int(js_at(js_at(matrix, ranked[i].number), k), 0));
     }
-    put_means(t, split, "macro", "macro mean");
-    put_means(t, split, "weighted", "weighted mean");
+    put_means(t, split, "macro");
+    put_means(t, split, "weighted");
     free(ranked);
-}
-
-static void put_title(const char *name, const Json *split, Buf *out)
-{
-    size_t n = js_size(js_get(split, "labels"));
-    buf_printf(out, "%s, scores of each label", name);
-    if (n > MOST_ROWS) buf_printf(out, "; the %d worst of %zu by F1 (eval_results.json has all)", WORST, n);
 }
 
 /* ---- the picture ---- */
@@ -98,8 +92,7 @@ typedef struct {
 static void put_cell(const Picture *p, int row, int column, int64_t count, int64_t rows)
 {
     double part = (double)count / (double)rows, x = p->left + column * p->cell, y = p->top + row * p->cell;
-    char text[24];
-    snprintf(text, sizeof text, "%lld", (long long)count);
+    const char *text = SHORT_TEXT("%lld", (long long)count);
     buf_printf(p->out,
                "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" class=\"f0\" fill=\"#0072B2\" "
                "fill-opacity=\"%.3f\"/>\n",
@@ -171,8 +164,7 @@ static void put_table(const char *name, const Json *split, Buf *text)
 {
     Table table;
     Buf title = {0}, rows = {0}, log = {0};
-    make_table(split, &table);
-    put_title(name, split, &title);
+    make_table(name, split, &title, &table);
     table_print(&table, TEXT_WIDTH, &rows);
     buf_printf(text, "\n%s\n%s", title.data, rows.data);
     for (char *at = rows.data, *line; (line = strsep(&at, "\n")) && at;) buf_printf(&log, "\n  %s", line);
@@ -205,11 +197,8 @@ void label_scores_html(const char *output_dir, Buf *out)
     for (void *it = js_first(splits); it; it = js_next(splits, it)) {
         Table table;
         Buf title = {0};
-        make_table(js_value(it), &table);
-        put_title(js_key(it), js_value(it), &title);
-        buf_puts(out, "<h2>");
-        markup_text(out, title.data);
-        buf_puts(out, "</h2>\n");
+        make_table(js_key(it), js_value(it), &title, &table);
+        page_title(out, title.data);
         table_html(&table, out);
         draw(js_key(it), js_value(it), out);
         table_free(&table);

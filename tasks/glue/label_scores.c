@@ -22,7 +22,7 @@ GlueLabelScore glue_label_means(const GlueScores *s, const GlueTask *task, bool 
         sum.f1 += weight * x.f1;
         weights += weight;
     }
-    if (weights == 0) return (GlueLabelScore){0};
+    weights = fmax(weights, 1); /* without any all sums are 0 */
     return (GlueLabelScore){sum.precision / weights, sum.recall / weights, sum.f1 / weights};
 }
 
@@ -33,11 +33,6 @@ static void put_score(Buf *out, GlueLabelScore x)
     buf_member(out, "precision", x.precision);
     buf_member(out, "recall", x.recall);
     buf_member(out, "f1", x.f1);
-}
-
-static void put_counts(Buf *out, const GlueLabelCounts *c)
-{
-    buf_printf(out, ", \"support\": %lld, \"predicted\": %lld}", (long long)c->rows, (long long)c->predicted);
 }
 
 static void put_matrix(const GlueScores *s, int n, Buf *out)
@@ -55,10 +50,13 @@ void glue_label_scores_put(const GlueScores *s, const GlueTask *task, Buf *out)
 {
     buf_puts(out, "{\n      \"labels\": [");
     for (int i = 0; i < task->n_labels; i++) {
-        buf_puts(out, i ? ",\n        {\"label\": " : "\n        {\"label\": ");
-        buf_json(out, task->labels[i]);
-        put_score(out, glue_label_score(&s->labels[i]));
-        put_counts(out, &s->labels[i]);
+        const GlueLabelCounts *c = &s->labels[i];
+        buf_puts(out, i ? ",\n        {" : "\n        {");
+        buf_member_text(out, "label", task->labels[i]);
+        put_score(out, glue_label_score(c));
+        buf_member(out, "support", (double)c->rows);
+        buf_member(out, "predicted", (double)c->predicted);
+        buf_puts(out, "}");
     }
     buf_puts(out, "],\n      \"macro\": {");
     put_score(out, glue_label_means(s, task, false));
