@@ -210,13 +210,10 @@ static void add_point(ChartLines *l, char *name, double x, double y)
 static char *about(const Sweep *s)
 {
     const RunRecord **records = mem_array((size_t)s->n_runs, sizeof *records);
-    Buf text = {0};
-    int n = 0;
-    for (int i = 0; i < s->n_runs; i++)
-        if (s->runs[i].record) records[n++] = s->runs[i].record;
-    run_records_about(records, n, &text);
+    for (int i = 0; i < s->n_runs; i++) records[i] = s->runs[i].record;
+    char *text = run_records_about(records, s->n_runs);
     free(records);
-    return text.data;
+    return text;
 }
 
 static Status draw(const Sweep *s, const char *file, const Chart *chart, Buf *page)

@@ -51,32 +51,31 @@ static void describe_work(const RunRecord *r, Buf *out)
     }
 }
 
-/* For each run the first one of the same work; runs without run.json are of one. `about` gets what all share. */
-static void find_works(char *const *dirs, int n, int *works, Buf *about)
+/* For each run the first one of the same work; runs without run.json are of one. Returns what all share; the caller
+   frees. */
+static char *find_works(char *const *dirs, int n, int *works)
 {
     RunRecord *records = mem_array((size_t)n, sizeof *records);
-    const RunRecord **known = mem_array((size_t)n, sizeof *known);
-    int n_known = 0;
-    Buf *texts = mem_array((size_t)n, sizeof *texts);
+    const RunRecord *all[COMPARE_MOST] = {NULL};
+    Buf texts[COMPARE_MOST] = {0};
     bool other = false;
     for (int i = 0; i < n; i++) {
         buf_puts(&texts[i], "");
-        if (run_record_read(dirs[i], &records[i]) == OK) {
-            describe_work(&records[i], &texts[i]);
-            known[n_known++] = &records[i];
-        }
+        if (run_record_read(dirs[i], &records[i]) == OK) describe_work(&records[i], &texts[i]);
+        all[i] = &records[i];
         for (works[i] = 0; strcmp(texts[works[i]].data, texts[i].data) != 0;) works[i]++;
         other = other || works[i] > 0;
     }
     if (other)
         log_info("the runs differ in their work (task, model, data, ranks, batch, length, precision or policy); ranks "
                  "are compared within the same work alone");
-    run_records_about(known, n_known, about);
+    char *about = run_records_about(all, n);
     for (int i = 0; i < n; i++) {
         buf_free(&texts[i]);
         run_record_free(&records[i]);
     }
-    MEM_FREE(texts, records, known);
+    free(records);
+    return about;
 }
 
 static void take(Paces *p, const char *run, int work, const Json *d)
@@ -290,12 +289,12 @@ Status command_variability(const Config *c)
     int works[COMPARE_MOST];
     Paces p = {0};
     Table table = {0};
-    Buf text = {0}, slow = {0}, about = {0};
+    Buf text = {0}, slow = {0};
     Status status = OK;
     if (n < 1 || n > COMPARE_MOST)
         return fail(E_USAGE, "give the output folders of 1 to %d runs: cairn variability DIR1 DIR2", COMPARE_MOST);
     compare_names(c->positional, n, names);
-    find_works(c->positional, n, works, &about);
+    char *about = find_works(c->positional, n, works);
     for (int i = 0; i < n; i++) TRY_DONE(read_run(c->positional[i], names[i], works[i], &p));
     find_slow(&p);
     fill_table(&p, &table);
@@ -307,12 +306,12 @@ Status command_variability(const Config *c)
                              : "no rank is slow: no mean is both above 1.05 times the median and more than three "
                                "standard errors above it\n");
     buf_print(&text);
-    status = write_all(c, &p, &table, slow.data, about.data);
+    status = write_all(c, &p, &table, slow.data, about);
 done:
     for (int i = 0; i < p.n; i++) free(p.items[i].name);
-    free(p.items);
+    MEM_FREE(p.items, about);
     for (int i = 0; i < n; i++) free(names[i]);
     table_free(&table);
-    BUF_FREE(&slow, &about);
+    buf_free(&slow);
     return status;
 }

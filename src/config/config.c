@@ -82,27 +82,16 @@ const char *config_advice(Command command, const char *name, const char *before)
    --logging_steps, 500 by default. */
 static Status apply_strategy(Config *c)
 {
-    const char *strategy = c->strategy;
+    if (!c->strategy || !config_option_of(OPTION_eval_every, c->command)) return OK;
     ConfigSource every = c->source[OPTION_eval_every];
     bool own = c->eval_every != 0 && !c->foreign[OPTION_eval_every];
-    if (!strategy || !config_option_of(OPTION_eval_every, c->command)) return OK;
-    const char *value = strcmp(strategy, "no") == 0 ? "0" : "epoch";
-    char steps[32] = "500";
-    if (strcmp(strategy, "steps") == 0) {
-        if (c->eval_every > 0) return OK;
-        if (c->foreign[OPTION_log_every]) snprintf(steps, sizeof steps, "%lld", (long long)c->log_every);
-        value = steps;
-    }
-    if (own && every > c->strategy_source) return OK;
-    if (own && every == c->strategy_source && !(c->eval_every < 0 && strcmp(strategy, "epoch") == 0)) {
-        Buf given = {0};
-        config_value_text(c, OPTION_eval_every, &given);
-        Status status = fail(E_USAGE, "--eval_strategy %s and --eval-every %s contradict each other; give one of them",
-                             strategy, given.data);
-        buf_free(&given);
-        return status;
-    }
-    return config_set_value(c, OPTION_eval_every, "eval_strategy", value, FROM_FLAG);
+    bool steps = strcmp(c->strategy, "steps") == 0, epoch = strcmp(c->strategy, "epoch") == 0;
+    if ((steps && c->eval_every > 0) || (own && every > c->strategy_source)) return OK;
+    if (own && every == c->strategy_source && !(epoch && c->eval_every < 0))
+        return fail(E_USAGE, "--eval_strategy %s and --eval-every %s contradict each other; give one of them",
+                    c->strategy, c->eval_every < 0 ? "epoch" : SHORT_TEXT("%lld", (long long)c->eval_every));
+    const char *between = c->foreign[OPTION_log_every] ? SHORT_TEXT("%lld", (long long)c->log_every) : "500";
+    return config_set_value(c, OPTION_eval_every, "eval_strategy", steps ? between : epoch ? "epoch" : "0", FROM_FLAG);
 }
 
 /* CAIRN_ variables that are not options. */
@@ -259,12 +248,10 @@ static Status apply_flags(Config *c, int argc, char **argv, bool only_config)
             while (++i < argc && !only_config) TRY(add_positional(c, "", argv[i], true));
             break;
         }
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+        bool all = strcmp(argv[i], "--help-all") == 0;
+        if (all || strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             c->help = true;
-            continue;
-        }
-        if (strcmp(argv[i], "--help-all") == 0) {
-            c->help = c->help_all = true;
+            c->help_all |= all;
             continue;
         }
         if (strncmp(argv[i], "--", 2) != 0) {

@@ -26,21 +26,15 @@ static bool wording_is_for(const char *wording, Command command)
 
 void config_wording(const char *text, Command command, Buf *out)
 {
-    buf_puts(out, "");
-    for (;;) {
+    for (buf_puts(out, "");; text = strchr(text, '>') + 1) {
         size_t plain = strcspn(text, "<");
-        bool taken = false;
         buf_append(out, text, plain);
         if (!text[plain]) return;
-        for (text += plain; *text++ != '>';) {
-            size_t end = strcspn(text, "|>");
-            const char *own = strchr(text, ':') + 1;
-            if (!taken && wording_is_for(text, command)) {
-                buf_append(out, own, (size_t)(text + end - own));
-                taken = true;
-            }
-            text += end;
-        }
+        for (text += plain + 1; *text != '>' && !wording_is_for(text, command); text += *text == '|')
+            text += strcspn(text, "|>");
+        if (*text == '>') continue;
+        text = strchr(text, ':') + 1;
+        buf_append(out, text, strcspn(text, "|>"));
     }
 }
 

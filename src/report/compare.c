@@ -129,10 +129,8 @@ static void begin(const ComparedRun *runs, int n, Table *t)
 char *compare_about(const ComparedRun *runs, int n)
 {
     const RunRecord *records[COMPARE_MOST];
-    Buf about = {0};
     for (int i = 0; i < n; i++) records[i] = &runs[i].r;
-    run_records_about(records, n, &about);
-    return about.data;
+    return run_records_about(records, n);
 }
 
 void compare_setup(const ComparedRun *runs, int n, Table *t)

@@ -183,12 +183,11 @@ static void put_origin(const RunRecord *r, const RunSummary *s, Buf *out)
 static void put_page(const char *dir, const RunRecord *r, Buf *out)
 {
     const RunSummary *s = &r->s;
-    Buf about = {0}, config = {0};
-    run_records_about(&r, 1, &about);
-    char *subtitle = mem_printf("%s. Cairn %s, recompute %s, %s", about.data, s->version, s->recompute, s->backend);
+    Buf config = {0};
+    char *about = run_records_about(&r, 1),
+         *subtitle = mem_printf("%s. Cairn %s, recompute %s, %s", about, s->version, s->recompute, s->backend);
     page_begin(out, s->task, subtitle);
-    free(subtitle);
-    buf_free(&about);
+    MEM_FREE(about, subtitle);
     put_results(s, out);
     put_faults(dir, out);
     if (s->n_evals) label_scores_html(dir, out);

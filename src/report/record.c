@@ -150,23 +150,25 @@ static void put_fact(const RunRecord *r, int fact, Buf *out)
     if (fact == 4 && length > 0) buf_printf(out, "length %lld", (long long)length);
 }
 
-void run_records_about(const RunRecord *const *runs, int n, Buf *out)
+char *run_records_about(const RunRecord *const *runs, int n)
 {
-    buf_puts(out, "");
+    Buf out = {0};
+    buf_puts(&out, "");
     for (int fact = 0; fact < N_FACTS; fact++) {
         Buf first = {0};
         bool shared = true;
         for (int i = 0; i < n && shared; i++) {
             Buf text = {0};
-            if (!runs[i]->finished) continue;
+            if (!runs[i] || !runs[i]->finished) continue;
             put_fact(runs[i], fact, &text);
             if (!first.data) buf_puts(&first, text.data);
             shared = strcmp(first.data, text.data) == 0;
             buf_free(&text);
         }
-        if (shared && first.len) buf_printf(out, "%s%s", out->len ? ", " : "", first.data);
+        if (shared && first.len) buf_printf(&out, "%s%s", out.len ? ", " : "", first.data);
         buf_free(&first);
     }
+    return out.data;
 }
 
 Status run_record_read(const char *dir, RunRecord *r) { return read_record(dir, false, r); }

@@ -49,9 +49,9 @@ Status run_record_read(const char *dir, RunRecord *r);
 Status run_record_read_any(const char *dir, RunRecord *r);
 void run_record_free(RunRecord *r); /* takes a zeroed one */
 
-/* Model, device, number of ranks, sequence length and precision, as far as all (n) finished runs share them: a line
-   below a title. */
-void run_records_about(const RunRecord *const *runs, int n, Buf *out);
+/* Model, device, precision, number of ranks and sequence length, as far as all finished ones of (n) runs share them: a
+   line below a title. NULL is a run that is not finished. The caller frees. */
+char *run_records_about(const RunRecord *const *runs, int n);
 
 /* The exponential mean of 20 values of (n), over those that are numbers. The caller frees. */
 double *run_record_smooth(const double *y, int n);
