@@ -145,12 +145,8 @@ static void find_groups(const ComparedRun *runs, int n, LossGroups *g)
 
 void losses_put_group(const ComparedRun *runs, int n, const LossGroups *g, int group, Buf *out)
 {
-    const char *between = "";
-    for (int i = 0; i < n; i++) {
-        if (g->group[i] != group) continue;
-        buf_printf(out, "%s%s", between, runs[i].name);
-        between = " = ";
-    }
+    for (int i = 0; i < n; i++)
+        if (g->group[i] == group) buf_printf(out, "%s%s", i > g->first[group] ? " = " : "", runs[i].name);
 }
 
 static void put_group(const ComparedRun *runs, int n, const LossGroups *g, int group, Buf *out)
@@ -195,18 +191,18 @@ static void find_broken(const ComparedRun *runs, int n, const LossGroups *g, Buf
     bool said[COMPARE_MOST][COMPARE_MOST] = {{false}};
     for (int i = 0; i < n; i++)
         for (int k = i + 1; k < n; k++) {
+            const ComparedRun *a = &runs[i], *b = &runs[k];
             bool *before = &said[g->group[i]][g->group[k]];
-            if (*before || g->group[i] == g->group[k] || !are_comparable(&runs[i], &runs[k])) continue;
+            if (*before || g->group[i] == g->group[k] || !are_comparable(a, b)) continue;
             Buf why = {0};
-            differences(&runs[i], &runs[k], &why);
-            bool differs = why.len > 0;
+            LossPair p = compare_pair(a, b);
+            differences(a, b, &why);
+            if (!why.len && is_promised(a, b, &p)) {
+                buf_puts(broken, broken->len ? "; the losses " : "the losses ");
+                put_pair(a, b, &p, broken);
+                *before = said[g->group[k]][g->group[i]] = true;
+            }
             buf_free(&why);
-            if (differs) continue;
-            LossPair p = compare_pair(&runs[i], &runs[k]);
-            if (!is_promised(&runs[i], &runs[k], &p)) continue;
-            buf_printf(broken, "%sthe losses ", broken->len ? "; " : "");
-            put_pair(&runs[i], &runs[k], &p, broken);
-            *before = said[g->group[k]][g->group[i]] = true;
         }
     if (broken->len) buf_puts(broken, ". Their configurations promise equal losses (docs/contracts.md, section 9)");
 }

@@ -87,10 +87,8 @@ static void put_mathematics(const ComparedRun *runs, int n, const LossGroups *g,
     Buf lines = {0};
     buf_puts(&lines, losses);
     size_t before = lines.len;
-    for (int group = 0; group < g->n; group++) {
-        put_digests(runs, n, g, group, STEP_GRADS, &lines);
-        put_digests(runs, n, g, group, STEP_WEIGHTS, &lines);
-    }
+    for (int group = 0; group < g->n; group++)
+        for (int t = STEP_GRADS; t <= STEP_WEIGHTS; t++) put_digests(runs, n, g, group, (StepText)t, &lines);
     if (g->n == n && n > 1)
         buf_puts(&lines, "No two runs have equal losses.\n");
     else if (lines.len == before && n > 1)

@@ -254,9 +254,14 @@ static void draw(const Paces *p, const char *about, int width, Buf *out)
     free(boxes);
 }
 
-static Status write_page(const Config *c, const Paces *p, const Table *t, const char *slow, const char *about)
+static Status write_all(const Config *c, const Paces *p, const Table *t, const char *slow, const char *about)
 {
     Buf svg = {0}, page = {0};
+    if (*c->csv) {
+        TRY(table_write_csv(t, false, NULL, c->csv));
+        log_info("written: %s", c->csv);
+    }
+    if (!*c->output_dir) return OK;
     Status status = file_make_directories(c->output_dir);
     draw(p, about, 860, &svg);
     page_begin(&page, "Variability", about);
@@ -271,15 +276,6 @@ static Status write_page(const Config *c, const Paces *p, const Table *t, const 
     if (status == OK) log_info("written to %s: variability.html, variability.svg", c->output_dir);
     BUF_FREE(&svg, &page);
     return status;
-}
-
-static Status write_all(const Config *c, const Paces *p, const Table *t, const char *slow, const char *about)
-{
-    if (*c->csv) {
-        TRY(table_write_csv(t, false, NULL, c->csv));
-        log_info("written: %s", c->csv);
-    }
-    return *c->output_dir ? write_page(c, p, t, slow, about) : OK;
 }
 
 Status command_variability(const Config *c)

@@ -14,8 +14,7 @@ OptionInfo config_table[N_OPTIONS] = {OPTION_LIST(X)};
 
 const CommandInfo config_commands[N_COMMANDS] = {
 #define X(id, command, runs, of, arguments, text)                                                                      \
-    [COMMAND_##id].name = command, [COMMAND_##id].letters = of, [COMMAND_##id].positional = arguments,                 \
-    [COMMAND_##id].help = text,
+    {.name = command, .letters = of, .positional = arguments, .help = text},
     COMMAND_LIST(X)
 #undef X
 #define X(id, group, usual, lines)                                                                                     \

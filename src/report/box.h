@@ -15,8 +15,6 @@ typedef struct {
     bool marked; /* in another colour */
 } Box;
 
-/* Whiskers are the quantiles of 5 and 95 %. `about` is a line below the title. `scale` and `unit` are those of the
- * axis.
- */
+/* Whiskers are the quantiles of 5 and 95 %. `about` is a line below the title. `scale` and `unit`: of the axis. */
 void box_svg(const char *title, const char *about, const Box *boxes, int n, double scale, const char *unit, int width,
              Buf *out);

@@ -65,8 +65,7 @@ void chart_find_turns(Drawing *d)
     }
 }
 
-/* Series with the same points are dashes one behind the other, with a gap through which different ones below are seen.
- */
+/* Series with the same points are dashes one behind the other, with a gap that shows different ones below. */
 static void put_dashes(const Drawing *d, int k)
 {
     const char *own = d->chart->series[k].dashed ? "6 4" : d->apart ? dashes[k % N_DASHES] : "";

@@ -34,40 +34,29 @@ void compare_names(char *const *paths, int n, char **names)
 
 /* ---- options ---- */
 
-void compare_option(const ComparedRun *run, const char *flag, Buf *out)
+/* "" where it is unknown. */
+static const char *option_of(const ComparedRun *run, const char *flag)
 {
-    const Json *v = js_get(run->config, flag);
-    buf_puts(out, "");
-    if (js_kind(v) == JSON_KIND_STRING)
-        buf_puts(out, js_string(v, ""));
-    else if (v)
-        (void)js_put_scalar(out, v);
+    const char *text = js_text(js_get(run->config, flag));
+    return text ? text : "";
 }
 
 bool compare_option_differs(const ComparedRun *a, const ComparedRun *b, const char *flag)
 {
-    Buf x = {0}, y = {0};
-    compare_option(a, flag, &x);
-    compare_option(b, flag, &y);
-    bool differs = strcmp(x.data, y.data) != 0;
-    BUF_FREE(&x, &y);
-    return differs;
+    return strcmp(option_of(a, flag), option_of(b, flag)) != 0;
 }
 
-/* Not rows of their own: paths of the output, saving and logging, and what has a row as it was resolved. */
-static bool is_row(const char *flag)
+/* Whether the option differs. Paths of the output, saving and logging, and what has a row as it was resolved, are none.
+ */
+static bool is_row(const ComparedRun *runs, int n, const char *flag)
 {
+    bool differs = false;
     static const char others[] =
         "output-dir recompute precision threads resume override verbose dry-run config save-every save-steps keep "
         "max-time log-every log-format profile gpu-metrics snapshot-dir snapshot-steps persist-file preset";
-    return !str_list_has(others, ' ', flag, strlen(flag));
-}
-
-static bool option_differs(const ComparedRun *runs, int n, const char *flag)
-{
     for (int i = 1; i < n; i++)
-        if (runs[0].config && runs[i].config && compare_option_differs(&runs[0], &runs[i], flag)) return true;
-    return false;
+        differs |= runs[0].config && runs[i].config && compare_option_differs(&runs[0], &runs[i], flag);
+    return differs && !str_list_has(others, ' ', flag, strlen(flag));
 }
 
 /* A row of texts: `own`, that of run.json, which unfinished runs and older versions lack; else the option's. */
@@ -75,11 +64,9 @@ static void put_texts(const ComparedRun *runs, int n, const char *label, bool ow
 {
     table_text(t, "%s", label);
     for (int i = 0; i < n; i++) {
-        Buf text = {0};
-        buf_puts(&text, own ? js_string(js_get(runs[i].r.doc, key), "") : "");
-        if (!text.len) compare_option(&runs[i], key, &text);
-        table_text(t, "%s", text.len ? text.data : "–");
-        buf_free(&text);
+        const char *text = own ? js_string(js_get(runs[i].r.doc, key), "") : "";
+        if (!*text) text = option_of(&runs[i], key);
+        table_text(t, "%s", *text ? text : "–");
     }
 }
 
@@ -87,10 +74,8 @@ static void put_options(const ComparedRun *runs, int n, Table *t)
 {
     const Json *keys = NULL; /* the options of the first run that has any: other commands' are left out */
     for (int i = 0; i < n && !keys; i++) keys = runs[i].config;
-    for (void *it = js_first(keys); it; it = js_next(keys, it)) {
-        if (is_row(js_key(it)) && option_differs(runs, n, js_key(it)))
-            put_texts(runs, n, SHORT_TEXT("--%s", js_key(it)), false, js_key(it), t);
-    }
+    for (void *it = js_first(keys); it; it = js_next(keys, it))
+        if (is_row(runs, n, js_key(it))) put_texts(runs, n, SHORT_TEXT("--%s", js_key(it)), false, js_key(it), t);
 }
 
 /* ---- the table ---- */

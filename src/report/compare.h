@@ -17,8 +17,6 @@ typedef struct {
 
 /* The last parts of the paths that tell them apart. The caller frees names[0] … */
 void compare_names(char *const *paths, int n, char **names);
-/* What an option of a run is, as text; "" where it is unknown. */
-void compare_option(const ComparedRun *run, const char *flag, Buf *out);
 bool compare_option_differs(const ComparedRun *a, const ComparedRun *b, const char *flag);
 /* Rows of what the runs were, and of what they gave: steps, loss, evaluations, speed, memory. A zeroed table begins
    with a row of names. */
