@@ -1,27 +1,24 @@
 /* Equal losses of runs: which runs have them, and what lets the others differ. */
 #include "commands/report.h"
 
-/* Options beside those that options.h gives an effect: files. Their digests are compared where both runs have them. */
-static const int files[] = {OPTION_data_dir, OPTION_model, OPTION_model_config, OPTION_vocab, OPTION_input};
-
+/* Files have an effect beside the options to which options.h gives one. Their digests are compared where both runs have
+   them. */
 static bool may_change_bits(int option, bool by_digests)
 {
-    bool file = false;
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) file = file || option == files[i];
+    const char *flag = config_flag(option);
+    bool file = str_list_has("data-dir model model-config vocab input", ' ', flag, strlen(flag));
     return file ? !by_digests : config_effect(option) != EFFECT_NONE;
 }
 
-/* A digest of the run's record; NULL: it has none. */
+/* A digest of the run's record; "": it has none. */
 static const char *digest_in(const ComparedRun *run, const char *key)
 {
-    const char *digest = js_string(js_get(js_get(run->state ? run->state : run->r.doc, "fingerprint"), key), "");
-    return *digest ? digest : NULL;
+    return js_string(js_get(js_get(run->state ? run->state : run->r.doc, "fingerprint"), key), "");
 }
 
-static void add_reason(Buf *out, const char *format, const char *name)
+static void add_reason(Buf *out, const char *dashes, const char *name)
 {
-    if (out->len) buf_puts(out, ", ");
-    buf_printf(out, format, name);
+    buf_printf(out, "%s%s%s", out->len ? ", " : "", dashes, name);
 }
 
 /* What lets the losses of two runs differ (contracts.md 9); nothing: they must be equal. */
@@ -30,22 +27,22 @@ static void differences(const ComparedRun *a, const ComparedRun *b, Buf *out)
     const RunSummary *s = &a->r.s, *o = &b->r.s;
     static const char *const digests[][2] = {{"data", "the data"}, {"origin", "the model or its first weights"}};
     int known = 0;
-    if (!a->config || !b->config) add_reason(out, "%s", "an unknown configuration");
+    if (!a->config || !b->config) add_reason(out, "", "an unknown configuration");
     if (js_bool(js_get(a->config, "override"), false) || js_bool(js_get(b->config, "override"), false))
-        add_reason(out, "%s", "other flags of earlier steps (--override)");
+        add_reason(out, "", "other flags of earlier steps (--override)");
     for (int i = 0; i < 2; i++) {
         const char *x = digest_in(a, digests[i][0]), *y = digest_in(b, digests[i][0]);
-        known += x && y;
-        if (x && y && strcmp(x, y) != 0) add_reason(out, "%s", digests[i][1]);
+        known += *x && *y;
+        if (*x && *y && strcmp(x, y) != 0) add_reason(out, "", digests[i][1]);
     }
     for (int i = 0; i < N_OPTIONS; i++)
         if (may_change_bits(i, known == 2) && compare_option_differs(a, b, config_flag(i)))
-            add_reason(out, "--%s", config_flag(i));
+            add_reason(out, "--", config_flag(i));
     if (!a->r.finished || !b->r.finished) return;
-    if (strcmp(s->precision, o->precision) != 0) add_reason(out, "%s", "the precision");
-    if (strcmp(s->backend, o->backend) != 0) add_reason(out, "%s", "the backend or its libraries");
+    if (strcmp(s->precision, o->precision) != 0) add_reason(out, "", "the precision");
+    if (strcmp(s->backend, o->backend) != 0) add_reason(out, "", "the backend or its libraries");
     if (js_int(js_get(a->r.doc, "ranks"), 1) != js_int(js_get(b->r.doc, "ranks"), 1))
-        add_reason(out, "%s", "the number of ranks");
+        add_reason(out, "", "the number of ranks");
 }
 
 /* ---- two runs ---- */

@@ -97,7 +97,7 @@ static Status apply_strategy(Config *c)
 static bool other_variable(const char *name)
 {
 #define X(variable, help) variable " "
-    static const char others[] = VARIABLE_LIST(X);
+    static const char others[] = VARIABLE_LIST(X) DEVELOPER_VARIABLES;
 #undef X
     return str_list_has(others, ' ', name, strlen(name)) || str_starts_with(name, "CAIRN_TEST_");
 }

@@ -31,11 +31,10 @@
       "vocab.txt or tokenizer.json<sy:|gkpcda:; default: the one beside --model|:; default: the one beside --model, "  \
       "else in --data-dir, else made of --input>")                                                                     \
     X(output_dir, Folder, "results", 0, 0, "", "DIR", NONE, "*rwsnzqoR",                                               \
-      "<r:folder for report.html and its pictures; default: none, the table alone|w:folder for the "                   \
-      "text|s:folder for the shards|n:the run whose snapshots are meant; default: all runs|z:folder for the "          \
-      "runs and the table of all|q:folder for variability.html and variability.svg; default: none, the table "         \
-      "alone|o:folder whose disk is timed; default: the current folder|:folder for the model, the results and "        \
-      "the checkpoints>")                                                                                              \
+      "<r:folder for report.html and its pictures; default: none, the table alone|w:folder for the text|s:folder "     \
+      "for the shards|n:the run whose snapshots are meant; default: all runs|z:folder for the runs and the table of "  \
+      "all|q:folder for variability.html and variability.svg; default: none, the table alone|o:folder whose disk is "  \
+      "timed; default: the current folder|:folder for the model, the results and the checkpoints>")                    \
     X(do_train, Switch, "false", 0, 0, "", "", NONE, "*",                                                              \
       "train<a:|t:; the default, unless --do-eval is given alone>")                                                    \
     X(do_eval, Switch, "false", 0, 0, "", "", NONE, "*",                                                               \
@@ -59,16 +58,14 @@
     X(version_2, Switch, "false", 0, 0, "", "", RESULT, "k", "SQuAD 2.0: a question may have no answer")               \
     X(preset, Text, "", 0, 0, "", "NAME", NONE, "t",                                                                   \
       "size and recipe: bert-{tiny,mini,small,medium,base,large}-{phase1,phase2,mlperf,original,variability}; other "  \
-      "flags take "                                                                                                    \
-      "precedence")                                                                                                    \
+      "flags take precedence")                                                                                         \
     X(eval_dir, Folder, "", 0, 0, "", "DIR", NONE, "tD",                                                               \
       "HDF5 shards to evaluate on; default: --data-dir, without training")                                             \
     /* text */                                                                                                         \
     X(max_seq_length, Count, "128", 3, 65536, "", "N", RESULT, "*psd",                                                 \
       "longest <k:window of a paragraph|d:text|:sequence> in tokens<agpd:; longer ones are cut|t:; default: that of "  \
-      "the "                                                                                                           \
-      "shards, 128 with --input><gk:. Without training the default is the model's|p:. The default with --task squad "  \
-      "is 384|d:; default: the model's>")                                                                              \
+      "the shards, 128 with --input><gk:. Without training the default is the model's|p:. The default with --task "    \
+      "squad is 384|d:; default: the model's>")                                                                        \
     X(max_query_length, Count, "64", 1, 65536, "", "N", RESULT, "k",                                                   \
       "longest question in tokens; longer ones are cut")                                                               \
     X(doc_stride, Count, "128", 1, 65536, "", "N", RESULT, "k",                                                        \
@@ -232,9 +229,8 @@
     X(bucket_size, Size, "25MiB", 0, 0, "", "SIZE", BITS, "*pTS",                                                      \
       "approximate size of the pieces in which gradients are exchanged during backward")                               \
     X(pipeline, Choice, "none", 0, 0, "none gpipe 1f1b interleaved chimera zb-h1 zb-v<p: all>", "NAME", BITS, "*pyd",  \
-      "<p:predict time, bubble and memory of|d:predict by|y:compute by|:train, evaluate and predict by> a "            \
-      "pipeline of --stages on the ranks, in this order<p:; all: a line per schedule|y:; none: without a "             \
-      "pipeline>")                                                                                                     \
+      "<p:predict time, bubble and memory of|d:predict by|y:compute by|:train, evaluate and predict by> a pipeline "   \
+      "of --stages on the ranks, in this order<p:; all: a line per schedule|y:; none: without a pipeline>")            \
     X(stages, Count, "0", 0, 4096, "", "C", NONE, "*pyd",                                                              \
       "stages of the pipeline, several on a rank where there are fewer ranks; 0: as many as ranks have room for")      \
     X(stage_chunks, Count, "2", 1, 64, "", "V", NONE, "*pyd", "interleaved: stages on a rank")                         \
@@ -273,8 +269,7 @@
     /* tools */                                                                                                        \
     X(ranks, Count, "0", 0, 1000000, "", "N", NONE, "ipl",                                                             \
       "<l:number of processes; 0: as many as the scheduler or --hosts has slots, else one for each GPU|i:show how N "  \
-      "ranks "                                                                                                         \
-      "would slice the parameters; 0: do not|:plan for N ranks; 0: for one>")                                          \
+      "ranks would slice the parameters; 0: do not|:plan for N ranks; 0: for one>")                                    \
     X(network, Text, "", 0, 0, "", "NAME", NONE, "p",                                                                  \
       "network between hosts: 1GbE, 10GbE, 25GbE, 100GbE, HDR, NDR, or GB/s,microseconds")                             \
     X(hosts, Path, "", 0, 0, "", "FILE", NONE, "l",                                                                    \
@@ -283,9 +278,8 @@
     X(probe, Switch, "false", 0, 0, "", "", NONE, "l", "measure the network between the ranks and exit")               \
     X(steps, Text, "", 0, 0, "", "A-B", NONE, "y", "steps to compare; default: all that metrics.jsonl has")            \
     X(input, Paths, "", 0, 0, "-", "LIST", NONE, "vwstdD",                                                             \
-      "<d:CSV, TSV, JSON lines or a text per line; - or nothing is the standard input|v:files or folders of "          \
-      "them, with commas between: text and .tsv|s:files or folders of them, with commas between: text, a "             \
-      "sentence per line|:files or folders of them, with commas between: dumps, text, CSV, TSV or JSON lines, "        \
+      "<d:CSV, TSV, JSON lines or a text per line; - or nothing is the standard input|:files or folders of them, "     \
+      "with commas between: ><v:text and .tsv|s:text, a sentence per line|d:|:dumps, text, CSV, TSV or JSON lines, "   \
       "also bz2 and gz><t:; the shards are made from it in --output-dir before training>")                             \
     X(part_size, Size, "100MB", 0, 0, "", "SIZE", NONE, "w", "approximate size of a part file")                        \
     X(max_article, Size, "4MiB", 0, 0, "", "SIZE", NONE, "w", "larger articles are skipped and counted")               \
@@ -305,8 +299,7 @@
       "custom task: seed of --eval-fraction's draw, so that runs of any --seed share one dev split")                   \
     X(shard_size, Size, "4MiB", 0, 0, "", "SIZE", NONE, "s", "approximate size of the text in a shard")                \
     X(output, Path, "", 0, 0, "", "PATH", NONE, "cvd",                                                                 \
-      "<c:folder to write|v:vocabulary to write|:file to write the predictions to; default: the standard "             \
-      "output>")                                                                                                       \
+      "<c:folder to write|v:vocabulary to write|:file to write the predictions to; default: the standard output>")     \
     X(format, Choice, "auto", 0, 0, "auto jsonl tsv csv", "FORM", NONE, "d",                                           \
       "format of the predictions; auto: by the ending of --output, else jsonl")                                        \
     X(keep_columns, Text, "", 0, 0, "", "A,B,...", NONE, "d",                                                          \
@@ -343,8 +336,8 @@
     X(ranks, "Of this command")                                                                                        \
     X(config, "Of every command")
 
-/* X(name, help): CAIRN_ variables that are not options, for cairn(1). Those without help are for developers and tests:
-   CONTRIBUTING.md describes them. Every CAIRN_TEST_… is one, too. */
+/* CAIRN_ variables that are not options: X(name, help) for cairn(1), and those for developers and tests, which
+   CONTRIBUTING.md describes. Every CAIRN_TEST_… is one, too. */
 #define VARIABLE_LIST(X)                                                                                               \
     X("CAIRN_SSH",                                                                                                     \
       "launch: command that starts another on a host, instead of ssh; %h is the host, else the host is appended")      \
@@ -354,14 +347,7 @@
     X("CAIRN_CUDNN", "the file of libcudnn.so.9, for --attention cudnn, where the loader does not find it")            \
     X("CAIRN_CPU_ISA", "the cpu backend's instructions: avx512_bf16, avx512, avx2 or generic")                         \
     X("CAIRN_SHARED_GPU", "1: several ranks may share one GPU, for trials")                                            \
-    X("CAIRN_BINARY", "scripts: program to run, instead of building one")                                              \
-    X("CAIRN_CPU_BF16", "")                                                                                            \
-    X("CAIRN_CPU_PRODUCTS", "")                                                                                        \
-    X("CAIRN_CUDA_ANY_ORDER", "")                                                                                      \
-    X("CAIRN_CUDA_GRAPHS", "")                                                                                         \
-    X("CAIRN_CUDA_NATIVE_ATTENTION", "")                                                                               \
-    X("CAIRN_CUDA_SYNC", "")                                                                                           \
-    X("CAIRN_CUDA_TWO_PASSES", "")                                                                                     \
-    X("CAIRN_NVTX", "")                                                                                                \
-    X("CAIRN_REPORTS", "")                                                                                             \
-    X("CAIRN_SOURCE_DIR", "")
+    X("CAIRN_BINARY", "scripts: program to run, instead of building one")
+#define DEVELOPER_VARIABLES                                                                                            \
+    "CAIRN_CPU_BF16 CAIRN_CPU_PRODUCTS CAIRN_CUDA_ANY_ORDER CAIRN_CUDA_GRAPHS CAIRN_CUDA_NATIVE_ATTENTION "            \
+    "CAIRN_CUDA_SYNC CAIRN_CUDA_TWO_PASSES CAIRN_NVTX CAIRN_REPORTS CAIRN_SOURCE_DIR"

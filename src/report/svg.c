@@ -135,29 +135,25 @@ static void widen_margin(Drawing *d)
     }
 }
 
-/* A tick without its label where that would touch the one before it, which ends at *end. */
-static void put_x_tick(const Drawing *d, double v, const char *label, double *end)
-{
-    double at = place_x(d, v), half = markup_text_width(label, FONT) / 2;
-    int floor_y = d->top + d->plot_height;
-    buf_printf(d->out, "<path d=\"M%.1f,%dv5\" stroke=\"#888\"/>\n", at, floor_y);
-    if (at - half < *end) return;
-    buf_printf(d->out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", at, floor_y + 20, label);
-    *end = at + half;
-}
-
-static void put_x_ticks(const Drawing *d)
+/* A tick has no label where it would touch the one before it, which ends at `end`. */
+static void put_x_ticks(const Drawing *d, int floor_y)
 {
     double first = ceil(d->x.low / d->x.step - 1e-9) * d->x.step, end = -INFINITY;
     int n = d->n_ticks ? d->n_ticks : 1 + (int)floor((d->x.high - first) / d->x.step + 1e-6);
     for (int i = 0; i < n; i++) {
         Buf label = {0};
-        double v = d->n_ticks ? d->ticks[i] : first + i * d->x.step;
+        double v = d->n_ticks ? d->ticks[i] : first + i * d->x.step, at = place_x(d, v);
         if (d->n_ticks)
             buf_printf(&label, "%.10g", v);
         else
             put_tick(&label, &d->x, v);
-        put_x_tick(d, v, label.data, &end);
+        double half = markup_text_width(label.data, FONT) / 2;
+        buf_printf(d->out, "<path d=\"M%.1f,%dv5\" stroke=\"#888\"/>\n", at, floor_y);
+        if (at - half >= end) {
+            buf_printf(d->out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", at, floor_y + 20,
+                       label.data);
+            end = at + half;
+        }
         buf_free(&label);
     }
 }
@@ -176,7 +172,7 @@ static void put_axes(const Drawing *d)
         put_tick(out, &d->y, v);
         buf_puts(out, "</text>\n");
     }
-    put_x_ticks(d);
+    put_x_ticks(d, floor_y);
     buf_printf(out, "<path d=\"M%d,%dH%d\" stroke=\"#888\"/>\n", d->left, floor_y, d->width - d->right);
     buf_printf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">", d->left + d->plot_width / 2, floor_y + 42);
     markup_fitting(out, d->chart->x_label, FONT, d->plot_width);

@@ -135,8 +135,7 @@ static void man_all(Buf *out)
         man_entry(out, c->name, "", c->help);
     }
     buf_puts(out, ".SH ENVIRONMENT\nCAIRN_BATCH_SIZE stands for \\-\\-batch\\-size, and so on. Other variables:\n");
-#define X(variable, help)                                                                                              \
-    if (*help) man_entry(out, variable, "", help);
+#define X(variable, help) man_entry(out, variable, "", help);
     VARIABLE_LIST(X)
 #undef X
     man_foreign(out);
