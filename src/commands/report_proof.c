@@ -1,8 +1,6 @@
 /* --proof: the page that a judge reads, as HTML and as text. Each section is made once and goes into both. */
 #include "commands/report.h"
 
-#define TEXT_COLUMNS 100
-
 typedef struct {
     Buf html, text;
 } Proof;
@@ -26,7 +24,7 @@ static void put_lines(Proof *p, Buf *lines)
 static void put_table(Proof *p, const Table *t)
 {
     table_html(t, &p->html);
-    table_print(t, TEXT_COLUMNS, &p->text);
+    table_print(t, TABLE_COLUMNS, &p->text);
 }
 
 /* ---- what was changed ---- */

@@ -15,7 +15,8 @@ void config_json(const Config *c, Buf *out)
         buf_printf(out, "%s\n  \"%s\": ", first ? "" : ",", config_flag(i));
         first = false;
         OptionType type = config_table[i].type;
-        if ((type == TYPE_Count || type == TYPE_Real || type == TYPE_Switch) && !config_is_word(c, i))
+        if ((type == TYPE_Count || type == TYPE_Real || type == TYPE_Switch) &&
+            strcmp(text.data, config_table[i].words) != 0)
             buf_puts(out, text.data);
         else
             buf_json(out, text.data);

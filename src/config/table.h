@@ -53,7 +53,6 @@ static inline void *config_place(const Config *c, const OptionInfo *o) { return 
 Status config_set_value(Config *c, int option, const char *from, const char *text, ConfigSource source);
 /* Whether the text is a value of a Switch or Choice of the command. */
 bool config_accepts(int option, Command command, const char *text);
-bool config_is_word(const Config *c, int option); /* a word in place of a number or time */
 /* The value as the text that config_set_value takes back to it. */
 void config_value_text(const Config *c, int option, Buf *out);
 /* Appends the text of a string, number or bool of a file. False for any other value. */

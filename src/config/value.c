@@ -162,22 +162,10 @@ Status config_set_value(Config *c, int option, const char *from, const char *tex
     return OK;
 }
 
-bool config_is_word(const Config *c, int option)
-{
-    const OptionInfo *o = &config_table[option];
-    const void *at = config_place(c, o);
-    if (!*o->words) return false;
-    return (o->type == TYPE_Count && *(const int64_t *)at < 0) || (o->type == TYPE_Duration && *(const double *)at < 0);
-}
-
 void config_value_text(const Config *c, int option, Buf *out)
 {
     const OptionInfo *o = &config_table[option];
     const void *at = config_place(c, o);
-    if (config_is_word(c, option)) {
-        buf_puts(out, o->words);
-        return;
-    }
     switch (o->type) {
     default: /* texts */
         buf_puts(out, *(char *const *)at);
@@ -186,7 +174,10 @@ void config_value_text(const Config *c, int option, Buf *out)
         buf_puts(out, *(const bool *)at ? "true" : "false");
         break;
     case TYPE_Count:
-        buf_printf(out, "%lld", (long long)*(const int64_t *)at);
+        if (*(const int64_t *)at < 0 && *o->words)
+            buf_puts(out, o->words);
+        else
+            buf_printf(out, "%lld", (long long)*(const int64_t *)at);
         break;
     case TYPE_Real:
         buf_double(out, *(const double *)at);
@@ -202,7 +193,7 @@ void config_value_text(const Config *c, int option, Buf *out)
         if (seconds > 0)
             buf_printf(out, "%.*fs", seconds == trunc(seconds) ? 0 : 3, seconds);
         else
-            buf_puts(out, "off");
+            buf_puts(out, seconds < 0 ? o->words : "off");
         break;
     }
     }

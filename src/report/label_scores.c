@@ -10,7 +10,6 @@ enum {
     MOST_DRAWN = 100, /* labels of a picture */
     LABEL_ROOM = 180, /* pixels of a label */
     TITLE = 60,       /* above the matrix, without the labels */
-    TEXT_WIDTH = 100, /* columns of eval_results.txt and the log */
 };
 
 /* ---- the table ---- */
@@ -165,7 +164,7 @@ static void put_table(const char *name, const Json *split, Buf *text)
     Table table;
     Buf title = {0}, rows = {0}, log = {0};
     make_table(name, split, &title, &table);
-    table_print(&table, TEXT_WIDTH, &rows);
+    table_print(&table, TABLE_COLUMNS, &rows);
     buf_printf(text, "\n%s\n%s", title.data, rows.data);
     for (char *at = rows.data, *line; (line = strsep(&at, "\n")) && at;) buf_printf(&log, "\n  %s", line);
     log_info("%s%s", title.data, log.data);

@@ -6,8 +6,7 @@
 #include "base/terminal.h"
 #include "report/report.h"
 
-#define GAP         2   /* blanks between columns */
-#define NO_TERMINAL 100 /* columns */
+#define GAP 2 /* blanks between columns */
 
 void table_init(Table *t, int columns, int left) { *t = (Table){.columns = columns, .left = left}; }
 
@@ -91,7 +90,7 @@ int table_terminal_width(void)
 {
     struct winsize size;
     bool terminal = isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-    return terminal ? size.ws_col : NO_TERMINAL;
+    return terminal ? size.ws_col : TABLE_COLUMNS;
 }
 
 static void put_csv(const char *text, Buf *out)

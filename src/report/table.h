@@ -21,9 +21,10 @@ void table_text(Table *t, const char *format, ...) __attribute__((format(printf,
 /* A figure: in `format` for people, in full for CSV; NaN is "–" and an empty CSV cell. */
 void table_figure(Table *t, const char *format, double value);
 
+#define TABLE_COLUMNS 100 /* where there is no terminal */
 /* At most `width` columns of a terminal where that is possible: what is wider follows below, with the left columns
    again. */
-int table_terminal_width(void); /* of standard output; 100 where that is no terminal */
+int table_terminal_width(void); /* of standard output, else TABLE_COLUMNS */
 void table_print(const Table *t, int width, Buf *out);
 /* RFC 4180. `turned`: rows are columns. */
 void table_csv(const Table *t, bool turned, Buf *out);
