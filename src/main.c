@@ -25,7 +25,8 @@ static Status run(int argc, char **argv)
     Buf text = {0};
     TRY(process_check_stack());
     process_spare_addresses();
-    if (str_list_has("--help --help-all -h help", ' ', argv[1], strlen(argv[1]))) {
+    bool asks = str_list_has("--help --help-all -h help", ' ', argv[1], strlen(argv[1]));
+    if (asks && !(argc > 2 && strcmp(argv[1], "help") == 0)) {
         help(N_COMMANDS, false, STDOUT_FILENO, &text);
         buf_print(&text);
         return OK;
@@ -34,6 +35,8 @@ static Status run(int argc, char **argv)
         printf("cairn %s\n", CAIRN_VERSION);
         return OK;
     }
+    char *help_of[] = {argv[0], argv[2], "--help", NULL};
+    if (strcmp(argv[1], "help") == 0) argc = 3, argv = help_of;
     TRY(config_parse(&c, argc, argv, environ));
     Status status = OK;
     if (c.verbose) log_set_level(LOG_DEBUG);

@@ -175,6 +175,7 @@ static Status verify_folder(const char *dir)
     Status status = OK;
     const char *first = NULL;
     int wrong = 0;
+    if (!file_is_directory(dir)) return fail(E_USAGE, "--verify: expected a folder as --model, found '%s'", dir);
     if (!file_exists_in(dir, MANIFEST_NAME))
         return fail(
             E_USAGE,

@@ -1,5 +1,6 @@
 /* Equal losses of runs: which runs have them, and what lets the others differ. */
 #include "commands/report.h"
+#include "config/table.h"
 
 /* Files have an effect beside the options to which options.h gives one. Their digests are compared where both runs have
    them. */
@@ -36,7 +37,8 @@ static void differences(const ComparedRun *a, const ComparedRun *b, Buf *out)
         if (*x && *y && strcmp(x, y) != 0) add_reason(out, "", digests[i][1]);
     }
     for (int i = 0; i < N_OPTIONS; i++)
-        if (may_change_bits(i, known == 2) && compare_option_differs(a, b, config_flag(i)))
+        if (may_change_bits(i, known == 2) &&
+            compare_option_differs(a, b, config_flag(i), config_fallback(i, N_COMMANDS)))
             add_reason(out, "--", config_flag(i));
     if (!a->r.finished || !b->r.finished) return;
     if (strcmp(s->precision, o->precision) != 0) add_reason(out, "", "the precision");

@@ -126,7 +126,7 @@ static void put_seeds(const ComparedRun *runs, int n, const Table *setup, Buf *o
         int count = 0;
         if (done[i]) continue;
         for (int k = i; k < n; k++) {
-            bool other = k == i || compare_option_differs(&runs[i], &runs[k], "seed");
+            bool other = k == i || compare_option_differs(&runs[i], &runs[k], "seed", "");
             if (!other || !runs[k].r.finished || !same_but_seed(setup, n, i, k)) continue;
             buf_printf(&names, "%s%s", count ? ", " : "", runs[k].name);
             chosen[count++] = &runs[k].r.s;
@@ -160,7 +160,13 @@ static void put_machines(const ComparedRun *runs, int n, Proof *p)
         for (size_t k = 0; k < sizeof facts / sizeof *facts && doc; k++)
             buf_printf(&machines, "%s%s", facts[k][0], js_string(js_get(doc, facts[k][1]), "unknown"));
         buf_puts(&machines, "\n");
-        if (doc) buf_printf(&commands, "%s: %s\n", runs[i].name, js_string(js_get(doc, "command"), "unknown"));
+        int64_t ranks = js_int(js_get(doc, "ranks"), 1);
+        if (doc)
+            buf_printf(&commands, "%s: %s%s\n", runs[i].name,
+                       ranks > 1
+                           ? SHORT_TEXT("each of %lld ranks, by cairn launch or another launcher: ", (long long)ranks)
+                           : "",
+                       js_string(js_get(doc, "command"), "unknown"));
     }
     put_section(p, "Hardware and software");
     put_lines(p, &machines);
@@ -173,14 +179,15 @@ Status proof_write(const Config *c, const ComparedRun *runs, int n, const LossGr
     Proof p = {0};
     Table setup = {0}, figures = {0};
     Buf seeds = {0};
-    char *title = mem_printf("Proof of %d runs, %s is the baseline", n, runs[0].name), *about = compare_about(runs, n);
+    char *title = mem_printf("Proof of %d run%s, %s is the baseline", n, n == 1 ? "" : "s", runs[0].name),
+         *about = compare_about(runs, n);
     compare_setup(runs, n, &setup);
     compare_figures(runs, n, &figures);
     page_begin(&p.html, title, about);
     buf_printf(&p.text, "%s\n%s\n", title, about);
     put_section(&p, "What was changed");
     put_changes(runs, n, &setup, &p);
-    put_section(&p, "Why it is the same mathematics");
+    put_section(&p, "Whether it is the same mathematics");
     put_mathematics(runs, n, groups, losses, &p);
     Status status = compare_charts(runs, n, groups->n == 1 && n > 1, draw_loss, &p);
     put_section(&p, "Evidence: accuracy, speed-up, memory");

@@ -188,12 +188,23 @@ static Status choose_logs(Sweep *s)
     return fail(E_IO, "%s: cannot make a folder for the plans' logs: %m; set TMPDIR", s->logs);
 }
 
+/* Its runs are compared, so they make equally many steps. */
+static Status check_fit(const Sweep *s)
+{
+    for (int i = 0; i < s->n_words; i++)
+        if (str_starts_with(s->words[i], "--fit-schedule") || str_starts_with(s->words[i], "--fit_schedule"))
+            return fail(E_USAGE, "--fit-schedule: each run would choose its own number of steps. Fit one run, and give "
+                                 "the --max-steps that it prints to all");
+    return OK;
+}
+
 static Status sweep(Sweep *s)
 {
     const Config *c = s->c;
     FolderLock lock = {0};
     Status status = OK;
     TRY(check(c));
+    TRY(check_fit(s));
     signals_install();
     TRY_DONE(choose_logs(s));
     TRY_DONE(sweep_grid(s));

@@ -34,16 +34,15 @@ void compare_names(char *const *paths, int n, char **names)
 
 /* ---- options ---- */
 
-/* "" where it is unknown. */
-static const char *option_of(const ComparedRun *run, const char *flag)
+static const char *option_of(const ComparedRun *run, const char *flag, const char *absent)
 {
     const char *text = js_text(js_get(run->config, flag));
-    return text ? text : "";
+    return text ? text : absent;
 }
 
-bool compare_option_differs(const ComparedRun *a, const ComparedRun *b, const char *flag)
+bool compare_option_differs(const ComparedRun *a, const ComparedRun *b, const char *flag, const char *absent)
 {
-    return strcmp(option_of(a, flag), option_of(b, flag)) != 0;
+    return strcmp(option_of(a, flag, absent), option_of(b, flag, absent)) != 0;
 }
 
 /* Whether the option differs. Paths of the output, saving and logging, and what has a row as it was resolved, are none.
@@ -55,7 +54,7 @@ static bool is_row(const ComparedRun *runs, int n, const char *flag)
         "output-dir recompute precision threads resume override verbose dry-run config save-every save-steps keep "
         "max-time log-every log-format profile gpu-metrics snapshot-dir snapshot-steps persist-file preset";
     for (int i = 1; i < n; i++)
-        differs |= runs[0].config && runs[i].config && compare_option_differs(&runs[0], &runs[i], flag);
+        differs |= runs[0].config && runs[i].config && compare_option_differs(&runs[0], &runs[i], flag, "");
     return differs && !str_list_has(others, ' ', flag, strlen(flag));
 }
 
@@ -65,7 +64,7 @@ static void put_texts(const ComparedRun *runs, int n, const char *label, bool ow
     table_text(t, "%s", label);
     for (int i = 0; i < n; i++) {
         const char *text = own ? js_string(js_get(runs[i].r.doc, key), "") : "";
-        if (!*text) text = option_of(&runs[i], key);
+        if (!*text) text = option_of(&runs[i], key, "");
         table_text(t, "%s", *text ? text : "–");
     }
 }

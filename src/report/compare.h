@@ -17,7 +17,8 @@ typedef struct {
 
 /* The last parts of the paths that tell them apart. The caller frees names[0] … */
 void compare_names(char *const *paths, int n, char **names);
-bool compare_option_differs(const ComparedRun *a, const ComparedRun *b, const char *flag);
+/* `absent`: its value in a run that lacks it, as those of older versions. */
+bool compare_option_differs(const ComparedRun *a, const ComparedRun *b, const char *flag, const char *absent);
 /* Rows of what the runs were, and of what they gave: steps, loss, evaluations, speed, memory. A zeroed table begins
    with a row of names. */
 void compare_setup(const ComparedRun *runs, int n, Table *t);

@@ -181,8 +181,10 @@ Status label_scores_write(const char *output_dir, Buf *text)
     for (void *it = js_first(splits); it && status == OK; it = js_next(splits, it)) {
         Buf picture = {0};
         put_table(js_key(it), js_value(it), text);
-        if (draw(js_key(it), js_value(it), &picture))
-            status = svg_write(output_dir, SHORT_TEXT("confusion_%s.svg", js_key(it)), &picture);
+        char *name = mem_printf("confusion_%s.svg", js_key(it)), *path = file_join(output_dir, name);
+        status = draw(js_key(it), js_value(it), &picture) ? svg_write(output_dir, name, &picture)
+                                                          : file_remove_tree(path); /* another run's */
+        MEM_FREE(name, path);
     }
     js_free(doc);
     return status;

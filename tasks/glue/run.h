@@ -40,7 +40,7 @@ Status glue_tokenize(const GlueExamples *in, const GlueTask *task, Tokenizer *to
 void glue_append(Examples *e, size_t *cap, Tokenizer *tokenizer, RecordText a, RecordText b, int max_length);
 
 /* --class-weights and --label-smoothing for train's examples. E_USAGE, E_FORMAT: a label has no weight. */
-Status glue_weigh_classes(GlueRun *g, const Config *c);
+Status glue_weigh_classes(Run *r);
 
 static inline bool glue_predicts(const Config *c) { return c->do_predict || *c->submission; }
 /* ---- the order of a classifier's labels (labels.c) ---- */

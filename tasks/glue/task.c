@@ -233,7 +233,7 @@ static Status open_task(Run *r)
     g->tokenizer = tokenizer_new(r->text.vocab, r->text.options);
     TRY(open_model(r, g->task));
     TRY(read_data(r));
-    if (has_targets(r->c)) TRY(glue_weigh_classes(g, r->c));
+    if (has_targets(r->c)) TRY(glue_weigh_classes(r));
     r->evaluate = g->n_splits > 0;
     g->loaded = (LoadedExamples){&g->train.examples, (uint64_t)r->c->seed, r->c->batch_size};
     r->source = loaded_source(&g->loaded);

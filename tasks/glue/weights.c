@@ -27,8 +27,9 @@ static Status take_weights(const GlueTask *task, const char *text, float *weight
     Status status = OK;
     if (n != task->n_labels)
         status = fail(E_USAGE,
-                      "--class-weights '%s': expected auto, or %d weights with commas between them, for '%s' to '%s'",
-                      text, task->n_labels, task->labels[0], task->labels[task->n_labels - 1]);
+                      "--class-weights '%s': expected auto, or %d weights with commas between them, for '%s' to '%s'; "
+                      "found %d",
+                      text, task->n_labels, task->labels[0], task->labels[task->n_labels - 1], n);
     for (int i = 0; i < task->n_labels && status == OK; i++) {
         double value = 0;
         if (!glue_number((RecordText){parts[i], strlen(parts[i])}, &value) || !((float)value > 0))
@@ -40,18 +41,20 @@ static Status take_weights(const GlueTask *task, const char *text, float *weight
     return status;
 }
 
-static void log_weights(const GlueTask *task, const char *given, const float *weights) // (n_labels)
+static void say_weights(Run *r, const GlueTask *task, const char *given, const float *weights) // (n_labels)
 {
     enum { SHOWN = 20 };
     Buf text = {0};
     for (int i = 0; i < task->n_labels && i < SHOWN; i++)
         buf_printf(&text, "%s'%s' %.6g", i ? ", " : "", task->labels[i], (double)weights[i]);
-    log_info("--class-weights %s: weights in the loss: %s%s", given, text.data, task->n_labels > SHOWN ? ", …" : "");
+    run_says(r, "--class-weights %s: weights in the loss: %s%s", given, text.data, task->n_labels > SHOWN ? ", …" : "");
     buf_free(&text);
 }
 
-Status glue_weigh_classes(GlueRun *g, const Config *c)
+Status glue_weigh_classes(Run *r)
 {
+    GlueRun *g = r->own;
+    const Config *c = r->c;
     const GlueTask *task = g->task;
     Examples *e = &g->train.examples;
     const char *given = c->class_weights;
@@ -61,6 +64,6 @@ Status glue_weigh_classes(GlueRun *g, const Config *c)
     for (int i = 0; i < task->n_labels; i++) e->weights[i] = 1;
     if (!*given) return OK;
     TRY(strcmp(given, "auto") == 0 ? balance(task, e, g->train.raw.path) : take_weights(task, given, e->weights));
-    log_weights(task, given, e->weights);
+    say_weights(r, task, given, e->weights);
     return OK;
 }

@@ -74,6 +74,8 @@ static void man_exit_codes(Buf *out)
         man_entry(out, SHORT_TEXT("%d", code), "", status_meaning((Status)i));
         last = code;
     }
+    man_entry(out, "99", "", "75 under Grid Engine, which starts the job again");
+    man_entry(out, "130", "", "a second SIGINT ended the process at once; the last good checkpoint is whole");
 }
 
 static void man_command(Command command, Buf *out)

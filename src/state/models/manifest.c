@@ -187,10 +187,14 @@ Status manifest_read(const char *dir, Manifest *m)
 
 /* ---- models ---- */
 
-/* Other programs, and `cairn shards`, write files of this name beside weights. */
-static bool is_ours(const Buf *text)
+/* Other programs, and `cairn shards`, write files of this name beside weights. A damaged one counts as ours. */
+static bool is_ours(const char *path, const Buf *text)
 {
-    return text->data && (strstr(text->data, "\"cairn_model\"") || strstr(text->data, "\"cairn_checkpoint\""));
+    Json *doc = NULL;
+    bool other = text->len && js_parse(path, text->data, text->len, &doc) == OK &&
+                 (!strstr(text->data, "\"cairn_") || strstr(text->data, "\"cairn_shards\""));
+    js_free(doc);
+    return !other;
 }
 
 /* A text that was edited may be meant; other weights never are. */
@@ -215,7 +219,7 @@ Status manifest_check_model(const char *path)
     Status status = OK;
     bool folder = file_is_directory(path), weights = folder || strcmp(file_basename(path), MODEL_WEIGHTS) == 0;
     char *dir = folder ? mem_strdup(path) : file_directory(path), *manifest = file_join(dir, MANIFEST_NAME);
-    if (file_exists(manifest) && file_read(manifest, MOST_BYTES, &text) == OK && is_ours(&text))
+    if (file_exists(manifest) && file_read(manifest, MOST_BYTES, &text) == OK && is_ours(manifest, &text))
         status = manifest_parse(manifest, text.data, text.len, &m);
     if (status == E_CORRUPT)
         status = fail(E_CORRUPT, "%s. Restore it, or remove it: the files of the folder are not compared then",

@@ -177,7 +177,7 @@ static bool has_figure(const RunSummary *s, const EvalFigure *f)
 
 int64_t result_step(const Run *r, const TrainProgress *p)
 {
-    return strcmp(r->c->final, "best") == 0 && run_evaluates_while_training(r) && p->best_step ? p->best_step : p->step;
+    return strcmp(r->c->final, "best") == 0 && p->best_step ? p->best_step : p->step;
 }
 
 /* The model that the run would publish is in its folder, undamaged. Versions without manifests published the last. */
@@ -279,6 +279,17 @@ static Status read_best(Run *r)
             fail(status, "%s. The state of the last step is saved: --final last publishes its model", status_message());
     free(dir);
     return status;
+}
+
+void result_expect_best(const Run *r)
+{
+    char *dir = file_join(r->c->output_dir, "best");
+    if (result_step(r, &r->progress) != r->progress.step && !file_exists_in(dir, BEST_NOTE))
+        log_warn(
+            "%s has no %s, though the evaluation of step %lld was the best: unless a later one is as good, the run "
+            "cannot publish it. Put the folder back, or give --final last",
+            dir, BEST_NOTE, (long long)r->progress.best_step);
+    free(dir);
 }
 
 Status result_publish(Run *r)

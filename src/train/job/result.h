@@ -25,6 +25,8 @@ Status result_keep_best(const Run *run, double metric);
 /* The step whose model a run that has come so far publishes: the best of its evaluations by --final best, else the
    last. */
 int64_t result_step(const Run *run, const TrainProgress *p);
+/* Rank 0, where a run resumes: warns if OUT/best is missing and may be wanted. */
+void result_expect_best(const Run *run);
 /* Collective, after training. That model into OUT; the session has its weights from then on. E_CORRUPT: OUT/best is not
    the best model. */
 Status result_publish(Run *run);

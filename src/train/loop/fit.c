@@ -5,10 +5,14 @@
 #include "train/loop/loop_internal.h"
 #include "train/ranks/signals.h"
 
-enum { MOST = 20, LEAST = 5, COLD = 3 }; /* steps to time; the first are slower and are not counted */
+enum { LEAST = 5, USUAL = 20, COLD = 3 }; /* steps to time; the first are slower and are not counted */
 
-#define TRIAL_SHARE 0.1 /* of --max-time at most, where these are at least LEAST steps */
-#define USED_SHARE  0.9 /* of the time that is left; the rest is a margin: machines are slower at times */
+#define USUAL_SHARE 0.03 /* of --max-time: more steps than USUAL are timed until then, for short ones vary */
+#define TRIAL_SHARE 0.1  /* of --max-time at most, where these are at least LEAST steps */
+#define USED_SHARE  0.9  /* of the time that is left; the rest is a margin: machines are slower at times */
+#define LINES_S                                                                                                        \
+    0.001 /* a step's lines in metrics.jsonl, ranks.jsonl and for TensorBoard, which are not written here              \
+           */
 
 static int signal_of(const Loop *l) { return l->ranks ? ranks_signal(l->ranks) : *signals_stop(); }
 
@@ -18,30 +22,32 @@ static Status stopped(const Loop *l)
                 signals_name(signal_of(l)));
 }
 
-static Status one_step(Loop *l, double *seconds)
+static Status one_step(Loop *l)
 {
     Stats stats;
     double start = clock_monotonic();
     Status status = loop_step(l, &stats);
-    *seconds = clock_monotonic() - start;
     if (status == E_STOPPED || (status == OK && signal_of(l))) return stopped(l);
     TRY(status);
-    return loop_record(l, &stats, *seconds);
+    return loop_record(l, &stats, clock_monotonic() - start);
 }
 
 /* Rank 0's clock decides for all how many steps there are. */
 static Status time_steps(Loop *l, FitTimes *t)
 {
     Run *r = l->run;
-    double counted = 0, seconds, begin = clock_monotonic();
+    double limit = r->c->max_time, begin = clock_monotonic(), counted = begin;
     for (bool more = true; more;) {
-        TRY(one_step(l, &seconds));
-        if (r->tried++ >= COLD) counted += seconds;
-        t->took = clock_monotonic() - begin;
-        more = r->tried < MOST && (r->tried < LEAST || t->took < TRIAL_SHARE * r->c->max_time);
+        TRY(one_step(l));
+        double now = clock_monotonic();
+        if (++r->tried == COLD) counted = now;
+        t->took = now - begin;
+        if (r->tried > COLD)
+            t->step_s = LINES_S + test_seconds("FIT_STEP", (now - counted) / (double)(r->tried - COLD));
+        bool enough = r->tried >= USUAL && (double)r->tried * t->step_s >= USUAL_SHARE * limit;
+        more = r->tried < LEAST || (!enough && t->took < TRIAL_SHARE * limit);
         TRY(ranks_broadcast(l->ranks, &more, sizeof more));
     }
-    t->step_s = test_seconds("FIT_STEP", counted / (double)(r->tried - COLD));
     return OK;
 }
 
@@ -123,11 +129,11 @@ static Status count_steps(const Run *r, const FitTimes *t, int64_t *steps)
     double left = USED_SHARE * (limit - used - end), n = floor(left / (each * (1 + by_clock)));
     const char *evaluation = r->evaluate ? SHORT_TEXT(", an evaluation %.3g s", t->evaluation_s) : "",
                *measured = SHORT_TEXT("%lld steps took %.3g s%s", (long long)r->tried, t->took, evaluation);
-    if (!(n >= MOST))
+    if (!(n >= USUAL))
         return fail(E_USAGE,
                     "--fit-schedule: %s. Of --max-time %.0fs, %.3g s are used and %.3g s are kept for the end, so that "
                     "%.0f steps fit; expected %d or more. Give more time, or --max-steps",
-                    measured, limit, used, end, fmax(n, 0), MOST);
+                    measured, limit, used, end, fmax(n, 0), USUAL);
     double per_epoch = (double)batches_per_epoch(r->source.count, r->c->batch_size);
     bool all = r->c->source[OPTION_epochs] > FROM_PRESET && n >= ceil(r->c->epochs * per_epoch - 1e-9);
     *steps = (int64_t)fmin(all ? ceil(r->c->epochs * per_epoch - 1e-9) : n, 1e15);

@@ -179,10 +179,11 @@ static Status evaluate(Loop *l)
     TRY_DONE(result_write_lines(run, l->metrics));
     log_info("step %lld: %s", (long long)p->step, text.data ? text.data : "");
     test_at_number("evaluated", p->step, rank);
-    bool best = !isnan(metric) && !(metric <= p->best_metric); /* best_metric: NaN before the first number */
+    bool better = !isnan(metric) && !(metric <= p->best_metric); /* best_metric: NaN before the first number */
+    bool best = better || metric == p->best_metric;              /* of equal ones the last, which is trained longest */
     if (best) TRY_DONE(result_keep_best(run, metric));
     TRY_DONE(ranks_meet(l->ranks)); /* no rank counts the evaluation before rank 0 has written its lines and best/ */
-    p->since_best = best ? 0 : p->since_best + 1;
+    p->since_best = better ? 0 : p->since_best + 1;
     if (best) {
         p->best_metric = metric;
         p->best_step = p->step;

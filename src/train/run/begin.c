@@ -1,5 +1,6 @@
 #include "train/run/begin.h"
 
+#include "train/job/result.h"
 #include "train/job/task.h"
 #include "train/keep/resume.h"
 #include "train/loop/fit.h"
@@ -43,6 +44,7 @@ Status begin_or_resume(Run *r)
     r->reached = task_reached(r, &r->progress);
     log_info("resuming from %s: step %lld of %lld", r->resume.name, (long long)r->progress.step,
              (long long)r->schedule.total_steps);
+    if (run_first(r) && !r->verify) result_expect_best(r);
     return OK;
 }
 

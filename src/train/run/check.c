@@ -50,6 +50,7 @@ static Status check_fit(const Config *c)
                           ? "it chooses the steps: leave --max-steps out"
                       : c->kfac_interval > 0                ? "it cannot take back the statistics of K-FAC"
                       : strcmp(c->log_format, "plain") != 0 ? "it would be in the lines of --log-format"
+                      : c->stop_after > 0                   ? "--stop-after would end it before: leave one of them out"
                       : c->do_predict || *c->submission     ? "it does not count the time of predictions: predict "
                                                               "with a second command, without --do-train"
                                                             : NULL;
