@@ -2,8 +2,8 @@
 #include "commands/report.h"
 #include "config/table.h"
 
-/* Files have an effect beside the options to which options.h gives one. Their digests are compared where both runs have
-   them. */
+/* Files change bits too, beside the options to which options.h gives an effect. Their digests are compared where both
+   runs have them. */
 static bool may_change_bits(int option, bool by_digests)
 {
     const char *flag = config_flag(option);

@@ -206,7 +206,7 @@ static void add_point(ChartLines *l, char *name, double x, double y)
     free(name);
 }
 
-/* What all runs share. The caller frees. */
+/* The facts that all runs share. The caller frees. */
 static char *about(const Sweep *s)
 {
     const RunRecord **records = mem_array((size_t)s->n_runs, sizeof *records);

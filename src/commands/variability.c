@@ -51,8 +51,8 @@ static void describe_work(const RunRecord *r, Buf *out)
     }
 }
 
-/* For each run the first one of the same work; runs without run.json are of one. Returns what all share; the caller
-   frees. */
+/* For each run the first one of the same work; runs without run.json are of one. Returns the facts that
+   all share; the caller frees. */
 static char *find_works(char *const *dirs, int n, int *works)
 {
     RunRecord *records = mem_array((size_t)n, sizeof *records);

@@ -69,16 +69,16 @@ static void put_example(const char *line, const char *end, int columns, Buf *out
     enum { INDENT = 2, CONTINUED = 6 };
     int column = INDENT;
     buf_printf(out, "%*s", INDENT, "");
-    for (const char *p = line; p < end;) {
-        const char *flag = strstr(p + 1, " --");
-        size_t len = (size_t)((flag && flag < end ? flag : end) - p);
+    for (const char *p = line, *flag; p < end; p = flag) {
+        flag = strstr(p + 1, " --");
+        if (!flag || flag > end) flag = end;
+        size_t len = (size_t)(flag - p);
         if (p > line && column + (int)len > columns - 2) {
             buf_printf(out, " \\\n%*s", CONTINUED - 1, "");
             column = CONTINUED - 1;
         }
         buf_append(out, p, len);
         column += (int)len;
-        p += len;
     }
     buf_puts(out, "\n");
 }

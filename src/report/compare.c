@@ -45,8 +45,7 @@ bool compare_option_differs(const ComparedRun *a, const ComparedRun *b, const ch
     return strcmp(option_of(a, flag, absent), option_of(b, flag, absent)) != 0;
 }
 
-/* Whether the option differs. Paths of the output, saving and logging, and what has a row as it was resolved, are none.
- */
+/* Options that differ, except those of output, saving and logging, and those with a row of their resolved value. */
 static bool is_row(const ComparedRun *runs, int n, const char *flag)
 {
     bool differs = false;

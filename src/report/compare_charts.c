@@ -38,7 +38,7 @@ static double *steps_over(const ComparedRun *run, Over over)
     return x;
 }
 
-/* What all charts share. */
+/* Shared by all charts. */
 typedef struct {
     const ComparedRun *runs;
     int n;

@@ -23,5 +23,5 @@ void page_profile(const char *output_dir, Buf *out);
 bool timeline_svg(const Json *trace, int width, Buf *out);
 /* The chart in two widths, of which the screen's is shown. */
 void page_chart(Buf *out, const Chart *chart);
-/* The same with a line below the title, and as a file of the folder. */
+/* Also writes it as a file of the folder; both have the line `about` below the title. */
 Status page_chart_file(Buf *out, const Chart *chart, const char *about, const char *folder, const char *name);

@@ -22,7 +22,7 @@ GlueLabelScore glue_label_means(const GlueScores *s, const GlueTask *task, bool 
         sum.f1 += weight * x.f1;
         weights += weight;
     }
-    weights = fmax(weights, 1); /* without any all sums are 0 */
+    weights = fmax(weights, 1); /* where it is 0, all sums are 0 */
     return (GlueLabelScore){sum.precision / weights, sum.recall / weights, sum.f1 / weights};
 }
 
