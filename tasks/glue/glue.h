@@ -179,14 +179,12 @@ typedef struct {
    everything for no examples; Pearson and Spearman for one example, for constant values and when a value is not finite.
  */
 typedef struct {
-    int64_t n, correct;
+    int64_t n, correct, cap;
     GlueLabelCounts *labels;   // (n_labels) classification only
     int64_t *matrix;           // (n_labels, n_labels) truth, then prediction; NULL: several labels, or too many
-    double *predicted, *truth; /* (count): regression only */
-    size_t count, cap;
+    double *predicted, *truth; /* (cap), n of them: regression only */
 } GlueScores;
 
-void glue_scores_add_label(GlueScores *scores, const GlueTask *task, int32_t predicted, int32_t truth);
 void glue_scores_add_score(GlueScores *scores, double predicted, double truth);
 /* One labelled example with the model's output: values (n_labels), logits, for one label also probabilities;
    regression: (1). */

@@ -36,63 +36,47 @@ void glue_put_labels(const GlueTask *task, const float *probabilities, Buf *out)
     }
 }
 
-static void begin_labels(GlueScores *s, const GlueTask *task)
-{
-    size_t n = (size_t)task->n_labels;
-    if (s->labels) return;
-    s->labels = mem_array(n, sizeof *s->labels);
-    if (!task->multi && n <= GLUE_MOST_MATRIX) s->matrix = mem_array(n * n, sizeof *s->matrix);
-}
-
-void glue_scores_add_label(GlueScores *s, const GlueTask *task, int32_t predicted, int32_t truth)
-{
-    begin_labels(s, task);
-    s->n++;
-    s->correct += predicted == truth;
-    s->labels[predicted].right += predicted == truth;
-    s->labels[predicted].predicted++;
-    s->labels[truth].rows++;
-    if (s->matrix) s->matrix[truth * task->n_labels + predicted]++;
-}
-
 void glue_scores_add_score(GlueScores *s, double predicted, double truth)
 {
-    if (s->count == s->cap) {
+    if (s->n == s->cap) {
         s->cap = s->cap ? 2 * s->cap : 1024;
-        s->predicted = mem_resize(s->predicted, s->cap, sizeof *s->predicted);
-        s->truth = mem_resize(s->truth, s->cap, sizeof *s->truth);
+        s->predicted = mem_resize(s->predicted, (size_t)s->cap, sizeof *s->predicted);
+        s->truth = mem_resize(s->truth, (size_t)s->cap, sizeof *s->truth);
     }
-    s->predicted[s->count] = predicted;
-    s->truth[s->count++] = truth;
-    s->n++;
+    s->predicted[s->n] = predicted;
+    s->truth[s->n++] = truth;
 }
 
-static void add_labels(GlueScores *s, const GlueTask *task, const float *values, const float *targets) // (n), (n)
+static void add_labels(GlueScores *s, const GlueTask *task, const float *values, const GlueExample *e)
 {
+    size_t n = (size_t)task->n_labels;
+    int32_t likely = glue_argmax(values, task->n_labels);
     bool correct = true;
-    begin_labels(s, task);
-    for (int i = 0; i < task->n_labels; i++) {
-        bool predicted = glue_has_label(values[i]), truth = targets[i] > 0.5f;
+    if (!s->labels) {
+        s->labels = mem_array(n, sizeof *s->labels);
+        if (!task->multi && n <= GLUE_MOST_MATRIX) s->matrix = mem_array(n * n, sizeof *s->matrix);
+    }
+    for (int32_t i = 0; i < task->n_labels; i++) {
+        bool predicted = task->multi ? glue_has_label(values[i]) : i == likely;
+        bool truth = task->multi ? e->targets[i] > 0.5f : i == e->label;
         correct = correct && predicted == truth;
         s->labels[i].right += predicted && truth;
         s->labels[i].predicted += predicted;
         s->labels[i].rows += truth;
     }
+    if (s->matrix) s->matrix[e->label * task->n_labels + likely]++;
     s->n++;
     s->correct += correct;
 }
 
 void glue_scores_add(GlueScores *s, const GlueTask *task, const float *values, const GlueExample *example)
 {
-    if (task->regression) {
+    CHECK(task->regression || (task->multi ? example->targets != NULL : example->label >= 0), "line %lld has no label",
+          (long long)example->line);
+    if (task->regression)
         glue_scores_add_score(s, (double)values[0], (double)example->score);
-    } else if (task->multi) {
-        CHECK(example->targets, "line %lld has no labels", (long long)example->line);
-        add_labels(s, task, values, example->targets);
-    } else {
-        CHECK(example->label >= 0, "line %lld has no label", (long long)example->line);
-        glue_scores_add_label(s, task, glue_argmax(values, task->n_labels), example->label);
-    }
+    else
+        add_labels(s, task, values, example);
 }
 
 void glue_scores_free(GlueScores *s)
@@ -225,9 +209,9 @@ double glue_scores_value(const GlueScores *s, const GlueTask *task, GlueMetric m
     case GLUE_MATTHEWS:
         return matthews(s);
     case GLUE_PEARSON:
-        return correlation(s->predicted, s->truth, s->count);
+        return correlation(s->predicted, s->truth, (size_t)s->n);
     case GLUE_SPEARMAN:
-        return rank_correlation(s->predicted, s->truth, s->count);
+        return rank_correlation(s->predicted, s->truth, (size_t)s->n);
     case GLUE_COMBINED:
         return combined(s, task);
     case GLUE_MACRO_F1:
@@ -255,9 +239,9 @@ void glue_scores_undefined(const GlueScores *s, const GlueTask *task, char *why,
     if (!undefined) return;
     if (s->n < 2)
         snprintf(why, room, "a correlation needs two rows or more, and there are %lld", (long long)s->n);
-    else if (constant(s->truth, s->count))
+    else if (constant(s->truth, (size_t)s->n))
         snprintf(why, room, "the correlation is undefined where every label is the same, here %g", s->truth[0]);
-    else if (constant(s->predicted, s->count))
+    else if (constant(s->predicted, (size_t)s->n))
         snprintf(why, room, "the correlation is undefined where every prediction is the same, here %g",
                  s->predicted[0]);
     else

@@ -171,21 +171,15 @@ static void limit_rows(const Run *r)
     records_limit(p->records, ((size_t)2 << 20) + spare / 3);
 }
 
-/* A live line would run into rows on the same terminal. */
-static void open_stage(Run *r)
-{
-    PredictRun *p = r->own;
-    if (!run_first(r) || (!p->to_file && isatty(STDOUT_FILENO))) return;
-    stage_progress_open(&p->stage.progress);
-    r->stage = &p->stage;
-}
-
 static Status evaluate(Run *r)
 {
     PredictRun *p = r->own;
     double loss;
     limit_rows(r);
-    open_stage(r);
+    if (run_first(r) && (p->to_file || !isatty(STDOUT_FILENO))) { /* a live line would run into rows on a terminal */
+        stage_progress_open(&p->stage.progress);
+        r->stage = &p->stage;
+    }
     for (;;) {
         TRY(ranks_all(r->ranks, run_first(r) ? read_block(r) : OK));
         TRY(share_block(r));

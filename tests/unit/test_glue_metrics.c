@@ -21,6 +21,11 @@ static void assert_near(const char *what, double found, double expected)
     fail_msg("%s: expected %.17g, found %.17g", what, expected, found);
 }
 
+static void add_label(GlueScores *s, const GlueTask *task, int predicted, int truth)
+{
+    glue_scores_add(s, task, (float[]){predicted == 0, predicted == 1}, &(GlueExample){.label = truth});
+}
+
 static void golden_labels(const char *name, FILE *f, int n)
 {
     GlueScores s = {0};
@@ -28,7 +33,7 @@ static void golden_labels(const char *name, FILE *f, int n)
     for (int i = 0; i < n; i++) {
         int predicted, truth;
         assert_int_equal(fscanf(f, "%d %d", &predicted, &truth), 2);
-        glue_scores_add_label(&s, task_named("MRPC"), predicted, truth);
+        add_label(&s, task_named("MRPC"), predicted, truth);
     }
     assert_int_equal(fscanf(f, "%lf %lf %lf", &accuracy, &f1, &matthews), 3);
     assert_near(name, glue_scores_value(&s, task_named("MRPC"), GLUE_ACCURACY), accuracy);
@@ -161,7 +166,7 @@ static void many_examples(void **state)
     const GlueTask *cola = task_named("cola");
     for (int i = 0; i < 400000; i++) {
         int k = i % 1000;
-        glue_scores_add_label(&s, cola, k < 30, k < 10 || k >= 970);
+        add_label(&s, cola, k < 30, k < 10 || k >= 970);
     }
     assert_near("accuracy", glue_scores_value(&s, cola, GLUE_ACCURACY), 0.95);
     assert_near("f1", glue_scores_value(&s, cola, GLUE_F1), 2.0 * 10 / (2.0 * 10 + 20 + 30));

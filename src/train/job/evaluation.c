@@ -25,12 +25,9 @@ static void show(Evaluation *v)
     StageProgress *p = s ? &s->progress : &v->progress;
     double share = (double)v->done / (double)v->count;
     if (!run_first(v->run) || !stage_progress_due(p)) return;
-    if (s)
-        stage_progress_show(p, s->share + share * s->part,
-                            SHORT_TEXT("predicting: %.0f texts", (double)s->done + share * (double)s->count));
-    else
-        stage_progress_show(p, share,
-                            SHORT_TEXT("evaluating: %lld of %lld examples", (long long)v->done, (long long)v->count));
+    const char *what = s ? SHORT_TEXT("predicting: %.0f texts", (double)s->done + share * (double)s->count)
+                         : SHORT_TEXT("evaluating: %lld of %lld examples", (long long)v->done, (long long)v->count);
+    stage_progress_show(p, s ? s->share + share * s->part : share, what);
 }
 
 static Status stopped(void) { return fail(E_STOPPED, "stopped in evaluation"); }
