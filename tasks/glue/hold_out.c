@@ -8,7 +8,7 @@ typedef struct {
     size_t row;
 } KeyedRow;
 
-/* Rows of one label, or set of labels: order[first .. first + count). */
+/* Rows of one label, or set of labels: rows[first .. first + count). */
 typedef struct {
     size_t first, count, first_row;
     size_t held, least, most; /* rows to hold out, and the bounds of that number */

@@ -131,11 +131,9 @@ static void open_sampling(Loop *l)
 /* Logs the time of the gradient exchange, and the part that backward hides. */
 static void log_exchange(const Loop *l)
 {
-    double busy, waited, steps = (double)(l->progress->step - l->first_step);
-    if (steps < 1) return;
-    steps += (double)l->run->tried;
+    double busy, waited, steps = (double)(l->progress->step - l->first_step + l->run->tried);
+    if (!l->ranks || l->progress->step == l->first_step) return;
     exec_comm_seconds(l->run->session.train[0], &busy, &waited);
-    if (!l->ranks) return;
     if (l->run->session.exec_ranks.comm_device) /* a profile records the exchange itself */
         log_info("between ranks: %.3g s of each step were not hidden behind backward", waited / steps);
     if (!(busy > 0)) return;

@@ -223,7 +223,7 @@ static Status stop_to_persist(Loop *l)
 
 Status loop_stop_if_asked(Loop *l)
 {
-    int signal = l->ranks ? ranks_signal(l->ranks) : *signals_stop();
+    int signal = ranks_signal(l->ranks);
     if (signal) return stop(l, signals_name(signal));
     /* Alone, a process makes at least one step, so that runs with a short limit make progress too. */
     bool late = l->progress->step > l->first_step && !l->ranks && time_is_up(l, 1, evaluation_due(l));

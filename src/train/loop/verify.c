@@ -3,7 +3,6 @@
 #include "state/checkpoint/checkpoint.h"
 #include "train/loop/loop_internal.h"
 #include "train/parts/place.h"
-#include "train/ranks/signals.h"
 
 /* ---- facts that the bits depend on ---- */
 
@@ -268,7 +267,7 @@ Status verify_steps(Run *r)
     Status status = ranks_all(r->ranks, run_first(r) ? checkpoint_find(r->verify->dir, &list) : OK);
     while (status == OK && !stop && r->progress.step < r->verify->last) {
         status = one_step(&l, &list);
-        stop = r->ranks ? ranks_signal(r->ranks) != 0 : *signals_stop() != 0;
+        stop = ranks_signal(r->ranks) != 0;
     }
     loop_free(&l);
     checkpoint_list_free(&list);

@@ -161,6 +161,7 @@ void ranks_clear(Ranks *r, Vote v)
 
 int ranks_signal(const Ranks *r)
 {
+    if (!r) return *signals_stop();
     for (int v = VOTE_TERM; v <= VOTE_HUP; v++)
         if (ranks_agreed(r, (Vote)v)) return signal_of[v];
     return 0;

@@ -62,7 +62,8 @@ typedef enum {
 void ranks_vote(Ranks *r, Vote v);         /* counts at the next meeting */
 bool ranks_agreed(const Ranks *r, Vote v); /* a rank voted for it by the last meeting: the same answer on all ranks */
 void ranks_clear(Ranks *r, Vote v);        /* after the action: removes the votes for it */
-int ranks_signal(const Ranks *r);          /* a signal that some rank had received by the last meeting; 0: none */
+/* A signal that some rank had received by the last meeting, or with NULL this process; 0: none. */
+int ranks_signal(const Ranks *r);
 /* Some rank received a signal, so long work between meetings may end early. */
 bool ranks_hurry(const Ranks *r);
 
