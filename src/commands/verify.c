@@ -97,6 +97,7 @@ static Status leave_out(Config *c)
                {OPTION_log_format, "plain"},
                {OPTION_memory_budget, "auto"},
                {OPTION_patience, "0"},
+               {OPTION_best_by, ""},
                {OPTION_rendezvous, "auto"},
                {OPTION_stop_after, "off"}};
     for (size_t i = 0; i < sizeof off / sizeof *off; i++) TRY(set(c, off[i].option, off[i].value));

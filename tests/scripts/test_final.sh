@@ -13,7 +13,9 @@ for ((i = 0; i < 40; i++)); do
     ((i % 3)) || { word=bad label=negative; }
     echo "$label,the $word film a plot"
 done >rows
-for split in train dev; do { echo label,text && cat rows; } >data/$split.csv; done
+{ echo label,text && cat rows; } >data/train.csv
+# The dev split has the labels the other way round, so that the loss is best at the first evaluation.
+{ echo label,text && sed 's/^positive,/x,/; s/^negative,/positive,/; s/^x,/negative,/' rows; } >data/dev.csv
 run=("$CAIRN_BINARY" glue --model-config config.json --vocab vocab.txt --backend cpu --threads 1 --snapshot-dir none
     --task custom --text-columns text --label-column label --data-dir data --max-seq-length 24 --batch-size 8
     --learning-rate 5e-3 --do-train --do-eval)
@@ -28,7 +30,7 @@ flip() { # the last bit of byte $2 of the file $1
 same() { cmp "$1/model.safetensors" "$2/model.safetensors" || complain "$1 and $2 are different models"; }
 
 # ---- epochs: 5 steps each, and the end of training ----
-epochs=("${run[@]}" --eval-every epoch --save-every epoch --keep 9)
+epochs=("${run[@]}" --best-by loss --eval-every epoch --save-every epoch --keep 9)
 expect 0 "${epochs[@]}" --epochs 2.5 --output-dir whole
 [ "$(steps_of whole)" = "5 10 13 " ] || complain "evaluated at $(steps_of whole)"
 [ "$(saved_in whole)" = "checkpoint-5 checkpoint-10 checkpoint-13 " ] || complain "saved $(saved_in whole)"
@@ -41,7 +43,7 @@ says "resuming from stopped/checkpoint-7"
 cmp whole/eval.jsonl stopped/eval.jsonl || complain "other evaluations after a stop"
 has_file stopped/checkpoint-{5,7,10,13}/state.json
 same whole stopped
-expect 0 "${run[@]}" --eval_strategy epoch --save_strategy epoch --save_total_limit 9 --load_best_model_at_end --num_train_epochs 2.5 --output-dir theirs
+expect 0 "${run[@]}" --eval_strategy epoch --save_strategy epoch --save_total_limit 9 --load_best_model_at_end --metric_for_best_model eval_loss --num_train_epochs 2.5 --output-dir theirs
 cmp whole/eval.jsonl theirs/eval.jsonl || complain "Transformers' flags evaluate otherwise"
 same whole theirs
 expect 0 "$CAIRN_BINARY" launch --ranks 2 -- "${epochs[@]:1}" --epochs 2.5 --output-dir "two ranks"
@@ -56,12 +58,12 @@ same whole whole/best
 expect 0 "${epochs[@]}" --epochs 2.5 --output-dir whole
 says "finished before"
 expect 0 "${epochs[@]}" --epochs 2.5 --final last --output-dir whole
-says "the model of the last step is published; the best by accuracy" "of step $best, is in whole/best"
+says "the model of the last step is published; the best by -loss" "of step $best, is in whole/best"
 expect 0 "${epochs[@]}" --epochs 2.5 --final last --output-dir last
 same whole last
 cmp -s whole/model.safetensors whole/best/model.safetensors && complain "--final last publishes the best"
 expect 0 "${epochs[@]}" --epochs 2.5 --output-dir whole
-says "the model of step $best, the best by accuracy ($(printf %.4f "$(json_number whole/best/best.json metric)")), is published; --final last publishes the last"
+says "the model of step $best, the best by -loss ($(printf %.4f "$(json_number whole/best/best.json metric)")), is published; --final last publishes the last"
 same whole stopped
 [ "$(json_number whole/manifest.json step)" = "$best" ] || complain "the manifest has step $(json_number whole/manifest.json step)"
 expect 0 "$CAIRN_BINARY" glue --task custom --model whole --data-dir data --do-eval --backend cpu --label-column label --output-dir again
@@ -72,8 +74,8 @@ says "resuming from few/checkpoint-7"
 same few few/best
 
 for place in evaluate13 evaluated13 save final published; do
-    expect 137 env CAIRN_TEST_AT=$place-0=kill "${run[@]}" --eval-every epoch --save-every off --epochs 2.5 --output-dir "end $place"
-    expect 0 "${run[@]}" --eval-every epoch --save-every off --epochs 2.5 --output-dir "end $place"
+    expect 137 env CAIRN_TEST_AT=$place-0=kill "${run[@]}" --best-by loss --eval-every epoch --save-every off --epochs 2.5 --output-dir "end $place"
+    expect 0 "${run[@]}" --best-by loss --eval-every epoch --save-every off --epochs 2.5 --output-dir "end $place"
     same whole "end $place"
     cmp whole/eval_results.txt "end $place/eval_results.txt" || complain "other results after a kill at $place"
 done

@@ -285,7 +285,8 @@ static void test_proof(void **state)
     EXPECT_TEXT(text.data, "base, base2:\ndev accuracy: 0.6000 ± 0.1414 over 2 seeds");
     EXPECT_TEXT(text.data, "speed, first = 1");
     EXPECT_TEXT(text.data, "base: a <GPU>; node<1> (2 ranks); oneDNN 2.6.3");
-    EXPECT_TEXT(text.data, "full: cairn glue --data-dir 'a<b> & c'\n");
+    EXPECT_TEXT(text.data,
+                "full: each of 2 ranks, by cairn launch or another launcher: cairn glue --data-dir 'a<b> & c'\n");
     make_seed(dir, "full", "full", "{\"seed\": 1}", 0.5, wrong);
     said(dir, "base full --proof", 0);
     text.len = 0;
