@@ -24,9 +24,9 @@
       "# bert-base-uncased: a folder with weights and vocabulary\n"                                                    \
       "cairn glue --task MRPC --data-dir glue/MRPC --model bert-base-uncased --do-train --do-eval "                    \
       "--output-dir runs/mrpc\n"                                                                                       \
-      "# own train.csv and dev.csv with columns text and label\n"                                                      \
-      "cairn glue --task custom --data-dir reviews --text-columns text --label-column label "                          \
-      "--model bert-base-uncased --do-train --do-eval --output-dir runs/reviews")                                      \
+      "# own train.csv with columns text and label; a tenth is held out\n"                                             \
+      "cairn glue --task custom --data-dir reviews --text-columns text --label-column label --eval-fraction 0.1 "      \
+      "--class-weights auto --model bert-base-uncased --do-train --do-eval --output-dir runs/reviews")                 \
     X(SQUAD, "",                                                                                                       \
       "data-dir model output-dir do-train do-eval do-predict version-2 max-seq-length batch-size learning-rate "       \
       "epochs recompute memory-budget",                                                                                \
