@@ -9,45 +9,39 @@
       "cairn wiki --input enwiki-latest-pages-articles.xml.bz2 --output-dir text\n"                                    \
       "cairn wiki --input reviews.csv --text-columns review --output-dir text")                                        \
     X(VOCAB, "", "", "cairn vocab --input text --size 30522 --output vocab.txt")                                       \
-    X(SHARDS, "",                                                                                                      \
-      "input vocab output-dir max-seq-length predictions nsp layout masking whole-words dupe-factor eval-fraction "    \
-      "do-lower-case seed threads",                                                                                    \
+    X(SHARDS, "", "input vocab output-dir max-seq-length layout nsp whole-words dupe-factor eval-fraction seed",       \
       "cairn shards --input text --vocab vocab.txt --max-seq-length 128 --eval-fraction 0.01 --output-dir shards")     \
     X(CONVERT, "", "",                                                                                                 \
       "# the model of a run, as a folder for others\n"                                                                 \
       "cairn convert --model runs/mrpc --output mrpc-model\n"                                                          \
       "cairn convert --model bert_model.ckpt --model-config bert_config.json --vocab vocab.txt --output bert-base")    \
-    X(INSPECT, "", "", "cairn inspect --model bert-base-uncased")                                                      \
+    X(INSPECT, "", "",                                                                                                 \
+      "cairn inspect --model bert-base-uncased\n# against the digests of its manifest.json\ncairn inspect --verify "   \
+      "--model mrpc-model")                                                                                            \
     X(GLUE, "Train and evaluate",                                                                                      \
-      "task data-dir model output-dir do-train do-eval max-seq-length batch-size learning-rate epochs recompute "      \
-      "memory-budget text-columns label-column",                                                                       \
+      "task data-dir model output-dir do-train do-eval batch-size learning-rate epochs recompute",                     \
       "# bert-base-uncased: a folder with weights and vocabulary\n"                                                    \
       "cairn glue --task MRPC --data-dir glue/MRPC --model bert-base-uncased --do-train --do-eval "                    \
       "--output-dir runs/mrpc\n"                                                                                       \
       "# own train.csv with columns text and label; a tenth is held out\n"                                             \
       "cairn glue --task custom --data-dir reviews --text-columns text --label-column label --eval-fraction 0.1 "      \
       "--class-weights auto --model bert-base-uncased --do-train --do-eval --output-dir runs/reviews")                 \
-    X(SQUAD, "",                                                                                                       \
-      "data-dir model output-dir do-train do-eval do-predict version-2 max-seq-length batch-size learning-rate "       \
-      "epochs recompute memory-budget",                                                                                \
+    X(SQUAD, "", "data-dir model output-dir do-train do-eval version-2 batch-size learning-rate epochs recompute",     \
       "cairn squad --data-dir squad --model bert-base-uncased --do-train --do-eval --output-dir runs/squad")           \
     X(PRETRAIN, "",                                                                                                    \
-      "data-dir input preset model-config vocab output-dir eval-dir max-seq-length batch-size learning-rate "          \
-      "max-steps recompute memory-budget save-every",                                                                  \
+      "input data-dir preset model-config vocab output-dir max-seq-length batch-size max-steps recompute",             \
       "cairn pretrain --data-dir shards --vocab vocab.txt --preset bert-base-phase1 --output-dir runs/base\n"          \
       "# every stage, from a dump to a model\n"                                                                        \
       "cairn pretrain --input enwiki-latest-pages-articles.xml.bz2 --model-config bert-base --output-dir runs/wiki")   \
     X(ADAPT, "",                                                                                                       \
-      "input model output-dir text-columns eval-fraction max-seq-length batch-size learning-rate epochs recompute "    \
-      "memory-budget save-every",                                                                                      \
+      "input model output-dir text-columns max-seq-length batch-size learning-rate epochs recompute eval-fraction",    \
       "cairn adapt --model bert-base-uncased --input reviews.csv --text-columns text --output-dir runs/adapted")       \
     X(PREDICT, "",                                                                                                     \
       "model input output text-columns format keep-columns max-seq-length eval-batch-size precision threads",          \
       "cairn predict --model runs/reviews --input new.csv --output labels.csv\n"                                       \
       "echo 'a fine day' | cairn predict --model runs/reviews")                                                        \
     X(PLAN, "Plan and compare",                                                                                        \
-      "model model-config task batch-size max-seq-length predictions precision recompute memory-budget device ranks "  \
-      "pipeline svg pbs",                                                                                              \
+      "model-config batch-size max-seq-length predictions recompute memory-budget device ranks pipeline svg",          \
       "# memory and time on a GPU that this host lacks\n"                                                              \
       "cairn plan --model-config bert-large --batch-size 32 --max-seq-length 384 --device a100\n"                      \
       "# all schedules of a pipeline\n"                                                                                \
@@ -61,7 +55,8 @@
       "cairn report runs/none runs/full --proof --output-dir report")                                                  \
     X(VARIABILITY, "", "", "cairn variability runs/monday runs/tuesday --output-dir variability")                      \
     X(VERIFY, "", "steps data-dir model vocab threads", "cairn verify runs/mrpc --steps 1-20")                         \
-    X(LAUNCH, "Many machines", "",                                                                                     \
+    X(LAUNCH, "Many machines",                                                                                         \
+      "ranks hosts max-restarts probe iface connect-timeout peer-timeout rendezvous snapshot-dir",                     \
       "# four processes, which share the work\n"                                                                       \
       "cairn launch --ranks 4 -- glue --task MRPC --data-dir glue/MRPC --model bert-base-uncased --do-train "          \
       "--do-eval --output-dir runs/mrpc\n"                                                                             \
