@@ -5,7 +5,7 @@
 #include "train/job/job.h"
 
 typedef struct {
-    double took, step_s, evaluation_s, save_s; /* save_s: of a save, a guess */
+    double took, step_s, evaluation_s, save_s; /* evaluation_s: with the write of best/; save_s: a guess */
     double reserve_s;                          /* for the save at the end */
 } FitTimes;
 
