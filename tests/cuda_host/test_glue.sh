@@ -101,10 +101,14 @@ cmp fp16/model.safetensors again-fp16/model.safetensors || complain "going on in
 cmp <(grep '"loss_scale"' fp16/checkpoint-4/state.json) <(grep '"loss_scale"' again-fp16/checkpoint-4/state.json) ||
     complain "going on in fp16: another loss scale"
 
-# The device takes the best model back from best/, and begins again after the steps that --fit-schedule timed.
-glue none --backend cuda_host --precision fp32 --eval-every 3
+# The device takes the best model back from best/: no evaluation follows the fourth step. It begins again after the steps
+# that --fit-schedule timed.
+steps=3
+glue three --backend cuda_host --precision fp32 --eval-every 3
+steps=4
+glue three --backend cuda_host --precision fp32 --no-do-eval --override
 says 'the model of step 3, the best by accuracy'
-cmp none/model.safetensors none/best/model.safetensors || complain "another model than the best is published"
+cmp three/model.safetensors three/best/model.safetensors || complain "another model than the best is published"
 steps=0 CAIRN_TEST_FIT_STEP=20s glue fitted --backend cuda_host --precision fp16 --fit-schedule --max-time 10m --digest-steps 1
 steps=$(sed -n 's/.*the same run again: --max-steps \([0-9]*\)$/\1/p' <<<"$output")
 glue "fitted again" --backend cuda_host --precision fp16 --digest-steps 1

@@ -237,6 +237,7 @@ static Status plan_rank(const Words *w, int ranks, Planned *r)
 static void planned_free(Planned *r)
 {
     setup_free(&r->run.setup);
+    buf_free(&r->run.data);
     r->run.task->close(&r->run);
     free(r->run.own);
     model_free(&r->run.model);
