@@ -83,13 +83,21 @@ static void put_example(const char *line, const char *end, int columns, Buf *out
     buf_puts(out, "\n");
 }
 
-void config_examples(Command command, bool first, int columns, Buf *out)
+static void put_examples(Command command, bool first, int columns, Buf *out)
 {
     for (const char *p = config_commands[command].examples, *end; *p; p = end + (*end == '\n')) {
         end = p + strcspn(p, "\n");
         put_example(p, end, columns, out);
         if (first && *p != '#') return;
     }
+}
+
+void config_examples(Command command, int columns, Buf *out)
+{
+    static const Command shown[] = {COMMAND_GLUE, COMMAND_PLAN, COMMAND_LAUNCH};
+    if (command < N_COMMANDS) put_examples(command, false, columns, out);
+    for (size_t i = 0; command == N_COMMANDS && i < sizeof shown / sizeof *shown; i++)
+        put_examples(shown[i], true, columns, out);
 }
 
 /* ---- help ---- */
@@ -138,7 +146,6 @@ static void help_usual_options(Command command, int columns, bool styled, Buf *o
 
 static void help_program(int columns, bool styled, Buf *out)
 {
-    static const Command shown[] = {COMMAND_GLUE, COMMAND_PLAN, COMMAND_LAUNCH};
     terminal_wrap(out,
                   "Cairn " CAIRN_VERSION
                   " trains BERT in the memory you have: it plans memory and time before anything "
@@ -152,7 +159,7 @@ static void help_program(int columns, bool styled, Buf *out)
         terminal_wrap(out, info->help, COMMAND_COLUMNS + 3, columns);
     }
     help_title("Examples", styled, out);
-    for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) config_examples(shown[i], true, columns, out);
+    config_examples(N_COMMANDS, columns, out);
     buf_puts(out, "\n");
     terminal_wrap(
         out,
@@ -175,7 +182,7 @@ void config_help(Command command, bool all, int columns, bool styled, Buf *out)
     terminal_wrap(out, info->help, 0, columns);
     if (!all) {
         help_title("Examples", styled, out);
-        config_examples(command, false, columns, out);
+        config_examples(command, columns, out);
     }
     if (all || !*info->flags)
         help_options(command, columns, styled, out);

@@ -97,8 +97,9 @@ Status config_apply_file(Config *c, const char *path, Json **read);
 
 /* ---- help.c ---- */
 
-/* Appends the examples, or the first one, in indented lines of at most `columns`, with backslashes between. */
-void config_examples(Command command, bool first, int columns, Buf *out);
+/* Appends the command's examples (N_COMMANDS: those of the program) in indented lines of at most `columns`, with
+   backslashes between. */
+void config_examples(Command command, int columns, Buf *out);
 /* The title of the group that the option belongs to. */
 const char *config_group(int option);
 /* Appends the wording for the command of a help text or of a Choice's words (options.h); N_COMMANDS: with all words. */

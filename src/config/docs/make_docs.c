@@ -78,10 +78,19 @@ static void man_exit_codes(Buf *out)
     man_entry(out, "130", "", "a second SIGINT ended the process at once; the last good checkpoint is whole");
 }
 
-static void man_command(Command command, Buf *out)
+static void man_examples(Command command, Buf *out)
 {
     enum { COLUMNS = 76 };
     Buf examples = {0};
+    config_examples(command, COLUMNS, &examples);
+    buf_puts(out, ".SH EXAMPLES\n.nf\n");
+    roff(out, examples.data);
+    buf_puts(out, ".fi\n");
+    buf_free(&examples);
+}
+
+static void man_command(Command command, Buf *out)
+{
     const CommandInfo *c = &config_commands[command];
     char *page = mem_printf("cairn-%s", c->name);
     const char *title = NULL;
@@ -96,11 +105,7 @@ static void man_command(Command command, Buf *out)
         title = config_group(i);
         man_option(out, i, command);
     }
-    config_examples(command, false, COLUMNS, &examples);
-    buf_puts(out, ".SH EXAMPLES\n.nf\n");
-    roff(out, examples.data);
-    buf_puts(out, ".fi\n");
-    buf_free(&examples);
+    man_examples(command, out);
     man_exit_codes(out);
     buf_puts(out, ".SH SEE ALSO\n.BR cairn (1)\n");
     free(page);
@@ -140,6 +145,7 @@ static void man_all(Buf *out)
 #define X(variable, help) man_entry(out, variable, "", help);
     VARIABLE_LIST(X)
 #undef X
+    man_examples(N_COMMANDS, out);
     man_foreign(out);
     man_exit_codes(out);
     buf_puts(out, ".SH SEE ALSO\n");
