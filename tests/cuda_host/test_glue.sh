@@ -109,7 +109,7 @@ steps=4
 glue three --backend cuda_host --precision fp32 --no-do-eval --override
 says 'the model of step 3, the best by accuracy'
 cmp three/model.safetensors three/best/model.safetensors || complain "another model than the best is published"
-steps=0 CAIRN_TEST_FIT_STEP=20s glue fitted --backend cuda_host --precision fp16 --fit-schedule --max-time 10m --digest-steps 1
+steps=0 CAIRN_TEST_FIT_STEP=25s glue fitted --backend cuda_host --precision fp16 --fit-schedule --max-time 10m --digest-steps 1
 steps=$(sed -n 's/.*the same run again: --max-steps \([0-9]*\)$/\1/p' <<<"$output")
 glue "fitted again" --backend cuda_host --precision fp16 --digest-steps 1
 cmp <(losses fitted) <(losses "fitted again") || complain "--fit-schedule: other losses than those of --max-steps $steps"
