@@ -45,9 +45,9 @@ static bool measure_layer(const Backend *b, const ModelConfig *m, Dtype compute,
     return rates->product_flops > 1e6;
 }
 
-/* Forward and backward of sequences of `length` tokens: products a second. */
+/* Forward and backward of sequences of `length` tokens: products a second. *longest: the time of a call. */
 static bool measure_attention(const Backend *b, const ModelConfig *m, Dtype compute, int64_t n_rows, int64_t length,
-                              double rate[2])
+                              double rate[2], double *longest)
 {
     int64_t h = m->hidden, n = n_rows / length;
     RowCounts rows = {.count = {[ROWS_TOKENS] = n_rows, [ROWS_SEQS] = n}};
@@ -73,18 +73,21 @@ static bool measure_attention(const Backend *b, const ModelConfig *m, Dtype comp
     for (int i = 0; i < 2 && ok; i++) {
         double took;
         ok = probe(b, calls[i], &rows, &took);
-        if (ok) rate[i] = op_cost(&calls[i], &rows, (double)length).product_flops / took;
+        if (!ok) break;
+        rate[i] = op_cost(&calls[i], &rows, (double)length).product_flops / took;
+        *longest = larger(*longest, took);
     }
     free(spans);
     return ok;
 }
 
 /* Two lengths give the rate of long sequences and the length that reaches half of it. */
-static bool fit_attention(const Backend *b, const ModelConfig *m, Dtype compute, int64_t n_rows, CostRates *rates)
+static bool fit_attention(const Backend *b, const ModelConfig *m, Dtype compute, int64_t n_rows, CostRates *rates,
+                          double *longest)
 {
     double length[] = {n_rows < 1024 ? 8 : 32, n_rows < 1024 ? 64 : 256}, rate[2][2], seconds[2]; /* of 7 FLOPs */
     for (int i = 0; i < 2; i++) {
-        if (!measure_attention(b, m, compute, n_rows, (int64_t)length[i], rate[i])) return false;
+        if (!measure_attention(b, m, compute, n_rows, (int64_t)length[i], rate[i], longest)) return false;
         seconds[i] = 2 / rate[i][0] + 5 / rate[i][1];
     }
     double slope = (seconds[0] - seconds[1]) / (1 / length[0] - 1 / length[1]);
@@ -103,14 +106,16 @@ int machine_set(double bytes)
     return set;
 }
 
-/* ADAMW on one segment, and ZERO, both of as many bytes. The larger sets are those of devices. */
+/* ADAMW on one segment, and ZERO, both of as many bytes. The larger sets are those of devices; a slow backend stops
+   before a set that would take long. */
 static bool measure_sets(const Backend *b, CostRates *rates, MachineLimits *limits)
 {
     const Ctl ctl = {.learning_rate = 1e-3f, .bias1 = 1, .bias2 = 1};
     const Stats stats = {.finite = 1, .grad_scale = 1};
     const RowCounts none = {0};
     int sets = b->device ? N_MACHINE_SETS : N_MACHINE_SETS - 1;
-    for (int i = 0; i < sets; i++) {
+    double step = 0, clear;
+    for (int i = 0; i < sets && 16 * step < ENOUGH_SECONDS; i++) {
         int64_t n = set_bytes(i) / (7 * (int64_t)sizeof(float));
         const Segment segment = {.size = n};
         const Operand flat = fixed(F32, n, 1, NULL);
@@ -120,7 +125,6 @@ static bool measure_sets(const Backend *b, CostRates *rates, MachineLimits *limi
                                      fixed(U8, 1, sizeof stats, &stats)},
                               .out = {flat, flat, flat}};
         const OpCall zero = {.op = OP_ZERO, .out = {fixed(F32, 7 * n, 1, NULL)}};
-        double step, clear;
         if (!probe(b, adamw, &none, &step) || !probe(b, zero, &none, &clear)) return i > 0;
         if (!b->device) rates->stream = op_cost(&adamw, &none, 1).bytes / step;
         limits->bytes[i] = op_cost(&adamw, &none, 1).bytes / fmin(step, clear);
@@ -186,10 +190,10 @@ static bool measure_rates(const Backend *b, const ModelConfig *m, Dtype compute,
         RowCounts rows = {.count = {[ROWS_TOKENS] = most[i]}};
         if (i > 0 && !b->device && most[i - 1] >= (int64_t)ENOUGH_ROWS * b->threads) break;
         if (!measure_layer(b, m, compute, &rows, &now, limits)) break;
-        if (!fit_attention(b, m, compute, most[i], &now)) break;
+        seconds = 2.0 * (double)most[i] * (double)m->hidden * (double)m->ffn / now.product_flops;
+        if (!fit_attention(b, m, compute, most[i], &now, &seconds)) break;
         *rates = now;
         measured = true;
-        seconds = 2.0 * (double)most[i] * (double)m->hidden * (double)m->ffn / now.product_flops;
     }
     measured = measured && measure_sets(b, rates, limits) && measure_overhead(b, rates);
     close_limits(limits);
