@@ -184,6 +184,22 @@ make_tiny_bert() {
     make_tiny_config "$1/config.json" "$(wc -l <"$1/vocab.txt")" "${2:-2}"
 }
 
+# films: 40 labelled rows in ./rows, a vocabulary of their words and a BERT of 4 layers for them, as config.json.
+films() {
+    local i word label
+    cat >config.json <<'END'
+{"vocab_size": 14, "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 64,
+ "max_position_embeddings": 32, "type_vocab_size": 2}
+END
+    printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' good bad film plot a the , '"' line >vocab.txt
+    mkdir data
+    for ((i = 0; i < 40; i++)); do
+        word=good label=positive
+        ((i % 3)) || { word=bad label=negative; }
+        echo "$label,the $word film a plot"
+    done >rows
+}
+
 # Text and vocabulary of the bundled dump: text/, vocab.txt. Ends the test where this build cannot make shards.
 make_sample_text() {
     dump=$source_dir/tasks/pretrain/sample/sample.xml

@@ -2,17 +2,7 @@
 # Epochs as intervals; the best model at the end, through kills; the published folder against its manifest.
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 
-cat >config.json <<'END'
-{"vocab_size": 14, "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 64,
- "max_position_embeddings": 32, "type_vocab_size": 2}
-END
-printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' good bad film plot a the , '"' line >vocab.txt
-mkdir data
-for ((i = 0; i < 40; i++)); do
-    word=good label=positive
-    ((i % 3)) || { word=bad label=negative; }
-    echo "$label,the $word film a plot"
-done >rows
+films
 { echo label,text && cat rows; } >data/train.csv
 # The dev split has the labels the other way round, so that the loss is best at the first evaluation.
 { echo label,text && sed 's/^positive,/x,/; s/^negative,/positive,/; s/^x,/negative,/' rows; } >data/dev.csv

@@ -2,17 +2,7 @@
 # --fit-schedule: the run is, bit for bit, that of the --max-steps that it prints; the progress of predict.
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 
-cat >config.json <<'END'
-{"vocab_size": 14, "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 64,
- "max_position_embeddings": 32, "type_vocab_size": 2}
-END
-printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' '[MASK]' good bad film plot a the , '"' line >vocab.txt
-mkdir data
-for ((i = 0; i < 40; i++)); do
-    word=good label=positive
-    ((i % 3)) || { word=bad label=negative; }
-    echo "$label,the $word film a plot"
-done >rows
+films
 for split in train dev; do { echo label,text && cat rows; } >data/$split.csv; done
 run=(glue --model-config config.json --vocab vocab.txt --backend cpu --threads 1 --snapshot-dir none --task custom
     --text-columns text --label-column label --data-dir data --max-seq-length 24 --batch-size 8 --learning-rate 1e-3
