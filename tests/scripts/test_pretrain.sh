@@ -396,4 +396,6 @@ run 2 file/bad "${small[@]}"
 says "file/bad"
 run 2 bad "${small[@]}" --target-mlm-accuracy 0.5
 says "give --eval-dir"
+run 2 bad "${small[@]}" --final best
+says "--final best: no evaluation would choose the best model"
 finish

@@ -25,10 +25,6 @@ Status check_evaluations(const Config *c)
 {
     if (c->eval_every != 0 && !c->do_eval)
         return fail(E_USAGE, "--eval-every evaluates while training: give --do-eval too");
-    bool asked = c->source[OPTION_final] == FROM_FLAG && strcmp(c->final, "best") == 0;
-    if (asked && c->do_train && c->eval_every == 0)
-        return fail(E_USAGE,
-                    "--final best: no evaluation would choose the best model: give --do-eval and --eval-every");
     if (*c->best_by && !(c->do_train && c->eval_every != 0))
         return fail(E_USAGE, "--best-by chooses among evaluations while training: give --do-train and --eval-every");
     if (c->patience > 0 && !(c->do_train && c->eval_every != 0))
@@ -39,6 +35,16 @@ Status check_evaluations(const Config *c)
 bool check_patience(const Run *r, const TrainProgress *p)
 {
     return r->c->patience > 0 && p->since_best >= r->c->patience;
+}
+
+/* Evaluations while training come by --eval-every, in pretraining also by --eval-samples. */
+static Status check_final(const Config *c)
+{
+    bool asked = c->source[OPTION_final] == FROM_FLAG && strcmp(c->final, "best") == 0;
+    if (asked && c->eval_every == 0 && !*c->eval_samples)
+        return fail(E_USAGE,
+                    "--final best: no evaluation would choose the best model: give --do-eval and --eval-every");
+    return OK;
 }
 
 /* The schedule is fitted after some steps, so nothing may fix the number of steps, nor record those that are taken
@@ -70,6 +76,7 @@ Status check_options(const Config *c, bool training)
     TRY(planner_policy(c, NULL, &policy));
     TRY(planner_micro_tokens(c, planner_share(c, c->virtual_ranks ? c->virtual_ranks : 1), c->max_seq_length, &tokens));
     if (!training) return OK;
+    TRY(check_final(c));
     TRY(kfac_check(c));
     TRY(audit_parse(c->audit, &audit));
     TRY(setup_optimizer(c, &optimizer));
