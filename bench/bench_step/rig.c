@@ -35,9 +35,9 @@ Status rig_open(Rig *r, const char *policy_name)
     free(name);
     TRY(parsed);
     Segment *segments = mem_array((size_t)model.params.count, sizeof *segments);
-    uint8_t *levels = mem_alloc((size_t)model.config.layers);
-    policy_levels(policy, model.config.layers, levels);
-    const LayerChoice layers = {.levels = levels};
+    LayerKeep *keeps = mem_array((size_t)model.config.layers, sizeof *keeps);
+    policy_keeps(&policy, model.config.layers, keeps);
+    const LayerChoice layers = {.keeps = keeps};
     PlanRequest request = {.model = &model,
                            .backend = backend,
                            .compute = want.compute,
@@ -49,7 +49,7 @@ Status rig_open(Rig *r, const char *policy_name)
     Status status = plan_make(&request, &r->plan, &r->t, segments);
     if (status == OK) status = place(r, segments);
     free(segments);
-    free(levels);
+    free(keeps);
     return status;
 }
 

@@ -108,7 +108,7 @@ static void print_rates(const CostTable *t, Buf *out)
         if (r->gpu)
             buf_printf(out, " (%.4g in one kernel)", part * r->attention_flops[1] * r->gpu->attention_whole / 1e12);
     }
-    if (r->link_out > 0 && memchr(t->levels, LEVEL_OFFLOAD, (size_t)t->plan->n_layers))
+    if (r->link_out > 0 && t->plan->region_bytes[REGION_HOST])
         buf_printf(out, ", link %.4g GB/s to the host and %.4g back", r->link_out / 1e9, r->link_in / 1e9);
     buf_printf(out,
                "\nan instr takes %s its products and its bytes, then its own passes over memory, then the time per "

@@ -186,7 +186,6 @@ static Status explain(const PlanRun *r, const RunPlan *plan)
                            .micros = plan->micros,
                            .sequences = (double)r->c->batch_size,
                            .policy = r->c->recompute,
-                           .levels = plan->layers.levels,
                            .assumptions = assumptions.data,
                            .measured = r->c->costs};
         status = cost_table(&table, &out);
@@ -302,7 +301,7 @@ Status command_plan(const Config *c)
     if (*c->svg) TRY(file_try_place(c->svg));
     TRY_DONE(open_model(&r));
     TRY_DONE(find_input(&r));
-    TRY_DONE(planner_policy(c, r.input.backend, &policy));
+    TRY_DONE(planner_policy(c, r.input.backend, r.model.config.layers, &policy));
     if (place_wanted(c))
         status = show_pipeline(&r);
     else if (job || explained || c->ranks > 1)

@@ -76,7 +76,6 @@ typedef struct {
     double mean, beside;      /* tokens of a sequence; of a token's sequence */
     double micros, sequences; /* of a step */
     const char *policy;
-    const uint8_t *levels;   // (layers)
     const char *assumptions; /* printed below the rates; may be NULL */
     const char *measured;    /* a kernels.csv (docs/files.md) whose times are printed beside the predicted; "": none */
 } CostTable;

@@ -63,9 +63,9 @@ static void print_stages(const PipelinePlan *p, Buf *out)
     buf_puts(out, "\n");
     for (int s = 0; s < p->grid.stages; s++) {
         const StagePlan *of = &p->stage[s];
-        char policy[24];
+        char policy[POLICY_TEXT];
         int at, chunk, up;
-        policy_format(of->policy, policy);
+        policy_format(&of->policy, policy);
         pipeline_home(&p->grid.shape, s, 0, &at, &chunk);
         pipeline_home(&p->grid.shape, s, p->grid.directions - 1, &up, &chunk);
         const char *place = p->grid.directions == 2 ? SHORT_TEXT("%d,%d", at, up) : SHORT_TEXT("%d", at);
@@ -103,8 +103,8 @@ static void print_kfac(const PipelinePlan *p, Buf *out)
 static void stage_json(const PipelinePlan *p, int s, Buf *out)
 {
     const StagePlan *of = &p->stage[s];
-    char policy[24];
-    policy_format(of->policy, policy);
+    char policy[POLICY_TEXT];
+    policy_format(&of->policy, policy);
     buf_printf(out, "%s\n   {\"stage\": %d, \"layers\": %d, \"parameters\": %lld, \"recompute\": \"%s\"", s ? "," : "",
                s, p->stages[s].layers, (long long)of->parameters, policy);
     for (int kind = 0; kind < N_WORKS; kind++) buf_member(out, SHORT_TEXT("%s_s", work_names[kind]), of->seconds[kind]);

@@ -58,7 +58,7 @@ static TensorId compute_copy(Emit *e, TensorId w)
 
 /* ---- pieces ---- */
 
-__attribute__((format(printf, 6, 7))) static TensorId add_activation(Emit *e, int layer, int drop, RowKind rows,
+__attribute__((format(printf, 6, 7))) static TensorId add_activation(Emit *e, int layer, int part, RowKind rows,
                                                                      int64_t cols, const char *format, ...)
 {
     char name[48];
@@ -68,7 +68,7 @@ __attribute__((format(printf, 6, 7))) static TensorId add_activation(Emit *e, in
     va_end(args);
     TensorId t = plan_tensor(e->p, REGION_ACT, e->p->compute, rows_of(rows), cols, "%s", name);
     e->p->tensors[t].layer = (int16_t)layer;
-    e->p->tensors[t].drop = (int8_t)drop;
+    e->p->tensors[t].part = (int8_t)part;
     return t;
 }
 
@@ -83,9 +83,9 @@ static void emit_dense(Emit *e, int layer, TensorId x, TensorId y, const char *h
     plan_emit(e->p, OP_LINEAR, PHASE_FORWARD, layer, (OpAttr){.linear = {.k = k, .n = n}}, IDS(x, w, b), IDS(y));
 }
 
-/* Owner of a LayerNorm's kept tensor: the layer whose level decides, and the level that gives it up. */
+/* Owner of a LayerNorm's kept tensor: the layer whose choice decides, and the part of it. */
 typedef struct {
-    int layer, drop;
+    int layer, part;
 } Keep;
 
 /* y = LN(dropout(d) + x). Backward keeps y or, in form XHAT, xhat, from which y is made again. */
@@ -97,10 +97,10 @@ static TensorId emit_addnorm(Emit *e, int layer, Keep keep, TensorId d, TensorId
     int64_t h = e->c->hidden;
     TensorId gamma = add_part(e, h, 1, hf, "weight", name, "gamma"), beta = add_part(e, h, 1, hf, "bias", name, "beta");
     bool keeps_xhat = form == NORM_FORM_XHAT && e->o->training;
-    TensorId y = add_activation(e, keep.layer, keeps_xhat ? DROP_ALWAYS : keep.drop, rows, h, "%s", name);
-    TensorId rstd = add_activation(e, keep.layer, keep.drop, rows, 1, "%.40s.rstd", name);
+    TensorId y = add_activation(e, keep.layer, keeps_xhat ? PART_NEVER : keep.part, rows, h, "%s", name);
+    TensorId rstd = add_activation(e, keep.layer, keep.part, rows, 1, "%.40s.rstd", name);
     e->p->tensors[rstd].dtype = F32;
-    TensorId xhat = keeps_xhat ? add_activation(e, keep.layer, keep.drop, rows, h, "%.40s.xhat", name) : NONE;
+    TensorId xhat = keeps_xhat ? add_activation(e, keep.layer, keep.part, rows, h, "%.40s.xhat", name) : NONE;
     OpAttr attr = {.norm = {.eps = e->c->norm_eps, .dropout = p, .site = site, .form = form}};
     bool read = rows == ROWS_READ;
     plan_emit(e->p, OP_ADDNORM, PHASE_FORWARD, layer, attr,
@@ -125,7 +125,7 @@ static TensorId emit_embeddings(Emit *e)
     TensorId type = add_param(e, c->types, h, "bert.embeddings.token_type_embeddings.weight", "type");
     TensorId gamma = add_part(e, h, 1, "bert.embeddings.LayerNorm", "weight", "embed", "gamma");
     TensorId beta = add_part(e, h, 1, "bert.embeddings.LayerNorm", "bias", "embed", "beta");
-    TensorId x = add_activation(e, 0, LEVEL_INNER, ROWS_TOKENS, h, "l0.x");
+    TensorId x = add_activation(e, 0, PART_INPUT, ROWS_TOKENS, h, "l0.x");
     const ModelTensors *t = e->t;
     OpAttr attr = {
         .embed = {.eps = c->norm_eps, .dropout = dropout_rate(e, c->hidden_dropout), .site = SITE_EMBEDDINGS}};
@@ -137,11 +137,11 @@ static TensorId emit_embeddings(Emit *e)
 static TensorId emit_attention(Emit *e, int l, TensorId x)
 {
     const ModelConfig *c = e->c;
-    TensorId qkv = add_activation(e, l, LEVEL_SELECTIVE, ROWS_TOKENS, 3 * (int64_t)c->hidden, "l%d.qkv", l);
+    TensorId qkv = add_activation(e, l, PART_QKV, ROWS_TOKENS, 3 * (int64_t)c->hidden, "l%d.qkv", l);
     /* the group of three starts with query */
     emit_dense(e, l, x, qkv, SHORT_TEXT("bert.encoder.layer.%d.attention.self.query", l), SHORT_TEXT("l%d.qkv", l));
-    TensorId o = add_activation(e, l, LEVEL_FULL, ROWS_TOKENS, c->hidden, "l%d.o", l);
-    TensorId lse = add_activation(e, l, LEVEL_FULL, ROWS_TOKENS, c->heads, "l%d.lse", l);
+    TensorId o = add_activation(e, l, PART_O, ROWS_TOKENS, c->hidden, "l%d.o", l);
+    TensorId lse = add_activation(e, l, PART_O, ROWS_TOKENS, c->heads, "l%d.lse", l);
     e->p->tensors[lse].dtype = F32;
     OpAttr attr = {.attention = {.heads = c->heads,
                                  .head_dim = c->head_dim,
@@ -155,9 +155,9 @@ static TensorId emit_attention(Emit *e, int l, TensorId x)
 }
 
 /* The rows of x that `index` names. */
-static TensorId emit_gather(Emit *e, int layer, int drop, RowKind rows, TensorId x, TensorId index, const char *name)
+static TensorId emit_gather(Emit *e, int layer, int part, RowKind rows, TensorId x, TensorId index, const char *name)
 {
-    TensorId y = add_activation(e, layer, drop, rows, e->c->hidden, "%s", name);
+    TensorId y = add_activation(e, layer, part, rows, e->c->hidden, "%s", name);
     plan_emit(e->p, OP_GATHER, PHASE_FORWARD, layer, (OpAttr){0}, IDS(x, index, e->t->ctl), IDS(y));
     return y;
 }
@@ -172,21 +172,21 @@ static TensorId emit_layer(Emit *e, int l, TensorId x, RowKind rows, bool top)
 #define NAME(part) SHORT_TEXT("l%d.%s", l, part)
     TensorId o = emit_attention(e, l, x);
     if (rows == ROWS_READ) {
-        o = emit_gather(e, l, LEVEL_FULL, rows, o, e->t->read, NAME("read_o"));
-        x = emit_gather(e, l, DROP_ALWAYS, rows, x, e->t->read, NAME("read_x"));
+        o = emit_gather(e, l, PART_O, rows, o, e->t->read, NAME("read_o"));
+        x = emit_gather(e, l, PART_NEVER, rows, x, e->t->read, NAME("read_x"));
     }
-    TensorId d1 = add_activation(e, l, DROP_ALWAYS, rows, c->hidden, "l%d.d1", l);
+    TensorId d1 = add_activation(e, l, PART_NEVER, rows, c->hidden, "l%d.d1", l);
     emit_dense(e, l, o, d1, HF("attention.output.dense"), NAME("out"));
-    TensorId y1 = emit_addnorm(e, l, (Keep){l, LEVEL_FULL}, d1, x, norm_form(e, 2 * l), p, SITE_ATTENTION_OUTPUT(l),
+    TensorId y1 = emit_addnorm(e, l, (Keep){l, PART_Y1}, d1, x, norm_form(e, 2 * l), p, SITE_ATTENTION_OUTPUT(l),
                                HF("attention.output.LayerNorm"), NAME("y1"));
-    TensorId pre = add_activation(e, l, LEVEL_FFN, rows, c->ffn, "l%d.pre", l);
+    TensorId pre = add_activation(e, l, PART_PRE, rows, c->ffn, "l%d.pre", l);
     emit_dense(e, l, y1, pre, HF("intermediate.dense"), NAME("up"));
-    TensorId g = add_activation(e, l, LEVEL_LEAN, rows, c->ffn, "l%d.g", l);
+    TensorId g = add_activation(e, l, PART_G, rows, c->ffn, "l%d.g", l);
     plan_emit(e->p, OP_GELU, PHASE_FORWARD, l, (OpAttr){.gelu = {c->gelu}}, IDS(pre), IDS(g));
-    TensorId d2 = add_activation(e, l, DROP_ALWAYS, rows, c->hidden, "l%d.d2", l);
+    TensorId d2 = add_activation(e, l, PART_NEVER, rows, c->hidden, "l%d.d2", l);
     emit_dense(e, l, g, d2, HF("output.dense"), NAME("down"));
     /* A layer's output is the next layer's input, and that layer's to keep. */
-    return emit_addnorm(e, l, top ? (Keep){NONE, DROP_NEVER} : (Keep){l + 1, LEVEL_INNER}, d2, y1,
+    return emit_addnorm(e, l, top ? (Keep){NONE, PART_ALWAYS} : (Keep){l + 1, PART_INPUT}, d2, y1,
                         norm_form(e, 2 * l + 1), p, SITE_FFN_OUTPUT(l), HF("output.LayerNorm"),
                         SHORT_TEXT("l%d.x", l + 1));
 #undef HF
@@ -215,10 +215,10 @@ static void add_inputs(Emit *e, InputPlans plans)
 static TensorId emit_pooled(Emit *e, TensorId x)
 {
     int64_t h = e->c->hidden;
-    TensorId first = emit_gather(e, NONE, DROP_NEVER, ROWS_SEQS, x, e->t->first, "first");
-    TensorId pre = add_activation(e, NONE, DROP_NEVER, ROWS_SEQS, h, "pooler.pre");
+    TensorId first = emit_gather(e, NONE, PART_ALWAYS, ROWS_SEQS, x, e->t->first, "first");
+    TensorId pre = add_activation(e, NONE, PART_ALWAYS, ROWS_SEQS, h, "pooler.pre");
     emit_dense(e, NONE, first, pre, "bert.pooler.dense", "pooler");
-    TensorId y = add_activation(e, NONE, DROP_NEVER, ROWS_SEQS, h, "pooled");
+    TensorId y = add_activation(e, NONE, PART_ALWAYS, ROWS_SEQS, h, "pooled");
     plan_emit(e->p, OP_TANH, PHASE_FORWARD, NONE, (OpAttr){0}, IDS(pre), IDS(y));
     return y;
 }
@@ -232,7 +232,7 @@ static TensorId emit_logits(Emit *e, RowKind rows, TensorId x, const char *hf, c
     t->logits = plan_tensor(e->p, REGION_OUTPUT, F32, rows_of(rows), labels, "logits");
     emit_dense(e, NONE, x, t->logits, hf, name);
     t->loss = plan_tensor(e->p, REGION_OUTPUT, F32, rows_of(ROWS_SEQS), 1, "loss");
-    return e->o->training ? add_activation(e, NONE, DROP_NEVER, rows, labels, "dlogits") : NONE;
+    return e->o->training ? add_activation(e, NONE, PART_ALWAYS, rows, labels, "dlogits") : NONE;
 }
 
 static void emit_sequence_loss(Emit *e, Op op, TensorId x, int slot, const char *hf, const char *name)
@@ -258,7 +258,7 @@ static void emit_classifier(Emit *e, TensorId x)
     TensorId y = emit_pooled(e, x);
     float p = dropout_rate(e, e->c->classifier_dropout);
     if (p > 0) {
-        TensorId d = add_activation(e, NONE, DROP_NEVER, ROWS_SEQS, e->c->hidden, "pooled.dropped");
+        TensorId d = add_activation(e, NONE, PART_ALWAYS, ROWS_SEQS, e->c->hidden, "pooled.dropped");
         plan_emit(e->p, OP_DROPOUT, PHASE_FORWARD, NONE, (OpAttr){.dropout = {p, SITE_CLASSIFIER}},
                   IDS(y, e->t->seq_index, e->t->ctl), IDS(d));
         y = d;
@@ -280,18 +280,18 @@ static void emit_mlm(Emit *e, TensorId x)
     int64_t h = c->hidden;
     ModelTensors *t = e->t;
     add_inputs(e, MASKED);
-    TensorId rows = emit_gather(e, NONE, DROP_NEVER, ROWS_MASKED, x, t->masked, "mlm.rows");
-    TensorId pre = add_activation(e, NONE, DROP_NEVER, ROWS_MASKED, h, "mlm.pre");
+    TensorId rows = emit_gather(e, NONE, PART_ALWAYS, ROWS_MASKED, x, t->masked, "mlm.rows");
+    TensorId pre = add_activation(e, NONE, PART_ALWAYS, ROWS_MASKED, h, "mlm.pre");
     emit_dense(e, NONE, rows, pre, "cls.predictions.transform.dense", "mlm.transform");
-    TensorId g = add_activation(e, NONE, DROP_NEVER, ROWS_MASKED, h, "mlm.g");
+    TensorId g = add_activation(e, NONE, PART_ALWAYS, ROWS_MASKED, h, "mlm.g");
     plan_emit(e->p, OP_GELU, PHASE_FORWARD, NONE, (OpAttr){.gelu = {c->gelu}}, IDS(pre), IDS(g));
-    TensorId y = emit_addnorm(e, NONE, (Keep){NONE, DROP_NEVER}, g, NONE, norm_form(e, 2 * c->layers), 0, 0,
+    TensorId y = emit_addnorm(e, NONE, (Keep){NONE, PART_ALWAYS}, g, NONE, norm_form(e, 2 * c->layers), 0, 0,
                               "cls.predictions.transform.LayerNorm", "mlm.y");
     TensorId word = plan_find(e->p, "word"); /* absent where another rank holds the first stage */
     if (word == NONE) word = add_param(e, c->vocab_padded, h, WORD_EMBEDDING, "word");
     TensorId w = compute_copy(e, word);
     TensorId bias = add_param(e, c->vocab_padded, 1, "cls.predictions.bias", "decoder.b");
-    TensorId dh = e->o->training ? add_activation(e, NONE, DROP_NEVER, ROWS_MASKED, h, "mlm.dy") : NONE;
+    TensorId dh = e->o->training ? add_activation(e, NONE, PART_ALWAYS, ROWS_MASKED, h, "mlm.dy") : NONE;
     t->mlm_loss = plan_tensor(e->p, REGION_OUTPUT, F32, rows_of(ROWS_MASKED), 1, "mlm_loss");
     OpAttr attr = {.loss = {.slot = 0, .classes = c->vocab_size, .k = h, .n = c->vocab_padded}};
     bool training = e->o->training;
@@ -354,7 +354,7 @@ static void emit_heads(Emit *e, TensorId x)
 /* The rows that come from the stage before. They are kept at every level. */
 static TensorId emit_receive(Emit *e, int layer)
 {
-    TensorId x = add_activation(e, layer, DROP_NEVER, ROWS_TOKENS, e->c->hidden, "l%d.x", layer);
+    TensorId x = add_activation(e, layer, PART_ALWAYS, ROWS_TOKENS, e->c->hidden, "l%d.x", layer);
     plan_emit(e->p, OP_RECEIVE, PHASE_FORWARD, NONE, (OpAttr){0}, NO_IDS, IDS(x));
     return x;
 }
@@ -368,7 +368,7 @@ static void emit_stage(Emit *e, const Stage *s)
         bool top = l + 1 == s->first + s->layers;
         x = emit_layer(e, l, x, top && read && !e->o->all_rows ? ROWS_READ : ROWS_TOKENS, top);
     }
-    if (read && e->o->all_rows) x = emit_gather(e, NONE, DROP_NEVER, ROWS_READ, x, e->t->read, "read_x");
+    if (read && e->o->all_rows) x = emit_gather(e, NONE, PART_ALWAYS, ROWS_READ, x, e->t->read, "read_x");
     if (last)
         emit_heads(e, x);
     else

@@ -81,7 +81,7 @@ Status stages_parse(const char *option, const char *text, int layers, int n, Sta
 typedef struct {
     bool training; /* dropout on, gradients and optimizer state planned, losses write their gradients */
     bool twins;    /* of an evaluation that shares memory with training: plan the copies that DGRAD reads, too */
-    const LayerChoice *layers; /* bert_emit reads the forms, and passes after it the levels */
+    const LayerChoice *layers; /* bert_emit reads the forms, and passes after it what layers keep */
     int waiting;               /* Plan.waiting, of training */
     /* The decoder's gradient of the word embedding lies apart, behind the gradients of the space, so that neither it
        nor the embedding's depends on the order of micro-batches or of a schedule's works. */

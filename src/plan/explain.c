@@ -81,7 +81,8 @@ static void explain_attr(const Instr *i, Buf *out)
     }
 }
 
-static void explain_instr(const Plan *p, InstrId id, bool with_memory, Buf *out)
+/* `live`: ACT bytes while it runs; −1: nothing to say. */
+static void explain_instr(const Plan *p, InstrId id, int64_t live, Buf *out)
 {
     const Instr *i = &p->instrs[id];
     const OpInfo *info = op_info(i->op);
@@ -90,8 +91,8 @@ static void explain_instr(const Plan *p, InstrId id, bool with_memory, Buf *out)
         buf_printf(out, "%3d  ", i->layer);
     else
         buf_puts(out, "  -  ");
-    if (with_memory)
-        buf_printf(out, "%12zu ", plan_live_bytes(p, id));
+    if (live >= 0)
+        buf_printf(out, "%12lld ", (long long)live);
     else
         buf_printf(out, "%12s ", "");
     buf_printf(out, "%9zu  %-14s", i->scratch, info->name);
@@ -106,14 +107,17 @@ static void explain_instr(const Plan *p, InstrId id, bool with_memory, Buf *out)
     buf_puts(out, "\n");
 }
 
-static void explain_range(const Plan *p, const char *name, Range r, bool with_memory, Buf *out)
+/* `live`: (r.count) or NULL */
+static void explain_range(const Plan *p, const char *name, Range r, const int64_t *live, Buf *out)
 {
     buf_printf(out, "%s: %d instrs\n", name, r.count);
-    for (InstrId i = r.first; i < r.first + r.count; i++) explain_instr(p, i, with_memory, out);
+    for (int i = 0; i < r.count; i++) explain_instr(p, r.first + i, live ? live[i] : -1, out);
 }
 
 void plan_explain(const Plan *p, Buf *out)
 {
+    int64_t *live = mem_array((size_t)p->micro.count + 1, sizeof *live);
+    plan_live_series(p, live);
     buf_printf(out, "plan: %d layers, %s, capacity %lld tokens, %lld sequences, %lld masked positions%s\n", p->n_layers,
                dtype_name(p->compute), (long long)p->capacity.count[ROWS_TOKENS],
                (long long)p->capacity.count[ROWS_SEQS], (long long)p->capacity.count[ROWS_MASKED],
@@ -121,14 +125,15 @@ void plan_explain(const Plan *p, Buf *out)
     for (int r = 0; r < N_REGIONS; r++)
         if (p->region_bytes[r]) buf_printf(out, "  %-12s %15zu bytes\n", region_name((Region)r), p->region_bytes[r]);
     buf_puts(out, "instr  phase     layer  live bytes   scratch  op             outputs ← inputs\n");
-    explain_range(p, "begin", p->begin, false, out);
-    if (p->clear.count) explain_range(p, "clear", p->clear, false, out);
-    if (p->gather.count) explain_range(p, "gather", p->gather, false, out);
-    explain_range(p, "micro", p->micro, true, out);
-    if (p->invert.count) explain_range(p, "invert", p->invert, false, out);
-    if (p->adopt.count) explain_range(p, "adopt", p->adopt, false, out);
-    explain_range(p, "update", p->update, false, out);
-    if (p->pack.first == p->update.first + p->update.count) explain_range(p, "pack", p->pack, false, out);
-    if (p->note.count) explain_range(p, "note", p->note, false, out);
-    if (p->check.count) explain_range(p, "check", p->check, false, out);
+    explain_range(p, "begin", p->begin, NULL, out);
+    if (p->clear.count) explain_range(p, "clear", p->clear, NULL, out);
+    if (p->gather.count) explain_range(p, "gather", p->gather, NULL, out);
+    explain_range(p, "micro", p->micro, live, out);
+    if (p->invert.count) explain_range(p, "invert", p->invert, NULL, out);
+    if (p->adopt.count) explain_range(p, "adopt", p->adopt, NULL, out);
+    explain_range(p, "update", p->update, NULL, out);
+    if (p->pack.first == p->update.first + p->update.count) explain_range(p, "pack", p->pack, NULL, out);
+    if (p->note.count) explain_range(p, "note", p->note, NULL, out);
+    if (p->check.count) explain_range(p, "check", p->check, NULL, out);
+    free(live);
 }

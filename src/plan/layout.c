@@ -127,18 +127,18 @@ static int slots_last(Block *blocks, int n)
 static size_t place_by_life(Plan *p, Block *blocks, int n, bool slotted)
 {
     Block **near = mem_array((size_t)n, sizeof *near);
+    int64_t *live = mem_array((size_t)p->micro.count + 1, sizeof *live);
     size_t bound = 0, best = n ? SIZE_MAX : 0;
-    for (InstrId i = p->micro.first; i < p->micro.first + p->micro.count && !slotted; i++) {
-        size_t live = plan_live_bytes(p, i);
-        if (live > bound) bound = live;
-    }
+    if (!slotted) plan_live_series(p, live);
+    for (int i = 0; i < p->micro.count; i++)
+        if ((size_t)live[i] > bound) bound = (size_t)live[i];
     for (size_t o = 0; o < sizeof orders / sizeof *orders && best > bound; o++) {
         size_t total = place_blocks(blocks, n, orders[o].compare, orders[o].smallest, near);
         if (total >= best) continue;
         best = total;
         for (int i = 0; i < n; i++) p->tensors[blocks[i].root].offset = blocks[i].offset;
     }
-    free(near);
+    MEM_FREE(near, live);
     return best;
 }
 
@@ -252,23 +252,31 @@ void plan_share_activations(Plan *const *plans, int n)
     for (int k = 0; k < n; k++) plans[k]->region_bytes[REGION_ACT] = end;
 }
 
-size_t plan_live_bytes(const Plan *p, InstrId i)
+size_t plan_placed_bytes(const Tensor *t) { return align_up(t->bytes); }
+
+void plan_live_series(const Plan *p, int64_t *bytes)
 {
-    size_t bytes = 0;
+    memset(bytes, 0, ((size_t)p->micro.count + 1) * sizeof *bytes);
     for (TensorId t = 0; t < p->n_tensors; t++) {
         const Tensor *x = &p->tensors[t];
-        if (x->region != REGION_ACT || x->first > i || x->last < i || x->first == NONE) continue;
-        if (x->shares != NONE && p->tensors[x->shares].last == i)
-            continue; /* counted once, where one becomes the other */
-        bytes += align_up(x->bytes);
+        if (x->region != REGION_ACT || x->first == NONE) continue;
+        InstrId first = x->first - p->micro.first, last = x->last - p->micro.first;
+        if (x->shares != NONE) /* counted once, where one becomes the other */
+            first = p->tensors[x->shares].last - p->micro.first + 1;
+        if (first > last) continue;
+        bytes[first] += (int64_t)align_up(x->bytes);
+        bytes[last + 1] -= (int64_t)align_up(x->bytes);
     }
-    return bytes;
+    for (int i = 1; i <= p->micro.count; i++) bytes[i] += bytes[i - 1];
 }
 
 void plan_memory_series(const Plan *p, double **bytes, int *n)
 {
     *n = p->micro.count;
+    int64_t *live = mem_array((size_t)p->micro.count + 1, sizeof *live);
     *bytes = mem_array((size_t)p->micro.count, sizeof **bytes);
+    plan_live_series(p, live);
     for (int i = 0; i < p->micro.count; i++)
-        (*bytes)[i] = (double)plan_live_bytes(p, p->micro.first + i) + (double)p->instrs[p->micro.first + i].scratch;
+        (*bytes)[i] = (double)live[i] + (double)p->instrs[p->micro.first + i].scratch;
+    free(live);
 }

@@ -15,7 +15,7 @@
 #define DEPTH 2 /* inputs that may be copied to the host at the same time */
 
 typedef struct {
-    TensorId input;       /* kept at `full`: wide, and given up only by `inner`; NONE */
+    TensorId input;       /* its part INPUT; NONE */
     InstrId made, wanted; /* old instrs: its writer; the first of backward that reads it; NONE */
     bool offloaded;
     int next_fetch; /* another layer with a FETCH at the same place, or NONE */
@@ -51,7 +51,7 @@ static void find_inputs(Offload *pass)
         pass->layers[l] = (Layer){.input = NONE, .made = NONE, .wanted = NONE, .next_fetch = NONE, .fetch = NONE};
     for (TensorId t = 0; t < p->n_tensors; t++) {
         const Tensor *x = &p->tensors[t];
-        bool kept = x->region == REGION_ACT && x->drop == LEVEL_INNER && x->cols > 1 && x->original == NONE;
+        bool kept = x->region == REGION_ACT && x->part == PART_INPUT && x->cols > 1 && x->original == NONE;
         if ((!kept && !is_received(pass, t)) || x->layer < 0 || x->layer >= p->n_layers) continue;
         CHECK(pass->layers[x->layer].input == NONE, "layer %d has two inputs: '%s' and '%s'", x->layer,
               p->tensors[pass->layers[x->layer].input].name, x->name);
@@ -77,12 +77,12 @@ static void find_uses(Offload *pass)
 }
 
 /* From the top: a layer's FETCH comes where backward first reads the input of the nearest layer above that has one. */
-static void choose_layers(Offload *pass, const uint8_t *levels)
+static void choose_layers(Offload *pass, const LayerKeep *keeps)
 {
     InstrId above = NONE;
     for (int l = pass->p->n_layers - 1; l >= 0; l--) {
         Layer *layer = &pass->layers[l];
-        layer->offloaded = above != NONE && levels[l] == LEVEL_OFFLOAD && layer->wanted != NONE;
+        layer->offloaded = above != NONE && keeps[l].offloaded && layer->wanted != NONE;
         if (layer->offloaded) {
             int *at = &pass->fetch_before[above];
             while (*at != NONE) at = &pass->layers[*at].next_fetch;
@@ -161,11 +161,11 @@ static void emit_fetches(Offload *pass, InstrId before)
     for (int l = pass->fetch_before[before]; l != NONE; l = pass->layers[l].next_fetch) emit_fetch(pass, l);
 }
 
-void plan_offload(Plan *p, const uint8_t *levels)
+void plan_offload(Plan *p, const LayerKeep *keeps)
 {
     size_t n = (size_t)p->n_instrs, n_tensors = (size_t)p->n_tensors;
     bool any = false;
-    for (int l = 0; l < p->n_layers; l++) any |= levels[l] == LEVEL_OFFLOAD;
+    for (int l = 0; l < p->n_layers; l++) any |= keeps[l].offloaded != 0;
     if (!any) return;
     Offload pass = {.p = p,
                     .layers = mem_array((size_t)p->n_layers, sizeof(Layer)),
@@ -180,7 +180,7 @@ void plan_offload(Plan *p, const uint8_t *levels)
     rewrite_begin(&pass.r, p);
     find_inputs(&pass);
     find_uses(&pass);
-    choose_layers(&pass, levels);
+    choose_layers(&pass, keeps);
     for (int l = 0; l < p->n_layers; l++)
         if (pass.layers[l].made != NONE) pass.maker[pass.layers[l].made] = l;
     for (InstrId i = 0; i < pass.r.n; i++) {

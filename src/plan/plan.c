@@ -37,7 +37,7 @@ TensorId plan_tensor(Plan *p, Region region, Dtype dtype, Rows rows, int64_t col
                   .cols = cols,
                   .region = region,
                   .layer = NONE,
-                  .drop = DROP_NEVER,
+                  .part = PART_ALWAYS,
                   .grad = NONE,
                   .twin = NONE,
                   .original = NONE,

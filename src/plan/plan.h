@@ -10,7 +10,8 @@
    that the first micro-batch begins), `micro` once per micro-batch, `update` once at its end; `clear` in a step
    without a micro-batch, `pack` after weights were loaded.
 
-   plan/ is pure C11 and does not know BERT: it sees ops, shapes, and each tensor's level at which it is given up. */
+   plan/ is pure C11 and does not know BERT: it sees ops, shapes, and the part of a layer that each tensor belongs to.
+ */
 #pragma once
 
 #include "base/base.h"
@@ -49,8 +50,32 @@ typedef enum { PHASE_BEGIN, PHASE_FORWARD, PHASE_RECOMPUTE, PHASE_BACKWARD, PHAS
 /* Instrs of one lane run in order. Lanes run at the same time, except where an instr waits for another lane's. */
 typedef enum { LANE_COMPUTE, LANE_COPY, LANE_COMM, N_LANES } Lane;
 
-/* Recompute level of a layer: how much it gives up between forward and backward, lightest first. A tensor is recomputed
-   if its layer's level is at or above the tensor's `drop`. docs/contracts.md 6 has the bytes. */
+/* The parts of a layer: what it may keep between forward and backward, in the order in which forward makes them.
+   X(name, printed name). docs/contracts.md 6 has the bytes. */
+#define PART_LIST(X)                                                                                                   \
+    X(INPUT, "x") /* the layer's input */                                                                              \
+    X(QKV, "qkv")                                                                                                      \
+    X(O, "o")     /* attention's output */                                                                             \
+    X(Y1, "y1")   /* the first LayerNorm's output, or in form XHAT its xhat */                                         \
+    X(PRE, "pre") /* the feed-forward before GELU */                                                                   \
+    X(G, "g")     /* and behind it */
+enum {
+#define X(name, text) PART_##name,
+    PART_LIST(X)
+#undef X
+        LAYER_PARTS
+};
+#define PART_ALWAYS    ((int8_t)(-1)) /* of a tensor that every choice keeps */
+#define PART_NEVER     ((int8_t)(-2)) /* of one that none keeps: made again if backward asks for it */
+#define PART_BIT(name) (1u << PART_##name)
+#define ALL_PARTS      ((1u << LAYER_PARTS) - 1)
+
+/* What a layer keeps: bit k is part k. A part in neither set stays in the memory of the activations. */
+typedef struct {
+    uint8_t recomputed, offloaded; /* offloaded: to the host's memory, PART_INPUT alone */
+} LayerKeep;
+
+/* A level is the name of a LayerKeep. */
 typedef enum {
     LEVEL_NONE,      /* keeps x qkv o y1 pre g */
     LEVEL_LEAN,      /* gives up g */
@@ -61,16 +86,16 @@ typedef enum {
     LEVEL_INNER,     /* and x: a layer inside a block of every:K */
     N_LEVELS
 } Level;
-#define DROP_NEVER  ((int8_t)N_LEVELS) /* kept at every level */
-#define DROP_ALWAYS ((int8_t)0)        /* never kept: recomputed if backward asks for it */
+LayerKeep level_keep(Level level);
 
 /* What is chosen for each layer of a model. */
+#define POLICY_TEXT 512
 typedef struct {
-    uint8_t *levels;     // (layers) the Level of each
+    LayerKeep *keeps;    // (layers)
     uint8_t *norm_forms; // (2·layers + 1) NormForm of each layer's two LayerNorms, then the MLM head's; NULL: all Y
-    char policy[88];     /* the levels' name, as it runs: "auto (none×8 lean×4)" */
+    char policy[POLICY_TEXT]; /* its name, as it runs: "auto (full×2 x+o+y1×6 none×4)" */
 } LayerChoice;
-/* All levels none; `norm_forms` are copied, NULL: all Y. */
+/* All layers keep all; `norm_forms` are copied, NULL: all Y. */
 void layer_choice_init(LayerChoice *c, int n_layers, const uint8_t *norm_forms);
 void layer_choice_free(LayerChoice *c); /* takes a zeroed one */
 
@@ -80,8 +105,8 @@ typedef struct {
     Rows rows;
     int64_t cols;
     Region region;
-    int16_t layer;        /* the layer whose level decides; NONE outside layers */
-    int8_t drop;          /* lowest level at which it is given up */
+    int16_t layer;        /* the layer whose choice decides; NONE outside layers */
+    int8_t part;          /* of the layer, that it belongs to; PART_ALWAYS, PART_NEVER */
     TensorId grad;        /* of a parameter or its copy: where its gradient is accumulated; else NONE */
     TensorId twin;        /* of a forward copy: the copy DGRAD reads; else NONE */
     TensorId original;    /* of a recomputed, offloaded or fetched tensor: the tensor whose value it holds; of a copy:
@@ -184,9 +209,9 @@ void plan_call(const Plan *p, const Instr *instr, OpCall *call);
    is made by the op that makes dy, where it can; else by LINEAR_WGRAD, in a pass over dy. */
 void plan_backward(Plan *p, bool bias_sums);
 
-/* Gives up activations by the layers' `levels` (n_layers): inserts RECOMPUTE instrs before the backward instr that
+/* Gives up activations by the layers' `keeps` (n_layers): inserts RECOMPUTE instrs before the backward instr that
    first needs them and points backward at the new tensors. */
-void plan_recompute(Plan *p, const uint8_t *levels);
+void plan_recompute(Plan *p, const LayerKeep *keeps);
 
 /* After plan_recompute. Each tensor that is made twice is digested both times, by a DIGEST right behind the instr that
    makes it, and a COMPARE behind the second notes a difference in the OUTPUT tensor `audit`, which is returned (NONE:
@@ -203,10 +228,10 @@ typedef struct {
 } PlanWatch;
 void plan_watch(Plan *p, const TensorId *arrays, int n, PlanWatch *w);
 
-/* After plan_recompute. OFFLOAD copies the kept input of each layer at LEVEL_OFFLOAD to the host as soon as it is made;
+/* After plan_recompute. OFFLOAD copies each input that is offloaded to the host as soon as it is made;
    FETCH copies it back one layer before backward reads it. Both are on the copy lane, and the memory is free in
    between. The topmost layer's input stays, because backward begins with it. */
-void plan_offload(Plan *p, const uint8_t *levels);
+void plan_offload(Plan *p, const LayerKeep *keeps);
 
 /* After plan_kfac, for a stage of a pipeline: `micro` in the order of works, F then B, or (`split`) F, I, W, where W
    has the weight gradients of the linears and of the embeddings; then A and G, each with the CURVATUREs of one layer
@@ -265,17 +290,30 @@ typedef enum {
     POLICY_FULL,
     POLICY_OFFLOAD, /* needs a backend with a copy lane */
     POLICY_EVERY,   /* every:K */
+    POLICY_MIXED,   /* runs of layers that keep the same: "full×2 x+o+y1×6 none×4" */
     POLICY_AUTO,
     N_POLICIES
 } PolicyKind;
+#define POLICY_RUNS       32
+#define POLICY_ALL_LAYERS (-1)
+typedef struct {
+    LayerKeep keep;
+    int16_t layers; /* or POLICY_ALL_LAYERS */
+} PolicyRun;
 typedef struct {
     PolicyKind kind;
-    int every; /* K of every:K */
+    int every;                   /* K of every:K */
+    PolicyRun runs[POLICY_RUNS]; /* of mixed, from the first layer up; behind the last: 0 layers */
 } Policy;
 Status policy_parse(const char *text, Policy *policy);
-void policy_format(Policy policy, char out[24]);
-/* Fills (n_layers) levels. Not for POLICY_AUTO. */
-void policy_levels(Policy policy, int n_layers, uint8_t *levels);
+void policy_format(const Policy *policy, char out[POLICY_TEXT]);
+/* E_USAGE: the runs are of another number of layers. */
+Status policy_check(const Policy *policy, int n_layers);
+bool policy_offloads(const Policy *policy); /* needs a backend with a copy lane */
+/* Fills (n_layers) keeps. Not for POLICY_AUTO. */
+void policy_keeps(const Policy *policy, int n_layers, LayerKeep *keeps);
+/* The runs of (n_layers) keeps, as --recompute takes them. */
+void policy_describe(const LayerKeep *keeps, int n_layers, Buf *out);
 
 /* Sets the scratch of every instr. `scratch_of` returns the backend's function; NULL: estimates, and the plan is marked
    not exact. */
@@ -351,7 +389,9 @@ size_t plan_transient_bytes(const Plan *p);
 /* Gives the stages of one place, whose works run one after another, one memory of activations. The transients
    of all lie in the same bytes, the slots behind them. */
 void plan_share_activations(Plan *const *plans, int n);
-size_t plan_live_bytes(const Plan *p, InstrId i); /* ACT bytes live while instr i runs */
+size_t plan_placed_bytes(const Tensor *t); /* in ACT, with what its neighbour's alignment leaves free */
+/* ACT bytes live while each instr of `micro` runs; behind them a 0. */
+void plan_live_series(const Plan *p, int64_t *bytes); // (micro.count + 1)
 
 /* For a drawing: live ACT + scratch at each instr of `micro`, (n). The caller frees. */
 void plan_memory_series(const Plan *p, double **bytes, int *n);

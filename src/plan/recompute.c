@@ -5,7 +5,7 @@
 
 typedef struct {
     Plan *p;
-    const uint8_t *levels;
+    const LayerKeep *keeps; // (n_layers)
     Rewrite r;
     InstrId *producer;    /* (old tensors): forward instr, by its old place, or NONE */
     TensorId *again;      /* (old tensors): the recomputed tensor, or NONE */
@@ -15,9 +15,9 @@ typedef struct {
 static bool given_up(const Recompute *pass, TensorId t)
 {
     const Tensor *x = &pass->p->tensors[t];
-    if (x->region != REGION_ACT || x->drop == DROP_NEVER || pass->producer[t] == NONE) return false;
-    if (x->drop == DROP_ALWAYS) return true;
-    return x->layer >= 0 && x->layer < pass->p->n_layers && pass->levels[x->layer] >= x->drop;
+    if (x->region != REGION_ACT || x->part == PART_ALWAYS || pass->producer[t] == NONE) return false;
+    if (x->part == PART_NEVER) return true;
+    return x->layer >= 0 && x->layer < pass->p->n_layers && pass->keeps[x->layer].recomputed >> x->part & 1;
 }
 
 static TensorId recompute_tensor(Recompute *pass, TensorId t);
@@ -87,11 +87,11 @@ static Instr backward_instr(Recompute *pass, InstrId i)
     return b;
 }
 
-void plan_recompute(Plan *p, const uint8_t *levels)
+void plan_recompute(Plan *p, const LayerKeep *keeps)
 {
     int32_t n_tensors = p->n_tensors;
     Recompute pass = {.p = p,
-                      .levels = levels,
+                      .keeps = keeps,
                       .producer = mem_array((size_t)n_tensors, sizeof(InstrId)),
                       .again = mem_array((size_t)n_tensors, sizeof(TensorId)),
                       .gelu_again = mem_array((size_t)n_tensors, sizeof(TensorId))};

@@ -114,15 +114,16 @@ static inline void bench_close(Bench *w)
 
 static inline void part_open(Part *p, Bench *w, const Stage *stage, const int *slots, bool split)
 {
-    uint8_t levels[LAYERS], forms[2 * LAYERS + 1];
+    LayerKeep keeps[LAYERS];
+    uint8_t forms[2 * LAYERS + 1];
     Policy policy;
     Segment *segments;
     assert_ok(policy_parse(w->s->policy, &policy));
-    policy_levels(policy, LAYERS, levels);
+    policy_keeps(&policy, LAYERS, keeps);
     memset(forms, (int)w->s->form, sizeof forms);
     *p = (Part){0};
     model_part(&w->whole, stage, 1, &p->model);
-    const LayerChoice layers = {.levels = levels, .norm_forms = forms};
+    const LayerChoice layers = {.keeps = keeps, .norm_forms = forms};
     PlanRequest r = {.model = &p->model,
                      .backend = w->backend,
                      .compute = F32,

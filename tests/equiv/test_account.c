@@ -101,7 +101,7 @@ static void open_fixture(Fixture *f, const char *backend, Dtype compute, const c
                        .place = f->place};
     RunPlan plan;
     run_plan_init(&plan, &input);
-    policy_levels(p, 3, plan.layers.levels);
+    policy_keeps(&p, 3, plan.layers.keeps);
     plan.micro = plan.eval_micro = (MicroCapacity){TOKENS, SEQS, 0};
     plan.save_buffer = true;
     assert_ok(run_plan_make(&plan));

@@ -37,7 +37,7 @@ static void check_bits(Golden *g, const char *backend, Dtype compute, const uint
     static size_t calls;
     const bool quick = !testing_deep();
     size_t turn = calls++;
-    uint8_t levels[64];
+    LayerKeep keeps[64];
     size_t bytes = (size_t)g->model.params.size * sizeof(float);
     Optimizer optimizer = {.beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-6f};
     for (size_t s = 0; s < sizeof splits / sizeof *splits; s++) {
@@ -47,13 +47,13 @@ static void check_bits(Golden *g, const char *backend, Dtype compute, const uint
             Policy policy;
             if (quick && p > 0 && (p + s + turn) % 3 != 0) continue;
             assert_ok(policy_parse(policies[p], &policy));
-            policy_levels(policy, g->model.config.layers, levels);
+            policy_keeps(&policy, g->model.config.layers, keeps);
             for (int poison = 0; poison < 2; poison++) {
                 Stats stats;
                 if (quick && p > 0 && !poison) continue;
                 RunOptions o = {.backend = backend,
                                 .compute = compute,
-                                .levels = levels,
+                                .keeps = keeps,
                                 .optimizer = optimizer,
                                 .exec = {.poison = poison},
                                 .forms = forms};

@@ -118,7 +118,7 @@ static inline void training_open(Training *t, const TrainingOptions *o)
     SessionOptions session = {.backend = t->backend, .poison = o->poison, .seed = 5, .ranks = o->ranks};
     RunPlan plan;
     run_plan_init(&plan, &input);
-    policy_levels(policy, config.layers, plan.layers.levels);
+    policy_keeps(&policy, config.layers, plan.layers.keeps);
     plan.micro = plan.eval_micro = capacity;
     plan.save_buffer = true;
     assert_ok(run_plan_make(&plan));

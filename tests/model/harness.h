@@ -43,7 +43,7 @@ typedef struct {
 typedef struct {
     const char *backend;
     Dtype compute;
-    const uint8_t *levels;
+    const LayerKeep *keeps;
     Optimizer optimizer;
     bool evaluate;
     ExecOptions exec;
@@ -189,7 +189,7 @@ static inline void run_open(GoldenRun *r, Golden *g, const RunOptions *o)
     LayerChoice layers;
     layer_choice_init(&layers, g->model.config.layers, o->forms);
     if (!o->forms) model_norm_forms(&g->model, g->weights, layers.norm_forms);
-    if (o->levels) memcpy(layers.levels, o->levels, (size_t)g->model.config.layers);
+    if (o->keeps) memcpy(layers.keeps, o->keeps, (size_t)g->model.config.layers * sizeof *o->keeps);
     PlanRequest request = {.model = &g->model,
                            .backend = r->backend,
                            .compute = o->compute,

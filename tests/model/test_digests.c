@@ -69,12 +69,12 @@ static int64_t differs(const GoldenRun *a, const char *name_a, const GoldenRun *
 /* Opens a run with digests under a policy and runs one micro-batch, whose bucket it returns. */
 static RowCounts run_digested(GoldenRun *r, Golden *g, RunOptions o, const char *policy_name)
 {
-    uint8_t levels[64];
+    LayerKeep keeps[64];
     GoldenBatch b;
     Policy policy;
     assert_ok(policy_parse(policy_name, &policy));
-    policy_levels(policy, g->model.config.layers, levels);
-    o.levels = levels;
+    policy_keeps(&policy, g->model.config.layers, keeps);
+    o.keeps = keeps;
     o.rewrite = add_digests;
     o.optimizer = (Optimizer){.eps = 1e-6f};
     run_open(r, g, &o);

@@ -24,11 +24,12 @@ static Status make_stage(const Model *part, const char *policy_name, const int *
 {
     Policy policy;
     ModelTensors t;
-    uint8_t levels[LAYERS], forms[2 * LAYERS + 1];
+    LayerKeep keeps[LAYERS];
+    uint8_t forms[2 * LAYERS + 1];
     assert_ok(policy_parse(policy_name, &policy));
-    policy_levels(policy, LAYERS, levels);
+    policy_keeps(&policy, LAYERS, keeps);
     memset(forms, form, sizeof forms);
-    const LayerChoice layers = {.levels = levels, .norm_forms = forms};
+    const LayerChoice layers = {.keeps = keeps, .norm_forms = forms};
     PlanRequest r = {.model = part,
                      .compute = F32,
                      .emit = {.training = true, .layers = &layers},

@@ -22,8 +22,8 @@ static void make_large(Model *m)
 
 static PlanRequest request(const Model *m, int64_t seqs, int64_t length, int64_t predictions)
 {
-    static uint8_t levels[LAYERS];
-    static const LayerChoice none = {.levels = levels};
+    static LayerKeep keeps[LAYERS];
+    static const LayerChoice none = {.keeps = keeps};
     return (PlanRequest){.model = m,
                          .one_copy = true,
                          .compute = BF16,
@@ -130,14 +130,14 @@ static void test_bias_gradients(void **state)
         Model m;
         Plan p;
         ModelTensors t;
-        uint8_t of_layers[LAYERS];
+        LayerKeep of_layers[LAYERS];
         bool device = k % 2;
         int found[N_OPS] = {0};
         make_large(&m);
         PlanRequest r = request(&m, 16, 128, 20);
         r.one_copy = device;
-        r.emit.layers = &(LayerChoice){.levels = of_layers};
-        memset(of_layers, levels[k / 2], sizeof of_layers);
+        r.emit.layers = &(LayerChoice){.keeps = of_layers};
+        for (int l = 0; l < LAYERS; l++) of_layers[l] = level_keep(levels[k / 2]);
         assert_ok(plan_make(&r, &p, &t, NULL));
         for (InstrId i = p.micro.first; i < p.micro.first + p.micro.count; i++) {
             const Instr *instr = &p.instrs[i];
@@ -390,14 +390,14 @@ static void test_cost_table(void **state)
     const DeviceSpec *d;
     CostRates rates;
     Buf out = {0};
-    uint8_t levels[LAYERS];
+    LayerKeep keeps[LAYERS];
     (void)state;
     make_large(&m);
     assert_ok(device_find("h200", &d));
     device_rates(d, BF16, &rates);
-    memset(levels, LEVEL_FULL, sizeof levels);
+    for (int l = 0; l < LAYERS; l++) keeps[l] = level_keep(LEVEL_FULL);
     PlanRequest r = request(&m, 64, 128, 20);
-    r.emit.layers = &(LayerChoice){.levels = levels};
+    r.emit.layers = &(LayerChoice){.keeps = keeps};
     assert_ok(plan_make(&r, &p, &t, NULL));
     double seconds = search_step_seconds(&p, &p.capacity, &rates, 128, 2);
     CostTable table = {.plan = &p,
@@ -409,7 +409,6 @@ static void test_cost_table(void **state)
                        .micros = 2,
                        .sequences = 128,
                        .policy = "full",
-                       .levels = levels,
                        .measured = ""};
     assert_ok(cost_table(&table, &out));
     char expected[64];

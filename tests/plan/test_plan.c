@@ -24,11 +24,11 @@ static void make_model(Model *m, int layers, int hidden, int heads, HeadKind hea
 static void make_plan(const Model *m, const char *name, Dtype compute, int64_t tokens, Plan *p)
 {
     Policy policy;
-    uint8_t levels[64];
+    LayerKeep keeps[64];
     ModelTensors t;
     assert_ok(policy_parse(name, &policy));
-    policy_levels(policy, m->config.layers, levels);
-    const LayerChoice layers = {.levels = levels};
+    policy_keeps(&policy, m->config.layers, keeps);
+    const LayerChoice layers = {.keeps = keeps};
     PlanRequest r = {.model = m,
                      .compute = compute,
                      .emit = {.training = true, .layers = &layers},
@@ -80,11 +80,14 @@ static void test_layout_meets_the_lower_bound(void **state)
             for (int head = HEAD_CLASSIFIER; head <= HEAD_PRETRAINING; head += HEAD_PRETRAINING - HEAD_CLASSIFIER) {
                 Model m;
                 Plan p;
-                size_t live = 0;
+                int64_t *all, live = 0;
                 make_model(&m, layers, 256, 4, (HeadKind)head);
                 make_plan(&m, policies[i], BF16, 2048, &p);
-                for (InstrId k = p.micro.first; k < p.micro.first + p.micro.count; k++)
-                    if (plan_live_bytes(&p, k) > live) live = plan_live_bytes(&p, k);
+                all = mem_array((size_t)p.micro.count + 1, sizeof *all);
+                plan_live_series(&p, all);
+                for (int k = 0; k < p.micro.count; k++)
+                    if (all[k] > live) live = all[k];
+                free(all);
                 double over = (double)p.region_bytes[REGION_ACT] / (double)live - 1;
                 if (over > 0.01)
                     fail_msg("%s, %d layers: layout takes %.2f %% more than what is alive", policies[i], layers,
@@ -240,14 +243,12 @@ static bool wait_matters(const Plan *p, InstrId i, InstrId waited)
 }
 
 /* A plan without any one of its waits is refused, and so are copies of a wrong tensor, to a wrong place and in a wrong
-   order; layers at other levels between them change nothing. */
+   order; layers that keep something else between them change nothing. */
 static void test_verifier_sees_lanes(void **state)
 {
-    static uint8_t mixed[][6] = {
-        {LEVEL_OFFLOAD, LEVEL_OFFLOAD, LEVEL_OFFLOAD, LEVEL_OFFLOAD, LEVEL_OFFLOAD, LEVEL_OFFLOAD},
-        {LEVEL_OFFLOAD, LEVEL_OFFLOAD, LEVEL_OFFLOAD, LEVEL_SELECTIVE, LEVEL_LEAN, LEVEL_NONE},
-        {LEVEL_OFFLOAD, LEVEL_FULL, LEVEL_OFFLOAD, LEVEL_NONE, LEVEL_OFFLOAD, LEVEL_FULL},
-        {LEVEL_FULL, LEVEL_INNER, LEVEL_OFFLOAD, LEVEL_OFFLOAD, LEVEL_FULL, LEVEL_INNER}};
+    static const char *const mixed[] = {
+        "offload", "offload*3,selective*1,lean*1,none*1", "offload*1,full*1,offload*1,none*1,offload*1,full*1",
+        "full*1,inner*1,offload*2,full*1,inner*1", "x/host+y1*3,x/host+qkv+pre*2,none*1"};
     uint8_t forms[64];
     (void)state;
     for (size_t way = 0; way < 2 * sizeof mixed / sizeof *mixed; way++) {
@@ -257,7 +258,11 @@ static void test_verifier_sees_lanes(void **state)
         int waits = 0, refused = 0;
         memset(forms, way % 2 ? NORM_FORM_XHAT : NORM_FORM_Y, sizeof forms);
         make_model(&m, 6, 64, 2, HEAD_CLASSIFIER);
-        const LayerChoice layers = {.levels = mixed[way / 2], .norm_forms = forms};
+        LayerKeep keeps[6];
+        Policy policy;
+        assert_ok(policy_parse(mixed[way / 2], &policy));
+        policy_keeps(&policy, 6, keeps);
+        const LayerChoice layers = {.keeps = keeps, .norm_forms = forms};
         PlanRequest r = {.model = &m,
                          .compute = BF16,
                          .emit = {.training = true, .layers = &layers},
@@ -275,7 +280,7 @@ static void test_verifier_sees_lanes(void **state)
                     fail_msg("instr %d no longer waits for %d, and the verifier does not mind", i, kept);
                 p.instrs[i].wait[w] = kept;
             }
-        print_message("levels %zu, form %s: without one of %d waits %d plans are refused\n", way / 2,
+        print_message("%s, form %s: without one of %d waits %d plans are refused\n", mixed[way / 2],
                       way % 2 ? "xhat" : "y", waits, refused);
         assert_true(refused > 0 && refused >= waits - 3);
         assert_ok(plan_verify(&p));

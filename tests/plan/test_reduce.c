@@ -21,11 +21,11 @@ static void make_model(Model *m, HeadKind head)
 
 static PlanRequest request(const Model *m, const Holding *h, const char *policy_name)
 {
-    static uint8_t levels[16];
-    static const LayerChoice layers = {.levels = levels};
+    static LayerKeep keeps[16];
+    static const LayerChoice layers = {.keeps = keeps};
     Policy policy;
     assert_ok(policy_parse(policy_name, &policy));
-    policy_levels(policy, m->config.layers, levels);
+    policy_keeps(&policy, m->config.layers, keeps);
     return (PlanRequest){.model = m,
                          .compute = F32,
                          .emit = {.training = true, .layers = &layers},

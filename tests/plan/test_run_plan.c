@@ -398,7 +398,7 @@ static void test_each_plan_is_made_once(void **state)
     assert_int_equal(plans_made, 4);
     SessionOptions options = setup_session(&r.run.setup, &r.c);
     assert_ok(session_open(&session, &r.run.setup.plan, &options));
-    assert_null(r.run.setup.plan.layers.levels); /* the session has it */
+    assert_null(r.run.setup.plan.layers.keeps); /* the session has it */
     assert_int_equal(plans_made, 4);
     float *weights = session_fill(&session);
     params_init(&r.run.model.params, 1, weights);

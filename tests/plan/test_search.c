@@ -38,23 +38,37 @@ static SearchProblem problem(const Model *m)
                            .micros = 1};
 }
 
-static size_t peak_of(SearchProblem *s, uint8_t *levels)
+static size_t peak_of(SearchProblem *s, LayerKeep *keeps)
 {
     Plan p;
     ModelTensors t;
     PlanRequest r = s->training;
-    r.emit.layers = &(LayerChoice){.levels = levels};
+    r.emit.layers = &(LayerChoice){.keeps = keeps};
     assert_ok(plan_make(&r, &p, &t, NULL));
     size_t peak = account_sum(&s->accounts->row[0], p.region_bytes);
     plan_free(&p);
     return peak;
 }
 
+static size_t uniform_peak(SearchProblem *s, Level level)
+{
+    LayerKeep keeps[24];
+    for (int l = 0; l < 24; l++) keeps[l] = level_keep(level);
+    return peak_of(s, keeps);
+}
+
+static bool offloads(const LayerChoice *c, int layers)
+{
+    for (int l = 0; l < layers; l++)
+        if (c->keeps[l].offloaded) return true;
+    return false;
+}
+
 /* The result fits the budget and is not slower than `before`, with less memory. */
 static void expect_within(SearchProblem *s, const SearchResult *r, double before)
 {
     assert_true(r->peak <= accounts.row[0].budget);
-    assert_int_equal(r->peak, peak_of(s, r->layers.levels));
+    assert_int_equal(r->peak, peak_of(s, r->layers.keeps));
     if (!(r->step_s <= before * (1 + 1e-12)))
         fail_msg("budget %zu: %g s, with less memory it was %g", accounts.row[0].budget, r->step_s, before);
 }
@@ -65,20 +79,17 @@ static void test_monotone_and_within(void **state)
     (void)state;
     make_model(&m, 6);
     SearchProblem s = problem(&m);
-    uint8_t levels[6] = {0};
-    size_t most = peak_of(&s, levels);
-    memset(levels, LEVEL_FULL, sizeof levels);
-    size_t least = peak_of(&s, levels);
+    size_t most = uniform_peak(&s, LEVEL_NONE), least = uniform_peak(&s, LEVEL_FULL);
     assert_true(least < most);
     double before = INFINITY;
     int fitted = 0;
     for (int i = 0; i <= 40; i++) {
         SearchResult r;
         accounts.row[0].budget = (size_t)((double)least * 0.8 + ((double)most * 1.05 - (double)least * 0.8) * i / 40);
-        assert_ok(search_levels(&s, &r));
+        assert_ok(search_layers(&s, &r));
         if (!r.fits) {
             assert_int_equal(fitted, 0); /* once something fitted, more memory fits too */
-            assert_int_equal(r.peak, peak_of(&s, r.layers.levels));
+            assert_int_equal(r.peak, peak_of(&s, r.layers.keeps));
             assert_in_range(r.peak, accounts.row[0].budget + 1, least);
             layer_choice_free(&r.layers);
             continue;
@@ -99,10 +110,7 @@ static void test_finds_the_fastest(void **state)
     (void)state;
     make_model(&m, 3);
     SearchProblem s = problem(&m);
-    uint8_t levels[3] = {0};
-    size_t most = peak_of(&s, levels);
-    memset(levels, LEVEL_FULL, sizeof levels);
-    size_t least = peak_of(&s, levels);
+    size_t most = uniform_peak(&s, LEVEL_NONE), least = uniform_peak(&s, LEVEL_FULL);
     for (int b = 0; b <= 10; b++) {
         SearchResult r;
         double best = INFINITY;
@@ -112,9 +120,9 @@ static void test_finds_the_fastest(void **state)
                 for (uint8_t z = 0; z <= y; z++) {
                     Plan p;
                     ModelTensors t;
-                    uint8_t l[3] = {x, y, z};
+                    LayerKeep l[3] = {level_keep((Level)x), level_keep((Level)y), level_keep((Level)z)};
                     PlanRequest q = s.training;
-                    q.emit.layers = &(LayerChoice){.levels = l};
+                    q.emit.layers = &(LayerChoice){.keeps = l};
                     assert_ok(plan_make(&q, &p, &t, NULL));
                     if (account_sum(&accounts.row[0], p.region_bytes) <= accounts.row[0].budget) {
                         double seconds = search_step_seconds(&p, &s.rows, &s.rates, s.seq_len, s.micros);
@@ -122,7 +130,7 @@ static void test_finds_the_fastest(void **state)
                     }
                     plan_free(&p);
                 }
-        assert_ok(search_levels(&s, &r));
+        assert_ok(search_layers(&s, &r));
         if (!(r.step_s <= best * (1 + 1e-9))) fail_msg("found %g s, %g s is possible", r.step_s, best);
         layer_choice_free(&r.layers);
     }
@@ -138,24 +146,21 @@ static void test_offload(void **state)
     make_model(&m, 6);
     for (int slow = 0; slow < 2; slow++) {
         SearchProblem s = problem(&m);
-        uint8_t levels[6] = {0};
-        size_t most = peak_of(&s, levels), least, without;
+        size_t most = uniform_peak(&s, LEVEL_NONE), least, without;
         bool offloaded = false;
         double before = INFINITY;
         s.offload = true;
         accounts.n = 2;
         accounts.row[1] = (Account){.regions = 1u << REGION_HOST, .budget = SIZE_MAX};
         s.rates.link_out = s.rates.link_in = slow ? 1e7 : 1e12;
-        memset(levels, LEVEL_OFFLOAD, sizeof levels);
-        least = peak_of(&s, levels);
-        memset(levels, LEVEL_FULL, sizeof levels);
-        without = peak_of(&s, levels);
+        least = uniform_peak(&s, LEVEL_OFFLOAD);
+        without = uniform_peak(&s, LEVEL_FULL);
         assert_true(least < without);
         for (int i = 0; i <= 40; i++) {
             SearchResult r;
             accounts.row[0].budget = least + (most - least) * (size_t)i / 40;
-            assert_ok(search_levels(&s, &r));
-            bool takes = memchr(r.layers.levels, LEVEL_OFFLOAD, sizeof levels) != NULL;
+            assert_ok(search_layers(&s, &r));
+            bool takes = offloads(&r.layers, 6);
             expect_within(&s, &r, before);
             if (slow && takes && accounts.row[0].budget >= without)
                 fail_msg("budget %zu: %s over a slow link", accounts.row[0].budget, r.layers.policy);
@@ -167,8 +172,8 @@ static void test_offload(void **state)
         SearchResult r;
         accounts.row[0].budget = least;
         accounts.row[1].budget = 0; /* the machine has no memory for it */
-        assert_ok(search_levels(&s, &r));
-        assert_true(!r.fits || !memchr(r.layers.levels, LEVEL_OFFLOAD, sizeof levels));
+        assert_ok(search_layers(&s, &r));
+        assert_true(!r.fits || !offloads(&r.layers, 6));
         layer_choice_free(&r.layers);
     }
     model_free(&m);
@@ -180,11 +185,9 @@ static void test_large_is_quick(void **state)
     (void)state;
     make_model(&m, 24);
     SearchProblem s = problem(&m);
-    uint8_t levels[24] = {0};
-    memset(levels, LEVEL_SELECTIVE, sizeof levels);
-    accounts.row[0].budget = peak_of(&s, levels);
+    accounts.row[0].budget = uniform_peak(&s, LEVEL_SELECTIVE);
     SearchResult r;
-    assert_ok(search_levels(&s, &r));
+    assert_ok(search_layers(&s, &r));
     print_message("24 layers: %s, %d layouts\n", r.layers.policy, r.layouts);
     assert_true(r.layouts < 200);
     layer_choice_free(&r.layers);

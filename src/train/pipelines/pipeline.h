@@ -21,8 +21,8 @@ Status layer_costs_read(const char *path, LayerCosts *costs);
 /* ---- the grid (pipeline_grid.c): rank = place · replicas + replica ---- */
 /* From --stages, --stage-chunks and the number of ranks. E_USAGE names what would work. */
 Status pipeline_grid(const Config *c, PipelineKind kind, int64_t ranks, int layers, Grid *grid);
-/* Sets the levels of a stage's layers, in an array of all `layers`. */
-void pipeline_stage_levels(const Stage *stage, Policy policy, int layers, uint8_t *levels);
+/* Sets what a stage's layers keep, in an array of all `layers`. */
+void pipeline_stage_keeps(const Stage *stage, const Policy *policy, int layers, LayerKeep *keeps);
 /* --micro-batch-tokens of one of `grid`'s replicas, whose share of a step are `share` sequences. 0: auto. */
 Status pipeline_micro_tokens(const Config *c, const Grid *grid, const PlanInput *in, int64_t share, int64_t *tokens);
 
@@ -78,7 +78,7 @@ typedef struct {
     const int64_t *beside;   // (places) bytes that a place takes beside what is counted here; NULL: none
 } PipelineRequest;
 
-/* Splits layers, chooses levels, simulates, verifies. The caller frees the plan, also after a failure. */
+/* Splits layers, chooses what layers keep, simulates, verifies. The caller frees the plan, also after a failure. */
 Status pipeline_plan(const PipelineRequest *r, PipelineKind kind, PipelinePlan *p);
 /* The stages that evaluate without training, for a micro-batch's rows; no times, no memory. */
 Status pipeline_split(const PipelineRequest *r, PipelineKind kind, const RowCounts *rows, PipelinePlan *p);
@@ -96,9 +96,9 @@ void pipeline_warn(const PipelinePlan *p);
    right any more. */
 Status pipeline_refuse(const PipelineRequest *r, PipelinePlan *p);
 
-/* ---- the choice of stages, levels and micro-batches (place_choose.c) ---- */
-/* Collective. Rank 0 splits layers and chooses levels and micro-batches, every schedule is verified, and every rank
-   makes its plans, for which in->place is set. E_USAGE; E_MEMORY as planner_check. The caller
-   frees place and plan, also after a failure. */
+/* ---- the choice of stages, policies and micro-batches (place_choose.c) ---- */
+/* Collective. Rank 0 splits layers and chooses what layers keep and micro-batches, every schedule is verified, and
+   every rank makes its plans, for which in->place is set. E_USAGE; E_MEMORY as planner_check. The caller frees place
+   and plan, also after a failure. */
 Status place_choose(const Config *c, PlanInput *in, const Accounts *accounts, Ranks *ranks, bool by_devices,
                     RankPlace **place, RunPlan *plan);

@@ -30,15 +30,15 @@ static void stage_slots(const Maker *m, int stage, int slots[N_SLOTS])
 
 /* ---- a stage ---- */
 
-void pipeline_stage_levels(const Stage *s, Policy policy, int layers, uint8_t *levels)
+void pipeline_stage_keeps(const Stage *s, const Policy *policy, int layers, LayerKeep *keeps)
 {
-    if (policy.kind != POLICY_HALF_ATTENTION) {
-        policy_levels(policy, s->layers, levels + s->first);
+    if (policy->kind != POLICY_HALF_ATTENTION && policy->kind != POLICY_MIXED) {
+        policy_keeps(policy, s->layers, keeps + s->first);
         return;
     }
-    uint8_t *all = mem_alloc((size_t)layers); /* by the layer's number in the model */
-    policy_levels(policy, layers, all);
-    memcpy(levels + s->first, all + s->first, (size_t)s->layers);
+    LayerKeep *all = mem_array((size_t)layers, sizeof *all); /* by the layer's number in the model */
+    policy_keeps(policy, layers, all);
+    memcpy(keeps + s->first, all + s->first, (size_t)s->layers * sizeof *all);
     free(all);
 }
 
@@ -76,7 +76,7 @@ static Status make_stage(Maker *m, int number)
     bool network = m->network.bytes > 0;
     LayerChoice layers;
     layer_choice_init(&layers, in->model->config.layers, in->norm_forms);
-    pipeline_stage_levels(stage, s->policy, in->model->config.layers, layers.levels);
+    pipeline_stage_keeps(stage, &s->policy, in->model->config.layers, layers.keeps);
     stage_slots(m, number, slots);
     model_part(in->model, stage, 1, &part);
     PlanRequest q = plan_input_request(in, true);
@@ -242,7 +242,7 @@ Status pipeline_take_slots(Maker *m, const FillProblem *problem)
     return verify_orders(m, problem);
 }
 
-/* ---- levels ---- */
+/* ---- what stages keep ---- */
 
 /* The next heavier policy of a stage: none … full, then blocks of layers. False: there is none. */
 static bool heavier(Policy *p, int layers)
@@ -253,7 +253,7 @@ static bool heavier(Policy *p, int layers)
     else if (p->kind == POLICY_SELECTIVE)
         p->kind = POLICY_FULL;
     else if (every <= layers)
-        *p = (Policy){POLICY_EVERY, every};
+        *p = (Policy){.kind = POLICY_EVERY, .every = every};
     else
         return false;
     return true;
@@ -301,9 +301,9 @@ done:
 Status pipeline_make_stages(Maker *m)
 {
     Policy policy;
-    TRY(planner_policy(m->r->c, input(m)->backend, &policy));
+    TRY(planner_policy(m->r->c, input(m)->backend, input(m)->model->config.layers, &policy));
     for (int s = 0; s < m->p->grid.stages; s++)
-        m->p->stage[s].policy = policy.kind == POLICY_AUTO ? (Policy){POLICY_NONE, 0} : policy;
+        m->p->stage[s].policy = policy.kind == POLICY_AUTO ? (Policy){.kind = POLICY_NONE} : policy;
     TRY(make_all(m));
     return policy.kind == POLICY_AUTO ? relieve(m) : OK;
 }

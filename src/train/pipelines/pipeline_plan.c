@@ -29,12 +29,12 @@ static Status whole_costs(const Maker *m, double *layer, double *embeddings, dou
     const PlanInput *in = input(m);
     Plan plan;
     ModelTensors t;
-    Policy policy = {POLICY_NONE, 0};
+    Policy policy = {.kind = POLICY_NONE};
     LayerChoice layers;
     Kfac kfac;
-    if (in->training) TRY(planner_policy(m->r->c, in->backend, &policy));
+    if (in->training) TRY(planner_policy(m->r->c, in->backend, in->model->config.layers, &policy));
     layer_choice_init(&layers, in->model->config.layers, in->norm_forms);
-    if (policy.kind != POLICY_AUTO) policy_levels(policy, in->model->config.layers, layers.levels);
+    if (policy.kind != POLICY_AUTO) policy_keeps(&policy, in->model->config.layers, layers.keeps);
     PlanRequest q = plan_input_request(in, in->training);
     q.capacity = m->rows;
     q.emit.layers = &layers;

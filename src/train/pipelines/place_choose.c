@@ -1,4 +1,4 @@
-/* The choice of stages, levels and micro-batches of a pipeline, and the plans of every rank that follow. */
+/* The choice of stages, policies and micro-batches of a pipeline, and the plans of every rank that follow. */
 
 #include "exec/pipeline.h"
 #include "train/pipelines/pipeline.h"
@@ -30,11 +30,11 @@ static Status choose(PipelineKind kind, const PipelineRequest *r, PipelinePlan *
 /* ---- what follows from it ---- */
 
 /* The policy of all stages, or "by stage". */
-static void take_levels(const RankPlace *p, const Policy *policies, LayerChoice *layers)
+static void take_keeps(const RankPlace *p, const Policy *policies, LayerChoice *layers)
 {
-    policy_format(policies[0], layers->policy);
+    policy_format(&policies[0], layers->policy);
     for (int s = 0; s < p->grid.stages; s++) {
-        pipeline_stage_levels(&p->stages[s], policies[s], p->whole->config.layers, layers->levels);
+        pipeline_stage_keeps(&p->stages[s], &policies[s], p->whole->config.layers, layers->keeps);
         if (memcmp(&policies[s], &policies[0], sizeof *policies) != 0)
             snprintf(layers->policy, sizeof layers->policy, "by stage");
     }
@@ -139,7 +139,7 @@ static Status make_plans(const RankPlace *p, const Config *c, const PlanInput *i
 {
     uint64_t snapshots = 0;
     run_plan_init(plan, in);
-    take_levels(p, policies, &plan->layers);
+    take_keeps(p, policies, &plan->layers);
     plan->grain = planner_grain(c, in);
     plan->accounts = *accounts;
     if (in->training) plan->micro = planner_capacity(in, p->tokens, planner_share(c, grid_holders(&p->grid)));

@@ -56,7 +56,7 @@ static Status take_micro(Planner *g, int64_t tokens)
     return plan_evaluation(g, g->plan->micro.tokens);
 }
 
-/* The best levels for this micro-batch. */
+/* The best choice of layers for this micro-batch. */
 static Status search(const Planner *g, SearchResult *r)
 {
     const Backend *b = input(g)->backend;
@@ -68,10 +68,10 @@ static Status search(const Planner *g, SearchResult *r)
                              .seq_len = plan_input_beside(input(g)),
                              .micros = g->plan->micros,
                              .offload = !b || backend_offloads(b)};
-    return search_levels(&problem, r);
+    return search_layers(&problem, r);
 }
 
-static void take_levels(Planner *g, SearchResult *r)
+static void take_layers(Planner *g, SearchResult *r)
 {
     RunPlan *p = g->plan;
     layer_choice_free(&p->layers);
@@ -100,7 +100,7 @@ static Status search_micro(Planner *g)
             layer_choice_free(&r.layers);
             continue;
         }
-        take_levels(g, &r);
+        take_layers(g, &r);
         best = r;
         best_tokens = last;
     }
@@ -125,18 +125,18 @@ static Status largest_micro(Planner *g)
     }
 }
 
-static Status choose_levels(Planner *g)
+static Status choose_layers(Planner *g)
 {
     RunPlan *p = g->plan;
     if (g->policy.kind == POLICY_AUTO) {
         SearchResult r;
         if (!g->tokens) return search_micro(g);
         TRY(search(g, &r));
-        take_levels(g, &r);
+        take_layers(g, &r);
         return OK;
     }
-    policy_levels(g->policy, input(g)->model->config.layers, p->layers.levels);
-    policy_format(g->policy, p->layers.policy);
+    policy_keeps(&g->policy, input(g)->model->config.layers, p->layers.keeps);
+    policy_format(&g->policy, p->layers.policy);
     return g->tokens ? OK : largest_micro(g);
 }
 
@@ -149,13 +149,13 @@ static Status choose_together(Planner *g, Ranks *ranks, bool smallest)
     int64_t room = (int64_t)first->budget - (int64_t)first->held;
     if (ranks) TRY(ranks_least(ranks, &room));
     first->budget = smallest ? 0 : (size_t)(room > 0 ? room : 0) + first->held;
-    TRY(ranks_all(ranks, ranks_first(ranks) ? choose_levels(g) : OK));
+    TRY(ranks_all(ranks, ranks_first(ranks) ? choose_layers(g) : OK));
     first->budget = budget;
     if (!ranks) return OK;
     TRY(ranks_broadcast(ranks, &p->micro.tokens, sizeof p->micro.tokens));
     TRY(ranks_broadcast(ranks, &p->step_s, sizeof p->step_s));
     TRY(ranks_broadcast(ranks, p->layers.policy, sizeof p->layers.policy));
-    TRY(ranks_broadcast(ranks, p->layers.levels, (size_t)input(g)->model->config.layers));
+    TRY(ranks_broadcast(ranks, p->layers.keeps, (size_t)input(g)->model->config.layers * sizeof *p->layers.keeps));
     return take_micro(g, p->micro.tokens);
 }
 
@@ -369,12 +369,12 @@ static Status choose_fitting(Planner *g, Ranks *ranks)
     enum { SMALLEST = 2 };
     RunPlan *p = g->plan;
     uint64_t snapshots;
-    TRY(planner_policy(g->c, input(g)->backend, &g->policy));
+    TRY(planner_policy(g->c, input(g)->backend, input(g)->model->config.layers, &g->policy));
     TRY(planner_micro_tokens(g->c, g->share, input(g)->max_length, &g->tokens));
     if (planner_one_grain(input(g))) g->tokens = planner_least_tokens(g->c, g->share, input(g)->max_length);
     TRY(snapshots_need(g->c, ranks, input(g), &snapshots));
     bool fixed = g->policy.kind != POLICY_AUTO && g->tokens;
-    bool own = own_snapshots(g->c); /* their memory is reserved before levels are chosen */
+    bool own = own_snapshots(g->c); /* their memory is reserved before layers are chosen */
     for (int round = 0; round <= SMALLEST; round++) {
         if (own) take_snapshots(g, ranks, (size_t)snapshots);
         TRY(choose_training(g, ranks, round == SMALLEST));

@@ -1,4 +1,4 @@
-/* From what a run needs to its plan: micro-batch, recompute levels and save buffer within the memory accounts. */
+/* From what a run needs to its plan: micro-batch, what layers keep, and save buffer within the memory accounts. */
 #pragma once
 
 #include "config/config.h"
@@ -7,8 +7,9 @@
 
 /* ---- sizes (planner_sizes.c) ---- */
 
-/* --recompute; E_USAGE where the backend (NULL: a device that is not here) cannot do it. */
-Status planner_policy(const Config *c, const Backend *b, Policy *policy);
+/* --recompute; E_USAGE where the backend (NULL: a device that is not here) or the model (0 layers: not known yet)
+   cannot do it. */
+Status planner_policy(const Config *c, const Backend *b, int layers, Policy *policy);
 /* Sequences of a step that one of so many ranks, or virtual ranks, gets at most. */
 int64_t planner_share(const Config *c, int64_t ranks);
 /* Tokens of a micro-batch by --micro-batch-tokens, of so many sequences; 0 for "auto". E_USAGE. */

@@ -11,14 +11,15 @@ static int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
 
 static int64_t at_least(int64_t n, int64_t least) { return n > least ? n : least; }
 
-Status planner_policy(const Config *c, const Backend *b, Policy *policy)
+Status planner_policy(const Config *c, const Backend *b, int layers, Policy *policy)
 {
     TRY(policy_parse(c->recompute, policy));
-    if (policy->kind != POLICY_OFFLOAD || !b || backend_offloads(b)) return OK;
+    if (layers) TRY(policy_check(policy, layers));
+    if (!policy_offloads(policy) || !b || backend_offloads(b)) return OK;
     return fail(E_USAGE,
-                "--recompute offload needs a device that copies while it computes, which the backend '%s' lacks. Use "
+                "--recompute %s needs a device that copies while it computes, which the backend '%s' lacks. Use "
                 "--backend cuda, or here full, or auto with --memory-budget",
-                b->name);
+                c->recompute, b->name);
 }
 
 int64_t planner_share(const Config *c, int64_t ranks) { return (c->batch_size + ranks - 1) / ranks; }

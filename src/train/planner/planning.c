@@ -94,9 +94,9 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
     t->audit = NONE;
     if (emit.training) {
         plan_backward(p, for_device(r)); /* on a host, kernels would read dy once more all the same */
-        plan_recompute(p, emit.layers->levels);
+        plan_recompute(p, emit.layers->keeps);
         if (r->audit) t->audit = plan_audit(p);
-        plan_offload(p, emit.layers->levels);
+        plan_offload(p, emit.layers->keeps);
         if (has_kfac(r)) {
             kfac = kfac_of(r);
             plan_kfac(p, &kfac, t->ctl);
@@ -115,8 +115,9 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
         plan_pack(p, false);
     if (emit.training && r->watch)
         plan_watch(p, (const TensorId[]){t->weights, t->moments_m, t->moments_v}, 3, &t->watch);
-    plan_bind(p, r->backend ? scratch_of : NULL, (void *)r->backend);
     plan_liveness(p);
+    if (r->sketch) goto done;
+    plan_bind(p, r->backend ? scratch_of : NULL, (void *)r->backend);
     plan_layout(p);
     if (emit.training) p->region_bytes[REGION_SAVE] = r->save_bytes;
     if (emit.training) p->region_bytes[REGION_COMM] = exchange_bytes(r);

@@ -127,7 +127,7 @@ Status run_plan_with_forms(const RunPlan *p, const uint8_t *norm_forms, RunPlan 
 {
     *other = *p;
     layer_choice_init(&other->layers, n_layers(p), norm_forms);
-    memcpy(other->layers.levels, p->layers.levels, (size_t)n_layers(p));
+    memcpy(other->layers.keeps, p->layers.keeps, (size_t)n_layers(p) * sizeof *p->layers.keeps);
     memcpy(other->layers.policy, p->layers.policy, sizeof p->layers.policy);
     other->chunk = mem_array((size_t)chunks_of(p), sizeof *other->chunk);
     other->segments = NULL;

@@ -29,7 +29,7 @@ typedef struct {
     bool fits;
 } RunPlan;
 
-/* Nothing chosen yet: all levels none, no plan made. */
+/* Nothing chosen yet: all layers keep all, no plan made. */
 void run_plan_init(RunPlan *p, const PlanInput *input);
 void run_plan_free(RunPlan *p); /* takes a zeroed one */
 /* The part of a request that the input gives, for all plans of a run or of a pipeline's stages: the only place where a

@@ -1,13 +1,28 @@
+/* `--recompute auto`. The table has what each choice for a layer takes in each layer, from plans in which all layers
+   choose the same. The search goes through the layers from the first one up and keeps, of all choices so far, those of
+   which no other is faster and keeps less (a Pareto front). A choice is possible where what the layers below keep, and
+   its own peak beside it, are within the room. */
+
 #include "train/planner/search.h"
 
-#define UNIFORM_LEVELS 6 /* none … full, offload; blocks of layers (every:K) are tried where none of these fits */
+#include "plan/layers.h"
 
-static const char *const level_names[N_LEVELS] = {"none", "lean", "ffn", "selective", "full", "offload", "inner"};
+enum { FREE_PARTS = LAYER_PARTS - 1, MOST_KINDS = 2 << FREE_PARTS }; /* the input is kept, or offloaded */
 
 typedef struct {
-    int16_t count[UNIFORM_LEVELS]; /* layers at each level */
-    double seconds, kept;          /* predicted step; bytes it keeps between forward and backward, a lower bound */
-} Candidate;
+    LayerKeep keep;
+    LayerCost *layers; // (layers)
+    int64_t heads;     /* bytes while heads run, where the last layer chooses it */
+} Kind;
+
+typedef struct {
+    int layers, n;
+    Kind kinds[MOST_KINDS];
+    int64_t below;  /* bytes while embeddings run */
+    size_t other;   /* bytes of the first account beside activations */
+    double seconds; /* of a step in which layers take `picoseconds` in a micro-batch, all of them keeping all */
+    int64_t picoseconds;
+} Table;
 
 double search_step_seconds(const Plan *p, const RowCounts *rows, const CostRates *rates, double seq_len, double micros)
 {
@@ -19,42 +34,16 @@ double search_step_seconds(const Plan *p, const RowCounts *rows, const CostRates
            plan_cost(p, p->update, rows, seq_len, rates, NULL) + plan_cost(p, p->begin, rows, seq_len, rates, NULL);
 }
 
-/* The heavier levels go to the first layers, whose activations live longest. */
-static void spread(const Candidate *c, uint8_t *levels)
-{
-    int l = 0;
-    for (int level = UNIFORM_LEVELS - 1; level >= 0; level--)
-        for (int i = 0; i < c->count[level]; i++) levels[l++] = (uint8_t)level;
-}
-
-static void set_policy(LayerChoice *c, const char *name) { snprintf(c->policy, sizeof c->policy, "auto (%s)", name); }
-
-/* "none×8 lean×4" */
-static void describe(LayerChoice *c, int n)
-{
-    char name[64];
-    size_t used = 0;
-    for (int l = 0; l < n && used < sizeof name;) {
-        int run = l;
-        while (run < n && c->levels[run] == c->levels[l]) run++;
-        used += (size_t)snprintf(name + used, sizeof name - used, "%s%s×%d", l ? " " : "", level_names[c->levels[l]],
-                                 run - l);
-        l = run;
-    }
-    set_policy(c, name);
-}
-
 static size_t budget_of(const SearchProblem *s) { return s->accounts->row[0].budget; }
 
-/* What a plan of exact levels needs. */
+/* What an exact plan needs. */
 typedef struct {
     size_t peak;    /* SIZE_MAX where another memory than the first has no room */
     size_t other;   /* of it, all but activations */
     double seconds; /* of a step */
-    double kept;    /* bytes between forward and backward */
 } Trial;
 
-static Status try_levels(const SearchProblem *s, const LayerChoice *layers, Trial *trial)
+static Status try_layers(const SearchProblem *s, const LayerChoice *layers, Trial *trial)
 {
     Plan p;
     ModelTensors t;
@@ -66,127 +55,214 @@ static Status try_levels(const SearchProblem *s, const LayerChoice *layers, Tria
     TRY(plan_make(&r, &p, &t, NULL));
     plan_bytes(&p, s->evaluation, bytes);
     (void)accounts_set_peaks(&accounts, bytes);
-    InstrId turn = p.micro.first;
-    while (p.instrs[turn].phase == PHASE_FORWARD) turn++;
     *trial = (Trial){.peak = machine != first && machine->peak > machine->budget ? SIZE_MAX : first->peak,
                      .other = first->peak - bytes[REGION_ACT],
-                     .seconds = search_step_seconds(&p, &s->rows, &s->rates, s->seq_len, s->micros),
-                     .kept = (double)plan_live_bytes(&p, turn)};
+                     .seconds = search_step_seconds(&p, &s->rows, &s->rates, s->seq_len, s->micros)};
     plan_free(&p);
     return OK;
 }
 
-static int faster_first(const void *a, const void *b)
+/* ---- the table ---- */
+
+static void table_free(Table *t)
 {
-    const Candidate *x = a, *y = b;
-    if (x->seconds != y->seconds) return x->seconds < y->seconds ? -1 : 1;
-    if (x->kept != y->kept) return x->kept < y->kept ? -1 : 1;
-    return memcmp(x->count, y->count, sizeof x->count);
+    for (int k = 0; k < t->n; k++) free(t->kinds[k].layers);
 }
 
-/* What a level adds to a layer at level none. */
-typedef struct {
-    double seconds, kept;
-} Added;
-
-/* The last layer is apart: it computes fewer rows, and offloaded it keeps its input. */
-typedef struct {
-    double base_seconds, base_kept;
-    Added below[UNIFORM_LEVELS], last[UNIFORM_LEVELS];
-    int levels, smallest; /* none … full, or offload; the one whose uniform plan has the smallest peak */
-    size_t smallest_peak;
-    double smallest_seconds;
-    size_t other_bytes; /* of none's peak, all but activations */
-} Slopes;
-
-static Added added(const Trial *to, const Trial *from, int layers)
+/* Adds a kind, of a plan that is not laid out. Copies that go on beside the compute lane count where they delay it, in
+   equal parts for all layers. */
+static Status add_kind(const SearchProblem *s, LayerKeep keep, LayerChoice *c, Table *t)
 {
-    return (Added){(to->seconds - from->seconds) / layers, (to->kept - from->kept) / layers};
-}
-
-/* Changes the levels of `c`. */
-static Status find_slopes(const SearchProblem *s, int layers, LayerChoice *c, Slopes *slopes)
-{
-    Trial none = {0}, below = {0}, all;
-    *slopes = (Slopes){.levels = s->offload ? UNIFORM_LEVELS : UNIFORM_LEVELS - 1, .smallest_peak = SIZE_MAX};
-    for (int level = 0; level < slopes->levels; level++) {
-        memset(c->levels, level, (size_t)layers);
-        TRY(try_levels(s, c, &all));
-        if (all.peak < slopes->smallest_peak) {
-            slopes->smallest = level;
-            slopes->smallest_peak = all.peak;
-            slopes->smallest_seconds = all.seconds;
-        }
-        if (level == LEVEL_NONE) none = below = all;
-        c->levels[layers - 1] = LEVEL_NONE;
-        if (level != LEVEL_NONE && layers > 1) {
-            TRY(try_levels(s, c, &below));
-            slopes->below[level] = added(&below, &none, layers - 1);
-        }
-        slopes->last[level] = added(&all, &below, 1);
+    Plan p;
+    ModelTensors tensors;
+    PlanRequest r = s->training;
+    OtherCost other;
+    Kind *kind = &t->kinds[t->n];
+    for (int l = 0; l < t->layers; l++) c->keeps[l] = keep;
+    r.emit.layers = c;
+    r.sketch = true;
+    TRY(plan_make(&r, &p, &tensors, NULL));
+    *kind = (Kind){.keep = keep, .layers = mem_array((size_t)t->layers, sizeof *kind->layers)};
+    t->n++;
+    plan_layer_costs(&p, &s->rows, s->seq_len, &s->rates, kind->layers, &other);
+    kind->heads = other.heads;
+    if (other.below > t->below) t->below = other.below;
+    int64_t alone = other.picoseconds;
+    for (int l = 0; l < t->layers; l++) alone += kind->layers[l].picoseconds;
+    if (keep.offloaded) {
+        double all = plan_cost(&p, p.micro, &s->rows, s->seq_len, &s->rates, NULL) * 1e12 - (double)alone;
+        for (int l = 0; l < t->layers; l++) kind->layers[l].picoseconds += llround(all / t->layers);
     }
-    slopes->base_seconds = none.seconds;
-    slopes->base_kept = none.kept;
-    slopes->other_bytes = none.other;
+    if (t->n == 1) t->picoseconds = alone - other.picoseconds;
+    plan_free(&p);
     return OK;
 }
 
-#define MOST_CANDIDATES 5000000 /* 100 layers of five levels have 4 598 126, 53 of six 4 582 116 */
-
-static double combinations(int layers, int levels)
+/* All choices of parts beside the input, first of them to keep all. The caller frees the table. */
+static Status make_table(const SearchProblem *s, LayerChoice *c, Table *t)
 {
-    double n = 1; /* (layers + levels − 1 over levels − 1) */
-    for (int i = 1; i < levels; i++) n = n * (layers + i) / i;
+    Trial none;
+    *t = (Table){.layers = s->training.model->config.layers};
+    memset(c->keeps, 0, (size_t)t->layers * sizeof *c->keeps);
+    TRY(try_layers(s, c, &none));
+    t->other = none.other;
+    t->seconds = none.seconds;
+    for (unsigned parts = 0; parts < 1u << FREE_PARTS; parts++)
+        TRY(add_kind(s, (LayerKeep){.recomputed = (uint8_t)(parts << 1)}, c, t));
+    return OK;
+}
+
+/* Adds the choices with an offloaded input. What is fetched comes while the layer above runs, so that the peaks of all
+   others have room for it. */
+static Status add_offloaded(const SearchProblem *s, LayerChoice *c, Table *t)
+{
+    int inside = t->n;
+    for (unsigned parts = 0; parts < 1u << FREE_PARTS; parts++)
+        TRY(add_kind(s, (LayerKeep){.recomputed = (uint8_t)(parts << 1), .offloaded = PART_BIT(INPUT)}, c, t));
+    for (int k = 0; k < inside; k++)
+        for (int l = 0; l < t->layers; l++)
+            t->kinds[k].layers[l].peak += t->kinds[k].layers[0].kept - t->kinds[k + inside].layers[0].kept;
+    return OK;
+}
+
+/* ---- the search ---- */
+
+/* A way to choose for the layers so far. */
+typedef struct {
+    int64_t picoseconds, kept;
+    int32_t from; /* the point of the layers below */
+    int16_t kind; /* of the last layer */
+} Point;
+
+typedef struct {
+    Point *points; /* (n) from the fastest to the one that keeps least */
+    int n, cap;
+} Front;
+
+static bool is_better(const LayerCost *a, const LayerCost *b)
+{
+    return a->picoseconds <= b->picoseconds && a->kept <= b->kept && a->peak <= b->peak;
+}
+
+/* The kinds of which no other is better in this layer. Returns how many. */
+static int useful_kinds(const Table *t, int layer, int16_t *useful)
+{
+    int n = 0;
+    for (int k = 0; k < t->n; k++) {
+        bool better = false;
+        for (int other = 0; other < t->n && !better; other++) {
+            const LayerCost *a = &t->kinds[other].layers[layer], *b = &t->kinds[k].layers[layer];
+            better = other != k && is_better(a, b) && (!is_better(b, a) || other < k);
+        }
+        if (!better) useful[n++] = (int16_t)k;
+    }
     return n;
 }
 
-/* Layers are counted in grains of one, of more only where there are too many of them. */
-static int grain_of(int layers, int levels)
+static int64_t peak_of_kind(const Table *t, int layer, int kind)
 {
-    int grain = 1;
-    while (combinations((layers + grain - 1) / grain, levels) > MOST_CANDIDATES) grain++;
-    return grain;
+    const LayerCost *c = &t->kinds[kind].layers[layer];
+    int64_t heads = layer == t->layers - 1 ? c->kept + t->kinds[kind].heads : 0;
+    return heads > c->peak ? heads : c->peak;
 }
 
-static void predict(Candidate *c, const Slopes *slopes)
+static Point point_of(const Table *t, const Front *below, int at, int layer, int kind)
 {
-    int last = LEVEL_NONE; /* the lightest */
-    while (c->count[last] == 0) last++;
-    c->seconds = slopes->base_seconds + slopes->last[last].seconds - slopes->below[last].seconds;
-    c->kept = slopes->base_kept + slopes->last[last].kept - slopes->below[last].kept;
-    for (int i = 0; i < UNIFORM_LEVELS; i++) {
-        c->seconds += c->count[i] * slopes->below[i].seconds;
-        c->kept += c->count[i] * slopes->below[i].kept;
+    const LayerCost *c = &t->kinds[kind].layers[layer];
+    return (Point){below->points[at].picoseconds + c->picoseconds, below->points[at].kept + c->kept, at, (int16_t)kind};
+}
+
+/* The fastest comes first; of equal ones that which keeps less, then that whose last layer keeps more: what is kept in
+   the last layers is kept for the shortest time. */
+static bool comes_first(const Table *t, int layer, const Point *a, const Point *b)
+{
+    if (a->picoseconds != b->picoseconds) return a->picoseconds < b->picoseconds;
+    if (a->kept != b->kept) return a->kept < b->kept;
+    return t->kinds[a->kind].layers[layer].kept > t->kinds[b->kind].layers[layer].kept;
+}
+
+/* The front of the layers up to `layer`: a merge of one list per kind, each as long as the front below. */
+static void extend(const Table *t, const Front *below, int layer, int64_t room, Front *front)
+{
+    int16_t kinds[MOST_KINDS];
+    int n = useful_kinds(t, layer, kinds), at[MOST_KINDS] = {0};
+    Point heads[MOST_KINDS];
+    for (int k = 0; k < n; k++) {
+        int64_t peak = peak_of_kind(t, layer, kinds[k]);
+        while (at[k] < below->n && below->points[at[k]].kept + peak > room) at[k]++;
+        if (at[k] < below->n) heads[k] = point_of(t, below, at[k], layer, kinds[k]);
+    }
+    for (;;) {
+        int first = -1;
+        for (int k = 0; k < n; k++)
+            if (at[k] < below->n && (first < 0 || comes_first(t, layer, &heads[k], &heads[first]))) first = k;
+        if (first < 0) return;
+        if (front->n == 0 || heads[first].kept < front->points[front->n - 1].kept)
+            MEM_PUSH(front->points, front->n, front->cap, heads[first]);
+        if (++at[first] < below->n) heads[first] = point_of(t, below, at[first], layer, kinds[first]);
     }
 }
 
-/* All ways to share `left` layers among the levels from `level` on, in whole grains where that is possible. `out` NULL:
-   only counts. */
-static void enumerate(Candidate c, int level, int left, int grain, const Slopes *slopes, Candidate *out, size_t *n)
+typedef struct {
+    int64_t picoseconds, peak; /* of all layers; of the activations */
+} Found;
+
+static void add_peak(int64_t *peak, int64_t kept) { *peak = kept > *peak ? kept : *peak; }
+
+/* The fastest choice for all layers within `room` bytes of activations. False: there is none. */
+static bool fastest(const Table *t, int64_t room, LayerKeep *keeps, Found *found)
 {
-    if (level == slopes->levels - 1) {
-        c.count[level] = (int16_t)left;
-        predict(&c, slopes);
-        if (out) out[*n] = c;
-        (*n)++;
-        return;
+    Front *fronts = mem_array((size_t)t->layers + 1, sizeof *fronts);
+    MEM_PUSH(fronts->points, fronts->n, fronts->cap, ((Point){0}));
+    for (int l = 0; l < t->layers; l++) extend(t, &fronts[l], l, room, &fronts[l + 1]);
+    bool any = fronts[t->layers].n > 0 && t->below <= room;
+    if (any) *found = (Found){fronts[t->layers].points[0].picoseconds, t->below};
+    for (int l = t->layers - 1, at = 0; any && l >= 0; l--) {
+        const Point *p = &fronts[l + 1].points[at];
+        keeps[l] = t->kinds[p->kind].keep;
+        add_peak(&found->peak, fronts[l].points[p->from].kept + peak_of_kind(t, l, p->kind));
+        at = p->from;
     }
-    for (int i = 0; i <= left; i = i < left && i + grain > left ? left : i + grain) {
-        c.count[level] = (int16_t)i;
-        enumerate(c, level + 1, left - i, grain, slopes, out, n);
-    }
+    for (int l = 0; l <= t->layers; l++) free(fronts[l].points);
+    free(fronts);
+    return any;
 }
 
-/* A heap with the fastest on top: of millions of candidates only the first few are laid out. */
-static void sift(Candidate *heap, size_t n, size_t at)
+/* In each layer the choice that keeps least, of those within the room. */
+static bool keep_least(const Table *t, int64_t room, LayerKeep *keeps)
 {
-    Candidate moving = heap[at];
-    for (size_t child; (child = 2 * at + 1) < n; at = child) {
-        if (child + 1 < n && faster_first(&heap[child + 1], &heap[child]) < 0) child++;
-        if (faster_first(&moving, &heap[child]) <= 0) break;
-        heap[at] = heap[child];
+    int64_t kept = 0;
+    for (int l = 0; l < t->layers; l++) {
+        int least = -1;
+        for (int k = 0; k < t->n; k++) {
+            bool fits = kept + peak_of_kind(t, l, k) <= room;
+            if (fits && (least < 0 || t->kinds[k].layers[l].kept < t->kinds[least].layers[l].kept)) least = k;
+        }
+        if (least < 0) return false;
+        keeps[l] = t->kinds[least].keep;
+        kept += t->kinds[least].layers[l].kept;
     }
-    heap[at] = moving;
+    return t->below <= room;
+}
+
+/* The choice with the smallest peak. */
+static void smallest(const Table *t, LayerKeep *keeps)
+{
+    int64_t low = 0, high = 1;
+    while (!keep_least(t, high, keeps)) high *= 2;
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        *(keep_least(t, middle, keeps) ? &high : &low) = middle;
+    }
+    keep_least(t, high, keeps);
+}
+
+static void describe(LayerChoice *c, int n_layers)
+{
+    Buf text = {0};
+    policy_describe(c->keeps, n_layers, &text);
+    snprintf(c->policy, sizeof c->policy, "auto (%s)", text.data);
+    buf_free(&text);
 }
 
 static void set_found(SearchResult *r, const Trial *trial)
@@ -196,27 +272,37 @@ static void set_found(SearchResult *r, const Trial *trial)
     r->step_s = trial->seconds;
 }
 
-/* The fastest candidate whose exact peak fits. Destroys `all`. */
-static Status first_fitting(const SearchProblem *s, Candidate *all, size_t n, size_t other, int layers, SearchResult *r)
+/* The fastest choice whose exact peak fits. Where a plan takes more than its layers say, the next smaller room is
+   tried: the rooms do not depend on the budget, so that a larger one is never slower. */
+static Status first_fitting(const SearchProblem *s, const Table *t, SearchResult *r)
 {
-    size_t possible = 0;
     Trial trial;
-    for (size_t i = 0; i < n; i++) /* `kept` is a lower bound, so the others cannot fit */
-        if ((double)other + all[i].kept <= (double)budget_of(s)) all[possible++] = all[i];
-    n = possible;
-    for (size_t i = n / 2; i-- > 0;) sift(all, n, i);
-    while (n > 0 && !r->fits) {
-        Candidate c = all[0];
-        spread(&c, r->layers.levels);
-        all[0] = all[--n];
-        sift(all, n, 0);
+    Found found;
+    size_t evaluation = s->evaluation ? s->evaluation->region_bytes[REGION_ACT] : 0;
+    if (budget_of(s) < t->other + evaluation) return OK;
+    for (int64_t room = (int64_t)(budget_of(s) - t->other); fastest(t, room, r->layers.keeps, &found);
+         room = found.peak - 1) {
         r->layouts++;
-        TRY(try_levels(s, &r->layers, &trial));
+        TRY(try_layers(s, &r->layers, &trial));
         if (trial.peak > budget_of(s)) continue;
         set_found(r, &trial);
-        if (c.count[LEVEL_OFFLOAD]) r->step_s = c.seconds; /* a sum, so that less memory is never faster */
-        describe(&r->layers, layers);
+        /* a sum, so that less memory is never faster */
+        r->step_s = t->seconds + s->micros * (double)(found.picoseconds - t->picoseconds) * 1e-12;
+        describe(&r->layers, t->layers);
+        return OK;
     }
+    return OK;
+}
+
+static Status take_smallest(const SearchProblem *s, const Table *t, SearchResult *r)
+{
+    Trial trial;
+    smallest(t, r->layers.keeps);
+    r->layouts++;
+    TRY(try_layers(s, &r->layers, &trial));
+    set_found(r, &trial);
+    r->fits = trial.peak <= budget_of(s);
+    describe(&r->layers, t->layers);
     return OK;
 }
 
@@ -226,13 +312,12 @@ static Status first_fitting(const SearchProblem *s, Candidate *all, size_t n, si
 static Status try_blocks(const SearchProblem *s, int layers, SearchResult *r)
 {
     Trial trial;
-    char name[24];
     int best = 2;
     r->peak = SIZE_MAX;
     for (int k = 2; k <= layers && k <= 2 * best + 8 && !r->fits; k++) {
-        policy_levels((Policy){POLICY_EVERY, k}, layers, r->layers.levels);
+        policy_keeps(&(Policy){.kind = POLICY_EVERY, .every = k}, layers, r->layers.keeps);
         r->layouts++;
-        TRY(try_levels(s, &r->layers, &trial));
+        TRY(try_layers(s, &r->layers, &trial));
         if (trial.peak < r->peak) {
             r->peak = trial.peak;
             r->step_s = trial.seconds;
@@ -240,52 +325,71 @@ static Status try_blocks(const SearchProblem *s, int layers, SearchResult *r)
         }
         if (trial.peak <= budget_of(s)) set_found(r, &trial);
     }
-    policy_levels((Policy){POLICY_EVERY, best}, layers, r->layers.levels);
-    policy_format((Policy){POLICY_EVERY, best}, name);
-    set_policy(&r->layers, name);
+    policy_keeps(&(Policy){.kind = POLICY_EVERY, .every = best}, layers, r->layers.keeps);
+    snprintf(r->layers.policy, sizeof r->layers.policy, "auto (every:%d)", best);
     return OK;
 }
 
-/* The smallest of the uniform plans, where none fits. */
-static void take_uniform(const Slopes *slopes, int layers, SearchResult *r)
+static void swap_if(bool better, SearchResult *r, SearchResult *other)
 {
-    r->peak = slopes->smallest_peak;
-    r->step_s = slopes->smallest_seconds;
-    memset(r->layers.levels, slopes->smallest, (size_t)layers);
-    describe(&r->layers, layers);
+    int layouts = r->layouts + other->layouts;
+    if (better) {
+        SearchResult was = *r;
+        *r = *other;
+        *other = was;
+    }
+    r->layouts = layouts;
+    other->layouts = 0;
 }
 
-Status search_levels(const SearchProblem *s, SearchResult *r)
+static bool is_faster(const SearchResult *a, const SearchResult *b)
+{
+    if (a->fits != b->fits) return a->fits;
+    return a->fits ? a->step_s < b->step_s : a->peak < b->peak;
+}
+
+/* Where copies are possible, and layers have to give up something, with them too; `r` may be taken over. */
+static Status try_offloaded(const SearchProblem *s, Table *t, SearchResult *r)
+{
+    Status status = OK;
+    SearchResult other = {0};
+    layer_choice_init(&other.layers, t->layers, r->layers.norm_forms);
+    TRY_DONE(add_offloaded(s, &other.layers, t));
+    TRY_DONE(first_fitting(s, t, &other));
+    if (!other.fits && !r->fits) TRY_DONE(take_smallest(s, t, &other));
+    if (other.fits || !r->fits) swap_if(is_faster(&other, r), r, &other);
+done:
+    layer_choice_free(&other.layers);
+    return status;
+}
+
+static bool keeps_all(const LayerChoice *c, int layers)
+{
+    for (int l = 0; l < layers; l++)
+        if (c->keeps[l].recomputed || c->keeps[l].offloaded) return false;
+    return true;
+}
+
+Status search_layers(const SearchProblem *s, SearchResult *r)
 {
     Status status = OK;
     int layers = s->training.model->config.layers;
-    Slopes slopes;
-    size_t n = 0;
-    Candidate *all = NULL;
+    const uint8_t *forms = s->training.emit.layers->norm_forms;
+    Table t = {0};
     SearchResult blocks = {0};
     *r = blocks;
-    layer_choice_init(&r->layers, layers, s->training.emit.layers->norm_forms);
-    layer_choice_init(&blocks.layers, layers, s->training.emit.layers->norm_forms);
-    TRY_DONE(find_slopes(s, layers, &r->layers, &slopes));
-    int grain = grain_of(layers, slopes.levels);
-    enumerate((Candidate){0}, 0, layers, grain, &slopes, NULL, &n);
-    all = mem_array(n, sizeof *all);
-    n = 0;
-    enumerate((Candidate){0}, 0, layers, grain, &slopes, all, &n);
-    TRY_DONE(first_fitting(s, all, n, slopes.other_bytes, layers, r));
-    if (!r->fits) take_uniform(&slopes, layers, r);
-    if (!r->fits || r->layers.levels[0] == LEVEL_OFFLOAD) { /* spread() begins with the heaviest level */
+    layer_choice_init(&r->layers, layers, forms);
+    layer_choice_init(&blocks.layers, layers, forms);
+    TRY_DONE(make_table(s, &r->layers, &t));
+    TRY_DONE(first_fitting(s, &t, r));
+    if (!r->fits) TRY_DONE(take_smallest(s, &t, r));
+    if (s->offload && !keeps_all(&r->layers, layers)) TRY_DONE(try_offloaded(s, &t, r));
+    if (!r->fits || r->layers.keeps[0].offloaded) {
         TRY_DONE(try_blocks(s, layers, &blocks));
-        blocks.layouts += r->layouts;
-        bool better = blocks.fits && r->fits ? blocks.step_s < r->step_s : blocks.peak < r->peak;
-        if (blocks.fits >= r->fits && better) {
-            SearchResult other = *r;
-            *r = blocks;
-            blocks = other;
-        }
+        swap_if(is_faster(&blocks, r), r, &blocks);
     }
 done:
-    free(all);
+    table_free(&t);
     layer_choice_free(&blocks.layers);
     if (status != OK) layer_choice_free(&r->layers);
     return status;

@@ -1,13 +1,12 @@
-/* `--recompute auto`: the fastest plan that fits the accounts. Layers are identical, so a candidate is a count of
-   layers per level, with the heavier levels in the first layers. The search enumerates all candidates
-   (docs/contracts.md 6). */
+/* `--recompute auto`: the fastest plan that fits the accounts, of all in which each layer keeps its input and any of
+   its other parts; with a copy lane also of those with offloaded inputs (docs/contracts.md 6). */
 #pragma once
 
 #include "train/parts/account.h"
 #include "train/planner/planning.h"
 
 typedef struct {
-    PlanRequest training;     /* its levels do not count */
+    PlanRequest training;     /* what its layers keep does not count */
     const Plan *evaluation;   /* shares the memory; may be NULL */
     const Accounts *accounts; /* a row for each memory: a plan fits if it fits all; `peak` is row 0's */
     CostRates rates;
@@ -26,7 +25,7 @@ typedef struct {
 } SearchResult;
 
 /* Time never rises with the budget; of equal times the one with less memory wins. */
-Status search_levels(const SearchProblem *problem, SearchResult *result);
+Status search_layers(const SearchProblem *problem, SearchResult *result);
 
 /* Predicted seconds of one step of a plan: `micros` micro-batches of these rows, and the update. */
 double search_step_seconds(const Plan *p, const RowCounts *rows, const CostRates *rates, double seq_len, double micros);

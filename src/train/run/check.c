@@ -73,7 +73,7 @@ Status check_options(const Config *c, bool training)
     int replicas;
     AuditChoice audit;
     TRY(place_check(c));
-    TRY(planner_policy(c, NULL, &policy));
+    TRY(planner_policy(c, NULL, 0, &policy));
     TRY(planner_micro_tokens(c, planner_share(c, c->virtual_ranks ? c->virtual_ranks : 1), c->max_seq_length, &tokens));
     if (!training) return OK;
     TRY(check_final(c));

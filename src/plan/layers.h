@@ -1,0 +1,22 @@
+/* What each layer of a plan takes by itself, for a search over what layers keep (train/planner/search.c). */
+#pragma once
+
+#include "plan/plan.h"
+
+typedef struct {
+    int64_t picoseconds; /* of its instrs in `micro`; whole numbers, so that sums do not depend on their order */
+    int64_t kept;        /* bytes that it keeps between forward and backward */
+    int64_t peak; /* bytes of activations while it runs, forward or backward, without what layers below it keep */
+} LayerCost;
+
+typedef struct {
+    int64_t picoseconds; /* of instrs outside layers */
+    int64_t below;       /* bytes while embeddings run, forward or backward */
+    int64_t heads;       /* bytes while heads run, without what layers keep */
+} OtherCost;
+
+/* Of a plan after plan_liveness in which every layer keeps its input, so that no layer recomputes what belongs to
+   another: then the peak of any mixture of such plans is the largest of their layers' peaks, each beside what the
+   layers below keep. `layers` (n_layers) gets what each takes. A copy lane takes no time here. */
+void plan_layer_costs(const Plan *p, const RowCounts *rows, double seq_len, const CostRates *rates, LayerCost *layers,
+                      OtherCost *other);
