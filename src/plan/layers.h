@@ -1,13 +1,7 @@
 /* What each layer of a plan takes by itself, for a search over what layers keep (train/planner/search.c). */
 #pragma once
 
-#include "plan/plan.h"
-
-typedef struct {
-    int64_t picoseconds; /* of its instrs in `micro`; whole numbers, so that sums do not depend on their order */
-    int64_t kept;        /* bytes that it keeps between forward and backward */
-    int64_t peak; /* bytes of activations while it runs, forward or backward, without what layers below it keep */
-} LayerCost;
+#include "plan/front.h"
 
 typedef struct {
     int64_t picoseconds; /* of instrs outside layers */

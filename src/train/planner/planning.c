@@ -107,6 +107,10 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
     /* a host's kernels add alike; works of several micro-batches run one among another */
     plan_begin(p, t->stats, t->cleared, t->audit, for_device(r) && !r->slots);
     t->step_ctl = r->slots ? plan_tensor(p, REGION_CONST, U8, rows_fixed(1), sizeof(Ctl), "step.ctl") : t->ctl;
+    if (r->sketch) {
+        plan_liveness(p);
+        goto done;
+    }
     if (has_kfac(r)) plan_kfac_ranges(p, &kfac, t->grads, t->step_ctl);
     if (emit.training && !segments) segments = own = mem_array((size_t)r->model->params.count, sizeof *segments);
     if (emit.training && !r->packs)
@@ -115,9 +119,8 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
         plan_pack(p, false);
     if (emit.training && r->watch)
         plan_watch(p, (const TensorId[]){t->weights, t->moments_m, t->moments_v}, 3, &t->watch);
-    plan_liveness(p);
-    if (r->sketch) goto done;
     plan_bind(p, r->backend ? scratch_of : NULL, (void *)r->backend);
+    plan_liveness(p);
     plan_layout(p);
     if (emit.training) p->region_bytes[REGION_SAVE] = r->save_bytes;
     if (emit.training) p->region_bytes[REGION_COMM] = exchange_bytes(r);

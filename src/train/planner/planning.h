@@ -31,7 +31,7 @@ typedef struct {
     const int *slots;       /* (N_SLOTS) of a stage: micro-batches that it keeps at once; NULL: no stage */
     bool split;             /* of a stage: backward is cut into I and W */
     const Model *whole;     /* of a part that trains: the norm is this model's; NULL: no part */
-    bool sketch;            /* lives and costs alone: no scratch, no places, not verified */
+    bool sketch;            /* `micro` alone, without scratch and places, and not verified */
     bool packs;             /* of a further chunk of a place: its update only packs, the first chunk's does the rest */
 } PlanRequest;
 

@@ -5,6 +5,7 @@
 
 #include "train/planner/search.h"
 
+#include "plan/bound.h"
 #include "plan/layers.h"
 
 enum { FREE_PARTS = LAYER_PARTS - 1, MOST_KINDS = 2 << FREE_PARTS }; /* the input is kept, or offloaded */
@@ -127,38 +128,6 @@ static Status add_offloaded(const SearchProblem *s, LayerChoice *c, Table *t)
 
 /* ---- the search ---- */
 
-/* A way to choose for the layers so far. */
-typedef struct {
-    int64_t picoseconds, kept;
-    int32_t from; /* the point of the layers below */
-    int16_t kind; /* of the last layer */
-} Point;
-
-typedef struct {
-    Point *points; /* (n) from the fastest to the one that keeps least */
-    int n, cap;
-} Front;
-
-static bool is_better(const LayerCost *a, const LayerCost *b)
-{
-    return a->picoseconds <= b->picoseconds && a->kept <= b->kept && a->peak <= b->peak;
-}
-
-/* The kinds of which no other is better in this layer. Returns how many. */
-static int useful_kinds(const Table *t, int layer, int16_t *useful)
-{
-    int n = 0;
-    for (int k = 0; k < t->n; k++) {
-        bool better = false;
-        for (int other = 0; other < t->n && !better; other++) {
-            const LayerCost *a = &t->kinds[other].layers[layer], *b = &t->kinds[k].layers[layer];
-            better = other != k && is_better(a, b) && (!is_better(b, a) || other < k);
-        }
-        if (!better) useful[n++] = (int16_t)k;
-    }
-    return n;
-}
-
 static int64_t peak_of_kind(const Table *t, int layer, int kind)
 {
     const LayerCost *c = &t->kinds[kind].layers[layer];
@@ -166,41 +135,14 @@ static int64_t peak_of_kind(const Table *t, int layer, int kind)
     return heads > c->peak ? heads : c->peak;
 }
 
-static Point point_of(const Table *t, const Front *below, int at, int layer, int kind)
-{
-    const LayerCost *c = &t->kinds[kind].layers[layer];
-    return (Point){below->points[at].picoseconds + c->picoseconds, below->points[at].kept + c->kept, at, (int16_t)kind};
-}
-
-/* The fastest comes first; of equal ones that which keeps less, then that whose last layer keeps more: what is kept in
-   the last layers is kept for the shortest time. */
-static bool comes_first(const Table *t, int layer, const Point *a, const Point *b)
-{
-    if (a->picoseconds != b->picoseconds) return a->picoseconds < b->picoseconds;
-    if (a->kept != b->kept) return a->kept < b->kept;
-    return t->kinds[a->kind].layers[layer].kept > t->kinds[b->kind].layers[layer].kept;
-}
-
-/* The front of the layers up to `layer`: a merge of one list per kind, each as long as the front below. */
 static void extend(const Table *t, const Front *below, int layer, int64_t room, Front *front)
 {
-    int16_t kinds[MOST_KINDS];
-    int n = useful_kinds(t, layer, kinds), at[MOST_KINDS] = {0};
-    Point heads[MOST_KINDS];
-    for (int k = 0; k < n; k++) {
-        int64_t peak = peak_of_kind(t, layer, kinds[k]);
-        while (at[k] < below->n && below->points[at[k]].kept + peak > room) at[k]++;
-        if (at[k] < below->n) heads[k] = point_of(t, below, at[k], layer, kinds[k]);
+    LayerCost costs[MOST_KINDS];
+    for (int k = 0; k < t->n; k++) {
+        costs[k] = t->kinds[k].layers[layer];
+        costs[k].peak = peak_of_kind(t, layer, k);
     }
-    for (;;) {
-        int first = -1;
-        for (int k = 0; k < n; k++)
-            if (at[k] < below->n && (first < 0 || comes_first(t, layer, &heads[k], &heads[first]))) first = k;
-        if (first < 0) return;
-        if (front->n == 0 || heads[first].kept < front->points[front->n - 1].kept)
-            MEM_PUSH(front->points, front->n, front->cap, heads[first]);
-        if (++at[first] < below->n) heads[first] = point_of(t, below, at[first], layer, kinds[first]);
-    }
+    front_extend(below, costs, t->n, room, front);
 }
 
 typedef struct {
@@ -213,17 +155,17 @@ static void add_peak(int64_t *peak, int64_t kept) { *peak = kept > *peak ? kept 
 static bool fastest(const Table *t, int64_t room, LayerKeep *keeps, Found *found)
 {
     Front *fronts = mem_array((size_t)t->layers + 1, sizeof *fronts);
-    MEM_PUSH(fronts->points, fronts->n, fronts->cap, ((Point){0}));
+    front_init(fronts);
     for (int l = 0; l < t->layers; l++) extend(t, &fronts[l], l, room, &fronts[l + 1]);
     bool any = fronts[t->layers].n > 0 && t->below <= room;
     if (any) *found = (Found){fronts[t->layers].points[0].picoseconds, t->below};
     for (int l = t->layers - 1, at = 0; any && l >= 0; l--) {
-        const Point *p = &fronts[l + 1].points[at];
-        keeps[l] = t->kinds[p->kind].keep;
-        add_peak(&found->peak, fronts[l].points[p->from].kept + peak_of_kind(t, l, p->kind));
+        const FrontPoint *p = &fronts[l + 1].points[at];
+        keeps[l] = t->kinds[p->cost].keep;
+        add_peak(&found->peak, fronts[l].points[p->from].kept + peak_of_kind(t, l, p->cost));
         at = p->from;
     }
-    for (int l = 0; l <= t->layers; l++) free(fronts[l].points);
+    for (int l = 0; l <= t->layers; l++) front_free(&fronts[l]);
     free(fronts);
     return any;
 }
@@ -392,5 +334,53 @@ done:
     table_free(&t);
     layer_choice_free(&blocks.layers);
     if (status != OK) layer_choice_free(&r->layers);
+    return status;
+}
+
+/* ---- the certificate ---- */
+
+/* Picoseconds that a micro-batch of `all` takes more, at least. What is offloaded crosses the link both ways while it
+   runs, so that the room grows with its time. */
+static double least_added(const PlanBound *b, int64_t room, double all, double link)
+{
+    double low = 0, high = (double)plan_bound_added(b, room);
+    if (link <= 0 || high == 0) return high;
+    if (high > 100 * all) high = 100 * all; /* no room at all without the link */
+    for (int i = 0; i < 60; i++) {
+        double middle = (low + high) / 2;
+        bool can = (double)plan_bound_added(b, room + (int64_t)(link * (all + middle) * 1e-12)) <= middle;
+        *(can ? &high : &low) = middle;
+    }
+    return low;
+}
+
+Status search_bound(const SearchProblem *s, double step_s, SearchBound *bound)
+{
+    Status status = OK;
+    Plan p;
+    ModelTensors tensors;
+    PlanRequest r = s->training;
+    LayerChoice all;
+    Accounts accounts = *s->accounts;
+    size_t bytes[N_REGIONS], budget = budget_of(s);
+    layer_choice_init(&all, r.model->config.layers, r.emit.layers->norm_forms);
+    r.emit.layers = &all;
+    TRY_DONE(plan_make(&r, &p, &tensors, NULL));
+    plan_bytes(&p, s->evaluation, bytes);
+    (void)accounts_set_peaks(&accounts, bytes);
+    const double step = search_step_seconds(&p, &s->rows, &s->rates, s->seq_len, s->micros);
+    const double micro = plan_cost(&p, p.micro, &s->rows, s->seq_len, &s->rates, NULL) * 1e12;
+    const double link = !s->offload ? 0 : s->rates.link_out < s->rates.link_in ? s->rates.link_out : s->rates.link_in;
+    const int64_t other = (int64_t)(accounts.row[0].peak - bytes[REGION_ACT]), room = (int64_t)budget - other;
+    const double added = (step_s - step) / s->micros * 1e12 + 0.5;
+    PlanBound *b = plan_bound_make(&p, &s->rows, s->seq_len, &s->rates, link > 0 ? INT64_MAX / 2 : room);
+    const int64_t linked = (int64_t)(link * (micro + added) * 1e-12);
+    bound->step_s = step + s->micros * least_added(b, room, micro, link) * 1e-12;
+    bound->peak = (size_t)fmax(0, (double)(plan_bound_room(b, (int64_t)added) - linked)) + (size_t)other;
+    bound->least = (size_t)(plan_bound_room(b, INT64_MAX)) + (size_t)other;
+    plan_bound_free(b);
+    plan_free(&p);
+done:
+    layer_choice_free(&all);
     return status;
 }
