@@ -94,6 +94,22 @@ static void put_head(const PlanRun *r, const RunPlan *p, Buf *out)
     buf_free(&text);
 }
 
+/* What is proved of a plan. */
+static void put_certificate(const RunPlan *p, Buf *out)
+{
+    const double above = run_plan_above_bound(p);
+    Buf text = {0};
+    if (above < 0) return;
+    buf_printf(
+        &text,
+        "%s: no schedule of these micro-batches within the budget takes less than %.4g s, so that this one is at "
+        "most %.1f %% above the best possible; none that is as fast peaks below %.1f MiB, none at any speed below "
+        "%.1f MiB",
+        p->layers.policy, p->bound.step_s, 100 * above, mib(p->bound.peak), mib(p->bound.least));
+    put_text(text.data, out);
+    buf_free(&text);
+}
+
 void plan_table_print(const PlanRun *r, const PlanRow *rows, int n, Buf *out)
 {
     put_head(r, &rows[0].plan, out);
@@ -105,6 +121,7 @@ void plan_table_print(const PlanRun *r, const PlanRow *rows, int n, Buf *out)
              "budget",
              out);
     if (!rows[0].plan.chunk->train.exact) buf_puts(out, "~ scratch is estimated\n");
+    put_certificate(&rows[n - 1].plan, out);
     for (int i = 0; i < n; i++) {
         const RunPlan *p = &rows[i].plan;
         if (!p->bytes[REGION_HOST]) continue;
@@ -143,6 +160,9 @@ void plan_row_json(const RunPlan *p, Buf *out)
     }
     buf_puts(out, "]");
     buf_member(out, "step_s", p->step_s);
+    buf_printf(out, ", \"bound\": {\"peak\": %zu, \"least\": %zu", p->bound.peak, p->bound.least);
+    buf_member(out, "step_s", p->bound.step_s);
+    buf_puts(out, "}");
     buf_printf(out, ", \"fits\": %s, \"exact\": %s", p->fits ? "true" : "false",
                p->chunk->train.exact ? "true" : "false");
 }

@@ -12,11 +12,6 @@ void front_free(Front *f)
     *f = (Front){0};
 }
 
-static bool is_as_good(const LayerCost *a, const LayerCost *b)
-{
-    return a->picoseconds <= b->picoseconds && a->kept <= b->kept && a->peak <= b->peak;
-}
-
 /* The choices of which no other is as good, and of equal ones the first. Returns how many. */
 static int useful_costs(const LayerCost *costs, int n, int16_t *useful)
 {
@@ -24,8 +19,8 @@ static int useful_costs(const LayerCost *costs, int n, int16_t *useful)
     for (int k = 0; k < n; k++) {
         bool better = false;
         for (int other = 0; other < n && !better; other++)
-            better = other != k && is_as_good(&costs[other], &costs[k]) &&
-                     (other < k || !is_as_good(&costs[k], &costs[other]));
+            better = other != k && layer_cost_as_good(&costs[other], &costs[k]) &&
+                     (other < k || !layer_cost_as_good(&costs[k], &costs[other]));
         if (!better) useful[n_useful++] = (int16_t)k;
     }
     return n_useful;

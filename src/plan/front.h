@@ -11,6 +11,11 @@ typedef struct {
     int64_t peak; /* bytes of activations while it runs, forward or backward, without what layers below it keep */
 } LayerCost;
 
+static inline bool layer_cost_as_good(const LayerCost *a, const LayerCost *b) /* as b, or better */
+{
+    return a->picoseconds <= b->picoseconds && a->kept <= b->kept && a->peak <= b->peak;
+}
+
 /* A choice for the layers so far. */
 typedef struct {
     int64_t picoseconds, kept;

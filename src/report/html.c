@@ -161,7 +161,8 @@ static void put_origin(const RunRecord *r, const RunSummary *s, Buf *out)
 {
     static const char shown[] =
         "format task recompute precision backend threads steps final_loss wall_s planned_peak_bytes "
-        "measured_peak_bytes eval plan_bytes memory_series tokens_per_s config seq_per_s save_stall_s again";
+        "planned_step_s bound_step_s bound_peak_bytes measured_peak_bytes eval plan_bytes memory_series tokens_per_s "
+        "config seq_per_s save_stall_s again";
     page_rows_begin(out, "Run");
     for (void *it = js_first(r->doc); it; it = js_next(r->doc, it)) {
         const char *key = js_key(it);
@@ -172,6 +173,11 @@ static void put_origin(const RunRecord *r, const RunSummary *s, Buf *out)
         buf_free(&text);
     }
     page_row(out, "recompute", s->recompute);
+    if (s->bound_step_s > 0) {
+        page_figure(out, "seconds of a step, planned", "%.4g", s->planned_step_s);
+        page_figure(out, "… at most above the shortest possible", "%.1f %%",
+                    100 * fmax(s->planned_step_s / s->bound_step_s - 1, 0));
+    }
     page_row(out, "precision", s->precision);
     page_row(out, "backend", s->backend);
     page_figure(out, "threads", "%d", s->threads);

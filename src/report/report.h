@@ -170,8 +170,10 @@ typedef struct {
     int ranks, threads;
     int64_t steps;
     double final_loss, seq_per_s, tokens_per_s, wall_s;
-    double micro_batches; /* of a step of one rank */
-    double save_stall_s;  /* longest time that training waited for a save */
+    double micro_batches;                /* of a step of one rank */
+    double save_stall_s;                 /* longest time that training waited for a save */
+    double planned_step_s, bound_step_s; /* predicted; no schedule within the budget takes less: 0, not known */
+    size_t bound_peak_bytes;             /* none that is as fast peaks lower */
     size_t planned_peak_bytes, measured_peak_bytes;
     const double *memory_series; /* (n_memory) bytes live per instr of one step */
     int n_memory;

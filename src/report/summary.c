@@ -57,6 +57,9 @@ static void put_values(Buf *out, const char *key, const SummaryValue *values, in
     X(real, double, wall_s)                                                                                            \
     X(real, double, micro_batches)                                                                                     \
     X(real, double, save_stall_s)                                                                                      \
+    X(real, double, planned_step_s)                                                                                    \
+    X(real, double, bound_step_s)                                                                                      \
+    X(count, size_t, bound_peak_bytes)                                                                                 \
     X(count, size_t, planned_peak_bytes)                                                                               \
     X(count, size_t, measured_peak_bytes)
 

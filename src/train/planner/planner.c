@@ -13,6 +13,7 @@ typedef struct {
     Policy policy;
     int64_t share;  /* sequences of a step, on one rank */
     int64_t tokens; /* of a micro-batch, by --micro-batch-tokens; 0: auto */
+    size_t budget;  /* of the rank with the least room */
     bool counted;   /* the primitives of a backend, and the snapshots that are there */
 } Planner;
 
@@ -56,18 +57,23 @@ static Status take_micro(Planner *g, int64_t tokens)
     return plan_evaluation(g, g->plan->micro.tokens);
 }
 
+static SearchProblem problem_of(const Planner *g)
+{
+    const Backend *b = input(g)->backend;
+    return (SearchProblem){.training = run_plan_request(g->plan, true),
+                           .evaluation = input(g)->evaluation ? &g->plan->chunk->eval : NULL,
+                           .accounts = &g->plan->accounts,
+                           .rates = input(g)->rates,
+                           .rows = g->plan->usual,
+                           .seq_len = plan_input_beside(input(g)),
+                           .micros = g->plan->micros,
+                           .offload = !b || backend_offloads(b)};
+}
+
 /* The best choice of layers for this micro-batch. */
 static Status search(const Planner *g, SearchResult *r)
 {
-    const Backend *b = input(g)->backend;
-    SearchProblem problem = {.training = run_plan_request(g->plan, true),
-                             .evaluation = input(g)->evaluation ? &g->plan->chunk->eval : NULL,
-                             .accounts = &g->plan->accounts,
-                             .rates = input(g)->rates,
-                             .rows = g->plan->usual,
-                             .seq_len = plan_input_beside(input(g)),
-                             .micros = g->plan->micros,
-                             .offload = !b || backend_offloads(b)};
+    const SearchProblem problem = problem_of(g);
     return search_layers(&problem, r);
 }
 
@@ -148,7 +154,8 @@ static Status choose_together(Planner *g, Ranks *ranks, bool smallest)
     size_t budget = first->budget;
     int64_t room = (int64_t)first->budget - (int64_t)first->held;
     if (ranks) TRY(ranks_least(ranks, &room));
-    first->budget = smallest ? 0 : (size_t)(room > 0 ? room : 0) + first->held;
+    g->budget = (size_t)(room > 0 ? room : 0) + first->held;
+    first->budget = smallest ? 0 : g->budget;
     TRY(ranks_all(ranks, ranks_first(ranks) ? choose_layers(g) : OK));
     first->budget = budget;
     if (!ranks) return OK;
@@ -283,6 +290,8 @@ static Status refuse(const RunPlan *p, size_t enough, size_t of_auto)
     if (place->grid.stages > 1) buf_puts(&text, ", with fewer layers on this place (--stage-layers)");
     buf_printf(&text, ", or with a smaller %s",
                p->input.training ? "--micro-batch-tokens, --batch-size or --max-seq-length" : "--eval-batch-size");
+    if (p->bound.least > first->budget)
+        buf_printf(&text, "; no schedule of these micro-batches takes less than %.1f MiB", MIB(p->bound.least));
     Status status = fail(E_MEMORY, "%s", text.data);
     buf_free(&text);
     return status;
@@ -356,6 +365,22 @@ static Status choose_training(Planner *g, Ranks *ranks, bool smallest)
     return OK;
 }
 
+/* A save buffer that the run can do without is not counted, as in the choice. */
+static Status certify(Planner *g)
+{
+    RunPlan *p = g->plan;
+    Account *first = &p->accounts.row[0];
+    const size_t budget = first->budget;
+    bool spares = p->save_buffer && account_has(first, REGION_SAVE) && can_stream(&p->input);
+    size_t other = first->peak - p->bytes[REGION_ACT] - (spares ? p->bytes[REGION_SAVE] : 0);
+    const SearchProblem problem = problem_of(g);
+    first->budget = g->budget;
+    Status status = search_bound(&problem, &p->chunk->train, other, &p->bound);
+    first->budget = budget;
+    if (!p->fits) p->bound.step_s = 0;
+    return status;
+}
+
 static void take_snapshots(Planner *g, const Ranks *ranks, size_t bytes)
 {
     if (!g->counted) planner_take_snapshots(g->c, ranks, bytes, &g->plan->accounts);
@@ -385,7 +410,7 @@ static Status choose_fitting(Planner *g, Ranks *ranks)
         TRY(ranks_least(ranks, &fits));
         if (fits || fixed) break;
     }
-    return OK;
+    return input(g)->first ? certify(g) : OK;
 }
 
 Status planner_choose(const Config *c, const PlanInput *in, const Accounts *accounts, Ranks *ranks, RunPlan *p)

@@ -138,6 +138,18 @@ Status run_plan_with_forms(const RunPlan *p, const uint8_t *norm_forms, RunPlan 
     return OK;
 }
 
+double run_plan_above_bound(const RunPlan *p)
+{
+    return p->bound.step_s > 0 && p->step_s > 0 ? fmax(p->step_s / p->bound.step_s - 1, 0) : -1;
+}
+
+static bool keeps_all(const RunPlan *p)
+{
+    for (int l = 0; l < n_layers(p); l++)
+        if (p->layers.keeps[l].recomputed || p->layers.keeps[l].offloaded) return false;
+    return true;
+}
+
 void run_plan_describe(const RunPlan *p, Buf *out)
 {
     const Accounts *a = &p->accounts;
@@ -147,6 +159,11 @@ void run_plan_describe(const RunPlan *p, Buf *out)
     buf_printf(out, ", a peak of %.1f MiB", MIB(run_plan_peak(p)));
     if (a->n > 1) buf_printf(out, " on the device and %.1f MiB beside it", MIB(a->row[a->n - 1].peak));
     if (p->step_s > 0) buf_printf(out, ", %.3g s per step predicted", p->step_s);
+    const double above = run_plan_above_bound(p);
+    if (above >= 0.0005)
+        buf_printf(out, ", at most %.1f %% above the best possible", 100 * above);
+    else if (above >= 0 && !keeps_all(p))
+        buf_puts(out, ", the best possible");
 }
 
 static void put_row(Buf *out, const char *name, size_t bytes, const char *what)

@@ -5,6 +5,13 @@
 #include "train/parts/plan_input.h"
 #include "train/planner/planning.h"
 
+/* What no schedule can do better, with this micro-batch (plan/bound.h); zeroed: not known. */
+typedef struct {
+    double step_s; /* no step within the budget takes less */
+    size_t peak;   /* no step that takes as little as the plan's peaks lower, in the first account */
+    size_t least;  /* no step at all does */
+} PlanCertificate;
+
 /* Zeroed if not wanted. */
 typedef struct {
     Plan train, eval;
@@ -21,6 +28,7 @@ typedef struct {
     RowCounts usual;                 /* rows of one of them, on average, as its bucket has them */
     MicroCapacity grain;             /* the most rows of one; no tokens: --virtual-ranks is not given */
     double step_s;                   /* predicted; 0 without training */
+    PlanCertificate bound;           /* of rank 0's plan, without a pipeline */
     ChunkPlans *chunk;               // (place_chunks) of this rank
     Segment *segments;               /* (params.count) of what the rank holds, of training */
     size_t
@@ -46,6 +54,8 @@ Status run_plan_with_forms(const RunPlan *p, const uint8_t *norm_forms, RunPlan 
 /* Bytes in the memory of the activations, at the peak. */
 static inline size_t run_plan_peak(const RunPlan *p) { return p->accounts.row[0].peak; }
 
+/* By how much of it the predicted step is longer than the shortest possible, at most; −1: not known. */
+double run_plan_above_bound(const RunPlan *p);
 /* A line for people, without its end: policy, type, peak, predicted step. */
 void run_plan_describe(const RunPlan *p, Buf *out);
 /* The bytes of each class, a line each behind a line end; the last has none. */

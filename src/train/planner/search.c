@@ -113,16 +113,32 @@ static Status make_table(const SearchProblem *s, LayerChoice *c, Table *t)
     return OK;
 }
 
+/* Whether in some layer no other kind is as good. */
+static bool is_useful(const Table *t, int kind)
+{
+    bool useful = false;
+    for (int l = 0; l < t->layers && !useful; l++) {
+        const LayerCost *c = &t->kinds[kind].layers[l];
+        useful = true;
+        for (int other = 0; other < t->n && useful; other++) {
+            const LayerCost *o = &t->kinds[other].layers[l];
+            useful = other == kind || !layer_cost_as_good(o, c) || (layer_cost_as_good(c, o) && other > kind);
+        }
+    }
+    return useful;
+}
+
 /* Adds the choices with an offloaded input. What is fetched comes while the layer above runs, so that the peaks of all
    others have room for it. */
 static Status add_offloaded(const SearchProblem *s, LayerChoice *c, Table *t)
 {
     int inside = t->n;
-    for (unsigned parts = 0; parts < 1u << FREE_PARTS; parts++)
-        TRY(add_kind(s, (LayerKeep){.recomputed = (uint8_t)(parts << 1), .offloaded = PART_BIT(INPUT)}, c, t));
     for (int k = 0; k < inside; k++)
-        for (int l = 0; l < t->layers; l++)
-            t->kinds[k].layers[l].peak += t->kinds[k].layers[0].kept - t->kinds[k + inside].layers[0].kept;
+        if (is_useful(t, k)) TRY(add_kind(s, (LayerKeep){t->kinds[k].keep.recomputed, PART_BIT(INPUT)}, c, t));
+    int64_t input =
+        t->kinds[0].layers[0].kept - t->kinds[inside].layers[0].kept; /* of the kind that recomputes nothing */
+    for (int k = 0; k < inside; k++)
+        for (int l = 0; l < t->layers; l++) t->kinds[k].layers[l].peak += input;
     return OK;
 }
 
@@ -354,30 +370,39 @@ static double least_added(const PlanBound *b, int64_t room, double all, double l
     return low;
 }
 
-Status search_bound(const SearchProblem *s, double step_s, SearchBound *bound)
+static double compute_picoseconds(const Plan *p, const SearchProblem *s)
+{
+    double sum = 0, *each = mem_array((size_t)p->micro.count + 1, sizeof *each);
+    plan_cost(p, p->micro, &s->rows, s->seq_len, &s->rates, each);
+    for (int i = 0; i < p->micro.count; i++)
+        if (p->instrs[p->micro.first + i].lane == LANE_COMPUTE) sum += each[i] * 1e12;
+    free(each);
+    return sum;
+}
+
+Status search_bound(const SearchProblem *s, const Plan *chosen, size_t other, PlanCertificate *bound)
 {
     Status status = OK;
     Plan p;
     ModelTensors tensors;
     PlanRequest r = s->training;
     LayerChoice all;
-    Accounts accounts = *s->accounts;
-    size_t bytes[N_REGIONS], budget = budget_of(s);
     layer_choice_init(&all, r.model->config.layers, r.emit.layers->norm_forms);
     r.emit.layers = &all;
+    r.sketch = true;
     TRY_DONE(plan_make(&r, &p, &tensors, NULL));
-    plan_bytes(&p, s->evaluation, bytes);
-    (void)accounts_set_peaks(&accounts, bytes);
-    const double step = search_step_seconds(&p, &s->rows, &s->rates, s->seq_len, s->micros);
-    const double micro = plan_cost(&p, p.micro, &s->rows, s->seq_len, &s->rates, NULL) * 1e12;
-    const double link = !s->offload ? 0 : s->rates.link_out < s->rates.link_in ? s->rates.link_out : s->rates.link_in;
-    const int64_t other = (int64_t)(accounts.row[0].peak - bytes[REGION_ACT]), room = (int64_t)budget - other;
-    const double added = (step_s - step) / s->micros * 1e12 + 0.5;
+    const double link = !s->offload ? 0 : fmin(s->rates.link_out, s->rates.link_in);
+    const double least = compute_picoseconds(&p, s);
+    const double micro = 1e12 * plan_cost(chosen, chosen->micro, &s->rows, s->seq_len, &s->rates, NULL);
+    const double step = search_step_seconds(chosen, &s->rows, &s->rates, s->seq_len, s->micros);
+    const int64_t added = (int64_t)(micro - least) + p.micro.count; /* every instr's picoseconds are rounded */
+    const int64_t room = (int64_t)budget_of(s) - (int64_t)other, linked = (int64_t)(link * micro * 1e-12);
     PlanBound *b = plan_bound_make(&p, &s->rows, s->seq_len, &s->rates, link > 0 ? INT64_MAX / 2 : room);
-    const int64_t linked = (int64_t)(link * (micro + added) * 1e-12);
-    bound->step_s = step + s->micros * least_added(b, room, micro, link) * 1e-12;
-    bound->peak = (size_t)fmax(0, (double)(plan_bound_room(b, (int64_t)added) - linked)) + (size_t)other;
-    bound->least = (size_t)(plan_bound_room(b, INT64_MAX)) + (size_t)other;
+    const double shortest = least + least_added(b, room, least, link) - p.micro.count;
+    const int64_t floor = plan_bound_room(b, INT64_MAX), as_fast = plan_bound_room(b, added > 0 ? added : 0) - linked;
+    bound->step_s = step + s->micros * fmin(shortest - micro, 0) * 1e-12;
+    bound->least = other + (size_t)(floor > linked ? floor - linked : 0);
+    bound->peak = as_fast > 0 ? other + (size_t)as_fast : other;
     plan_bound_free(b);
     plan_free(&p);
 done:

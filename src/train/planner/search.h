@@ -3,7 +3,7 @@
 #pragma once
 
 #include "train/parts/account.h"
-#include "train/planner/planning.h"
+#include "train/planner/run_plan.h"
 
 typedef struct {
     PlanRequest training;     /* what its layers keep does not count */
@@ -27,15 +27,9 @@ typedef struct {
 /* Time never rises with the budget; of equal times the one with less memory wins. */
 Status search_layers(const SearchProblem *problem, SearchResult *result);
 
-/* What no schedule can do better (plan/bound.h). */
-typedef struct {
-    double step_s; /* the least seconds of a step within the budget; infinite: no schedule fits */
-    size_t peak;   /* the least peak with which a step can be as fast as the plan */
-    size_t least;  /* the least peak at any speed */
-} SearchBound;
-
-/* For the plan whose step takes `step_s`. */
-Status search_bound(const SearchProblem *problem, double step_s, SearchBound *bound);
+/* For a plan that was made, beside whose activations the first account holds `other` bytes. A plan that does not fit
+   has no step_s. */
+Status search_bound(const SearchProblem *problem, const Plan *chosen, size_t other, PlanCertificate *bound);
 
 /* Predicted seconds of one step of a plan: `micros` micro-batches of these rows, and the update. */
 double search_step_seconds(const Plan *p, const RowCounts *rows, const CostRates *rates, double seq_len, double micros);
