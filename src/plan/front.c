@@ -12,15 +12,19 @@ void front_free(Front *f)
     *f = (Front){0};
 }
 
-/* The choices of which no other is as good, and of equal ones the first. Returns how many. */
-static int useful_costs(const LayerCost *costs, int n, int16_t *useful)
+static bool is_as_good(const LayerCost *a, const LayerCost *b)
+{
+    return a->picoseconds <= b->picoseconds && a->kept <= b->kept && a->peak <= b->peak;
+}
+
+int front_useful(const LayerCost *costs, int n, int16_t *useful)
 {
     int n_useful = 0;
     for (int k = 0; k < n; k++) {
         bool better = false;
         for (int other = 0; other < n && !better; other++)
-            better = other != k && layer_cost_as_good(&costs[other], &costs[k]) &&
-                     (other < k || !layer_cost_as_good(&costs[k], &costs[other]));
+            better = other != k && is_as_good(&costs[other], &costs[k]) &&
+                     (other < k || !is_as_good(&costs[k], &costs[other]));
         if (!better) useful[n_useful++] = (int16_t)k;
     }
     return n_useful;
@@ -57,7 +61,7 @@ void front_extend(const Front *below, const LayerCost *costs, int n, int64_t roo
     List *lists = mem_array((size_t)n, sizeof *lists);
     int16_t *useful = mem_array((size_t)n, sizeof *useful);
     *front = (Front){0};
-    n = useful_costs(costs, n, useful);
+    n = front_useful(costs, n, useful);
     for (int k = 0; k < n; k++) {
         const LayerCost *cost = &costs[useful[k]];
         lists[k] = (List){.cost = cost, .head.cost = useful[k]};

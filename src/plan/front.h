@@ -11,11 +11,6 @@ typedef struct {
     int64_t peak; /* bytes of activations while it runs, forward or backward, without what layers below it keep */
 } LayerCost;
 
-static inline bool layer_cost_as_good(const LayerCost *a, const LayerCost *b) /* as b, or better */
-{
-    return a->picoseconds <= b->picoseconds && a->kept <= b->kept && a->peak <= b->peak;
-}
-
 /* A choice for the layers so far. */
 typedef struct {
     int64_t picoseconds, kept;
@@ -31,6 +26,8 @@ typedef struct {
 /* The front of no layers. */
 void front_init(Front *f);
 void front_free(Front *f);
+/* The costs of which no other is as good, and the first of equal ones; (n) numbers. Returns how many. */
+int front_useful(const LayerCost *costs, int n, int16_t *useful);
 /* The front with one layer more, for which there are `costs` (n), each where its peak beside what is kept below is
    within `room`. */
 void front_extend(const Front *below, const LayerCost *costs, int n, int64_t room, Front *front);

@@ -5,7 +5,6 @@
 
 #include "train/planner/search.h"
 
-#include "plan/bound.h"
 #include "plan/layers.h"
 
 enum { FREE_PARTS = LAYER_PARTS - 1, MOST_KINDS = 2 << FREE_PARTS }; /* the input is kept, or offloaded */
@@ -113,28 +112,26 @@ static Status make_table(const SearchProblem *s, LayerChoice *c, Table *t)
     return OK;
 }
 
-/* Whether in some layer no other kind is as good. */
-static bool is_useful(const Table *t, int kind)
+/* The kinds that no other beats in every layer. */
+static void find_useful(const Table *t, bool useful[MOST_KINDS])
 {
-    bool useful = false;
-    for (int l = 0; l < t->layers && !useful; l++) {
-        const LayerCost *c = &t->kinds[kind].layers[l];
-        useful = true;
-        for (int other = 0; other < t->n && useful; other++) {
-            const LayerCost *o = &t->kinds[other].layers[l];
-            useful = other == kind || !layer_cost_as_good(o, c) || (layer_cost_as_good(c, o) && other > kind);
-        }
+    LayerCost costs[MOST_KINDS];
+    int16_t best[MOST_KINDS];
+    for (int l = 0; l < t->layers; l++) {
+        for (int k = 0; k < t->n; k++) costs[k] = t->kinds[k].layers[l];
+        for (int k = front_useful(costs, t->n, best); k-- > 0;) useful[best[k]] = true;
     }
-    return useful;
 }
 
 /* Adds the choices with an offloaded input. What is fetched comes while the layer above runs, so that the peaks of all
    others have room for it. */
 static Status add_offloaded(const SearchProblem *s, LayerChoice *c, Table *t)
 {
+    bool useful[MOST_KINDS] = {false};
     int inside = t->n;
+    find_useful(t, useful);
     for (int k = 0; k < inside; k++)
-        if (is_useful(t, k)) TRY(add_kind(s, (LayerKeep){t->kinds[k].keep.recomputed, PART_BIT(INPUT)}, c, t));
+        if (useful[k]) TRY(add_kind(s, (LayerKeep){t->kinds[k].keep.recomputed, PART_BIT(INPUT)}, c, t));
     int64_t input =
         t->kinds[0].layers[0].kept - t->kinds[inside].layers[0].kept; /* of the kind that recomputes nothing */
     for (int k = 0; k < inside; k++)
@@ -350,62 +347,5 @@ done:
     table_free(&t);
     layer_choice_free(&blocks.layers);
     if (status != OK) layer_choice_free(&r->layers);
-    return status;
-}
-
-/* ---- the certificate ---- */
-
-/* Picoseconds that a micro-batch of `all` takes more, at least. What is offloaded crosses the link both ways while it
-   runs, so that the room grows with its time. */
-static double least_added(const PlanBound *b, int64_t room, double all, double link)
-{
-    double low = 0, high = (double)plan_bound_added(b, room);
-    if (link <= 0 || high == 0) return high;
-    if (high > 100 * all) high = 100 * all; /* no room at all without the link */
-    for (int i = 0; i < 60; i++) {
-        double middle = (low + high) / 2;
-        bool can = (double)plan_bound_added(b, room + (int64_t)(link * (all + middle) * 1e-12)) <= middle;
-        *(can ? &high : &low) = middle;
-    }
-    return low;
-}
-
-static double compute_picoseconds(const Plan *p, const SearchProblem *s)
-{
-    double sum = 0, *each = mem_array((size_t)p->micro.count + 1, sizeof *each);
-    plan_cost(p, p->micro, &s->rows, s->seq_len, &s->rates, each);
-    for (int i = 0; i < p->micro.count; i++)
-        if (p->instrs[p->micro.first + i].lane == LANE_COMPUTE) sum += each[i] * 1e12;
-    free(each);
-    return sum;
-}
-
-Status search_bound(const SearchProblem *s, const Plan *chosen, size_t other, PlanCertificate *bound)
-{
-    Status status = OK;
-    Plan p;
-    ModelTensors tensors;
-    PlanRequest r = s->training;
-    LayerChoice all;
-    layer_choice_init(&all, r.model->config.layers, r.emit.layers->norm_forms);
-    r.emit.layers = &all;
-    r.sketch = true;
-    TRY_DONE(plan_make(&r, &p, &tensors, NULL));
-    const double link = !s->offload ? 0 : fmin(s->rates.link_out, s->rates.link_in);
-    const double least = compute_picoseconds(&p, s);
-    const double micro = 1e12 * plan_cost(chosen, chosen->micro, &s->rows, s->seq_len, &s->rates, NULL);
-    const double step = search_step_seconds(chosen, &s->rows, &s->rates, s->seq_len, s->micros);
-    const int64_t added = (int64_t)(micro - least) + p.micro.count; /* every instr's picoseconds are rounded */
-    const int64_t room = (int64_t)budget_of(s) - (int64_t)other, linked = (int64_t)(link * micro * 1e-12);
-    PlanBound *b = plan_bound_make(&p, &s->rows, s->seq_len, &s->rates, link > 0 ? INT64_MAX / 2 : room);
-    const double shortest = least + least_added(b, room, least, link) - p.micro.count;
-    const int64_t floor = plan_bound_room(b, INT64_MAX), as_fast = plan_bound_room(b, added > 0 ? added : 0) - linked;
-    bound->step_s = step + s->micros * fmin(shortest - micro, 0) * 1e-12;
-    bound->least = other + (size_t)(floor > linked ? floor - linked : 0);
-    bound->peak = as_fast > 0 ? other + (size_t)as_fast : other;
-    plan_bound_free(b);
-    plan_free(&p);
-done:
-    layer_choice_free(&all);
     return status;
 }
