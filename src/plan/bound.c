@@ -9,6 +9,7 @@ typedef struct {
     InstrId maker[MOST_ITEMS];
     int64_t bytes[MOST_ITEMS], picoseconds[MOST_ITEMS]; /* of its largest tensor; of one more run */
     uint32_t from[MOST_ITEMS];                          /* items of the layer that the instr reads */
+    uint32_t needed;                                    /* items that backward reads, here and in the layer above */
 } Items;
 
 /* A moment: while an instr runs for the first time. */
@@ -36,6 +37,7 @@ typedef struct {
     int *layer_of;        // (tensors): the layer of its item
     int *maker;           // (tensors): place in micro of its first writer; NONE
     bool *before, *after; // (n): instrs that surely ran before the moment; that surely run after it
+    bool *backward;       // (n): instrs whose data come from the losses
     bool *reached;        // (tensors)
 } Builder;
 
@@ -71,7 +73,8 @@ static int64_t again_picoseconds(const Builder *b, int i, const RowCounts *rows,
 static bool repeats(const Builder *b, int i)
 {
     const Instr *instr = &b->instrs[i];
-    if (instr->phase != PHASE_FORWARD || instr->lane != LANE_COMPUTE || op_is_link(instr->op)) return false;
+    if (instr->phase != PHASE_FORWARD || instr->lane != LANE_COMPUTE || op_is_link(instr->op) || instr->op == OP_DIGEST)
+        return false;
     for (int k = 0; k < OP_MAX_OUT; k++)
         if (instr->out[k] != NONE && (!is_activation(b, instr->out[k]) || op_info(instr->op)->out[k].accumulated))
             return false;
@@ -146,30 +149,60 @@ static int choices(const Items *items, uint32_t needed, uint32_t free_ones, Laye
 
 /* ---- moments ---- */
 
-/* Of the data's flow alone: what ran before place `at`, and what runs after it. */
+static void mark(Builder *b, const TensorId *tensors, int n)
+{
+    for (int k = 0; k < n; k++)
+        if (is_activation(b, tensors[k])) b->reached[tensors[k]] = true;
+}
+
+/* The items of a layer that instrs in `after` read, of those whose makers are in `made` (NULL: all). */
+static uint32_t read_after(const Builder *b, int layer, const bool *made)
+{
+    uint32_t items = 0;
+    for (int i = 0; i < b->n; i++)
+        for (int k = 0; k < OP_MAX_IN && b->after[i]; k++) {
+            TensorId t = b->instrs[i].in[k];
+            if (t == NONE || b->item_of[t] == NONE || b->layer_of[t] != layer) continue;
+            if (!made || made[b->items[layer].maker[b->item_of[t]]]) items |= 1u << b->item_of[t];
+        }
+    return items;
+}
+
+/* Marks the instrs from `first` on whose data come from marked tensors, and what they make. */
+static void mark_after(Builder *b, int first)
+{
+    memset(b->after, 0, (size_t)b->n * sizeof *b->after);
+    for (int i = first; i < b->n; i++) {
+        for (int k = 0; k < OP_MAX_IN; k++)
+            b->after[i] |= is_activation(b, b->instrs[i].in[k]) && b->reached[b->instrs[i].in[k]];
+        if (b->after[i]) mark(b, b->instrs[i].out, OP_MAX_OUT);
+    }
+}
+
+/* What comes from the losses, and the items that it reads. */
+static void find_backward(Builder *b)
+{
+    for (int i = 0; i < b->n; i++)
+        if (b->instrs[i].phase == PHASE_FORWARD && !repeats(b, i)) mark(b, b->instrs[i].out, OP_MAX_OUT);
+    mark_after(b, 0);
+    memcpy(b->backward, b->after, (size_t)b->n * sizeof *b->after);
+    for (int l = 0; l < b->p->n_layers; l++) b->items[l].needed = read_after(b, l, NULL);
+}
+
+/* Of the data's flow alone: what surely ran before place `at`, and what surely runs after it. */
 static void find_order(Builder *b, int at)
 {
-    const Plan *p = b->p;
     memset(b->before, 0, (size_t)b->n * sizeof *b->before);
-    memset(b->after, 0, (size_t)b->n * sizeof *b->after);
-    memset(b->reached, 0, (size_t)p->n_tensors * sizeof *b->reached);
-    for (int k = 0; k < OP_MAX_IN; k++)
-        if (is_activation(b, b->instrs[at].in[k])) b->reached[b->instrs[at].in[k]] = true;
+    memset(b->reached, 0, (size_t)b->p->n_tensors * sizeof *b->reached);
+    mark(b, b->instrs[at].in, OP_MAX_IN);
     for (int i = at - 1; i >= 0; i--) {
         for (int k = 0; k < OP_MAX_OUT; k++)
             b->before[i] |= is_activation(b, b->instrs[i].out[k]) && b->reached[b->instrs[i].out[k]];
-        for (int k = 0; k < OP_MAX_IN && b->before[i]; k++)
-            if (is_activation(b, b->instrs[i].in[k])) b->reached[b->instrs[i].in[k]] = true;
+        if (b->before[i]) mark(b, b->instrs[i].in, OP_MAX_IN);
     }
-    memset(b->reached, 0, (size_t)p->n_tensors * sizeof *b->reached);
-    for (int k = 0; k < OP_MAX_OUT; k++)
-        if (is_activation(b, b->instrs[at].out[k])) b->reached[b->instrs[at].out[k]] = true;
-    for (int i = at + 1; i < b->n; i++) {
-        for (int k = 0; k < OP_MAX_IN; k++)
-            b->after[i] |= is_activation(b, b->instrs[i].in[k]) && b->reached[b->instrs[i].in[k]];
-        for (int k = 0; k < OP_MAX_OUT && b->after[i]; k++)
-            if (is_activation(b, b->instrs[i].out[k])) b->reached[b->instrs[i].out[k]] = true;
-    }
+    memset(b->reached, 0, (size_t)b->p->n_tensors * sizeof *b->reached);
+    mark(b, b->instrs[at].out, OP_MAX_OUT);
+    mark_after(b, at + 1);
 }
 
 /* Bytes of the instr's own tensors; `counted` marks them. An output that may lie in an input's memory counts once with
@@ -218,31 +251,6 @@ static int64_t gradient_bytes(const Builder *b, bool *counted)
     return bytes;
 }
 
-/* The items of a layer that instrs behind the moment read, and that were made before it. */
-static uint32_t needed_after(const Builder *b, int layer)
-{
-    uint32_t needed = 0;
-    for (int i = 0; i < b->n; i++)
-        for (int k = 0; k < OP_MAX_IN && b->after[i]; k++) {
-            TensorId t = b->instrs[i].in[k];
-            if (t == NONE || b->item_of[t] == NONE || b->layer_of[t] != layer) continue;
-            if (b->before[b->items[layer].maker[b->item_of[t]]]) needed |= 1u << b->item_of[t];
-        }
-    return needed;
-}
-
-/* The items that backward reads anyway. */
-static uint32_t needed_by_backward(const Builder *b, int layer)
-{
-    uint32_t needed = 0;
-    for (int i = 0; i < b->n; i++)
-        for (int k = 0; k < OP_MAX_IN && b->instrs[i].phase == PHASE_BACKWARD; k++) {
-            TensorId t = b->instrs[i].in[k];
-            if (t != NONE && b->item_of[t] != NONE && b->layer_of[t] == layer) needed |= 1u << b->item_of[t];
-        }
-    return needed;
-}
-
 static void add_moment(PlanBound *bound, Builder *b, int at, LayerCost *room)
 {
     const Instr *instr = &b->instrs[at];
@@ -257,7 +265,7 @@ static void add_moment(PlanBound *bound, Builder *b, int at, LayerCost *room)
             TensorId t = k < OP_MAX_IN ? instr->in[k] : instr->out[k - OP_MAX_IN];
             if (t != NONE && b->item_of[t] != NONE && b->layer_of[t] == layer) at_hand |= 1u << b->item_of[t];
         }
-        m.n = choices(&b->items[layer], needed_after(b, layer), at_hand, room);
+        m.n = choices(&b->items[layer], read_after(b, layer, b->before), at_hand, room);
     } else {
         m.n = 1;
         room[0] = (LayerCost){0};
@@ -268,17 +276,17 @@ static void add_moment(PlanBound *bound, Builder *b, int at, LayerCost *room)
     free(counted);
 }
 
-/* Whether the layers below have run forward before this instr, and all of their backward comes after it. */
+/* Whether the items of the layers below that backward reads were made before this instr, and all of their backward
+   comes after it. */
 static bool is_between(Builder *b, int at)
 {
     int layer = b->instrs[at].layer < 0 ? b->p->n_layers : b->instrs[at].layer;
     find_order(b, at);
-    for (int i = 0; i < b->n; i++) {
-        const Instr *instr = &b->instrs[i];
-        if (instr->lane != LANE_COMPUTE || instr->layer < 0 || instr->layer >= layer) continue;
-        if (instr->phase == PHASE_BACKWARD && !b->after[i]) return false;
-        if (instr->phase == PHASE_FORWARD && repeats(b, i) && !b->before[i]) return false;
-    }
+    for (int i = 0; i < b->n; i++)
+        if (b->backward[i] && b->instrs[i].layer >= 0 && b->instrs[i].layer < layer && !b->after[i]) return false;
+    for (int l = 0; l < layer; l++)
+        for (int k = 0; k < b->items[l].n; k++)
+            if (b->items[l].needed >> k & 1 && !b->before[b->items[l].maker[k]]) return false;
     return true;
 }
 
@@ -297,6 +305,7 @@ PlanBound *plan_bound_make(const Plan *p, const RowCounts *rows, double seq_len,
                  .maker = mem_array(n_tensors, sizeof(int)),
                  .before = mem_array(n, sizeof(bool)),
                  .after = mem_array(n, sizeof(bool)),
+                 .backward = mem_array(n, sizeof(bool)),
                  .reached = mem_array(n_tensors, sizeof(bool))};
     double *seconds = mem_array(n + 1, sizeof *seconds);
     LayerCost *costs = mem_array(MOST_SETS, sizeof *costs);
@@ -308,9 +317,10 @@ PlanBound *plan_bound_make(const Plan *p, const RowCounts *rows, double seq_len,
         for (int k = 0; k < OP_MAX_OUT; k++)
             if (b.instrs[i].out[k] != NONE) b.maker[b.instrs[i].out[k]] = i;
     find_items(&b, rows, seq_len, rates);
+    find_backward(&b);
     front_init(&bound->below[0]);
     for (int l = 0; l < layers; l++) {
-        int n_costs = choices(&b.items[l], needed_by_backward(&b, l), 0, costs);
+        int n_costs = choices(&b.items[l], b.items[l].needed, 0, costs);
         for (int k = 0; k < n_costs; k++) costs[k].peak = costs[k].kept;
         front_extend(&bound->below[l], costs, n_costs, most, &bound->below[l + 1]);
     }
@@ -318,7 +328,8 @@ PlanBound *plan_bound_make(const Plan *p, const RowCounts *rows, double seq_len,
         bool near = b.instrs[i].layer < 0 || b.instrs[i].layer >= layers - 2;
         if (near && b.instrs[i].lane == LANE_COMPUTE && is_between(&b, i)) add_moment(bound, &b, i, costs);
     }
-    MEM_FREE(b.picoseconds, b.items, b.item_of, b.layer_of, b.maker, b.before, b.after, b.reached, seconds, costs);
+    MEM_FREE(b.picoseconds, b.items, b.item_of, b.layer_of, b.maker, b.before, b.after, b.backward, b.reached, seconds,
+             costs);
     return bound;
 }
 
