@@ -25,6 +25,7 @@ static Status open_model(PlanRun *r)
     ModelConfig *config = &r->model.config;
     TRY(commands_model_config(c, config));
     TRY(commands_planned_task(c)->plan(c, &head, &r->input));
+    if (r->layers) config->layers = r->layers;
     model_config_set_dropout(config, (float)c->dropout); /* without dropout a plan has fewer instrs */
     TRY(model_init(&r->model, *config, head));
     r->model.longest = (int32_t)c->max_seq_length; /* as start_model: cuDNN's workspace depends on it */
@@ -89,7 +90,8 @@ static Status find_input(PlanRun *r)
 {
     const Config *c = r->c;
     PlanInput *in = &r->input;
-    if (start_norm_forms(c, &r->model, &(Resume){0}, NULL, &r->norm_forms) != OK) /* a plan can do without */
+    if (!r->layers && /* a plan can do without */
+        start_norm_forms(c, &r->model, &(Resume){0}, NULL, &r->norm_forms) != OK)
         log_warn("%s; planned as if every LayerNorm kept its output", status_message());
     in->model = &r->model;
     in->training = in->first = true;
@@ -240,8 +242,8 @@ static Status show_chosen(PlanRun *r, Status (*show)(const PlanRun *r, const Run
     return status;
 }
 
-/* All rows of the table count the process as it is after its first plan, with the backend's primitives. */
-static Status count_process(PlanRun *r)
+/* As it is after its first plan, with the backend's primitives. */
+Status plan_count_process(PlanRun *r)
 {
     RunPlan first = {0};
     Status status = choose(r, policy_names[0], &first);
@@ -259,7 +261,7 @@ static Status show_policies(PlanRun *r)
     int n = 0, n_policies = !b || backend_offloads(b) ? N_POLICY_NAMES : N_POLICY_NAMES - 1;
     Buf out = {0};
     Status status = OK;
-    TRY_DONE(count_process(r));
+    TRY_DONE(plan_count_process(r));
     for (; n < n_policies; n++) TRY_DONE(choose(r, policy_names[n], &rows[n].plan));
     Status found = choose(r, "auto", &rows[n].plan);
     if (found != OK && found != E_MEMORY) TRY_DONE(found);
@@ -288,10 +290,25 @@ static Status check_pipeline(const Config *c)
     return kfac_check(c);
 }
 
+Status plan_open(PlanRun *r)
+{
+    Policy policy;
+    TRY(open_model(r));
+    TRY(find_input(r));
+    return planner_policy(r->c, r->input.backend, r->model.config.layers, &policy);
+}
+
+void plan_close(PlanRun *r)
+{
+    setup_free(&r->setup);
+    model_free(&r->model);
+    lengths_free(&r->lengths);
+    free(r->norm_forms);
+}
+
 Status command_plan(const Config *c)
 {
     PlanRun r = {.c = c};
-    Policy policy;
     Status status = OK;
     bool job = plan_job_kind(c), explained = c->explain || c->explain_cost || *c->costs;
     if (c->pbs + c->slurm + c->sge + (job && c->json) > 1)
@@ -299,19 +316,16 @@ Status command_plan(const Config *c)
     TRY(ranks_check_batch(c, place_wanted(c) ? 1 : c->ranks));
     TRY(check_pipeline(c));
     if (*c->svg) TRY(file_try_place(c->svg));
-    TRY_DONE(open_model(&r));
-    TRY_DONE(find_input(&r));
-    TRY_DONE(planner_policy(c, r.input.backend, r.model.config.layers, &policy));
-    if (place_wanted(c))
+    TRY_DONE(plan_open(&r));
+    if (*c->largest)
+        status = plan_largest(&r);
+    else if (place_wanted(c))
         status = show_pipeline(&r);
     else if (job || explained || c->ranks > 1)
         status = show_chosen(&r, job ? show_job : explained ? explain : plan_ranks);
     else
         status = show_policies(&r);
 done:
-    setup_free(&r.setup);
-    model_free(&r.model);
-    lengths_free(&r.lengths);
-    free(r.norm_forms);
+    plan_close(&r);
     return status;
 }

@@ -48,7 +48,20 @@ typedef struct {
     PlanInput input;
     Accounts accounts;
     const char *machine; /* for people */
+    int layers;          /* of the model, in place of its own number; 0: its own */
 } PlanRun;
+
+/* Finds all that a plan follows from. `r` has its Config, and perhaps layers; plan_close frees, also after a failure.
+ */
+Status plan_open(PlanRun *r);
+void plan_close(PlanRun *r);
+/* Makes the process hold what its first plan makes it hold, so that all later plans count the same. */
+Status plan_count_process(PlanRun *r);
+
+/* ---- plan_largest.c: --largest ---- */
+
+/* The largest batch in one micro-batch, length or number of layers that fits. */
+Status plan_largest(PlanRun *r);
 
 /* ---- plan_table.c: a row per policy, as a table, as JSON, as a drawing ---- */
 

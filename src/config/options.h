@@ -253,6 +253,9 @@
       "plan for a device that this host lacks: h200, h100, b200, a100, v100, t4")                                      \
     X(lengths, Path, "", 0, 0, "", "FILE", NONE, "p",                                                                  \
       "plan for packed sequences of these lengths (a file with lines: length, count) instead of full ones")            \
+    X(largest, Text, "", 0, 0, "", "WHAT", NONE, "p",                                                                  \
+      "the largest that fits with --recompute, and its time: batch (sequences in one micro-batch), length (tokens of " \
+      "a sequence) or layers")                                                                                         \
     X(json, Switch, "false", 0, 0, "", "", NONE, "po", "print JSON")                                                   \
     X(explain, Switch, "false", 0, 0, "", "", NONE, "p", "print every instr of --recompute's plan")                    \
     X(explain_cost, Switch, "false", 0, 0, "", "", NONE, "p", "print the arithmetic of the predicted time")            \

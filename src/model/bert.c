@@ -9,6 +9,7 @@ typedef struct {
     Plan *p;
     const EmitOptions *o;
     ModelTensors *t;
+    int found; /* the parameter that was found last */
 } Emit;
 
 #define SITE_EMBEDDINGS          0u
@@ -21,11 +22,21 @@ static float dropout_rate(const Emit *e, float p) { return e->o->training ? p : 
 
 /* ---- parameters ---- */
 
+/* The table goes through the model from its end, weights before biases, so that the next one is mostly near the last that
+   was found: right behind it or before it. */
+static int find_param(Emit *e, const char *name)
+{
+    const ParamTable *t = &e->m->params;
+    for (int k = 0, i = (e->found + 4) % t->count; k < t->count; k++, i = i > 0 ? i - 1 : t->count - 1)
+        if (strcmp(t->params[i].name, name) == 0) return e->found = i;
+    CHECK(0, "no parameter '%s'", name);
+    return -1;
+}
+
 /* The parameter `name` (Hugging Face's), or the group that starts with it, as one (rows, cols) tensor. */
 static TensorId add_param(Emit *e, int64_t rows, int64_t cols, const char *name, const char *short_name)
 {
-    int i = params_find(&e->m->params, name);
-    CHECK(i >= 0, "no parameter '%s'", name);
+    int i = find_param(e, name);
     size_t offset = (size_t)e->m->params.params[i].offset * sizeof(float);
     TensorId w = plan_tensor(e->p, REGION_WEIGHT, F32, rows_fixed(rows), cols, "%s", short_name);
     e->p->tensors[w].offset = offset;
@@ -378,7 +389,7 @@ static void emit_stage(Emit *e, const Stage *s)
 void bert_emit(const Model *m, Plan *p, const EmitOptions *options, ModelTensors *t)
 {
     memset(t, 0xff, sizeof *t); /* all NONE */
-    Emit e = {m, &m->config, p, options, t};
+    Emit e = {m, &m->config, p, options, t, 0};
     add_inputs(&e, ALWAYS);
     t->ctl = plan_tensor(p, REGION_INPUT, U8, rows_fixed(1), sizeof(Ctl), "ctl");
     t->stats = plan_tensor(p, REGION_OUTPUT, U8, rows_fixed(1), sizeof(Stats), "stats");

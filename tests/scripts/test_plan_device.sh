@@ -109,6 +109,28 @@ says "t4, f16"
 ! grep -q 'predicted only' <<<"$output" || complain "a T4 is refused"
 expect 2 "$CAIRN_BINARY" plan --device v100 --model-config bert-tiny --precision bf16
 says "the v100 has fp16 and fp32"
+# The largest size fits, and one more does not.
+small=(plan --device h100 --model-config bert-tiny --memory-budget 1GiB --recompute auto)
+largest() { # WHAT FLAG FLAGS...
+    local what=$1 flag=$2 size
+    shift 2
+    expect 0 "$CAIRN_BINARY" "${small[@]}" --largest "$what" "$@"
+    says " s per step predicted" "recompute auto ("
+    size=$(sed -n "s/^largest $what: //p" "$work/.stdout")
+    expect 0 "$CAIRN_BINARY" "${small[@]}" --largest "$what" --json "$@"
+    [ "$(json_number "$work/.stdout" size)" = "$size" ] || complain "$what: $size, and in JSON $(cat "$work/.stdout")"
+    [ "$flag" ] || return 0
+    expect 0 "$CAIRN_BINARY" "${small[@]}" "$@" "$flag" "$size"
+    expect 76 "$CAIRN_BINARY" "${small[@]}" "$@" "$flag" $((size + 1))
+}
+largest batch --batch-size --max-seq-length 128 --micro-batch-tokens step
+largest length --max-seq-length --batch-size 64 --micro-batch-tokens step --memory-budget 700MiB
+largest layers "" --batch-size 64 --memory-budget 720MiB
+expect 2 "$CAIRN_BINARY" "${small[@]}" --largest width
+says "--largest 'width': expected batch, length or layers"
+expect 2 "$CAIRN_BINARY" "${small[@]}" --largest batch --explain
+expect 76 "$CAIRN_BINARY" "${small[@]}" --largest batch --memory-budget 16MiB
+says "It fits with --memory-budget " "no schedule of these micro-batches takes less than "
 expect 76 "$CAIRN_BINARY" plan --device h200 --model-config bert-tiny --memory-budget 16MiB --json
 says '"fits": false' "more than the memory budget of 16.0 MiB. It fits with --memory-budget "
 expect 2 "$CAIRN_BINARY" plan --device h200 --model-config bert-tiny --memory-budget 16

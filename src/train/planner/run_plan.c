@@ -150,6 +150,16 @@ static bool keeps_all(const RunPlan *p)
     return true;
 }
 
+void run_plan_put_step(const RunPlan *p, Buf *out)
+{
+    if (p->step_s > 0) buf_printf(out, ", %.3g s per step predicted", p->step_s);
+    const double above = run_plan_above_bound(p);
+    if (above >= 0.0005)
+        buf_printf(out, ", at most %.1f %% above the best possible", 100 * above);
+    else if (above >= 0 && !keeps_all(p))
+        buf_puts(out, ", the best possible");
+}
+
 void run_plan_describe(const RunPlan *p, Buf *out)
 {
     const Accounts *a = &p->accounts;
@@ -158,12 +168,7 @@ void run_plan_describe(const RunPlan *p, Buf *out)
     if (p->micro.tokens) buf_printf(out, ", micro-batches of up to %lld tokens", (long long)p->micro.tokens);
     buf_printf(out, ", a peak of %.1f MiB", MIB(run_plan_peak(p)));
     if (a->n > 1) buf_printf(out, " on the device and %.1f MiB beside it", MIB(a->row[a->n - 1].peak));
-    if (p->step_s > 0) buf_printf(out, ", %.3g s per step predicted", p->step_s);
-    const double above = run_plan_above_bound(p);
-    if (above >= 0.0005)
-        buf_printf(out, ", at most %.1f %% above the best possible", 100 * above);
-    else if (above >= 0 && !keeps_all(p))
-        buf_puts(out, ", the best possible");
+    run_plan_put_step(p, out);
 }
 
 static void put_row(Buf *out, const char *name, size_t bytes, const char *what)

@@ -1,0 +1,97 @@
+/* `cairn plan --largest`: exact plans of sizes between one that fits and one that does not. */
+
+#include "commands/plan.h"
+#include "train/planner/planner.h"
+
+typedef enum { LARGEST_BATCH, LARGEST_LENGTH, LARGEST_LAYERS, N_LARGEST } Largest;
+static const char *const names[N_LARGEST] = {"batch", "length", "layers"};
+
+static Status parse(const Config *c, Largest *what)
+{
+    for (int k = 0; k < N_LARGEST; k++) {
+        if (strcmp(c->largest, names[k]) != 0) continue;
+        *what = (Largest)k;
+        return OK;
+    }
+    return fail(E_USAGE, "--largest '%s': expected batch, length or layers", c->largest);
+}
+
+/* The run of this size. `c` gets its options, and must live as long. */
+static PlanRun run_of(const PlanRun *of, Largest what, int64_t size, Config *c)
+{
+    *c = *of->c;
+    if (what == LARGEST_BATCH) {
+        c->batch_size = size;
+        c->micro_batch_tokens = (char *)(uintptr_t) "step";
+    }
+    if (what == LARGEST_LENGTH) c->max_seq_length = size;
+    return (PlanRun){.c = c, .layers = what == LARGEST_LAYERS ? (int)size : 0};
+}
+
+/* Plans for this size; `show` (NULL: nothing) prints what was found. Without room: E_MEMORY where it is shown. */
+static Status try_size(const PlanRun *of, Largest what, int64_t size, bool *fits,
+                       void (*show)(const PlanRun *r, Largest what, int64_t size, const RunPlan *plan))
+{
+    Config c;
+    PlanRun r = run_of(of, what, size, &c);
+    RunPlan plan = {0};
+    Status status = OK;
+    TRY_DONE(plan_open(&r));
+    r.accounts = of->accounts;
+    TRY_DONE(planner_choose(&c, &r.input, &r.accounts, NULL, &plan));
+    *fits = plan.fits;
+    if (show) TRY_DONE(planner_check(&c, &plan, NULL));
+    if (show) show(&r, what, size, &plan);
+done:
+    run_plan_free(&plan);
+    plan_close(&r);
+    return status;
+}
+
+static void show_text(const PlanRun *r, Largest what, int64_t size, const RunPlan *plan)
+{
+    Buf out = {0};
+    buf_printf(&out, "largest %s: %lld\n", names[what], (long long)size);
+    plan_put_model(r, &out);
+    buf_puts(&out, "\n");
+    buf_printf(&out, "recompute %s, a peak of %.1f of %.1f MiB", plan->layers.policy, mib(run_plan_peak(plan)),
+               mib(plan->accounts.row[0].budget));
+    run_plan_put_step(plan, &out);
+    buf_printf(&out, " (%.4g sequences/s)\n", (double)r->c->batch_size / plan->step_s);
+    buf_print(&out);
+}
+
+static void show_json(const PlanRun *r, Largest what, int64_t size, const RunPlan *plan)
+{
+    Buf out = {0};
+    (void)r;
+    buf_printf(&out, "{\"largest\": \"%s\", \"size\": %lld, \"budget\": %zu, \"plan\": {", names[what], (long long)size,
+               plan->accounts.row[0].budget);
+    plan_row_json(plan, &out);
+    buf_puts(&out, "}}\n");
+    buf_print(&out);
+}
+
+Status plan_largest(PlanRun *r)
+{
+    const Config *c = r->c;
+    Largest what;
+    bool fits;
+    TRY(parse(c, &what));
+    if (*c->lengths || place_wanted(c) || c->ranks > 1 || plan_job_kind(c) || *c->svg || *c->costs || c->explain ||
+        c->explain_cost)
+        return fail(E_USAGE, "--largest prints one size, for full sequences on one rank: leave out --lengths, --ranks, "
+                             "--pipeline, and flags that print or draw something else");
+    TRY(plan_count_process(r));
+    const int64_t most = (const int64_t[]){INT64_C(1) << 20, r->model.config.positions, 1000}[what];
+    const int64_t least = what == LARGEST_LENGTH ? 8 : 1;
+    int64_t low = least - 1, high = most + 1; /* fits, or is below all; does not fit, or is above all */
+    while (high - low > 1) {
+        /* doubled as long as all fit: no plan is far too large */
+        bool doubles = high > most && 2 * low < most;
+        int64_t size = low < least ? least : doubles ? 2 * low : low + (high - low) / 2;
+        TRY(try_size(r, what, size, &fits, NULL));
+        *(fits ? &low : &high) = size;
+    }
+    return try_size(r, what, low < least ? least : low, &fits, c->json ? show_json : show_text);
+}
