@@ -239,6 +239,7 @@ static Status first_fitting(const SearchProblem *s, const Table *t, SearchResult
          room = found.peak - 1) {
         r->layouts++;
         TRY(try_layers(s, &r->layers, &trial));
+        if (trial.peak == SIZE_MAX) return OK; /* less room would offload still more */
         if (trial.peak > budget_of(s)) continue;
         set_found(r, &trial);
         /* a sum, so that less memory is never faster */
@@ -285,7 +286,8 @@ static Status try_blocks(const SearchProblem *s, int layers, SearchResult *r)
     return OK;
 }
 
-static void swap_if(bool better, SearchResult *r, SearchResult *other)
+/* Makes `r` the better one. */
+static void take_if(bool better, SearchResult *r, SearchResult *other)
 {
     int layouts = r->layouts + other->layouts;
     if (better) {
@@ -312,7 +314,7 @@ static Status try_offloaded(const SearchProblem *s, Table *t, SearchResult *r)
     TRY_DONE(add_offloaded(s, &other.layers, t));
     TRY_DONE(first_fitting(s, t, &other));
     if (!other.fits && !r->fits) TRY_DONE(take_smallest(s, t, &other));
-    if (other.fits || !r->fits) swap_if(is_faster(&other, r), r, &other);
+    if (other.fits || !r->fits) take_if(is_faster(&other, r), r, &other);
 done:
     layer_choice_free(&other.layers);
     return status;
@@ -341,7 +343,7 @@ Status search_layers(const SearchProblem *s, SearchResult *r)
     if (s->offload && !keeps_all(&r->layers, layers)) TRY_DONE(try_offloaded(s, &t, r));
     if (!r->fits || r->layers.keeps[0].offloaded) {
         TRY_DONE(try_blocks(s, layers, &blocks));
-        swap_if(is_faster(&blocks, r), r, &blocks);
+        take_if(is_faster(&blocks, r), r, &blocks);
     }
 done:
     table_free(&t);
