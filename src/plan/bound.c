@@ -8,8 +8,9 @@ typedef struct {
     int n;
     InstrId maker[MOST_ITEMS];
     int64_t bytes[MOST_ITEMS], picoseconds[MOST_ITEMS]; /* of its largest tensor; of one more run */
-    uint32_t from[MOST_ITEMS];                          /* items of the layer that the instr reads */
-    uint32_t needed;                                    /* items that backward reads, here and in the layer above */
+    int beside[MOST_ITEMS];    /* item that the same instr makes, and from which this one can be made; NONE */
+    uint32_t from[MOST_ITEMS]; /* items of the layer that the instr reads */
+    uint32_t needed;           /* items that backward reads, here and in the layer above */
 } Items;
 
 /* A moment: while an instr runs for the first time. */
@@ -22,14 +23,15 @@ typedef struct {
 
 struct PlanBound {
     int n_layers;
-    Front *below; // (n_layers + 1) choices of all layers below one, whose backward comes later
+    int64_t least; /* picoseconds of all instrs that run in any schedule */
+    Front *below;  // (n_layers + 1) choices of all layers below one, whose backward comes later
     Moment *moments;
     int n_moments, cap_moments;
 };
 
 typedef struct {
     const Plan *p;
-    const Instr *instrs; // (n) of micro
+    Instr *instrs; // (n) of micro; those that a schedule can do without have no operands
     int n;
     int64_t *picoseconds; // (n)
     Items *items;         // (n_layers)
@@ -73,12 +75,32 @@ static int64_t again_picoseconds(const Builder *b, int i, const RowCounts *rows,
 static bool repeats(const Builder *b, int i)
 {
     const Instr *instr = &b->instrs[i];
-    if (instr->phase != PHASE_FORWARD || instr->lane != LANE_COMPUTE || op_is_link(instr->op) || instr->op == OP_DIGEST)
-        return false;
+    if (instr->phase != PHASE_FORWARD || instr->lane != LANE_COMPUTE || op_is_link(instr->op)) return false;
     for (int k = 0; k < OP_MAX_OUT; k++)
         if (instr->out[k] != NONE && (!is_activation(b, instr->out[k]) || op_info(instr->op)->out[k].accumulated))
             return false;
     return true;
+}
+
+/* In form XHAT a schedule may keep y as well as xhat, or make it from xhat, as AFFINE does, or by ADDNORM with xhat. */
+static void add_y(Builder *b, TensorId y, int layer)
+{
+    Items *items = &b->items[layer];
+    const int xhat = items->n - 1;
+    if (items->n == MOST_ITEMS) return;
+    items->maker[items->n] = items->maker[xhat];
+    items->bytes[items->n] = placed(b, y);
+    items->beside[items->n] = xhat;
+    items->from[items->n] = 1u << xhat;
+    b->item_of[y] = items->n;
+    for (int i = 0; i < b->n; i++) {
+        const Instr *affine = &b->p->instrs[b->p->micro.first + i];
+        if (affine->op != OP_AFFINE || b->p->tensors[affine->out[AFFINE_OUT_y]].original != y) continue;
+        items->picoseconds[items->n] = b->picoseconds[i];
+        b->item_of[affine->out[AFFINE_OUT_y]] = items->n;
+        b->layer_of[affine->out[AFFINE_OUT_y]] = layer;
+    }
+    items->n++;
 }
 
 static void add_item(Builder *b, int i, int layer, int64_t again)
@@ -101,14 +123,17 @@ static void add_item(Builder *b, int i, int layer, int64_t again)
     items->maker[items->n] = i;
     items->bytes[items->n] = largest;
     items->picoseconds[items->n] = again;
+    items->beside[items->n] = NONE;
     items->from[items->n++] = from;
+    if (instr->op == OP_ADDNORM && instr->out[ADDNORM_OUT_xhat] != NONE) add_y(b, instr->out[ADDNORM_OUT_y], layer);
 }
 
 /* The embeddings are an item of the first layer; heads have none, which makes the bound lower. */
 static void find_items(Builder *b, const RowCounts *rows, double seq_len, const CostRates *rates)
 {
     int layer = -1;
-    for (int i = 0; i < b->n && b->instrs[i].phase == PHASE_FORWARD; i++) {
+    for (int i = 0; i < b->n; i++) {
+        if (b->instrs[i].phase != PHASE_FORWARD) continue;
         bool heads = b->instrs[i].layer < 0 && layer == b->p->n_layers - 1;
         if (b->instrs[i].layer >= 0) layer = b->instrs[i].layer;
         if (!heads && repeats(b, i))
@@ -131,8 +156,8 @@ static int choices(const Items *items, uint32_t needed, uint32_t free_ones, Laye
         for (int k = items->n - 1; k >= 0; k--) {
             if (kept >> k & 1) c.kept += items->bytes[k];
             if (!(wanted >> k & 1) || has >> k & 1) continue;
-            c.picoseconds += items->picoseconds[k];
             wanted |= items->from[k];
+            if (items->beside[k] == NONE || has >> items->beside[k] & 1) c.picoseconds += items->picoseconds[k];
         }
         bool beaten = false;
         int left = 0;
@@ -290,13 +315,29 @@ static bool is_between(Builder *b, int at)
     return true;
 }
 
+/* Without what a schedule need not run: AFFINEs (see add_y), and checks of what is made again. Sets bound->least. */
+static void find_instrs(Builder *b, PlanBound *bound)
+{
+    memcpy(b->instrs, b->p->instrs + b->p->micro.first, (size_t)b->n * sizeof *b->instrs);
+    for (int i = 0; i < b->n; i++) {
+        Instr *instr = &b->instrs[i];
+        if (instr->phase == PHASE_RECOMPUTE || instr->op == OP_DIGEST || instr->op == OP_COMPARE) {
+            instr->phase = PHASE_UPDATE;
+            for (int k = 0; k < OP_MAX_IN; k++) instr->in[k] = NONE;
+            for (int k = 0; k < OP_MAX_OUT; k++) instr->out[k] = NONE;
+        } else if (instr->lane == LANE_COMPUTE) {
+            bound->least += b->picoseconds[i];
+        }
+    }
+}
+
 PlanBound *plan_bound_make(const Plan *p, const RowCounts *rows, double seq_len, const CostRates *rates, int64_t most)
 {
     const size_t n = (size_t)p->micro.count, n_tensors = (size_t)p->n_tensors;
     const int layers = p->n_layers;
     PlanBound *bound = mem_array(1, sizeof *bound);
     Builder b = {.p = p,
-                 .instrs = p->instrs + p->micro.first,
+                 .instrs = mem_array(n, sizeof(Instr)),
                  .n = (int)n,
                  .picoseconds = mem_array(n, sizeof(int64_t)),
                  .items = mem_array((size_t)layers + 1, sizeof(Items)),
@@ -312,6 +353,7 @@ PlanBound *plan_bound_make(const Plan *p, const RowCounts *rows, double seq_len,
     *bound = (PlanBound){.n_layers = layers, .below = mem_array((size_t)layers + 1, sizeof *bound->below)};
     plan_cost(p, p->micro, rows, seq_len, rates, seconds);
     for (size_t i = 0; i < n; i++) b.picoseconds[i] = llround(seconds[i] * 1e12);
+    find_instrs(&b, bound);
     for (size_t t = 0; t < n_tensors; t++) b.item_of[t] = b.layer_of[t] = b.maker[t] = NONE;
     for (int i = (int)n - 1; i >= 0; i--)
         for (int k = 0; k < OP_MAX_OUT; k++)
@@ -328,8 +370,8 @@ PlanBound *plan_bound_make(const Plan *p, const RowCounts *rows, double seq_len,
         bool near = b.instrs[i].layer < 0 || b.instrs[i].layer >= layers - 2;
         if (near && b.instrs[i].lane == LANE_COMPUTE && is_between(&b, i)) add_moment(bound, &b, i, costs);
     }
-    MEM_FREE(b.picoseconds, b.items, b.item_of, b.layer_of, b.maker, b.before, b.after, b.backward, b.reached, seconds,
-             costs);
+    MEM_FREE(b.instrs, b.picoseconds, b.items, b.item_of, b.layer_of, b.maker, b.before, b.after, b.backward, b.reached,
+             seconds, costs);
     return bound;
 }
 
@@ -340,6 +382,8 @@ void plan_bound_free(PlanBound *b)
     for (int i = 0; i < b->n_moments; i++) free(b->moments[i].costs);
     MEM_FREE(b->below, b->moments, b);
 }
+
+int64_t plan_bound_least(const PlanBound *b) { return b->least; }
 
 int64_t plan_bound_added(const PlanBound *b, int64_t room)
 {

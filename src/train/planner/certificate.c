@@ -24,16 +24,6 @@ static double least_added(const PlanBound *b, int64_t room, double all, double l
     return low;
 }
 
-static double compute_picoseconds(const Plan *p, const SearchProblem *s)
-{
-    double sum = 0, *each = mem_array((size_t)p->micro.count + 1, sizeof *each);
-    plan_cost(p, p->micro, &s->rows, s->seq_len, &s->rates, each);
-    for (int i = 0; i < p->micro.count; i++)
-        if (p->instrs[p->micro.first + i].lane == LANE_COMPUTE) sum += each[i] * 1e12;
-    free(each);
-    return sum;
-}
-
 Status search_bound(const SearchProblem *s, const Plan *chosen, size_t other, PlanCertificate *bound)
 {
     Status status = OK;
@@ -46,14 +36,14 @@ Status search_bound(const SearchProblem *s, const Plan *chosen, size_t other, Pl
     r.sketch = true;
     TRY_DONE(plan_make(&r, &p, &tensors, NULL));
     const double link = slower_link(s);
-    const double least = compute_picoseconds(&p, s);
     const double micro = 1e12 * plan_cost(chosen, chosen->micro, &s->rows, s->seq_len, &s->rates, NULL);
     const double step = search_step_seconds(chosen, &s->rows, &s->rates, s->seq_len, s->micros);
-    const int64_t added = (int64_t)(micro - least) + p.micro.count; /* every instr's picoseconds are rounded */
     const int64_t room = (int64_t)s->accounts->row[0].budget - (int64_t)other, linked = (int64_t)(link * micro * 1e-12);
     const int64_t takes = (int64_t)chosen->region_bytes[REGION_ACT], most = room > takes ? room : takes;
     PlanBound *b = plan_bound_make(&p, &s->rows, s->seq_len, &s->rates, link > 0 ? INT64_MAX / 2 : most);
-    const double shortest = least + least_added(b, room, least, link) - p.micro.count;
+    const double least = (double)plan_bound_least(b), rounded = p.micro.count; /* picoseconds of each instr */
+    const double shortest = least + least_added(b, room, least, link) - rounded;
+    const int64_t added = (int64_t)(micro - least + rounded);
     const int64_t floor = plan_bound_room(b, INT64_MAX), as_fast = plan_bound_room(b, added > 0 ? added : 0) - linked;
     bound->step_s = step + s->micros * fmin(shortest - micro, 0) * 1e-12;
     bound->least = other + (size_t)floor;
