@@ -21,6 +21,7 @@ static TensorId emit_digest(const AuditPass *pass, const Instr *maker, InstrId o
 {
     const Tensor of = pass->p->tensors[x];
     TensorId sums = plan_tensor(pass->p, REGION_ACT, I64, of.rows, 1, "%.42s.sums", of.name);
+    pass->p->tensors[sums].layer = of.layer;
     InstrId i = plan_emit(pass->p, OP_DIGEST, maker->phase, maker->layer, (OpAttr){0}, IDS(x), IDS(sums));
     pass->p->instrs[i].origin = origin;
     return sums;
