@@ -89,7 +89,7 @@ typedef enum {
 LayerKeep level_keep(Level level);
 
 /* What is chosen for each layer of a model. */
-#define POLICY_TEXT 512
+#define POLICY_TEXT 1024 /* for POLICY_RUNS runs */
 typedef struct {
     LayerKeep *keeps;    // (layers)
     uint8_t *norm_forms; // (2·layers + 1) NormForm of each layer's two LayerNorms, then the MLM head's; NULL: all Y

@@ -106,11 +106,12 @@ void policy_describe(const LayerKeep *keeps, int n_layers, Buf *out)
 /* ---- policies ---- */
 
 /* "full×2 x+o+y1×6", with * for × and commas for blanks where that is easier to type. One run without a number is all
-   layers. */
-static bool parse_runs(const char *text, Policy *policy)
+   layers. `wrong`: the text from the first wrong run on. */
+static bool parse_runs(const char *text, Policy *policy, const char **wrong)
 {
     static const char times[] = "×";
     *policy = (Policy){.kind = POLICY_MIXED};
+    *wrong = text;
     for (int run = 0; run < POLICY_RUNS; run++) {
         const size_t name = strcspn(text, "*, \xc3");
         PolicyRun *r = &policy->runs[run];
@@ -132,7 +133,7 @@ static bool parse_runs(const char *text, Policy *policy)
         r->layers = (int16_t)n;
         if (*end == '\0') return true;
         if (*end != ' ' && *end != ',') return false;
-        text = end + 1;
+        *wrong = text = end + 1;
     }
     return false;
 }
@@ -152,12 +153,16 @@ Status policy_parse(const char *text, Policy *policy)
         *policy = (Policy){.kind = (PolicyKind)k};
         return OK;
     }
-    if (parse_runs(text, policy)) return OK;
-    return fail(E_USAGE,
-                "--recompute '%s' is unknown; expected none, lean, ffn, selective, half-attention, full, offload, "
-                "every:K, auto, or what layers keep, from the first one up, as 'full×2 x+o+y1×6 none×4' (parts: x, "
-                "x/host, qkv, o, y1, pre, g; at most %d runs)",
-                text, POLICY_RUNS);
+    const char *wrong;
+    if (parse_runs(text, policy, &wrong)) return OK;
+    const bool later = wrong != text;
+    return fail(
+        E_USAGE,
+        "--recompute '%s' is unknown%s%s%s; expected none, lean, ffn, selective, half-attention, full, offload, "
+        "every:K, auto, or what layers keep, from the first one up, as 'full×2 x+o+y1×6 none×4': none, lean, "
+        "ffn, selective, full, offload, inner, or parts (x, x/host, qkv, o, y1, pre, g) with + between them, "
+        "and the number of such layers; at most %d of these",
+        text, later ? " from '" : "", later ? wrong : "", later ? "' on" : "", POLICY_RUNS);
 }
 
 void policy_format(const Policy *policy, char out[POLICY_TEXT])
@@ -184,7 +189,8 @@ Status policy_check(const Policy *policy, int n_layers)
     for (int run = 0; run < POLICY_RUNS; run++) layers += policy->runs[run].layers;
     if (layers == n_layers) return OK;
     policy_format(policy, name);
-    return fail(E_USAGE, "--recompute '%s' is for %d layers; the model has %d", name, layers, n_layers);
+    return fail(E_USAGE, "--recompute '%s' is for %d layers; its numbers must add up to the model's %d layers", name,
+                layers, n_layers);
 }
 
 bool policy_offloads(const Policy *policy)

@@ -1,6 +1,7 @@
-/* Every recompute policy gives the gradients of `none` to the last bit, with dropout, for all heads and LayerNorm
-   forms; under `test.sh deep` each at several splits into micro-batches, with poison and without. The splits agree to
-   rounding. */
+/* Every recompute policy, and random mixtures of parts, give the gradients of `none` to the last bit, with dropout, for
+   all heads and LayerNorm forms; under `test.sh deep` each policy at several splits into micro-batches, with poison and
+   without. The splits agree to rounding. */
+#include "mixture.h"
 #include "model/harness.h"
 
 static const char *const policies[] = {"none", "lean",    "ffn",     "selective", "half-attention",
@@ -27,6 +28,11 @@ static float *gradients(Golden *g, const RunOptions *o, int split, Stats *stats)
     }
     *stats = run_stats(&r);
     float *grads = run_flat(&r, r.t.grads);
+    if (r.t.audit != NONE) {
+        AuditFound found;
+        exec_download(r.exec, r.t.audit, &found, sizeof found);
+        assert_int_equal(found.rows, 0);
+    }
     run_close(&r);
     return grads;
 }
@@ -80,9 +86,10 @@ static const struct {
     Dtype compute;
 } kinds[] = {{"ref", F32}, {"ref", BF16}, {"ref", F16}, {"cpu", F32}, {"cpu", BF16}};
 
+static const char *const models[] = {"tiny_cls", "tiny_reg", "odd_pre", "gamma_cls"};
+
 static void test_policies_give_the_same_bits(void **state)
 {
-    static const char *const models[] = {"tiny_cls", "tiny_reg", "odd_pre", "gamma_cls"};
     (void)state;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         if (!run_possible(kinds[k].backend, kinds[k].compute)) continue;
@@ -110,6 +117,53 @@ static void test_xhat_form_gives_the_same_bits(void **state)
         check_bits(&g, kinds[k].backend, kinds[k].compute, forms);
         golden_close(&g);
     }
+}
+
+/* Random numbers choose the kind, the model, the forms that are not given by its weights, the split, what layers keep
+   and whether recomputed tensors are compared with their first values. */
+static bool check_mixture(int number)
+{
+    Golden g;
+    LayerKeep keeps[8];
+    uint8_t forms[17];
+    Stats want_stats, stats;
+    uint64_t seed = mixture_seed(number), r = testing_random(&seed) >> 16;
+    size_t kind = r % (sizeof kinds / sizeof *kinds), model = (r >> 8) % 4;
+    const int split = splits[(r >> 16) % 3];
+    if (!run_possible(kinds[kind].backend, kinds[kind].compute)) return false;
+    golden_open(&g, models[model]);
+    with_dropout(&g, 0.1f);
+    const int layers = g.model.config.layers;
+    model_norm_forms(&g.model, g.weights, forms);
+    for (int f = 0; f <= 2 * layers; f++)
+        if (testing_random(&seed) >> 63) forms[f] = NORM_FORM_XHAT;
+    mixture_draw(&seed, true, layers, keeps);
+    RunOptions o = {
+        .backend = kinds[kind].backend, .compute = kinds[kind].compute, .forms = forms, .optimizer = {.eps = 1e-6f}};
+    float *want = gradients(&g, &o, split, &want_stats);
+    o.keeps = keeps;
+    o.audit = r >> 24 & 1;
+    o.exec.poison = true;
+    float *grads = gradients(&g, &o, split, &stats);
+    char *name = mixture_name(keeps, layers);
+    for (int64_t i = 0; i < g.model.params.size; i++) assert_true(isfinite(want[i]));
+    if (memcmp(grads, want, (size_t)g.model.params.size * sizeof *want) != 0 ||
+        memcmp(&stats, &want_stats, sizeof stats) != 0)
+        fail_msg("mixture %d: %s on %s in %s, '%s'%s: gradients differ from those of 'none' (%d sequences per "
+                 "micro-batch)",
+                 number, g.dir, o.backend, dtype_name(o.compute), name, o.audit ? ", audited" : "", split);
+    MEM_FREE(want, grads, name);
+    golden_close(&g);
+    return true;
+}
+
+static void test_mixtures_give_the_same_bits(void **state)
+{
+    int checked = 0, n = testing_rounds(40, 400);
+    (void)state;
+    for (int i = 0; i < n; i++) checked += check_mixture(i);
+    print_message("%d mixtures have the bits of none\n", checked);
+    assert_true(checked > n / 4);
 }
 
 static void test_splits_agree_to_rounding(void **state)
@@ -150,9 +204,8 @@ static RowKind rows_of_last_layer(Golden *g, const RunOptions *o)
    gradients differ by the order of sums. */
 static void test_rows_that_no_head_reads(void **state)
 {
-    static const char *const models[] = {"tiny_cls", "odd_pre"};
     (void)state;
-    for (size_t m = 0; m < sizeof models / sizeof *models; m++)
+    for (size_t m = 0; m < 4; m += 2)
         for (int xhat = 0; xhat < 2; xhat++) {
             Golden g;
             Kfac kfac;
@@ -196,11 +249,9 @@ static void test_dropout_matters(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_policies_give_the_same_bits),
-        cmocka_unit_test(test_xhat_form_gives_the_same_bits),
-        cmocka_unit_test(test_splits_agree_to_rounding),
-        cmocka_unit_test(test_rows_that_no_head_reads),
-        cmocka_unit_test(test_dropout_matters),
+        cmocka_unit_test(test_policies_give_the_same_bits), cmocka_unit_test(test_xhat_form_gives_the_same_bits),
+        cmocka_unit_test(test_mixtures_give_the_same_bits), cmocka_unit_test(test_splits_agree_to_rounding),
+        cmocka_unit_test(test_rows_that_no_head_reads),     cmocka_unit_test(test_dropout_matters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,6 +46,7 @@ typedef struct {
     const LayerKeep *keeps;
     Optimizer optimizer;
     bool evaluate;
+    bool audit; /* recomputed tensors are compared with their first values */
     ExecOptions exec;
     float loss_scale;          /* of fp16; 0: 1024 */
     const uint8_t *forms;      /* NULL: what the weights ask for */
@@ -196,6 +197,7 @@ static inline void run_open(GoldenRun *r, Golden *g, const RunOptions *o)
                            .emit = {.training = !o->evaluate, .layers = &layers},
                            .capacity = plan_capacity((MicroCapacity){o->cap_tokens ? o->cap_tokens : 256, 16,
                                                                      g->model.head.kind == HEAD_PRETRAINING ? 64 : 0}),
+                           .audit = o->audit,
                            .kfac = o->kfac,
                            .optimizer = o->optimizer};
     assert_ok(plan_make(&request, &r->plan, &r->t, r->segments));

@@ -1,6 +1,6 @@
 /* Plans by themselves: bytes kept per token and layer as in contracts.md 6, layout at its lower bound, mistakes that
    the verifier must find, a golden text per policy. */
-#include "testing.h"
+#include "mixture.h"
 
 #include "model/model.h"
 #include "train/planner/planning.h"
@@ -145,6 +145,92 @@ static void test_verifier_sees(void **state)
     assert_message("does not clear");
     plan_free(&p);
     model_free(&m);
+}
+
+/* ---- mixtures ---- */
+
+static bool has_value_of(const Plan *p, TensorId t, TensorId u)
+{
+    while (p->tensors[t].original != NONE) t = p->tensors[t].original;
+    while (p->tensors[u].original != NONE) u = p->tensors[u].original;
+    return t == u;
+}
+
+/* A random activation of the same shape as `t` with another value; NONE. */
+static TensorId another(const Plan *p, TensorId t, uint64_t *seed)
+{
+    const Tensor *x = &p->tensors[t];
+    TensorId from = (TensorId)(testing_random(seed) % (uint64_t)p->n_tensors);
+    for (int i = 0; i < p->n_tensors; i++) {
+        TensorId u = (from + i) % p->n_tensors;
+        const Tensor *y = &p->tensors[u];
+        if (y->region == REGION_ACT && y->dtype == x->dtype && y->cols == x->cols && y->rows.kind == x->rows.kind &&
+            !has_value_of(p, t, u))
+            return u;
+    }
+    return NONE;
+}
+
+/* A recompute that reads another tensor is refused. Returns how many were tried. */
+static int spoil_recomputes(Plan *p, const char *name, uint64_t *seed)
+{
+    int tried = 0;
+    for (InstrId i = p->micro.first; i < p->micro.first + p->micro.count; i++) {
+        Instr *instr = &p->instrs[i];
+        if (instr->phase != PHASE_RECOMPUTE || instr->op == OP_DIGEST || instr->op == OP_COMPARE) continue;
+        for (int k = 0; k < OP_MAX_IN; k++) {
+            TensorId t = instr->in[k];
+            if (t == NONE || p->tensors[t].region != REGION_ACT) continue;
+            instr->in[k] = another(p, t, seed);
+            if (instr->in[k] != NONE && plan_verify(p) == OK)
+                fail_msg("'%s': instr %d reads %s for %s, and the verifier does not mind", name, i,
+                         p->tensors[instr->in[k]].name, p->tensors[t].name);
+            tried += instr->in[k] != NONE;
+            instr->in[k] = t;
+        }
+    }
+    return tried;
+}
+
+/* Any parts of any layer, with audits, K-FAC, virtual ranks, and as devices read weights. plan_make verifies. */
+static void test_mixtures(void **state)
+{
+    int spoilt = 0, digests = 0;
+    (void)state;
+    for (int i = 0; i < testing_rounds(1000, 20000); i++) {
+        Model m;
+        Plan p;
+        ModelTensors t;
+        Kfac kfac = {0};
+        LayerKeep keeps[6];
+        uint8_t forms[13];
+        uint64_t seed = mixture_seed(i), r = testing_random(&seed) >> 16;
+        int n = 1 + (int)(r % 6);
+        make_model(&m, n, 64, 2, r >> 8 & 1 ? HEAD_CLASSIFIER : HEAD_PRETRAINING);
+        mixture_draw(&seed, true, n, keeps);
+        for (int f = 0; f <= 2 * n; f++) forms[f] = testing_random(&seed) >> 63 ? NORM_FORM_XHAT : NORM_FORM_Y;
+        const LayerChoice layers = {.keeps = keeps, .norm_forms = forms};
+        kfac_init_whole(&kfac, &(KfacOptions){.interval = 1, .damping = 1e-3}, &m, 1, 0);
+        PlanRequest request = {
+            .model = &m,
+            .compute = r >> 9 & 1 ? BF16 : F32,
+            .one_copy = r >> 10 & 1,
+            .audit = r >> 11 & 1,
+            .watch = r >> 11 & 1,
+            .kfac = r >> 12 & 1 ? &kfac : NULL,
+            .emit = {.training = true, .layers = &layers, .waiting = (int)(r >> 13 & 3), .apart = (r >> 13 & 3) > 0},
+            .capacity = plan_capacity((MicroCapacity){256, 8, 32})};
+        char *name = mixture_name(keeps, n);
+        if (plan_make(&request, &p, &t, NULL) != OK) fail_msg("mixture %d, '%s': %s", i, name, status_message());
+        digests += t.audit != NONE;
+        if (i % 50 == 0) spoilt += spoil_recomputes(&p, name, &seed);
+        free(name);
+        plan_free(&p);
+        kfac_free(&kfac);
+        model_free(&m);
+    }
+    print_message("%d plans audited; %d wrong reads refused\n", digests, spoilt);
+    assert_true(digests > 100 && spoilt > 100);
 }
 
 /* ---- offload ---- */
@@ -367,6 +453,7 @@ int main(void)
         cmocka_unit_test(test_verifier_sees),    cmocka_unit_test(test_explain_is_golden),
         cmocka_unit_test(test_what_runs_again),  cmocka_unit_test(test_offload_keeps_nothing),
         cmocka_unit_test(test_offload_has_time), cmocka_unit_test(test_verifier_sees_lanes),
+        cmocka_unit_test(test_mixtures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
