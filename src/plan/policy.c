@@ -189,8 +189,8 @@ Status policy_check(const Policy *policy, int n_layers)
     for (int run = 0; run < POLICY_RUNS; run++) layers += policy->runs[run].layers;
     if (layers == n_layers) return OK;
     policy_format(policy, name);
-    return fail(E_USAGE, "--recompute '%s' is for %d layers; its numbers must add up to the model's %d layers", name,
-                layers, n_layers);
+    return fail(E_USAGE, "--recompute '%s' is for %d layer%s; its numbers must add up to the model's %d", name, layers,
+                layers == 1 ? "" : "s", n_layers);
 }
 
 bool policy_offloads(const Policy *policy)

@@ -4,8 +4,10 @@
 #include "cuda_host/which.h"
 #include "train/parts/account.h"
 
-static const char *const policies[] = {"lean", "ffn",     "selective", "half-attention",
-                                       "full", "offload", "every:1",   "every:2"};
+static const char *const policies[] = {
+    "lean",     "ffn",     "selective", "half-attention",         "full",
+    "offload",  "every:1", "every:2",   "x/host+qkv+g*1,x+pre*1", "inner*1,x+qkv+y1*1",
+    "qkv+o+pre"};
 static const Dtype types[] = {F32, BF16, F16};
 enum { N_TYPES = sizeof types / sizeof *types };
 

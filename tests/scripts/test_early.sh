@@ -22,6 +22,7 @@ refused() { # CODE TEXT... -- FLAG...
     [ ! -e made ] || { complain "$*: refused, but something was written" && rm -r made; }
 }
 refused 2 "--recompute 'half' is unknown" -- --recompute half
+refused 2 "--recompute 'full×3' is for 3 layers; its numbers must add up to the model's 2" -- --recompute full*3
 refused 2 "--schedule 'zigzag' is unknown" -- --schedule zigzag
 refused 2 "--warmup 'soon'" -- --warmup soon
 refused 2 "--warmup '20' is more than the 10 steps" -- --warmup 20 --max-steps 10
@@ -59,6 +60,7 @@ at_once 2 /proc/nowhere -- --submission /proc/nowhere
 at_once 2 /proc/nowhere -- --output-dir /proc/nowhere
 at_once 2 "--schedule 'zigzag'" -- --schedule zigzag
 at_once 2 "--recompute 'half'" -- --recompute half
+at_once 2 "--recompute 'none×1' is for 1 layer;" -- --recompute none*1
 at_once 2 "no split 'dev_other'" -- --eval-splits dev_other
 at_once 2 "--task 'Quora' is unknown" -- --task Quora
 echo kept >notes.txt

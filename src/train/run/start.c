@@ -2,6 +2,7 @@
 
 #include "state/models/import.h"
 #include "train/keep/resume.h"
+#include "train/planner/planner.h"
 #include "train/ranks/signals.h"
 
 /* ---- text ---- */
@@ -188,6 +189,7 @@ Status start_model_sized(const Config *c, const char *vocab_path, int pieces, He
                          char **path_out)
 {
     ModelConfig config;
+    Policy policy;
     char *path = *c->model_config ? mem_strdup(c->model_config) : *c->model ? import_find_config(c->model) : NULL;
     if (!path)
         return fail(E_USAGE,
@@ -205,6 +207,7 @@ Status start_model_sized(const Config *c, const char *vocab_path, int pieces, He
                       (long long)max_length, m->config.positions, path));
     m->longest = (int32_t)max_length;
     TRY_DONE(check_vocabulary(vocab_path, pieces, m->config.vocab_size, path));
+    TRY_DONE(planner_policy(c, NULL, m->config.layers, &policy)); /* before data is read or made */
 done:
     if (path_out && status == OK)
         *path_out = path;
