@@ -1,9 +1,11 @@
 /* The memory account (docs/contracts.md 7), on every backend: the arena's high-water mark at full capacity is the
-   plan's, STEPS steps allocate nothing above 4 KiB on the step's thread, and resident memory does not grow. */
+   plan's, those of `auto` too, STEPS steps allocate nothing above 4 KiB on the step's thread, and resident memory does
+   not grow. */
 #include "testing.h"
 
 #include "base/machine_memory.h"
 #include "place_of.h"
+#include "train/planner/search.h"
 #include "train/session/session.h"
 
 /* ---- counting allocations: these functions replace libc's ---- */
@@ -159,24 +161,72 @@ static const struct {
 } kinds[] = {{"ref", F32}, {"ref", BF16}, {"cpu", F32}, {"cpu", BF16}};
 static const char *const policies[] = {"none", "selective", "full"};
 
+static void check_mark(const char *backend, Dtype compute, const char *policy)
+{
+    Fixture f;
+    open_fixture(&f, backend, compute, policy);
+    size_t size = f.session.plan.chunk->train.region_bytes[REGION_ACT];
+    unsigned char *act = f.session.memory[0].base[REGION_ACT];
+    memset(act, 0xA5, f.session.memory[0].bytes[REGION_ACT]);
+    step(&f, 0);
+    size_t top = f.session.memory[0].bytes[REGION_ACT];
+    while (top > 0 && act[top - 1] == 0xA5) top--;
+    if (top > size || size - top >= 64) /* tensors begin at multiples of 64 bytes */
+        fail_msg("%s %s: the arena was used up to byte %zu, the plan says %zu", backend, policy, top, size);
+    close_fixture(&f);
+}
+
 static void test_high_water_mark(void **state)
 {
     (void)state;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
-        for (size_t p = 0; p < 3 && possible(kinds[k].backend, kinds[k].compute); p++) {
-            Fixture f;
-            open_fixture(&f, kinds[k].backend, kinds[k].compute, policies[p]);
-            size_t size = f.session.plan.chunk->train.region_bytes[REGION_ACT];
-            unsigned char *act = f.session.memory[0].base[REGION_ACT];
-            memset(act, 0xA5, f.session.memory[0].bytes[REGION_ACT]);
-            step(&f, 0);
-            size_t top = f.session.memory[0].bytes[REGION_ACT];
-            while (top > 0 && act[top - 1] == 0xA5) top--;
-            if (top > size || size - top >= 64) /* tensors begin at multiples of 64 bytes */
-                fail_msg("%s %s: the arena was used up to byte %zu, the plan says %zu", kinds[k].backend, policies[p],
-                         top, size);
-            close_fixture(&f);
+        for (size_t p = 0; p < 3 && possible(kinds[k].backend, kinds[k].compute); p++)
+            check_mark(kinds[k].backend, kinds[k].compute, policies[p]);
+}
+
+enum { BUDGETS = 5 };
+
+/* What `auto` chooses in budgets evenly between its smallest plan and that of none, as --recompute takes it. */
+static void choose(const Fixture *none, char texts[BUDGETS][POLICY_TEXT])
+{
+    const RunPlan *plan = &none->session.plan;
+    Accounts accounts = {.n = 1, .row = {{.regions = ~(1u << REGION_HOST)}}};
+    SearchProblem problem = {.training = run_plan_request(plan, true),
+                             .evaluation = &plan->chunk->eval,
+                             .accounts = &accounts,
+                             .rates = {.product_flops = 1e11, .bytes = 1e10, .overhead = 1e-6},
+                             .rows = plan_capacity(plan->micro),
+                             .seq_len = LENGTH,
+                             .micros = 1};
+    SearchResult least, r;
+    assert_ok(search_layers(&problem, &least));
+    const size_t most = account_sum(&accounts.row[0], plan->bytes);
+    assert_true(least.peak < most);
+    for (int b = 0; b < BUDGETS; b++) {
+        accounts.row[0].budget = least.peak + (most - least.peak) * (size_t)(b + 1) / (BUDGETS + 1);
+        assert_ok(search_layers(&problem, &r));
+        assert_true(r.fits && r.peak <= accounts.row[0].budget);
+        assert_int_equal(sscanf(r.layers.policy, "auto (%[^)]", texts[b]), 1);
+        layer_choice_free(&r.layers);
+    }
+    layer_choice_free(&least.layers);
+}
+
+static void test_high_water_mark_of_auto(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        Fixture none;
+        char texts[BUDGETS][POLICY_TEXT];
+        if (!possible(kinds[k].backend, kinds[k].compute)) continue;
+        open_fixture(&none, kinds[k].backend, kinds[k].compute, "none");
+        choose(&none, texts);
+        close_fixture(&none);
+        for (int b = 0; b < BUDGETS; b++) {
+            print_message("%s: %s\n", kinds[k].backend, texts[b]);
+            check_mark(kinds[k].backend, kinds[k].compute, texts[b]);
         }
+    }
 }
 
 static void test_steps_allocate_nothing(void **state)
@@ -212,6 +262,7 @@ int main(void)
 {
     unsetenv("CAIRN_TEST_SAMPLES"); /* a user's process makes them */
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_high_water_mark),
+                                       cmocka_unit_test(test_high_water_mark_of_auto),
                                        cmocka_unit_test(test_steps_allocate_nothing)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

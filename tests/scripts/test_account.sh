@@ -11,7 +11,7 @@ unset CAIRN_TEST_SAMPLES # a user's process makes them
 # holds NAME OVER SHARE [GONE]: the peak of the last run, at most OVER MiB above the plan, below it by at most 16 MiB or by
 # SHARE, and by GONE MiB that are free again before the first step.
 holds() {
-    local measured planned
+    local planned
     read -r measured planned < <(sed -n 's/.*peak memory \([0-9.]*\) MiB (planned \([0-9.]*\) MiB).*/\1 \2/p' <<<"$output") ||
         { complain "$1: no peak was printed" && return; }
     echo "$1: planned $planned MiB, measured $measured MiB"
@@ -54,13 +54,40 @@ if [ -z "${CAIRN_TEST_DEEP:-}" ] || base_fits 6000; then
     # The vocabulary is filled up to the model's size: what counts here are the embeddings.
     { cat vocab.txt && seq 100001 $((100000 + words - $(wc -l <vocab.txt))); } >full.txt
     model base.json "$words" "$hidden" "$layers"
+    fine=("$CAIRN_BINARY" glue --model-config base.json --vocab full.txt --data-dir "$sample" --do-train --padded --batch-size 8
+        --schedule constant --save-every off)
+    tune() { # NAME FLAG...
+        expect 0 "${fine[@]}" --max-steps 2 --output-dir "$@"
+        # Recompute gave memory back, and not one bit was lost for it.
+        cmp <(losses none) <(losses "$1") || complain "the losses of $1 differ"
+    }
     for policy in none full; do
-        expect 0 "$CAIRN_BINARY" glue --model-config base.json --vocab full.txt --data-dir "$sample" --do-train --padded \
-            --batch-size 8 --max-steps 2 --recompute $policy --save-every off --output-dir $policy
+        tune $policy --recompute $policy
         holds "fine-tuning, $policy" 0 "$(quick_or_deep 0 0.03)" # 0: 16 MiB
     done
-    # Recompute gave memory back, and not one bit was lost for it.
-    cmp <(losses none) <(losses full) || complain "the losses differ"
+    # Five budgets between the smallest plan and that of none, both without the save buffer.
+    expect 76 "${fine[@]}" --max-steps 2 --output-dir refused --recompute auto --memory-budget 12MiB
+    least=$(sed -n 's/.*It fits with --memory-budget \([0-9]*\)MiB.*/\1/p' <<<"$output") most=$(json_number none/run.json planned_peak_bytes)
+    tune most --recompute auto --memory-budget "$((most - (8 << 20)))"
+    says "plan: recompute auto (none×$layers), "
+    most=$(json_number most/run.json planned_peak_bytes)
+    for i in 1 2 3 4 5; do
+        budget=$((least + (most / 1048576 - least) * i / 6))
+        tune "auto-$i" --recompute auto --memory-budget ${budget}MiB
+        holds "fine-tuning, auto in $budget MiB" 0 "$(quick_or_deep 0 0.03)"
+        awk -v m="$measured" -v b="$budget" 'BEGIN { exit !(m <= b) }' || complain "$measured MiB of a budget of $budget MiB"
+        chosen=$(sed -n 's/.*plan: recompute auto (\([^)]*\)).*/\1/p' <<<"$output")
+        echo "$chosen"
+    done
+    # What auto chose is a policy, and another one may follow where a run resumes.
+    expect 0 "${fine[@]}" --max-steps 1 --output-dir resumed --recompute "$chosen"
+    says "plan: recompute $chosen, "
+    grep -qF "\"recompute\": \"$chosen\"" resumed/run.json || complain "run.json: $(grep recompute resumed/run.json)"
+    kept=$(json_number auto-5/run.json activations)
+    { [ -n "$kept" ] && [ "$(json_number resumed/run.json activations)" = "$kept" ]; } || complain "$chosen: not the activations of auto, $kept bytes"
+    tune resumed --override --recompute "x+y1*1,inner*1,qkv+g*$((layers - 2))"
+    says "resuming from" "plan: recompute x+y1×1 inner×1 qkv+g×$((layers - 2)), "
+    cmp none/model.safetensors resumed/model.safetensors || complain "the weights of a resumed mixture differ"
 fi
 
 # ---- pretraining ----
@@ -114,7 +141,7 @@ peak=${CAIRN_TEST_BUILD_DIR:-$source_dir/build}/tests/fakes/peak.so
 # starts NAME RANKS COMMAND FLAG...: refused, it starts in the budget that is named, stops, resumes there, and no rank holds
 # more at any moment.
 starts() {
-    local name=$1 ranks=$2 launch=() budget measured steps less
+    local name=$1 ranks=$2 launch=() budget measured steps less least
     shift 2
     [ "$ranks" -eq 1 ] || launch=(launch --ranks "$ranks" --)
     rm -rf -- run
@@ -122,6 +149,9 @@ starts() {
     says "more than the memory budget of 12.0 MiB"
     budget=$(sed -n 's/.*It fits with --memory-budget \([0-9]*\)MiB.*/\1/p' <<<"$output" | head -n 1)
     less=$(sed -n 's/.*with --recompute auto and --memory-budget \([0-9]*\)MiB.*/\1/p' <<<"$output" | head -n 1)
+    least=$(sed -n 's/.*no schedule of these micro-batches takes less than \([0-9.]*\) MiB.*/\1/p' <<<"$output" | head -n 1)
+    awk -v l="$least" -v b="${less:-$budget}" 'BEGIN { exit !(l == "" || (l > 12 && l <= b)) }' ||
+        complain "$name: a schedule takes $least MiB at least, a plan ${less:-$budget} MiB"
     rm -rf -- run # text that is made before a plan is
     for steps in 2 4; do
         rm -f -- peaks
