@@ -254,15 +254,25 @@ Status plan_count_process(PlanRun *r)
     return status;
 }
 
+static bool is_named(const char *policy)
+{
+    for (int i = 0; i < N_POLICY_NAMES; i++)
+        if (strcmp(policy, policy_names[i]) == 0) return true;
+    return strcmp(policy, "auto") == 0;
+}
+
+/* The usual policies, --recompute's where it is another one, and auto. */
 static Status show_policies(PlanRun *r)
 {
-    PlanRow rows[N_POLICY_NAMES + 1] = {0};
+    PlanRow rows[N_POLICY_NAMES + 2] = {0};
     const Backend *b = r->input.backend;
     int n = 0, n_policies = !b || backend_offloads(b) ? N_POLICY_NAMES : N_POLICY_NAMES - 1;
     Buf out = {0};
     Status status = OK;
     TRY_DONE(plan_count_process(r));
     for (; n < n_policies; n++) TRY_DONE(choose(r, policy_names[n], &rows[n].plan));
+    if (!is_named(r->c->recompute)) n_policies++;
+    for (; n < n_policies; n++) TRY_DONE(choose(r, r->c->recompute, &rows[n].plan));
     Status found = choose(r, "auto", &rows[n].plan);
     if (found != OK && found != E_MEMORY) TRY_DONE(found);
     if (found == OK) n++;
@@ -277,7 +287,7 @@ static Status show_policies(PlanRun *r)
     status = found; /* nothing fits */
 done:
     buf_free(&out);
-    for (int i = 0; i <= N_POLICY_NAMES; i++) run_plan_free(&rows[i].plan);
+    for (int i = 0; i < N_POLICY_NAMES + 2; i++) run_plan_free(&rows[i].plan);
     return status;
 }
 

@@ -72,8 +72,8 @@ static int64_t pick(uint64_t *seed, int64_t low, int64_t high)
 /* Options of both commands. */
 static void draw(Words *w, uint64_t *seed, const char *dir)
 {
-    static const char *const policies[] = {"none",           "lean", "ffn",     "selective",
-                                           "half-attention", "full", "every:2", "auto"};
+    static const char *const policies[] = {"none", "lean",    "ffn",  "selective", "half-attention",
+                                           "full", "every:2", "auto", "x+qkv+y1",  "inner"};
     static const char *const precisions[] = {"fp32", "bf16", "fp16"};
     static const char *const optimizers[] = {"adamw", "lamb", "nvlamb"};
     static const char *const tasks[] = {"MNLI", "STS-B", "CoLA"};
@@ -94,7 +94,7 @@ static void draw(Words *w, uint64_t *seed, const char *dir)
     add(w, "--backend=ref");
     add(w, "--max-seq-length=%lld", (long long)length);
     add(w, "--batch-size=%lld", (long long)batch);
-    add(w, "--recompute=%s", policies[pick(seed, 0, 7)]);
+    add(w, "--recompute=%s", policies[pick(seed, 0, 9)]);
     add(w, "--precision=%s", precisions[pick(seed, 0, 2)]);
     add(w, "--optimizer=%s", optimizers[pick(seed, 0, 2)]);
     if (w->pretraining) {
