@@ -378,6 +378,7 @@ static Status certify(Planner *g)
     Status status = search_bound(&problem, &p->chunk->train, other, &p->bound);
     first->budget = budget;
     if (!p->fits) p->bound.step_s = 0;
+    if (spares) p->bound.peak += p->bytes[REGION_SAVE]; /* as the plan's */
     return status;
 }
 
