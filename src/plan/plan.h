@@ -282,17 +282,10 @@ void plan_kfac_ranges(Plan *p, const KfacPlan *k, TensorId grads, TensorId ctl);
 
 /* A recompute policy as the user names it. */
 typedef enum {
-    POLICY_NONE,
-    POLICY_LEAN,
-    POLICY_FFN,
-    POLICY_SELECTIVE,
+    POLICY_MIXED, /* runs of layers that keep the same: "none", "full×2 x+o+y1×6 none×4" */
     POLICY_HALF_ATTENTION,
-    POLICY_FULL,
-    POLICY_OFFLOAD, /* needs a backend with a copy lane */
-    POLICY_EVERY,   /* every:K */
-    POLICY_MIXED,   /* runs of layers that keep the same: "full×2 x+o+y1×6 none×4" */
-    POLICY_AUTO,
-    N_POLICIES
+    POLICY_EVERY, /* every:K */
+    POLICY_AUTO
 } PolicyKind;
 #define POLICY_RUNS       32
 #define POLICY_ALL_LAYERS (-1)
@@ -305,6 +298,7 @@ typedef struct {
     int every;                   /* K of every:K */
     PolicyRun runs[POLICY_RUNS]; /* of mixed, from the first layer up; behind the last: 0 layers */
 } Policy;
+Policy policy_of_level(Level level);
 Status policy_parse(const char *text, Policy *policy);
 void policy_format(const Policy *policy, char out[POLICY_TEXT]);
 /* E_USAGE: the runs are of another number of layers. */

@@ -2,18 +2,6 @@
 
 #include "plan/plan.h"
 
-static const char *const names[N_POLICIES] = {
-    [POLICY_NONE] = "none",
-    [POLICY_LEAN] = "lean",
-    [POLICY_FFN] = "ffn",
-    [POLICY_SELECTIVE] = "selective",
-    [POLICY_HALF_ATTENTION] = "half-attention",
-    [POLICY_FULL] = "full",
-    [POLICY_OFFLOAD] = "offload",
-    [POLICY_EVERY] = "every",
-    [POLICY_AUTO] = "auto",
-};
-
 static const char *const part_names[LAYER_PARTS] = {
 #define X(name, text) [PART_##name] = text,
     PART_LIST(X)
@@ -105,6 +93,13 @@ void policy_describe(const LayerKeep *keeps, int n_layers, Buf *out)
 
 /* ---- policies ---- */
 
+static const char half_attention[] = "half-attention";
+
+Policy policy_of_level(Level level)
+{
+    return (Policy){.kind = POLICY_MIXED, .runs = {{level_keep(level), POLICY_ALL_LAYERS}}};
+}
+
 /* "full×2 x+o+y1×6", with * for × and commas for blanks where that is easier to type. One run without a number is all
    layers. `wrong`: the text from the first wrong run on. */
 static bool parse_runs(const char *text, Policy *policy, const char **wrong)
@@ -148,11 +143,8 @@ Status policy_parse(const char *text, Policy *policy)
         *policy = (Policy){.kind = POLICY_EVERY, .every = (int)k};
         return OK;
     }
-    for (int k = 0; k < N_POLICIES; k++) {
-        if (k == POLICY_EVERY || k == POLICY_MIXED || strcmp(text, names[k]) != 0) continue;
-        *policy = (Policy){.kind = (PolicyKind)k};
-        return OK;
-    }
+    *policy = (Policy){.kind = strcmp(text, "auto") == 0 ? POLICY_AUTO : POLICY_HALF_ATTENTION};
+    if (policy->kind == POLICY_AUTO || strcmp(text, half_attention) == 0) return OK;
     const char *wrong;
     if (parse_runs(text, policy, &wrong)) return OK;
     const bool later = wrong != text;
@@ -171,7 +163,7 @@ void policy_format(const Policy *policy, char out[POLICY_TEXT])
     if (policy->kind == POLICY_EVERY)
         buf_printf(&text, "every:%d", policy->every);
     else if (policy->kind != POLICY_MIXED)
-        buf_puts(&text, names[policy->kind]);
+        buf_puts(&text, policy->kind == POLICY_AUTO ? "auto" : half_attention);
     for (int run = 0; policy->kind == POLICY_MIXED && run < POLICY_RUNS && policy->runs[run].layers; run++) {
         if (run) buf_puts(&text, " ");
         put_keep(policy->runs[run].keep, &text);
@@ -195,7 +187,7 @@ Status policy_check(const Policy *policy, int n_layers)
 
 bool policy_offloads(const Policy *policy)
 {
-    bool any = policy->kind == POLICY_OFFLOAD;
+    bool any = false;
     for (int run = 0; run < POLICY_RUNS; run++) any |= policy->runs[run].keep.offloaded != 0;
     return any;
 }
@@ -210,25 +202,14 @@ static LayerKeep mixed_keep(const Policy *policy, int layer)
 
 void policy_keeps(const Policy *policy, int n_layers, LayerKeep *keeps)
 {
-    static const uint8_t uniform[N_POLICIES] = {
-        [POLICY_NONE] = LEVEL_NONE,           [POLICY_LEAN] = LEVEL_LEAN, [POLICY_FFN] = LEVEL_FFN,
-        [POLICY_SELECTIVE] = LEVEL_SELECTIVE, [POLICY_FULL] = LEVEL_FULL, [POLICY_OFFLOAD] = LEVEL_OFFLOAD,
-    };
     CHECK(policy->kind != POLICY_AUTO, "auto keeps nothing of its own; the search chooses");
     for (int l = 0; l < n_layers; l++) {
-        switch (policy->kind) {
-        case POLICY_HALF_ATTENTION:
-            keeps[l] = level_keep(l % 2 == 0 ? LEVEL_SELECTIVE : LEVEL_FFN);
-            break;
-        case POLICY_EVERY:
-            keeps[l] = level_keep(l % policy->every == 0 ? LEVEL_FULL : LEVEL_INNER);
-            break;
-        case POLICY_MIXED:
+        if (policy->kind == POLICY_MIXED)
             keeps[l] = mixed_keep(policy, l);
-            break;
-        default:
-            keeps[l] = level_keep((Level)uniform[policy->kind]);
-        }
+        else if (policy->kind == POLICY_EVERY)
+            keeps[l] = level_keep(l % policy->every == 0 ? LEVEL_FULL : LEVEL_INNER);
+        else
+            keeps[l] = level_keep(l % 2 == 0 ? LEVEL_SELECTIVE : LEVEL_FFN);
     }
 }
 

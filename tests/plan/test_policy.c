@@ -117,7 +117,6 @@ static void test_names(void **state)
     }
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         assert_ok(policy_parse(names[i], &policy));
-        assert_int_not_equal(policy.kind, POLICY_MIXED);
         assert_ok(policy_check(&policy, 1 + (int)i));
         assert_int_equal(policy_offloads(&policy), strcmp(names[i], "offload") == 0);
         policy_format(&policy, formatted);

@@ -247,11 +247,13 @@ Status pipeline_take_slots(Maker *m, const FillProblem *problem)
 /* The next heavier policy of a stage: none … full, then blocks of layers. False: there is none. */
 static bool heavier(Policy *p, int layers)
 {
-    int every = p->kind == POLICY_FULL ? 2 : p->every + 1;
-    if (p->kind < POLICY_SELECTIVE)
-        p->kind++;
-    else if (p->kind == POLICY_SELECTIVE)
-        p->kind = POLICY_FULL;
+    const int every = p->kind == POLICY_EVERY ? p->every + 1 : 2;
+    int level = LEVEL_NONE;
+    while (p->kind == POLICY_MIXED && level < LEVEL_FULL &&
+           level_keep((Level)level).recomputed != p->runs[0].keep.recomputed)
+        level++;
+    if (p->kind == POLICY_MIXED && level < LEVEL_FULL)
+        *p = policy_of_level((Level)(level + 1));
     else if (every <= layers)
         *p = (Policy){.kind = POLICY_EVERY, .every = every};
     else
@@ -303,7 +305,7 @@ Status pipeline_make_stages(Maker *m)
     Policy policy;
     TRY(planner_policy(m->r->c, input(m)->backend, input(m)->model->config.layers, &policy));
     for (int s = 0; s < m->p->grid.stages; s++)
-        m->p->stage[s].policy = policy.kind == POLICY_AUTO ? (Policy){.kind = POLICY_NONE} : policy;
+        m->p->stage[s].policy = policy.kind == POLICY_AUTO ? policy_of_level(LEVEL_NONE) : policy;
     TRY(make_all(m));
     return policy.kind == POLICY_AUTO ? relieve(m) : OK;
 }

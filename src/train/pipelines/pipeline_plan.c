@@ -29,7 +29,7 @@ static Status whole_costs(const Maker *m, double *layer, double *embeddings, dou
     const PlanInput *in = input(m);
     Plan plan;
     ModelTensors t;
-    Policy policy = {.kind = POLICY_NONE};
+    Policy policy = policy_of_level(LEVEL_NONE);
     LayerChoice layers;
     Kfac kfac;
     if (in->training) TRY(planner_policy(m->r->c, in->backend, in->model->config.layers, &policy));
