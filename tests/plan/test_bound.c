@@ -1,12 +1,8 @@
-/* The certificate of a plan (plan/bound.h) and `--recompute auto` at once: every choice of parts of small random models
-   under random costs, random schedules of a simulator that knows the graph alone, and budgets of models of usual
-   sizes. Rates are the test's own. */
-#include "testing.h"
-
-#include <math.h>
+/* The certificate of a plan (plan/bound.h) against random schedules of a simulator that knows the graph alone, and,
+   with `--recompute auto`, against every choice of parts of small models. Models and costs are random. */
+#include "problem.h"
 
 #include "plan/bound.h"
-#include "train/planner/search.h"
 
 static uint64_t generator = 29;
 
@@ -16,52 +12,6 @@ static double uniform(void) { return (double)(testing_random(&generator) >> 11) 
 static double log_uniform(double low, double high) { return low * pow(high / low, uniform()); }
 
 /* ---- problems ---- */
-
-/* A model, and what a search of it needs. Of the first account all but the activations is held outside plans. */
-typedef struct {
-    Model model;
-    LayerChoice layers;
-    Accounts accounts;
-    SearchProblem search;
-} Problem;
-
-typedef struct {
-    int layers, hidden, heads, ffn, tokens, seqs;
-    Head head;
-    Dtype compute;
-} Shape;
-
-static void problem_make(Problem *t, const Shape *s)
-{
-    Buf text = {0};
-    ModelConfig config;
-    buf_printf(&text,
-               "{\"vocab_size\": 1000, \"hidden_size\": %d, \"num_hidden_layers\": %d, \"num_attention_heads\": %d, "
-               "\"intermediate_size\": %d, \"max_position_embeddings\": 512}",
-               s->hidden, s->layers, s->heads, s->ffn);
-    assert_ok(model_config_parse("test", text.data, text.len, &config));
-    assert_ok(model_init(&t->model, config, s->head));
-    buf_free(&text);
-    layer_choice_init(&t->layers, s->layers, NULL);
-    t->accounts = (Accounts){.n = 1, .row = {{.limit = "the memory budget", .regions = 1u << REGION_ACT}}};
-    const RowCounts rows =
-        plan_capacity((MicroCapacity){s->tokens, s->seqs, s->head.kind == HEAD_PRETRAINING ? s->tokens / 6 + 1 : 0});
-    t->search = (SearchProblem){.training = {.model = &t->model,
-                                             .compute = s->compute,
-                                             .emit = {.training = true, .layers = &t->layers},
-                                             .capacity = rows},
-                                .accounts = &t->accounts,
-                                .rates = {.product_flops = 1e11, .bytes = 1e10, .overhead = 1e-6},
-                                .rows = rows,
-                                .seq_len = (double)s->tokens / s->seqs,
-                                .micros = 1};
-}
-
-static void problem_free(Problem *t)
-{
-    layer_choice_free(&t->layers);
-    model_free(&t->model);
-}
 
 static void random_problem(Problem *t, int layers)
 {
@@ -86,7 +36,8 @@ static void random_rates(CostRates *r)
                      .bytes = log_uniform(1e9, 1e12),
                      .overhead = chance(20) ? 0 : log_uniform(1e-8, 1e-4)};
     if (chance(50)) r->stream = r->bytes * log_uniform(0.1, 10);
-    for (int k = 0; k < 2 && chance(70); k++) r->attention_flops[k] = r->product_flops * log_uniform(0.001, 1);
+    for (int k = 0, apart = chance(70); k < 2 * apart; k++)
+        r->attention_flops[k] = r->product_flops * log_uniform(0.001, 1);
     r->half_length = uniform() * 100;
 }
 
@@ -99,42 +50,6 @@ static void sketch(const Problem *t, LayerKeep *keeps, Plan *p)
     r.emit.layers = &c;
     r.sketch = true;
     assert_ok(plan_make(&r, p, &tensors, NULL));
-}
-
-static int64_t live_peak(const Plan *p)
-{
-    int64_t peak = 0, *live = mem_array((size_t)p->micro.count + 1, sizeof *live);
-    plan_live_series(p, live);
-    for (int i = 0; i < p->micro.count; i++)
-        if (live[i] > peak) peak = live[i];
-    free(live);
-    return peak;
-}
-
-/* ---- statistics ---- */
-
-typedef struct {
-    double *values;
-    int n, cap;
-} Sample;
-
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double quantile(Sample *s, double part)
-{
-    assert_true(s->n > 0);
-    qsort(s->values, (size_t)s->n, sizeof *s->values, by_value);
-    return s->values[(int)(part * (s->n - 1))];
-}
-
-static void report(const char *name, Sample *s)
-{
-    print_message("%s: median %.4f, 95th percentile %.4f, worst %.4f of %d\n", name, quantile(s, 0.5),
-                  quantile(s, 0.95), quantile(s, 1), s->n);
 }
 
 /* ---- random schedules ---- */
@@ -425,10 +340,10 @@ static void try_schedules(const Problem *t, int n, Schedules *found)
         if (least_added > added || least_room > m.peak)
             fail_msg("schedule %d, %d layers: %lld bytes and %lld ps more; the bound says %lld bytes, %lld ps", k,
                      p.n_layers, (long long)m.peak, (long long)added, (long long)least_room, (long long)least_added);
-        MEM_PUSH(found->room.values, found->room.n, found->room.cap, (double)m.peak / (double)least_room);
+        sample_add(&found->room, (double)m.peak / (double)least_room);
         if (least_added == 0) continue;
         const double near = (double)added / (double)least_added;
-        MEM_PUSH(found->time.values, found->time.n, found->time.cap, near);
+        sample_add(&found->time, near);
         if (near <= nearest) memcpy(best, m.given_up, (size_t)p.n_tensors * sizeof *best);
         if (near <= nearest) nearest = near;
     }
@@ -453,15 +368,206 @@ static void test_random_schedules(void **state)
     print_message("%d schedules of %d held their limit, %d of them ran nothing again\n", found.held, graphs * schedules,
                   found.all_kept);
     assert_true(found.held > graphs * schedules / 2);
-    report("added time / bound", &found.time);
-    report("peak / bound", &found.room);
-    print_message("nearest: %.4f, %.4f; fifths %.4f %.4f\n", quantile(&found.time, 0), quantile(&found.room, 0),
-                  quantile(&found.time, 0.2), quantile(&found.room, 0.2));
+    sample_print("added time / bound", &found.time);
+    sample_print("peak / bound", &found.room);
+    assert_true(sample_at(&found.time, 0) < 1.001 && sample_at(&found.room, 0) < 1.01); /* some reach the bound */
     MEM_FREE(found.time.values, found.room.values);
+}
+
+/* ---- every choice ---- */
+
+/* Calls that take as long as each other under any rates. */
+typedef struct {
+    OpCall call;
+    OpCost cost;
+} CallKind;
+
+enum { MOST_CALL_KINDS = 64 };
+
+/* Choices of parts for all layers: their peaks, which no rate changes, and how many calls of each kind they have. */
+typedef struct {
+    int n, n_kinds;
+    CallKind kinds[MOST_CALL_KINDS];
+    int64_t *peaks;                     // (n)
+    bool *keeps_inputs;                 // (n)
+    uint8_t (*counts)[MOST_CALL_KINDS]; // (n)
+    double *picoseconds;                // (n) under the rates at hand
+} Choices;
+
+static int kind_of(Choices *c, const OpCall *call, const OpCost *cost)
+{
+    for (int k = 0; k < c->n_kinds; k++)
+        if (c->kinds[k].call.op == call->op && memcmp(&c->kinds[k].cost, cost, sizeof *cost) == 0) return k;
+    assert_true(c->n_kinds < MOST_CALL_KINDS);
+    c->kinds[c->n_kinds] = (CallKind){*call, *cost};
+    return c->n_kinds++;
+}
+
+static bool keeps_inputs(unsigned parts)
+{
+    bool keeps = true;
+    for (; parts; parts >>= LAYER_PARTS) keeps &= !(parts & PART_BIT(INPUT));
+    return keeps;
+}
+
+static void add_choice(const Problem *t, unsigned parts, Choices *c)
+{
+    Plan p;
+    LayerKeep keeps[3];
+    for (int l = 0; l < 3; l++) keeps[l] = (LayerKeep){.recomputed = (uint8_t)(parts >> l * LAYER_PARTS & ALL_PARTS)};
+    sketch(t, keeps, &p);
+    c->peaks[c->n] = live_peak(&p);
+    c->keeps_inputs[c->n] = keeps_inputs(parts);
+    memset(c->counts[c->n], 0, sizeof c->counts[c->n]);
+    for (int i = 0; i < p.micro.count; i++) {
+        OpCall call;
+        plan_call(&p, &p.instrs[p.micro.first + i], &call);
+        const OpCost cost = op_cost(&call, &t->search.rows, t->search.seq_len);
+        c->counts[c->n][kind_of(c, &call, &cost)]++;
+    }
+    c->n++;
+    plan_free(&p);
+}
+
+/* All choices, or those that keep all inputs. */
+static void make_choices(const Problem *t, bool inputs_too, Choices *c)
+{
+    const unsigned n = 1u << t->model.config.layers * LAYER_PARTS;
+    *c = (Choices){.peaks = mem_array((size_t)n, sizeof *c->peaks),
+                   .keeps_inputs = mem_array((size_t)n, sizeof *c->keeps_inputs),
+                   .counts = mem_array((size_t)n, sizeof *c->counts),
+                   .picoseconds = mem_array((size_t)n, sizeof *c->picoseconds)};
+    for (unsigned parts = 0; parts < n; parts++)
+        if (inputs_too || keeps_inputs(parts)) add_choice(t, parts, c);
+}
+
+static void set_times(const Problem *t, Choices *c)
+{
+    double picoseconds[MOST_CALL_KINDS];
+    CostBound largest;
+    const SearchProblem *s = &t->search;
+    for (int k = 0; k < c->n_kinds; k++)
+        picoseconds[k] =
+            1e12 * plan_call_cost(&c->kinds[k].call, &s->rows, s->seq_len, &s->rates, &c->kinds[k].cost, &largest);
+    for (int i = 0; i < c->n; i++) {
+        c->picoseconds[i] = 0;
+        for (int k = 0; k < c->n_kinds; k++) c->picoseconds[i] += c->counts[i][k] * picoseconds[k];
+    }
+}
+
+static void choices_free(Choices *c) { MEM_FREE(c->peaks, c->keeps_inputs, c->counts, c->picoseconds); }
+
+/* Of the choices within `room` the shortest time; infinite: there is none. */
+static double shortest(const Choices *c, int64_t room, bool inputs_kept)
+{
+    double best = INFINITY;
+    for (int i = 0; i < c->n; i++)
+        if (c->peaks[i] <= room && (c->keeps_inputs[i] || !inputs_kept)) best = fmin(best, c->picoseconds[i]);
+    return best;
+}
+
+/* Of the choices that take so long at most the smallest peak. */
+static int64_t smallest(const Choices *c, double picoseconds)
+{
+    int64_t best = INT64_MAX;
+    for (int i = 0; i < c->n; i++)
+        if (c->picoseconds[i] <= picoseconds && c->peaks[i] < best) best = c->peaks[i];
+    return best;
+}
+
+typedef struct {
+    Sample time, room;        /* of each best choice: its time, and its peak, over the bound */
+    Sample plan, certificate; /* of each search: its plan's time over that of the best choice, that over the bound */
+    Sample layout;            /* and bytes of its layout over those that live at once */
+    int searches, fitting, retried;
+} Brute;
+
+/* The choices that no other beats, from the largest peak down. */
+static void check_front(const Choices *c, const PlanBound *b, Brute *found)
+{
+    const double rounding = 100; /* picoseconds, one for each instr's */
+    const double once = c->picoseconds[0];
+    for (int64_t room = INT64_MAX; smallest(c, shortest(c, room, false)) < INT64_MAX;) {
+        const double best = shortest(c, room, false);
+        if (best == INFINITY) break;
+        const int64_t peak = smallest(c, best);
+        const double bound = once + (double)plan_bound_added(b, peak);
+        const int64_t least = plan_bound_room(b, (int64_t)(best - once + rounding));
+        if (bound > best + rounding || least > peak)
+            fail_msg("%lld bytes and %.0f ps are possible; the bound says %lld bytes, %.0f ps", (long long)peak, best,
+                     (long long)least, bound);
+        sample_add(&found->time, best / bound);
+        sample_add(&found->room, (double)peak / (double)least);
+        room = peak - 1;
+    }
+}
+
+static void check_search(Problem *t, const Choices *c, Brute *found)
+{
+    Answer a;
+    const int64_t least = smallest(c, INFINITY), most = c->peaks[0];
+    const int64_t room = least + (int64_t)(uniform() * 1.02 * (double)(most - least));
+    answer(t, (size_t)room, &a);
+    const double micro = a.micro * 1e12, little = 1e-9 * micro + 100,
+                 certified = (a.bound.step_s - a.step) * 1e12 + micro;
+    const double best = shortest(c, room, false), best_keeping = shortest(c, room, true);
+    found->searches++;
+    found->fitting += a.found.fits;
+    sample_add(&found->layout, (double)a.found.peak / (double)a.live);
+    found->retried += a.found.layouts > 1;
+    if (certified > best + little) fail_msg("certified %.0f ps, but %.0f are possible", certified, best);
+    if (a.found.fits && best > micro + little)
+        fail_msg("the plan takes %.0f ps, less than the best choice's %.0f", micro, best);
+    if (a.found.fits && a.found.layouts == 1 && micro > best_keeping + little)
+        fail_msg("the plan takes %.0f ps, %.0f are possible", micro, best_keeping);
+    if ((int64_t)a.bound.least > least)
+        fail_msg("certified %zu bytes at least, but %lld are possible", a.bound.least, (long long)least);
+    if ((int64_t)a.bound.peak > smallest(c, micro))
+        fail_msg("certified %zu bytes, but %lld are possible", a.bound.peak, (long long)smallest(c, micro));
+    if (a.found.fits) sample_add(&found->plan, micro / best);
+    if (a.found.fits) sample_add(&found->certificate, best / certified);
+    answer_free(&a);
+}
+
+static void test_every_choice(void **state)
+{
+    const int graphs = testing_rounds(20, 40), tables = testing_rounds(25, 100), budgets = 2;
+    Brute found = {0};
+    (void)state;
+    for (int graph = 0; graph < graphs; graph++) {
+        Problem t;
+        Choices c;
+        Plan p;
+        const int layers = graph % 14 == 13 ? 3 : 2;
+        random_problem(&t, layers);
+        make_choices(&t, layers == 2 || testing_deep(), &c);
+        sketch(&t, NULL, &p);
+        for (int table = 0; table < tables; table++) {
+            random_rates(&t.search.rates);
+            set_times(&t, &c);
+            PlanBound *b = plan_bound_make(&p, &t.search.rows, t.search.seq_len, &t.search.rates, INT64_MAX / 2);
+            check_front(&c, b, &found);
+            plan_bound_free(b);
+            for (int k = 0; k < budgets; k++) check_search(&t, &c, &found);
+        }
+        plan_free(&p);
+        choices_free(&c);
+        problem_free(&t);
+    }
+    print_message("%d of %d searches fit, %d laid out more than one plan\n", found.fitting, found.searches,
+                  found.retried);
+    sample_print("best choice / bound, time", &found.time);
+    sample_print("best choice / bound, bytes", &found.room);
+    sample_print("plan / best choice", &found.plan);
+    sample_print("best choice / certificate", &found.certificate);
+    sample_print("layout / live bytes", &found.layout);
+    assert_true(found.fitting > found.searches * 3 / 4);
+    assert_true(sample_at(&found.time, 0.95) < 1.1 && sample_at(&found.plan, 0.95) < 1.1);
+    MEM_FREE(found.time.values, found.room.values, found.plan.values, found.certificate.values, found.layout.values);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_schedules)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_choice), cmocka_unit_test(test_random_schedules)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
