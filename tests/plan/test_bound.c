@@ -457,7 +457,7 @@ static void set_times(const Problem *t, Choices *c)
 
 static void choices_free(Choices *c) { MEM_FREE(c->peaks, c->keeps_inputs, c->counts, c->picoseconds); }
 
-/* Of the choices within `room` the shortest time; infinite: there is none. */
+/* The shortest time of a choice within `room`; infinite: there is none. */
 static double shortest(const Choices *c, int64_t room, bool inputs_kept)
 {
     double best = INFINITY;
@@ -466,7 +466,7 @@ static double shortest(const Choices *c, int64_t room, bool inputs_kept)
     return best;
 }
 
-/* Of the choices that take so long at most the smallest peak. */
+/* The smallest peak of a choice that takes so long at most. */
 static int64_t smallest(const Choices *c, double picoseconds)
 {
     int64_t best = INT64_MAX;
@@ -478,7 +478,7 @@ static int64_t smallest(const Choices *c, double picoseconds)
 typedef struct {
     Sample time, room;        /* of each best choice: its time, and its peak, over the bound */
     Sample plan, certificate; /* of each search: its plan's time over that of the best choice, that over the bound */
-    Sample layout;            /* and bytes of its layout over those that live at once */
+    Sample layout;            /* bytes of a plan's layout over those that live at once */
     int searches, fitting, retried;
 } Brute;
 

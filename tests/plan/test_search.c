@@ -43,7 +43,7 @@ static void search_budgets(const Shape *shape, int n, Budgets *found)
     problem_free(&t);
 }
 
-/* Of so few layers each is a large part, which the plan keeps whole or not. */
+/* In a model of two layers each part is a large piece of the memory, so that its plans fill a budget less well. */
 static void test_budgets(void **state)
 {
     static const int sizes[][3] = {{2, 128, 2}, {4, 256, 4}, {6, 384, 6}, {12, 768, 12}, {24, 1024, 16}};
