@@ -99,6 +99,7 @@ static inline void answer(Problem *t, size_t budget, Answer *a)
     assert_int_equal(a->found.peak, peak);
     assert_int_equal(a->found.fits, peak <= budget);
     assert_true(a->live <= (int64_t)layout);
+    assert_true(a->bound.least <= a->bound.peak && a->bound.peak <= peak && a->bound.step_s <= a->step);
     if (!s->offload) assert_true(fabs(a->found.step_s - a->step) <= 1e-9 * a->step + 1e-10); /* sums are rounded */
 }
 

@@ -98,11 +98,36 @@ static bool offloads(const Problem *t, const LayerChoice *c)
     return false;
 }
 
+enum { LINK_BUDGETS = 41 };
+
+typedef struct {
+    size_t budget, peak;
+    double step;
+    PlanCertificate bound;
+} Outcome;
+
+/* No plan does better than another one's certificate says. */
+static void expect_certified(const Outcome *all) // (LINK_BUDGETS)
+{
+    for (int i = 0; i < LINK_BUDGETS; i++)
+        for (int k = 0; k < LINK_BUDGETS; k++) {
+            const Outcome *a = &all[i], *b = &all[k];
+            const bool slower = b->peak > a->budget || b->step >= a->bound.step_s;
+            const bool larger = b->step > a->step || b->peak >= a->bound.peak;
+            if (!slower || !larger || b->peak < a->bound.least)
+                fail_msg(
+                    "%zu bytes and %g s are possible; the certificate for %zu bytes and %g s has %g s, %zu and %zu "
+                    "bytes",
+                    b->peak, b->step, a->budget, a->step, a->bound.step_s, a->bound.peak, a->bound.least);
+        }
+}
+
 /* Plans below all that do not offload. A slow link is used only where nothing else fits. */
 static void try_link(Problem *t, double link, bool slow)
 {
     Answer a;
     SearchResult r;
+    Outcome all[LINK_BUDGETS];
     bool offloaded = false;
     double before = INFINITY;
     t->search.offload = true;
@@ -114,18 +139,23 @@ static void try_link(Problem *t, double link, bool slow)
     const size_t most = level_peak(t, LEVEL_NONE), least = level_peak(t, LEVEL_OFFLOAD),
                  without = level_peak(t, LEVEL_FULL);
     assert_true(least < without);
-    for (int i = 0; i <= 40; i++) {
-        answer(t, least + (most - least) * (size_t)i / 40, &a);
+    answer(t, 1, &a); /* less than is held beside activations */
+    assert_false(a.found.fits);
+    answer_free(&a);
+    for (int i = 0; i < LINK_BUDGETS; i++) {
+        answer(t, least + (most - least) * (size_t)i / (LINK_BUDGETS - 1), &a);
         const size_t budget = t->accounts.row[0].budget;
         const bool takes = offloads(t, &a.found.layers);
         expect_no_slower(&a, budget, before);
         if (slow && takes && budget >= without)
             fail_msg("budget %zu: %s over a slow link", budget, a.found.layers.policy);
         offloaded |= takes;
+        all[i] = (Outcome){budget, a.found.peak, a.step, a.bound};
         before = a.found.step_s;
         answer_free(&a);
     }
     assert_true(offloaded);
+    expect_certified(all);
     t->accounts.row[0].budget = least;
     t->accounts.row[1].budget = 0; /* the machine has no memory for it */
     assert_ok(search_layers(&t->search, &r));
@@ -147,6 +177,8 @@ static void test_offload(void **state)
                               .compute = BF16});
     try_link(&t, 1e12, false);
     try_link(&t, 1e7, true);
+    try_link(&t, 0, false); /* as other traffic */
+
     problem_free(&t);
 }
 
