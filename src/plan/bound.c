@@ -49,34 +49,24 @@ static bool is_activation(const Builder *b, TensorId t) { return t != NONE && b-
 
 /* ---- items ---- */
 
-/* What a GELU_BWD takes more where it makes its GELU's output again. */
-static int64_t gelu_again(const Builder *b, int back, TensorId g, const RowCounts *rows, double seq_len,
-                          const CostRates *rates)
-{
-    const Tensor *t = &b->p->tensors[g];
-    OpCall call;
-    OpCost cost;
-    CostBound bound;
-    plan_call(b->p, &b->instrs[back], &call);
-    *OUT(&call, GELU_BWD, g) = (Operand){.dtype = t->dtype, .rows = t->rows, .cols = t->cols};
-    return llround(plan_call_cost(&call, rows, seq_len, rates, &cost, &bound) * 1e12) - b->picoseconds[back];
-}
-
-/* A GELU may also be made again by its backward. A LayerNorm that runs again makes the y for which an AFFINE runs
-   else. */
+/* A GELU may also be made again by its backward. */
 static int64_t again_picoseconds(const Builder *b, int i, const RowCounts *rows, double seq_len, const CostRates *rates)
 {
     const Instr *f = &b->instrs[i];
     int64_t least = b->picoseconds[i];
-    for (int k = i + 1; k < b->n; k++) {
-        const Instr *later = &b->instrs[k];
-        int64_t other = least;
-        if (f->op == OP_GELU && later->op == OP_GELU_BWD && later->in[GELU_BWD_IN_pre] == f->in[GELU_IN_pre] &&
-            later->out[GELU_BWD_OUT_g] == NONE)
-            other = gelu_again(b, k, f->out[GELU_OUT_g], rows, seq_len, rates);
-        if (f->op == OP_ADDNORM && later->op == OP_AFFINE && later->in[AFFINE_IN_xhat] == f->out[ADDNORM_OUT_xhat])
-            other = b->picoseconds[i] - b->picoseconds[k];
-        if (other < least) least = other > 0 ? other : 0;
+    for (int k = i + 1; k < b->n && f->op == OP_GELU; k++) {
+        const Instr *back = &b->instrs[k];
+        OpCall call;
+        OpCost cost;
+        CostBound bound;
+        if (back->op != OP_GELU_BWD || back->in[GELU_BWD_IN_pre] != f->in[GELU_IN_pre]) continue;
+        plan_call(b->p, back, &call);
+        if (operand_present(OUT(&call, GELU_BWD, g))) continue;
+        const Tensor *g = &b->p->tensors[f->out[GELU_OUT_g]];
+        *OUT(&call, GELU_BWD, g) = (Operand){.dtype = g->dtype, .rows = g->rows, .cols = g->cols};
+        double seconds = plan_call_cost(&call, rows, seq_len, rates, &cost, &bound);
+        int64_t more = llround(seconds * 1e12) - b->picoseconds[k];
+        if (more < least) least = more > 0 ? more : 0;
     }
     return least;
 }

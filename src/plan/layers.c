@@ -53,8 +53,9 @@ void plan_layer_costs(const Plan *p, const RowCounts *rows, double seq_len, cons
         int64_t beside = live[i] - (at < 0 ? 0 : below[at]);
         if (beside > *peak) *peak = beside;
         if (instr->lane != LANE_COMPUTE) continue;
-        bool own = instr->layer >= 0 && instr->layer < p->n_layers;
-        *(own ? &layers[instr->layer].picoseconds : &other->picoseconds) += llround(seconds[i] * 1e12);
+        int layer = instr->phase == PHASE_RECOMPUTE && instr->layer < 0 ? at : instr->layer;
+        bool own = layer >= 0 && layer < p->n_layers;
+        *(own ? &layers[layer].picoseconds : &other->picoseconds) += llround(seconds[i] * 1e12);
     }
     MEM_FREE(region, seconds, live, below);
 }

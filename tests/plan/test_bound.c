@@ -333,10 +333,10 @@ static void try_schedules(const Problem *t, int n, Schedules *found)
         if (!simulate(&m, limit ? least + (most - least) * limit / 1000 : INT64_MAX / 2, wild ? below(20) : 0,
                       chance(50) ? 0 : below(60)))
             continue;
-        const int64_t added = m.picoseconds_run - once;
+        const int64_t added = m.picoseconds_run - plan_bound_least(b);
         const int64_t least_added = plan_bound_added(b, m.peak), least_room = plan_bound_room(b, added);
         found->held++;
-        found->all_kept += added == 0;
+        found->all_kept += m.picoseconds_run == once;
         if (least_added > added || least_room > m.peak)
             fail_msg("schedule %d, %d layers: %lld bytes and %lld ps more; the bound says %lld bytes, %lld ps", k,
                      p.n_layers, (long long)m.peak, (long long)added, (long long)least_room, (long long)least_added);
@@ -490,7 +490,7 @@ typedef struct {
 static void check_front(const Choices *c, const PlanBound *b, Brute *found)
 {
     const double rounding = 100; /* picoseconds, one for each instr's */
-    const double once = c->picoseconds[0];
+    const double once = (double)plan_bound_least(b);
     double best = shortest(c, INT64_MAX, false);
     while (best < INFINITY) {
         const int64_t peak = smallest(c, best);

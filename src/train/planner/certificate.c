@@ -1,16 +1,16 @@
 #include "plan/bound.h"
 #include "train/planner/search.h"
 
-/* Bytes a second that cross the link both ways; 0: nothing does. */
-static double slower_link(const SearchProblem *s)
+/* Bytes that cross the link there and back in a second; 0: nothing does. */
+static double link_rate(const SearchProblem *s)
 {
     const double out = s->rates.link_out > 0 ? s->rates.link_out : s->rates.bytes;
     const double in = s->rates.link_in > 0 ? s->rates.link_in : s->rates.bytes;
-    return s->offload ? fmin(out, in) : 0;
+    return s->offload ? out * in / (out + in) : 0;
 }
 
-/* Picoseconds that a micro-batch of `all` takes more, at least. What is offloaded crosses the link both ways while it
-   runs, so that the room grows with its time. */
+/* Picoseconds that a micro-batch of `all` takes more, at least. What is in the host's memory at a moment went there
+   before and comes back after it, so that the room grows with the time. */
 static double least_added(const PlanBound *b, int64_t room, double all, double link)
 {
     double low = 0, high = (double)plan_bound_added(b, room);
@@ -35,7 +35,7 @@ Status search_bound(const SearchProblem *s, const Plan *chosen, size_t other, Pl
     r.emit.layers = &all;
     r.sketch = true;
     TRY_DONE(plan_make(&r, &p, &tensors, NULL));
-    const double link = slower_link(s);
+    const double link = link_rate(s);
     const double micro = 1e12 * plan_cost(chosen, chosen->micro, &s->rows, s->seq_len, &s->rates, NULL);
     const double step = search_step_seconds(chosen, &s->rows, &s->rates, s->seq_len, s->micros);
     const int64_t room = (int64_t)s->accounts->row[0].budget - (int64_t)other, linked = (int64_t)(link * micro * 1e-12);

@@ -7,7 +7,9 @@
 
 #include "plan/layers.h"
 
-enum { FREE_PARTS = LAYER_PARTS - 1, MOST_KINDS = 2 << FREE_PARTS }; /* the input is kept, or offloaded */
+/* The input is kept, or offloaded, or recomputed in the first layer, where the embeddings make it again. */
+enum { FREE_PARTS = LAYER_PARTS - 1, MOST_KINDS = 3 << FREE_PARTS };
+#define NEVER (INT64_MAX / 4) /* picoseconds and bytes of a kind in a layer that cannot choose it */
 
 typedef struct {
     LayerKeep keep;
@@ -69,16 +71,17 @@ static void table_free(Table *t)
     for (int k = 0; k < t->n; k++) free(t->kinds[k].layers);
 }
 
-/* Adds a kind, of a plan that is not laid out. Copies that go on beside the compute lane count where they delay it, in
+/* Adds a kind, of a plan that is not laid out, with something else for the layers above the first (NULL: the same, and
+   all may choose it). Copies that go on beside the compute lane count where they delay it, in
    equal parts for all layers. */
-static Status add_kind(const SearchProblem *s, LayerKeep keep, LayerChoice *c, Table *t)
+static Status add_kind(const SearchProblem *s, LayerKeep keep, const LayerKeep *above, LayerChoice *c, Table *t)
 {
     Plan p;
     ModelTensors tensors;
     PlanRequest r = s->training;
     OtherCost other;
     Kind *kind = &t->kinds[t->n];
-    for (int l = 0; l < t->layers; l++) c->keeps[l] = keep;
+    for (int l = 0; l < t->layers; l++) c->keeps[l] = above && l > 0 ? *above : keep;
     r.emit.layers = c;
     r.sketch = true;
     TRY(plan_make(&r, &p, &tensors, NULL));
@@ -93,22 +96,9 @@ static Status add_kind(const SearchProblem *s, LayerKeep keep, LayerChoice *c, T
         double all = plan_cost(&p, p.micro, &s->rows, s->seq_len, &s->rates, NULL) * 1e12 - (double)alone;
         for (int l = 0; l < t->layers; l++) kind->layers[l].picoseconds += llround(all / t->layers);
     }
+    for (int l = 1; above && l < t->layers; l++) kind->layers[l] = (LayerCost){NEVER, NEVER, NEVER};
     if (t->n == 1) t->picoseconds = alone - other.picoseconds;
     plan_free(&p);
-    return OK;
-}
-
-/* All choices of parts beside the input, first of them to keep all. The caller frees the table. */
-static Status make_table(const SearchProblem *s, LayerChoice *c, Table *t)
-{
-    Trial none;
-    *t = (Table){.layers = s->training.model->config.layers};
-    memset(c->keeps, 0, (size_t)t->layers * sizeof *c->keeps);
-    TRY(try_layers(s, c, &none));
-    t->other = none.other;
-    t->seconds = none.seconds;
-    for (unsigned parts = 0; parts < 1u << FREE_PARTS; parts++)
-        TRY(add_kind(s, (LayerKeep){.recomputed = (uint8_t)(parts << 1)}, c, t));
     return OK;
 }
 
@@ -123,6 +113,27 @@ static void find_useful(const Table *t, bool useful[MOST_KINDS])
     }
 }
 
+/* All choices of parts beside the input, first of them to keep all; of the useful ones, those without the first layer's
+   input. The caller frees the table. */
+static Status make_table(const SearchProblem *s, LayerChoice *c, Table *t)
+{
+    Trial none;
+    *t = (Table){.layers = s->training.model->config.layers};
+    memset(c->keeps, 0, (size_t)t->layers * sizeof *c->keeps);
+    TRY(try_layers(s, c, &none));
+    t->other = none.other;
+    t->seconds = none.seconds;
+    for (unsigned parts = 0; parts < 1u << FREE_PARTS; parts++)
+        TRY(add_kind(s, (LayerKeep){.recomputed = (uint8_t)(parts << 1)}, NULL, c, t));
+    bool useful[MOST_KINDS] = {false};
+    find_useful(t, useful);
+    for (int k = 0; k < 1 << FREE_PARTS; k++) {
+        LayerKeep keep = t->kinds[k].keep;
+        if (useful[k]) TRY(add_kind(s, (LayerKeep){keep.recomputed | PART_BIT(INPUT), 0}, &keep, c, t));
+    }
+    return OK;
+}
+
 /* Adds the choices with an offloaded input. What is fetched comes while the layer above runs, so that the peaks of all
    others have room for it. */
 static Status add_offloaded(const SearchProblem *s, LayerChoice *c, Table *t)
@@ -130,10 +141,10 @@ static Status add_offloaded(const SearchProblem *s, LayerChoice *c, Table *t)
     bool useful[MOST_KINDS] = {false};
     int inside = t->n;
     find_useful(t, useful);
-    for (int k = 0; k < inside; k++)
-        if (useful[k]) TRY(add_kind(s, (LayerKeep){t->kinds[k].keep.recomputed, PART_BIT(INPUT)}, c, t));
-    int64_t input =
-        t->kinds[0].layers[0].kept - t->kinds[inside].layers[0].kept; /* of the kind that recomputes nothing */
+    for (int k = 0; k < 1 << FREE_PARTS; k++)
+        if (useful[k]) TRY(add_kind(s, (LayerKeep){t->kinds[k].keep.recomputed, PART_BIT(INPUT)}, NULL, c, t));
+    /* by the first kinds of both, which keep all else: no other is faster */
+    int64_t input = t->kinds[0].layers[0].kept - t->kinds[inside].layers[0].kept;
     for (int k = 0; k < inside; k++)
         for (int l = 0; l < t->layers; l++) t->kinds[k].layers[l].peak += input;
     return OK;
