@@ -47,7 +47,7 @@ static void search_budgets(const Shape *shape, int n, Budgets *found)
 static void test_budgets(void **state)
 {
     static const int sizes[][3] = {{2, 128, 2}, {4, 256, 4}, {6, 384, 6}, {12, 768, 12}, {24, 1024, 16}};
-    Budgets small = {0}, found = {0};
+    Budgets found = {0};
     (void)state;
     for (int i = 0; i < 20; i++) {
         const int *size = sizes[i / 4];
@@ -59,18 +59,15 @@ static void test_budgets(void **state)
                                 .seqs = i % 2 ? 8 : 32,
                                 .head = {HEAD_CLASSIFIER, 3},
                                 .compute = i / 2 % 2 ? BF16 : F32},
-                       testing_rounds(12, 1000), size[0] == 2 ? &small : &found);
+                       testing_rounds(12, 1000), &found);
     }
-    print_message("%d of %d searches laid out more than one plan\n", small.retried + found.retried,
-                  small.time.n + found.time.n);
-    sample_print("2 layers, plan / certificate", &small.time);
-    sample_print("more layers, plan / certificate", &found.time);
+    print_message("%d of %d searches laid out more than one plan\n", found.retried, found.time.n);
+    sample_print("plan / certificate", &found.time);
     sample_print("layout / live bytes", &found.layout);
-    assert_true(small.retried + found.retried <= (small.time.n + found.time.n) / 50);
+    assert_true(found.retried <= found.time.n / 50);
     assert_true(sample_at(&found.time, 0.95) <= 1.02);
-    assert_true(sample_at(&small.time, 0.95) <= 1.08);
-    assert_true(sample_at(&found.layout, 1) <= 1.01 && sample_at(&small.layout, 1) <= 1.01);
-    MEM_FREE(small.time.values, small.layout.values, found.time.values, found.layout.values);
+    assert_true(sample_at(&found.layout, 1) <= 1.01);
+    MEM_FREE(found.time.values, found.layout.values);
 }
 
 /* ---- with a copy lane ---- */
