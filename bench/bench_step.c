@@ -19,6 +19,10 @@
    A policy with "+audit" behind its name is trained with --audit recompute, with "+check" with what a step that --audit
    P% computes twice has beside the second computation, with "+grains" with --virtual-ranks 1.
 
+   `resident_bytes`: what the process holds at most in the timed steps of a round (VmHWM), less the copy of the weights
+   that lies here for the next policy. `held_bytes`: what it holds before the first step, less activations, scratch,
+   gradients and compute copies. Both say nothing of a device.
+
    A step is one micro-batch. Inputs go to the device before each; nothing comes back before the last step is done.
 
    `graphs`: ranges captured, launches of these, ranges that were refused and ran op by op. `device_bytes`: the plan in
@@ -72,6 +76,7 @@ typedef struct {
     double open;                         /* first bind of the plan: products are timed, unless they were before */
     double kept, act_bytes, total_bytes; /* kept: bytes per token and layer */
     size_t device_bytes, used_bytes;     /* of the plan in a device's memory; of the process there, after the steps */
+    double resident, held;               /* bytes of the process at most in timed steps; of them between steps */
     Stats stats;
     Digest digest;
     ExecGraphs graphs;
@@ -119,6 +124,34 @@ static double kept_bytes_per_token(const Plan *p)
 
 /* ---- measuring ---- */
 
+/* A field of /proc/self/status in bytes, less the weights that lie here for the next policy. */
+static double resident_bytes(const char *field)
+{
+    char line[256];
+    double kib = 0;
+    FILE *f = fopen("/proc/self/status", "re");
+    while (f && fgets(line, sizeof line, f))
+        if (str_starts_with(line, field)) kib = strtod(line + strlen(field), NULL);
+    if (f) fclose(f);
+    return kib * 1024 - (double)model.params.size * sizeof *weights;
+}
+
+/* From here on VmHWM is what the process holds at most. */
+static void forget_peak(void)
+{
+    FILE *f = fopen("/proc/self/clear_refs", "we");
+    if (f && (fputs("5", f) < 0 || fclose(f) != 0)) perror("bench_step: /proc/self/clear_refs");
+}
+
+/* Every page of the regions is there before the first step. */
+static double held_bytes(const Rig *r)
+{
+    static const Region of_steps[] = {REGION_ACT, REGION_SCRATCH, REGION_GRAD, REGION_COPY};
+    double held = resident_bytes("VmRSS:");
+    for (size_t k = 0; k < sizeof of_steps / sizeof *of_steps; k++) held -= (double)r->memory.bytes[of_steps[k]];
+    return held;
+}
+
 static Status read_result(Rig *r, Row *row)
 {
     size_t bytes = (size_t)model.params.size * sizeof(float);
@@ -140,12 +173,14 @@ static Status time_steps(Rig *r, Row *row)
     int before = want.steps > 1 ? 3 * BATCHES : 1, step = 0;
     while (step < before) TRY(rig_step(r, step++));
     TRY(wait_for_all());
+    forget_peak();
     double start = clock_monotonic(), cpu = processor_seconds();
     for (int i = 0; i < want.steps; i++) TRY(rig_step(r, step++));
     row->launch = (clock_monotonic() - start) / want.steps;
     TRY(wait_for_all());
     row->seconds[row->rounds] = (clock_monotonic() - start) / want.steps;
     row->cpu = (processor_seconds() - cpu) / want.steps;
+    row->resident = resident_bytes("VmHWM:");
     TRY(read_result(r, row));
 
     TRY(wait_for_all());
@@ -162,7 +197,10 @@ static void measure(Row *row)
     double start = clock_monotonic();
     row->status = rig_open(&r, row->name);
     if (row->rounds == 0) row->open = clock_monotonic() - start;
-    if (row->status == OK) row->status = time_steps(&r, row);
+    if (row->status == OK) {
+        row->held = held_bytes(&r);
+        row->status = time_steps(&r, row);
+    }
     if (row->status == OK) {
         row->rounds++;
         row->graphs = exec_graphs(r.exec);
@@ -204,13 +242,14 @@ static void write_json(const Row *row, const Row *first)
             "\"masked\": %.9g, \"optimizer\": \"%s\", \"step_s\": %.9g, \"seq_per_s\": %.9g, \"tokens_per_s\": %.9g, "
             "\"flops\": %.9g, \"tflops\": %.6g, \"update_s\": %.9g, \"cpu_s\": %.6g, \"launch_s\": %.6g, "
             "\"open_s\": %.6g, \"kept_per_token_layer\": %.9g, \"act_bytes\": %.15g, \"plan_bytes\": %.15g, "
-            "\"context_bytes\": %zu, \"device_bytes\": %zu, \"used_bytes\": %zu, "
+            "\"context_bytes\": %zu, \"device_bytes\": %zu, \"used_bytes\": %zu, \"resident_bytes\": %.15g, "
+            "\"held_bytes\": %.15g, "
             "\"graphs\": [%lld, %lld, %lld], \"loss\": %s, \"finite\": %d, \"digest\": \"%s\", \"same_bits\": %s, "
             "\"rounds\": [",
             text.data, dtype_name(want.compute), row->name, (long long)capacity.count[ROWS_TOKENS], mean_seqs,
             mean_tokens, mean_masked, want.optimizer, seconds, mean_seqs / seconds, mean_tokens / seconds, flops,
             flops / seconds * 1e-12, median(row->update, row->rounds), row->cpu, row->launch, row->open, row->kept,
-            row->act_bytes, row->total_bytes, context, row->device_bytes, row->used_bytes,
+            row->act_bytes, row->total_bytes, context, row->device_bytes, row->used_bytes, row->resident, row->held,
             (long long)row->graphs.captured, (long long)row->graphs.replayed, (long long)row->graphs.refused, loss,
             row->stats.finite, digest, same_bits(row, first) ? "true" : "false");
     for (int i = 0; i < row->rounds; i++) fprintf(json, "%s%.9g", i ? ", " : "", row->seconds[i]);

@@ -4,10 +4,25 @@ of BERT for sequence classification on random sequences that fill --seq, random 
 
     python3 bench/peer_cpu.py --model-config bert-base.json --threads 2 --steps 5
 
-Every setting runs in a process of its own, so that its peak resident memory is its own. One JSON line per setting:
-seq_per_s is batch / median step; peak_rss_bytes is VmHWM after the last step, start_rss_bytes before the model is made.
+What backward recomputes (--checkpointing, several with commas between):
+  off          nothing
+  on           every layer
+  every:K      one layer of K; the others keep everything
+  products     all but the outputs of matrix products, in every layer (selective checkpointing)
+  second       all but the outputs of attention's products and of every second other one, as torchtitan's selective mode
+  attention    all but attention's output
+  budget:B     what torch.compile's partitioner chooses for activation_memory_budget B, from 0 to 1
+  both         off,on
+
+Every setting runs in a process of its own, so that its memory is its own. One JSON line per setting: seq_per_s is batch /
+median step; resident_bytes is what the process holds at most in the timed steps (VmHWM), held_bytes what it holds between
+steps: weights, the optimizer's moments, libraries. With --serve settings are read from stdin, one a line: compiled ones
+run in this process, which keeps what it compiled, others in a fork of it.
 """
 import argparse
+import ctypes
+import functools
+import gc
 import json
 import os
 import statistics
@@ -29,48 +44,166 @@ def memory(field):
     raise SystemExit(f"/proc/self/status: expected a line {field}, found none")
 
 
-def measure(args, precision, checkpointing):
+def forget_peak():
+    """From here on VmHWM is what the process holds at most."""
+    with open("/proc/self/clear_refs", "w", encoding="ascii") as f:
+        f.write("5")
+
+
+def trim():
+    """Gives freed memory back to the system."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+
+
+def selective(how):
+    """Contexts of a checkpoint that keeps the outputs of some products. On a CPU attention with dropout is two bmm."""
     import torch
-    import transformers
-    from transformers import BertConfig, BertForSequenceClassification
+    from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
-    torch.set_num_threads(args.threads)
-    torch.manual_seed(42)
-    sizes = dict(BERT_BASE)
-    if args.model_config:
-        with open(args.model_config, encoding="utf-8") as f:
-            sizes = {k: v for k, v in json.load(f).items() if k in BERT_BASE}
-    config = BertConfig(**sizes, num_labels=3, attn_implementation="sdpa")
-    start_rss = memory("VmRSS")
-    model = BertForSequenceClassification(config).train()
-    if checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5, weight_decay=0.01, fused=True)
-    ids = torch.randint(1, config.vocab_size, (args.batch, args.seq))
-    inputs = dict(input_ids=ids, token_type_ids=torch.zeros_like(ids), attention_mask=torch.ones_like(ids),
-                  labels=torch.randint(0, 3, (args.batch,)))
+    aten = torch.ops.aten
+    plain, own = {aten.mm.default, aten.addmm.default}, {aten.bmm.default, aten._scaled_dot_product_flash_attention_for_cpu.default}
+    seen = {}
 
-    def step():
-        optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16"):
-            loss = model(**inputs).loss
+    def policy(ctx, op, *_args, **_kwargs):
+        group = "plain" if op in plain else "own" if op in own else None
+        if group is None:
+            return CheckpointPolicy.PREFER_RECOMPUTE
+        key = (group, ctx.is_recompute)
+        seen[key] = seen.get(key, 0) + 1
+        second = seen[key] % 2 == 0
+        if how == "products" or (how == "second" and (group == "own" or not second)):
+            return CheckpointPolicy.MUST_SAVE
+        fused = op is not aten.bmm.default
+        return CheckpointPolicy.MUST_SAVE if how == "attention" and group == "own" and (second or fused) else CheckpointPolicy.PREFER_RECOMPUTE
+
+    def contexts():
+        seen.clear()
+        return create_selective_checkpoint_contexts(policy)
+
+    return contexts
+
+
+def prepare(model, how):
+    """The model with what `how` has backward recompute."""
+    import torch
+
+    kind, _, number = how.partition(":")
+    if kind == "budget":
+        torch._functorch.config.activation_memory_budget = float(number)
+        names = {"model": model}
+        exec("def run(**inputs): return model(**inputs)", names)  # code of its own: what is compiled belongs to the code
+        return torch.compile(names["run"], fullgraph=True)
+    if kind == "off":
+        return model
+    each = {} if kind in ("on", "every") else {"context_fn": selective(kind)}
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False, **each})
+    for i, layer in enumerate(model.bert.encoder.layer):
+        layer.gradient_checkpointing = kind != "every" or i % int(number) == 0
+    return model
+
+
+class Training:
+    """A model with random weights, its optimizer and a batch."""
+
+    def __init__(self, args):
+        import torch
+        from transformers import BertConfig, BertForSequenceClassification
+
+        self.args, self.torch, self.compiled = args, torch, {}
+        torch.set_num_threads(args.threads)
+        torch.manual_seed(42)
+        sizes = dict(BERT_BASE)
+        if args.model_config:
+            with open(args.model_config, encoding="utf-8") as f:
+                sizes = {k: v for k, v in json.load(f).items() if k in BERT_BASE}
+        if args.dropout is not None:
+            sizes |= dict(hidden_dropout_prob=args.dropout, attention_probs_dropout_prob=args.dropout)
+        config = BertConfig(**sizes, num_labels=3, attn_implementation="sdpa")
+        self.model = BertForSequenceClassification(config).train()
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=2e-5, weight_decay=0.01, fused=True)
+        ids = torch.randint(1, config.vocab_size, (args.batch, args.seq))
+        self.inputs = dict(input_ids=ids, token_type_ids=torch.zeros_like(ids), attention_mask=torch.ones_like(ids),
+                           labels=torch.randint(0, 3, (args.batch,)))
+
+    def step(self, run):
+        self.optimizer.zero_grad(set_to_none=True)
+        with self.torch.autocast("cpu", dtype=self.torch.bfloat16, enabled=self.args.precision == "bf16"):
+            loss = run(**self.inputs).loss
         loss.backward()
-        optimizer.step()
+        self.optimizer.step()
         return loss.item()
 
-    seconds = []
-    for i in range(args.warmup + args.steps):
-        begin = time.perf_counter()
-        loss = step()
-        if i >= args.warmup:
+    def prepared(self, how):
+        """Compiled and called once, where it is to be compiled."""
+        if not how.startswith("budget:"):
+            return prepare(self.model, how)
+        if how not in self.compiled:
+            self.compiled[how] = prepare(self.model, how)
+            self.step(self.compiled[how])
+        return self.compiled[how]
+
+    def measure(self, how):
+        import transformers
+
+        args, torch = self.args, self.torch
+        run = self.prepared(how)
+        trim()
+        for _ in range(args.warmup):
+            self.step(run)
+        forget_peak()
+        seconds = []
+        for _ in range(args.steps):
+            begin = time.perf_counter()
+            loss = self.step(run)
             seconds.append(time.perf_counter() - begin)
-    median = statistics.median(seconds)
-    return dict(torch=torch.__version__, transformers=transformers.__version__,
-                cpu_capability=torch.backends.cpu.get_cpu_capability(), threads=args.threads, batch=args.batch, seq=args.seq,
-                precision=precision, gradient_checkpointing=checkpointing, attention="sdpa", steps=args.steps,
-                step_s=[round(s, 4) for s in seconds], seq_per_s=round(args.batch / median, 4), loss=loss,
-                parameters=sum(p.numel() for p in model.parameters()), start_rss_bytes=start_rss,
-                peak_rss_bytes=memory("VmHWM"))
+        resident = memory("VmHWM")
+        self.optimizer.zero_grad(set_to_none=True)
+        trim()
+        median = statistics.median(seconds)
+        return dict(torch=torch.__version__, transformers=transformers.__version__,
+                    cpu_capability=torch.backends.cpu.get_cpu_capability(), threads=args.threads, batch=args.batch, seq=args.seq,
+                    precision=args.precision, checkpointing=how, attention="sdpa", steps=args.steps,
+                    rounds=[round(s, 4) for s in seconds], step_s=round(median, 4), seq_per_s=round(args.batch / median, 4), loss=loss,
+                    parameters=sum(p.numel() for p in self.model.parameters()), resident_bytes=resident,
+                    held_bytes=memory("VmRSS"))
+
+
+def say(line):
+    print(json.dumps(line), flush=True)
+
+
+def serve(args):
+    """Imports once. A fork before the first parallel region has threads of its own."""
+    import torch  # noqa: F401
+    from transformers import BertForSequenceClassification  # noqa: F401
+
+    own = None
+    for how in map(str.strip, sys.stdin):
+        if how.startswith("budget:"):
+            own = own or Training(args)
+            answer = functools.partial(own.measure, how)
+        else:
+            child = os.fork()
+            if child:
+                os.waitpid(child, 0)
+                continue
+            answer = lambda: Training(args).measure(how)  # noqa: E731
+        try:
+            say(answer())
+        except Exception as e:  # the next setting may still run
+            say(dict(checkpointing=how, failed=str(e).strip().splitlines()[0][:300]))
+        if not how.startswith("budget:"):
+            os._exit(0)
+
+
+def is_setting(text):
+    kind, _, number = text.partition(":")
+    if kind == "every":
+        return number.isdigit() and int(number) > 0
+    if kind == "budget":
+        return number.replace(".", "", 1).isdigit() and float(number) <= 1
+    return text in ("off", "on", "products", "second", "attention")
 
 
 def parse():
@@ -79,30 +212,40 @@ def parse():
     p.add_argument("--threads", type=int, default=os.cpu_count())
     p.add_argument("--batch", type=int, default=16)
     p.add_argument("--seq", type=int, default=128)
+    p.add_argument("--dropout", type=float, help="all rates; default as the configuration says")
     p.add_argument("--warmup", type=int, default=1, help="steps not timed")
     p.add_argument("--steps", type=int, default=3, help="steps timed")
     p.add_argument("--precision", choices=["fp32", "bf16", "both"], default="both", help="bf16 is autocast")
-    p.add_argument("--checkpointing", choices=["off", "on", "both"], default="both")
+    p.add_argument("--checkpointing", default="both", metavar="LIST")
     p.add_argument("--repeat", type=int, default=1, help="times to go through all settings, so that they interleave")
+    p.add_argument("--serve", action="store_true")
     args = p.parse_args()
     for name in ("threads", "batch", "seq", "steps", "repeat"):
         if getattr(args, name) < 1:
             p.error(f"--{name}: expected at least 1, found {getattr(args, name)}")
+    args.checkpointing = "off,on" if args.checkpointing == "both" else args.checkpointing
+    for text in args.checkpointing.split(","):
+        if not is_setting(text):
+            p.error(f"--checkpointing: expected off, on, every:K, products, second, attention, budget:B or both, found '{text}'")
+    if args.serve and args.precision == "both":
+        p.error("--serve: expected --precision fp32 or bf16, found both")
     return args
 
 
 def main():
     args = parse()
+    if args.serve:
+        serve(args)
+        return
     precisions = ["fp32", "bf16"] if args.precision == "both" else [args.precision]
-    switches = ["off", "on"] if args.checkpointing == "both" else [args.checkpointing]
-    settings = [(p, s) for _ in range(args.repeat) for p in precisions for s in switches]
+    settings = [(p, s) for _ in range(args.repeat) for p in precisions for s in args.checkpointing.split(",")]
     if len(settings) == 1:
-        print(json.dumps(measure(args, precisions[0], switches[0] == "on")), flush=True)
+        say(Training(args).measure(args.checkpointing))
         return
     env = dict(os.environ, OMP_NUM_THREADS=str(args.threads), HF_HUB_OFFLINE="1")
-    for precision, switch in settings:  # the last value of a repeated flag counts
+    for precision, setting in settings:  # the last value of a repeated flag counts
         subprocess.run([sys.executable, os.path.abspath(__file__), *sys.argv[1:], "--precision", precision, "--checkpointing",
-                        switch, "--repeat", "1"], env=env, check=True)
+                        setting, "--repeat", "1"], env=env, check=True)
 
 
 if __name__ == "__main__":

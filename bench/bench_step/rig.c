@@ -16,6 +16,14 @@ static Status place(Rig *r, const Segment *segments)
     return exec_run(r->exec, r->plan.pack, &r->plan.capacity);
 }
 
+/* Whether a policy's name has this mark; *n becomes the length of what is before it. */
+static bool marked(const char *name, const char *mark, size_t *n)
+{
+    const char *at = strstr(name, mark);
+    if (at && (size_t)(at - name) < *n) *n = (size_t)(at - name);
+    return at != NULL;
+}
+
 Status rig_open(Rig *r, const char *policy_name)
 {
     Policy policy;
@@ -26,14 +34,16 @@ Status rig_open(Rig *r, const char *policy_name)
                              .weight_decay = 0.01f,
                              .max_grad_norm = 1},
                .ctl = {.dropout_key = 1 ^ PHILOX_DROPOUT, .learning_rate = 1e-5f}};
-    bool audited = strstr(policy_name, "+audit") != NULL;
-    char *name = mem_strndup(policy_name, strcspn(policy_name, "+"));
-    r->noted = audited || strstr(policy_name, "+check") != NULL;
-    r->checked = r->noted && !audited;
-    r->grains = strstr(policy_name, "+grains") != NULL;
+    size_t n = strlen(policy_name); /* of the policy alone */
+    bool audited = marked(policy_name, "+audit", &n), checked = marked(policy_name, "+check", &n);
+    r->noted = audited || checked;
+    r->checked = checked && !audited;
+    r->grains = marked(policy_name, "+grains", &n);
+    char *name = mem_strndup(policy_name, n);
     Status parsed = policy_parse(name, &policy);
     free(name);
     TRY(parsed);
+    TRY(policy_check(&policy, model.config.layers));
     Segment *segments = mem_array((size_t)model.params.count, sizeof *segments);
     LayerKeep *keeps = mem_array((size_t)model.config.layers, sizeof *keeps);
     policy_keeps(&policy, model.config.layers, keeps);
