@@ -173,28 +173,30 @@ def say(line):
     print(json.dumps(line), flush=True)
 
 
+def answer(how, training):
+    try:
+        say(training().measure(how))
+    except Exception as e:  # the next setting may still run
+        say(dict(checkpointing=how, failed=(str(e).strip().splitlines() or [repr(e)])[0][:300]))
+
+
 def serve(args):
     """Imports once. A fork before the first parallel region has threads of its own."""
     import torch  # noqa: F401
     from transformers import BertForSequenceClassification  # noqa: F401
 
-    own = None
+    training = functools.cache(lambda: Training(args))
     for how in map(str.strip, sys.stdin):
         if how.startswith("budget:"):
-            own = own or Training(args)
-            answer = functools.partial(own.measure, how)
-        else:
-            child = os.fork()
-            if child:
-                os.waitpid(child, 0)
-                continue
-            answer = lambda: Training(args).measure(how)  # noqa: E731
-        try:
-            say(answer())
-        except Exception as e:  # the next setting may still run
-            say(dict(checkpointing=how, failed=str(e).strip().splitlines()[0][:300]))
-        if not how.startswith("budget:"):
+            answer(how, training)
+            continue
+        child = os.fork()
+        if not child:
+            answer(how, training)
             os._exit(0)
+        ended = os.waitpid(child, 0)[1]
+        if ended:
+            say(dict(checkpointing=how, failed=f"the process ended with {os.waitstatus_to_exitcode(ended)}"))
 
 
 def is_setting(text):

@@ -1,0 +1,209 @@
+#!/usr/bin/env python3
+"""Tables and a picture of what bench/plans.sh measured.
+
+    python3 bench/plans_report.py FILE.tsv [--svg FILE.svg]
+    python3 bench/plans_report.py --published CAIRN
+
+Of a case's steps the median counts. Memory of a step is what the process holds at most in it, less what it holds between
+steps. --published puts figures of others (bench/published.tsv) beside plans of the program CAIRN: `batch A B` is the ratio
+of two policies' largest batches, `saved P` by how much activations shrink, at most, in a step that takes P % more."""
+import argparse
+import csv
+import json
+import os
+import statistics
+import subprocess
+import sys
+from html import escape
+
+GROUPS = {  # name, colour, whether points are joined
+    "cairn-auto": ("Cairn, --recompute auto", "#0072B2", True), "cairn": ("Cairn, a policy", "#56B4E9", False),
+    "pytorch": ("PyTorch, checkpointing", "#D55E00", False), "pytorch-compiled": ("PyTorch, compiled for a budget", "#009E73", True)}
+COLUMNS = ["shape", "round", "group", "name", "budget_mib", "step_s", "resident_mib", "held_mib", "planned_s", "bound_s"]
+
+
+def number(text):
+    return float(text) if text else None
+
+
+def read(path):
+    """Lines of remarks, and {shape: (title, cases)}: a case has its group, name, seconds, and MiB."""
+    remarks, shapes, cases = [], {}, {}
+    with open(path, encoding="utf-8") as f:
+        lines = [line.rstrip("\n") for line in f]
+    for number_of, line in enumerate(lines, 1):
+        parts = line.split("\t")
+        if parts[0] == "# shape":
+            shapes[parts[1]] = (parts[2], [])
+        elif line.startswith("#"):
+            remarks.append(line[1:].strip())
+        elif parts != COLUMNS:
+            if len(parts) != len(COLUMNS) or parts[0] not in shapes or parts[2] not in GROUPS:
+                raise SystemExit(f"{path}:{number_of}: expected {len(COLUMNS)} columns of a shape and a group that are known, found '{line}'")
+            row = dict(zip(COLUMNS, parts))
+            key = (row["shape"], row["group"], row["name"])
+            if key not in cases:
+                cases[key] = dict(group=row["group"], name=row["name"], seconds=[], resident=[], step=[], **{
+                    k: number(row[k]) for k in ("budget_mib", "planned_s", "bound_s")})
+                shapes[row["shape"]][1].append(cases[key])
+            resident, held = float(row["resident_mib"]), float(row["held_mib"])
+            for name, value in (("seconds", float(row["step_s"])), ("resident", resident), ("step", resident - held)):
+                cases[key][name].append(value)
+    for _, each in shapes.values():
+        for c in each:
+            c["rounds"], c["fastest"], c["slowest"] = len(c["seconds"]), min(c["seconds"]), max(c["seconds"])
+            c.update({k: statistics.median(c[k]) for k in ("seconds", "resident", "step")})
+        each.sort(key=lambda c: (list(GROUPS).index(c["group"]), c["step"]))
+    return remarks, shapes
+
+
+def against(case, cases):
+    """Seconds of a case of PyTorch's over those of the fastest that --recompute auto has in no more memory, if it has any."""
+    ours = [c["seconds"] for c in cases if c["group"] == "cairn-auto" and c["step"] <= case["step"]]
+    return f"{case['seconds'] / min(ours):.2f}" if ours and not case["group"].startswith("cairn") else ""
+
+
+def tables(remarks, shapes):
+    out = [" · ".join(remarks[:2]) + ".", ""]
+    for title, cases in shapes.values():
+        out += [f"**{title}**", "", "| | what | budget, MiB | s a step (fastest to slowest) | rounds | a step's MiB | peak resident, MiB "
+                "| times auto's in no more memory | predicted s, at least |", "|---|---|---|---|---|---|---|---|---|"]
+        for c in cases:
+            budget = f"{c['budget_mib']:.0f}" if c["budget_mib"] else ""
+            planned = f"{c['planned_s']:.3g}, {c['bound_s']:.3g}" if c["planned_s"] else ""
+            out.append(f"| {GROUPS[c['group']][0]} | `{c['name']}` | {budget} | {c['seconds']:.3g} ({c['fastest']:.3g}–{c['slowest']:.3g}) "
+                       f"| {c['rounds']} | {c['step']:.0f} | {c['resident']:.0f} | {against(c, cases)} | {planned} |")
+        out.append("")
+    return "\n".join(out + remarks[2:])
+
+
+# ---- the picture: a panel for each shape, as src/report/svg.c draws charts ----
+
+WIDTH, LEFT, RIGHT, PLOT, BELOW, ABOVE = 430, 58, 16, 240, 52, 34
+
+
+def ticks(high, most=6):
+    """Round steps from 0 to above `high`."""
+    power = 10.0 ** (len(str(int(high / most))) - 1 if high >= most else -3)
+    while True:
+        for factor in (1, 2, 2.5, 5):
+            step = factor * power
+            if high <= step * most:
+                return [i * step for i in range(int(high / step) + 2)]
+        power *= 10
+
+
+def panel(out, title, cases, x0, y0):
+    xs, ys = ticks(max(c["step"] for c in cases)), ticks(max(c["seconds"] for c in cases))
+    left, right, top, floor = x0 + LEFT, x0 + WIDTH - RIGHT, y0 + ABOVE, y0 + ABOVE + PLOT
+
+    def at(c):
+        return left + c["step"] / xs[-1] * (right - left), floor - c["seconds"] / ys[-1] * PLOT
+
+    out.append(f'<text x="{left}" y="{y0 + 22}" font-size="14" font-weight="bold">{escape(title)}</text>')
+    for v in ys:
+        y = floor - v / ys[-1] * PLOT
+        out.append(f'<path d="M{left},{y:.1f}H{right}" class="grid" stroke="#ddd"/><text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{v:.4g}</text>')
+    for v in xs:
+        x = left + v / xs[-1] * (right - left)
+        out.append(f'<path d="M{x:.1f},{floor}v5" stroke="#888"/><text x="{x:.1f}" y="{floor + 20}" text-anchor="middle">{v:.6g}</text>')
+    out.append(f'<path d="M{left},{floor}H{right}" stroke="#888"/>')
+    out.append(f'<text x="{(left + right) / 2}" y="{floor + 40}" text-anchor="middle">MiB that a step takes</text>')
+    middle = (top + floor) / 2
+    out.append(f'<text x="{x0 + 14}" y="{middle}" text-anchor="middle" transform="rotate(-90 {x0 + 14} {middle})">seconds a step</text>')
+    for group, (_, colour, joined) in GROUPS.items():
+        points = [(at(c), c["name"]) for c in cases if c["group"] == group]
+        if joined and len(points) > 1:
+            out.append(f'<path d="M{"L".join(f"{x:.1f},{y:.1f}" for (x, y), _ in points)}" fill="none" stroke="{colour}" stroke-width="1.8"/>')
+        for (x, y), name in points:
+            out.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"><title>{escape(name)}</title></circle>')
+            if group != "cairn-auto":
+                up = group.startswith("pytorch")
+                out.append(f'<text x="{x + (6 if up else -2):.1f}" y="{y + (-6 if up else 14):.1f}" font-size="9.5" fill="#555"'
+                           f'{"" if up else " text-anchor=" + chr(34) + "end" + chr(34)}>{escape(name.removeprefix("budget:"))}</text>')
+
+
+def draw(shapes):
+    drawn = [(title, cases) for title, cases in shapes.values() if cases]
+    height, width = 28 + (len(drawn) + 1) // 2 * (ABOVE + PLOT + BELOW), 2 * WIDTH
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+           'font-family="Helvetica, Arial, sans-serif" font-size="12" fill="#333" role="img">',
+           f'<rect width="{width}" height="{height}" class="paper" fill="#fff"/>']
+    x = 14
+    for name, colour, _ in (each for group, each in GROUPS.items() if any(c["group"] == group for _, cases in drawn for c in cases)):
+        out.append(f'<circle cx="{x + 6}" cy="16" r="4" fill="{colour}"/><text x="{x + 16}" y="20">{escape(name)}</text>')
+        x += 34 + 6.4 * len(name)
+    for i, (title, cases) in enumerate(drawn):
+        panel(out, title, cases, i % 2 * WIDTH, 28 + i // 2 * (ABOVE + PLOT + BELOW))
+    return "\n".join(out + ["</svg>", ""])
+
+
+# ---- figures of others ----
+
+def plan(cairn, flags, extra=()):
+    """{policy: its plan}, in fp32, on this host's CPU or on a device that it may lack."""
+    model, length, budget, device = flags.split()
+    where = [] if device == "cpu" else ["--device", device]
+    done = subprocess.run([cairn, "plan", "--model-config", model, "--max-seq-length", length, "--padded", "--batch-size", "32",
+                           "--precision", "fp32", "--memory-budget", budget, "--json", *where, *extra],
+                          text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    try:
+        return {p["name"].split()[0]: p for p in json.loads(done.stdout)["policies"]}
+    except ValueError:
+        return {}  # no plan fits, or there is no such program
+
+
+def saved(cairn, flags, percent):
+    """The smallest activations within the time, of --recompute auto by halving the budget, and of the policies."""
+    plans = plan(cairn, flags)
+    none = plans["none"]
+    best, low, high = none, 0, none["peak"]
+    for _ in range(12):
+        middle = (low + high) // 2
+        auto = plan(cairn, flags, ["--recompute", "auto", "--memory-budget", str(middle)]).get("auto")
+        if auto and auto["step_s"] <= (1 + percent / 100) * none["step_s"]:
+            best, high = auto, middle
+        else:
+            low = middle
+    ratio = none["bytes"]["activations"] / best["bytes"]["activations"]
+    return f"{ratio:.1f} times less ({100 - 100 / ratio:.0f} %), overhead {100 * (best['step_s'] / none['step_s'] - 1):.0f} %: `{best['name']}`"
+
+
+def published(cairn):
+    out = ["| | of | published | Cairn, planned | for | source |", "|---|---|---|---|---|---|"]
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "published.tsv"), encoding="utf-8") as f:
+        for row in csv.DictReader(f, delimiter="\t"):
+            kind, *words = row["ours"].split()
+            if kind == "batch":
+                a, b = (plan(cairn, row["flags"])[w] for w in words)
+                ours = (f"{a['max_batch'] / b['max_batch']:.1f} × ({words[0]} {a['max_batch']}, {words[1]} {b['max_batch']}), "
+                        f"throughput {100 * (a['seq_per_s'] / b['seq_per_s'] - 1):+.0f} %")
+            else:
+                ours = saved(cairn, row["flags"], float(words[0]))
+            out.append(f"| {row['system']}, {row['where']} | {row['of']} | {row['figure']} | {ours} | {row['flags']} | {row['source']} |")
+    return "\n".join(out)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("file", nargs="?")
+    p.add_argument("--svg", metavar="FILE")
+    p.add_argument("--published", metavar="CAIRN")
+    args = p.parse_args()
+    if args.published:
+        print(published(args.published))
+        return
+    if not args.file:
+        p.error("expected a FILE.tsv of bench/plans.sh, or --published CAIRN")
+    remarks, shapes = read(args.file)
+    if not any(cases for _, cases in shapes.values()):
+        raise SystemExit(f"{args.file}: expected lines of measured steps, found none")
+    print(tables(remarks, shapes))
+    if args.svg:
+        with open(args.svg, "w", encoding="utf-8") as f:
+            f.write(draw(shapes))
+        print(f"drawn: {args.svg}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
