@@ -20,8 +20,8 @@
    P% computes twice has beside the second computation, with "+grains" with --virtual-ranks 1.
 
    `resident_bytes`: what the process holds at most in the timed steps of a round (VmHWM), less the copy of the weights
-   that lies here for the next policy. `held_bytes`: what it holds before the first step, less activations, scratch,
-   gradients and compute copies. Both say nothing of a device.
+   that lies here for the next policy. `other_bytes`: of it what is not the plan's: libraries above all. `batch_bytes`:
+   of it what a micro-batch takes: all but the regions that stay, and others. They say nothing of a device.
 
    A step is one micro-batch. Inputs go to the device before each; nothing comes back before the last step is done.
 
@@ -76,7 +76,8 @@ typedef struct {
     double open;                         /* first bind of the plan: products are timed, unless they were before */
     double kept, act_bytes, total_bytes; /* kept: bytes per token and layer */
     size_t device_bytes, used_bytes;     /* of the plan in a device's memory; of the process there, after the steps */
-    double resident, held;               /* bytes of the process at most in timed steps; of them between steps */
+    double resident, other,
+        batch; /* bytes of the process at most in timed steps; of them not of the plan; of a micro-batch */
     Stats stats;
     Digest digest;
     ExecGraphs graphs;
@@ -143,15 +144,6 @@ static void forget_peak(void)
     if (f && (fputs("5", f) < 0 || fclose(f) != 0)) perror("bench_step: /proc/self/clear_refs");
 }
 
-/* Every page of the regions is there before the first step. */
-static double held_bytes(const Rig *r)
-{
-    static const Region of_steps[] = {REGION_ACT, REGION_SCRATCH, REGION_GRAD, REGION_COPY};
-    double held = resident_bytes("VmRSS:");
-    for (size_t k = 0; k < sizeof of_steps / sizeof *of_steps; k++) held -= (double)r->memory.bytes[of_steps[k]];
-    return held;
-}
-
 static Status read_result(Rig *r, Row *row)
 {
     size_t bytes = (size_t)model.params.size * sizeof(float);
@@ -181,6 +173,8 @@ static Status time_steps(Rig *r, Row *row)
     row->seconds[row->rounds] = (clock_monotonic() - start) / want.steps;
     row->cpu = (processor_seconds() - cpu) / want.steps;
     row->resident = resident_bytes("VmHWM:");
+    row->batch = row->resident - row->other - (double)memory_total(&r->memory);
+    row->batch += (double)(r->memory.bytes[REGION_ACT] + r->memory.bytes[REGION_SCRATCH]);
     TRY(read_result(r, row));
 
     TRY(wait_for_all());
@@ -197,8 +191,8 @@ static void measure(Row *row)
     double start = clock_monotonic();
     row->status = rig_open(&r, row->name);
     if (row->rounds == 0) row->open = clock_monotonic() - start;
-    if (row->status == OK) {
-        row->held = held_bytes(&r);
+    if (row->status == OK) { /* every page of the regions is there before the first step */
+        row->other = resident_bytes("VmRSS:") - (double)memory_total(&r.memory);
         row->status = time_steps(&r, row);
     }
     if (row->status == OK) {
@@ -243,15 +237,15 @@ static void write_json(const Row *row, const Row *first)
             "\"flops\": %.9g, \"tflops\": %.6g, \"update_s\": %.9g, \"cpu_s\": %.6g, \"launch_s\": %.6g, "
             "\"open_s\": %.6g, \"kept_per_token_layer\": %.9g, \"act_bytes\": %.15g, \"plan_bytes\": %.15g, "
             "\"context_bytes\": %zu, \"device_bytes\": %zu, \"used_bytes\": %zu, \"resident_bytes\": %.15g, "
-            "\"held_bytes\": %.15g, "
+            "\"other_bytes\": %.15g, \"batch_bytes\": %.15g, "
             "\"graphs\": [%lld, %lld, %lld], \"loss\": %s, \"finite\": %d, \"digest\": \"%s\", \"same_bits\": %s, "
             "\"rounds\": [",
             text.data, dtype_name(want.compute), row->name, (long long)capacity.count[ROWS_TOKENS], mean_seqs,
             mean_tokens, mean_masked, want.optimizer, seconds, mean_seqs / seconds, mean_tokens / seconds, flops,
             flops / seconds * 1e-12, median(row->update, row->rounds), row->cpu, row->launch, row->open, row->kept,
-            row->act_bytes, row->total_bytes, context, row->device_bytes, row->used_bytes, row->resident, row->held,
-            (long long)row->graphs.captured, (long long)row->graphs.replayed, (long long)row->graphs.refused, loss,
-            row->stats.finite, digest, same_bits(row, first) ? "true" : "false");
+            row->act_bytes, row->total_bytes, context, row->device_bytes, row->used_bytes, row->resident, row->other,
+            row->batch, (long long)row->graphs.captured, (long long)row->graphs.replayed,
+            (long long)row->graphs.refused, loss, row->stats.finite, digest, same_bits(row, first) ? "true" : "false");
     for (int i = 0; i < row->rounds; i++) fprintf(json, "%s%.9g", i ? ", " : "", row->seconds[i]);
     fputs("]}\n", json);
     fflush(json);

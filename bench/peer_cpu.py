@@ -15,9 +15,10 @@ What backward recomputes (--checkpointing, several with commas between):
   both         off,on
 
 Every setting runs in a process of its own, so that its memory is its own. One JSON line per setting: seq_per_s is batch /
-median step; resident_bytes is what the process holds at most in the timed steps (VmHWM), held_bytes what it holds between
-steps: weights, the optimizer's moments, libraries. With --serve settings are read from stdin, one a line: compiled ones
-run in this process, which keeps what it compiled, others in a fork of it.
+median step; resident_bytes is what the process holds at most in the timed steps (VmHWM), other_bytes of it what
+is there between steps beside weights, gradients and moments: libraries above all. batch_bytes is what forward and backward
+take where gradients are there already, as in all micro-batches of a step but the first. With --serve settings are read from stdin, one a line: compiled ones run in this process, which keeps what
+it compiled, others in a fork of it; batch_bytes are measured once.
 """
 import argparse
 import ctypes
@@ -126,13 +127,23 @@ class Training:
         self.inputs = dict(input_ids=ids, token_type_ids=torch.zeros_like(ids), attention_mask=torch.ones_like(ids),
                            labels=torch.randint(0, 3, (args.batch,)))
 
-    def step(self, run):
-        self.optimizer.zero_grad(set_to_none=True)
+    def micro_batch(self, run):
         with self.torch.autocast("cpu", dtype=self.torch.bfloat16, enabled=self.args.precision == "bf16"):
             loss = run(**self.inputs).loss
         loss.backward()
-        self.optimizer.step()
         return loss.item()
+
+    def step(self, run):
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self.micro_batch(run)
+        self.optimizer.step()
+        return loss
+
+    def batch_bytes(self, run):
+        held = memory("VmRSS")
+        forget_peak()
+        self.micro_batch(run)
+        return memory("VmHWM") - held
 
     def prepared(self, how):
         """Compiled and called once, where it is to be compiled."""
@@ -143,7 +154,7 @@ class Training:
             self.step(self.compiled[how])
         return self.compiled[how]
 
-    def measure(self, how):
+    def measure(self, how, batch=True):
         import transformers
 
         args, torch = self.args, self.torch
@@ -158,24 +169,25 @@ class Training:
             loss = self.step(run)
             seconds.append(time.perf_counter() - begin)
         resident = memory("VmHWM")
-        self.optimizer.zero_grad(set_to_none=True)
         trim()
+        parameters = sum(p.numel() for p in self.model.parameters())
+        other = memory("VmRSS") - 16 * parameters  # gradients are there
         median = statistics.median(seconds)
         return dict(torch=torch.__version__, transformers=transformers.__version__,
                     cpu_capability=torch.backends.cpu.get_cpu_capability(), threads=args.threads, batch=args.batch, seq=args.seq,
                     precision=args.precision, checkpointing=how, attention="sdpa", steps=args.steps,
                     rounds=[round(s, 4) for s in seconds], step_s=round(median, 4), seq_per_s=round(args.batch / median, 4), loss=loss,
-                    parameters=sum(p.numel() for p in self.model.parameters()), resident_bytes=resident,
-                    held_bytes=memory("VmRSS"))
+                    parameters=parameters, resident_bytes=resident,
+                    other_bytes=other, **(dict(batch_bytes=self.batch_bytes(run)) if batch else {}))
 
 
 def say(line):
     print(json.dumps(line), flush=True)
 
 
-def answer(how, training):
+def answer(training, how, batch):
     try:
-        say(training().measure(how))
+        say(training().measure(how, batch))
     except Exception as e:  # the next setting may still run
         say(dict(checkpointing=how, failed=(str(e).strip().splitlines() or [repr(e)])[0][:300]))
 
@@ -185,14 +197,16 @@ def serve(args):
     import torch  # noqa: F401
     from transformers import BertForSequenceClassification  # noqa: F401
 
-    training = functools.cache(lambda: Training(args))
+    training, seen = functools.cache(lambda: Training(args)), set()
     for how in map(str.strip, sys.stdin):
+        first = how not in seen
+        seen.add(how)
         if how.startswith("budget:"):
-            answer(how, training)
+            answer(training, how, first)
             continue
         child = os.fork()
         if not child:
-            answer(how, training)
+            answer(training, how, first)
             os._exit(0)
         ended = os.waitpid(child, 0)[1]
         if ended:

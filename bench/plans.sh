@@ -75,6 +75,7 @@ if [ -z "$peer" ] || ! "$peer" -c 'import torch, transformers' 2>"$work/errors";
 fi
 
 number() { sed -n "s/.*\"$1\": \([0-9.e+-]*\).*/\1/p"; } # NAME: of one line of JSON
+mib() { number "$1" | awk '{ printf "%.1f", $1 / 1048576 }'; }
 
 # plan_auto BUDGET: in MiB
 plan_auto() {
@@ -121,7 +122,7 @@ stop_peer() { # GROUP
     exec {to}>&- {from}<&-
 }
 
-# measure_case GROUP NAME: sets `line` to an object with step_s, resident_bytes and held_bytes
+# measure_case GROUP NAME: sets `line` to an object with step_s, resident_bytes, other_bytes and, once, batch_bytes
 measure_case() {
     line=''
     if [ "${1%-auto}" != cairn ]; then
@@ -146,9 +147,8 @@ measure_round() {
             printf '# failed\t%s\t%s\t%s\t%s\n' "$name" "$group" "$what" "$line" | tee -a "$out" >&2
             continue
         fi
-        printf '%s\t' "$name" "$round" "$group" "$what" "$budget" "$(number step_s <<<"$line")" \
-            "$(number resident_bytes <<<"$line" | awk '{ printf "%.1f", $1 / 1048576 }')" \
-            "$(number held_bytes <<<"$line" | awk '{ printf "%.1f", $1 / 1048576 }')" "$planned" | tee -a "$out" >&2
+        printf '%s\t' "$name" "$round" "$group" "$what" "$budget" "$(number step_s <<<"$line")" "$(mib resident_bytes <<<"$line")" \
+            "$(mib other_bytes <<<"$line")" "$(mib batch_bytes <<<"$line")" "$planned" | tee -a "$out" >&2
         printf '%s\n' "$bound" | tee -a "$out" >&2
     done
 }
@@ -178,7 +178,7 @@ measure_shape() {
 {
     echo "# $(date -u +%Y-%m-%d), $(lscpu | sed -n 's/^Model name: *//p'), $(nproc) threads, $precision, commit $(git -C "$cairn_root" rev-parse --short HEAD)"
     [ -z "$peer" ] || echo "# $("$peer" -c 'import torch, transformers; print("PyTorch", torch.__version__, "Transformers", transformers.__version__)')"
-    printf 'shape\tround\tgroup\tname\tbudget_mib\tstep_s\tresident_mib\theld_mib\tplanned_s\tbound_s\n'
+    printf 'shape\tround\tgroup\tname\tbudget_mib\tstep_s\tresident_mib\tother_mib\tbatch_mib\tplanned_s\tbound_s\n'
 } >"$out"
 for shape in "${shapes[@]}"; do
     IFS=: read -r name config batch length <<<"$shape"

@@ -4,12 +4,13 @@
     python3 bench/plans_report.py FILE.tsv [--svg FILE.svg]
     python3 bench/plans_report.py --published CAIRN
 
-Of a case's steps the median counts. Memory of a step is what the process holds at most in it, less what it holds between
-steps. --published puts figures of others (bench/published.tsv) beside plans of the program CAIRN: `batch A B` is the ratio
+Of a case's steps the median counts. Memory is the peak resident memory of the process in a step, less what is
+neither weights, gradients, moments nor a step's (libraries); beside it what a micro-batch alone takes. --published puts figures of others (bench/published.tsv) beside plans of the program CAIRN: `batch A B` is the ratio
 of two policies' largest batches, `saved P` by how much activations shrink, at most, in a step that takes P % more."""
 import argparse
 import csv
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -19,7 +20,7 @@ from html import escape
 GROUPS = {  # name, colour, whether points are joined
     "cairn-auto": ("Cairn, --recompute auto", "#0072B2", True), "cairn": ("Cairn, a policy", "#56B4E9", False),
     "pytorch": ("PyTorch, checkpointing", "#D55E00", False), "pytorch-compiled": ("PyTorch, compiled for a budget", "#009E73", True)}
-COLUMNS = ["shape", "round", "group", "name", "budget_mib", "step_s", "resident_mib", "held_mib", "planned_s", "bound_s"]
+COLUMNS = ["shape", "round", "group", "name", "budget_mib", "step_s", "resident_mib", "other_mib", "batch_mib", "planned_s", "bound_s"]
 
 
 def number(text):
@@ -43,36 +44,38 @@ def read(path):
             row = dict(zip(COLUMNS, parts))
             key = (row["shape"], row["group"], row["name"])
             if key not in cases:
-                cases[key] = dict(group=row["group"], name=row["name"], seconds=[], resident=[], step=[], **{
+                cases[key] = dict(group=row["group"], name=row["name"], seconds=[], resident=[], memory=[], batch=[], **{
                     k: number(row[k]) for k in ("budget_mib", "planned_s", "bound_s")})
                 shapes[row["shape"]][1].append(cases[key])
-            resident, held = float(row["resident_mib"]), float(row["held_mib"])
-            for name, value in (("seconds", float(row["step_s"])), ("resident", resident), ("step", resident - held)):
-                cases[key][name].append(value)
+            resident = float(row["resident_mib"])
+            for name, value in (("seconds", float(row["step_s"])), ("resident", resident), ("memory", resident - float(row["other_mib"])),
+                                ("batch", number(row["batch_mib"]))):
+                if value is not None:
+                    cases[key][name].append(value)
     for _, each in shapes.values():
         for c in each:
             c["rounds"], c["fastest"], c["slowest"] = len(c["seconds"]), min(c["seconds"]), max(c["seconds"])
-            c.update({k: statistics.median(c[k]) for k in ("seconds", "resident", "step")})
-        each.sort(key=lambda c: (list(GROUPS).index(c["group"]), c["step"]))
+            c.update({k: statistics.median(c[k]) for k in ("seconds", "resident", "memory", "batch") if c[k]})
+        each.sort(key=lambda c: (list(GROUPS).index(c["group"]), c["memory"]))
     return remarks, shapes
 
 
 def against(case, cases):
     """Seconds of a case of PyTorch's over those of the fastest that --recompute auto has in no more memory, if it has any."""
-    ours = [c["seconds"] for c in cases if c["group"] == "cairn-auto" and c["step"] <= case["step"]]
+    ours = [c["seconds"] for c in cases if c["group"] == "cairn-auto" and c["memory"] <= case["memory"]]
     return f"{case['seconds'] / min(ours):.2f}" if ours and not case["group"].startswith("cairn") else ""
 
 
 def tables(remarks, shapes):
     out = [" · ".join(remarks[:2]) + ".", ""]
     for title, cases in shapes.values():
-        out += [f"**{title}**", "", "| | what | budget, MiB | s a step (fastest to slowest) | rounds | a step's MiB | peak resident, MiB "
-                "| times auto's in no more memory | predicted s, at least |", "|---|---|---|---|---|---|---|---|---|"]
+        out += [f"**{title}**", "", "| | what | budget, MiB | s a step (fastest to slowest) | rounds | peak resident, MiB | less libraries | of a micro-batch "
+                "| times auto's in no more memory | predicted s, at least |", "|---|---|---|---|---|---|---|---|---|---|"]
         for c in cases:
             budget = f"{c['budget_mib']:.0f}" if c["budget_mib"] else ""
             planned = f"{c['planned_s']:.3g}, {c['bound_s']:.3g}" if c["planned_s"] else ""
             out.append(f"| {GROUPS[c['group']][0]} | `{c['name']}` | {budget} | {c['seconds']:.3g} ({c['fastest']:.3g}–{c['slowest']:.3g}) "
-                       f"| {c['rounds']} | {c['step']:.0f} | {c['resident']:.0f} | {against(c, cases)} | {planned} |")
+                       f"| {c['rounds']} | {c['resident']:.0f} | {c['memory']:.0f} | {c['batch']:.0f} | {against(c, cases)} | {planned} |")
         out.append("")
     return "\n".join(out + remarks[2:])
 
@@ -82,45 +85,50 @@ def tables(remarks, shapes):
 WIDTH, LEFT, RIGHT, PLOT, BELOW, ABOVE = 430, 58, 16, 240, 52, 34
 
 
-def ticks(high, most=6):
-    """Round steps from 0 to above `high`."""
-    power = 10.0 ** (len(str(int(high / most))) - 1 if high >= most else -3)
+def ticks(low, high, most=5):
+    """Round numbers from `low` or below it to `high` or above it."""
+    power = 1e-3
     while True:
         for factor in (1, 2, 2.5, 5):
             step = factor * power
-            if high <= step * most:
-                return [i * step for i in range(int(high / step) + 2)]
+            first, last = math.floor(low / step), math.ceil(high / step)
+            if last - first <= most:
+                return [i * step for i in range(first, last + 1)]
         power *= 10
 
 
 def panel(out, title, cases, x0, y0):
-    xs, ys = ticks(max(c["step"] for c in cases)), ticks(max(c["seconds"] for c in cases))
+    memory, seconds = ([c[k] for c in cases] for k in ("memory", "seconds"))
+    xs, ys = ticks(min(memory), max(memory)), ticks(0, max(seconds))
     left, right, top, floor = x0 + LEFT, x0 + WIDTH - RIGHT, y0 + ABOVE, y0 + ABOVE + PLOT
 
-    def at(c):
-        return left + c["step"] / xs[-1] * (right - left), floor - c["seconds"] / ys[-1] * PLOT
+    def across(mib):
+        return left + (mib - xs[0]) / (xs[-1] - xs[0]) * (right - left)
+
+    def up(s):
+        return floor - s / ys[-1] * PLOT
 
     out.append(f'<text x="{left}" y="{y0 + 22}" font-size="14" font-weight="bold">{escape(title)}</text>')
     for v in ys:
-        y = floor - v / ys[-1] * PLOT
+        y = up(v)
         out.append(f'<path d="M{left},{y:.1f}H{right}" class="grid" stroke="#ddd"/><text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{v:.4g}</text>')
     for v in xs:
-        x = left + v / xs[-1] * (right - left)
+        x = across(v)
         out.append(f'<path d="M{x:.1f},{floor}v5" stroke="#888"/><text x="{x:.1f}" y="{floor + 20}" text-anchor="middle">{v:.6g}</text>')
     out.append(f'<path d="M{left},{floor}H{right}" stroke="#888"/>')
-    out.append(f'<text x="{(left + right) / 2}" y="{floor + 40}" text-anchor="middle">MiB that a step takes</text>')
+    out.append(f'<text x="{(left + right) / 2}" y="{floor + 40}" text-anchor="middle">peak MiB, less libraries</text>')
     middle = (top + floor) / 2
     out.append(f'<text x="{x0 + 14}" y="{middle}" text-anchor="middle" transform="rotate(-90 {x0 + 14} {middle})">seconds a step</text>')
     for group, (_, colour, joined) in GROUPS.items():
-        points = [(at(c), c["name"]) for c in cases if c["group"] == group]
+        points = [((across(c["memory"]), up(c["seconds"])), c["name"]) for c in cases if c["group"] == group]
         if joined and len(points) > 1:
             out.append(f'<path d="M{"L".join(f"{x:.1f},{y:.1f}" for (x, y), _ in points)}" fill="none" stroke="{colour}" stroke-width="1.8"/>')
         for (x, y), name in points:
             out.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"><title>{escape(name)}</title></circle>')
             if group != "cairn-auto":
-                up = group.startswith("pytorch")
-                out.append(f'<text x="{x + (6 if up else -2):.1f}" y="{y + (-6 if up else 14):.1f}" font-size="9.5" fill="#555"'
-                           f'{"" if up else " text-anchor=" + chr(34) + "end" + chr(34)}>{escape(name.removeprefix("budget:"))}</text>')
+                above = group.startswith("pytorch")
+                out.append(f'<text x="{x + (6 if above else -2):.1f}" y="{y + (-6 if above else 14):.1f}" font-size="9.5" fill="#555" '
+                           f'text-anchor="{"start" if above else "end"}">{escape(name.removeprefix("budget:"))}</text>')
 
 
 def draw(shapes):
