@@ -120,7 +120,10 @@ def panel(out, title, cases, x0, y0):
     middle = (top + floor) / 2
     out.append(f'<text x="{x0 + 14}" y="{middle}" text-anchor="middle" transform="rotate(-90 {x0 + 14} {middle})">seconds a step</text>')
     for group, (_, colour, joined) in GROUPS.items():
-        points = [((across(c["memory"]), up(c["seconds"])), c["name"]) for c in cases if c["group"] == group]
+        own = [c for c in cases if c["group"] == group]
+        if group == "pytorch-compiled":  # in the order of budgets, which that of memory need not be
+            own.sort(key=lambda c: float(c["name"].removeprefix("budget:")))
+        points = [((across(c["memory"]), up(c["seconds"])), c["name"]) for c in own]
         if joined and len(points) > 1:
             out.append(f'<path d="M{"L".join(f"{x:.1f},{y:.1f}" for (x, y), _ in points)}" fill="none" stroke="{colour}" stroke-width="1.8"/>')
         for (x, y), name in points:
