@@ -22,13 +22,16 @@ static float dropout_rate(const Emit *e, float p) { return e->o->training ? p : 
 
 /* ---- parameters ---- */
 
-/* The table goes through the model from its end, weights before biases, so that the next one is mostly near the last that
-   was found: right behind it or before it. */
+/* The table goes through the model from its end, weights before biases, so that the next one is mostly near the last
+   that was found: right behind it or before it. */
 static int find_param(Emit *e, const char *name)
 {
     const ParamTable *t = &e->m->params;
-    for (int k = 0, i = (e->found + 4) % t->count; k < t->count; k++, i = i > 0 ? i - 1 : t->count - 1)
+    int i = (e->found + 4) % t->count;
+    for (int k = 0; k < t->count; k++) {
         if (strcmp(t->params[i].name, name) == 0) return e->found = i;
+        i = i > 0 ? i - 1 : t->count - 1;
+    }
     CHECK(0, "no parameter '%s'", name);
     return -1;
 }
