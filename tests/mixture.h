@@ -4,7 +4,7 @@
 #include "plan/plan.h"
 #include "testing.h"
 
-/* Of case `number`, for testing_random. */
+/* The seed of case `number`, for testing_random. */
 static inline uint64_t mixture_seed(int number) { return (uint64_t)(number + 1) * UINT64_C(0x9e3779b97f4a7c15); }
 
 /* Any parts of each layer. `host`: an input that is not recomputed may be offloaded. A third of the layers keep what
@@ -19,7 +19,7 @@ static inline void mixture_draw(uint64_t *seed, bool host, int n_layers, LayerKe
     }
 }
 
-/* As --recompute takes it. The caller frees. */
+/* The text that --recompute takes. The caller frees. */
 static inline char *mixture_name(const LayerKeep *keeps, int n_layers)
 {
     Buf text = {0};

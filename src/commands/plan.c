@@ -242,7 +242,7 @@ static Status show_chosen(PlanRun *r, Status (*show)(const PlanRun *r, const Run
     return status;
 }
 
-/* As it is after its first plan, with the backend's primitives. */
+/* The process after its first plan, with the backend's primitives. */
 Status plan_count_process(PlanRun *r)
 {
     RunPlan first = {0};

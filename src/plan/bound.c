@@ -143,9 +143,9 @@ static void find_items(Builder *b, const RowCounts *rows, double seq_len, const 
 
 /* ---- choices ---- */
 
-/* Of items of which `needed` are read later, with `free` at hand at no cost: for each set that is kept the bytes and
-   the time to run what is missing again. Returns the number of choices that no other beats; `costs` has room for all
-   sets. */
+/* For items of which `needed` are read later, with `free_ones` at hand at no cost: for each set that is kept the bytes
+   and the time to run what is missing again. Returns the number of choices that no other beats; `costs` has room for
+   all sets. */
 static int choices(const Items *items, uint32_t needed, uint32_t free_ones, LayerCost *costs)
 {
     int n = 0;
@@ -214,7 +214,7 @@ static void find_backward(Builder *b)
     for (int l = 0; l < b->p->n_layers; l++) b->items[l].needed = read_after(b, l, NULL);
 }
 
-/* Of the data's flow alone: what surely ran before place `at`, and what surely runs after it. */
+/* By the data's flow alone: what surely ran before place `at`, and what surely runs after it. */
 static void find_order(Builder *b, int at)
 {
     memset(b->before, 0, (size_t)b->n * sizeof *b->before);

@@ -9,9 +9,9 @@ typedef struct {
     int64_t heads;       /* bytes while heads run, without what layers keep */
 } OtherCost;
 
-/* Of a plan after plan_liveness in which every layer keeps its input, but perhaps the first, whose input the embeddings
-   make again in its time. So no layer recomputes what belongs to another, and the peak of any mixture of such plans is
-   the largest of their layers' peaks, each beside what the layers below keep. `layers` (n_layers) gets what each takes.
-   A copy lane takes no time here. */
+/* For a plan after plan_liveness in which every layer keeps its input, but perhaps the first, whose input the
+   embeddings make again in its time. So no layer recomputes what belongs to another, and the peak of any mixture of
+   such plans is the largest of their layers' peaks, each beside what the layers below keep. `layers` (n_layers) gets
+   what each takes. A copy lane takes no time here. */
 void plan_layer_costs(const Plan *p, const RowCounts *rows, double seq_len, const CostRates *rates, LayerCost *layers,
                       OtherCost *other);
