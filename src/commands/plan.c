@@ -280,8 +280,8 @@ static Status show_policies(PlanRun *r)
     for (int i = 0; i < n; i++) TRY_DONE(largest_batch(&rows[i].plan, &rows[i].max_batch));
     (r->c->json ? plan_table_json : plan_table_print)(r, rows, n, &out);
     buf_print(&out);
-    if (*r->c->svg) { /* auto is one of the others, or close to it */
-        plan_table_draw(r, rows, n_policies, &out);
+    if (*r->c->svg) {
+        plan_table_draw(r, rows, n, &out);
         TRY_DONE(svg_write(NULL, r->c->svg, &out));
     }
     status = found; /* nothing fits */

@@ -48,10 +48,19 @@ done:
     return status;
 }
 
+/* The most that is tried, or that a model can have. */
+static int64_t most_of(Largest what, const PlanRun *r)
+{
+    return what == LARGEST_BATCH    ? INT64_C(1) << 20
+           : what == LARGEST_LENGTH ? r->model.config.positions
+                                    : MODEL_MOST_LAYERS;
+}
+
 static void show_text(const PlanRun *r, Largest what, int64_t size, const RunPlan *plan)
 {
     Buf out = {0};
-    buf_printf(&out, "largest %s: %lld\n", names[what], (long long)size);
+    buf_printf(&out, "largest %s: %lld%s\n", names[what], (long long)size,
+               size < most_of(what, r) ? "" : " (no more is possible, whatever the memory)");
     plan_put_model(r, &out);
     buf_puts(&out, "\n");
     buf_printf(&out, "recompute %s, a peak of %.1f of %.1f MiB", plan->layers.policy, mib(run_plan_peak(plan)),
@@ -64,13 +73,15 @@ static void show_text(const PlanRun *r, Largest what, int64_t size, const RunPla
 static void show_json(const PlanRun *r, Largest what, int64_t size, const RunPlan *plan)
 {
     Buf out = {0};
-    (void)r;
     buf_printf(&out, "{\"largest\": \"%s\", \"size\": %lld, \"budget\": %zu, \"plan\": {", names[what], (long long)size,
                plan->accounts.row[0].budget);
     plan_row_json(plan, &out);
+    buf_member(&out, "seq_per_s", (double)r->c->batch_size / plan->step_s);
     buf_puts(&out, "}}\n");
     buf_print(&out);
 }
+
+static bool is_one_of(const char *text, const char *a, const char *b) { return !strcmp(text, a) || !strcmp(text, b); }
 
 Status plan_largest(PlanRun *r)
 {
@@ -82,9 +93,13 @@ Status plan_largest(PlanRun *r)
         c->explain_cost)
         return fail(E_USAGE, "--largest prints one size, for full sequences on one rank: leave out --lengths, --ranks, "
                              "--pipeline, and flags that print or draw something else");
+    if (what == LARGEST_BATCH && (c->virtual_ranks || !is_one_of(c->micro_batch_tokens, "default", "step")))
+        return fail(E_USAGE,
+                    "--largest batch plans one micro-batch: leave out --virtual-ranks and --micro-batch-tokens");
+    if (what == LARGEST_LENGTH && !is_one_of(c->micro_batch_tokens, "default", "step"))
+        return fail(E_USAGE, "--largest length: --micro-batch-tokens is default or step, since lengths differ");
     TRY(plan_count_process(r));
-    const int64_t most = (const int64_t[]){INT64_C(1) << 20, r->model.config.positions, 1000}[what];
-    const int64_t least = what == LARGEST_LENGTH ? 8 : 1;
+    const int64_t most = most_of(what, r), least = what == LARGEST_LENGTH ? 8 : 1;
     int64_t low = least - 1, high = most + 1; /* fits, or is below all; does not fit, or is above all */
     while (high - low > 1) {
         /* doubled as long as all fit: no plan is far too large */

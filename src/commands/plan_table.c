@@ -100,12 +100,15 @@ static void put_certificate(const RunPlan *p, Buf *out)
     const double above = run_plan_above_bound(p);
     Buf text = {0};
     if (above < 0) return;
-    buf_printf(
-        &text,
-        "%s: no schedule of these micro-batches within the budget takes less than %.4g s, so that this one is at "
-        "most %.1f %% above the best possible; none that is as fast peaks below %.1f MiB, none at any speed below "
-        "%.1f MiB",
-        p->layers.policy, p->bound.step_s, 100 * above, mib(p->bound.peak), mib(p->bound.least));
+    buf_printf(&text, "%s: no schedule of these micro-batches within the budget takes less than %.4g s, so that ",
+               p->layers.policy, p->bound.step_s);
+    if (above < BOUND_IS_MET)
+        buf_puts(&text, "this one is the best possible");
+    else
+        buf_printf(&text, "this one is at most %.1f %% above the best possible", 100 * above);
+    buf_printf(&text,
+               "; without a save buffer none that is as fast peaks below %.1f MiB, none at any speed below %.1f MiB",
+               mib(p->bound.peak), mib(p->bound.least));
     put_text(text.data, out);
     buf_free(&text);
 }
@@ -118,7 +121,7 @@ void plan_table_print(const PlanRun *r, const PlanRow *rows, int n, Buf *out)
     for (int i = 0; i < n; i++) put_row(r, &rows[i], out);
     buf_puts(out, "\n");
     put_text("peak: all of it; other: input, output and the save buffer; most: sequences in one micro-batch within the "
-             "budget",
+             "budget, with layers as chosen here (--largest batch chooses anew)",
              out);
     if (!rows[0].plan.chunk->train.exact) buf_puts(out, "~ scratch is estimated\n");
     put_certificate(&rows[n - 1].plan, out);

@@ -255,8 +255,8 @@
     X(lengths, Path, "", 0, 0, "", "FILE", NONE, "p",                                                                  \
       "plan for packed sequences of these lengths (a file with lines: length, count) instead of full ones")            \
     X(largest, Text, "", 0, 0, "", "WHAT", NONE, "p",                                                                  \
-      "the largest that fits with --recompute, and its time: batch (sequences in one micro-batch), length (tokens of " \
-      "a sequence) or layers")                                                                                         \
+      "the largest that fits with --recompute, and its time: batch (one micro-batch, in place of --batch-size), "      \
+      "length (in place of --max-seq-length) or layers")                                                               \
     X(json, Switch, "false", 0, 0, "", "", NONE, "po", "print JSON")                                                   \
     X(explain, Switch, "false", 0, 0, "", "", NONE, "p", "print every instr of --recompute's plan")                    \
     X(explain_cost, Switch, "false", 0, 0, "", "", NONE, "p", "print the arithmetic of the predicted time")            \

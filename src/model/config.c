@@ -119,7 +119,7 @@ Status model_config_parse(const char *name, const char *text, size_t len, ModelC
     TRY_DONE(only_bert(&s));
     TRY_DONE(size_key(&s, "vocab_size", -1, 1 << 24, &c->vocab_size));
     TRY_DONE(size_key(&s, "hidden_size", -1, 1 << 16, &c->hidden));
-    TRY_DONE(size_key(&s, "num_hidden_layers", -1, 340, &c->layers)); /* 10 bits of dropout site, three per layer */
+    TRY_DONE(size_key(&s, "num_hidden_layers", -1, MODEL_MOST_LAYERS, &c->layers));
     TRY_DONE(size_key(&s, "num_attention_heads", -1, 1 << 12, &c->heads));
     TRY_DONE(size_key(&s, "intermediate_size", -1, 1 << 18, &c->ffn));
     TRY_DONE(size_key(&s, "max_position_embeddings", 512, 1 << 16, &c->positions));

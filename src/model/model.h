@@ -7,6 +7,8 @@
 #include "plan/plan.h"
 
 /* From Hugging Face's config.json or Google's bert_config.json; the keys are the same. */
+#define MODEL_MOST_LAYERS 340 /* a dropout site has 10 bits, and a layer three sites */
+
 typedef struct {
     int32_t vocab_size, hidden, layers, heads, head_dim, ffn, positions, types;
     int64_t vocab_padded; /* rounded up to a multiple of 64 */

@@ -97,6 +97,7 @@ typedef struct {
 } LayerChoice;
 /* All layers keep all; `norm_forms` are copied, NULL: all Y. */
 void layer_choice_init(LayerChoice *c, int n_layers, const uint8_t *norm_forms);
+bool layer_choice_keeps_all(const LayerChoice *c, int n_layers);
 void layer_choice_free(LayerChoice *c); /* takes a zeroed one */
 
 typedef struct {

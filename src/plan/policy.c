@@ -221,6 +221,13 @@ void layer_choice_init(LayerChoice *c, int n_layers, const uint8_t *norm_forms)
     if (norm_forms) memcpy(c->norm_forms, norm_forms, n_forms);
 }
 
+bool layer_choice_keeps_all(const LayerChoice *c, int n_layers)
+{
+    for (int l = 0; l < n_layers; l++)
+        if (c->keeps[l].recomputed || c->keeps[l].offloaded) return false;
+    return true;
+}
+
 void layer_choice_free(LayerChoice *c)
 {
     MEM_FREE(c->keeps, c->norm_forms);

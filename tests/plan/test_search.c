@@ -65,8 +65,8 @@ static void test_budgets(void **state)
     sample_print("plan / certificate", &found.time);
     sample_print("layout / live bytes", &found.layout);
     assert_true(found.retried <= found.time.n / 50);
-    /* of 12 budgets one is the smallest, where plans are furthest from the certificate */
-    assert_true(sample_at(&found.time, 0.95) <= (testing_deep() ? 1.02 : 1.025));
+    /* of few budgets one is the smallest, where plans are furthest from the certificate */
+    assert_true(sample_at(&found.time, 0.95) <= (testing_deep() ? 1.02 : 1.03));
     assert_true(sample_at(&found.layout, 1) <= 1.01);
     MEM_FREE(found.time.values, found.layout.values);
 }

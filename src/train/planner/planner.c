@@ -365,20 +365,20 @@ static Status choose_training(Planner *g, Ranks *ranks, bool smallest)
     return OK;
 }
 
-/* A save buffer that the run can do without is not counted, as in the choice. */
+/* A save buffer and snapshots that the run can do without are not counted, as in the choice. */
 static Status certify(Planner *g)
 {
     RunPlan *p = g->plan;
     Account *first = &p->accounts.row[0];
     const size_t budget = first->budget;
-    bool spares = p->save_buffer && account_has(first, REGION_SAVE) && can_stream(&p->input);
-    size_t other = first->peak - p->bytes[REGION_ACT] - (spares ? p->bytes[REGION_SAVE] : 0);
+    size_t other = first->peak - p->bytes[REGION_ACT];
+    if (account_has(first, REGION_SAVE) && can_stream(&p->input)) other -= p->bytes[REGION_SAVE];
+    if (!own_snapshots(g->c)) other -= first->snapshots;
     const SearchProblem problem = problem_of(g);
     first->budget = g->budget;
     Status status = search_bound(&problem, &p->chunk->train, other, &p->bound);
     first->budget = budget;
     if (!p->fits) p->bound.step_s = 0;
-    if (spares) p->bound.peak += p->bytes[REGION_SAVE]; /* as the plan's */
     return status;
 }
 

@@ -143,20 +143,13 @@ double run_plan_above_bound(const RunPlan *p)
     return p->bound.step_s > 0 && p->step_s > 0 ? fmax(p->step_s / p->bound.step_s - 1, 0) : -1;
 }
 
-static bool keeps_all(const RunPlan *p)
-{
-    for (int l = 0; l < n_layers(p); l++)
-        if (p->layers.keeps[l].recomputed || p->layers.keeps[l].offloaded) return false;
-    return true;
-}
-
 void run_plan_put_step(const RunPlan *p, Buf *out)
 {
     if (p->step_s > 0) buf_printf(out, ", %.3g s per step predicted", p->step_s);
     const double above = run_plan_above_bound(p);
-    if (above >= 0.0005)
+    if (above >= BOUND_IS_MET)
         buf_printf(out, ", at most %.1f %% above the best possible", 100 * above);
-    else if (above >= 0 && !keeps_all(p))
+    else if (above >= 0 && !layer_choice_keeps_all(&p->layers, n_layers(p)))
         buf_puts(out, ", the best possible");
 }
 

@@ -5,10 +5,11 @@
 #include "train/parts/plan_input.h"
 #include "train/planner/planning.h"
 
-/* What no schedule can do better, with this micro-batch (plan/bound.h); zeroed: not known. */
+/* What no schedule can do better, with this micro-batch (plan/bound.h); zeroed: not known. Peaks are of the first
+   account, without a save buffer and snapshots that the run can do without. */
 typedef struct {
     double step_s; /* no step within the budget takes less */
-    size_t peak;   /* no step that takes as little as the plan's peaks lower, in the first account */
+    size_t peak;   /* no step that takes as little as the plan's peaks lower */
     size_t least;  /* no step at all does */
 } PlanCertificate;
 
@@ -56,6 +57,7 @@ static inline size_t run_plan_peak(const RunPlan *p) { return p->accounts.row[0]
 
 /* By how much of it the predicted step is longer than the shortest possible, at most; −1: not known. */
 double run_plan_above_bound(const RunPlan *p);
+#define BOUND_IS_MET 0.0005 /* above it by less: the best possible */
 /* ", 0.512 s per step predicted, at most 0.3 % above the best possible" */
 void run_plan_put_step(const RunPlan *p, Buf *out);
 /* A line for people, without its end: policy, type, peak, predicted step. */

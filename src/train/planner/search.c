@@ -189,6 +189,7 @@ static bool fastest(const Table *t, int64_t room, LayerKeep *keeps, Found *found
         add_peak(&found->peak, fronts[l].points[p->from].kept + peak_of_kind(t, l, p->cost));
         at = p->from;
     }
+    if (any) keeps[t->layers - 1].offloaded = 0; /* the last input stays in any case */
     for (int l = 0; l <= t->layers; l++) front_free(&fronts[l]);
     free(fronts);
     return any;
@@ -221,6 +222,7 @@ static void smallest(const Table *t, LayerKeep *keeps)
         *(keep_least(t, middle, keeps) ? &high : &low) = middle;
     }
     keep_least(t, high, keeps);
+    keeps[t->layers - 1].offloaded = 0; /* as in fastest */
 }
 
 static void describe(LayerChoice *c, int n_layers)
@@ -331,13 +333,6 @@ done:
     return status;
 }
 
-static bool keeps_all(const LayerChoice *c, int layers)
-{
-    for (int l = 0; l < layers; l++)
-        if (c->keeps[l].recomputed || c->keeps[l].offloaded) return false;
-    return true;
-}
-
 Status search_layers(const SearchProblem *s, SearchResult *r)
 {
     Status status = OK;
@@ -351,7 +346,7 @@ Status search_layers(const SearchProblem *s, SearchResult *r)
     TRY_DONE(make_table(s, &r->layers, &t));
     TRY_DONE(first_fitting(s, &t, r));
     if (!r->fits) TRY_DONE(take_smallest(s, &t, r));
-    if (s->offload && !keeps_all(&r->layers, layers)) TRY_DONE(try_offloaded(s, &t, r));
+    if (s->offload && !layer_choice_keeps_all(&r->layers, layers)) TRY_DONE(try_offloaded(s, &t, r));
     if (!r->fits || r->layers.keeps[0].offloaded) {
         TRY_DONE(try_blocks(s, layers, &blocks));
         take_if(is_faster(&blocks, r), r, &blocks);
