@@ -99,7 +99,7 @@ end_first() {
 }
 
 step_facts() { # CASE: of each line of its steps
-    sed -n "s/.*\"kind\": \"step\", \"case\": \"$1\".*\"policy\": \"\([^\"]*\)\".*\"seq_per_s\": \([^,]*\).*\"cpu_s\": \([^,]*\).*\"open_s\": \([^,]*\).*\"context_bytes\": \([0-9]*\), \"device_bytes\": \([0-9]*\), \"used_bytes\": \([0-9]*\), \"graphs\": \[\([^]]*\)\].*\"same_bits\": \([a-z]*\).*/\1 \2 \3 \4 \5 \6 \7 \9 \8/p" "$file" |
+    sed -n "s/.*\"kind\": \"step\", \"case\": \"$1\".*\"policy\": \"\([^\"]*\)\".*\"seq_per_s\": \([^,]*\).*\"cpu_s\": \([^,]*\).*\"open_s\": \([^,]*\).*\"context_bytes\": \([0-9]*\), \"device_bytes\": \([0-9]*\), \"used_bytes\": \([0-9]*\).*\"graphs\": \[\([^]]*\)\].*\"same_bits\": \([a-z]*\).*/\1 \2 \3 \4 \5 \6 \7 \9 \8/p" "$file" |
         while read -r policy speed cpu open context device used bits graphs; do
             fact "        $1 $policy: $speed sequences/s, $(awk "BEGIN { printf \"%.3g\", 1e3 * $cpu }") ms of CPU a step," \
                 "bound in $open s, context $((context >> 20)) MiB, $(((used - device - context) / 1048576)) of the 256 MiB margin used," \
