@@ -355,7 +355,7 @@ static void try_schedules(const Problem *t, int n, Schedules *found)
 
 static void test_random_schedules(void **state)
 {
-    const int graphs = testing_rounds(60, 1500), schedules = 300;
+    const int graphs = testing_brief() ? 8 : testing_rounds(60, 1500), schedules = 300;
     Schedules found = {0};
     (void)state;
     for (int graph = 0; graph < graphs; graph++) {
@@ -370,7 +370,8 @@ static void test_random_schedules(void **state)
     assert_true(found.held > graphs * schedules / 2);
     sample_print("added time / bound", &found.time);
     sample_print("peak / bound", &found.room);
-    assert_true(sample_at(&found.time, 0) < 1.001 && sample_at(&found.room, 0) < 1.01); /* some reach the bound */
+    if (!testing_brief()) /* of many some reach the bound */
+        assert_true(sample_at(&found.time, 0) < 1.001 && sample_at(&found.room, 0) < 1.01);
     MEM_FREE(found.time.values, found.room.values);
 }
 
@@ -535,7 +536,7 @@ static void check_search(Problem *t, const Choices *c, Brute *found)
 
 static void test_every_choice(void **state)
 {
-    const int graphs = testing_rounds(20, 40), tables = testing_rounds(25, 100), budgets = 2;
+    const int graphs = testing_brief() ? 4 : testing_rounds(20, 40), tables = testing_rounds(25, 100), budgets = 2;
     Brute found = {0};
     (void)state;
     for (int graph = 0; graph < graphs; graph++) {

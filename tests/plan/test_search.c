@@ -59,14 +59,14 @@ static void test_budgets(void **state)
                                 .seqs = i % 2 ? 8 : 32,
                                 .head = {HEAD_CLASSIFIER, 3},
                                 .compute = i / 2 % 2 ? BF16 : F32},
-                       testing_rounds(12, 1000), &found);
+                       testing_brief() ? 3 : testing_rounds(12, 1000), &found);
     }
     print_message("%d of %d searches laid out more than one plan\n", found.retried, found.time.n);
     sample_print("plan / certificate", &found.time);
     sample_print("layout / live bytes", &found.layout);
     assert_true(found.retried <= found.time.n / 50);
     /* of few budgets one is the smallest, where plans are furthest from the certificate */
-    assert_true(sample_at(&found.time, 0.95) <= (testing_deep() ? 1.02 : 1.03));
+    assert_true(sample_at(&found.time, 0.95) <= (testing_deep() ? 1.02 : testing_brief() ? 1.05 : 1.03));
     assert_true(sample_at(&found.layout, 1) <= 1.01);
     MEM_FREE(found.time.values, found.layout.values);
 }
