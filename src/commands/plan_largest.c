@@ -86,6 +86,7 @@ static bool is_one_of(const char *text, const char *a, const char *b) { return !
 Status plan_largest(PlanRun *r)
 {
     const Config *c = r->c;
+    Policy policy;
     Largest what;
     bool fits;
     TRY(parse(c, &what));
@@ -98,6 +99,12 @@ Status plan_largest(PlanRun *r)
                     "--largest batch plans one micro-batch: leave out --virtual-ranks and --micro-batch-tokens");
     if (what == LARGEST_LENGTH && !is_one_of(c->micro_batch_tokens, "default", "step"))
         return fail(E_USAGE, "--largest length: --micro-batch-tokens is default or step, since lengths differ");
+    TRY(policy_parse(c->recompute, &policy));
+    if (what == LARGEST_LAYERS && policy.kind == POLICY_MIXED && policy.runs[0].layers != POLICY_ALL_LAYERS)
+        return fail(E_USAGE,
+                    "--largest layers: --recompute '%s' is for one number of layers; expected a policy for any, "
+                    "as auto or full",
+                    c->recompute);
     TRY(plan_count_process(r));
     const int64_t most = most_of(what, r), least = what == LARGEST_LENGTH ? 8 : 1;
     int64_t low = least - 1, high = most + 1; /* fits, or is below all; does not fit, or is above all */

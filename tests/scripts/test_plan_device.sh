@@ -129,6 +129,8 @@ largest layers "" --recompute none --batch-size 64
 expect 2 "$CAIRN_BINARY" "${small[@]}" --largest width
 says "--largest 'width': expected batch, length or layers"
 expect 2 "$CAIRN_BINARY" "${small[@]}" --largest batch --explain
+expect 2 "$CAIRN_BINARY" "${small[@]}" --largest layers --recompute 'full*1,none*1'
+says "expected a policy for any, as auto or full"
 expect 76 "$CAIRN_BINARY" "${small[@]}" --largest batch --memory-budget 16MiB
 says "It fits with --memory-budget " "no schedule of these micro-batches takes less than "
 expect 76 "$CAIRN_BINARY" plan --device h200 --model-config bert-tiny --memory-budget 16MiB --json
