@@ -94,7 +94,7 @@ static void put_head(const PlanRun *r, const RunPlan *p, Buf *out)
     buf_free(&text);
 }
 
-/* What is proved of a plan. */
+/* The plan's certificate, for people. */
 static void put_certificate(const RunPlan *p, Buf *out)
 {
     const double above = run_plan_above_bound(p);
@@ -121,7 +121,7 @@ void plan_table_print(const PlanRun *r, const PlanRow *rows, int n, Buf *out)
     for (int i = 0; i < n; i++) put_row(r, &rows[i], out);
     buf_puts(out, "\n");
     put_text("peak: all of it; other: input, output and the save buffer; most: sequences in one micro-batch within the "
-             "budget, with layers as chosen here (--largest batch chooses anew)",
+             "budget, with the row's choice of layers; --largest batch chooses them for each size",
              out);
     if (!rows[0].plan.chunk->train.exact) buf_puts(out, "~ scratch is estimated\n");
     put_certificate(&rows[n - 1].plan, out);

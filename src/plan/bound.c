@@ -385,33 +385,33 @@ void plan_bound_free(PlanBound *b)
 
 int64_t plan_bound_least(const PlanBound *b) { return b->least; }
 
-int64_t plan_bound_added(const PlanBound *b, int64_t room)
+/* What the moment takes at least with one of its choices: picoseconds within `room` bytes, else bytes within so many
+   picoseconds. INT64_MAX: it cannot. */
+static int64_t moment_least(const PlanBound *b, const Moment *m, bool time, int64_t within)
+{
+    const Front *below = &b->below[m->layer];
+    int64_t least = INT64_MAX;
+    for (int k = 0; k < m->n; k++) {
+        const LayerCost *own = &m->costs[k];
+        const int64_t more =
+            time ? front_fastest(below, within - m->forced - own->kept) : front_least(below, within - own->picoseconds);
+        if (more == INT64_MAX) continue;
+        const int64_t all = more + (time ? own->picoseconds : m->forced + own->kept);
+        if (all < least) least = all;
+    }
+    return least;
+}
+
+static int64_t most_of_moments(const PlanBound *b, bool time, int64_t within)
 {
     int64_t most = 0;
     for (int i = 0; i < b->n_moments; i++) {
-        const Moment *m = &b->moments[i];
-        int64_t least = INT64_MAX;
-        for (int k = 0; k < m->n; k++) {
-            int64_t below = front_fastest(&b->below[m->layer], room - m->forced - m->costs[k].kept);
-            if (below < INT64_MAX && below + m->costs[k].picoseconds < least) least = below + m->costs[k].picoseconds;
-        }
+        const int64_t least = moment_least(b, &b->moments[i], time, within);
         if (least > most) most = least;
     }
     return most;
 }
 
-int64_t plan_bound_room(const PlanBound *b, int64_t added)
-{
-    int64_t most = 0;
-    for (int i = 0; i < b->n_moments; i++) {
-        const Moment *m = &b->moments[i];
-        int64_t least = INT64_MAX;
-        for (int k = 0; k < m->n; k++) {
-            int64_t below = front_least(&b->below[m->layer], added - m->costs[k].picoseconds);
-            if (below < INT64_MAX && m->forced + m->costs[k].kept + below < least)
-                least = m->forced + m->costs[k].kept + below;
-        }
-        if (least > most) most = least;
-    }
-    return most;
-}
+int64_t plan_bound_added(const PlanBound *b, int64_t room) { return most_of_moments(b, true, room); }
+
+int64_t plan_bound_room(const PlanBound *b, int64_t added) { return most_of_moments(b, false, added); }

@@ -47,8 +47,8 @@ static void advance(const Front *below, int64_t kept, List *list)
     list->head.from = list->at;
 }
 
-/* The fastest comes first; of equal ones that which keeps less, then that whose last layer keeps more: what is kept in
-   the last layers is kept for the shortest time. */
+/* Sorts by time, then by the bytes kept. Of equal points the one whose last layer keeps more comes first, because the
+   last layers keep for the shortest time. */
 static bool comes_first(const List *a, const List *b)
 {
     if (a->head.picoseconds != b->head.picoseconds) return a->head.picoseconds < b->head.picoseconds;

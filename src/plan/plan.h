@@ -10,8 +10,7 @@
    that the first micro-batch begins), `micro` once per micro-batch, `update` once at its end; `clear` in a step
    without a micro-batch, `pack` after weights were loaded.
 
-   plan/ is pure C11 and does not know BERT: it sees ops, shapes, and the part of a layer that each tensor belongs to.
- */
+   plan/ is pure C11 and does not know BERT: it sees ops, shapes, and to which part of a layer each tensor belongs. */
 #pragma once
 
 #include "base/base.h"

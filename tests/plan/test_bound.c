@@ -96,7 +96,7 @@ static void drop(Machine *m, TensorId t)
     m->live -= bytes_of(m, t);
 }
 
-/* Room for so many bytes more. False: what is left must stay. */
+/* Drops tensors until so many bytes more are within the limit. False: no further tensor may be dropped. */
 static bool make_room(Machine *m, int64_t bytes)
 {
     while (m->live + bytes > m->limit) {

@@ -55,7 +55,7 @@ Status run_plan_with_forms(const RunPlan *p, const uint8_t *norm_forms, RunPlan 
 /* Bytes in the memory of the activations, at the peak. */
 static inline size_t run_plan_peak(const RunPlan *p) { return p->accounts.row[0].peak; }
 
-/* By how much of it the predicted step is longer than the shortest possible, at most; −1: not known. */
+/* The predicted step over the bound on it, less 1; −1: not known. */
 double run_plan_above_bound(const RunPlan *p);
 #define BOUND_IS_MET 0.0005 /* above it by less: the best possible */
 /* ", 0.512 s per step predicted, at most 0.3 % above the best possible" */

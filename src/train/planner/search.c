@@ -38,7 +38,7 @@ double search_step_seconds(const Plan *p, const RowCounts *rows, const CostRates
 
 static size_t budget_of(const SearchProblem *s) { return s->accounts->row[0].budget; }
 
-/* What an exact plan needs. */
+/* Peak and time of a plan that was laid out. */
 typedef struct {
     size_t peak;    /* SIZE_MAX where another memory than the first has no room */
     size_t other;   /* of it, all but activations */
@@ -71,9 +71,8 @@ static void table_free(Table *t)
     for (int k = 0; k < t->n; k++) free(t->kinds[k].layers);
 }
 
-/* Adds a kind, of a plan that is not laid out, with something else for the layers above the first (NULL: the same, and
-   all may choose it). Copies that go on beside the compute lane count where they delay it, in
-   equal parts for all layers. */
+/* Adds a kind, from a plan that is not laid out. `above`: the layers above the first keep this, and cannot choose the
+   kind; NULL: all layers choose it. A delay of the compute lane by copies counts in equal parts for all layers. */
 static Status add_kind(const SearchProblem *s, LayerKeep keep, const LayerKeep *above, LayerChoice *c, Table *t)
 {
     Plan p;
