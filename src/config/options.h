@@ -141,7 +141,8 @@
       "number of threads, which changes no result; 0: one for each core that this process may use")                    \
     X(recompute, Text, "none", 0, 0, "", "POLICY", NONE, "*pT",                                                        \
       "none, lean, ffn, selective, half-attention, full, offload (a GPU), every:K, auto, or what layers keep, from "   \
-      "the first one up, as 'full*2,x+o+y1*6,none*4'; changes no bit of a result")                                     \
+      "the first one up, as 'full*2,x+o+y1*6,none*4' (a GPU: x+o/host has o in the host's memory); changes no bit of " \
+      "a result")                                                                                                      \
     X(memory_budget, Size, "auto", 0, 0, "", "SIZE", NONE, "*pdR",                                                     \
       "memory to plan with, as 16GiB or 500MB; auto: the free memory")                                                 \
     X(virtual_ranks, Count, "0", 0, 1048576, "", "V", BITS, "*p",                                                      \

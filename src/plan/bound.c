@@ -364,7 +364,7 @@ PlanBound *plan_bound_make(const Plan *p, const RowCounts *rows, double seq_len,
     for (int l = 0; l < layers; l++) {
         int n_costs = choices(&b.items[l], b.items[l].needed, 0, costs);
         for (int k = 0; k < n_costs; k++) costs[k].peak = costs[k].kept;
-        front_extend(&bound->below[l], costs, n_costs, most, &bound->below[l + 1]);
+        front_extend(&bound->below[l], costs, n_costs, most, INT64_MAX, &bound->below[l + 1]);
     }
     for (int i = 0; i < (int)n; i++) {
         bool near = b.instrs[i].layer < 0 || b.instrs[i].layer >= layers - 2;

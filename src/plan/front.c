@@ -12,7 +12,7 @@ void front_free(Front *f)
     *f = (Front){0};
 }
 
-static bool is_as_good(const LayerCost *a, const LayerCost *b)
+bool front_as_good(const LayerCost *a, const LayerCost *b)
 {
     return a->picoseconds <= b->picoseconds && a->kept <= b->kept && a->peak <= b->peak;
 }
@@ -21,11 +21,14 @@ int front_useful(const LayerCost *costs, int n, int16_t *useful)
 {
     int n_useful = 0;
     for (int k = 0; k < n; k++) {
-        bool better = false;
-        for (int other = 0; other < n && !better; other++)
-            better = other != k && is_as_good(&costs[other], &costs[k]) &&
-                     (other < k || !is_as_good(&costs[k], &costs[other]));
-        if (!better) useful[n_useful++] = (int16_t)k;
+        bool beaten = false;
+        int left = 0;
+        for (int u = 0; u < n_useful && !beaten; u++) beaten = front_as_good(&costs[useful[u]], &costs[k]);
+        if (beaten) continue;
+        for (int u = 0; u < n_useful; u++)
+            if (!front_as_good(&costs[k], &costs[useful[u]])) useful[left++] = useful[u];
+        useful[left] = (int16_t)k;
+        n_useful = left + 1;
     }
     return n_useful;
 }
@@ -56,7 +59,7 @@ static bool comes_first(const List *a, const List *b)
     return a->cost->kept > b->cost->kept;
 }
 
-void front_extend(const Front *below, const LayerCost *costs, int n, int64_t room, Front *front)
+void front_extend(const Front *below, const LayerCost *costs, int n, int64_t room, int64_t most, Front *front)
 {
     List *lists = mem_array((size_t)n, sizeof *lists);
     int16_t *useful = mem_array((size_t)n, sizeof *useful);
@@ -71,7 +74,7 @@ void front_extend(const Front *below, const LayerCost *costs, int n, int64_t roo
         const List *first = NULL;
         for (int k = 0; k < n; k++)
             if (lists[k].at < below->n && (!first || comes_first(&lists[k], first))) first = &lists[k];
-        if (!first) break;
+        if (!first || first->head.picoseconds > most) break;
         MEM_PUSH(front->points, front->n, front->cap, first->head);
         int64_t kept = first->head.kept;
         for (int k = 0; k < n; k++) advance(below, kept, &lists[k]);

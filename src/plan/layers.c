@@ -1,11 +1,9 @@
 #include "plan/layers.h"
 
-/* The layer in whose time an instr of `micro` runs: its own in forward, in backward that of the next instr that
-   backward has anyway. Below all layers −1, in the heads n_layers. */
-static void find_regions(const Plan *p, int *region)
+void plan_turns(const Plan *p, Range micro, int *turns)
 {
-    const Instr *instrs = p->instrs + p->micro.first;
-    int n = p->micro.count, turn = 0, now = -1, last = n;
+    const Instr *instrs = p->instrs + micro.first;
+    int n = micro.count, turn = 0, now = -1, last = n;
     while (turn < n && instrs[turn].phase == PHASE_FORWARD) turn++;
     while (last > 0 && instrs[last - 1].layer < 0) last--; /* behind it the embeddings' backward */
     for (int i = 0; i < turn; i++) {
@@ -13,7 +11,7 @@ static void find_regions(const Plan *p, int *region)
             now = instrs[i].layer;
         else if (now == p->n_layers - 1)
             now = p->n_layers;
-        region[i] = now;
+        turns[i] = now;
     }
     now = -1;
     for (int i = n - 1; i >= turn; i--) {
@@ -22,7 +20,7 @@ static void find_regions(const Plan *p, int *region)
             now = instrs[i].layer;
         else if (counts && i < last)
             now = p->n_layers;
-        region[i] = now;
+        turns[i] = now;
     }
 }
 
@@ -30,10 +28,10 @@ void plan_layer_costs(const Plan *p, const RowCounts *rows, double seq_len, cons
                       OtherCost *other)
 {
     int n = p->micro.count, turn = 0;
-    int *region = mem_array((size_t)n + 1, sizeof *region);
+    int *turns = mem_array((size_t)n + 1, sizeof *turns);
     double *seconds = mem_array((size_t)n + 1, sizeof *seconds);
     int64_t *live = mem_array((size_t)n + 1, sizeof *live), *below = mem_array((size_t)p->n_layers + 2, sizeof *below);
-    find_regions(p, region);
+    plan_turns(p, p->micro, turns);
     plan_cost(p, p->micro, rows, seq_len, rates, seconds);
     plan_live_series(p, live);
     *other = (OtherCost){0};
@@ -48,7 +46,7 @@ void plan_layer_costs(const Plan *p, const RowCounts *rows, double seq_len, cons
     for (int l = 0; l < p->n_layers; l++) below[l + 1] = below[l] + layers[l].kept;
     for (int i = 0; i < n; i++) {
         const Instr *instr = &p->instrs[p->micro.first + i];
-        int at = region[i];
+        int at = turns[i];
         int64_t *peak = at < 0 ? &other->below : at == p->n_layers ? &other->heads : &layers[at].peak;
         int64_t beside = live[i] - (at < 0 ? 0 : below[at]);
         if (beside > *peak) *peak = beside;
@@ -56,6 +54,7 @@ void plan_layer_costs(const Plan *p, const RowCounts *rows, double seq_len, cons
         int layer = instr->phase == PHASE_RECOMPUTE && instr->layer < 0 ? at : instr->layer;
         bool own = layer >= 0 && layer < p->n_layers;
         *(own ? &layers[layer].picoseconds : &other->picoseconds) += llround(seconds[i] * 1e12);
+        if (own && instr->phase == PHASE_FORWARD) layers[layer].forward += llround(seconds[i] * 1e12);
     }
-    MEM_FREE(region, seconds, live, below);
+    MEM_FREE(turns, seconds, live, below);
 }

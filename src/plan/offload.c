@@ -1,95 +1,136 @@
-/* The offload pass: layers' inputs are kept for backward in the host's memory. OFFLOAD comes right after the instr that
-   makes a layer's input, so the copy has the time of the layer itself. FETCH comes where backward begins to use the
-   input of the layer above, so it has the time of that layer's backward.
+/* The offload pass: parts of layers are kept for backward in the host's memory. OFFLOAD comes right behind the instr
+   that makes a tensor, and forward goes on reading the tensor itself. FETCHes come in the order in which backward, with
+   what it makes again, first reads the tensors.
 
-   Waits: OFFLOAD waits for the instr that makes the input. The instr that makes the input of the layer DEPTH further on
-   may take its memory and waits for OFFLOAD. FETCH waits for the instr before it, up to which its memory may be in use.
-   The first instr that reads the fetched tensor waits for FETCH. The compute lane has waited for all copies when the
-   range ends.
+   A window bounds what the copies take on the device: the bytes of the layer that offloads most. An instr that makes a
+   tensor waits until the OFFLOADs before it that have not surely ended are, with its own, within the window. FETCH
+   comes where the tensors that were fetched and not read yet are, with its own, within the window, but no earlier than
+   where the layer above begins. Where all layers offload the same, each copy has the time of one layer.
+
+   Waits: OFFLOAD waits for the instr that makes its tensor. FETCH waits for the instr before it, up to which its memory
+   may be in use. The first instr that reads the fetched tensor waits for FETCH. The first instr behind forward waits
+   for all OFFLOADs, and the compute lane has waited for all copies when the range ends.
 
    Works divide at the boundaries that they receive and send, where no lane but the compute lane may run (cut.c). So
    OFFLOAD and FETCH come one instr later where they would come right behind a boundary. */
 
+#include "plan/layers.h"
 #include "plan/rewrite.h"
 
-#define DEPTH 2 /* inputs that may be copied to the host at the same time */
-
 typedef struct {
-    TensorId input;       /* its part INPUT; NONE */
-    InstrId made, wanted; /* old instrs: its writer; the first of backward that reads it; NONE */
-    bool offloaded;
-    int next_fetch; /* another layer with a FETCH at the same place, or NONE */
+    TensorId tensor;
+    InstrId made, wanted; /* old instrs: its writer; the first behind forward that reads it, NONE once one waits */
+    int64_t bytes;
+    int freed;     /* its maker waits until this item's OFFLOAD has ended; NONE */
+    InstrId begin; /* old: FETCH comes before it; NONE so far */
     TensorId host, back;
-    InstrId offload, fetch; /* new instrs, or NONE so far */
-} Layer;
+    InstrId offload, fetch; /* new */
+} Item;
 
 typedef struct {
     Plan *p;
     Rewrite r;
-    Layer *layers;     /* (n_layers) */
-    int *maker;        /* (old instrs): the layer whose input it makes, or NONE */
-    int *fetch_before; /* (old instrs): the first layer with a FETCH before it, or NONE */
-    int *layer_of;     /* (tensors): the offloaded layer whose input it is, or NONE */
-    InstrId last;      /* new: the compute lane's last instr */
-    InstrId awaited;   /* new: the last OFFLOAD, until it is waited for; else NONE */
-    int due;           /* the layer whose OFFLOAD comes behind the next instr; NONE */
+    int *turns;  /* (old instrs): see plan_turns */
+    Item *items; /* (n) in the order in which they are made */
+    int n, cap;
+    int *wanted;     /* (n): items in the order in which they are read behind forward */
+    int *item_of;    /* (tensors): NONE */
+    int out, in;     /* the items so far that have an OFFLOAD; those of `wanted` that have a FETCH */
+    InstrId last;    /* new: the compute lane's last instr; NONE */
+    InstrId awaited; /* new: the last OFFLOAD, until it is waited for; else NONE */
 } Offload;
 
-/* A stage's first input comes from another stage, and is kept at every level. */
-static bool is_received(const Offload *pass, TensorId t)
+int plan_part_made(const Plan *p, const Instr *instr, int k)
 {
-    for (InstrId i = 0; i < pass->r.n; i++)
-        if (pass->r.old[i].op == OP_RECEIVE && pass->r.old[i].phase == PHASE_FORWARD)
-            return pass->r.old[i].out[RECEIVE_OUT_x] == t;
-    return false;
+    const TensorId t = instr->out[k];
+    if (instr->phase != PHASE_FORWARD || t == NONE || p->tensors[t].region != REGION_ACT) return NONE;
+    if (p->tensors[t].layer < 0 || p->tensors[t].layer >= p->n_layers) return NONE;
+    if (instr->op == OP_RECEIVE) return PART_INPUT; /* of a stage, kept at every level */
+    for (int other = 0; other < OP_MAX_OUT; other++)
+        if (instr->out[other] != NONE &&
+            plan_tensor_bytes(p, instr->out[other], &p->capacity) > plan_tensor_bytes(p, t, &p->capacity))
+            return NONE;
+    return p->tensors[t].part >= 0 ? p->tensors[t].part : NONE;
 }
 
-static void find_inputs(Offload *pass)
+/* The first instr behind forward that reads each tensor. */
+static void find_wanted(const Offload *pass, InstrId *wanted)
 {
-    Plan *p = pass->p;
-    for (int l = 0; l < p->n_layers; l++)
-        pass->layers[l] = (Layer){.input = NONE, .made = NONE, .wanted = NONE, .next_fetch = NONE, .fetch = NONE};
-    for (TensorId t = 0; t < p->n_tensors; t++) {
-        const Tensor *x = &p->tensors[t];
-        bool kept = x->region == REGION_ACT && x->part == PART_INPUT && x->cols > 1 && x->original == NONE;
-        if ((!kept && !is_received(pass, t)) || x->layer < 0 || x->layer >= p->n_layers) continue;
-        CHECK(pass->layers[x->layer].input == NONE, "layer %d has two inputs: '%s' and '%s'", x->layer,
-              p->tensors[pass->layers[x->layer].input].name, x->name);
-        pass->layers[x->layer].input = t;
-    }
+    for (TensorId t = 0; t < pass->p->n_tensors; t++) wanted[t] = NONE;
+    for (InstrId i = pass->r.n - 1; i >= 0; i--)
+        for (int k = 0; k < OP_MAX_IN && pass->r.old[i].phase != PHASE_FORWARD; k++)
+            if (pass->r.old[i].in[k] != NONE) wanted[pass->r.old[i].in[k]] = i;
 }
 
-static void find_uses(Offload *pass)
+static void find_items(Offload *pass, const LayerKeep *keeps)
 {
     const Plan *p = pass->p;
-    for (InstrId i = 0; i < pass->r.n; i++) {
-        const Instr *instr = &pass->r.old[i];
+    InstrId *wanted = mem_array((size_t)p->n_tensors, sizeof *wanted);
+    int top = NONE;
+    find_wanted(pass, wanted);
+    for (InstrId i = 0; i < pass->r.n; i++)
+        if (pass->r.old[i].phase != PHASE_FORWARD && pass->turns[i] < p->n_layers && pass->turns[i] > top)
+            top = pass->turns[i];
+    for (InstrId i = 0; i < pass->r.n; i++)
         for (int k = 0; k < OP_MAX_OUT; k++) {
-            int l = instr->out[k] == NONE ? NONE : p->tensors[instr->out[k]].layer;
-            if (l >= 0 && l < p->n_layers && pass->layers[l].input == instr->out[k]) pass->layers[l].made = i;
+            const TensorId t = pass->r.old[i].out[k];
+            const int part = plan_part_made(p, &pass->r.old[i], k);
+            if (part == NONE || !(keeps[p->tensors[t].layer].offloaded >> part & 1)) continue;
+            if (wanted[t] == NONE || pass->turns[wanted[t]] == top) continue;
+            const Item item = {.tensor = t,
+                               .made = i,
+                               .wanted = wanted[t],
+                               .begin = NONE,
+                               .bytes = (int64_t)plan_tensor_bytes(p, t, &p->capacity)};
+            pass->item_of[t] = pass->n;
+            MEM_PUSH(pass->items, pass->n, pass->cap, item);
         }
-        for (int k = 0; k < OP_MAX_IN && instr->phase != PHASE_FORWARD; k++) {
-            int l = instr->in[k] == NONE ? NONE : p->tensors[instr->in[k]].layer;
-            bool input = l >= 0 && l < p->n_layers && pass->layers[l].input == instr->in[k];
-            if (input && pass->layers[l].wanted == NONE) pass->layers[l].wanted = i;
-        }
-    }
+    free(wanted);
 }
 
-/* From the top: a layer's FETCH comes where backward first reads the input of the nearest layer above that has one. */
-static void choose_layers(Offload *pass, const LayerKeep *keeps)
+static void find_order(Offload *pass)
 {
-    InstrId above = NONE;
-    for (int l = pass->p->n_layers - 1; l >= 0; l--) {
-        Layer *layer = &pass->layers[l];
-        layer->offloaded = above != NONE && keeps[l].offloaded && layer->wanted != NONE;
-        if (layer->offloaded) {
-            int *at = &pass->fetch_before[above];
-            while (*at != NONE) at = &pass->layers[*at].next_fetch;
-            *at = l;
-            pass->layer_of[layer->input] = l;
+    int n = 0;
+    pass->wanted = mem_array((size_t)pass->n, sizeof *pass->wanted);
+    for (InstrId i = 0; i < pass->r.n; i++)
+        for (int k = 0; k < OP_MAX_IN && pass->r.old[i].phase != PHASE_FORWARD; k++) {
+            const TensorId t = pass->r.old[i].in[k];
+            const int item = t == NONE ? NONE : pass->item_of[t];
+            if (item == NONE || pass->items[item].begin != NONE) continue;
+            pass->items[item].begin = i;
+            pass->wanted[n++] = item;
         }
-        if (layer->wanted != NONE) above = layer->wanted;
+}
+
+/* The first instr of the turn before that of instr i. */
+static InstrId turn_before(const Offload *pass, InstrId i)
+{
+    for (int turns = 0; turns < 2; turns++) {
+        const int turn = pass->turns[i - turns];
+        for (i -= turns; i > 0 && pass->turns[i - 1] == turn;) i--;
+    }
+    return i;
+}
+
+static void find_windows(Offload *pass)
+{
+    int64_t window = 0, *of_layer = mem_array((size_t)pass->p->n_layers, sizeof *of_layer);
+    for (int k = 0; k < pass->n; k++) {
+        int64_t *bytes = &of_layer[pass->p->tensors[pass->items[k].tensor].layer];
+        *bytes += pass->items[k].bytes;
+        if (*bytes > window) window = *bytes;
+    }
+    free(of_layer);
+    int64_t out = 0, in = 0;
+    for (int k = 0, freed = NONE, read = NONE; k < pass->n; k++) {
+        Item *fetched = &pass->items[pass->wanted[k]];
+        const int ended = freed;
+        for (out += pass->items[k].bytes; out > window;) out -= pass->items[++freed].bytes;
+        pass->items[k].freed = freed > ended ? freed : NONE;
+        for (in += fetched->bytes; in > window;) in -= pass->items[pass->wanted[++read]].bytes;
+        fetched->begin = turn_before(pass, fetched->wanted);
+        if (read != NONE && pass->items[pass->wanted[read]].wanted > fetched->begin)
+            fetched->begin = pass->items[pass->wanted[read]].wanted;
     }
 }
 
@@ -99,96 +140,80 @@ static void wait_for_offload(Offload *pass, Instr *instr, InstrId offload)
     if (pass->awaited == offload) pass->awaited = NONE;
 }
 
-static void emit_offload(Offload *pass, int l)
+/* Returns the copy, which waits for the compute lane's last instr. */
+static InstrId emit_copy(const Offload *pass, Op op, const Item *item, TensorId from, TensorId to)
 {
     Plan *p = pass->p;
-    Layer *layer = &pass->layers[l];
-    layer->host = plan_like(p, layer->input, REGION_HOST, ".host");
-    layer->offload = pass->awaited =
-        plan_emit(p, OP_OFFLOAD, PHASE_FORWARD, l, (OpAttr){0}, IDS(layer->input), IDS(layer->host));
-    p->instrs[layer->offload].lane = LANE_COPY;
-    plan_wait_for(p, &p->instrs[layer->offload], pass->last);
+    const InstrId copy = plan_emit(p, op, op == OP_OFFLOAD ? PHASE_FORWARD : PHASE_BACKWARD,
+                                   p->tensors[item->tensor].layer, (OpAttr){0}, IDS(from), IDS(to));
+    p->instrs[copy].lane = LANE_COPY;
+    plan_wait_for(p, &p->instrs[copy], pass->last);
+    return copy;
 }
 
-static void emit_fetch(Offload *pass, int l)
+static void emit_offload(Offload *pass, Item *item)
 {
-    Plan *p = pass->p;
-    Layer *layer = &pass->layers[l];
-    layer->back = plan_like(p, layer->input, REGION_ACT, ".back");
-    layer->fetch = plan_emit(p, OP_FETCH, PHASE_BACKWARD, l, (OpAttr){0}, IDS(layer->host), IDS(layer->back));
-    p->instrs[layer->fetch].lane = LANE_COPY;
-    p->instrs[layer->fetch].origin = layer->offload;
-    plan_wait_for(p, &p->instrs[layer->fetch], pass->last);
+    item->host = plan_like(pass->p, item->tensor, REGION_HOST, ".host");
+    item->offload = pass->awaited = emit_copy(pass, OP_OFFLOAD, item, item->tensor, item->host);
 }
 
-/* Backward reads the fetched tensor; its first reader waits for FETCH. */
+static void emit_fetch(Offload *pass, Item *item)
+{
+    item->back = plan_like(pass->p, item->tensor, REGION_ACT, ".back");
+    item->fetch = emit_copy(pass, OP_FETCH, item, item->host, item->back);
+    pass->p->instrs[item->fetch].origin = item->offload;
+}
+
+/* Behind forward the fetched tensors are read; the first reader waits for FETCH. */
 static void read_fetched(Offload *pass, Instr *instr)
 {
     for (int k = 0; k < OP_MAX_IN; k++) {
-        int l = instr->in[k] == NONE ? NONE : pass->layer_of[instr->in[k]];
-        if (l == NONE) continue;
-        Layer *layer = &pass->layers[l];
-        CHECK(layer->fetch != NONE, "%s reads the input of layer %d before it was fetched", op_info(instr->op)->name,
-              l);
-        instr->in[k] = layer->back;
-        if (layer->wanted == NONE) continue;
-        plan_wait_for(pass->p, instr, layer->fetch);
-        layer->wanted = NONE;
+        const int number = instr->in[k] == NONE ? NONE : pass->item_of[instr->in[k]];
+        if (number == NONE) continue;
+        Item *item = &pass->items[number];
+        instr->in[k] = item->back;
+        if (item->wanted != NONE) plan_wait_for(pass->p, instr, item->fetch);
+        item->wanted = NONE;
     }
 }
 
 static void keep_instr(Offload *pass, InstrId i)
 {
     Instr instr = rewrite_old(&pass->r, i);
-    int made = pass->maker[i], freed = made == NONE ? NONE : made - DEPTH;
-    if (freed >= 0 && pass->layers[freed].offloaded) wait_for_offload(pass, &instr, pass->layers[freed].offload);
+    for (int k = pass->out; k < pass->n && pass->items[k].made <= i; k++)
+        if (pass->items[k].freed != NONE) wait_for_offload(pass, &instr, pass->items[pass->items[k].freed].offload);
     if (instr.phase != PHASE_FORWARD) {
         if (pass->awaited != NONE) wait_for_offload(pass, &instr, pass->awaited);
         read_fetched(pass, &instr);
     }
     pass->last = rewrite_keep(&pass->r, i, instr);
-    if (pass->due != NONE) emit_offload(pass, pass->due);
-    pass->due = NONE;
-    if (made == NONE || !pass->layers[made].offloaded) return;
-    if (op_is_link(instr.op))
-        pass->due = made;
-    else
-        emit_offload(pass, made);
-}
-
-static void emit_fetches(Offload *pass, InstrId before)
-{
-    for (int l = pass->fetch_before[before]; l != NONE; l = pass->layers[l].next_fetch) emit_fetch(pass, l);
 }
 
 void plan_offload(Plan *p, const LayerKeep *keeps)
 {
-    size_t n = (size_t)p->n_instrs, n_tensors = (size_t)p->n_tensors;
     bool any = false;
     for (int l = 0; l < p->n_layers; l++) any |= keeps[l].offloaded != 0;
     if (!any) return;
+    const int n_tensors = p->n_tensors;
     Offload pass = {.p = p,
-                    .layers = mem_array((size_t)p->n_layers, sizeof(Layer)),
-                    .maker = mem_array(n, sizeof(int)),
-                    .fetch_before = mem_array(n, sizeof(int)),
-                    .layer_of = mem_array(n_tensors, sizeof(int)),
+                    .turns = mem_array((size_t)p->n_instrs, sizeof(int)),
+                    .item_of = mem_array((size_t)n_tensors, sizeof(int)),
                     .last = NONE,
-                    .awaited = NONE,
-                    .due = NONE};
-    for (size_t i = 0; i < n; i++) pass.maker[i] = pass.fetch_before[i] = NONE;
-    for (size_t t = 0; t < n_tensors; t++) pass.layer_of[t] = NONE;
+                    .awaited = NONE};
+    for (TensorId t = 0; t < n_tensors; t++) pass.item_of[t] = NONE;
+    plan_turns(p, (Range){0, p->n_instrs}, pass.turns);
     rewrite_begin(&pass.r, p);
-    find_inputs(&pass);
-    find_uses(&pass);
-    choose_layers(&pass, keeps);
-    for (int l = 0; l < p->n_layers; l++)
-        if (pass.layers[l].made != NONE) pass.maker[pass.layers[l].made] = l;
+    find_items(&pass, keeps);
+    find_order(&pass);
+    find_windows(&pass);
     for (InstrId i = 0; i < pass.r.n; i++) {
-        bool later = pass.last != NONE && op_is_link(p->instrs[pass.last].op);
-        if (!later) emit_fetches(&pass, i);
+        const bool behind_link = pass.last != NONE && op_is_link(p->instrs[pass.last].op);
+        while (!behind_link && pass.in < pass.n && pass.items[pass.wanted[pass.in]].begin <= i)
+            emit_fetch(&pass, &pass.items[pass.wanted[pass.in++]]);
         keep_instr(&pass, i);
-        if (later) emit_fetches(&pass, i);
+        while (!op_is_link(pass.r.old[i].op) && pass.out < pass.n && pass.items[pass.out].made <= i)
+            emit_offload(&pass, &pass.items[pass.out++]);
     }
     rewrite_end(&pass.r);
-    MEM_FREE(pass.layers, pass.maker, pass.fetch_before, pass.layer_of);
+    MEM_FREE(pass.turns, pass.items, pass.wanted, pass.item_of);
 }

@@ -71,7 +71,7 @@ enum {
 
 /* What a layer keeps: bit k is part k. A part in neither set stays in the memory of the activations. */
 typedef struct {
-    uint8_t recomputed, offloaded; /* offloaded: to the host's memory, PART_INPUT alone */
+    uint8_t recomputed, offloaded; /* offloaded: to the host's memory */
 } LayerKeep;
 
 /* A level is the name of a LayerKeep. */
@@ -88,7 +88,7 @@ typedef enum {
 LayerKeep level_keep(Level level);
 
 /* What is chosen for each layer of a model. */
-#define POLICY_TEXT 1024 /* for POLICY_RUNS runs */
+#define POLICY_TEXT 2048 /* for POLICY_RUNS runs */
 typedef struct {
     LayerKeep *keeps;    // (layers)
     uint8_t *norm_forms; // (2·layers + 1) NormForm of each layer's two LayerNorms, then the MLM head's; NULL: all Y
@@ -228,10 +228,13 @@ typedef struct {
 } PlanWatch;
 void plan_watch(Plan *p, const TensorId *arrays, int n, PlanWatch *w);
 
-/* After plan_recompute. OFFLOAD copies each input that is offloaded to the host as soon as it is made;
-   FETCH copies it back one layer before backward reads it. Both are on the copy lane, and the memory is free in
-   between. The topmost layer's input stays, because backward begins with it. */
+/* After plan_recompute. OFFLOAD copies what layers offload to the host as soon as it is made; FETCH copies it back one
+   layer before backward reads it. Both are on the copy lane, and the memory is free in between. The topmost layer's
+   parts stay, because backward begins with them. */
 void plan_offload(Plan *p, const LayerKeep *keeps);
+/* The part of a layer that output k of a forward instr is, as far as it can be offloaded: small outputs stay on the
+   device (rstd, log-sum-exp). NONE: it is none. */
+int plan_part_made(const Plan *p, const Instr *instr, int k);
 
 /* After plan_kfac, for a stage of a pipeline: `micro` in the order of works, F then B, or (`split`) F, I, W, where W
    has the weight gradients of the linears and of the embeddings; then A and G, each with the CURVATUREs of one layer

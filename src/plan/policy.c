@@ -49,7 +49,7 @@ static bool is_name(const char *text, size_t n, const char *name)
     return strlen(name) == n && !memcmp(text, name, n);
 }
 
-/* "qkv", or "x/host" */
+/* "qkv", or "qkv/host" */
 static bool parse_part(const char *text, size_t n, LayerKeep *keep)
 {
     const size_t host = strlen(IN_HOST);
@@ -57,7 +57,7 @@ static bool parse_part(const char *text, size_t n, LayerKeep *keep)
     for (int part = 0; part < LAYER_PARTS; part++) {
         uint8_t bit = (uint8_t)(1u << part);
         if (!is_name(text, offloaded ? n - host : n, part_names[part])) continue;
-        if (!(keep->recomputed & bit) || (offloaded && part != PART_INPUT)) return false;
+        if (!(keep->recomputed & bit)) return false;
         keep->recomputed &= (uint8_t)~bit;
         if (offloaded) keep->offloaded |= bit;
         return true;
@@ -152,8 +152,8 @@ Status policy_parse(const char *text, Policy *policy)
         E_USAGE,
         "--recompute '%s' is unknown%s%s%s; expected none, lean, ffn, selective, half-attention, full, offload, "
         "every:K, auto, or what layers keep, from the first one up, as 'full×2 x+o+y1×6 none×4': none, lean, "
-        "ffn, selective, full, offload, inner, or parts (x, x/host, qkv, o, y1, pre, g) with + between them, "
-        "and the number of such layers; at most %d of these",
+        "ffn, selective, full, offload, inner, or parts (x, qkv, o, y1, pre, g; in the host's memory x/host, qkv/host "
+        "…) with + between them, and the number of such layers; at most %d of these",
         text, later ? " from '" : "", later ? wrong : "", later ? "' on" : "", POLICY_RUNS);
 }
 

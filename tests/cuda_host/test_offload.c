@@ -63,8 +63,9 @@ static void run(Training *t, const TrainingOptions *o, int steps)
 static void test_same_bits(void **state)
 {
     static const Dtype types[] = {F32, BF16, F16};
-    static const char *const policies[TRIES] = {"offload", "x/host+y1*1,inner*1,x/host+qkv+o+g*1,none*1",
-                                                "x/host+pre*2,full*1,x/host+y1+g*1"};
+    static const char *const policies[TRIES] = {"x+qkv/host+o/host+g/host",
+                                                "x/host+y1/host*1,inner*1,x+qkv+o/host+g*1,none*1",
+                                                "x/host+pre/host*2,full*1,x/host+y1+g*1"};
     (void)state;
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         Training want;

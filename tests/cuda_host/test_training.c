@@ -6,7 +6,7 @@
 
 static const char *const policies[] = {
     "lean",     "ffn",     "selective", "half-attention",         "full",
-    "offload",  "every:1", "every:2",   "x/host+qkv+g*1,x+pre*1", "inner*1,x+qkv+y1*1",
+    "offload",  "every:1", "every:2",   "x+qkv/host+g*1,x+pre*1", "inner*1,x+qkv+y1*1",
     "qkv+o+pre"};
 static const Dtype types[] = {F32, BF16, F16};
 enum { N_TYPES = sizeof types / sizeof *types };

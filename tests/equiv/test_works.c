@@ -177,8 +177,9 @@ static void test_ref(void **state)
 
 static void test_cpu(void **state)
 {
-    static const char *const policies[] = {"none", "lean",    "ffn",     "selective",
-                                           "full", "every:2", "offload", "x/host+y1*1,x+qkv+g*1,x/host+o+pre*1,full*1"};
+    static const char *const policies[] = {
+        "none", "lean",    "ffn",     "selective",
+        "full", "every:2", "offload", "x/host+y1*1,x+qkv/host+g*1,x/host+o+pre/host*1,full*1"};
     const bool deep = testing_deep();
     (void)state;
     for (size_t k = 0; k < sizeof policies / sizeof *policies; k++) { /* quickly with one of both heads */

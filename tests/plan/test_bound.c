@@ -4,43 +4,6 @@
 
 #include "plan/bound.h"
 
-static uint64_t generator = 29;
-
-static int below(int n) { return (int)(testing_random(&generator) >> 33) % n; }
-static bool chance(int percent) { return below(100) < percent; }
-static double uniform(void) { return (double)(testing_random(&generator) >> 11) * 0x1p-53; }
-static double log_uniform(double low, double high) { return low * pow(high / low, uniform()); }
-
-/* ---- problems ---- */
-
-static void random_problem(Problem *t, int layers)
-{
-    static const Head heads[] = {{HEAD_CLASSIFIER, 3}, {HEAD_PRETRAINING, 2}, {HEAD_PRETRAINING, 0}, {HEAD_SPAN, 2}};
-    const int n_heads = 1 << below(4), hidden = 64 * (1 + below(8)), tokens = 64 + below(449);
-    problem_make(t, &(Shape){.layers = layers,
-                             .hidden = hidden,
-                             .heads = n_heads,
-                             .ffn = chance(30) ? hidden / 2 + 1 + below(7 * hidden) : hidden * (2 + below(7)),
-                             .tokens = tokens,
-                             .seqs = 1 + below(tokens / 8),
-                             .head = heads[below(4)],
-                             .compute = chance(50) ? BF16 : F32});
-    t->search.training.one_copy = chance(50);
-    for (int i = 0; i < 2 * layers + 1; i++) t->layers.norm_forms[i] = chance(50) ? NORM_FORM_XHAT : NORM_FORM_Y;
-}
-
-/* Rates at which products, traffic or the overhead decides, so that the order of preferences changes. */
-static void random_rates(CostRates *r)
-{
-    *r = (CostRates){.product_flops = log_uniform(1e9, 1e14),
-                     .bytes = log_uniform(1e9, 1e12),
-                     .overhead = chance(20) ? 0 : log_uniform(1e-8, 1e-4)};
-    if (chance(50)) r->stream = r->bytes * log_uniform(0.1, 10);
-    for (int k = 0, apart = chance(70); k < 2 * apart; k++)
-        r->attention_flops[k] = r->product_flops * log_uniform(0.001, 1);
-    r->half_length = uniform() * 100;
-}
-
 /* `micro` of the model where layers keep `keeps`; NULL: all. */
 static void sketch(const Problem *t, LayerKeep *keeps, Plan *p)
 {

@@ -167,9 +167,10 @@ static void check_cut(const Plan *p, bool split)
 
 static void test_cuts(void **state)
 {
-    static const char *const policies[] = {"none",      "lean",           "ffn",
-                                           "selective", "half-attention", "full",
-                                           "every:2",   "offload",        "x/host+y1*1,qkv+g*2,x/host+o+pre*2,inner*1"};
+    static const char *const policies[] = {
+        "none",      "lean",           "ffn",
+        "selective", "half-attention", "full",
+        "every:2",   "offload",        "x/host+y1/host*1,qkv/host+g*2,x+o/host+pre/host*2,inner*1"};
     const Stage stages[] = {{0, 2}, {2, 3}, {5, 1}};
     (void)state;
     for (int head = HEAD_CLASSIFIER; head <= HEAD_PRETRAINING; head += HEAD_PRETRAINING - HEAD_CLASSIFIER)

@@ -296,35 +296,91 @@ static void test_offload_has_time(void **state)
     model_free(&m);
 }
 
+/* Bytes of the copies to the host before instr i that have not surely ended when it begins, or of what was fetched
+   and no instr so far has read. */
+static int64_t under_way(const Plan *p, InstrId i, Op op)
+{
+    int64_t bytes = 0;
+    InstrId waited = NONE;
+    for (InstrId k = p->micro.first; k <= i; k++)
+        for (int w = 0; w < 2 && !other_lane(p, k); w++)
+            if (p->instrs[k].wait[w] > waited) waited = p->instrs[k].wait[w];
+    for (InstrId k = p->micro.first; k < i; k++) {
+        if (p->instrs[k].op != op) continue;
+        const TensorId t = op == OP_OFFLOAD ? p->instrs[k].in[0] : p->instrs[k].out[0];
+        bool done = op == OP_OFFLOAD && k <= waited;
+        for (InstrId reader = k + 1; reader <= i && op == OP_FETCH; reader++)
+            for (int j = 0; j < OP_MAX_IN; j++) done |= p->instrs[reader].in[j] == t;
+        if (!done) bytes += (int64_t)p->tensors[t].bytes;
+    }
+    return bytes;
+}
+
+/* Any set of parts in all layers but the topmost lies on the host. The device's peak falls by it, less what the layer
+   at the peak and one more hold; a layer's worth is under way at most. */
+static void test_offload_of_any_parts(void **state)
+{
+    (void)state;
+    for (int i = 0; i < testing_rounds(100, 1000); i++) {
+        Model m;
+        Plan without, with;
+        LayerKeep keep;
+        uint64_t seed = mixture_seed(i);
+        const int layers = 4 + (int)(testing_random(&seed) >> 33) % 5;
+        mixture_draw(&seed, true, 1, &keep);
+        keep.recomputed &= (uint8_t)~PART_BIT(INPUT); /* else the topmost layer begins with layers below */
+        char *there = mixture_name(&keep, 1), *here = mixture_name(&(LayerKeep){.recomputed = keep.recomputed}, 1);
+        *strstr(there, "×") = *strstr(here, "×") = '\0'; /* all layers */
+        make_model(&m, layers, 256, 4, i % 2 ? HEAD_CLASSIFIER : HEAD_PRETRAINING);
+        make_plan(&m, here, i % 3 ? BF16 : F32, 1024, &without);
+        make_plan(&m, there, i % 3 ? BF16 : F32, 1024, &with);
+        const size_t layer = with.region_bytes[REGION_HOST] / (size_t)(layers - 1);
+        const double fell = (double)without.region_bytes[REGION_ACT] - (double)with.region_bytes[REGION_ACT];
+        assert_int_equal(with.region_bytes[REGION_HOST], layer * (size_t)(layers - 1));
+        assert_int_equal(layer > 0, keep.offloaded != 0);
+        if (fell < (double)(layer * (size_t)(layers - 3)) - 0.01 * (double)without.region_bytes[REGION_ACT])
+            fail_msg("%d layers, %s: %.0f bytes less on the device, %zu of a layer on the host", layers, there, fell,
+                     layer);
+        for (InstrId k = with.micro.first; k < with.micro.first + with.micro.count; k++)
+            if (!other_lane(&with, k) &&
+                (under_way(&with, k, OP_OFFLOAD) > (int64_t)layer || under_way(&with, k, OP_FETCH) > (int64_t)layer))
+                fail_msg("%d layers, %s: instr %d runs beside copies of more than %zu bytes", layers, there, k, layer);
+        MEM_FREE(there, here);
+        plan_free(&without);
+        plan_free(&with);
+        model_free(&m);
+    }
+}
+
 static bool same_memory(const Tensor *a, const Tensor *b)
 {
     return a->region == b->region && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
 }
 
-static bool touches(const Plan *p, InstrId i, TensorId t)
+static bool touches(const Plan *p, InstrId i, TensorId t, bool reads)
 {
     bool any = false;
-    for (int k = 0; k < OP_MAX_IN; k++)
+    for (int k = 0; k < OP_MAX_IN && reads; k++)
         any |= p->instrs[i].in[k] != NONE && same_memory(&p->tensors[p->instrs[i].in[k]], &p->tensors[t]);
     for (int k = 0; k < OP_MAX_OUT; k++)
         any |= p->instrs[i].out[k] != NONE && same_memory(&p->tensors[p->instrs[i].out[k]], &p->tensors[t]);
     return any;
 }
 
-/* All waits matter except two kinds: for an OFFLOAD whose tensor's memory is not used before another instr waits for
+/* All waits matter except two kinds: for an OFFLOAD whose tensor's memory is not written before another instr waits for
    the lane; and of a FETCH into memory that was not used since its lane waited last. */
 static bool wait_matters(const Plan *p, InstrId i, InstrId waited)
 {
     if (p->instrs[waited].op == OP_OFFLOAD) {
         for (; p->instrs[i].wait[0] < waited && p->instrs[i].wait[1] < waited; i++)
-            if (touches(p, i, p->instrs[waited].in[0])) return true;
+            if (touches(p, i, p->instrs[waited].in[0], false)) return true;
         return false;
     }
     if (p->instrs[i].op != OP_FETCH) return true;
     InstrId before = i - 1;
     while (before >= 0 && !other_lane(p, before)) before--;
     for (InstrId k = before < 0 ? 0 : p->instrs[before].wait[0] + 1; k < i; k++)
-        if (!other_lane(p, k) && touches(p, k, p->instrs[i].out[0])) return true;
+        if (!other_lane(p, k) && touches(p, k, p->instrs[i].out[0], true)) return true;
     return false;
 }
 
@@ -332,9 +388,12 @@ static bool wait_matters(const Plan *p, InstrId i, InstrId waited)
    order; layers that keep something else between them change nothing. */
 static void test_verifier_sees_lanes(void **state)
 {
-    static const char *const mixed[] = {
-        "offload", "offload*3,selective*1,lean*1,none*1", "offload*1,full*1,offload*1,none*1,offload*1,full*1",
-        "full*1,inner*1,offload*2,full*1,inner*1", "x/host+y1*3,x/host+qkv+pre*2,none*1"};
+    static const char *const mixed[] = {"offload",
+                                        "offload*3,selective*1,lean*1,none*1",
+                                        "offload*1,full*1,offload*1,none*1,offload*1,full*1",
+                                        "full*1,inner*1,offload*2,full*1,inner*1",
+                                        "x/host+y1*3,x/host+qkv+pre*2,none*1",
+                                        "x+qkv/host+g/host*2,x/host+o/host+y1/host+pre/host*3,x+qkv+o*1"};
     uint8_t forms[64];
     (void)state;
     for (size_t way = 0; way < 2 * sizeof mixed / sizeof *mixed; way++) {
@@ -368,7 +427,7 @@ static void test_verifier_sees_lanes(void **state)
             }
         print_message("%s, form %s: without one of %d waits %d plans are refused\n", mixed[way / 2],
                       way % 2 ? "xhat" : "y", waits, refused);
-        assert_true(refused > 0 && refused >= waits - 3);
+        assert_true(refused * 6 >= waits * 5);
         assert_ok(plan_verify(&p));
         plan_free(&p);
         model_free(&m);
@@ -453,7 +512,7 @@ int main(void)
         cmocka_unit_test(test_verifier_sees),    cmocka_unit_test(test_explain_is_golden),
         cmocka_unit_test(test_what_runs_again),  cmocka_unit_test(test_offload_keeps_nothing),
         cmocka_unit_test(test_offload_has_time), cmocka_unit_test(test_verifier_sees_lanes),
-        cmocka_unit_test(test_mixtures),
+        cmocka_unit_test(test_mixtures),         cmocka_unit_test(test_offload_of_any_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

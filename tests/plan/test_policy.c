@@ -67,7 +67,8 @@ static void test_longest(void **state)
     Policy policy, again;
     char formatted[POLICY_TEXT];
     (void)state;
-    for (int run = 0; run < POLICY_RUNS; run++) buf_printf(&text, "%sx/host+qkv+o+y1+pre+g×10000", run ? " " : "");
+    for (int run = 0; run < POLICY_RUNS; run++)
+        buf_printf(&text, "%sx/host+qkv/host+o/host+y1/host+pre/host+g/host×10000", run ? " " : "");
     assert_ok(policy_parse(text.data, &policy));
     policy_format(&policy, formatted);
     assert_string_equal(formatted, text.data);
@@ -79,7 +80,7 @@ static void test_longest(void **state)
 /* One run without a number is all layers, of any model. */
 static void test_all_layers(void **state)
 {
-    static const char *const texts[] = {"x+y1", "inner", "x/host+g"};
+    static const char *const texts[] = {"x+y1", "inner", "x/host+g", "x+qkv/host+pre/host"};
     (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         for (int n = 1; n <= MOST_LAYERS; n += 113) {
@@ -104,6 +105,7 @@ static void test_names(void **state)
     static const char *const same[][2] = {{"g+pre+x+o+qkv+y1*2", "none×2"},
                                           {"o+x+y1*1,none*1", "selective×1 none×1"},
                                           {"x*1,x/host*3", "full×1 offload×3"},
+                                          {"g/host+x*1,o/host*1", "x+g/host×1 o/host×1"},
                                           {"full×10000", "full×10000"}};
     static const char *const names[] = {"none", "lean",    "ffn",     "selective", "half-attention",
                                         "full", "offload", "every:7", "auto"};
@@ -149,10 +151,12 @@ static void test_wrong_texts(void **state)
         {"x+"},
         {"x++o"},
         {"x+x/host"},
+        {"g/host+g"},
         {"x/hostt"},
         {"x/hos"},
         {"/host"},
-        {"qkv/host"},
+        {"qkv/host/host"},
+        {"full/host"},
         {"x+none"},
         {"auto*2"},
         {"half-attention*2"},

@@ -1,5 +1,6 @@
 /* `--recompute auto`: a plan's peak is exact and never above the budget, its predicted time never rises with the
    budget, and stays near the certificate's; with a copy lane too. */
+#include "mixture.h"
 #include "problem.h"
 
 /* ---- budgets of usual models ---- */
@@ -98,6 +99,7 @@ static bool offloads(const Problem *t, const LayerChoice *c)
 
 enum { LINK_BUDGETS = 41 };
 
+/* What is possible, and what its certificate says. */
 typedef struct {
     size_t budget, peak;
     double step;
@@ -105,10 +107,10 @@ typedef struct {
 } Outcome;
 
 /* No plan does better than another one's certificate says. */
-static void expect_certified(const Outcome *all) // (LINK_BUDGETS)
+static void expect_certified(const Outcome *all, int n) // (n)
 {
-    for (int i = 0; i < LINK_BUDGETS; i++)
-        for (int k = 0; k < LINK_BUDGETS; k++) {
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < n; k++) {
             const Outcome *a = &all[i], *b = &all[k];
             const bool slower = b->peak > a->budget || b->step >= a->bound.step_s;
             const bool larger = b->step > a->step || b->peak >= a->bound.peak;
@@ -121,7 +123,7 @@ static void expect_certified(const Outcome *all) // (LINK_BUDGETS)
 }
 
 /* Plans below all that do not offload. A slow link is used only where nothing else fits. */
-static void try_link(Problem *t, double link, bool slow)
+static void try_link(Problem *t, double link, bool slow, Sample *simulated)
 {
     Answer a;
     SearchResult r;
@@ -149,11 +151,12 @@ static void try_link(Problem *t, double link, bool slow)
             fail_msg("budget %zu: %s over a slow link", budget, a.found.layers.policy);
         offloaded |= takes;
         all[i] = (Outcome){budget, a.found.peak, a.step, a.bound};
+        sample_add(simulated, a.step / a.found.step_s);
         before = a.found.step_s;
         answer_free(&a);
     }
     assert_true(offloaded);
-    expect_certified(all);
+    expect_certified(all, LINK_BUDGETS);
     t->accounts.row[0].budget = least;
     t->accounts.row[1].budget = 0; /* the machine has no memory for it */
     assert_ok(search_layers(&t->search, &r));
@@ -164,6 +167,7 @@ static void try_link(Problem *t, double link, bool slow)
 static void test_offload(void **state)
 {
     Problem t;
+    Sample simulated = {0};
     (void)state;
     problem_make(&t, &(Shape){.layers = 6,
                               .hidden = 256,
@@ -173,15 +177,86 @@ static void test_offload(void **state)
                               .seqs = 32,
                               .head = {HEAD_CLASSIFIER, 3},
                               .compute = BF16});
-    try_link(&t, 1e12, false);
-    try_link(&t, 1e7, true);
-    try_link(&t, 0, false); /* as other traffic */
-
+    try_link(&t, 1e12, false, &simulated);
+    try_link(&t, 1e9, false, &simulated);
+    try_link(&t, 1e7, true, &simulated);
+    try_link(&t, 0, false, &simulated); /* as other traffic */
+    sample_print("simulated / predicted time", &simulated);
+    free(simulated.values);
     problem_free(&t);
+}
+
+/* The plan of any choice of what is kept, recomputed and offloaded. */
+static void random_outcome(Problem *t, Outcome *o)
+{
+    Plan p;
+    ModelTensors tensors;
+    LayerKeep keeps[4];
+    uint64_t seed = testing_random(&generator);
+    PlanRequest r = t->search.training;
+    const LayerChoice c = {.keeps = keeps, .norm_forms = t->layers.norm_forms};
+    const SearchProblem *s = &t->search;
+    mixture_draw(&seed, true, t->model.config.layers, keeps);
+    r.emit.layers = &c;
+    assert_ok(plan_make(&r, &p, &tensors, NULL));
+    *o = (Outcome){.budget = p.region_bytes[REGION_ACT], .peak = p.region_bytes[REGION_ACT]};
+    o->step = search_step_seconds(&p, &s->rows, &s->rates, s->seq_len, s->micros);
+    t->accounts.row[0].budget = o->budget;
+    assert_ok(search_bound(s, &p, 0, &o->bound));
+    plan_free(&p);
+}
+
+/* Plans of searches within random budgets, rising, and of random choices: none does better than another's certificate
+   says. */
+static void test_links(void **state)
+{
+    enum { SEARCHED = 8, OUTCOMES = 3 * SEARCHED };
+    Sample time = {0}, simulated = {0};
+    int offloaded = 0, fitting = 0, layouts = 0;
+    (void)state;
+    for (int graph = 0; graph < (testing_brief() ? 10 : testing_rounds(40, 1000)); graph++) {
+        Problem t;
+        Answer a;
+        Outcome all[OUTCOMES];
+        random_problem(&t, 1 + below(4));
+        random_rates(&t.search.rates);
+        t.search.offload = true;
+        t.search.rates.link_out = t.search.rates.bytes * log_uniform(1e-3, 1);
+        t.search.rates.link_in = t.search.rates.link_out * log_uniform(0.3, 3);
+        for (int i = SEARCHED; i < OUTCOMES; i++) random_outcome(&t, &all[i]);
+        answer(&t, SIZE_MAX / 4, &a);
+        const size_t most = a.found.peak;
+        double before = INFINITY;
+        answer_free(&a);
+        for (int i = 0; i < SEARCHED; i++) {
+            answer(&t, (size_t)((double)most * (0.2 + 0.8 * (i + uniform()) / SEARCHED)), &a);
+            all[i] = (Outcome){t.accounts.row[0].budget, a.found.peak, a.step, a.bound};
+            const double there = (double)a.plan.region_bytes[REGION_HOST];
+            assert_true(a.micro >= there / t.search.rates.link_out + there / t.search.rates.link_in - 1e-12);
+            offloaded += there > 0;
+            if (a.found.fits || before < INFINITY) {
+                expect_no_slower(&a, t.accounts.row[0].budget, before);
+                before = a.found.step_s;
+                fitting++;
+                layouts += a.found.layouts;
+                sample_add(&time, a.step / a.bound.step_s);
+                sample_add(&simulated, a.step / a.found.step_s);
+            }
+            answer_free(&a);
+        }
+        expect_certified(all, OUTCOMES);
+        problem_free(&t);
+    }
+    print_message("%d searches fit, %d offload; %.2f layouts each\n", fitting, offloaded, (double)layouts / fitting);
+    sample_print("plan / certificate, with a copy lane", &time);
+    sample_print("simulated / predicted time", &simulated);
+    assert_true(offloaded > fitting / 4 && layouts < 3 * fitting);
+    MEM_FREE(time.values, simulated.values);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_budgets), cmocka_unit_test(test_offload)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_budgets), cmocka_unit_test(test_offload),
+                                       cmocka_unit_test(test_links)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

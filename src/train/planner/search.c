@@ -1,30 +1,15 @@
 /* `--recompute auto`. The table has what each choice for a layer takes in each layer, from plans in which all layers
    choose the same. The search goes through the layers from the first one up and keeps, of all choices so far, those of
    which no other is faster and keeps less (a Pareto front). A choice is possible where what the layers below keep, and
-   its own peak beside it, are within the room. */
+   its own peak beside it, are within the room.
+
+   What is offloaded is computed as what is kept. Its copies run while the layer computes, and a layer takes the longer
+   of both, forward and backward each by itself. The copies' window (plan/offload.c) is as large as what the layer
+   offloads that offloads most, so the search goes through the sizes of windows, and all of a plan has room for one. */
 
 #include "train/planner/search.h"
 
-#include "plan/layers.h"
-
-/* The input is kept, or offloaded, or recomputed in the first layer, where the embeddings make it again. */
-enum { FREE_PARTS = LAYER_PARTS - 1, MOST_KINDS = 3 << FREE_PARTS };
-#define NEVER (INT64_MAX / 4) /* picoseconds and bytes of a kind in a layer that cannot choose it */
-
-typedef struct {
-    LayerKeep keep;
-    LayerCost *layers; // (layers)
-    int64_t heads;     /* bytes while heads run, where the last layer chooses it */
-} Kind;
-
-typedef struct {
-    int layers, n;
-    Kind kinds[MOST_KINDS];
-    int64_t below;  /* bytes while embeddings run */
-    size_t other;   /* bytes of the first account beside activations */
-    double seconds; /* of a step in which layers take `picoseconds` in a micro-batch, all of them keeping all */
-    int64_t picoseconds;
-} Table;
+#include "train/planner/kinds.h"
 
 double search_step_seconds(const Plan *p, const RowCounts *rows, const CostRates *rates, double seq_len, double micros)
 {
@@ -64,155 +49,79 @@ static Status try_layers(const SearchProblem *s, const LayerChoice *layers, Tria
     return OK;
 }
 
-/* ---- the table ---- */
-
-static void table_free(Table *t)
-{
-    for (int k = 0; k < t->n; k++) free(t->kinds[k].layers);
-}
-
-/* Adds a kind, from a plan that is not laid out. `above`: the layers above the first keep this, and cannot choose the
-   kind; NULL: all layers choose it. A delay of the compute lane by copies counts in equal parts for all layers. */
-static Status add_kind(const SearchProblem *s, LayerKeep keep, const LayerKeep *above, LayerChoice *c, Table *t)
-{
-    Plan p;
-    ModelTensors tensors;
-    PlanRequest r = s->training;
-    OtherCost other;
-    Kind *kind = &t->kinds[t->n];
-    for (int l = 0; l < t->layers; l++) c->keeps[l] = above && l > 0 ? *above : keep;
-    r.emit.layers = c;
-    r.sketch = true;
-    TRY(plan_make(&r, &p, &tensors, NULL));
-    *kind = (Kind){.keep = keep, .layers = mem_array((size_t)t->layers, sizeof *kind->layers)};
-    t->n++;
-    plan_layer_costs(&p, &s->rows, s->seq_len, &s->rates, kind->layers, &other);
-    kind->heads = other.heads;
-    if (other.below > t->below) t->below = other.below;
-    int64_t alone = other.picoseconds;
-    for (int l = 0; l < t->layers; l++) alone += kind->layers[l].picoseconds;
-    if (keep.offloaded) {
-        double all = plan_cost(&p, p.micro, &s->rows, s->seq_len, &s->rates, NULL) * 1e12 - (double)alone;
-        for (int l = 0; l < t->layers; l++) kind->layers[l].picoseconds += llround(all / t->layers);
-    }
-    for (int l = 1; above && l < t->layers; l++) kind->layers[l] = (LayerCost){NEVER, NEVER, NEVER};
-    if (t->n == 1) t->picoseconds = alone - other.picoseconds;
-    plan_free(&p);
-    return OK;
-}
-
-/* The kinds that no other beats in every layer. */
-static void find_useful(const Table *t, bool useful[MOST_KINDS])
+/* Choices for the layers up to this one that take `most` picoseconds, at most. */
+static void extend(const Kinds *t, const Front *below, int layer, int64_t window, int64_t room, int64_t most,
+                   Front *front)
 {
     LayerCost costs[MOST_KINDS];
-    int16_t best[MOST_KINDS];
-    for (int l = 0; l < t->layers; l++) {
-        for (int k = 0; k < t->n; k++) costs[k] = t->kinds[k].layers[l];
-        for (int k = front_useful(costs, t->n, best); k-- > 0;) useful[best[k]] = true;
-    }
-}
-
-/* All choices of parts beside the input, first of them to keep all; of the useful ones, those without the first layer's
-   input. The caller frees the table. */
-static Status make_table(const SearchProblem *s, LayerChoice *c, Table *t)
-{
-    Trial none;
-    *t = (Table){.layers = s->training.model->config.layers};
-    memset(c->keeps, 0, (size_t)t->layers * sizeof *c->keeps);
-    TRY(try_layers(s, c, &none));
-    t->other = none.other;
-    t->seconds = none.seconds;
-    for (unsigned parts = 0; parts < 1u << FREE_PARTS; parts++)
-        TRY(add_kind(s, (LayerKeep){.recomputed = (uint8_t)(parts << 1)}, NULL, c, t));
-    bool useful[MOST_KINDS] = {false};
-    find_useful(t, useful);
-    for (int k = 0; k < 1 << FREE_PARTS; k++) {
-        LayerKeep keep = t->kinds[k].keep;
-        if (useful[k]) TRY(add_kind(s, (LayerKeep){keep.recomputed | PART_BIT(INPUT), 0}, &keep, c, t));
-    }
-    return OK;
-}
-
-/* Adds the choices with an offloaded input. What is fetched comes while the layer above runs, so that the peaks of all
-   others have room for it. */
-static Status add_offloaded(const SearchProblem *s, LayerChoice *c, Table *t)
-{
-    bool useful[MOST_KINDS] = {false};
-    int inside = t->n;
-    find_useful(t, useful);
-    for (int k = 0; k < 1 << FREE_PARTS; k++)
-        if (useful[k]) TRY(add_kind(s, (LayerKeep){t->kinds[k].keep.recomputed, PART_BIT(INPUT)}, NULL, c, t));
-    /* by the first kinds of both, which keep all else: no other is faster */
-    int64_t input = t->kinds[0].layers[0].kept - t->kinds[inside].layers[0].kept;
-    for (int k = 0; k < inside; k++)
-        for (int l = 0; l < t->layers; l++) t->kinds[k].layers[l].peak += input;
-    return OK;
-}
-
-/* ---- the search ---- */
-
-static int64_t peak_of_kind(const Table *t, int layer, int kind)
-{
-    const LayerCost *c = &t->kinds[kind].layers[layer];
-    int64_t heads = layer == t->layers - 1 ? c->kept + t->kinds[kind].heads : 0;
-    return heads > c->peak ? heads : c->peak;
-}
-
-static void extend(const Table *t, const Front *below, int layer, int64_t room, Front *front)
-{
-    LayerCost costs[MOST_KINDS];
-    for (int k = 0; k < t->n; k++) {
-        costs[k] = t->kinds[k].layers[layer];
-        costs[k].peak = peak_of_kind(t, layer, k);
-    }
-    front_extend(below, costs, t->n, room, front);
+    for (int k = 0; k < t->n; k++) costs[k] = kinds_cost(t, layer, k, window);
+    front_extend(below, costs, t->n, room, most, front);
 }
 
 typedef struct {
-    int64_t picoseconds, peak; /* of all layers; of the activations */
+    int64_t picoseconds, peak; /* of all layers; of the activations, with the window */
 } Found;
 
 static void add_peak(int64_t *peak, int64_t kept) { *peak = kept > *peak ? kept : *peak; }
 
-/* The fastest choice for all layers within `room` bytes of activations. False: there is none. */
-static bool fastest(const Table *t, int64_t room, LayerKeep *keeps, Found *found)
+/* Makes `found` the fastest choice for all layers within `room` bytes of activations and with windows of such a size,
+   where it is faster. */
+static void try_window(const Kinds *t, int64_t window, int64_t room, LayerKeep *keeps, Found *found)
 {
     Front *fronts = mem_array((size_t)t->layers + 1, sizeof *fronts);
+    int64_t most = found->picoseconds - 1 - t->picoseconds;
     front_init(fronts);
-    for (int l = 0; l < t->layers; l++) extend(t, &fronts[l], l, room, &fronts[l + 1]);
-    bool any = fronts[t->layers].n > 0 && t->below <= room;
-    if (any) *found = (Found){fronts[t->layers].points[0].picoseconds, t->below};
+    for (int l = 0; l < t->layers; l++) {
+        most += t->all[0].layers[l].picoseconds; /* the layers above take as long as if they keep all, at least */
+        extend(t, &fronts[l], l, window, room - window, most, &fronts[l + 1]);
+    }
+    const bool any = fronts[t->layers].n > 0 && t->below <= room - window;
+    if (any) *found = (Found){fronts[t->layers].points[0].picoseconds, t->below + window};
     for (int l = t->layers - 1, at = 0; any && l >= 0; l--) {
         const FrontPoint *p = &fronts[l + 1].points[at];
-        keeps[l] = t->kinds[p->cost].keep;
-        add_peak(&found->peak, fronts[l].points[p->from].kept + peak_of_kind(t, l, p->cost));
+        keeps[l] = t->all[p->cost].keep;
+        add_peak(&found->peak, fronts[l].points[p->from].kept + kinds_cost(t, l, p->cost, window).peak + window);
         at = p->from;
     }
-    if (any) keeps[t->layers - 1].offloaded = 0; /* the last input stays in any case */
     for (int l = 0; l <= t->layers; l++) front_free(&fronts[l]);
     free(fronts);
-    return any;
+}
+
+/* False: no choice is within the room. */
+static bool fastest(const Kinds *t, int64_t room, LayerKeep *keeps, Found *found)
+{
+    *found = (Found){.picoseconds = NEVER};
+    for (int w = 0; w < t->n_windows; w++) try_window(t, t->windows[w], room, keeps, found);
+    return found->picoseconds < NEVER;
 }
 
 /* In each layer the choice that keeps least, of those within the room. */
-static bool keep_least(const Table *t, int64_t room, LayerKeep *keeps)
+static bool keep_least_beside(const Kinds *t, int64_t window, int64_t room, LayerKeep *keeps)
 {
     int64_t kept = 0;
     for (int l = 0; l < t->layers; l++) {
-        int least = -1;
+        int64_t least = NEVER;
         for (int k = 0; k < t->n; k++) {
-            bool fits = kept + peak_of_kind(t, l, k) <= room;
-            if (fits && (least < 0 || t->kinds[k].layers[l].kept < t->kinds[least].layers[l].kept)) least = k;
+            const LayerCost c = kinds_cost(t, l, k, window);
+            if (kept + c.peak > room - window || c.kept >= least) continue;
+            keeps[l] = t->all[k].keep;
+            least = c.kept;
         }
-        if (least < 0) return false;
-        keeps[l] = t->kinds[least].keep;
-        kept += t->kinds[least].layers[l].kept;
+        if (least == NEVER) return false;
+        kept += least;
     }
-    return t->below <= room;
+    return t->below <= room - window;
+}
+
+static bool keep_least(const Kinds *t, int64_t room, LayerKeep *keeps)
+{
+    bool fits = false;
+    for (int w = 0; w < t->n_windows && !fits; w++) fits = keep_least_beside(t, t->windows[w], room, keeps);
+    return fits;
 }
 
 /* The choice with the smallest peak. */
-static void smallest(const Table *t, LayerKeep *keeps)
+static void smallest(const Kinds *t, LayerKeep *keeps)
 {
     int64_t low = 0, high = 1;
     while (!keep_least(t, high, keeps)) high *= 2;
@@ -221,7 +130,6 @@ static void smallest(const Table *t, LayerKeep *keeps)
         *(keep_least(t, middle, keeps) ? &high : &low) = middle;
     }
     keep_least(t, high, keeps);
-    keeps[t->layers - 1].offloaded = 0; /* as in fastest */
 }
 
 static void describe(LayerChoice *c, int n_layers)
@@ -239,9 +147,15 @@ static void set_found(SearchResult *r, const Trial *trial)
     r->step_s = trial->seconds;
 }
 
+/* A sum, so that less memory is never faster. */
+static double step_seconds(const SearchProblem *s, const Kinds *t, int64_t picoseconds)
+{
+    return t->seconds + s->micros * (double)(picoseconds - t->picoseconds) * 1e-12;
+}
+
 /* The fastest choice whose exact peak fits. Where a plan takes more than its layers say, the next smaller room is
    tried: the rooms do not depend on the budget, so that a larger one is never slower. */
-static Status first_fitting(const SearchProblem *s, const Table *t, SearchResult *r)
+static Status first_fitting(const SearchProblem *s, const Kinds *t, SearchResult *r)
 {
     Trial trial;
     Found found;
@@ -254,15 +168,14 @@ static Status first_fitting(const SearchProblem *s, const Table *t, SearchResult
         if (trial.peak == SIZE_MAX) return OK; /* less room would offload still more */
         if (trial.peak > budget_of(s)) continue;
         set_found(r, &trial);
-        /* a sum, so that less memory is never faster */
-        r->step_s = t->seconds + s->micros * (double)(found.picoseconds - t->picoseconds) * 1e-12;
+        r->step_s = step_seconds(s, t, found.picoseconds);
         describe(&r->layers, t->layers);
         return OK;
     }
     return OK;
 }
 
-static Status take_smallest(const SearchProblem *s, const Table *t, SearchResult *r)
+static Status take_smallest(const SearchProblem *s, const Kinds *t, SearchResult *r)
 {
     Trial trial;
     smallest(t, r->layers.keeps);
@@ -318,12 +231,12 @@ static bool is_faster(const SearchResult *a, const SearchResult *b)
 }
 
 /* Where copies are possible, and layers have to give up something, with them too; `r` may be taken over. */
-static Status try_offloaded(const SearchProblem *s, Table *t, SearchResult *r)
+static Status try_offloaded(const SearchProblem *s, Kinds *t, SearchResult *r)
 {
     Status status = OK;
     SearchResult other = {0};
     layer_choice_init(&other.layers, t->layers, r->layers.norm_forms);
-    TRY_DONE(add_offloaded(s, &other.layers, t));
+    kinds_add_offloaded(t);
     TRY_DONE(first_fitting(s, t, &other));
     if (!other.fits && !r->fits) TRY_DONE(take_smallest(s, t, &other));
     if (other.fits || !r->fits) take_if(is_faster(&other, r), r, &other);
@@ -337,21 +250,27 @@ Status search_layers(const SearchProblem *s, SearchResult *r)
     Status status = OK;
     int layers = s->training.model->config.layers;
     const uint8_t *forms = s->training.emit.layers->norm_forms;
-    Table t = {0};
+    Kinds t = {0};
+    Trial none;
     SearchResult blocks = {0};
     *r = blocks;
     layer_choice_init(&r->layers, layers, forms);
     layer_choice_init(&blocks.layers, layers, forms);
-    TRY_DONE(make_table(s, &r->layers, &t));
+    TRY_DONE(try_layers(s, &r->layers, &none));
+    TRY_DONE(kinds_make(s, &r->layers, &t));
+    t.other = none.other;
+    t.seconds = none.seconds;
     TRY_DONE(first_fitting(s, &t, r));
     if (!r->fits) TRY_DONE(take_smallest(s, &t, r));
     if (s->offload && !layer_choice_keeps_all(&r->layers, layers)) TRY_DONE(try_offloaded(s, &t, r));
-    if (!r->fits || r->layers.keeps[0].offloaded) {
+    int64_t full = 0;
+    for (int l = 0; l < layers; l++) full += t.all[FULL].layers[l].picoseconds;
+    if (!r->fits || (s->offload && r->step_s > step_seconds(s, &t, full))) {
         TRY_DONE(try_blocks(s, layers, &blocks));
         take_if(is_faster(&blocks, r), r, &blocks);
     }
 done:
-    table_free(&t);
+    kinds_free(&t);
     layer_choice_free(&blocks.layers);
     if (status != OK) layer_choice_free(&r->layers);
     return status;

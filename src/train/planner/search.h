@@ -1,5 +1,5 @@
 /* `--recompute auto`: the fastest plan that fits the accounts, of all in which each layer keeps its input and any of
-   its other parts; with a copy lane also of those with offloaded inputs (docs/contracts.md 6). */
+   its other parts, with a copy lane in the host's memory or on the device (docs/contracts.md 6). */
 #pragma once
 
 #include "train/parts/account.h"
@@ -20,7 +20,7 @@ typedef struct {
     LayerChoice layers; /* with the request's forms of LayerNorms; the caller frees */
     size_t peak;        /* exact */
     bool fits;          /* else it is the smallest of the plans that were tried, and none fits */
-    double step_s;      /* predicted */
+    double step_s;      /* predicted; with a copy lane a sum over layers, near what search_step_seconds returns */
     int layouts;        /* plans that were laid out */
 } SearchResult;
 
