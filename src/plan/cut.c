@@ -45,23 +45,32 @@ static InstrId piece_end(const Plan *p, InstrId first, bool split)
     return i;
 }
 
+/* The instr that waited for the FETCH of what instr i reads may have moved to a later work. */
+static void wait_for_fetched(Plan *p, InstrId first, InstrId i)
+{
+    for (InstrId fetch = first; fetch < i; fetch++)
+        for (int k = 0; k < OP_MAX_IN && p->instrs[fetch].op == OP_FETCH; k++)
+            if (p->instrs[i].in[k] == p->instrs[fetch].out[FETCH_OUT_x]) plan_wait_for(p, &p->instrs[i], fetch);
+}
+
 /* Waits for instrs of other pieces go; a copy waits for the instr before it, and the last one's end is waited for. */
 static void join_copies(Plan *p, InstrId first, InstrId end)
 {
     InstrId compute = NONE, copy = NONE, joined = NONE;
     for (InstrId i = first; i < end; i++) {
         Instr *instr = &p->instrs[i];
-        for (int w = 0; w < 2; w++) {
+        for (int w = 0; w < 2; w++)
             if (instr->wait[w] != NONE && instr->wait[w] < first) instr->wait[w] = NONE;
-            if (instr->lane == LANE_COMPUTE && instr->wait[w] > joined) joined = instr->wait[w];
-        }
-        if (instr->lane == LANE_COMPUTE) {
-            compute = i;
+        if (instr->lane != LANE_COMPUTE) {
+            CHECK(compute != NONE, "a copy at the begin of a work");
+            plan_wait_for(p, instr, compute);
+            copy = i;
             continue;
         }
-        CHECK(compute != NONE, "a copy at the begin of a work");
-        plan_wait_for(p, instr, compute);
-        copy = i;
+        compute = i;
+        if (copy > joined) wait_for_fetched(p, joined == NONE ? first : joined + 1, i);
+        for (int w = 0; w < 2; w++)
+            if (instr->wait[w] > joined) joined = instr->wait[w];
     }
     if (copy == NONE || joined >= copy) return;
     CHECK(compute > copy, "a copy at the end of a work");

@@ -1,8 +1,6 @@
 /* Stages: layers shared out, every parameter held once, a stage's instrs cut into works, slots that the verifier
    believes, and memory that grows by exactly the slots. */
-#include "testing.h"
-
-#include <string.h>
+#include "mixture.h"
 
 #include "model/model.h"
 #include "train/planner/planning.h"
@@ -206,6 +204,51 @@ static void test_cuts(void **state)
             }
 }
 
+/* Any parts of any layer kept, recomputed or offloaded, also with K-FAC's works. plan_make verifies. */
+static void test_mixtures(void **state)
+{
+    static const Stage stages[] = {{0, 2}, {2, 3}, {5, 1}, {0, 6}, {3, 3}};
+    int copies = 0;
+    (void)state;
+    for (int i = 0; i < testing_rounds(300, 10000); i++) {
+        Model whole, part;
+        Plan p;
+        ModelTensors t;
+        Kfac kfac = {0};
+        LayerKeep keeps[LAYERS];
+        uint8_t forms[2 * LAYERS + 1];
+        uint64_t seed = mixture_seed(i), r = testing_random(&seed) >> 16;
+        const Stage *s = &stages[r % 5];
+        const bool split = r >> 8 & 1;
+        const int slots[N_SLOTS] = {3, split ? 4 : 0, split ? 2 : 0, 5, 3};
+        const Grid grid = grid_of_ranks(1);
+        make_model(&whole, r >> 9 & 1 ? HEAD_CLASSIFIER : HEAD_PRETRAINING);
+        model_part(&whole, s, 1, &part);
+        mixture_draw(&seed, true, LAYERS, keeps);
+        memset(forms, r >> 10 & 1 ? NORM_FORM_XHAT : NORM_FORM_Y, sizeof forms);
+        kfac_init(&kfac, &(KfacOptions){.interval = 1, .damping = 1e-3}, &part, &grid, s, 0);
+        const LayerChoice layers = {.keeps = keeps, .norm_forms = forms};
+        PlanRequest request = {.model = &part,
+                               .compute = r >> 11 & 1 ? BF16 : F32,
+                               .emit = {.training = true, .layers = &layers},
+                               .audit = r >> 12 & 1,
+                               .kfac = r >> 13 & 1 ? &kfac : NULL,
+                               .slots = slots,
+                               .split = split,
+                               .capacity = plan_capacity((MicroCapacity){256, 16, 64})};
+        char *name = mixture_name(keeps, LAYERS);
+        if (plan_make(&request, &p, &t, NULL) != OK) fail_msg("mixture %d, '%s': %s", i, name, status_message());
+        copies += count(&p, OP_FETCH);
+        free(name);
+        plan_free(&p);
+        kfac_free(&kfac);
+        model_free(&part);
+        model_free(&whole);
+    }
+    print_message("%d tensors fetched\n", copies);
+    assert_true(copies > 100);
+}
+
 /* Offloaded inputs of layers have slots in the host's memory and none in the device's; each copy waits for an instr of
    its work, which waits for it. The topmost layer's input stays. */
 static void test_offload(void **state)
@@ -347,9 +390,11 @@ static void test_verifier(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_split),   cmocka_unit_test(test_split_is_best), cmocka_unit_test(test_parse),
-        cmocka_unit_test(test_held),    cmocka_unit_test(test_cuts),          cmocka_unit_test(test_shared_activations),
-        cmocka_unit_test(test_offload), cmocka_unit_test(test_costs_add_up),  cmocka_unit_test(test_verifier),
+        cmocka_unit_test(test_split),        cmocka_unit_test(test_split_is_best),
+        cmocka_unit_test(test_parse),        cmocka_unit_test(test_held),
+        cmocka_unit_test(test_cuts),         cmocka_unit_test(test_shared_activations),
+        cmocka_unit_test(test_offload),      cmocka_unit_test(test_mixtures),
+        cmocka_unit_test(test_costs_add_up), cmocka_unit_test(test_verifier),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
