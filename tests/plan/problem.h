@@ -117,6 +117,19 @@ static inline void answer_free(Answer *a)
     layer_choice_free(&a->found.layers);
 }
 
+/* What is printed of a choice is a policy that chooses the same. */
+static inline void expect_policy(const LayerChoice *c, int layers)
+{
+    Policy policy;
+    LayerKeep *keeps = mem_array((size_t)layers, sizeof *keeps);
+    const char *inner = strchr(c->policy, '(');
+    char *text = mem_printf("%.*s", (int)strcspn(inner + 1, ")"), inner + 1);
+    assert_ok(policy_parse(text, &policy));
+    policy_keeps(&policy, layers, keeps);
+    assert_memory_equal(keeps, c->keeps, (size_t)layers * sizeof *keeps);
+    MEM_FREE(keeps, text);
+}
+
 /* The plan that is chosen within so many bytes of the first account; its peak is exact. */
 static inline void answer(Problem *t, size_t budget, Answer *a)
 {
@@ -133,6 +146,7 @@ static inline void answer(Problem *t, size_t budget, Answer *a)
     a->live = live_peak(&a->plan);
     a->step = search_step_seconds(&a->plan, &s->rows, &s->rates, s->seq_len, s->micros);
     a->micro = plan_cost(&a->plan, a->plan.micro, &s->rows, s->seq_len, &s->rates, NULL);
+    expect_policy(&a->found.layers, t->model.config.layers);
     assert_int_equal(a->found.peak, peak);
     assert_int_equal(a->found.fits, peak <= budget);
     assert_true(a->live <= (int64_t)layout);

@@ -25,6 +25,7 @@ typedef struct {
     int layers, n;
     Kind all[MOST_KINDS];             /* the first: all is kept; number FULL: the input alone */
     PartCopies (*parts)[LAYER_PARTS]; // (layers)
+    int64_t *hidden;                  /* (layers) picoseconds of copies to the host that its forward hides */
     int64_t windows[MOST_KINDS];      /* (n_windows) sizes, rising from 0 */
     int n_windows;
     int64_t below;  /* bytes while embeddings run */

@@ -3,9 +3,9 @@
    which no other is faster and keeps less (a Pareto front). A choice is possible where what the layers below keep, and
    its own peak beside it, are within the room.
 
-   What is offloaded is computed as what is kept. Its copies run while the layer computes, and a layer takes the longer
-   of both, forward and backward each by itself. The copies' window (plan/offload.c) is as large as what the layer
-   offloads that offloads most, so the search goes through the sizes of windows, and all of a plan has room for one. */
+   What is offloaded is computed as what is kept. Copies hide behind a layer's computing and add what they take longer.
+   Their window (plan/offload.c) is as large as what the layer offloads that offloads most, so the search goes through
+   the sizes of windows, and all of a plan has room for one. */
 
 #include "train/planner/search.h"
 
