@@ -77,7 +77,7 @@ hosts interleaved
 devices zb-v
 END
 piped gloo 2 plain1 1f1b --recompute offload --poison # copies beside works
-piped "$nccl" 2 plain1 zb-h1 --recompute offload --poison # messages wait beside them
+piped "$nccl" 2 plain1 zb-h1 --recompute x/host+qkv+o/host+y1+pre/host+g --poison # messages wait beside them
 [ -z "$deep" ] || piped gloo 2 plain1 zb-h1 --recompute none
 # evaluation without training
 start 2 log glue --model plain1 --data-dir data --do-eval --backend cuda_host --precision fp32 --max-seq-length 8 \

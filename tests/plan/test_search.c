@@ -182,6 +182,7 @@ static void test_offload(void **state)
     try_link(&t, 1e7, true, &simulated);
     try_link(&t, 0, false, &simulated); /* as other traffic */
     sample_print("simulated / predicted time", &simulated);
+    assert_true(sample_at(&simulated, 1) < 1.02);
     free(simulated.values);
     problem_free(&t);
 }
@@ -250,7 +251,7 @@ static void test_links(void **state)
     print_message("%d searches fit, %d offload; %.2f layouts each\n", fitting, offloaded, (double)layouts / fitting);
     sample_print("plan / certificate, with a copy lane", &time);
     sample_print("simulated / predicted time", &simulated);
-    assert_true(offloaded > fitting / 4 && layouts < 3 * fitting);
+    assert_true(offloaded > fitting / 4 && layouts < 2.6 * fitting);
     MEM_FREE(time.values, simulated.values);
 }
 
