@@ -23,7 +23,7 @@ static int micros_of(const Maker *m, int64_t tokens)
 /* ---- layers to stages ---- */
 
 /* Seconds of F and in training B of each layer, of the embeddings and of the heads, from the whole model's instrs,
-   without K-FAC's. */
+   without K-FAC's; copies run beside them. */
 static Status whole_costs(const Maker *m, double *layer, double *embeddings, double *heads)
 {
     const PlanInput *in = input(m);
@@ -49,7 +49,7 @@ static Status whole_costs(const Maker *m, double *layer, double *embeddings, dou
     *embeddings = *heads = 0;
     for (InstrId i = 0; i < plan.micro.count; i++) {
         const Instr *instr = &plan.instrs[plan.micro.first + i];
-        if (instr->op == OP_CURVATURE) continue;
+        if (instr->op == OP_CURVATURE || instr->lane != LANE_COMPUTE) continue;
         bool embeds = instr->op == OP_EMBED || instr->op == OP_EMBED_BWD;
         *(instr->layer >= 0 ? &layer[instr->layer] : embeds ? embeddings : heads) += each[i];
     }
