@@ -5,8 +5,10 @@
     python3 bench/plans_report.py --published CAIRN
 
 Of a case's steps the median counts. Memory is the peak resident memory of the process in a step, less what is
-neither weights, gradients, moments nor a step's (libraries); beside it what a micro-batch alone takes. --published puts figures of others (bench/published.tsv) beside plans of the program CAIRN: `batch A B` is the ratio
-of two policies' largest batches, `saved P` by how much activations shrink, at most, in a step that takes P % more."""
+neither weights, gradients, moments nor a step's (libraries); beside it what a micro-batch alone takes, which is what the
+picture shows. --published puts figures of others (bench/published.tsv) beside plans of the program CAIRN: `batch A B` is
+the ratio of two policies' largest batches, `saved P` by how much activations shrink, at most, in a step that takes P %
+more."""
 import argparse
 import csv
 import json
@@ -97,9 +99,25 @@ def ticks(low, high, most=5):
         power *= 10
 
 
+class Labels:
+    """Names beside points, each at the first of some places where it covers no point and no other name."""
+    SIZE, LETTER = 9.5, 5.3
+
+    def __init__(self, points):
+        self.taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in points]
+
+    def place(self, out, x, y, name, left, right):
+        wide, middle = self.LETTER * len(name), self.SIZE / 2
+        for dx, dy in ((7, 3), (-7 - wide, 3), (-wide / 2, -8), (-wide / 2, 16), (6, -6), (6, 13), (-6 - wide, -6), (-6 - wide, 13)):
+            box = (x + dx, y + dy - 2 * middle + 2, x + dx + wide, y + dy + 1)
+            if left < box[0] and box[2] < right and not any(box[0] < t[2] and t[0] < box[2] and box[1] < t[3] and t[1] < box[3] for t in self.taken):
+                self.taken.append(box)
+                out.append(f'<text x="{box[0]:.1f}" y="{y + dy:.1f}" font-size="{self.SIZE}" fill="#555">{escape(name)}</text>')
+                return
+
+
 def panel(out, title, cases, x0, y0):
-    memory, seconds = ([c[k] for c in cases] for k in ("memory", "seconds"))
-    xs, ys = ticks(min(memory), max(memory)), ticks(0, max(seconds))
+    xs, ys = (ticks(0, max(c[k] for c in cases)) for k in ("batch", "seconds"))
     left, right, top, floor = x0 + LEFT, x0 + WIDTH - RIGHT, y0 + ABOVE, y0 + ABOVE + PLOT
 
     def across(mib):
@@ -107,6 +125,9 @@ def panel(out, title, cases, x0, y0):
 
     def up(s):
         return floor - s / ys[-1] * PLOT
+
+    def at(case):
+        return across(case["batch"]), up(case["seconds"])
 
     out.append(f'<text x="{left}" y="{y0 + 22}" font-size="14" font-weight="bold">{escape(title)}</text>')
     for v in ys:
@@ -116,22 +137,21 @@ def panel(out, title, cases, x0, y0):
         x = across(v)
         out.append(f'<path d="M{x:.1f},{floor}v5" stroke="#888"/><text x="{x:.1f}" y="{floor + 20}" text-anchor="middle">{v:.6g}</text>')
     out.append(f'<path d="M{left},{floor}H{right}" stroke="#888"/>')
-    out.append(f'<text x="{(left + right) / 2}" y="{floor + 40}" text-anchor="middle">peak MiB, less libraries</text>')
+    out.append(f'<text x="{(left + right) / 2}" y="{floor + 40}" text-anchor="middle">MiB that a micro-batch takes</text>')
     middle = (top + floor) / 2
     out.append(f'<text x="{x0 + 14}" y="{middle}" text-anchor="middle" transform="rotate(-90 {x0 + 14} {middle})">seconds a step</text>')
+    labels = Labels([at(c) for c in cases])
     for group, (_, colour, joined) in GROUPS.items():
         own = [c for c in cases if c["group"] == group]
         if group == "pytorch-compiled":  # in the order of budgets, which that of memory need not be
             own.sort(key=lambda c: float(c["name"].removeprefix("budget:")))
-        points = [((across(c["memory"]), up(c["seconds"])), c["name"]) for c in own]
+        points = [(at(c), c["name"]) for c in own]
         if joined and len(points) > 1:
             out.append(f'<path d="M{"L".join(f"{x:.1f},{y:.1f}" for (x, y), _ in points)}" fill="none" stroke="{colour}" stroke-width="1.8"/>')
         for (x, y), name in points:
             out.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"><title>{escape(name)}</title></circle>')
             if group != "cairn-auto":
-                above = group.startswith("pytorch")
-                out.append(f'<text x="{x + (6 if above else -2):.1f}" y="{y + (-6 if above else 14):.1f}" font-size="9.5" fill="#555" '
-                           f'text-anchor="{"start" if above else "end"}">{escape(name.removeprefix("budget:"))}</text>')
+                labels.place(out, x, y, name.removeprefix("budget:"), left, right)
 
 
 def draw(shapes):
