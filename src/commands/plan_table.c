@@ -113,6 +113,18 @@ static void put_certificate(const RunPlan *p, Buf *out)
     buf_free(&text);
 }
 
+/* Where there is no room for the save buffer beside the plan. */
+static void put_saves(const RunPlan *p, Buf *out)
+{
+    Buf text = {0};
+    if (!p->fits || (!p->other && !run_plan_waits(p))) return;
+    buf_printf(&text, "%s: no room for the save buffer of %.1f MiB beside it: while a save is written ",
+               p->layers.policy, mib(run_plan_saved_bytes(p)));
+    run_plan_put_saves(p, &text);
+    put_text(text.data, out);
+    buf_free(&text);
+}
+
 void plan_table_print(const PlanRun *r, const PlanRow *rows, int n, Buf *out)
 {
     put_head(r, &rows[0].plan, out);
@@ -125,6 +137,7 @@ void plan_table_print(const PlanRun *r, const PlanRow *rows, int n, Buf *out)
              out);
     if (!rows[0].plan.chunk->train.exact) buf_puts(out, "~ scratch is estimated\n");
     put_certificate(&rows[n - 1].plan, out);
+    put_saves(&rows[n - 1].plan, out);
     for (int i = 0; i < n; i++) {
         const RunPlan *p = &rows[i].plan;
         if (!p->bytes[REGION_HOST]) continue;
@@ -163,6 +176,14 @@ void plan_row_json(const RunPlan *p, Buf *out)
     }
     buf_puts(out, "]");
     buf_member(out, "step_s", p->step_s);
+    if (p->other) {
+        buf_key(out, "while_saving");
+        buf_puts(out, "{");
+        buf_member_text(out, "name", p->other->layers.policy);
+        buf_member(out, "step_s", p->other->step_s);
+        buf_puts(out, "}");
+    }
+    if (run_plan_waits(p)) buf_puts(out, ", \"while_saving\": null"); /* training waits */
     buf_printf(out, ", \"bound\": {\"peak\": %zu, \"least\": %zu", p->bound.peak, p->bound.least);
     buf_member(out, "step_s", p->bound.step_s);
     buf_puts(out, "}");

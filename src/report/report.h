@@ -166,6 +166,7 @@ typedef struct {
     const char *again;                     /* the command that makes the same run again */
     const char *model, *device;            /* "BERT of 12 layers, …"; a GPU or a processor */
     const char *waited_for;                /* the rank that the others waited for, and how long; NULL or "": none */
+    const char *while_saving;              /* the plan then, or that training waits; NULL or "": as otherwise */
     const char *best;                      /* the best evaluation while training, and its step; likewise */
     int ranks, threads;
     int64_t steps;

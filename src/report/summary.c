@@ -96,6 +96,7 @@ Status summary_write(const char *output_dir, const RunSummary *s)
     MEMBER_LIST(X)
 #undef X
     put_if_any(&out, "waited_for", s->waited_for);
+    put_if_any(&out, "while_saving", s->while_saving);
     put_if_any(&out, "best", s->best);
     put_values(&out, "eval", s->evals, s->n_evals);
     put_values(&out, "plan_bytes", s->regions, s->n_regions);

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Each rank writes what it owns into the checkpoint, and rank 0 what those own that do not see its folder: the files have
-# the same bytes. A part that fails, a rank that is killed while it writes, and a stop meanwhile.
+# the same bytes. A part that fails, a rank that is killed while it writes, and a stop meanwhile. Without room for a save
+# buffer beside the activations, ranks run another plan while their parts are written.
 set -euo pipefail
 # shellcheck source=tests/dist/ranks.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/ranks.sh"
@@ -102,5 +103,58 @@ ended 75
 start 3 stopped "${glue[@]}" --max-steps 6 --output-dir stopped
 ended 0
 same whole stopped 6
+
+# ---- another plan while parts are written ----
+
+{ cat tiny/vocab.txt && seq 100001 $((116000 - $(wc -l <tiny/vocab.txt))); } >wide.txt
+sed 's/"vocab_size": [0-9]*, "hidden_size": 32, "num_hidden_layers": 2/"vocab_size": 16000, "hidden_size": 64, "num_hidden_layers": 4/' \
+    tiny/config.json >wide.json
+wide=(glue --model-config "$work/wide.json" --vocab "$work/wide.txt" --data-dir "$work/data" --do-train --padded
+    --batch-size 32 --max-seq-length 128 --max-steps 12 --snapshot-steps 0 --backend cpu --precision fp32 --save-steps 4
+    --keep 9 --shard optimizer --recompute auto)
+start 2 room "${wide[@]}" --output-dir room
+ended 0
+# The save buffer of this rank does not fit by as much as it takes.
+budget=$(awk '$1 == "peak" { p = $2 } $1 == "save" { s = $2 } END { print int(p - s) }' room.0)
+wide+=(--memory-budget "${budget}MiB")
+
+# same_saves DIR STEP...: as those of the run with room for both
+same_saves() {
+    local dir=$1 step file
+    shift
+    for step in "$@"; do
+        for file in model optimizer; do
+            cmp {room,"$dir"}/checkpoint-"$step/$file.safetensors" || complain "$dir: step $step, $file"
+        done
+    done
+    cmp <(losses room) <(losses "$dir") || complain "$dir: the losses differ"
+}
+# changes LOG: steps at which this rank changed its plan, to the one for saves and back
+changes() { sed -n 's/.*step \([0-9]*\): steps run by recompute .*)\( while\)*.*/\1\2/p' "$1" | tr '\n' ' '; }
+
+export CAIRN_TEST_HOLD=$work/hold # of rank 1's part
+touch hold1
+start 2 held "${wide[@]}" --output-dir held
+wait_until "$hang_limit" reached held 7 || complain "training waits for rank 1's part"
+rm hold1
+ended 0
+grep -q "; while a save is written recompute auto (" held.0 || complain "no plan for saves: $(grep plan: held.0)"
+! grep -q "training will wait" held.0 || complain "rank 0 has no save buffer"
+[[ $(changes held.1) =~ ^4\ while\ ([0-9]+)\ (.*\ 12\ )?$ && ${BASH_REMATCH[1]} -ge 7 ]] ||
+    complain "rank 1 changed its plan: $(changes held.1)"
+same_saves held 4 8 12
+
+# killed in the middle of such a save, it resumes from the one before
+CAIRN_TEST_AT=step6-0=term start 2 resumed "${wide[@]}" --output-dir resumed
+ended 75
+touch hold1
+start 2 resumed "${wide[@]}" --output-dir resumed
+wait_until "$hang_limit" reached resumed 10 || complain "training waits for rank 1's part"
+lose 1
+rm hold1
+[ ! -e resumed/checkpoint-8 ] || complain "a save without rank 1's part is there"
+start 2 resumed "${wide[@]}" --output-dir resumed
+ended 0
+same_saves resumed 8 12
 
 finish

@@ -31,6 +31,8 @@ typedef struct {
     const char *backend;
     Dtype compute;
     const char *policy;        /* NULL: none */
+    const char *saves;         /* a policy for the time of a save; NULL: the save buffer is beside the activations */
+    bool waits;                /* there is no save buffer */
     const char *sizes;         /* NULL: training_head_16 */
     void (*change)(Backend *); /* may be NULL: changes the backend after it is opened */
     bool no_dropout;
@@ -120,8 +122,16 @@ static inline void training_open(Training *t, const TrainingOptions *o)
     run_plan_init(&plan, &input);
     policy_keeps(&policy, config.layers, plan.layers.keeps);
     plan.micro = plan.eval_micro = capacity;
-    plan.save_buffer = true;
+    plan.save_buffer = !o->waits;
     assert_ok(run_plan_make(&plan));
+    if (o->saves) {
+        LayerChoice saves;
+        assert_ok(policy_parse(o->saves, &policy));
+        layer_choice_init(&saves, config.layers, NULL);
+        policy_keeps(&policy, config.layers, saves.keeps);
+        assert_ok(run_plan_make_other(&plan, &saves));
+        layer_choice_free(&saves);
+    }
     assert_ok(session_open(&t->session, &plan, &session));
     for (int m = 0, first = 0; m < TRAINING_MICROS; m++) {
         training_fill(&t->batch[m], capacity, lengths[m], first, (uint32_t)m + 1, head.labels);

@@ -295,7 +295,7 @@ static void test_plan_prints_the_plan_of_the_run(void **state)
         const RunPlan *p = &r.run.setup.plan;
         assert_true(status == OK || status == E_MEMORY);
         refused += status == E_MEMORY;
-        without_buffer += status == OK && !p->save_buffer;
+        without_buffer += status == OK && run_plan_waits(p);
         chosen += status == OK && automatic;
         assert_true(p->fits == (status == OK));
         if (status == OK || !automatic) { /* else no plan exists */
@@ -387,6 +387,84 @@ static void test_rows_of_short_sequences(void **state)
     planned_free(&r);
 }
 
+/* ---- a plan for the time of a save ---- */
+
+static void within(const Plan *p, size_t end)
+{
+    for (TensorId t = 0; t < p->n_tensors; t++)
+        if (p->tensors[t].region == REGION_ACT && p->tensors[t].first != NONE)
+            assert_true(p->tensors[t].offset + p->tensors[t].bytes <= end);
+}
+
+typedef enum { WAITS, BY_OTHER, BESIDE, N_SAVES } Saves;
+
+/* What is done where the buffer has no room beside the plan, and with nothing else. */
+static Saves check_saves(const RunPlan *p)
+{
+    const Account *first = &p->accounts.row[0];
+    const RunPlan *other = p->other;
+    const size_t saved = run_plan_saved_bytes(p);
+    assert_true(first->peak <= first->budget && first->peak == account_sum(first, p->bytes));
+    assert_int_equal(p->bytes[REGION_SAVE], p->save_buffer ? saved : 0);
+    if (!p->save_buffer) assert_true(first->peak + saved > first->budget);
+    if (!other) return p->save_buffer ? BESIDE : WAITS;
+    assert_true(saved > 0 && !p->save_buffer && !other->other && p->buffer_at == 0);
+    assert_int_equal(other->micro.tokens, p->micro.tokens);
+    assert_true(other->step_s >= p->step_s);
+    assert_true(other->buffer_at + saved <= p->bytes[REGION_ACT] && other->buffer_at % 64 == 0);
+    within(&other->chunk->train, other->buffer_at);
+    within(&p->chunk->eval, other->buffer_at);
+    within(&p->chunk->train, p->bytes[REGION_ACT]);
+    return BY_OTHER;
+}
+
+/* A larger budget is never slower, neither between saves nor while one is written. */
+static void test_a_plan_for_saves(void **state)
+{
+    enum { BUDGETS = 24 };
+    (void)state;
+    const Words w = {.text = {"--model-config=bert-tiny", "--backend=ref", "--max-seq-length=64", "--batch-size=32",
+                              "--micro-batch-tokens=step", "--task=CoLA", "--recompute=auto"},
+                     .n = 7,
+                     .length = 64,
+                     .pieces = 100};
+    Planned r;
+    RunPlan p;
+    Accounts accounts;
+    Saves last = WAITS;
+    int count[N_SAVES] = {0};
+    double before = INFINITY, saves_before = INFINITY;
+    bool fits = false;
+    machine_free = (size_t)1 << 30;
+    assert_ok(plan_run(&w, &r));
+    const size_t most = run_plan_peak(&r.run.setup.plan);
+    PlanInput in = r.run.setup.plan.input;
+    accounts_measure(&accounts, in.backend, 1, 1, 0, 0);
+    assert_ok(planner_choose(&r.c, &in, &accounts, NULL, &p));
+    const size_t least = run_plan_peak(&p) - ((size_t)1 << 20);
+    run_plan_free(&p);
+    for (int i = 0; i <= BUDGETS; i++) { /* the last few have more than the run takes */
+        accounts.row[0].budget = least + (most - least) * (size_t)i / (BUDGETS - 2);
+        assert_ok(planner_choose(&r.c, &in, &accounts, NULL, &p));
+        assert_true(p.fits || !fits);
+        fits = p.fits;
+        if (fits) {
+            const Saves now = check_saves(&p);
+            assert_true(now >= last && p.step_s <= before * (1 + 1e-9));
+            if (now == BY_OTHER) assert_true(p.other->step_s <= saves_before * (1 + 1e-9));
+            if (now == BY_OTHER) saves_before = p.other->step_s;
+            before = p.step_s;
+            last = now;
+            count[now]++;
+        }
+        run_plan_free(&p);
+    }
+    print_message("%d budgets make training wait for saves, %d have another plan for them, %d have room for both\n",
+                  count[WAITS], count[BY_OTHER], count[BESIDE]);
+    for (int k = 0; k < N_SAVES; k++) assert_true(count[k] > 0);
+    planned_free(&r);
+}
+
 /* ---- how often plans are made ---- */
 
 /* A fixed policy: one plan of training, one of evaluation. A session makes none; a change of the forms makes both
@@ -440,6 +518,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_plan_prints_the_plan_of_the_run, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_rank_of_several, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_rows_of_short_sequences, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_plan_for_saves, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_each_plan_is_made_once, set_up, tear_down)};
     if (!mkdtemp(cache) || setenv("XDG_CACHE_HOME", cache, 1) != 0) return 1; /* rates are measured once */
     int failures = cmocka_run_group_tests(tests, NULL, NULL);

@@ -40,6 +40,9 @@ says "($snapshots MiB of it for snapshots; --snapshot-steps 0 takes none)" "It f
 export CAIRN_RENDEZVOUS=tcp://127.0.0.1 # as under a launcher: auto takes snapshots of one rank too
 expect 0 "${glue[@]}" --recompute none --memory-budget "$(add "$peak" 20)MiB"
 [ -n "$(mib snapshots)" ] || complain "auto takes no snapshots where there is room"
+expect 0 "${glue[@]}" --recompute auto --memory-budget "$(add "$peak" -20)MiB" # the save buffer goes first
+says "plan: recompute auto (none×4)" "; while a save is written recompute auto (" "the save buffer of $save MiB is in it"
+[ "$(mib snapshots)" = "$snapshots" ] || complain "beside a plan for saves auto has $(mib snapshots) MiB for snapshots"
 expect 0 "${glue[@]}" --recompute none --memory-budget "$(add "$peak" "-$save" -20)MiB"
 says "no room for snapshots ($snapshots MiB) beside the" "none are taken"
 [ -z "$(mib snapshots)" ] || complain "snapshots are in the plan that has no room for them"

@@ -67,13 +67,14 @@ Status result_write(const Run *r)
 {
     char folder[4096] = "", device[128];
     const ModelConfig *m = &r->model.config;
-    Buf again = {0};
+    Buf again = {0}, saves = {0};
     char *config = file_join(r->c->output_dir, "run.json");
     buf_printf(&again, "cairn %s --config ", config_commands[r->given->command].name);
     buf_word(&again, config);
     buf_puts(&again, " --output-dir OTHER");
     double *series = NULL;
     const RunPlan *plan = &r->session.plan;
+    if (plan->input.training) run_plan_put_saves(plan, &saves);
     const Backend *b = r->setup.backend;
     const TrainProgress *progress = &r->progress;
     name_device(b, device, sizeof device);
@@ -98,6 +99,7 @@ Status result_write(const Run *r)
                     .started = r->started_at,
                     .hosts = r->hosts.data,
                     .waited_for = r->waited_for.data,
+                    .while_saving = saves.data,
                     .best = best ? SHORT_TEXT("%.6g at step %lld", progress->best_metric, best) : "",
                     .folder = getcwd(folder, sizeof folder) ? folder : "",
                     .command = r->given->line.data,
@@ -122,7 +124,7 @@ Status result_write(const Run *r)
             summary_add_eval(&s, f.items[i].split, f.items[i].name, f.items[i].value);
     Status status = summary_write(r->c->output_dir, &s);
     if (status == OK) status = report_write(r->c->output_dir);
-    buf_free(&again);
+    BUF_FREE(&again, &saves);
     MEM_FREE(f.items, series, config);
     return status;
 }

@@ -1,10 +1,11 @@
-/* Progress as state.json; saves by one rank, or by several, each a part. Each rank writes its part in a thread, while
-   training goes on. The ranks agree by votes that all parts are written; then rank 0 learns their digests, and its
-   saver compares the files with them. */
+/* Saves by one rank, or by several, each a part. Each rank writes its part in a thread, while training goes on. The
+   ranks agree by votes that all parts are written; then rank 0 learns their digests, and its saver compares the files
+   with them. */
 #include "train/keep/saving.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <unistd.h>
 
 #include "base/test_switch.h"
 #include "base/thread.h"
@@ -18,10 +19,12 @@ typedef struct {
 } PartSaid;
 
 struct Saving {
-    const Run *run;
+    Run *run;
     const Holding *holding;
     bool alone, makes; /* saves by itself; makes the files: rank 0, or alone */
     Saver saver;       /* of the rank that makes the files */
+    bool whole;        /* it writes all of the last save: its saver reads the buffer */
+    int failures;      /* of the saver that saving_failed need not report */
     CheckpointFill *fill;
     void *fill_context;
     double stalled_s, longest_stall_s; /* of training: for all saves, for one of them */
@@ -43,34 +46,7 @@ struct Saving {
     _Atomic double idle_s; /* that this thread waited for nothing but a vote, of all saves */
 };
 
-void saving_state(const Run *run, Buf *out)
-{
-    const Session *s = &run->session;
-    const TrainProgress *p = &run->progress;
-    buf_printf(out, "{\"format\": %d, \"step\": %lld, \"batch\": %lld, \"skipped\": %lld, \"finished\": %s,\n",
-               SAVING_FORMAT, (long long)p->step, (long long)p->batch, (long long)(p->batch - p->step),
-               p->finished ? "true" : "false");
-    buf_puts(out, " \"loss_sum\": ");
-    buf_double(out, p->loss_sum);
-    buf_member(out, "last_loss", p->last_loss);
-    buf_member(out, "best_metric", p->best_metric); /* NaN: null */
-    buf_printf(out,
-               ", \"best_step\": %lld, \"since_best\": %lld, \"evaluated\": %lld, \"evaluated_samples\": %lld,\n "
-               "\"norm_forms\": [",
-               (long long)p->best_step, (long long)p->since_best, (long long)p->evaluated,
-               (long long)p->evaluated_samples);
-    for (int i = 0; i < 2 * s->model->config.layers + 1; i++)
-        buf_printf(out, "%s%d", i ? ", " : "", s->plan.layers.norm_forms[i]);
-    buf_puts(out, "],\n");
-    if (s->scaling.scale > 0) {
-        buf_puts(out, " \"loss_scale\": {\"scale\": ");
-        buf_double(out, (double)s->scaling.scale);
-        buf_printf(out, ", \"good\": %d},\n", s->scaling.good);
-    }
-    buf_printf(out, " \"fingerprint\": %s,\n \"config\": %s}\n", run->fingerprint.data, run->config_json.data);
-}
-
-static Saving *saving_new(const Run *run, bool alone)
+static Saving *saving_new(Run *run, bool alone)
 {
     Saving *s = mem_alloc(sizeof *s);
     *s = (Saving){.run = run,
@@ -81,14 +57,14 @@ static Saving *saving_new(const Run *run, bool alone)
     return s;
 }
 
-Status saving_open(Saving **saving, const Run *run)
+Status saving_open(Saving **saving, Run *run)
 {
     Saving *s = *saving = saving_new(run, false);
     if (!s->makes) return OK;
     return saver_init(&s->saver, run->c->output_dir, (int)run->c->keep);
 }
 
-Status saving_open_alone(Saving **saving, const Run *run, const char *folder, CheckpointFill *fill, void *context)
+Status saving_open_alone(Saving **saving, Run *run, const char *folder, CheckpointFill *fill, void *context)
 {
     Saving *s = *saving = saving_new(run, true);
     s->fill = fill;
@@ -108,10 +84,20 @@ static bool is_full(const Saving *s)
     return text && sscanf(text, "%lld %lld", &step, &rank) == 2 && step == s->step && rank == ranks_rank(s->run->ranks);
 }
 
+/* For tests: while the file CAIRN_TEST_HOLD<rank> exists, this rank writes nothing of its save buffer. */
+static void hold(const Saving *s)
+{
+    const char *path = test_switch("HOLD");
+    char *name = path && s->buffer ? mem_printf("%s%d", path, ranks_rank(s->run->ranks)) : NULL;
+    while (name && access(name, F_OK) == 0 && !atomic_load(&s->given_up)) (void)usleep(1000);
+    free(name);
+}
+
 static Status read_part(void *saving, int array, int64_t begin, int64_t end, float *to)
 {
     const Saving *s = saving;
     const Intervals *part = s->part.part[array == SESSION_SETS];
+    hold(s);
     if (s->pending && atomic_load(&s->given_up)) return fail(E_STOPPED, "the part is given up");
     errno = ENOSPC;
     if (is_full(s)) return fail(E_IO, "%s: cannot write: %m", s->run->c->output_dir);
@@ -287,6 +273,18 @@ static Status begin_saver(Saving *s, bool whole)
     return status;
 }
 
+/* The plan that leaves room for the buffer, where there is one, or the usual one. */
+static Status use_plan(const Saving *s, bool saves)
+{
+    Session *session = &s->run->session;
+    bool before = session_saves(session);
+    TRY(session_set_saves(session, saves));
+    if (session_saves(session) != before)
+        log_debug("step %lld: steps run by recompute %s%s", (long long)s->run->progress.step,
+                  session->plan.layers.policy, saves ? " while a save is written" : "");
+    return OK;
+}
+
 static Status begin_alone(Saving *s)
 {
     TRY(explain_weights(s, check_own_weights(&s->run->session)));
@@ -299,10 +297,11 @@ static Status begin_together(Saving *s)
 {
     const Session *session = &s->run->session;
     Ranks *ranks = s->run->ranks;
-    bool whole = holding_writes_all(s->holding, 0);
+    bool whole = s->whole = holding_writes_all(s->holding, 0);
     if (session_kfac(session)) TRY(session_settle_kfac(session));
     TRY(end_parts(s));
     if (s->makes) (void)saver_wait(&s->saver); /* which may read from the buffer; it has reported a failure */
+    TRY(use_plan(s, true));
     prepare(s);
     Status status = session_bring(session);
     if (status == OK) status = explain_weights(s, session_check_written(session));
@@ -319,6 +318,7 @@ Status saving_begin(Saving *s)
 {
     double stopped = clock_monotonic();
     Status status = s->alone ? begin_alone(s) : begin_together(s);
+    s->failures = s->saver.stats.failed; /* this one's is the status */
     double stall = clock_monotonic() - stopped;
     s->stalled_s += stall;
     if (stall > s->longest_stall_s) s->longest_stall_s = stall;
@@ -340,16 +340,34 @@ Status saving_step(Saving *s)
 
 bool saving_failed(Saving *s)
 {
-    int before = s->saver.stats.failed;
+    int before = s->failures;
     saver_poll(&s->saver);
-    return s->saver.stats.failed > before;
+    s->failures = s->saver.stats.failed;
+    return s->failures > before;
+}
+
+/* The buffer is read by the thread of this rank's part, or where one rank writes all by its saver's. */
+static bool reads_buffer(Saving *s)
+{
+    if (s->running) return !atomic_load(&s->written);
+    return s->whole && s->makes && saver_poll(&s->saver);
+}
+
+Status saving_leave(Saving *s, bool wait)
+{
+    if (!s) return OK;
+    if (wait) join_part(s);
+    if (wait && s->whole && s->makes) (void)saver_wait(&s->saver);
+    return reads_buffer(s) ? OK : use_plan(s, false);
 }
 
 Status saving_wait(Saving *s)
 {
     TRY(end_parts(s));
     Status status = s->makes ? saver_wait(&s->saver) : OK;
-    return s->alone ? status : ranks_all(s->run->ranks, status);
+    if (s->alone) return status;
+    TRY(ranks_all(s->run->ranks, status));
+    return use_plan(s, false);
 }
 
 void saving_give_up(Saving *s)

@@ -17,10 +17,10 @@ Status saving_read(const char *name, const Buf *text, int64_t step, Json **doc, 
 /* Collective, and so are all calls on it that say so: saves of the whole run. Each rank writes what it owns, where it
    sees rank 0's output folder; rank 0 makes the files, and writes the rest (holding_set_writers). The caller closes it,
    also after a failure. */
-Status saving_open(Saving **saving, const Run *run);
+Status saving_open(Saving **saving, Run *run);
 /* This rank alone, which has the whole state, saves it into `folder`, while training waits. `fill` (TrainingState.fill;
    may be NULL) takes part in it. All calls are this rank's alone. */
-Status saving_open_alone(Saving **saving, const Run *run, const char *folder, CheckpointFill *fill, void *context);
+Status saving_open_alone(Saving **saving, Run *run, const char *folder, CheckpointFill *fill, void *context);
 /* Collective. Starts a save of the state, after the previous save; returns when training may change the tensors again.
    A save that fails later is reported, and the previous checkpoint stays. E_NUMERIC: weights are not finite. */
 Status saving_begin(Saving *s);
@@ -28,6 +28,9 @@ Status saving_begin(Saving *s);
    of a save in progress. Both take NULL. */
 void saving_vote(const Saving *s);
 Status saving_step(Saving *s);
+/* Between steps: back to the usual plan (session_set_saves) where this rank's write no longer reads the save buffer;
+   `wait`: first waits for that. Takes NULL. */
+Status saving_leave(Saving *s, bool wait);
 /* True once after a failed background save (already reported): its step is not on disk. Rank 0's, between steps. */
 bool saving_failed(Saving *s);
 /* From here on one checkpoint more than --keep stays. */

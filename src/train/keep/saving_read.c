@@ -1,8 +1,36 @@
-/* Reading state.json. A digest shows that it is as it was written, not that Cairn wrote it: every value is checked. */
+/* Progress as state.json, and reading it back. A digest shows that it is as it was written, not that Cairn wrote it:
+ * every value is checked. */
 
 #include "train/keep/saving.h"
 
 #define MOST ((int64_t)1 << 53) /* of a count */
+
+void saving_state(const Run *run, Buf *out)
+{
+    const Session *s = &run->session;
+    const TrainProgress *p = &run->progress;
+    buf_printf(out, "{\"format\": %d, \"step\": %lld, \"batch\": %lld, \"skipped\": %lld, \"finished\": %s,\n",
+               SAVING_FORMAT, (long long)p->step, (long long)p->batch, (long long)(p->batch - p->step),
+               p->finished ? "true" : "false");
+    buf_puts(out, " \"loss_sum\": ");
+    buf_double(out, p->loss_sum);
+    buf_member(out, "last_loss", p->last_loss);
+    buf_member(out, "best_metric", p->best_metric); /* NaN: null */
+    buf_printf(out,
+               ", \"best_step\": %lld, \"since_best\": %lld, \"evaluated\": %lld, \"evaluated_samples\": %lld,\n "
+               "\"norm_forms\": [",
+               (long long)p->best_step, (long long)p->since_best, (long long)p->evaluated,
+               (long long)p->evaluated_samples);
+    for (int i = 0; i < 2 * s->model->config.layers + 1; i++)
+        buf_printf(out, "%s%d", i ? ", " : "", s->plan.layers.norm_forms[i]);
+    buf_puts(out, "],\n");
+    if (s->scaling.scale > 0) {
+        buf_puts(out, " \"loss_scale\": {\"scale\": ");
+        buf_double(out, (double)s->scaling.scale);
+        buf_printf(out, ", \"good\": %d},\n", s->scaling.good);
+    }
+    buf_printf(out, " \"fingerprint\": %s,\n \"config\": %s}\n", run->fingerprint.data, run->config_json.data);
+}
 
 static Status refuse(const char *name, const char *key, const Json *found, const char *expected)
 {

@@ -28,11 +28,11 @@ static Status turn(Loop *l)
     TRY(profile_step_begin(l->profile));
     double start = clock_monotonic(), busy, before, waited;
     sampling_step(l->sampling, step);
-    exec_comm_seconds(l->run->session.train[0], &busy, &before);
+    session_comm_seconds(&l->run->session, &busy, &before);
     Status status = loop_step(l, &stats);
     if (status == E_STOPPED) return loop_stop_if_asked(l); /* the step is lost; saves the state before it */
     TRY(status);
-    exec_comm_seconds(l->run->session.train[0], &busy, &waited);
+    session_comm_seconds(&l->run->session, &busy, &waited);
     slow_down(l, clock_monotonic() - start - (waited - before));
     double seconds = clock_monotonic() - start;
     if (seconds > l->slowest_step) l->slowest_step = seconds;
@@ -133,7 +133,7 @@ static void log_exchange(const Loop *l)
 {
     double busy, waited, steps = (double)(l->progress->step - l->first_step + l->run->tried);
     if (!l->ranks || l->progress->step == l->first_step) return;
-    exec_comm_seconds(l->run->session.train[0], &busy, &waited);
+    session_comm_seconds(&l->run->session, &busy, &waited);
     if (l->run->session.exec_ranks.comm_device) /* a profile records the exchange itself */
         log_info("between ranks: %.3g s of each step were not hidden behind backward", waited / steps);
     if (!(busy > 0)) return;

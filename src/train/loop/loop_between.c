@@ -295,6 +295,7 @@ Status loop_check_forms(Loop *l)
 {
     bool changed = false;
     if (l->progress->step % FORMS_EVERY != 0) return OK;
+    TRY(saving_leave(l->saving, true)); /* memory may move */
     TRY(session_check_forms(&l->run->session, &changed));
     if (changed) log_info("step %lld: a LayerNorm changed its form; planned again", (long long)l->progress->step);
     return OK;
@@ -319,5 +320,5 @@ Status loop_between_steps(Loop *l)
     if (l->saving && saving_failed(l->saving)) l->save_again = clock_monotonic() + SAVE_AGAIN;
     bool asked = l->ranks ? ranks_agreed(l->ranks, VOTE_SAVE) : signals_take_save() || save_due_by_clock(l);
     if (step < run->schedule.total_steps && (asked || save_due_by_steps(l))) TRY(save_meanwhile(l));
-    return OK;
+    return saving_leave(l->saving, false);
 }

@@ -151,8 +151,7 @@ static Status make_plans(const RankPlace *p, const Config *c, const PlanInput *i
     if (in->training) TRY(snapshots_need(c, ranks, in, &snapshots));
     accounts_update(&plan->accounts);
     planner_take_snapshots(c, ranks, (size_t)snapshots, &plan->accounts);
-    planner_fit(c, plan);
-    return OK;
+    return planner_fit(c, NULL, plan);
 }
 
 /* Rank 0 learns how much the places take. */

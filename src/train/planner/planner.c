@@ -159,6 +159,8 @@ static Status choose_together(Planner *g, Ranks *ranks, bool smallest)
     TRY(ranks_all(ranks, ranks_first(ranks) ? choose_layers(g) : OK));
     first->budget = budget;
     if (!ranks) return OK;
+    if (!planner_for_device(input(g))) /* a host's have no pointers; each rank may need a plan for its saves */
+        TRY(ranks_broadcast(ranks, &p->input.rates, sizeof p->input.rates));
     TRY(ranks_broadcast(ranks, &p->micro.tokens, sizeof p->micro.tokens));
     TRY(ranks_broadcast(ranks, &p->step_s, sizeof p->step_s));
     TRY(ranks_broadcast(ranks, p->layers.policy, sizeof p->layers.policy));
@@ -179,69 +181,7 @@ void planner_take_snapshots(const Config *c, const Ranks *ranks, size_t bytes, A
     free(output);
 }
 
-/* ---- fitting the accounts ---- */
-
-/* Without a save buffer the state streams to disk while training waits: from host memory alone, and not where rank 0
-   writes what other ranks have. */
-static bool can_stream(const PlanInput *in)
-{
-    const Holding *h = &in->place->holding;
-    for (int kind = 0; kind < N_HELD; kind++)
-        if (h->rank == 0 && holding_brings(h, (HeldKind)kind)) return false;
-    return !planner_for_device(in);
-}
-
-static bool own_snapshots(const Config *c) { return strcmp(c->snapshot_steps, "auto") != 0; }
-
-void planner_fit(const Config *c, RunPlan *p)
-{
-    Account *over;
-    p->fits = false;
-    p->snapshots_given_up = 0;
-    while ((over = accounts_set_peaks(&p->accounts, p->bytes))) {
-        if (over->snapshots && !own_snapshots(c)) {
-            p->snapshots_given_up = over->snapshots;
-            over->snapshots = 0;
-        } else if (p->bytes[REGION_SAVE] && account_has(over, REGION_SAVE) && can_stream(&p->input)) {
-            p->save_buffer = false;
-            p->chunk->train.region_bytes[REGION_SAVE] = p->bytes[REGION_SAVE] = 0;
-        } else {
-            return;
-        }
-    }
-    p->fits = true;
-}
-
-void planner_warn(const Config *c, const RunPlan *p)
-{
-    const Account *first = &p->accounts.row[0], *of = &p->accounts.row[p->accounts.n - 1];
-    if (planner_one_grain(&p->input) && strcmp(c->micro_batch_tokens, "default") != 0)
-        log_warn("--micro-batch-tokens is without effect: on a GPU with --virtual-ranks a micro-batch is one grain of "
-                 "at most %lld tokens; --grain-tokens is its size",
-                 (long long)p->micro.tokens);
-    if (p->snapshots_given_up)
-        log_warn("no room for snapshots (%.1f MiB) beside the %.1f MiB that training takes of %.1f MiB: none are taken",
-                 MIB(p->snapshots_given_up), MIB(of->peak), MIB(of->budget));
-    if (p->input.training && !p->save_buffer)
-        log_warn("no room for the save buffer within %.0f MiB: training will wait while the state is saved",
-                 MIB(first->budget));
-}
-
 /* ---- what does not fit ---- */
-
-static Status refuse_machine(const RunPlan *p, const Account *a)
-{
-    char snapshots[96] = "";
-    if (a->snapshots)
-        snprintf(snapshots, sizeof snapshots, ", snapshots: %.1f MiB, and --snapshot-steps 0 takes none",
-                 MIB(a->snapshots));
-    return fail(
-        E_MEMORY,
-        "beside the device the machine's memory holds %.1f MiB (the state that is being saved: %.1f MiB, what is "
-        "offloaded: %.1f MiB%s), and %.1f MiB are free. End what else runs here, offload less, or use a smaller "
-        "model",
-        MIB(a->peak), MIB(p->bytes[REGION_SAVE]), MIB(p->bytes[REGION_HOST]), snapshots, MIB(a->budget));
-}
 
 /* Bytes beside `held` of the smallest plan of --recompute auto. */
 static Status smallest_auto(const Config *c, const RunPlan *p, int64_t *needs)
@@ -249,7 +189,7 @@ static Status smallest_auto(const Config *c, const RunPlan *p, int64_t *needs)
     RunPlan plan = *p;
     SearchResult r;
     Planner g = {.c = c, .plan = &plan, .share = share_of(c, &p->input)};
-    plan.save_buffer = !can_stream(&p->input);
+    plan.save_buffer = !planner_can_stream(&p->input);
     plan.accounts.row[0].budget = 0;
     if (strcmp(c->micro_batch_tokens, "auto") == 0)
         set_micro(&g, planner_least_tokens(c, g.share, p->input.max_length));
@@ -257,64 +197,6 @@ static Status smallest_auto(const Config *c, const RunPlan *p, int64_t *needs)
     layer_choice_free(&r.layers);
     *needs = (int64_t)r.peak - (int64_t)plan.accounts.row[0].held;
     return OK;
-}
-
-static void put_budget(Buf *text, bool automatic, size_t bytes)
-{
-    buf_printf(text, "%s%zu%sMiB", automatic ? "" : "--memory-budget ", MIB_UP(bytes), automatic ? " " : "");
-}
-
-/* `enough`: a budget for all ranks; `of_auto`: the same with --recompute auto, 0: no less. */
-static Status refuse(const RunPlan *p, size_t enough, size_t of_auto)
-{
-    const Account *first = &p->accounts.row[0];
-    const RankPlace *place = p->input.place;
-    Buf text = {0};
-    if (p->fits) return OK;
-    if (first->peak <= first->budget) return refuse_machine(p, &p->accounts.row[p->accounts.n - 1]);
-    if (p->input.training)
-        buf_printf(&text, "--recompute %s takes %.1f MiB", p->layers.policy, MIB(first->peak));
-    else
-        buf_printf(&text, "evaluation takes %.1f MiB", MIB(first->peak));
-    if (place->grid.stages > 1) buf_printf(&text, " on place %d of the pipeline", place->number);
-    if (first->snapshots)
-        buf_printf(&text, " (%.1f MiB of it for snapshots; --snapshot-steps 0 takes none)", MIB(first->snapshots));
-    buf_printf(&text, ", more than %s of %.1f MiB. It fits with ", first->limit, MIB(first->budget));
-    put_budget(&text, first->automatic, enough);
-    if (MIB_UP(of_auto) == MIB_UP(enough)) of_auto = 0;
-    if (of_auto) buf_puts(&text, ", with --recompute auto");
-    if (of_auto > first->budget) {
-        buf_puts(&text, " and ");
-        put_budget(&text, first->automatic, of_auto);
-    }
-    if (place->grid.stages > 1) buf_puts(&text, ", with fewer layers on this place (--stage-layers)");
-    buf_printf(&text, ", or with a smaller %s",
-               p->input.training ? "--micro-batch-tokens, --batch-size or --max-seq-length" : "--eval-batch-size");
-    if (p->bound.least > first->budget)
-        buf_printf(&text, "; no schedule of these micro-batches takes less than %.1f MiB", MIB(p->bound.least));
-    Status status = fail(E_MEMORY, "%s", text.data);
-    buf_free(&text);
-    return status;
-}
-
-static Status ranks_most(Ranks *ranks, int64_t *n)
-{
-    *n = -*n;
-    TRY(ranks_least(ranks, n));
-    *n = -*n;
-    return OK;
-}
-
-Status planner_refuse(const RunPlan *p, int64_t least, Ranks *ranks)
-{
-    const Account *first = &p->accounts.row[0];
-    int64_t held = (int64_t)(first->held + p->input.later_bytes), needs = (int64_t)(first->peak - first->held);
-    size_t of_auto = 0;
-    TRY(ranks_most(ranks, &held));
-    TRY(ranks_most(ranks, &needs));
-    TRY(ranks_most(ranks, &least));
-    if (least >= 0 && least < needs) of_auto = accounts_enough(&p->accounts, (size_t)(held + least));
-    return ranks_all(ranks, refuse(p, accounts_enough(&p->accounts, (size_t)(held + needs)), of_auto));
 }
 
 Status planner_check(const Config *c, const RunPlan *p, Ranks *ranks)
@@ -355,7 +237,7 @@ static Status choose_training(Planner *g, Ranks *ranks, bool smallest)
     if (!g->counted) TRY(count_primitives(g));
     /* In the memory that activations lie in a save buffer that the run can do without comes after the choice, so that a
        larger budget is never slower. */
-    p->save_buffer = !(account_has(&p->accounts.row[0], REGION_SAVE) && can_stream(in));
+    p->save_buffer = !(account_has(&p->accounts.row[0], REGION_SAVE) && planner_can_stream(in));
     TRY(choose_together(g, ranks, smallest));
     p->save_buffer = true;
     TRY(run_plan_make_one(p, true));
@@ -372,8 +254,8 @@ static Status certify(Planner *g)
     Account *first = &p->accounts.row[0];
     const size_t budget = first->budget;
     size_t other = first->peak - p->bytes[REGION_ACT];
-    if (account_has(first, REGION_SAVE) && can_stream(&p->input)) other -= p->bytes[REGION_SAVE];
-    if (!own_snapshots(g->c)) other -= first->snapshots;
+    if (account_has(first, REGION_SAVE) && planner_can_stream(&p->input)) other -= p->bytes[REGION_SAVE];
+    if (!planner_own_snapshots(g->c)) other -= first->snapshots;
     const SearchProblem problem = problem_of(g);
     first->budget = g->budget;
     Status status = search_bound(&problem, &p->chunk->train, other, &p->bound);
@@ -388,6 +270,12 @@ static void take_snapshots(Planner *g, const Ranks *ranks, size_t bytes)
     g->plan->accounts.row[g->plan->accounts.n - 1].snapshots = bytes;
 }
 
+static Status fit(const Planner *g)
+{
+    const SearchProblem problem = problem_of(g);
+    return planner_fit(g->c, g->policy.kind == POLICY_AUTO ? &problem : NULL, g->plan);
+}
+
 /* A plan that is made may make the process hold more than was known at the choice. Where it then does not fit, the
    choice is made again with what is known now, and at last the smallest plan is taken. */
 static Status choose_fitting(Planner *g, Ranks *ranks)
@@ -400,13 +288,13 @@ static Status choose_fitting(Planner *g, Ranks *ranks)
     if (planner_one_grain(input(g))) g->tokens = planner_least_tokens(g->c, g->share, input(g)->max_length);
     TRY(snapshots_need(g->c, ranks, input(g), &snapshots));
     bool fixed = g->policy.kind != POLICY_AUTO && g->tokens;
-    bool own = own_snapshots(g->c); /* their memory is reserved before layers are chosen */
+    bool own = planner_own_snapshots(g->c); /* their memory is reserved before layers are chosen */
     for (int round = 0; round <= SMALLEST; round++) {
         if (own) take_snapshots(g, ranks, (size_t)snapshots);
         TRY(choose_training(g, ranks, round == SMALLEST));
         if (!own) take_snapshots(g, ranks, (size_t)snapshots);
         g->counted = true;
-        planner_fit(g->c, p);
+        TRY(ranks_all(ranks, fit(g)));
         int64_t fits = p->fits;
         TRY(ranks_least(ranks, &fits));
         if (fits || fixed) break;
@@ -422,6 +310,5 @@ Status planner_choose(const Config *c, const PlanInput *in, const Accounts *acco
     p->grain = planner_grain(c, in);
     if (in->training) return choose_fitting(&g, ranks);
     TRY(plan_evaluation(&g, 0));
-    planner_fit(c, p);
-    return OK;
+    return planner_fit(c, NULL, p);
 }

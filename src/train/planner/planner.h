@@ -3,6 +3,7 @@
 
 #include "config/config.h"
 #include "train/planner/run_plan.h"
+#include "train/planner/search.h"
 #include "train/ranks/ranks.h"
 
 /* ---- sizes (planner_sizes.c) ---- */
@@ -33,19 +34,28 @@ bool planner_for_device(const PlanInput *in);
 
 /* ---- the plan ---- */
 
+/* Counts the snapshots of a rank. */
+void planner_take_snapshots(const Config *c, const Ranks *ranks, size_t bytes, Accounts *accounts);
 /* Collective: rank 0 chooses, for the rank with the smallest budget. plan->fits: it fits the accounts of this rank;
    where nothing fits the plan is the smallest there is. The caller frees it, also after a failure. */
 Status planner_choose(const Config *c, const PlanInput *in, const Accounts *accounts, Ranks *ranks, RunPlan *plan);
-/* Computes the peaks, and sets plan->fits. Where a plan does not fit, snapshots that --snapshot-steps auto would take
-   are given up, then a save buffer that the run can do without. */
-void planner_fit(const Config *c, RunPlan *plan);
-/* Counts the snapshots of a rank. */
-void planner_take_snapshots(const Config *c, const Ranks *ranks, size_t bytes, Accounts *accounts);
-/* Warns of snapshots and a save buffer that were given up, and of an option without effect. */
-void planner_warn(const Config *c, const RunPlan *plan);
 /* Collective. E_MEMORY on all ranks where the plan does not fit on one. The message names a budget in which the whole
    run starts: on all ranks, with evaluation and a save buffer that it cannot do without, new and resumed. */
 Status planner_check(const Config *c, const RunPlan *plan, Ranks *ranks);
-/* Its refusal, of plans of which one does not fit. `least`: bytes beside `held` of the smallest plan of --recompute
-   auto; -1: this is auto. */
+
+/* ---- fitting the accounts (planner_fit.c) ---- */
+
+/* Without a save buffer the state streams to disk while training waits: from host memory alone, and not where rank 0
+   writes what other ranks have. */
+bool planner_can_stream(const PlanInput *in);
+/* --snapshot-steps is a number: their memory is reserved. */
+bool planner_own_snapshots(const Config *c);
+/* Computes the peaks, and sets plan->fits. Where a plan does not fit, a save buffer that the run can do without goes
+   into the memory of the activations, if `search` (NULL: none is made) finds a plan beside which it has room. Else
+   snapshots that --snapshot-steps auto would take are given up, and this is tried again; at last the buffer is. */
+Status planner_fit(const Config *c, const SearchProblem *search, RunPlan *plan);
+/* Warns of snapshots and a save buffer that were given up, and of an option without effect. */
+void planner_warn(const Config *c, const RunPlan *plan);
+/* The refusal of planner_check, of plans of which one does not fit. `least`: bytes beside `held` of the smallest plan
+   of --recompute auto; -1: this is auto. */
 Status planner_refuse(const RunPlan *plan, int64_t least, Ranks *ranks);

@@ -14,6 +14,13 @@ void run_plan_init(RunPlan *p, const PlanInput *input)
     layer_choice_init(&p->layers, n_layers(p), input->norm_forms);
 }
 
+static void free_other(RunPlan *p)
+{
+    if (p->other) run_plan_free(p->other);
+    free(p->other);
+    p->other = NULL;
+}
+
 void run_plan_free(RunPlan *p)
 {
     for (int k = 0; p->chunk && k < chunks_of(p); k++) {
@@ -22,6 +29,7 @@ void run_plan_free(RunPlan *p)
     }
     MEM_FREE(p->chunk, p->segments);
     layer_choice_free(&p->layers);
+    free_other(p);
     *p = (RunPlan){0};
 }
 
@@ -52,6 +60,12 @@ static void add_works(const RunPlan *p, int chunk, bool training, PlanRequest *r
     r->watch = r->watch && chunk == 0;
 }
 
+size_t run_plan_saved_bytes(const RunPlan *p)
+{
+    const Holding *h = &p->input.place->holding;
+    return holding_written_bytes(h, h->rank);
+}
+
 static PlanRequest request_of(const RunPlan *p, int chunk, bool training)
 {
     const RankPlace *place = p->input.place;
@@ -60,7 +74,7 @@ static PlanRequest request_of(const RunPlan *p, int chunk, bool training)
     r.kfac = training ? &place->kfac : NULL;
     r.capacity = plan_capacity(training ? p->micro : p->eval_micro);
     r.emit.layers = &p->layers;
-    if (training && p->save_buffer) r.save_bytes = holding_written_bytes(&place->holding, place->holding.rank);
+    if (training && p->save_buffer) r.save_bytes = run_plan_saved_bytes(p);
     if (training && chunk == 0) r.room = place->room;
     r.slice = training ? holding_slice(&place->holding) : NULL;
     r.emit.waiting = p->input.virtual.waiting;
@@ -102,6 +116,7 @@ static void share_activations(RunPlan *p, bool training)
 
 Status run_plan_make_one(RunPlan *p, bool training)
 {
+    if (training) free_other(p);
     if (training) free(p->segments);
     if (training) p->segments = mem_array((size_t)p->input.place->held.params.count, sizeof *p->segments);
     for (int k = 0; k < chunks_of(p); k++) {
@@ -123,18 +138,72 @@ Status run_plan_make(RunPlan *p)
     return p->input.training ? run_plan_make_one(p, true) : OK;
 }
 
-Status run_plan_with_forms(const RunPlan *p, const uint8_t *norm_forms, RunPlan *other)
+/* p's choices, but of what layers keep. */
+static Status make_like(const RunPlan *p, const LayerChoice *layers, const uint8_t *norm_forms, RunPlan *like)
 {
-    *other = *p;
-    layer_choice_init(&other->layers, n_layers(p), norm_forms);
-    memcpy(other->layers.keeps, p->layers.keeps, (size_t)n_layers(p) * sizeof *p->layers.keeps);
-    memcpy(other->layers.policy, p->layers.policy, sizeof p->layers.policy);
-    other->chunk = mem_array((size_t)chunks_of(p), sizeof *other->chunk);
-    other->segments = NULL;
-    TRY(run_plan_make(other));
+    *like = *p;
+    layer_choice_init(&like->layers, n_layers(p), norm_forms);
+    memcpy(like->layers.keeps, layers->keeps, (size_t)n_layers(p) * sizeof *layers->keeps);
+    memcpy(like->layers.policy, layers->policy, sizeof layers->policy);
+    like->chunk = mem_array((size_t)chunks_of(p), sizeof *like->chunk);
+    like->segments = NULL;
+    like->other = NULL;
+    return run_plan_make(like);
+}
+
+static void take_larger(RunPlan *p, const size_t bytes[N_REGIONS])
+{
     for (int r = 0; r < N_REGIONS; r++)
-        if (p->bytes[r] > other->bytes[r]) other->bytes[r] = p->bytes[r];
-    (void)accounts_set_peaks(&other->accounts, other->bytes);
+        if (bytes[r] > p->bytes[r]) p->bytes[r] = bytes[r];
+}
+
+void run_plan_set_buffer(RunPlan *p, bool save_buffer)
+{
+    p->save_buffer = save_buffer;
+    p->chunk->train.region_bytes[REGION_SAVE] = save_buffer ? run_plan_saved_bytes(p) : 0;
+    add_bytes(p);
+}
+
+/* Nothing that stays from step to step moves. */
+static void check_places(const Plan *a, const Plan *b)
+{
+    static const Region stay[] = {REGION_WEIGHT, REGION_COPY, REGION_GRAD, REGION_MOMENT, REGION_KFAC};
+    for (size_t i = 0; i < sizeof stay / sizeof *stay; i++)
+        CHECK(a->region_bytes[stay[i]] == b->region_bytes[stay[i]], "region %s of the plan for saves differs",
+              region_name(stay[i]));
+}
+
+Status run_plan_make_other(RunPlan *p, const LayerChoice *layers)
+{
+    RunPlan *other = mem_alloc(sizeof *other);
+    run_plan_set_buffer(p, false);
+    Status status = make_like(p, layers, p->layers.norm_forms, other);
+    p->other = other;
+    TRY(status);
+    check_places(&p->chunk->train, &other->chunk->train);
+    other->bound = (PlanCertificate){0};
+    other->buffer_at = other->bytes[REGION_ACT];
+    other->bytes[REGION_ACT] += run_plan_saved_bytes(p);
+    other->chunk->train.region_bytes[REGION_ACT] = other->bytes[REGION_ACT];
+    take_larger(p, other->bytes);
+    return OK;
+}
+
+void run_plan_drop_other(RunPlan *p)
+{
+    free_other(p);
+    run_plan_set_buffer(p, true);
+}
+
+Status run_plan_with_forms(const RunPlan *p, const uint8_t *norm_forms, RunPlan *with)
+{
+    TRY(make_like(p, &p->layers, norm_forms, with));
+    if (p->other) TRY(run_plan_make_other(with, &p->other->layers));
+    take_larger(with, p->bytes);
+    (void)accounts_set_peaks(&with->accounts, with->bytes);
+    if (!p->other) return OK;
+    with->other->step_s = p->other->step_s;
+    with->other->accounts = with->accounts;
     return OK;
 }
 
@@ -153,6 +222,14 @@ void run_plan_put_step(const RunPlan *p, Buf *out)
         buf_puts(out, ", the best possible");
 }
 
+void run_plan_put_saves(const RunPlan *p, Buf *out)
+{
+    if (run_plan_waits(p)) buf_puts(out, "training waits");
+    if (!p->other) return;
+    buf_printf(out, "recompute %s", p->other->layers.policy);
+    run_plan_put_step(p->other, out);
+}
+
 void run_plan_describe(const RunPlan *p, Buf *out)
 {
     const Accounts *a = &p->accounts;
@@ -162,6 +239,8 @@ void run_plan_describe(const RunPlan *p, Buf *out)
     buf_printf(out, ", a peak of %.1f MiB", MIB(run_plan_peak(p)));
     if (a->n > 1) buf_printf(out, " on the device and %.1f MiB beside it", MIB(a->row[a->n - 1].peak));
     run_plan_put_step(p, out);
+    if (p->other) buf_puts(out, "; while a save is written ");
+    if (p->other) run_plan_put_saves(p, out);
 }
 
 static void put_row(Buf *out, const char *name, size_t bytes, const char *what)
@@ -177,9 +256,12 @@ void run_plan_table(const RunPlan *p, Buf *out)
                                    REGION_SCRATCH, REGION_INPUT, REGION_OUTPUT, REGION_CONST,  REGION_SAVE,
                                    REGION_HOST,    REGION_COMM,  REGION_KFAC};
     bool own = a->n > 1;
+    const char *saves = p->other ? SHORT_TEXT("   (while a save is written, the save buffer of %.1f MiB is in it)",
+                                              MIB(run_plan_saved_bytes(p)))
+                                 : "";
     for (size_t i = 0; i < sizeof shown / sizeof *shown; i++)
         if (p->bytes[shown[i]] && (account_has(first, shown[i]) || !own))
-            put_row(out, region_name(shown[i]), p->bytes[shown[i]], "");
+            put_row(out, region_name(shown[i]), p->bytes[shown[i]], shown[i] == REGION_ACT ? saves : "");
     if (machine->snapshots) put_row(out, "snapshots", machine->snapshots, own ? "   of the machine" : "");
     put_row(out, "process", first->held, own ? "   (driver and libraries)" : "   (program, libraries, data)");
     put_row(out, "peak", first->peak, own ? "   of the device" : "");

@@ -73,9 +73,18 @@ static Status bind_plans(Session *s)
     return first ? share_choices(s) : OK;
 }
 
+void session_comm_seconds(const Session *s, double *busy, double *waited)
+{
+    double now_busy = 0, now_waited = 0;
+    if (s->train && s->train[0]) exec_comm_seconds(s->train[0], &now_busy, &now_waited);
+    *busy = s->comm_busy + now_busy;
+    *waited = s->comm_waited + now_waited;
+}
+
 static void unbind(Session *s)
 {
     pipeline_unbind(s->pipeline);
+    session_comm_seconds(s, &s->comm_busy, &s->comm_waited);
     for (int k = s->train ? session_chunks(s) - 1 : -1; k >= 0; k--) { /* the first closes the lane of all */
         exec_free(s->train[k]);
         exec_free(s->eval[k]);
@@ -116,11 +125,22 @@ static Status connect_holders(Session *s)
     return OK;
 }
 
+/* The plans of a chunk, which share its memory. */
+enum { SHARING = 3 };
+static void find_plans(const Session *s, int k, const Plan *plans[SHARING])
+{
+    const RunPlan *p = &s->plan;
+    plans[0] = &p->chunk[k].train;
+    plans[1] = &p->chunk[k].eval;
+    plans[2] = p->other ? &p->other->chunk[k].train : NULL;
+}
+
 static Status open_memory(Session *s)
 {
+    const Plan *plans[SHARING];
     for (int k = 0; k < session_chunks(s); k++) {
-        const Plan *plans[] = {&s->plan.chunk[k].train, &s->plan.chunk[k].eval};
-        TRY(memory_init(&s->memory[k], s->options.backend, k > 0 ? s->memory : NULL, plans, 2));
+        find_plans(s, k, plans);
+        TRY(memory_init(&s->memory[k], s->options.backend, k > 0 ? s->memory : NULL, plans, SHARING));
     }
     return OK;
 }
@@ -158,29 +178,46 @@ void session_close(Session *s)
     *s = (Session){0};
 }
 
+bool session_saves(const Session *s) { return s->plan.buffer_at > 0; }
+
+Status session_set_saves(Session *s, bool saves)
+{
+    RunPlan *other = s->plan.other;
+    if (!other || session_saves(s) == saves) return OK;
+    unbind(s);
+    RunPlan now = *other;
+    *other = s->plan;
+    other->other = NULL;
+    s->plan = now;
+    s->plan.other = other;
+    return bind_plans(s); /* of a host, where no choices are shared */
+}
+
 /* Only activations can change in size, and not by much; the regions that hold state stay where they are. */
 Status session_check_forms(Session *s, bool *changed)
 {
     Status status = OK;
-    RunPlan other = {0};
+    RunPlan with = {0};
+    const Plan *plans[SHARING];
     size_t n = (size_t)(2 * s->model->config.layers + 1);
     uint8_t *forms = mem_alloc(n);
+    CHECK(!session_saves(s), "the save buffer is in use");
     TRY_DONE(session_norm_forms(s, forms));
     *changed = memcmp(forms, s->plan.layers.norm_forms, n) != 0;
     if (!*changed) goto done;
-    TRY_DONE(run_plan_with_forms(&s->plan, forms, &other));
+    TRY_DONE(run_plan_with_forms(&s->plan, forms, &with));
     unbind(s);
     run_plan_free(&s->plan);
-    s->plan = other;
-    other = (RunPlan){0};
+    s->plan = with;
+    with = (RunPlan){0};
     for (int k = 0; k < session_chunks(s); k++) {
-        const Plan *plans[] = {&s->plan.chunk[k].train, &s->plan.chunk[k].eval};
-        TRY_DONE(memory_grow(&s->memory[k], plans, 2));
+        find_plans(s, k, plans);
+        TRY_DONE(memory_grow(&s->memory[k], plans, SHARING));
     }
     TRY_DONE(bind_plans(s));
     status = session_ready(s);
 done:
-    run_plan_free(&other);
+    run_plan_free(&with);
     free(forms);
     return status;
 }

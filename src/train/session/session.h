@@ -65,6 +65,7 @@ typedef struct {
     ExecRanks exec_ranks;          /* with ranks, for training; its holders' connections are the session's own */
     AuditFound found;              /* by the virtual ranks of this step that have ended */
     bool note_due;                 /* see session_note_update */
+    double comm_busy, comm_waited; /* of training that was bound before: see session_comm_seconds */
 } Session;
 
 /* Collective. Allocates what the plan needs and binds it. Takes the plan over: *plan is zeroed, also after a failure.
@@ -105,8 +106,8 @@ float *session_save_buffer(const Session *s);
 /* Collective. What this rank writes into a checkpoint (holding_written) comes to its save buffer, where it has one:
    from its own memory, and to rank 0 also what ranks have that do not see its folder. */
 Status session_bring(const Session *s);
-/* The buffer: the rank's part of weights, of m, of v and of the sets; NULL: there is none, and the part is read from
-   where training has it. */
+/* The buffer: the rank's part of weights, of m, of v and of the sets; NULL: there is none now, and the part is read
+   from where training has it. */
 float *session_written(const Session *s);
 /* session_check_range of this rank's part, after session_bring. */
 Status session_check_written(const Session *s);
@@ -138,8 +139,16 @@ bool session_scale_is_dynamic(const Session *s);
 
 /* The (2·layers + 1) LayerNorm forms that the weights need now. */
 Status session_norm_forms(const Session *s, uint8_t *forms);
-/* Collective. Makes another plan where the weights now need other LayerNorm forms; weights and moments stay. */
+/* Collective. Makes another plan where the weights now need other LayerNorm forms; weights and moments stay. Not while
+   session_saves. */
 Status session_check_forms(Session *s, bool *changed);
+
+/* ---- which plan runs ---- */
+/* Where the save buffer lies in the memory of the activations, steps run by another plan while it is in use. Between
+   steps: changes to that plan, or back to the usual one; without effect where the run has one plan. No bit of any
+   result depends on it. */
+Status session_set_saves(Session *s, bool saves);
+bool session_saves(const Session *s); /* it is the plan for saves that runs */
 
 /* ---- a step ---- */
 /* `batch`: global batches consumed before; of the whole step `weight`, that of its sequences with a label
@@ -215,5 +224,7 @@ Status session_evaluate_sums(Session *s, const MicroBatch *b, Stats *sums);
 int session_chunks(const Session *s);          /* of this rank */
 ExecPipeline *session_works(const Session *s); /* NULL: no pipeline */
 
+/* exec_comm_seconds of all training since session_open. */
+void session_comm_seconds(const Session *s, double *busy, double *waited);
 /* Bytes that this process holds in the memory of the activations: of a device, or resident. */
 size_t session_memory_used(const Session *s);

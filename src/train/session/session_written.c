@@ -5,7 +5,11 @@
 
 static int rank_of(const Session *s) { return ranks_rank(s->options.ranks); }
 
-float *session_written(const Session *s) { return s->memory[0].base[REGION_SAVE]; }
+float *session_written(const Session *s)
+{
+    const Memory *m = s->memory;
+    return session_saves(s) ? (float *)(void *)((char *)m->base[REGION_ACT] + s->plan.buffer_at) : m->base[REGION_SAVE];
+}
 
 float *session_save_buffer(const Session *s)
 {
