@@ -57,11 +57,21 @@ static void write_json(const Vocab *vocab, const TokenizerOptions *o, Buf *b)
                "\"WordPiece\", \"unk_token\": \"[UNK]\", \"continuing_subword_prefix\": \"##\", "
                "\"max_input_chars_per_word\": %d, \"vocab\": {",
                WORD_MAX);
-    for (int32_t i = 0; i < vocab_pieces(vocab); i++) {
-        buf_key(b, vocab_piece(vocab, i));
-        buf_printf(b, "%d", (int)i);
-    }
     buf_puts(b, "}}}");
+}
+
+/* Puts the pieces into the last member of a tokenizer.json that is laid out. They take megabytes when they are parsed.
+ */
+static void add_pieces(const Vocab *vocab, Buf *text)
+{
+    static const char end[] = "}\n  }\n}";
+    text->len -= strlen(end);
+    for (int32_t i = 0; i < vocab_pieces(vocab); i++) {
+        buf_puts(text, i ? ",\n      " : "\n      ");
+        buf_json(text, vocab_piece(vocab, i));
+        buf_printf(text, ": %d", (int)i);
+    }
+    buf_printf(text, "\n    %s", end);
 }
 
 /* ---- tokenizer_config.json ---- */
@@ -168,7 +178,8 @@ int tokenizer_files_write(const Vocab *vocab, const TokenizerOptions *options, i
     texts[n++].name = "vocab.txt";
     if (options->kind == TOKENIZER_FAST) {
         write_json(vocab, options, &json);
-        texts[n++] = lay_out("tokenizer.json", &json, ""); /* the library writes no last line end */
+        texts[n] = lay_out("tokenizer.json", &json, ""); /* the library writes no last line end */
+        add_pieces(vocab, &texts[n++].text);
     }
     write_config(vocab, options, max_length, &json);
     texts[n++] = lay_out("tokenizer_config.json", &json, "\n");

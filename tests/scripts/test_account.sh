@@ -69,6 +69,11 @@ if [ -z "${CAIRN_TEST_DEEP:-}" ] || base_fits 6000; then
         tune $policy --recompute $policy
         holds "fine-tuning, $policy" 0 "$(quick_or_deep 0 0.03)" # 0: 16 MiB
     done
+    # A tokenizer of as many pieces as multilingual BERT's takes megabytes where it is written.
+    { cat full.txt && seq 200001 $((200000 + 119547 - words)); } >wide.txt
+    model wide.json 119547 128 2
+    expect 0 "${fine[@]}" --model-config wide.json --vocab wide.txt --max-steps 2 --output-dir wide
+    holds "a vocabulary of 119547 pieces" 0 0
     # Without room for the save buffer beside all that is kept, steps run by another plan while a save is written.
     most=$(json_number none/run.json planned_peak_bytes)
     budget=$(((most - (8 << 20)) / 1048576))

@@ -283,10 +283,14 @@ Status export_model(const char *directory, const Model *m, ArrayRead *read, void
     const ExportTensors weights = {
         .params = &m->params, .prefixes = {""}, .n = 1, .by_name = true, .read = read, .context = context};
     ModelFile files[EXPORT_MAX_FILES + 1];
-    int count;
-    Status status = export_files(m, text, files, &count);
+    int count = text->n_files;
+    Status status = OK;
+    if (count)
+        memcpy(files, text->files, (size_t)count * sizeof *files);
+    else
+        status = export_files(m, text, files, &count);
     if (text->note) files[count] = *text->note;
     if (status == OK) status = write_files(directory, &weights, files, count + (text->note != NULL), text->step);
-    export_files_free(files, count);
+    if (!text->n_files) export_files_free(files, count);
     return status;
 }

@@ -15,8 +15,10 @@ typedef struct {
     const char *const *labels; // (n_labels) names of the classes; NULL: those of the config's source, or LABEL_0 …
     int n_labels;              /* the head's, where `labels` is given */
     ModelUse use;              /* max_length 0: the positions */
-    const ModelFile *note;     /* one file more; NULL: none */
-    int64_t step;              /* whose weights these are, for the manifest; 0: not known */
+    const ModelFile *files;    // (n_files) what export_files made of this text; 0: export_model makes them
+    int n_files;
+    const ModelFile *note; /* one file more; NULL: none */
+    int64_t step;          /* whose weights these are, for the manifest; 0: not known */
 } ExportText;
 
 #define EXPORT_MAX_FILES (1 + TOKENIZER_MAX_TEXTS)

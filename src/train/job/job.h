@@ -127,5 +127,5 @@ static inline bool run_evaluates_while_training(const Run *r)
 /* The tokenizer and the classes, for the export. */
 static inline ExportText run_export_text(const Run *r)
 {
-    return (ExportText){r->text.vocab, r->text.options, r->labels, r->n_labels, r->use, NULL, 0};
+    return (ExportText){r->text.vocab, r->text.options, r->labels, r->n_labels, r->use, r->files, r->n_files, NULL, 0};
 }

@@ -322,6 +322,8 @@ static Status live(Run *r)
     if (writes && r->train) TRY(audit_check_excluded(r));
     TRY(start_norm_forms(c, &r->model, &r->resume, r->ranks, &r->norm_forms));
     if (r->train) TRY(find_writers(r, writes ? c->output_dir : NULL));
+    ExportText text = run_export_text(r);
+    TRY(export_files(&r->model, &text, r->files, &r->n_files)); /* megabytes, which the plan counts */
     TRY(run_make_plan(r));
     log_plan(r);
     if (task->check_data) TRY(ranks_all(r->ranks, task->check_data(r)));
@@ -330,8 +332,6 @@ static Status live(Run *r)
     if (c->dry_run) log_output(r);
     if (c->dry_run) return r->train ? on_first(r, check_space) : OK;
     if (r->train) TRY(on_first(r, check_output));
-    ExportText text = run_export_text(r);
-    TRY(export_files(&r->model, &text, r->files, &r->n_files));
     TRY(show_if_done(r, &done));
     if (done) return OK;
     log_output(r);
