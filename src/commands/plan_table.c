@@ -121,6 +121,7 @@ static void put_saves(const RunPlan *p, Buf *out)
     buf_printf(&text, "%s: no room for the save buffer of %.1f MiB beside it: while a save is written ",
                p->layers.policy, mib(run_plan_saved_bytes(p)));
     run_plan_put_saves(p, &text);
+    if (p->other) buf_puts(&text, "; its activations have room for the buffer");
     put_text(text.data, out);
     buf_free(&text);
 }
@@ -183,7 +184,7 @@ void plan_row_json(const RunPlan *p, Buf *out)
         buf_member(out, "step_s", p->other->step_s);
         buf_puts(out, "}");
     }
-    if (run_plan_waits(p)) buf_puts(out, ", \"while_saving\": null"); /* training waits */
+    if (p->fits && run_plan_waits(p)) buf_puts(out, ", \"while_saving\": null"); /* training waits */
     buf_printf(out, ", \"bound\": {\"peak\": %zu, \"least\": %zu", p->bound.peak, p->bound.least);
     buf_member(out, "step_s", p->bound.step_s);
     buf_puts(out, "}");

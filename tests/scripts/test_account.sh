@@ -82,6 +82,14 @@ if [ -z "${CAIRN_TEST_DEEP:-}" ] || base_fits 6000; then
     within_budget "fine-tuning, with a plan for saves"
     cmp none/model.safetensors saves/model.safetensors || complain "a plan for saves changes the weights"
     grep -q '"while_saving": "recompute auto (' saves/run.json || complain "run.json has no plan for saves"
+    # Of many layers: what the second plan makes the process hold counts.
+    model deep.json "$words" 64 36
+    deep=("${fine[@]}" --model-config deep.json --snapshot-steps 0 --recompute auto --save-steps 1)
+    expect 0 "${deep[@]}" --max-steps 1 --output-dir deep
+    budget=$(($(json_number deep/run.json planned_peak_bytes) / 1048576 - 8))
+    expect 0 "${deep[@]}" --max-steps 2 --output-dir deep-saves --memory-budget ${budget}MiB
+    says "; while a save is written recompute auto ("
+    within_budget "36 layers"
     # Five budgets between the smallest plan and that of none, both without the save buffer.
     expect 76 "${fine[@]}" --max-steps 2 --output-dir refused --recompute auto --memory-budget 12MiB
     least=$(sed -n 's/.*It fits with --memory-budget \([0-9]*\)MiB.*/\1/p' <<<"$output")

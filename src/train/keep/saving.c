@@ -355,7 +355,7 @@ static bool reads_buffer(Saving *s)
 
 Status saving_leave(Saving *s, bool wait)
 {
-    if (!s) return OK;
+    if (!s || !session_saves(&s->run->session)) return OK;
     if (wait) join_part(s);
     if (wait && s->whole && s->makes) (void)saver_wait(&s->saver);
     return reads_buffer(s) ? OK : use_plan(s, false);

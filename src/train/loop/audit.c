@@ -98,8 +98,8 @@ static void log_choice(const Audit *a)
     bool compares = false;
     for (int r = 0; r < n_ranks(a); r++) compares |= a->hosts[r].compares;
     if (a->choice.recompute && !compares)
-        log_warn("--audit recompute: --recompute %s makes no tensor twice, so nothing is compared",
-                 a->run->session.plan.layers.policy);
+        log_warn("--audit recompute: --recompute %s makes no tensor twice, so nothing is compared%s",
+                 a->run->session.plan.layers.policy, a->run->session.plan.other ? " but while a save is written" : "");
     if (a->choice.share > 0)
         log_info("audit: %g %% of the steps are computed twice, %s", 100 * a->choice.share, second_place(a));
 }

@@ -16,21 +16,25 @@ bool planner_own_snapshots(const Config *c) { return strcmp(c->snapshot_steps, "
 /* ---- fitting the accounts ---- */
 
 /* Where the plan fits without a save buffer: another for the time of a save, the fastest beside which the buffer has
-   room. p->other stays NULL where there is none. */
+   room. p->other stays NULL where there is none. When one is made the process may hold more than was known, so a second
+   one is tried. */
 static Status add_other(const SearchProblem *search, RunPlan *p)
 {
     Account *first = &p->accounts.row[0];
     SearchResult r;
-    if (first->peak - p->bytes[REGION_SAVE] > first->budget) return OK;
-    TRY(search_layers(search, &r));
-    Status status = r.fits ? run_plan_make_other(p, &r.layers) : OK;
-    layer_choice_free(&r.layers);
-    TRY(status);
-    if (!p->other) return OK;
-    p->other->step_s =
-        search_step_seconds(&p->other->chunk->train, &search->rows, &search->rates, search->seq_len, search->micros);
-    accounts_update(&p->accounts);
-    if (accounts_set_peaks(&p->accounts, p->bytes)) run_plan_drop_other(p);
+    for (int round = 0; round < 2 && first->peak - p->bytes[REGION_SAVE] <= first->budget; round++) {
+        TRY(search_layers(search, &r));
+        Status status = r.fits ? run_plan_make_other(p, &r.layers) : OK;
+        layer_choice_free(&r.layers);
+        TRY(status);
+        if (!p->other) return OK;
+        p->other->step_s = search_step_seconds(&p->other->chunk->train, &search->rows, &search->rates, search->seq_len,
+                                               search->micros);
+        accounts_update(&p->accounts);
+        if (!accounts_set_peaks(&p->accounts, p->bytes)) return OK;
+        run_plan_drop_other(p);
+        (void)accounts_set_peaks(&p->accounts, p->bytes);
+    }
     return OK;
 }
 
