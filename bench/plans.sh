@@ -93,7 +93,7 @@ auto_cases() {
     for k in {0..7}; do
         budget=$((low + k * (high - low) / 7))
         line=$(plan_auto "$budget" | grep '"name": "auto')
-        sed -E "s/.*\"auto \(([^)]*)\)\".*\"step_s\": ([^,]*), \"bound\".*\"step_s\": ([^}]*)\}.*/cairn-auto|\1|$budget|\2|\3/" <<<"$line"
+        sed -E "s/\"while_saving\": (null|\{[^}]*\}), //; s/.*\"auto \(([^)]*)\)\".*\"step_s\": ([^,]*), \"bound\".*\"step_s\": ([^}]*)\}.*/cairn-auto|\1|$budget|\2|\3/" <<<"$line"
     done | awk -F'|' '!seen[$2]++' # two budgets may have one plan
 }
 
