@@ -101,10 +101,27 @@ enum { LINK_BUDGETS = 41 };
 
 /* What is possible, and what its certificate says. */
 typedef struct {
-    size_t budget, peak;
+    size_t budget, peak, host;
     double step;
     PlanCertificate bound;
 } Outcome;
+
+static void outcome_of(Problem *t, LayerKeep *keeps, Outcome *o)
+{
+    Plan p;
+    ModelTensors tensors;
+    PlanRequest r = t->search.training;
+    const LayerChoice c = {.keeps = keeps, .norm_forms = t->layers.norm_forms};
+    const SearchProblem *s = &t->search;
+    r.emit.layers = &c;
+    assert_ok(plan_make(&r, &p, &tensors, NULL));
+    *o = (Outcome){
+        .budget = p.region_bytes[REGION_ACT], .peak = p.region_bytes[REGION_ACT], .host = p.region_bytes[REGION_HOST]};
+    o->step = search_step_seconds(&p, &s->rows, &s->rates, s->seq_len, s->micros);
+    t->accounts.row[0].budget = o->budget;
+    assert_ok(search_bound(s, &p, 0, &o->bound));
+    plan_free(&p);
+}
 
 /* No plan does better than another one's certificate says. */
 static void expect_certified(const Outcome *all, int n) // (n)
@@ -150,7 +167,7 @@ static void try_link(Problem *t, double link, bool slow, Sample *simulated)
         if (slow && takes && budget >= without)
             fail_msg("budget %zu: %s over a slow link", budget, a.found.layers.policy);
         offloaded |= takes;
-        all[i] = (Outcome){budget, a.found.peak, a.step, a.bound};
+        all[i] = (Outcome){budget, a.found.peak, a.plan.region_bytes[REGION_HOST], a.step, a.bound};
         sample_add(simulated, a.step / a.found.step_s);
         before = a.found.step_s;
         answer_free(&a);
@@ -190,21 +207,10 @@ static void test_offload(void **state)
 /* The plan of any choice of what is kept, recomputed and offloaded. */
 static void random_outcome(Problem *t, Outcome *o)
 {
-    Plan p;
-    ModelTensors tensors;
     LayerKeep keeps[4];
     uint64_t seed = testing_random(&generator);
-    PlanRequest r = t->search.training;
-    const LayerChoice c = {.keeps = keeps, .norm_forms = t->layers.norm_forms};
-    const SearchProblem *s = &t->search;
     mixture_draw(&seed, true, t->model.config.layers, keeps);
-    r.emit.layers = &c;
-    assert_ok(plan_make(&r, &p, &tensors, NULL));
-    *o = (Outcome){.budget = p.region_bytes[REGION_ACT], .peak = p.region_bytes[REGION_ACT]};
-    o->step = search_step_seconds(&p, &s->rows, &s->rates, s->seq_len, s->micros);
-    t->accounts.row[0].budget = o->budget;
-    assert_ok(search_bound(s, &p, 0, &o->bound));
-    plan_free(&p);
+    outcome_of(t, keeps, o);
 }
 
 /* Plans of searches within random budgets, rising, and of random choices: none does better than another's certificate
@@ -231,8 +237,9 @@ static void test_links(void **state)
         answer_free(&a);
         for (int i = 0; i < SEARCHED; i++) {
             answer(&t, (size_t)((double)most * (0.2 + 0.8 * (i + uniform()) / SEARCHED)), &a);
-            all[i] = (Outcome){t.accounts.row[0].budget, a.found.peak, a.step, a.bound};
-            const double there = (double)a.plan.region_bytes[REGION_HOST];
+            const size_t host = a.plan.region_bytes[REGION_HOST];
+            all[i] = (Outcome){t.accounts.row[0].budget, a.found.peak, host, a.step, a.bound};
+            const double there = (double)host;
             assert_true(a.micro >= there / t.search.rates.link_out + there / t.search.rates.link_in - 1e-12);
             offloaded += there > 0;
             if (a.found.fits || before < INFINITY) {
@@ -255,9 +262,72 @@ static void test_links(void **state)
     MEM_FREE(time.values, simulated.values);
 }
 
+/* The host's memory has room for what some of the layers offload, and no more. */
+static void test_host_is_limited(void **state)
+{
+    enum { LAYERS = 6 };
+    Problem t;
+    Answer a;
+    Outcome some;
+    (void)state;
+    problem_make(&t, &(Shape){.layers = LAYERS,
+                              .hidden = 256,
+                              .heads = 4,
+                              .ffn = 1024,
+                              .tokens = 4096,
+                              .seqs = 32,
+                              .head = {HEAD_CLASSIFIER, 3},
+                              .compute = BF16});
+    t.search.offload = true;
+    t.search.rates.link_out = t.search.rates.link_in = 1e9;
+    t.accounts.n = 2;
+    const size_t without = level_peak(&t, LEVEL_FULL);
+    for (int offload = 1; offload < LAYERS; offload++) {
+        LayerKeep keeps[LAYERS];
+        for (int l = 0; l < LAYERS; l++) keeps[l] = level_keep(l < offload ? LEVEL_OFFLOAD : LEVEL_FULL);
+        t.accounts.row[1] = (Account){.regions = 1u << REGION_HOST, .budget = SIZE_MAX};
+        outcome_of(&t, keeps, &some);
+        t.accounts.row[1].budget = some.host;
+        double before = INFINITY;
+        for (int more = 0; more < 8; more++) {
+            answer(&t, some.peak + (without - some.peak) * (size_t)more / 4, &a);
+            expect_no_slower(&a, t.accounts.row[0].budget, before);
+            assert_true(a.step <= some.step && a.plan.region_bytes[REGION_HOST] <= some.host);
+            before = a.found.step_s;
+            answer_free(&a);
+        }
+    }
+    problem_free(&t);
+}
+
+/* More layers than a policy has runs, whose LayerNorms differ in form, so that the fastest choice would have too many:
+   what is chosen is a policy (see answer). */
+static void test_deep(void **state)
+{
+    Problem t;
+    Answer a;
+    (void)state;
+    generator = 4 * 2654435761u + 7;
+    random_problem(&t, 2 * POLICY_RUNS);
+    t.search.training.one_copy = t.search.offload = true;
+    t.search.rates.link_out = t.search.rates.link_in = t.search.rates.bytes * log_uniform(1e-3, 0.3);
+    answer(&t, SIZE_MAX / 4, &a);
+    const size_t most = a.found.peak;
+    double before = INFINITY;
+    answer_free(&a);
+    for (size_t i = 1; i <= 6; i++) {
+        answer(&t, most / 20 * i, &a);
+        expect_no_slower(&a, t.accounts.row[0].budget, before);
+        before = a.found.step_s;
+        answer_free(&a);
+    }
+    problem_free(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_budgets), cmocka_unit_test(test_offload),
-                                       cmocka_unit_test(test_links)};
+                                       cmocka_unit_test(test_links), cmocka_unit_test(test_host_is_limited),
+                                       cmocka_unit_test(test_deep)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

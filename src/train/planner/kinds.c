@@ -161,7 +161,8 @@ void kinds_add_offloaded(Kinds *t)
 LayerCost kinds_cost(const Kinds *t, int layer, int kind, int64_t window)
 {
     const Kind *k = &t->all[kind];
-    LayerCost c = k->window <= window ? k->layers[layer] : never;
+    const bool can = k->window <= window && (!k->keep.offloaded || layer < t->room / window);
+    LayerCost c = can ? k->layers[layer] : never;
     const int64_t heads = layer == t->layers - 1 ? c.kept + k->heads : 0;
     c.peak = heads > c.peak ? heads : c.peak;
     return c;

@@ -29,6 +29,7 @@ typedef struct {
     int64_t windows[MOST_KINDS];      /* (n_windows) sizes, rising from 0 */
     int n_windows;
     int64_t below;  /* bytes while embeddings run */
+    int64_t room;   /* bytes for what is offloaded, in the host's memory */
     size_t other;   /* bytes of the first account beside activations */
     double seconds; /* of a step in which layers take `picoseconds` in a micro-batch, all of them keeping all */
     int64_t picoseconds;

@@ -26,6 +26,7 @@ static size_t budget_of(const SearchProblem *s) { return s->accounts->row[0].bud
 /* Peak and time of a plan that was laid out. */
 typedef struct {
     size_t peak;    /* SIZE_MAX where another memory than the first has no room */
+    size_t left;    /* of the last memory, where that is another */
     size_t other;   /* of it, all but activations */
     double seconds; /* of a step */
 } Trial;
@@ -43,6 +44,9 @@ static Status try_layers(const SearchProblem *s, const LayerChoice *layers, Tria
     plan_bytes(&p, s->evaluation, bytes);
     (void)accounts_set_peaks(&accounts, bytes);
     *trial = (Trial){.peak = machine != first && machine->peak > machine->budget ? SIZE_MAX : first->peak,
+                     .left = machine == first                  ? SIZE_MAX
+                             : machine->peak < machine->budget ? machine->budget - machine->peak
+                                                               : 0,
                      .other = first->peak - bytes[REGION_ACT],
                      .seconds = search_step_seconds(&p, &s->rows, &s->rates, s->seq_len, s->micros)};
     plan_free(&p);
@@ -96,9 +100,10 @@ static bool fastest(const Kinds *t, int64_t room, LayerKeep *keeps, Found *found
 }
 
 /* In each layer the choice that keeps least, of those within the room. */
-static bool keep_least_beside(const Kinds *t, int64_t window, int64_t room, LayerKeep *keeps)
+static bool keep_least_beside(const Kinds *t, int64_t window, int64_t room, LayerKeep *keeps, int64_t *picoseconds)
 {
-    int64_t kept = 0;
+    int64_t kept = 0, time = 0;
+    *picoseconds = 0;
     for (int l = 0; l < t->layers; l++) {
         int64_t least = NEVER;
         for (int k = 0; k < t->n; k++) {
@@ -106,30 +111,34 @@ static bool keep_least_beside(const Kinds *t, int64_t window, int64_t room, Laye
             if (kept + c.peak > room - window || c.kept >= least) continue;
             keeps[l] = t->all[k].keep;
             least = c.kept;
+            time = c.picoseconds;
         }
         if (least == NEVER) return false;
         kept += least;
+        *picoseconds += time;
     }
     return t->below <= room - window;
 }
 
-static bool keep_least(const Kinds *t, int64_t room, LayerKeep *keeps)
+static bool keep_least(const Kinds *t, int64_t room, LayerKeep *keeps, int64_t *picoseconds)
 {
     bool fits = false;
-    for (int w = 0; w < t->n_windows && !fits; w++) fits = keep_least_beside(t, t->windows[w], room, keeps);
+    for (int w = 0; w < t->n_windows && !fits; w++)
+        fits = keep_least_beside(t, t->windows[w], room, keeps, picoseconds);
     return fits;
 }
 
 /* The choice with the smallest peak. */
-static void smallest(const Kinds *t, LayerKeep *keeps)
+static int64_t smallest(const Kinds *t, LayerKeep *keeps)
 {
-    int64_t low = 0, high = 1;
-    while (!keep_least(t, high, keeps)) high *= 2;
+    int64_t low = 0, high = 1, picoseconds;
+    while (!keep_least(t, high, keeps, &picoseconds)) high *= 2;
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
-        *(keep_least(t, middle, keeps) ? &high : &low) = middle;
+        *(keep_least(t, middle, keeps, &picoseconds) ? &high : &low) = middle;
     }
-    keep_least(t, high, keeps);
+    keep_least(t, high, keeps, &picoseconds);
+    return picoseconds;
 }
 
 static void describe(LayerChoice *c, int n_layers)
@@ -153,8 +162,16 @@ static double step_seconds(const SearchProblem *s, const Kinds *t, int64_t picos
     return t->seconds + s->micros * (double)(picoseconds - t->picoseconds) * 1e-12;
 }
 
+static int n_runs(const LayerChoice *c, int layers)
+{
+    int n = 1;
+    for (int l = 1; l < layers; l++) n += memcmp(&c->keeps[l], &c->keeps[l - 1], sizeof *c->keeps) != 0;
+    return n;
+}
+
 /* The fastest choice whose exact peak fits. Where a plan takes more than its layers say, the next smaller room is
-   tried: the rooms do not depend on the budget, so that a larger one is never slower. */
+   tried, and where the choice has more runs than a policy: the rooms do not depend on the budget, so that a larger one
+   is never slower. */
 static Status first_fitting(const SearchProblem *s, const Kinds *t, SearchResult *r)
 {
     Trial trial;
@@ -165,8 +182,8 @@ static Status first_fitting(const SearchProblem *s, const Kinds *t, SearchResult
          room = found.peak - 1) {
         r->layouts++;
         TRY(try_layers(s, &r->layers, &trial));
-        if (trial.peak == SIZE_MAX) return OK; /* less room would offload still more */
-        if (trial.peak > budget_of(s)) continue;
+        if (trial.peak == SIZE_MAX) return OK; /* not for what is offloaded */
+        if (trial.peak > budget_of(s) || n_runs(&r->layers, t->layers) > POLICY_RUNS) continue;
         set_found(r, &trial);
         r->step_s = step_seconds(s, t, found.picoseconds);
         describe(&r->layers, t->layers);
@@ -178,10 +195,11 @@ static Status first_fitting(const SearchProblem *s, const Kinds *t, SearchResult
 static Status take_smallest(const SearchProblem *s, const Kinds *t, SearchResult *r)
 {
     Trial trial;
-    smallest(t, r->layers.keeps);
+    const int64_t picoseconds = smallest(t, r->layers.keeps);
     r->layouts++;
     TRY(try_layers(s, &r->layers, &trial));
     set_found(r, &trial);
+    r->step_s = step_seconds(s, t, picoseconds);
     r->fits = trial.peak <= budget_of(s);
     describe(&r->layers, t->layers);
     return OK;
@@ -259,6 +277,7 @@ Status search_layers(const SearchProblem *s, SearchResult *r)
     TRY_DONE(try_layers(s, &r->layers, &none));
     TRY_DONE(kinds_make(s, &r->layers, &t));
     t.other = none.other;
+    t.room = none.left < INT64_MAX ? (int64_t)none.left : INT64_MAX;
     t.seconds = none.seconds;
     TRY_DONE(first_fitting(s, &t, r));
     if (!r->fits) TRY_DONE(take_smallest(s, &t, r));
