@@ -2,10 +2,11 @@
    that makes a tensor, and forward goes on reading the tensor itself. FETCHes come in the order in which backward, with
    what it makes again, first reads the tensors.
 
-   A window bounds what the copies take on the device: the bytes of the layer that offloads most. An instr that makes a
+   A window bounds what the copies take on the device: the most bytes that are offloaded within a layer's length, from
+   any part up to the one before it in the next layer. So each copy has the time of one layer. An instr that makes a
    tensor waits until the OFFLOADs before it that have not surely ended are, with its own, within the window. FETCH
    comes where the tensors that were fetched and not read yet are, with its own, within the window, but no earlier than
-   where the layer above begins. Where all layers offload the same, each copy has the time of one layer.
+   where the layer above begins.
 
    Waits: OFFLOAD waits for the instr that makes its tensor. FETCH waits for the instr before it, up to which its memory
    may be in use. The first instr that reads the fetched tensor waits for FETCH. The first instr behind forward waits
@@ -19,6 +20,7 @@
 
 typedef struct {
     TensorId tensor;
+    int part;             /* number of all layers' parts, from the first layer up */
     InstrId made, wanted; /* old instrs: its writer; the first behind forward that reads it, NONE once one waits */
     int64_t bytes;
     int freed;     /* its maker waits until this item's OFFLOAD has ended; NONE */
@@ -78,6 +80,7 @@ static void find_items(Offload *pass, const LayerKeep *keeps)
             if (part == NONE || !(keeps[p->tensors[t].layer].offloaded >> part & 1)) continue;
             if (wanted[t] == NONE || pass->turns[wanted[t]] == top) continue;
             const Item item = {.tensor = t,
+                               .part = p->tensors[t].layer * LAYER_PARTS + part,
                                .made = i,
                                .wanted = wanted[t],
                                .begin = NONE,
@@ -112,15 +115,20 @@ static InstrId turn_before(const Offload *pass, InstrId i)
     return i;
 }
 
+static int64_t window_bytes(const Offload *pass)
+{
+    int64_t most = 0, bytes = 0;
+    for (int k = 0, behind = 0; k < pass->n; k++) {
+        for (bytes += pass->items[k].bytes; pass->items[behind].part <= pass->items[k].part - LAYER_PARTS; behind++)
+            bytes -= pass->items[behind].bytes;
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 static void find_windows(Offload *pass)
 {
-    int64_t window = 0, *of_layer = mem_array((size_t)pass->p->n_layers, sizeof *of_layer);
-    for (int k = 0; k < pass->n; k++) {
-        int64_t *bytes = &of_layer[pass->p->tensors[pass->items[k].tensor].layer];
-        *bytes += pass->items[k].bytes;
-        if (*bytes > window) window = *bytes;
-    }
-    free(of_layer);
+    const int64_t window = window_bytes(pass);
     int64_t out = 0, in = 0;
     for (int k = 0, freed = NONE, read = NONE; k < pass->n; k++) {
         Item *fetched = &pass->items[pass->wanted[k]];
