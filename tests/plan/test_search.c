@@ -139,6 +139,19 @@ static void expect_certified(const Outcome *all, int n) // (n)
         }
 }
 
+/* Lanes that wait for each other take no longer than the plan that is found without copies. */
+static void expect_worth_copies(Problem *t, const Answer *a)
+{
+    SearchResult without;
+    t->search.offload = false;
+    assert_ok(search_layers(&t->search, &without));
+    t->search.offload = true;
+    if (without.fits && (!a->found.fits || a->step > without.step_s * (1 + 1e-9)))
+        fail_msg("budget %zu: %s takes %g s, without copies %s %g s", t->accounts.row[0].budget, a->found.layers.policy,
+                 a->step, without.layers.policy, without.step_s);
+    layer_choice_free(&without.layers);
+}
+
 /* Plans below all that do not offload. A slow link is used only where nothing else fits. */
 static void try_link(Problem *t, double link, bool slow, Sample *simulated)
 {
@@ -164,6 +177,7 @@ static void try_link(Problem *t, double link, bool slow, Sample *simulated)
         const size_t budget = t->accounts.row[0].budget;
         const bool takes = offloads(t, &a.found.layers);
         expect_no_slower(&a, budget, before);
+        expect_worth_copies(t, &a);
         if (slow && takes && budget >= without)
             fail_msg("budget %zu: %s over a slow link", budget, a.found.layers.policy);
         offloaded |= takes;
@@ -239,6 +253,7 @@ static void test_links(void **state)
             answer(&t, (size_t)((double)most * (0.2 + 0.8 * (i + uniform()) / SEARCHED)), &a);
             const size_t host = a.plan.region_bytes[REGION_HOST];
             all[i] = (Outcome){t.accounts.row[0].budget, a.found.peak, host, a.step, a.bound};
+            expect_worth_copies(&t, &a);
             const double there = (double)host;
             assert_true(a.micro >= there / t.search.rates.link_out + there / t.search.rates.link_in - 1e-12);
             offloaded += there > 0;

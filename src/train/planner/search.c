@@ -172,7 +172,7 @@ static int n_runs(const LayerChoice *c, int layers)
 /* The fastest choice whose exact peak fits. Where a plan takes more than its layers say, the next smaller room is
    tried, and where the choice has more runs than a policy: the rooms do not depend on the budget, so that a larger one
    is never slower. */
-static Status first_fitting(const SearchProblem *s, const Kinds *t, SearchResult *r)
+static Status first_fitting(const SearchProblem *s, const Kinds *t, SearchResult *r, double *simulated)
 {
     Trial trial;
     Found found;
@@ -186,6 +186,7 @@ static Status first_fitting(const SearchProblem *s, const Kinds *t, SearchResult
         if (trial.peak > budget_of(s) || n_runs(&r->layers, t->layers) > POLICY_RUNS) continue;
         set_found(r, &trial);
         r->step_s = step_seconds(s, t, found.picoseconds);
+        *simulated = trial.seconds;
         describe(&r->layers, t->layers);
         return OK;
     }
@@ -248,16 +249,20 @@ static bool is_faster(const SearchResult *a, const SearchResult *b)
     return a->fits ? a->step_s < b->step_s : a->peak < b->peak;
 }
 
-/* Where copies are possible, and layers have to give up something, with them too; `r` may be taken over. */
+/* Where copies are possible, and layers have to give up something, with them too; `r` may be taken over. A choice
+   whose lanes wait for each other, so that it takes no less in fact, is not taken. */
 static Status try_offloaded(const SearchProblem *s, Kinds *t, SearchResult *r)
 {
     Status status = OK;
     SearchResult other = {0};
+    double simulated = 0;
     layer_choice_init(&other.layers, t->layers, r->layers.norm_forms);
     kinds_add_offloaded(t);
-    TRY_DONE(first_fitting(s, t, &other));
+    TRY_DONE(first_fitting(s, t, &other, &simulated));
     if (!other.fits && !r->fits) TRY_DONE(take_smallest(s, t, &other));
-    if (other.fits || !r->fits) take_if(is_faster(&other, r), r, &other);
+    const bool slower = r->fits && simulated >= r->step_s;
+    if (other.fits || !r->fits) take_if(is_faster(&other, r) && !slower, r, &other);
+    if (other.fits && slower) r->step_s = fmin(r->step_s, other.step_s); /* never rises with the budget */
 done:
     layer_choice_free(&other.layers);
     return status;
@@ -270,6 +275,7 @@ Status search_layers(const SearchProblem *s, SearchResult *r)
     const uint8_t *forms = s->training.emit.layers->norm_forms;
     Kinds t = {0};
     Trial none;
+    double simulated;
     SearchResult blocks = {0};
     *r = blocks;
     layer_choice_init(&r->layers, layers, forms);
@@ -279,7 +285,7 @@ Status search_layers(const SearchProblem *s, SearchResult *r)
     t.other = none.other;
     t.room = none.left < INT64_MAX ? (int64_t)none.left : INT64_MAX;
     t.seconds = none.seconds;
-    TRY_DONE(first_fitting(s, &t, r));
+    TRY_DONE(first_fitting(s, &t, r, &simulated));
     if (!r->fits) TRY_DONE(take_smallest(s, &t, r));
     if (s->offload && !layer_choice_keeps_all(&r->layers, layers)) TRY_DONE(try_offloaded(s, &t, r));
     int64_t full = 0;
