@@ -42,5 +42,5 @@ Status kinds_make(const SearchProblem *s, LayerChoice *c, Kinds *t);
 void kinds_add_offloaded(Kinds *t);
 void kinds_free(Kinds *t);
 /* What a kind takes in a layer, the last one with heads; its peak is without a window. NEVER where it needs a larger
-   window. */
+   window, or the layers up to this one more room on the host if each offloads a window. */
 LayerCost kinds_cost(const Kinds *t, int layer, int kind, int64_t window);

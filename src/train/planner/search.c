@@ -4,8 +4,8 @@
    its own peak beside it, are within the room.
 
    What is offloaded is computed as what is kept. Copies hide behind a layer's computing and add what they take longer.
-   Their window (plan/offload.c) is as large as what the layer offloads that offloads most, so the search goes through
-   the sizes of windows, and all of a plan has room for one. */
+   Their window (plan/offload.c) is as large as what the layer offloads that offloads most, or a little larger where
+   neighbours differ, so the search goes through the sizes of windows, and all of a plan has room for one. */
 
 #include "train/planner/search.h"
 
@@ -182,7 +182,7 @@ static Status first_fitting(const SearchProblem *s, const Kinds *t, SearchResult
          room = found.peak - 1) {
         r->layouts++;
         TRY(try_layers(s, &r->layers, &trial));
-        if (trial.peak == SIZE_MAX) return OK; /* not for what is offloaded */
+        if (trial.peak == SIZE_MAX) return OK; /* whatever is offloaded, which `room` bounds */
         if (trial.peak > budget_of(s) || n_runs(&r->layers, t->layers) > POLICY_RUNS) continue;
         set_found(r, &trial);
         r->step_s = step_seconds(s, t, found.picoseconds);
