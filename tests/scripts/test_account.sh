@@ -82,7 +82,7 @@ if [ -z "${CAIRN_TEST_DEEP:-}" ] || base_fits 6000; then
     within_budget "fine-tuning, with a plan for saves"
     cmp none/model.safetensors saves/model.safetensors || complain "a plan for saves changes the weights"
     grep -q '"while_saving": "recompute auto (' saves/run.json || complain "run.json has no plan for saves"
-    # Of many layers: what the second plan makes the process hold counts.
+    # With many layers what the second plan makes the process hold counts.
     model deep.json "$words" 64 36
     deep=("${fine[@]}" --model-config deep.json --snapshot-steps 0 --recompute auto --save-steps 1)
     expect 0 "${deep[@]}" --max-steps 1 --output-dir deep
