@@ -4,9 +4,9 @@
     python3 bench/plans_report.py FILE.tsv [--svg FILE.svg]
     python3 bench/plans_report.py --published CAIRN
 
-Of a case's steps the median counts. Memory is the peak resident memory of the process in a step, less what is
-neither weights, gradients, moments nor a step's (libraries); beside it what a micro-batch alone takes, which is what the
-picture shows. --published puts figures of others (bench/published.tsv) beside plans of the program CAIRN: `batch A B` is
+A case's fastest step counts, because what else runs makes steps slower; of memory the median. Memory is the peak
+resident memory of the process in a step, less what is neither weights, gradients, moments nor a step's (libraries);
+beside it what a micro-batch alone takes, which is what the picture shows. --published puts figures of others (bench/published.tsv) beside plans of the program CAIRN: `batch A B` is
 the ratio of two policies' largest batches, `saved P` by how much activations shrink, at most, in a step that takes P %
 more."""
 import argparse
@@ -56,8 +56,8 @@ def read(path):
                     cases[key][name].append(value)
     for _, each in shapes.values():
         for c in each:
-            c["rounds"], c["fastest"], c["slowest"] = len(c["seconds"]), min(c["seconds"]), max(c["seconds"])
-            c.update({k: statistics.median(c[k]) for k in ("seconds", "resident", "memory", "batch") if c[k]})
+            c["rounds"], c["slowest"], c["seconds"] = len(c["seconds"]), max(c["seconds"]), min(c["seconds"])
+            c.update({k: statistics.median(c[k]) for k in ("resident", "memory", "batch") if c[k]})
         each.sort(key=lambda c: (list(GROUPS).index(c["group"]), c["memory"]))
     return remarks, shapes
 
@@ -71,12 +71,12 @@ def against(case, cases):
 def tables(remarks, shapes):
     out = [" · ".join(remarks[:2]) + ".", ""]
     for title, cases in shapes.values():
-        out += [f"**{title}**", "", "| | what | budget, MiB | s a step (fastest to slowest) | rounds | peak resident, MiB | less libraries | of a micro-batch "
+        out += [f"**{title}**", "", "| | what | budget, MiB | s a step (to the slowest) | rounds | peak resident, MiB | less libraries | of a micro-batch "
                 "| times auto's in no more memory | predicted s, at least |", "|---|---|---|---|---|---|---|---|---|---|"]
         for c in cases:
             budget = f"{c['budget_mib']:.0f}" if c["budget_mib"] else ""
             planned = f"{c['planned_s']:.3g}, {c['bound_s']:.3g}" if c["planned_s"] else ""
-            out.append(f"| {GROUPS[c['group']][0]} | `{c['name']}` | {budget} | {c['seconds']:.3g} ({c['fastest']:.3g}–{c['slowest']:.3g}) "
+            out.append(f"| {GROUPS[c['group']][0]} | `{c['name']}` | {budget} | {c['seconds']:.3g} (–{c['slowest']:.3g}) "
                        f"| {c['rounds']} | {c['resident']:.0f} | {c['memory']:.0f} | {c['batch']:.0f} | {against(c, cases)} | {planned} |")
         out.append("")
     return "\n".join(out + remarks[2:])
