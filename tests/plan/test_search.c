@@ -195,19 +195,21 @@ static void try_link(Problem *t, double link, bool slow, Sample *simulated)
     layer_choice_free(&r.layers);
 }
 
+static const Shape six_layers = {.layers = 6,
+                                 .hidden = 256,
+                                 .heads = 4,
+                                 .ffn = 1024,
+                                 .tokens = 4096,
+                                 .seqs = 32,
+                                 .head = {HEAD_CLASSIFIER, 3},
+                                 .compute = BF16};
+
 static void test_offload(void **state)
 {
     Problem t;
     Sample simulated = {0};
     (void)state;
-    problem_make(&t, &(Shape){.layers = 6,
-                              .hidden = 256,
-                              .heads = 4,
-                              .ffn = 1024,
-                              .tokens = 4096,
-                              .seqs = 32,
-                              .head = {HEAD_CLASSIFIER, 3},
-                              .compute = BF16});
+    problem_make(&t, &six_layers);
     try_link(&t, 1e12, false, &simulated);
     try_link(&t, 1e9, false, &simulated);
     try_link(&t, 1e7, true, &simulated);
@@ -285,14 +287,7 @@ static void test_host_is_limited(void **state)
     Answer a;
     Outcome some;
     (void)state;
-    problem_make(&t, &(Shape){.layers = LAYERS,
-                              .hidden = 256,
-                              .heads = 4,
-                              .ffn = 1024,
-                              .tokens = 4096,
-                              .seqs = 32,
-                              .head = {HEAD_CLASSIFIER, 3},
-                              .compute = BF16});
+    problem_make(&t, &six_layers);
     t.search.offload = true;
     t.search.rates.link_out = t.search.rates.link_in = 1e9;
     t.accounts.n = 2;

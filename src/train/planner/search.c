@@ -26,8 +26,8 @@ static size_t budget_of(const SearchProblem *s) { return s->accounts->row[0].bud
 /* Peak and time of a plan that was laid out. */
 typedef struct {
     size_t peak;    /* SIZE_MAX where another memory than the first has no room */
-    size_t left;    /* of the last memory, where that is another */
-    size_t other;   /* of it, all but activations */
+    size_t other;   /* of the peak, all but activations */
+    size_t left;    /* bytes of the last memory that are free then; SIZE_MAX where that is the first */
     double seconds; /* of a step */
 } Trial;
 

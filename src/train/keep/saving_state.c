@@ -1,5 +1,5 @@
-/* Progress as state.json, and reading it back. A digest shows that it is as it was written, not that Cairn wrote it:
- * every value is checked. */
+/* Progress as state.json, and back. A digest shows that it is as it was written, not that Cairn wrote it: every value
+   is checked. */
 
 #include "train/keep/saving.h"
 
