@@ -66,6 +66,9 @@ typedef union {
         uint32_t site;
     } dropout;
     struct {
+        bool normalize;
+    } pool; /* POOL, POOL_BWD */
+    struct {
         int32_t slot;    /* which of stats.loss and stats.correct */
         int32_t classes; /* real columns of the logits; MLM: real vocabulary */
         int64_t k, n;    /* MLM_XENT: hidden size, padded vocabulary */

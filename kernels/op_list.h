@@ -58,7 +58,9 @@
     X(ADOPT, "adopt")                                                                                                  \
     X(PRECONDITION, "precondition")                                                                                    \
     X(SPAN_XENT, "span_xent")                                                                                          \
-    X(ADD, "add")
+    X(ADD, "add")                                                                                                      \
+    X(POOL, "pool")                                                                                                    \
+    X(POOL_BWD, "pool_bwd")
 
 /* clang-format off */
 
@@ -147,6 +149,18 @@
    it is its own backward. x, y (S, H) c, seq_index (S); y may lie in x's memory. Sources: Srivastava et al., 2014;
    Philox (Salmon et al., 2011). */
 #define DROPOUT_OPERANDS(IN, OUT, op) IN(op, x) IN(op, seq_index) IN(op, ctl, CTL) OUT(op, y, MAY_SHARE(op, x))
+
+/* POOL: a vector for each sequence: y[s] is the mean of the rows that spans names, or row first[s] of x; one of the two
+   is present. With attr.pool.normalize it is divided by its length, at least 1e-12; inverse is 1 / that length, else 1.
+   x (T or N, H) c, spans (S, 2), first (S), y (S, H) F32, inverse (S) F32. Source: Sentence-BERT (Reimers and Gurevych,
+   2019). */
+#define POOL_OPERANDS(IN, OUT, op)                                                                                     \
+    IN(op, x) IN(op, spans, OPTIONAL) IN(op, first, OPTIONAL) IN(op, ctl, CTL) OUT(op, y) OUT(op, inverse)
+
+/* POOL_BWD: dx from dy (S, H) F32, POOL's outputs and its other operands. dx (T or N, H) c is 0 in rows of no sequence,
+   and with `first` in all but those. */
+#define POOL_BWD_OPERANDS(IN, OUT, op)                                                                                 \
+    IN(op, dy) IN(op, y) IN(op, inverse) IN(op, spans, OPTIONAL) IN(op, first, OPTIONAL) IN(op, ctl, CTL) OUT(op, dx)
 
 /* ---- losses: a row's loss; gradients of Σ loss · ctl's scale · scaling.scale (1 without `scaling`, which fp16 alone
    has); stats.loss[slot] += Σ loss. Rows beyond the real count have loss and gradient 0. ---- */

@@ -282,6 +282,22 @@ static void emit_classifier(Emit *e, TensorId x)
     emit_sequence_loss(e, loss, y, 0, "classifier", "classifier");
 }
 
+/* Vectors for the host, which writes their gradients before backward begins. */
+static void emit_embedding(Emit *e, TensorId x)
+{
+    ModelTensors *t = e->t;
+    bool cls = e->m->pooling == POOLING_CLS;
+    t->logits = plan_tensor(e->p, REGION_OUTPUT, F32, rows_of(ROWS_SEQS), e->c->hidden, "embedding");
+    TensorId inverse = add_activation(e, NONE, PART_ALWAYS, ROWS_SEQS, 1, "embedding.inverse");
+    e->p->tensors[inverse].dtype = F32;
+    if (e->o->training) {
+        t->given = plan_tensor(e->p, REGION_INPUT, F32, rows_of(ROWS_SEQS), e->c->hidden, "dembedding");
+        e->p->tensors[t->logits].grad = t->given;
+    }
+    plan_emit(e->p, OP_POOL, PHASE_FORWARD, NONE, (OpAttr){.pool = {e->m->normalized}},
+              IDS(x, cls ? NONE : t->spans, cls ? t->first : NONE, t->ctl), IDS(t->logits, inverse));
+}
+
 static bool decoder_apart(const Emit *e)
 {
     return e->o->training && e->o->apart && e->m->head.kind == HEAD_PRETRAINING;
@@ -350,13 +366,19 @@ static void add_flat_space(Emit *e)
     e->p->tensors[t->scaling].offset = 2 * (size_t)v * sizeof(float); /* behind v */
 }
 
-static bool heads_read_some(const Emit *e) { return e->m->head.kind != HEAD_SPAN && e->m->head.kind != HEAD_NONE; }
+static bool heads_read_some(const Emit *e)
+{
+    HeadKind kind = e->m->head.kind;
+    return kind == HEAD_EMBEDDING ? e->m->pooling == POOLING_CLS : kind != HEAD_SPAN && kind != HEAD_NONE;
+}
 
 static void emit_heads(Emit *e, TensorId x)
 {
     const Head head = e->m->head;
     if (head.kind == HEAD_SPAN) {
         emit_span(e, x);
+    } else if (head.kind == HEAD_EMBEDDING) {
+        emit_embedding(e, x);
     } else if (head.kind == HEAD_PRETRAINING) {
         emit_mlm(e, x);
         if (head.labels) emit_sequence_loss(e, OP_XENT, emit_pooled(e, x), 1, "cls.seq_relationship", "nsp");

@@ -103,7 +103,10 @@ Status model_init(Model *m, ModelConfig config, Head head)
                     "that is the word embedding");
     m->params.initializer_range = config.initializer_range;
     TableBuilder a = {.table = &m->params, .layer = -1};
-    add_heads(&a, &m->config, head);
+    if (head.kind == HEAD_EMBEDDING)
+        m->head.labels = config.hidden;
+    else
+        add_heads(&a, &m->config, head);
     a.head = false;
     for (int l = config.layers - 1; l >= 0; l--) add_layer(&a, &m->config, l);
     a.layer = -1;

@@ -33,13 +33,24 @@ void model_config_free(ModelConfig *config);
    pieces. False: unknown name. model_config_read takes these names too (30522 pieces), unless a file has the name. */
 bool model_config_named(const char *name, int32_t vocab_size, ModelConfig *config);
 
-/* CLASSIFIER: one label of several; MULTI: any number of labels at once; SPAN: where an answer begins and ends. */
-typedef enum { HEAD_NONE, HEAD_CLASSIFIER, HEAD_REGRESSION, HEAD_PRETRAINING, HEAD_MULTI, HEAD_SPAN } HeadKind;
+/* CLASSIFIER: one label of several; MULTI: any number of labels at once; SPAN: where an answer begins and ends;
+   EMBEDDING: a vector for each sequence, without parameters. */
+typedef enum {
+    HEAD_NONE,
+    HEAD_CLASSIFIER,
+    HEAD_REGRESSION,
+    HEAD_PRETRAINING,
+    HEAD_MULTI,
+    HEAD_SPAN,
+    HEAD_EMBEDDING
+} HeadKind;
+/* The mean of all of a sequence's rows, or its first row. */
+typedef enum { POOLING_MEAN, POOLING_CLS } Pooling;
 
 typedef struct {
     HeadKind kind;
     int32_t labels; /* classifier: ≥ 2; multi: ≥ 1; regression: 1; span: 2; pretraining: 2 with next-sentence
-                       prediction, else 0 */
+                       prediction, else 0; embedding: the hidden size, set by model_init */
 } Head;
 
 /* A stage of a pipeline: consecutive layers, the first stage with the embeddings, the last with the heads. */
@@ -53,6 +64,8 @@ typedef struct {
     ParamTable params; /* of a part of a model: what its stages hold, in the order of the whole table */
     int32_t longest;   /* most tokens of a sequence; at first all positions */
     bool soft_labels;  /* a classifier is trained on targets (Examples.weights), not on classes; at first false */
+    Pooling pooling;   /* of embeddings; at first the mean */
+    bool normalized;   /* an embedding's length is 1; at first false */
     Stage *stages;     /* (n_stages) what is emitted, in this order; the whole model is one */
     int n_stages;
 } Model;
@@ -107,7 +120,8 @@ typedef struct {
         TensorId inputs[N_MICRO_INPUTS];
     };
     TensorId ctl;
-    TensorId logits, loss, stats; /* (S, labels), of a span head (T, 2), F32; (S) F32; Stats */
+    TensorId logits, loss, stats; /* (S, labels), of a span head (T, 2), F32; (S) F32, of embeddings NONE; Stats */
+    TensorId given;               /* of embeddings, in training: the gradient of `logits`, (S, labels) F32 */
     TensorId mlm_loss;            /* (M) F32 */
     TensorId weights, grads, moments_m, moments_v, segments; /* the flat space as single tensors */
     TensorId cleared;                                        /* grads, and behind them the decoder's that lies apart */

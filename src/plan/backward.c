@@ -199,6 +199,13 @@ static void backward_instr(Backward *pass, InstrId i)
         x = f.in[TANH_IN_x], y = f.out[TANH_OUT_y], g = grad_tensor(pass, x);
         emit(pass, OP_TANH_BWD, &f, i, f.attr, IDS(y, pass->grad[y]), IDS(g));
         break;
+    case OP_POOL: /* the host wrote its output's gradient */
+        x = f.in[POOL_IN_x], y = f.out[POOL_OUT_y], g = grad_tensor(pass, x);
+        emit(pass, OP_POOL_BWD, &f, i, f.attr,
+             IDS(pass->p->tensors[y].grad, y, f.out[POOL_OUT_inverse], f.in[POOL_IN_spans], f.in[POOL_IN_first],
+                 f.in[POOL_IN_ctl]),
+             IDS(g));
+        break;
     case OP_DROPOUT: /* its own backward */
         x = f.in[DROPOUT_IN_x], y = f.out[DROPOUT_OUT_y], g = grad_tensor(pass, x);
         emit(pass, OP_DROPOUT, &f, i, f.attr, IDS(pass->grad[y], f.in[DROPOUT_IN_seq_index], f.in[DROPOUT_IN_ctl]),

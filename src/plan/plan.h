@@ -107,7 +107,8 @@ typedef struct {
     Region region;
     int16_t layer;        /* the layer whose choice decides; NONE outside layers */
     int8_t part;          /* of the layer, that it belongs to; PART_ALWAYS, PART_NEVER */
-    TensorId grad;        /* of a parameter or its copy: where its gradient is accumulated; else NONE */
+    TensorId grad;        /* of a parameter or its copy: where its gradient is accumulated; of an output whose gradient
+                             the host writes: where it does; else NONE */
     TensorId twin;        /* of a forward copy: the copy DGRAD reads; else NONE */
     TensorId original;    /* of a recomputed, offloaded or fetched tensor: the tensor whose value it holds; of a copy:
                              its parameter; else NONE */

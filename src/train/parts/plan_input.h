@@ -5,6 +5,7 @@
 #include "kernels/backend.h"
 #include "model/model.h"
 #include "optim/optim.h"
+#include "train/parts/coupling.h"
 
 typedef struct RankPlace RankPlace; /* train/parts/place.h */
 
@@ -24,6 +25,7 @@ typedef struct {
     int64_t max_masked; /* masked positions a sequence can have; 0 but in pretraining */
     double mean_length; /* of a sequence, for predictions */
     double beside;      /* mean length of a token's sequence; 0: mean_length */
+    const Coupling *coupling; /* of embeddings, in training; else NULL */
     bool packed;        /* `cairn plan --lengths`: a micro-batch has room for sequences of mean_length alone */
     size_t data_bytes;  /* of the machine's memory, that data will need beside the bytes that the process holds */
     size_t later_bytes; /* the same of data that is still to be made, at most: the plan does not count it, the budget

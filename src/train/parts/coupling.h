@@ -1,0 +1,25 @@
+/* Losses that couple all sequences of a step: those of embeddings. A step has `n` rows of so many texts; embeddings
+   (texts, n, h) are the texts 0 of all rows, then the texts 1 of all rows, and so on. A step's loss is the mean over
+   its rows. */
+#pragma once
+
+#include "base/base.h"
+
+/* INFONCE: the cross-entropy, over all texts but the first of all rows, of their dot products with text 0 over
+   `temperature`; the right one is text 1 of the row. `symmetric`: the mean of that and of the one of text 1 over all
+   texts 0. (van den Oord et al., 2018; Henderson et al., 2017.) COSINE: (text 0 · text 1 − score)². TRIPLET:
+   max(|text 0 − text 1| − |text 0 − text 2| + margin, 0) (Sentence-BERT, Reimers and Gurevych, 2019). INFONCE and
+   COSINE are of vectors of length 1. */
+typedef enum { COUPLE_INFONCE, COUPLE_COSINE, COUPLE_TRIPLET } CoupleLoss;
+
+typedef struct {
+    CoupleLoss loss;
+    int texts; /* of a row: 2, or 3 with TRIPLET, and with INFONCE where rows have a wrong text */
+    float temperature, margin;
+    bool symmetric;
+} Coupling;
+
+/* COSINE and TRIPLET: returns the sum of the rows' losses. `de` (texts, n, h) becomes the gradient of this sum times
+   `scale`. `scores` (n): of COSINE. */
+double coupling_rows(const Coupling *c, const float *e, const float *scores, int64_t n, int64_t h, float scale,
+                     float *de);
