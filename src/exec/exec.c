@@ -363,10 +363,14 @@ static Status run_whole(Exec *e, Range range, const RowCounts *rows)
 }
 
 static bool starts(Range range, Range of) { return range.count > 0 && range.first == of.first; }
+static bool ends(Range range, Range of)
+{
+    return range.first >= of.first && range.first + range.count == of.first + of.count && range.count > 0;
+}
 
 Status exec_run(Exec *e, Range range, const RowCounts *rows)
 {
-    bool micro = starts(range, e->plan->micro);
+    bool micro = ends(range, e->plan->micro); /* with the instrs that begin gradients */
     CHECK(!micro || !e->plan->slots[SLOT_ACTIVATION], "a stage runs in works");
     if (starts(range, e->plan->update)) TRY(exec_complete(e));
     e->first = micro && e->open;
@@ -374,6 +378,8 @@ Status exec_run(Exec *e, Range range, const RowCounts *rows)
     Status status = run_whole(e, range, rows);
     e->first = false;
     if (starts(range, e->plan->begin)) e->open = true;
+    if (e->events && e->copies && starts(range, e->plan->micro) && !micro && status == OK)
+        status = backend_wait(e->memory->backend); /* nothing in `forward` joins the lanes */
     return status;
 }
 

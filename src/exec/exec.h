@@ -93,10 +93,10 @@ Status exec_run(Exec *e, Range range, const RowCounts *rows);
 /* Before gradients are read without an update: those of a step that had no micro-batch are cleared. */
 Status exec_complete(Exec *e);
 
-/* Collective. With ranks: runs `micro` as the last micro-batch of a step, the sums over all ranks with it; `rows` NULL:
-   this rank, or its last virtual rank, has no micro-batch and takes part in the sums only. With one rank it is exec_run
-   of `micro`. */
-Status exec_run_last(Exec *e, const RowCounts *rows);
+/* Collective. With ranks: runs `micro`, or what is behind `forward` of it, as the last micro-batch of a step, the sums
+   over all ranks with it; `rows` NULL: this rank, or its last virtual rank, has no micro-batch and takes part in the
+   sums only. With one rank it is exec_run of that range. */
+Status exec_run_last(Exec *e, Range range, const RowCounts *rows);
 
 /* ---- behind the works of a place, whose first chunk this is ---- */
 

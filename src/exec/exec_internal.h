@@ -143,7 +143,9 @@ static inline Status exec_run_op(const Exec *e, InstrId i, const RowCounts *rows
    weights of one step under the number of another. Works do not stop. */
 static inline bool exec_stopped(const Exec *e, Range range)
 {
-    return e->options.stop && *e->options.stop && range.first == e->plan->micro.first && !e->slots;
+    const Range micro = e->plan->micro;
+    bool within = range.first >= micro.first && range.first < micro.first + micro.count;
+    return e->options.stop && *e->options.stop && within && !e->slots;
 }
 
 /* A range or a part of one, as the options ask: in graphs, or watched. */

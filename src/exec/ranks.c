@@ -134,11 +134,11 @@ Status exec_run_pieces(Exec *e, Range range, const RowCounts *rows)
     return end_sums(e, status, rows ? rows : &e->plan->capacity);
 }
 
-Status exec_run_last(Exec *e, const RowCounts *rows)
+Status exec_run_last(Exec *e, Range range, const RowCounts *rows)
 {
     if (!rows) TRY(exec_complete(e));
     e->reducing = e->comm_lane != NULL;
-    Status status = rows || e->comm_lane ? exec_run(e, e->plan->micro, rows) : OK;
+    Status status = rows || e->comm_lane ? exec_run(e, range, rows) : OK;
     e->reducing = false;
     if (status != OK) return status;
     return e->comm_lane ? exec_virtual_complete(e) /* the lane added, bucket by bucket */ : exec_virtual_end(e, true);

@@ -130,6 +130,7 @@ typedef struct {
     TensorId step_ctl; /* the `ctl` of ranges outside micro-batches: `ctl`, but of a stage a tensor of its own */
     TensorId audit;    /* AuditFound, where plan_audit compares; else NONE */
     PlanWatch watch;   /* of plan_watch; else NONE */
+    PlanCouple couple; /* of plan_couple; else NONE */
 } ModelTensors;
 
 /* Emits parameters, compute copies and forward instrs with loss into an initialised plan. Dropout sites: 0 embeddings;

@@ -129,6 +129,8 @@ void plan_explain(const Plan *p, Buf *out)
     if (p->clear.count) explain_range(p, "clear", p->clear, NULL, out);
     if (p->gather.count) explain_range(p, "gather", p->gather, NULL, out);
     explain_range(p, "micro", p->micro, live, out);
+    if (p->forward.count) buf_printf(out, "forward: the first %d of them\n", p->forward.count);
+    if (p->couple.count) explain_range(p, "couple", p->couple, NULL, out);
     if (p->invert.count) explain_range(p, "invert", p->invert, NULL, out);
     if (p->adopt.count) explain_range(p, "adopt", p->adopt, NULL, out);
     explain_range(p, "update", p->update, NULL, out);

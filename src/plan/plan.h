@@ -149,6 +149,7 @@ typedef struct {
     Range clear;                 /* clears the gradients that instrs begin; empty: there are none */
     TensorId copies;             /* all compute copies, each at its parameter's place of the flat space; NONE: they lie
                                     one after the other */
+    Range forward, couple;       /* of a coupled step: see plan_couple; else empty */
     Range gather, invert, adopt; /* of K-FAC: see plan_kfac_ranges; else empty */
     int32_t kfac_interval;       /* steps, of which one runs these ranges; 0: no K-FAC */
     int waiting;                 /* of virtual ranks: sums of gradients, and of statistics, that wait for others */
@@ -251,6 +252,30 @@ WorkKind plan_work_of(const Plan *p, InstrId i);
    bucket is another stage's. The same for `stats` (NONE: not here), after the last instr that adds to them. They run in
    a step's last micro-batch only; the compute lane waits for the comm lane where `micro` ends, or a step's works. */
 void plan_reduce(Plan *p, TensorId grads, TensorId stats, const Interval *buckets, int n_buckets); // (n_buckets)
+
+/* ---- a coupled step ---- */
+
+/* Its loss is a function of embeddings of all its sequences, `texts` of each row of data: text k of row i is row
+   k·apart + i of (anchors, others). In a step with n < apart rows of data the rows behind them are 0. */
+typedef struct {
+    int64_t apart, cols; /* apart: a multiple of 64 */
+    int texts;
+    bool entropy, symmetric; /* the loss is a cross-entropy of anchors over others, and of texts 1 over anchors */
+    size_t (*copy_bytes)(Dtype compute, int64_t n, int64_t k, bool transposed); /* the backend's */
+    /* plan_couple sets these: (apart, cols), ((texts − 1)·apart, cols) and the gradients of both; with `entropy` for
+       rows of `others` 0 or −1e30 where it is none, and their place among anchors or −1 where it is no text 1;
+       `symmetric`: what is to be added to dothers. */
+    TensorId anchors, others, danchors, dothers, bias, labels, dturned;
+} PlanCouple;
+
+/* After plan_begin. Sets `forward`, the instrs of `micro` that end with POOL, and appends `couple`, which runs between
+   `forward` of all micro-batches and the backward pass of the first; with `entropy` it adds to `stats`. Its scale is
+   ctl's scale_masked, and n_masked is apart. */
+void plan_couple(Plan *p, PlanCouple *c, TensorId stats, TensorId ctl);
+static inline Range plan_behind_forward(const Plan *p)
+{
+    return (Range){p->forward.first + p->forward.count, p->micro.count - p->forward.count};
+}
 
 /* ---- K-FAC ---- */
 

@@ -356,8 +356,8 @@ Status plan_verify(const Plan *p)
         for (int k = 0; k < N_LANES; k++) m.last_uses[t].by[k] = NONE;
     }
     TRY_DONE(check_begun(p));
-    Range order[] = {p->begin, p->clear,  p->gather, p->micro, p->invert,
-                     p->adopt, p->update, p->pack,   p->note,  p->check};
+    Range order[] = {p->begin, p->clear,  p->gather, p->couple, p->micro, p->invert,
+                     p->adopt, p->update, p->pack,   p->note,   p->check};
     for (size_t r = 0; r < sizeof order / sizeof *order; r++) {
         begin_range(&m, order[r]);
         for (InstrId i = order[r].first; i < order[r].first + order[r].count; i++) TRY_DONE(check_instr(&m, i));

@@ -17,6 +17,8 @@ static Status take_batch(Loop *l)
         l->n_masked += example_masked(l->examples, l->index[i]);
         l->weight += pairs ? l->examples->label[l->index[i]] >= 0 : example_weight(l->examples, l->index[i]);
     }
+    const Coupling *coupling = run->session.plan.input.coupling;
+    if (coupling) l->weight = coupling_terms(coupling, l->n_seqs);
     return OK;
 }
 

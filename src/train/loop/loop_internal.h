@@ -20,6 +20,7 @@ typedef struct {
     int64_t *order;     // (n, most) places, micro-batch by micro-batch
     MicroRange *ranges; // (n, most) of a share's `order`
     RowCounts *rows;    // (n, most)
+    float *scores;      // (batch_size) of a coupled step's rows of data; NULL: it has none
 } LoopShares;
 
 typedef struct {

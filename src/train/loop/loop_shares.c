@@ -12,6 +12,8 @@ void loop_open_shares(Loop *l)
     s->all = s->n * groups;
     s->most = (run->c->batch_size + s->all - 1) / s->all;
     size_t sequences = (size_t)(s->n * s->most);
+    if (in->coupling && in->coupling->loss == COUPLE_COSINE)
+        s->scores = mem_array((size_t)run->c->batch_size, sizeof *s->scores);
     s->each = mem_array((size_t)s->n, sizeof *s->each);
     s->places = mem_array((size_t)run->c->batch_size, sizeof *s->places);
     s->order = mem_array(sequences, sizeof *s->order);
@@ -19,7 +21,7 @@ void loop_open_shares(Loop *l)
     s->rows = mem_array(sequences, sizeof *s->rows);
 }
 
-void loop_close_shares(LoopShares *s) { MEM_FREE(s->each, s->places, s->order, s->ranges, s->rows); }
+void loop_close_shares(LoopShares *s) { MEM_FREE(s->each, s->places, s->order, s->ranges, s->rows, s->scores); }
 
 static int64_t split(const Loop *l, const int64_t *places, int64_t n, int64_t *order, MicroRange *ranges)
 {
@@ -53,10 +55,22 @@ static const MicroBatch *fill(void *self, int share, int64_t m)
     return &l->micro;
 }
 
+/* Scores of a coupled step's rows of data, which are its first sequences. */
+static void take_rows(const Loop *l, SessionStep *step)
+{
+    const Coupling *c = l->run->session.plan.input.coupling;
+    if (!c) return;
+    step->data_rows = l->n_seqs / c->texts;
+    if (!l->shares.scores) return;
+    for (int64_t i = 0; i < step->data_rows; i++) l->shares.scores[i] = l->examples->score[l->index[i]];
+    step->scores = l->shares.scores;
+}
+
 SessionStep loop_take_shares(Loop *l, int group)
 {
     LoopShares *s = &l->shares;
     SessionStep step = {.shares = s->each, .n_shares = s->n, .first = group * s->n, .fill = fill, .self = l};
+    take_rows(l, &step);
     for (int k = 0; k < s->n; k++) {
         int64_t n = l->n_seqs, *order = s->order + k * s->most;
         MicroRange *ranges = s->ranges + k * s->most;

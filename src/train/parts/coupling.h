@@ -1,6 +1,6 @@
-/* Losses that couple all sequences of a step: those of embeddings. A step has `n` rows of so many texts; embeddings
-   (texts, n, h) are the texts 0 of all rows, then the texts 1 of all rows, and so on. A step's loss is the mean over
-   its rows. */
+/* Losses that couple all sequences of a step: those of embeddings. A step has `n` rows of data with so many texts each;
+   its embeddings are the texts 0 of all rows, then from row `apart` ≥ n on the texts 1 of all rows, and so on:
+   (texts·apart, h). A step's loss is the mean over its rows of data. */
 #pragma once
 
 #include "base/base.h"
@@ -14,12 +14,19 @@ typedef enum { COUPLE_INFONCE, COUPLE_COSINE, COUPLE_TRIPLET } CoupleLoss;
 
 typedef struct {
     CoupleLoss loss;
-    int texts; /* of a row: 2, or 3 with TRIPLET, and with INFONCE where rows have a wrong text */
+    int64_t rows; /* of data in a step, at most */
+    int texts;    /* of a row: 2, or 3 with TRIPLET, and with INFONCE where rows have a wrong text */
     float temperature, margin;
     bool symmetric;
 } Coupling;
 
-/* COSINE and TRIPLET: returns the sum of the rows' losses. `de` (texts, n, h) becomes the gradient of this sum times
-   `scale`. `scores` (n): of COSINE. */
-double coupling_rows(const Coupling *c, const float *e, const float *scores, int64_t n, int64_t h, float scale,
-                     float *de);
+/* By what the sum of a step's terms is divided; a symmetric loss has two for each row. */
+static inline double coupling_terms(const Coupling *c, int64_t sequences)
+{
+    return (double)(sequences / c->texts * (c->symmetric ? 2 : 1));
+}
+
+/* COSINE and TRIPLET: returns the sum of the rows' losses. `de` (as e) becomes the gradient of this sum times `scale`,
+   where rows have texts. `scores` (n): of COSINE. */
+double coupling_rows(const Coupling *c, const float *e, const float *scores, int64_t n, int64_t apart, int64_t h,
+                     float scale, float *de);

@@ -107,6 +107,11 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
     /* a host's kernels add alike; works of several micro-batches run one among another */
     plan_begin(p, t->stats, t->cleared, t->audit, for_device(r) && !r->slots);
     t->step_ctl = r->slots ? plan_tensor(p, REGION_CONST, U8, rows_fixed(1), sizeof(Ctl), "step.ctl") : t->ctl;
+    if (r->couple.texts > 0) {
+        t->couple = r->couple;
+        t->couple.copy_bytes = emit.copy_bytes;
+        plan_couple(p, &t->couple, t->stats, t->step_ctl);
+    }
     if (r->sketch) {
         plan_liveness(p);
         goto done;

@@ -27,6 +27,7 @@ typedef struct {
     int stage;              /* of `holding`, which the plan is of */
     PiecesRoom room;        /* training: what exchanges need */
     const Intervals *slice; /* training: a sharded optimizer's; NULL: all */
+    PlanCouple couple;      /* training: its shape; texts 0: sequences are independent */
     const Kfac *kfac;       /* training: NULL: none */
     const int *slots;       /* (N_SLOTS) of a stage: micro-batches that it keeps at once; NULL: no stage */
     bool split;             /* of a stage: backward is cut into I and W */

@@ -66,6 +66,15 @@ size_t run_plan_saved_bytes(const RunPlan *p)
     return holding_written_bytes(h, h->rank);
 }
 
+static PlanCouple couple_of(const Coupling *c, int64_t hidden)
+{
+    return (PlanCouple){.apart = (c->rows + 63) / 64 * 64,
+                        .cols = hidden,
+                        .texts = c->texts,
+                        .entropy = c->loss == COUPLE_INFONCE,
+                        .symmetric = c->symmetric};
+}
+
 static PlanRequest request_of(const RunPlan *p, int chunk, bool training)
 {
     const RankPlace *place = p->input.place;
@@ -79,6 +88,7 @@ static PlanRequest request_of(const RunPlan *p, int chunk, bool training)
     r.slice = training ? holding_slice(&place->holding) : NULL;
     r.emit.waiting = p->input.virtual.waiting;
     r.emit.apart = p->input.virtual.ranks > 0;
+    if (training && p->input.coupling) r.couple = couple_of(p->input.coupling, r.model->config.hidden);
     if (place_has_works(place)) add_works(p, chunk, training, &r);
     if (training && grid_holders(&place->grid) > 1) r.holding = &place->holding;
     return r;

@@ -170,6 +170,8 @@ typedef struct {
 /* The micro-batches of a step that a rank runs. */
 typedef struct {
     const SessionShare *shares; // (n_shares)
+    int64_t data_rows;          /* of a coupled step: rows of data, on all ranks */
+    const float *scores;        // (data_rows) of them; NULL: they have none
     int n_shares, first;        /* number of the first share among those of all ranks */
     bool sums;                  /* the sums over ranks come with the micro-batches */
     const MicroBatch *(*fill)(void *self, int share, int64_t micro); /* valid until the next call */

@@ -62,6 +62,13 @@ void session_send_grains(const Session *s, Exec *e, const GrainEnd *ends, int n)
 Status session_send_micro(Session *s, const Exec *e, const ModelTensors *t, const MicroBatch *b, const int *slots,
                           RowCounts *rows);
 
+/* Clears what micro-batches are added to, within a step. */
+Status session_clear_sums(Session *s);
+/* A virtual rank's gradients and losses are kept for the sum, and the next one begins. */
+Status session_next_share(Session *s);
+/* session_run of a step whose loss couples its sequences (session_couple.c). */
+Status session_run_coupled(Session *s, const SessionStep *step);
+
 /* What ranges outside micro-batches read. */
 Status session_upload_ctl(Session *s);
 

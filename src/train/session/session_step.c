@@ -90,20 +90,18 @@ static Status invert(Session *s, const Kfac *k, int64_t step)
 
 /* ---- micro-batches and the update ---- */
 
-/* Clears what micro-batches are added to, within a step. */
-static Status clear_sums(Session *s)
+Status session_clear_sums(Session *s)
 {
     if (s->ctl.kfac_tokens) TRY(run_alone(s, s->plan.chunk->train.gather));
     return run_alone(s, s->plan.chunk->train.begin);
 }
 
-/* A virtual rank's gradients and losses are kept for the sum, and the next one begins. */
-static Status next_share(Session *s)
+Status session_next_share(Session *s)
 {
     int whole;
     TRY(session_audit_found(s, &s->found, &whole));
     TRY(exec_virtual_end(s->train[0], false));
-    return clear_sums(s);
+    return session_clear_sums(s);
 }
 
 /* `sums`: with the sums over ranks; for m −1 they alone. */
@@ -114,7 +112,8 @@ static Status run_micro(Session *s, const SessionStep *step, int share, int64_t 
     RowCounts rows;
     if (sums && step->vote) step->vote(step->self);
     if (b) TRY(session_send_micro(s, s->train[0], &s->plan.chunk->train_tensors, b, NULL, &rows));
-    TRY(sums ? exec_run_last(s->train[0], b ? &rows : NULL) : exec_run(s->train[0], s->plan.chunk->train.micro, &rows));
+    TRY(sums ? exec_run_last(s->train[0], s->plan.chunk->train.micro, b ? &rows : NULL)
+             : exec_run(s->train[0], s->plan.chunk->train.micro, &rows));
     if (step->ran) step->ran(step->self, m, begin);
     return OK;
 }
@@ -126,18 +125,27 @@ static Status run_shares(Session *s, const SessionStep *step)
     for (int k = 0; k < step->n_shares; k++) {
         int64_t n = step->shares[k].micros;
         bool sums = step->sums && k + 1 == step->n_shares;
-        if (k > 0) TRY(next_share(s));
+        if (k > 0) TRY(session_next_share(s));
         for (int64_t m = sums && n == 0 ? -1 : 0; m < n; m++) TRY(run_micro(s, step, k, m, sums && m + 1 == n));
     }
     return step->sums ? OK : exec_virtual_end(s->train[0], true);
 }
 
+static Status find_in_coupled(Session *s, const SessionStep *step)
+{
+    exec_set_check(s->train[0], true);
+    Status status = session_run_coupled(s, step);
+    exec_set_check(s->train[0], false);
+    return status;
+}
+
 /* Each micro-batch starts from a zero gradient, which keeps its findings separate. */
 static Status find_in_shares(Session *s, const SessionStep *step)
 {
+    if (s->plan.input.coupling) return find_in_coupled(s, step);
     for (int k = 0; k < step->n_shares; k++)
         for (int64_t m = 0; m < step->shares[k].micros; m++) {
-            TRY(clear_sums(s));
+            TRY(session_clear_sums(s));
             exec_set_check(s->train[0], true);
             Status status = run_micro(s, step, k, m, false);
             exec_set_check(s->train[0], false);
@@ -148,6 +156,7 @@ static Status find_in_shares(Session *s, const SessionStep *step)
 
 Status session_run(Session *s, const SessionStep *step)
 {
+    if (s->plan.input.coupling) return session_run_coupled(s, step);
     return s->pipeline ? pipeline_run(s, step) : run_shares(s, step);
 }
 
@@ -157,7 +166,10 @@ Status session_find_bad(Session *s, const SessionStep *step)
     return s->pipeline ? pipeline_find_bad(s, step) : ranks_all(s->options.ranks, find_in_shares(s, step));
 }
 
-Status session_sum(Session *s) { return s->pipeline ? pipeline_sum(s) : exec_run_last(s->train[0], NULL); }
+Status session_sum(Session *s)
+{
+    return s->pipeline ? pipeline_sum(s) : exec_run_last(s->train[0], s->plan.chunk->train.micro, NULL);
+}
 
 Status session_upload_ctl(Session *s)
 {

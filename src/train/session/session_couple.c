@@ -1,0 +1,259 @@
+/* A step whose loss couples all its sequences (contracts.md 13). Forward alone of all micro-batches gives their
+   embeddings, from which every rank computes the loss and the gradients of all embeddings; then each micro-batch runs
+   as in any step, from its own gradients. The first one comes last in the first pass, so that its activations are there
+   when backward begins. */
+#include "train/session/session_pipeline.h"
+
+enum { SUMMED = 1 << 22 }; /* elements that ranks exchange at once */
+
+/* Row k·apart + i of the first `texts`·apart rows is text k of row i of the step's data. */
+typedef struct {
+    Session *session;
+    const SessionStep *step;
+    const PlanCouple *of;
+    float *e, *de; // (texts·apart, cols) embeddings and their gradients, of a host backend where the plan has them
+    float *rows;   // (sequences, cols) of a micro-batch
+    float scale;   /* of anchors in a cross-entropy: 1 / temperature; else 1 */
+    int64_t all;   /* texts·apart */
+} Couple;
+
+static Exec *exec_of(const Couple *c) { return c->session->train[0]; }
+static const Coupling *coupling_of(const Couple *c) { return c->session->plan.input.coupling; }
+static bool on_device(const Couple *c) { return c->session->options.backend->device != NULL; }
+static float anchor_scale(const Couple *c, int64_t row) { return row < c->of->apart ? c->scale : 1; }
+
+/* Two tensors of the plan, one behind the other. */
+static float *host_matrix(const Couple *c, TensorId anchors, TensorId others)
+{
+    float *first = exec_data(exec_of(c), anchors);
+    CHECK((float *)exec_data(exec_of(c), others) == first + c->of->apart * c->of->cols, "embeddings with a gap");
+    return first;
+}
+
+static void open_couple(Session *s, const SessionStep *step, Couple *c)
+{
+    const ModelTensors *t = &s->plan.chunk->train_tensors;
+    const Coupling *loss = s->plan.input.coupling;
+    *c = (Couple){.session = s, .step = step, .of = &t->couple, .scale = 1};
+    c->all = c->of->texts * c->of->apart;
+    size_t n = (size_t)(c->all * c->of->cols);
+    if (loss->loss == COUPLE_INFONCE) c->scale = 1 / loss->temperature;
+    c->rows = mem_array((size_t)(s->plan.chunk->train.capacity.count[ROWS_SEQS] * c->of->cols), sizeof *c->rows);
+    c->e = on_device(c) ? mem_array(n, sizeof *c->e) : host_matrix(c, c->of->anchors, c->of->others);
+    c->de = on_device(c) ? mem_array(n, sizeof *c->de) : host_matrix(c, c->of->danchors, c->of->dothers);
+    memset(c->e, 0, n * sizeof *c->e);
+}
+
+static void close_couple(Couple *c)
+{
+    free(c->rows);
+    if (on_device(c)) MEM_FREE(c->e, c->de);
+}
+
+/* The place of a sequence of the step among the embeddings. */
+static int64_t place_of(const Couple *c, int32_t sequence)
+{
+    const int64_t n = c->step->data_rows;
+    return sequence / n * c->of->apart + sequence % n;
+}
+
+/* ---- the first pass ---- */
+
+static Status send(const Couple *c, int share, int64_t m, const MicroBatch **b, RowCounts *rows)
+{
+    *b = c->step->fill(c->step->self, share, m);
+    return session_send_micro(c->session, exec_of(c), &c->session->plan.chunk->train_tensors, *b, NULL, rows);
+}
+
+/* Zeros are not negative, as in sums over ranks. */
+static Status run_forward(const Couple *c, int share, int64_t m)
+{
+    const MicroBatch *b;
+    RowCounts rows;
+    const int64_t cols = c->of->cols;
+    const ModelTensors *t = &c->session->plan.chunk->train_tensors;
+    TRY(send(c, share, m, &b, &rows));
+    TRY(exec_run(exec_of(c), c->session->plan.chunk->train.forward, &rows));
+    TRY(exec_download(exec_of(c), t->logits, c->rows, (size_t)(b->n_seqs * cols) * sizeof *c->rows));
+    for (int64_t i = 0; i < b->n_seqs; i++) {
+        const int64_t row = place_of(c, b->seq_index[i]);
+        for (int64_t j = 0; j < cols; j++) c->e[row * cols + j] = c->rows[i * cols + j] * anchor_scale(c, row) + 0.0f;
+    }
+    return OK;
+}
+
+/* The first share with a micro-batch; n_shares: none has. */
+static int first_share(const SessionStep *step)
+{
+    int k = 0;
+    while (k < step->n_shares && step->shares[k].micros == 0) k++;
+    return k;
+}
+
+static Status run_first_pass(const Couple *c)
+{
+    const int kept = first_share(c->step);
+    for (int k = kept; k < c->step->n_shares; k++)
+        for (int64_t m = k == kept; m < c->step->shares[k].micros; m++) TRY(run_forward(c, k, m));
+    return kept < c->step->n_shares ? run_forward(c, kept, 0) : OK;
+}
+
+/* Collective. Each embedding is one rank's; with the zeros of the others it stays as it is. */
+static Status add_ranks(const Couple *c)
+{
+    Ranks *ranks = c->session->options.ranks;
+    Status status = OK;
+    if (!ranks) return OK;
+    Comm *comm = ranks_comm(ranks);
+    Intervals *parts = mem_array((size_t)comm->size, sizeof *parts);
+    void *scratch = NULL;
+    const int64_t n = c->all * c->of->cols;
+    for (int64_t at = 0; at < n && status == OK; at += SUMMED) {
+        const int64_t count = n - at < SUMMED ? n - at : SUMMED;
+        for (int r = 0; r < comm->size; r++) {
+            parts[r].count = 0;
+            parts[r].size = 0;
+            intervals_add(&parts[r], count * r / comm->size, count * (r + 1) / comm->size);
+        }
+        if (!scratch) scratch = mem_alloc(comm_reduce_bytes(parts, comm->size, F32, 0));
+        status = comm_allreduce(comm, c->e + at, parts, F32, scratch);
+    }
+    for (int r = 0; r < comm->size; r++) free(parts[r].intervals);
+    MEM_FREE(parts, scratch);
+    return status;
+}
+
+/* ---- the loss ---- */
+
+/* Texts 1 are the right ones of their anchors. A last batch may have fewer rows than the plan has room for. */
+static Status send_labels(const Couple *c)
+{
+    const int64_t others = c->all - c->of->apart, n = c->step->data_rows;
+    float *bias = mem_array((size_t)others, sizeof *bias);
+    int32_t *labels = mem_array((size_t)others, sizeof *labels);
+    for (int64_t r = 0; r < others; r++) {
+        bias[r] = r % c->of->apart < n ? 0 : -1e30f;
+        labels[r] = r < n ? (int32_t)r : -1;
+    }
+    Status status = exec_upload(exec_of(c), c->of->bias, bias, (size_t)others * sizeof *bias);
+    if (status == OK) status = exec_upload(exec_of(c), c->of->labels, labels, (size_t)others * sizeof *labels);
+    MEM_FREE(bias, labels);
+    return status;
+}
+
+/* Between the host's matrix and the plan's two tensors, where these are a device's. */
+static Status copy_matrix(const Couple *c, bool up)
+{
+    const size_t n = (size_t)(c->of->apart * c->of->cols), others = (size_t)(c->all * c->of->cols) - n;
+    if (!on_device(c)) return OK;
+    if (up) {
+        TRY(exec_upload(exec_of(c), c->of->anchors, c->e, n * sizeof(float)));
+        return exec_upload(exec_of(c), c->of->others, c->e + n, others * sizeof(float));
+    }
+    TRY(exec_download(exec_of(c), c->of->danchors, c->de, n * sizeof(float)));
+    return exec_download(exec_of(c), c->of->dothers, c->de + n, others * sizeof(float));
+}
+
+static Status add_turned(const Couple *c)
+{
+    const size_t first = (size_t)(c->of->apart * c->of->cols), n = (size_t)(c->all * c->of->cols) - first;
+    float *turned = mem_array(n, sizeof *turned);
+    Status status = exec_download(exec_of(c), c->of->dturned, turned, n * sizeof *turned);
+    for (size_t i = 0; i < n && status == OK; i++) c->de[first + i] += turned[i];
+    free(turned);
+    return status;
+}
+
+static Status run_entropy(const Couple *c)
+{
+    Ctl ctl = c->session->ctl;
+    const Plan *p = &c->session->plan.chunk->train;
+    ctl.n_masked = (int32_t)c->of->apart;
+    ctl.scale_masked = ctl.scale_seqs;
+    exec_clear_grains(exec_of(c));
+    TRY(exec_upload(exec_of(c), c->session->plan.chunk->train_tensors.step_ctl, &ctl, sizeof ctl));
+    TRY(send_labels(c));
+    TRY(copy_matrix(c, true));
+    TRY(exec_run(exec_of(c), p->couple, &p->capacity));
+    TRY(copy_matrix(c, false));
+    return c->of->symmetric ? add_turned(c) : OK;
+}
+
+static Status run_rows(const Couple *c)
+{
+    Stats stats = {0};
+    stats.loss[0] = coupling_rows(coupling_of(c), c->e, c->step->scores, c->step->data_rows, c->of->apart, c->of->cols,
+                                  c->session->ctl.scale_seqs, c->de);
+    return exec_upload(exec_of(c), c->session->plan.chunk->train_tensors.stats, &stats, sizeof stats);
+}
+
+/* Every rank has the whole loss; that of the first share counts. */
+static Status run_loss(const Couple *c)
+{
+    TRY(c->of->entropy ? run_entropy(c) : run_rows(c));
+    return c->step->first > 0 ? session_clear_sums(c->session) : OK;
+}
+
+/* ---- the second pass ---- */
+
+static Status send_given(const Couple *c, const MicroBatch *b)
+{
+    const LossScaling *scaling = &c->session->scaling;
+    const float of_loss = scaling->scale > 0 ? scaling->scale : 1;
+    const int64_t cols = c->of->cols;
+    for (int64_t i = 0; i < b->n_seqs; i++) {
+        const int64_t row = place_of(c, b->seq_index[i]);
+        const float scale = anchor_scale(c, row) * of_loss;
+        for (int64_t j = 0; j < cols; j++) c->rows[i * cols + j] = c->de[row * cols + j] * scale;
+    }
+    return exec_upload(exec_of(c), c->session->plan.chunk->train_tensors.given, c->rows,
+                       (size_t)(b->n_seqs * cols) * sizeof *c->rows);
+}
+
+/* `kept`: its activations are there. m −1: the sums over ranks alone. */
+static Status run_backward(const Couple *c, int share, int64_t m, bool kept, bool sums)
+{
+    const Plan *p = &c->session->plan.chunk->train;
+    const double begin = clock_monotonic();
+    const MicroBatch *b;
+    RowCounts rows;
+    if (m >= 0) TRY(send(c, share, m, &b, &rows));
+    if (m >= 0) TRY(send_given(c, b));
+    const Range range = kept ? plan_behind_forward(p) : p->micro;
+    TRY(sums ? exec_run_last(exec_of(c), range, m < 0 ? NULL : &rows) : exec_run(exec_of(c), range, &rows));
+    if (c->step->ran) c->step->ran(c->step->self, m, begin);
+    return OK;
+}
+
+static Status run_second_pass(const Couple *c)
+{
+    const SessionStep *step = c->step;
+    const int kept = first_share(step);
+    for (int k = 0; k < step->n_shares; k++) {
+        const int64_t n = step->shares[k].micros;
+        const bool sums = step->sums && k + 1 == step->n_shares;
+        if (k > 0) TRY(session_next_share(c->session));
+        for (int64_t m = sums && n == 0 ? -1 : 0; m < n; m++)
+            TRY(run_backward(c, k, m, k == kept && m == 0, sums && m + 1 == n));
+    }
+    return step->sums ? OK : exec_virtual_end(exec_of(c), true);
+}
+
+static Status run_passes(const Couple *c)
+{
+    TRY(ranks_all(c->session->options.ranks, run_first_pass(c)));
+    TRY(add_ranks(c));
+    TRY(run_loss(c));
+    return run_second_pass(c);
+}
+
+Status session_run_coupled(Session *s, const SessionStep *step)
+{
+    Couple c;
+    open_couple(s, step, &c);
+    exec_virtual_begin(s->train[0], s->plan.input.virtual.ranks ? step->first : 0);
+    if (step->vote) step->vote(step->self);
+    Status status = run_passes(&c);
+    close_couple(&c);
+    return status;
+}
