@@ -91,15 +91,24 @@ static bool better(const SearchResult *r, const SearchResult *than)
     return r->fits ? r->step_s < than->step_s * (1 - 1e-9) : r->peak < than->peak;
 }
 
-/* --micro-batch-tokens auto: from the whole step down by halves, the fastest that fits wins, ties to the larger; where
-   none fits the smallest. */
+/* The k-th size of a micro-batch that is tried: halves, and of a coupled step, whose first micro-batch saves more the
+   larger it is, the sizes between halves too. */
+static int64_t micro_size(const Planner *g, int k)
+{
+    int64_t whole = g->share * input(g)->max_length;
+    if (!input(g)->coupling) return whole >> k;
+    return k % 2 ? (whole >> k / 2) / 4 * 3 : whole >> k / 2;
+}
+
+/* --micro-batch-tokens auto: from the whole step down, the fastest that fits wins, ties to the larger; where none fits
+   the smallest. */
 static Status search_micro(Planner *g)
 {
     SearchResult best = {.peak = SIZE_MAX};
-    int64_t length = input(g)->max_length, least = planner_least_tokens(g->c, g->share, length), best_tokens = least;
-    for (int64_t tokens = g->share * length, last = 0; last != least; tokens /= 2) {
+    int64_t least = planner_least_tokens(g->c, g->share, input(g)->max_length), best_tokens = least, last = 0;
+    for (int k = 0; last != least; k++) {
         SearchResult r;
-        last = tokens > least ? tokens : least;
+        last = micro_size(g, k) > least ? micro_size(g, k) : least;
         TRY(take_micro(g, last));
         TRY(search(g, &r));
         if (!better(&r, &best)) {
@@ -116,8 +125,9 @@ static Status search_micro(Planner *g)
 /* --micro-batch-tokens auto with a fixed policy: the largest that fits. */
 static Status largest_micro(Planner *g)
 {
-    int64_t length = input(g)->max_length, least = planner_least_tokens(g->c, g->share, length);
-    for (int64_t tokens = g->share * length;; tokens /= 2) {
+    const int64_t least = planner_least_tokens(g->c, g->share, input(g)->max_length);
+    for (int k = 0;; k++) {
+        const int64_t tokens = micro_size(g, k);
         Plan p;
         ModelTensors t;
         size_t bytes[N_REGIONS];
