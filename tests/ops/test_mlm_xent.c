@@ -180,6 +180,47 @@ static void test_rows_are_independent(void **state)
     }
 }
 
+/* A label of −1 is none: its row has loss 0 and gradient 0. A column whose bias is −1e30 has the probability 0, so the
+   other columns have the results that they have without it. */
+static void test_rows_and_columns_that_do_not_count(void **state)
+{
+    (void)state;
+    enum { ROWS = 70, HIDDEN = 40, COLUMNS = 128, REAL = 75 };
+    for (int t = 0; t < N_COMPUTE; t++)
+        for (Backend *backend = ops_next(NULL); backend; backend = ops_next(backend)) {
+            OpCase all, real;
+            init(&all, (Shape){ROWS, HIDDEN, COLUMNS, COLUMNS, ROWS}, compute_types[t], true);
+            init(&real, (Shape){ROWS, HIDDEN, COLUMNS, REAL, ROWS}, compute_types[t], true);
+            case_clear_rows(&all, "w", REAL);
+            case_clear_rows(&all, "wt", REAL);
+            for (int64_t j = REAL; j < COLUMNS; j++) case_set(&all, "bias", j, 1, (float[]){-1e30f});
+            case_clear_rows(&all, "dw", 0);
+            case_clear_rows(&real, "dw", 0);
+            for (int64_t r = 0; r < ROWS; r++) {
+                int32_t label = r % 3 == 1 || r > 60 ? -1 : (int32_t)(r * 7 % REAL);
+                case_set_ints(&all, "labels", r, 1, &label);
+                case_set_ints(&real, "labels", r, 1, &label);
+            }
+            case_copy_rows(&real, 0, &all, 0, ROWS, "h");
+            case_set(&real, "w", 0, REAL * HIDDEN, case_initial(&all, "w"));
+            case_set(&real, "wt", 0, REAL * HIDDEN, case_initial(&all, "wt"));
+            case_set(&real, "bias", 0, REAL, case_initial(&all, "bias"));
+            if (!case_runs_on(&all, backend)) continue;
+            case_run(&all, backend, (RunOptions){0});
+            case_run(&real, backend, (RunOptions){0});
+            case_expect_rows_equal(&all, 0, &real, 0, ROWS, "loss");
+            case_expect_rows_equal(&all, 0, &real, 0, ROWS, "dh");
+            case_expect_rows_equal(&all, 0, &real, 0, REAL, "dw");
+            for (int r = 0; r < ROWS; r++)
+                if (r % 3 == 1 || r > 60) case_expect_zero_rows(&all, "dh", r, r + 1);
+            float *dw = case_values(&all, "dw");
+            for (int64_t i = REAL * HIDDEN; i < COLUMNS * HIDDEN; i++) assert_true(fabsf(dw[i]) < 1e-30f);
+            free(dw);
+            case_free(&all);
+            case_free(&real);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -187,6 +228,7 @@ int main(void)
         cmocka_unit_test(test_meaning),
         cmocka_unit_test(test_gradient),
         cmocka_unit_test(test_rows_are_independent),
+        cmocka_unit_test(test_rows_and_columns_that_do_not_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
