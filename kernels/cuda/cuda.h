@@ -26,6 +26,8 @@ extern "C" {
     X(TANH, cuda_tanh, no_scratch, no_prepare)                                                                         \
     X(TANH_BWD, cuda_tanh_bwd, no_scratch, no_prepare)                                                                 \
     X(DROPOUT, cuda_dropout, no_scratch, no_prepare)                                                                   \
+    X(POOL, cuda_pool, no_scratch, no_prepare)                                                                         \
+    X(POOL_BWD, cuda_pool_bwd, no_scratch, no_prepare)                                                                 \
     X(XENT, cuda_xent, no_scratch, no_prepare)                                                                         \
     X(MSE, cuda_mse, no_scratch, no_prepare)                                                                           \
     X(BCE, cuda_bce, no_scratch, no_prepare)                                                                           \

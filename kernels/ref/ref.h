@@ -26,6 +26,8 @@
     X(TANH, ref_tanh, no_scratch)                                                                                      \
     X(TANH_BWD, ref_tanh_bwd, no_scratch)                                                                              \
     X(DROPOUT, ref_dropout, ref_rows_scratch)                                                                          \
+    X(POOL, ref_pool, ref_rows_scratch)                                                                                \
+    X(POOL_BWD, ref_pool_bwd, ref_rows_scratch)                                                                        \
     X(XENT, ref_xent, ref_rows_scratch)                                                                                \
     X(MSE, ref_mse, no_scratch)                                                                                        \
     X(BCE, ref_bce, no_scratch)                                                                                        \

@@ -4,8 +4,8 @@
 static RefRows ref_rows_layout(const OpCall *call, HostScratch *s)
 {
     /* 1: x; 2: and factor; 3: and buffer; 4: and ds, dgamma, dbeta */
-    static const int8_t wanted[N_OPS] = {
-        [OP_XENT] = 1, [OP_DROPOUT] = 2, [OP_ADDNORM] = 3, [OP_EMBED] = 3, [OP_ADDNORM_BWD] = 4, [OP_EMBED_BWD] = 4};
+    static const int8_t wanted[N_OPS] = {[OP_XENT] = 1,  [OP_POOL_BWD] = 1, [OP_DROPOUT] = 2,     [OP_ADDNORM] = 3,
+                                         [OP_EMBED] = 3, [OP_POOL] = 4,     [OP_ADDNORM_BWD] = 4, [OP_EMBED_BWD] = 4};
     int n = wanted[call->op];
     int64_t cols = call->op == OP_EMBED ? OUT(call, EMBED, x)->cols : call->in[0].cols;
     RefRows r = {.x = host_take(s, cols, sizeof(float))};
