@@ -135,6 +135,9 @@ OpCost op_cost(const OpCall *call, const RowCounts *rows, double seq_len)
     case OP_GATHER: /* the rows that it takes, read and written */
         cost.bytes = 2 * operand_bytes(OUT(call, GATHER, y), rows);
         break;
+    case OP_POOL: /* by their first rows sequences read no other */
+        if (operand_present(IN(call, POOL, first))) cost.bytes = 2 * operand_bytes(OUT(call, POOL, y), rows);
+        break;
     case OP_SCATTER: /* rows of dy, added to as many; the others are cleared, or stay as they are */
         cost.bytes = 3 * operand_bytes(IN(call, SCATTER, dy), rows);
         if (!operand_present(IN(call, SCATTER, add))) cost.bytes += operand_bytes(OUT(call, SCATTER, dx), rows);

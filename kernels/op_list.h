@@ -157,8 +157,9 @@
 #define POOL_OPERANDS(IN, OUT, op)                                                                                     \
     IN(op, x) IN(op, spans, OPTIONAL) IN(op, first, OPTIONAL) IN(op, ctl, CTL) OUT(op, y) OUT(op, inverse)
 
-/* POOL_BWD: dx from dy (S, H) F32, POOL's outputs and its other operands. dx (T or N, H) c is 0 in rows of no sequence,
-   and with `first` in all but those. */
+/* POOL_BWD: dx from dy (S, H) F32, POOL's outputs and its other operands: (dy − y·(y·dy))·inverse, without normalize
+   dy, divided by the number of a sequence's rows in each of them. dx (T or N, H) c is 0 in rows of no sequence, and with
+   `first` in all but those. Rows of a sequence lie before those of the next one. */
 #define POOL_BWD_OPERANDS(IN, OUT, op)                                                                                 \
     IN(op, dy) IN(op, y) IN(op, inverse) IN(op, spans, OPTIONAL) IN(op, first, OPTIONAL) IN(op, ctl, CTL) OUT(op, dx)
 

@@ -60,7 +60,9 @@ Status ref_pool_bwd(const OpCall *call, const RowCounts *rows)
         double inverse = (double)((const float *)IN(call, POOL_BWD, inverse)->data)[s] / (double)of.n, along = 0;
         for (int64_t j = 0; call->attr.pool.normalize && j < cols; j++) along += (double)y[j] * (double)g[j];
         for (int64_t j = 0; j < cols; j++) own[j] = (float)(((double)g[j] - (double)y[j] * along) * inverse);
-        for (int64_t i = 0; i < of.n; i++) ref_write(dx, (of.first + i) * cols, cols, own);
+        ref_write(dx, of.first * cols, cols, own);
+        for (int64_t i = 1; i < of.n; i++)
+            memcpy(host_row(dx, of.first + i), host_row(dx, of.first), (size_t)cols * dtype_size(dx->dtype));
     }
     return OK;
 }

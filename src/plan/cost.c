@@ -101,6 +101,8 @@ static bool computes(Op op)
     case OP_AFFINE:
     case OP_TANH:
     case OP_TANH_BWD:
+    case OP_POOL:
+    case OP_POOL_BWD:
     case OP_DROPOUT:
     case OP_PACK:
     case OP_DIGEST:

@@ -62,6 +62,10 @@ static void explain_attr(const Instr *i, Buf *out)
     case OP_GELU_BWD:
         buf_puts(out, i->attr.gelu.kind == GELU_TANH ? " tanh" : " erf");
         break;
+    case OP_POOL:
+    case OP_POOL_BWD:
+        if (i->attr.pool.normalize) buf_puts(out, " normalize");
+        break;
     case OP_CURVATURE:
         buf_printf(out, " columns=%lld..%lld", (long long)i->attr.curvature.first,
                    (long long)(i->attr.curvature.first + i->attr.curvature.n - 1));
