@@ -43,8 +43,10 @@ typedef struct {
     const int (*lengths)[TRAINING_SEQS]; /* (TRAINING_MICROS): of sequences, 0 ends a list; NULL: uneven ones */
     Ranks *ranks;                        /* NULL: one */
     bool audit;                          /* --audit recompute */
-    KfacOptions kfac;                    /* interval 0: none */
-    float loss_scale;                    /* fp16: 0 chooses one that does not overflow here */
+    const Coupling *coupling;            /* of embeddings; NULL: none */
+    Pooling pooling;
+    KfacOptions kfac; /* interval 0: none */
+    float loss_scale; /* fp16: 0 chooses one that does not overflow here */
 } TrainingOptions;
 
 typedef struct {
@@ -85,7 +87,9 @@ static inline void training_open(Training *t, const TrainingOptions *o)
 {
     static const int uneven[TRAINING_MICROS][TRAINING_SEQS] = {{40, 2, 17, 9, 0}, {1, 40, 0}};
     const int(*lengths)[TRAINING_SEQS] = o->lengths ? o->lengths : uneven;
-    const Head head = o->pretraining ? (Head){HEAD_PRETRAINING, 2} : (Head){HEAD_CLASSIFIER, TRAINING_LABELS};
+    const Head head = o->pretraining ? (Head){HEAD_PRETRAINING, 2}
+                      : o->coupling  ? (Head){HEAD_EMBEDDING, 0}
+                                     : (Head){HEAD_CLASSIFIER, TRAINING_LABELS};
     const char *sizes = o->sizes ? o->sizes : training_head_16;
     ModelConfig config;
     Policy policy;
@@ -101,6 +105,8 @@ static inline void training_open(Training *t, const TrainingOptions *o)
     assert_ok(model_config_parse("test", sizes, strlen(sizes), &config));
     if (o->no_dropout) config.hidden_dropout = config.attention_dropout = config.classifier_dropout = 0;
     assert_ok(model_init(&t->model, config, head));
+    t->model.pooling = o->pooling;
+    t->model.normalized = o->coupling && o->coupling->loss != COUPLE_TRIPLET;
     assert_ok(policy_parse(o->policy ? o->policy : "none", &policy));
     BackendOptions one = {.threads = 1, .tf32 = o->tf32, .attention = o->attention};
     assert_ok(backend_open(o->backend, &one, &t->backend));
@@ -114,6 +120,7 @@ static inline void training_open(Training *t, const TrainingOptions *o)
                        .training = true,
                        .evaluation = true,
                        .optimizer = t->optimizer,
+                       .coupling = o->coupling,
                        .audit = o->audit,
                        .watch = o->audit,
                        .place = t->place};
@@ -134,7 +141,7 @@ static inline void training_open(Training *t, const TrainingOptions *o)
     }
     assert_ok(session_open(&t->session, &plan, &session));
     for (int m = 0, first = 0; m < TRAINING_MICROS; m++) {
-        training_fill(&t->batch[m], capacity, lengths[m], first, (uint32_t)m + 1, head.labels);
+        training_fill(&t->batch[m], capacity, lengths[m], first, (uint32_t)m + 1, head.labels > 0 ? head.labels : 1);
         first += t->batch[m].n_seqs;
     }
 }
@@ -161,30 +168,44 @@ static inline const MicroBatch *training_fill_micro(void *batches, int share, in
     return (MicroBatch *)batches + m;
 }
 
+static inline int training_sequences(const Training *t)
+{
+    int n = 0;
+    for (int m = 0; m < TRAINING_MICROS; m++) n += t->batch[m].n_seqs;
+    return n;
+}
+
 /* Micro-batches first … first + n − 1 as this rank's of a step; n may be 0. */
 static inline Status training_micros(Training *t, int first, int n)
 {
+    static const float scores[] = {0.9f, -0.2f, 0.4f};
     const SessionShare share = {.micros = n};
-    return session_run(
-        &t->session,
-        &(SessionStep){
-            .shares = &share, .n_shares = 1, .sums = true, .fill = training_fill_micro, .self = t->batch + first});
+    const Coupling *coupling = t->session.plan.input.coupling;
+    const int data_rows = coupling ? training_sequences(t) / coupling->texts : 0;
+    return session_run(&t->session, &(SessionStep){.shares = &share,
+                                                   .n_shares = 1,
+                                                   .sums = true,
+                                                   .data_rows = data_rows,
+                                                   .scores = scores,
+                                                   .fill = training_fill_micro,
+                                                   .self = t->batch + first});
 }
 
 /* Steps from + 1 to `to`. */
 static inline void training_steps(Training *t, int from, int to)
 {
-    int n_seqs = 0, n_tokens = 0;
-    for (int m = 0; m < TRAINING_MICROS; m++) n_seqs += t->batch[m].n_seqs;
+    const Coupling *coupling = t->session.plan.input.coupling;
+    int n_seqs = training_sequences(t), n_tokens = 0;
+    const double weight = coupling ? coupling_terms(coupling, n_seqs) : n_seqs;
     for (int m = 0; m < TRAINING_MICROS; m++) n_tokens += t->batch[m].n_tokens;
     for (int step = from + 1; step <= to; step++) {
         Stats stats;
-        assert_ok(session_begin(&t->session, (uint32_t)step, n_seqs, 0));
+        assert_ok(session_begin(&t->session, (uint32_t)step, weight, 0));
         assert_ok(session_gather(&t->session, step, n_tokens));
         assert_ok(training_micros(t, 0, TRAINING_MICROS));
         assert_ok(session_update(&t->session, &t->optimizer, step, 1e-3, &stats));
         if (!t->may_skip) assert_int_equal(stats.finite, 1);
-        t->loss[step - 1] = (stats.loss[0] + stats.loss[1]) / n_seqs;
+        t->loss[step - 1] = (stats.loss[0] + stats.loss[1]) / weight;
     }
 }
 

@@ -246,6 +246,8 @@ void run_plan_describe(const RunPlan *p, Buf *out)
     buf_printf(out, "plan: recompute %s, %s on %s", p->layers.policy,
                backend_precision(p->input.backend, p->input.compute), p->input.backend->name);
     if (p->micro.tokens) buf_printf(out, ", micro-batches of up to %lld tokens", (long long)p->micro.tokens);
+    if (p->input.coupling && p->micros > 1)
+        buf_printf(out, ", forward twice in %.0f of %.0f", ceil(p->micros) - 1, ceil(p->micros));
     buf_printf(out, ", a peak of %.1f MiB", MIB(run_plan_peak(p)));
     if (a->n > 1) buf_printf(out, " on the device and %.1f MiB beside it", MIB(a->row[a->n - 1].peak));
     run_plan_put_step(p, out);

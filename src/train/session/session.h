@@ -217,7 +217,8 @@ void session_group(const Session *s, int *group, int *groups);
 bool session_scores(const Session *s); /* this rank has its group's results: the one with the heads */
 /* Collective in a group: *stop becomes that of the first of them. */
 Status session_evaluation_stop(const Session *s, bool *stop);
-/* Runs one micro-batch without dropout. logits (n_seqs, labels), of a span head (n_tokens, 2); loss (n_seqs). */
+/* Runs one micro-batch without dropout. logits (n_seqs, labels), of a span head (n_tokens, 2); loss (n_seqs), of
+   embeddings 0. */
 Status session_evaluate(Session *s, const MicroBatch *b, float *logits, float *loss);
 /* Evaluates a model with pretraining heads: sums of losses and correct rows of this micro-batch. */
 Status session_evaluate_sums(Session *s, const MicroBatch *b, Stats *sums);

@@ -268,7 +268,8 @@ Status session_evaluate(Session *s, const MicroBatch *b, float *logits, float *l
     TRY(run_evaluation(s, b, &e, &t));
     if (!e) return OK;
     TRY(exec_download(e, t->logits, logits, rows * (size_t)s->model->head.labels * sizeof(float)));
-    return exec_download(e, t->loss, loss, (size_t)b->n_seqs * sizeof(float));
+    if (t->loss == NONE) memset(loss, 0, (size_t)b->n_seqs * sizeof *loss);
+    return t->loss == NONE ? OK : exec_download(e, t->loss, loss, (size_t)b->n_seqs * sizeof *loss);
 }
 
 Status session_evaluate_sums(Session *s, const MicroBatch *b, Stats *sums)
