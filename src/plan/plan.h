@@ -3,7 +3,7 @@
    READ FIRST. A plan is plain data: tensors and instrs in two arrays, referring to each other by index. It is built by
    emitting forward instrs (model/bert.c) and then running passes over it, one file each:
 
-       emit ▸ backward ▸ recompute ▸ audit ▸ offload ▸ kfac ▸ cut ▸ reduce ▸ begin ▸ optimizer ▸ bind ▸ liveness ▸
+       emit ▸ backward ▸ recompute ▸ audit ▸ offload ▸ kfac ▸ cut ▸ reduce ▸ begin ▸ couple ▸ optimizer ▸ bind ▸ liveness ▸
    layout ▸ verify
 
    Three ranges of instrs come out: `begin` runs once at the start of a step (clears stats and gradients, but for those
