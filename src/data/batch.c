@@ -11,6 +11,26 @@ void examples_free(Examples *e)
 
 double examples_mean_length(const Examples *e) { return e->count ? (double)e->offset[e->count] / (double)e->count : 0; }
 
+void examples_append(Examples *e, size_t *cap, Tokenizer *tokenizer, RecordText a, RecordText b, int max_length)
+{
+    TokenIds first = {0}, second = {0};
+    size_t used = (size_t)e->offset[e->count];
+    bool pair = b.p && b.len > 0; /* an empty second text is none */
+    if (pair) tokenizer_encode(tokenizer, b.p, b.len, &second);
+    size_t most = second.count < (size_t)max_length ? (size_t)max_length : second.count + 1;
+    tokenizer_encode_first(tokenizer, a.p, a.len, most, &first);
+    if (used + (size_t)max_length > *cap) {
+        *cap = 2 * *cap + (size_t)max_length + 4096;
+        e->ids = mem_resize(e->ids, *cap, sizeof *e->ids);
+        e->types = mem_resize(e->types, *cap, sizeof *e->types);
+    }
+    int n = tokenizer_pair(tokenizer, &first, pair ? &second : NULL, max_length, e->ids + used, e->types + used);
+    e->cut += first.count + second.count + (pair ? 3 : 2) > (size_t)max_length;
+    e->offset[++e->count] = (int64_t)used + n;
+    token_ids_free(&first);
+    token_ids_free(&second);
+}
+
 Digest examples_digest(const Examples *e)
 {
     size_t count = (size_t)e->count, tokens = (size_t)e->offset[count];

@@ -1,8 +1,9 @@
 /* From examples to the trainer: token sequences, in a seekable order, packed into micro-batches. */
 #pragma once
 
-#include "base/base.h"
+#include "data/records.h"
 #include "model/inputs.h"
+#include "text/text.h"
 
 /* Tokenised examples, immutable after loading. Sequence i is ids[offset[i] .. offset[i+1]). */
 typedef struct {
@@ -28,6 +29,9 @@ typedef struct {
 } Examples;
 void examples_free(Examples *e);
 double examples_mean_length(const Examples *e); /* in tokens; 0 for none */
+/* Appends the tokens of a text, or of a pair (b.p NULL or an empty b: none), cut to max_length. `cap` counts the tokens
+   that there is room for. */
+void examples_append(Examples *e, size_t *cap, Tokenizer *tokenizer, RecordText a, RecordText b, int max_length);
 /* The digest of ids, types, labels and scores. */
 Digest examples_digest(const Examples *e);
 /* What the example counts in the mean loss of its step. */

@@ -343,3 +343,55 @@ Status records_next(Records *r, const Record **row)
     r->raw_line = line;
     return OK;
 }
+
+/* ---- a user's own files ---- */
+
+static const char *const endings[] = {".tsv", ".csv", ".jsonl", ".ndjson", ".json"};
+
+/* The file of `dir` whose name is `stem` and one of the endings, packed or not, in addition to one found before. */
+static Status find_file(const char *dir, const char *stem, char **found)
+{
+    Status status = OK;
+    for (size_t i = 0; i < 2 * (sizeof endings / sizeof *endings) && status == OK; i++) {
+        char *name = mem_printf("%s%s%s", stem, endings[i / 2], i % 2 ? ".gz" : ""), *path = file_join(dir, name);
+        bool there = file_exists(path);
+        if (there && *found)
+            status = fail(E_USAGE, "%s and %s: expected one file of this split; remove the other", *found, path);
+        if (there && !*found)
+            *found = path;
+        else
+            free(path);
+        free(name);
+    }
+    return status;
+}
+
+Status records_find(const char *dir, const char *split, char **path)
+{
+    *path = NULL;
+    Status status = find_file(dir, split, path);
+    return status == OK && strcmp(split, "dev") == 0 ? find_file(dir, "validation", path) : status;
+}
+
+int record_names(char *list, char ***names)
+{
+    int count = 0, cap = 0;
+    for (char *p = list; p;) {
+        char *comma = strchr(p, ','), *next = comma ? comma + 1 : NULL;
+        if (comma) *comma = 0;
+        RecordText trimmed = record_trim((RecordText){p, strlen(p)});
+        p += trimmed.p - p;
+        p[trimmed.len] = 0;
+        if (!*p || strpbrk(p, "\t\r\n")) return -1;
+        MEM_PUSH(*names, count, cap, p);
+        p = next;
+    }
+    return count;
+}
+
+bool record_positions(char *const *names, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!*names[i] || strlen(names[i]) > 4 || strspn(names[i], "0123456789") != strlen(names[i])) return false;
+    return true;
+}

@@ -82,3 +82,14 @@ typedef struct {
 RecordShown record_shown(RecordText text);
 bool record_text_is(RecordText text, const char *wanted);
 RecordText record_trim(RecordText text); /* without blanks around it, those that Python's str.strip removes */
+bool record_number(RecordText text, double *value); /* a finite number, in digits */
+
+/* ---- a user's own files ---- */
+
+/* The file of `dir` that holds a split: its name and .tsv, .csv, .jsonl, .ndjson or .json, packed by gz or not; dev may
+   be called validation too. The caller frees; NULL: there is none. E_USAGE: there are two. */
+Status records_find(const char *dir, const char *split, char **path);
+/* Cuts `list` at its commas in place, without blanks around the names; returns their number, or −1 if one is empty or
+   holds a line break or tab. The caller frees *names. */
+int record_names(char *list, char ***names);
+bool record_positions(char *const *names, int n); /* all are numbers: columns of a file without a header */

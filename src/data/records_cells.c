@@ -55,6 +55,16 @@ RecordText record_trim(RecordText s)
     return s;
 }
 
+bool record_number(RecordText s, double *value)
+{
+    char text[64], *end = text;
+    if (s.len == 0 || s.len >= sizeof text) return false;
+    memcpy(text, s.p, s.len);
+    text[s.len] = 0;
+    if (strspn(text, "0123456789+-.eE") == s.len) *value = strtod(text, &end);
+    return end != text && !*end && isfinite((float)*value);
+}
+
 /* ---- columns by place ---- */
 
 /* A column in quotes. Its text is appended to `texts`, and cell->p is NULL. */

@@ -7,26 +7,6 @@
 
 enum { MOST_LABELS_OF_MODEL = 10000 };
 
-/* ---- columns ---- */
-
-int glue_custom_cut(char *list, char ***parts)
-{
-    int count = 0, cap = 0;
-    for (char *p = list; p;) {
-        char *comma = strchr(p, ','), *next = comma ? comma + 1 : NULL;
-        if (comma) *comma = 0;
-        RecordText trimmed = record_trim((RecordText){p, strlen(p)});
-        p += trimmed.p - p;
-        p[trimmed.len] = 0;
-        if (!*p || strpbrk(p, "\t\r\n")) return -1;
-        MEM_PUSH(*parts, count, cap, p);
-        p = next;
-    }
-    return count;
-}
-
-static bool is_position(const char *s) { return *s && strlen(s) <= 4 && strspn(s, "0123456789") == strlen(s); }
-
 /* ---- labels ---- */
 
 void glue_custom_be_regression(GlueTask *t)
@@ -60,7 +40,7 @@ static Status given_labels(GlueCustom *c, const char *labels)
 {
     char *list = mem_strdup(labels), **parts = NULL, **names = NULL;
     Status status = OK;
-    int n = glue_custom_cut(list, &parts);
+    int n = record_names(list, &parts);
     if (n < (c->task.multi ? 1 : 2))
         TRY_DONE(
             fail(E_USAGE, "--labels '%s': expected two or more names with commas between them, or regression", labels));
@@ -145,7 +125,7 @@ Status glue_custom_init(GlueCustom *c, const char *text_columns, const char *lab
     if (!text_columns || !*text_columns)
         TRY_DONE(fail(E_USAGE, "--task custom needs --text-columns a[,b]: the names of the columns with the texts"));
     c->text_columns = mem_strdup(text_columns);
-    int n = glue_custom_cut(c->text_columns, &texts);
+    int n = record_names(c->text_columns, &texts);
     if (n != 1 && n != 2)
         TRY_DONE(
             fail(E_USAGE, "--text-columns '%s': expected one column, or two with a comma between them", text_columns));
@@ -158,8 +138,7 @@ Status glue_custom_init(GlueCustom *c, const char *text_columns, const char *lab
     else if (labels && *labels)
         TRY_DONE(given_labels(c, labels));
 
-    bool positions =
-        is_position(texts[0]) && (n == 1 || is_position(texts[1])) && (!label_column || is_position(label_column));
+    bool positions = record_positions(texts, n) && (!label_column || record_positions(&c->label_column, 1));
     c->unlabelled = (GlueLayout){.a = texts[0], .b = n == 2 ? texts[1] : NULL};
     c->unlabelled.columns = positions ? GLUE_COLUMNS_AS_FIRST : 0;
     c->labelled = c->unlabelled;

@@ -10,10 +10,6 @@ void glue_custom_be_classes(GlueCustom *custom, char **names, int n); /* takes t
    elements of vectors have the names of `model` (or ""), if it has several labels. */
 Status glue_custom_labels_of_data(GlueCustom *custom, const char *dir, const char *model);
 
-/* Cuts `list` at its commas in place, without blanks around the parts; returns their number, or −1 if one is empty or
-   holds a line break or tab. The caller frees *parts. */
-int glue_custom_cut(char *list, char ***parts);
-
 /* ---- the text of a row's label (label_text.c) ---- */
 
 /* The word of a table program for a missing value: nan, NA, None, null … */

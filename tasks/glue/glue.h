@@ -156,8 +156,6 @@ Status glue_split_path(const char *dir, const GlueTask *task, const GlueSplit *s
 Status glue_hold_out(GlueExamples *x, const GlueTask *task, double fraction, uint64_t seed, GlueExamples *held);
 void glue_examples_drop_texts(GlueExamples *examples); /* once they are tokenised */
 void glue_examples_free(GlueExamples *examples);       /* takes a zeroed one */
-/* A finite number, in digits. */
-bool glue_number(RecordText text, double *value);
 
 /* ---- metrics (metrics.c) ---- */
 

@@ -57,7 +57,7 @@ Status glue_label_list(GlueLabelList *list, const char *path, const Record *row,
         double value;
         bool element = glue_label_is_element(list->labels[i]);
         list->vector = list->vector && element;
-        list->numbers = list->numbers && (element || glue_number(list->labels[i], &value));
+        list->numbers = list->numbers && (element || record_number(list->labels[i], &value));
     }
     if (list->vector || (brackets && list->numbers)) return OK;
     within = record_trim(within);

@@ -81,7 +81,7 @@ static bool is_number_with_comma(const char *label)
     memcpy(text, label, n + 1);
     char *comma = strchr(text, ',');
     if (comma) *comma = '.';
-    return comma && glue_number((RecordText){text, n}, &value);
+    return comma && record_number((RecordText){text, n}, &value);
 }
 
 /* Scores with a decimal comma, and vectors without separators, would become classes. */
@@ -116,7 +116,7 @@ static Status see(Seen *seen, const char *path, const Record *row, RecordText s)
         seen->labels[at].rows++;
         return OK;
     }
-    bool number = glue_number(s, &value);
+    bool number = record_number(s, &value);
     seen->numbers = seen->numbers && number;
     seen->parts = seen->parts || (number && value != floor(value));
     if (seen->parts && !seen->numbers && !seen->multi)
@@ -241,7 +241,7 @@ static bool alike(const char *a, const char *a_folded, const char *b, const char
     if (strcmp(a_folded, b_folded) == 0) return true;
     if (strspn(a, "0123456789") == strlen(a) && strspn(b, "0123456789") == strlen(b)) /* a double has 53 bits */
         return strcmp(a + strspn(a, "0"), b + strspn(b, "0")) == 0;
-    return glue_number((RecordText){a, strlen(a)}, &x) && glue_number((RecordText){b, strlen(b)}, &y) && x == y;
+    return record_number((RecordText){a, strlen(a)}, &x) && record_number((RecordText){b, strlen(b)}, &y) && x == y;
 }
 
 static void warn_alike(const Seen *seen, const char *path)

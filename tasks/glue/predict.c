@@ -111,8 +111,8 @@ static Status read_block(const Run *r)
         TRY(records_next(p->records, &row));
         if (!row) break;
         TRY(predict_output_keep(&p->output, p->records, row));
-        glue_append(&p->block, &p->cap, p->tokenizer, row->texts[0],
-                    p->custom.unlabelled.b ? row->texts[1] : (RecordText){NULL, 0}, (int)r->c->max_seq_length);
+        examples_append(&p->block, &p->cap, p->tokenizer, row->texts[0],
+                        p->custom.unlabelled.b ? row->texts[1] : (RecordText){NULL, 0}, (int)r->c->max_seq_length);
     }
     return OK;
 }

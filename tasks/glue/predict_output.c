@@ -35,7 +35,7 @@ static Status cut_columns(PredictOutput *out, const Config *c)
 {
     if (!*c->keep_columns) return OK;
     out->list = mem_strdup(c->keep_columns);
-    out->n_keep = glue_custom_cut(out->list, &out->keep);
+    out->n_keep = record_names(out->list, &out->keep);
     if (out->n_keep < 0)
         return fail(E_USAGE, "--keep-columns '%s': expected names with commas between them", c->keep_columns);
     const char *twice = sort_find_twice(out->keep, (size_t)out->n_keep);

@@ -24,21 +24,11 @@ static Status parse_index(const char *name, const Record *r, int64_t *index)
     return OK;
 }
 
-bool glue_number(RecordText s, double *value)
-{
-    char text[64], *end = text;
-    if (s.len == 0 || s.len >= sizeof text) return false;
-    memcpy(text, s.p, s.len);
-    text[s.len] = 0;
-    if (strspn(text, "0123456789+-.eE") == s.len) *value = strtod(text, &end);
-    return end != text && !*end && isfinite((float)*value);
-}
-
 static Status parse_score(const char *name, const Record *r, const GlueTask *task, float *score)
 {
     RecordText s = record_trim(r->texts[LABEL]);
     double v = 0;
-    if (!glue_number(s, &v))
+    if (!record_number(s, &v))
         return fail(E_FORMAT, "%s:%lld: expected a number as score, found '%s'", name, (long long)r->line,
                     record_shown(s).text);
     if (v < (double)task->low || v > (double)task->high)
@@ -232,34 +222,9 @@ done:
 
 /* ---- files ---- */
 
-/* Splits of a custom task name no ending. */
-static const char *const endings[] = {".tsv", ".csv", ".jsonl", ".ndjson", ".json"};
-
-/* The file of `dir` whose name is `stem` and one of the endings, packed or not, in addition to one found before. */
-static Status find_file(const char *dir, const char *stem, char **found)
-{
-    Status status = OK;
-    for (size_t i = 0; i < 2 * (sizeof endings / sizeof *endings) && status == OK; i++) {
-        char *name = mem_printf("%s%s%s", stem, endings[i / 2], i % 2 ? ".gz" : ""), *path = file_join(dir, name);
-        bool there = file_exists(path);
-        if (there && *found)
-            status = fail(E_USAGE, "%s and %s: expected one file of this split; remove the other", *found, path);
-        if (there && !*found)
-            *found = path;
-        else
-            free(path);
-        free(name);
-    }
-    return status;
-}
-
 static Status path_in(const char *dir, const GlueSplit *split, char **path)
 {
-    *path = NULL;
-    if (records_form_of_name(split->file) == RECORDS_BY_NAME) {
-        TRY(find_file(dir, split->file, path));
-        return split->kind == GLUE_DEV ? find_file(dir, "validation", path) : OK;
-    }
+    if (records_form_of_name(split->file) == RECORDS_BY_NAME) return records_find(dir, split->file, path);
     *path = file_join(dir, split->file);
     return OK;
 }

@@ -36,9 +36,6 @@ typedef struct {
 Status glue_tokenize(const GlueExamples *in, const GlueTask *task, Tokenizer *tokenizer, int max_length,
                      const volatile sig_atomic_t *stop, Examples *out);
 
-/* Appends a text, or a pair, to token sequences as glue_tokenize makes them; *cap: tokens that there is room for. */
-void glue_append(Examples *e, size_t *cap, Tokenizer *tokenizer, RecordText a, RecordText b, int max_length);
-
 /* --class-weights and --label-smoothing for train's examples. E_USAGE, E_FORMAT: a label has no weight. */
 Status glue_weigh_classes(Run *r);
 

@@ -23,7 +23,7 @@ static Status balance(const GlueTask *task, const Examples *e, const char *path)
 static Status take_weights(const GlueTask *task, const char *text, float *weights) // (n_labels)
 {
     char *list = mem_strdup(text), **parts = NULL;
-    int n = glue_custom_cut(list, &parts);
+    int n = record_names(list, &parts);
     Status status = OK;
     if (n != task->n_labels)
         status = fail(E_USAGE,
@@ -32,7 +32,7 @@ static Status take_weights(const GlueTask *task, const char *text, float *weight
                       text, task->n_labels, task->labels[0], task->labels[task->n_labels - 1], n);
     for (int i = 0; i < task->n_labels && status == OK; i++) {
         double value = 0;
-        if (!glue_number((RecordText){parts[i], strlen(parts[i])}, &value) || !((float)value > 0))
+        if (!record_number((RecordText){parts[i], strlen(parts[i])}, &value) || !((float)value > 0))
             status = fail(E_USAGE, "--class-weights '%s': expected a number above 0 for '%s', found '%s'", text,
                           task->labels[i], parts[i]);
         weights[i] = (float)value;

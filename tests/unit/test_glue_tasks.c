@@ -218,7 +218,7 @@ static void pairs_of_texts(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Examples e = {.offset = mem_array(2, sizeof *e.offset)};
         size_t cap = 0;
-        glue_append(&e, &cap, t, cases[i].a, cases[i].b, MOST);
+        examples_append(&e, &cap, t, cases[i].a, cases[i].b, MOST);
         for (int64_t k = 0; k < e.offset[1]; k++) assert_int_equal(e.ids[k], cases[i].ids[k]);
         assert_int_equal(cases[i].ids[e.offset[1]], 0);
         examples_free(&e);
