@@ -25,6 +25,11 @@ static Status open_model(PlanRun *r)
     ModelConfig *config = &r->model.config;
     TRY(commands_model_config(c, config));
     TRY(commands_planned_task(c)->plan(c, &head, &r->input));
+    if (r->input.coupling) { /* of rows with several sequences */
+        r->sequences = *c;
+        r->sequences.batch_size *= r->input.coupling->texts;
+        r->c = &r->sequences;
+    }
     if (r->layers) config->layers = r->layers;
     model_config_set_dropout(config, (float)c->dropout); /* without dropout a plan has fewer instrs */
     TRY(model_init(&r->model, *config, head));

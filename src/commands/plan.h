@@ -39,6 +39,7 @@ bool device_table(const DeviceSpec *d, Backend *table);
 
 typedef struct {
     const Config *c;
+    Config sequences; /* then `c`, where a row of the batch has several */
     Model model;
     Setup setup;              /* the backend of this machine */
     const DeviceSpec *device; /* NULL: this machine */

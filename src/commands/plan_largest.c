@@ -38,9 +38,9 @@ static Status try_size(const PlanRun *of, Largest what, int64_t size, bool *fits
     Status status = OK;
     TRY_DONE(plan_open(&r));
     r.accounts = of->accounts;
-    TRY_DONE(planner_choose(&c, &r.input, &r.accounts, NULL, &plan));
+    TRY_DONE(planner_choose(r.c, &r.input, &r.accounts, NULL, &plan));
     *fits = plan.fits;
-    if (show) TRY_DONE(planner_check(&c, &plan, NULL));
+    if (show) TRY_DONE(planner_check(r.c, &plan, NULL));
     if (show) show(&r, what, size, &plan);
 done:
     run_plan_free(&plan);

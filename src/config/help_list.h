@@ -28,6 +28,10 @@
       "--class-weights auto --model bert-base-uncased --do-train --do-eval --output-dir runs/reviews")                 \
     X(SQUAD, "", "data-dir model output-dir do-train do-eval version-2 batch-size learning-rate epochs recompute",     \
       "cairn squad --data-dir squad --model bert-base-uncased --do-train --do-eval --output-dir runs/squad")           \
+    X(EMBED, "", "data-dir text-columns model output-dir do-train do-eval loss batch-size learning-rate epochs",       \
+      "# train.csv and dev.csv with columns question and answer\n"                                                     \
+      "cairn embed --data-dir faq --text-columns question,answer --model bert-base-uncased --do-train --do-eval "      \
+      "--output-dir runs/faq")                                                                                         \
     X(PRETRAIN, "",                                                                                                    \
       "input data-dir preset model-config vocab output-dir max-seq-length batch-size max-steps recompute",             \
       "cairn pretrain --data-dir shards --vocab vocab.txt --preset bert-base-phase1 --output-dir runs/base\n"          \

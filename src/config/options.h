@@ -3,10 +3,10 @@
    X(field, type, default, low, high, words, unit, effect, commands, help): the flag is the field with `-` for `_`. low
    and high bound numbers; `words` are a Choice's, or those that name no file in place of a path, or one in place of a
    number or time, which is kept as -1. `commands` are letters:
-   * every task, g glue, k squad, p plan, c convert, i inspect, v vocab, r report, t pretrain and adapt, a adapt alone,
-   w wiki, s shards, l launch, n snapshot, y verify, d predict, z sweep, q variability, o doctor; R: each rank may have
-   its own, D: a place, which all ranks have or none; T: only training uses it, S: only several ranks. The rows of a
-   group follow each other; OPTION_GROUP_LIST has its title.
+   * every task, g glue, k squad, e embed, p plan, c convert, i inspect, v vocab, r report, t pretrain and adapt, a
+   adapt alone, w wiki, s shards, l launch, n snapshot, y verify, d predict, z sweep, q variability, o doctor; R: each
+   rank may have its own, D: a place, which all ranks have or none; T: only training uses it, S: only several ranks. The
+   rows of a group follow each other; OPTION_GROUP_LIST has its title.
 
    <kt:ONE|d:OTHER|:REST> in help and words is ONE for the commands with a letter before its colon, else OTHER or REST;
    without letters it is for all that are left (config_wording). Where a help text has "default:", help shows no other
@@ -16,10 +16,11 @@
 #define OPTION_LIST(X)                                                                                                 \
     /* task */                                                                                                         \
     X(task, Text, "MNLI", 0, 0, "", "NAME", RESULT, "gp",                                                              \
-      "CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX<p:, squad> or custom (own data)")                      \
+      "CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX<p:, squad, embed> or custom (own data)")               \
     X(data_dir, Folder, "", 0, 0, "", "DIR", NONE, "*pyD",                                                             \
       "<k:folder with train-v1.1.json and dev-v1.1.json (-v2.0 with --version-2), or train.json and "                  \
-      "dev.json|t:folder with HDF5 shards|y:where the run's --data-dir is now|:folder with the task's files, "         \
+      "dev.json|e:folder with train and dev, each .tsv, .csv or .jsonl|t:folder with HDF5 shards|y:where the run's "   \
+      "--data-dir is now|:folder with the task's files, "                                                              \
       "or with a folder of its name>")                                                                                 \
     X(model, Path, "", 0, 0, "", "PATH", NONE, "*pcidyD",                                                              \
       "<ci:weights to read|d:the fine-tuned model|y:where the run's --model is now|:weights to start from>: a "        \
@@ -28,7 +29,7 @@
       "config.json, bert_config.json, or bert-tiny, -mini, -small, -medium, -base, -large<y:|:; default: the "         \
       "one beside --model>")                                                                                           \
     X(vocab, Path, "", 0, 0, "", "FILE", NONE, "*pcsdyR",                                                              \
-      "vocab.txt or tokenizer.json<sy:|gkpcda:; default: the one beside --model|:; default: the one beside --model, "  \
+      "vocab.txt or tokenizer.json<sy:|gkepcda:; default: the one beside --model|:; default: the one beside --model, " \
       "else in --data-dir, else made of --input>")                                                                     \
     X(output_dir, Folder, "results", 0, 0, "", "DIR", NONE, "*rwsnzqoR",                                               \
       "<r:folder for report.html and its pictures; default: none, the table alone|w:folder for the text|s:folder "     \
@@ -38,24 +39,31 @@
     X(do_train, Switch, "false", 0, 0, "", "", NONE, "*",                                                              \
       "train<a:|t:; the default, unless --do-eval is given alone>")                                                    \
     X(do_eval, Switch, "false", 0, 0, "", "", NONE, "*",                                                               \
-      "evaluate <g:the dev splits|k:the dev split|a:the text that is held out, before and after "                      \
+      "evaluate <g:the dev splits|ke:the dev split|a:the text that is held out, before and after "                     \
       "training|:--eval-dir>")                                                                                         \
     X(do_predict, Switch, "false", 0, 0, "", "", NONE, "gk", "<k:answer test.json|:predict the test splits>")          \
     X(submission, Folder, "", 0, 0, "", "DIR", NONE, "gD", "predict and write the leaderboard's files into DIR")       \
     X(eval_splits, Text, "all", 0, 0, "", "LIST", NONE, "g",                                                           \
       "dev and test splits by name, with commas; all: the task's")                                                     \
-    X(text_columns, Text, "", 0, 0, "", "A[,B]", RESULT, "gpdwt",                                                      \
+    X(text_columns, Text, "", 0, 0, "", "A[,B]", RESULT, "gpedwt",                                                     \
       "<d:the text column, or two with a comma between, by name; default: those of the training, else "                \
-      "text|wt:the column of the text in CSV, TSV and JSON lines, by name; default: text|:custom task: the "           \
-      "text column, or two with a comma between, by name>")                                                            \
-    X(label_column, Text, "", 0, 0, "", "C", RESULT, "gp", "custom task: the label column, by name")                   \
+      "text|wt:the column of the text in CSV, TSV and JSON lines, by name; default: text|e:anchor,positive or "        \
+      "anchor,positive,negative: the columns of a row's texts, by name|:custom task: the text column, or two with a "  \
+      "comma between, by name>")                                                                                       \
+    X(label_column, Text, "", 0, 0, "", "C", RESULT, "gpe",                                                            \
+      "<e:the column of the scores, by name: of training with --loss cosine, and of the dev file|:custom task: the "   \
+      "label column, by name>")                                                                                        \
     X(labels, Text, "", 0, 0, "", "X,Y,...", RESULT, "gp",                                                             \
       "custom task: the labels in order, or regression; default: those of the training data, else of --model")         \
-    X(seeds, Text, "", 0, 0, "", "A-B", NONE, "gk",                                                                    \
+    X(seeds, Text, "", 0, 0, "", "A-B", NONE, "gke",                                                                   \
       "train with each of these seeds, in folders of --output-dir, and print mean and deviation: 1-10, or 1,2,7")      \
     X(multi_label, Switch, "false", 0, 0, "", "", RESULT, "gp",                                                        \
       "custom task: a row has any number of labels, with commas between or as a JSON array")                           \
     X(version_2, Switch, "false", 0, 0, "", "", RESULT, "k", "SQuAD 2.0: a question may have no answer")               \
+    X(pooling, Choice, "auto", 0, 0, "auto mean cls", "HOW", RESULT, "ep",                                             \
+      "a text's vector: the mean of its tokens, or that of [CLS]; auto: as the folder of --model says, else mean")     \
+    X(normalize, Choice, "auto", 0, 0, "auto on off", "WHEN", RESULT, "ep",                                            \
+      "the model's vectors have length 1; auto: as the folder of --model says, else off")                              \
     X(preset, Text, "", 0, 0, "", "NAME", NONE, "t",                                                                   \
       "size and recipe: bert-{tiny,mini,small,medium,base,large}-{phase1,phase2,mlperf,original,variability}; other "  \
       "flags take precedence")                                                                                         \
@@ -63,8 +71,8 @@
       "HDF5 shards to evaluate on; default: --data-dir, without training")                                             \
     /* text */                                                                                                         \
     X(max_seq_length, Count, "128", 3, 65536, "", "N", RESULT, "*psd",                                                 \
-      "longest <k:window of a paragraph|d:text|:sequence> in tokens<agpd:; longer ones are cut|t:; default: that of "  \
-      "the shards, 128 with --input><gk:. Without training the default is the model's|p:. The default with --task "    \
+      "longest <k:window of a paragraph|d:text|:sequence> in tokens<agped:; longer ones are cut|t:; default: that of " \
+      "the shards, 128 with --input><gke:. Without training the default is the model's|p:. The default with --task "   \
       "squad is 384|d:; default: the model's>")                                                                        \
     X(max_query_length, Count, "64", 1, 65536, "", "N", RESULT, "k",                                                   \
       "longest question in tokens; longer ones are cut")                                                               \
@@ -78,7 +86,7 @@
     X(strip_accents, Choice, "auto", 0, 0, "auto yes no", "WHEN", RESULT, "*vsd",                                      \
       "strip accents; auto: as --do-lower-case")                                                                       \
     /* training */                                                                                                     \
-    X(batch_size, Count, "32", 1, 1048576, "", "N", RESULT, "*pT", "sequences per step")                               \
+    X(batch_size, Count, "32", 1, 1048576, "", "N", RESULT, "*pT", "<e:rows of texts|:sequences> per step")            \
     X(micro_batch_tokens, Text, "default", 0, 0, "", "N", BITS, "*p",                                                  \
       "tokens per forward and backward pass: a number, step (one pass per step), auto (the planner's choice); "        \
       "default: those of a step, at most 16384")                                                                       \
@@ -109,6 +117,12 @@
       "share of the target that is spread evenly over all classes")                                                    \
     X(class_weights, Text, "", 0, 0, "", "W,...", RESULT, "gT",                                                        \
       "weight of each label in the loss, in their order; auto: inverse to the labels' rows; default: all equal")       \
+    X(loss, Choice, "infonce", 0, 0, "infonce cosine triplet", "NAME", RESULT, "epT",                                  \
+      "infonce: find the positive among all positives and negatives of the step (multiple negatives ranking); "        \
+      "cosine: the pair's cosine is its score; triplet: the anchor is nearer to the positive than to the negative")    \
+    X(temperature, Real, "0.05", 0.0001, 100, "", "X", RESULT, "eT", "infonce: cosines are divided by this")           \
+    X(symmetric, Switch, "false", 0, 0, "", "", RESULT, "epT", "infonce: find the anchor of each positive too")        \
+    X(margin, Real, "5", 0, 1e6, "", "X", RESULT, "eT", "triplet: by so much nearer, as Euclidean distance")           \
     X(nsp, Choice, "on", 0, 0, "on off", "WHEN", RESULT, "ts",                                                         \
       "<s:make pairs of texts for next-sentence prediction; off: sequences of one text|:train next-sentence "          \
       "prediction too>")                                                                                               \
@@ -185,7 +199,7 @@
     X(max_answer_length, Count, "30", 1, 65536, "", "N", NONE, "k", "longest answer in tokens")                        \
     X(null_score_diff_threshold, Real, "0", -1e6, 1e6, "", "X", NONE, "k",                                             \
       "--version-2: no answer where its score exceeds the best answer's by more than this")                            \
-    X(patience, Count, "0", 0, 1000000, "", "N", NONE, "gk",                                                           \
+    X(patience, Count, "0", 0, 1000000, "", "N", NONE, "gke",                                                          \
       "end training after N evaluations of --eval-every without a better result; 0: never")                            \
     X(eval_samples, Text, "", 0, 0, "", "N", NONE, "tT",                                                               \
       "evaluate every N training sequences; mlperf: at the interval of MLPerf's rules")                                \

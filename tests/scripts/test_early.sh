@@ -74,7 +74,7 @@ says "the folder nowhere does not exist"
 expect 0 "${train[@]}" --output-dir doubts --threads 64 --learning-rate 50 --wire bf16 --bucket-size 1MiB --batch-size 64 \
     --max-steps 1 --max-seq-length 16
 says "--threads 64 on" "--learning-rate 50 is far above" "--wire, --bucket-size are without effect" \
-    "there are 20 examples, so every step takes all of them"
+    "there are 20, so every step takes all of them"
 expect 0 "${train[@]}" --output-dir alone --max-steps 1 --peer-timeout 9s --connect-timeout 9s --rendezvous "file:$work" \
     --iface lo --comm gloo --snapshot-replicas 0
 says "warning: --rendezvous, --iface, --connect-timeout, --peer-timeout, --comm are without effect: this run has one rank"

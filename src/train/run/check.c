@@ -203,7 +203,7 @@ void check_length(const Config *c, int64_t examples, const RateSchedule *s)
 {
     double steps = strtod(c->warmup, NULL);
     if (c->batch_size > examples)
-        log_warn("--batch-size %lld: there are %lld examples, so every step takes all of them",
+        log_warn("--batch-size asks for steps of %lld sequences: there are %lld, so every step takes all of them",
                  (long long)c->batch_size, (long long)examples);
     if (!strchr(c->warmup, '%') && steps >= 1 && steps > (double)s->warmup_steps)
         log_warn(

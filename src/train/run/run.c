@@ -166,10 +166,11 @@ static bool trained(const Run *r, const TrainProgress *p)
 /* E_USAGE if this run must not resume here, or would replace a foreign model. */
 static Status check_output(Run *r)
 {
-    const Config *c = r->c;
+    Config c = *r->c;
+    c.batch_size = r->given->batch_size; /* as recorded */
     make_fingerprint(r);
-    TRY(resume_compare(c, r->fingerprint.data, &r->resume, trained(r, &r->resume.progress)));
-    return check_foreign_model(c->output_dir);
+    TRY(resume_compare(&c, r->fingerprint.data, &r->resume, trained(r, &r->resume.progress)));
+    return check_foreign_model(c.output_dir);
 }
 
 /* Collective. A run that ended before shows its results again. */
@@ -283,10 +284,12 @@ done:
     buf_free(&kept);
 }
 
-/* For state.json and run.json. What a launcher or a job gave this start alone is left out. */
+/* For state.json and run.json. What a launcher or a job gave this start alone is left out, and the batch size is the
+   user's: a task may count sequences in place of rows. */
 static void record_options(Run *r, Config *c)
 {
     static char automatic[] = "auto";
+    c->batch_size = r->given->batch_size;
     if (c->source[OPTION_rendezvous] == FROM_ENVIRONMENT) c->rendezvous = automatic;
     if (c->source[OPTION_max_time] == FROM_ENVIRONMENT) c->max_time = 0;
     config_json(c, &r->config_json);

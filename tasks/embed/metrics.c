@@ -1,0 +1,135 @@
+/* How good vectors are: correlation with scores, and the search for the right text. */
+#include "base/correlation.h"
+#include "base/parallel.h"
+#include "tasks/embed/embed.h"
+
+enum { BLOCK = 32 }; /* candidates whose cosines with a text are computed at once */
+
+const char *embed_metric_name(EmbedMetric metric)
+{
+    static const char *const names[] = {
+#define X(name, text) text,
+        EMBED_METRIC_LIST(X)
+#undef X
+    };
+    return names[metric];
+}
+
+typedef struct {
+    const EmbedTexts *x;
+    const float *v; // (rows, 2, h)
+    int64_t h;
+    float *blocks;   // (⌈rows / BLOCK⌉, h, BLOCK) the texts 1
+    float *own;      // (rows) cosine with the right text
+    int64_t *better; // (rows) other texts whose cosine is not smaller
+} Search;
+
+static void normalize(float *v, int64_t h) // (h)
+{
+    double sum = 0;
+    for (int64_t d = 0; d < h; d++) sum += (double)v[d] * (double)v[d];
+    double length = fmax(sqrt(sum), 1e-12);
+    for (int64_t d = 0; d < h; d++) v[d] = (float)((double)v[d] / length);
+}
+
+/* ---- pairs with scores ---- */
+
+static void correlate(const EmbedTexts *x, const float *v, int64_t h, double figures[N_EMBED_METRICS])
+{
+    size_t n = (size_t)x->rows;
+    double *cosine = mem_array(n, sizeof *cosine), *score = mem_array(n, sizeof *score);
+    for (size_t i = 0; i < n; i++) {
+        const float *a = v + 2 * i * (size_t)h, *b = a + h;
+        cosine[i] = 0;
+        for (int64_t d = 0; d < h; d++) cosine[i] += (double)a[d] * (double)b[d];
+        score[i] = (double)x->examples.score[2 * i];
+    }
+    figures[EMBED_PEARSON] = correlation_pearson(cosine, score, n);
+    figures[EMBED_SPEARMAN] = correlation_spearman(cosine, score, n);
+    MEM_FREE(cosine, score);
+}
+
+/* ---- pairs without ---- */
+
+static bool equal_texts(const Examples *e, int64_t a, int64_t b)
+{
+    int64_t n = example_length(e, a);
+    return n == example_length(e, b) &&
+           memcmp(e->ids + e->offset[a], e->ids + e->offset[b], (size_t)n * sizeof *e->ids) == 0;
+}
+
+static int64_t blocks_of(const EmbedTexts *x) { return (x->rows + BLOCK - 1) / BLOCK; }
+
+static void fill_blocks(Search *s)
+{
+    for (int64_t j = 0; j < s->x->rows; j++)
+        for (int64_t d = 0; d < s->h; d++)
+            s->blocks[(j / BLOCK * s->h + d) * BLOCK + j % BLOCK] = s->v[(2 * j + 1) * s->h + d];
+}
+
+/* Cosines of the text 0 of row i with a block of candidates. Each is summed in one order, whatever is beside it. */
+static void cosines(const Search *s, int64_t i, int64_t block, float sums[BLOCK])
+{
+    const float *a = s->v + 2 * i * s->h, *b = s->blocks + block * s->h * BLOCK;
+    memset(sums, 0, BLOCK * sizeof *sums);
+    for (int64_t d = 0; d < s->h; d++, b += BLOCK)
+        for (int k = 0; k < BLOCK; k++) sums[k] += a[d] * b[k];
+}
+
+/* A block of candidates stays in the cache while all texts of the range meet it. */
+static void search_range(void *arg, size_t begin, size_t end)
+{
+    Search *s = arg;
+    int64_t first = (int64_t)begin, last = (int64_t)end, rows = s->x->rows;
+    float sums[BLOCK];
+    for (int64_t i = first; i < last; i++) {
+        cosines(s, i, i / BLOCK, sums);
+        s->own[i] = sums[i % BLOCK];
+    }
+    for (int64_t block = 0; block < blocks_of(s->x); block++)
+        for (int64_t i = first; i < last; i++) {
+            int64_t at = block * BLOCK;
+            cosines(s, i, block, sums);
+            for (int64_t j = at; j < at + BLOCK && j < rows; j++)
+                if (sums[j - at] >= s->own[i] && !equal_texts(&s->x->examples, 2 * i + 1, 2 * j + 1)) s->better[i]++;
+        }
+}
+
+static void search(const EmbedTexts *x, const float *v, int64_t h, double figures[N_EMBED_METRICS])
+{
+    size_t n = (size_t)x->rows;
+    double within[3] = {0}, inverse = 0;
+    Search s = {.x = x,
+                .v = v,
+                .h = h,
+                .blocks = mem_array((size_t)(blocks_of(x) * BLOCK * h), sizeof *s.blocks),
+                .own = mem_array(n, sizeof *s.own),
+                .better = mem_array(n, sizeof *s.better)};
+    fill_blocks(&s);
+    parallel_ranges(n, BLOCK, search_range, &s);
+    for (size_t i = 0; i < n; i++) {
+        within[0] += s.better[i] < 1;
+        within[1] += s.better[i] < 5;
+        within[2] += s.better[i] < 10;
+        inverse += s.better[i] < 10 ? 1 / (double)(s.better[i] + 1) : 0;
+    }
+    for (int k = 0; k < 3; k++) figures[EMBED_RECALL_1 + k] = within[k] / (double)n;
+    figures[EMBED_MRR] = inverse / (double)n;
+    MEM_FREE(s.blocks, s.own, s.better);
+}
+
+size_t embed_measure_bytes(const EmbedTexts *x, int h)
+{
+    size_t rows = (size_t)(blocks_of(x) * BLOCK);
+    return rows *
+           (x->examples.score ? 4 * sizeof(double) : (size_t)h * sizeof(float) + sizeof(float) + sizeof(int64_t));
+}
+
+void embed_measure(const EmbedTexts *x, float *v, int h, double figures[N_EMBED_METRICS])
+{
+    for (int64_t i = 0; i < 2 * x->rows; i++) normalize(v + i * h, h);
+    if (x->examples.score)
+        correlate(x, v, h, figures);
+    else
+        search(x, v, h, figures);
+}
