@@ -294,7 +294,7 @@ static void emit_embedding(Emit *e, TensorId x)
         t->given = plan_tensor(e->p, REGION_INPUT, F32, rows_of(ROWS_SEQS), e->c->hidden, "dembedding");
         e->p->tensors[t->logits].grad = t->given;
     }
-    plan_emit(e->p, OP_POOL, PHASE_FORWARD, NONE, (OpAttr){.pool = {e->m->normalized}},
+    plan_emit(e->p, OP_POOL, PHASE_FORWARD, NONE, (OpAttr){.pool = {e->m->normalized || e->o->unit}},
               IDS(x, cls ? NONE : t->spans, cls ? t->first : NONE, t->ctl), IDS(t->logits, inverse));
 }
 

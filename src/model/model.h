@@ -101,6 +101,7 @@ typedef struct {
     /* The decoder's gradient of the word embedding lies apart, behind the gradients of the space, so that neither it
        nor the embedding's depends on the order of micro-batches or of a schedule's works. */
     bool apart;
+    bool unit; /* vectors of embeddings have length 1, whatever the model's have */
     /* plan_make sets these: */
     int64_t received; /* elements of other ranks' sums, for which there is room behind the gradients */
     size_t (*copy_bytes)(Dtype compute, int64_t n, int64_t k, bool transposed); /* the backend's */

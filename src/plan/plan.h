@@ -3,8 +3,8 @@
    READ FIRST. A plan is plain data: tensors and instrs in two arrays, referring to each other by index. It is built by
    emitting forward instrs (model/bert.c) and then running passes over it, one file each:
 
-       emit ▸ backward ▸ recompute ▸ audit ▸ offload ▸ kfac ▸ cut ▸ reduce ▸ begin ▸ couple ▸ optimizer ▸ bind ▸ liveness ▸
-   layout ▸ verify
+       emit ▸ backward ▸ recompute ▸ audit ▸ offload ▸ kfac ▸ cut ▸ reduce ▸ begin ▸ couple ▸ optimizer ▸ bind ▸
+   liveness ▸ layout ▸ verify
 
    Three ranges of instrs come out: `begin` runs once at the start of a step (clears stats and gradients, but for those
    that the first micro-batch begins), `micro` once per micro-batch, `update` once at its end; `clear` in a step

@@ -106,7 +106,6 @@ static inline void training_open(Training *t, const TrainingOptions *o)
     if (o->no_dropout) config.hidden_dropout = config.attention_dropout = config.classifier_dropout = 0;
     assert_ok(model_init(&t->model, config, head));
     t->model.pooling = o->pooling;
-    t->model.normalized = o->coupling && o->coupling->loss != COUPLE_TRIPLET;
     assert_ok(policy_parse(o->policy ? o->policy : "none", &policy));
     BackendOptions one = {.threads = 1, .tf32 = o->tf32, .attention = o->attention};
     assert_ok(backend_open(o->backend, &one, &t->backend));

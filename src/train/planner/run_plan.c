@@ -88,7 +88,10 @@ static PlanRequest request_of(const RunPlan *p, int chunk, bool training)
     r.slice = training ? holding_slice(&place->holding) : NULL;
     r.emit.waiting = p->input.virtual.waiting;
     r.emit.apart = p->input.virtual.ranks > 0;
-    if (training && p->input.coupling) r.couple = couple_of(p->input.coupling, r.model->config.hidden);
+    if (training && p->input.coupling) {
+        r.couple = couple_of(p->input.coupling, r.model->config.hidden);
+        r.emit.unit = p->input.coupling->loss != COUPLE_TRIPLET;
+    }
     if (place_has_works(place)) add_works(p, chunk, training, &r);
     if (training && grid_holders(&place->grid) > 1) r.holding = &place->holding;
     return r;
