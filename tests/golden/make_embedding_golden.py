@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/embedding/: PyTorch's embeddings, losses and gradients of sentence embeddings, of the model
+"""Writes tests/golden/bert/embedding/: PyTorch's embeddings, losses and gradients of sentence embeddings, of the model
 tests/golden/bert/tiny_cls without its head.
 
 To regenerate (from the source root, a few seconds; with the packages that make_bert_golden.py names):
 
-    /tmp/venv/bin/python tests/golden/make_embedding_golden.py tests/golden/embedding
+    /tmp/venv/bin/python tests/golden/make_embedding_golden.py tests/golden/bert/embedding
 
 The batch has ROWS rows of data with three texts each: anchor, right text, wrong text. Sequence k·ROWS + i is text k of
 row i; a case of two texts leaves the wrong ones out. All values are computed in float64 from the fp32 weights, without
@@ -12,7 +12,6 @@ dropout, in one undivided batch.
 
 golden.safetensors (F32), for each case of golden.json:
     <case>/embedding (texts·ROWS, H)     pooled, and of length 1 where the case says so
-    <case>/dembedding (texts·ROWS, H)    gradient of the loss by these
     <case>/grad/<parameter name>         every STRIDE-th element of the parameter's gradient, from its first on
 golden.json: see main().
 """
@@ -51,12 +50,11 @@ TEMPERATURE, MARGIN = 0.05, 0.5
 def make_batch():
     rng = np.random.default_rng(8)
     lengths = [n for texts in LENGTHS for n in texts]
-    return dict(lengths=lengths, input_ids=rng.integers(1, 101, sum(lengths)).tolist(),
-                token_type_ids=[0] * sum(lengths), labels=[0] * len(lengths))
+    return dict(lengths=lengths, input_ids=rng.integers(1, 101, sum(lengths)).tolist(), token_type_ids=[0] * sum(lengths))
 
 
 def embed(model, batch, texts, pooling, normalized):
-    inputs = padded(batch, torch.float64)
+    inputs = padded(dict(batch, labels=[0] * len(batch["lengths"])), torch.float64)
     del inputs["labels"]
     inputs = {k: v[: texts * ROWS] for k, v in inputs.items()}
     hidden, mask = model(**inputs).last_hidden_state, inputs["attention_mask"].unsqueeze(-1)
@@ -89,10 +87,9 @@ def main():
         model = BertModel.from_pretrained(MODEL, dtype=torch.float64, attn_implementation="eager",
                                           add_pooling_layer=False).eval()
         vectors = embed(model, batch, texts, pooling, normalized)
-        vectors.retain_grad()
         value = loss_of(loss, symmetric, vectors)
         value.backward()
-        golden[f"{name}/embedding"], golden[f"{name}/dembedding"] = vectors, vectors.grad
+        golden[f"{name}/embedding"] = vectors
         for n, p in model.named_parameters():
             golden[f"{name}/grad/bert.{n}"] = p.grad.flatten()[::STRIDE]
         cases.append(dict(name=name, loss=loss, texts=texts, pooling=pooling, normalized=normalized,
@@ -103,10 +100,9 @@ def main():
               os.path.join(sys.argv[1], "golden.safetensors"))
     write_json(os.path.join(sys.argv[1], "golden.json"), dict(
         made_by=f"torch {torch.__version__}, transformers {transformers.__version__}, numpy {np.__version__}",
-        rows=ROWS, stride=STRIDE, temperature=TEMPERATURE, margin=MARGIN,
+        head="embedding", model=MODEL, rows=ROWS, stride=STRIDE, temperature=TEMPERATURE, margin=MARGIN,
         scores=SCORES,     # of the rows of data, for cosine
         batches=[batch],   # lengths, flat input_ids and token_type_ids of the 3·ROWS sequences
-        zero_gradient=[f"bert.encoder.layer.{i}.attention.self.key.bias" for i in range(2)],
         cases=cases))      # value: the mean over the rows of data
 
 

@@ -61,6 +61,7 @@ static inline Head golden_head(const Json *json)
     const char *head = js_string(js_get(json, "head"), "");
     if (strcmp(head, "regression") == 0) return (Head){HEAD_REGRESSION, 1};
     if (strcmp(head, "pretraining") == 0) return (Head){HEAD_PRETRAINING, 2};
+    if (strcmp(head, "embedding") == 0) return (Head){HEAD_EMBEDDING, 0};
     return (Head){HEAD_CLASSIFIER, 3};
 }
 
@@ -74,14 +75,15 @@ static inline void golden_open(Golden *g, const char *name)
     assert_ok(js_read(path, &g->json));
     snprintf(path, sizeof path, "%s/golden.safetensors", g->dir);
     assert_ok(tensor_file_open(path, &g->golden));
-    assert_ok(tensor_file_open(g->dir, &g->weights_file));
-    assert_ok(model_config_read(g->dir, &config));
+    const char *model = js_string(js_get(g->json, "model"), g->dir);
+    assert_ok(tensor_file_open(model, &g->weights_file));
+    assert_ok(model_config_read(model, &config));
     assert_ok(model_init(&g->model, config, golden_head(g->json)));
     g->weights = mem_array((size_t)g->model.params.size, sizeof(float));
     for (int i = 0; i < g->model.params.count; i++) {
         const Param *p = &g->model.params.params[i];
         int f = tensor_file_find(g->weights_file, p->name);
-        if (f < 0) fail_msg("%s is not in %s", p->name, g->dir);
+        if (f < 0) fail_msg("%s is not in %s", p->name, model);
         assert_ok(tensor_file_read_f32(g->weights_file, f, g->weights + p->offset, param_exported(p)));
     }
 }
