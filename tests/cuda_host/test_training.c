@@ -183,6 +183,32 @@ static void test_policies(void **state)
     }
 }
 
+/* A coupled step, whose first micro-batch runs in two graphs; with copies these wait for each other. */
+static void test_coupled(void **state)
+{
+    static const Coupling coupling = {
+        .loss = COUPLE_INFONCE, .rows = 2, .texts = 3, .temperature = 0.05f, .symmetric = true};
+    static const char *const kept[] = {"lean", "offload", "x+qkv/host+g*1,x+pre*1"};
+    (void)state;
+    for (size_t t = 0; t < N_TYPES; t++) {
+        Training want, got;
+        TrainingOptions o = {.backend = BACKEND, .compute = types[t], .coupling = &coupling, .change = without_graphs};
+        if (testing_brief() && types[t] != F16) continue; /* slow */
+        o.pooling = types[t] == F32 ? POOLING_CLS : POOLING_MEAN;
+        run(&want, &o, FEW_STEPS);
+        assert_true(want.loss[FEW_STEPS - 1] < want.loss[0]);
+        o.change = count_graphs;
+        for (size_t k = 0; k < sizeof kept / sizeof *kept; k++) {
+            o.policy = kept[k];
+            run(&got, &o, FEW_STEPS);
+            assert_true(graphs.launched > 0);
+            training_same_bits(&got, &want, 0, FEW_STEPS, SHORT_TEXT("coupled, %s", kept[k]));
+            training_close(&got);
+        }
+        training_close(&want);
+    }
+}
+
 static void spoil_gradients(const Training *t)
 {
     size_t bytes = (size_t)t->model.params.size * sizeof(float);
@@ -530,6 +556,7 @@ int main(void)
         cmocka_unit_test(test_ten_steps),
         cmocka_unit_test(test_small_batches),
         cmocka_unit_test(test_policies),
+        cmocka_unit_test(test_coupled),
         cmocka_unit_test(test_old_gradients),
         cmocka_unit_test(test_graphs),
         cmocka_unit_test(test_overflow_in_graphs),
