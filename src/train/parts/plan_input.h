@@ -21,13 +21,13 @@ typedef struct {
 typedef struct {
     const Model *model; /* all of it */
     bool training, evaluation;
-    int64_t max_length; /* rows a sequence can take */
-    int64_t max_masked; /* masked positions a sequence can have; 0 but in pretraining */
-    double mean_length; /* of a sequence, for predictions */
-    double beside;      /* mean length of a token's sequence; 0: mean_length */
+    int64_t max_length;       /* rows a sequence can take */
+    int64_t max_masked;       /* masked positions a sequence can have; 0 but in pretraining */
+    double mean_length;       /* of a sequence, for predictions */
+    double beside;            /* mean length of a token's sequence; 0: mean_length */
     const Coupling *coupling; /* of embeddings, in training; else NULL */
-    bool packed;        /* `cairn plan --lengths`: a micro-batch has room for sequences of mean_length alone */
-    size_t data_bytes;  /* of the machine's memory, that data will need beside the bytes that the process holds */
+    bool packed;              /* `cairn plan --lengths`: a micro-batch has room for sequences of mean_length alone */
+    size_t data_bytes;        /* of the machine's memory, that data will need beside the bytes that the process holds */
     size_t later_bytes; /* the same of data that is still to be made, at most: the plan does not count it, the budget
                            that a refusal names does */
     const uint8_t *norm_forms; /* (2·layers + 1), of the weights that training starts from; NULL: all Y */
