@@ -53,14 +53,18 @@ Status file_writer_open(FileWriter *w, const char *path); /* on failure `w` is z
 Status file_writer_write(FileWriter *w, const void *data, size_t len);
 /* Makes the file `len` bytes longer, with zeros that others replace; only close or abandon may follow. */
 Status file_writer_extend(FileWriter *w, uint64_t len);
+/* Replaces the first bytes of a regular file; only close or abandon may follow, and the digest is that of the bytes
+   before. */
+Status file_writer_begin(FileWriter *w, const void *data, size_t len);
 /* fsync, rename over `path`, fsync its directory. `digest` and `size` may be NULL. Frees `w` in any case. On failure
    the temporary is removed, and an older file of that name is untouched unless only the last fsync failed. */
 Status file_writer_close(FileWriter *w, Digest *digest, uint64_t *size);
 void file_writer_abandon(FileWriter *w); /* removes the temporary; takes a zeroed or closed one */
 
 Status file_write_durable(const char *path, const void *data, size_t len);
-Status file_write_in(const char *folder, const char *name, const void *data, size_t len); /* folder NULL: a path */
-Status file_write_text(const char *folder, const char *name, Buf *text);                  /* the same; frees the text */
+/* folder NULL: a path. A name "a/b" makes the folder a. */
+Status file_write_in(const char *folder, const char *name, const void *data, size_t len);
+Status file_write_text(const char *folder, const char *name, Buf *text); /* the same; frees the text */
 /* All of it to an open descriptor, not durably. `path` is for messages. */
 Status file_write_all(int fd, const char *path, const void *data, size_t len);
 Status file_digest(const char *path, Digest *digest, uint64_t *size); /* either may be NULL */

@@ -118,6 +118,15 @@ Status file_writer_extend(FileWriter *w, uint64_t len)
     return OK;
 }
 
+Status file_writer_begin(FileWriter *w, const void *data, size_t len)
+{
+    TRY(flush_block(w));
+    ssize_t n = pwrite(w->fd, data, len, 0);
+    if (n == (ssize_t)len) return OK;
+    if (n >= 0) errno = EIO;
+    return writing_failed(w, "write", len);
+}
+
 static Status make_durable(FileWriter *w)
 {
     if (w->broken) return fail(E_IO, "%s: not put in place, since writing it failed", w->path);
@@ -178,9 +187,10 @@ Status file_write_durable(const char *path, const void *data, size_t len)
 
 Status file_write_in(const char *folder, const char *name, const void *data, size_t len)
 {
-    char *path = folder ? file_join(folder, name) : mem_strdup(name);
-    Status status = file_write_durable(path, data, len);
-    free(path);
+    char *path = folder ? file_join(folder, name) : mem_strdup(name), *place = file_directory(path);
+    Status status = folder && strchr(name, '/') ? file_make_directories(place) : OK;
+    if (status == OK) status = file_write_durable(path, data, len);
+    MEM_FREE(path, place);
     return status;
 }
 

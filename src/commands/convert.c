@@ -118,8 +118,9 @@ static Status check_output(const Config *c, const TensorFile *f)
     return status;
 }
 
-Status command_convert(const Config *c)
+Status command_convert(const Config *given)
 {
+    Config own = *given, *c = &own; /* whose --model becomes the folder of the weights */
     Status status = OK;
     TensorFile *file = NULL;
     ModelConfig config = {0};
@@ -129,18 +130,24 @@ Status command_convert(const Config *c)
     float *weights = NULL;
     ImportHeads heads;
     ModelUse use = {0};
+    Embedding embedding = {0};
     char **labels = NULL;
     int n_labels = 0;
     if (!*c->model) return fail(E_USAGE, "convert: give the weights with --model");
     if (!*c->output) return fail(E_USAGE, "convert: give the directory to write with --output");
+    TRY_DONE(import_embedding(c->model, &embedding));
+    c->model = embedding.model;
     TRY_DONE(manifest_check_model(c->model));
     TRY_DONE(tensor_file_open(c->model, &file));
     TRY_DONE(check_output(c, file));
     TRY_DONE(import_find_heads(file, &heads));
     TRY_DONE(commands_model_config(c, &config));
     TRY_DONE(make_model(&heads, config, &m));
+    m.pooling = embedding.pooling;
+    m.normalized = embedding.normalized;
     TRY_DONE(read_labels(&m, &heads, &labels, &n_labels));
     TRY_DONE(read_tokenizer(c, m.config.vocab_size, &tokenizer));
+    import_embedding_case(&embedding, &tokenizer.options);
     TRY_DONE(import_use(c->model, &use));
     TRY_DONE(import_check(c->model, &m, NULL)); /* before memory is allocated for the sizes in config.json */
     weights = mem_array((size_t)m.params.size, sizeof *weights);
@@ -153,6 +160,7 @@ Status command_convert(const Config *c)
                               .labels = (const char *const *)labels,
                               .n_labels = n_labels,
                               .use = use,
+                              .embedding = embedding.said,
                           }));
     log_info("written: %s", c->output);
 done:
@@ -161,7 +169,7 @@ done:
     mem_free_texts(labels, n_labels);
     import_use_free(&use);
     tokenizer_files_free(&tokenizer);
-    free(weights);
+    MEM_FREE(embedding.model, weights);
     model_free(&m);
     return status;
 }

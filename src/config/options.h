@@ -321,6 +321,8 @@
       "<c:folder to write|v:vocabulary to write|:file to write the predictions to; default: the standard output>")     \
     X(format, Choice, "auto", 0, 0, "auto jsonl tsv csv", "FORM", NONE, "d",                                           \
       "format of the predictions; auto: by the ending of --output, else jsonl")                                        \
+    X(embed, Switch, "false", 0, 0, "", "", NONE, "d",                                                                 \
+      "write a vector for each text, not its label: JSON lines, or NumPy's form by an ending .npy of --output")        \
     X(keep_columns, Text, "", 0, 0, "", "A,B,...", NONE, "d",                                                          \
       "columns of the input to copy into the predictions, by name")                                                    \
     X(size, Count, "30522", 10, 10000000, "", "N", NONE, "vt", "pieces in the vocabulary")                             \

@@ -1,5 +1,5 @@
-/* `cairn predict`: labels and probabilities of texts of any number, read and written in blocks. Rank 0 reads and
-   writes; each rank evaluates a share of each block. */
+/* `cairn predict`: labels and probabilities, or vectors, of texts of any number, read and written in blocks. Rank 0
+   reads and writes; each rank evaluates a share of each block. */
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,7 +24,7 @@ typedef struct {
     bool to_file;
     Examples block;
     size_t cap;    /* tokens that the block has room for */
-    float *values; // (BLOCK_ROWS, labels)
+    float *values; // (BLOCK_ROWS, labels of the head)
     double started;
     RunStage stage; /* and the texts so far */
 } PredictRun;
@@ -38,6 +38,7 @@ static Status check(Run *r)
     r->evaluate = true;
     if (!*r->c->model) return fail(E_USAGE, "give the fine-tuned model as --model DIR");
     TRY(predict_output_init(&p->output, r->c));
+    if (r->c->embed) TRY(adopt_embedding(r, &p->adopted));
     return check_model(r->c->model);
 }
 
@@ -62,22 +63,44 @@ static Status open_input(const Run *r)
                         .advice = given ? NULL : "; name the columns of texts by --text-columns",
                         .stop = signals_stop()};
     if (p->to_file) TRY(check_output(r->c));
-    TRY(predict_output_columns(&p->output, &p->custom.task, &o));
+    TRY(predict_output_columns(&p->output, &o));
     TRY(records_open(&p->records, *r->c->input ? r->c->input : "-", &o));
-    return p->to_file ? file_writer_open(&p->writer, r->c->output) : OK;
+    if (p->to_file) TRY(file_writer_open(&p->writer, r->c->output));
+    if (p->output.npy && !p->writer.temporary)
+        return fail(E_USAGE, "--output %s: expected a regular file, whose beginning is written last", r->c->output);
+    return OK;
+}
+
+/* The labels of the model and their columns, or its vectors and one column. */
+static Status open_outputs(Run *r)
+{
+    PredictRun *p = r->own;
+    bool embed = r->c->embed;
+    TRY(adopt_options(r, embed ? ADOPT_TEXTS : ADOPT_COLUMNS, &p->adopted));
+    adopt_log(&p->adopted);
+    TRY(glue_custom_init(&p->custom, *r->c->text_columns ? r->c->text_columns : "text", NULL, "", false));
+    if (!embed) TRY(glue_custom_labels_of_model(&p->custom, r->c->model));
+    if (embed && p->custom.unlabelled.b)
+        return fail(E_USAGE, "--text-columns %s: --embed makes a vector of each text; give one column",
+                    r->c->text_columns);
+    p->output.task = embed ? NULL : &p->custom.task;
+    return OK;
 }
 
 static Status open_task(Run *r)
 {
     PredictRun *p = r->own;
-    TRY(adopt_options(r, ADOPT_COLUMNS, &p->adopted));
-    adopt_log(&p->adopted);
-    TRY(glue_custom_init(&p->custom, *r->c->text_columns ? r->c->text_columns : "text", NULL, "", false));
-    TRY(glue_custom_labels_of_model(&p->custom, r->c->model));
+    const Embedding *e = &p->adopted.embedding;
+    TRY(open_outputs(r));
     r->name = "predict";
     TRY(start_text(r->c, NULL, &r->text));
+    if (strcmp(r->c->do_lower_case, "auto") == 0) import_embedding_case(e, &r->text.options);
     p->tokenizer = tokenizer_new(r->text.vocab, r->text.options);
-    TRY(start_model(r->c, &r->text, glue_head(&p->custom.task), r->c->max_seq_length, &r->model, NULL));
+    Head head = r->c->embed ? (Head){.kind = HEAD_EMBEDDING} : glue_head(&p->custom.task);
+    TRY(start_model(r->c, &r->text, head, r->c->max_seq_length, &r->model, NULL));
+    r->model.pooling = e->pooling;
+    r->model.normalized = e->normalized;
+    p->output.n = r->model.head.labels;
     p->block.offset = mem_array(BLOCK_ROWS + 1, sizeof *p->block.offset);
     p->values = mem_array((size_t)BLOCK_ROWS * (size_t)r->model.head.labels, sizeof *p->values);
     return run_first(r) ? open_input(r) : OK;
@@ -95,6 +118,7 @@ static Digest no_digest(const Run *r)
 static Status take_import(Run *r, const ImportReport *report, float *weights)
 {
     (void)weights;
+    if (r->c->embed) return OK;
     return glue_check_import(&((const PredictRun *)r->own)->custom.task, r->c->model, report);
 }
 
@@ -138,18 +162,18 @@ static Status share_block(Run *r)
 static Status write_block(const Run *r)
 {
     PredictRun *p = r->own;
-    const GlueTask *t = &p->custom.task;
+    int64_t n = p->output.n;
     Buf out = {0};
     Status status = OK;
-    if (p->stage.done == 0) predict_output_header(&p->output, t, &out);
-    for (int64_t i = 0; i < p->block.count * t->n_labels; i++)
+    if (p->stage.done == 0) predict_output_header(&p->output, 0, &out);
+    for (int64_t i = 0; i < p->block.count * n; i++)
         if (!isfinite(p->values[i]))
             TRY_DONE(fail(E_NUMERIC,
                           "text %lld: the model's output is %g; its weights are unusable (see `cairn inspect`)",
-                          (long long)(p->stage.done + i / t->n_labels), (double)p->values[i]));
-    glue_probabilities(t, p->values, p->block.count);
+                          (long long)(p->stage.done + i / n), (double)p->values[i]));
+    if (p->output.task) glue_probabilities(p->output.task, p->values, p->block.count);
     for (int64_t i = 0; i < p->block.count; i++)
-        predict_output_row(&p->output, t, p->stage.done + i, (int)i, p->values + i * t->n_labels, &out);
+        predict_output_row(&p->output, p->stage.done + i, (int)i, p->values + i * n, &out);
     p->stage.done += p->block.count;
     p->stage.share += p->stage.part;
     status = p->to_file ? file_writer_write(&p->writer, out.data, out.len)
@@ -169,6 +193,19 @@ static void limit_rows(const Run *r)
     if (machine->budget == SIZE_MAX || !p->records) return;
     size_t spare = machine->budget > machine->peak ? machine->budget - machine->peak : 0;
     records_limit(p->records, ((size_t)2 << 20) + spare / 3);
+}
+
+/* The header of NumPy's form has the number of rows. */
+static Status close_file(PredictRun *p)
+{
+    Buf header = {0};
+    if (!p->to_file) return OK;
+    predict_output_header(&p->output, p->stage.done, &header);
+    Status status = p->output.npy ? file_writer_begin(&p->writer, header.data, header.len) : OK;
+    buf_free(&header);
+    if (status == OK) status = file_writer_close(&p->writer, NULL, NULL);
+    if (status == OK) p->to_file = false;
+    return status;
 }
 
 static Status evaluate(Run *r)
@@ -192,12 +229,11 @@ static Status evaluate(Run *r)
     if (!run_first(r)) return OK;
     stage_progress_close(&p->stage.progress);
     records_warn_quotes(p->records);
-    if (p->to_file) TRY(file_writer_close(&p->writer, NULL, NULL));
-    p->to_file = false;
+    TRY(close_file(p));
     double seconds = clock_monotonic() - p->started;
     log_info("%lld texts in %.1f s, %lld cut at %lld tokens%s%s", (long long)p->stage.done, seconds,
-             (long long)p->block.cut, (long long)r->c->max_seq_length, *r->c->output ? "; their labels are in " : "",
-             r->c->output);
+             (long long)p->block.cut, (long long)r->c->max_seq_length,
+             *r->c->output ? SHORT_TEXT("; their %s are in ", r->c->embed ? "vectors" : "labels") : "", r->c->output);
     return OK;
 }
 

@@ -1,4 +1,4 @@
-/* Predictions as TSV, CSV or JSON lines, with columns of the input. */
+/* Predictions as TSV, CSV or JSON lines, with columns of the input; vectors as JSON lines or in NumPy's form. */
 #include "tasks/glue/predict_output.h"
 
 #include "base/sort.h"
@@ -27,8 +27,21 @@ static Status choose_form(const Config *c, RecordsForm *form)
     if (*form != RECORDS_BY_NAME) return OK;
     *form = known ? named : RECORDS_JSONL;
     if (!known && dot && dot > name && dot[1])
-        return fail(E_USAGE, "--output %s: expected the ending .csv, .tsv or .jsonl, or --format", c->output);
+        return fail(E_USAGE, "--output %s: expected the ending %s, or --format", c->output,
+                    c->embed ? ".npy or .jsonl" : ".csv, .tsv or .jsonl");
     return OK;
+}
+
+static Status choose_vectors(const Config *c, PredictOutput *out)
+{
+    if (out->npy && strcmp(c->format, "auto") != 0)
+        return fail(E_USAGE, "--output %s and --format %s are two formats; give one of them", c->output, c->format);
+    if (out->npy && *c->keep_columns)
+        return fail(E_USAGE,
+                    "--keep-columns: expected --output with the ending .jsonl, since a .npy file has vectors alone");
+    if (out->npy || out->form == RECORDS_JSONL) return OK;
+    return fail(E_USAGE, "--embed: expected JSON lines or the ending .npy, found --output '%s' and --format %s",
+                c->output, c->format);
 }
 
 static Status cut_columns(PredictOutput *out, const Config *c)
@@ -47,7 +60,9 @@ static Status cut_columns(PredictOutput *out, const Config *c)
 
 Status predict_output_init(PredictOutput *out, const Config *c)
 {
-    TRY(choose_form(c, &out->form));
+    out->npy = c->embed && str_ends_with(c->output, ".npy");
+    if (!out->npy) TRY(choose_form(c, &out->form));
+    if (c->embed) TRY(choose_vectors(c, out));
     return cut_columns(out, c);
 }
 
@@ -59,10 +74,12 @@ void predict_output_free(PredictOutput *out)
 
 /* ---- columns of the input ---- */
 
-static bool is_taken(const PredictOutput *out, const GlueTask *task, const char *name)
+static bool is_taken(const PredictOutput *out, const char *name)
 {
     static const char probability[] = "probability_";
+    const GlueTask *task = out->task;
     if (strcmp(name, "index") == 0) return true;
+    if (!task) return strcmp(name, "embedding") == 0;
     if (out->form == RECORDS_JSONL) {
         if (task->regression) return strcmp(name, "score") == 0;
         return strcmp(name, "probabilities") == 0 || strcmp(name, task->multi ? "labels" : "label") == 0;
@@ -73,15 +90,16 @@ static bool is_taken(const PredictOutput *out, const GlueTask *task, const char 
     return false;
 }
 
-Status predict_output_columns(PredictOutput *out, const GlueTask *task, RecordsOptions *o)
+Status predict_output_columns(PredictOutput *out, RecordsOptions *o)
 {
     out->first = o->n;
     for (int i = 0; i < out->n_keep; i++) {
         const char *name = out->keep[i];
-        if (is_taken(out, task, name))
+        if (is_taken(out, name))
             return fail(E_USAGE, "--keep-columns %s: the predictions have a column of that name; %s", name,
-                        out->form == RECORDS_JSONL && strcmp(name, "index") != 0 ? "--format csv calls theirs otherwise"
-                                                                                 : "rename it in the input");
+                        out->task && out->form == RECORDS_JSONL && strcmp(name, "index") != 0
+                            ? "--format csv calls theirs otherwise"
+                            : "rename it in the input");
         if (o->without_header && strspn(name, "0123456789") != strlen(name))
             return fail(E_USAGE, "--keep-columns %s: expected positions, as --text-columns has", name);
         o->columns[o->n] = name;
@@ -136,11 +154,18 @@ void predict_output_forget(PredictOutput *out)
 
 /* ---- rows ---- */
 
-void predict_output_header(const PredictOutput *out, const GlueTask *task, Buf *text)
+void predict_output_header(const PredictOutput *out, int64_t rows, Buf *text)
 {
     bool csv = out->form == RECORDS_CSV;
+    if (out->npy) { /* 128 bytes: the version 1.0, the length of the rest, and the rest */
+        buf_append(text, "\x93NUMPY\1\0\x76\0", 10);
+        buf_printf(text, "%-117s\n",
+                   SHORT_TEXT("{'descr': '<f4', 'fortran_order': False, 'shape': (%lld, %lld), }", (long long)rows,
+                              (long long)out->n));
+        return;
+    }
     if (out->form == RECORDS_JSONL) return;
-    glue_put_header(task, csv, text);
+    glue_put_header(out->task, csv, text);
     for (int i = 0; i < out->n_keep; i++) {
         buf_puts(text, csv ? "," : "\t");
         glue_put_cell(csv, out->keep[i], strlen(out->keep[i]), text);
@@ -148,10 +173,16 @@ void predict_output_header(const PredictOutput *out, const GlueTask *task, Buf *
     buf_puts(text, "\n");
 }
 
-static void put_json(const GlueTask *t, int64_t index, const float *v, Buf *out)
+static void put_vector(const float *v, int64_t n, Buf *out)
+{
+    buf_puts(out, "\"embedding\": [");
+    for (int64_t i = 0; i < n; i++) buf_printf(out, "%s%.9g", i ? ", " : "", (double)v[i]);
+    buf_puts(out, "]");
+}
+
+static void put_json(const GlueTask *t, const float *v, Buf *out)
 {
     bool any = false;
-    buf_printf(out, "{\"index\": %lld, ", (long long)index);
     if (t->regression) {
         buf_printf(out, "\"score\": %.9g", (double)v[0]);
         return;
@@ -173,13 +204,21 @@ static void put_json(const GlueTask *t, int64_t index, const float *v, Buf *out)
     buf_puts(out, "}");
 }
 
-void predict_output_row(const PredictOutput *out, const GlueTask *task, int64_t index, int i, const float *v, Buf *text)
+void predict_output_row(const PredictOutput *out, int64_t index, int i, const float *v, Buf *text)
 {
     size_t from = i ? out->ends[i - 1] : 0;
-    if (out->form == RECORDS_JSONL)
-        put_json(task, index, v, text);
+    bool json = out->form == RECORDS_JSONL;
+    if (out->npy) {
+        buf_append(text, v, (size_t)out->n * sizeof *v);
+        return;
+    }
+    if (json) buf_printf(text, "{\"index\": %lld, ", (long long)index);
+    if (!out->task)
+        put_vector(v, out->n, text);
+    else if (json)
+        put_json(out->task, v, text);
     else
-        glue_put_prediction(task, index, v, out->form == RECORDS_CSV, text);
+        glue_put_prediction(out->task, index, v, out->form == RECORDS_CSV, text);
     if (out->ends[i] > from) buf_append(text, out->kept.data + from, out->ends[i] - from);
-    buf_puts(text, out->form == RECORDS_JSONL ? "}\n" : "\n");
+    buf_puts(text, json ? "}\n" : "\n");
 }

@@ -224,6 +224,29 @@ static Status write_config(const Model *m, const ExportText *text, Buf *out)
 
 /* ---- the files ---- */
 
+/* In the form that every version of sentence-transformers reads. Normalize has no file. */
+static void put_modules(const Model *m, Buf *out)
+{
+    static const char *const modules[][2] = {
+        {"Transformer", ""}, {"Pooling", "1_Pooling"}, {"Normalize", "2_Normalize"}};
+    for (int i = 0; i < 2 + m->normalized; i++)
+        buf_printf(out,
+                   "%s  {\n    \"idx\": %d,\n    \"name\": \"%d\",\n    \"path\": \"%s\",\n    \"type\": "
+                   "\"sentence_transformers.models.%s\"\n  }",
+                   i ? ",\n" : "[\n", i, i, modules[i][1], modules[i][0]);
+    buf_puts(out, "\n]\n");
+}
+
+static void put_pooling(const Model *m, Buf *out)
+{
+    bool cls = m->pooling == POOLING_CLS;
+    ExportedConfig d = {0};
+    set_value(&d, "word_embedding_dimension", mem_printf("%d", m->config.hidden));
+    set_value(&d, "pooling_mode_cls_token", mem_strdup(cls ? "true" : "false"));
+    set_value(&d, "pooling_mode_mean_tokens", mem_strdup(cls ? "false" : "true"));
+    write_document(&d, out);
+}
+
 /* Takes ownership of the text. */
 static ModelFile take_text(const char *name, Buf *text)
 {
@@ -232,18 +255,34 @@ static ModelFile take_text(const char *name, Buf *text)
     return file;
 }
 
+/* Prompts and the similarity are sentence-transformers' defaults; vectors do not depend on them. */
+static void add_embedding(const Model *m, int64_t length, ModelFile *files, int *count)
+{
+    Buf out = {0};
+    put_modules(m, &out);
+    files[(*count)++] = take_text(EMBEDDING_MODULES, &out);
+    put_pooling(m, &out);
+    files[(*count)++] = take_text("1_Pooling/config.json", &out);
+    buf_printf(&out, "{\n  \"do_lower_case\": false,\n  \"" EMBEDDING_LENGTH "\": %lld\n}\n", (long long)length);
+    files[(*count)++] = take_text(EMBEDDING_TRANSFORMER, &out);
+    buf_puts(&out,
+             "{\n  \"default_prompt_name\": null,\n  \"prompts\": {},\n  \"similarity_fn_name\": \"cosine\"\n}\n");
+    files[(*count)++] = take_text(EMBEDDING_MODEL, &out);
+}
+
 Status export_files(const Model *m, const ExportText *text, ModelFile files[EXPORT_MAX_FILES], int *count)
 {
     TokenizerText tokenizer[TOKENIZER_MAX_TEXTS];
     Buf out = {0};
     memset(files, 0, EXPORT_MAX_FILES * sizeof *files);
     *count = 0;
+    int64_t length = text->use.max_length ? text->use.max_length : m->config.positions;
     Status status = write_config(m, text, &out);
     files[(*count)++] = take_text("config.json", &out);
-    if (status != OK || !text->vocab) return status;
-    int n = tokenizer_files_write(text->vocab, &text->tokenizer,
-                                  text->use.max_length ? text->use.max_length : m->config.positions, tokenizer);
+    if (status != OK) return status;
+    int n = text->vocab ? tokenizer_files_write(text->vocab, &text->tokenizer, length, tokenizer) : 0;
     for (int i = 0; i < n; i++) files[(*count)++] = take_text(tokenizer[i].name, &tokenizer[i].text);
+    if (text->embedding) add_embedding(m, length, files, count);
     return OK;
 }
 
@@ -280,8 +319,13 @@ done:
 
 Status export_model(const char *directory, const Model *m, ArrayRead *read, void *context, const ExportText *text)
 {
-    const ExportTensors weights = {
-        .params = &m->params, .prefixes = {""}, .n = 1, .by_name = true, .read = read, .context = context};
+    const ExportTensors weights = {.params = &m->params,
+                                   .prefixes = {""},
+                                   .n = 1,
+                                   .bare = strcmp(architecture_of(m), "BertModel") == 0,
+                                   .by_name = true,
+                                   .read = read,
+                                   .context = context};
     ModelFile files[EXPORT_MAX_FILES + 1];
     int count = text->n_files;
     Status status = OK;

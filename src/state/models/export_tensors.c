@@ -15,12 +15,13 @@ static Status open_tensors(const char *path, const ExportTensors *t, const Param
     static const char *const metadata[] = {"format", "pt"}; /* required by Hugging Face's reader */
     const ParamTable *params = t->params;
     int count = 0;
+    size_t bare = t->bare ? strlen("bert.") : 0;
     TensorInfo *infos = mem_array((size_t)t->n * (size_t)params->count, sizeof *infos);
     for (int i = 0; i < params->count; i++) order[i] = &params->params[i];
     if (t->by_name) qsort(order, (size_t)params->count, sizeof *order, compare_params);
     for (int a = 0; a < t->n; a++)
         for (int i = 0; i < params->count; i++)
-            infos[count++] = (TensorInfo){.name = mem_printf("%s%s", t->prefixes[a], order[i]->name),
+            infos[count++] = (TensorInfo){.name = mem_printf("%s%s", t->prefixes[a], order[i]->name + bare),
                                           .dtype = F32,
                                           .n_dims = order[i]->n_dims,
                                           .dims = {order[i]->rows, order[i]->cols}};

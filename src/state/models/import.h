@@ -20,6 +20,7 @@
 #include "formats/tensor_file.h"
 #include "model/model.h"
 #include "state/models/model_file.h"
+#include "text/text.h"
 
 /* ---- names ---- */
 typedef enum {
@@ -122,6 +123,17 @@ Status import_labels_in(const char *name, const Json *config, char ***labels, in
 /* Newly allocated texts: import_use_free. E_FORMAT: a value of another kind. */
 Status import_use(const char *path, ModelUse *use);
 void import_use_free(ModelUse *use);
+/* What a folder of sentence-transformers says of its vectors. Without its modules.json beside `path`: the mean, not
+   normalized. E_FORMAT: something that changes vectors and that Cairn does not have, by file, key and value. */
+typedef struct {
+    bool said; /* there is a modules.json */
+    Pooling pooling;
+    bool normalized;
+    bool lower_case; /* a tokenizer that keeps capital letters gets texts without them (import_embedding_case) */
+    char *model;     /* the BERT: `path`, or a folder in it; the caller frees */
+} Embedding;
+Status import_embedding(const char *path, Embedding *e);
+void import_embedding_case(const Embedding *e, TokenizerOptions *o);
 /* What that config.json says that the model gives: answers ("architectures"), else labels ("problem_type"; without it
    one label is a score). E_FORMAT: a head that Cairn does not have, named by its class. E_USAGE: its "problem_type" is
    another than `wanted` (NULL: any) needs. */

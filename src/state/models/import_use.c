@@ -31,11 +31,13 @@ static Status read_column(const char *file, const Json *v, const char *key, char
 Status import_use(const char *path, ModelUse *use)
 {
     Status status = OK;
-    Json *config = NULL;
-    char *file = import_find_config(path);
+    Json *config = NULL, *embedding = NULL;
+    char *file = import_find_config(path), *embedder = file_find_beside(path, EMBEDDING_TRANSFORMER);
     *use = (ModelUse){0};
     if (file) TRY_DONE(js_read(file, &config));
     TRY_DONE(tokenizer_files_length(path, &use->max_length));
+    if (embedder) TRY_DONE(js_read(embedder, &embedding));
+    TRY_DONE(read_count(embedder, embedding, EMBEDDING_LENGTH, &use->max_length));
     const Json *own = js_get(config, MODEL_USE_KEY);
     if (js_kind(own) != JSON_KIND_NULL && js_kind(own) != JSON_KIND_OBJECT)
         TRY_DONE(fail(E_FORMAT, "%s: '%s' must be an object", file, MODEL_USE_KEY));
@@ -46,7 +48,8 @@ Status import_use(const char *path, ModelUse *use)
 done:
     if (status != OK) import_use_free(use);
     js_free(config);
-    free(file);
+    js_free(embedding);
+    MEM_FREE(file, embedder);
     return status;
 }
 

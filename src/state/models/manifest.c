@@ -9,13 +9,19 @@ enum { FORMAT = 1 };
 #define MOST_BYTES ((size_t)1 << 20)
 #define ANY_SIZE   UINT64_MAX
 
+static bool is_name(const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isascii(s[i]) || (!isalnum((unsigned char)s[i]) && !strchr("._-", s[i]))) return false;
+    return n > 0 && s[0] != '.';
+}
+
 bool manifest_name_valid(const char *name)
 {
-    size_t n = strlen(name);
-    if (n == 0 || n >= sizeof((ManifestFile *)0)->name || name[0] == '.') return false;
-    for (size_t i = 0; i < n; i++)
-        if (!isascii(name[i]) || (!isalnum((unsigned char)name[i]) && !strchr("._-", name[i]))) return false;
-    return strcmp(name, MANIFEST_NAME) != 0;
+    const char *slash = strchr(name, '/'), *last = slash ? slash + 1 : name;
+    if (strlen(name) >= sizeof((ManifestFile *)0)->name || (slash && !is_name(name, (size_t)(slash - name))))
+        return false;
+    return is_name(last, strlen(last)) && strcmp(name, MANIFEST_NAME) != 0;
 }
 
 const ManifestFile *manifest_find(const Manifest *m, const char *name)

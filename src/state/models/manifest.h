@@ -19,7 +19,7 @@ typedef struct {
     int count, cap;
 } Manifest;
 
-/* Whether a file of the folder may have this name. */
+/* Whether a file of the folder may have this name; it may lie in a folder of the folder. */
 bool manifest_name_valid(const char *name);
 void manifest_add(Manifest *m, const char *name, uint64_t size, Digest digest);
 const ManifestFile *manifest_find(const Manifest *m, const char *name); /* NULL if absent */

@@ -127,5 +127,12 @@ static inline bool run_evaluates_while_training(const Run *r)
 /* The tokenizer and the classes, for the export. */
 static inline ExportText run_export_text(const Run *r)
 {
-    return (ExportText){r->text.vocab, r->text.options, r->labels, r->n_labels, r->use, r->files, r->n_files, NULL, 0};
+    return (ExportText){.vocab = r->text.vocab,
+                        .tokenizer = r->text.options,
+                        .labels = r->labels,
+                        .n_labels = r->n_labels,
+                        .use = r->use,
+                        .embedding = r->model.head.kind == HEAD_EMBEDDING,
+                        .files = r->files,
+                        .n_files = r->n_files};
 }

@@ -1,7 +1,5 @@
 #include "train/run/adopt.h"
 
-#include "state/models/import.h"
-
 enum { LEAST_LENGTH = 3 }; /* --max-seq-length's least: room for [CLS] and two [SEP] */
 
 typedef struct {
@@ -67,6 +65,15 @@ done:
     return status;
 }
 
+Status adopt_embedding(Run *r, Adopted *a)
+{
+    TRY(import_embedding(r->c->model, &a->embedding));
+    a->config = *r->c;
+    a->config.model = a->embedding.model;
+    r->c = &a->config;
+    return OK;
+}
+
 void adopt_log(const Adopted *a)
 {
     if (a->said.len) log_info("%s", a->said.data);
@@ -75,5 +82,6 @@ void adopt_log(const Adopted *a)
 void adopt_free(Adopted *a)
 {
     import_use_free(&a->use);
+    free(a->embedding.model);
     buf_free(&a->said);
 }

@@ -2,12 +2,14 @@
    trained. */
 #pragma once
 
+#include "state/models/import.h"
 #include "train/job/job.h"
 
 typedef struct {
     ModelUse use;
-    Config config; /* becomes run->c */
-    Buf said;      /* for adopt_log */
+    Embedding embedding; /* of adopt_embedding */
+    Config config;       /* becomes run->c */
+    Buf said;            /* for adopt_log */
 } Adopted;
 
 typedef enum {
@@ -18,6 +20,8 @@ typedef enum {
 
 /* Before the ranks meet. */
 Status adopt_options(Run *r, AdoptKind kind, Adopted *a);
+/* Before it, for vectors of texts: how the folder of --model makes them. --model becomes that of the weights. */
+Status adopt_embedding(Run *r, Adopted *a);
 /* A line on the options taken, and one on those given that differ from the model's. */
 void adopt_log(const Adopted *a);
 void adopt_free(Adopted *a); /* takes a zeroed one */
