@@ -11,7 +11,7 @@
 
 /* run->own. */
 typedef struct {
-    Adopted adopted; /* without training */
+    Adopted adopted; /* with training the way of --model's vectors alone */
     Config config;   /* of training: its batch size counts sequences */
     EmbedColumns columns;
     Coupling coupling;
@@ -87,6 +87,7 @@ static Status check(Run *r)
     r->evaluate = c->do_eval;
     if (!c->do_train && !c->do_eval) return fail(E_USAGE, "nothing to do: give --do-train or --do-eval");
     TRY(check_evaluations(c));
+    TRY(adopt_embedding(r, &own->adopted));
     if (!r->train) TRY(adopt_options(r, ADOPT_COLUMNS, &own->adopted));
     c = r->c;
     if (!*c->text_columns)
@@ -134,10 +135,9 @@ static Status open_task(Run *r)
         (ModelUse){.max_length = c->max_seq_length, .text_columns = c->text_columns, .label_column = c->label_column};
     adopt_log(&own->adopted);
     TRY(start_text(c, NULL, &r->text));
-    own->tokenizer = tokenizer_new(r->text.vocab, r->text.options);
     TRY(start_model(c, &r->text, (Head){HEAD_EMBEDDING, 0}, c->max_seq_length, &r->model, NULL));
-    r->model.pooling = strcmp(c->pooling, "cls") == 0 ? POOLING_CLS : POOLING_MEAN;
-    r->model.normalized = strcmp(c->normalize, "on") == 0;
+    adopt_vectors(r, &own->adopted);
+    own->tokenizer = tokenizer_new(r->text.vocab, r->text.options);
     if (c->do_eval) TRY(read_split(r, "dev", 2, scored ? SCORES_ANY : SCORES_NONE, &own->dev));
     if (!c->do_train) return OK;
     TRY(read_split(r, "train", own->columns.n, own->coupling.loss == COUPLE_COSINE ? SCORES_COSINES : SCORES_NONE,

@@ -31,13 +31,17 @@ typedef struct {
 
 static Status check(Run *r)
 {
+    static const int of_vectors[] = {OPTION_pooling, OPTION_normalize};
     PredictRun *p = r->own;
     p->to_file = *r->c->output && strcmp(r->c->output, "-") != 0;
     p->started = clock_monotonic();
     r->train = false;
     r->evaluate = true;
-    if (!*r->c->model) return fail(E_USAGE, "give the fine-tuned model as --model DIR");
+    if (!*r->c->model) return fail(E_USAGE, "give the trained model as --model DIR");
     TRY(predict_output_init(&p->output, r->c));
+    for (int i = 0; i < 2 && !r->c->embed; i++)
+        if (!config_is_default(r->c, of_vectors[i]))
+            return fail(E_USAGE, "--%s is of vectors: give --embed too, or leave it out", config_flag(of_vectors[i]));
     if (r->c->embed) TRY(adopt_embedding(r, &p->adopted));
     return check_model(r->c->model);
 }
@@ -90,16 +94,13 @@ static Status open_outputs(Run *r)
 static Status open_task(Run *r)
 {
     PredictRun *p = r->own;
-    const Embedding *e = &p->adopted.embedding;
     TRY(open_outputs(r));
     r->name = "predict";
     TRY(start_text(r->c, NULL, &r->text));
-    if (strcmp(r->c->do_lower_case, "auto") == 0) import_embedding_case(e, &r->text.options);
-    p->tokenizer = tokenizer_new(r->text.vocab, r->text.options);
     Head head = r->c->embed ? (Head){.kind = HEAD_EMBEDDING} : glue_head(&p->custom.task);
     TRY(start_model(r->c, &r->text, head, r->c->max_seq_length, &r->model, NULL));
-    r->model.pooling = e->pooling;
-    r->model.normalized = e->normalized;
+    adopt_vectors(r, &p->adopted);
+    p->tokenizer = tokenizer_new(r->text.vocab, r->text.options);
     p->output.n = r->model.head.labels;
     p->block.offset = mem_array(BLOCK_ROWS + 1, sizeof *p->block.offset);
     p->values = mem_array((size_t)BLOCK_ROWS * (size_t)r->model.head.labels, sizeof *p->values);

@@ -67,11 +67,23 @@ done:
 
 Status adopt_embedding(Run *r, Adopted *a)
 {
+    static char mean[] = "mean", cls[] = "cls", on[] = "on", off[] = "off";
+    Config *c = &a->config;
+    if (!*r->c->model) return OK;
     TRY(import_embedding(r->c->model, &a->embedding));
-    a->config = *r->c;
-    a->config.model = a->embedding.model;
-    r->c = &a->config;
+    *c = *r->c;
+    c->model = a->embedding.model;
+    if (strcmp(c->pooling, "auto") == 0) c->pooling = a->embedding.pooling == POOLING_CLS ? cls : mean;
+    if (strcmp(c->normalize, "auto") == 0) c->normalize = a->embedding.normalized ? on : off;
+    r->c = c;
     return OK;
+}
+
+void adopt_vectors(Run *r, const Adopted *a)
+{
+    r->model.pooling = strcmp(r->c->pooling, "cls") == 0 ? POOLING_CLS : POOLING_MEAN;
+    r->model.normalized = strcmp(r->c->normalize, "on") == 0;
+    if (strcmp(r->c->do_lower_case, "auto") == 0) import_embedding_case(&a->embedding, &r->text.options);
 }
 
 void adopt_log(const Adopted *a)

@@ -1,5 +1,4 @@
-/* Options of a use without training that were not given: taken from the folder of --model, which says how the model was
-   trained. */
+/* Options that were not given: taken from the folder of --model, which says how the model was trained. */
 #pragma once
 
 #include "state/models/import.h"
@@ -20,8 +19,10 @@ typedef enum {
 
 /* Before the ranks meet. */
 Status adopt_options(Run *r, AdoptKind kind, Adopted *a);
-/* Before it, for vectors of texts: how the folder of --model makes them. --model becomes that of the weights. */
+/* Before it, for vectors of texts, also with training: --pooling and --normalize as the folder of --model says; --model
+   becomes the folder of the weights. */
 Status adopt_embedding(Run *r, Adopted *a);
+void adopt_vectors(Run *r, const Adopted *a); /* after start_text and start_model: what they say of both */
 /* A line on the options taken, and one on those given that differ from the model's. */
 void adopt_log(const Adopted *a);
 void adopt_free(Adopted *a); /* takes a zeroed one */
