@@ -1,5 +1,5 @@
-/* Each key of config.json is honoured, irrelevant or refused, as config_keys.tsv says: a folder with the key is
-   compared with one without it. */
+/* Each key of config.json, and of the files of sentence-transformers, is honoured, irrelevant or refused, as
+   config_keys.tsv says: a folder with the key is compared with one without it. */
 #include "testing.h"
 
 #include "state/models/import.h"
@@ -12,19 +12,46 @@ static const char *const base[][2] = {{"vocab_size", "30"},           {"hidden_s
                                       {"intermediate_size", "16"},    {"max_position_embeddings", "20"},
                                       {"hidden_dropout_prob", "0.1"}, {"model_type", "\"bert\""}};
 
+/* Of sentence-transformers; all folders have these files. */
+static const char *const others[][2] = {
+    {"1_Pooling/config.json", ""},
+    {"2_Normalize/config.json", ""},
+    {"sentence_bert_config.json", ""},
+    {"config_sentence_transformers.json", "\"prompts\": {\"query\": \"q: \", \"document\": \"\"}"}};
+
+static const char modules[] = "[{\"type\": \"sentence_transformers.models.Transformer\", \"path\": \"\"}, "
+                              "{\"type\": \"sentence_transformers.models.Pooling\", \"path\": \"1_Pooling\"}, "
+                              "{\"type\": \"sentence_transformers.models.Normalize\", \"path\": \"2_Normalize\"}]";
+
+static void write_with(const char *directory, const char *file, const char *members, const char *key, const char *value)
+{
+    bool replaced = *key && strstr(members, SHORT_TEXT("\"%s\"", key));
+    const char *most = replaced ? "" : members;
+    char *text =
+        mem_printf("{%s%s%s}\n", most, *most && *key ? ", " : "", *key ? SHORT_TEXT("\"%s\": %s", key, value) : "");
+    testing_write(directory, file, text);
+    free(text);
+}
+
 static void write_config(const char *directory, const char *key, const char *value)
 {
     Buf text = {0};
     for (size_t i = 0; i < sizeof base / sizeof *base; i++)
         if (strcmp(base[i][0], key) != 0)
-            buf_printf(&text, "%s\"%s\": %s", text.len ? ", " : "{", base[i][0], base[i][1]);
-    if (*key) buf_printf(&text, ", \"%s\": %s", key, value);
-    buf_puts(&text, "}\n");
-    testing_write(directory, "config.json", text.data);
+            buf_printf(&text, "%s\"%s\": %s", text.len ? ", " : "", base[i][0], base[i][1]);
+    write_with(directory, "config.json", text.data, key, value);
     buf_free(&text);
 }
 
-/* All that is read of a config.json, as text. */
+/* A folder with the key in that file. */
+static void write_folder(const char *directory, const char *file, const char *key, const char *value)
+{
+    write_config(directory, strcmp(file, "config.json") == 0 ? key : "", value);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        write_with(directory, others[i][0], others[i][1], strcmp(file, others[i][0]) == 0 ? key : "", value);
+}
+
+/* All that is read of these files, as text. */
 static Status understand(const char *directory, Buf *out)
 {
     ModelConfig c = {0};
@@ -32,6 +59,7 @@ static Status understand(const char *directory, Buf *out)
     int n = 0;
     HeadKind kind;
     ModelUse use = {0};
+    Embedding e = {0};
     Status status = OK;
     TRY_DONE(model_config_read(directory, &c));
     buf_printf(out, "%d %d %d %d %d %d %d %g %g %g %g %g %d %d %d\n", c.vocab_size, c.hidden, c.layers, c.heads, c.ffn,
@@ -44,7 +72,12 @@ static Status understand(const char *directory, Buf *out)
     for (int i = 0; i < n; i++) buf_printf(out, " %s", labels[i]);
     buf_printf(out, "\n%lld %lld %s %s\n", (long long)use.doc_stride, (long long)use.max_query_length,
                use.text_columns ? use.text_columns : "", use.label_column ? use.label_column : "");
+    TRY_DONE(import_embedding(directory, &e));
+    assert_true(e.said);
+    assert_string_equal(e.model, directory);
+    buf_printf(out, "%d %d %d %lld\n", e.pooling, e.normalized, e.lower_case, (long long)use.max_length);
 done:
+    free(e.model);
     mem_free_texts(labels, n);
     import_use_free(&use);
     model_config_free(&c);
@@ -56,9 +89,8 @@ static void check_row(const char *directory, const Buf *without, char *row)
     char *file = strsep(&row, "\t"), *key = strsep(&row, "\t"), *value = strsep(&row, "\t"), *kind = strsep(&row, "\t");
     Buf with = {0};
     assert_non_null(kind);
-    assert_string_equal(file, "config.json");
     assert_true(row && *row); /* the reason */
-    write_config(directory, key, value);
+    write_folder(directory, file, key, value);
     Status status = understand(directory, &with);
     bool same = with.data && strcmp(with.data, without->data) == 0, refused = strcmp(kind, "refused") == 0;
     if ((status != OK) != refused || (refused && (!strstr(status_message(), key) || !strstr(status_message(), file))))
@@ -74,13 +106,61 @@ static void test_every_key(void **state)
     Buf table = {0}, without = {0};
     int rows = 0;
     assert_ok(file_read(TABLE, 1 << 20, &table));
-    write_config(directory, "", "");
+    testing_write(directory, "modules.json", modules);
+    write_folder(directory, "", "", "");
     assert_ok(understand(directory, &without));
     char *at = table.data;
     for (char *line = strsep(&at, "\n"); line && *line; line = strsep(&at, "\n"), rows++)
         if (rows > 1) check_row(directory, &without, line); /* a comment and the header come first */
-    assert_true(rows > 150);
+    assert_true(rows > 200);
     BUF_FREE(&table, &without);
+}
+
+#define ST "sentence_transformers."
+
+static void test_modules(void **state)
+{
+    char *directory = *state;
+    static const char transformer[] = "{\"type\": \"" ST "base.modules.transformer.Transformer\", \"path\": \"\"}",
+                      pooling[] = "{\"type\": \"" ST "models.Pooling\", \"path\": \"1_Pooling\"}",
+                      normalize[] = "{\"type\": \"" ST "models.Normalize\", \"path\": \"2_Normalize\"}";
+    static const struct {
+        const char *modules[4], *message; /* NULL: it is read */
+    } cases[] = {
+        {{transformer, pooling}, NULL},
+        {{transformer, pooling, normalize}, NULL},
+        {{transformer}, "has 1 modules; expected Transformer and Pooling"},
+        {{pooling, transformer}, "module 0 has the 'type' 'sentence_transformers.models.Pooling'"},
+        {{transformer, pooling, normalize, normalize}, "module 3 has the 'type'"},
+        {{transformer, pooling, "{\"type\": \"" ST "models.Dense\", \"path\": \"2_Dense\"}"},
+         "module 2 has the 'type' 'sentence_transformers.models.Dense'"},
+        {{"{\"type\": \"other.Transformer\", \"path\": \"\"}", pooling}, "'other.Transformer'"},
+        {{transformer, "{\"type\": \"" ST "models.Pooling\", \"path\": \"../1_Pooling\"}"}, "'path' '../1_Pooling'"},
+        {{transformer, "{\"type\": \"" ST "models.Pooling\"}"}, "module 1 has the 'path' '/'"},
+        {{transformer, "{\"type\": \"" ST "models.Pooling\", \"path\": \"3_Pooling\"}"},
+         "3_Pooling/config.json: is missing"},
+        {{transformer, "7"}, "module 1 has the 'type' ''"},
+    };
+    write_folder(directory, "", "", "");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Buf text = {0};
+        Embedding e;
+        for (int k = 0; k < 4 && cases[i].modules[k]; k++)
+            buf_printf(&text, "%s%s", k ? ", " : "[", cases[i].modules[k]);
+        buf_puts(&text, "]");
+        testing_write(directory, "modules.json", text.data);
+        Status status = import_embedding(directory, &e);
+        if (cases[i].message) {
+            assert_status(status, E_FORMAT);
+            assert_message(cases[i].message);
+            assert_null(e.model);
+        } else {
+            assert_ok(status);
+            assert_int_equal(e.normalized, cases[i].modules[2] != NULL);
+        }
+        free(e.model);
+        buf_free(&text);
+    }
 }
 
 /* What two keys say together. */
@@ -149,6 +229,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_every_key, testing_set_up, testing_tear_down),
+        cmocka_unit_test_setup_teardown(test_modules, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_labels_of_several_keys, testing_set_up, testing_tear_down),
         cmocka_unit_test_setup_teardown(test_a_tied_decoder_is_needed_for_pretraining, testing_set_up,
                                         testing_tear_down),
