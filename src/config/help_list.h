@@ -41,7 +41,7 @@
       "input model output-dir text-columns max-seq-length batch-size learning-rate epochs recompute eval-fraction",    \
       "cairn adapt --model bert-base-uncased --input reviews.csv --text-columns text --output-dir runs/adapted")       \
     X(PREDICT, "",                                                                                                     \
-      "model input output text-columns format keep-columns embed max-seq-length eval-batch-size precision threads",    \
+      "model input output text-columns keep-columns embed max-seq-length eval-batch-size precision threads",           \
       "cairn predict --model runs/reviews --input new.csv --output labels.csv\n"                                       \
       "echo 'a fine day' | cairn predict --model runs/reviews\n"                                                       \
       "cairn predict --model runs/embedder --input new.csv --embed --output vectors.npy")                              \
