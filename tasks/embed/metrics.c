@@ -71,9 +71,10 @@ static void fill_blocks(Search *s)
 static void cosines(const Search *s, int64_t i, int64_t block, float sums[BLOCK])
 {
     const float *a = s->v + 2 * i * s->h, *b = s->blocks + block * s->h * BLOCK;
-    memset(sums, 0, BLOCK * sizeof *sums);
+    float sum[BLOCK] = {0}; /* of its own, for vector instructions */
     for (int64_t d = 0; d < s->h; d++, b += BLOCK)
-        for (int k = 0; k < BLOCK; k++) sums[k] += a[d] * b[k];
+        for (int k = 0; k < BLOCK; k++) sum[k] += a[d] * b[k];
+    memcpy(sums, sum, sizeof sum);
 }
 
 /* A block of candidates stays in the cache while all texts of the range meet it. */

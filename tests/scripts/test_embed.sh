@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# `cairn embed`: every loss learns, and finds and scores what it learnt; stops, ranks and recomputation change no bit;
+# messages.
+set -uo pipefail
+# shellcheck source=tests/scripts/lib.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+
+# Questions with their answers and answers of another place; pairs that share place and goods, the place alone, nothing.
+goods=(bread honey paper shoes lamps chairs tea soap) places=(Ebron Talvik Osmund Perla Quint Sarno)
+mkdir pairs scores
+echo anchor,positive,negative >pairs/train.csv
+for i in "${!goods[@]}"; do
+    for k in "${!places[@]}"; do
+        what=${goods[i]} where=${places[k]} else=${goods[(i + 3) % 8]} far=${places[(k + 2) % 6]}
+        there="the shop at the bridge has $what."
+        echo "\"Who sells $what in $where?\",\"In $where, $there\",\"In $far, $there\"" >>pairs/train.csv
+        for pair in "$what in $where\",\"score\": 1" "$else in $where\",\"score\": \"0.5\"" "$else in $far\",\"score\": 0"; do
+            echo "{\"a\": \"Who sells $what in $where?\", \"b\": \"We buy $pair}" >>scores/train.jsonl
+        done
+    done
+done
+cp pairs/train.csv pairs/dev.csv
+cp scores/train.jsonl scores/validation.jsonl
+expect 0 "$CAIRN_BINARY" vocab --input pairs/train.csv --size 120 --output vocab.txt
+make_tiny_config config.json 120
+text=(--max-seq-length 24 --backend cpu --precision fp32 --threads 1 --snapshot-dir none)
+run=("$CAIRN_BINARY" embed --model-config config.json --vocab vocab.txt "${text[@]}" --batch-size 9 --save-every off --do-train)
+pairs=("${run[@]}" --data-dir pairs --text-columns anchor,positive --do-eval)
+
+# ---- what is learnt ----
+
+# learns LEAST FIGURE DIR OPTIONS...: the figure of the evaluation reaches so much.
+learns() {
+    expect 0 "${run[@]}" --do-eval --learning-rate 3e-3 --dropout 0 --max-steps 150 "${@:4}" --output-dir "$3"
+    awk "BEGIN { exit !($(json_number "$3/eval_results.json" "eval_$2") >= $1) }" || complain "$3: $2 is below $1"
+}
+learns 0.9 recall_at_1 found --data-dir pairs --text-columns anchor,positive
+says "48 rows of 2 texts" "dev: recall_at_1"
+learns 0.9 recall_at_1 hard --data-dir pairs --text-columns anchor,positive,negative --symmetric --pooling cls
+learns 0.9 spearmanr scored --data-dir scores --text-columns a,b --label-column score --loss cosine
+learns 0.9 pearson scored --data-dir scores --text-columns a,b --label-column score --loss cosine
+learns 0.3 mrr_at_10 triplets --data-dir pairs --text-columns anchor,positive,negative --loss triplet --margin 1
+
+# The published model is as good, with the columns that its folder names, also as another folder and by two ranks.
+expect 0 "$CAIRN_BINARY" convert --model found --output converted
+for model in found converted; do
+    expect 0 "$CAIRN_BINARY" embed --model $model --data-dir pairs --do-eval "${text[@]}" --eval-batch-size 7 --output-dir "again $model"
+    cmp found/eval_results.txt "again $model/eval_results.txt" || complain "$model is evaluated otherwise"
+done
+expect 0 "$CAIRN_BINARY" launch --ranks 2 -- embed --model found --data-dir pairs --do-eval "${text[@]}" --output-dir two
+cmp found/eval_results.txt two/eval_results.txt || complain "two ranks evaluate otherwise"
+
+# ---- the same bits ----
+
+short=("${pairs[@]}" --max-steps 8 --learning-rate 1e-3 --eval-every 4 --final last)
+expect 0 "${short[@]}" --output-dir whole
+touch stop
+expect 75 "${short[@]}" --output-dir parts --persist-file stop
+expect 0 "${short[@]}" --output-dir parts --persist-file stop
+says "resuming from"
+cmp whole/model.safetensors parts/model.safetensors || complain "a resumed run trains another model"
+says "the best by mrr_at_10"
+expect 0 "${short[@]}" --output-dir full --recompute full
+cmp whole/model.safetensors full/model.safetensors || complain "--recompute full trains another model"
+expect 0 "${short[@]}" --output-dir parts
+says "was finished before" "eval_mrr_at_10"
+expect 2 "${short[@]}" --output-dir parts --batch-size 8
+says "--batch-size was 9, is 8"
+grep -q '"batch-size": 9,' whole/run.json || complain "run.json has another batch size than the command"
+expect 0 "$CAIRN_BINARY" verify whole --steps 5-8
+says "all agree"
+virtual=("${short[@]:1}" --virtual-ranks 2 --grain-tokens 64 --micro-batch-tokens 64)
+expect 0 "$CAIRN_BINARY" "${virtual[@]}" --output-dir virtual
+expect 0 "$CAIRN_BINARY" launch --ranks 2 -- "${virtual[@]}" --micro-batch-tokens 128 --output-dir virtual-pair
+cmp virtual/model.safetensors virtual-pair/model.safetensors || complain "two ranks train another model than two virtual ones"
+diff <(losses virtual) <(losses virtual-pair) || complain "two ranks have other losses than two virtual ones"
+
+# ---- plans ----
+
+expect 0 "$CAIRN_BINARY" plan --task embed --model-config bert-tiny --batch-size 8 --text-columns a,b,c
+says "batch 24 × 128"
+expect 0 "$CAIRN_BINARY" plan --task embed --model-config bert-tiny --batch-size 8
+says "batch 16 × 128"
+
+# ---- messages ----
+
+refused() {
+    expect 2 "${@:2}" --output-dir refused
+    says "$1"
+}
+refused "nothing to do" "$CAIRN_BINARY" embed --model found --data-dir pairs
+refused "--text-columns anchor,positive" "${run[@]}" --data-dir pairs
+refused "--loss triplet needs a negative" "${pairs[@]}" --loss triplet
+refused "--loss cosine is of pairs" "${run[@]}" --data-dir pairs --text-columns a,b,c --loss cosine --label-column s
+refused "give their column as --label-column" "${run[@]}" --data-dir pairs --text-columns a,b --loss cosine
+refused "--margin is without effect on --loss infonce" "${pairs[@]}" --margin 1
+refused "--batch-size 1" "${pairs[@]}" --batch-size 1
+refused "--eval-every evaluates while training" "${run[@]}" --data-dir pairs --text-columns anchor,positive --eval-every 2
+refused "--data-dir DIR" "${run[@]}" --text-columns anchor,positive
+expect 1 "${run[@]}" --data-dir scores --text-columns anchor,positive --output-dir refused
+says "scores/train.jsonl" anchor
+mkdir none
+expect 1 "${run[@]}" --data-dir none --text-columns anchor,positive --output-dir refused
+says "expected train.tsv, .csv or .jsonl"
+[ ! -e refused/model.safetensors ] || complain "a refused run wrote a model"
+finish
