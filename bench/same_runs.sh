@@ -62,6 +62,8 @@ declare -A real=([kfac]=glue [custom]=glue [cuda]=glue) flags=(
     [custom]="$glue --output-dir out --task custom --data-dir ../data/custom --text-columns text --label-column label"
     [squad]="--model-config ../data/squad.json --vocab ../data/squad/vocab.txt --data-dir ../data/squad --max-seq-length 64
         --doc-stride 40 --max-query-length 16 --batch-size 12 --micro-batch-tokens 256 --output-dir out $train"
+    [embed]="--model-config ../data/tiny.json --vocab ../data/vocab.txt --data-dir $root/tasks/embed/sample --text-columns
+        question,answer --max-seq-length 32 --batch-size 13 --micro-batch-tokens 128 --output-dir out $train"
     [pretrain]="--model-config ../data/words.json --vocab ../data/words.txt --data-dir ../data/shards
         --eval-dir ../data/shards/eval --batch-size 24 --eval-batch-size 8 --max-seq-length 64 --micro-batch-tokens 256
         --output-dir out $train"

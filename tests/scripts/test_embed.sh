@@ -25,7 +25,7 @@ expect 0 "$CAIRN_BINARY" vocab --input pairs/train.csv --size 120 --output vocab
 make_tiny_config config.json 120
 text=(--max-seq-length 24 --backend cpu --precision fp32 --threads 1 --snapshot-dir none)
 run=("$CAIRN_BINARY" embed --model-config config.json --vocab vocab.txt "${text[@]}" --batch-size 9 --save-every off --do-train)
-pairs=("${run[@]}" --data-dir pairs --text-columns anchor,positive --do-eval)
+pairs=("${run[@]}" --data-dir pairs --text-columns "anchor,positive" --do-eval)
 
 # ---- what is learnt ----
 
