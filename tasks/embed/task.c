@@ -203,7 +203,7 @@ static Status evaluate(Run *r)
     Buf text = {0};
     Status status = evaluate_dev(r, &text);
     if (status == OK)
-        log_info("%s (%lld rows, %.1f texts/s)", text.data, (long long)own->dev.rows,
+        log_info("%s (%lld rows, %.1f seq/s)", text.data, (long long)own->dev.rows,
                  (double)own->dev.examples.count / own->seconds);
     buf_free(&text);
     return status;

@@ -80,7 +80,7 @@ expect 0 "$CAIRN_BINARY" squad --config whole/run.json --output-dir other --dry-
 expect 0 "$CAIRN_BINARY" sweep --vary max-seq-length=48,64 --dry-run --output-dir swept -- "${short[@]:1}"
 says "2 runs"
 expect 2 "$CAIRN_BINARY" sweep --vary seed=1,2 -- predict
-says "runs of glue, squad, pretrain and adapt" "found 'predict'"
+says "runs of glue, squad, embed, pretrain and adapt" "found 'predict'"
 expect 0 "$CAIRN_BINARY" plan --task squad --model-config bert-tiny --batch-size 8
 says half-attention
 

@@ -184,7 +184,7 @@ wrong "given twice" --vary seed=1 --vary seed=2 -- "${run[@]}"
 wrong "a folder of its own" --vary output-dir=a,b -- "${run[@]}"
 wrong "unknown flag --no-such" --vary no-such=1,2 -- "${run[@]}"
 wrong "the run batch-size=0" --vary batch-size=8,0 -- "${run[@]}"
-wrong "runs of glue, squad, pretrain and adapt" --vary batch-size=8,16 -- plan --model-config bert-tiny
+wrong "runs of glue, squad, embed, pretrain and adapt" --vary batch-size=8,16 -- plan --model-config bert-tiny
 wrong "the command has --output-dir mine" --vary seed=1-3 -- "${run[@]}" --output-dir mine
 wrong "leave --jobs out" --slurm --jobs 2 --vary seed=1-3 -- "${run[@]}"
 wrong "--index 4: the sweep has 3 runs" --index 4 --vary seed=1-3 -- "${run[@]}"
