@@ -18,6 +18,18 @@ enum { N_POLICY_NAMES = sizeof policy_names / sizeof *policy_names };
 
 /* ---- input ---- */
 
+/* Behind the last layer's attention, rows that the pooling leaves out are not computed. */
+static Status find_pooling(const Config *c, Model *m)
+{
+    Embedding e = {.pooling = POOLING_MEAN};
+    Status status = *c->model ? import_embedding(c->model, &e) : OK;
+    free(e.model);
+    m->pooling = strcmp(c->pooling, "auto") == 0  ? e.pooling
+                 : strcmp(c->pooling, "cls") == 0 ? POOLING_CLS
+                                                  : POOLING_MEAN;
+    return status;
+}
+
 static Status open_model(PlanRun *r)
 {
     const Config *c = r->c;
@@ -33,6 +45,7 @@ static Status open_model(PlanRun *r)
     if (r->layers) config->layers = r->layers;
     model_config_set_dropout(config, (float)c->dropout); /* without dropout a plan has fewer instrs */
     TRY(model_init(&r->model, *config, head));
+    if (head.kind == HEAD_EMBEDDING) TRY(find_pooling(r->c, &r->model));
     r->model.longest = (int32_t)c->max_seq_length; /* as start_model: cuDNN's workspace depends on it */
     return OK;
 }

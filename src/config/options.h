@@ -62,7 +62,7 @@
     X(version_2, Switch, "false", 0, 0, "", "", RESULT, "k", "SQuAD 2.0: a question may have no answer")               \
     X(pooling, Choice, "auto", 0, 0, "auto mean cls", "HOW", RESULT, "epd",                                            \
       "a text's vector: the mean of its tokens, or that of [CLS]; auto: as the folder of --model says, else mean")     \
-    X(normalize, Choice, "auto", 0, 0, "auto on off", "WHEN", RESULT, "epd",                                           \
+    X(normalize, Choice, "auto", 0, 0, "auto on off", "WHEN", RESULT, "ed",                                            \
       "the model's vectors have length 1; auto: as the folder of --model says, else off")                              \
     X(preset, Text, "", 0, 0, "", "NAME", NONE, "t",                                                                   \
       "size and recipe: bert-{tiny,mini,small,medium,base,large}-{phase1,phase2,mlperf,original,variability}; other "  \
