@@ -38,6 +38,15 @@ static Coupling coupling_of(const Config *c, int texts)
     return k;
 }
 
+static Status check_pipeline(const Config *c)
+{
+    if (!place_wanted(c)) return OK;
+    return fail(E_USAGE,
+                "--pipeline %s: the loss of embeddings is of all texts of a step, and a pipeline never has them "
+                "at once; leave it out: the ranks then share each step",
+                c->pipeline);
+}
+
 static Status check_loss(const Config *c, int texts)
 {
     CoupleLoss loss = coupling_of(c, texts).loss;
@@ -70,6 +79,7 @@ static Status plan(const Config *c, Head *head, PlanInput *need)
 {
     static Coupling coupling; /* outlives the plan */
     EmbedColumns columns = {0};
+    TRY(check_pipeline(c));
     Status status = *c->text_columns ? embed_columns(c->text_columns, "", &columns) : OK;
     coupling = coupling_of(c, columns.n ? columns.n : strcmp(c->loss, "triplet") == 0 ? 3 : 2);
     *head = (Head){HEAD_EMBEDDING, 0};
@@ -94,6 +104,7 @@ static Status check(Run *r)
         return fail(E_USAGE, "give the columns of the texts as --text-columns anchor,positive[,negative]");
     TRY(embed_columns(c->text_columns, c->label_column, &own->columns));
     if (!r->train) return OK;
+    TRY(check_pipeline(c));
     TRY(check_loss(c, own->columns.n));
     own->coupling = coupling_of(c, own->columns.n);
     own->config = *c;

@@ -95,6 +95,8 @@ refused "--loss cosine is of pairs" "${run[@]}" --data-dir pairs --text-columns 
 refused "give their column as --label-column" "${run[@]}" --data-dir pairs --text-columns a,b --loss cosine
 refused "--margin is without effect on --loss infonce" "${pairs[@]}" --margin 1
 refused "--batch-size 1" "${pairs[@]}" --batch-size 1
+refused "leave it out: the ranks then share each step" "${pairs[@]}" --pipeline 1f1b --stages 2
+expect 2 "$CAIRN_BINARY" plan --task embed --model-config bert-tiny --batch-size 8 --ranks 2 --pipeline all
 refused "--eval-every evaluates while training" "${run[@]}" --data-dir pairs --text-columns anchor,positive --eval-every 2
 refused "--data-dir DIR" "${run[@]}" --text-columns anchor,positive
 expect 1 "${run[@]}" --data-dir scores --text-columns anchor,positive --output-dir refused
