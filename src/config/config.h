@@ -19,7 +19,7 @@
       "fine-tune a classifier on a GLUE task or on own texts, evaluate and predict")                                   \
     X(SQUAD, "squad", TASK(squad), "*k", "", "fine-tune on questions and paragraphs, evaluate and answer")             \
     X(EMBED, "embed", TASK(embed), "*e", "", "train sentence embeddings on pairs of texts, and evaluate them")         \
-    X(PREDICT, "predict", TASK(predict), "d", "", "label texts with a fine-tuned model")                               \
+    X(PREDICT, "predict", TASK(predict), "d", "", "label texts with a fine-tuned model, or write their vectors")       \
     X(PLAN, "plan", FUNCTION(plan), "p", "", "show the memory and time of a run before anything is allocated")         \
     X(CONVERT, "convert", FUNCTION(convert), "c", "", "turn any checkpoint into a Hugging Face directory")             \
     X(INSPECT, "inspect", FUNCTION(inspect), "i", "",                                                                  \

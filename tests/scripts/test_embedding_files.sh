@@ -20,7 +20,7 @@ near() {
 
 # ---- vectors of sentence-transformers ----
 expect 0 "${embed[@]}" --model "$golden" --input "$texts" --output out.jsonl
-says "says: --max-seq-length 12" "6 texts in" ", 1 cut at 12 tokens; their vectors are in out.jsonl"
+says "says: --pooling mean --normalize on --max-seq-length 12" "6 texts in" ", 1 cut at 12 tokens; their vectors are in out.jsonl"
 near out.jsonl "$golden/normalized.jsonl"
 expect 0 "${embed[@]}" --model "$golden" --input "$texts" --output mean.jsonl --normalize off --eval-batch-size 2
 near mean.jsonl "$golden/mean.jsonl"
@@ -43,7 +43,7 @@ expect 0 "${embed[@]}" --model older/0_Transformer --input "$texts" --output out
 cmp mean.jsonl out.jsonl || complain "a plain BERT gives no means"
 sed -i 's/"max_seq_length": 12/"max_seq_length": 5/' older/0_Transformer/sentence_bert_config.json
 expect 0 "${embed[@]}" --model older --input "$texts"
-says "says: --max-seq-length 5"
+says "as older says: --pooling cls --normalize off --max-seq-length 5"
 
 # do_lower_case of sentence-transformers, where the tokenizer keeps capitals.
 sed -i 's/"do_lower_case": true/"do_lower_case": false/' older/0_Transformer/tokenizer_config.json

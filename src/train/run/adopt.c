@@ -5,7 +5,6 @@ enum { LEAST_LENGTH = 3 }; /* --max-seq-length's least: room for [CLS] and two [
 typedef struct {
     const Config *given;
     Adopted *a;
-    Buf taken, differ;
 } Adoption;
 
 static bool is_given(const Config *c, int option) { return c->source[option] > FROM_PRESET; }
@@ -15,14 +14,14 @@ static void say(Buf *b, int option, const char *value) { buf_printf(b, " --%s %s
 static void adopt_count(Adoption *w, int option, int64_t value, int64_t *to)
 {
     if (value <= 0 || value == *to) return;
-    say(is_given(w->given, option) ? &w->differ : &w->taken, option, SHORT_TEXT("%lld", (long long)value));
+    say(is_given(w->given, option) ? &w->a->differ : &w->a->taken, option, SHORT_TEXT("%lld", (long long)value));
     if (!is_given(w->given, option)) *to = value;
 }
 
 static void adopt_text(Adoption *w, int option, char *value, ConfigText *to)
 {
     if (!value || !config_option_of(option, w->given->command) || strcmp(value, *to) == 0) return;
-    say(is_given(w->given, option) ? &w->differ : &w->taken, option, value);
+    say(is_given(w->given, option) ? &w->a->differ : &w->a->taken, option, value);
     if (!is_given(w->given, option)) *to = value;
 }
 
@@ -53,29 +52,36 @@ Status adopt_options(Run *r, AdoptKind kind, Adopted *a)
         adopt_text(&w, OPTION_text_columns, use->text_columns, &a->config.text_columns);
         adopt_text(&w, OPTION_label_column, use->label_column, &a->config.label_column);
     }
-    if (w.taken.len) buf_printf(&a->said, "as %s says:%s", r->c->model, w.taken.data);
-    if (w.differ.len)
-        buf_printf(&a->said, "%sthe flags differ from %s, which says:%s", a->said.len ? "; " : "", r->c->model,
-                   w.differ.data);
+    a->from = r->given->model;
     r->c = &a->config;
 done:
     model_config_free(&sizes);
     free(path);
-    BUF_FREE(&w.taken, &w.differ);
     return status;
+}
+
+/* Takes the folder's word in place of auto. */
+static void adopt_choice(Adopted *a, int option, char *word, ConfigChoice *to)
+{
+    if (strcmp(*to, "auto") != 0) return;
+    *to = word;
+    say(&a->taken, option, word);
 }
 
 Status adopt_embedding(Run *r, Adopted *a)
 {
     static char mean[] = "mean", cls[] = "cls", on[] = "on", off[] = "off";
+    const Embedding *e = &a->embedding;
     Config *c = &a->config;
     if (!*r->c->model) return OK;
     TRY(import_embedding(r->c->model, &a->embedding));
     *c = *r->c;
-    c->model = a->embedding.model;
-    if (strcmp(c->pooling, "auto") == 0) c->pooling = a->embedding.pooling == POOLING_CLS ? cls : mean;
-    if (strcmp(c->normalize, "auto") == 0) c->normalize = a->embedding.normalized ? on : off;
+    c->model = e->model;
     r->c = c;
+    a->from = r->given->model;
+    if (!e->said) return OK;
+    adopt_choice(a, OPTION_pooling, e->pooling == POOLING_CLS ? cls : mean, &c->pooling);
+    adopt_choice(a, OPTION_normalize, e->normalized ? on : off, &c->normalize);
     return OK;
 }
 
@@ -88,12 +94,13 @@ void adopt_vectors(Run *r, const Adopted *a)
 
 void adopt_log(const Adopted *a)
 {
-    if (a->said.len) log_info("%s", a->said.data);
+    if (a->taken.len) log_info("as %s says:%s", a->from, a->taken.data);
+    if (a->differ.len) log_info("the flags differ from %s, which says:%s", a->from, a->differ.data);
 }
 
 void adopt_free(Adopted *a)
 {
     import_use_free(&a->use);
     free(a->embedding.model);
-    buf_free(&a->said);
+    BUF_FREE(&a->taken, &a->differ);
 }

@@ -8,7 +8,8 @@ typedef struct {
     ModelUse use;
     Embedding embedding; /* of adopt_embedding */
     Config config;       /* becomes run->c */
-    Buf said;            /* for adopt_log */
+    const char *from;    /* --model as given, for adopt_log */
+    Buf taken, differ;   /* flags, likewise */
 } Adopted;
 
 typedef enum {

@@ -284,12 +284,13 @@ done:
     buf_free(&kept);
 }
 
-/* For state.json and run.json. What a launcher or a job gave this start alone is left out, and the batch size is the
-   user's: a task may count sequences in place of rows. */
+/* For state.json and run.json. What a launcher or a job gave this start alone is left out. The batch size and the
+   model are the user's: a task may count sequences in place of rows, and take a folder in that of the model. */
 static void record_options(Run *r, Config *c)
 {
     static char automatic[] = "auto";
     c->batch_size = r->given->batch_size;
+    c->model = r->given->model;
     if (c->source[OPTION_rendezvous] == FROM_ENVIRONMENT) c->rendezvous = automatic;
     if (c->source[OPTION_max_time] == FROM_ENVIRONMENT) c->max_time = 0;
     config_json(c, &r->config_json);
