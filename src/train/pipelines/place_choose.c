@@ -23,7 +23,8 @@ static Status choose(PipelineKind kind, const PipelineRequest *r, PipelinePlan *
     *choice = (Choice){plan->grid, plan->tokens, plan->step};
     choice->grid.shape.micros = plan->schedule.shape.micros;
     memcpy(stages, plan->stages, (size_t)plan->grid.stages * sizeof *stages);
-    for (int s = 0; s < plan->grid.stages; s++) policies[s] = plan->stage[s].policy;
+    for (int s = 0; s < plan->grid.stages; s++)
+        policies[s] = r->in->training ? plan->stage[s].policy : policy_of_level(LEVEL_NONE);
     return OK;
 }
 
