@@ -63,6 +63,11 @@ static Status take_rows(EmbedTexts *x, Records *rows, const EmbedColumns *c, Emb
     for (;;) {
         TRY(records_next(rows, &r));
         if (!r) break;
+        if (!scores && x->rows == 0 && r->texts[x->texts].p)
+            log_warn(
+                "%s: its column '%s' is not used: --loss cosine alone trains on scores, and here each row counts as "
+                "texts that belong together",
+                x->path, c->score);
         if (*signals_stop()) return fail(E_STOPPED, "stopped while reading %s", x->path);
         if ((size_t)(e->count + x->texts) >= room) {
             room = 2 * room + 1024;
@@ -86,9 +91,10 @@ Status embed_read(EmbedTexts *x, const char *path, const void *data, size_t size
     Status status = OK;
     *x = (EmbedTexts){.path = mem_strdup(path), .texts = texts, .examples.score_width = scores != SCORES_NONE};
     for (int k = 0; k < texts; k++) o.columns[k] = c->names[k];
-    if (scores) o.columns[o.n++] = c->score;
-    if (record_positions(c->names, texts) && (!scores || record_positions(&c->score, 1)))
-        o.without_header = RECORDS_AS_FIRST;
+    bool positions = record_positions(c->names, texts) && (!scores || record_positions(&c->score, 1));
+    if (positions) o.without_header = RECORDS_AS_FIRST;
+    o.optional[texts] = !scores; /* to warn of it */
+    if (c->score && (scores || !positions)) o.columns[o.n++] = c->score;
     TRY_DONE(data ? records_open_memory(&rows, path, data, size, &o) : records_open(&rows, path, &o));
     TRY_DONE(take_rows(x, rows, c, scores, tokenizer, max_length));
 done:

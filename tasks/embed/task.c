@@ -53,8 +53,6 @@ static Status check_loss(const Config *c, int texts)
     if (loss == COUPLE_COSINE && texts != 2)
         return fail(E_USAGE, "--loss cosine is of pairs: --text-columns '%s' names %d columns; give two",
                     c->text_columns, texts);
-    if (loss == COUPLE_COSINE && !*c->label_column)
-        return fail(E_USAGE, "--loss cosine needs the scores of the pairs: give their column as --label-column");
     if (loss == COUPLE_TRIPLET && texts != 3)
         return fail(E_USAGE,
                     "--loss triplet needs a negative: --text-columns '%s' names %d columns; give those of anchor, "
@@ -74,6 +72,19 @@ static Status check_loss(const Config *c, int texts)
     return OK;
 }
 
+static Status check_scores(const Config *c, int texts)
+{
+    bool cosine = coupling_of(c, texts).loss == COUPLE_COSINE;
+    if (cosine && !*c->label_column)
+        return fail(E_USAGE, "--loss cosine needs the scores of the pairs: give their column as --label-column");
+    if (!cosine && *c->label_column && !c->do_eval)
+        return fail(E_USAGE,
+                    "--label-column %s is without effect on --loss %s without --do-eval; leave it out, or give "
+                    "--loss cosine",
+                    c->label_column, c->loss);
+    return OK;
+}
+
 /* The columns of --task embed without --text-columns: as few as the loss takes. */
 static Status plan(const Config *c, Head *head, PlanInput *need)
 {
@@ -81,6 +92,7 @@ static Status plan(const Config *c, Head *head, PlanInput *need)
     EmbedColumns columns = {0};
     TRY(check_pipeline(c));
     Status status = *c->text_columns ? embed_columns(c->text_columns, "", &columns) : OK;
+    if (status == OK && columns.n) status = check_loss(c, columns.n);
     coupling = coupling_of(c, columns.n ? columns.n : strcmp(c->loss, "triplet") == 0 ? 3 : 2);
     *head = (Head){HEAD_EMBEDDING, 0};
     need->evaluation = true;
@@ -106,6 +118,7 @@ static Status check(Run *r)
     if (!r->train) return OK;
     TRY(check_pipeline(c));
     TRY(check_loss(c, own->columns.n));
+    TRY(check_scores(c, own->columns.n));
     own->coupling = coupling_of(c, own->columns.n);
     own->config = *c;
     own->config.batch_size *= own->columns.n;

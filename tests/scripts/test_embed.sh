@@ -93,6 +93,10 @@ refused "--text-columns anchor,positive" "${run[@]}" --data-dir pairs
 refused "--loss triplet needs a negative" "${pairs[@]}" --loss triplet
 refused "--loss cosine is of pairs" "${run[@]}" --data-dir pairs --text-columns a,b,c --loss cosine --label-column s
 refused "give their column as --label-column" "${run[@]}" --data-dir pairs --text-columns a,b --loss cosine
+refused "--label-column s is without effect on --loss infonce" "${run[@]}" --data-dir pairs --text-columns a,b --label-column s
+expect 0 "${run[@]}" --data-dir scores --text-columns a,b --label-column score --do-eval --dry-run --output-dir refused
+says "scores/train.jsonl: its column 'score' is not used" "each row counts as texts that belong together"
+expect 2 "$CAIRN_BINARY" plan --task embed --model-config bert-tiny --loss triplet --text-columns a,b
 refused "--margin is without effect on --loss infonce" "${pairs[@]}" --margin 1
 refused "--batch-size 1" "${pairs[@]}" --batch-size 1
 refused "leave it out: the ranks then share each step" "${pairs[@]}" --pipeline 1f1b --stages 2

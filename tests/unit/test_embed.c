@@ -61,7 +61,7 @@ static void texts_of_a_row_follow_each_other(void **state)
     assert_int_equal(x.examples.count, 2);
     assert_true(x.examples.score == NULL);
     embed_texts_free(&x);
-    assert_ok(read_as("t.tsv", "a\tb\tc\nb\tc\td\n", "2,0,1", "", 3, SCORES_NONE, &x));
+    assert_ok(read_as("t.tsv", "a\tb\tc\nb\tc\td\n", "2,0,1", "3", 3, SCORES_NONE, &x));
     assert_int_equal(x.rows, 2);
     assert_text(&x.examples, 3, "d");
     embed_texts_free(&x);
