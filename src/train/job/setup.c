@@ -277,6 +277,8 @@ static Status fill_input(const Config *c, const Setup *s, PlanInput *in)
 {
     in->backend = s->backend;
     in->compute = s->compute;
+    if (in->coupling && s->backend->device)
+        in->data_bytes += coupling_host_bytes(in->coupling, in->model->config.hidden);
     TRY(setup_audit(c, in));
     return setup_virtual(c, ranks_size(s->ranks), in);
 }

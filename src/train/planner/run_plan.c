@@ -68,7 +68,7 @@ size_t run_plan_saved_bytes(const RunPlan *p)
 
 static PlanCouple couple_of(const Coupling *c, int64_t hidden)
 {
-    return (PlanCouple){.apart = (c->rows + 63) / 64 * 64,
+    return (PlanCouple){.apart = coupling_apart(c),
                         .cols = hidden,
                         .texts = c->texts,
                         .entropy = c->loss == COUPLE_INFONCE,

@@ -4,7 +4,7 @@
    when backward begins. */
 #include "train/session/session_pipeline.h"
 
-enum { SUMMED = 1 << 22 }; /* elements that ranks exchange at once */
+enum { SUMMED = 1 << 20 }; /* elements that ranks exchange at once */
 
 /* Row k·apart + i of the first `texts`·apart rows is text k of row i of the step's data. */
 typedef struct {
@@ -12,7 +12,7 @@ typedef struct {
     const SessionStep *step;
     const PlanCouple *of;
     float *e, *de; // (texts·apart, cols) embeddings and their gradients, of a host backend where the plan has them
-    float *rows;   // (sequences, cols) of a micro-batch
+    float *rows;   // (sequences, cols) of a micro-batch; NULL: a host backend
     float scale;   /* of anchors in a cross-entropy: 1 / temperature; else 1 */
     int64_t all;   /* texts·apart */
 } Couple;
@@ -38,7 +38,8 @@ static void open_couple(Session *s, const SessionStep *step, Couple *c)
     c->all = c->of->texts * c->of->apart;
     size_t n = (size_t)(c->all * c->of->cols);
     if (loss->loss == COUPLE_INFONCE) c->scale = 1 / loss->temperature;
-    c->rows = mem_array((size_t)(s->plan.chunk->train.capacity.count[ROWS_SEQS] * c->of->cols), sizeof *c->rows);
+    if (on_device(c))
+        c->rows = mem_array((size_t)(s->plan.chunk->train.capacity.count[ROWS_SEQS] * c->of->cols), sizeof *c->rows);
     c->e = on_device(c) ? mem_array(n, sizeof *c->e) : host_matrix(c, c->of->anchors, c->of->others);
     c->de = on_device(c) ? mem_array(n, sizeof *c->de) : host_matrix(c, c->of->danchors, c->of->dothers);
     memset(c->e, 0, n * sizeof *c->e);
@@ -46,9 +47,11 @@ static void open_couple(Session *s, const SessionStep *step, Couple *c)
 
 static void close_couple(Couple *c)
 {
-    free(c->rows);
-    if (on_device(c)) MEM_FREE(c->e, c->de);
+    if (on_device(c)) MEM_FREE(c->rows, c->e, c->de);
 }
+
+/* A micro-batch's rows of a tensor as the host reads and writes them: where they lie, or a device's in `rows`. */
+static float *host_rows(const Couple *c, TensorId t) { return c->rows ? c->rows : exec_data(exec_of(c), t); }
 
 /* The place of a sequence of the step among the embeddings. */
 static int64_t place_of(const Couple *c, int32_t sequence)
@@ -74,10 +77,11 @@ static Status run_forward(const Couple *c, int share, int64_t m)
     const ModelTensors *t = &c->session->plan.chunk->train_tensors;
     TRY(send(c, share, m, &b, &rows));
     TRY(exec_run(exec_of(c), c->session->plan.chunk->train.forward, &rows));
-    TRY(exec_download(exec_of(c), t->logits, c->rows, (size_t)(b->n_seqs * cols) * sizeof *c->rows));
+    const float *y = host_rows(c, t->logits);
+    if (c->rows) TRY(exec_download(exec_of(c), t->logits, c->rows, (size_t)(b->n_seqs * cols) * sizeof *y));
     for (int64_t i = 0; i < b->n_seqs; i++) {
         const int64_t row = place_of(c, b->seq_index[i]);
-        for (int64_t j = 0; j < cols; j++) c->e[row * cols + j] = c->rows[i * cols + j] * anchor_scale(c, row) + 0.0f;
+        for (int64_t j = 0; j < cols; j++) c->e[row * cols + j] = y[i * cols + j] * anchor_scale(c, row) + 0.0f;
     }
     return OK;
 }
@@ -157,10 +161,10 @@ static Status copy_matrix(const Couple *c, bool up)
 static Status add_turned(const Couple *c)
 {
     const size_t first = (size_t)(c->of->apart * c->of->cols), n = (size_t)(c->all * c->of->cols) - first;
-    float *turned = mem_array(n, sizeof *turned);
-    Status status = exec_download(exec_of(c), c->of->dturned, turned, n * sizeof *turned);
+    float *turned = on_device(c) ? mem_array(n, sizeof *turned) : exec_data(exec_of(c), c->of->dturned);
+    Status status = on_device(c) ? exec_download(exec_of(c), c->of->dturned, turned, n * sizeof *turned) : OK;
     for (size_t i = 0; i < n && status == OK; i++) c->de[first + i] += turned[i];
-    free(turned);
+    if (on_device(c)) free(turned);
     return status;
 }
 
@@ -201,13 +205,14 @@ static Status send_given(const Couple *c, const MicroBatch *b)
     const LossScaling *scaling = &c->session->scaling;
     const float of_loss = scaling->scale > 0 ? scaling->scale : 1;
     const int64_t cols = c->of->cols;
+    const TensorId given = c->session->plan.chunk->train_tensors.given;
+    float *g = host_rows(c, given);
     for (int64_t i = 0; i < b->n_seqs; i++) {
         const int64_t row = place_of(c, b->seq_index[i]);
         const float scale = anchor_scale(c, row) * of_loss;
-        for (int64_t j = 0; j < cols; j++) c->rows[i * cols + j] = c->de[row * cols + j] * scale;
+        for (int64_t j = 0; j < cols; j++) g[i * cols + j] = c->de[row * cols + j] * scale;
     }
-    return exec_upload(exec_of(c), c->session->plan.chunk->train_tensors.given, c->rows,
-                       (size_t)(b->n_seqs * cols) * sizeof *c->rows);
+    return c->rows ? exec_upload(exec_of(c), given, g, (size_t)(b->n_seqs * cols) * sizeof *g) : OK;
 }
 
 /* `kept`: its activations are there. m −1: the sums over ranks alone. */
