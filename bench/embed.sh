@@ -64,7 +64,7 @@ awk -v rows=$((16 * pairs)) -v words="$words" 'BEGIN {
 
 # timed COMMAND...: its standard output is $work/out
 timed() {
-    /usr/bin/time -f %M -o "$work/peak" timeout 3600 "$@" >"$work/out" 2>"$work/errors" || die 1 "$1: $(tail -n 1 "$work/errors")"
+    /usr/bin/time -f %M -o "$work/peak" "$@" >"$work/out" 2>"$work/errors" || die 1 "$1: $(tail -n 1 "$work/errors")"
 }
 
 # run_cairn PRECISION BATCH STEPS FLAG...: sets `seconds`, of a step behind the first
