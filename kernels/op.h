@@ -28,6 +28,7 @@ OP_LIST(X)
 #undef X
 
 typedef enum { GELU_ERF, GELU_TANH } GeluKind;
+typedef enum { ACTIVATE_TANH, ACTIVATE_RELU } ActivateKind;
 typedef enum { NORM_FORM_Y, NORM_FORM_XHAT } NormForm;
 
 /* What a SHARE shares: all but FACTORS are sent from each part's owner to all. */
@@ -56,6 +57,9 @@ typedef union {
     struct {
         GeluKind kind;
     } gelu;
+    struct {
+        ActivateKind kind;
+    } activate;
     struct {
         float eps, dropout;
         uint32_t site;

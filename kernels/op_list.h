@@ -30,8 +30,8 @@
     X(AFFINE, "affine")                                                                                                \
     X(GATHER, "gather")                                                                                                \
     X(SCATTER, "scatter")                                                                                              \
-    X(TANH, "tanh")                                                                                                    \
-    X(TANH_BWD, "tanh_bwd")                                                                                            \
+    X(ACTIVATE, "activate")                                                                                            \
+    X(ACTIVATE_BWD, "activate_bwd")                                                                                    \
     X(DROPOUT, "dropout")                                                                                              \
     X(XENT, "xent")                                                                                                    \
     X(MSE, "mse")                                                                                                      \
@@ -66,18 +66,19 @@
 
 /* ---- layers ---- */
 
-/* EMBED: x = dropout(LN(word[ids] + position[pos] + type[types])). Nothing is kept: the backward gathers again.
+/* EMBED: x = dropout(LN(word[ids] + position[pos] + type[types])), without the last term where a model has no token
+   types. Nothing is kept: the backward gathers again.
    ids, types, pos, seq (T), seq the sequence's index in the global batch; word (V, H), position (positions, H),
    type (types, H), gamma, beta (H); x (T, H) c. Source: BERT (Devlin et al., 2019); LayerNorm (Ba et al., 2016). */
 #define EMBED_OPERANDS(IN, OUT, op)                                                                                    \
-    IN(op, ids) IN(op, types) IN(op, pos) IN(op, seq) IN(op, ctl, CTL) IN(op, word) IN(op, position) IN(op, type)      \
-    IN(op, gamma) IN(op, beta) OUT(op, x)
+    IN(op, ids) IN(op, types) IN(op, pos) IN(op, seq) IN(op, ctl, CTL) IN(op, word) IN(op, position)                   \
+    IN(op, type, OPTIONAL) IN(op, gamma) IN(op, beta) OUT(op, x)
 
 /* EMBED_BWD: the gradients of EMBED's tables, gamma and beta from dx (T, H) c; the other operands as in EMBED. */
 #define EMBED_BWD_OPERANDS(IN, OUT, op)                                                                                \
     IN(op, dx) IN(op, ids) IN(op, types) IN(op, pos) IN(op, seq) IN(op, ctl, CTL) IN(op, word) IN(op, position)        \
-    IN(op, type) IN(op, gamma) OUT(op, dword, ADDED) OUT(op, dposition, ADDED) OUT(op, dtype, ADDED)                   \
-    OUT(op, dgamma, ADDED) OUT(op, dbeta, ADDED)
+    IN(op, type, OPTIONAL) IN(op, gamma) OUT(op, dword, ADDED) OUT(op, dposition, ADDED)                               \
+    OUT(op, dtype, ADDED + OPTIONAL) OUT(op, dgamma, ADDED) OUT(op, dbeta, ADDED)
 
 /* LINEAR: y = x·wᵀ + bias. x (R, k) c; w (n, k), a compute copy in the forward layout; bias (n), F32 or of y's type;
    y (R, n), c or F32. */
@@ -139,16 +140,18 @@
 #define SCATTER_OPERANDS(IN, OUT, op)                                                                                  \
     IN(op, dy) IN(op, index) IN(op, ctl, CTL) IN(op, add, OPTIONAL) OUT(op, dx, MUST_SHARE(op, add))
 
-/* TANH: y = tanh(x). x, y (R, H) c; y may lie in x's memory. */
-#define TANH_OPERANDS(IN, OUT, op) IN(op, x) OUT(op, y, MAY_SHARE(op, x))
+/* ACTIVATE: y = tanh(x) or, by its kind, max(x, 0). x, y (R, H) c; y may lie in x's memory. */
+#define ACTIVATE_OPERANDS(IN, OUT, op) IN(op, x) OUT(op, y, MAY_SHARE(op, x))
 
-/* TANH_BWD: dx = (1 − y²)·dy. All (R, H) c; dx may lie in dy's memory. */
-#define TANH_BWD_OPERANDS(IN, OUT, op) IN(op, y) IN(op, dy) OUT(op, dx, MAY_SHARE(op, dy))
+/* ACTIVATE_BWD: dx = (1 − y²)·dy or, of max(x, 0), dy where y > 0 and else 0. All (R, H) c; dx may lie in dy's memory.
+ */
+#define ACTIVATE_BWD_OPERANDS(IN, OUT, op) IN(op, y) IN(op, dy) OUT(op, dx, MAY_SHARE(op, dy))
 
-/* DROPOUT: y = x·mask / (1 − p), the mask a function of seed, batch, site, sequence and column (docs/contracts.md 4);
-   it is its own backward. x, y (S, H) c, seq_index (S); y may lie in x's memory. Sources: Srivastava et al., 2014;
-   Philox (Salmon et al., 2011). */
-#define DROPOUT_OPERANDS(IN, OUT, op) IN(op, x) IN(op, seq_index) IN(op, ctl, CTL) OUT(op, y, MAY_SHARE(op, x))
+/* DROPOUT: y = x·mask / (1 − p), the mask a function of seed, batch, site, sequence, position and column
+   (docs/contracts.md 4); it is its own backward. x, y (R, H) c; seq_index, pos (R), position 0 without pos; y may lie in
+   x's memory. Sources: Srivastava et al., 2014; Philox (Salmon et al., 2011). */
+#define DROPOUT_OPERANDS(IN, OUT, op)                                                                                  \
+    IN(op, x) IN(op, seq_index) IN(op, ctl, CTL) IN(op, pos, OPTIONAL) OUT(op, y, MAY_SHARE(op, x))
 
 /* POOL: a vector for each sequence: y[s] is the mean of the rows that spans names, or row first[s] of x; one of the two
    is present. With attr.pool.normalize it is divided by its length, at least 1e-12; inverse is 1 / that length, else 1.

@@ -75,9 +75,9 @@ golden() {
 # The programs of tests/ops, from simple to hard, so that the first failure names the layer. WHICH: all, or small (those
 # that compute-sanitizer can run within a minute).
 op_programs() {
-    local name small='gelu tanh dropout pack gather addnorm embed loss' all=''
+    local name small='gelu activate dropout pack gather addnorm embed loss' all=''
     for name in "$build"/tests/ops_*; do all+=" ${name##*/ops_}"; done
-    [ -z "$dry" ] || { echo tanh pack && return; } # the quickest
+    [ -z "$dry" ] || { echo activate pack && return; } # the quickest
     [ "$1" = all ] || { echo "$small attention" && return; }
     # shellcheck disable=SC2086 # words
     printf '%s\n' $small optimizer slices linear mlm_xent attention attention_plain $all | awk '!seen[$1]++' | tr '\n' ' '

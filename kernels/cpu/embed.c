@@ -44,10 +44,11 @@ static void embed_common(const OpCall *call, const RowCounts *rows, EmbedRows *a
     const Operand *pos = IN_EITHER(call, EMBED, EMBED_BWD, pos),
                   *position = IN_EITHER(call, EMBED, EMBED_BWD, position);
     const Operand *types = IN_EITHER(call, EMBED, EMBED_BWD, types), *type = IN_EITHER(call, EMBED, EMBED_BWD, type);
-    CHECK(word->dtype == F32 && position->dtype == F32 && type->dtype == F32, "embed: a table is not f32");
+    CHECK(word->dtype == F32 && position->dtype == F32 && (!operand_present(type) || type->dtype == F32),
+          "embed: a table is not f32");
     cpu_check_index(ids, real, rows_in(word->rows, rows), "embed: word id");
     cpu_check_index(pos, real, rows_in(position->rows, rows), "embed: position");
-    cpu_check_index(types, real, rows_in(type->rows, rows), "embed: type");
+    if (operand_present(type)) cpu_check_index(types, real, rows_in(type->rows, rows), "embed: type");
     a->ids = ids->data;
     a->types = types->data;
     a->pos = pos->data;
@@ -122,11 +123,10 @@ static void backward_part(void *arg, int part)
     for (int64_t b = mine.first; b < mine.end; b++) {
         CpuSpan even = cpu_block(w->rows, b);
         EmbedRows a = w->a;
-        if (w->dtype) {
-            a.dtype = w->dtype + (size_t)b * w->types_line / sizeof(float);
+        if (w->dgamma) {
+            if (a.type) a.dtype = memset(w->dtype + (size_t)b * w->types_line / sizeof(float), 0, w->types_line);
             a.dgamma = w->dgamma + (size_t)b * w->line / sizeof(float);
             a.dbeta = w->dbeta + (size_t)b * w->line / sizeof(float);
-            memset(a.dtype, 0, w->types_line);
             memset(a.dgamma, 0, w->line);
             memset(a.dbeta, 0, w->line);
         }
@@ -154,11 +154,12 @@ Status cpu_embed_bwd(const OpCall *call, const RowCounts *rows)
     w.a.dx = dx->data;
     add_table(&w, w.a.ids, rows_in(IN(call, EMBED_BWD, word)->rows, rows), OUT(call, EMBED_BWD, dword)->data);
     int64_t types = rows_in(IN(call, EMBED_BWD, type)->rows, rows), line = (int64_t)(w.line / sizeof(float));
-    cpu_add_blocks(OUT(call, EMBED_BWD, dtype)->data, w.dtype, w.rows, (int64_t)(w.types_line / sizeof(float)),
-                   types * dx->cols);
+    if (types)
+        cpu_add_blocks(OUT(call, EMBED_BWD, dtype)->data, w.dtype, w.rows, (int64_t)(w.types_line / sizeof(float)),
+                       types * dx->cols);
     cpu_add_blocks(OUT(call, EMBED_BWD, dgamma)->data, w.dgamma, w.rows, line, dx->cols);
     cpu_add_blocks(OUT(call, EMBED_BWD, dbeta)->data, w.dbeta, w.rows, line, dx->cols);
-    w.dtype = NULL; /* these are done */
+    w.dgamma = NULL; /* these are done */
     add_table(&w, w.a.pos, rows_in(IN(call, EMBED_BWD, position)->rows, rows), OUT(call, EMBED_BWD, dposition)->data);
     return OK;
 }

@@ -22,7 +22,7 @@ typedef struct {
 
 typedef struct {
     const int32_t *ids, *types, *pos, *seq; // (T)
-    const float *word, *position, *type;    // (V, H), (P, H), (types, H)
+    const float *word, *position, *type;    // (V, H), (P, H), (types, H) or NULL
     const float *gamma, *beta;              // (H)
     void *x;                                // (T, H)
     const void *dx;                         // (T, H)

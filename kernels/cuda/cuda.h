@@ -23,8 +23,8 @@ extern "C" {
     X(AFFINE, cuda_affine, no_scratch, no_prepare)                                                                     \
     X(GATHER, cuda_gather, no_scratch, no_prepare)                                                                     \
     X(SCATTER, cuda_scatter, no_scratch, no_prepare)                                                                   \
-    X(TANH, cuda_tanh, no_scratch, no_prepare)                                                                         \
-    X(TANH_BWD, cuda_tanh_bwd, no_scratch, no_prepare)                                                                 \
+    X(ACTIVATE, cuda_activate, no_scratch, no_prepare)                                                                 \
+    X(ACTIVATE_BWD, cuda_activate_bwd, no_scratch, no_prepare)                                                         \
     X(DROPOUT, cuda_dropout, no_scratch, no_prepare)                                                                   \
     X(POOL, cuda_pool, no_scratch, no_prepare)                                                                         \
     X(POOL_BWD, cuda_pool_bwd, no_scratch, no_prepare)                                                                 \

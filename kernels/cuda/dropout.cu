@@ -1,5 +1,4 @@
-/* DROPOUT of one row per sequence (position 0); the same call on dy is its backward. A thread per group of eight
-   columns, which is one Philox call. */
+/* DROPOUT; the same call on dy is its backward. A thread per group of eight columns, which is one Philox call. */
 #include "kernels/cuda/rows.cuh"
 
 #include "kernels/cuda/cuda.h"
@@ -8,15 +7,15 @@ enum { THREADS = 128 };
 
 /* y may lie in x's memory. */
 template <typename T>
-__global__ void dropout_kernel(const T *x, const int32_t *seq_index, const Ctl *ctl, T *y, int64_t rows, int64_t cols,
-                               RowDropout site, bool wide)
+__global__ void dropout_kernel(const T *x, const int32_t *seq_index, const int32_t *pos, const Ctl *ctl, T *y,
+                               int64_t rows, int64_t cols, RowDropout site, bool wide)
 {
     int64_t groups = (cols + GROUP - 1) / GROUP, i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     int64_t r = i / groups, column = i % groups * GROUP;
     if (r >= rows) return;
     float v[GROUP];
     load_group(x + r * cols + column, cols - column, wide, v);
-    drop_group(v, dropout_now(site, ctl), column, 0, seq_index[r]);
+    drop_group(v, dropout_now(site, ctl), column, pos ? pos[r] : 0, seq_index[r]);
     store_group(y + r * cols + column, cols - column, wide, v);
 }
 
@@ -27,7 +26,7 @@ Status cuda_dropout(const OpCall *call, const RowCounts *rows)
     CUDA_BY_TYPE(x->dtype, T,
                  return CUDA_LAUNCH((dropout_kernel<T>), cuda_blocks(threads, THREADS), THREADS, 0,
                                     cuda_data<const T>(x), cuda_data<const int32_t>(IN(call, DROPOUT, seq_index)),
-                                    op_ctl(call), cuda_data<T>(y), n, x->cols,
-                                    row_dropout(call->attr.dropout.dropout, call->attr.dropout.site),
+                                    cuda_data<const int32_t>(IN(call, DROPOUT, pos)), op_ctl(call), cuda_data<T>(y), n,
+                                    x->cols, row_dropout(call->attr.dropout.dropout, call->attr.dropout.site),
                                     x->cols % GROUP == 0 && on_16(x->data, y->data)));
 }

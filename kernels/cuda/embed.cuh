@@ -10,7 +10,7 @@ enum { WORD, POSITION, TYPE, N_TABLES };
 struct EmbedTable {
     const int32_t *index; // (T)
     const float *rows;    // (n, H)
-    int64_t n;
+    int64_t n;            /* of an absent table 0 */
 };
 
 struct Embed {
@@ -25,7 +25,7 @@ struct Embed {
 
 struct EmbedToken {
     int32_t row, at[N_TABLES], sequence;
-    bool known; /* it names a row of each table */
+    bool known; /* it names a row of each table that is there */
 };
 
 __device__ static inline int64_t embed_tokens(const Embed &e) { return min((int64_t)e.ctl->n_tokens, e.rows); }
@@ -38,13 +38,13 @@ __device__ static inline EmbedToken embed_token(const Embed &e, int64_t r)
     CUDA_UNROLL for (int i = 0; i < N_TABLES; i++)
     {
         t.at[i] = e.table[i].index[r];
-        t.known = t.known && t.at[i] >= 0 && t.at[i] < e.table[i].n;
+        t.known = t.known && (e.table[i].n == 0 || (t.at[i] >= 0 && t.at[i] < e.table[i].n));
     }
     t.sequence = e.seq[r];
     return t;
 }
 
-/* The normalised sum of a token's three rows; returns rstd. */
+/* The normalised sum of a token's rows; returns rstd. */
 template <typename S>
 __device__ static inline float embed_xhat(const Embed &e, const EmbedToken &t, float (&s)[S::groups][GROUP],
                                           float *sums)
@@ -55,7 +55,7 @@ __device__ static inline float embed_xhat(const Embed &e, const EmbedToken &t, f
         float p[GROUP] = {}, q[GROUP] = {};
         S::load(e.table[WORD].rows + t.at[WORD] * n, i, n, s[i]);
         S::load_constant(e.table[POSITION].rows + t.at[POSITION] * n, i, n, p);
-        S::load_constant(e.table[TYPE].rows + t.at[TYPE] * n, i, n, q);
+        if (e.table[TYPE].n) S::load_constant(e.table[TYPE].rows + t.at[TYPE] * n, i, n, q);
         CUDA_UNROLL for (int k = 0; k < GROUP; k++) s[i][k] = s[i][k] + p[k] + q[k];
     }
     return row_normalise<S>(s, n, e.eps, sums);

@@ -2,9 +2,9 @@
    table). A block takes 32 neighbours of that order, makes each token's gradient again from the tables and dx, as the
    forward did, and sums runs of one index. A run that ends within the block's tokens is added to the table at once; one
    that continues beyond them leaves a piece, and another kernel adds the pieces of a run. The pass over the types also
-   sums γ's and β's gradients. So each sum's order depends on the tokens alone. A token that names no row of some table
-   adds nothing. Bytes per element in bf16: 18 (thrice word and dx), 2 for pieces and parts at most, and 8 per element
-   of each table row that some token names; scratch is 1 byte per element of x. */
+   sums γ's and β's gradients, and runs without their table too. So each sum's order depends on the tokens alone. A
+   token that names no row of some table adds nothing. Bytes per element in bf16: 18 (thrice word and dx), 2 for pieces
+   and parts at most, and 8 per element of each table row that some token names; scratch is 1 byte per element of x. */
 #include "kernels/cuda/embed.cuh"
 
 #include "kernels/cuda/cuda.h"
@@ -117,10 +117,10 @@ __global__ void __launch_bounds__(SORT_THREADS) embed_sort_kernel(EmbedBwd b)
     CUDA_SHARED(int32_t, totals, [SORT_WARPS]);
     EmbedTable table = b.e.table[blockIdx.x];
     EmbedSorted s = b.sorted[blockIdx.x];
-    int lane = (int)threadIdx.x % CUDA_WARP, warp = (int)threadIdx.x / CUDA_WARP, passes = 0;
+    int lane = (int)threadIdx.x % CUDA_WARP, warp = (int)threadIdx.x / CUDA_WARP, passes = 1;
     int64_t n = embed_tokens(b.e), each = (n + SORT_THREADS - 1) / SORT_THREADS * CUDA_WARP;
     int64_t first = warp * each, end = min(first + each, n);
-    for (int64_t reach = 1; reach <= table.n; reach *= DIGITS) passes++;
+    for (int64_t reach = DIGITS; reach <= table.n; reach *= DIGITS) passes++;
     const int32_t *from = nullptr; /* the tokens as they come */
     int32_t *own = count + warp * DIGITS;
     for (int pass = 0; pass < passes; pass++) {

@@ -1,8 +1,8 @@
-/* x = dropout(LN(word[id] + position[pos] + type[type])), rounded once; rows beyond n_tokens are 0. Nothing is kept:
-   the backward gathers and normalises again, in fp32. */
+/* x = dropout(LN(word[id] + position[pos] + type[type])), rounded once; without a table of types without that term;
+   rows beyond n_tokens are 0. Nothing is kept: the backward gathers and normalises again, in fp32. */
 #include "kernels/ref/ref.h"
 
-/* The three table rows of token r, and its sum in s->x. */
+/* The table rows of token r, and their sum in s->x. */
 typedef struct {
     int32_t word, position, type;
 } TableRows;
@@ -17,11 +17,12 @@ static TableRows gather_tables(const OpCall *call, const RowCounts *rows, int64_
         .word = ref_index(IN_EITHER(call, EMBED, EMBED_BWD, ids), r, rows_in(word->rows, rows), "embed: word id"),
         .position =
             ref_index(IN_EITHER(call, EMBED, EMBED_BWD, pos), r, rows_in(position->rows, rows), "embed: position"),
-        .type = ref_index(IN_EITHER(call, EMBED, EMBED_BWD, types), r, rows_in(type->rows, rows), "embed: type"),
     };
     memcpy(s->x, ref_read(word, at.word * n, n, s->buffer), (size_t)n * sizeof(float));
     const float *p = ref_read(position, at.position * n, n, s->buffer);
     for (int64_t j = 0; j < n; j++) s->x[j] += p[j];
+    if (!operand_present(type)) return at;
+    at.type = ref_index(IN_EITHER(call, EMBED, EMBED_BWD, types), r, rows_in(type->rows, rows), "embed: type");
     const float *t = ref_read(type, at.type * n, n, s->buffer);
     for (int64_t j = 0; j < n; j++) s->x[j] += t[j];
     return at;
@@ -71,7 +72,7 @@ Status ref_embed_bwd(const OpCall *call, const RowCounts *rows)
         ref_normalise_bwd(s.ds, s.factor, s.x, rstd, gamma, n);
         ref_axpy(dword + at.word * n, 1.0f, s.ds, n);
         ref_axpy(dposition + at.position * n, 1.0f, s.ds, n);
-        ref_axpy(dtype + at.type * n, 1.0f, s.ds, n);
+        if (dtype) ref_axpy(dtype + at.type * n, 1.0f, s.ds, n);
     }
     ref_add_sums(dgamma, s.dgamma, n);
     ref_add_sums(dbeta, s.dbeta, n);

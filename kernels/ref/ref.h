@@ -23,8 +23,8 @@
     X(AFFINE, ref_affine, no_scratch)                                                                                  \
     X(GATHER, ref_gather, no_scratch)                                                                                  \
     X(SCATTER, ref_scatter, no_scratch)                                                                                \
-    X(TANH, ref_tanh, no_scratch)                                                                                      \
-    X(TANH_BWD, ref_tanh_bwd, no_scratch)                                                                              \
+    X(ACTIVATE, ref_activate, no_scratch)                                                                              \
+    X(ACTIVATE_BWD, ref_activate_bwd, no_scratch)                                                                      \
     X(DROPOUT, ref_dropout, ref_rows_scratch)                                                                          \
     X(POOL, ref_pool, ref_rows_scratch)                                                                                \
     X(POOL_BWD, ref_pool_bwd, ref_rows_scratch)                                                                        \

@@ -233,7 +233,7 @@ static TensorId emit_pooled(Emit *e, TensorId x)
     TensorId pre = add_activation(e, NONE, PART_ALWAYS, ROWS_SEQS, h, "pooler.pre");
     emit_dense(e, NONE, first, pre, "bert.pooler.dense", "pooler");
     TensorId y = add_activation(e, NONE, PART_ALWAYS, ROWS_SEQS, h, "pooled");
-    plan_emit(e->p, OP_TANH, PHASE_FORWARD, NONE, (OpAttr){0}, IDS(pre), IDS(y));
+    plan_emit(e->p, OP_ACTIVATE, PHASE_FORWARD, NONE, (OpAttr){0}, IDS(pre), IDS(y));
     return y;
 }
 

@@ -195,9 +195,9 @@ static void backward_instr(Backward *pass, InstrId i)
         emit(pass, OP_SCATTER, &f, i, f.attr,
              IDS(pass->grad[y], f.in[GATHER_IN_index], f.in[GATHER_IN_ctl], pass->grad[x]), IDS(g));
         break;
-    case OP_TANH:
-        x = f.in[TANH_IN_x], y = f.out[TANH_OUT_y], g = grad_tensor(pass, x);
-        emit(pass, OP_TANH_BWD, &f, i, f.attr, IDS(y, pass->grad[y]), IDS(g));
+    case OP_ACTIVATE:
+        x = f.in[ACTIVATE_IN_x], y = f.out[ACTIVATE_OUT_y], g = grad_tensor(pass, x);
+        emit(pass, OP_ACTIVATE_BWD, &f, i, f.attr, IDS(y, pass->grad[y]), IDS(g));
         break;
     case OP_POOL: /* the host wrote its output's gradient */
         x = f.in[POOL_IN_x], y = f.out[POOL_OUT_y], g = grad_tensor(pass, x);
@@ -208,8 +208,8 @@ static void backward_instr(Backward *pass, InstrId i)
         break;
     case OP_DROPOUT: /* its own backward */
         x = f.in[DROPOUT_IN_x], y = f.out[DROPOUT_OUT_y], g = grad_tensor(pass, x);
-        emit(pass, OP_DROPOUT, &f, i, f.attr, IDS(pass->grad[y], f.in[DROPOUT_IN_seq_index], f.in[DROPOUT_IN_ctl]),
-             IDS(g));
+        emit(pass, OP_DROPOUT, &f, i, f.attr,
+             IDS(pass->grad[y], f.in[DROPOUT_IN_seq_index], f.in[DROPOUT_IN_ctl], f.in[DROPOUT_IN_pos]), IDS(g));
         break;
     default:
         CHECK(0, "op %s has no backward rule", op_info(f.op)->name);

@@ -99,8 +99,8 @@ static bool computes(Op op)
     case OP_ADDNORM:
     case OP_ADDNORM_BWD:
     case OP_AFFINE:
-    case OP_TANH:
-    case OP_TANH_BWD:
+    case OP_ACTIVATE:
+    case OP_ACTIVATE_BWD:
     case OP_POOL:
     case OP_POOL_BWD:
     case OP_DROPOUT:

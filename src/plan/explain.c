@@ -66,6 +66,10 @@ static void explain_attr(const Instr *i, Buf *out)
     case OP_POOL_BWD:
         if (i->attr.pool.normalize) buf_puts(out, " normalize");
         break;
+    case OP_ACTIVATE:
+    case OP_ACTIVATE_BWD:
+        buf_puts(out, i->attr.activate.kind == ACTIVATE_RELU ? " relu" : " tanh");
+        break;
     case OP_CURVATURE:
         buf_printf(out, " columns=%lld..%lld", (long long)i->attr.curvature.first,
                    (long long)(i->attr.curvature.first + i->attr.curvature.n - 1));

@@ -41,7 +41,7 @@ if grep -iE 'cuda|nvidia|gpu' "$work/said"; then bad "--backend auto mentions GP
 ! grep -q cublas "$work/said" || bad "cuBLASLt was looked for without a GPU"
 
 # A test of the backend is skipped here, with the reason, and fails beside a GPU.
-tests() { env "$@" CAIRN_BACKEND_DIR="$build" CAIRN_TEST_BACKENDS=cuda CAIRN_TEST_MAY_SKIP=1 "$build/tests/ops_tanh" >"$work/said" 2>&1; }
+tests() { env "$@" CAIRN_BACKEND_DIR="$build" CAIRN_TEST_BACKENDS=cuda CAIRN_TEST_MAY_SKIP=1 "$build/tests/ops_activate" >"$work/said" 2>&1; }
 for gpu in none "$work" hidden; do
     status=0 wanted=77 flags=(-u CUDA_VISIBLE_DEVICES CAIRN_TEST_GPUS="$gpu")
     [ "$gpu" != "$work" ] || wanted=1

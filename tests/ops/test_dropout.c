@@ -5,14 +5,17 @@
 #include "ops/harness.h"
 #include "ops/row_dropout.h"
 
-static void init(OpCase *c, int64_t seqs, int64_t cols, Dtype dtype, float p, uint32_t site)
+/* Row i is of sequence 100 + 3i; with `tokens` at position 7 + i, else at 0. */
+static void init(OpCase *c, bool tokens, int64_t seqs, int64_t cols, Dtype dtype, float p, uint32_t site)
 {
     RowCounts rows = {.count = {[ROWS_SEQS] = seqs}};
     case_init(c, OP_DROPOUT, (OpAttr){.dropout = {p, site}}, rows);
     case_add_random(c, "x", dtype, rows_kind(ROWS_SEQS), cols, 1);
     case_add(c, "seq_index", I32, rows_kind(ROWS_SEQS), 1);
     case_add(c, "y", dtype, rows_kind(ROWS_SEQS), cols);
+    if (tokens) case_add(c, "pos", I32, rows_kind(ROWS_SEQS), 1);
     for (int32_t i = 0; i < seqs; i++) case_set_ints(c, "seq_index", i, 1, &(int32_t){100 + 3 * i});
+    for (int32_t i = 0; tokens && i < seqs; i++) case_set_ints(c, "pos", i, 1, &(int32_t){7 + i});
     case_ctl(c)->dropout_key = KEY;
     case_ctl(c)->batch = 77;
 }
@@ -26,7 +29,7 @@ static void test_shapes(void **state)
         for (int t = 0; t < N_COMPUTE; t++)
             for (size_t r = 0; r < sizeof rates / sizeof *rates; r++) {
                 OpCase c;
-                init(&c, shapes[i][0], shapes[i][1], compute_types[t], rates[r], 9);
+                init(&c, i % 2, shapes[i][0], shapes[i][1], compute_types[t], rates[r], 9);
                 case_check(&c, (Tolerance){0});
                 case_free(&c);
             }
@@ -38,15 +41,18 @@ static void test_meaning(void **state)
     (void)state;
     static const float rates[] = {0, 0.1f, 0.5f};
     for (int t = 0; t < N_COMPUTE; t++)
-        for (size_t r = 0; r < sizeof rates / sizeof *rates; r++)
+        for (size_t k = 0; k < 2 * (sizeof rates / sizeof *rates); k++)
             for (Backend *backend = ops_next(NULL); backend; backend = ops_next(backend)) {
                 OpCase c;
-                init(&c, 5, 100, compute_types[t], rates[r], 1023);
+                size_t r = k / 2;
+                bool tokens = k % 2;
+                init(&c, tokens, 5, 100, compute_types[t], rates[r], 1023);
                 if (case_runs_on(&c, backend)) {
                     case_run(&c, backend, (RunOptions){0});
                     float *x = case_values(&c, "x"), *y = case_values(&c, "y");
                     for (uint32_t i = 0; i < 500; i++) {
-                        bool drop = row_dropped(1023, 77, 100 + 3 * (i / 100), 0, i % 100, rates[r]);
+                        bool drop =
+                            row_dropped(1023, 77, 100 + 3 * (i / 100), tokens ? 7 + i / 100 : 0, i % 100, rates[r]);
                         float kept = x[i] * (float)(65536.0 / (65536.0 - (double)lrint(65536.0 * (double)rates[r])));
                         kept = type_rounded(compute_types[t], kept);
                         if (y[i] != (drop ? 0 : kept))

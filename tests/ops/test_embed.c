@@ -8,7 +8,7 @@
 
 typedef struct {
     int lengths[5], n;
-    int64_t rows, hidden, words, positions, types;
+    int64_t rows, hidden, words, positions, types; /* types: 0 without that table */
     float p;
 } Shape;
 
@@ -18,6 +18,7 @@ static const Shape shapes[] = {
     {{1, 2, 40}, 3, 64, 36, 128, 40, 2, 0},
     {{30, 35}, 2, 65, 60, 64, 40, 1, 0.5f},
     {{128, 5, 1, 17, 40}, 5, 200, 128, 192, 128, 2, 0.1f},
+    {{50, 1, 40}, 3, 100, 36, 128, 60, 0, 0.1f},
 };
 #define N_SHAPES (sizeof shapes / sizeof *shapes)
 
@@ -32,14 +33,15 @@ static void init(OpCase *c, Op op, const Shape *s, Dtype dtype)
     case_add(c, "seq", I32, tokens, 1);
     case_add_random(c, "word", F32, fixed(s->words), s->hidden, 1);
     case_add_random(c, "position", F32, fixed(s->positions), s->hidden, 0.5);
-    case_add_random(c, "type", F32, fixed(s->types), s->hidden, 0.5);
+    if (s->types) case_add_random(c, "type", F32, fixed(s->types), s->hidden, 0.5);
     case_add_random(c, "gamma", F32, fixed(s->hidden), 1, 1);
     case_set(c, "gamma", 0, 2, (float[]){0, 1e-3f});
     uint64_t random = 7;
     for (int64_t r = 0; r < s->rows; r++) {
         /* few words, so that rows meet in one gradient */
         case_set_ints(c, "ids", r, 1, &(int32_t){(int32_t)(testing_random(&random) % (uint64_t)(s->words / 3))});
-        case_set_ints(c, "types", r, 1, &(int32_t){(int32_t)(testing_random(&random) % (uint64_t)s->types)});
+        uint64_t any = testing_random(&random);
+        case_set_ints(c, "types", r, 1, &(int32_t){s->types ? (int32_t)(any % (uint64_t)s->types) : -7}); /* not read */
     }
     case_sequences(c, s->lengths, NULL, s->n);
     case_ctl(c)->dropout_key = KEY;
@@ -53,7 +55,7 @@ static void init(OpCase *c, Op op, const Shape *s, Dtype dtype)
     case_clear_rows(c, "dx", case_ctl(c)->n_tokens);
     case_add_random(c, "dword", F32, fixed(s->words), s->hidden, 1);
     case_add_random(c, "dposition", F32, fixed(s->positions), s->hidden, 1);
-    case_add_random(c, "dtype", F32, fixed(s->types), s->hidden, 1);
+    if (s->types) case_add_random(c, "dtype", F32, fixed(s->types), s->hidden, 1);
     case_add_random(c, "dgamma", F32, fixed(s->hidden), 1, 1);
     case_add_random(c, "dbeta", F32, fixed(s->hidden), 1, 1);
 }
@@ -67,8 +69,8 @@ static void check_shapes(const Shape *list, size_t count)
                 if (testing_brief() && t != (int)i % N_COMPUTE) continue;
                 init(&c, op ? OP_EMBED_BWD : OP_EMBED, &list[i], compute_types[t]);
                 case_check(&c, (Tolerance){0});
-                static const char *const gradients[] = {"dword", "dposition", "dtype", "dgamma", "dbeta"};
-                for (int g = 0; op && g < 5; g++) case_expect_accumulated(&c, gradients[g]);
+                static const char *const gradients[] = {"dword", "dposition", "dgamma", "dbeta", "dtype"};
+                for (int g = 0; op && g < (list[i].types ? 5 : 4); g++) case_expect_accumulated(&c, gradients[g]);
                 case_free(&c);
             }
 }
@@ -84,10 +86,8 @@ static void test_wide(void **state)
 {
     (void)state;
     static const Shape wide[] = {
-        {{2}, 1, 3, 1032, 64, 8, 2, 0.1f},
-        {{1, 2}, 2, 3, 2056, 64, 8, 1, 0.1f},
-        {{3}, 1, 3, 1100, 64, 8, 2, 0},
-        {{2}, 1, 2, 8192, 64, 8, 2, 0.1f},
+        {{2}, 1, 3, 1032, 64, 8, 2, 0.1f}, {{1, 2}, 2, 3, 2056, 64, 8, 1, 0.1f}, {{3}, 1, 3, 1100, 64, 8, 2, 0},
+        {{2}, 1, 2, 8192, 64, 8, 2, 0.1f}, {{2}, 1, 3, 1032, 64, 8, 0, 0.1f},
     };
     check_shapes(wide, sizeof wide / sizeof *wide);
 }
@@ -105,7 +105,7 @@ static void test_meaning(void **state)
             case_run(&c, backend, (RunOptions){0});
             int64_t tokens = case_ctl(&c)->n_tokens, h = s->hidden;
             const float *word = case_initial(&c, "word"), *at = case_initial(&c, "position");
-            const float *type = case_initial(&c, "type");
+            const float *type = s->types ? case_initial(&c, "type") : NULL;
             const float *gamma = case_initial(&c, "gamma"), *beta = case_initial(&c, "beta");
             const int32_t *ids = case_initial(&c, "ids"), *types = case_initial(&c, "types");
             const int32_t *position = case_initial(&c, "pos"), *sequence = case_initial(&c, "seq");
@@ -114,8 +114,8 @@ static void test_meaning(void **state)
             for (int64_t r = 0; r < tokens; r++) {
                 double mean = 0, variance = 0;
                 for (int64_t j = 0; j < h; j++) {
-                    sum[j] =
-                        (double)word[ids[r] * h + j] + (double)at[position[r] * h + j] + (double)type[types[r] * h + j];
+                    sum[j] = (double)word[ids[r] * h + j] + (double)at[position[r] * h + j];
+                    if (type) sum[j] += (double)type[types[r] * h + j];
                     mean += sum[j] / (double)h;
                 }
                 for (int64_t j = 0; j < h; j++) variance += (sum[j] - mean) * (sum[j] - mean) / (double)h;
@@ -140,16 +140,18 @@ static void test_meaning(void **state)
 static void test_gradients(void **state)
 {
     (void)state;
-    static const Shape small[] = {{{4, 1, 2}, 3, 9, 12, 12, 5, 2, 0.5f}, {{4, 3}, 2, 7, 20, 12, 4, 2, 0.1f}};
+    static const Shape small[] = {
+        {{4, 1, 2}, 3, 9, 12, 12, 5, 2, 0.5f}, {{4, 3}, 2, 7, 20, 12, 4, 2, 0.1f}, {{4, 3}, 2, 7, 20, 12, 4, 0, 0.1f}};
     static const char *const tables[][2] = {
-        {"word", "dword"}, {"position", "dposition"}, {"type", "dtype"}, {"gamma", "dgamma"}, {"beta", "dbeta"}};
+        {"word", "dword"}, {"position", "dposition"}, {"gamma", "dgamma"}, {"beta", "dbeta"}, {"type", "dtype"}};
     for (size_t i = 0; i < sizeof small / sizeof *small; i++) {
         OpCase forward, backward;
+        size_t n = small[i].types ? 5 : 4;
         init(&forward, OP_EMBED, &small[i], F32);
         init(&backward, OP_EMBED_BWD, &small[i], F32);
-        for (size_t j = 0; j < 5; j++) case_clear_rows(&backward, tables[j][1], 0);
+        for (size_t j = 0; j < n; j++) case_clear_rows(&backward, tables[j][1], 0);
         case_run(&backward, ops_ref(), (RunOptions){0});
-        for (size_t j = 0; j < 5; j++)
+        for (size_t j = 0; j < n; j++)
             expect_gradient(&forward, tables[j][0], "x", &backward, "dx", &backward, tables[j][1], 0x1p-7, 1e-3);
         case_free(&forward);
         case_free(&backward);

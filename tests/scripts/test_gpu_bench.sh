@@ -10,7 +10,7 @@ cmake --build "$build" --target help >targets 2>/dev/null
 if ! grep -q '\bbackend_cuda_host\b' targets; then
     echo "skipped: this build has no host executor (no CUDA headers)" && exit 77
 fi
-wanted=(bench_step backend_cuda_host ops_tanh ops_pack ops_attention_plain cuda_host_training cuda_host_offload) tests=10 cudnn=''
+wanted=(bench_step backend_cuda_host ops_activate ops_pack ops_attention_plain cuda_host_training cuda_host_offload) tests=10 cudnn=''
 if grep -q '\bfake_cudnn\b' targets; then
     wanted+=(fake_cudnn cuda_host_cudnn) tests=12 cudnn=1
 fi
@@ -75,7 +75,7 @@ grep -vE '^\{"kind": "[a-z_]+", .*\}$' res/*.jsonl && complain "lines that are n
 # A kit, and the first minutes with it: facts as they come, few files.
 expect 0 cmake --build "$build" --target cairn backend_cpu
 expect 0 "$gpu" --dry-run --pack kit --build "$build"
-has_file kit/build/cairn_cuda_host.so kit/build/tests/ops_tanh kit/mnli/cpu.jsonl
+has_file kit/build/cairn_cuda_host.so kit/build/tests/ops_activate kit/mnli/cpu.jsonl
 expect 0 "$gpu" --dry-run --part first --kit kit --results first --python false
 says "opens" "mnli-bf16: losses differ from the CPU's in fp32 by at most"
 for fact in 'right .* ok      op-pack' 'right .* ok      training' 'right .*bits-base offload: .*same bits: true' 'right .*end of right' \

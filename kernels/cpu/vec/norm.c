@@ -150,15 +150,16 @@ void V(affine)(void *y, const void *xhat, const float *gamma, const float *beta,
 
 /* ---- EMBED ---- */
 
-/* The sum of token r's three table rows, normalised, into s->b; returns rstd. */
+/* The sum of token r's table rows, normalised, into s->b; returns rstd. */
 INLINE float embed_row(const EmbedRows *a, int64_t r, const NormScratch *s)
 {
     int64_t n = a->cols;
     const float *word = a->word + a->ids[r] * n, *position = a->position + a->pos[r] * n;
-    const float *type = a->type + a->types[r] * n;
+    const float *type = a->type ? a->type + a->types[r] * n : NULL;
     vf total = {0};
     for (int64_t j = 0; j < n; j += VL) {
-        vf x = load_at(word, j, n - j, false) + load_at(position, j, n - j, false) + load_at(type, j, n - j, false);
+        vf x = load_at(word, j, n - j, false) + load_at(position, j, n - j, false);
+        if (type) x += load_at(type, j, n - j, false);
         store(s->b + j, x);
         total += x;
     }
