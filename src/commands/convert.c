@@ -29,14 +29,13 @@ static Status make_model(const ImportHeads *h, ModelConfig config, Model *m)
     sizes.extra = NULL;
     sizes.untied = sizes.untied && h->predictions;
     m->head = import_head(h);
-    const Head pretraining = {HEAD_PRETRAINING, 2};
     const struct {
         bool there;
         Head head; /* of the donor */
         const char *prefix;
-    } parts[] = {{h->pooler, pretraining, "bert.pooler."},
-                 {h->predictions, pretraining, "cls.predictions."},
-                 {h->next_sentence, pretraining, "cls.seq_relationship."},
+    } parts[] = {{h->pooler, {HEAD_CLASSIFIER, 2}, "bert.pooler."},
+                 {h->predictions, {HEAD_PRETRAINING, 0}, "cls.predictions."},
+                 {h->next_sentence, {HEAD_PRETRAINING, 2}, "cls.seq_relationship."},
                  {h->labels > 0, m->head, "classifier."},
                  {h->span, {HEAD_SPAN, 2}, "qa_outputs."}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts && status == OK; i++) {

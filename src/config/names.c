@@ -17,7 +17,7 @@ const ForeignName config_foreign[] = {
     {"model_name", OPTION_model, "*", ""},
     {"init_checkpoint", OPTION_model, "*", ""},
     {"bert_model", -1, "", "--model DIR has the weights, --model-config bert-large the sizes"},
-    {"model_type", -1, "false=", "every model is a BERT"},
+    {"model_type", -1, "false=", "config.json says whether a model is BERT or DistilBERT"},
     {"bert_config_file", OPTION_model_config, "*", ""},
     {"config_file", OPTION_model_config, "*", ""},
     {"config_name", OPTION_model_config, "*", ""},

@@ -1,5 +1,5 @@
-/* BERT (Devlin et al. 2018), described once: parameters and forward instrs. Everything else in a run is a pass over
-   these. Reading order: bert_emit at the end, then upwards. */
+/* BERT (Devlin et al. 2018) and DistilBERT, described once: parameters and forward instrs. Everything else in a run is
+   a pass over these. Reading order: bert_emit at the end, then upwards. */
 
 #include "model/model.h"
 
@@ -16,7 +16,7 @@ typedef struct {
 #define SITE_ATTENTION(l)        (3u * (uint32_t)(l) + 1)
 #define SITE_ATTENTION_OUTPUT(l) (3u * (uint32_t)(l) + 2)
 #define SITE_FFN_OUTPUT(l)       (3u * (uint32_t)(l) + 3)
-#define SITE_CLASSIFIER          1023u
+#define SITE_HEAD                1023u
 
 static float dropout_rate(const Emit *e, float p) { return e->o->training ? p : 0; }
 
@@ -136,7 +136,7 @@ static TensorId emit_embeddings(Emit *e)
     int64_t h = c->hidden;
     TensorId word = add_param(e, c->vocab_padded, h, WORD_EMBEDDING, "word");
     TensorId position = add_param(e, c->positions, h, "bert.embeddings.position_embeddings.weight", "position");
-    TensorId type = add_param(e, c->types, h, "bert.embeddings.token_type_embeddings.weight", "type");
+    TensorId type = c->types ? add_param(e, c->types, h, "bert.embeddings.token_type_embeddings.weight", "type") : NONE;
     TensorId gamma = add_part(e, h, 1, "bert.embeddings.LayerNorm", "weight", "embed", "gamma");
     TensorId beta = add_part(e, h, 1, "bert.embeddings.LayerNorm", "bias", "embed", "beta");
     TensorId x = add_activation(e, 0, PART_INPUT, ROWS_TOKENS, h, "l0.x");
@@ -191,8 +191,8 @@ static TensorId emit_layer(Emit *e, int l, TensorId x, RowKind rows, bool top)
     }
     TensorId d1 = add_activation(e, l, PART_NEVER, rows, c->hidden, "l%d.d1", l);
     emit_dense(e, l, o, d1, HF("attention.output.dense"), NAME("out"));
-    TensorId y1 = emit_addnorm(e, l, (Keep){l, PART_Y1}, d1, x, norm_form(e, 2 * l), p, SITE_ATTENTION_OUTPUT(l),
-                               HF("attention.output.LayerNorm"), NAME("y1"));
+    TensorId y1 = emit_addnorm(e, l, (Keep){l, PART_Y1}, d1, x, norm_form(e, 2 * l), c->kind == MODEL_BERT ? p : 0,
+                               SITE_ATTENTION_OUTPUT(l), HF("attention.output.LayerNorm"), NAME("y1"));
     TensorId pre = add_activation(e, l, PART_PRE, rows, c->ffn, "l%d.pre", l);
     emit_dense(e, l, y1, pre, HF("intermediate.dense"), NAME("up"));
     TensorId g = add_activation(e, l, PART_G, rows, c->ffn, "l%d.g", l);
@@ -233,7 +233,8 @@ static TensorId emit_pooled(Emit *e, TensorId x)
     TensorId pre = add_activation(e, NONE, PART_ALWAYS, ROWS_SEQS, h, "pooler.pre");
     emit_dense(e, NONE, first, pre, "bert.pooler.dense", "pooler");
     TensorId y = add_activation(e, NONE, PART_ALWAYS, ROWS_SEQS, h, "pooled");
-    plan_emit(e->p, OP_ACTIVATE, PHASE_FORWARD, NONE, (OpAttr){0}, IDS(pre), IDS(y));
+    OpAttr attr = {.activate = {e->c->kind == MODEL_BERT ? ACTIVATE_TANH : ACTIVATE_RELU}};
+    plan_emit(e->p, OP_ACTIVATE, PHASE_FORWARD, NONE, attr, IDS(pre), IDS(y));
     return y;
 }
 
@@ -258,10 +259,21 @@ static void emit_sequence_loss(Emit *e, Op op, TensorId x, int slot, const char 
               IDS(t->logits, t->labels, t->ctl, t->scaling), IDS(dlogits, t->loss, t->stats));
 }
 
-/* Each token's logits for the start and the end of the answer, without a pooler or dropout. */
+/* x, dropped at the rate of a head; `pos` is NONE where the rows are sequences. */
+static TensorId emit_dropout(Emit *e, RowKind rows, float p, TensorId x, TensorId seq, TensorId pos, const char *name)
+{
+    if (dropout_rate(e, p) <= 0) return x;
+    TensorId y = add_activation(e, NONE, PART_ALWAYS, rows, e->c->hidden, "%s", name);
+    plan_emit(e->p, OP_DROPOUT, PHASE_FORWARD, NONE, (OpAttr){.dropout = {p, SITE_HEAD}}, IDS(x, seq, e->t->ctl, pos),
+              IDS(y));
+    return y;
+}
+
+/* Each token's logits for the start and the end of the answer, without a pooler. */
 static void emit_span(Emit *e, TensorId x)
 {
     ModelTensors *t = e->t;
+    x = emit_dropout(e, ROWS_TOKENS, e->c->span_dropout, x, t->seq, t->pos, "span.dropped");
     TensorId dlogits = emit_logits(e, ROWS_TOKENS, x, "qa_outputs", "span");
     plan_emit(e->p, OP_SPAN_XENT, PHASE_FORWARD, NONE, (OpAttr){.loss = {.slot = 0, .classes = 2}},
               IDS(t->spans, t->labels, t->logits, t->ctl, t->scaling), IDS(dlogits, t->loss, t->stats));
@@ -270,13 +282,7 @@ static void emit_span(Emit *e, TensorId x)
 static void emit_classifier(Emit *e, TensorId x)
 {
     TensorId y = emit_pooled(e, x);
-    float p = dropout_rate(e, e->c->classifier_dropout);
-    if (p > 0) {
-        TensorId d = add_activation(e, NONE, PART_ALWAYS, ROWS_SEQS, e->c->hidden, "pooled.dropped");
-        plan_emit(e->p, OP_DROPOUT, PHASE_FORWARD, NONE, (OpAttr){.dropout = {p, SITE_CLASSIFIER}},
-                  IDS(y, e->t->seq_index, e->t->ctl), IDS(d));
-        y = d;
-    }
+    y = emit_dropout(e, ROWS_SEQS, e->c->classifier_dropout, y, e->t->seq_index, NONE, "pooled.dropped");
     HeadKind kind = e->m->head.kind;
     Op loss = kind == HEAD_REGRESSION ? OP_MSE : kind == HEAD_MULTI ? OP_BCE : OP_XENT;
     emit_sequence_loss(e, loss, y, 0, "classifier", "classifier");

@@ -1,20 +1,47 @@
-/* Sizes from config.json and bert_config.json; other models than BERT are refused. */
+/* Sizes from config.json and bert_config.json; other models than BERT and DistilBERT are refused. */
 
 #include "model/model.h"
+
+const ModelKindNames model_kinds[N_MODEL_KINDS] = {{"bert", "Bert", "hidden_act"},
+                                                   {"distilbert", "DistilBert", "activation"}};
+
+/* clang-format off */
+enum { HIDDEN = 1, HEADS = 3 };
+#define WHOLE(field) false, offsetof(ModelConfig, field)
+#define REAL(field)  true, offsetof(ModelConfig, field)
+const ModelNumber model_numbers[N_MODEL_NUMBERS] = {
+    {{"vocab_size", "vocab_size"}, {-1, -1}, 1 << 24, WHOLE(vocab_size)},
+    [HIDDEN] = {{"hidden_size", "dim"}, {-1, -1}, 1 << 16, WHOLE(hidden)},
+    {{"num_hidden_layers", "n_layers"}, {-1, -1}, MODEL_MOST_LAYERS, WHOLE(layers)},
+    [HEADS] = {{"num_attention_heads", "n_heads"}, {-1, -1}, 1 << 12, WHOLE(heads)},
+    {{"intermediate_size", "hidden_dim"}, {-1, -1}, 1 << 18, WHOLE(ffn)},
+    {{"max_position_embeddings", "max_position_embeddings"}, {512, 512}, 1 << 16, WHOLE(positions)},
+    {{"type_vocab_size", NULL}, {2, 0}, 1 << 16, WHOLE(types)},
+    {{"layer_norm_eps", NULL}, {1e-12, 1e-12}, 1, REAL(norm_eps)},
+    {{"hidden_dropout_prob", "dropout"}, {0.1, 0.1}, 0.999, REAL(hidden_dropout)},
+    {{"attention_probs_dropout_prob", "attention_dropout"}, {0.1, 0.1}, 0.999, REAL(attention_dropout)},
+    {{"classifier_dropout", "seq_classif_dropout"}, {-1, 0.2}, 0.999, REAL(classifier_dropout)},
+    {{NULL, "qa_dropout"}, {0, 0.1}, 0.999, REAL(span_dropout)},
+    {{"initializer_range", "initializer_range"}, {0.02, 0.02}, 10, REAL(initializer_range)},
+};
+#undef WHOLE
+#undef REAL
+/* clang-format on */
 
 typedef struct {
     const char *name; /* name of the text in errors */
     const Json *root;
+    ModelKind kind;
 } Source;
 
-static Status size_key(const Source *s, const char *key, int64_t fallback, int64_t max, int32_t *out)
+static Status size_key(const Source *s, const char *key, double fallback, double max, int32_t *out)
 {
     const Json *v = js_get(s->root, key);
     if (!v && fallback < 0) return fail(E_FORMAT, "%s: key '%s' is missing", s->name, key);
     if (v && js_kind(v) != JSON_KIND_INT) return fail(E_FORMAT, "%s: '%s' must be a whole number", s->name, key);
-    int64_t n = js_int(v, fallback);
-    if (n < 1 || n > max)
-        return fail(E_FORMAT, "%s: '%s' is %lld; expected 1 to %lld", s->name, key, (long long)n, (long long)max);
+    int64_t n = js_int(v, (int64_t)fallback);
+    if (n < 1 || n > (int64_t)max)
+        return fail(E_FORMAT, "%s: '%s' is %lld; expected 1 to %.0f", s->name, key, (long long)n, max);
     *out = (int32_t)n;
     return OK;
 }
@@ -27,6 +54,27 @@ static Status real_key(const Source *s, const char *key, double fallback, double
     double x = js_real(v, fallback);
     if (!(x >= 0 && x <= max)) return fail(E_FORMAT, "%s: '%s' is %g; expected 0 to %g", s->name, key, x, max);
     *out = (float)x;
+    return OK;
+}
+
+static Status read_number(const Source *s, const ModelNumber *number, ModelConfig *c)
+{
+    const char *key = number->keys[s->kind], *berts = number->keys[MODEL_BERT];
+    double fallback = number->fallback[s->kind];
+    float *real = (float *)(void *)((char *)c + number->at);
+    int32_t *whole = (int32_t *)(void *)((char *)c + number->at);
+    if (number->real) {
+        bool as_hidden = fallback < 0; /* which null says too */
+        *real = as_hidden ? c->hidden_dropout : (float)fallback;
+        if (!key || (as_hidden && js_kind(js_get(s->root, key)) == JSON_KIND_NULL)) return OK;
+        return real_key(s, key, (double)*real, number->most, real);
+    }
+    *whole = (int32_t)fallback;
+    if (!key) return OK;
+    TRY(size_key(s, key, fallback, number->most, whole));
+    const Json *other = strcmp(key, berts) == 0 ? NULL : js_get(s->root, berts); /* Transformers takes some of these */
+    if (other && js_int(other, -1) != *whole)
+        return fail(E_FORMAT, "%s: '%s' is %d and '%s' another; expected '%s' alone", s->name, key, *whole, berts, key);
     return OK;
 }
 
@@ -51,13 +99,14 @@ static Status activation(const Source *s, GeluKind *gelu)
                  {"gelu_python_tanh", GELU_TANH},
                  {"gelu_pytorch_tanh", GELU_TANH}};
     const char *name;
-    TRY(text_key(s, "hidden_act", "gelu", &name));
+    const char *key = model_kinds[s->kind].activation;
+    TRY(text_key(s, key, "gelu", &name));
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (strcmp(name, known[i].name) != 0) continue;
         *gelu = known[i].kind;
         return OK;
     }
-    return fail(E_FORMAT, "%s: 'hidden_act' is '%s'; expected gelu, gelu_new, gelu_fast or gelu_pytorch_tanh", s->name,
+    return fail(E_FORMAT, "%s: '%s' is '%s'; expected gelu, gelu_new, gelu_fast or gelu_pytorch_tanh", s->name, key,
                 name);
 }
 
@@ -73,6 +122,9 @@ static const struct {
     {"quantization_config", "Cairn reads weights in f32, f16, bf16 or f64; give the model before quantization"},
     {"auto_map", "the model has code of its own, which Cairn does not run. If its weights are those of a plain BERT, "
                  "remove the key"},
+    {"sinusoidal_pos_embds",
+     "Cairn trains the position embeddings, and these are fixed. Where the weights have trained "
+     "ones, write false"},
 };
 
 static bool says_nothing(const Json *v)
@@ -91,15 +143,18 @@ static bool is_class_of_bert(const char *name)
     return *name == '\0';
 }
 
-static Status only_bert(const Source *s)
+/* Sets the kind. */
+static Status read_kind(Source *s)
 {
     const char *type, *position, *class = js_string(js_at(js_get(s->root, "architectures"), 0), "");
     if (!js_get(s->root, "model_type") && !is_class_of_bert(class))
-        return fail(E_FORMAT, "%s: 'architectures' is '%s', and there is no 'model_type'; Cairn trains 'bert'", s->name,
-                    class);
+        return fail(E_FORMAT,
+                    "%s: 'architectures' is '%s', and there is no 'model_type'; Cairn trains 'bert' and 'distilbert'",
+                    s->name, class);
     TRY(text_key(s, "model_type", "bert", &type));
-    if (strcmp(type, "bert") != 0)
-        return fail(E_FORMAT, "%s: 'model_type' is '%s'; Cairn trains 'bert'", s->name, type);
+    while (s->kind < N_MODEL_KINDS && strcmp(type, model_kinds[s->kind].type) != 0) s->kind++;
+    if (s->kind == N_MODEL_KINDS)
+        return fail(E_FORMAT, "%s: 'model_type' is '%s'; Cairn trains 'bert' and 'distilbert'", s->name, type);
     TRY(text_key(s, "position_embedding_type", "absolute", &position));
     if (strcmp(position, "absolute") != 0)
         return fail(E_FORMAT, "%s: 'position_embedding_type' is '%s'; Cairn has 'absolute'", s->name, position);
@@ -111,36 +166,27 @@ static Status only_bert(const Source *s)
 
 Status model_config_parse(const char *name, const char *text, size_t len, ModelConfig *c)
 {
+    static const char *const ties[] = {"tie_word_embeddings", "tie_weights_"};
     Status status = OK;
     Json *doc = NULL;
     *c = (ModelConfig){0};
     TRY_DONE(js_parse(name, text, len, &doc));
-    Source s = {name, doc};
-    TRY_DONE(only_bert(&s));
-    TRY_DONE(size_key(&s, "vocab_size", -1, 1 << 24, &c->vocab_size));
-    TRY_DONE(size_key(&s, "hidden_size", -1, 1 << 16, &c->hidden));
-    TRY_DONE(size_key(&s, "num_hidden_layers", -1, MODEL_MOST_LAYERS, &c->layers));
-    TRY_DONE(size_key(&s, "num_attention_heads", -1, 1 << 12, &c->heads));
-    TRY_DONE(size_key(&s, "intermediate_size", -1, 1 << 18, &c->ffn));
-    TRY_DONE(size_key(&s, "max_position_embeddings", 512, 1 << 16, &c->positions));
-    TRY_DONE(size_key(&s, "type_vocab_size", 2, 1 << 16, &c->types));
-    TRY_DONE(real_key(&s, "layer_norm_eps", 1e-12, 1, &c->norm_eps));
-    TRY_DONE(real_key(&s, "hidden_dropout_prob", 0.1, 0.999, &c->hidden_dropout));
-    TRY_DONE(real_key(&s, "attention_probs_dropout_prob", 0.1, 0.999, &c->attention_dropout));
-    c->classifier_dropout = c->hidden_dropout;
-    if (js_kind(js_get(doc, "classifier_dropout")) != JSON_KIND_NULL) /* null: as hidden_dropout_prob */
-        TRY_DONE(real_key(&s, "classifier_dropout", 0, 0.999, &c->classifier_dropout));
-    TRY_DONE(real_key(&s, "initializer_range", 0.02, 10, &c->initializer_range));
+    Source s = {.name = name, .root = doc};
+    TRY_DONE(read_kind(&s));
+    c->kind = s.kind;
+    for (int i = 0; i < N_MODEL_NUMBERS; i++) TRY_DONE(read_number(&s, &model_numbers[i], c));
     TRY_DONE(activation(&s, &c->gelu));
-    const Json *tie = js_get(doc, "tie_word_embeddings");
-    if (tie && js_kind(tie) != JSON_KIND_BOOL)
-        TRY_DONE(fail(E_FORMAT, "%s: 'tie_word_embeddings' must be true or false", name));
-    c->untied = !js_bool(tie, true);
+    for (size_t i = 0; i < sizeof ties / sizeof *ties; i++) {
+        const Json *tie = js_get(doc, ties[i]);
+        if (tie && js_kind(tie) != JSON_KIND_BOOL)
+            TRY_DONE(fail(E_FORMAT, "%s: '%s' must be true or false", name, ties[i]));
+        if (!js_bool(tie, true)) c->untied = true;
+    }
     int64_t pad = js_int(js_get(doc, "pad_token_id"), 0);
     c->pad_token_id = pad >= 0 && pad < c->vocab_size ? (int32_t)pad : 0;
     if (c->hidden % c->heads != 0)
-        TRY_DONE(fail(E_FORMAT, "%s: 'hidden_size' %d is not a multiple of 'num_attention_heads' %d", name, c->hidden,
-                      c->heads));
+        TRY_DONE(fail(E_FORMAT, "%s: '%s' %d is not a multiple of '%s' %d", name, model_numbers[HIDDEN].keys[s.kind],
+                      c->hidden, model_numbers[HEADS].keys[s.kind], c->heads));
     c->head_dim = c->hidden / c->heads;
     c->vocab_padded = ((int64_t)c->vocab_size + 63) / 64 * 64;
     c->extra = mem_strndup(text, len);
@@ -175,7 +221,9 @@ bool model_config_named(const char *name, int32_t vocab_size, ModelConfig *c)
 
 void model_config_set_dropout(ModelConfig *config, float rate)
 {
-    if (rate >= 0) config->hidden_dropout = config->attention_dropout = config->classifier_dropout = rate;
+    if (rate < 0) return;
+    config->hidden_dropout = config->attention_dropout = config->classifier_dropout = rate;
+    if (config->kind == MODEL_DISTILBERT) config->span_dropout = rate;
 }
 
 Status model_config_read(const char *path, ModelConfig *c)

@@ -88,7 +88,8 @@ static void add_heads(TableBuilder *a, const ModelConfig *c, Head head)
 static void add_embeddings(TableBuilder *a, const ModelConfig *c)
 {
     add_norm(a, c->hidden, "bert.embeddings.LayerNorm");
-    add_param(a, ALONE, c->types, c->hidden, INIT_NORMAL, "bert.embeddings.token_type_embeddings", "weight");
+    if (c->types)
+        add_param(a, ALONE, c->types, c->hidden, INIT_NORMAL, "bert.embeddings.token_type_embeddings", "weight");
     add_param(a, ALONE, c->positions, c->hidden, INIT_NORMAL, "bert.embeddings.position_embeddings", "weight");
     add_param(a, ALONE, c->vocab_size, c->hidden, INIT_NORMAL, "bert.embeddings.word_embeddings", "weight");
     pad_vocabulary(a->table, c);
@@ -98,9 +99,12 @@ Status model_init(Model *m, ModelConfig config, Head head)
 {
     *m = (Model){.config = config, .head = head, .longest = config.positions};
     if (config.untied && head.kind == HEAD_PRETRAINING)
-        return fail(E_FORMAT,
-                    "the model's config.json: 'tie_word_embeddings' is false; Cairn pretrains with an MLM decoder "
-                    "that is the word embedding");
+        return fail(
+            E_FORMAT,
+            "the model's config.json: 'tie_word_embeddings' or 'tie_weights_' is false; Cairn pretrains with an "
+            "MLM decoder that is the word embedding");
+    if (config.kind == MODEL_DISTILBERT && head.kind == HEAD_PRETRAINING && head.labels)
+        return fail(E_USAGE, "a DistilBERT ('model_type') has no head for next-sentence prediction; give --nsp off");
     m->params.initializer_range = config.initializer_range;
     TableBuilder a = {.table = &m->params, .layer = -1};
     if (head.kind == HEAD_EMBEDDING)

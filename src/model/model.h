@@ -1,4 +1,5 @@
-/* BERT: its sizes, its parameters, and the one place that describes its computation (bert.c emits forward instrs). */
+/* BERT and DistilBERT: sizes, parameters, and the one place that describes the computation (bert.c emits forward
+   instrs). */
 #pragma once
 
 #include "base/base.h"
@@ -6,25 +7,47 @@
 #include "model/params.h"
 #include "plan/plan.h"
 
-/* From Hugging Face's config.json or Google's bert_config.json; the keys are the same. */
 #define MODEL_MOST_LAYERS 340 /* a dropout site has 10 bits, and a layer three sites */
 
+/* DISTILBERT (Sanh et al., 2019): BERT without token types, without next-sentence prediction and without dropout behind
+   the attention; its pooler is a classifier's alone and ends with max(x, 0). */
+typedef enum { MODEL_BERT, MODEL_DISTILBERT, N_MODEL_KINDS } ModelKind;
+
+/* How Hugging Face's files name a kind: `model_type`, the begin of its classes, and the key of GELU's form. */
 typedef struct {
-    int32_t vocab_size, hidden, layers, heads, head_dim, ffn, positions, types;
-    int64_t vocab_padded; /* rounded up to a multiple of 64 */
-    float norm_eps, hidden_dropout, attention_dropout, classifier_dropout, initializer_range;
+    const char *type, *prefix, *activation;
+} ModelKindNames;
+extern const ModelKindNames model_kinds[N_MODEL_KINDS];
+
+/* From Hugging Face's config.json or Google's bert_config.json; the keys are the same. */
+typedef struct {
+    ModelKind kind;
+    int32_t vocab_size, hidden, layers, heads, head_dim, ffn, positions, types; /* types: 0 in DistilBERT */
+    int64_t vocab_padded;                                                       /* rounded up to a multiple of 64 */
+    float norm_eps, hidden_dropout, attention_dropout, classifier_dropout, span_dropout, initializer_range;
     GeluKind gelu;
     int32_t pad_token_id;
     bool untied; /* the MLM decoder is not the word embedding: no model with pretraining's heads */
     char *extra; /* the source's JSON text, so that unknown keys are exported again; NULL if made by hand */
 } ModelConfig;
 
-/* `path`: the file, or a directory with config.json or bert_config.json. Refuses other models than BERT and names the
-   key: other model types, relative positions, hidden not divisible by heads, sizes below 1 or absurd, unknown
+/* A number of ModelConfig and its key in config.json, by kind. */
+typedef struct {
+    const char *keys[N_MODEL_KINDS]; /* NULL: it has none, and the number is the fallback */
+    double fallback[N_MODEL_KINDS];  /* of an absent key; −1: a size must be there, a rate is hidden_dropout */
+    double most;
+    bool real;
+    size_t at; /* int32_t or float */
+} ModelNumber;
+enum { N_MODEL_NUMBERS = 13 };
+extern const ModelNumber model_numbers[N_MODEL_NUMBERS];
+
+/* `path`: the file, or a directory with config.json or bert_config.json. Refuses other models and names the key:
+   other model types, relative positions, hidden not divisible by heads, sizes below 1 or absurd, unknown
    activations, decoders, pruned heads, quantized weights, code of its own. tests/state/config_keys.tsv lists all keys.
  */
 Status model_config_read(const char *path, ModelConfig *config);
-/* Sets all three dropout rates; a negative rate keeps those of the file. */
+/* Sets all dropout rates that the model has; a negative rate keeps those of the file. */
 void model_config_set_dropout(ModelConfig *config, float rate);
 Status model_config_parse(const char *name, const char *text, size_t len, ModelConfig *config);
 void model_config_free(ModelConfig *config);
@@ -70,11 +93,18 @@ typedef struct {
     int n_stages;
 } Model;
 
-/* Takes ownership of `config`'s memory, also after an error: E_FORMAT, pretraining's heads with an untied decoder. */
+/* Takes ownership of `config`'s memory, also after an error: E_FORMAT, pretraining's heads with an untied decoder;
+   E_USAGE, next-sentence prediction by a DistilBERT. */
 Status model_init(Model *m, ModelConfig config, Head head);
 void model_free(Model *m);
 
 #define WORD_EMBEDDING "bert.embeddings.word_embeddings.weight"
+
+/* ---- names (names.c) ---- */
+/* The parameter table has BERT's names for every kind, and files of a DistilBERT their own. Both translate a tensor's
+   name, with or without what wrappers put before it; the caller frees. */
+char *model_file_name(ModelKind kind, const char *name);
+char *model_table_name(const char *file_name);
 
 /* ---- stages (stages.c) ---- */
 static inline bool stage_is_first(const Stage *s) { return s->first == 0; }
@@ -135,7 +165,8 @@ typedef struct {
 } ModelTensors;
 
 /* Emits parameters, compute copies and forward instrs with loss into an initialised plan. Dropout sites: 0 embeddings;
-   layer l has 3l+1 attention, 3l+2 attention output, 3l+3 feed-forward output; 1023 the classifier. */
+   layer l has 3l+1 attention, 3l+2 attention output, 3l+3 feed-forward output; 1023 the classifier or
+   the span head. */
 void bert_emit(const Model *m, Plan *p, const EmitOptions *options, ModelTensors *t);
 
 /* A LayerNorm may keep its output (form Y) where every column has |γ| ≥ max(1, |β|)/8 (contracts.md 5): there it is as

@@ -83,7 +83,7 @@ static Status open_model(Run *r, const GlueTask *task)
 {
     char *path = NULL;
     Status status = start_model(r->c, &r->text, glue_head(task), r->c->max_seq_length, &r->model, &path);
-    if (status == OK && r->model.config.types < 2 && glue_task_has_pairs(task))
+    if (status == OK && r->model.config.types == 1 && glue_task_has_pairs(task))
         status =
             fail(E_USAGE,
                  "the task %s has pairs of sentences, and %s has token types ('type_vocab_size') for one only; give a "

@@ -121,7 +121,7 @@ static Status open_model(Run *r)
 {
     char *path = NULL;
     Status status = start_model(r->c, &r->text, head(), r->c->max_seq_length, &r->model, &path);
-    if (status == OK && r->model.config.types < 2)
+    if (status == OK && r->model.config.types == 1)
         status =
             fail(E_USAGE,
                  "a question and its paragraph are a pair, and %s has token types ('type_vocab_size') for one text "

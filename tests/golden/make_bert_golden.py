@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/bert/: small BERT models, and the results of PyTorch and Transformers for them.
+"""Writes tests/golden/bert/: small BERT and DistilBERT models, and the results of PyTorch and Transformers for them.
 
 To regenerate (from the source root, a few seconds; the files committed came from the versions named in each golden.json):
 
@@ -12,12 +12,12 @@ float64 from those fp32 weights, so that a difference is Cairn's own rounding. "
 distance of PyTorch's own fp32 results, by the measures of the test.
 
 golden.safetensors (F32). T = tokens of batch 0, packed without padding, N = its sequences, M = its masked positions:
-    hidden (T, H)   last hidden states               pooled (N, H)   tanh pooler
-    logits (N, C)   classifier, or NSP with C = 2    mlm_logits (M, V)   pretraining only, rows as in mlm_rows
+    hidden (T, H)   last hidden states               pooled (N, H)   tanh pooler, of BERT
+    logits (N, C)   classifier, or NSP with C = 2; of a span head (T, 2)    mlm_logits (M, V)   pretraining only, rows as in mlm_rows
     grad/<parameter name>   gradient of the batch's loss, unclipped, shaped as in model.safetensors
 golden.json: see `describe` in make().
 
-Every parameter is compared. Those in "zero_gradient" (key.bias: softmax does not see it) have an exactly zero gradient in
+Every parameter is compared. Those in "zero_gradient" (key.bias, and what moves all logits of a span head alike: softmax does not see it) have an exactly zero gradient in
 exact arithmetic; the stored values are rounding noise, and under NVLAMB that noise determines their updates.
 """
 import json
@@ -31,7 +31,8 @@ import numpy as np
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import BertConfig, BertForPreTraining, BertForSequenceClassification
+from transformers import (BertConfig, BertForPreTraining, BertForSequenceClassification, DistilBertConfig,
+                          DistilBertForMaskedLM, DistilBertForQuestionAnswering, DistilBertForSequenceClassification)
 
 STEPS = 10
 WARMUP_STEPS = 2
@@ -43,6 +44,11 @@ TINY = dict(vocab_size=101, hidden_size=32, num_hidden_layers=2, num_attention_h
 ODD = dict(vocab_size=77, hidden_size=36, num_hidden_layers=3, num_attention_heads=3, intermediate_size=52,
            max_position_embeddings=40, type_vocab_size=2, hidden_act="gelu_new", layer_norm_eps=1e-12)
 
+DISTIL = dict(vocab_size=101, dim=32, n_layers=2, n_heads=4, hidden_dim=64, max_position_embeddings=64,
+              activation="gelu")
+DISTIL_HEADS = dict(classification=DistilBertForSequenceClassification, span=DistilBertForQuestionAnswering,
+                    mlm=DistilBertForMaskedLM)
+
 # name, sizes, head, LayerNorms with zero and small gamma, optimizers
 MODELS = [
     ("tiny_cls", TINY, "classification", (), ("bert_adamw", "adamw", "lamb", "nvlamb")),
@@ -51,6 +57,9 @@ MODELS = [
     ("odd_pre", ODD, "pretraining", (), ("bert_adamw", "adamw", "lamb", "nvlamb")),
     ("gamma_cls", TINY, "classification",
      ("bert.encoder.layer.0.attention.output.LayerNorm", "bert.encoder.layer.1.output.LayerNorm"), ("bert_adamw",)),
+    ("distil_cls", DISTIL, "classification", (), ("bert_adamw", "lamb")),
+    ("distil_span", DISTIL, "span", (), ("bert_adamw",)),
+    ("distil_mlm", DISTIL, "mlm", (), ("bert_adamw",)),
 ]
 
 # Lengths of the sequences of the three batches; step s trains on batch s % 3. The last batch holds one as long as the
@@ -58,9 +67,17 @@ MODELS = [
 LENGTHS = [[2, 30, 17, 5, 16, 23, 11], [9, 31, 3, 15], [0, 8, 19, 2, 12]]
 
 
+def norm_of(name):
+    return "LayerNorm" in name or "layer_norm" in name
+
+
 def make_model(sizes, head, small_gamma, seed):
     common = dict(sizes, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, attn_implementation="eager")
-    if head == "classification":
+    if "dim" in sizes:
+        rates = dict(dropout=0.0, attention_dropout=0.0, seq_classif_dropout=0.0, qa_dropout=0.0)
+        model = DISTIL_HEADS[head](DistilBertConfig(**sizes, **rates, attn_implementation="eager",
+                                                    num_labels=3 if head == "classification" else 2))
+    elif head == "classification":
         model = BertForSequenceClassification(BertConfig(**common, num_labels=3))
     elif head == "regression":
         model = BertForSequenceClassification(BertConfig(**common, num_labels=1, problem_type="regression"))
@@ -70,13 +87,13 @@ def make_model(sizes, head, small_gamma, seed):
     with torch.no_grad():
         for name, p in model.named_parameters():
             z = rng.standard_normal(tuple(p.shape))
-            if name.endswith("LayerNorm.weight"):
+            if norm_of(name) and name.endswith("weight"):
                 value = 1 + 0.1 * z
-            elif name.endswith("LayerNorm.bias"):
+            elif norm_of(name):
                 value = 0.1 * z
             elif name.endswith("bias"):
                 value = 0.05 * z
-            elif ".query." in name or ".key." in name:
+            elif any(part in name for part in (".query.", ".key.", ".q_lin.", ".k_lin.")):
                 value = 0.2 * z  # so that attention is far from uniform and its gradients are not tiny
             else:
                 value = 0.08 * z
@@ -111,6 +128,10 @@ def make_batches(sizes, head, rng):
         batch = dict(lengths=lengths, input_ids=ids, token_type_ids=types)
         if head == "classification":
             batch["labels"] = rng.integers(0, 3, len(lengths)).tolist()
+        elif head == "span":  # the first and the last token of the answer, counted from the sequence's first
+            batch["labels"] = [int(rng.integers(0, n)) for n in lengths for _ in range(2)]
+        elif head == "mlm":
+            batch.update(mlm_rows=rows, mlm_labels=labels)
         elif head == "regression":
             batch["labels"] = [round(float(x), 3) for x in rng.uniform(0, 5, len(lengths))]
         else:
@@ -132,20 +153,44 @@ def padded(batch, dtype):
             mlm[i, j] = wanted.get(row, -100)
             row += 1
     inputs = dict(input_ids=ids, token_type_ids=types, attention_mask=mask)
+    if batch["distil"]:
+        del inputs["token_type_ids"]
+    if batch["distil"] and "mlm_rows" in batch:
+        return dict(inputs, labels=mlm)
     if "nsp_labels" in batch:
         return dict(inputs, labels=mlm, next_sentence_label=torch.tensor(batch["nsp_labels"]))
     real = isinstance(batch["labels"][0], float)
     return dict(inputs, labels=torch.tensor(batch["labels"], dtype=dtype if real else torch.long))
 
 
+def forward_spans(model, batch):
+    """Sequence by sequence, because Transformers' loss counts padding among the tokens."""
+    total, row, values = 0, 0, dict(hidden=[], logits=[])
+    for i, n in enumerate(batch["lengths"]):
+        start, end = (torch.tensor([x]) for x in batch["labels"][2 * i : 2 * i + 2])
+        out = model(input_ids=torch.tensor([batch["input_ids"][row : row + n]]), start_positions=start,
+                    end_positions=end, output_hidden_states=True)
+        row, total = row + n, total + out.loss
+        values["hidden"].append(out.hidden_states[-1][0])
+        values["logits"].append(torch.stack((out.start_logits[0], out.end_logits[0]), -1))
+    return total / len(batch["lengths"]), {name: torch.cat(parts) for name, parts in values.items()}
+
+
 def forward(model, batch):
     """The values a test compares, and the loss with its graph."""
+    batch = dict(batch, distil=not isinstance(model, (BertForPreTraining, BertForSequenceClassification)))
+    if isinstance(model, DistilBertForQuestionAnswering):
+        return forward_spans(model, batch)
     inputs = padded(batch, next(model.parameters()).dtype)
     out = model(**inputs, output_hidden_states=True)
     hidden = out.hidden_states[-1]
     real = inputs["attention_mask"].bool()
-    values = dict(hidden=hidden[real], pooled=model.bert.pooler(hidden))
-    if isinstance(model, BertForPreTraining):
+    values = dict(hidden=hidden[real])
+    if not batch["distil"]:
+        values["pooled"] = model.bert.pooler(hidden)
+    if isinstance(model, DistilBertForMaskedLM):
+        values["mlm_logits"] = out.logits[real][batch["mlm_rows"]]
+    elif isinstance(model, BertForPreTraining):
         values["logits"] = out.seq_relationship_logits
         values["mlm_logits"] = out.prediction_logits[real][batch["mlm_rows"]]
     else:
@@ -161,7 +206,7 @@ def learning_rate(peak, step):
 
 
 def decayed(name):
-    return not (name.endswith("bias") or "LayerNorm" in name)
+    return not (name.endswith("bias") or norm_of(name))
 
 
 class Optimizer:
@@ -275,7 +320,9 @@ def make(out, name, sizes, head, small_gamma, optimizers, seed):
     loss32.backward()
     grads = {n: p.grad for n, p in exact.named_parameters()}
     grads32 = {n: p.grad for n, p in single.named_parameters()}
-    zero = [n for n in grads if n.endswith("attention.self.key.bias")]
+    zero = [n for n in grads if n.endswith(("attention.self.key.bias", "attention.k_lin.bias"))]
+    if head == "span":  # what moves all tokens alike
+        zero += ["distilbert.transformer.layer.1.output_layer_norm.bias", "qa_outputs.bias"]
     worst = max((n for n in grads if n not in zero), key=lambda n: distance(grads32[n], grads[n]))
     golden = dict(values, **{"grad/" + n: g for n, g in grads.items()})
     save_file({n: t.detach().float().contiguous() for n, t in golden.items()}, os.path.join(folder, "golden.safetensors"))
@@ -297,12 +344,13 @@ def make(out, name, sizes, head, small_gamma, optimizers, seed):
                                           worst_param=off[far], worst_param_name=far))
     describe = dict(
         made_by=f"torch {torch.__version__}, transformers {transformers.__version__}, numpy {np.__version__}",
-        head=head,           # classification (mean cross-entropy), regression (mean squared error), pretraining (MLM + NSP)
+        head=head,           # classification (mean cross-entropy), regression (mean squared error), pretraining (MLM + NSP), mlm,
+                             # span (mean over the sequences of the mean of both ends)
         small_gamma=list(small_gamma),  # LayerNorms with zero and small entries in gamma
         loss=loss.item(),    # of batch 0
         zero_gradient=zero,
         torch_fp32=torch_fp32,
-        batches=batches,     # lengths, flat input_ids and token_type_ids; labels, or mlm_rows (into the flat rows),
+        batches=batches,     # lengths, flat input_ids and token_type_ids; labels (span: two each), or mlm_rows (into the flat rows),
                              # mlm_labels and nsp_labels. Positions restart at 0 in every sequence.
         adam=ADAM,           # clipping: g *= max_grad_norm / max(norm, max_grad_norm); decay not for biases and LayerNorm
         no_decay=[n for n in first if not decayed(n)],

@@ -22,9 +22,9 @@ typedef struct {
 
 /* One packed batch of a golden file, by pointers to (rows) arrays. */
 typedef struct {
-    int n_tokens, n_seqs, n_masked;
+    int n_tokens, n_seqs, n_masked, width; /* labels of a sequence */
     int32_t ids[512], types[512], pos[512], seq[512];
-    int32_t spans[128], seq_index[64], first[64], labels[64], masked[512], masked_labels[512];
+    int32_t spans[128], seq_index[64], first[64], labels[128], masked[512], masked_labels[512];
     float scores[64];
 } GoldenBatch;
 
@@ -61,7 +61,9 @@ static inline Head golden_head(const Json *json)
     const char *head = js_string(js_get(json, "head"), "");
     if (strcmp(head, "regression") == 0) return (Head){HEAD_REGRESSION, 1};
     if (strcmp(head, "pretraining") == 0) return (Head){HEAD_PRETRAINING, 2};
+    if (strcmp(head, "mlm") == 0) return (Head){HEAD_PRETRAINING, 0};
     if (strcmp(head, "embedding") == 0) return (Head){HEAD_EMBEDDING, 0};
+    if (strcmp(head, "span") == 0) return (Head){HEAD_SPAN, 2};
     return (Head){HEAD_CLASSIFIER, 3};
 }
 
@@ -82,8 +84,10 @@ static inline void golden_open(Golden *g, const char *name)
     g->weights = mem_array((size_t)g->model.params.size, sizeof(float));
     for (int i = 0; i < g->model.params.count; i++) {
         const Param *p = &g->model.params.params[i];
-        int f = tensor_file_find(g->weights_file, p->name);
-        if (f < 0) fail_msg("%s is not in %s", p->name, model);
+        char *file_name = model_file_name(config.kind, p->name);
+        int f = tensor_file_find(g->weights_file, file_name);
+        if (f < 0) fail_msg("%s is not in %s", file_name, model);
+        free(file_name);
         assert_ok(tensor_file_read_f32(g->weights_file, f, g->weights + p->offset, param_exported(p)));
     }
 }
@@ -118,7 +122,7 @@ static inline void golden_batch(const Golden *g, int index, GoldenBatch *b)
 {
     const Json *batch = js_at(js_get(g->json, "batches"), (size_t)index);
     int32_t lengths[64];
-    *b = (GoldenBatch){0};
+    *b = (GoldenBatch){.width = g->model.head.kind == HEAD_SPAN ? 2 : 1};
     read_ints(batch, "lengths", lengths);
     read_ints(batch, "input_ids", b->ids);
     read_ints(batch, "token_type_ids", b->types);
@@ -148,7 +152,7 @@ static inline void golden_batch(const Golden *g, int index, GoldenBatch *b)
 static inline void golden_slice(const GoldenBatch *b, int first, int count, GoldenBatch *out)
 {
     int row0 = b->spans[2 * first], row1 = b->spans[2 * (first + count - 1) + 1];
-    *out = (GoldenBatch){.n_tokens = row1 - row0, .n_seqs = count};
+    *out = (GoldenBatch){.n_tokens = row1 - row0, .n_seqs = count, .width = b->width};
     memcpy(out->ids, b->ids + row0, (size_t)out->n_tokens * 4);
     memcpy(out->types, b->types + row0, (size_t)out->n_tokens * 4);
     memcpy(out->pos, b->pos + row0, (size_t)out->n_tokens * 4);
@@ -157,9 +161,9 @@ static inline void golden_slice(const GoldenBatch *b, int first, int count, Gold
         out->spans[2 * s] = out->first[s] = b->spans[2 * (first + s)] - row0;
         out->spans[2 * s + 1] = b->spans[2 * (first + s) + 1] - row0;
         out->seq_index[s] = b->seq_index[first + s];
-        out->labels[s] = b->labels[first + s];
         out->scores[s] = b->scores[first + s];
     }
+    for (int i = 0, w = b->width; i < w * count; i++) out->labels[i] = b->labels[w * first + i];
     for (int i = 0; i < b->n_masked; i++) {
         if (b->masked[i] < row0 || b->masked[i] >= row1) continue;
         out->masked[out->n_masked] = b->masked[i] - row0;
@@ -251,6 +255,7 @@ static inline void run_upload_read(GoldenRun *r, const GoldenBatch *b)
         pos[i] = b->pos[read[i]];
         seq[i] = b->seq[read[i]];
     }
+    if (r->t.read == NONE) return;
     exec_upload(r->exec, r->t.read, read, (size_t)n * 4);
     exec_upload(r->exec, r->t.read_pos, pos, (size_t)n * 4);
     exec_upload(r->exec, r->t.read_seq, seq, (size_t)n * 4);
@@ -276,8 +281,8 @@ static inline void run_upload_batch(GoldenRun *r, const GoldenBatch *b)
     exec_upload(r->exec, r->t.seq_index, b->seq_index, seqs);
     if (r->g->model.head.kind == HEAD_REGRESSION)
         exec_upload(r->exec, r->t.labels, b->scores, seqs);
-    else
-        exec_upload(r->exec, r->t.labels, b->labels, seqs);
+    else if (r->t.labels != NONE)
+        exec_upload(r->exec, r->t.labels, b->labels, seqs * (size_t)b->width);
     if (r->t.masked != NONE && b->n_masked)
         exec_upload(r->exec, r->t.masked_labels, b->masked_labels, (size_t)b->n_masked * 4);
     exec_upload(r->exec, r->t.ctl, &r->ctl, sizeof r->ctl);

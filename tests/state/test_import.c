@@ -157,6 +157,17 @@ static void test_names_one_by_one(void **state)
         {"net.classifier.weight", SOURCE_WEIGHT, "classifier.weight", false, true},
         {"roberta.encoder.layer.0.output.dense.bias", SOURCE_UNKNOWN, "", false, false},
         {"net.classifier.dense.weight", SOURCE_UNKNOWN, "", false, false},
+        /* DistilBERT's */
+        {"distilbert.transformer.layer.10.attention.q_lin.bias", SOURCE_WEIGHT,
+         "bert.encoder.layer.10.attention.self.query.bias", false, false},
+        {"module.transformer.layer.0.attention.out_lin.weight", SOURCE_WEIGHT,
+         "bert.encoder.layer.0.attention.output.dense.weight", false, false},
+        {"net.distilbert.transformer.layer.1.output_layer_norm.weight", SOURCE_WEIGHT,
+         "bert.encoder.layer.1.output.LayerNorm.weight", false, false},
+        {"net.pre_classifier.weight", SOURCE_WEIGHT, "bert.pooler.dense.weight", false, true},
+        {"vocab_layer_norm.bias", SOURCE_WEIGHT, "cls.predictions.transform.LayerNorm.bias", false, true},
+        {"vocab_projector.weight", SOURCE_TIED, "bert.embeddings.word_embeddings.weight", false, true},
+        {"vocab_projector.bias", SOURCE_WEIGHT, "cls.predictions.bias", false, true},
         /* gamma is only LayerNorm's, and an empty name belongs to no parameter */
         {"bert.gamma", SOURCE_WEIGHT, "bert.gamma", false, false},
         {"model.", SOURCE_UNKNOWN, "", false, false},

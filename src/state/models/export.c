@@ -81,13 +81,14 @@ static const char *const dropped[] = {"_name_or_path", "_commit_hash", "dtype", 
 
 static bool has_param(const Model *m, const char *name) { return params_find(&m->params, name) >= 0; }
 
-static const char *architecture_of(const Model *m)
+/* What the class adds to the name of the model's kind. */
+static const char *class_of_head(const Model *m)
 {
     bool next = has_param(m, "cls.seq_relationship.weight");
-    if (has_param(m, "classifier.weight")) return "BertForSequenceClassification";
-    if (has_param(m, "qa_outputs.weight")) return "BertForQuestionAnswering";
-    if (has_param(m, "cls.predictions.bias")) return next ? "BertForPreTraining" : "BertForMaskedLM";
-    return next ? "BertForNextSentencePrediction" : "BertModel";
+    if (has_param(m, "classifier.weight")) return "ForSequenceClassification";
+    if (has_param(m, "qa_outputs.weight")) return "ForQuestionAnswering";
+    if (has_param(m, "cls.predictions.bias")) return next ? "ForPreTraining" : "ForMaskedLM";
+    return next ? "ForNextSentencePrediction" : "Model";
 }
 
 static void keep_source(ExportedConfig *d, const Json *source)
@@ -100,36 +101,25 @@ static void keep_source(ExportedConfig *d, const Json *source)
     for (size_t i = 0; i < sizeof dropped / sizeof *dropped; i++) remove_entry(d, dropped[i]);
 }
 
-/* Real-valued settings: keeps the source's text if it has the same value. `fallback`: the value of an absent key or
-   null. */
+/* Keeps the source's text of a real number that has the same value. */
 static void set_sizes(ExportedConfig *d, const ModelConfig *c, const Json *source)
 {
-    const struct {
-        const char *key;
-        float value, fallback;
-    } reals[] = {
-        {"layer_norm_eps", c->norm_eps, -1},
-        {"hidden_dropout_prob", c->hidden_dropout, -1},
-        {"attention_probs_dropout_prob", c->attention_dropout, -1},
-        {"initializer_range", c->initializer_range, -1},
-        {"classifier_dropout", c->classifier_dropout, c->hidden_dropout},
-    };
-    const struct {
-        const char *key;
-        int value;
-    } whole[] = {
-        {"vocab_size", c->vocab_size},     {"hidden_size", c->hidden},        {"num_hidden_layers", c->layers},
-        {"num_attention_heads", c->heads}, {"intermediate_size", c->ffn},     {"max_position_embeddings", c->positions},
-        {"type_vocab_size", c->types},     {"pad_token_id", c->pad_token_id},
-    };
-    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) {
-        float said = (float)js_real(js_get(source, reals[i].key), (double)reals[i].fallback);
-        if (said != reals[i].value) set_float(d, reals[i].key, reals[i].value);
+    for (const ModelNumber *n = model_numbers; n < model_numbers + N_MODEL_NUMBERS; n++) {
+        const char *key = n->keys[c->kind], *at = (const char *)c + n->at;
+        if (!key) continue;
+        if (!n->real) {
+            set_value(d, key, mem_printf("%d", *(const int32_t *)(const void *)at));
+            continue;
+        }
+        float value = *(const float *)(const void *)at;
+        bool as_hidden = n->fallback[c->kind] < 0;
+        if ((float)js_real(js_get(source, key), as_hidden ? (double)c->hidden_dropout : -1) != value)
+            set_float(d, key, value);
     }
-    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
-        set_value(d, whole[i].key, mem_printf("%d", whole[i].value));
-    if (!find_entry(d, "hidden_act"))
-        set_value(d, "hidden_act", mem_strdup(c->gelu == GELU_ERF ? "\"gelu\"" : "\"gelu_new\""));
+    set_value(d, "pad_token_id", mem_printf("%d", c->pad_token_id));
+    const char *activation = model_kinds[c->kind].activation;
+    if (!find_entry(d, activation))
+        set_value(d, activation, mem_strdup(c->gelu == GELU_ERF ? "\"gelu\"" : "\"gelu_new\""));
 }
 
 /* The name of class i: given, or in the source (if it has as many classes), or LABEL_i. Caller frees. */
@@ -211,8 +201,9 @@ static Status write_config(const Model *m, const ExportText *text, Buf *out)
     Json *source = NULL;
     if (m->config.extra) TRY(js_parse("the model's config.json", m->config.extra, strlen(m->config.extra), &source));
     keep_source(&d, source);
-    set_value(&d, "architectures", mem_printf("[\n    \"%s\"\n  ]", architecture_of(m)));
-    set_value(&d, "model_type", mem_strdup("\"bert\""));
+    const ModelKindNames *kind = &model_kinds[m->config.kind];
+    set_value(&d, "architectures", mem_printf("[\n    \"%s%s\"\n  ]", kind->prefix, class_of_head(m)));
+    set_value(&d, "model_type", mem_printf("\"%s\"", kind->type));
     set_value(&d, "torch_dtype", mem_strdup("\"float32\""));
     set_sizes(&d, &m->config, source);
     set_use(&d, &text->use);
@@ -280,7 +271,9 @@ Status export_files(const Model *m, const ExportText *text, ModelFile files[EXPO
     Status status = write_config(m, text, &out);
     files[(*count)++] = take_text("config.json", &out);
     if (status != OK) return status;
-    int n = text->vocab ? tokenizer_files_write(text->vocab, &text->tokenizer, length, tokenizer) : 0;
+    TokenizerOptions options = text->tokenizer;
+    if (m->config.types == 0) options.one_type = true; /* Transformers' model takes no token types */
+    int n = text->vocab ? tokenizer_files_write(text->vocab, &options, length, tokenizer) : 0;
     for (int i = 0; i < n; i++) files[(*count)++] = take_text(tokenizer[i].name, &tokenizer[i].text);
     if (text->embedding) add_embedding(m, length, files, count);
     return OK;
@@ -322,8 +315,9 @@ Status export_model(const char *directory, const Model *m, ArrayRead *read, void
     const ExportTensors weights = {.params = &m->params,
                                    .prefixes = {""},
                                    .n = 1,
-                                   .bare = strcmp(architecture_of(m), "BertModel") == 0,
-                                   .by_name = true,
+                                   .published = true,
+                                   .kind = m->config.kind,
+                                   .bare = strcmp(class_of_head(m), "Model") == 0,
                                    .read = read,
                                    .context = context};
     ModelFile files[EXPORT_MAX_FILES + 1];

@@ -4,9 +4,17 @@
 
 enum { BLOCK = 1 << 18 }; /* elements */
 
-static int compare_params(const void *a, const void *b)
+static char *name_of(const ExportTensors *t, const Param *p)
 {
-    return strcmp((*(const Param *const *)a)->name, (*(const Param *const *)b)->name);
+    return model_file_name(t->published ? t->kind : MODEL_BERT, p->name);
+}
+
+static int compare_params(const void *a, const void *b, void *tensors)
+{
+    char *left = name_of(tensors, *(const Param *const *)a), *right = name_of(tensors, *(const Param *const *)b);
+    int order = strcmp(left, right);
+    MEM_FREE(left, right);
+    return order;
 }
 
 /* Opens the file; `order` (params->count) receives the order of an array's tensors. */
@@ -15,16 +23,19 @@ static Status open_tensors(const char *path, const ExportTensors *t, const Param
     static const char *const metadata[] = {"format", "pt"}; /* required by Hugging Face's reader */
     const ParamTable *params = t->params;
     int count = 0;
-    size_t bare = t->bare ? strlen("bert.") : 0;
     TensorInfo *infos = mem_array((size_t)t->n * (size_t)params->count, sizeof *infos);
     for (int i = 0; i < params->count; i++) order[i] = &params->params[i];
-    if (t->by_name) qsort(order, (size_t)params->count, sizeof *order, compare_params);
+    if (t->published) qsort_r(order, (size_t)params->count, sizeof *order, compare_params, (void *)(uintptr_t)t);
     for (int a = 0; a < t->n; a++)
-        for (int i = 0; i < params->count; i++)
-            infos[count++] = (TensorInfo){.name = mem_printf("%s%s", t->prefixes[a], order[i]->name + bare),
-                                          .dtype = F32,
-                                          .n_dims = order[i]->n_dims,
-                                          .dims = {order[i]->rows, order[i]->cols}};
+        for (int i = 0; i < params->count; i++) {
+            char *name = name_of(t, order[i]);
+            infos[count++] =
+                (TensorInfo){.name = mem_printf("%s%s", t->prefixes[a], t->bare ? strchr(name, '.') + 1 : name),
+                             .dtype = F32,
+                             .n_dims = order[i]->n_dims,
+                             .dims = {order[i]->rows, order[i]->cols}};
+            free(name);
+        }
     Status status = safetensors_writer_open(w, path, infos, count, metadata, 1);
     for (int i = 0; i < count; i++) free(infos[i].name);
     free(infos);

@@ -31,6 +31,13 @@ static void add_line(ImportReport *r, ImportKind kind, const char *name, char *d
     r->n[kind]++;
 }
 
+static void add_param_line(const Import *im, ImportKind kind, const Param *p, char *detail)
+{
+    char *name = model_file_name(im->model->config.kind, p->name);
+    add_line(im->report, kind, name, detail);
+    free(name);
+}
+
 static const char *param_shape(char out[TENSOR_SHAPE_BYTES], const Param *p)
 {
     return tensor_shape(out, (int64_t[]){p->rows, p->cols}, p->n_dims);
@@ -187,11 +194,11 @@ static void check_params(Import *im)
         int g = group_of(p->name);
         if (m->tensor < 0) {
             m->fresh = p->head && g >= 0 && !group_found[g];
-            add_line(im->report, m->fresh ? IMPORT_NEW : IMPORT_MISSING, p->name,
-                     m->fresh ? NULL : mem_printf("expected %s", param_shape(expected, p)));
+            add_param_line(im, m->fresh ? IMPORT_NEW : IMPORT_MISSING, p,
+                           m->fresh ? NULL : mem_printf("expected %s", param_shape(expected, p)));
         } else if (g == GROUP_CLASSIFIER && relabelled) {
             m->fresh = true;
-            add_line(im->report, IMPORT_NEW, p->name, NULL);
+            add_param_line(im, IMPORT_NEW, p, NULL);
         } else {
             check_shape(im, p, m->tensor, m->transpose);
         }

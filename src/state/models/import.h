@@ -5,7 +5,7 @@
      parts that wrappers add: `module.`, `_orig_mod.`, `_fsdp_wrapped_module.`, `_checkpoint_wrapped_module.`
      anywhere, `model.` in front; `bert.` or not (a BertModel saved alone)
      another prefix, as `net.`, that all of the encoder's tensors have; a head's is equal or a shorter part of it
-     LayerNorm.gamma, .beta; `dense_act` for `dense`
+     LayerNorm.gamma, .beta; `dense_act` for `dense`; DistilBERT's (model/names.c)
      bert/encoder/layer_0/attention/self/query/kernel (transposed), …/gamma, …/beta, output_bias, output_weights,
      cls/squad/output_weights (qa_outputs.weight)
    Ignored, and listed in the report: position_ids, counters, optimizer slots (in TensorFlow's files a parameter's name

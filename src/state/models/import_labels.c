@@ -5,10 +5,9 @@
 
 enum { DEFAULT_LABELS = 2, MOST_LABELS = 1 << 20 };
 
-/* Classes of Transformers whose heads Cairn reads, without TF or Flax in front. */
-static const char known_classes[] = "BertModel BertForPreTraining BertForMaskedLM BertLMHeadModel "
-                                    "BertForNextSentencePrediction BertForSequenceClassification "
-                                    "BertForQuestionAnswering";
+/* Classes of Transformers whose heads Cairn reads, without Bert or DistilBert in front. */
+static const char known_heads[] = "Model ForPreTraining ForMaskedLM LMHeadModel ForNextSentencePrediction "
+                                  "ForSequenceClassification ForQuestionAnswering";
 
 /* Both NULL where there is no config.json. */
 static Status read_config(const char *path, char **file, Json **doc)
@@ -134,7 +133,19 @@ static const char *class_of(const Json *doc)
     return str_starts_with(name, "Flax") ? name + strlen("Flax") : name;
 }
 
-static bool is_foreign(const char *name) { return *name && !str_list_has(known_classes, ' ', name, strlen(name)); }
+/* What a class adds to its kind's name; NULL: another model's. */
+static const char *head_of(const char *class)
+{
+    for (int i = 0; i < N_MODEL_KINDS; i++)
+        if (str_starts_with(class, model_kinds[i].prefix)) return class + strlen(model_kinds[i].prefix);
+    return NULL;
+}
+
+static bool is_foreign(const char *class)
+{
+    const char *head = head_of(class);
+    return *class && (!head || !str_list_has(known_heads, ' ', head, strlen(head)));
+}
 
 char *import_foreign_class(const char *path)
 {
@@ -166,7 +177,8 @@ Status import_problem_in(const char *file, const Json *doc, HeadKind *kind, bool
                     "%s: the model is a %s ('architectures'), whose head Cairn does not have; `cairn glue --do-train` "
                     "takes its encoder. Where its head is that of BertForSequenceClassification, write this name there",
                     file, class_of(doc));
-    if (strcmp(class_of(doc), "BertForQuestionAnswering") == 0) {
+    const char *head = head_of(class_of(doc));
+    if (head && strcmp(head, "ForQuestionAnswering") == 0) {
         *kind = HEAD_SPAN;
         return OK;
     }

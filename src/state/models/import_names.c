@@ -121,7 +121,7 @@ static bool translate_tf1(char *name, Buf *n, SourceName *out)
     return name && *name;
 }
 
-/* PyTorch: wrappers off, gamma and beta, dense_act. Cuts `name`. */
+/* PyTorch: wrappers off, gamma and beta, dense_act, DistilBERT's names. Cuts `name`. */
 static void translate_pytorch(char *name, Buf *n)
 {
     bool norm = false; /* the previous part was LayerNorm */
@@ -134,6 +134,11 @@ static void translate_pytorch(char *name, Buf *n)
                                                            : part);
         norm = strcmp(part, "LayerNorm") == 0;
     }
+    if (!n->len) return;
+    char *ours = model_table_name(n->data);
+    n->len = 0;
+    buf_puts(n, ours);
+    free(ours);
 }
 
 /* ---- the place of BERT's name in a longer one ---- */

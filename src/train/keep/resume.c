@@ -264,6 +264,11 @@ Digest resume_origin(const Model *model, const char *weights_path)
                              (double)c->initializer_range, (int)c->gelu, (int)model->head.kind, model->head.labels);
     digest_update(d, sizes, strlen(sizes));
     free(sizes);
+    if (c->kind != MODEL_BERT) {
+        char *more = mem_printf(" | %s %.9g", model_kinds[c->kind].type, (double)c->span_dropout);
+        digest_update(d, more, strlen(more));
+        free(more);
+    }
     if (*weights_path) digest_weights(d, weights_path);
     Digest value = digest_value(d);
     digest_free(d);
