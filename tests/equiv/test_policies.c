@@ -8,11 +8,6 @@ static const char *const policies[] = {"none", "lean",    "ffn",     "selective"
                                        "full", "offload", "every:1", "every:2",   "every:3"};
 static const int splits[] = {64, 3, 1};
 
-static void with_dropout(Golden *g, float p)
-{
-    g->model.config.hidden_dropout = g->model.config.attention_dropout = g->model.config.classifier_dropout = p;
-}
-
 static AuditFound found; /* by the last run's audit */
 
 /* Gradients and loss of batch 0 under a policy. Caller frees. */
@@ -87,7 +82,7 @@ static const struct {
     Dtype compute;
 } kinds[] = {{"ref", F32}, {"ref", BF16}, {"ref", F16}, {"cpu", F32}, {"cpu", BF16}};
 
-static const char *const models[] = {"tiny_cls", "tiny_reg", "odd_pre", "gamma_cls"};
+static const char *const models[] = {"tiny_cls", "tiny_reg", "odd_pre", "gamma_cls", "distil_span"};
 
 static void test_policies_give_the_same_bits(void **state)
 {
@@ -97,7 +92,7 @@ static void test_policies_give_the_same_bits(void **state)
         for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
             Golden g;
             golden_open(&g, models[m]);
-            with_dropout(&g, 0.1f);
+            model_config_set_dropout(&g.model.config, 0.1f);
             check_bits(&g, kinds[k].backend, kinds[k].compute, NULL);
             golden_close(&g);
         }
@@ -114,7 +109,7 @@ static void test_xhat_form_gives_the_same_bits(void **state)
         if (!run_possible(kinds[k].backend, kinds[k].compute)) continue;
         Golden g;
         golden_open(&g, "odd_pre");
-        with_dropout(&g, 0.2f);
+        model_config_set_dropout(&g.model.config, 0.2f);
         check_bits(&g, kinds[k].backend, kinds[k].compute, forms);
         golden_close(&g);
     }
@@ -133,7 +128,7 @@ static bool check_mixture(int number)
     const int split = splits[(r >> 16) % 3];
     if (!run_possible(kinds[kind].backend, kinds[kind].compute)) return false;
     golden_open(&g, models[model]);
-    with_dropout(&g, 0.1f);
+    model_config_set_dropout(&g.model.config, 0.1f);
     const int layers = g.model.config.layers;
     model_norm_forms(&g.model, g.weights, forms);
     for (int f = 0; f <= 2 * layers; f++)
@@ -177,7 +172,7 @@ static void test_splits_agree_to_rounding(void **state)
         Golden g;
         Stats whole_stats, split_stats;
         golden_open(&g, "tiny_pre");
-        with_dropout(&g, 0.1f);
+        model_config_set_dropout(&g.model.config, 0.1f);
         RunOptions o = {.backend = kinds[k].backend, .compute = kinds[k].compute, .optimizer = {.eps = 1e-6f}};
         float *whole = gradients(&g, &o, 64, &whole_stats), *parts = gradients(&g, &o, 2, &split_stats);
         double error = normalised_error(parts, whole, g.model.params.size);
@@ -215,7 +210,7 @@ static void test_rows_that_no_head_reads(void **state)
             Stats some_stats, all_stats;
             uint8_t forms[64];
             golden_open(&g, models[m]);
-            with_dropout(&g, 0.1f);
+            model_config_set_dropout(&g.model.config, 0.1f);
             memset(forms, xhat ? NORM_FORM_XHAT : NORM_FORM_Y, sizeof forms);
             kfac_init_whole(&kfac, &(KfacOptions){.interval = 1, .damping = 1e-3}, &g.model, 1, 0);
             RunOptions o = {.backend = "cpu", .compute = F32, .forms = forms, .optimizer = {.eps = 1e-6f}};
@@ -243,7 +238,7 @@ static void test_dropout_matters(void **state)
     golden_open(&g, "tiny_cls");
     RunOptions o = {.backend = "ref", .compute = F32};
     free(gradients(&g, &o, 64, &without));
-    with_dropout(&g, 0.1f);
+    model_config_set_dropout(&g.model.config, 0.1f);
     free(gradients(&g, &o, 64, &with));
     assert_true(fabs(with.loss[0] - without.loss[0]) > 1e-4);
     golden_close(&g);

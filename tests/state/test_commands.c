@@ -77,7 +77,11 @@ static const struct {
               {"tests/golden/bert/tiny_reg", {HEAD_REGRESSION, 1}, "BertForSequenceClassification"},
               {"tests/golden/bert/odd_pre", {HEAD_PRETRAINING, 2}, "BertForPreTraining"},
               {"tests/golden/bert/odd_pre", {HEAD_PRETRAINING, 0}, "BertForMaskedLM"},
-              {"tests/golden/bert/tiny_cls", {HEAD_NONE, 0}, "BertModel"}};
+              {"tests/golden/bert/tiny_cls", {HEAD_NONE, 0}, "\"BertModel"},
+              {"tests/golden/bert/distil_cls", {HEAD_CLASSIFIER, 3}, "DistilBertForSequenceClassification"},
+              {"tests/golden/bert/distil_span", {HEAD_SPAN, 2}, "DistilBertForQuestionAnswering"},
+              {"tests/golden/bert/distil_mlm", {HEAD_PRETRAINING, 0}, "DistilBertForMaskedLM"},
+              {"tests/golden/bert/distil_cls", {HEAD_NONE, 0}, "DistilBertModel"}};
 
 static void test_convert_keeps_every_head_there_is(void **state)
 {

@@ -7,11 +7,10 @@
 static const struct {
     const char *name;
     Head head;
-} golden[] = {{"tiny_cls", {HEAD_CLASSIFIER, 3}},
-              {"tiny_reg", {HEAD_REGRESSION, 1}},
-              {"tiny_pre", {HEAD_PRETRAINING, 2}},
-              {"odd_pre", {HEAD_PRETRAINING, 2}},
-              {"gamma_cls", {HEAD_CLASSIFIER, 3}}};
+} golden[] = {{"tiny_cls", {HEAD_CLASSIFIER, 3}},  {"tiny_reg", {HEAD_REGRESSION, 1}},
+              {"tiny_pre", {HEAD_PRETRAINING, 2}}, {"odd_pre", {HEAD_PRETRAINING, 2}},
+              {"gamma_cls", {HEAD_CLASSIFIER, 3}}, {"distil_cls", {HEAD_CLASSIFIER, 3}},
+              {"distil_span", {HEAD_SPAN, 2}},     {"distil_mlm", {HEAD_PRETRAINING, 0}}};
 
 static const char vocab[] = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\n##s\n";
 
