@@ -106,6 +106,7 @@ Status model_init(Model *m, ModelConfig config, Head head)
     if (config.kind == MODEL_DISTILBERT && head.kind == HEAD_PRETRAINING && head.labels)
         return fail(E_USAGE, "a DistilBERT ('model_type') has no head for next-sentence prediction; give --nsp off");
     m->params.initializer_range = config.initializer_range;
+    m->params.kind = config.kind;
     TableBuilder a = {.table = &m->params, .layer = -1};
     if (head.kind == HEAD_EMBEDDING)
         m->head.labels = config.hidden;

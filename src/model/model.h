@@ -9,10 +9,6 @@
 
 #define MODEL_MOST_LAYERS 340 /* a dropout site has 10 bits, and a layer three sites */
 
-/* DISTILBERT (Sanh et al., 2019): BERT without token types, without next-sentence prediction and without dropout behind
-   the attention; its pooler is a classifier's alone and ends with max(x, 0). */
-typedef enum { MODEL_BERT, MODEL_DISTILBERT, N_MODEL_KINDS } ModelKind;
-
 /* How Hugging Face's files name a kind: `model_type`, the begin of its classes, and the key of GELU's form. */
 typedef struct {
     const char *type, *prefix, *activation;
@@ -99,12 +95,6 @@ Status model_init(Model *m, ModelConfig config, Head head);
 void model_free(Model *m);
 
 #define WORD_EMBEDDING "bert.embeddings.word_embeddings.weight"
-
-/* ---- names (names.c) ---- */
-/* The parameter table has BERT's names for every kind, and files of a DistilBERT their own. Both translate a tensor's
-   name, with or without what wrappers put before it; the caller frees. */
-char *model_file_name(ModelKind kind, const char *name);
-char *model_table_name(const char *file_name);
 
 /* ---- stages (stages.c) ---- */
 static inline bool stage_is_first(const Stage *s) { return s->first == 0; }

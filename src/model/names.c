@@ -1,5 +1,5 @@
 /* Names of parameters in files of a DistilBERT. */
-#include "model/model.h"
+#include "model/params.h"
 
 /* Parts of names, replaced one after the other: each row at most once in a name. */
 static const struct {
@@ -36,9 +36,9 @@ static char *translate(const char *name, bool to_table)
     return now;
 }
 
-char *model_file_name(ModelKind kind, const char *name)
+char *param_file_name(const ParamTable *t, const Param *p)
 {
-    return kind == MODEL_DISTILBERT ? translate(name, false) : mem_strdup(name);
+    return t->kind == MODEL_DISTILBERT ? translate(p->name, false) : mem_strdup(p->name);
 }
 
-char *model_table_name(const char *file_name) { return translate(file_name, true); }
+char *param_table_name(const char *file_name) { return translate(file_name, true); }

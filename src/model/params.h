@@ -5,12 +5,16 @@
 
 #include "base/base.h"
 
+/* DISTILBERT (Sanh et al., 2019): BERT without token types, without next-sentence prediction and without dropout behind
+   the attention; its pooler is a classifier's alone and ends with max(x, 0). */
+typedef enum { MODEL_BERT, MODEL_DISTILBERT, N_MODEL_KINDS } ModelKind;
+
 typedef enum { INIT_NORMAL, INIT_ZERO, INIT_ONE } Init; /* INIT_NORMAL: N(0, initializer_range), by Philox */
 
 #define PARAM_ALIGN 64 /* elements */
 
 typedef struct {
-    char name[96];      /* Hugging Face's: "bert.encoder.layer.0.attention.self.query.weight" */
+    char name[96];      /* as a BERT's in Hugging Face's files: "bert.encoder.layer.0.attention.self.query.weight" */
     int64_t rows, cols; /* as exported; a vector has rows = its length, cols = 1 */
     int n_dims;         /* 1 or 2, as exported */
     int64_t padded;     /* rows held inside: more than `rows` only for the vocabulary; extra rows stay 0 */
@@ -28,6 +32,7 @@ typedef struct {
     int count, cap;
     int64_t size; /* elements of the whole space, a multiple of PARAM_ALIGN */
     double initializer_range;
+    ModelKind kind; /* whose names the tensors have in files */
 } ParamTable;
 
 /* Two spaces make the state of a run: the model's tensors, and K-FAC's sets as they are saved. A part of both; the
@@ -44,6 +49,9 @@ static inline bool param_is_linear(const Param *p) { return p->layer >= 0 && !st
 static inline int64_t param_exported(const Param *p) { return p->rows * p->cols; }
 
 int params_find(const ParamTable *t, const char *name); /* −1 if absent */
+/* The parameter's name in files, and back: names.c. A file's name may have wrappers' prefixes. The caller frees. */
+char *param_file_name(const ParamTable *t, const Param *p);
+char *param_table_name(const char *file_name);
 void params_free(ParamTable *t);
 /* Fills `weights` (t->size) as a new model: INIT_NORMAL is N(0, range) by Philox(seed, parameter's name digest,
    element), so the values depend on seed, name and place alone. Gaps and pad rows are 0. */

@@ -135,7 +135,7 @@ void model_part(const Model *whole, const Stage *stages, int n, Model *part)
     part->stages = mem_array((size_t)n, sizeof *part->stages);
     memcpy(part->stages, stages, (size_t)n * sizeof *stages);
     part->n_stages = n;
-    *own = (ParamTable){.initializer_range = all->initializer_range};
+    *own = (ParamTable){.initializer_range = all->initializer_range, .kind = all->kind};
     for (int i = 0; i < all->count; i++) {
         const Param *p = &all->params[i];
         bool held = false;

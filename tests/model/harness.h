@@ -84,7 +84,7 @@ static inline void golden_open(Golden *g, const char *name)
     g->weights = mem_array((size_t)g->model.params.size, sizeof(float));
     for (int i = 0; i < g->model.params.count; i++) {
         const Param *p = &g->model.params.params[i];
-        char *file_name = model_file_name(config.kind, p->name);
+        char *file_name = param_file_name(&g->model.params, p);
         int f = tensor_file_find(g->weights_file, file_name);
         if (f < 0) fail_msg("%s is not in %s", file_name, model);
         free(file_name);

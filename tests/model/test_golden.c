@@ -41,7 +41,7 @@ static void check_gradients(GoldenRun *r, Golden *g)
     for (int i = 0; i < g->model.params.count; i++) {
         const Param *p = &g->model.params.params[i];
         int64_t n;
-        char *name = model_file_name(g->model.config.kind, p->name);
+        char *name = param_file_name(&g->model.params, p);
         float *want = golden_tensor(g, SHORT_TEXT("grad/%s", name), &n);
         assert_int_equal(n, param_exported(p));
         /* noise, compared with the gradient of the parameter before: of a key's bias the query's */
@@ -100,7 +100,7 @@ static void check_params(GoldenRun *r, Golden *g, const Json *params, const char
         const Json *want = js_at(params, i), *at = js_get(want, "at"), *values = js_get(want, "values");
         const char *name = js_string(js_get(want, "name"), "");
         if (has_zero_gradient(g, name)) continue;
-        char *own = model_table_name(name);
+        char *own = param_table_name(name);
         int k = params_find(&g->model.params, own);
         free(own);
         assert_true(k >= 0);

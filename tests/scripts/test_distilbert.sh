@@ -39,8 +39,10 @@ expect 2 "${run[@]}" --output-dir parts --persist-file stop --model-config other
 says "the initial weights or sizes"
 expect 0 "$CAIRN_BINARY" glue --task sst-2 --model whole --data-dir . --backend cpu --precision fp32 --threads 1 --do-eval --output-dir again
 cmp whole/predictions_dev.tsv again/predictions_dev.tsv || complain "the written model gives other predictions"
-expect 0 "$CAIRN_BINARY" inspect --model whole
-says pre_classifier.weight distilbert.transformer.layer.1.ffn.lin2.bias
+for folder in whole whole/checkpoint-4; do # a checkpoint is a model's folder too
+    expect 0 "$CAIRN_BINARY" inspect --model "$folder"
+    says pre_classifier.weight distilbert.transformer.layer.1.ffn.lin2.bias
+done
 
 # squad, whose head drops rows of tokens; pretraining without next sentences.
 squad=("$CAIRN_BINARY" squad --model span --data-dir "$golden/../squad" --max-seq-length 64 --doc-stride 40 --max-query-length 16 --backend cpu

@@ -152,8 +152,7 @@ static void test_the_same_model_gives_the_same_bytes(void **state)
     }
     char *path = file_join(a, "alone.safetensors"), *whole = file_join(a, "model.safetensors");
     Digest digest, expected;
-    const ExportTensors tensors = {&m.params,   {""}, .n = 1, .published = true, .read = export_read_values,
-                                   .context = w};
+    const ExportTensors tensors = {&m.params, {""}, .n = 1, .by_name = true, .read = export_read_values, .context = w};
     assert_ok(export_tensors(path, &tensors, &digest));
     assert_ok(file_digest(whole, &expected, NULL));
     assert_true(digest_equal(digest, expected));

@@ -176,11 +176,11 @@ static void find_array(const TensorFile *file, const ParamTable *t, int array, B
     bool sets = checkpoint_arrays[array].space == SPACE_SETS, one = sets && !has_next(file);
     for (int i = 0; i < t->count; i++) {
         const Param *p = &t->params[i];
-        char *name = mem_printf("%s%s", checkpoint_arrays[array].prefix, p->name);
+        char *own = param_file_name(t, p), *name = mem_printf("%s%s", checkpoint_arrays[array].prefix, own);
         const TensorInfo *found = one && str_starts_with(p->name, NEXT) ? NULL : find_tensor(file, name, p, d);
         int64_t place = found ? (int64_t)found->offset : -1;
         buf_append(places, &place, sizeof place);
-        free(name);
+        MEM_FREE(own, name);
     }
 }
 
@@ -188,9 +188,11 @@ static bool is_expected(const CheckpointReader *r, int file, const char *name)
 {
     for (int a = 0; a < CHECKPOINT_ARRAYS; a++) {
         const char *prefix = checkpoint_arrays[a].prefix;
-        if (checkpoint_arrays[a].file == file && str_starts_with(name, prefix) &&
-            params_find(r->params[checkpoint_arrays[a].space], name + strlen(prefix)) >= 0)
-            return true;
+        if (checkpoint_arrays[a].file != file || !str_starts_with(name, prefix)) continue;
+        char *own = param_table_name(name + strlen(prefix));
+        int at = params_find(r->params[checkpoint_arrays[a].space], own);
+        free(own);
+        if (at >= 0) return true;
     }
     return false;
 }

@@ -315,9 +315,8 @@ Status export_model(const char *directory, const Model *m, ArrayRead *read, void
     const ExportTensors weights = {.params = &m->params,
                                    .prefixes = {""},
                                    .n = 1,
-                                   .published = true,
-                                   .kind = m->config.kind,
                                    .bare = strcmp(class_of_head(m), "Model") == 0,
+                                   .by_name = true,
                                    .read = read,
                                    .context = context};
     ModelFile files[EXPORT_MAX_FILES + 1];

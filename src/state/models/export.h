@@ -38,10 +38,9 @@ typedef struct {
     const ParamTable *params;
     const char *prefixes[2]; // (n) of the tensors' names
     int n, first;            /* arrays, and the number of the first */
-    bool published; /* tensors named as in files of the kind, in the order of these names; else as in the table */
-    ModelKind kind;
-    bool bare;       /* names without their first part, the encoder's: `bert.`, `distilbert.` */
-    ArrayRead *read; /* of elements of one tensor at a time */
+    bool bare;               /* names without their first part, the encoder's: `bert.` or `distilbert.` */
+    bool by_name;            /* tensors in the order of their names in files, not of the table */
+    ArrayRead *read;         /* of elements of one tensor at a time */
     void *context;
 } ExportTensors;
 

@@ -4,14 +4,10 @@
 
 enum { BLOCK = 1 << 18 }; /* elements */
 
-static char *name_of(const ExportTensors *t, const Param *p)
+static int compare_params(const void *a, const void *b, void *table)
 {
-    return model_file_name(t->published ? t->kind : MODEL_BERT, p->name);
-}
-
-static int compare_params(const void *a, const void *b, void *tensors)
-{
-    char *left = name_of(tensors, *(const Param *const *)a), *right = name_of(tensors, *(const Param *const *)b);
+    char *left = param_file_name(table, *(const Param *const *)a);
+    char *right = param_file_name(table, *(const Param *const *)b);
     int order = strcmp(left, right);
     MEM_FREE(left, right);
     return order;
@@ -25,10 +21,10 @@ static Status open_tensors(const char *path, const ExportTensors *t, const Param
     int count = 0;
     TensorInfo *infos = mem_array((size_t)t->n * (size_t)params->count, sizeof *infos);
     for (int i = 0; i < params->count; i++) order[i] = &params->params[i];
-    if (t->published) qsort_r(order, (size_t)params->count, sizeof *order, compare_params, (void *)(uintptr_t)t);
+    if (t->by_name) qsort_r(order, (size_t)params->count, sizeof *order, compare_params, (void *)(uintptr_t)params);
     for (int a = 0; a < t->n; a++)
         for (int i = 0; i < params->count; i++) {
-            char *name = name_of(t, order[i]);
+            char *name = param_file_name(params, order[i]);
             infos[count++] =
                 (TensorInfo){.name = mem_printf("%s%s", t->prefixes[a], t->bare ? strchr(name, '.') + 1 : name),
                              .dtype = F32,

@@ -33,7 +33,7 @@ static void add_line(ImportReport *r, ImportKind kind, const char *name, char *d
 
 static void add_param_line(const Import *im, ImportKind kind, const Param *p, char *detail)
 {
-    char *name = model_file_name(im->model->config.kind, p->name);
+    char *name = param_file_name(&im->model->params, p);
     add_line(im->report, kind, name, detail);
     free(name);
 }

@@ -135,7 +135,7 @@ static void translate_pytorch(char *name, Buf *n)
         norm = strcmp(part, "LayerNorm") == 0;
     }
     if (!n->len) return;
-    char *ours = model_table_name(n->data);
+    char *ours = param_table_name(n->data);
     n->len = 0;
     buf_puts(n, ours);
     free(ours);

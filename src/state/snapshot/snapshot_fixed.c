@@ -26,7 +26,10 @@ static void render_tensors(const ParamTable *params, Buf *out)
         const Param *from = &params->params[i];
         FixedTensor t;
         memset(&t, 0, sizeof t);
-        memcpy(t.name, from->name, strlen(from->name));
+        char *name = param_file_name(params, from);
+        CHECK(strlen(name) < sizeof t.name, "a tensor's name of %zu characters", strlen(name));
+        memcpy(t.name, name, strlen(name));
+        free(name);
         t.rows = from->rows;
         t.cols = from->cols;
         t.padded = from->padded;
