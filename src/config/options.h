@@ -123,7 +123,7 @@
     X(temperature, Real, "0.05", 0.0001, 100, "", "X", RESULT, "eT", "infonce: cosines are divided by this")           \
     X(symmetric, Switch, "false", 0, 0, "", "", RESULT, "epT", "infonce: find the anchor of each positive too")        \
     X(margin, Real, "5", 0, 1e6, "", "X", RESULT, "eT", "triplet: by so much nearer, as Euclidean distance")           \
-    X(nsp, Choice, "on", 0, 0, "on off", "WHEN", RESULT, "pts",                                                         \
+    X(nsp, Choice, "on", 0, 0, "on off", "WHEN", RESULT, "pts",                                                        \
       "<s:make pairs of texts for next-sentence prediction; off: sequences of one text|:train next-sentence "          \
       "prediction too>")                                                                                               \
     X(masking, Choice, "auto", 0, 0, "auto static dynamic", "HOW", RESULT, "ts",                                       \

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Prints the keys of config.json that this version of Transformers knows for BERT and tests/state/config_keys.tsv lacks,
-and those of the files of sentence-transformers.
+"""Prints the keys of config.json that this version of Transformers knows for BERT or DistilBERT and
+tests/state/config_keys.tsv lacks, and those of the files of sentence-transformers.
 
 Run by hand with Transformers 5.24 and 4.57 and sentence-transformers 6.2; both print nothing.
 """
@@ -12,11 +12,13 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules.transformer import Transformer
 from sentence_transformers.base.modules.normalize import Normalize
 from sentence_transformers.sentence_transformer.modules import pooling
-from transformers import BertConfig, GenerationConfig, PretrainedConfig
+from transformers import BertConfig, DistilBertConfig, GenerationConfig, PretrainedConfig
 
 table = pathlib.Path(__file__).parents[1] / "state" / "config_keys.tsv"
-rows = [line.split("\t")[:2] for line in table.read_text().splitlines()[2:]]
-known = set(BertConfig().to_dict()) | set(inspect.signature(BertConfig.__init__).parameters)
+rows = [line.removeprefix("distilbert/").split("\t")[:2] for line in table.read_text().splitlines()[2:]]
+known = set()
+for kind in (BertConfig, DistilBertConfig):
+    known |= set(kind().to_dict()) | set(inspect.signature(kind.__init__).parameters)
 made = getattr(PretrainedConfig, "__post_init__", PretrainedConfig.__init__)
 known |= set(re.findall(r"kwargs\.(?:pop|get)\(\s*\"(\w+)\"", inspect.getsource(made)))
 if hasattr(GenerationConfig, "_get_default_generation_params"):
