@@ -1,4 +1,4 @@
-/* DROPOUT; the same call on dy is its backward. A thread per group of eight columns, which is one Philox call. */
+/* DROPOUT, which is its own backward on dy. A thread per group of eight columns, which is one Philox call. */
 #include "kernels/cuda/rows.cuh"
 
 #include "kernels/cuda/cuda.h"

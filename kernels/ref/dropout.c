@@ -1,4 +1,4 @@
-/* The same call on dy is its backward. */
+/* DROPOUT, which is its own backward on dy. */
 #include "kernels/ref/ref.h"
 
 Status ref_dropout(const OpCall *call, const RowCounts *rows)

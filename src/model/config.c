@@ -64,7 +64,7 @@ static Status read_number(const Source *s, const ModelNumber *number, ModelConfi
     float *real = (float *)(void *)((char *)c + number->at);
     int32_t *whole = (int32_t *)(void *)((char *)c + number->at);
     if (number->real) {
-        bool as_hidden = fallback < 0; /* which null says too */
+        bool as_hidden = fallback < 0; /* null means this too */
         *real = as_hidden ? c->hidden_dropout : (float)fallback;
         if (!key || (as_hidden && js_kind(js_get(s->root, key)) == JSON_KIND_NULL)) return OK;
         return real_key(s, key, (double)*real, number->most, real);
@@ -72,7 +72,7 @@ static Status read_number(const Source *s, const ModelNumber *number, ModelConfi
     *whole = (int32_t)fallback;
     if (!key) return OK;
     TRY(size_key(s, key, fallback, number->most, whole));
-    const Json *other = strcmp(key, berts) == 0 ? NULL : js_get(s->root, berts); /* Transformers takes some of these */
+    const Json *other = strcmp(key, berts) == 0 ? NULL : js_get(s->root, berts); /* Transformers reads some of BERT's */
     if (other && js_int(other, -1) != *whole)
         return fail(E_FORMAT, "%s: '%s' is %d and '%s' another; expected '%s' alone", s->name, key, *whole, berts, key);
     return OK;

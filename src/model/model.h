@@ -9,7 +9,7 @@
 
 #define MODEL_MOST_LAYERS 340 /* a dropout site has 10 bits, and a layer three sites */
 
-/* How Hugging Face's files name a kind: `model_type`, the begin of its classes, and the key of GELU's form. */
+/* How Hugging Face's files name a kind: `model_type`, the prefix of its classes, and the key of GELU's form. */
 typedef struct {
     const char *type, *prefix, *activation;
 } ModelKindNames;

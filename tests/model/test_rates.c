@@ -1,4 +1,4 @@
-/* Which dropout rate of config.json each op of a training plan has: BERT's and DistilBERT's differ. */
+/* The dropout rates of a training plan's ops are those of config.json; BERT and DistilBERT drop at different places. */
 #include "model/harness.h"
 
 enum { HIDDEN = 1, ATTENTION, CLASSIFIER, SPAN }; /* rates in tenths */

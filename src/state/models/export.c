@@ -81,7 +81,7 @@ static const char *const dropped[] = {"_name_or_path", "_commit_hash", "dtype", 
 
 static bool has_param(const Model *m, const char *name) { return params_find(&m->params, name) >= 0; }
 
-/* What the class adds to the name of the model's kind. */
+/* The rest of the class's name behind that of the kind. */
 static const char *class_of_head(const Model *m)
 {
     bool next = has_param(m, "cls.seq_relationship.weight");

@@ -133,7 +133,7 @@ static const char *class_of(const Json *doc)
     return str_starts_with(name, "Flax") ? name + strlen("Flax") : name;
 }
 
-/* What a class adds to its kind's name; NULL: another model's. */
+/* The rest of a class's name behind that of its kind; NULL: another model's. */
 static const char *head_of(const char *class)
 {
     for (int i = 0; i < N_MODEL_KINDS; i++)
