@@ -44,6 +44,10 @@ cmp mean.jsonl out.jsonl || complain "a plain BERT gives no means"
 sed -i 's/"max_seq_length": 12/"max_seq_length": 5/' older/0_Transformer/sentence_bert_config.json
 expect 0 "${embed[@]}" --model older --input "$texts"
 says "as older says: --pooling cls --normalize off --max-seq-length 5"
+mv older/0_Transformer/sentence_{bert,roberta}_config.json # an older name of the file
+expect 0 "${embed[@]}" --model older --input "$texts"
+says "as older says: --pooling cls --normalize off --max-seq-length 5"
+mv older/0_Transformer/sentence_{roberta,bert}_config.json
 
 # do_lower_case of sentence-transformers, where the tokenizer keeps capitals.
 sed -i 's/"do_lower_case": true/"do_lower_case": false/' older/0_Transformer/tokenizer_config.json

@@ -114,6 +114,9 @@ void import_report_free(ImportReport *report);
 /* `path`: as tensor_file_open takes it. config.json or bert_config.json in the same directory, or NULL; the caller
    frees. */
 char *import_find_config(const char *path);
+/* EMBEDDING_TRANSFORMER in the same directory, or the file of another of the names that sentence-transformers gave it;
+   NULL: there is none. The caller frees. */
+char *import_find_transformer(const char *path);
 /* The labels by the config.json beside `path`, in order: id2label, else label2id, else LABEL_0 … of num_labels, by
    default two, as Transformers has it. n is 0 if there is no config. mem_free_texts. E_FORMAT: names or numbers are
    missing, or two keys contradict each other. */

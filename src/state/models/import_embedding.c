@@ -35,11 +35,11 @@ static Status refuse(const char *file, const char *key, const Json *v, const cha
     return status;
 }
 
-static Status read_part(const char *folder, const char *name, PartReader *read, Found *found)
+/* Takes ownership of `file`, which may be NULL or absent. */
+static Status read_part(char *file, PartReader *read, Found *found)
 {
     Json *doc = NULL;
-    char *file = file_join(folder, name);
-    Status status = file_exists(file) ? js_read(file, &doc) : OK;
+    Status status = file && file_exists(file) ? js_read(file, &doc) : OK;
     if (status == OK && js_kind(doc) == JSON_KIND_ARRAY)
         status = fail(E_FORMAT, "%s: is an array; expected an object", file);
     if (status == OK) status = read(file, doc, found);
@@ -183,10 +183,10 @@ static Status read_all(const char *path, const char *file, Embedding *e)
     char *folder = file_directory(file), *places[N_MODULES] = {NULL};
     TRY_DONE(js_read(file, &doc));
     TRY_DONE(read_modules(file, folder, doc, places));
-    TRY_DONE(read_part(folder, EMBEDDING_MODEL, read_whole, &found));
-    TRY_DONE(read_part(places[TRANSFORMER], EMBEDDING_TRANSFORMER, read_transformer, &found));
-    TRY_DONE(read_part(places[POOLING], "config.json", read_pooling, &found));
-    if (places[NORMALIZE]) TRY_DONE(read_part(places[NORMALIZE], "config.json", read_normalize, &found));
+    TRY_DONE(read_part(file_join(folder, EMBEDDING_MODEL), read_whole, &found));
+    TRY_DONE(read_part(import_find_transformer(places[TRANSFORMER]), read_transformer, &found));
+    TRY_DONE(read_part(file_join(places[POOLING], "config.json"), read_pooling, &found));
+    if (places[NORMALIZE]) TRY_DONE(read_part(file_join(places[NORMALIZE], "config.json"), read_normalize, &found));
     e->model = mem_strdup(strcmp(places[TRANSFORMER], folder) == 0 ? path : places[TRANSFORMER]);
 done:
     js_free(doc);

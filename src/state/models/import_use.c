@@ -9,6 +9,15 @@ char *import_find_config(const char *path)
     return found ? found : file_find_beside(path, "bert_config.json");
 }
 
+char *import_find_transformer(const char *path)
+{
+    static const char *const kinds[] = {"bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"};
+    char *found = NULL;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && !found; i++)
+        found = file_find_beside(path, SHORT_TEXT("sentence_%s_config.json", kinds[i]));
+    return found;
+}
+
 static Status read_count(const char *file, const Json *v, const char *key, int64_t *out)
 {
     v = js_get(v, key);
@@ -32,7 +41,7 @@ Status import_use(const char *path, ModelUse *use)
 {
     Status status = OK;
     Json *config = NULL, *embedding = NULL;
-    char *file = import_find_config(path), *embedder = file_find_beside(path, EMBEDDING_TRANSFORMER);
+    char *file = import_find_config(path), *embedder = import_find_transformer(path);
     *use = (ModelUse){0};
     if (file) TRY_DONE(js_read(file, &config));
     TRY_DONE(tokenizer_files_length(path, &use->max_length));
