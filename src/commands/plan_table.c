@@ -66,9 +66,9 @@ static void put_text(const char *text, Buf *out) { terminal_wrap(out, text, 0, t
 void plan_put_model(const PlanRun *r, Buf *out)
 {
     const ModelConfig *m = &r->model.config;
-    buf_printf(out, "BERT of %d layers, hidden %d, %.1f M parameters; %s, %s; batch %lld × %lld tokens", m->layers,
-               m->hidden, (double)r->model.params.size / 1e6, r->machine, dtype_name(r->input.compute),
-               (long long)r->c->batch_size, (long long)r->input.max_length);
+    buf_printf(out, "%s of %d layers, hidden %d, %.1f M parameters; %s, %s; batch %lld × %lld tokens",
+               model_kinds[m->kind].name, m->layers, m->hidden, (double)r->model.params.size / 1e6, r->machine,
+               dtype_name(r->input.compute), (long long)r->c->batch_size, (long long)r->input.max_length);
 }
 
 static void put_head(const PlanRun *r, const RunPlan *p, Buf *out)

@@ -2,8 +2,8 @@
 
 #include "model/model.h"
 
-const ModelKindNames model_kinds[N_MODEL_KINDS] = {{"bert", "Bert", "hidden_act"},
-                                                   {"distilbert", "DistilBert", "activation"}};
+const ModelKindNames model_kinds[N_MODEL_KINDS] = {{"BERT", "bert", "Bert", "hidden_act"},
+                                                   {"DistilBERT", "distilbert", "DistilBert", "activation"}};
 
 /* clang-format off */
 enum { HIDDEN = 1, HEADS = 3 };

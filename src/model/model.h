@@ -9,9 +9,10 @@
 
 #define MODEL_MOST_LAYERS 340 /* a dropout site has 10 bits, and a layer three sites */
 
-/* How Hugging Face's files name a kind: `model_type`, the prefix of its classes, and the key of GELU's form. */
+/* A kind's name, and in Hugging Face's files its `model_type`, the prefix of its classes, and the key of GELU's form.
+ */
 typedef struct {
-    const char *type, *prefix, *activation;
+    const char *name, *type, *prefix, *activation;
 } ModelKindNames;
 extern const ModelKindNames model_kinds[N_MODEL_KINDS];
 

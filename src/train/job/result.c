@@ -104,8 +104,8 @@ Status result_write(const Run *r)
                     .folder = getcwd(folder, sizeof folder) ? folder : "",
                     .command = r->given->line.data,
                     .again = again.data,
-                    .model = SHORT_TEXT("BERT of %d layers, hidden %d, %.1f M parameters", m->layers, m->hidden,
-                                        (double)r->model.params.size / 1e6),
+                    .model = SHORT_TEXT("%s of %d layers, hidden %d, %.1f M parameters", model_kinds[m->kind].name,
+                                        m->layers, m->hidden, (double)r->model.params.size / 1e6),
                     .device = device,
                     .ranks = ranks_size(r->ranks),
                     .fingerprint = r->fingerprint.data};
