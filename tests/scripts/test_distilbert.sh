@@ -44,6 +44,34 @@ for folder in whole whole/checkpoint-4; do # a checkpoint is a model's folder to
     says pre_classifier.weight distilbert.transformer.layer.1.ffn.lin2.bias
 done
 
+# Vectors: of a folder of sentence-transformers with a DistilBERT's name of a file, and of a model trained from it, whose
+# encoder is saved alone.
+mkdir -p vectors/{0_Transformer,1_Pooling} pairs
+cp mlm/* vectors/0_Transformer
+echo '{"max_seq_length": 9}' >vectors/0_Transformer/sentence_distilbert_config.json
+echo '{"pooling_mode": "cls"}' >vectors/1_Pooling/config.json
+echo '[{"type": "sentence_transformers.models.Transformer", "path": "0_Transformer"},
+ {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}]' >vectors/modules.json
+embed=("$CAIRN_BINARY" predict --embed --input text.txt --backend cpu --precision fp32 --threads 1)
+{ for i in {1..6}; do echo "the cat $i sat on the mat"; done; } >text.txt
+expect 0 "${embed[@]}" --model vectors --output said.npy
+says "as vectors says: --pooling cls --normalize off --max-seq-length 9"
+expect 0 "${embed[@]}" --model mlm --pooling cls --max-seq-length 9 --output given.npy
+cmp said.npy given.npy || complain "a plain folder gives other vectors"
+for i in {1..4}; do printf '{"a": "the cat %d", "b": "a dog %d"}\n' "$i" "$i"; done >pairs/train.jsonl
+expect 0 "$CAIRN_BINARY" embed --model vectors --data-dir pairs --text-columns a,b --do-train --max-steps 2 --batch-size 4 --max-seq-length 9 \
+    --backend cpu --precision fp32 --threads 1 --snapshot-dir none --output-dir embedded
+grep -q '"DistilBertModel"' embedded/config.json || complain "another class is written"
+grep -q '"pooling_mode_cls_token": true' embedded/1_Pooling/config.json || complain "the pooling is lost"
+expect 0 "$CAIRN_BINARY" inspect --model embedded
+grep -q '^transformer.layer.1.ffn.lin2.bias ' .stdout || complain "the names are not a DistilBertModel's"
+expect 0 "${embed[@]}" --model embedded --output model.npy
+expect 0 "${embed[@]}" --model embedded/checkpoint-2 --output checkpoint.npy
+cmp model.npy checkpoint.npy || complain "a checkpoint gives other vectors than its model"
+cmp -s model.npy said.npy && complain "training changed nothing"
+expect 0 "$CAIRN_BINARY" convert --model embedded --output converted-embedded
+cmp embedded/model.safetensors converted-embedded/model.safetensors || complain "convert writes other weights"
+
 # squad, whose head drops rows of tokens; pretraining without next sentences.
 squad=("$CAIRN_BINARY" squad --model span --data-dir "$golden/../squad" --max-seq-length 64 --doc-stride 40 --max-query-length 16 --backend cpu
     --precision fp32 --threads 1 --snapshot-dir none --do-train --max-steps 2)
@@ -61,4 +89,5 @@ expect 0 "${pretrain[@]}" --nsp off
 grep -q '"DistilBertForMaskedLM"' pretrained/config.json || complain "another class is written"
 expect 2 "$CAIRN_BINARY" plan --model-config mlm --max-seq-length 32 --predictions 4
 expect 0 "$CAIRN_BINARY" plan --model-config mlm --max-seq-length 32 --predictions 4 --nsp off
+says "DistilBERT of 2 layers"
 finish
