@@ -1,9 +1,9 @@
-/* What a folder of sentence-transformers says of its vectors, beside the BERT in it. */
+/* What a folder of sentence-transformers says of its vectors, beside the encoder in it. */
 
 #include "state/models/import.h"
 #include "state/models/manifest.h"
 
-#define OR_ALONE "give another model, or copy its BERT into a folder without " EMBEDDING_MODULES
+#define OR_ALONE "give another model, or copy its encoder into a folder without " EMBEDDING_MODULES
 
 /* Reads one file's object, which is NULL where the file is absent. */
 typedef struct {
@@ -111,7 +111,7 @@ static Status read_transformer(const char *file, const Json *doc, Found *found)
                     (strcmp(key, "transformer_task") == 0 && is_text(v, "feature-extraction")) ||
                     (strcmp(key, "module_output_name") == 0 && is_text(v, "token_embeddings")) ||
                     (strcmp(key, "modality_config") == 0 && is_plain(v));
-        if (!good) return refuse(file, key, v, "the default of a BERT that reads texts: " OR_ALONE);
+        if (!good) return refuse(file, key, v, "the default of an encoder that reads texts: " OR_ALONE);
     }
     if (js_kind(lower) != JSON_KIND_NULL && js_kind(lower) != JSON_KIND_BOOL)
         return refuse(file, "do_lower_case", lower, "true or false");
