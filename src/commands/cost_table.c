@@ -1,5 +1,7 @@
 #include "commands/plan.h"
 
+#include "train/planner/search.h"
+
 static const char *const bound_names[N_BOUNDS] = {"products", "memory", "launches", "link", "network"};
 
 /* Calls of one op in one phase, over a step. */
@@ -121,12 +123,18 @@ Status cost_table(const CostTable *t, Buf *out)
 {
     const Plan *p = t->plan;
     Sum sums[N_PHASES][N_OPS] = {{{0}}}, beside[N_OPS] = {{0}}, all = {0};
-    const Range ranges[] = {p->micro, p->begin, p->update};
+    const struct {
+        Range range;
+        double times;
+    } ranges[] = {{p->micro, t->micros},
+                  {p->forward, search_forward_again(p, t->rows, t->micros)},
+                  {p->couple, 1},
+                  {p->begin, 1},
+                  {p->update, 1}};
     double lanes = 0; /* with the waits of the compute lane for the others */
-    for (int i = 0; i < 3; i++) {
-        double times = i == 0 ? t->micros : 1;
-        collect(t, ranges[i], times, sums, beside);
-        lanes += times * plan_cost(p, ranges[i], t->rows, t->beside, t->rates, NULL);
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
+        collect(t, ranges[i].range, ranges[i].times, sums, beside);
+        lanes += ranges[i].times * plan_cost(p, ranges[i].range, t->rows, t->beside, t->rates, NULL);
     }
     TRY(read_measured(t->measured, sums));
     for (int phase = 0; phase < N_PHASES; phase++)

@@ -337,11 +337,20 @@ static Status run_watched(Exec *e, Range range, const RowCounts *rows)
 
 /* ---- ranges ---- */
 
+/* What one part of a coupled step's micro-batch copies the other waits for: a graph has no place for that. */
+static bool waits_for_part(const Exec *e, Range range)
+{
+    const Range f = e->plan->forward;
+    return e->copies && f.count > 0 &&
+           ((range.first == f.first && range.count == f.count) || range.first == f.first + f.count);
+}
+
 Status exec_run_range(Exec *e, Range range, const RowCounts *rows)
 {
     const Device *d = e->memory->backend->device;
     if (exec_watched(e)) return run_watched(e, range, rows);
-    return d && d->capture_begin ? exec_run_graph(e, range, rows) : exec_run_plain(e, range, rows);
+    return d && d->capture_begin && !waits_for_part(e, range) ? exec_run_graph(e, range, rows)
+                                                              : exec_run_plain(e, range, rows);
 }
 
 /* The plan joins all lanes where a range ends; a range that failed must wait for them here. */

@@ -6,7 +6,12 @@
 
 static bool is_attention(Op op) { return op == OP_ATTENTION || op == OP_ATTENTION_BWD; }
 
-static bool is_f32(Op op) { return op == OP_INVERT || op == OP_PRECONDITION; }
+/* The texts of a coupled step are fp32 in any compute type, and their number is fixed. */
+static bool is_f32(const OpCall *call)
+{
+    bool texts = call->op == OP_MLM_XENT && IN(call, MLM_XENT, h)->rows.kind == ROWS_FIXED;
+    return texts || call->op == OP_INVERT || call->op == OP_PRECONDITION;
+}
 
 static bool is_whole_attention(const OpCall *call, const CostRates *r)
 {
@@ -15,7 +20,7 @@ static bool is_whole_attention(const OpCall *call, const CostRates *r)
 
 static double rate_of(const OpCall *call, double seq_len, const CostRates *r)
 {
-    if (r->gpu && is_f32(call->op)) return r->gpu->f32_flops;
+    if (r->gpu && is_f32(call)) return r->gpu->f32_flops;
     if (!is_attention(call->op) || r->attention_flops[0] == 0) return r->product_flops;
     double rate = r->attention_flops[call->op == OP_ATTENTION_BWD] * seq_len / (seq_len + r->half_length);
     bool dropped = call->op == OP_ATTENTION && call->attr.attention.dropout > 0;

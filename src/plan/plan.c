@@ -190,7 +190,7 @@ static size_t estimate_scratch(const OpCall *call, const RowCounts *rows)
     case OP_PRECONDITION:
         return (size_t)(call->attr.kfac.k * call->attr.kfac.n) * sizeof(float) + ((size_t)8 << 20);
     case OP_MLM_XENT:
-        return (size_t)64 * (size_t)call->attr.loss.n * 6;
+        return (n_rows < 1024 ? n_rows : 1024) * (size_t)call->attr.loss.n * sizeof(float);
     default:
         return 0;
     }

@@ -69,11 +69,17 @@ says "--batch-size was 9, is 8"
 grep -q '"batch-size": 9,' whole/run.json || complain "run.json has another batch size than the command"
 expect 0 "$CAIRN_BINARY" verify whole --steps 5-8
 says "all agree"
-virtual=("${short[@]:1}" --virtual-ranks 2 --grain-tokens 64 --micro-batch-tokens 64)
+virtual=("${short[@]:1}" --virtual-ranks 4 --grain-tokens 64 --micro-batch-tokens 64)
 expect 0 "$CAIRN_BINARY" "${virtual[@]}" --output-dir virtual
 expect 0 "$CAIRN_BINARY" launch --ranks 2 -- "${virtual[@]}" --micro-batch-tokens 128 --output-dir virtual-pair
-cmp virtual/model.safetensors virtual-pair/model.safetensors || complain "two ranks train another model than two virtual ones"
-diff <(losses virtual) <(losses virtual-pair) || complain "two ranks have other losses than two virtual ones"
+cmp virtual/model.safetensors virtual-pair/model.safetensors || complain "two ranks train another model than one rank with four virtual ones"
+diff <(losses virtual) <(losses virtual-pair) || complain "two ranks have other losses than one rank with four virtual ones"
+expect 0 "$CAIRN_BINARY" verify virtual-pair --steps 5-8
+# A wrong vector reaches the gradients of all ranks; only the one that computed it is blamed.
+export CAIRN_TEST_FLIP="1 3 9 1 0 20"
+expect 77 "$CAIRN_BINARY" launch --ranks 3 -- "${short[@]:1}" --audit 100% --output-dir audited
+says "step 3: rank 1 on" "computed wrongly twice"
+unset CAIRN_TEST_FLIP
 
 # ---- plans ----
 

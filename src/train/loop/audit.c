@@ -172,6 +172,18 @@ static Status compare_sent(const Audit *a, AuditFinding *now)
     return status;
 }
 
+/* All gradients of a coupled step follow from all embeddings: where these differ they alone are judged. */
+static void judge_vectors(const Audit *a, AuditFinding *now)
+{
+    bool differ = false;
+    for (int r = 0; r < n_ranks(a); r++)
+        differ |= now[r].partner >= 0 && now[r].other_vectors != now[now[r].partner].own_vectors;
+    for (int r = 0; r < n_ranks(a) && differ; r++) {
+        now[r].own = now[r].own_vectors;
+        now[r].other = now[r].other_vectors;
+    }
+}
+
 /* ---- differences ---- */
 
 static bool damaged(const AuditBlame *b) { return b->changed || b->apart; }
@@ -354,6 +366,7 @@ Status audit_judge(Audit *a, int64_t step, int attempt, const AuditFinding *mine
     if (own.changed.rows > 0) name_changed(a, &own);
     TRY(ranks_allgather(a->run->ranks, &own, sizeof own, all));
     TRY(compare_sent(a, all));
+    judge_vectors(a, all);
     audit_blame(a->history, attempt + 1, (int)ranks, a->blame);
     a->steps += attempt == 0;
     a->twice += attempt == 0 && mine->partner >= 0;

@@ -16,9 +16,10 @@ typedef struct {
     int64_t chunk;       /* whose plan has `recomputed` */
     int64_t partner;     /* the rank whose share it computed beside its own; −1: the step was computed once */
     uint64_t own, other; /* digests of its own share's gradients and of the partner's */
-    uint64_t weights;    /* digest after the last update; where the step was computed twice */
-    int64_t part;        /* ranks of the same part hold the same weights */
-    bool follows;        /* its own share's two digests differ because of what another place sent */
+    uint64_t own_vectors, other_vectors; /* of a coupled step: of its embeddings, likewise; else 0 */
+    uint64_t weights;                    /* digest after the last update; where the step was computed twice */
+    int64_t part;                        /* ranks of the same part hold the same weights */
+    bool follows;                        /* its own share's two digests differ because of what another place sent */
     /* Names of what was found, by this rank's plans. */
     int64_t instr, element;
     char instr_name[PLAN_NAME_MAX], op[24], tensor[48], array[48];

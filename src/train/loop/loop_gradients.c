@@ -75,6 +75,7 @@ static Status compute_share(Loop *l, bool other, AuditFinding *f)
     TRY(compute(l, other ? (int)f->partner % groups : group, false));
     TRY(add_recomputed(l, f));
     audit_take_sent(l->audit, other);
+    *(other ? &f->other_vectors : &f->own_vectors) = l->run->session.vectors;
     return session_own_digest(&l->run->session, other ? &f->other : &f->own);
 }
 

@@ -11,14 +11,10 @@
 
 #include "train/planner/kinds.h"
 
-/* Of a coupled step: forward once more of all but the first micro-batch, which is full, and the loss. */
-static double coupled_seconds(const Plan *p, const RowCounts *rows, const CostRates *rates, double seq_len,
-                              double micros)
+double search_forward_again(const Plan *p, const RowCounts *rows, double micros)
 {
     const double kept = (double)p->capacity.count[ROWS_TOKENS] / (double)rows->count[ROWS_TOKENS];
-    if (!p->forward.count) return 0;
-    return fmax(micros - kept, 0) * plan_cost(p, p->forward, rows, seq_len, rates, NULL) +
-           plan_cost(p, p->couple, rows, seq_len, rates, NULL);
+    return p->forward.count ? fmax(micros - kept, 0) : 0;
 }
 
 double search_step_seconds(const Plan *p, const RowCounts *rows, const CostRates *rates, double seq_len, double micros)
@@ -27,7 +23,8 @@ double search_step_seconds(const Plan *p, const RowCounts *rows, const CostRates
     const Range ranges[] = {p->gather, p->invert, p->adopt};
     for (int i = 0; p->kfac_interval && i < 3; i++)
         kfac += plan_cost(p, ranges[i], rows, seq_len, rates, NULL) / p->kfac_interval;
-    return kfac + coupled_seconds(p, rows, rates, seq_len, micros) +
+    return kfac + plan_cost(p, p->couple, rows, seq_len, rates, NULL) +
+           search_forward_again(p, rows, micros) * plan_cost(p, p->forward, rows, seq_len, rates, NULL) +
            micros * plan_cost(p, p->micro, rows, seq_len, rates, NULL) +
            plan_cost(p, p->update, rows, seq_len, rates, NULL) + plan_cost(p, p->begin, rows, seq_len, rates, NULL);
 }

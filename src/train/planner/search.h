@@ -31,5 +31,7 @@ Status search_layers(const SearchProblem *problem, SearchResult *result);
    has no step_s. */
 Status search_bound(const SearchProblem *problem, const Plan *chosen, size_t other, PlanCertificate *bound);
 
+/* Micro-batches of these rows that run forward once more in a coupled step: all but the first one, which is full. */
+double search_forward_again(const Plan *p, const RowCounts *rows, double micros);
 /* Predicted seconds of one step of a plan: `micros` micro-batches of these rows, and the update. */
 double search_step_seconds(const Plan *p, const RowCounts *rows, const CostRates *rates, double seq_len, double micros);

@@ -65,6 +65,7 @@ typedef struct {
     ExecRanks exec_ranks;          /* with ranks, for training; its holders' connections are the session's own */
     AuditFound found;              /* by the virtual ranks of this step that have ended */
     bool note_due;                 /* see session_note_update */
+    uint64_t vectors; /* of a coupled step without its sums: the digest of this rank's embeddings; else 0 */
     double comm_busy, comm_waited; /* of training that was bound before: see session_comm_seconds */
 } Session;
 

@@ -15,6 +15,7 @@ typedef struct {
     float *rows;   // (sequences, cols) of a micro-batch; NULL: a host backend
     float scale;   /* of anchors in a cross-entropy: 1 / temperature; else 1 */
     int64_t all;   /* texts·apart */
+    Stats loss;    /* of all ranks */
 } Couple;
 
 static Exec *exec_of(const Couple *c) { return c->session->train[0]; }
@@ -183,19 +184,22 @@ static Status run_entropy(const Couple *c)
     return c->of->symmetric ? add_turned(c) : OK;
 }
 
-static Status run_rows(const Couple *c)
+static void run_rows(Couple *c)
 {
-    Stats stats = {0};
-    stats.loss[0] = coupling_rows(coupling_of(c), c->e, c->step->scores, c->step->data_rows, c->of->apart, c->of->cols,
-                                  c->session->ctl.scale_seqs, c->de);
-    return exec_upload(exec_of(c), c->session->plan.chunk->train_tensors.stats, &stats, sizeof stats);
+    c->loss.loss[0] = coupling_rows(coupling_of(c), c->e, c->step->scores, c->step->data_rows, c->of->apart,
+                                    c->of->cols, c->session->ctl.scale_seqs, c->de);
 }
 
-/* Every rank has the whole loss; that of the first share counts. */
-static Status run_loss(const Couple *c)
+static TensorId stats_of(const Couple *c) { return c->session->plan.chunk->train_tensors.stats; }
+
+static Status run_loss(Couple *c)
 {
-    TRY(c->of->entropy ? run_entropy(c) : run_rows(c));
-    return c->step->first > 0 ? session_clear_sums(c->session) : OK;
+    if (!c->of->entropy) {
+        run_rows(c);
+        return OK;
+    }
+    TRY(run_entropy(c));
+    return exec_download(exec_of(c), stats_of(c), &c->loss, sizeof c->loss);
 }
 
 /* ---- the second pass ---- */
@@ -244,12 +248,19 @@ static Status run_second_pass(const Couple *c)
     return step->sums ? OK : exec_virtual_end(exec_of(c), true);
 }
 
-static Status run_passes(const Couple *c)
+/* Every rank has the whole loss, which no sum over ranks or virtual ranks may count twice. */
+static Status run_passes(Couple *c)
 {
-    TRY(ranks_all(c->session->options.ranks, run_first_pass(c)));
+    Session *s = c->session;
+    Status first = run_first_pass(c);
+    if (!c->step->sums) s->vectors = digest_of(c->e, (size_t)(c->all * c->of->cols) * sizeof *c->e).lo;
+    const double begin = clock_monotonic();
+    TRY(ranks_all(s->options.ranks, first));
     TRY(add_ranks(c));
+    s->comm_waited += clock_monotonic() - begin;
     TRY(run_loss(c));
-    return run_second_pass(c);
+    TRY(run_second_pass(c));
+    return exec_upload(exec_of(c), stats_of(c), &c->loss, sizeof c->loss);
 }
 
 Status session_run_coupled(Session *s, const SessionStep *step)
