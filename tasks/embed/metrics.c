@@ -51,13 +51,6 @@ static void correlate(const EmbedTexts *x, const float *v, int64_t h, double fig
 
 /* ---- pairs without ---- */
 
-static bool equal_texts(const Examples *e, int64_t a, int64_t b)
-{
-    int64_t n = example_length(e, a);
-    return n == example_length(e, b) &&
-           memcmp(e->ids + e->offset[a], e->ids + e->offset[b], (size_t)n * sizeof *e->ids) == 0;
-}
-
 static int64_t blocks_of(const EmbedTexts *x) { return (x->rows + BLOCK - 1) / BLOCK; }
 
 static void fill_blocks(Search *s)
@@ -90,9 +83,10 @@ static void search_range(void *arg, size_t begin, size_t end)
     for (int64_t block = 0; block < blocks_of(s->x); block++)
         for (int64_t i = first; i < last; i++) {
             int64_t at = block * BLOCK;
+            Digest right = s->x->digests[2 * i + 1];
             cosines(s, i, block, sums);
             for (int64_t j = at; j < at + BLOCK && j < rows; j++)
-                if (sums[j - at] >= s->own[i] && !equal_texts(&s->x->examples, 2 * i + 1, 2 * j + 1)) s->better[i]++;
+                if (sums[j - at] >= s->own[i] && !digest_equal(right, s->x->digests[2 * j + 1])) s->better[i]++;
         }
 }
 

@@ -43,11 +43,12 @@ static Status take_row(EmbedTexts *x, const Record *r, const EmbedColumns *c, Em
 {
     Examples *e = &x->examples;
     for (int k = 0; k < x->texts; k++) {
-        RecordText text = r->texts[k];
-        if (record_trim(text).len == 0)
+        RecordText text = r->texts[k], trimmed = record_trim(text);
+        if (trimmed.len == 0)
             return fail(E_FORMAT, "%s:%lld: column '%s' is empty, expected a text; remove the row or mend it", x->path,
                         (long long)r->line, c->names[k]);
         if (scores) TRY(take_score(x, r, r->texts[x->texts], scores, &e->score[e->count]));
+        x->digests[e->count] = digest_of(trimmed.p, trimmed.len);
         examples_append(e, cap, tokenizer, text, (RecordText){NULL, 0}, max_length);
     }
     x->rows++;
@@ -72,6 +73,7 @@ static Status take_rows(EmbedTexts *x, Records *rows, const EmbedColumns *c, Emb
         if ((size_t)(e->count + x->texts) >= room) {
             room = 2 * room + 1024;
             e->offset = mem_resize(e->offset, room + 1, sizeof *e->offset);
+            x->digests = mem_resize(x->digests, room, sizeof *x->digests);
             if (!e->count) e->offset[0] = 0;
             if (scores) e->score = mem_resize(e->score, room, sizeof *e->score);
         }
@@ -106,7 +108,7 @@ done:
 void embed_texts_free(EmbedTexts *x)
 {
     examples_free(&x->examples);
-    free(x->path);
+    MEM_FREE(x->path, x->digests);
     *x = (EmbedTexts){0};
 }
 

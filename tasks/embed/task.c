@@ -184,7 +184,13 @@ static void need(Run *r, PlanInput *n)
 
 static Digest train_digest(const Run *r) { return ((const EmbedRun *)r->own)->train.examples.digest; }
 
-static Digest eval_digest(const Run *r) { return ((const EmbedRun *)r->own)->dev.examples.digest; }
+/* The search tells texts of the same tokens apart. */
+static Digest eval_digest(const Run *r)
+{
+    const EmbedTexts *x = &((const EmbedRun *)r->own)->dev;
+    const Digest both[2] = {x->examples.digest, digest_of(x->digests, (size_t)x->examples.count * sizeof *x->digests)};
+    return digest_of(both, sizeof both);
+}
 
 /* ---- evaluation ---- */
 

@@ -189,8 +189,13 @@ static EmbedTexts rows_of(int64_t rows, bool scored)
     Examples *e = &x.examples;
     e->offset = mem_array(n + 1, sizeof *e->offset);
     e->ids = mem_array(n, sizeof *e->ids);
+    x.digests = mem_array(n, sizeof *x.digests);
     if (scored) e->score = mem_array(n, sizeof *e->score);
-    for (size_t i = 0; i < n; i++) e->ids[i] = (int32_t)i, e->offset[i + 1] = (int64_t)i + 1;
+    for (size_t i = 0; i < n; i++) {
+        e->ids[i] = (int32_t)i;
+        e->offset[i + 1] = (int64_t)i + 1;
+        x.digests[i].lo = i;
+    }
     return x;
 }
 
@@ -239,12 +244,35 @@ static void ties(void **state)
     for (int i = 0; i < ROWS * 2 * DIMS; i++) v[i] = 3;
     embed_measure(&x, v, DIMS, found);
     assert_true(found[EMBED_RECALL_10] == 0 && found[EMBED_MRR] == 0);
-    for (int i = 2; i < ROWS; i++) x.examples.ids[2 * i + 1] = -1; /* rows 0 and 1 have other texts than these */
+    for (int i = 2; i < ROWS; i++) x.digests[2 * i + 1].lo = UINT64_MAX; /* rows 0 and 1 have other texts than these */
     embed_measure(&x, v, DIMS, found);
     assert_true(fabs(found[EMBED_RECALL_5] - 38.0 / 40) < 1e-12); /* of rank 3 */
     assert_true(found[EMBED_RECALL_1] == 0);
     assert_true(fabs(found[EMBED_MRR] - 38.0 / 40 / 3) < 1e-12);
     embed_texts_free(&x);
+}
+
+/* Texts that are one row of tokens, since the vocabulary has none of their words, are still texts that differ. */
+static void texts_that_the_model_cannot_tell_apart(void **state)
+{
+    enum { ROWS = 20, DIMS = 2 };
+    EmbedTexts x;
+    Buf data = {0};
+    float v[(ROWS + 1) * 2 * DIMS];
+    double found[N_EMBED_METRICS];
+    (void)state;
+    buf_puts(&data, "q,p\n");
+    for (int i = 0; i < ROWS; i++) buf_printf(&data, "x%d,y%d\n", i, i);
+    for (int again = 0; again < 2; again++) {
+        assert_ok(read_as("t.csv", data.data, "q,p", "", 2, SCORES_NONE, &x));
+        for (int i = 0; i < x.rows * 2 * DIMS; i++) v[i] = i / DIMS < 2 * (ROWS - 1) ? 1 : (float)(i % DIMS);
+        for (int i = 0; i < x.examples.count; i++) assert_int_equal(x.examples.ids[3 * i + 1], 1);
+        embed_measure(&x, v, DIMS, found);
+        assert_true(fabs(found[EMBED_RECALL_1] * (double)x.rows - (again ? 2 : 1)) < 1e-12);
+        embed_texts_free(&x);
+        buf_printf(&data, "x,\" y%d \"\n", ROWS - 1); /* the last text once more, with spaces around it */
+    }
+    buf_free(&data);
 }
 
 int main(void)
@@ -257,6 +285,7 @@ int main(void)
         cmocka_unit_test(triplets_at_rest),
         cmocka_unit_test(equal_to_scikit_learn_and_scipy),
         cmocka_unit_test(ties),
+        cmocka_unit_test(texts_that_the_model_cannot_tell_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
