@@ -96,6 +96,7 @@ Json *commands_newest_state(const char *dir)
 Status commands_model_config(const Config *c, ModelConfig *config)
 {
     char *path = *c->model_config ? mem_strdup(c->model_config) : *c->model ? import_find_config(c->model) : NULL;
+    if (!path && *c->model) TRY(import_check_folder(c->model));
     if (!path && *c->model)
         return fail(E_USAGE, "%s: no config.json or bert_config.json beside the weights; give it with --model-config",
                     c->model);

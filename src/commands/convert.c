@@ -149,6 +149,9 @@ Status command_convert(const Config *given)
     import_embedding_case(&embedding, &tokenizer.options);
     TRY_DONE(import_use(c->model, &use));
     TRY_DONE(import_check(c->model, &m, NULL)); /* before memory is allocated for the sizes in config.json */
+    ModelUse of_vectors = use;
+    of_vectors.prompts = embedding.prompts;
+    of_vectors.similarity = embedding.similarity;
     weights = mem_array((size_t)m.params.size, sizeof *weights);
     TRY_DONE(import_weights(c->model, &m, 0, weights, &report));
     import_report_log(&report);
@@ -158,7 +161,7 @@ Status command_convert(const Config *given)
                               .tokenizer = tokenizer.options,
                               .labels = (const char *const *)labels,
                               .n_labels = n_labels,
-                              .use = use,
+                              .use = of_vectors,
                               .embedding = embedding.said,
                           }));
     log_info("written: %s", c->output);
@@ -168,7 +171,8 @@ done:
     mem_free_texts(labels, n_labels);
     import_use_free(&use);
     tokenizer_files_free(&tokenizer);
-    MEM_FREE(embedding.model, weights);
+    import_embedding_free(&embedding);
+    free(weights);
     model_free(&m);
     return status;
 }

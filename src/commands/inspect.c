@@ -207,6 +207,7 @@ Status command_inspect(const Config *c)
     Buf out = {0};
     if (!*c->model) return fail(E_USAGE, "inspect: give a file, a directory or a checkpoint with --model");
     if (c->verify) return verify_folder(c->model);
+    TRY_DONE(import_check_folder(c->model));
     TRY_DONE(tensor_file_open(c->model, &file));
     put_file(&out, file);
     TRY_DONE(put_checkpoint(&out, c->model));

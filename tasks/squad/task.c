@@ -138,7 +138,8 @@ static Status open_task(Run *r)
     r->name = c->version_2 ? "SQuAD 2.0" : "SQuAD 1.1";
     r->metric = "F1";
     r->evaluate = c->do_eval || c->do_predict;
-    r->use = (ModelUse){c->max_seq_length, c->doc_stride, c->max_query_length, NULL, NULL};
+    r->use = (ModelUse){
+        .max_length = c->max_seq_length, .doc_stride = c->doc_stride, .max_query_length = c->max_query_length};
     adopt_log(&own->adopted);
     TRY(start_text(c, NULL, &r->text));
     own->tokenizer = tokenizer_new(r->text.vocab, r->text.options);

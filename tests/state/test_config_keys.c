@@ -99,9 +99,10 @@ static Status understand(const char *directory, Buf *out)
     TRY_DONE(import_embedding(directory, &e));
     assert_true(e.said);
     assert_string_equal(e.model, directory);
-    buf_printf(out, "%d %d %d %lld\n", e.pooling, e.normalized, e.lower_case, (long long)use.max_length);
+    buf_printf(out, "%d %d %d %lld %s %s\n", e.pooling, e.normalized, e.lower_case, (long long)use.max_length,
+               e.prompts ? e.prompts : "", e.similarity ? e.similarity : "");
 done:
-    free(e.model);
+    import_embedding_free(&e);
     mem_free_texts(labels, n);
     import_use_free(&use);
     model_config_free(&c);
@@ -186,7 +187,7 @@ static void test_modules(void **state)
             assert_ok(status);
             assert_int_equal(e.normalized, cases[i].modules[2] != NULL);
         }
-        free(e.model);
+        import_embedding_free(&e);
         buf_free(&text);
     }
 }

@@ -246,8 +246,8 @@ static ModelFile take_text(const char *name, Buf *text)
     return file;
 }
 
-/* Prompts and the similarity are sentence-transformers' defaults; vectors do not depend on them. */
-static void add_embedding(const Model *m, int64_t length, ModelFile *files, int *count)
+/* Without --model's prompts and similarity these are sentence-transformers' defaults. */
+static void add_embedding(const Model *m, const ModelUse *use, int64_t length, ModelFile *files, int *count)
 {
     Buf out = {0};
     put_modules(m, &out);
@@ -256,8 +256,8 @@ static void add_embedding(const Model *m, int64_t length, ModelFile *files, int 
     files[(*count)++] = take_text("1_Pooling/config.json", &out);
     buf_printf(&out, "{\n  \"do_lower_case\": false,\n  \"" EMBEDDING_LENGTH "\": %lld\n}\n", (long long)length);
     files[(*count)++] = take_text(EMBEDDING_TRANSFORMER, &out);
-    buf_puts(&out,
-             "{\n  \"default_prompt_name\": null,\n  \"prompts\": {},\n  \"similarity_fn_name\": \"cosine\"\n}\n");
+    buf_printf(&out, "{\n  \"default_prompt_name\": null,\n  \"prompts\": %s,\n  \"similarity_fn_name\": %s\n}\n",
+               use->prompts ? use->prompts : "{}", use->similarity ? use->similarity : "\"cosine\"");
     files[(*count)++] = take_text(EMBEDDING_MODEL, &out);
 }
 
@@ -275,7 +275,7 @@ Status export_files(const Model *m, const ExportText *text, ModelFile files[EXPO
     if (m->config.types == 0) options.one_type = true; /* Transformers' model takes no token types */
     int n = text->vocab ? tokenizer_files_write(text->vocab, &options, length, tokenizer) : 0;
     for (int i = 0; i < n; i++) files[(*count)++] = take_text(tokenizer[i].name, &tokenizer[i].text);
-    if (text->embedding) add_embedding(m, length, files, count);
+    if (text->embedding) add_embedding(m, &text->use, length, files, count);
     return OK;
 }
 

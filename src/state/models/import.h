@@ -133,9 +133,13 @@ typedef struct {
     Pooling pooling;
     bool normalized;
     bool lower_case; /* a tokenizer that keeps capital letters gets texts without them (import_embedding_case) */
-    char *model;     /* the BERT: `path`, or a folder in it; the caller frees */
+    char *model;     /* the BERT: `path`, or a folder in it */
+    char *prompts, *similarity; /* as ModelUse's */
 } Embedding;
 Status import_embedding(const char *path, Embedding *e);
+void import_embedding_free(Embedding *e); /* takes a zeroed one */
+/* E_USAGE: the weights are not in this folder, but in one of it that its modules.json names. */
+Status import_check_folder(const char *path);
 void import_embedding_case(const Embedding *e, TokenizerOptions *o);
 /* What that config.json says that the model gives: answers ("architectures"), else labels ("problem_type"; without it
    one label is a score). E_FORMAT: a head that Cairn does not have, named by its class. E_USAGE: its "problem_type" is

@@ -66,27 +66,47 @@ static Status read_modules(const char *file, const char *folder, const Json *doc
                         "sentence_transformers, in this order: " OR_ALONE,
                         file, i, type);
         if (*path && !manifest_name_valid(path))
-            return fail(E_FORMAT, "%s: module %zu has the 'path' '%s'; expected \"\" or the name of a folder", file, i,
-                        path);
+            return fail(E_FORMAT,
+                        "%s: module %zu has the 'path' '%s'; expected \"\" for this folder itself, or the name of a "
+                        "folder in it, as 1_Pooling",
+                        file, i, path);
         places[i] = *path ? file_join(folder, path) : mem_strdup(folder);
     }
     if (n > POOLING) return OK;
     return fail(E_FORMAT, "%s: has %zu modules; expected Transformer and Pooling: " OR_ALONE, file, n);
 }
 
+/* Its text for an export; NULL: a default. */
+static char *kept(const Json *v)
+{
+    Buf text = {0};
+    if (!is_empty(v)) js_put_indented(&text, v, 1, false);
+    return text.data;
+}
+
 /* The model as a whole. */
 static Status read_whole(const char *file, const Json *doc, Found *found)
 {
-    const Json *texts = js_get(doc, "prompts"), *name = js_get(doc, "default_prompt_name");
+    const Json *texts = js_get(doc, "prompts"), *name = js_get(doc, "default_prompt_name"),
+               *similarity = js_get(doc, "similarity_fn_name");
+    const char *chosen = js_string(name, NULL);
     if (!is_text(js_get(doc, "model_type"), "SentenceTransformer"))
         return refuse(file, "model_type", js_get(doc, "model_type"), "SentenceTransformer: " OR_ALONE);
     if (!is_empty(js_get(doc, "truncate_dim")))
         return refuse(file, "truncate_dim", js_get(doc, "truncate_dim"),
                       "null, since Cairn gives whole vectors: cut them yourself, and remove the key");
-    if (!is_empty(js_get(texts, js_string(name, ""))))
+    if (!is_empty(texts) && js_kind(texts) != JSON_KIND_OBJECT)
+        return refuse(file, "prompts", texts, "an object from names to texts");
+    if (!is_empty(name) && (!chosen || !js_get(texts, chosen)))
+        return refuse(file, "default_prompt_name", name, "null, or a name of 'prompts'");
+    if (!is_empty(name) && !is_empty(js_get(texts, chosen)))
         return refuse(file, "default_prompt_name", name,
                       "null: put that prompt before each text yourself, and remove the key");
+    if (!is_empty(similarity) && js_kind(similarity) != JSON_KIND_STRING)
+        return refuse(file, "similarity_fn_name", similarity, "a text, as \"cosine\"");
     for (void *it = js_first(texts); it; it = js_next(texts, it)) found->prompts |= !is_empty(js_value(it));
+    found->e->prompts = kept(texts);
+    found->e->similarity = kept(similarity);
     return OK;
 }
 
@@ -199,7 +219,25 @@ Status import_embedding(const char *path, Embedding *e)
     char *file = file_find_beside(path, EMBEDDING_MODULES);
     *e = (Embedding){.said = file != NULL, .model = file ? NULL : mem_strdup(path)};
     Status status = file ? read_all(path, file, e) : OK;
+    if (status != OK) import_embedding_free(e);
     free(file);
+    return status;
+}
+
+void import_embedding_free(Embedding *e)
+{
+    MEM_FREE(e->model, e->prompts, e->similarity);
+    *e = (Embedding){0};
+}
+
+Status import_check_folder(const char *path)
+{
+    Embedding e;
+    Status status = OK;
+    if (import_embedding(path, &e) == OK && strcmp(e.model, path) != 0)
+        status = fail(E_USAGE, "--model %s: its " EMBEDDING_MODULES " has the BERT in a folder of it; give --model %s",
+                      path, e.model);
+    import_embedding_free(&e);
     return status;
 }
 

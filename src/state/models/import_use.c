@@ -24,6 +24,8 @@ static Status read_count(const char *file, const Json *v, const char *key, int64
     if (!v || js_kind(v) == JSON_KIND_NULL) return OK;
     if ((js_kind(v) != JSON_KIND_INT && js_kind(v) != JSON_KIND_REAL) || !(js_real(v, 0) >= 1))
         return fail(E_FORMAT, "%s: '%s' must be a number of tokens, from 1", file, key);
+    if (js_real(v, 0) <= MODEL_USE_MOST && js_real(v, 0) != floor(js_real(v, 0)))
+        return fail(E_FORMAT, "%s: '%s' is %g; expected a whole number of tokens", file, key, js_real(v, 0));
     *out = js_real(v, 0) > MODEL_USE_MOST ? 0 : (int64_t)js_real(v, 0);
     return OK;
 }

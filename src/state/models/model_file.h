@@ -20,6 +20,8 @@ typedef struct {
 typedef struct {
     int64_t max_length, doc_stride, max_query_length;
     char *text_columns, *label_column;
+    char *prompts,
+        *similarity; /* of embeddings: JSON of config_sentence_transformers.json, which vectors do not follow */
 } ModelUse;
 
 #define MODEL_WEIGHTS "model.safetensors"

@@ -2,6 +2,7 @@
 
 #include "base/parallel.h"
 #include "config/table.h"
+#include "state/models/import.h"
 #include "train/job/setup.h"
 #include "train/loop/loop.h"
 #include "train/parts/audit_choice.h"
@@ -94,7 +95,7 @@ Status check_model(const char *path)
     char *index = mem_printf("%s.index", path);
     bool there = file_exists(path) || file_exists(index);
     free(index);
-    if (there) return OK;
+    if (there) return import_check_folder(path);
     return fail(E_USAGE,
                 "--model %s: there is no such file or folder. Expected a Hugging Face folder, a .safetensors, .bin or "
                 ".pt file, or the prefix of a TF1 checkpoint; nothing is fetched from a hub",
