@@ -48,9 +48,9 @@ plan_none() {
         grep '"name": "none"'
 }
 most=$(plan_none --batch-size "$pairs" --micro-batch-tokens step | number max_batch)
-small=$(plan_none --batch-size $((most / 2)) --micro-batch-tokens step)
+small=$(plan_none --batch-size "$most" --micro-batch-tokens step)
 large=$(plan_none --batch-size 65536 --micro-batch-tokens auto)
-awk -v n=$((most / 2)) -v small="$(number step_s <<<"$small")" -v large="$(number step_s <<<"$large")" -v peak="$(number peak <<<"$large")" 'BEGIN {
+awk -v n="$most" -v small="$(number step_s <<<"$small")" -v large="$(number step_s <<<"$large")" -v peak="$(number peak <<<"$large")" 'BEGIN {
     printf "h100, BERT-Base, planned: %d pairs in one micro-batch %.4g s, %.4f ms a pair; 65536 pairs %.4g s, %.4f ms a pair, %.3f times, peak %.0f MiB\n",
         n, small, 1000 * small / n, large, 1000 * large / 65536, large / 65536 / (small / n), peak / 1048576 }'
 

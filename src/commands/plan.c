@@ -3,7 +3,6 @@
 
 #include "commands/plan.h"
 #include "commands/commands.h"
-#include "state/models/import.h"
 #include "train/parts/place.h"
 #include "train/planner/machine.h"
 #include "train/planner/planner.h"
@@ -18,34 +17,22 @@ enum { N_POLICY_NAMES = sizeof policy_names / sizeof *policy_names };
 
 /* ---- input ---- */
 
-/* Behind the last layer's attention, rows that the pooling leaves out are not computed. */
-static Status find_pooling(const Config *c, Model *m)
-{
-    Embedding e = {.pooling = POOLING_MEAN};
-    Status status = *c->model ? import_embedding(c->model, &e) : OK;
-    free(e.model);
-    m->pooling = strcmp(c->pooling, "auto") == 0  ? e.pooling
-                 : strcmp(c->pooling, "cls") == 0 ? POOLING_CLS
-                                                  : POOLING_MEAN;
-    return status;
-}
-
 static Status open_model(PlanRun *r)
 {
     const Config *c = r->c;
     Head head;
     ModelConfig *config = &r->model.config;
-    TRY(commands_model_config(c, config));
+    r->given = c;
     TRY(commands_planned_task(c)->plan(c, &head, &r->input));
-    if (r->input.coupling) { /* of rows with several sequences */
-        r->sequences = *c;
-        r->sequences.batch_size *= r->input.coupling->texts;
-        r->c = &r->sequences;
+    if (head.kind == HEAD_EMBEDDING) {
+        TRY(adopt_embedding(c, &r->c, &r->adopted));
+        r->adopted.config.batch_size *= plan_texts(&r->input);
     }
+    TRY(commands_model_config(r->c, config));
     if (r->layers) config->layers = r->layers;
     model_config_set_dropout(config, (float)c->dropout); /* without dropout a plan has fewer instrs */
     TRY(model_init(&r->model, *config, head));
-    if (head.kind == HEAD_EMBEDDING) TRY(find_pooling(r->c, &r->model));
+    adopt_pooling(r->c, &r->model); /* rows that it leaves out are not computed behind the last attention */
     r->model.longest = (int32_t)c->max_seq_length; /* as start_model: cuDNN's workspace depends on it */
     return OK;
 }
@@ -139,12 +126,19 @@ static Status choose(PlanRun *r, const char *policy, RunPlan *plan)
 
 /* ---- the largest batch ---- */
 
-/* Bytes of a step made in one micro-batch of `batch` sequences, without evaluation and save buffer. */
-static Status bytes_of_batch(const RunPlan *of, int64_t batch, size_t *peak)
+/* Bytes of a step made in one micro-batch of `rows` rows of data, without evaluation and save buffer. */
+static Status bytes_of_batch(const RunPlan *of, int64_t rows, size_t *peak)
 {
     Plan p;
     ModelTensors t;
+    Coupling coupling;
     RunPlan plan = *of;
+    int64_t batch = rows * plan_texts(&of->input);
+    if (of->input.coupling) {
+        coupling = *of->input.coupling;
+        coupling.rows = rows;
+        plan.input.coupling = &coupling;
+    }
     plan.micro = planner_capacity(&of->input, (int64_t)ceil((double)batch * of->input.mean_length), batch);
     plan.save_buffer = false;
     PlanRequest q = run_plan_request(&plan, true);
@@ -328,6 +322,7 @@ Status plan_open(PlanRun *r)
 
 void plan_close(PlanRun *r)
 {
+    adopt_free(&r->adopted);
     setup_free(&r->setup);
     model_free(&r->model);
     lengths_free(&r->lengths);

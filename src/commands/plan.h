@@ -3,6 +3,7 @@
 
 #include "data/lengths.h"
 #include "train/job/setup.h"
+#include "train/run/adopt.h"
 
 static inline double mib(size_t bytes) { return (double)bytes / (1 << 20); }
 
@@ -39,7 +40,8 @@ bool device_table(const DeviceSpec *d, Backend *table);
 
 typedef struct {
     const Config *c;
-    Config sequences; /* then `c`, where a row of the batch has several */
+    const Config *given; /* `c` as the user gave it: its batch size counts rows of data */
+    Adopted adopted;     /* of embeddings: `c` then is its copy, whose batch size counts sequences */
     Model model;
     Setup setup;              /* the backend of this machine */
     const DeviceSpec *device; /* NULL: this machine */
@@ -68,10 +70,13 @@ Status plan_largest(PlanRun *r);
 
 typedef struct {
     RunPlan plan;
-    int64_t max_batch; /* sequences in one micro-batch that fit */
+    int64_t max_batch; /* rows of data in one micro-batch that fit */
 } PlanRow;
 
-/* "BERT of 12 layers, …; batch 32 × 128 tokens" */
+static inline int plan_texts(const PlanInput *in) { return in->coupling ? in->coupling->texts : 1; } /* of a row */
+/* "batch 32 × 128 tokens"; "batch 32 × 2 texts × 128 tokens" */
+void plan_put_batch(const PlanRun *r, Buf *out);
+/* "BERT of 12 layers, …; " and that. */
 void plan_put_model(const PlanRun *r, Buf *out);
 void plan_table_print(const PlanRun *r, const PlanRow *rows, int n, Buf *out);
 void plan_table_json(const PlanRun *r, const PlanRow *rows, int n, Buf *out);

@@ -19,7 +19,7 @@ static Status parse(const Config *c, Largest *what)
 /* The run of this size. `c` gets its options, and must live as long. */
 static PlanRun run_of(const PlanRun *of, Largest what, int64_t size, Config *c)
 {
-    *c = *of->c;
+    *c = *of->given;
     if (what == LARGEST_BATCH) {
         c->batch_size = size;
         c->micro_batch_tokens = (char *)(uintptr_t) "step";
@@ -54,6 +54,12 @@ static int64_t most_of(Largest what, const PlanRun *r)
     return what == LARGEST_BATCH    ? INT64_C(1) << 20
            : what == LARGEST_LENGTH ? r->model.config.positions
                                     : MODEL_MOST_LAYERS;
+}
+
+static int64_t least_of(Largest what, const PlanInput *in)
+{
+    if (what == LARGEST_LENGTH) return 8;
+    return what == LARGEST_BATCH && in->coupling ? coupling_least_rows(in->coupling) : 1;
 }
 
 static void show_text(const PlanRun *r, Largest what, int64_t size, const RunPlan *plan)
@@ -106,7 +112,7 @@ Status plan_largest(PlanRun *r)
                     "as auto or full",
                     c->recompute);
     TRY(plan_count_process(r));
-    const int64_t most = most_of(what, r), least = what == LARGEST_LENGTH ? 8 : 1;
+    const int64_t most = most_of(what, r), least = least_of(what, &r->input);
     int64_t low = least - 1, high = most + 1; /* fits, or is below all; does not fit, or is above all */
     while (high - low > 1) {
         /* doubled as long as all fit: no plan is far too large */

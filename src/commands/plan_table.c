@@ -63,12 +63,19 @@ static void put_row(const PlanRun *r, const PlanRow *row, Buf *out)
 
 static void put_text(const char *text, Buf *out) { terminal_wrap(out, text, 0, terminal_columns(STDOUT_FILENO)); }
 
+void plan_put_batch(const PlanRun *r, Buf *out)
+{
+    buf_printf(out, "batch %lld × ", (long long)r->given->batch_size);
+    if (r->input.coupling) buf_printf(out, "%d texts × ", r->input.coupling->texts);
+    buf_printf(out, "%lld tokens", (long long)r->input.max_length);
+}
+
 void plan_put_model(const PlanRun *r, Buf *out)
 {
     const ModelConfig *m = &r->model.config;
-    buf_printf(out, "%s of %d layers, hidden %d, %.1f M parameters; %s, %s; batch %lld × %lld tokens",
-               model_kinds[m->kind].name, m->layers, m->hidden, (double)r->model.params.size / 1e6, r->machine,
-               dtype_name(r->input.compute), (long long)r->c->batch_size, (long long)r->input.max_length);
+    buf_printf(out, "%s of %d layers, hidden %d, %.1f M parameters; %s, %s; ", model_kinds[m->kind].name, m->layers,
+               m->hidden, (double)r->model.params.size / 1e6, r->machine, dtype_name(r->input.compute));
+    plan_put_batch(r, out);
 }
 
 static void put_head(const PlanRun *r, const RunPlan *p, Buf *out)
@@ -133,8 +140,9 @@ void plan_table_print(const PlanRun *r, const PlanRow *rows, int n, Buf *out)
                "activat.", "scratch", "other", "peak", "step (s)", "seq/s", "most", coloured(TERMINAL_PLAIN));
     for (int i = 0; i < n; i++) put_row(r, &rows[i], out);
     buf_puts(out, "\n");
-    put_text("peak: all of it; other: input, output and the save buffer; most: sequences in one micro-batch within the "
-             "budget, with the row's choice of layers; --largest batch chooses them for each size",
+    put_text(SHORT_TEXT("peak: all of it; other: input, output and the save buffer; most: %s in one micro-batch within "
+                        "the budget, with the row's choice of layers; --largest batch chooses them for each size",
+                        r->input.coupling ? "rows of texts" : "sequences"),
              out);
     if (!rows[0].plan.chunk->train.exact) buf_puts(out, "~ scratch is estimated\n");
     put_certificate(&rows[n - 1].plan, out);
@@ -254,9 +262,10 @@ void plan_table_draw(const PlanRun *r, const PlanRow *rows, int n, Buf *out)
     }
     const char *unit = longest < 10 ? "ms" : "s";
     for (int i = 0; i < n; i++) add_curve(&rows[i].plan, unit, longest < 10 ? 1e3 : 1, &lines);
-    char *title =
-             mem_printf("BERT %d × %d; batch %lld × %lld tokens, %s", r->model.config.layers, r->model.config.hidden,
-                        (long long)r->c->batch_size, (long long)r->input.max_length, dtype_name(r->input.compute)),
+    Buf batch = {0};
+    plan_put_batch(r, &batch);
+    char *title = mem_printf("BERT %d × %d; %s, %s", r->model.config.layers, r->model.config.hidden, batch.data,
+                             dtype_name(r->input.compute)),
          *note = mem_printf("micro-batch: %lld tokens", (long long)rows[0].plan.micro.tokens),
          *label = mem_printf("%s of one micro-batch, predicted for %s; dots: backward begins", unit, r->machine);
     chart_svg(&(Chart){.title = title,
@@ -269,5 +278,5 @@ void plan_table_draw(const PlanRun *r, const PlanRow *rows, int n, Buf *out)
                        .fractions = true},
               out);
     chart_lines_free(&lines);
-    MEM_FREE(title, note, label);
+    MEM_FREE(batch.data, title, note, label);
 }

@@ -70,7 +70,7 @@ static inline bool embed_measures(const EmbedTexts *x, EmbedMetric metric)
 
 /* Of rows of two texts; v (rows, 2, h) becomes vectors of length 1. With scores the correlation of the cosines with
    them. Else each text 0 looks for its text 1 among the texts 1 of all rows: a row's rank is 1 and the number of other
-   texts whose cosine is not smaller; a text of the same characters is no other one, one of the same tokens is. MRR is
-   the mean of 1/rank, where ranks beyond 10 count 0. Metrics of the other kind stay as they are. */
+   texts whose cosine is not smaller, with those of equal tokens and without those of equal characters. MRR is the mean
+   of 1/rank, where ranks beyond 10 count 0. Metrics of the other kind stay as they are. */
 void embed_measure(const EmbedTexts *x, float *v, int h, double figures[N_EMBED_METRICS]);
 size_t embed_measure_bytes(const EmbedTexts *x, int h); /* that it needs beside v */

@@ -49,7 +49,8 @@ static Status check_pipeline(const Config *c)
 
 static Status check_loss(const Config *c, int texts)
 {
-    CoupleLoss loss = coupling_of(c, texts).loss;
+    const Coupling k = coupling_of(c, texts);
+    CoupleLoss loss = k.loss;
     if (loss == COUPLE_COSINE && texts != 2)
         return fail(E_USAGE, "--loss cosine is of pairs: --text-columns '%s' names %d columns; give two",
                     c->text_columns, texts);
@@ -58,7 +59,7 @@ static Status check_loss(const Config *c, int texts)
                     "--loss triplet needs a negative: --text-columns '%s' names %d columns; give those of anchor, "
                     "positive and negative",
                     c->text_columns, texts);
-    if (loss == COUPLE_INFONCE && texts == 2 && c->batch_size < 2)
+    if (c->batch_size < coupling_least_rows(&k))
         return fail(E_USAGE, "--batch-size 1: --loss infonce chooses among the rows of a step; give 2 or more");
     static const struct {
         int option;
@@ -92,8 +93,9 @@ static Status plan(const Config *c, Head *head, PlanInput *need)
     EmbedColumns columns = {0};
     TRY(check_pipeline(c));
     Status status = *c->text_columns ? embed_columns(c->text_columns, "", &columns) : OK;
-    if (status == OK && columns.n) status = check_loss(c, columns.n);
-    coupling = coupling_of(c, columns.n ? columns.n : strcmp(c->loss, "triplet") == 0 ? 3 : 2);
+    const int texts = columns.n ? columns.n : strcmp(c->loss, "triplet") == 0 ? 3 : 2;
+    if (status == OK) status = check_loss(c, texts);
+    coupling = coupling_of(c, texts);
     *head = (Head){HEAD_EMBEDDING, 0};
     need->evaluation = true;
     need->coupling = &coupling;
@@ -109,8 +111,9 @@ static Status check(Run *r)
     r->evaluate = c->do_eval;
     if (!c->do_train && !c->do_eval) return fail(E_USAGE, "nothing to do: give --do-train or --do-eval");
     TRY(check_evaluations(c));
-    TRY(adopt_embedding(r, &own->adopted));
-    if (!r->train) TRY(adopt_options(r, ADOPT_COLUMNS, &own->adopted));
+    TRY(adopt_embedding(r->given, &r->c, &own->adopted));
+    if (!r->train || own->adopted.embedding.said)
+        TRY(adopt_options(r, r->train ? ADOPT_NOTHING : ADOPT_COLUMNS, &own->adopted));
     c = r->c;
     if (!*c->text_columns)
         return fail(E_USAGE, "give the columns of the texts as --text-columns anchor,positive[,negative]");
@@ -155,8 +158,11 @@ static Status open_task(Run *r)
     bool scored = own->columns.score != NULL;
     r->name = "embeddings";
     r->metric = embed_metric_name(scored ? EMBED_SPEARMAN : EMBED_MRR);
-    r->use =
-        (ModelUse){.max_length = c->max_seq_length, .text_columns = c->text_columns, .label_column = c->label_column};
+    r->use = (ModelUse){.max_length = c->max_seq_length,
+                        .text_columns = c->text_columns,
+                        .label_column = c->label_column,
+                        .prompts = own->adopted.embedding.prompts,
+                        .similarity = own->adopted.embedding.similarity};
     adopt_log(&own->adopted);
     TRY(start_text(c, NULL, &r->text));
     TRY(start_model(c, &r->text, (Head){HEAD_EMBEDDING, 0}, c->max_seq_length, &r->model, NULL));

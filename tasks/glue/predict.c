@@ -42,7 +42,7 @@ static Status check(Run *r)
     for (int i = 0; i < 2 && !r->c->embed; i++)
         if (!config_is_default(r->c, of_vectors[i]))
             return fail(E_USAGE, "--%s is of vectors: give --embed too, or leave it out", config_flag(of_vectors[i]));
-    if (r->c->embed) TRY(adopt_embedding(r, &p->adopted));
+    if (r->c->embed) TRY(adopt_embedding(r->given, &r->c, &p->adopted));
     return check_model(r->c->model);
 }
 

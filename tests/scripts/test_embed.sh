@@ -84,9 +84,26 @@ unset CAIRN_TEST_FLIP
 # ---- plans ----
 
 expect 0 "$CAIRN_BINARY" plan --task embed --model-config bert-tiny --batch-size 8 --text-columns a,b,c
-says "batch 24 × 128"
+says "batch 8 × 3 texts × 128 tokens"
 expect 0 "$CAIRN_BINARY" plan --task embed --model-config bert-tiny --batch-size 8
-says "batch 16 × 128"
+says "batch 8 × 2 texts × 128 tokens"
+# A size is searched with the texts of the rows, once, and is one of rows, as the table's.
+plan=("$CAIRN_BINARY" plan --task embed --model-config bert-tiny --batch-size 8 --text-columns a,b --device h100 --memory-budget 700MiB --json)
+for what in length layers; do
+    expect 0 "${plan[@]}" --largest $what
+    awk "BEGIN { n = $(json_number .stdout seq_per_s) * $(json_number .stdout step_s); exit !(n > 15.99 && n < 16.01) }" ||
+        complain "--largest $what: a step has other texts than 8 × 2: $(cat .stdout)"
+done
+expect 0 "${plan[@]}"
+most=$(grep '"name": "none"' .stdout | grep -o '"max_batch": [0-9]*')
+expect 0 "${plan[@]}" --largest batch
+[ "${most##* }" = "$(json_number .stdout size)" ] || complain "the largest batch is not the table's: $most, $(cat .stdout)"
+expect 0 "${plan[@]}" --batch-size "${most##* }" --micro-batch-tokens step
+grep '"name": "none"' .stdout | grep -q '"fits": true' || complain "the largest batch does not fit"
+expect 2 "${plan[@]}" --loss cosine --symmetric
+says "--symmetric is without effect on --loss cosine"
+expect 2 "$CAIRN_BINARY" plan --task embed --model-config bert-tiny --batch-size 1
+says "--batch-size 1"
 
 # ---- messages ----
 

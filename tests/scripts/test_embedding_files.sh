@@ -58,7 +58,21 @@ embed_lines=("$CAIRN_BINARY" predict --embed --backend cpu --threads 1 --model o
 "${embed_lines[@]}" --input small.txt --do-lower-case no 2>messages | cmp capitals.jsonl - || complain "do_lower_case is not honoured: $(cat messages)"
 "${embed_lines[@]}" --input capitals.txt --do-lower-case no 2>messages | cmp -s capitals.jsonl - && complain "--do-lower-case no is not honoured"
 
+# The BERT is found in the folder's folder, or the message names it.
+for pooling in auto cls mean; do
+    expect 0 "$CAIRN_BINARY" plan --task embed --model older --pooling $pooling --batch-size 8 --max-seq-length 12 --json
+    grep -o '"activations": [0-9]*' .stdout >$pooling.bytes
+done
+cmp auto.bytes cls.bytes || complain "the plan has another pooling than the folder"
+cmp -s auto.bytes mean.bytes && complain "--pooling is not planned"
+for command in inspect "glue --task CoLA --do-eval" "predict --input capitals.txt" "plan --task CoLA"; do
+    # shellcheck disable=SC2086
+    expect 2 "$CAIRN_BINARY" $command --model older
+    says "give --model older/0_Transformer"
+done
+
 # ---- in, out, in ----
+echo '{"prompts": {"query": "query: ", "b": "é"}, "default_prompt_name": null, "similarity_fn_name": "dot"}' >older/config_sentence_transformers.json
 expect 0 "$CAIRN_BINARY" convert --model "$golden" --output again
 expect 0 "${embed[@]}" --model again --input "$texts" --output out.jsonl
 near out.jsonl "$golden/normalized.jsonl"
@@ -67,6 +81,8 @@ expect 0 "$CAIRN_BINARY" convert --model older --output again_older
 expect 0 "${embed[@]}" --model older --input "$texts" --output older.jsonl
 expect 0 "${embed[@]}" --model again_older --input "$texts" --output out.jsonl
 cmp older.jsonl out.jsonl || complain "a converted model gives other vectors"
+kept() { tr -d ' \n' <"$1/config_sentence_transformers.json" | grep -qF '"prompts":{"query":"query:","b":"é"},"similarity_fn_name":"dot"}' || complain "$1 has other prompts"; }
+kept again_older
 for folder in again again_older; do
     expect 0 "$CAIRN_BINARY" inspect --verify --model $folder
     says "1_Pooling/config.json" "modules.json" "sentence_bert_config.json" "config_sentence_transformers.json"
@@ -85,6 +101,9 @@ sed -i 's/max_tokens": true, "/cls_token": true, "/' older/1_Pooling/config.json
 mkdir data
 { echo '{"a": "the red boat", "b": "a boat is red"}' && echo '{"a": "blue sea", "b": "the sea, the sea"}'; } >data/train.jsonl
 expect 0 "$CAIRN_BINARY" embed --model older --data-dir data --text-columns a,b --do-train --batch-size 2 --epochs 3 --max-seq-length 12 --learning-rate 1e-3 --backend cpu --threads 1 --snapshot-dir none --output-dir run
+kept run && kept run/checkpoint-3
+expect 0 "$CAIRN_BINARY" embed --model older --data-dir data --text-columns a,b --do-train --batch-size 2 --pooling mean --max-seq-length 10 --dry-run --output-dir other
+says "the options differ from older, which says: --pooling cls --max-seq-length 12"
 for model in run run/checkpoint-*; do
     expect 0 "${embed[@]}" --model "$model" --input "$texts" --output "${model//\//-}.jsonl"
 done

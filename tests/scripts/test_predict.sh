@@ -56,9 +56,9 @@ for model in pair pair/checkpoint-* converted; do
     cmp given.jsonl out.jsonl || complain "$model predicts otherwise without flags"
 done
 expect 0 "$CAIRN_BINARY" predict --model pair --backend cpu --text-columns text --max-seq-length 4 --input data/train.csv
-says "the flags differ from pair, which says: --max-seq-length 24 --text-columns text,other" "40 texts in" ", 40 cut at 4 tokens"
+says "the options differ from pair, which says: --max-seq-length 24 --text-columns text,other" "40 texts in" ", 40 cut at 4 tokens"
 expect 0 "$CAIRN_BINARY" predict --model pair --backend cpu --max-seq-length 8 --input data/train.csv
-says "as pair says: --text-columns text,other" "the flags differ from pair, which says: --max-seq-length 24"
+says "as pair says: --text-columns text,other" "the options differ from pair, which says: --max-seq-length 24"
 cp data/train.csv data/dev.csv
 expect 0 "$CAIRN_BINARY" glue --task custom --model pair --data-dir data --backend cpu --do-eval --output-dir "eval pair"
 says "as pair says: --max-seq-length 24 --text-columns text,other --label-column label" "40 examples, 8.0 tokens on average, 0 cut at 24"

@@ -20,6 +20,12 @@ typedef struct {
     bool symmetric;
 } Coupling;
 
+/* A step of fewer rows learns nothing: its only candidate is the right one. */
+static inline int64_t coupling_least_rows(const Coupling *c)
+{
+    return c->loss == COUPLE_INFONCE && c->texts == 2 ? 2 : 1;
+}
+
 /* Rows of data that a step has room for: products take whole blocks. */
 static inline int64_t coupling_apart(const Coupling *c) { return (c->rows + 63) / 64 * 64; }
 /* The host's memory for a step on a device: embeddings, their gradients, a micro-batch's rows; what a symmetric loss
