@@ -2,6 +2,7 @@
 #include "base/correlation.h"
 #include "base/parallel.h"
 #include "tasks/embed/embed.h"
+#include "train/ranks/signals.h"
 
 enum { BLOCK = 32 }; /* candidates whose cosines with a text are computed at once */
 
@@ -19,9 +20,11 @@ typedef struct {
     const EmbedTexts *x;
     const float *v; // (rows, 2, h)
     int64_t h;
+    const Ranks *ranks;
+    int64_t first;   /* row of this rank's part */
     float *blocks;   // (⌈rows / BLOCK⌉, h, BLOCK) the texts 1
     float *own;      // (rows) cosine with the right text
-    int64_t *better; // (rows) other texts whose cosine is not smaller
+    int64_t *better; // (part) other texts whose cosine is not smaller
 } Search;
 
 static void normalize(float *v, int64_t h) // (h)
@@ -70,39 +73,50 @@ static void cosines(const Search *s, int64_t i, int64_t block, float sums[BLOCK]
     memcpy(sums, sum, sizeof sum);
 }
 
+static bool stops(const Search *s) { return *signals_stop() || ranks_hurry(s->ranks); }
+
 /* A block of candidates stays in the cache while all texts of the range meet it. */
 static void search_range(void *arg, size_t begin, size_t end)
 {
     Search *s = arg;
-    int64_t first = (int64_t)begin, last = (int64_t)end, rows = s->x->rows;
+    int64_t first = s->first + (int64_t)begin, last = s->first + (int64_t)end, rows = s->x->rows;
     float sums[BLOCK];
     for (int64_t i = first; i < last; i++) {
         cosines(s, i, i / BLOCK, sums);
         s->own[i] = sums[i % BLOCK];
     }
-    for (int64_t block = 0; block < blocks_of(s->x); block++)
+    for (int64_t block = 0; block < blocks_of(s->x) && !stops(s); block++)
         for (int64_t i = first; i < last; i++) {
             int64_t at = block * BLOCK;
             Digest right = s->x->digests[2 * i + 1];
             cosines(s, i, block, sums);
             for (int64_t j = at; j < at + BLOCK && j < rows; j++)
-                if (sums[j - at] >= s->own[i] && !digest_equal(right, s->x->digests[2 * j + 1])) s->better[i]++;
+                if (sums[j - at] >= s->own[i] && !digest_equal(right, s->x->digests[2 * j + 1]))
+                    s->better[i - s->first]++;
         }
 }
 
-static void search(const EmbedTexts *x, const float *v, int64_t h, double figures[N_EMBED_METRICS])
+/* Each rank searches for a part of the rows. */
+static Status search(const EmbedTexts *x, const float *v, int64_t h, Ranks *ranks, double figures[N_EMBED_METRICS])
 {
-    size_t n = (size_t)x->rows;
+    int64_t n = x->rows, rank = ranks_rank(ranks), size = ranks_size(ranks), first = n * rank / size,
+            part = n * (rank + 1) / size - first;
+    size_t bytes = (size_t)part * sizeof(int64_t);
     double within[3] = {0}, inverse = 0;
     Search s = {.x = x,
                 .v = v,
                 .h = h,
+                .ranks = ranks,
+                .first = first,
                 .blocks = mem_array((size_t)(blocks_of(x) * BLOCK * h), sizeof *s.blocks),
-                .own = mem_array(n, sizeof *s.own),
-                .better = mem_array(n, sizeof *s.better)};
+                .own = mem_array((size_t)n, sizeof *s.own),
+                .better = mem_array((size_t)part, sizeof *s.better)};
+    Status status = OK;
     fill_blocks(&s);
-    parallel_ranges(n, BLOCK, search_range, &s);
-    for (size_t i = 0; i < n; i++) {
+    parallel_ranges((size_t)part, BLOCK, search_range, &s);
+    TRY_DONE(ranks_all(ranks, stops(&s) ? fail(E_STOPPED, "stopped in evaluation") : OK));
+    TRY_DONE(ranks_gather(ranks, (void **)&s.better, &bytes));
+    for (int64_t i = 0; i < n; i++) {
         within[0] += s.better[i] < 1;
         within[1] += s.better[i] < 5;
         within[2] += s.better[i] < 10;
@@ -110,7 +124,9 @@ static void search(const EmbedTexts *x, const float *v, int64_t h, double figure
     }
     for (int k = 0; k < 3; k++) figures[EMBED_RECALL_1 + k] = within[k] / (double)n;
     figures[EMBED_MRR] = inverse / (double)n;
+done:
     MEM_FREE(s.blocks, s.own, s.better);
+    return status;
 }
 
 size_t embed_measure_bytes(const EmbedTexts *x, int h)
@@ -120,11 +136,10 @@ size_t embed_measure_bytes(const EmbedTexts *x, int h)
            (x->examples.score ? 4 * sizeof(double) : (size_t)h * sizeof(float) + sizeof(float) + sizeof(int64_t));
 }
 
-void embed_measure(const EmbedTexts *x, float *v, int h, double figures[N_EMBED_METRICS])
+Status embed_measure(const EmbedTexts *x, float *v, int h, Ranks *ranks, double figures[N_EMBED_METRICS])
 {
     for (int64_t i = 0; i < 2 * x->rows; i++) normalize(v + i * h, h);
-    if (x->examples.score)
-        correlate(x, v, h, figures);
-    else
-        search(x, v, h, figures);
+    if (!x->examples.score) return search(x, v, h, ranks, figures);
+    correlate(x, v, h, figures);
+    return OK;
 }

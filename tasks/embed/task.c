@@ -215,7 +215,7 @@ static Status evaluate_dev(Run *r, Buf *text)
                         "`cairn inspect`)",
                         x->path, (long long)(i / h / 2 + 1), (double)own->vectors[i]);
     own->seconds = clock_monotonic() - start;
-    embed_measure(x, own->vectors, (int)h, own->figures);
+    TRY(embed_measure(x, own->vectors, (int)h, r->ranks, own->figures));
     buf_puts(text, "dev:");
     for (int m = 0; m < N_EMBED_METRICS; m++)
         if (embed_measures(x, (EmbedMetric)m))

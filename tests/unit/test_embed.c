@@ -6,6 +6,7 @@
 
 #include "tasks/embed/embed.h"
 #include "train/parts/coupling.h"
+#include "train/ranks/signals.h"
 
 #define GOLDEN "tests/golden/embed_metrics.txt"
 
@@ -216,7 +217,7 @@ static void equal_to_scikit_learn_and_scipy(void **state)
             for (int d = 0; d < 2 * h; d++) assert_int_equal(fscanf(f, "%f", &v[2 * i * h + d]), 1);
             if (scored) assert_int_equal(fscanf(f, "%f", &x.examples.score[2 * i]), 1);
         }
-        embed_measure(&x, v, h, found);
+        assert_ok(embed_measure(&x, v, h, NULL, found));
         for (int m = 0; m < N_EMBED_METRICS; m++) {
             double expected;
             if (!embed_measures(&x, (EmbedMetric)m)) continue;
@@ -242,10 +243,10 @@ static void ties(void **state)
     double found[N_EMBED_METRICS];
     (void)state;
     for (int i = 0; i < ROWS * 2 * DIMS; i++) v[i] = 3;
-    embed_measure(&x, v, DIMS, found);
+    assert_ok(embed_measure(&x, v, DIMS, NULL, found));
     assert_true(found[EMBED_RECALL_10] == 0 && found[EMBED_MRR] == 0);
     for (int i = 2; i < ROWS; i++) x.digests[2 * i + 1].lo = UINT64_MAX; /* rows 0 and 1 have other texts than these */
-    embed_measure(&x, v, DIMS, found);
+    assert_ok(embed_measure(&x, v, DIMS, NULL, found));
     assert_true(fabs(found[EMBED_RECALL_5] - 38.0 / 40) < 1e-12); /* of rank 3 */
     assert_true(found[EMBED_RECALL_1] == 0);
     assert_true(fabs(found[EMBED_MRR] - 38.0 / 40 / 3) < 1e-12);
@@ -267,12 +268,26 @@ static void texts_that_the_model_cannot_tell_apart(void **state)
         assert_ok(read_as("t.csv", data.data, "q,p", "", 2, SCORES_NONE, &x));
         for (int i = 0; i < x.rows * 2 * DIMS; i++) v[i] = i / DIMS < 2 * (ROWS - 1) ? 1 : (float)(i % DIMS);
         for (int i = 0; i < x.examples.count; i++) assert_int_equal(x.examples.ids[3 * i + 1], 1);
-        embed_measure(&x, v, DIMS, found);
+        assert_ok(embed_measure(&x, v, DIMS, NULL, found));
         assert_true(fabs(found[EMBED_RECALL_1] * (double)x.rows - (again ? 2 : 1)) < 1e-12);
         embed_texts_free(&x);
         buf_printf(&data, "x,\" y%d \"\n", ROWS - 1); /* the last text once more, with spaces around it */
     }
     buf_free(&data);
+}
+
+static void a_signal_ends_the_search(void **state)
+{
+    enum { ROWS = 40 };
+    EmbedTexts x = rows_of(ROWS, false);
+    float v[ROWS * 2] = {0};
+    double found[N_EMBED_METRICS];
+    (void)state;
+    signals_install();
+    assert_ok(embed_measure(&x, v, 1, NULL, found));
+    assert_int_equal(raise(SIGTERM), 0);
+    assert_status(embed_measure(&x, v, 1, NULL, found), E_STOPPED);
+    embed_texts_free(&x);
 }
 
 int main(void)
@@ -286,6 +301,7 @@ int main(void)
         cmocka_unit_test(equal_to_scikit_learn_and_scipy),
         cmocka_unit_test(ties),
         cmocka_unit_test(texts_that_the_model_cannot_tell_apart),
+        cmocka_unit_test(a_signal_ends_the_search), /* the last one: the signal stays */
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
