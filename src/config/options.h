@@ -45,7 +45,7 @@
     X(submission, Folder, "", 0, 0, "", "DIR", NONE, "gD", "predict and write the leaderboard's files into DIR")       \
     X(eval_splits, Text, "all", 0, 0, "", "LIST", NONE, "g",                                                           \
       "dev and test splits by name, with commas; all: the task's")                                                     \
-    X(text_columns, Text, "", 0, 0, "", "A[,B]", RESULT, "gpedwt",                                                     \
+    X(text_columns, Text, "", 0, 0, "", "A[,B...]", RESULT, "gpedwt",                                                  \
       "<d:the text column, or two with a comma between, by name; default: those of the training, else "                \
       "text|wt:the column of the text in CSV, TSV and JSON lines, by name; default: text|e:anchor,positive or "        \
       "anchor,positive,negative: the columns of a row's texts, by name|:custom task: the text column, or two with a "  \
@@ -86,7 +86,8 @@
     X(strip_accents, Choice, "auto", 0, 0, "auto yes no", "WHEN", RESULT, "*vsd",                                      \
       "strip accents; auto: as --do-lower-case")                                                                       \
     /* training */                                                                                                     \
-    X(batch_size, Count, "32", 1, 1048576, "", "N", RESULT, "*pT", "<e:rows of texts|:sequences> per step")            \
+    X(batch_size, Count, "32", 1, 1048576, "", "N", RESULT, "*pT",                                                     \
+      "<e:rows of texts|p:sequences, or rows of several texts,|:sequences> per step")                                  \
     X(micro_batch_tokens, Text, "default", 0, 0, "", "N", BITS, "*p",                                                  \
       "tokens per forward and backward pass: a number, step (one pass per step), auto (the planner's choice); "        \
       "default: those of a step, at most 16384")                                                                       \

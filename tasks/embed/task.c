@@ -151,6 +151,21 @@ static Status read_split(Run *r, const char *split, int texts, EmbedScores score
     return OK;
 }
 
+/* Steps without another row to choose from. */
+static Status check_rows(const EmbedRun *own)
+{
+    const EmbedTexts *x = &own->train;
+    if (coupling_least_rows(&own->coupling) == 1) return OK;
+    if (x->rows == 1)
+        return fail(E_FORMAT, "%s: has one row; expected two or more, since --loss infonce chooses among rows",
+                    x->path);
+    if (x->rows % own->coupling.rows == 1)
+        log_warn("%s: the last step of an epoch has one of the %lld rows, and learns nothing from it; give another "
+                 "--batch-size",
+                 x->path, (long long)x->rows);
+    return OK;
+}
+
 static Status open_task(Run *r)
 {
     EmbedRun *own = r->own;
@@ -172,6 +187,7 @@ static Status open_task(Run *r)
     if (!c->do_train) return OK;
     TRY(read_split(r, "train", own->columns.n, own->coupling.loss == COUPLE_COSINE ? SCORES_COSINES : SCORES_NONE,
                    &own->train));
+    TRY(check_rows(own));
     own->source = (EmbedSource){&own->train, (uint64_t)c->seed, c->batch_size / own->columns.n};
     r->source = embed_source(&own->source);
     return OK;

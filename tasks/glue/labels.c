@@ -60,6 +60,8 @@ Status glue_check_import(const GlueTask *task, const char *model, const ImportRe
             "('id2label' or 'num_labels'), or train another classifier with `cairn glue --do-train`",
             report->path, (long long)report->labels,
             glue_task_is_custom(task->name) ? "the labels are" : "the task's labels are", task->n_labels);
-    return fail(E_FORMAT, "%s has no trained classifier of %d labels; train it with `cairn glue --do-train`",
+    return fail(E_FORMAT,
+                "%s has no trained classifier of %d labels; train it with `cairn glue --do-train`, or give `cairn "
+                "predict` --embed for vectors",
                 report->path, task->n_labels);
 }

@@ -122,6 +122,13 @@ says "scores/train.jsonl: its column 'score' is not used" "each row counts as te
 expect 2 "$CAIRN_BINARY" plan --task embed --model-config bert-tiny --loss triplet --text-columns a,b
 refused "--margin is without effect on --loss infonce" "${pairs[@]}" --margin 1
 refused "--batch-size 1" "${pairs[@]}" --batch-size 1
+head -n 2 pairs/train.csv >pairs/one.csv && mkdir one uneven && mv pairs/one.csv one/train.csv && head -n 20 pairs/train.csv >uneven/train.csv
+expect 1 "${run[@]}" --data-dir one --text-columns anchor,positive --output-dir refused
+says "one/train.csv: has one row"
+expect 0 "${run[@]}" --data-dir uneven --text-columns anchor,positive --dry-run --output-dir refused
+says "one of the 19 rows, and learns nothing" "steps of 9 rows"
+expect 0 "${run[@]}" --data-dir uneven --text-columns anchor,positive --batch-size 20 --dry-run --output-dir refused
+says "steps of 20 rows: there are 19"
 refused "leave it out: the ranks then share each step" "${pairs[@]}" --pipeline 1f1b --stages 2
 expect 2 "$CAIRN_BINARY" plan --task embed --model-config bert-tiny --batch-size 8 --ranks 2 --pipeline all
 refused "--eval-every evaluates while training" "${run[@]}" --data-dir pairs --text-columns anchor,positive --eval-every 2

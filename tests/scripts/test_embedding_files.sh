@@ -143,6 +143,8 @@ expect 2 "${predict[@]}" --embed --keep-columns embedding
 says "--keep-columns embedding"
 expect 2 "${predict[@]}" --pooling cls
 says "--pooling is of vectors: give --embed too"
+expect 1 "${predict[@]}" --output out.csv
+says "--embed for vectors"
 expect 2 "${predict[@]}" --output out.npy
 says "expected the ending .csv, .tsv or .jsonl"
 mkfifo pipe.npy

@@ -119,6 +119,9 @@ static inline uint64_t run_checkpoint_bytes(const Run *r)
 #define run_says(r, ...) (buf_puts(&(r)->data, (r)->data.len ? "; " : ""), buf_printf(&(r)->data, __VA_ARGS__))
 static inline const char *run_file(const Run *r, const char *path) { return r->data.len ? file_basename(path) : path; }
 static inline bool run_first(const Run *r) { return ranks_first(r->ranks); } /* this is rank 0 */
+/* Sequences of a row of data, which the user's --batch-size counts. */
+static inline int64_t run_row_texts(const Run *r) { return r->c->batch_size / r->given->batch_size; }
+static inline const char *run_rows(const Run *r) { return run_row_texts(r) > 1 ? "rows" : "sequences"; }
 /* By --eval-every or eval_samples, which then choose a best model. */
 static inline bool run_evaluates_while_training(const Run *r)
 {

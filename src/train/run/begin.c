@@ -82,6 +82,6 @@ Status begin_fitted(Run *r, Config *recorded)
     TRY(fit_steps(r, &times, &steps));
     set_steps(r, recorded, steps);
     TRY(setup_schedule(r->c, r->source.count, &r->schedule));
-    if (run_first(r)) check_length(r->c, r->source.count, &r->schedule);
+    if (run_first(r)) check_length(r);
     return OK;
 }

@@ -200,12 +200,14 @@ void check_doubts(const Config *c, const Ranks *ranks, bool training)
     doubt_grains(c);
 }
 
-void check_length(const Config *c, int64_t examples, const RateSchedule *s)
+void check_length(const Run *r)
 {
+    const Config *c = r->c;
+    const RateSchedule *s = &r->schedule;
     double steps = strtod(c->warmup, NULL);
-    if (c->batch_size > examples)
-        log_warn("--batch-size asks for steps of %lld sequences: there are %lld, so every step takes all of them",
-                 (long long)c->batch_size, (long long)examples);
+    if (c->batch_size > r->source.count)
+        log_warn("--batch-size asks for steps of %lld %s: there are %lld, so every step takes all of them",
+                 (long long)r->given->batch_size, run_rows(r), (long long)(r->source.count / run_row_texts(r)));
     if (!strchr(c->warmup, '%') && steps >= 1 && steps > (double)s->warmup_steps)
         log_warn(
             "--warmup %s is more than the %lld steps of this run by --epochs %g: the rate rises until the last step",

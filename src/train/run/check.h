@@ -23,4 +23,4 @@ Status check_foreign_model(const char *dir);
 /* Rank 0. Warns of options that the run takes, and that are probably mistakes. */
 void check_doubts(const Config *c, const Ranks *ranks, bool training);
 /* Rank 0. The same of --batch-size and --warmup, once the number of examples and the schedule are known. */
-void check_length(const Config *c, int64_t examples, const RateSchedule *s);
+void check_length(const Run *r);

@@ -84,7 +84,7 @@ Status run_make_plan(Run *r)
     if (r->train) {
         TRY(setup_optimizer(c, &r->setup.optimizer));
         TRY(setup_schedule(c, r->source.count, &r->schedule));
-        if (run_first(r) && !c->fit_schedule) check_length(c, r->source.count, &r->schedule);
+        if (run_first(r) && !c->fit_schedule) check_length(r);
     }
     r->task->need(r, &need);
     return setup_plan(c, &need, &r->setup);
@@ -120,8 +120,8 @@ static void log_output(const Run *r)
                             ? SHORT_TEXT("as many steps as %s has room for, each", CLOCK_DURATION(c->max_time))
                             : SHORT_TEXT("%lld steps", (long long)r->schedule.total_steps);
     if (r->train)
-        buf_printf(&text, "training: %s of %lld sequences; the model and the results go to %s", steps,
-                   (long long)c->batch_size, c->output_dir);
+        buf_printf(&text, "training: %s of %lld %s; the model and the results go to %s", steps,
+                   (long long)r->given->batch_size, run_rows(r), c->output_dir);
     else
         buf_printf(&text, "evaluation; the results go to %s", c->output_dir);
     for (int i = 0; r->setup.sees && i < n; i++) away += !r->setup.sees[i];
