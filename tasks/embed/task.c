@@ -139,8 +139,13 @@ static Status read_split(Run *r, const char *split, int texts, EmbedScores score
     if (!*c->data_dir) return fail(E_USAGE, "give the folder of train and dev as --data-dir DIR");
     Status status = records_find(c->data_dir, split, &path);
     if (status == OK && !path)
-        status =
-            fail(E_IO, "--data-dir %s: expected %s.tsv, .csv or .jsonl, and there is no such file", c->data_dir, split);
+        status = fail(E_IO,
+                      "--data-dir %s: expected %s.tsv, .csv or .jsonl (.ndjson, .json), perhaps with .gz behind, and "
+                      "there is no such file%s",
+                      c->data_dir, split,
+                      strcmp(split, "dev") == 0
+                          ? "; validation is another name of dev; without such a file leave out --do-eval"
+                          : "");
     if (status == OK)
         status = embed_read(x, path, NULL, 0, &own->columns, texts, scores, own->tokenizer, (int)c->max_seq_length);
     free(path);

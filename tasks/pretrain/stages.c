@@ -3,6 +3,7 @@
 #include "base/lock.h"
 #include "base/test_switch.h"
 #include "model/model.h"
+#include "state/models/import.h"
 #include "tasks/pretrain/pretrain.h"
 #include "tasks/pretrain/wiki/wiki.h"
 #include "text/tokenizer_files.h"
@@ -63,6 +64,7 @@ Status stages_plan(Stages *s, const Config *given)
     else if (*given->model)
         s->vocab = tokenizer_files_find(given->model);
     s->makes_vocab = !s->vocab;
+    if (!s->vocab && *given->model) TRY(import_check_folder(given->model));
     if (!s->vocab && *given->model)
         return fail(E_USAGE, "--model %s: no vocab.txt and no tokenizer.json is beside it; give --vocab FILE",
                     given->model);

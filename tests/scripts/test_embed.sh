@@ -138,5 +138,7 @@ says "scores/train.jsonl" anchor
 mkdir none
 expect 1 "${run[@]}" --data-dir none --text-columns anchor,positive --output-dir refused
 says "expected train.tsv, .csv or .jsonl"
+expect 1 "${pairs[@]}" --data-dir one --output-dir refused
+says "expected dev.tsv, .csv or .jsonl" "leave out --do-eval"
 [ ! -e refused/model.safetensors ] || complain "a refused run wrote a model"
 finish

@@ -65,7 +65,7 @@ for pooling in auto cls mean; do
 done
 cmp auto.bytes cls.bytes || complain "the plan has another pooling than the folder"
 cmp -s auto.bytes mean.bytes && complain "--pooling is not planned"
-for command in inspect "glue --task CoLA --do-eval" "predict --input capitals.txt" "plan --task CoLA"; do
+for command in inspect "glue --task CoLA --do-eval" "predict --input capitals.txt" "adapt --input capitals.txt --output-dir other" "plan --task CoLA"; do
     # shellcheck disable=SC2086
     expect 2 "$CAIRN_BINARY" $command --model older
     says "give --model older/0_Transformer"
