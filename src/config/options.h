@@ -120,7 +120,8 @@
       "weight of each label in the loss, in their order; auto: inverse to the labels' rows; default: all equal")       \
     X(loss, Choice, "infonce", 0, 0, "infonce cosine triplet", "NAME", RESULT, "epT",                                  \
       "infonce: find the positive among all positives and negatives of the step (multiple negatives ranking); "        \
-      "cosine: the pair's cosine is its score; triplet: the anchor is nearer to the positive than to the negative")    \
+      "cosine: the pair's cosine is its score, as 1 or 0; triplet: the anchor is nearer to the positive than to the "  \
+      "negative")                                                                                                      \
     X(temperature, Real, "0.05", 0.0001, 100, "", "X", RESULT, "eT", "infonce: cosines are divided by this")           \
     X(symmetric, Switch, "false", 0, 0, "", "", RESULT, "epT", "infonce: find the anchor of each positive too")        \
     X(margin, Real, "5", 0, 1e6, "", "X", RESULT, "eT", "triplet: by so much nearer, as Euclidean distance")           \
