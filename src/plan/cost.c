@@ -6,10 +6,11 @@
 
 static bool is_attention(Op op) { return op == OP_ATTENTION || op == OP_ATTENTION_BWD; }
 
-/* The texts of a coupled step are fp32 in any compute type, and their number is fixed. */
+/* The texts of a coupled step, whose number is fixed, may be fp32 where the compute type is not. */
 static bool is_f32(const OpCall *call)
 {
-    bool texts = call->op == OP_MLM_XENT && IN(call, MLM_XENT, h)->rows.kind == ROWS_FIXED;
+    const Operand *h = IN(call, MLM_XENT, h);
+    bool texts = call->op == OP_MLM_XENT && h->rows.kind == ROWS_FIXED && h->dtype == F32;
     return texts || call->op == OP_INVERT || call->op == OP_PRECONDITION;
 }
 

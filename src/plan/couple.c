@@ -3,10 +3,12 @@
    of the vocabulary. */
 #include "plan/plan.h"
 
-static TensorId add_matrix(Plan *p, const PlanCouple *c, Region region, int64_t texts, const char *name)
+static TensorId add_matrix(Plan *p, const PlanCouple *c, Region region, Dtype type, int64_t texts, const char *name)
 {
-    return plan_tensor(p, region, F32, rows_fixed(texts * c->apart), c->cols, "%s", name);
+    return plan_tensor(p, region, type, rows_fixed(texts * c->apart), c->cols, "%s", name);
 }
+
+static bool packs(const PlanCouple *c) { return c->copy_bytes(F32, c->apart, c->cols, true) > 0; }
 
 /* The packed form of `texts`·apart rows that a product reads, or these rows themselves where it reads them as they lie;
    `copy` is its memory, NONE at first. */
@@ -14,7 +16,7 @@ static TensorId pack_rows(Plan *p, const PlanCouple *c, TensorId rows, int64_t t
 {
     const int64_t n = texts * c->apart, row = c->cols * (int64_t)sizeof(float);
     const int64_t bytes = (int64_t)c->copy_bytes(F32, n, c->cols, transposed);
-    if (c->copy_bytes(F32, n, c->cols, true) == 0) return transposed ? NONE : rows;
+    if (!packs(c)) return transposed ? NONE : rows;
     if (*copy == NONE)
         *copy = plan_tensor(p, REGION_OUTPUT, F32, rows_fixed((bytes + row - 1) / row), c->cols, "step.copy%s",
                             transposed ? ".t" : "");
@@ -31,6 +33,7 @@ static void emit_entropy(Plan *p, const PlanCouple *c, TensorId h, TensorId w, i
     TensorId packed = pack_rows(p, c, w, texts, false, &copies[0]),
              turned = pack_rows(p, c, w, texts, true, &copies[1]);
     int64_t n = texts * c->apart;
+    plan_emit(p, OP_ZERO, PHASE_BEGIN, NONE, (OpAttr){0}, NO_IDS, IDS(dw));
     plan_emit(p, OP_MLM_XENT, PHASE_BEGIN, NONE,
               (OpAttr){.loss = {.slot = 0, .classes = (int32_t)n, .k = c->cols, .n = n}},
               IDS(h, packed, turned, c->bias, c->labels, ctl, NONE), IDS(dh, loss, stats, dw, NONE));
@@ -43,11 +46,11 @@ static void emit_entropies(Plan *p, PlanCouple *c, TensorId stats, TensorId ctl)
     const int64_t others = c->texts - 1;
     c->bias = plan_tensor(p, REGION_INPUT, F32, rows_fixed(others * c->apart), 1, "step.bias");
     c->labels = plan_tensor(p, REGION_INPUT, I32, rows_fixed(others * c->apart), 1, "step.labels");
-    plan_emit(p, OP_ZERO, PHASE_BEGIN, NONE, (OpAttr){0}, NO_IDS, IDS(c->dothers));
     emit_entropy(p, c, c->anchors, c->others, others, copies, c->danchors, c->dothers, stats, ctl);
     if (!c->symmetric) return;
-    c->dturned = add_matrix(p, c, REGION_OUTPUT, others, "step.dturned");
-    emit_entropy(p, c, c->others, c->anchors, 1, copies, c->dturned, c->danchors, stats, ctl);
+    c->turned_danchors = add_matrix(p, c, REGION_OUTPUT, F32, 1, "step.turned_danchors");
+    c->turned_dothers = add_matrix(p, c, REGION_OUTPUT, c->type, others, "step.turned_dothers");
+    emit_entropy(p, c, c->others, c->anchors, 1, copies, c->turned_dothers, c->turned_danchors, stats, ctl);
 }
 
 void plan_couple(Plan *p, PlanCouple *c, TensorId stats, TensorId ctl)
@@ -56,11 +59,12 @@ void plan_couple(Plan *p, PlanCouple *c, TensorId stats, TensorId ctl)
     while (p->instrs[pool].op != OP_POOL) pool++;
     p->forward = (Range){p->micro.first, pool + 1 - p->micro.first};
     p->couple.first = p->n_instrs;
-    c->anchors = add_matrix(p, c, REGION_INPUT, 1, "step.anchors");
-    c->others = add_matrix(p, c, REGION_INPUT, c->texts - 1, "step.others");
-    c->danchors = add_matrix(p, c, REGION_OUTPUT, 1, "step.danchors");
-    c->dothers = add_matrix(p, c, REGION_OUTPUT, c->texts - 1, "step.dothers");
-    c->bias = c->labels = c->dturned = NONE;
+    c->type = c->entropy && p->compute == BF16 && !packs(c) ? BF16 : F32;
+    c->anchors = add_matrix(p, c, REGION_INPUT, c->type, 1, "step.anchors");
+    c->others = add_matrix(p, c, REGION_INPUT, c->type, c->texts - 1, "step.others");
+    c->danchors = add_matrix(p, c, REGION_OUTPUT, c->type, 1, "step.danchors");
+    c->dothers = add_matrix(p, c, REGION_OUTPUT, F32, c->texts - 1, "step.dothers");
+    c->bias = c->labels = c->turned_danchors = c->turned_dothers = NONE;
     if (c->entropy) emit_entropies(p, c, stats, ctl);
     p->couple.count = p->n_instrs - p->couple.first;
     p->update = p->pack = (Range){p->n_instrs, 0};

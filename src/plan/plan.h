@@ -262,10 +262,13 @@ typedef struct {
     int texts;
     bool entropy, symmetric; /* the loss is a cross-entropy of anchors over others, and of texts 1 over anchors */
     size_t (*copy_bytes)(Dtype compute, int64_t n, int64_t k, bool transposed); /* the backend's */
-    /* plan_couple sets these: (apart, cols), ((texts − 1)·apart, cols) and the gradients of both; with `entropy` for
-       rows of `others` 0 or −1e30 where it is none, and their place among anchors or −1 where it is no text 1;
-       `symmetric`: what is to be added to dothers. */
-    TensorId anchors, others, danchors, dothers, bias, labels, dturned;
+    /* plan_couple sets these. `type` is F32, but bf16 in a cross-entropy where products read rows as they lie (a
+       device) and the compute type is that. Of it are anchors (apart, cols), others ((texts − 1)·apart, cols), danchors
+       and turned_dothers; dothers and turned_danchors are F32. With `entropy` bias is for rows of `others` 0 or −1e30
+       where it is none, labels their place among anchors or −1 where it is no text 1; `symmetric`: the turned ones are
+       to be added. */
+    Dtype type;
+    TensorId anchors, others, danchors, dothers, bias, labels, turned_danchors, turned_dothers;
 } PlanCouple;
 
 /* After plan_begin. Sets `forward`, the instrs of `micro` that end with POOL, and appends `couple`, which runs between

@@ -28,11 +28,10 @@ static inline int64_t coupling_least_rows(const Coupling *c)
 
 /* Rows of data that a step has room for: products take whole blocks. */
 static inline int64_t coupling_apart(const Coupling *c) { return (c->rows + 63) / 64 * 64; }
-/* The host's memory for a step on a device: embeddings, their gradients, a micro-batch's rows; what a symmetric loss
-   adds. */
+/* The host's memory for a step on a device: embeddings, their gradients, a micro-batch's rows, what is copied. */
 static inline size_t coupling_host_bytes(const Coupling *c, int64_t h)
 {
-    return (size_t)((c->symmetric ? 4 : 3) * c->texts * coupling_apart(c) * h) * sizeof(float);
+    return (size_t)(4 * c->texts * coupling_apart(c) * h) * sizeof(float);
 }
 
 /* By what the sum of a step's terms is divided; a symmetric loss has two for each row. */

@@ -146,27 +146,50 @@ static Status send_labels(const Couple *c)
     return status;
 }
 
-/* Between the host's matrix and the plan's two tensors, where these are a device's. */
-static Status copy_matrix(const Couple *c, bool up)
+/* Elements of a device's tensor, of type F32 or BF16, from the host's floats and back. */
+static Status to_device(const Couple *c, TensorId t, const float *from, int64_t n)
 {
-    const size_t n = (size_t)(c->of->apart * c->of->cols), others = (size_t)(c->all * c->of->cols) - n;
-    if (!on_device(c)) return OK;
-    if (up) {
-        TRY(exec_upload(exec_of(c), c->of->anchors, c->e, n * sizeof(float)));
-        return exec_upload(exec_of(c), c->of->others, c->e + n, others * sizeof(float));
-    }
-    TRY(exec_download(exec_of(c), c->of->danchors, c->de, n * sizeof(float)));
-    return exec_download(exec_of(c), c->of->dothers, c->de + n, others * sizeof(float));
+    if (c->of->type == F32) return exec_upload(exec_of(c), t, from, (size_t)n * sizeof *from);
+    uint16_t *rounded = mem_array((size_t)n, sizeof *rounded);
+    for (int64_t i = 0; i < n; i++) rounded[i] = bf16_from_f32(from[i]);
+    Status status = exec_upload(exec_of(c), t, rounded, (size_t)n * sizeof *rounded);
+    free(rounded);
+    return status;
 }
 
-static Status add_turned(const Couple *c)
+/* `add`: to what `to` holds. A host backend's elements are read where they lie. */
+static Status take_elements(const Couple *c, TensorId t, float *to, int64_t n, bool add)
 {
-    const size_t first = (size_t)(c->of->apart * c->of->cols), n = (size_t)(c->all * c->of->cols) - first;
-    float *turned = on_device(c) ? mem_array(n, sizeof *turned) : exec_data(exec_of(c), c->of->dturned);
-    Status status = on_device(c) ? exec_download(exec_of(c), c->of->dturned, turned, n * sizeof *turned) : OK;
-    for (size_t i = 0; i < n && status == OK; i++) c->de[first + i] += turned[i];
-    if (on_device(c)) free(turned);
+    const Dtype type = c->session->plan.chunk->train.tensors[t].dtype;
+    const size_t bytes = (size_t)n * dtype_size(type);
+    void *room = on_device(c) ? mem_alloc(bytes) : NULL, *there = room ? room : exec_data(exec_of(c), t);
+    Status status = room ? exec_download(exec_of(c), t, room, bytes) : OK;
+    for (int64_t i = 0; i < n && status == OK; i++) {
+        const float x = type == F32 ? ((const float *)there)[i] : bf16_to_f32(((const uint16_t *)there)[i]);
+        to[i] = add ? to[i] + x : x;
+    }
+    free(room);
     return status;
+}
+
+static Status send_matrix(const Couple *c)
+{
+    const int64_t n = c->of->apart * c->of->cols;
+    if (!on_device(c)) return OK;
+    TRY(to_device(c, c->of->anchors, c->e, n));
+    return to_device(c, c->of->others, c->e + n, c->all * c->of->cols - n);
+}
+
+static Status take_gradients(const Couple *c)
+{
+    const int64_t n = c->of->apart * c->of->cols, others = c->all * c->of->cols - n;
+    if (on_device(c)) {
+        TRY(take_elements(c, c->of->danchors, c->de, n, false));
+        TRY(take_elements(c, c->of->dothers, c->de + n, others, false));
+    }
+    if (!c->of->symmetric) return OK;
+    TRY(take_elements(c, c->of->turned_danchors, c->de, n, true));
+    return take_elements(c, c->of->turned_dothers, c->de + n, others, true);
 }
 
 static Status run_entropy(const Couple *c)
@@ -178,10 +201,9 @@ static Status run_entropy(const Couple *c)
     exec_clear_grains(exec_of(c));
     TRY(exec_upload(exec_of(c), c->session->plan.chunk->train_tensors.step_ctl, &ctl, sizeof ctl));
     TRY(send_labels(c));
-    TRY(copy_matrix(c, true));
+    TRY(send_matrix(c));
     TRY(exec_run(exec_of(c), p->couple, &p->capacity));
-    TRY(copy_matrix(c, false));
-    return c->of->symmetric ? add_turned(c) : OK;
+    return take_gradients(c);
 }
 
 static void run_rows(Couple *c)
