@@ -218,7 +218,7 @@ static Status plan_run(const Words *w, Planned *r)
     *r = (Planned){0};
     parse(w, w->pretraining ? "pretrain" : "glue", w->pretraining ? pretrain : glue, &r->c);
     const Task *task = commands_planned_task(&r->c);
-    r->run = (Run){.task = task, .own = mem_alloc(task->size), .c = &r->c};
+    r->run = (Run){.task = task, .own = mem_alloc(task->size), .c = &r->c, .given = &r->c};
     write_vocabulary(w);
     if (w->pretraining)
         write_shard(w);

@@ -91,7 +91,7 @@ says "batch 8 × 3 texts × 128 tokens"
 expect 0 "$CAIRN_BINARY" plan --task embed --model-config bert-tiny --batch-size 8
 says "batch 8 × 2 texts × 128 tokens"
 # A size is searched with the texts of the rows, once, and is one of rows, as the table's.
-plan=("$CAIRN_BINARY" plan --task embed --model-config bert-tiny --batch-size 8 --text-columns "a,b" --device h100 --memory-budget 700MiB --json)
+plan=("$CAIRN_BINARY" plan --task embed --model-config bert-tiny --batch-size 8 --text-columns "a,b" --device h100 --memory-budget 900MiB --json)
 for what in length layers; do
     expect 0 "${plan[@]}" --largest $what
     awk "BEGIN { n = $(json_number .stdout seq_per_s) * $(json_number .stdout step_s); exit !(n > 15.99 && n < 16.01) }" ||

@@ -339,7 +339,7 @@ expect 0 "$CAIRN_BINARY" pretrain "${whole[@]}" --max-seq-length 32 --print-conf
 cp .stdout printed.json
 expect 0 "$CAIRN_BINARY" pretrain --config printed.json
 grep -q "in place of the preset's" <<<"$output" && complain "a printed configuration is taken for another batch"
-says "--batch-size 65536: there are"
+says "steps of 65536 sequences: there are"
 run 2 bad "${small[@]}" --preset bert-tiny-mlperf --predictions 0
 says "--preset bert-tiny-mlperf trains to a masked-word accuracy of 0.72: give held-out shards as --eval-dir"
 run 0 another "${small[@]}" --max-steps 2 --resume never --init-loss-scale 8
