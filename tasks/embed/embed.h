@@ -69,9 +69,10 @@ static inline bool embed_measures(const EmbedTexts *x, EmbedMetric metric)
     return (x->examples.score != NULL) == (metric <= EMBED_SPEARMAN);
 }
 
-/* Of rows of two texts; v (rows, 2, h) becomes vectors of length 1. With scores the correlation of the cosines with
-   them. Else each text 0 looks for its text 1 among the texts 1 of all rows: a row's rank is 1 and the number of other
-   texts whose cosine is not smaller, with those of equal tokens and without those of equal characters. MRR is the mean
-   of 1/rank, where ranks beyond 10 count 0. Metrics of the other kind stay as they are. Collective; E_STOPPED. */
+/* The figures of rows of two texts; v (rows, 2, h) becomes vectors of length 1. With scores the correlation of the
+   cosines with them. Else each text 0 looks for its text 1 among the texts 1 of all rows: a row's rank is 1 and the
+   number of other texts whose cosine is not smaller, with those of equal tokens and without those of equal characters.
+   MRR is the mean of 1/rank, where ranks beyond 10 count 0. Metrics of the other kind stay as they are. Collective;
+   E_STOPPED. */
 Status embed_measure(const EmbedTexts *x, float *v, int h, Ranks *ranks, double figures[N_EMBED_METRICS]);
 size_t embed_measure_bytes(const EmbedTexts *x, int h); /* that it needs beside v */

@@ -24,7 +24,7 @@ static const char *const bases[N_MODEL_KINDS][8][2] = {{{"vocab_size", "30"},
                                                         {"dropout", "0.1"},
                                                         {"model_type", "\"distilbert\""}}};
 
-/* Of sentence-transformers; all folders have these files. */
+/* The files of sentence-transformers, which all folders have. */
 static const char *const others[][2] = {
     {"1_Pooling/config.json", ""},
     {"2_Normalize/config.json", ""},

@@ -57,7 +57,7 @@ static void texts_of_a_row_follow_each_other(void **state)
     for (int i = 0; i < 4; i++) assert_true(x.examples.score[i] == (i < 2 ? 0.5f : -1));
     embed_texts_free(&x);
 
-    /* Of a dev file fewer columns are read; without a header columns have numbers. */
+    /* A dev file gives fewer columns; without a header columns have numbers. */
     assert_ok(read_as("t.jsonl", "{\"q\": \"a\", \"p\": \"b\"}\n", "q,p,n", "", 2, SCORES_NONE, &x));
     assert_int_equal(x.examples.count, 2);
     assert_true(x.examples.score == NULL);
