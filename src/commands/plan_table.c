@@ -264,8 +264,8 @@ void plan_table_draw(const PlanRun *r, const PlanRow *rows, int n, Buf *out)
     for (int i = 0; i < n; i++) add_curve(&rows[i].plan, unit, longest < 10 ? 1e3 : 1, &lines);
     Buf batch = {0};
     plan_put_batch(r, &batch);
-    char *title = mem_printf("BERT %d × %d; %s, %s", r->model.config.layers, r->model.config.hidden, batch.data,
-                             dtype_name(r->input.compute)),
+    char *title = mem_printf("%s %d × %d; %s, %s", model_kinds[r->model.config.kind].name, r->model.config.layers,
+                             r->model.config.hidden, batch.data, dtype_name(r->input.compute)),
          *note = mem_printf("micro-batch: %lld tokens", (long long)rows[0].plan.micro.tokens),
          *label = mem_printf("%s of one micro-batch, predicted for %s; dots: backward begins", unit, r->machine);
     chart_svg(&(Chart){.title = title,

@@ -43,7 +43,7 @@ static void open_couple(Session *s, const SessionStep *step, Couple *c)
         c->rows = mem_array((size_t)(s->plan.chunk->train.capacity.count[ROWS_SEQS] * c->of->cols), sizeof *c->rows);
     c->e = on_device(c) ? mem_array(n, sizeof *c->e) : host_matrix(c, c->of->anchors, c->of->others);
     c->de = on_device(c) ? mem_array(n, sizeof *c->de) : host_matrix(c, c->of->danchors, c->of->dothers);
-    memset(c->e, 0, n * sizeof *c->e);
+    if (!on_device(c)) memset(c->e, 0, n * sizeof *c->e);
 }
 
 static void close_couple(Couple *c)
