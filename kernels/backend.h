@@ -65,6 +65,10 @@ typedef struct Backend {
     /* Bytes of a compute copy of an (n, k) weight; 0 for transposed means: DGRAD uses the forward copy. */
     size_t (*copy_bytes)(Dtype compute, int64_t n, int64_t k, bool transposed);
 
+    /* Whether it has a kernel for this call, a LINEAR with g or a LINEAR_DGRAD with pre, of which only the shapes are
+       known. NULL: for none. */
+    bool (*fuses)(const OpCall *call);
+
     Device *device; /* NULL: the ops work in the host's memory, and are done when they return */
 
     /* Choices that `prepare` made by timing, as text for the same backend of another rank, which takes them before it

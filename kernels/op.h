@@ -47,7 +47,9 @@ typedef union {
     } embed;
     struct {
         int64_t k, n; /* x is (rows, k), y is (rows, n), the weight (n, k) */
-    } linear;         /* LINEAR, _DGRAD, _WGRAD, MLM_XENT (n = padded vocabulary) */
+        bool fused;   /* LINEAR, _DGRAD: by a kernel that has GELU too (Backend.fuses), also where g is absent */
+        GeluKind gelu;
+    } linear; /* LINEAR, _DGRAD, _WGRAD, MLM_XENT (n = padded vocabulary) */
     struct {
         int32_t heads, head_dim;
         float scale, dropout;
@@ -211,6 +213,9 @@ typedef struct {
 #define IN_EITHER(call, one, other, name) ((call)->op == OP_##one ? IN(call, one, name) : IN(call, other, name))
 
 static inline bool operand_present(const Operand *o) { return o->cols != 0; }
+
+/* The GELU or GELU_BWD in a fused LINEAR or LINEAR_DGRAD, behind its product; without g there is no GELU. */
+OpCall op_gelu_of(const OpCall *linear);
 
 /* Whether the call begins that output: see OpCall.begun. */
 #define BEGINS(call, op, name) (((call)->begun >> op##_OUT_##name & 1) != 0)

@@ -80,13 +80,16 @@
     IN(op, type, OPTIONAL) IN(op, gamma) OUT(op, dword, ADDED) OUT(op, dposition, ADDED)                               \
     OUT(op, dtype, ADDED + OPTIONAL) OUT(op, dgamma, ADDED) OUT(op, dbeta, ADDED)
 
-/* LINEAR: y = x·wᵀ + bias. x (R, k) c; w (n, k), a compute copy in the forward layout; bias (n), F32 or of y's type;
-   y (R, n), c or F32. */
-#define LINEAR_OPERANDS(IN, OUT, op) IN(op, x) IN(op, w) IN(op, bias, OPTIONAL) OUT(op, y)
+/* LINEAR: y = x·wᵀ + bias and, where wanted, g = gelu(y) of the stored y. x (R, k) c; w (n, k), a compute copy in the
+   forward layout; bias (n), F32 or of y's type; y (R, n), c or F32; g as y. */
+#define LINEAR_OPERANDS(IN, OUT, op) IN(op, x) IN(op, w) IN(op, bias, OPTIONAL) OUT(op, y) OUT(op, g, OPTIONAL)
 
 /* LINEAR_DGRAD: dx = dy·w (+ add). dy (R, n) c; w (n, k), a compute copy in its transposed layout, or the forward copy
-   where the backend has one layout; add, dx (R, k) c. dx must lie in the memory of add, which the product adds to. */
-#define LINEAR_DGRAD_OPERANDS(IN, OUT, op) IN(op, dy) IN(op, w) IN(op, add, OPTIONAL) OUT(op, dx, MUST_SHARE(op, add))
+   where the backend has one layout; add, dx (R, k) c. dx must lie in the memory of add, which the product adds to.
+   With pre the product, rounded, is GELU_BWD's dg, dx its dpre; pre, g and db are as there. */
+#define LINEAR_DGRAD_OPERANDS(IN, OUT, op)                                                                             \
+    IN(op, dy) IN(op, w) IN(op, add, OPTIONAL) IN(op, pre, OPTIONAL) OUT(op, dx, MUST_SHARE(op, add))                  \
+    OUT(op, g, OPTIONAL + MAY_SHARE(op, pre)) OUT(op, db, SUMS_OF(op, dx))
 
 /* LINEAR_WGRAD: dw += dyᵀ·x, db += column sums of dy. x (R, k) c, dy (R, n) c; dw (n, k), db (n). db is absent where
    the op that makes dy adds to it (SUMS_OF). */

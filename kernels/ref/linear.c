@@ -54,7 +54,9 @@ Status ref_linear(const OpCall *call, const RowCounts *rows)
     const Operand *x = IN(call, LINEAR, x);
     linear_product(call, x, IN(call, LINEAR, w), IN(call, LINEAR, bias), false, OUT(call, LINEAR, y),
                    rows_in(x->rows, rows), call->attr.linear.k, call->attr.linear.n);
-    return OK;
+    if (!operand_present(OUT(call, LINEAR, g))) return OK;
+    OpCall gelu = op_gelu_of(call);
+    return ref_gelu(&gelu, rows);
 }
 
 /* dx = dy·w: the same product with the transposed copy (k, n) */
@@ -63,7 +65,9 @@ Status ref_linear_dgrad(const OpCall *call, const RowCounts *rows)
     const Operand *dy = IN(call, LINEAR_DGRAD, dy);
     linear_product(call, dy, IN(call, LINEAR_DGRAD, w), &(Operand){0}, operand_present(IN(call, LINEAR_DGRAD, add)),
                    OUT(call, LINEAR_DGRAD, dx), rows_in(dy->rows, rows), call->attr.linear.n, call->attr.linear.k);
-    return OK;
+    if (!operand_present(IN(call, LINEAR_DGRAD, pre))) return OK;
+    OpCall gelu = op_gelu_of(call);
+    return ref_gelu_bwd(&gelu, rows);
 }
 
 /* ---- dw += dyᵀ·x, db += column sums of dy ---- */

@@ -94,7 +94,7 @@ static void emit_dense(Emit *e, int layer, TensorId x, TensorId y, const char *h
     TensorId b = add_part(e, n, 1, hf, "bias", name, "b");
     if (e->o->rounded_biases && e->p->tensors[y].dtype != F32)
         b = plan_copy(e->p, b, false, (size_t)n * dtype_size(e->p->compute));
-    plan_emit(e->p, OP_LINEAR, PHASE_FORWARD, layer, (OpAttr){.linear = {.k = k, .n = n}}, IDS(x, w, b), IDS(y));
+    plan_emit(e->p, OP_LINEAR, PHASE_FORWARD, layer, (OpAttr){.linear = {.k = k, .n = n}}, IDS(x, w, b), IDS(y, NONE));
 }
 
 /* Owner of a LayerNorm's kept tensor: the layer whose choice decides, and the part of it. */

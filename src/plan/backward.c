@@ -83,7 +83,7 @@ static void backward_linear(Backward *pass, InstrId i)
     if (!wants_grad(pass, x)) return;
     TensorId twin = pass->p->tensors[w].twin, add = pass->grad[x];
     TensorId dx = grad_tensor(pass, x);
-    emit(pass, OP_LINEAR_DGRAD, &f, i, f.attr, IDS(dy, twin != NONE ? twin : w, add), IDS(dx));
+    emit(pass, OP_LINEAR_DGRAD, &f, i, f.attr, IDS(dy, twin != NONE ? twin : w, add, NONE), IDS(dx, NONE, NONE));
     pass->grad[x] = dx;
 }
 

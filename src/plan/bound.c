@@ -49,16 +49,21 @@ static bool is_activation(const Builder *b, TensorId t) { return t != NONE && b-
 
 /* ---- items ---- */
 
-/* A GELU may also be made again by its backward. */
+/* A GELU may also be made again by its backward, and a product without the GELU in its kernel. */
 static int64_t again_picoseconds(const Builder *b, int i, const RowCounts *rows, double seq_len, const CostRates *rates)
 {
     const Instr *f = &b->instrs[i];
     int64_t least = b->picoseconds[i];
+    OpCall call;
+    OpCost cost;
+    CostBound bound;
+    if (f->op == OP_LINEAR && f->attr.linear.fused) {
+        plan_call(b->p, f, &call);
+        *OUT(&call, LINEAR, g) = (Operand){0};
+        least = llround(plan_call_cost(&call, rows, seq_len, rates, &cost, &bound) * 1e12);
+    }
     for (int k = i + 1; k < b->n && f->op == OP_GELU; k++) {
         const Instr *back = &b->instrs[k];
-        OpCall call;
-        OpCost cost;
-        CostBound bound;
         if (back->op != OP_GELU_BWD || back->in[GELU_BWD_IN_pre] != f->in[GELU_IN_pre]) continue;
         plan_call(b->p, back, &call);
         if (operand_present(OUT(&call, GELU_BWD, g))) continue;

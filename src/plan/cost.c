@@ -67,6 +67,17 @@ static double weight_gradient(double m, double n, double seconds, const CostRate
     return best;
 }
 
+/* A product's time with GELU in its kernel over that without. Two warpgroups take turns: while one has the tensor
+   cores, the other computes the epilogue of its tile (kernels/cuda/fused_gelu_cutlass.cu). */
+static double fused_factor(const OpCall *call, const GpuRates *gpu)
+{
+    if (!call->attr.linear.fused) return 1;
+    bool back = call->op == OP_LINEAR_DGRAD;
+    double products = 8.0 * (double)(back ? call->attr.linear.n : call->attr.linear.k);
+    double epilogue = gpu->gelu_cycles[back];
+    return (epilogue > products ? (products + epilogue) / (2 * products) : 1) / gpu->fused_share;
+}
+
 /* Seconds of the call's products at the rate of large ones, plus what waves and ramps add on a GPU. */
 static double product_seconds(const OpCall *call, const RowCounts *rows, const OpCost *cost, double seq_len,
                               const CostRates *r)
@@ -77,9 +88,9 @@ static double product_seconds(const OpCall *call, const RowCounts *rows, const O
            k = (double)call->attr.linear.k;
     switch (call->op) {
     case OP_LINEAR:
-        return seconds * wave_factor(tokens, n, 1, r->gpu) + r->gpu->product_ramp;
+        return seconds * fused_factor(call, r->gpu) * wave_factor(tokens, n, 1, r->gpu) + r->gpu->product_ramp;
     case OP_LINEAR_DGRAD:
-        return seconds * wave_factor(tokens, k, 1, r->gpu) + r->gpu->product_ramp;
+        return seconds * fused_factor(call, r->gpu) * wave_factor(tokens, k, 1, r->gpu) + r->gpu->product_ramp;
     case OP_LINEAR_WGRAD:
         return weight_gradient(n, k, seconds, r) + r->gpu->product_ramp;
     case OP_CURVATURE: /* in one step of `interval` */

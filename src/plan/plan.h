@@ -3,7 +3,7 @@
    READ FIRST. A plan is plain data: tensors and instrs in two arrays, referring to each other by index. It is built by
    emitting forward instrs (model/bert.c) and then running passes over it, one file each:
 
-       emit ▸ backward ▸ recompute ▸ audit ▸ offload ▸ kfac ▸ cut ▸ reduce ▸ begin ▸ couple ▸ optimizer ▸ bind ▸
+       emit ▸ backward ▸ recompute ▸ fuse ▸ audit ▸ offload ▸ kfac ▸ cut ▸ reduce ▸ begin ▸ couple ▸ optimizer ▸ bind ▸
    liveness ▸ layout ▸ verify
 
    Three ranges of instrs come out: `begin` runs once at the start of a step (clears stats and gradients, but for those
@@ -215,7 +215,12 @@ void plan_backward(Plan *p, bool bias_sums);
    first needs them and points backward at the new tensors. */
 void plan_recompute(Plan *p, const LayerKeep *keeps);
 
-/* After plan_recompute. Each tensor that is made twice is digested both times, by a DIGEST right behind the instr that
+/* After plan_recompute. A LINEAR and the GELU that reads its output become one instr, and so do a LINEAR_DGRAD and the
+   GELU_BWD behind it, where `fuses` says so of the call. A LINEAR that is made again without its GELU is of the same
+   kernel. */
+void plan_fuse(Plan *p, bool (*fuses)(const OpCall *call));
+
+/* After plan_fuse. Each tensor that is made twice is digested both times, by a DIGEST right behind the instr that
    makes it, and a COMPARE behind the second notes a difference in the OUTPUT tensor `audit`, which is returned (NONE:
    nothing is made twice). The first sums, 8 bytes a row, live from forward to backward. */
 TensorId plan_audit(Plan *p);
@@ -362,13 +367,15 @@ struct GpuRates {
     double attention_dropout; /* attention's forward rate with dropout, as a share of that without */
     double attention_whole;   /* its backward rate in one kernel, as a share of that in two */
     double norm_bytes;        /* memory traffic of LayerNorms, per second */
-    double product_ramp;      /* seconds that a product's first and last tiles add */
-    int multiprocessors;      /* tiles of a product run in waves of so many */
-    int tile_columns[2];      /* tiles of products have 128 rows and so many columns, or turned */
-    double split_bytes;       /* room for the parts of a weight gradient that is cut along its rows */
-    double sort_seconds;      /* EMBED_BWD's sort, a chain of dependent rounds */
-    double f32_flops;         /* of products in fp32 */
-    double sweep_seconds;     /* INVERT's pivots, a chain of dependent rounds: of each row */
+    double fused_share;       /* of the rate of products, where GELU is in their kernel */
+    double gelu_cycles[2]; /* of a tile's epilogue there, in LINEAR and in LINEAR_DGRAD; 8 a term take its products */
+    double product_ramp;   /* seconds that a product's first and last tiles add */
+    int multiprocessors;   /* tiles of a product run in waves of so many */
+    int tile_columns[2];   /* tiles of products have 128 rows and so many columns, or turned */
+    double split_bytes;    /* room for the parts of a weight gradient that is cut along its rows */
+    double sort_seconds;   /* EMBED_BWD's sort, a chain of dependent rounds */
+    double f32_flops;      /* of products in fp32 */
+    double sweep_seconds;  /* INVERT's pivots, a chain of dependent rounds: of each row */
     bool (*attention_is_whole)(const OpCall *call); /* a backward in one kernel, which makes the sums for db */
     /* launched for a call; each takes `overhead` */
     int (*kernels)(const GpuRates *gpu, const OpCall *call, const RowCounts *rows);

@@ -230,20 +230,34 @@ static TensorId forward_of(const Plan *p, TensorId t)
     return t;
 }
 
+/* The operands of the first time, in the order of the op that makes some of its results again: of ADDNORM AFFINE, of a
+   product with GELU GELU alone. */
+static Instr first_of(const Instr *first, Op again)
+{
+    Instr i = *first;
+    if (again == OP_AFFINE && first->op == OP_ADDNORM) {
+        i.in[AFFINE_IN_xhat] = first->out[ADDNORM_OUT_xhat];
+        i.in[AFFINE_IN_gamma] = first->in[ADDNORM_IN_gamma];
+        i.in[AFFINE_IN_beta] = first->in[ADDNORM_IN_beta];
+        i.out[AFFINE_OUT_y] = first->out[ADDNORM_OUT_y];
+    } else if (again == OP_GELU && first->op == OP_LINEAR) {
+        i.in[GELU_IN_pre] = first->out[LINEAR_OUT_y];
+        i.out[GELU_OUT_g] = first->out[LINEAR_OUT_g];
+    }
+    return i;
+}
+
 /* What is made again must read what was read the first time. */
 static Status check_again(const Plan *p, InstrId i)
 {
     const Instr *instr = &p->instrs[i];
     if (instr->phase != PHASE_RECOMPUTE || instr->op == OP_DIGEST || instr->op == OP_COMPARE) return OK;
-    const Instr *first = &p->instrs[instr->origin];
-    const TensorId affine[OP_MAX_IN] = {first->out[ADDNORM_OUT_xhat], first->in[ADDNORM_IN_gamma],
-                                        first->in[ADDNORM_IN_beta]};
-    bool is_affine = instr->op == OP_AFFINE && first->op == OP_ADDNORM;
+    const Instr first = first_of(&p->instrs[instr->origin], instr->op);
     for (int k = 0; k < op_info(instr->op)->n_in; k++)
-        if (forward_of(p, instr->in[k]) != (is_affine ? affine[k] : first->in[k]))
+        if (forward_of(p, instr->in[k]) != first.in[k])
             return tensor_error(p, i, instr->in[k], "is not what the first time read");
     for (int k = 0; k < op_info(instr->op)->n_out; k++)
-        if (forward_of(p, instr->out[k]) != first->out[is_affine ? ADDNORM_OUT_y : k])
+        if (instr->out[k] != NONE && forward_of(p, instr->out[k]) != first.out[k])
             return tensor_error(p, i, instr->out[k], "has the value of another tensor than the one that is made again");
     return OK;
 }

@@ -345,7 +345,12 @@ bool case_runs_on(const OpCase *c, const Backend *b)
         const Operand *o = i < OP_MAX_IN ? &c->in[i].operand : &c->out[i - OP_MAX_IN].operand;
         if (o->cols && is_float_type(o->dtype) && o->dtype != F32) compute = o->dtype;
     }
-    return b->op[c->op].run && b->supports(b, compute, why, sizeof why);
+    if (!b->op[c->op].run || !b->supports(b, compute, why, sizeof why)) return false;
+    bool fused = (c->op == OP_LINEAR || c->op == OP_LINEAR_DGRAD) && c->attr.linear.fused;
+    OpCall call = {.op = c->op, .attr = c->attr};
+    for (int i = 0; i < OP_MAX_IN; i++) call.in[i] = c->in[i].operand;
+    for (int i = 0; i < OP_MAX_OUT; i++) call.out[i] = c->out[i].operand;
+    return !fused || (b->fuses && b->fuses(&call));
 }
 
 /* ---- sequences ---- */

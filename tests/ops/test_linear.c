@@ -185,6 +185,84 @@ static void test_rows_are_independent(void **state)
         }
 }
 
+/* ---- with GELU in the kernel ---- */
+
+static void fused_init(OpCase *c, Shape s, Dtype dtype, GeluKind kind, bool again)
+{
+    OpAttr attr = {.linear = {.k = s.k, .n = s.n, .fused = true, .gelu = kind}};
+    case_init(c, OP_LINEAR, attr, rows_tokens(s.rows));
+    case_add_random(c, "x", dtype, rows_kind(ROWS_TOKENS), s.k, 1);
+    case_copy(c, "w", dtype, s.n, s.k, false, 0.2);
+    case_add_random(c, "bias", dtype, fixed(s.n), 1, 1);
+    case_add(c, "y", dtype, rows_kind(ROWS_TOKENS), s.n);
+    if (again) case_add(c, "g", dtype, rows_kind(ROWS_TOKENS), s.n);
+}
+
+static void fused_back_init(OpCase *c, Shape s, Dtype dtype, GeluKind kind, bool again, bool db)
+{
+    OpAttr attr = {.linear = {.k = s.k, .n = s.n, .fused = true, .gelu = kind}};
+    case_init(c, OP_LINEAR_DGRAD, attr, rows_tokens(s.rows));
+    case_add_random(c, "dy", dtype, rows_kind(ROWS_TOKENS), s.n, 1);
+    case_copy(c, "w", dtype, s.n, s.k, true, 0.2);
+    case_add_random(c, "pre", dtype, rows_kind(ROWS_TOKENS), s.k, 4);
+    case_add(c, "dx", dtype, rows_kind(ROWS_TOKENS), s.k);
+    if (again) case_add(c, "g", dtype, rows_kind(ROWS_TOKENS), s.k);
+    if (db) case_add_random(c, "db", F32, fixed(s.k), 1, 1);
+}
+
+/* ref has the bits of the two ops. (Cases with operands in the same order hold the same numbers.) */
+static void test_fused_meaning(void **state)
+{
+    const Shape s = {65, 36, 52};
+    (void)state;
+    for (int t = 0; t < N_COMPUTE; t++)
+        for (int kind = GELU_ERF; kind <= GELU_TANH; kind++) {
+            OpCase both, product, gelu;
+            fused_init(&both, s, compute_types[t], kind, true);
+            linear_init(&product, s, compute_types[t], compute_types[t], BIAS_OF_Y);
+            case_init(&gelu, OP_GELU, (OpAttr){.gelu = {kind}}, rows_tokens(s.rows));
+            case_add(&gelu, "pre", compute_types[t], rows_kind(ROWS_TOKENS), s.n);
+            case_add(&gelu, "g", compute_types[t], rows_kind(ROWS_TOKENS), s.n);
+            case_run(&both, ops_ref(), (RunOptions){0});
+            case_run(&product, ops_ref(), (RunOptions){0});
+            float *y = case_values(&product, "y");
+            case_set(&gelu, "pre", 0, s.rows * s.n, y);
+            case_run(&gelu, ops_ref(), (RunOptions){0});
+            case_expect_rows_equal(&both, 0, &product, 0, s.rows, "y");
+            case_expect_rows_equal(&both, 0, &gelu, 0, s.rows, "g");
+            free(y);
+            case_free(&both);
+            case_free(&product);
+            case_free(&gelu);
+        }
+}
+
+/* Tiles that rows and columns do not fill, one, several; without g and db the other results have the same bits. */
+static void test_fused_shapes(void **state)
+{
+    static const Shape sizes[] = {{1, 64, 256}, {64, 8, 256}, {65, 72, 512}, {200, 256, 256}, {130, 512, 1024}};
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const Shape s = sizes[i], back = {s.rows, s.n, s.k};
+        OpCase a, b;
+        fused_init(&a, s, BF16, GELU_ERF, true);
+        fused_init(&b, s, BF16, GELU_ERF, false);
+        case_check(&a, (Tolerance){0});
+        case_expect_independent(&a, 0, &b, s.rows, "y", NULL);
+        case_free(&a);
+        case_free(&b);
+
+        fused_back_init(&a, back, BF16, GELU_ERF, true, true);
+        fused_back_init(&b, back, BF16, GELU_ERF, false, false);
+        case_check(&a, tolerance_of_sums(BF16));
+        case_expect_accumulated(&a, "db");
+        case_expect_begun(&a);
+        case_expect_independent(&a, 0, &b, back.rows, "dx", NULL);
+        case_free(&a);
+        case_free(&b);
+    }
+}
+
 /* Rows whose dy is 0 have dx 0 and add nothing to dw, whatever x holds there. */
 static void test_pad_rows(void **state)
 {
@@ -216,10 +294,11 @@ static void test_pad_rows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),    cmocka_unit_test(test_fp32_logits_from_bf16),
-        cmocka_unit_test(test_meaning),   cmocka_unit_test(test_add_rounds_once),
-        cmocka_unit_test(test_gradients), cmocka_unit_test(test_rows_are_independent),
-        cmocka_unit_test(test_pad_rows),
+        cmocka_unit_test(test_shapes),       cmocka_unit_test(test_fp32_logits_from_bf16),
+        cmocka_unit_test(test_meaning),      cmocka_unit_test(test_add_rounds_once),
+        cmocka_unit_test(test_gradients),    cmocka_unit_test(test_rows_are_independent),
+        cmocka_unit_test(test_pad_rows),     cmocka_unit_test(test_fused_meaning),
+        cmocka_unit_test(test_fused_shapes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

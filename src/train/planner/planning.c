@@ -95,6 +95,7 @@ Status plan_make(const PlanRequest *r, Plan *p, ModelTensors *t, Segment *segmen
     if (emit.training) {
         plan_backward(p, for_device(r)); /* on a host, kernels would read dy once more all the same */
         plan_recompute(p, emit.layers->keeps);
+        if (r->backend && r->backend->fuses) plan_fuse(p, r->backend->fuses);
         if (r->audit) t->audit = plan_audit(p);
         plan_offload(p, emit.layers->keeps);
         if (has_kfac(r)) {
