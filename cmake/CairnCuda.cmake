@@ -78,8 +78,34 @@ function(cairn_find_cudnn found why)
   set(${found} ON PARENT_SCOPE)
 endfunction()
 
-# --fmad=false: a·b + c is never contracted, as with -ffp-contract=off elsewhere.
+# Sets <found> and CAIRN_CUTLASS_INCLUDE, or <why> not. CUTLASS_HOME: a folder with its include/, or into which the wheel
+# nvidia-cutlass was unpacked.
+function(cairn_find_cutlass found why)
+  set(${found} OFF PARENT_SCOPE)
+  find_path(CAIRN_CUTLASS_INCLUDE cutlass/version.h HINTS $ENV{CUTLASS_HOME} PATH_SUFFIXES include cutlass_library/source/include
+            DOC "Folder of cutlass/version.h")
+  if(NOT CAIRN_CUTLASS_INCLUDE)
+    set(${why} "there is no cutlass/version.h; set CUTLASS_HOME" PARENT_SCOPE)
+    return()
+  endif()
+  file(STRINGS ${CAIRN_CUTLASS_INCLUDE}/cutlass/version.h line REGEX "#define CUTLASS_MAJOR +[0-9]+")
+  string(REGEX MATCH "[0-9]+$" major "${line}")
+  if(NOT major EQUAL 4)
+    set(${why} "${CAIRN_CUTLASS_INCLUDE} is of version ${major}" PARENT_SCOPE)
+  elseif(NOT "90a" IN_LIST CAIRN_CUDA_ARCHITECTURES)
+    set(${why} "CAIRN_CUDA_ARCHITECTURES is ${CAIRN_CUDA_ARCHITECTURES}" PARENT_SCOPE)
+  else()
+    set(${found} ON PARENT_SCOPE)
+  endif()
+endfunction()
+
+# For CAIRN_CUDA_ARCHITECTURES, or those that are named. --fmad=false: a·b + c is never contracted, as with
+# -ffp-contract=off elsewhere.
 function(cairn_cuda_flags flags)
+  set(architectures ${CAIRN_CUDA_ARCHITECTURES})
+  if(ARGN)
+    set(architectures ${ARGN})
+  endif()
   # 128: a loop that one instance of a template cannot reach
   set(list -std=c++17 -O2 -lineinfo --fmad=false -diag-suppress 128 -D_GNU_SOURCE -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}
       -I${CMAKE_SOURCE_DIR}/kernels/cuda/gpu
@@ -90,7 +116,7 @@ function(cairn_cuda_flags flags)
   if(HAVE_CUDNN)
     list(APPEND list -isystem ${CAIRN_CUDNN_INCLUDE})
   endif()
-  foreach(architecture ${CAIRN_CUDA_ARCHITECTURES})
+  foreach(architecture ${architectures})
     if(NOT architecture MATCHES "^([0-9]+[af]?)(-virtual)?$")
       message(FATAL_ERROR "CAIRN_CUDA_ARCHITECTURES has '${architecture}'; expected 80, 90a, 80-virtual or the like")
     endif()
@@ -115,6 +141,11 @@ function(cairn_cuda_sources list headers)
   else()
     list(FILTER sources EXCLUDE REGEX "/sdpa(_graph)?\\.cu$")
   endif()
+  if(HAVE_CUTLASS)
+    list(FILTER sources EXCLUDE REGEX "/fused_gelu_absent\\.cu$")
+  else()
+    list(FILTER sources EXCLUDE REGEX "/fused_gelu_cutlass\\.cu$")
+  endif()
   if(EXISTS ${headers}/nvtx3/nvToolsExt.h)
     list(FILTER sources EXCLUDE REGEX "/nvtx_absent\\.cu$")
   else()
@@ -138,6 +169,11 @@ function(cairn_cuda_backend)
     set(flags ${host_flags}) # without device code the source is C++, compiled once and not for each architecture
     if(device_headers)
       set(flags ${device_flags} -Xptxas -v)
+    endif()
+    if(name STREQUAL fused_gelu_cutlass)
+      cairn_cuda_flags(flags 90a)
+      # NDEBUG: calls of assertions would serialise the products
+      list(APPEND flags -Xptxas -v -DNDEBUG --expt-relaxed-constexpr -isystem ${CAIRN_CUTLASS_INCLUDE})
     endif()
     add_custom_command(OUTPUT ${made}.o BYPRODUCTS ${made}.ptxas
       COMMAND sh ${CMAKE_SOURCE_DIR}/cmake/logged.sh ${made}.ptxas

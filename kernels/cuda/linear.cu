@@ -3,6 +3,7 @@
 #include "kernels/cuda/columns.cuh"
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/fused_gelu.h"
 #include "kernels/cuda/product.h"
 
 Product linear_product(const OpCall *call, const RowCounts *rows)
@@ -43,6 +44,11 @@ Product linear_product(const OpCall *call, const RowCounts *rows)
     return p;
 }
 
+static bool is_fused(const OpCall *call)
+{
+    return (call->op == OP_LINEAR || call->op == OP_LINEAR_DGRAD) && call->attr.linear.fused;
+}
+
 static bool with_db(const OpCall *call)
 {
     return call->op == OP_LINEAR_WGRAD && operand_present(OUT(call, LINEAR_WGRAD, db));
@@ -51,13 +57,14 @@ static bool with_db(const OpCall *call)
 /* A workspace; behind it the parts of db. */
 size_t cuda_linear_scratch(const OpCall *call, const RowCounts *rows)
 {
+    if (is_fused(call)) return fused_gelu_scratch(call, rows);
     int64_t n_rows = rows_in(call->in[0].rows, rows);
     return 256 + product_workspace() + (with_db(call) ? columns_scratch(n_rows, call->attr.linear.n) : 0);
 }
 
 Status cuda_linear_prepare(const OpCall *call, const RowCounts *buckets, int n_buckets)
 {
-    for (int i = n_buckets - 1; i >= 0; i--) {
+    for (int i = n_buckets - 1; i >= 0 && !is_fused(call); i--) {
         Product p = linear_product(call, &buckets[i]);
         TRY(product_prepare(&p));
     }
@@ -66,6 +73,7 @@ Status cuda_linear_prepare(const OpCall *call, const RowCounts *buckets, int n_b
 
 Status cuda_linear(const OpCall *call, const RowCounts *rows)
 {
+    if (is_fused(call)) return fused_gelu(call, rows);
     Product p = linear_product(call, rows);
     (void)cuda_scratch(call, cuda_linear_scratch(call, rows));
     if (with_db(call))

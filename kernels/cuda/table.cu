@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/choices.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/fused_gelu.h"
 #include "kernels/cuda/nvml.h"
 #include "kernels/cuda/product.h"
 #include "kernels/cuda/sdpa.h"
@@ -34,6 +35,7 @@ static Status open_device(const BackendOptions *options)
     if (options->tf32) TRY(needs_ampere("--precision tf32", "--precision fp16 or fp32"));
     if (cudnn) TRY(needs_ampere("--attention cudnn", "--attention own"));
     TRY(attention_native_open());
+    TRY(fused_gelu_open());
     TRY(product_open(options->tf32));
     return cudnn ? sdpa_open(device_info()->major, device_info()->minor) : OK;
 }
@@ -62,10 +64,10 @@ static Status cuda_open(Backend *b, const BackendOptions *options)
     b->device->ranges = names && *names && strcmp(names, "0") != 0;
     const char *native = attention_native_products();
     char *text =
-        mem_printf("%s (sm_%d%d), driver %d.%d, CUDA %d.%d, %s, attention %s%s%s%s", d->name, d->major, d->minor,
+        mem_printf("%s (sm_%d%d), driver %d.%d, CUDA %d.%d, %s, attention %s%s%s%s%s", d->name, d->major, d->minor,
                    d->driver / 1000, d->driver % 1000 / 10, d->runtime / 1000, d->runtime % 1000 / 10,
                    product_describe(), b->cudnn ? sdpa_describe() : "own", native ? ", " : "", native ? native : "",
-                   attention_in_two_passes() ? ", backward in two passes" : "");
+                   attention_in_two_passes() ? ", backward in two passes" : "", fused_gelu_describe());
     CHECK(strlen(text) + sizeof ", NCCL 2.28.9" <= sizeof b->describe, "no room for '%s'", text);
     strcpy(b->describe, text);
     free(text);
@@ -148,6 +150,12 @@ static Device *cuda_device(void)
     return &d;
 }
 
+static void cuda_imagine(int major)
+{
+    product_imagine(major);
+    fused_gelu_imagine(major);
+}
+
 Status CAIRN_CUDA_ENTRY(Backend *b)
 {
     *b = {};
@@ -161,7 +169,8 @@ Status CAIRN_CUDA_ENTRY(Backend *b)
     b->device = cuda_device();
     b->give_choices = choices_give;
     b->take_choices = choices_take;
-    b->imagine = product_imagine;
+    b->imagine = cuda_imagine;
+    b->fuses = fused_gelu_takes;
 #define X(id, run, scratch, prepare) b->op[OP_##id] = {run, scratch, prepare};
     CUDA_OP_LIST(X)
 #undef X

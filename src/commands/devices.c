@@ -25,6 +25,12 @@
       "1.45 times the ceiling by issue")                                                                               \
     X(ATTENTION_WGMMA_BACK, 1.4, "of the rate in one",                                                                 \
       "the same, backward in one kernel: 1.6 times the lower of the ceilings by issue and by shared memory")           \
+    X(FUSED_SHARE, 0.9, "of the rate",                                                                                 \
+      "with CAIRN_CUDA_FUSED_GELU=1, FFN-up and FFN-down's gradient: a guess, since one tile serves all shapes")       \
+    X(GELU_CYCLES, 6400, "cycles a tile",                                                                              \
+      "of FFN-up's epilogue there: 3838 instructions of a warp alone, at 0.6 a cycle; hidden behind the "              \
+      "products of another tile, 8 cycles a term")                                                                     \
+    X(GELU_BACK_CYCLES, 9300, "cycles a tile", "of that of FFN-down's gradient: 5580 instructions")                    \
     X(SWEEP_SECONDS, 5e-7, "s a row",                                                                                  \
       "K-FAC's inverse: three barriers, a root, a quotient and two substitutions a row, some 850 cycles in a chain")   \
     X(SORT_SECONDS, 1e-4, "s", "the embedding gradient's sort is a chain of 128 dependent rounds")                     \
@@ -103,6 +109,8 @@ static int kernels_of(const GpuRates *gpu, const OpCall *call, const RowCounts *
     switch (call->op) {
     case OP_LINEAR_WGRAD: /* the product, db's parts, their sum */
         return operand_present(OUT(call, LINEAR_WGRAD, db)) ? 3 : 1;
+    case OP_LINEAR_DGRAD: /* the product, with pre the sum of db's parts */
+        return operand_present(OUT(call, LINEAR_DGRAD, db)) ? 2 : 1;
     case OP_GELU_BWD: /* the rows, the sum of db's parts */
         return operand_present(OUT(call, GELU_BWD, db)) ? 2 : 1;
     case OP_ATTENTION_BWD: /* dq; dk and dv; db's parts, unless one kernel leaves them, and their sum */
@@ -144,6 +152,8 @@ static GpuRates gpu_rates(const DeviceSpec *d)
     return (GpuRates){.attention_dropout = ASSUMED(ATTENTION_DROPOUT),
                       .attention_whole = ASSUMED(ATTENTION_WHOLE) * attention_native(d, ASSUMED(ATTENTION_WGMMA_BACK)),
                       .norm_bytes = ASSUMED(NORM_SHARE) * d->memory_peak,
+                      .fused_share = ASSUMED(FUSED_SHARE),
+                      .gelu_cycles = {ASSUMED(GELU_CYCLES), ASSUMED(GELU_BACK_CYCLES)},
                       .product_ramp = ASSUMED(PRODUCT_RAMP),
                       .multiprocessors = d->multiprocessors,
                       .tile_columns = {(int)ASSUMED(TILE_COLUMNS), (int)ASSUMED(TILE_FEWER)},

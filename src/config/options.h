@@ -372,5 +372,5 @@
     X("CAIRN_SHARED_GPU", "1: several ranks may share one GPU, for trials")                                            \
     X("CAIRN_BINARY", "scripts: program to run, instead of building one")
 #define DEVELOPER_VARIABLES                                                                                            \
-    "CAIRN_CPU_BF16 CAIRN_CPU_PRODUCTS CAIRN_CUDA_ANY_ORDER CAIRN_CUDA_GRAPHS CAIRN_CUDA_NATIVE_ATTENTION "            \
-    "CAIRN_CUDA_SYNC CAIRN_CUDA_TWO_PASSES CAIRN_NVTX CAIRN_REPORTS CAIRN_SOURCE_DIR"
+    "CAIRN_CPU_BF16 CAIRN_CPU_PRODUCTS CAIRN_CUDA_ANY_ORDER CAIRN_CUDA_FUSED_GELU CAIRN_CUDA_GRAPHS "                  \
+    "CAIRN_CUDA_NATIVE_ATTENTION CAIRN_CUDA_SYNC CAIRN_CUDA_TWO_PASSES CAIRN_NVTX CAIRN_REPORTS CAIRN_SOURCE_DIR"

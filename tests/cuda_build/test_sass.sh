@@ -26,11 +26,12 @@ touching() {
         !/^[ \t]*\/\*[0-9a-f]+\*\/[ \t]/ { next }
         /WARPGROUP\.DEPBAR/ { split("", busy) }
         {
-            product = /HGMMA/
+            product = match($0, /HGMMA\.64x[0-9]+/)
+            accumulators = substr($0, RSTART + 9, RLENGTH - 9) / 2 # of 64xN in fp32
             n = 0
             for (rest = $0; match(rest, /[^UA-Z]R[0-9]+/); rest = substr(rest, RSTART + RLENGTH)) {
                 first = substr(rest, RSTART + 2, RLENGTH - 2) + 0
-                many = product ? (++n == 1 ? (/64x32x16/ ? 16 : 32) : first == d ? 0 : 4) : substr(rest, RSTART + RLENGTH) ~ /^\.64/ ? 2 : 1
+                many = product ? (++n == 1 ? accumulators : first == d ? 0 : 4) : substr(rest, RSTART + RLENGTH) ~ /^\.64/ ? 2 : 1
                 if (n == 1) d = first
                 for (i = first; i < first + many; i++)
                     if (product) busy[i] = 1

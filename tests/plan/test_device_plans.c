@@ -380,6 +380,35 @@ static void test_gpu_rates(void **state)
     unsetenv("CAIRN_CUDA_NATIVE_ATTENTION");
 }
 
+/* With GELU in its kernel a product's traffic of g is hidden; what its epilogue takes is hidden only where the products
+   of another tile take as long. */
+static void test_fused_products(void **state)
+{
+    const DeviceSpec *h100;
+    CostRates rates;
+    (void)state;
+    assert_ok(device_find("h100", &h100));
+    device_rates(h100, BF16, &rates);
+    OpCall gelu = {.op = OP_GELU}, up = product_call(OP_LINEAR, 4096, 1024, false),
+           down = product_call(OP_LINEAR_DGRAD, 1024, 4096, false);
+    *IN(&gelu, GELU, pre) = *OUT(&gelu, GELU, g) = up.out[0];
+    double apart = seconds_of(&up, 32768, 128, &rates), back = seconds_of(&down, 32768, 128, &rates),
+           alone = seconds_of(&gelu, 32768, 128, &rates), fixed = rates.gpu->product_ramp + rates.overhead;
+    up.attr.linear.fused = down.attr.linear.fused = true;
+    *OUT(&up, LINEAR, g) = up.out[0];
+    *IN(&down, LINEAR_DGRAD, pre) = down.out[0];
+    double both = seconds_of(&up, 32768, 128, &rates);
+    assert_true(both < apart + alone / 2);
+    assert_true(fabs((both - fixed) * rates.gpu->fused_share / (apart - fixed) - 1) < 1e-9);
+    double slower = (seconds_of(&down, 32768, 128, &rates) - fixed) * rates.gpu->fused_share / (back - fixed);
+    double cycles = 8.0 * 1024;
+    assert_true(fabs(slower - (cycles + rates.gpu->gelu_cycles[1]) / (2 * cycles)) < 1e-9);
+    assert_true(rates.gpu->gelu_cycles[0] < cycles && rates.gpu->gelu_cycles[1] > cycles);
+    assert_int_equal(rates.gpu->kernels(rates.gpu, &down, &(RowCounts){.count = {[ROWS_TOKENS] = 64}}), 1);
+    *OUT(&down, LINEAR_DGRAD, db) = (Operand){.dtype = F32, .rows = rows_fixed(1), .cols = 4096};
+    assert_int_equal(rates.gpu->kernels(rates.gpu, &down, &(RowCounts){.count = {[ROWS_TOKENS] = 64}}), 2);
+}
+
 static void write_text(const char *path, const char *text) { assert_ok(file_write_durable(path, text, strlen(text))); }
 
 static void test_cost_table(void **state)
@@ -495,8 +524,8 @@ int main(void)
         cmocka_unit_test(test_flops_of_a_step), cmocka_unit_test(test_memory_of_a_device),
         cmocka_unit_test(test_bias_gradients),  cmocka_unit_test(test_begun_gradients),
         cmocka_unit_test(test_written_copies),  cmocka_unit_test(test_rates),
-        cmocka_unit_test(test_gpu_rates),       cmocka_unit_test(test_cost_table),
-        cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_gpu_rates),       cmocka_unit_test(test_fused_products),
+        cmocka_unit_test(test_cost_table),      cmocka_unit_test(test_lengths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
