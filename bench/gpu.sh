@@ -11,7 +11,7 @@ gpu.sh --pack DIR [flags]
 
   first   what a lease of 15 minutes allows, with --kit: right and fast, which are parts too
   right   four minutes: op tests, training, equal bits of all policies of BERT-Base, memory, MNLI beside the CPU's losses
-  fast    five minutes: BERT-Large at 128 and 512 tokens, PyTorch beside it, native attention, compute-sanitizer
+  fast    five minutes: BERT-Large at 128 and 512 tokens, PyTorch beside it, native attention, GELU in products, compute-sanitizer
   smoke   six minutes with the build: versions and clocks; the op tests from simple to hard; the products of BERT-Large
           alone, every proposal of cuBLASLt; one step of BERT-Large at 128 and at 512 tokens; failing op tests again
           under CAIRN_CUDA_SYNC=1 and memcheck

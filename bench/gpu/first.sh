@@ -25,12 +25,12 @@ pack_kit() {
         mkdir -p "$build"
         { cmake -S "$cairn_root" -B "$build" -G Ninja -DWITH_CUDA=ON -DCAIRN_CUDA_ARCHITECTURES="$arch" -DWITH_HDF5=OFF \
             -DWITH_EXPAT=OFF -DWITH_NCCL=OFF && ninja -C "$build" cairn backend_cpu backend_cuda backend_cuda_host transport_gloo \
-            bench_step bench_products cuda_host_training cuda_host_offload cuda_host_cudnn fake_cudnn ops_programs; } \
+            bench_step bench_products cuda_host_training cuda_host_fused cuda_host_offload cuda_host_cudnn fake_cudnn ops_programs; } \
             >"$build/build.log" 2>&1 || { tail -n 20 "$build/build.log" >&2 && die 1 "building failed (its log: $build/build.log)"; }
     fi
     export CAIRN_BACKEND_DIR=$build
     for name in cairn bench_step bench_products cairn_cuda.so cairn_cuda_host.so cairn_gloo.so tests/cuda_host/cuda_host_training \
-        tests/cuda_host/cuda_host_offload tests/cuda_host/cuda_host_cudnn tests/cuda_host/fake_cudnn.so $(cd -- "$build" && printf '%s ' tests/ops_*); do
+        tests/cuda_host/cuda_host_fused tests/cuda_host/cuda_host_offload tests/cuda_host/cuda_host_cudnn tests/cuda_host/fake_cudnn.so $(cd -- "$build" && printf '%s ' tests/ops_*); do
         if [ -e "$build/$name" ]; then
             strip -o "$to/build/$name" "$build/$name"
             programs+=("$to/build/$name")
@@ -134,6 +134,14 @@ part_right() {
         op -native attention_plain CAIRN_CUDA_NATIVE_ATTENTION=1
         op -two-passes attention CAIRN_CUDA_TWO_PASSES=1
     fi
+    if CAIRN_CUDA_FUSED_GELU=1 opens; then
+        op -fused linear CAIRN_CUDA_FUSED_GELU=1
+        one fused 60 env CAIRN_TEST_BACKEND="$backend" CAIRN_TEST_ONLY="$(few test_refusals '*')" \
+            "$build/tests/cuda_host/cuda_host_fused" &
+        begun+=($!)
+    else
+        fact "left out GELU in products: $why_not"
+    fi
     one training 120 env CAIRN_TEST_BACKEND="$backend" CAIRN_TEST_ONLY="$(few test_dropout_matters '*')" \
         "$build/tests/cuda_host/cuda_host_training" &
     begun+=($!)
@@ -174,7 +182,7 @@ mnli_facts() { # PRECISION BOUND
 # A case's steps, as facts too.
 fast_case() { # NAME CAP POLICIES FLAG...
     local name=$1 cap=$2 policies=$3 row
-    read -r -a row < <(cases_table | grep "^${name%-native} ")
+    read -r -a row < <(cases_table | grep "^$(sed 's/-native$//; s/-fused$//' <<<"$name") ")
     set_case "${row[@]}" || return 0
     # shellcheck disable=SC2086 # policies are words
     one "$name" "$cap" "$build/bench_step" --backend "$backend" --json "$file" --name "$name" --optimizer lamb \
@@ -204,6 +212,11 @@ part_fast() {
         CAIRN_CUDA_NATIVE_ATTENTION=1 fast_case large-512-native 60 none
     else
         fact "left out native attention: $why_not"
+    fi
+    if CAIRN_CUDA_FUSED_GELU=1 opens; then
+        CAIRN_CUDA_FUSED_GELU=1 fast_case large-128-fused 60 "none lean"
+    else
+        fact "left out GELU in products"
     fi
     if [ -z "$dry" ] && command -v compute-sanitizer >/dev/null; then
         sanitized() { # TOOL PROGRAM VARIABLE...

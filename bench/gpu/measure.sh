@@ -84,7 +84,7 @@ has_cudnn() { opens --dropout 0 --attention cudnn; }
 # with exit code 2, why_not has its reason.
 declare -A opened=()
 opens() { # FLAG...
-    local code=0 key="${CAIRN_CUDA_NATIVE_ATTENTION:-} $*"
+    local code=0 key="${CAIRN_CUDA_NATIVE_ATTENTION:-}|${CAIRN_CUDA_FUSED_GELU:-} $*"
     if [ -z "${opened[$key]:-}" ]; then
         tiny_model
         timeout --kill-after=10 "$(at_most 60)" "$build/bench_step" --backend "$backend" "$@" --product 64 "$work/tiny.json" \

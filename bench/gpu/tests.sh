@@ -133,6 +133,12 @@ part_tests() {
     else
         leave_out op-attention-native "no native attention: $why_not"
     fi
+    if CAIRN_CUDA_FUSED_GELU=1 opens; then
+        run_test op-linear-fused env CAIRN_TEST_BACKENDS="$backend" CAIRN_CUDA_FUSED_GELU=1 "$build/tests/ops_linear"
+        golden fused cuda_host_fused "$(few test_refusals '*')"
+    else
+        leave_out op-linear-fused "no GELU in products: $why_not"
+    fi
     test_pipelines
     # Without a folder for the choices no product is timed; the libraries' own kernels are excluded. They take what time
     # is left, one tool after the other.

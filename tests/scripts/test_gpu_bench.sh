@@ -10,9 +10,9 @@ cmake --build "$build" --target help >targets 2>/dev/null
 if ! grep -q '\bbackend_cuda_host\b' targets; then
     echo "skipped: this build has no host executor (no CUDA headers)" && exit 77
 fi
-wanted=(bench_step backend_cuda_host ops_activate ops_pack ops_attention_plain cuda_host_training cuda_host_offload) tests=10 cudnn=''
+wanted=(bench_step backend_cuda_host ops_{activate,linear,pack,attention_plain} cuda_host_{training,fused,offload}) tests=12 cudnn=''
 if grep -q '\bfake_cudnn\b' targets; then
-    wanted+=(fake_cudnn cuda_host_cudnn) tests=12 cudnn=1
+    wanted+=(fake_cudnn cuda_host_cudnn) tests=14 cudnn=1
 fi
 ranks=()
 if grep -q '\bnccl_twin\b' targets && grep -q '\btransport_gloo\b' targets; then
@@ -78,8 +78,8 @@ expect 0 "$gpu" --dry-run --pack kit --build "$build"
 has_file kit/build/cairn_cuda_host.so kit/build/tests/ops_activate kit/mnli/cpu.jsonl
 expect 0 "$gpu" --dry-run --part first --kit kit --results first --python false
 says "opens" "mnli-bf16: losses differ from the CPU's in fp32 by at most"
-for fact in 'right .* ok      op-pack' 'right .* ok      training' 'right .*bits-base offload: .*same bits: true' 'right .*end of right' \
-    'right .*mnli-fp32: losses differ from .* over 10 steps' 'fast .*large-512-native none: .*graphs captured' 'fast .*end of fast'; do
+for fact in 'right .* ok      op-pack' 'right .* ok      training' 'right .* ok      op-linear-fused' 'right .* ok      fused' 'right .*bits-base offload: .*same bits: true' 'right .*end of right' \
+    'right .*mnli-fp32: losses differ from .* over 10 steps' 'fast .*large-512-native none: .*graphs captured' 'fast .*large-128-fused lean: .*same bits: true' 'fast .*end of fast'; do
     grep -q "^$fact" first/facts.txt || complain "no fact '$fact': $(cat first/facts.txt)"
 done
 [ "$(find first -type f | wc -l)" -le 8 ] || complain "more than 8 files: $(ls first)"
