@@ -34,16 +34,24 @@ __global__ void grad_norm_kernel(Stats *stats, LossScaling *scaling, const doubl
     if (threadIdx.x == 0) loss_scale_norm(stats, scaling, squares, of_kfac, attr);
 }
 
+/* Of a pipeline's stage segments and sums are the whole model's; the gradients are its own. */
+static SegmentTable norm_table(const OpCall *call, const RowCounts *rows)
+{
+    const Operand *sums = IN(call, GRAD_NORM, sums);
+    Operand space = *IN(call, GRAD_NORM, grads);
+    if (operand_present(sums)) space.rows = sums->rows, space.cols = NORM_BLOCK;
+    return segment_table(IN(call, GRAD_NORM, segments), &space, rows);
+}
+
 size_t cuda_grad_norm_scratch(const OpCall *call, const RowCounts *rows)
 {
-    return (size_t)segment_table(IN(call, GRAD_NORM, segments), IN(call, GRAD_NORM, grads), rows).chunks *
-           sizeof(double);
+    return (size_t)norm_table(call, rows).chunks * sizeof(double);
 }
 
 Status cuda_grad_norm(const OpCall *call, const RowCounts *rows)
 {
     const Operand *grads = IN(call, GRAD_NORM, grads);
-    SegmentTable table = segment_table(IN(call, GRAD_NORM, segments), grads, rows);
+    SegmentTable table = norm_table(call, rows);
     double *sums = static_cast<double *>(cuda_scratch(call, cuda_grad_norm_scratch(call, rows)));
     const double *blocks = cuda_data<const double>(IN(call, GRAD_NORM, sums)); /* of a sharded optimizer */
     TRY(blocks ? chunk_sums(sums, blocks, table)
