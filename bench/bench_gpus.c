@@ -171,13 +171,12 @@ static void measure_step(void)
         n, (long long)want.sequences, (long long)want.length, alone, together, 100 * alone / together,
         (double)(n * want.sequences) / together);
     if (!json) return;
-    const char *shared = getenv("CAIRN_SHARED_GPU");
     fprintf(
         json,
         "{\"kind\": \"ranks\", \"case\": \"%s\", \"ranks\": %d, \"shard\": \"%s\", \"sequences\": %lld, \"length\": "
         "%lld, \"alone_s\": %.9g, \"step_s\": %.9g, \"efficiency\": %.6g, \"seq_per_s\": %.9g, \"shared_gpu\": %d}\n",
         want.name, n, want.shard, (long long)want.sequences, (long long)want.length, alone, together, alone / together,
-        (double)(n * want.sequences) / together, shared && *shared ? 1 : 0);
+        (double)(n * want.sequences) / together, env_is_on("CAIRN_SHARED_GPU"));
 }
 
 /* ---- the whole ---- */

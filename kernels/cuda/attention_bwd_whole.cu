@@ -8,7 +8,6 @@
 
    Counted (docs/gpu.md) for 64 queries and 16 keys, as a mean of the passes: 1348 instructions and 456 cycles of shared
    memory with 4 warps at 128 tokens, 1308 and 430 with 8 at 512. sass.tsv counts passes in which dq is complete. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cuda/attention_sums.cuh"
@@ -176,11 +175,7 @@ template <int D> static size_t shared_bytes(int longest)
     return longest <= FEW ? AttentionWhole<__half, D, 4>::bytes(longest) : AttentionWhole<__half, D, 8>::bytes(longest);
 }
 
-bool attention_in_two_passes(void)
-{
-    const char *asked = getenv("CAIRN_CUDA_TWO_PASSES");
-    return asked && *asked && strcmp(asked, "0") != 0;
-}
+bool attention_in_two_passes(void) { return env_is_on("CAIRN_CUDA_TWO_PASSES"); }
 
 bool attention_bwd_is_whole(const OpCall *call)
 {

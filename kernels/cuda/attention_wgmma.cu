@@ -6,7 +6,6 @@
 
    The queries are in shared memory and not in registers because ptxas 13.0 gave the registers of both series to the
    probabilities, in a loop that keeps the queries. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cuda/attention_tiles.cuh"
@@ -124,19 +123,16 @@ static bool chosen;
 Status attention_native_open(void)
 {
     const DeviceInfo *d = device_info();
-    const char *asked = getenv("CAIRN_CUDA_NATIVE_ATTENTION");
     chosen = false;
-    if (!asked || !*asked || strcmp(asked, "0") == 0) return OK;
+    if (!env_is_on("CAIRN_CUDA_NATIVE_ATTENTION")) return OK;
     if (d->major != 9 || d->minor != 0)
         return fail(E_USAGE,
-                    "CAIRN_CUDA_NATIVE_ATTENTION=%s: it is for GPUs of compute capability 9.0 (wgmma), and %s has "
+                    "CAIRN_CUDA_NATIVE_ATTENTION: it is for GPUs of compute capability 9.0 (wgmma), and %s has "
                     "%d.%d; unset it",
-                    asked, d->name, d->major, d->minor);
+                    d->name, d->major, d->minor);
     if (!wgmma_is_built)
-        return fail(E_USAGE,
-                    "CAIRN_CUDA_NATIVE_ATTENTION=%s: this build has no code for sm_90a; build with "
-                    "CAIRN_CUDA_ARCHITECTURES=90a, or unset it",
-                    asked);
+        return fail(E_USAGE, "CAIRN_CUDA_NATIVE_ATTENTION: this build has no code for sm_90a; build with "
+                             "CAIRN_CUDA_ARCHITECTURES=90a, or unset it");
     chosen = true;
     return OK;
 }

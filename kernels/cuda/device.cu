@@ -122,7 +122,7 @@ static Status find_driver(DeviceInfo *info)
 /* A launcher leaves each rank a GPU of its own, or all of them to all ranks. */
 static Status find_gpu(int rank, int *gpu)
 {
-    const char *visible = getenv("CUDA_VISIBLE_DEVICES"), *shared = getenv("CAIRN_SHARED_GPU");
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     int n = 0;
     cudaError_t error = cudaGetDeviceCount(&n);
     (void)cudaGetLastError();
@@ -132,7 +132,7 @@ static Status find_gpu(int rank, int *gpu)
     if (error != cudaSuccess)
         return fail(E_USAGE, "backend 'cuda': the driver reports no GPU: %s (%s). Use --backend cpu",
                     cudaGetErrorString(error), cudaGetErrorName(error));
-    bool any = (visible && n == 1) || (shared && *shared && strcmp(shared, "0") != 0);
+    bool any = (visible && n == 1) || env_is_on("CAIRN_SHARED_GPU");
     *gpu = any ? rank % n : rank;
     if (*gpu >= n)
         return fail(E_USAGE,
@@ -209,12 +209,11 @@ static Status open_gpu(int local_rank)
 
 Status device_open(int local_rank)
 {
-    const char *sync = getenv("CAIRN_CUDA_SYNC");
     if (the_device.opened && local_rank != the_device.rank)
         return fail(E_USAGE, "backend 'cuda': GPU %d is open, and a process has one GPU; asked for GPU %d",
                     the_device.rank, local_rank);
     if (the_device.opened) return OK;
-    the_device.sync = sync && *sync && strcmp(sync, "0") != 0;
+    the_device.sync = env_is_on("CAIRN_CUDA_SYNC");
     the_device.rank = local_rank;
     the_device.opened = true;
     Status status = open_gpu(local_rank);

@@ -118,8 +118,7 @@ Status product_open(bool tf32)
     TRY(lt_check(lt.cublasLtCreate(&products.handle), "creating a handle"));
     const DeviceInfo *gpu = device_info();
     int version = (int)lt.cublasLtGetVersion();
-    const char *any_order = getenv("CAIRN_CUDA_ANY_ORDER");
-    products.any_order = any_order && *any_order && strcmp(any_order, "0") != 0;
+    products.any_order = env_is_on("CAIRN_CUDA_ANY_ORDER");
     products.workspace = chosen_workspace(gpu->major);
     snprintf(products.describe, sizeof products.describe, "cuBLASLt %d.%d.%d%s%s", version / 10000, version / 100 % 100,
              version % 100, tf32 ? ", TF32" : "", products.any_order ? ", sums in any order" : "");

@@ -60,8 +60,7 @@ static Status cuda_open(Backend *b, const BackendOptions *options)
     b->threads = 1;
     b->tf32 = options->tf32;
     b->cudnn = sdpa_is_open();
-    const char *names = getenv("CAIRN_NVTX");
-    b->device->ranges = names && *names && strcmp(names, "0") != 0;
+    b->device->ranges = env_is_on("CAIRN_NVTX");
     const char *native = attention_native_products();
     char *text =
         mem_printf("%s (sm_%d%d), driver %d.%d, CUDA %d.%d, %s, attention %s%s%s%s%s", d->name, d->major, d->minor,

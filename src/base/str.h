@@ -1,4 +1,4 @@
-/* How a text begins and ends, lists of words in a text, and numbers in bytes. */
+/* How a text begins and ends, lists of words in a text, numbers in bytes, switches of the environment. */
 #pragma once
 
 #include "base/std.h"
@@ -28,6 +28,13 @@ static inline bool str_list_has(const char *list, char between, const char *word
     for (const char *p = list; (p = (const char *)memmem(p, (size_t)(end - p), word, len)) != NULL; p++)
         if ((p == list || p[-1] == between) && (p + len == end || p[len] == between)) return true;
     return false;
+}
+
+/* Whether a variable of the environment is set, and is neither empty nor "0". */
+static inline bool env_is_on(const char *name)
+{
+    const char *text = getenv(name);
+    return text && *text && strcmp(text, "0") != 0;
 }
 
 /* Little-endian numbers of up to 8 bytes. */

@@ -28,11 +28,7 @@ typedef struct {
 } Seat;
 
 /* True: CAIRN_SHARED_GPU allows several ranks on one GPU, for experiments. */
-static bool may_share(void)
-{
-    const char *set = getenv("CAIRN_SHARED_GPU");
-    return set && *set && strcmp(set, "0") != 0;
-}
+static bool may_share(void) { return env_is_on("CAIRN_SHARED_GPU"); }
 
 static Status load_nccl(const NcclModule **m)
 {
