@@ -216,16 +216,18 @@ part_fast() {
     if CAIRN_CUDA_FUSED_GELU=1 opens; then
         CAIRN_CUDA_FUSED_GELU=1 fast_case large-128-fused 60 "none lean"
     else
-        fact "left out GELU in products"
+        fact "left out GELU in products: $why_not"
     fi
     if [ -z "$dry" ] && command -v compute-sanitizer >/dev/null; then
         sanitized() { # TOOL PROGRAM VARIABLE...
+            # shellcheck disable=SC2086 # words
             one "$1-$2" 60 env -u XDG_CACHE_HOME -u HOME "${@:3}" CAIRN_TEST_BACKENDS="$backend" compute-sanitizer --tool "$1" \
-                --error-exitcode 1 --kernel-name-exclude 'regex=cublas|cutlass|gemm|nvjet|xmma' "$build/tests/ops_$2" &
+                --error-exitcode 1 ${kernels:---kernel-name-exclude regex=cublas|cutlass|gemm|nvjet|xmma} "$build/tests/ops_$2" &
             begun+=($!)
         }
         for name in gelu addnorm embed loss optimizer attention; do sanitized memcheck "$name"; done
         sanitized synccheck attention CAIRN_CUDA_NATIVE_ATTENTION=1
+        ! CAIRN_CUDA_FUSED_GELU=1 opens || kernels='--kernel-name kns=GemmUniversal' sanitized memcheck linear CAIRN_CUDA_FUSED_GELU=1
     else
         fact "left out memcheck: no compute-sanitizer"
     fi

@@ -2,15 +2,9 @@
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/fused_gelu.h"
 
-#include <stdlib.h>
-
 static bool chosen;
 
-static bool asked(void)
-{
-    const char *text = getenv("CAIRN_CUDA_FUSED_GELU");
-    return text && *text && strcmp(text, "0") != 0;
-}
+static bool asked(void) { return env_is_on("CAIRN_CUDA_FUSED_GELU"); }
 
 Status fused_gelu_open(void)
 {
@@ -74,6 +68,8 @@ Status fused_gelu(const OpCall *call, const RowCounts *rows)
     f.m = (int)rows_in(call->in[0].rows, rows);
     f.n = (int)call->out[0].cols, f.k = (int)call->in[0].cols;
     f.a = call->in[0].data, f.out = call->out[0].data;
+    for (int i = 0; i < OP_MAX_IN; i++) CHECK(on_16(call->in[i].data), "operands of a product lie on 16 bytes");
+    for (int i = 0; i < 2; i++) CHECK(on_16(call->out[i].data), "results of a product lie on 16 bytes");
     if (call->op == OP_LINEAR_DGRAD) return backward(call, rows, &f);
     f.w = IN(call, LINEAR, w)->data, f.bias = IN(call, LINEAR, bias)->data;
     f.g = OUT(call, LINEAR, g)->data;

@@ -1,8 +1,9 @@
 /* Products of bf16 by CUTLASS 4, whose epilogues (EVT, trees of visitors) have GELU. Compiled for sm_90a alone.
 
    Two warpgroups take turns: while one has the tensor cores for a tile of 64 × 256, the other computes the epilogue of
-   the tile before (ping-pong). So an epilogue costs nothing as long as it takes no longer than the products of a tile.
-   All sums go along k in order, whatever m is: a row has the same bits in any bucket. */
+   the tile before (ping-pong). Two epilogues never run at once, nor do two tiles' products. So an epilogue costs
+   nothing as long as it takes no longer than the products of a tile. All sums go along k in order, whatever m is: a row
+   has the same bits in any bucket. */
 #include <cutlass/epilogue/collective/collective_builder.hpp>
 #include <cutlass/epilogue/fusion/operations.hpp>
 #include <cutlass/epilogue/fusion/sm90_callbacks_tma_warpspecialized.hpp>
@@ -56,10 +57,6 @@ template <int N> struct GradientOf<Fragment<N>> {
     }
 };
 
-template <class T> struct Same {
-    CUTLASS_DEVICE T operator()(const T &x) const { return x; }
-};
-
 /* ---- epilogues ---- */
 
 template <template <class> class F> using Compute = fusion::Sm90Compute<F, Value, float, NEAREST>;
@@ -84,10 +81,11 @@ typedef fusion::Sm90SplitTreeVisitor<fusion::Sm90EVT<Compute<cutlass::plus>, fus
                                      fusion::Sm90EVT<StoreG, fusion::Sm90EVT<Compute<GeluOf>, fusion::Sm90AccFetch>>>
     ForwardTree;
 
-/* Nodes by number: 0 the product, 1 pre, 2 out, 3 its sums, 4 gelu(pre), 5 g; the last one is what is stored. */
-typedef fusion::Sm90TopologicalVisitor<float, cute::tuple<seq<>, seq<>, seq<0, 1>, seq<2>, seq<1>, seq<4>, seq<3>>,
-                                       fusion::Sm90AccFetch, fusion::Sm90SrcFetch<Value>, Compute<GradientOf>, Sums,
-                                       Compute<GeluOf>, StoreG, Compute<Same>>
+/* Nodes by number: 0 the product, 1 pre, 2 out, 3 gelu(pre), 4 g, 5 the sums of out. The last one's result, out as it
+   was given, is what is stored. */
+typedef fusion::Sm90TopologicalVisitor<float, cute::tuple<seq<>, seq<>, seq<0, 1>, seq<1>, seq<3>, seq<2>>,
+                                       fusion::Sm90AccFetch, fusion::Sm90SrcFetch<Value>, Compute<GradientOf>,
+                                       Compute<GeluOf>, StoreG, Sums>
     BackwardTree;
 
 /* ---- kernels ---- */
@@ -163,7 +161,7 @@ Status fused_gelu_backward(const FusedGelu *f)
     return launch<Backward>({cutlass::gemm::GemmUniversalMode::kGemm,
                              {f->m, f->n, f->k, 1},
                              {values(f->a), {k, _1{}, 0}, values(f->w), {_1{}, n, 0}},
-                             {{{}, {}, {}, {f->parts}, {}, {values(f->g), {n, _1{}, 0}}, {}},
+                             {{{}, {}, {}, {}, {values(f->g), {n, _1{}, 0}}, {f->parts}},
                               values(f->pre),
                               {n, _1{}, 0},
                               values(f->out),

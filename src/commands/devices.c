@@ -27,10 +27,10 @@
       "the same, backward in one kernel: 1.6 times the lower of the ceilings by issue and by shared memory")           \
     X(FUSED_SHARE, 0.9, "of the rate",                                                                                 \
       "with CAIRN_CUDA_FUSED_GELU=1, FFN-up and FFN-down's gradient: a guess, since one tile serves all shapes")       \
-    X(GELU_CYCLES, 6400, "cycles a tile",                                                                              \
-      "of FFN-up's epilogue there: 3838 instructions of a warp alone, at 0.6 a cycle; hidden behind the "              \
+    X(GELU_CYCLES, 6200, "cycles a tile",                                                                              \
+      "of FFN-up's epilogue there: 3717 instructions of a warp alone, at 0.6 a cycle; hidden behind the "              \
       "products of another tile, 8 cycles a term")                                                                     \
-    X(GELU_BACK_CYCLES, 9300, "cycles a tile", "of that of FFN-down's gradient: 5580 instructions")                    \
+    X(GELU_BACK_CYCLES, 9000, "cycles a tile", "of that of FFN-down's gradient: 5400 instructions")                    \
     X(SWEEP_SECONDS, 5e-7, "s a row",                                                                                  \
       "K-FAC's inverse: three barriers, a root, a quotient and two substitutions a row, some 850 cycles in a chain")   \
     X(SORT_SECONDS, 1e-4, "s", "the embedding gradient's sort is a chain of 128 dependent rounds")                     \
@@ -83,6 +83,17 @@ Status device_find(const char *name, const DeviceSpec **device)
         return OK;
     }
     return fail(E_USAGE, "--device '%s' is unknown; expected h200, h100, a100, b200, v100 or t4", name);
+}
+
+Status device_switches(const DeviceSpec *d)
+{
+    static const char *const of_hopper[] = {"CAIRN_CUDA_NATIVE_ATTENTION", "CAIRN_CUDA_FUSED_GELU"};
+    for (size_t i = 0; i < sizeof of_hopper / sizeof *of_hopper; i++)
+        if (env_is_on(of_hopper[i]) && d->major != 9)
+            return fail(E_USAGE,
+                        "%s: it is for GPUs of compute capability 9.0 (h100, h200), and the %s has %d.%d; unset it",
+                        of_hopper[i], d->name, d->major, d->minor);
+    return OK;
 }
 
 Dtype device_compute(const DeviceSpec *d) { return d->major < 8 ? F32 : BF16; }
@@ -142,9 +153,7 @@ static int kernels_of(const GpuRates *gpu, const OpCall *call, const RowCounts *
    1. */
 static double attention_native(const DeviceSpec *d, double by_wgmma)
 {
-    const char *asked = getenv("CAIRN_CUDA_NATIVE_ATTENTION");
-    if (!asked || !*asked || strcmp(asked, "0") == 0) return 1;
-    return d->major == 9 ? by_wgmma : 1;
+    return d->major == 9 && env_is_on("CAIRN_CUDA_NATIVE_ATTENTION") ? by_wgmma : 1;
 }
 
 static GpuRates gpu_rates(const DeviceSpec *d)

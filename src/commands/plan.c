@@ -44,8 +44,12 @@ static Status open_device(PlanRun *r)
     const Config *c = r->c;
     PlanInput *in = &r->input;
     TRY(device_find(c->device, &r->device));
+    TRY(device_switches(r->device));
     if (device_table(r->device, &r->device_backend))
         in->backend = &r->device_backend;
+    else if (env_is_on("CAIRN_CUDA_FUSED_GELU"))
+        return fail(E_USAGE, "CAIRN_CUDA_FUSED_GELU: only a build with the cuda backend plans with it: %s",
+                    status_message());
     else
         log_debug("scratch is estimated: %s", status_message());
     if (strcmp(c->precision, "tf32") == 0)

@@ -23,6 +23,8 @@ typedef struct {
 /* E_USAGE lists the names. */
 Status device_find(const char *name, const DeviceSpec **device);
 
+/* E_USAGE: the environment asks for kernels that such a device does not have. */
+Status device_switches(const DeviceSpec *d);
 void device_rates(const DeviceSpec *d, Dtype compute, CostRates *rates);
 /* Assumptions of the predicted times, a line each: name, value, unit, reason. */
 void device_assumptions(const DeviceSpec *d, Buf *out);

@@ -74,8 +74,7 @@ static double fused_factor(const OpCall *call, const GpuRates *gpu)
     if (!call->attr.linear.fused) return 1;
     bool back = call->op == OP_LINEAR_DGRAD;
     double products = 8.0 * (double)(back ? call->attr.linear.n : call->attr.linear.k);
-    double epilogue = gpu->gelu_cycles[back];
-    return (epilogue > products ? (products + epilogue) / (2 * products) : 1) / gpu->fused_share;
+    return fmax(1, gpu->gelu_cycles[back] / products) / gpu->fused_share;
 }
 
 /* Seconds of the call's products at the rate of large ones, plus what waves and ramps add on a GPU. */

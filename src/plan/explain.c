@@ -57,7 +57,7 @@ static void explain_attr(const Instr *i, Buf *out)
     case OP_LINEAR_DGRAD:
     case OP_LINEAR_WGRAD:
         buf_printf(out, " k=%lld n=%lld", (long long)i->attr.linear.k, (long long)i->attr.linear.n);
-        if (i->attr.linear.fused) buf_puts(out, i->attr.linear.gelu == GELU_TANH ? " gelu=tanh" : " gelu=erf");
+        if (i->attr.linear.fused) buf_puts(out, i->attr.linear.gelu == GELU_TANH ? " fused=tanh" : " fused=erf");
         break;
     case OP_GELU:
     case OP_GELU_BWD:

@@ -253,12 +253,17 @@ static Status check_again(const Plan *p, InstrId i)
     const Instr *instr = &p->instrs[i];
     if (instr->phase != PHASE_RECOMPUTE || instr->op == OP_DIGEST || instr->op == OP_COMPARE) return OK;
     const Instr first = first_of(&p->instrs[instr->origin], instr->op);
+    if (instr->op == first.op && memcmp(&instr->attr, &first.attr, sizeof first.attr) != 0)
+        return fail(E_FAIL, "plan: instr %d (%s) is made again with other attributes than the first time", i,
+                    op_info(instr->op)->name);
     for (int k = 0; k < op_info(instr->op)->n_in; k++)
         if (forward_of(p, instr->in[k]) != first.in[k])
             return tensor_error(p, i, instr->in[k], "is not what the first time read");
-    for (int k = 0; k < op_info(instr->op)->n_out; k++)
-        if (instr->out[k] != NONE && forward_of(p, instr->out[k]) != first.out[k])
+    for (int k = 0; k < op_info(instr->op)->n_out; k++) {
+        bool left_out = instr->op == OP_LINEAR && k == LINEAR_OUT_g && instr->out[k] == NONE;
+        if (!left_out && forward_of(p, instr->out[k]) != first.out[k])
             return tensor_error(p, i, instr->out[k], "has the value of another tensor than the one that is made again");
+    }
     return OK;
 }
 
@@ -351,10 +356,24 @@ done:
     return status;
 }
 
+/* Each parameter that has a gradient gets it from some instr, but the word embedding where only the decoder is here:
+   what that leaves apart is added to it behind the works. */
+static Status check_gradients(const Plan *p)
+{
+    TensorId summed = plan_find(p, PLAN_APART) == NONE ? NONE : plan_find(p, PLAN_WORD);
+    for (TensorId t = 0; t < p->n_tensors; t++) {
+        const Tensor *x = &p->tensors[t];
+        if (x->region == REGION_WEIGHT && x->grad != NONE && x->grad != summed && plan_maker(p, x->grad) == NONE)
+            return fail(E_FAIL, "plan: no instr writes '%s', the gradient of '%s'", p->tensors[x->grad].name, x->name);
+    }
+    return OK;
+}
+
 Status plan_verify(const Plan *p)
 {
     Status status = OK;
     TRY(plan_verify_slots(p));
+    TRY(check_gradients(p));
     size_t n = (size_t)p->n_tensors;
     PlanVerifier m = {.p = p,
                       .valid = mem_array(n, sizeof(bool)),

@@ -6,6 +6,9 @@ enum { STEPS = 3, FUSED = 2 * 2 }; /* of two layers */
 static const char sizes[] = "{\"vocab_size\": 300, \"hidden_size\": 64, \"num_hidden_layers\": 2, "
                             "\"num_attention_heads\": 2, \"intermediate_size\": 256, "
                             "\"max_position_embeddings\": 64}";
+static const char tanh_form[] = "{\"vocab_size\": 300, \"hidden_size\": 64, \"num_hidden_layers\": 2, "
+                                "\"num_attention_heads\": 2, \"intermediate_size\": 256, "
+                                "\"max_position_embeddings\": 64, \"hidden_act\": \"gelu_new\"}";
 static const char *const policies[] = {"none",    "lean",    "ffn",     "selective", "half-attention",
                                        "full",    "offload", "every:1", "every:2",   "x+qkv/host+g*1,x+pre*1",
                                        "o+y1+pre"};
@@ -57,19 +60,27 @@ static void test_training(void **state)
     training_close(&fused);
 }
 
-/* Other types and widths keep their ops apart. */
+/* Other types, forms and widths keep their ops apart, and so do all where the switch is off. */
 static void test_others_stay_apart(void **state)
 {
     (void)state;
     const TrainingOptions apart[] = {{.backend = BACKEND, .compute = F32, .sizes = sizes},
                                      {.backend = BACKEND, .compute = F16, .sizes = sizes},
-                                     {.backend = BACKEND, .compute = BF16, .sizes = training_head_32}};
+                                     {.backend = BACKEND, .compute = BF16, .sizes = training_head_32},
+                                     {.backend = BACKEND, .compute = BF16, .sizes = tanh_form}};
     for (size_t i = 0; i < sizeof apart / sizeof *apart; i++) {
         Training t;
         training_open(&t, &apart[i]);
         assert_int_equal(fused_products(&t), 0);
         training_close(&t);
     }
+    Training t;
+    const TrainingOptions o = {.backend = BACKEND, .compute = BF16, .sizes = sizes};
+    setenv("CAIRN_CUDA_FUSED_GELU", "0", 1);
+    training_open(&t, &o);
+    assert_int_equal(fused_products(&t), 0);
+    training_close(&t);
+    setenv("CAIRN_CUDA_FUSED_GELU", "1", 1);
 }
 
 static void test_refusals(void **state)

@@ -172,11 +172,13 @@ static void expect_like_ref(const OpCase *c, const Backend *b, const Outputs *mi
             expect_close_stats(what, mine->bytes[i], ref->bytes[i], f32);
         else if (s->operand.dtype == I64)
             assert_memory_equal(mine->bytes[i], ref->bytes[i], s->bytes);
-        else if (ref->values[i])
+        else if (mine->values[i]) {
+            assert_non_null(ref->values[i]);
             expect_close(what, mine->values[i], ref->values[i], slot_count(c, s),
                          s->operand.dtype == F32    ? f32
                          : s->operand.dtype == BF16 ? bf16
                                                     : bf16 / 4);
+        }
         free(what);
     }
 }

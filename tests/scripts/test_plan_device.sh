@@ -26,6 +26,19 @@ plan h200 "${full[@]}" --explain-cost
 awk '$2 == "in" && $1 != "step" { sum += $7 } $1 == "step" && $2 == "in" { all = $7 }
      END { exit !(all > 0 && sum / all > 0.999 && sum / all < 1.001) }' "$work/.stdout" || complain "the phases do not add up to the step"
 
+# GELU in the kernels of products: faster, where the build knows the cuda backend; other GPUs have no such kernels.
+export CAIRN_CUDA_FUSED_GELU=1
+expect 2 "$CAIRN_BINARY" plan --device a100 --model-config "$large"
+says "CAIRN_CUDA_FUSED_GELU: it is for GPUs of compute capability 9.0"
+if [ -e "${CAIRN_TEST_BUILD_DIR:-$source_dir/build}/cairn_cuda.so" ]; then
+    plan h100 "${full[@]}" --explain-cost
+    above "$(per_second)" "${rate[h100]}" "with GELU in products, and without"
+else
+    expect 2 "$CAIRN_BINARY" plan --device h100 --model-config "$large"
+    says "only a build with the cuda backend plans with it"
+fi
+unset CAIRN_CUDA_FUSED_GELU
+
 # The drawing says what is drawn, in predicted time: a curve and the mark of backward's begin for each policy.
 plan h200 --batch-size 64 --max-seq-length 128 --svg memory.svg
 for text in "BERT 24 × 1024; batch 64 × 128 tokens, bf16" "micro-batch: 8192 tokens" \
