@@ -444,8 +444,12 @@ static void test_folder_goes(void **state)
 {
     Fixture *f = *state;
     char *moved = file_join(f->dir, "moved"), *elsewhere = file_join(f->dir, "elsewhere");
-    pid_t pid = start_long(f);
+    setenv("CAIRN_TEST_AT", "looked5-0=stop", 1); /* between looks at the metrics and at the folder */
+    pid_t pid = start(f, LONG);
+    unsetenv("CAIRN_TEST_AT");
+    await_stop(pid);
     assert_int_equal(rename(moved, elsewhere), 0);
+    kill(pid, SIGCONT);
     assert_ends_saying(f, pid, 1, "was removed or renamed while this run wrote to it. The state of step");
     pid = start_long(f);
     stop(pid);

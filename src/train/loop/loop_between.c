@@ -259,10 +259,8 @@ static Status save_in_new_folder(Loop *l)
     return save_whole(l);
 }
 
-static Status check_metrics(Loop *l)
+static Status metrics_are_lost(Loop *l, const char *lost)
 {
-    const char *lost = l->metrics ? metrics_lost(l->metrics) : NULL;
-    if (!lost) return OK;
     Status saved = save_whole(l);
     char *why = saved == OK ? mem_strdup("is saved") : mem_printf("is not saved (%s)", status_message());
     Status status = fail(E_FAIL,
@@ -279,7 +277,9 @@ static Status check_output(Loop *l)
 {
     const char *dir = l->run->c->output_dir;
     if (!ranks_first(l->ranks)) return OK;
-    if (lock_there(&l->run->lock)) return check_metrics(l);
+    const char *lost = l->metrics ? metrics_lost(l->metrics) : NULL; /* looked at first: the folder may go in between */
+    test_at_number("looked", l->progress->step, 0);
+    if (lock_there(&l->run->lock)) return lost ? metrics_are_lost(l, lost) : OK;
     if (save_in_new_folder(l) != OK)
         return fail(E_FAIL,
                     "%s was removed, renamed or replaced while this run wrote to it. Step %lld is not saved (%s). If "
