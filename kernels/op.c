@@ -42,23 +42,6 @@ const Ctl *op_ctl(const OpCall *call)
     return call->in[op_info(call->op)->ctl].data;
 }
 
-OpCall op_gelu_of(const OpCall *linear)
-{
-    bool forward = linear->op == OP_LINEAR;
-    OpCall c = {.op = forward ? OP_GELU : OP_GELU_BWD, .attr = {.gelu = {linear->attr.linear.gelu}}};
-    if (forward) {
-        *IN(&c, GELU, pre) = *OUT(linear, LINEAR, y);
-        *OUT(&c, GELU, g) = *OUT(linear, LINEAR, g);
-        return c;
-    }
-    *IN(&c, GELU_BWD, pre) = *IN(linear, LINEAR_DGRAD, pre);
-    *IN(&c, GELU_BWD, dg) = *OUT(&c, GELU_BWD, dpre) = *OUT(linear, LINEAR_DGRAD, dx);
-    *OUT(&c, GELU_BWD, g) = *OUT(linear, LINEAR_DGRAD, g);
-    *OUT(&c, GELU_BWD, db) = *OUT(linear, LINEAR_DGRAD, db);
-    c.begun = (uint8_t)(BEGINS(linear, LINEAR_DGRAD, db) << GELU_BWD_OUT_db);
-    return c;
-}
-
 const Segment *op_segments(const Operand *segments, const RowCounts *rows, int64_t *n)
 {
     *n = (int64_t)((size_t)(rows_in(segments->rows, rows) * segments->cols) * dtype_size(segments->dtype) /

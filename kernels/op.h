@@ -214,9 +214,6 @@ typedef struct {
 
 static inline bool operand_present(const Operand *o) { return o->cols != 0; }
 
-/* The GELU or GELU_BWD in a fused LINEAR or LINEAR_DGRAD, behind its product; without g there is no GELU. */
-OpCall op_gelu_of(const OpCall *linear);
-
 /* Whether the call begins that output: see OpCall.begun. */
 #define BEGINS(call, op, name) (((call)->begun >> op##_OUT_##name & 1) != 0)
 

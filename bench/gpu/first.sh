@@ -181,8 +181,8 @@ mnli_facts() { # PRECISION BOUND
 
 # A case's steps, as facts too.
 fast_case() { # NAME CAP POLICIES FLAG...
-    local name=$1 cap=$2 policies=$3 row
-    read -r -a row < <(cases_table | grep "^$(sed 's/-native$//; s/-fused$//' <<<"$name") ")
+    local name=$1 cap=$2 policies=$3 row like=${1%-native}
+    read -r -a row < <(cases_table | grep "^${like%-fused} ")
     set_case "${row[@]}" || return 0
     # shellcheck disable=SC2086 # policies are words
     one "$name" "$cap" "$build/bench_step" --backend "$backend" --json "$file" --name "$name" --optimizer lamb \

@@ -34,7 +34,7 @@ __global__ void grad_norm_kernel(Stats *stats, LossScaling *scaling, const doubl
     if (threadIdx.x == 0) loss_scale_norm(stats, scaling, squares, of_kfac, attr);
 }
 
-/* Of a pipeline's stage segments and sums are the whole model's; the gradients are its own. */
+/* A stage of a pipeline has the whole model's segments and sums, beside its own gradients alone. */
 static SegmentTable norm_table(const OpCall *call, const RowCounts *rows)
 {
     const Operand *sums = IN(call, GRAD_NORM, sums);

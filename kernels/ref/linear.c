@@ -49,13 +49,31 @@ static void linear_product(const OpCall *call, const Operand *x, const Operand *
     }
 }
 
+/* The GELU behind the product of a LINEAR with g, the GELU_BWD behind that of a LINEAR_DGRAD with pre. */
+static OpCall gelu_of(const OpCall *linear)
+{
+    bool forward = linear->op == OP_LINEAR;
+    OpCall c = {.op = forward ? OP_GELU : OP_GELU_BWD, .attr = {.gelu = {linear->attr.linear.gelu}}};
+    if (forward) {
+        *IN(&c, GELU, pre) = *OUT(linear, LINEAR, y);
+        *OUT(&c, GELU, g) = *OUT(linear, LINEAR, g);
+        return c;
+    }
+    *IN(&c, GELU_BWD, pre) = *IN(linear, LINEAR_DGRAD, pre);
+    *IN(&c, GELU_BWD, dg) = *OUT(&c, GELU_BWD, dpre) = *OUT(linear, LINEAR_DGRAD, dx);
+    *OUT(&c, GELU_BWD, g) = *OUT(linear, LINEAR_DGRAD, g);
+    *OUT(&c, GELU_BWD, db) = *OUT(linear, LINEAR_DGRAD, db);
+    c.begun = (uint8_t)(BEGINS(linear, LINEAR_DGRAD, db) << GELU_BWD_OUT_db);
+    return c;
+}
+
 Status ref_linear(const OpCall *call, const RowCounts *rows)
 {
     const Operand *x = IN(call, LINEAR, x);
     linear_product(call, x, IN(call, LINEAR, w), IN(call, LINEAR, bias), false, OUT(call, LINEAR, y),
                    rows_in(x->rows, rows), call->attr.linear.k, call->attr.linear.n);
     if (!operand_present(OUT(call, LINEAR, g))) return OK;
-    OpCall gelu = op_gelu_of(call);
+    OpCall gelu = gelu_of(call);
     return ref_gelu(&gelu, rows);
 }
 
@@ -66,7 +84,7 @@ Status ref_linear_dgrad(const OpCall *call, const RowCounts *rows)
     linear_product(call, dy, IN(call, LINEAR_DGRAD, w), &(Operand){0}, operand_present(IN(call, LINEAR_DGRAD, add)),
                    OUT(call, LINEAR_DGRAD, dx), rows_in(dy->rows, rows), call->attr.linear.n, call->attr.linear.k);
     if (!operand_present(IN(call, LINEAR_DGRAD, pre))) return OK;
-    OpCall gelu = op_gelu_of(call);
+    OpCall gelu = gelu_of(call);
     return ref_gelu_bwd(&gelu, rows);
 }
 

@@ -266,7 +266,7 @@ static void test_fused_shapes(void **state)
         fused_init(&all, s, BF16, GELU_ERF, true);
         fused_init(&some, (Shape){part, s.k, s.n}, BF16, GELU_ERF, false);
         case_copy_rows(&some, 0, &all, first, part, "x");
-        assert_true(runs_beside_ref(&all) || !getenv("CAIRN_CUDA_FUSED_GELU"));
+        assert_true(runs_beside_ref(&all) || !env_is_on("CAIRN_CUDA_FUSED_GELU"));
         case_check(&all, (Tolerance){0});
         case_expect_independent(&all, first, &some, part, "y", NULL);
         case_free(&all);
